@@ -63,6 +63,11 @@ pub fn place(bytes: &[u8]) -> Option<usize> {
     (at + bytes.len() <= MEMORY_BYTES).then_some(at)
 }
 
+/// Whether memory was given.
+pub(crate) fn is_given() -> bool {
+    GIVEN.get().is_some()
+}
+
 /// A buffer's memory.
 #[derive(Debug)]
 enum Memory {

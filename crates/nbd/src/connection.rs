@@ -7,15 +7,15 @@
 //! A client that does not read its replies, or has too much under way, is not read from until it has caught up: memory for a
 //! connection is bounded.
 
-use crate::buffer::{Buffer, LARGE_BYTES};
+use crate::buffer::LARGE_BYTES;
 use crate::export::{Error, Export, Exports, Extent};
 use crate::handshake::{Agreed, CONTEXT_ID, Encryption, Handshake, Step, Violation};
-use crate::intake::Intake;
+use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::request::check;
+use crate::tasks::Tasks;
 use crate::wire::{self, REQUEST_BYTES, Request, command, flag};
-use bytes::{Buf, Bytes, BytesMut};
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use bytes::{Bytes, BytesMut};
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::pin;
@@ -25,8 +25,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// A client has so long for its handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
-/// Bytes asked of the socket at once.
-const READ_BYTES: usize = 256 << 10;
 /// Requests handed to the store and not answered.
 const MAX_UNDER_WAY: usize = 1024;
 /// The data that they carry or ask for, together with the replies that the client has not taken. One request may go beyond it.
@@ -242,7 +240,7 @@ where
     let export = agreed.export;
     let mut session = Session {
         agreed,
-        input: Intake::new(input),
+        input: Inbox::new(input.freeze()),
         outbox: Outbox::default(),
         refused: None,
         writing: None,
@@ -250,10 +248,10 @@ where
         ending: false,
         closed: false,
     };
-    let mut under_way = FuturesUnordered::new();
+    let mut under_way = Tasks::new();
     poll_fn(|cx| {
         loop {
-            while let Poll::Ready(Some(done)) = under_way.poll_next_unpin(cx) {
+            while let Poll::Ready(done) = under_way.poll_next(cx) {
                 let (request, answer): (Request, Answer) = done;
                 session.under_way_bytes -= request.data_bytes();
                 session.answer(&request, answer);
@@ -331,7 +329,7 @@ struct Refused {
 
 struct Session<'e, E> {
     agreed: Agreed<'e, E>,
-    input: Intake,
+    input: Inbox,
     outbox: Outbox,
     refused: Option<Refused>,
     /// A write whose payload is expected.
@@ -357,8 +355,8 @@ impl<E: Export> Session<'_, E> {
             return Ok(self.payload(request, payload));
         }
         if let Some(mut refused) = self.refused.take() {
-            let now = refused.left.min(self.input.small.len() as u64);
-            self.input.small.advance(now as usize);
+            let now = refused.left.min(self.input.front().len() as u64);
+            self.input.skip(now as usize);
             refused.left -= now;
             if refused.left > 0 {
                 self.refused = Some(refused);
@@ -367,47 +365,44 @@ impl<E: Export> Session<'_, E> {
             self.answer(&refused.request, Answer::Done(Err(refused.error)));
             return Ok(Taken::Answered);
         }
-        let Some(head) = self.input.small.first_chunk::<REQUEST_BYTES>() else { return Ok(Taken::Nothing) };
+        let Some(head) = self.input.front().first_chunk::<REQUEST_BYTES>() else { return Ok(Taken::Nothing) };
         let request = Request::parse(head).ok_or(Violation::Request)?;
         if request.command == command::DISCONNECT {
-            self.input.small.clear();
+            self.input.skip(self.input.front().len());
             self.ending = true;
             return Ok(Taken::Answered);
         }
         let checked = check(&request, self.agreed.export.info(), self.agreed.structured, self.agreed.block_status);
         let payload = if request.has_payload() { request.length as usize } else { 0 };
         if let Err(error) = checked {
-            self.input.small.advance(REQUEST_BYTES);
+            self.input.skip(REQUEST_BYTES);
             self.refused = Some(Refused { request, error, left: payload as u64 });
             return Ok(Taken::Answered);
         }
-        let there = self.input.small.len() - REQUEST_BYTES;
+        let there = self.input.front().len() - REQUEST_BYTES;
         if there < payload {
             if payload >= LARGE_BYTES {
-                self.input.small.advance(REQUEST_BYTES);
+                self.input.skip(REQUEST_BYTES);
                 self.input.expect(payload);
                 self.writing = Some(request);
-            } else {
-                self.input.small.reserve(payload - there);
             }
             return Ok(Taken::Nothing);
         }
-        self.input.small.advance(REQUEST_BYTES);
+        self.input.skip(REQUEST_BYTES);
         if request.command == command::READ && self.read_now(&request) {
             return Ok(Taken::Answered);
         }
         if payload > 0 {
             let durable = request.flags & flag::FUA != 0;
-            if let Some(result) = self.agreed.export.write_now(request.offset, &self.input.small[..payload], durable) {
-                self.input.small.advance(payload);
+            if let Some(result) = self.agreed.export.write_now(request.offset, &self.input.front()[..payload], durable)
+            {
+                self.input.skip(payload);
                 self.answer(&request, Answer::Done(result));
                 return Ok(Taken::Answered);
             }
         }
         self.under_way_bytes += request.data_bytes();
-        let data = if payload > 0 { Buffer::copy_of(&self.input.small[..payload]) } else { Bytes::new() };
-        self.input.small.advance(payload);
-        Ok(Taken::Task(request, data))
+        Ok(Taken::Task(request, self.input.split(payload)))
     }
 
     /// A large payload has come.
@@ -478,7 +473,7 @@ impl<E: Export> Session<'_, E> {
 
     /// Reads what has come; whether anything had.
     fn read<S: AsyncRead + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) -> Result<bool, Failure> {
-        match self.input.poll_read(stream, READ_BYTES, cx) {
+        match self.input.poll_read(stream, cx) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(count)) => {
                 self.closed = count == 0;

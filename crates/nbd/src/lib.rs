@@ -38,10 +38,12 @@ pub mod certificates;
 mod connection;
 mod export;
 mod handshake;
+mod inbox;
 pub mod intake;
 pub mod memory;
 pub mod outbox;
 mod request;
+mod tasks;
 pub mod wire;
 
 pub use connection::{Admitted, Failure, Tls, handshake, serve};

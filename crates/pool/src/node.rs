@@ -6,6 +6,7 @@
 //! of nothing until the last had come, ask for all anew at once, and the way would lie empty meanwhile. A file may make
 //! its reader wait, so that is done by a few threads beside it; then answers leave as they are ready, in whatever order, but
 //! not in fewer than the coordinator's batch while more are to come: where packets are scarce they are so both ways.
+//! What the page cache has at hand, or takes small writes into, is done on the spot here too, for a thread costs more than that.
 //!
 //! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
 //! them is allowed, and so is serving a coordinator's connections beside each other, each in a thread of its own ([`crew`]).
@@ -29,7 +30,7 @@ use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
@@ -39,7 +40,7 @@ use wire::{Key, Lobby, Unmet, Visitor};
 mod batch;
 mod crew;
 
-use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts, written};
+use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts, written, written_at_hand};
 use crew::Crew;
 
 /// An answer waits at most so long for others to leave with.
@@ -53,6 +54,9 @@ const GRANTED_BYTES: usize = 64 << 20;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// Connections that have not greeted yet.
 const VISITORS: usize = 256;
+/// Small writes that took longer were made to wait by the kernel, and so may those be that come so soon after them.
+const WAITED: Duration = Duration::from_millis(20);
+const WARY: Duration = Duration::from_secs(1);
 /// Threads that serve a file.
 pub const WORKERS: usize = 4;
 
@@ -427,8 +431,9 @@ impl Node {
         let (mut waiting, mut waiting_bytes, mut wanted) = (0, 0, 1);
         let (mut served, mut held) = (Served::default(), Served::default());
         let mut held_since: Option<tokio::time::Instant> = None;
+        let mut haste = Haste::default();
         loop {
-            let (batch, most) = drain(&mut input, epoch, &mut wanted)?;
+            let (mut batch, most) = drain(&mut input, epoch, &mut wanted)?;
             waiting_bytes += batch.iter().map(|(request, _)| moved_bytes(request)).sum::<usize>();
             if waiting_bytes > GRANTED_BYTES {
                 return Err(Broken::Sense("more data in flight than granted").into());
@@ -446,20 +451,18 @@ impl Node {
                 answers.leave(&mut writer).await?;
             } else if !batch.is_empty() {
                 waiting += batch.len();
-                let batch = match &memory {
-                    Some(memory) => {
-                        let _working = Working::new(&self.busy);
-                        if *self.live.borrow() != number {
-                            return Err(Ended::TakenOver);
-                        }
-                        let left = at_hand(&self.store, memory, batch, &mut held);
-                        if !held.replies.is_empty() {
-                            held_since.get_or_insert_with(tokio::time::Instant::now);
-                        }
-                        left
-                    }
-                    None => batch,
-                };
+                let working = Working::new(&self.busy);
+                if *self.live.borrow() != number {
+                    return Err(Ended::TakenOver);
+                }
+                if let Some(memory) = &memory {
+                    at_hand(&self.store, memory, &mut batch, &mut held);
+                }
+                haste.write(&self.store, memory.as_deref(), &mut batch, &mut held);
+                if !held.replies.is_empty() {
+                    held_since.get_or_insert_with(tokio::time::Instant::now);
+                }
+                drop(working);
                 for part in parts(batch, WORKERS) {
                     let (store, ready, working) = (self.store.clone(), ready.clone(), Working::new(&self.busy));
                     let (live, memory) = (self.live.subscribe(), memory.clone());
@@ -506,6 +509,31 @@ impl Node {
                 (held, held_since) = (Served::default(), None);
             }
         }
+    }
+}
+
+/// Whether small writes are done by the thread that serves the connection. If the kernel made it wait, threads do them for a while, for who
+/// asks for something else must not wait with it.
+#[derive(Debug, Default)]
+struct Haste {
+    waited: Option<Instant>,
+}
+
+impl Haste {
+    /// As [`written_at_hand`].
+    fn write(
+        &mut self,
+        store: &Store,
+        memory: Option<&Attached>,
+        batch: &mut Vec<(Request, Bytes)>,
+        served: &mut Served,
+    ) {
+        if batch.is_empty() || self.waited.is_some_and(|waited| waited.elapsed() < WARY) {
+            return;
+        }
+        let begin = Instant::now();
+        written_at_hand(store, memory, batch, served);
+        self.waited = (begin.elapsed() > WAITED).then(Instant::now);
     }
 }
 

@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+mod at_hand;
 mod disk;
 mod error;
 mod flushes;
@@ -42,6 +43,7 @@ mod locks;
 mod map;
 mod medium;
 mod regions;
+mod scatter;
 mod settler;
 
 use disk::Disk;
@@ -277,8 +279,9 @@ impl Store {
         Self { flash, ..self }
     }
 
-    fn new(disk: Disk, header: Header, end: u64) -> Self {
+    fn new(mut disk: Disk, header: Header, end: u64) -> Self {
         let size_bytes = header.size_bytes;
+        disk.has_table(size_bytes..size_bytes + size_bytes / BLOCK_BYTES * 8);
         let regions = Regions::new(header.region_bytes, size_bytes, &header.marked);
         Self {
             disk,
@@ -704,7 +707,7 @@ impl Store {
             return Ok(());
         }
         // All of it at once: else a long one would wait for each of its marks.
-        let _entered = self.intend(offset, u64::from(length))?;
+        let entered = self.intend(offset, u64::from(length))?;
         self.write(offset, &ZEROES[..(first - offset) as usize], false)?;
         self.write(last, &ZEROES[..(end - last) as usize], false)?;
         // In pieces, so that one long trim does not hold every lock.
@@ -715,6 +718,8 @@ impl Store {
             let pairs: Result<Vec<u64>, Status> = blocks.clone().map(|block| self.succeed(block, 0)).collect();
             self.replace(blocks.start, &pairs?, || self.disk.zero(begin, stop - begin))?;
         }
+        // A flush covers what nobody is writing any more.
+        drop(entered);
         if durable { self.flush() } else { Ok(()) }
     }
 

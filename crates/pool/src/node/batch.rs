@@ -18,6 +18,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 pub(super) const CUT_BYTES: usize = 64 << 10;
 /// Small writes that one thread does, of one batch.
 const PART_BYTES: usize = 256 << 10;
+/// Small writes that are done at once by who has no time to wait.
+const GROUP_BYTES: usize = 128 << 10;
 /// And time.
 const CUT_TIME: Duration = Duration::from_millis(1);
 
@@ -33,9 +35,12 @@ pub(super) fn drain(
         match frame::take_in(input)? {
             Some(Frame::Requests(head, requests)) if head.epoch == epoch => {
                 *wanted = usize::from(head.granted).max(1);
-                let before = batch.len();
-                batch.extend(requests);
-                most = most.max(batch.len() - before);
+                most = most.max(requests.len());
+                if batch.is_empty() {
+                    batch = requests;
+                } else {
+                    batch.extend(requests);
+                }
             }
             Some(Frame::Requests(..)) => return Err(Broken::Sense("its epoch differs from the handshake's")),
             Some(Frame::Replies(..)) => return Err(Broken::Sense("not a request")),
@@ -62,14 +67,16 @@ pub(super) fn written(request: &Request) -> Option<(u64, u64)> {
     (request.operation == Operation::Write).then_some((request.offset, u64::from(request.length)))
 }
 
+/// A small write of whole blocks, which need not be durable.
+fn is_small(request: &Request) -> bool {
+    let whole = (request.offset | u64::from(request.length)).is_multiple_of(BLOCK_BYTES);
+    request.operation == Operation::Write && whole && !request.durable && (request.length as usize) < LARGE_BYTES
+}
+
 /// Shares a batch among threads that may wait, at most so many but for small writes of whole blocks. Those go to the page cache one behind
 /// the other, whoever asks: a file has one lock for them (ext4's inode lock, and most file systems'), so that more threads would but wait
 /// for each other. A part of a block is read first, which the disk does for several at once.
 pub(super) fn parts(batch: Vec<(Request, Bytes)>, threads: usize) -> Vec<Vec<(Request, Bytes)>> {
-    let is_small = |request: &Request| {
-        let whole = (request.offset | u64::from(request.length)).is_multiple_of(BLOCK_BYTES);
-        request.operation == Operation::Write && whole && !request.durable && (request.length as usize) < LARGE_BYTES
-    };
     let (small, others): (Vec<_>, Vec<_>) = batch.into_iter().partition(|(request, _)| is_small(request));
     let mut parts: Vec<Vec<_>> = Vec::new();
     let each = others.len().div_ceil(threads).max(1);
@@ -193,12 +200,7 @@ fn placed(store: &Store, request: &Request, memory: Option<&Attached>, places: &
 
 /// Serves those reads of a batch into shared memory that nothing has to be waited for, for as long as an answer may wait: waking a thread for each
 /// takes longer than the data. What is left is for threads that may wait.
-pub(super) fn at_hand(
-    store: &Store,
-    memory: &Attached,
-    batch: Vec<(Request, Bytes)>,
-    served: &mut Served,
-) -> Vec<(Request, Bytes)> {
+pub(super) fn at_hand(store: &Store, memory: &Attached, batch: &mut Vec<(Request, Bytes)>, served: &mut Served) {
     let begin = Instant::now();
     let read = |(request, places): &(Request, Bytes)| {
         let mut offset = request.offset;
@@ -212,12 +214,10 @@ pub(super) fn at_hand(
         }
         offset - request.offset == u64::from(request.length)
     };
-    let mut left = Vec::new();
-    for item in batch {
+    let mut at_once = |item: &(Request, Bytes)| {
         let request = &item.0;
-        if request.operation != Operation::Read || request.places == 0 || begin.elapsed() >= CUT_TIME || !read(&item) {
-            left.push(item);
-            continue;
+        if request.operation != Operation::Read || request.places == 0 || begin.elapsed() >= CUT_TIME || !read(item) {
+            return false;
         }
         served.replies.push(Reply {
             status: Status::Done,
@@ -228,9 +228,60 @@ pub(super) fn at_hand(
         });
         served.placed_bytes += request.length as usize;
         served.moved_bytes += moved_bytes(request);
-    }
+        true
+    };
+    batch.retain(|item| !at_once(item));
     served.time += begin.elapsed();
-    left
+}
+
+/// Does those small writes of a batch, which is in the order of the store, that nothing has to be waited for, for as long as an answer may
+/// wait: handing them to a thread and back costs as much as a few of them. What is left is for threads that may wait.
+pub(super) fn written_at_hand(
+    store: &Store,
+    memory: Option<&Attached>,
+    batch: &mut Vec<(Request, Bytes)>,
+    served: &mut Served,
+) {
+    let begin = Instant::now();
+    let mut written = Vec::with_capacity(batch.len());
+    while written.len() < batch.len() {
+        let rest = &batch[written.len()..];
+        let mut bytes = 0;
+        let fits = |item: &&(Request, Bytes)| {
+            let request = &item.0;
+            bytes += request.length as usize;
+            is_small(request) && bytes <= GROUP_BYTES
+        };
+        let group = &rest[..rest.iter().take_while(fits).count()];
+        let done = !group.is_empty() && begin.elapsed() < CUT_TIME && group_at_hand(store, memory, group, served);
+        written.resize(written.len() + group.len().max(1), done);
+    }
+    let mut written = written.into_iter();
+    batch.retain(|_| !written.next().unwrap_or_default());
+    served.time += begin.elapsed();
+}
+
+/// Where a small write goes, and what it writes; None if that is not where it says, which an error is answered to elsewhere.
+fn small<'b>((request, data): &'b (Request, Bytes), memory: Option<&'b Attached>) -> Option<(u64, &'b [u8])> {
+    let bytes = match request.places {
+        0 => &data[..],
+        // SAFETY: as in `placed`.
+        1 => unsafe { memory?.bytes(Extent::all(data).next()?) }?,
+        _ => return None,
+    };
+    (bytes.len() == request.length as usize).then_some((request.offset, bytes))
+}
+
+/// Does those writes, or none of them.
+fn group_at_hand(store: &Store, memory: Option<&Attached>, group: &[(Request, Bytes)], served: &mut Served) -> bool {
+    let writes: Option<Vec<(u64, &[u8])>> = group.iter().map(|item| small(item, memory)).collect();
+    let Some(results) = writes.and_then(|writes| store.write_at_hand(&writes)) else { return false };
+    for ((request, _), result) in group.iter().zip(results) {
+        let status = result.err().unwrap_or(Status::Done);
+        served.replies.push(Reply { status, placed: false, tag: request.tag, length: 0, checksum: 0 });
+        served.moved_bytes += moved_bytes(request);
+    }
+    true
 }
 
 /// Answers a read whose data leave as they are.

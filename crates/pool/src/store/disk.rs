@@ -7,6 +7,7 @@
 //! bytes and the disk's cache, and not for all else that was written. And the kernel tells of a write that it lost once to each
 //! description, so that nothing is kept from the flushes.
 
+use super::scatter::Scatter;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
@@ -16,11 +17,16 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 /// (ext4_block_write_begin): after writes of 1 MiB that was more than half of what a node's small writes took.
 const PIECE_BYTES: usize = 32 << 10;
 
+/// So many pairs of sums are written by as many calls as cost less than those that write many.
+const FEW: usize = 1;
+
 #[derive(Debug)]
 pub(super) struct Disk {
     file: File,
     /// The same, with O_DSYNC; none: it is memory, and nothing of it lasts.
     durable: Option<File>,
+    /// The table of sums, where it can be mapped.
+    table: Option<Scatter>,
     #[cfg(test)]
     log: Option<std::sync::Arc<super::tests::log::Log>>,
 }
@@ -59,6 +65,7 @@ impl Disk {
         Self {
             file,
             durable: None,
+            table: None,
             #[cfg(test)]
             log: super::tests::log::current(),
         }
@@ -86,6 +93,35 @@ impl Disk {
             What::Write { at, bytes: bytes.to_vec() },
             pieces(bytes, at).try_for_each(|(piece, at)| self.file.write_all_at(piece, at))
         )
+    }
+
+    /// The file's table of sums is there: from now on many of them are written at once.
+    pub fn has_table(&mut self, part: std::ops::Range<u64>) {
+        // Without it, it is slower, and nothing else.
+        self.table = self.durable.as_ref().and_then(|_| Scatter::new(&self.file, part).ok());
+    }
+
+    /// Writes pairs of sums, each `at` its place.
+    pub fn write_pairs(&self, pairs: &[(usize, u64)], at: impl Fn(usize) -> u64) -> io::Result<()> {
+        let words: Vec<(u64, [u8; 8])> = pairs.iter().map(|(block, pair)| (at(*block), pair.to_le_bytes())).collect();
+        if words.len() > FEW && self.table.as_ref().is_some_and(|table| self.put(table, &words)) {
+            return Ok(());
+        }
+        // What is there already is written again; and what cannot be is told why.
+        words.iter().try_for_each(|(at, word)| self.write(word, *at))
+    }
+
+    fn put(&self, table: &Scatter, words: &[(u64, [u8; 8])]) -> bool {
+        #[cfg(test)]
+        let begun: Vec<_> = self
+            .log
+            .iter()
+            .flat_map(|log| words.iter().map(|(at, word)| log.begin(What::Write { at: *at, bytes: word.to_vec() })))
+            .collect();
+        let put = table.put(words);
+        #[cfg(test)]
+        self.log.iter().for_each(|log| begun.iter().for_each(|begun| log.end(*begun)));
+        put
     }
 
     /// Those bytes are on the medium when this returns; of others nothing is said.

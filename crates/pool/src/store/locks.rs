@@ -29,4 +29,12 @@ impl Store {
     pub(super) fn try_lock(&self, blocks: Range<u64>) -> Option<Vec<MutexGuard<'_, ()>>> {
         blocks.take(LOCKS as usize).map(|block| self.locks[(block % LOCKS) as usize].try_lock().ok()).collect()
     }
+
+    /// Those of all of these, if nobody has one of them now.
+    pub(super) fn try_lock_all(&self, blocks: impl Iterator<Item = u64>) -> Option<Vec<MutexGuard<'_, ()>>> {
+        let mut wanted = [false; LOCKS as usize];
+        blocks.for_each(|block| wanted[(block % LOCKS) as usize] = true);
+        let wanted = self.locks.iter().zip(wanted).filter(|(_, wanted)| *wanted);
+        wanted.map(|(lock, _)| lock.try_lock().ok()).collect()
+    }
 }

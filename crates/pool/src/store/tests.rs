@@ -3,6 +3,7 @@ use crate::protocol::Also;
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt as _;
 
+mod at_hand;
 pub(super) mod log;
 mod power;
 

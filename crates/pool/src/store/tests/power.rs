@@ -291,7 +291,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
             let length = length.min(kind.size - place) as usize;
             let (offset, durable) = (place as usize, chance.one_in(8));
             let mut one = Asked { offset, bytes: Vec::new(), durable, begun, ended: [0; 2] };
-            match chance.below(20) {
+            match chance.below(24) {
                 0..=10 => {
                     let byte = chance.next() as u8;
                     one.bytes = (0..length).map(|nth| byte.wrapping_add((nth / 97) as u8)).collect();
@@ -321,6 +321,35 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     epoch += 1;
                     store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) })?;
                     one.durable = true;
+                }
+                20..=23 => {
+                    // Small writes that came together.
+                    let mut blocks: Vec<u64> = hot.iter().chain(&[place]).map(|place| place / BLOCK_BYTES).collect();
+                    blocks.sort_unstable();
+                    blocks.dedup();
+                    blocks.retain(|_| chance.one_in(2));
+                    let bytes = vec![chance.next() as u8; BLOCK_BYTES as usize];
+                    let writes: Vec<(u64, &[u8])> = blocks.iter().map(|b| (b * BLOCK_BYTES, &bytes[..])).collect();
+                    match store.write_at_hand(&writes) {
+                        Some(results) => results.into_iter().collect::<Result<(), _>>().map_err(|e| e.to_string())?,
+                        None => writes
+                            .iter()
+                            .try_for_each(|(offset, bytes)| store.write(*offset, bytes, false))
+                            .map_err(|e| e.to_string())?,
+                    }
+                    if !writes.is_empty() {
+                        quiet.iter_mut().for_each(|quiet| quiet.end = quiet.end.min(begun[0]));
+                    }
+                    let first = asked.len();
+                    for (offset, bytes) in writes {
+                        let (offset, bytes) = (offset as usize, bytes.to_vec());
+                        now[offset..offset + bytes.len()].copy_from_slice(&bytes);
+                        plain.write(offset, &bytes);
+                        asked.push(Asked { offset, bytes, durable: false, begun, ended: [0; 2] });
+                    }
+                    let ended = [log.now(), plain.0.now()];
+                    asked[first..].iter_mut().for_each(|one| one.ended = ended);
+                    continue;
                 }
                 _ => {
                     store.settle(u64::MAX).expect("memory");

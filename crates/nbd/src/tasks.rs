@@ -1,0 +1,190 @@
+//! Futures that run side by side, in places that are used again.
+//!
+//! A connection begins and ends a task for each request. With a collection that takes memory for each (`FuturesUnordered`) the 600 bytes of
+//! one were what a server of small writes waited for most: some allocators (musl's) map and unmap pages in turn under that load. Here a task
+//! that has ended leaves its place, with its memory and its waker, to the next.
+
+use futures_util::task::AtomicWaker;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+/// Futures of one type.
+pub(crate) struct Tasks<F> {
+    places: Vec<Place<F>>,
+    free: Vec<usize>,
+    /// Places whose turn it is.
+    turns: VecDeque<usize>,
+    woken: Arc<Woken>,
+}
+
+struct Place<F> {
+    future: Pin<Box<Option<F>>>,
+    bell: Arc<Bell>,
+    waker: Waker,
+}
+
+/// Places that were woken, and who is to be told.
+#[derive(Default)]
+struct Woken {
+    places: Mutex<VecDeque<usize>>,
+    all: AtomicWaker,
+}
+
+/// Wakes one place.
+struct Bell {
+    place: usize,
+    /// It stands among the woken already, or has its turn.
+    rung: AtomicBool,
+    woken: Arc<Woken>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            self.woken.places.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.place);
+            self.woken.all.wake();
+        }
+    }
+}
+
+impl<F: Future> Tasks<F> {
+    pub fn new() -> Self {
+        Self { places: Vec::new(), free: Vec::new(), turns: VecDeque::new(), woken: Arc::default() }
+    }
+
+    /// Futures that have not ended.
+    pub fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Takes a future in. It is first run by the next [`Tasks::poll_next`].
+    pub fn push(&mut self, future: F) {
+        let nth = self.free.pop().unwrap_or_else(|| {
+            let place = self.places.len();
+            let bell = Arc::new(Bell { place, rung: AtomicBool::new(false), woken: self.woken.clone() });
+            self.places.push(Place { future: Box::pin(None), waker: bell.clone().into(), bell });
+            place
+        });
+        let place = &mut self.places[nth];
+        place.future.set(Some(future));
+        // A bell that is rung already, for the one before, has its turn to come.
+        if !place.bell.rung.swap(true, Ordering::AcqRel) {
+            self.turns.push_back(nth);
+        }
+    }
+
+    /// What one of them has come to; pending if none has ended, or none is there.
+    pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
+        // Before the woken are looked at, so that no bell is missed.
+        self.woken.all.register(cx.waker());
+        // A future that wakes itself again and again must not keep out everything else.
+        for _ in 0..=2 * self.len() {
+            if self.turns.is_empty() {
+                std::mem::swap(&mut self.turns, &mut self.woken.places.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+            let Some(nth) = self.turns.pop_front() else { return Poll::Pending };
+            let place = &mut self.places[nth];
+            // Before it runs: what wakes it meanwhile counts.
+            place.bell.rung.store(false, Ordering::Release);
+            let Some(future) = place.future.as_mut().as_pin_mut() else { continue };
+            if let Poll::Ready(output) = future.poll(&mut Context::from_waker(&place.waker)) {
+                place.future.set(None);
+                self.free.push(nth);
+                return Poll::Ready(output);
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::sync::oneshot;
+
+    async fn next<F: Future>(tasks: &mut Tasks<F>) -> F::Output {
+        poll_fn(|cx| tasks.poll_next(cx)).await
+    }
+
+    fn pending<F: Future>(tasks: &mut Tasks<F>) -> bool {
+        tasks.poll_next(&mut Context::from_waker(Waker::noop())).is_pending()
+    }
+
+    #[tokio::test]
+    async fn each_ends_once_whoever_wakes_it_and_its_place_is_used_again() {
+        let mut tasks = Tasks::new();
+        for round in 0..50_u64 {
+            let mut senders = Vec::new();
+            for nth in 0..20 {
+                let (sender, receiver) = oneshot::channel::<u64>();
+                tasks.push(receiver);
+                senders.push((nth, sender));
+            }
+            assert!(pending(&mut tasks) && tasks.len() == 20);
+            // Some are answered by another thread, in another order.
+            let there = std::thread::spawn(move || {
+                for (nth, sender) in senders.into_iter().rev() {
+                    sender.send(round * 100 + nth).expect("somebody waits");
+                }
+            });
+            let mut ended = Vec::new();
+            for _ in 0..20 {
+                ended.push(next(&mut tasks).await.expect("it was sent"));
+            }
+            there.join().expect("it sends");
+            ended.sort_unstable();
+            assert_eq!(ended, (0..20).map(|nth| round * 100 + nth).collect::<Vec<_>>());
+            assert!(tasks.is_empty() && pending(&mut tasks));
+        }
+        assert_eq!(tasks.places.len(), 20);
+    }
+
+    #[tokio::test]
+    async fn a_bell_that_is_rung_late_does_no_harm_to_who_has_the_place_now() {
+        let mut tasks: Tasks<Pin<Box<dyn Future<Output = u32>>>> = Tasks::new();
+        let kept = std::rc::Rc::new(std::cell::Cell::new(None));
+        let own = kept.clone();
+        tasks.push(Box::pin(poll_fn(move |cx| {
+            own.set(Some(cx.waker().clone()));
+            Poll::Ready(1)
+        })));
+        assert_eq!(next(&mut tasks).await, 1);
+        let (sender, receiver) = oneshot::channel();
+        let late = kept.take().expect("it ran");
+        // Rung while nobody is there, and again while somebody else is.
+        late.wake_by_ref();
+        tasks.push(Box::pin(async move { receiver.await.expect("it is sent") }));
+        assert!(pending(&mut tasks));
+        late.wake();
+        assert!(pending(&mut tasks));
+        sender.send(2).expect("it waits");
+        assert_eq!(next(&mut tasks).await, 2);
+    }
+
+    #[test]
+    fn who_wakes_himself_lets_others_and_the_caller_have_their_turn() {
+        let mut tasks: Tasks<Pin<Box<dyn Future<Output = ()>>>> = Tasks::new();
+        tasks.push(Box::pin(poll_fn(|cx| {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })));
+        tasks.push(Box::pin(async {}));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(tasks.poll_next(&mut cx).is_ready());
+        assert!(tasks.poll_next(&mut cx).is_pending(), "it comes back");
+    }
+}
