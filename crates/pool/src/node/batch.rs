@@ -384,6 +384,40 @@ mod tests {
     }
 
     #[test]
+    fn small_writes_at_hand_are_answered_and_all_else_is_left_in_its_order() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::format(&folder.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
+        // The first regions are marked, and the last is not.
+        store.write(0, &[1; 1 << 16], false).expect("it has room");
+        let write = |tag, offset, length: u32, durable| {
+            let request =
+                Request { operation: Operation::Write, durable, unchecked: false, places: 0, tag, length, offset };
+            (request, Bytes::from(vec![tag as u8; length as usize]))
+        };
+        let lies = (write(7, 40_960, 4096, false).0, Bytes::from_static(b"short"));
+        let mut batch = vec![
+            write(2, 0, 4096, false),
+            write(3, 4096, 8192, false),
+            write(4, 16_384, 4096, true),
+            write(5, 20_480, 512, false),
+            write(6, 24_576, 4096, false),
+            (Request { operation: Operation::Flush, length: 0, ..write(9, 28_672, 4096, false).0 }, Bytes::new()),
+            lies,
+            (Request { operation: Operation::Trim, ..write(9, 45_056, 4096, false).0 }, Bytes::new()),
+            write(8, 1 << 19, 4096, false),
+        ];
+        let mut served = Served::default();
+        written_at_hand(&store, None, &mut batch, &mut served);
+        assert_eq!(served.replies.iter().map(|reply| reply.tag).collect::<Vec<_>>(), [2, 3, 6]);
+        assert!(served.replies.iter().all(|reply| reply.status == Status::Done) && served.moved_bytes == 16_384);
+        assert_eq!(batch.iter().map(|(request, _)| request.tag).collect::<Vec<_>>(), [4, 5, 9, 7, 9, 8]);
+        let mut now = Vec::new();
+        store.read(0, 1 << 16, &mut now).expect("it is whole");
+        let at = |block: usize| now[block * 4096];
+        assert_eq!([at(0), at(1), at(2), at(3), at(4), at(6), at(10)], [2, 3, 3, 1, 1, 6, 1]);
+    }
+
+    #[test]
     fn a_frame_has_no_more_answers_than_the_largest_frame_has_requests() {
         let store = Store::memory(1 << 20, "n".into()).expect("memory");
         let mut input = Intake::default();
