@@ -83,7 +83,7 @@ fn possible(words: &[String]) -> Result<(), String> {
     let first = |error: clap::Error| error.to_string().lines().next().unwrap_or_default().replace("error: ", "");
     let Verb::Net(net) = Cli::try_parse_from(whole).map_err(first)?.verb else { return Ok(()) };
     match &net.verb {
-        NetVerb::Run(run) => super::run::spec(run)?.check(),
+        NetVerb::Run(run) => super::run::spec(run)?.check().map_err(|why| why.to_string()),
         _ => Ok(()),
     }
 }

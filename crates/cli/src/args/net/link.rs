@@ -2,7 +2,7 @@
 
 use ::net::link::Spec;
 use ::net::link::loss::Loss;
-use ::net::link::spec::{self, Gso, PRESETS};
+use ::net::link::spec::{self, Gso, PRESETS, QuantityError};
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -133,7 +133,7 @@ impl Link {
             GsoWish::Off => Gso::Off,
         };
         spec.seed = self.seed;
-        spec.check()?;
+        spec.check().map_err(|why| why.to_string())?;
         Ok(spec)
     }
 }
@@ -181,8 +181,8 @@ impl FromStr for InOneWord {
 }
 
 fn pair<T: Copy + 'static>(
-    one: fn(&str) -> Result<T, String>,
-) -> impl Fn(&str) -> Result<Pair<T>, String> + Clone + Send + Sync + 'static {
+    one: fn(&str) -> Result<T, QuantityError>,
+) -> impl Fn(&str) -> Result<Pair<T>, QuantityError> + Clone + Send + Sync + 'static {
     move |text: &str| match text.split_once('/') {
         // `50mbit/s` is one rate.
         Some((up, down)) if down != "s" => Ok(Pair(one(up)?, one(down)?)),
