@@ -9,13 +9,13 @@
 //! The inputs, the order of every operation and the sums are the same in the three languages, so that their results are,
 //! to the last bit; `c-fast` alone is allowed another arithmetic, and is labelled as not comparable.
 
-pub mod checksum;
-pub mod himeno;
-pub mod linpack;
-pub mod native;
-pub mod rust;
-pub mod scimark;
-pub mod series;
+mod checksum;
+mod himeno;
+mod linpack;
+mod native;
+mod rust;
+mod scimark;
+mod series;
 
 use crate::options::{Options, Spec};
 use crate::{Error, Unproven, clock, sample};
