@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 pub fn run(args: &PoolBench) -> Result<ExitCode> {
     let paper = &args.paper;
-    if let Some(place) = &args.server.nbd {
-        return super::nbd_bench::run(args, place);
+    if let Some(uri) = &args.server.nbd {
+        return super::nbd_bench::run(args, uri);
     }
     if paper.paper_figures {
         return super::figures::run(args);

@@ -32,7 +32,7 @@ Needs root or user namespaces, iproute2, and /dev/net/tun.")]
 pub struct NetLink {
     /// Properties of the link.
     #[command(flatten)]
-    pub link: Link,
+    pub link: LinkOptions,
     /// Print JSON (format: docs/guide/net-link.md)
     #[arg(long)]
     pub json: bool,
@@ -47,7 +47,7 @@ pub struct Pair<T>(T, T);
 
 /// Properties of a link.
 #[derive(Debug, Args, Default)]
-pub struct Link {
+pub struct LinkOptions {
     /// Start from a named link; the options below override it
     #[arg(long, value_name = "NAME", value_parser = preset)]
     pub preset: Option<Spec>,
@@ -101,7 +101,7 @@ pub enum GsoWish {
     Off,
 }
 
-impl Link {
+impl LinkOptions {
     /// The link, checked.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ pub struct InOneWord {
 #[derive(Debug, Parser)]
 struct Alone {
     #[command(flatten)]
-    link: Link,
+    link: LinkOptions,
 }
 
 impl FromStr for InOneWord {
