@@ -46,7 +46,7 @@ pub fn lane_of(cases: Vec<Case>, side_by_side: usize) -> ExitCode {
 
 /// Whether this process may load BPF programs and make disks.
 pub fn root() -> Result<(), String> {
-    lab::privilege::live_kernel()
+    lab::privilege::live_kernel().map_err(|why| why.to_string())
 }
 
 /// Whether `program` is installed.

@@ -141,7 +141,7 @@ fn completed(archive: &Path, disk: model::Dev) -> Result<[f64; 5]> {
     let text = run(Command::new(fathom()).args(["export", "--events"]).arg(archive))?.stdout;
     let mut sums = [0.0; 5];
     for line in String::from_utf8(text)?.lines() {
-        let event = Event::parse(line).map_err(anyhow::Error::msg)?;
+        let event = Event::parse(line)?;
         let Record::RqDone(done) = event.record else { continue };
         let flush = done.op == DiskOp::Flush as u8;
         if done.disk != disk.0 || !(flush || done.flags & bio_flags::COUNTED != 0) {

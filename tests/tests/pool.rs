@@ -591,7 +591,7 @@ fn trial() -> Result<()> {
 
 /// Whether a medium can be made here.
 fn medium() -> Result<(), String> {
-    lab::netns::Namespace::available()
+    lab::netns::Namespace::available().map_err(|why| why.to_string())
 }
 
 /// What a replicate of the bench printed, by metric, and its check.

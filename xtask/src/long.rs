@@ -5,19 +5,16 @@
 //! `--minutes N` only as many as fit: those of rooms that the last commits changed come first, the others in an order that
 //! turns with the commit, so that each has its turn. What did not fit is counted as skipped and named.
 
-use crate::programs::{self, Program};
+use crate::follow::follow;
+use crate::programs::{self, FUZZ_PACKAGE, Program};
 use crate::run::output;
-use crate::tally::{Count, Tally};
-use crate::test::{FUZZ_PACKAGE, follow};
+use crate::tally::{Count, Tally, is_long};
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-
-/// The part of a test's path that says that it is long.
-pub const MARK: &str = "long::";
 
 /// Commits whose rooms come first.
 const RECENT: &str = "-20";
@@ -116,11 +113,6 @@ fn listed(root: &Path) -> Result<Vec<Test>> {
 fn names(list: &str) -> Vec<String> {
     let name = |line: &str| line.trim().strip_suffix(": test").map(str::to_string);
     list.lines().filter_map(name).filter(|name| is_long(name)).collect()
-}
-
-/// Whether a test's path says that it is long.
-pub fn is_long(name: &str) -> bool {
-    name.starts_with(MARK) || name.contains(&format!("::{MARK}"))
 }
 
 /// The tests of changed rooms first; both parts begin at a place that the commit gives.

@@ -2,6 +2,7 @@
 
 mod cli_page;
 mod dist;
+mod follow;
 mod gen_files;
 mod licences;
 mod lint;

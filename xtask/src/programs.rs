@@ -8,6 +8,9 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The package of the fuzz targets' program, and its name.
+pub const FUZZ_PACKAGE: &str = "fathom-fuzz";
+
 /// A program that cargo built.
 #[derive(Debug, Clone)]
 pub struct Program {

@@ -1,6 +1,5 @@
 //! What the output of test programs comes to: sums, skips with their reasons, and failures with their messages.
 
-use crate::long;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -9,6 +8,14 @@ const KEPT: usize = 40;
 
 /// Tests that are told as the longest.
 const LONGEST: usize = 20;
+
+/// The part of a test's path that says that it is long (`cargo xtask long`).
+pub const LONG: &str = "long::";
+
+/// Whether a test's path says that it is long.
+pub fn is_long(name: &str) -> bool {
+    name.starts_with(LONG) || name.contains(&format!("::{LONG}"))
+}
 
 /// What a lane's output says.
 #[derive(Debug, Default)]
@@ -110,7 +117,7 @@ impl Tally {
         } else if let Some((test, reason)) = line.strip_prefix("test ").and_then(|l| l.split_once(" ... ignored")) {
             // Names are filled up to one length.
             let (test, reason) = (test.trim_end(), reason.trim_start_matches([',', ' ']));
-            if long::is_long(test) {
+            if is_long(test) {
                 self.long.insert(test.into());
             } else if self.root_follows && reason.starts_with("root:") {
                 self.following += 1;

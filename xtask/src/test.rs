@@ -12,20 +12,17 @@
 //! marked `#[ignore = "root: …"]`: the lane `privileged` runs those, one at a time, with the full capabilities of root. Long tests are left to
 //! `cargo xtask long`, and named.
 
-use crate::long;
+use crate::follow::follow;
 use crate::metadata::packages;
-use crate::programs::{self, Program};
-use crate::run::{cargo, show};
-use crate::tally::{Count, Tally};
+use crate::programs::{self, FUZZ_PACKAGE, Program};
+use crate::run::cargo;
+use crate::tally::{self, Count, Tally};
 use anyhow::{Context, Result, bail, ensure};
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// The package whose test targets are lanes, and its folder.
 const PACKAGE: &str = "fathom-tests";
@@ -40,9 +37,6 @@ const PRIVILEGED: &str = "privileged";
 /// The lane of hostile bytes: a program of its own, which counts as one test.
 const FUZZ: &str = "fuzz";
 
-/// The package of that program, and its name.
-pub const FUZZ_PACKAGE: &str = "fathom-fuzz";
-
 /// What runs side by side, each stream one lane after the other. Nothing in them asserts what depends on who else computes, and each
 /// stream has its own part of the machine.
 const STREAMS: [&[&str]; 3] = [
@@ -53,9 +47,6 @@ const STREAMS: [&[&str]; 3] = [
     // Networks in namespaces of their own, where tests wait for packets.
     &["detour", "net", "rate", "reach"],
 ];
-
-/// Whoever still has the tests' output so long after their end was left behind by one of them.
-const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
 /// Runs the named lanes (all if none is named), or lists them.
 pub fn run(root: &Path, words: &[String]) -> Result<()> {
@@ -196,7 +187,7 @@ impl Ground {
                 FUZZ if !program.is_test => &["smoke", "--seconds", "1"],
                 WORKSPACE if program.is_test && program.folder != FOLDER => &["--show-output"],
                 PRIVILEGED if program.is_test && program.folder != FOLDER => {
-                    &["--ignored", "--show-output", "--test-threads=1", "--skip", long::MARK]
+                    &["--ignored", "--show-output", "--test-threads=1", "--skip", tally::LONG]
                 }
                 // Lanes make disks and load programs into the one kernel there is: one test at a time.
                 _ if program.is_test && program.folder == FOLDER && program.name == lane => &["--test-threads=1"],
@@ -230,103 +221,9 @@ fn lanes(root: &Path) -> Result<Vec<String>> {
     Ok(lanes)
 }
 
-/// Runs a lane's command, passes on what it prints to either stream, and counts. True if it succeeded. It is killed when `stop` is set.
-pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, stop: &AtomicBool) -> Result<bool> {
-    let (lines, to) = std::io::pipe()?;
-    let pipe = std::fs::read_link(format!("/proc/self/fd/{}", lines.as_raw_fd())).unwrap_or_default();
-    command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
-    let child = command.spawn();
-    // The command has our copies of the pipe's end, which would keep it open.
-    command.stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = child.with_context(|| format!("cannot start {}", show(command)))?;
-    let (says, said) = mpsc::channel();
-    std::thread::spawn(move || BufReader::new(lines).split(b'\n').try_for_each(|line| says.send(line)));
-    let mut quiet = false;
-    let mut ended = None;
-    loop {
-        if stop.load(Ordering::Relaxed) {
-            child.kill().and_then(|()| child.wait()).context("the tests' end")?;
-            return Ok(false);
-        }
-        let line = match said.recv_timeout(Duration::from_secs(1)) {
-            Ok(line) => String::from_utf8_lossy(&line.context("the tests' output")?).into_owned(),
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                if ended.is_none() && child.try_wait()?.is_some() {
-                    ended = Some(Instant::now());
-                }
-                if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND) {
-                    let left =
-                        format!("FAILED: a test left processes behind, which hold its output: {}", holders(&pipe));
-                    tally.read(&left);
-                    writeln!(output, "{left}")?;
-                    return Ok(false);
-                }
-                continue;
-            }
-        };
-        tally.read(&line);
-        // What tests that passed have printed is read for their skips, but not worth the log's lines.
-        quiet = match line.as_str() {
-            "successes:" => true,
-            "failures:" => false,
-            other => quiet && !other.starts_with("test result"),
-        };
-        let nothing =
-            line.ends_with(" ... ok") || line == "running 0 tests" || line.contains(" 0 passed; 0 failed; 0 ig");
-        if !quiet && !nothing && !line.trim().is_empty() {
-            writeln!(output, "{line}")?;
-        }
-    }
-    Ok(child.wait().context("the tests' end")?.success())
-}
-
-/// Those who have that pipe open, but for us: number and command.
-fn holders(pipe: &Path) -> String {
-    let has = |process: &Path| {
-        let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
-        files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file == pipe)
-    };
-    let told = |process: std::path::PathBuf| {
-        let number: u32 = process.file_name()?.to_str()?.parse().ok()?;
-        let command = std::fs::read(process.join("cmdline")).unwrap_or_default();
-        let command = String::from_utf8_lossy(&command).replace('\0', " ");
-        (number != std::process::id() && has(&process)).then(|| format!("{number} ({})", command.trim()))
-    };
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    processes.filter_map(told).collect::<Vec<_>>().join(", ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_process_that_is_left_behind_fails_a_lane_and_does_not_hold_it_up() {
-        let follow = |script: &str| {
-            let (mut tally, mut output) = (Tally::default(), Vec::new());
-            follow(Command::new("sh").args(["-c", script]), &mut tally, &mut output, &AtomicBool::new(false)).unwrap()
-        };
-        assert!(follow("echo all is well"));
-        // It ends by itself soon after.
-        assert!(!follow("sleep 8 &"));
-    }
-
-    #[test]
-    fn what_a_lane_says_to_either_stream_is_kept() {
-        let (mut tally, mut output) = (Tally::default(), Vec::new());
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo one; echo two >&2; exit 3"]);
-        assert!(!follow(&mut command, &mut tally, &mut output, &AtomicBool::new(false)).unwrap());
-        assert_eq!(String::from_utf8(output).unwrap(), "one\ntwo\n");
-    }
-
-    #[test]
-    fn a_lane_that_is_stopped_is_killed_and_waited_for() {
-        let (stop, mut tally) = (AtomicBool::new(true), Tally::default());
-        let mut command = Command::new("sleep");
-        assert!(!follow(command.arg("1000"), &mut tally, &mut Vec::new(), &stop).unwrap());
-    }
 
     #[test]
     fn what_needs_a_quiet_machine_runs_alone_and_each_lane_once() {

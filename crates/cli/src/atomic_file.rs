@@ -24,18 +24,18 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<T>) -
     };
     let writing = || format!("writing {}", output.display());
     // A link stays one, and what it leads to is replaced.
-    let place = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
-    let there = fs::metadata(&place).ok();
+    let target = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
+    let there = fs::metadata(&target).ok();
     if there.as_ref().is_some_and(|about| !about.is_file()) {
         // A device or a pipe is written to, never replaced.
-        return finish(File::create(&place).map_err(|e| made(output, e))?).with_context(writing);
+        return finish(File::create(&target).map_err(|e| made(output, e))?).with_context(writing);
     }
-    let tmp = beside(&place);
+    let tmp = beside(&target);
     let _cleanup = SignalCleanup::file(&tmp)?;
     let file = File::options().write(true).create_new(true).open(&tmp).map_err(|e| made(output, e))?;
     let filled = there.map_or(Ok(()), |about| file.set_permissions(about.permissions()).map_err(Into::into));
     let filled = filled.and_then(|()| finish(file)).and_then(|filled| {
-        fs::rename(&tmp, &place)?;
+        fs::rename(&tmp, &target)?;
         Ok(filled)
     });
     if filled.is_err() {
@@ -51,9 +51,9 @@ pub fn text(output: &Path, text: &str) -> Result<()> {
 }
 
 /// `.NAME.PID.tmp` in the same folder, so that it can be renamed.
-fn beside(place: &Path) -> PathBuf {
-    let name = place.file_name().unwrap_or_default().to_string_lossy();
-    place.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
+fn beside(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.{}.tmp", std::process::id()))
 }
 
 #[cfg(test)]

@@ -2,11 +2,12 @@
 
 use crate::{args, atomic_file, bench, link, progress};
 use analysis::bench::beside::Beside;
+use analysis::bench::page::Page;
 use analysis::bench::results::Bench;
 use analysis::{Rows, figures, summary};
 use anyhow::{Result, bail};
 use archive::Archive;
-use serde_json::Value;
+use report::PageData;
 use std::path::{Path, PathBuf};
 
 pub fn run(args: &args::Report) -> Result<()> {
@@ -28,13 +29,12 @@ pub fn run(args: &args::Report) -> Result<()> {
         );
         return benchmark_page(&args.archives, args.output.as_deref());
     }
-    let mut parts = Vec::new();
-    for (archive, path) in &opened {
-        parts.push(Part::of(archive, path)?);
-    }
+    let titles: Vec<String> = opened.iter().map(|(_, path)| path.display().to_string()).collect();
+    let recordings = opened.iter().zip(&titles).map(|((archive, _), title)| recording(archive, title));
+    let recordings: Vec<PageData> = recordings.collect::<Result<_>>()?;
     let first = args.archives.first().map_or(Path::new("trace.fathom"), PathBuf::as_path);
     let output = args.output.clone().unwrap_or_else(|| beside(first, "html"));
-    write_parts(parts, &output)?;
+    atomic_file::text(&output, &report::pages(&recordings))?;
     println!("{}: open it in a browser (self-contained)", output.display());
     Ok(())
 }
@@ -53,8 +53,8 @@ fn net(opened: &[(Archive, &PathBuf)], output: Option<&Path>) -> Result<()> {
         }
         titles.push(name);
     }
-    let page = analysis::bench::net::page_of(&runs, &recordings).map_err(anyhow::Error::msg)?;
-    write_page(&titles.join(", "), &serde_json::to_value(page)?, output, last)
+    let page = analysis::bench::net::page_of(&runs, &recordings)?;
+    write_page(&titles.join(", "), &page, output, last)
 }
 
 /// The page of a benchmark, or of two: the second is shown, with the first beside it.
@@ -71,13 +71,13 @@ fn benchmark_page(archives: &[PathBuf], output: Option<&Path>) -> Result<()> {
         Some(a) => (analysis::bench::page::page_beside(a, &bench, &why), format!("{} beside {}", bench.name, a.name)),
         None => (analysis::bench::page::page(&bench, &why), bench.name.clone()),
     };
-    write_page(&title, &serde_json::to_value(page)?, output, shown)
+    write_page(&title, &page, output, shown)
 }
 
 /// Writes a page and says so.
-fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, archive: &Path) -> Result<()> {
+fn write_page(title: &str, page: &Page, output: Option<&Path>, archive: &Path) -> Result<()> {
     let output = output.map_or_else(|| beside(archive, "html"), Path::to_path_buf);
-    atomic_file::text(&output, &report::bench_page(title, page))?;
+    atomic_file::text(&output, &report::bench_page(title, page)?)?;
     println!("{}: open it in a browser (self-contained)", output.display());
     Ok(())
 }
@@ -86,49 +86,19 @@ fn write_page(title: &str, page: &serde_json::Value, output: Option<&Path>, arch
 /// 60,000 less than one; zooming and choosing stay below half a second in both. What is left out is said there.
 const SPANS: usize = 150_000;
 
-/// One recording of a page.
-struct Part {
-    title: String,
-    timeline: Value,
-    scatter: Value,
-    counts: Value,
-    summary: Value,
-}
-
-impl Part {
-    fn of(archive: &archive::Archive, name: &Path) -> Result<Self> {
-        let rows = Rows::load(archive)?;
-        let limits = figures::Limits { spans: SPANS, ..figures::Limits::default() };
-        let summary = summary::summarise(&rows);
-        Ok(Self {
-            title: name.display().to_string(),
-            timeline: serde_json::to_value(figures::timeline(&rows, &limits))?,
-            scatter: serde_json::to_value(figures::scatter(&rows, &limits))?,
-            counts: serde_json::to_value(figures::counts(&summary))?,
-            summary: serde_json::to_value(&summary)?,
-        })
-    }
+/// One recording of a page. What was loaded for it goes before the next one comes.
+fn recording<'a>(archive: &Archive, title: &'a str) -> Result<PageData<'a>> {
+    let rows = Rows::load(archive)?;
+    let limits = figures::Limits { spans: SPANS, ..figures::Limits::default() };
+    let (timeline, scatter) = (figures::timeline(&rows, &limits), figures::scatter(&rows, &limits));
+    let summary = summary::summarise(&rows);
+    Ok(PageData::of(title, &summary, &timeline, &scatter, &figures::counts(&summary))?)
 }
 
 /// Writes the page of `archive` to `output`.
-pub fn write(archive: &archive::Archive, name: &Path, output: &Path) -> Result<()> {
-    write_parts(vec![Part::of(archive, name)?], output)
-}
-
-fn write_parts(mut parts: Vec<Part>, output: &Path) -> Result<()> {
-    let titles: Vec<String> = parts.iter_mut().map(|part| std::mem::take(&mut part.title)).collect();
-    let recordings: Vec<report::PageData> = parts
-        .into_iter()
-        .zip(&titles)
-        .map(|(part, title)| report::PageData {
-            title,
-            timeline: part.timeline,
-            scatter: part.scatter,
-            counts: part.counts,
-            summary: part.summary,
-        })
-        .collect();
-    atomic_file::text(output, &report::pages(&recordings))
+pub fn write(archive: &Archive, name: &Path, output: &Path) -> Result<()> {
+    let title = name.display().to_string();
+    atomic_file::text(output, &report::page(&recording(archive, &title)?))
 }
 
 /// `T.fathom` with another ending.

@@ -31,7 +31,7 @@ pub fn run(args: &args::Show) -> Result<()> {
 /// A network run: what came through, and what held it back. Parts of it another machine told; none may look like a line of its own.
 /// Time is on the page (`fathom report`).
 fn net(run: &Bench, json: bool) -> Result<()> {
-    let page = page_of(std::slice::from_ref(run), &[]).map_err(anyhow::Error::msg)?;
+    let page = page_of(std::slice::from_ref(run), &[])?;
     if json {
         let mut value = serde_json::to_value(&page.shown)?;
         value["limited_by"] = serde_json::to_value(&page.held)?;

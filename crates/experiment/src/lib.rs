@@ -55,6 +55,9 @@ pub enum Error {
     /// Something that every cell needs could not be had.
     #[error("{0}")]
     Setting(String),
+    /// Nor could the disk that the design asks for.
+    #[error("{0}")]
+    Disk(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The sink refused a row.
     #[error("cannot store a result: {0}")]
     Sink(#[source] Box<dyn std::error::Error + Send + Sync>),

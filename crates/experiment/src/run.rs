@@ -45,8 +45,8 @@ pub trait Disk {
     fn device(&self) -> &Path;
 }
 
-/// Makes a disk, or says why it cannot.
-pub type MakeDisk<'a> = dyn FnMut(&DiskWanted) -> Result<Box<dyn Disk>, String> + 'a;
+/// Makes a disk, or says why it cannot. What can go wrong is the maker's to know: a run without its disk ends, whatever it was.
+pub type MakeDisk<'a> = dyn FnMut(&DiskWanted) -> Result<Box<dyn Disk>, Box<dyn std::error::Error + Send + Sync>> + 'a;
 
 /// For each cell of a design the relative half-width of its interval so far, if it has one.
 pub type HalfWidths<'a> = dyn FnMut(&Results) -> Vec<Option<f64>> + 'a;
@@ -601,7 +601,7 @@ impl Runner<'_, '_> {
         // The old one goes first: there may be room for one only.
         self.disk = None;
         if let Some(wanted) = &self.design.disk {
-            let disk = (self.setting.make_disk)(wanted).map_err(Error::Setting)?;
+            let disk = (self.setting.make_disk)(wanted).map_err(Error::Disk)?;
             self.disk = Some(disk);
         }
         Ok(())

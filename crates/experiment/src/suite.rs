@@ -302,12 +302,31 @@ fn maybe_words<'de, D: Deserializer<'de>>(from: D) -> Result<Option<BTreeMap<Str
     Ok(Some(map.into_iter().map(|(name, word)| (name, word.into())).collect()))
 }
 
+/// A factor has no such value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("factor {factor}: {value:?} is not allowed; {allowed}")]
+pub struct NotAllowed {
+    /// The factor's name.
+    pub factor: String,
+    /// What was given.
+    pub value: String,
+    /// What is allowed, for people.
+    pub allowed: String,
+}
+
+impl From<NotAllowed> for String {
+    /// A part of what is wrong with a design ([`Error::Design`]).
+    fn from(why: NotAllowed) -> Self {
+        why.to_string()
+    }
+}
+
 impl Factor {
-    /// Whether `value` is allowed; if not, the sentence that says what is.
+    /// Whether `value` is allowed.
     ///
     /// # Errors
     /// What is allowed.
-    pub fn check(&self, value: &str) -> Result<(), String> {
+    pub fn check(&self, value: &str) -> Result<(), NotAllowed> {
         let allowed = self.free
             || self.folder
             || self.values.iter().any(|v| v == value)
@@ -315,7 +334,7 @@ impl Factor {
         if allowed {
             return Ok(());
         }
-        Err(format!("factor {}: {value:?} is not allowed; {}", self.name, self.allowed()))
+        Err(NotAllowed { factor: self.name.clone(), value: value.into(), allowed: self.allowed() })
     }
 
     /// What is allowed, for people.

@@ -18,6 +18,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+/// What this machine lacks for a loop disk: a sentence for the user, and a test's reason to be skipped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unavailable {
+    /// The right to make one.
+    #[error("a loop disk {0}")]
+    Privilege(#[from] crate::privilege::Lacking),
+    /// The kernel's part.
+    #[error("this kernel has no loop devices (/dev/loop-control is missing; try `modprobe loop`)")]
+    LoopDevices,
+    /// A program.
+    #[error("a loop disk needs {0}, which is not installed")]
+    Tool(String),
+}
+
 /// Where the bytes of the disk are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Backing {
@@ -174,11 +188,11 @@ impl LoopDisk {
     /// Whether this machine can make such a disk, or what is missing: root, the tools, loop devices.
     ///
     /// # Errors
-    /// The reason, as a sentence for the user; a test reports itself as skipped with it.
-    pub fn available(fs: FileSystem) -> std::result::Result<(), String> {
-        crate::privilege::mounts().map_err(|why| format!("a loop disk {why}"))?;
+    /// What is missing.
+    pub fn available(fs: FileSystem) -> std::result::Result<(), Unavailable> {
+        crate::privilege::mounts()?;
         if !Path::new("/dev/loop-control").exists() {
-            return Err("this kernel has no loop devices (/dev/loop-control is missing; try `modprobe loop`)".into());
+            return Err(Unavailable::LoopDevices);
         }
         let mkfs = format!("mkfs.{}", fs.name());
         let tools = ["losetup", "mount", "umount", &mkfs];
@@ -187,7 +201,7 @@ impl LoopDisk {
         let folders: Vec<PathBuf> =
             std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]).collect();
         match wanted.iter().find(|tool| !folders.iter().any(|f| f.join(tool).exists())) {
-            Some(tool) => Err(format!("a loop disk needs {tool}, which is not installed")),
+            Some(tool) => Err(Unavailable::Tool(tool.to_string())),
             None => Ok(()),
         }
     }

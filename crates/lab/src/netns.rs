@@ -119,10 +119,10 @@ impl Namespace {
     /// Whether namespaces can be made here, or what is missing.
     ///
     /// # Errors
-    /// The reason, as a sentence for the user; a test reports itself as skipped with it.
-    pub fn available() -> std::result::Result<(), String> {
-        crate::need("ip", "iproute2").map_err(|e| e.to_string())?;
-        Self::create().map(drop).map_err(|e| e.to_string())
+    /// What is missing, or what the kernel refuses: a sentence for the user, and a test's reason to be skipped.
+    pub fn available() -> Result<()> {
+        crate::need("ip", "iproute2").map_err(Error::other)?;
+        Self::create().map(drop)
     }
 
     fn make(origin: &Origin) -> Result<Self> {

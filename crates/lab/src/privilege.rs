@@ -9,29 +9,46 @@ const ADMIN: (&str, u32) = ("CAP_SYS_ADMIN", 21);
 /// What loading programs, tracing with them, and making networks takes besides.
 const ALL: [(&str, u32); 4] = [ADMIN, ("CAP_NET_ADMIN", 12), ("CAP_PERFMON", 38), ("CAP_BPF", 39)];
 
+/// What is missing: a test's reason to be skipped, as a sentence without its subject.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Lacking {
+    /// It is not root.
+    #[error("needs root (runs as uid {uid})")]
+    Root {
+        /// As whom it runs, if that is known.
+        uid: String,
+    },
+    /// It is, without these capabilities.
+    #[error("needs {}, which this root lacks (a container's?)", .0.join(", "))]
+    Capabilities(Vec<&'static str>),
+    /// The kernel's types are not known.
+    #[error("the kernel has no BTF")]
+    Btf,
+}
+
 /// # Errors
-/// What is missing, as a test's reason to be skipped.
-pub fn full() -> Result<(), String> {
+/// What is missing.
+pub fn full() -> Result<(), Lacking> {
     missing(&status(), &ALL)
 }
 
 /// The same for disks and mounts alone.
 ///
 /// # Errors
-/// What is missing, as a sentence without its subject.
-pub fn mounts() -> Result<(), String> {
+/// What is missing.
+pub fn mounts() -> Result<(), Lacking> {
     missing(&status(), &[ADMIN])
 }
 
 /// All of it, and a kernel that can be recorded.
 ///
 /// # Errors
-/// What is missing, as a test's reason to be skipped.
-pub fn live_kernel() -> Result<(), String> {
+/// What is missing.
+pub fn live_kernel() -> Result<(), Lacking> {
     full()?;
     match Path::new("/sys/kernel/btf/vmlinux").exists() {
         true => Ok(()),
-        false => Err("the kernel has no BTF".into()),
+        false => Err(Lacking::Btf),
     }
 }
 
@@ -39,18 +56,15 @@ fn status() -> String {
     std::fs::read_to_string("/proc/self/status").unwrap_or_default()
 }
 
-fn missing(status: &str, needed: &[(&str, u32)]) -> Result<(), String> {
+fn missing(status: &str, needed: &[(&'static str, u32)]) -> Result<(), Lacking> {
     let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)?.split_whitespace().next());
     let uid = field("Uid:").unwrap_or("?");
     if uid != "0" {
-        return Err(format!("needs root (runs as uid {uid})"));
+        return Err(Lacking::Root { uid: uid.into() });
     }
     let held = field("CapEff:").and_then(|held| u64::from_str_radix(held, 16).ok()).unwrap_or(0);
-    let names: Vec<&str> = needed.iter().filter(|(_, bit)| held & (1 << bit) == 0).map(|(name, _)| *name).collect();
-    match names.as_slice() {
-        [] => Ok(()),
-        names => Err(format!("needs {}, which this root lacks (a container's?)", names.join(", "))),
-    }
+    let names: Vec<_> = needed.iter().filter(|(_, bit)| held & (1 << bit) == 0).map(|(name, _)| *name).collect();
+    if names.is_empty() { Ok(()) } else { Err(Lacking::Capabilities(names)) }
 }
 
 #[cfg(test)]
@@ -62,10 +76,11 @@ mod tests {
         let status =
             |uid: u32, held: &str| missing(&format!("Name:\tx\nUid:\t{uid}\t0\t0\t0\nCapEff:\t{held}\n"), &ALL);
         assert_eq!(status(0, "000001ffffffffff"), Ok(()));
-        assert!(status(1000, "0000000000000000").is_err_and(|why| why.contains("uid 1000")));
+        assert_eq!(status(1000, "0000000000000000"), Err(Lacking::Root { uid: "1000".into() }));
         // Docker's default.
-        assert!(
-            status(0, "00000000a80425fb").is_err_and(|why| why.contains("CAP_SYS_ADMIN") && why.contains("CAP_BPF"))
-        );
+        let docker = status(0, "00000000a80425fb").unwrap_err();
+        assert_eq!(docker, Lacking::Capabilities(ALL.map(|(name, _)| name).into()));
+        let words = "needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF, which this root lacks (a container's?)";
+        assert_eq!(docker.to_string(), words);
     }
 }

@@ -21,7 +21,7 @@
 //!
 //! One at a time in a network namespace: a name that is bound there, which the shell holds as well, tells.
 
-use std::io::{BufRead as _, BufReader, Error, Read as _, Result, Write as _};
+use std::io::{BufRead as _, BufReader, Error, ErrorKind, Read as _, Result, Write as _};
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
@@ -55,11 +55,12 @@ exit 0
 
 /// Rules by port and rules that say whose they are: bfff4862653b and 1b71af6053af, Linux 4.17. An older kernel would not tell ours from others when they are
 /// removed.
-fn knows_rules(release: &str) -> std::result::Result<(), String> {
+fn knows_rules(release: &str) -> Result<()> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if version < (4, 17) {
-        return Err(format!("routing by port needs Linux 4.17 on this machine, which has {release}"));
+        let needed = format!("routing by port needs Linux 4.17 on this machine, which has {release}");
+        return Err(Error::new(ErrorKind::Unsupported, needed));
     }
     Ok(())
 }
@@ -76,7 +77,7 @@ impl Router {
     pub fn create(address: SocketAddr, mtu: u32, queue: u32) -> Result<(Self, [OwnedFd; 2])> {
         let ip = crate::need("ip", "iproute2").map_err(Error::other)?;
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        knows_rules(release.trim()).map_err(Error::other)?;
+        knows_rules(release.trim())?;
         routes(address)?;
         let lock = alone()?;
         let held = lock.as_raw_fd();

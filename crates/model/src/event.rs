@@ -20,9 +20,11 @@ use crate::records;
 use crate::words::Call;
 
 mod bits;
+mod parse_error;
 mod text;
 
 pub use bits::{bio_flags, file_what, flags, header_flags, op_kind, task_what, uring_phase};
+pub use parse_error::ParseError;
 
 /// Version of the records below; a change of their layout adds one. The archive stores it.
 pub const EVENT_VERSION: u32 = 1;

@@ -250,7 +250,8 @@ macro_rules! records {
             }
 
             /// Reads the fields of text: `name=value` pairs; what is not named is zero.
-            pub fn parse_fields(name: &str, fields: &[(String, String)]) -> Result<Self, String> {
+            pub fn parse_fields(name: &str, fields: &[(String, String)]) -> Result<Self, $crate::event::ParseError> {
+                use $crate::event::ParseError as E;
                 match name {
                     $( stringify!($name) => {
                         #[allow(unused_mut)]
@@ -259,16 +260,20 @@ macro_rules! records {
                             match key.as_str() {
                                 $( stringify!($field) => {
                                     x.$field = <$ty as $crate::record::Field>::parse(value)
-                                        .ok_or_else(|| format!("{key}={value}: not a {}", stringify!($ty)))?;
+                                        .ok_or_else(|| E::Value {
+                                            field: key.clone(),
+                                            value: value.clone(),
+                                            expected: stringify!($ty),
+                                        })?;
                                 } )*
                                 $( stringify!($tail) => x.$tail = value.clone(), )?
-                                _ => return Err(format!("{name} has no field {key}")),
+                                _ => return Err(E::UnknownField { record: name.into(), field: key.clone() }),
                             }
                         }
                         $( x.$len = x.$tail.len() as u16; )?
                         Ok(Self::$Type(x))
                     } )*
-                    _ => Err(format!("there is no record {name}")),
+                    _ => Err(E::UnknownRecord(name.into())),
                 }
             }
         }

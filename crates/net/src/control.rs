@@ -126,24 +126,41 @@ pub enum Message {
     },
 }
 
+/// What is wrong with a message, in a few words.
+#[derive(Debug, thiserror::Error)]
+pub enum MessageError {
+    /// It is none.
+    #[error("a message that cannot be read ({0})")]
+    Unreadable(#[source] serde_json::Error),
+    /// It has no text.
+    #[error(transparent)]
+    Unwritable(serde_json::Error),
+    /// It fits no frame.
+    #[error("a message of {bytes} bytes is too long")]
+    TooLong {
+        /// Its length with that of its frame.
+        bytes: usize,
+    },
+}
+
 impl Message {
     /// The message in a frame.
     ///
     /// # Errors
-    /// What is wrong with it, in a few words.
-    pub fn parse(frame: &[u8]) -> std::result::Result<Self, String> {
-        serde_json::from_slice(frame).map_err(|e| format!("a message that cannot be read ({e})"))
+    /// What is wrong with it.
+    pub fn parse(frame: &[u8]) -> std::result::Result<Self, MessageError> {
+        serde_json::from_slice(frame).map_err(MessageError::Unreadable)
     }
 
     /// The frame of a message: its length, then its text.
     ///
     /// # Errors
     /// That it is too long.
-    pub fn frame(&self) -> std::result::Result<Vec<u8>, String> {
+    pub fn frame(&self) -> std::result::Result<Vec<u8>, MessageError> {
         let mut frame = vec![0; 4];
-        serde_json::to_writer(&mut frame, self).map_err(|e| e.to_string())?;
+        serde_json::to_writer(&mut frame, self).map_err(MessageError::Unwritable)?;
         let length = u32::try_from(frame.len() - 4).ok().filter(|n| *n <= MAX_FRAME);
-        let length = length.ok_or_else(|| format!("a message of {} bytes is too long", frame.len()))?;
+        let length = length.ok_or(MessageError::TooLong { bytes: frame.len() })?;
         frame[..4].copy_from_slice(&length.to_be_bytes());
         Ok(frame)
     }
@@ -231,7 +248,7 @@ impl Channel {
     /// # Errors
     /// [`Error::Broken`], [`Error::Stalled`] if the other end takes nothing for [`PATIENCE`].
     pub async fn send(&mut self, message: &Message, doing: &'static str) -> Result<()> {
-        let frame = message.frame().map_err(|why| Error::Protocol(why, self.peer))?;
+        let frame = message.frame().map_err(|why| Error::Protocol(why.to_string(), self.peer))?;
         let sent = async {
             self.stream.write_all(&frame).await?;
             self.stream.flush().await
@@ -281,7 +298,7 @@ impl Channel {
                     return Err(Error::Protocol(format!("a frame of {length} bytes"), self.peer));
                 }
                 if let Some(frame) = rest.get(..length as usize) {
-                    let message = Message::parse(frame).map_err(|why| Error::Protocol(why, self.peer));
+                    let message = Message::parse(frame).map_err(|why| Error::Protocol(why.to_string(), self.peer));
                     self.come.drain(..4 + length as usize);
                     return message.map(Some);
                 }

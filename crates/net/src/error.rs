@@ -65,8 +65,42 @@ pub enum Error {
     #[error("the other end does not speak Fathom's protocol: {0}; is {1} the address of `fathom net serve`?")]
     Protocol(String, SocketAddr),
     /// What is asked for cannot be.
+    #[error(transparent)]
+    Spec(#[from] crate::spec::SpecError),
+    /// Acknowledgements cannot be recorded.
+    #[error(transparent)]
+    Probe(#[from] crate::probe::ProbeError),
+    /// Whoever can reach the address could use it.
+    #[error(
+        "{0} is not a loopback address, so a key is required: make one with `fathom pool keygen FILE`, \
+         copy it to both ends, and give --key FILE (without a key, listen on 127.0.0.1 or ::1)"
+    )]
+    NeedsKey(SocketAddr),
+    /// No interface of this machine can be sent from by that name.
     #[error("{0}")]
-    Spec(String),
+    Interface(String),
+    /// A connection came that is none of this server's.
+    #[error("{0}")]
+    Stranger(&'static str),
+    /// UDP takes one run at a time.
+    #[error(
+        "the server's UDP port {port} is in use by another UDP run or another program; wait, or serve on another port"
+    )]
+    UdpBusy {
+        /// The port.
+        port: u16,
+    },
+    /// Packets of UDP do not arrive.
+    #[error("{0}")]
+    NoUdp(String),
+    /// A part of the run panicked or was cancelled.
+    #[error("{doing}{source}")]
+    Task {
+        /// What it was, if the text of its end does not say enough.
+        doing: &'static str,
+        /// How it ended.
+        source: tokio::task::JoinError,
+    },
     /// A socket did not take a setting.
     #[error("cannot set {what}: {source}{remedy}")]
     Setting {
@@ -106,6 +140,15 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether whoever asked for a run can ask for another one that works; anything else ends the session.
+    pub(crate) fn is_askers(&self) -> bool {
+        use Error as E;
+        matches!(self, E::Setting { .. } | E::Listen { .. } | E::Congestion(_) | E::Spec(_) | E::Probe(_))
+            || matches!(self, E::UdpBusy { .. } | E::NoUdp(_) | E::Task { .. })
+    }
+}
+
 fn hint(error: &std::io::Error) -> &'static str {
     use std::io::ErrorKind as K;
     match error.kind() {
@@ -124,6 +167,12 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Says what was being done.
 pub(crate) trait Doing<T> {
     fn doing(self, what: &'static str) -> Result<T>;
+}
+
+impl From<tokio::task::JoinError> for Error {
+    fn from(source: tokio::task::JoinError) -> Self {
+        Self::Task { doing: "", source }
+    }
 }
 
 impl<T> Doing<T> for std::io::Result<T> {

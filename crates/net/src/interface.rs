@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The address of the interface: its first of IPv4, or of IPv6 that is not for one link only.
 ///
 /// # Errors
-/// [`Error::Spec`]: there is no such interface, or it has none; it names those that have.
+/// [`Error::Interface`]: there is no such interface, or it has none; it names those that have.
 pub fn address(name: &str) -> Result<IpAddr> {
     let all = all()?;
     let own = |a: &&(String, IpAddr)| a.0 == name;
@@ -16,7 +16,7 @@ pub fn address(name: &str) -> Result<IpAddr> {
     }
     let others: Vec<String> = all.iter().map(|(name, address)| format!("{name} {address}")).collect();
     let others = if others.is_empty() { "none".into() } else { others.join(", ") };
-    Err(Error::Spec(match std::path::Path::new("/sys/class/net").join(name).exists() {
+    Err(Error::Interface(match std::path::Path::new("/sys/class/net").join(name).exists() {
         true => format!("the interface {name} has no address: is it connected? Interfaces with an address: {others}"),
         false => format!("no interface {name} with an address; interfaces with one: {others}"),
     }))

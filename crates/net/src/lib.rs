@@ -27,6 +27,7 @@ pub mod search;
 pub mod serve;
 pub mod socket;
 pub mod spec;
+mod spec_error;
 pub mod tcp_info;
 pub mod traffic;
 pub mod turns;

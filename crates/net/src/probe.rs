@@ -39,26 +39,47 @@ pub struct Probe {
     pub acks: Vec<TcpSample>,
 }
 
+/// Why acknowledgements cannot be recorded, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The kernel's tracing is out of reach.
+    #[error("tcp_probe: tracefs is not mounted or not accessible; as root: mount -t tracefs none /sys/kernel/tracing")]
+    NoTracefs,
+    /// The kernel does not tell.
+    #[error("tcp_probe: this kernel has no tracepoint tcp:tcp_probe, or tracefs needs root")]
+    NoTracepoint,
+    /// Only root may have an instance.
+    #[error("tcp_probe: a trace instance needs root; omit --tcp-probe, or run the sender as root")]
+    NotRoot,
+    /// Tracefs refused something.
+    #[error("tcp_probe: cannot {doing}: {source}")]
+    Io {
+        /// What.
+        doing: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
 /// Whether this end can do it.
 ///
 /// # Errors
 /// Why not, and what to do.
-pub fn possible() -> Result<(), String> {
+pub fn possible() -> Result<(), ProbeError> {
     place().map(drop)
 }
 
-fn place() -> Result<PathBuf, String> {
+fn place() -> Result<PathBuf, ProbeError> {
     let mounted = PLACES.iter().map(PathBuf::from).find(|dir| dir.join("instances").is_dir());
-    let dir = mounted.or_else(own_mount).ok_or(
-        "tcp_probe: tracefs is not mounted or not accessible; as root: mount -t tracefs none /sys/kernel/tracing",
-    )?;
+    let dir = mounted.or_else(own_mount).ok_or(ProbeError::NoTracefs)?;
     if !dir.join("events/tcp/tcp_probe").is_dir() {
-        return Err("tcp_probe: this kernel has no tracepoint tcp:tcp_probe, or tracefs needs root".into());
+        return Err(ProbeError::NoTracepoint);
     }
     // SAFETY: geteuid only reads.
     match unsafe { libc::geteuid() } {
         0 => Ok(dir),
-        _ => Err("tcp_probe: a trace instance needs root; omit --tcp-probe, or run the sender as root".into()),
+        _ => Err(ProbeError::NotRoot),
     }
 }
 
@@ -90,14 +111,14 @@ impl Probe {
     ///
     /// # Errors
     /// As [`possible`], or what tracefs refused.
-    pub fn start(cookies: Vec<u64>) -> Result<Self, String> {
+    pub fn start(cookies: Vec<u64>) -> Result<Self, ProbeError> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let instances = place()?.join("instances");
         sweep(&instances);
         let dir = instances.join(format!("{NAME}{}-{number}", std::process::id()));
-        let told = |what: &str, e: std::io::Error| format!("tcp_probe: cannot {what}: {e}");
-        fs::create_dir(&dir).map_err(|e| told("make a trace instance", e))?;
+        let refused = |doing, source| ProbeError::Io { doing, source };
+        fs::create_dir(&dir).map_err(|e| refused("make a trace instance", e))?;
         let filter = cookies.iter().map(|c| format!("sock_cookie == {c}")).collect::<Vec<_>>().join(" || ");
         let set = || {
             fs::write(dir.join("trace_clock"), "boot")?;
@@ -111,7 +132,7 @@ impl Probe {
             Ok(pipe) => Ok(Self { dir, pipe, cookies, rest: Vec::new(), acks: Vec::new() }),
             Err(e) => {
                 let _ = fs::remove_dir(&dir);
-                Err(told("set up the trace instance", e))
+                Err(refused("set up the trace instance", e))
             }
         }
     }

@@ -27,7 +27,24 @@ pub struct Told<'a> {
     /// Mathis' and Padhye's bounds, bit/s.
     pub bounds: Option<(f64, f64)>,
     /// Throughput with readings of TCP's state over that without, or why it cannot be told; if it was asked for.
-    pub cost: Option<Result<stats::Estimate, String>>,
+    pub cost: Option<Result<stats::Estimate, CostUnknown>>,
+}
+
+/// Why the cost of readings is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CostUnknown {
+    /// Readings of one end and throughput of the other cannot be told to be of one moment.
+    #[error(
+        "the ends started {:.0} ms apart, too far for readings and throughput to be aligned: use a shorter path",
+        *ns as f64 / 1e6
+    )]
+    Apart {
+        /// How far, ns.
+        ns: u64,
+    },
+    /// There are too few pairs.
+    #[error("too few intervals of 0.1 s could be compared: give a longer --duration")]
+    TooShort,
 }
 
 /// What became of the packets of UDP.
@@ -111,18 +128,15 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<Told<'_>> {
 }
 
 /// What the readings cost.
-fn cost(outcome: &Outcome, turns: &Turns, sent: &Sent, received: &Received) -> Result<stats::Estimate, String> {
+fn cost(outcome: &Outcome, turns: &Turns, sent: &Sent, received: &Received) -> Result<stats::Estimate, CostUnknown> {
     // Both ends' beginnings by the clock of the one that asked.
     let ours = |ns: u64, there: bool| outcome.clock.filter(|_| there).map_or(ns, |clock| clock.ours(ns));
     let up = sent.direction == Direction::Up;
     let apart = ours(sent.start_ns, !up).abs_diff(ours(received.start_ns, up));
     if apart > turns::APART_NS {
-        return Err(format!(
-            "the ends started {:.0} ms apart, too far for readings and throughput to be aligned: use a shorter path",
-            apart as f64 / 1e6
-        ));
+        return Err(CostUnknown::Apart { ns: apart });
     }
-    turns.ratio(received).ok_or_else(|| "too few intervals of 0.1 s could be compared: give a longer --duration".into())
+    turns.ratio(received).ok_or(CostUnknown::TooShort)
 }
 
 fn packets(outcome: &Outcome, sent: &Sent, received: &Received) -> Option<Packets> {

@@ -116,13 +116,13 @@ impl Session {
     /// # Errors
     /// [`Error::Refused`] if the other end will not; anything that breaks on the way.
     pub async fn run(&mut self, spec: &Spec) -> Result<Outcome> {
-        spec.check().map_err(Error::Spec)?;
+        spec.check()?;
         if self.watch.interrupted.load(Ordering::Relaxed) {
-            return Err(Error::Spec("interrupted".into()));
+            return Err(Error::Interrupted);
         }
         let (own_spec, _supplied) = serve::supply(spec, Side::Asks)?;
         if spec.probe && spec.directions.iter().any(|d| Side::Asks.sends(*d)) {
-            crate::probe::possible().map_err(Error::Spec)?;
+            crate::probe::possible()?;
         }
         self.exchanges.clear();
         self.ask_clock(PINGS).await?;
@@ -186,7 +186,7 @@ impl Session {
                     stream.write_all(&announcement.bytes())?;
                     Ok(stream)
                 });
-                let connected = connected.await.map_err(|e| Error::Spec(e.to_string()))?;
+                let connected = connected.await?;
                 let stream = connected.map_err(|source| Error::Unreachable { address, source })?;
                 connections.push(Connection { announcement, stream });
             }
@@ -214,12 +214,12 @@ impl Session {
                     return Ok(Carrier::Udp { socket, run: packet::run_of(&token) });
                 }
             }
-            Err(Error::Spec(format!(
+            Err(Error::NoUdp(format!(
                 "TCP reaches {address}, but no UDP packet returned within {} s: a firewall may block UDP",
                 PATIENCE.as_secs()
             )))
         });
-        met.await.map_err(|e| Error::Spec(e.to_string()))?
+        met.await?
     }
 
     /// What the other end saw.

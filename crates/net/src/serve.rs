@@ -73,13 +73,10 @@ impl Server {
     /// Listens. Without a key, only on a loopback address.
     ///
     /// # Errors
-    /// [`Error::Listen`], or [`Error::Spec`] for an address that needs a key.
+    /// [`Error::Listen`], or [`Error::NeedsKey`].
     pub async fn listen(address: SocketAddr, key: Option<wire::Key>, told: Told) -> Result<Rc<Self>> {
         if key.is_none() && !address.ip().is_loopback() {
-            return Err(Error::Spec(format!(
-                "{address} is not a loopback address, so a key is required: make one with `fathom pool keygen FILE`, \
-                 copy it to both ends, and give --key FILE (without a key, listen on 127.0.0.1 or ::1)"
-            )));
+            return Err(Error::NeedsKey(address));
         }
         let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
         let address = listener.local_addr().doing("read the address")?;
@@ -200,7 +197,7 @@ impl Server {
         if plain && self.key.is_some() {
             let why = "the server has a key; give the same key file with --key".to_string();
             channel.send(&Message::Refused { why }, "refusing").await?;
-            return Err(Error::Spec("it connected without a key".into()));
+            return Err(Error::Stranger("it connected without a key"));
         }
         let theirs = hello(&mut channel).await?;
         if self.sessions.get() >= MOST_RUNS {
@@ -221,7 +218,7 @@ impl Server {
         let known = Announcement::parse(&words[8..])
             .and_then(|a| self.runs.borrow().get(&a.token).cloned().map(|run| (a, run)));
         let Some((announcement, run)) = known else {
-            return Err(Error::Spec("a data connection does not belong to any current run".into()));
+            return Err(Error::Stranger("a data connection does not belong to any current run"));
         };
         let stream = stream.into_std().doing("take over a connection")?;
         stream.set_nonblocking(false).doing("take over a connection")?;
@@ -234,7 +231,7 @@ impl Server {
                 Message::Ping { asked_ns } => pong(&mut channel, asked_ns).await?,
                 Message::Start { spec } => {
                     if let Err(why) = spec.check() {
-                        channel.send(&Message::Refused { why }, "refusing").await?;
+                        channel.send(&Message::Refused { why: why.to_string() }, "refusing").await?;
                         continue;
                     }
                     self.run(&mut channel, local, spec).await?;
@@ -256,7 +253,7 @@ impl Server {
         let (carrier, _supplied) = match ready.await {
             Ok(ready) => ready,
             // What is refused here is the asker's to change; the session goes on.
-            Err(error @ (Error::Setting { .. } | Error::Listen { .. } | Error::Spec(_) | Error::Congestion(_))) => {
+            Err(error) if Error::is_askers(&error) => {
                 return channel.send(&Message::Refused { why: error.to_string() }, "refusing").await;
             }
             Err(error) => return Err(error),
@@ -270,7 +267,7 @@ impl Server {
     async fn gather(&self, channel: &mut Channel, local: SocketAddr, spec: &Spec, token: Token) -> Result<Carrier> {
         let ready = Message::Ready { token: control::token_text(&token) };
         if spec.probe && spec.directions.iter().any(|d| Side::Serves.sends(*d)) {
-            crate::probe::possible().map_err(Error::Spec)?;
+            crate::probe::possible()?;
         }
         if !spec.is_tcp() {
             let at = SocketAddr::new(local.ip(), self.address.port());
@@ -285,7 +282,7 @@ impl Server {
             });
             let began = expect_go(channel).await;
             go.store(true, Ordering::Relaxed);
-            let socket = meeting.await.map_err(|e| Error::Spec(e.to_string()))??;
+            let socket = meeting.await??;
             began?;
             return Ok(Carrier::Udp { socket, run });
         }
@@ -354,7 +351,7 @@ async fn agree(channel: &mut Channel, (theirs, program): ((u32, u32), String)) -
 pub(crate) async fn made_ready(spec: &Spec, side: Side, connections: Vec<Connection>) -> Result<Carrier> {
     let spec = spec.clone();
     let made = tokio::task::spawn_blocking(move || Carrier::tcp(&spec, side, connections));
-    made.await.map_err(|e| Error::Spec(e.to_string()))?.map_err(Error::Spec)
+    Ok(made.await??)
 }
 
 /// Takes a run out of the list when it ends, however it does.
@@ -417,7 +414,7 @@ pub(crate) async fn drive(
         move || traffic::run(&spec, side, carrier, &stop, &live)
     });
     let longest = Duration::from_millis(spec.duration_ms) + IDLE;
-    let ended = |e: tokio::task::JoinError| Error::Spec(format!("the test failed: {e}"));
+    let ended = |source| Error::Task { doing: "the test failed: ", source };
     if side == Side::Asks {
         // The end that asks has nothing to read before its own traffic is done.
         while !watch.interrupted.load(Ordering::Relaxed) {
@@ -484,10 +481,7 @@ async fn give(channel: &mut Channel, mut report: EndReport) -> Result<()> {
 
 fn bind_udp(at: SocketAddr, spec: &Spec) -> Result<std::net::UdpSocket> {
     let socket = std::net::UdpSocket::bind(at).map_err(|source| match source.kind() {
-        std::io::ErrorKind::AddrInUse => Error::Spec(format!(
-            "the server's UDP port {} is in use by another UDP run or another program; wait, or serve on another port",
-            at.port()
-        )),
+        std::io::ErrorKind::AddrInUse => Error::UdpBusy { port: at.port() },
         _ => Error::Listen { address: at, source },
     })?;
     socket::set(&SockRef::from(&socket), &spec.socket, false)?;
@@ -518,7 +512,7 @@ fn answer_announcements(socket: &std::net::UdpSocket, token: &Token, go: &Atomic
             let _ = socket.recv(&mut room);
         }
     }
-    if known { Ok(()) } else { Err(Error::Spec("no packet of the UDP run arrived".into())) }
+    if known { Ok(()) } else { Err(Error::NoUdp("no packet of the UDP run arrived".into())) }
 }
 
 fn fresh_token() -> Result<Token> {

@@ -1,6 +1,7 @@
 //! What is asked for: the traffic of one run, as it goes over the control connection. Nothing of it is believed before
 //! [`Spec::check`] has seen it.
 
+pub use crate::spec_error::SpecError;
 use serde::{Deserialize, Serialize};
 
 /// Bytes of the header of a packet ([`crate::traffic`]).
@@ -144,18 +145,18 @@ impl Spec {
     /// Whether both ends can do this.
     ///
     /// # Errors
-    /// A sentence that says which part cannot be, and what can.
-    pub fn check(&self) -> Result<(), String> {
-        let within = |what: &str, value: u64, low: u64, high: u64| match (low..=high).contains(&value) {
+    /// Which part cannot be, and what can.
+    pub fn check(&self) -> Result<(), SpecError> {
+        let within = |what, value: u64, least: u64, most: u64| match (least..=most).contains(&value) {
             true => Ok(()),
-            false => Err(format!("{what} is {value}; must be from {low} to {high}")),
+            false => Err(SpecError::OutOfRange { what, value, least, most }),
         };
         within("the number of streams", self.streams.into(), 1, MAX_STREAMS.into())?;
         within("the duration in ms", self.duration_ms, 100, MAX_DURATION_MS)?;
         match self.directions[..] {
             [_] => (),
             [a, b] if a != b => (),
-            _ => return Err("a run needs a direction: up, down or both".into()),
+            _ => return Err(SpecError::Direction),
         }
         match self.traffic {
             Traffic::Tcp { rate_bps } => {
@@ -170,28 +171,26 @@ impl Spec {
                 within("the size of a request in bytes", request_bytes.into(), 1, MAX_MESSAGE.into())?;
                 within("the size of a response in bytes", response_bytes.into(), 1, MAX_MESSAGE.into())?;
                 if self.directions != [Direction::Up] {
-                    return Err("requests always go up, to the server: omit --direction".into());
+                    return Err(SpecError::RequestsGoUp);
                 }
             }
         }
         if self.probe && !matches!(self.traffic, Traffic::Tcp { .. }) {
-            return Err("--tcp-probe is for bulk TCP".into());
+            return Err(SpecError::ProbeNeedsTcp);
         }
         if matches!(self.readings, Readings::ByTurns { .. })
             && (self.directions.len() > 1 || self.traffic != Traffic::Tcp { rate_bps: None })
         {
-            return Err("--readings-cost needs bulk TCP in one direction".into());
+            return Err(SpecError::CostNeedsTcp);
         }
         if matches!(self.readings, Readings::ByTurns { .. })
             && readings_every_ns(self.streams.into(), self.duration_ms.saturating_mul(1_000_000)) > SAMPLE_NS
         {
-            return Err("so many streams for so long are sampled less often than every 10 ms: use fewer streams or a \
-                shorter run"
-                .into());
+            return Err(SpecError::SampledTooRarely);
         }
         let name = self.socket.congestion.as_deref();
         if name.is_some_and(|n| n.is_empty() || n.len() > 15 || !n.bytes().all(|b| b.is_ascii_graphic())) {
-            return Err("the name of a congestion control has 1 to 15 letters, such as cubic".into());
+            return Err(SpecError::CongestionName);
         }
         Ok(())
     }
@@ -230,7 +229,7 @@ mod tests {
         let bad = |change: fn(&mut Spec), part: &str| {
             let mut s = spec();
             change(&mut s);
-            let why = s.check().unwrap_err();
+            let why = s.check().unwrap_err().to_string();
             assert!(why.contains(part), "{why}");
         };
         bad(|s| s.streams = 0, "1 to 128");

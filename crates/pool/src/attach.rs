@@ -81,17 +81,21 @@ impl Found {
 
 const WAYS: [Way; 4] = [Way::Nbdublk, Way::Kernel, Way::NbdClient, Way::QemuNbd];
 
+/// Nothing on this machine can attach the disk: what each way lacks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(|(way, missing)| format!("{} lacks {}", name(*way), missing.join(" and "))).collect::<Vec<_>>().join("; "))]
+pub struct NoWay(pub Vec<(Way, Vec<&'static str>)>);
+
 /// The way to go.
 ///
 /// # Errors
 /// What is missing for each.
-pub fn choose(found: Found, wanted: Option<Way>) -> Result<Way, String> {
+pub fn choose(found: Found, wanted: Option<Way>) -> Result<Way, NoWay> {
     let ways: Vec<Way> = WAYS.into_iter().filter(|way| wanted.is_none_or(|wanted| wanted == *way)).collect();
     if let Some(way) = ways.iter().find(|way| found.has(**way)) {
         return Ok(*way);
     }
-    let lacks = |way: &Way| format!("{} lacks {}", name(*way), found.missing(*way).join(" and "));
-    Err(ways.iter().map(lacks).collect::<Vec<_>>().join("; "))
+    Err(NoWay(ways.into_iter().map(|way| (way, found.missing(way))).collect()))
 }
 
 fn name(way: Way) -> &'static str {
@@ -148,13 +152,13 @@ mod tests {
 
     #[test]
     fn attach_uses_what_is_available_and_reports_what_is_missing() {
-        let nothing = choose(Found::default(), None).expect_err("there is nothing");
+        let nothing = choose(Found::default(), None).expect_err("there is nothing").to_string();
         for words in ["nbdublk lacks", "modprobe ublk_drv", "apt-get install nbd-client", "qemu-utils", "modprobe nbd"]
         {
             assert!(nothing.contains(words), "{nothing}");
         }
         let kernel = Found { nbd: true, ..Found::default() };
-        assert!(!choose(kernel, Some(Way::NbdClient)).expect_err("no program").contains("modprobe"));
+        assert!(!choose(kernel, Some(Way::NbdClient)).expect_err("no program").to_string().contains("modprobe"));
         assert_eq!(choose(kernel, None), Ok(Way::Kernel));
         let both = Found { nbd_client: true, qemu_nbd: true, ..kernel };
         assert_eq!(choose(both, None), Ok(Way::Kernel));

@@ -68,16 +68,40 @@ struct Tally {
     failure: Option<Failure>,
 }
 
+/// Why there are no figures.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Not one block is on the disk.
+    #[error("a block of {bytes} bytes is larger than the disk")]
+    Block {
+        /// Its size.
+        bytes: u32,
+    },
+    /// Every request failed; the first one's failure.
+    #[error(transparent)]
+    Request(Failure),
+    /// None came back in time.
+    #[error("no request was answered")]
+    Unanswered,
+    /// A part of the load panicked.
+    #[error(transparent)]
+    Task(#[from] tokio::task::JoinError),
+    /// Latencies cannot be counted.
+    #[error(transparent)]
+    Histogram(#[from] hdrhistogram::CreationError),
+}
+
 /// Runs the load on the volume. Runs in a `LocalSet`.
 ///
 /// # Errors
 /// The first failure, if nothing succeeded; or that the block is larger than the disk.
-pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
+pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, Error> {
     let places = volume.size_bytes() / u64::from(load.block_bytes.max(1));
     if places == 0 || load.block_bytes == 0 {
-        return Err(format!("a block of {} bytes is larger than the disk", load.block_bytes));
+        return Err(Error::Block { bytes: load.block_bytes });
     }
-    let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3).map_err(|e| e.to_string())?;
+    let latency_ns = Histogram::new_with_bounds(1, 60_000_000_000, 3)?;
     // The same for all: of each its own would be gigabytes, and seconds to fill them.
     let data = if load.write { Bytes::from(vec![0x5a; load.block_bytes as usize]) } else { Bytes::new() };
     let tally = Rc::new(RefCell::new(Tally { latency_ns, answered: 0, failed: 0, failure: None }));
@@ -104,11 +128,11 @@ pub async fn run(volume: Rc<Volume>, load: Load) -> Result<Figures, String> {
     let packets = Packets::of_this_process().since(packets);
     let seconds = first.elapsed().as_secs_f64();
     for requester in requesters {
-        requester.await.map_err(|e| e.to_string())?;
+        requester.await?;
     }
-    let tally = tally.borrow();
+    let mut tally = tally.borrow_mut();
     if tally.latency_ns.is_empty() {
-        return Err(tally.failure.as_ref().map_or("no request was answered".into(), ToString::to_string));
+        return Err(tally.failure.take().map_or(Error::Unanswered, Error::Request));
     }
     let rate = |of: fn(&Counts) -> u64| (of(&after) - of(&before)) as f64 / seconds;
     let us = |quantile| tally.latency_ns.value_at_quantile(quantile) as f64 / 1000.0;

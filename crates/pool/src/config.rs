@@ -95,36 +95,63 @@ pub struct Node {
     pub metrics: Option<String>,
 }
 
+/// Why a file is no pool's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// It is not written as one; the text has the line.
+    #[error("{}", .0.to_string().trim_end())]
+    Toml(#[from] toml::de::Error),
+    /// A pool of nothing.
+    #[error("[serve] nodes is empty; a pool needs at least one node")]
+    NoNodes,
+    /// A node would have two places in the disk.
+    #[error("[serve] nodes has {0:?} twice; list each node once")]
+    TwiceNode(String),
+    /// Too few or too many.
+    #[error("[serve] connections must be from 1 to {}", crate::link::MOST_CONNECTIONS)]
+    Connections,
+    /// Only TLS knows clients.
+    #[error("[serve] verify_clients needs tls, the folder of the certificates")]
+    VerifyWithoutTls,
+    /// A node has one place to store.
+    #[error("[node] needs either a store or a backend")]
+    StoreOrBackend,
+    /// It is for nobody.
+    #[error("it has neither a [serve] nor a [node] section")]
+    Empty,
+}
+
 impl Config {
     /// Reads the text of a file that lies in `folder`; relative paths are made to begin there.
     ///
     /// # Errors
     /// What is wrong, with its line where it has one.
-    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        let mut config: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_string())?;
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, ConfigError> {
+        let mut config: Self = toml::from_str(text)?;
         if let Some(serve) = &config.serve {
             if serve.nodes.is_empty() {
-                return Err("[serve] nodes is empty; a pool needs at least one node".into());
+                return Err(ConfigError::NoNodes);
             }
             let mut seen = HashSet::new();
             if let Some(twice) = serve.nodes.iter().find(|node| !seen.insert(*node)) {
-                return Err(format!("[serve] nodes has {twice:?} twice; list each node once"));
+                return Err(ConfigError::TwiceNode(twice.clone()));
             }
             let most = crate::link::MOST_CONNECTIONS;
             if serve.connections.is_some_and(|count| !(1..=most).contains(&count)) {
-                return Err(format!("[serve] connections must be from 1 to {most}"));
+                return Err(ConfigError::Connections);
             }
             if serve.verify_clients && serve.tls.is_none() {
-                return Err("[serve] verify_clients needs tls, the folder of the certificates".into());
+                return Err(ConfigError::VerifyWithoutTls);
             }
         }
         if let Some(node) = &config.node
             && node.store.is_some() == node.backend.is_some()
         {
-            return Err("[node] needs either a store or a backend".into());
+            return Err(ConfigError::StoreOrBackend);
         }
         if config.serve.is_none() && config.node.is_none() {
-            return Err("it has neither a [serve] nor a [node] section".into());
+            return Err(ConfigError::Empty);
         }
         let serve = config.serve.as_mut().map(|serve| [&mut serve.tls, &mut serve.status]);
         let node = config.node.as_mut().map(|node| &mut node.store);
@@ -163,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_its_line() {
-        let why = |text: &str| Config::parse(text, Path::new("/")).expect_err("it is wrong");
+        let why = |text: &str| Config::parse(text, Path::new("/")).expect_err("it is wrong").to_string();
         for (from, to, words) in [
             ("layout =", "latout =", "unknown field `latout`"),
             ("\"stripe\"", "\"raid5\"", "unknown variant `raid5`"),

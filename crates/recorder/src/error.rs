@@ -15,6 +15,14 @@ pub enum Error {
     /// There is none, and nothing else to run.
     #[error("no command to run")]
     NoCommand,
+    /// A function that is to be an operation is in no file.
+    #[error("--op {function}: {source}")]
+    NoFile {
+        /// Its file and name.
+        function: String,
+        /// Why not.
+        source: crate::functions::NoFile,
+    },
     /// A function that is to be an operation cannot be probed.
     #[error("--op {function}: {why}")]
     Function {

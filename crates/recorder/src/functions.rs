@@ -24,18 +24,39 @@ const LIBRARIES: [&str; 7] = [
 /// More than any program's file has; a larger one is not read for an error's sake.
 const MOST_BYTES: u64 = 1 << 30;
 
+/// Why a name stands for no file whose functions could be probed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoFile {
+    /// A folder has no functions.
+    #[error("is a folder; name a program or library in it")]
+    Folder,
+    /// A device or a pipe has none either.
+    #[error("neither a program nor a library")]
+    NotAFile,
+    /// The path leads nowhere.
+    #[error("{0}; give the path of a program or library")]
+    Unreadable(#[source] std::io::Error),
+    /// The name is nowhere.
+    #[error("no such program in PATH and no such library; give its path")]
+    Unknown,
+    /// It cannot be looked for.
+    #[error(transparent)]
+    Launch(LaunchError),
+}
+
 /// The file that a name stands for: itself if it has a slash, else the program of that name in `path` (the value of PATH), else
 /// the library that the loader finds, in `library_path` (that of LD_LIBRARY_PATH) first.
 ///
 /// # Errors
 /// There is no such file, or it is none that can be mapped.
-pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> Result<PathBuf, String> {
+pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> Result<PathBuf, NoFile> {
     if name.as_os_str().as_encoded_bytes().contains(&b'/') {
         return match std::fs::metadata(name) {
             Ok(about) if about.is_file() => Ok(name.into()),
-            Ok(about) if about.is_dir() => Err("is a folder; name a program or library in it".into()),
-            Ok(_) => Err("neither a program nor a library".into()),
-            Err(error) => Err(format!("{error}; give the path of a program or library")),
+            Ok(about) if about.is_dir() => Err(NoFile::Folder),
+            Ok(_) => Err(NoFile::NotAFile),
+            Err(error) => Err(NoFile::Unreadable(error)),
         };
     }
     match launch::resolve(name.as_os_str(), path) {
@@ -45,10 +66,10 @@ pub fn file(name: &Path, path: Option<&OsStr>, library_path: Option<&OsStr>) -> 
             let library = name.to_str().and_then(|name| Libraries::system().resolve(name, &first));
             match library.filter(|library| library.is_file()) {
                 Some(library) => Ok(library),
-                None => Err("no such program in PATH and no such library; give its path".into()),
+                None => Err(NoFile::Unknown),
             }
         }
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(NoFile::Launch(error)),
     }
 }
 
@@ -135,11 +156,11 @@ mod tests {
         assert_eq!(file(&library, None, None).unwrap(), library);
         let here = Some(folder.path().as_os_str());
         let found = |name: &str| file(Path::new(name), here, here);
-        assert_eq!(found("libnosuch.so.7"), Ok(library));
-        assert!(found("libnosuch.so.8").is_err_and(|e| e.contains("no such library")));
-        assert!(file(folder.path(), None, None).is_err_and(|e| e.contains("folder")));
-        assert!(file(Path::new("/dev/null"), None, None).is_err_and(|e| e.contains("neither")));
-        assert!(file(Path::new("./nosuch"), None, None).is_err_and(|e| e.contains("give the path")));
+        assert_eq!(found("libnosuch.so.7").unwrap(), library);
+        assert!(found("libnosuch.so.8").is_err_and(|e| matches!(e, NoFile::Unknown)));
+        assert!(file(folder.path(), None, None).is_err_and(|e| matches!(e, NoFile::Folder)));
+        assert!(file(Path::new("/dev/null"), None, None).is_err_and(|e| matches!(e, NoFile::NotAFile)));
+        assert!(file(Path::new("./nosuch"), None, None).is_err_and(|e| matches!(e, NoFile::Unreadable(_))));
     }
 
     /// This test's own program defines its `main` and, where it is linked to a C library, takes `write` from there.

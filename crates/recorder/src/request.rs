@@ -89,7 +89,7 @@ impl Request {
         let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
         for (binary, name) in &self.functions {
             let path = functions::file(binary, path.as_deref(), libraries.as_deref())
-                .map_err(|why| Error::Function { function: format!("{}:{name}", binary.display()), why })?;
+                .map_err(|source| Error::NoFile { function: format!("{}:{name}", binary.display()), source })?;
             request.functions.push(Function { path, name: name.clone(), offset: None });
         }
         Ok(request)

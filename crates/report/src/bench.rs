@@ -1,13 +1,22 @@
 //! The page of a benchmark: the same kind of document as a recording's, with its own sections and script.
 
 use crate::{data_block, escape, fill, hash, script};
+use analysis::bench::page::Page;
 use serde_json::Value;
 
 const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/bench.html"));
 const STYLE: &str = concat!(include_str!("../../../web/style.css"), include_str!("../../../web/bench.css"));
 
-/// The page of a benchmark (`analysis::bench::page`): one HTML document in UTF-8 that refers to nothing outside itself.
-pub fn bench_page(title: &str, data: &Value) -> String {
+/// The page of a benchmark: one HTML document in UTF-8 that refers to nothing outside itself.
+///
+/// # Errors
+/// It cannot be written as JSON.
+pub fn bench_page(title: &str, page: &Page) -> serde_json::Result<String> {
+    Ok(bench_page_of(title, &serde_json::to_value(page)?))
+}
+
+/// The same of what is only shaped as a [`Page`]: the browser's tests draw numbers that no archive has.
+pub fn bench_page_of(title: &str, data: &Value) -> String {
     let script = script::script(script::BENCH_MODULES);
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
@@ -24,7 +33,7 @@ mod tests {
 
     #[test]
     fn the_page_is_self_contained_and_its_data_is_escaped() {
-        let page = bench_page("</title><img>", &serde_json::json!({"shown": {"archive": "</script><!--"}}));
+        let page = bench_page_of("</title><img>", &serde_json::json!({"shown": {"archive": "</script><!--"}}));
         for reference in [" src=", "url(", "@import", "fetch(", "<link", "import(", "<img", "{{"] {
             assert!(!page.contains(reference), "{reference}");
         }

@@ -10,11 +10,15 @@ mod bench;
 mod hash;
 mod script;
 
-pub use bench::bench_page;
+pub use bench::{bench_page, bench_page_of};
 
+use analysis::contract::Summary;
+use analysis::counts::Counts;
+use analysis::figures::{Scatter, Timeline};
 use serde_json::{Value, json};
 
-/// What the page shows. A part that is `Value::Null` is said to be missing, not left blank.
+/// What the page shows, as JSON: made [of an archive's figures](PageData::of), or by hand in the browser's tests. A part that is
+/// `Value::Null` is said to be missing, not left blank.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PageData<'a> {
     /// What was measured, in a few words: the page's heading.
@@ -27,6 +31,28 @@ pub struct PageData<'a> {
     pub scatter: Value,
     /// Counts per execution and layer (`analysis::figures::counts`).
     pub counts: Value,
+}
+
+impl<'a> PageData<'a> {
+    /// What the page shows of a recording.
+    ///
+    /// # Errors
+    /// A part cannot be written as JSON.
+    pub fn of(
+        title: &'a str,
+        summary: &Summary,
+        timeline: &Timeline,
+        scatter: &Scatter,
+        counts: &Counts,
+    ) -> serde_json::Result<Self> {
+        Ok(Self {
+            title,
+            summary: serde_json::to_value(summary)?,
+            timeline: serde_json::to_value(timeline)?,
+            scatter: serde_json::to_value(scatter)?,
+            counts: serde_json::to_value(counts)?,
+        })
+    }
 }
 
 const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/index.html"));

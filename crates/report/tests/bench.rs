@@ -11,13 +11,13 @@ use analysis::bench::contract::Tables;
 use analysis::bench::net;
 use analysis::bench::results::Bench;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
-use report::bench_page;
+use report::bench_page_of;
 use serde_json::{Value, json};
 use support::shown::{Shown, of_modules, run};
 use support::webdriver::Result;
 
 fn show(data: &Value) -> Result<Shown> {
-    Shown::page(&bench_page("b <b>.fathom", data), "")
+    Shown::page(&bench_page_of("b <b>.fathom", data), "")
 }
 
 /// Two cells of five processes: one flat, one that warms up. Shaped as `analysis::bench::page` shapes it.

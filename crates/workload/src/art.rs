@@ -24,8 +24,8 @@
 //! Uncertain: none of this was run on a device (docs/reference/limits.md). The names of the JIT cache are those that public tools for
 //! Android look for.
 
-use crate::Error;
 use crate::options::Spec;
+use crate::{Error, Unproven};
 use model::Context;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -240,8 +240,8 @@ fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<
 }
 
 /// What the machine told of itself, and its other lines.
-fn told(said: &str) -> (Result<String, String>, Vec<&str>) {
-    let mut maps = Err("it printed no memory map as evidence".to_string());
+fn told(said: &str) -> (Result<String, Unproven>, Vec<&str>) {
+    let mut maps = Err(Unproven::from("it printed no memory map as evidence"));
     let mut lines = Vec::new();
     for line in said.lines() {
         let mark: Option<Value> =
@@ -276,8 +276,8 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
 /// What the lines `maps` of a process's memory map prove of its mode; `jar` is the one that it ran.
 ///
 /// # Errors
-/// They prove nothing, or another mode; as a sentence.
-pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, String> {
+/// They prove nothing, or another mode.
+pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, Unproven> {
     let mappings: Vec<Mapping> = maps.lines().filter_map(mapping).collect();
     let executable = || mappings.iter().filter(|m| m.executable);
     if !executable().any(|m| m.path.ends_with("/libart.so")) {
@@ -300,9 +300,9 @@ pub fn judge(mode: &str, maps: &str, jar: &Path) -> Result<String, String> {
         "art-interpreter" => code.is_none() && cache.is_none(),
         "art-jit" => code.is_none() && cache.is_some(),
         "art-aot" => code.is_some() && cache.is_none(),
-        other => return Err(format!("no such mode of ART: {other}")),
+        other => return Err(Unproven(format!("no such mode of ART: {other}"))),
     };
-    if holds { Ok(format!("in /proc/self/maps: {found}")) } else { Err(found) }
+    if holds { Ok(format!("in /proc/self/maps: {found}")) } else { Err(Unproven(found)) }
 }
 
 #[cfg(test)]
@@ -314,7 +314,7 @@ mod tests {
         "58000000-5a000000 r-xs 02000000 00:01 99                             /memfd:jit-cache (deleted)\n";
     const ODEX: &str = "7100000000-7100010000 r-xp 00005000 fe:2c 77                      /data/local/tmp/aot/oat/arm64/fathom-dex.odex\n";
 
-    fn proof(mode: &str, lines: &[&str]) -> Result<String, String> {
+    fn proof(mode: &str, lines: &[&str]) -> Result<String, Unproven> {
         judge(mode, &lines.concat(), Path::new("/data/local/tmp/fathom-dex.jar"))
     }
 
@@ -361,10 +361,12 @@ mod tests {
         for text in
             ["", "garbage", "a-b r-xp", &ART.replace("r-xp", "r--p"), "\u{fc}-\u{fc} \u{fc}\u{fc} 0 0 0 /libart.so"]
         {
-            let why = judge("art-interpreter", text, Path::new("x.jar")).unwrap_err();
+            let why = judge("art-interpreter", text, Path::new("x.jar")).unwrap_err().to_string();
             assert!(why.contains("libart.so"), "{why}");
         }
-        assert!(told("{\"mark\":\"mode\",\"text\":\"art-jit\"}\n").0.unwrap_err().contains("no memory map"));
+        assert!(
+            told("{\"mark\":\"mode\",\"text\":\"art-jit\"}\n").0.unwrap_err().to_string().contains("no memory map")
+        );
     }
 
     #[test]

@@ -23,6 +23,9 @@ mod options;
 mod spin;
 pub mod sqlite;
 mod storage;
+mod unproven;
+
+pub use unproven::Unproven;
 
 use model::Context;
 use std::io::Write;

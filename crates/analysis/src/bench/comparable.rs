@@ -10,6 +10,7 @@
 //! A command is compared as it was stored: with its lists taken in and its factors filled in, but with the holes of a process
 //! (`{scratch}`, `{inner}`, `{fathom}`) as holes, so that what differs from process to process keeps no cells apart.
 
+use super::error::{Error, Silent};
 use super::results::{Measured, words};
 use serde::Serialize;
 use serde_json::Value;
@@ -55,21 +56,22 @@ impl Incomparable {
 }
 
 /// Which way both scores are good; the reason if it is not known, or not the same.
-pub fn better(a: &Measured, b: &Measured, rules: &Rules) -> Result<Better, String> {
+///
+/// # Errors
+/// [`Error::Directions`], [`Error::NoDirection`].
+pub fn better(a: &Measured, b: &Measured, rules: &Rules) -> Result<Better, Error> {
     let of = |m: &Measured| m.better().or(rules.better);
     match (of(a), of(b)) {
         (Some(x), Some(y)) if x == y => Ok(x),
-        (Some(x), Some(y)) => Err(format!("the directions differ: {} is better in A, {} in B", name(x), name(y))),
-        _ => Err(format!(
-            "{} not record the direction of {:?}; run it again with better = \"higher\" or \"lower\" in its design, \
-             or give --better higher or --better lower",
-            match (a.better(), b.better()) {
-                (None, None) => "the archives do",
-                (None, _) => "A does",
-                _ => "B does",
+        (Some(x), Some(y)) => Err(Error::Directions { a: name(x), b: name(y) }),
+        _ => Err(Error::NoDirection {
+            silent: match (a.better(), b.better()) {
+                (None, None) => Silent::Both,
+                (None, _) => Silent::A,
+                _ => Silent::B,
             },
-            a.cell.metric.as_deref().unwrap_or_default(),
-        )),
+            metric: a.cell.metric.clone().unwrap_or_default(),
+        }),
     }
 }
 
@@ -88,7 +90,7 @@ pub fn why_not(a: &Measured, b: &Measured, on_purpose: bool, rules: &Rules) -> V
     if (&x.of, &x.metric) != (&y.of, &y.metric) {
         why.push(format!("A's score is the {} of {:?}, B's the {} of {:?}", x.of, x.metric, y.of, y.metric));
     }
-    why.extend(better(a, b, rules).err());
+    why.extend(better(a, b, rules).err().map(|why| why.to_string()));
     // Archives that do not know of offered rates: what the process says of its mode.
     if a.also.is_none() && [a, b].iter().any(|m| !m.is_offered() && sends_at_a_rate(m)) {
         why.push(

@@ -17,6 +17,7 @@ use super::LEVEL;
 use super::comparable::{self, Incomparable, Rules};
 use super::contract::MODE;
 use super::differ::{self, Differs};
+use super::error::Error;
 use super::results::{Bench, Measured, words};
 use super::{disturbed, said};
 use crate::text::digits;
@@ -202,17 +203,15 @@ pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
 ///
 /// # Errors
 /// No such cell is in one of them.
-pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) -> Result<Compared, String> {
+pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) -> Result<Compared, Error> {
     let (first, second) = (a.scores(), b.scores());
     let mut sides = [Vec::new(), Vec::new()];
     for (side, (all, bench, value)) in sides.iter_mut().zip([(&first, a, values[0]), (&second, b, values[1])]) {
         side.extend(all.iter().filter(|m| m.factors.get(by).is_some_and(|v| v == value)));
         if side.is_empty() {
             let there: BTreeSet<&str> = all.iter().filter_map(|m| Some(m.factors.get(by)?.as_str())).collect();
-            let there: Vec<&str> = there.into_iter().collect();
-            let there =
-                if there.is_empty() { "none has this factor".into() } else { format!("it has {}", there.join(", ")) };
-            return Err(format!("no cell of {} has {by}={value}; {there}", bench.name));
+            let there = there.into_iter().map(String::from).collect();
+            return Err(Error::NoCell { archive: bench.name.clone(), factor: by.into(), value: value.into(), there });
         }
     }
     let [of_a, of_b] = &sides;
@@ -302,19 +301,17 @@ fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Inc
 ///
 /// # Errors
 /// No cell has that factor, or none has that value.
-pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Result<Compared, String> {
+pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Result<Compared, Error> {
     let all = bench.scores();
     let with: Vec<&Measured> = all.iter().filter(|m| m.factors.contains_key(by)).collect();
     if with.is_empty() {
         let names: BTreeSet<&String> = all.iter().flat_map(|m| m.factors.keys()).collect();
-        let names: Vec<&str> = names.into_iter().map(String::as_str).collect();
-        let there = if names.is_empty() { "it has no factors".into() } else { format!("it has {}", names.join(", ")) };
-        return Err(format!("no cell has a factor {by:?}; {there}"));
+        return Err(Error::NoFactor { factor: by.into(), there: names.into_iter().cloned().collect() });
     }
     if let Some(base) = base.filter(|base| !with.iter().any(|m| m.factors[by] == *base)) {
         let values: BTreeSet<&String> = with.iter().map(|m| &m.factors[by]).collect();
-        let values: Vec<&str> = values.into_iter().map(String::as_str).collect();
-        return Err(format!("no cell has {by}={base}; it has {}", values.join(", ")));
+        let there = values.into_iter().cloned().collect();
+        return Err(Error::NoBase { factor: by.into(), value: base.into(), there });
     }
     // A cell has only the factors that its command uses: what one mode knows and the other does not (how often a compiler
     // is given the chance to compile) does not keep them apart.
@@ -345,13 +342,11 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
     }
     if matches.is_empty() {
         let values: BTreeSet<&str> = with.iter().map(|m| m.factors[by].as_str()).collect();
-        let values: Vec<&str> = values.into_iter().collect();
-        return Err(match values[..] {
-            [one] => format!(
-                "every cell has {by}={one}, so there is no other value to compare with; run more values (`fathom \
-                 bench run WORKLOAD -p {by}=A,B`), or give a second archive"
-            ),
-            _ => format!("no two cells differ in {by} alone, which has the values {}", values.join(", ")),
+        let values: Vec<String> = values.into_iter().map(String::from).collect();
+        let factor = by.into();
+        return Err(match &values[..] {
+            [one] => Error::OneValue { factor, value: one.clone() },
+            _ => Error::NotAlone { factor, values },
         });
     }
     let (matches, incomparable) = sound(matches, rules);

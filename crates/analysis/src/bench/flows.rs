@@ -9,6 +9,7 @@
 
 use super::beside::Beside;
 use super::counts;
+use super::error::Error;
 use super::results::{Bench, Measured, words};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,8 +172,8 @@ pub fn flows(bench: &Bench, all: &[Measured]) -> Vec<Flows> {
 /// machine that asked; others begin together. What was recorded beside them stands on the same axis, for as long as they lasted.
 ///
 /// # Errors
-/// A recording has no place there, as a sentence.
-pub fn together(runs: &[Bench], recordings: &[Beside]) -> Result<Vec<Flows>, String> {
+/// A recording has no place there.
+pub fn together(runs: &[Bench], recordings: &[Beside]) -> Result<Vec<Flows>, Error> {
     let mut all = Vec::new();
     for bench in runs {
         for m in bench.measured() {
@@ -195,23 +196,15 @@ pub fn together(runs: &[Bench], recordings: &[Beside]) -> Result<Vec<Flows>, Str
     let last = all.iter().filter_map(|a| a.3.end()).max().unwrap_or(least);
     for recording in recordings {
         if !overlap {
-            return Err(format!(
-                "these runs were not made at the same time, so {} cannot be placed on their time axis: make a page \
-                 with only the run that was measured during the recording",
-                recording.name
-            ));
+            return Err(Error::SeveralTimes { recording: recording.name.clone() });
         }
         if let Some(run) =
             runs.iter().find(|run| run.boot.is_some() && recording.boot.is_some() && run.boot != recording.boot)
         {
-            return Err(format!(
-                "{} and {} have different clocks: they are from different machines, or the machine restarted in \
-                 between",
-                run.name, recording.name
-            ));
+            return Err(Error::Clocks { run: run.name.clone(), recording: recording.name.clone() });
         }
         if !recording.saw(least, last) {
-            return Err(format!("{} does not overlap with the runs in time", recording.name));
+            return Err(Error::Apart { recording: recording.name.clone() });
         }
         for (metric, lines) in [(LATENCY, recording.latencies(least, last)), (CARRIED, recording.carried(least, last))]
         {
@@ -386,7 +379,7 @@ mod tests {
         assert!(charts.iter().all(|c| c.end == 2.0), "one axis");
 
         let refused = |runs: &[Bench], reason: &str| {
-            let why = together(runs, std::slice::from_ref(&recording)).unwrap_err();
+            let why = together(runs, std::slice::from_ref(&recording)).unwrap_err().to_string();
             assert!(why.contains(reason), "{why}");
         };
         refused(&[run("a", 60_000_000_000)], "does not overlap");

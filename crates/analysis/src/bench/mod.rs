@@ -23,6 +23,7 @@ pub mod compared;
 pub mod contract;
 pub mod differ;
 pub mod disturbed;
+mod error;
 pub mod figure;
 pub mod figures;
 pub mod flows;
@@ -39,6 +40,7 @@ mod selftest;
 pub mod show;
 
 pub use contract::{Benchmark, Tables, Why, benchmark};
+pub use error::{Error, Silent};
 pub use selftest::{SelfTest, self_test};
 pub use stats::steady::Penalty;
 

@@ -2,6 +2,7 @@
 
 use super::beside::Beside;
 use super::counts;
+use super::error::Error;
 use super::figure::{Bar, Figure};
 use super::flows;
 use super::page::{Page, page};
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// # Errors
 /// A recording has no place on their axis, or there is no run.
-pub fn page_of(runs: &[Bench], recordings: &[Beside]) -> Result<Page, String> {
+pub fn page_of(runs: &[Bench], recordings: &[Beside]) -> Result<Page, Error> {
     let nothing = |_: &str| -> super::Why { unreachable!("network runs contain no recordings") };
     let several = runs.len() > 1;
     let mut pages = runs.iter().map(|run| {
@@ -28,7 +29,7 @@ pub fn page_of(runs: &[Bench], recordings: &[Beside]) -> Result<Page, String> {
         page
     });
     // The last one is the page's; the others lend it their numbers.
-    let mut whole = pages.next().ok_or("no archive contains a network run")?;
+    let mut whole = pages.next().ok_or(Error::NoRun)?;
     for mut page in pages {
         join(&mut whole.figures, page.figures);
         std::mem::swap(&mut whole.shown.results, &mut page.shown.results);

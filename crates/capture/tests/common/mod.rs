@@ -23,7 +23,7 @@ pub fn skip(why: &str) {
 macro_rules! needs_live_kernel {
     () => {
         if let Err(why) = lab::privilege::live_kernel() {
-            return common::skip(&why);
+            return common::skip(&why.to_string());
         }
     };
 }

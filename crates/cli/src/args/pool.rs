@@ -211,7 +211,7 @@ Examples:
 pub struct PoolStatus {
     /// The coordinator's NBD or status socket, or its --metrics address
     #[arg(value_name = "PATH|ADDR:PORT")]
-    pub place: String,
+    pub address: String,
     /// Repeat every second, until Ctrl-C
     #[arg(long)]
     pub watch: bool,

@@ -105,11 +105,12 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
                 ))
                 .into());
             };
-            compare::across(&a, &compared_one(b, args)?, name, [of_a, of_b], &rules).map_err(Usage)?
+            compare::across(&a, &compared_one(b, args)?, name, [of_a, of_b], &rules)
+                .map_err(|why| Usage(why.to_string()))?
         }
         (None, Some(by)) => {
             let (name, base) = by.split_once('=').map_or((by.as_str(), None), |(name, base)| (name, Some(base)));
-            compare::within(&a, name, base, &rules).map_err(Usage)?
+            compare::within(&a, name, base, &rules).map_err(|why| Usage(why.to_string()))?
         }
         // The parser asks for one of them.
         (None, None) => bail!("nothing to compare with: give a second archive, or --by PARAMETER"),

@@ -481,9 +481,9 @@ impl Disk for RamDisk {
     }
 }
 
-fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, String> {
+fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn std::error::Error + Send + Sync>> {
     if wanted.kind != "loop-ram-ext4" {
-        return Err(format!("unknown kind of disk {}; expected loop-ram-ext4", wanted.kind));
+        return Err(format!("unknown kind of disk {}; expected loop-ram-ext4", wanted.kind).into());
     }
     let disk = LoopDisk::create(wanted.size_mib << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())
         .map_err(|e| format!("cannot make a disk in memory: {e} (this needs root)"))?;

@@ -27,7 +27,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
         eta::context(false, Eta::new(vec![Part { budget: Duration::from_secs(3600), limit: Limit::None }]));
     progress::end_on_signal(&context);
     let fathom = std::env::current_exe().context("where this program is")?;
-    let mut make = |_: &DiskWanted| Err("no disks are available here".to_string());
+    let mut make = |_: &DiskWanted| Err("no disks are available here".into());
     let mut sensors = super::run::sensors;
     let mut setting = Setting::new(&fathom, &mut make);
     super::run::clean(&design, &setting);

@@ -94,7 +94,7 @@ fn direction(t: &Told<'_>, outcome: &Outcome) -> Value {
         "packets": t.packets,
         "readings_ratio": t.cost.as_ref().map(|cost| match cost {
             Ok(r) => json!({"estimate": r.value, "ci95": [r.low, r.high], "pairs": r.n}),
-            Err(why) => json!({"unknown": why}),
+            Err(why) => json!({"unknown": why.to_string()}),
         }),
         "sender": {"sockets": t.sent.sockets, "threads": t.sent.threads},
         "sampler_cpu_share": sampler(t, outcome),

@@ -29,10 +29,10 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
     };
     let context = progress::context(true);
     progress::end_on_signal(&context);
-    let bed = TestBed::create(&spec)?;
+    let testbed = TestBed::create(&spec)?;
     let status = match args.command.split_first() {
         Some((program, arguments)) => {
-            let mut command = bed.command(program);
+            let mut command = testbed.command(program);
             command.args(arguments);
             if args.json {
                 command.stdout(Stdio::from(std::io::stderr().as_fd().try_clone_to_owned()?));
@@ -41,14 +41,14 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
             Some(wait(command.spawn().with_context(|| format!("cannot run {name}"))?, &context)?)
         }
         None => {
-            eprint!("{}", usage(&bed));
+            eprint!("{}", usage(&testbed));
             while !context.cancelled() {
                 std::thread::sleep(Duration::from_millis(50));
             }
             None
         }
     };
-    let outcome = bed.finish()?;
+    let outcome = testbed.finish()?;
     if args.json {
         println!("{:#}", document(&spec, &outcome, None, status));
     } else {
@@ -83,14 +83,14 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 
-fn usage(bed: &TestBed) -> String {
+fn usage(testbed: &TestBed) -> String {
     format!(
         "The link is up until Ctrl-C. In the client's namespace, {}:\n  {} CMD\nIn the server's namespace, {}:\n  {} \
          CMD\n",
         CLIENT.join(" and "),
-        bed.client().nsenter(false),
+        testbed.client().nsenter(false),
         SERVER.join(" and "),
-        bed.server().nsenter(false),
+        testbed.server().nsenter(false),
     )
 }
 

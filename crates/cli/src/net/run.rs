@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub fn run(args: &NetRun) -> Result<ExitCode> {
-    let spec = match spec(args).and_then(|spec| spec.check().map(|()| spec)) {
+    let spec = match spec(args).and_then(|spec| spec.check().map(|()| spec).map_err(|why| why.to_string())) {
         Ok(spec) => spec,
         Err(why) => {
             eprintln!("fathom: {why}");

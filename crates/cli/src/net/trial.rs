@@ -35,9 +35,9 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
     progress::end_on_signal(&progress::context(true));
     // Supplied for as long as it is held.
     let _cc = args.cc.as_deref().map(::net::cc::ensure).transpose()?;
-    let bed = TestBed::create(&spec)?;
-    let said = measure(&words, &bed);
-    let outcome = bed.finish()?;
+    let testbed = TestBed::create(&spec)?;
+    let said = measure(&words, &testbed);
+    let outcome = testbed.finish()?;
     let (lines, verified) = with_link(&said?, &spec, &outcome);
     crate::output::text(&(lines.join("\n") + "\n"));
     if !verified {
@@ -49,21 +49,21 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
 }
 
 /// What `net run` printed.
-fn measure(words: &[String], bed: &TestBed) -> Result<Vec<String>> {
+fn measure(words: &[String], testbed: &TestBed) -> Result<Vec<String>> {
     let program = std::env::current_exe().context("where this program is")?;
     let key = key()?;
     let (address, key) = (format!("{}:{PORT}", SERVER[0]), format!("/proc/self/fd/{}", key.as_raw_fd()));
     let net = |command: &mut Command, verb: &str| {
         command.args(["net", verb, "--key", &key]).stdin(Stdio::null()).stdout(Stdio::piped());
     };
-    let mut serve = bed.server().command(&program);
+    let mut serve = testbed.server().command(&program);
     net(&mut serve, "serve");
     let mut serve = serve.args(["--once", "--listen", &address]).stderr(Stdio::null()).spawn()?;
     let mut ready = String::new();
     if let Some(stdout) = serve.stdout.as_mut() {
         BufReader::new(stdout).read_line(&mut ready)?;
     }
-    let mut ask = bed.command(&program);
+    let mut ask = testbed.command(&program);
     net(&mut ask, "run");
     let output = ask.arg(&address).args(words).stderr(Stdio::piped()).output()?;
     // It may wait for another asker; nothing is left of it to be told.
@@ -83,7 +83,7 @@ fn possible(words: &[String]) -> Result<(), String> {
     let first = |error: clap::Error| error.to_string().lines().next().unwrap_or_default().replace("error: ", "");
     let Verb::Net(net) = Cli::try_parse_from(whole).map_err(first)?.verb else { return Ok(()) };
     match &net.verb {
-        NetVerb::Run(run) => super::run::spec(run)?.check(),
+        NetVerb::Run(run) => super::run::spec(run)?.check().map_err(|why| why.to_string()),
         _ => Ok(()),
     }
 }

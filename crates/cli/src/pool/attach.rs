@@ -62,10 +62,10 @@ fn stay(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
         Endpoint::Unix(path) => To::Unix(path.clone()),
         Endpoint::Tcp(address) => To::Tcp(address.ip().to_string(), address.port()),
     };
-    let place = Uri { export: EXPORT.into(), to };
+    let uri = Uri { export: EXPORT.into(), to };
     super::local(1, async {
         let ended = super::ended()?;
-        let attached = Attached::new(&place, index)?;
+        let attached = Attached::new(&uri, index)?;
         println!("{device}");
         std::io::stdout().flush()?;
         eprintln!("fathom: attached the pool as {device}; Ctrl-C detaches it (umount first)");

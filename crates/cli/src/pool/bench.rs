@@ -12,8 +12,8 @@ use std::rc::Rc;
 
 pub fn run(args: &PoolBench) -> Result<ExitCode> {
     let paper = &args.paper;
-    if let Some(place) = &args.server.nbd {
-        return super::nbd_bench::run(args, place);
+    if let Some(uri) = &args.server.nbd {
+        return super::nbd_bench::run(args, uri);
     }
     if paper.paper_figures {
         return super::figures::run(args);
@@ -74,5 +74,6 @@ fn lines(figures: &Figures, by: &str) -> Vec<String> {
 
 pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool, checked: bool) -> Result<Figures> {
     let load = Load { block_bytes: load.block, threads, duration: load.duration, write, checked, seed: load.seed };
-    pool::bench::run(volume, load).await.map_err(|error| anyhow!(error))
+    // Not Send, as all that stays on a node's thread.
+    pool::bench::run(volume, load).await.map_err(|error| anyhow!("{error}"))
 }

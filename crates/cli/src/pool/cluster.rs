@@ -5,7 +5,7 @@
 
 use super::node_process::NodeProcess;
 use crate::args::{self, PoolBench};
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use lab::medium::{Kind, Medium, Rate};
 use lab::process::end_with_us;
 use std::net::SocketAddr;
@@ -38,7 +38,7 @@ impl Cluster {
         let paper = wanted.args;
         if paper.paper == Some(args::Paper::Cluster) {
             // Before a node fills its memory with what nobody could ask for.
-            pool::paper::coordinator::addressable(u64::from(wanted.count), paper.size).map_err(|why| anyhow!(why))?;
+            pool::paper::coordinator::addressable(u64::from(wanted.count), paper.size)?;
         }
         let kind = paper.link.map(|link| match link {
             args::Between::Shared => Kind::Shared,

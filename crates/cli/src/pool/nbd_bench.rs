@@ -6,7 +6,7 @@ use pool::nbd_bench::{Figures, Load, Uri};
 use serde_json::json;
 use std::process::ExitCode;
 
-pub fn run(args: &PoolBench, place: &Uri) -> Result<ExitCode> {
+pub fn run(args: &PoolBench, uri: &Uri) -> Result<ExitCode> {
     let load = Load {
         block_bytes: args.load.block,
         depth: args.load.depth(),
@@ -18,7 +18,7 @@ pub fn run(args: &PoolBench, place: &Uri) -> Result<ExitCode> {
         seed: args.load.seed,
         server: args.server.server_pid,
     };
-    let figures = pool::nbd_bench::run(place, &load)?;
+    let figures = pool::nbd_bench::run(uri, &load)?;
     if args.paper.lines {
         println!("{}", lines(&figures).join("\n"));
     } else if args.load.json {

@@ -13,13 +13,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 pub fn run(args: &PoolStatus) -> Result<ExitCode> {
-    let given = args.place.strip_prefix("unix:").unwrap_or(&args.place);
+    let given = args.address.strip_prefix("unix:").unwrap_or(&args.address);
     let beside = socket(Path::new(given));
-    let place = if beside.exists() { beside.to_string_lossy().into_owned() } else { given.into() };
+    let address = if beside.exists() { beside.to_string_lossy().into_owned() } else { given.into() };
     let mut answered = false;
     loop {
-        match http::get(&place, "/status") {
-            Ok(text) => show(args, &place, &text)?,
+        match http::get(&address, "/status") {
+            Ok(text) => show(args, &address, &text)?,
             // It may be started anew.
             Err(error) if args.watch && answered => {
                 eprintln!("fathom: {}; retrying", crate::sentence(&error.into()))
@@ -34,9 +34,10 @@ pub fn run(args: &PoolStatus) -> Result<ExitCode> {
     }
 }
 
-fn show(args: &PoolStatus, place: &str, text: &str) -> Result<()> {
-    let status: Status = serde_json::from_str(text)
-        .with_context(|| format!("the coordinator at {place} is of another release, with a different status format"))?;
+fn show(args: &PoolStatus, address: &str, text: &str) -> Result<()> {
+    let status: Status = serde_json::from_str(text).with_context(|| {
+        format!("the coordinator at {address} is of another release, with a different status format")
+    })?;
     if args.json {
         println!("{text}");
         return Ok(());

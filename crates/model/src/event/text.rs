@@ -1,6 +1,6 @@
 //! An event as a line of text: what `fathom export --events` writes, and what tests of the linker are made of.
 
-use super::{Event, Header, Record};
+use super::{Event, Header, ParseError, Record};
 
 impl Event {
     /// The text form: `@TIME cpuN TGID/TID NAME field=value …`, fields that are zero left out. Read by [`Event::parse`].
@@ -14,24 +14,23 @@ impl Event {
     /// Reads the text form. The CPU may be left out (0), and a thread that is its process's first may be given once.
     ///
     /// # Errors
-    /// A sentence that names what could not be read.
-    pub fn parse(line: &str) -> Result<Self, String> {
+    /// What could not be read.
+    pub fn parse(line: &str) -> Result<Self, ParseError> {
         let mut words = split_words(line)?.into_iter().peekable();
-        let time = words.next().ok_or("an empty line")?;
+        let time = words.next().ok_or(ParseError::Empty)?;
         let time_ns = time.strip_prefix('@').and_then(|t| t.replace('_', "").parse().ok());
-        let mut header =
-            Header { time_ns: time_ns.ok_or(format!("{time}: not a time such as @1000"))?, ..Header::default() };
+        let mut header = Header { time_ns: time_ns.ok_or(ParseError::Time(time))?, ..Header::default() };
         if let Some(cpu) = words.peek().and_then(|w| w.strip_prefix("cpu")?.parse().ok()) {
             header.cpu = cpu;
             words.next();
         }
-        let who = words.next().ok_or("no thread")?;
+        let who = words.next().ok_or(ParseError::NoThread)?;
         let (tgid, tid) = who.split_once('/').unwrap_or((&who, &who));
-        header.tgid = tgid.parse().map_err(|_| format!("{who}: not TGID/TID"))?;
-        header.tid = tid.parse().map_err(|_| format!("{who}: not TGID/TID"))?;
-        let name = words.next().ok_or("no record name")?;
+        header.tgid = tgid.parse().map_err(|_| ParseError::Thread(who.clone()))?;
+        header.tid = tid.parse().map_err(|_| ParseError::Thread(who.clone()))?;
+        let name = words.next().ok_or(ParseError::NoRecord)?;
         let fields: Vec<(String, String)> = words
-            .map(|w| w.split_once('=').map(|(k, v)| (k.into(), v.into())).ok_or(format!("{w}: not field=value")))
+            .map(|w| w.split_once('=').map(|(k, v)| (k.into(), v.into())).ok_or(ParseError::NotAField(w.clone())))
             .collect::<Result<_, _>>()?;
         let record = Record::parse_fields(&name, &fields)?;
         header.kind = record.kind();
@@ -40,7 +39,7 @@ impl Event {
 }
 
 /// Splits at spaces, but not inside a double-quoted value, whose escapes are Rust's.
-fn split_words(line: &str) -> Result<Vec<String>, String> {
+fn split_words(line: &str) -> Result<Vec<String>, ParseError> {
     let mut words = Vec::new();
     let mut chars = line.trim().chars().peekable();
     while let Some(&c) = chars.peek() {
@@ -59,9 +58,9 @@ fn split_words(line: &str) -> Result<Vec<String>, String> {
                 continue;
             }
             loop {
-                match chars.next().ok_or("a text without its closing quote")? {
+                match chars.next().ok_or(ParseError::OpenQuote)? {
                     '"' => break,
-                    '\\' => word.push(match chars.next().ok_or("a backslash at the end")? {
+                    '\\' => word.push(match chars.next().ok_or(ParseError::OpenEscape)? {
                         'n' => '\n',
                         't' => '\t',
                         'r' => '\r',
@@ -69,7 +68,7 @@ fn split_words(line: &str) -> Result<Vec<String>, String> {
                         'u' => {
                             let code: String =
                                 chars.by_ref().skip_while(|&c| c == '{').take_while(|&c| c != '}').collect();
-                            u32::from_str_radix(&code, 16).ok().and_then(char::from_u32).ok_or("a bad \\u{…}")?
+                            u32::from_str_radix(&code, 16).ok().and_then(char::from_u32).ok_or(ParseError::Character)?
                         }
                         other => other,
                     }),
@@ -86,6 +85,23 @@ fn split_words(line: &str) -> Result<Vec<String>, String> {
 mod tests {
     use super::*;
     use crate::event::Statement;
+
+    #[test]
+    fn lines_that_are_no_events_are_refused_with_the_reason() {
+        let why = |line: &str| Event::parse(line).unwrap_err();
+        assert_eq!(why("  "), ParseError::Empty);
+        assert_eq!(why("@x 7 file"), ParseError::Time("@x".into()));
+        assert_eq!(why("@1 cpu3"), ParseError::NoThread);
+        assert_eq!(why("@1 7/x file"), ParseError::Thread("7/x".into()));
+        assert_eq!(why("@1 7"), ParseError::NoRecord);
+        assert_eq!(why("@1 7 phile"), ParseError::UnknownRecord("phile".into()));
+        assert_eq!(why("@1 7 file dev"), ParseError::NotAField("dev".into()));
+        assert_eq!(why("@1 7 file dve=1").to_string(), "file has no field dve");
+        assert_eq!(why("@1 7 file dev=x").to_string(), "dev=x: not a u32");
+        assert_eq!(why("@1 7 file text=\"a"), ParseError::OpenQuote);
+        assert_eq!(why("@1 7 file text=\"a\\"), ParseError::OpenEscape);
+        assert_eq!(why("@1 7 file text=\"\\u{d800}\""), ParseError::Character);
+    }
 
     #[test]
     fn text_survives_quotes_and_control_characters() {

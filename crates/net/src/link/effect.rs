@@ -26,6 +26,41 @@ pub const TIMEOUT_NS: u64 = 200_000_000;
 /// Against a shorter round trip lateness is not weighed, ns: the ends' own work takes some of it, and no program wakes to a microsecond.
 const SHORTEST_NS: f64 = 2e6;
 
+/// Why a result over the link does not count.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum TooLate {
+    /// TCP took a packet for lost.
+    #[error(
+        "a packet was up to {:.0} ms late; from {} ms on, TCP treats it as lost",
+        *longest_ns as f64 / 1e6, TIMEOUT_NS / 1_000_000
+    )]
+    TakenForLost {
+        /// How late the latest packet was at most, ns.
+        longest_ns: u64,
+    },
+    /// A rate may have been lower than the link's by more than is allowed.
+    #[error(
+        "packets were late: mean round trips were {:.2} to {:.2} ms longer than {:.2} ms, which may have lowered \
+         a rate by {:.1} %, and {}",
+        effect.added_ns[0] / 1e6, effect.added_ns[1] / 1e6, effect.round_trip_ns / 1e6, -100.0 * effect.rate[0],
+        than(*own)
+    )]
+    RateLowered {
+        /// What lateness did.
+        effect: Effect,
+        /// How far the result's own interval reaches to either side, as a share of it.
+        own: Option<f64>,
+    },
+}
+
+/// What the lowering is held against.
+fn than(own: Option<f64>) -> String {
+    match own {
+        Some(own) if own > ALLOWED => format!("the result's own interval is ± {:.1} %", 100.0 * own),
+        _ => format!("{:.0} % are allowed", 100.0 * ALLOWED),
+    }
+}
+
 /// What lateness did.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Effect {
@@ -61,32 +96,14 @@ impl Effect {
     /// Whether a result counts whose own interval reaches `own` to either side, as a share of it; nothing if it has none.
     ///
     /// # Errors
-    /// The sentence that says why not.
-    pub fn verdict(&self, own: Option<f64>) -> Result<(), String> {
+    /// Why not.
+    pub fn verdict(&self, own: Option<f64>) -> Result<(), TooLate> {
         if self.longest_ns >= TIMEOUT_NS {
-            return Err(format!(
-                "a packet was up to {:.0} ms late; from {} ms on, TCP treats it as lost",
-                self.longest_ns as f64 / 1e6,
-                TIMEOUT_NS / 1_000_000
-            ));
+            return Err(TooLate::TakenForLost { longest_ns: self.longest_ns });
         }
         let own = own.filter(|own| own.is_finite());
         let allowed = own.map_or(ALLOWED, |own| own.max(ALLOWED));
-        if -self.rate[0] <= allowed {
-            return Ok(());
-        }
-        let than = match own {
-            Some(own) if own > ALLOWED => format!("the result's own interval is ± {:.1} %", 100.0 * own),
-            _ => format!("{:.0} % are allowed", 100.0 * ALLOWED),
-        };
-        Err(format!(
-            "packets were late: mean round trips were {:.2} to {:.2} ms longer than {:.2} ms, which may have lowered \
-             a rate by {:.1} %, and {than}",
-            self.added_ns[0] / 1e6,
-            self.added_ns[1] / 1e6,
-            self.round_trip_ns / 1e6,
-            -100.0 * self.rate[0]
-        ))
+        if -self.rate[0] <= allowed { Ok(()) } else { Err(TooLate::RateLowered { effect: *self, own }) }
     }
 
     /// In a few words.
@@ -138,10 +155,10 @@ mod tests {
     fn a_wide_effect_counts_only_beside_a_wider_interval() {
         let e = effect(4, 0, &[(500_000, 0); 20]);
         assert!((e.rate[0] - (8.0 / 9.0 - 1.0)).abs() < 1e-9);
-        let why = e.verdict(None).unwrap_err();
+        let why = e.verdict(None).unwrap_err().to_string();
         assert!(why.contains("1.00 to 1.00 ms") && why.contains("11.1 %") && why.contains("5 % are allowed"), "{why}");
         assert_eq!(e.verdict(Some(0.2)), Ok(()));
-        assert!(e.verdict(Some(0.08)).unwrap_err().contains("± 8.0 %"));
+        assert!(e.verdict(Some(0.08)).unwrap_err().to_string().contains("± 8.0 %"));
         assert!(e.verdict(Some(f64::NAN)).is_err());
     }
 
@@ -150,7 +167,7 @@ mod tests {
         let mut packets = vec![(10_000, 0); 100_000];
         packets.push((10_000, 250_000_000));
         let e = effect(50, 0, &packets);
-        assert!(e.verdict(Some(9.0)).unwrap_err().contains("250 ms late"));
+        assert!(e.verdict(Some(9.0)).unwrap_err().to_string().contains("250 ms late"));
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl Outcome {
                 self.still_ns as f64 / 1e9
             )
         });
-        let late = self.effect(spec).verdict(own).err();
+        let late = self.effect(spec).verdict(own).err().map(|late| late.to_string());
         late.into_iter().chain(still).chain(counted).chain(self.failed.clone()).collect()
     }
 }

@@ -3,6 +3,7 @@
 //! Two models: each packet by itself (Bernoulli), and bursts (Gilbert 1960, Elliott 1963): the link is in a good or a bad
 //! state, changes after each packet with given probabilities, and loses packets in each state with its own probability.
 
+use super::spec_error::QuantityError;
 use stats::random::Random;
 
 /// A model of loss. Probabilities are in 0..=1.
@@ -42,7 +43,7 @@ impl Loss {
     ///
     /// # Errors
     /// What would be understood.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let Some(list) = text.strip_prefix("burst:") else {
             let p = probability(text)?;
             return Ok(if p > 0.0 { Self::Each(p) } else { Self::None });
@@ -50,17 +51,17 @@ impl Loss {
         let parts = list.split(',').map(probability).collect::<Result<Vec<_>, _>>()?;
         let (worsen, recover) = match parts[..] {
             [worsen, recover] | [worsen, recover, _] | [worsen, recover, _, _] => (worsen, recover),
-            _ => return Err("expected burst:WORSEN,RECOVER[,BAD[,GOOD]], such as burst:0.5%,25%".into()),
+            _ => return Err(QuantityError::Burst),
         };
         let (bad, good) = (parts.get(2).copied().unwrap_or(1.0), parts.get(3).copied().unwrap_or(0.0));
         Ok(Self::Burst { worsen, recover, bad, good })
     }
 }
 
-fn probability(text: &str) -> Result<f64, String> {
+fn probability(text: &str) -> Result<f64, QuantityError> {
     let (number, scale) = text.trim().strip_suffix('%').map_or((text.trim(), 1.0), |n| (n, 0.01));
     let value = number.trim().parse::<f64>().ok().map(|v| v * scale).filter(|v| (0.0..=1.0).contains(v));
-    value.ok_or_else(|| format!("{text:?} is not a share of packets; expected 0 to 1, or percent such as 1%"))
+    value.ok_or_else(|| QuantityError::Share(text.into()))
 }
 
 /// The model at work on one direction of a link.

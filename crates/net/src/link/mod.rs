@@ -20,6 +20,7 @@ pub mod loss;
 pub mod packet;
 pub mod schedule;
 pub mod spec;
+mod spec_error;
 pub mod test_bed;
 
 pub use between::Between;

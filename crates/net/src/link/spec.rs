@@ -4,6 +4,7 @@
 //! both directions share the medium. Their arithmetic stands in docs/guide/net-link.md.
 
 use super::loss::Loss;
+pub use super::spec_error::{QuantityError, SpecError};
 
 /// One direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -148,28 +149,28 @@ impl Spec {
     /// Whether the link can be made.
     ///
     /// # Errors
-    /// What cannot be, as a sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// What cannot be.
+    pub fn check(&self) -> Result<(), SpecError> {
         for way in [&self.up, &self.down] {
             if self.gso == Gso::On && way.loss != Loss::None {
-                return Err("with GSO, each loss would drop up to 64 KiB: use --gso off".into());
+                return Err(SpecError::LossWithGso);
             }
             if way.jitter_ns > way.delay_ns {
-                return Err("jitter must not exceed the delay: raise --delay".into());
+                return Err(SpecError::Jitter);
             }
             if way.delay_ns > 60_000_000_000 || way.packet_ns > 60_000_000_000 {
-                return Err("a delay is at most 60 s".into());
+                return Err(SpecError::Delay);
             }
             if way.rate_bps > 0 && way.rate_bps < 1_000 {
-                return Err("a rate is at least 1 kbit".into());
+                return Err(SpecError::Rate);
             }
             if way.queue_packets == 0 {
-                return Err("a queue holds at least one packet".into());
+                return Err(SpecError::Queue);
             }
         }
         // IPv6 does without nothing smaller than 1280.
         if !(1280..=65_535).contains(&self.mtu()) {
-            return Err(format!("an MTU is 1280 to 65535 bytes, not {}", self.mtu()));
+            return Err(SpecError::Mtu(self.mtu()));
         }
         Ok(())
     }
@@ -179,7 +180,7 @@ impl Spec {
 ///
 /// # Errors
 /// What would be understood.
-pub fn rate(text: &str) -> Result<u64, String> {
+pub fn rate(text: &str) -> Result<u64, QuantityError> {
     let lower = text.trim().to_ascii_lowercase();
     if lower == "none" {
         return Ok(0);
@@ -190,24 +191,17 @@ pub fn rate(text: &str) -> Result<u64, String> {
         "k" | "kbit" | "kb" => 1e3,
         "m" | "mbit" | "mb" => 1e6,
         "g" | "gbit" | "gb" => 1e9,
-        _ => {
-            return Err(format!("{text:?} is not a rate; expected bits per second, such as 50mbit, 1.5gbit or 64kbit"));
-        }
+        _ => return Err(QuantityError::Rate(text.into())),
     };
     let value = number.parse::<f64>().ok().map(|v| v * scale).filter(|v| (0.0..=1e12).contains(v));
-    value.map(|v| v.round() as u64).ok_or_else(|| {
-        format!(
-            "{text:?} is not a rate; expected up to 1000gbit, such as \
-        50mbit"
-        )
-    })
+    value.map(|v| v.round() as u64).ok_or_else(|| QuantityError::RateRange(text.into()))
 }
 
 /// Reads a time: `8ms`, `500us`, `1.5s`, `0`. Any other number without a unit is refused: elsewhere it would be seconds, to `tc` microseconds.
 ///
 /// # Errors
 /// What would be understood.
-pub fn time_ns(text: &str) -> Result<u64, String> {
+pub fn time_ns(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match &text[number.len()..] {
@@ -216,26 +210,19 @@ pub fn time_ns(text: &str) -> Result<u64, String> {
         "ms" => 1e6,
         // Nothing is nothing in any unit.
         "" if number.parse() == Ok(0.0) => 0.0,
-        "" if number.parse::<f64>().is_ok() => {
-            return Err(format!("{text} has no unit; expected {text}ms, {text}us or {text}s"));
-        }
+        "" if number.parse::<f64>().is_ok() => return Err(QuantityError::NoUnit(text.into())),
         "s" => 1e9,
-        _ => return Err(format!("{text:?} is not a time; expected a value such as 8ms, 500us or 0.3s")),
+        _ => return Err(QuantityError::Time(text.into())),
     };
     let value = number.parse::<f64>().ok().map(|v| v * scale).filter(|v| (0.0..=6e10).contains(v));
-    value.map(|v| v.round() as u64).ok_or_else(|| {
-        format!(
-            "{text:?} is not a time; expected 0 to 60 s, such as 8ms \
-        or 500us"
-        )
-    })
+    value.map(|v| v.round() as u64).ok_or_else(|| QuantityError::TimeRange(text.into()))
 }
 
 /// Reads a number with an optional binary suffix: `100`, `64K`, `1M`.
 ///
 /// # Errors
 /// What would be understood.
-pub fn count(text: &str) -> Result<u64, String> {
+pub fn count(text: &str) -> Result<u64, QuantityError> {
     let text = text.trim();
     let (digits, shift) = match text.char_indices().next_back() {
         Some((at, 'K' | 'k')) => (&text[..at], 10),
@@ -243,7 +230,7 @@ pub fn count(text: &str) -> Result<u64, String> {
         _ => (text, 0),
     };
     let number = digits.parse::<u32>().map(|n| u64::from(n) << shift);
-    number.map_err(|_| format!("{text:?} is not a number; expected a value such as 100, 64K or 1M"))
+    number.map_err(|_| QuantityError::Count(text.into()))
 }
 
 #[cfg(test)]
@@ -260,7 +247,7 @@ mod tests {
         assert_eq!((time_ns("0"), time_ns("0.0"), time_ns("0.3s")), (Ok(0), Ok(0), Ok(300_000_000)));
         assert_eq!(time_ns("500us"), Ok(500_000));
         assert_eq!((count("100"), count("64K")), (Ok(100), Ok(65_536)));
-        assert!(time_ns("8").unwrap_err().contains("8ms, 8us or 8s"));
+        assert_eq!(time_ns("8").unwrap_err().to_string(), "8 has no unit; expected 8ms, 8us or 8s");
         for wrong in ["", "x", "-1ms", "1h", "nan", "1e99s"] {
             assert!(time_ns(wrong).is_err() && rate(wrong).is_err() && count(wrong).is_err(), "{wrong}");
         }
@@ -291,9 +278,9 @@ mod tests {
     #[test]
     fn impossible_links_are_refused_with_a_reason() {
         let bad = |way: Way| Spec::both(way).check().unwrap_err();
-        assert!(bad(Way { jitter_ns: 2, delay_ns: 1, ..Way::default() }).contains("--delay"));
-        assert!(bad(Way { queue_packets: 0, ..Way::default() }).contains("queue"));
-        assert!(bad(Way { rate_bps: 1, ..Way::default() }).contains("rate"));
-        assert!(Spec { mtu: 100, ..Spec::default() }.check().unwrap_err().contains("MTU"));
+        assert_eq!(bad(Way { jitter_ns: 2, delay_ns: 1, ..Way::default() }), SpecError::Jitter);
+        assert_eq!(bad(Way { queue_packets: 0, ..Way::default() }), SpecError::Queue);
+        assert_eq!(bad(Way { rate_bps: 1, ..Way::default() }), SpecError::Rate);
+        assert_eq!(Spec { mtu: 100, ..Spec::default() }.check(), Err(SpecError::Mtu(100)));
     }
 }

@@ -9,7 +9,7 @@ mod udp;
 
 use crate::control::Announcement;
 use crate::outcome::EndReport;
-use crate::probe::Probe;
+use crate::probe::{Probe, ProbeError};
 use crate::spec::{Direction, INTERVAL_NS, Spec, Traffic};
 use crate::{clock, socket, usage};
 use socket2::SockRef;
@@ -41,14 +41,14 @@ impl Carrier {
     ///
     /// # Errors
     /// Why acknowledgements cannot be recorded.
-    pub fn tcp(spec: &Spec, side: Side, connections: Vec<Connection>) -> Result<Self, String> {
+    pub fn tcp(spec: &Spec, side: Side, connections: Vec<Connection>) -> Result<Self, ProbeError> {
         let probe = |direction: &Direction| {
             let own = connections.iter().filter(|c| c.announcement.direction == *direction);
             let cookies = own.map(|c| socket::granted(&SockRef::from(&c.stream), true).cookie).collect();
             Ok((*direction, Probe::start(cookies)?))
         };
         let sent = spec.directions.iter().filter(|d| spec.probe && side.sends(**d));
-        let probes = sent.map(probe).collect::<Result<_, String>>()?;
+        let probes = sent.map(probe).collect::<Result<_, ProbeError>>()?;
         Ok(Self::Tcp { connections, probes })
     }
 }

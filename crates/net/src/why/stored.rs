@@ -39,6 +39,22 @@ pub struct Stored {
     pub rate_bps: f64,
 }
 
+/// Why a line is no stored run.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredError {
+    /// It is not written as one.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// Nobody knows what a reading's figures are.
+    #[error("a reading has {figures} figures, and there are {names} names")]
+    Reading {
+        /// Of the reading.
+        figures: usize,
+        /// Of the run.
+        names: usize,
+    },
+}
+
 impl Stored {
     /// Keeps what the judgement sees. The ends are kept without what they sent and received, which stands beside them.
     pub fn of(seen: &Seen<'_>, machine: String, injected: String, expected: Vec<Cause>) -> Self {
@@ -64,8 +80,8 @@ impl Stored {
     ///
     /// # Errors
     /// What is wrong with the line.
-    pub fn parse(line: &str) -> Result<Self, String> {
-        let mut stored: Self = serde_json::from_str(line).map_err(|e| e.to_string())?;
+    pub fn parse(line: &str) -> Result<Self, StoredError> {
+        let mut stored: Self = serde_json::from_str(line)?;
         stored.sent.samples =
             stored.readings.iter().map(|row| sample(&stored.fields, row)).collect::<Result<_, _>>()?;
         Ok(stored)
@@ -89,13 +105,13 @@ fn row(sample: &TcpSample) -> Vec<u64> {
     [sample.time_ns, sample.stream].into_iter().chain(sample.values()).collect()
 }
 
-fn sample(fields: &[String], row: &[u64]) -> Result<TcpSample, String> {
+fn sample(fields: &[String], row: &[u64]) -> Result<TcpSample, StoredError> {
     if fields.len() != row.len() {
-        return Err(format!("a reading has {} figures, and there are {} names", row.len(), fields.len()));
+        return Err(StoredError::Reading { figures: row.len(), names: fields.len() });
     }
     let of = |name: &str| fields.iter().position(|f| f == name).and_then(|at| row.get(at)).copied().unwrap_or(0);
     let values: Vec<u64> =
         ["time_ns", "stream"].into_iter().chain(FIELDS.iter().map(|(name, _)| *name)).map(of).collect();
     // A sample reads itself from a row of all its figures.
-    serde_json::from_value(values.into()).map_err(|e| e.to_string())
+    Ok(serde_json::from_value(values.into())?)
 }

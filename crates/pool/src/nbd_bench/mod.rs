@@ -12,7 +12,7 @@ mod processor;
 mod session;
 mod uri;
 
-pub use uri::{To, Uri, escaped};
+pub use uri::{To, Uri, UriError, escaped};
 
 use hdrhistogram::Histogram;
 use nbd::wire::command;

@@ -23,20 +23,44 @@ pub enum To {
     Unix(PathBuf),
 }
 
+/// Why a text is no such address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum UriError {
+    /// It is of another kind.
+    #[error("{ADVICE}")]
+    Form,
+    /// It names an export or a host in a way that is not read here.
+    #[error("percent-encoding is supported in the socket path only; {ADVICE}")]
+    Encoded,
+    /// What stands for the port is none.
+    #[error("{0:?} is not a port; {ADVICE}")]
+    Port(String),
+    /// It goes to nobody.
+    #[error("no host; {ADVICE}")]
+    NoHost,
+    /// The socket's path is not written as it should.
+    #[error("{0:?} has a % without two digits; {ADVICE}")]
+    Socket(String),
+    /// It asks for encryption.
+    #[error("this client does not support TLS")]
+    Tls,
+}
+
+const ADVICE: &str = "expected nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH";
+
 /// The port that NBD has by custom.
 const PORT: u16 = 10_809;
 
 impl FromStr for Uri {
-    type Err = String;
+    type Err = UriError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let advice = "expected nbd://HOST:PORT/EXPORT or nbd+unix:///EXPORT?socket=PATH";
-        let not_here = || format!("percent-encoding is supported in the socket path only; {advice}");
+    fn from_str(text: &str) -> Result<Self, UriError> {
         match text.split_once("://") {
-            Some(("nbd", rest)) if rest.contains('%') => Err(not_here()),
+            Some(("nbd", rest)) if rest.contains('%') => Err(UriError::Encoded),
             Some(("nbd", rest)) => {
                 let (authority, export) = rest.split_once('/').unwrap_or((rest, ""));
-                let port = |port: &str| port.parse().map_err(|_| format!("{port:?} is not a port; {advice}"));
+                let port = |port: &str| port.parse().map_err(|_| UriError::Port(port.into()));
                 // The colons of an IPv6 address stand in brackets.
                 let (host, port) = match authority.rsplit_once(':') {
                     Some((host, digits)) if !digits.ends_with(']') => (host, port(digits)?),
@@ -44,22 +68,21 @@ impl FromStr for Uri {
                 };
                 let host = host.trim_start_matches('[').trim_end_matches(']');
                 if host.is_empty() {
-                    return Err(format!("no host; {advice}"));
+                    return Err(UriError::NoHost);
                 }
                 Ok(Self { export: export.into(), to: To::Tcp(host.into(), port) })
             }
             Some(("nbd+unix", rest)) => {
-                let (export, socket) = rest.split_once("?socket=").ok_or(advice)?;
-                let export = export.strip_prefix('/').ok_or(advice)?;
+                let (export, socket) = rest.split_once("?socket=").ok_or(UriError::Form)?;
+                let export = export.strip_prefix('/').ok_or(UriError::Form)?;
                 if export.contains('%') {
-                    return Err(not_here());
+                    return Err(UriError::Encoded);
                 }
-                let socket =
-                    unescaped(socket).ok_or_else(|| format!("{socket:?} has a % without two digits; {advice}"))?;
+                let socket = unescaped(socket).ok_or_else(|| UriError::Socket(socket.into()))?;
                 Ok(Self { export: export.into(), to: To::Unix(socket) })
             }
-            Some(("nbds" | "nbds+unix", _)) => Err("this client does not support TLS".into()),
-            _ => Err(advice.into()),
+            Some(("nbds" | "nbds+unix", _)) => Err(UriError::Tls),
+            _ => Err(UriError::Form),
         }
     }
 }

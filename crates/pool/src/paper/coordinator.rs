@@ -192,14 +192,24 @@ pub fn run(nodes: &[SocketAddr], load: Load, cancelled: &dyn Fn() -> bool) -> Re
     Ok(Measured { figures, checked })
 }
 
-/// Whether so many nodes of so many bytes can be addressed by the paper's protocol; if not, says why.
+/// There are more bytes than the paper's protocol has addresses for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{nodes} nodes of {each} bytes are more than the {MOST_BYTES} that 5 bytes can address")]
+pub struct NotAddressable {
+    /// How many nodes.
+    pub nodes: u64,
+    /// How many bytes each has.
+    pub each: u64,
+}
+
+/// Whether so many nodes of so many bytes can be addressed by the paper's protocol.
 ///
 /// # Errors
 /// They cannot.
-pub fn addressable(nodes: u64, each: u64) -> Result<(), String> {
+pub fn addressable(nodes: u64, each: u64) -> Result<(), NotAddressable> {
     match each.checked_mul(nodes) {
         Some(whole) if whole <= MOST_BYTES => Ok(()),
-        _ => Err(format!("{nodes} nodes of {each} bytes are more than the {MOST_BYTES} that 5 bytes can address")),
+        _ => Err(NotAddressable { nodes, each }),
     }
 }
 
@@ -209,7 +219,7 @@ fn sensible(nodes: &[SocketAddr], load: &Load) -> Result<(), Failure> {
     } else if load.threads == 0 || load.batch == 0 || load.ahead == 0 || load.node_bytes == 0 {
         Some("threads, batch, writes ahead and the nodes' bytes must not be 0".into())
     } else {
-        addressable(nodes.len() as u64, load.node_bytes).err()
+        addressable(nodes.len() as u64, load.node_bytes).err().map(|why| why.to_string())
     };
     wrong.map_or(Ok(()), |wrong| Err(Failure::Sense(wrong)))
 }

@@ -49,15 +49,27 @@ pub struct Himeno {
     last: f32,
 }
 
+/// A grid does not fit into memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("Himeno's size {size} needs {needed} bytes of memory, and {available} are available")]
+pub struct NoMemory {
+    /// The size's name.
+    pub size: &'static str,
+    /// Bytes.
+    pub needed: u64,
+    /// Bytes.
+    pub available: u64,
+}
+
 impl Himeno {
     /// The grid of a named size at its first state.
     ///
     /// # Errors
     /// There is not enough memory for it.
-    pub fn new(how: Native, size: Size) -> Result<Self, String> {
+    pub fn new(how: Native, size: Size) -> Result<Self, NoMemory> {
         let (name, needed, available) = (size.name, bytes(size.grid), available_bytes());
         if needed > available {
-            return Err(format!("Himeno's size {name} needs {needed} bytes of memory, and {available} are available"));
+            return Err(NoMemory { size: name, needed, available });
         }
         let mut himeno = Self { how, size, arrays: vec![0.0; 14 * points(size.grid)], steps: 0, last: 0.0 };
         himeno.begin();

@@ -36,19 +36,33 @@ pub struct Linpack {
     solutions: u64,
 }
 
-/// The order that a text names, or why there is no such system.
+/// Why there is no such system.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// It has no order.
+    #[error("{0:?} is not a number of equations")]
+    NotANumber(String),
+    /// It is too small to be one, or too large for a machine.
+    #[error("{0} equations: must be from 2 to 20000")]
+    Range(usize),
+    /// It has no solution.
+    #[error("{0} equations are singular: the published generator repeats columns; use an odd number")]
+    Singular(usize),
+}
+
+/// The order that a text names.
 ///
 /// # Errors
-/// What is wrong with it, as a sentence.
-pub fn order(text: &str) -> Result<usize, String> {
-    let n: usize = text.parse().map_err(|_| format!("{text:?} is not a number of equations"))?;
+/// What is wrong with it.
+pub fn order(text: &str) -> Result<usize, OrderError> {
+    let n: usize = text.parse().map_err(|_| OrderError::NotANumber(text.into()))?;
     if !(2..=20_000).contains(&n) {
-        return Err(format!("{n} equations: must be from 2 to 20000"));
+        return Err(OrderError::Range(n));
     }
     // Column j starts where column j + PERIOD / gcd(n, PERIOD) does: then two columns are equal.
     let shared = 1 << n.trailing_zeros().min(PERIOD.trailing_zeros());
     if n > PERIOD / shared {
-        return Err(format!("{n} equations are singular: the published generator repeats columns; use an odd number"));
+        return Err(OrderError::Singular(n));
     }
     Ok(n)
 }

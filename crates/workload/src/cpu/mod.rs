@@ -9,16 +9,16 @@
 //! The inputs, the order of every operation and the sums are the same in the three languages, so that their results are,
 //! to the last bit; `c-fast` alone is allowed another arithmetic, and is labelled as not comparable.
 
-pub mod checksum;
-pub mod himeno;
-pub mod linpack;
-pub mod native;
-pub mod rust;
-pub mod scimark;
-pub mod series;
+mod checksum;
+mod himeno;
+mod linpack;
+mod native;
+mod rust;
+mod scimark;
+mod series;
 
 use crate::options::{Options, Spec};
-use crate::{Error, clock, sample};
+use crate::{Error, Unproven, clock, sample};
 use crate::{art, jvm};
 use model::Context;
 use native::Level;
@@ -60,8 +60,8 @@ impl Native {
     /// See [`Level::proof`] and [`rust::proof`].
     ///
     /// # Errors
-    /// The contradiction, as a sentence.
-    pub fn proof(self) -> Result<String, String> {
+    /// The contradiction.
+    pub fn proof(self) -> Result<String, Unproven> {
         match self {
             Self::C(level) => level.proof(),
             Self::Rust => rust::proof(),
@@ -215,7 +215,7 @@ impl Parameters {
         let size = match name {
             "himeno" => options.one_of("size", &himeno::SIZES.map(|s| s.name))?.to_string(),
             "scimark" => options.one_of("size", &scimark::SIZES.map(|s| s.0))?.to_string(),
-            _ => linpack::order(options.text("size")).map_err(Error::Usage)?.to_string(),
+            _ => linpack::order(options.text("size")).map_err(|e| Error::Usage(e.to_string()))?.to_string(),
         };
         let iterations = options.get("iterations")?;
         let (inner, min_ms) = (options.get("inner")?, options.get("min-iteration-ms")?);
@@ -242,9 +242,9 @@ impl Parameters {
 
     fn load(&self, how: Native, kernel: &str) -> Result<Box<dyn Load>, Error> {
         Ok(match self.name {
-            "himeno" => Box::new(himeno::Himeno::new(how, self.himeno()).map_err(Error::Failed)?),
+            "himeno" => Box::new(himeno::Himeno::new(how, self.himeno()).map_err(|e| Error::Failed(e.to_string()))?),
             "linpack" => {
-                let n = linpack::order(&self.size).map_err(Error::Usage)?;
+                let n = linpack::order(&self.size).map_err(|e| Error::Usage(e.to_string()))?;
                 Box::new(linpack::Linpack::new(how, n))
             }
             _ => scimark::load(how, kernel, &self.size),

@@ -5,6 +5,7 @@
 //! optimiser and fast mathematics, and whether `a * b + c` rounds once or twice.
 
 use super::himeno::SIZES;
+use crate::Unproven;
 use std::ffi::{CStr, c_char};
 
 /// `struct fathom_kernels` of `c/kernels.h`; field for field.
@@ -76,8 +77,8 @@ impl Level {
     /// What shows that the kernels are of this level, or what contradicts it.
     ///
     /// # Errors
-    /// The contradiction, as a sentence.
-    pub fn proof(self) -> Result<String, String> {
+    /// The contradiction.
+    pub fn proof(self) -> Result<String, Unproven> {
         let table = self.table();
         // SAFETY: a string literal of the object.
         let compiler = unsafe { CStr::from_ptr(table.compiler) }.to_string_lossy();
@@ -85,7 +86,7 @@ impl Level {
         self.judge(&compiler, flags, &Said::of(table))
     }
 
-    fn judge(self, compiler: &str, flags: &str, said: &Said) -> Result<String, String> {
+    fn judge(self, compiler: &str, flags: &str, said: &Said) -> Result<String, Unproven> {
         // The last level on a command line is the one in force; GCC records none at all for -O0.
         let last = flags.split(' ').rfind(|f| f.starts_with("-O")).unwrap_or("-O0");
         let (level, fast) = match self {
@@ -102,7 +103,7 @@ impl Level {
         );
         let holds = last == level && said.optimize == (level != "-O0") && said.fast_math == fast;
         // Whether fast mathematics does contract is the machine's affair; the others must not.
-        if holds && (fast || !said.contracted) { Ok(text) } else { Err(text) }
+        if holds && (fast || !said.contracted) { Ok(text) } else { Err(Unproven(text)) }
     }
 
     /// Steps of Himeno's method on one of the published sizes; returns the last step's gosa. `arrays` holds the fourteen

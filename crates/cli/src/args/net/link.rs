@@ -2,7 +2,7 @@
 
 use ::net::link::Spec;
 use ::net::link::loss::Loss;
-use ::net::link::spec::{self, Gso, PRESETS};
+use ::net::link::spec::{self, Gso, PRESETS, QuantityError};
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ Needs root or user namespaces, iproute2, and /dev/net/tun.")]
 pub struct NetLink {
     /// Properties of the link.
     #[command(flatten)]
-    pub link: Link,
+    pub link: LinkOptions,
     /// Print JSON (format: docs/guide/net-link.md)
     #[arg(long)]
     pub json: bool,
@@ -47,7 +47,7 @@ pub struct Pair<T>(T, T);
 
 /// Properties of a link.
 #[derive(Debug, Args, Default)]
-pub struct Link {
+pub struct LinkOptions {
     /// Start from a named link; the options below override it
     #[arg(long, value_name = "NAME", value_parser = preset)]
     pub preset: Option<Spec>,
@@ -101,7 +101,7 @@ pub enum GsoWish {
     Off,
 }
 
-impl Link {
+impl LinkOptions {
     /// The link, checked.
     ///
     /// # Errors
@@ -133,7 +133,7 @@ impl Link {
             GsoWish::Off => Gso::Off,
         };
         spec.seed = self.seed;
-        spec.check()?;
+        spec.check().map_err(|why| why.to_string())?;
         Ok(spec)
     }
 }
@@ -151,7 +151,7 @@ pub struct InOneWord {
 #[derive(Debug, Parser)]
 struct Alone {
     #[command(flatten)]
-    link: Link,
+    link: LinkOptions,
 }
 
 impl FromStr for InOneWord {
@@ -181,8 +181,8 @@ impl FromStr for InOneWord {
 }
 
 fn pair<T: Copy + 'static>(
-    one: fn(&str) -> Result<T, String>,
-) -> impl Fn(&str) -> Result<Pair<T>, String> + Clone + Send + Sync + 'static {
+    one: fn(&str) -> Result<T, QuantityError>,
+) -> impl Fn(&str) -> Result<Pair<T>, QuantityError> + Clone + Send + Sync + 'static {
     move |text: &str| match text.split_once('/') {
         // `50mbit/s` is one rate.
         Some((up, down)) if down != "s" => Ok(Pair(one(up)?, one(down)?)),

@@ -1,7 +1,7 @@
 //! Command line of `fathom net trial` and `fathom net sweep`.
 
 use super::Way;
-use super::link::Link;
+use super::link::LinkOptions;
 use crate::args::BenchRun;
 use clap::Args;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ Up is from the client to the server. What the lines mean: docs/guide/designs.md.
 pub struct NetTrial {
     /// Properties of the link.
     #[command(flatten)]
-    pub link: Link,
+    pub link: LinkOptions,
     /// Duration of the measurement
     #[arg(long, value_name = "S", default_value = "5", value_parser = super::super::seconds)]
     pub duration: Duration,

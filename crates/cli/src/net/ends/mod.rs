@@ -72,10 +72,10 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
     let context = progress::context(true);
     progress::end_on_signal(&context);
     let (tell, events) = channel();
-    let reach = |end: End, place: &DeviceAddress| -> Result<AgentLink> {
+    let reach = |end: End, address: &DeviceAddress| -> Result<AgentLink> {
         let ours = std::env::current_exe().context("cannot find Fathom's own binary")?;
         let told = |line| eprintln!("fathom: {line}");
-        let deployment = program::put(place, &ours, &args.binary, &told)?;
+        let deployment = program::put(address, &ours, &args.binary, &told)?;
         let tell = tell.clone();
         let link = AgentLink::open(&deployment, move |event| drop(tell.send((end, event))))?;
         if let Some(key) = &key {
@@ -83,7 +83,7 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
         }
         Ok(link)
     };
-    let serves = args.to.as_ref().map(|place| reach(End::Serves, place)).transpose()?;
+    let serves = args.to.as_ref().map(|address| reach(End::Serves, address)).transpose()?;
     let asks = reach(End::Asks, &args.from)?;
     let mut run = Run { args, context, events, asks, serves, complaints: String::new(), left: None, said: Vec::new() };
     let code = run.conduct(&listen, key.is_some());

@@ -8,10 +8,10 @@ pub mod scimark;
 /// What shows that these functions were compiled as a release's are, or what contradicts it.
 ///
 /// # Errors
-/// The contradiction, as a sentence.
-pub fn proof() -> Result<String, String> {
+/// The contradiction.
+pub fn proof() -> Result<String, crate::Unproven> {
     let level = env!("FATHOM_OPT_LEVEL");
     let checks = if cfg!(debug_assertions) { "on" } else { "off" };
     let text = format!("{}; opt-level {level}, debug assertions and overflow checks {checks}", env!("FATHOM_RUSTC"));
-    if level == "3" && !cfg!(debug_assertions) { Ok(text) } else { Err(text) }
+    if level == "3" && !cfg!(debug_assertions) { Ok(text) } else { Err(crate::Unproven(text)) }
 }

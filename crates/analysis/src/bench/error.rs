@@ -1,0 +1,132 @@
+//! Why benchmarks cannot be compared, or not stand on one page.
+
+use std::fmt;
+
+/// Why there is no comparison or no page.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The scores of both are good in opposite ways.
+    #[error("the directions differ: {a} is better in A, {b} in B")]
+    Directions {
+        /// `higher` or `lower`.
+        a: &'static str,
+        /// The other.
+        b: &'static str,
+    },
+    /// Nobody says which way a score is good.
+    #[error(
+        "{silent} not record the direction of {metric:?}; run it again with better = \"higher\" or \"lower\" in its design, \
+         or give --better higher or --better lower"
+    )]
+    NoDirection {
+        /// Which of the two.
+        silent: Silent,
+        /// The score.
+        metric: String,
+    },
+    /// No cell has the factor that is to be compared.
+    #[error("no cell has a factor {factor:?}; {}", has(there, "it has no factors"))]
+    NoFactor {
+        /// Its name.
+        factor: String,
+        /// The factors that there are.
+        there: Vec<String>,
+    },
+    /// No cell of an archive has the value.
+    #[error("no cell of {archive} has {factor}={value}; {}", has(there, "none has this factor"))]
+    NoCell {
+        /// The archive's name.
+        archive: String,
+        /// The factor.
+        factor: String,
+        /// Its value.
+        value: String,
+        /// The values that there are.
+        there: Vec<String>,
+    },
+    /// No cell has the value that the others are to be compared with.
+    #[error("no cell has {factor}={value}; it has {}", there.join(", "))]
+    NoBase {
+        /// The factor.
+        factor: String,
+        /// Its value.
+        value: String,
+        /// The values that there are.
+        there: Vec<String>,
+    },
+    /// A factor has one value only.
+    #[error(
+        "every cell has {factor}={value}, so there is no other value to compare with; run more values (`fathom \
+         bench run WORKLOAD -p {factor}=A,B`), or give a second archive"
+    )]
+    OneValue {
+        /// The factor.
+        factor: String,
+        /// Its value.
+        value: String,
+    },
+    /// Cells with other values differ in more.
+    #[error("no two cells differ in {factor} alone, which has the values {}", values.join(", "))]
+    NotAlone {
+        /// The factor.
+        factor: String,
+        /// Its values.
+        values: Vec<String>,
+    },
+    /// There is nothing to show.
+    #[error("no archive contains a network run")]
+    NoRun,
+    /// A recording cannot be on an axis that has several beginnings.
+    #[error(
+        "these runs were not made at the same time, so {recording} cannot be placed on their time axis: make a page \
+         with only the run that was measured during the recording"
+    )]
+    SeveralTimes {
+        /// Its name.
+        recording: String,
+    },
+    /// Their times mean different things.
+    #[error(
+        "{run} and {recording} have different clocks: they are from different machines, or the machine restarted in \
+         between"
+    )]
+    Clocks {
+        /// The run's name.
+        run: String,
+        /// The recording's.
+        recording: String,
+    },
+    /// It was made at another time.
+    #[error("{recording} does not overlap with the runs in time")]
+    Apart {
+        /// Its name.
+        recording: String,
+    },
+}
+
+/// Which of two archives does not say which way a score is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Silent {
+    /// The first.
+    A,
+    /// The second.
+    B,
+    /// Neither does.
+    Both,
+}
+
+impl fmt::Display for Silent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::A => "A does",
+            Self::B => "B does",
+            Self::Both => "the archives do",
+        })
+    }
+}
+
+/// What there is instead.
+fn has(there: &[String], nothing: &str) -> String {
+    if there.is_empty() { nothing.into() } else { format!("it has {}", there.join(", ")) }
+}

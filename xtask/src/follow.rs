@@ -1,0 +1,114 @@
+//! A test program at work: what it prints is passed on and counted, and neither it nor what it leaves behind can hold its lane up.
+
+use crate::run::show;
+use crate::tally::Tally;
+use anyhow::{Context, Result};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsRawFd as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Whoever still has the tests' output so long after their end was left behind by one of them.
+const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+
+/// Runs a lane's command, passes on what it prints to either stream, and counts. True if it succeeded. It is killed when `stop` is set.
+pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, stop: &AtomicBool) -> Result<bool> {
+    let (lines, to) = std::io::pipe()?;
+    let pipe = std::fs::read_link(format!("/proc/self/fd/{}", lines.as_raw_fd())).unwrap_or_default();
+    command.stdin(Stdio::null()).stdout(to.try_clone()?).stderr(to);
+    let child = command.spawn();
+    // The command has our copies of the pipe's end, which would keep it open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = child.with_context(|| format!("cannot start {}", show(command)))?;
+    let (says, said) = mpsc::channel();
+    std::thread::spawn(move || BufReader::new(lines).split(b'\n').try_for_each(|line| says.send(line)));
+    let mut quiet = false;
+    let mut ended = None;
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            child.kill().and_then(|()| child.wait()).context("the tests' end")?;
+            return Ok(false);
+        }
+        let line = match said.recv_timeout(Duration::from_secs(1)) {
+            Ok(line) => String::from_utf8_lossy(&line.context("the tests' output")?).into_owned(),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                if ended.is_none() && child.try_wait()?.is_some() {
+                    ended = Some(Instant::now());
+                }
+                if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND) {
+                    let left =
+                        format!("FAILED: a test left processes behind, which hold its output: {}", holders(&pipe));
+                    tally.read(&left);
+                    writeln!(output, "{left}")?;
+                    return Ok(false);
+                }
+                continue;
+            }
+        };
+        tally.read(&line);
+        // What tests that passed have printed is read for their skips, but not worth the log's lines.
+        quiet = match line.as_str() {
+            "successes:" => true,
+            "failures:" => false,
+            other => quiet && !other.starts_with("test result"),
+        };
+        let nothing =
+            line.ends_with(" ... ok") || line == "running 0 tests" || line.contains(" 0 passed; 0 failed; 0 ig");
+        if !quiet && !nothing && !line.trim().is_empty() {
+            writeln!(output, "{line}")?;
+        }
+    }
+    Ok(child.wait().context("the tests' end")?.success())
+}
+
+/// Those who have that pipe open, but for us: number and command.
+fn holders(pipe: &Path) -> String {
+    let has = |process: &Path| {
+        let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file == pipe)
+    };
+    let told = |process: std::path::PathBuf| {
+        let number: u32 = process.file_name()?.to_str()?.parse().ok()?;
+        let command = std::fs::read(process.join("cmdline")).unwrap_or_default();
+        let command = String::from_utf8_lossy(&command).replace('\0', " ");
+        (number != std::process::id() && has(&process)).then(|| format!("{number} ({})", command.trim()))
+    };
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    processes.filter_map(told).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_left_behind_fails_a_lane_and_does_not_hold_it_up() {
+        let follow = |script: &str| {
+            let (mut tally, mut output) = (Tally::default(), Vec::new());
+            follow(Command::new("sh").args(["-c", script]), &mut tally, &mut output, &AtomicBool::new(false)).unwrap()
+        };
+        assert!(follow("echo all is well"));
+        // It ends by itself soon after.
+        assert!(!follow("sleep 8 &"));
+    }
+
+    #[test]
+    fn what_a_lane_says_to_either_stream_is_kept() {
+        let (mut tally, mut output) = (Tally::default(), Vec::new());
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; exit 3"]);
+        assert!(!follow(&mut command, &mut tally, &mut output, &AtomicBool::new(false)).unwrap());
+        assert_eq!(String::from_utf8(output).unwrap(), "one\ntwo\n");
+    }
+
+    #[test]
+    fn a_lane_that_is_stopped_is_killed_and_waited_for() {
+        let (stop, mut tally) = (AtomicBool::new(true), Tally::default());
+        let mut command = Command::new("sleep");
+        assert!(!follow(command.arg("1000"), &mut tally, &mut Vec::new(), &stop).unwrap());
+    }
+}
