@@ -115,7 +115,7 @@ struct Options<'a> {
 }
 
 fn go(design: &Design, folder: &Folder, context: &Context, options: Options<'_>) -> (Results, Rows) {
-    let mut make = |_: &DiskWanted| Err("none here".to_string());
+    let mut make = |_: &DiskWanted| Err("none here".into());
     // What borrows less long than the setting is moved into closures of its own.
     let (mut sensors, mut widths) = (options.sensors, options.widths);
     let gated = sensors.is_some();
