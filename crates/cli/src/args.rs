@@ -130,6 +130,10 @@ pub struct Record {
     /// Do not sample what each probe costs
     #[arg(long)]
     pub no_probe_cost: bool,
+    /// How SQLite's functions are probed: inside CMD's processes, which costs a small part of what uprobes cost, or by uprobes
+    /// (docs/method/inside.md)
+    #[arg(long, value_enum, default_value_t = Probes::Auto)]
+    pub probes: Probes,
     /// Where events come from; `none` and `attached` start CMD in the same way and make no archive, as other arms of a
     /// comparison
     #[arg(long, value_enum, default_value_t = Backend::Ebpf)]
@@ -140,6 +144,17 @@ pub struct Record {
     /// The program to run, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// How SQLite's functions are probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Probes {
+    /// Inside where that sees all that uprobes see, else by uprobes.
+    Auto,
+    /// Inside, or not at all.
+    Inside,
+    /// By uprobes.
+    Uprobe,
 }
 
 /// Where events come from.
