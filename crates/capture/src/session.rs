@@ -40,6 +40,11 @@ const DRAIN_PERIOD: Duration = Duration::from_secs(1);
 /// How full a ring gets at most, of 1, if records do not come faster than any machine makes them.
 const DRAIN_FILL: f64 = 0.25;
 
+/// The same for a thread that is probed inside, whose ring is small and may fill within 50 ms; then it is looked at more often too.
+const INSIDE_FILL: f64 = 0.125;
+/// How often then.
+const INSIDE_PERIOD: Duration = Duration::from_millis(5);
+
 /// How often programs are asked for runs they missed.
 const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
 
@@ -56,6 +61,7 @@ pub struct Session {
     uprobes: Uprobes,
     /// What is probed inside the command's processes.
     inside: Option<Inside>,
+    inside_fills: bool,
     coverage: Vec<Coverage>,
     /// Programs that are loaded, by name. One that is attached in two ways is there twice.
     programs: Vec<(String, RawFd)>,
@@ -118,6 +124,7 @@ impl Session {
             traps: BTreeMap::new(),
             uprobes: Uprobes::new(multi),
             inside: None,
+            inside_fills: false,
             coverage: Vec::new(),
             programs: Vec::new(),
             programs_asked: Instant::now(),
@@ -258,6 +265,7 @@ impl Session {
         // A number below zero is left out.
         let mounts = self.mounts.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let mut polls = [poll(self.bell.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
+        let at_most = if self.inside_fills { at_most.min(INSIDE_PERIOD) } else { at_most };
         let at_most = self.price.rest().map_or(at_most, |rest| rest.min(at_most));
         // Rounded up, so that a rest of less is not waited for by asking again and again.
         let timeout = i32::try_from(at_most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
@@ -269,7 +277,8 @@ impl Session {
         }
         self.price.tick();
         let inside = self.inside.as_mut().map_or(0.0, Inside::fill);
-        rang || self.taken.elapsed() >= DRAIN_PERIOD || self.rings.fill().max(inside) >= DRAIN_FILL
+        self.inside_fills = inside > INSIDE_FILL / 8.0;
+        rang || self.taken.elapsed() >= DRAIN_PERIOD || self.rings.fill() >= DRAIN_FILL || inside >= INSIDE_FILL
     }
 
     /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body

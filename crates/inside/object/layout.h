@@ -29,7 +29,7 @@ typedef long s64;
 
 /* Rings of a process, one for each thread that runs statements at a time. */
 #define RINGS 128
-#define RING_WORDS 262144
+#define RING_WORDS 524288
 /* Where in the file the first ring begins. */
 #define RINGS_AT 16384
 /* What becomes of a ring's memory at a time, so that a full file system is noticed and does not kill. */

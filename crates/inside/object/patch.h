@@ -5,6 +5,9 @@
  * The jump stands behind the function's first instruction. There the kernel puts the breakpoint of a uprobe, whosever it is, carries
  * that instruction out elsewhere and goes on behind it: a jump in its place would be torn in two. What the first instruction did
  * is undone by the stub, and done again by the trampoline. The recorder worked out both (../src/hook.rs).
+ *
+ * Breakpoints that stand there already are taken out of this process's copy of the page: the recorder's own uprobes are on the file
+ * from the start, for processes that are not hooked, and would trap here for nothing.
  */
 #ifndef FATHOM_INSIDE_PATCH_H
 #define FATHOM_INSIDE_PATCH_H
@@ -53,12 +56,23 @@ static u8 *map_near(u64 place)
 	return 0;
 }
 
-/* Writes into code that nothing runs, or no other thread. */
+/*
+ * Writes into code that nothing runs, or no other thread. By way of the file of this process's memory the kernel copies the page and
+ * changes no mapping, which would have it put uprobes' breakpoints in again.
+ */
 static int write_code(u64 at, const u8 *bytes, u64 size)
 {
 	u64 start = at & ~(PAGE - 1);
 	u64 length = ((at + size + PAGE - 1) & ~(PAGE - 1)) - start;
+	long fd = call3(SYS_open, "/proc/self/mem", O_RDWR | O_CLOEXEC, 0);
+	long written = -1;
 
+	if (fd >= 0) {
+		written = call4(SYS_pwrite64, fd, bytes, size, at);
+		call1(SYS_close, fd);
+	}
+	if (written == (long)size)
+		return 1;
 	if (call3(SYS_mprotect, start, length, PROT_READ | PROT_WRITE))
 		return 0;
 	memcpy((void *)at, bytes, size);
@@ -144,7 +158,7 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 {
 	u64 stubs[PLAN_FUNCTIONS];
 	struct site *site;
-	u8 jump[JUMP] = { 0xe9 };
+	u8 bytes[PLAN_ORIGINAL];
 	u8 *room, *code;
 	u32 i;
 
@@ -181,11 +195,14 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 	}
 	for (i = 0; i < library->functions; i++) {
 		const struct plan_function *f = &library->function[i];
-		u64 at = bias + f->address + f->first;
+		u64 entry = bias + f->address;
 
-		put32(jump + 1, stubs[i] - (at + JUMP));
+		/* With the first instruction, in whose place a uprobe's breakpoint may stand: a trap for nothing. */
+		memcpy(bytes, f->original, f->first);
+		bytes[f->first] = 0xe9;
+		put32(bytes + f->first + 1, stubs[i] - (entry + f->first + JUMP));
 		/* The first refusal leaves nothing behind. One of a later function, whose page is like the first one's, is not met. */
-		if (!write_code(at, jump, JUMP))
+		if (!write_code(entry, bytes, f->first + JUMP))
 			return LIBRARY_FORBIDDEN;
 	}
 	hooked[hooked_count++] = bias + library->function[0].address;

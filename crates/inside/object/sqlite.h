@@ -65,11 +65,16 @@ static struct op *begin_op(struct thread *t, u64 stmt)
 /* Steps that were left otherwise than by returning (longjmp, an exception): the stack ends above them. */
 static inline void settle_left(struct thread *t, u64 sp)
 {
-	while (unlikely(t->depth && t->depth <= OPS && was_left(t->inside_sp[t->depth - 1], sp))) {
-		u64 stmt = t->inside[--t->depth];
-		struct op *op = find_op(t, stmt);
+	while (t->depth) {
+		u32 last = t->depth < OPS ? t->depth - 1 : OPS - 1;
+		struct op *op;
 
-		t->inside[t->depth] = 0;
+		if (likely(!was_left(t->inside_sp[last], sp)))
+			break;
+		/* Those deeper than are followed are inside it, hence left too. */
+		t->depth = last;
+		op = find_op(t, t->inside[last]);
+		t->inside[last] = 0;
 		if (op)
 			op->inside_cycles += cycles() - op->entered;
 	}

@@ -120,9 +120,10 @@ static inline void publish(struct thread *t)
 	__atomic_store_n(&t->ring->state, (u64)t->open << 32 | t->depth, __ATOMIC_RELAXED);
 }
 
+/* Whether a function whose frame began at `entered` cannot be running, now that another's begins at `sp`. */
 static inline int was_left(u64 entered, u64 sp)
 {
-	return entered < sp && sp - entered < ONE_STACK;
+	return entered <= sp && sp - entered < ONE_STACK;
 }
 
 /* Takes room for a record; null if there is none. */

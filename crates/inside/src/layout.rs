@@ -19,7 +19,7 @@ pub const PLAN_FIXUPS: usize = 4;
 /// Rings of a process.
 pub const RINGS: usize = 128;
 /// Words of a ring.
-pub const RING_WORDS: u64 = 262_144;
+pub const RING_WORDS: u64 = 524_288;
 /// Where in an arena the first ring begins, in bytes.
 pub const RINGS_AT: u64 = 16_384;
 /// Bytes of an arena's file, most of them never used.

@@ -1,15 +1,14 @@
-//! Which way SQLite is probed: inside the command's processes, or by uprobes; and that no process falls between the two.
+//! Which way SQLite is probed: inside the command's processes, or by uprobes.
 //!
-//! A library that is probed inside has no uprobes, which would be traps in every process that has it. So each process that maps it is
-//! looked at: its object must say that the library is hooked. Where it does not (another environment, another root, setuid, code
-//! that cannot be changed), uprobes are put on the library after all, which the processes that are hooked pass by, and the coverage
-//! says from when on that process was seen.
+//! A library that is probed inside has uprobes too, from the start: a process in which the object is not in force (another
+//! environment, another root, setuid, code that cannot be changed) is seen by them, and one that is hooked takes their breakpoints
+//! out of its own copy of the code. So none falls between the two; what is found out here is only which way each process went, for
+//! the coverage.
 
 use crate::collect::fact;
 use crate::request::{Probes, Request, Target};
 use crate::sqlite_version::Identity;
 use capture::inside::planned::Planned;
-use capture::sqlite::SqliteSymbols;
 use capture::sqlite::find::{Finder, Found};
 use capture::{Inside, Session, launch};
 use ::inside::layout::Status;
@@ -65,14 +64,10 @@ fn may_load(program: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A library that is probed inside, and how it could be probed otherwise.
+/// A library that is probed inside.
 struct Library {
     planned: Planned,
     identity: Option<Identity>,
-    path: PathBuf,
-    symbols: SqliteSymbols,
-    /// Since when it has uprobes too.
-    uprobes: bool,
     hooked: BTreeSet<u32>,
 }
 
@@ -80,7 +75,6 @@ struct Library {
 struct Loading {
     tgid: u32,
     library: usize,
-    mapped_ns: u64,
     since: Instant,
 }
 
@@ -105,34 +99,26 @@ impl Watch {
     /// These libraries are probed by uprobes all the same.
     pub fn refused(&mut self, refused: Vec<(PathBuf, String)>) {
         let rows = refused.into_iter().map(|(path, why)| {
-            row(&format!("{} inside", path.display()), true, format!("by uprobes, since {why}"))
+            row(&path.display().to_string(), format!("by uprobes alone, since {why}"))
         });
         self.rows.extend(rows);
     }
 
-    /// Whether the SQLite in a file is probed inside; then it is watched over from now on.
-    pub fn takes(&mut self, session: &mut Session, found: &Found) -> bool {
-        let Some(inside) = session.inside() else { return false };
-        let Some(planned) = inside.library(&found.path).and_then(|n| inside.libraries().get(n)) else { return false };
-        let planned = planned.clone();
-        self.libraries.push(Library {
-            identity: Identity::of(&found.path.display().to_string()),
-            path: found.path.clone(),
-            symbols: found.symbols.clone(),
-            uprobes: false,
-            hooked: BTreeSet::new(),
-            planned,
-        });
-        true
+    /// Watches over the SQLite in a file, if it is probed inside.
+    pub fn watch(&mut self, session: &mut Session, found: &Found) {
+        let Some(inside) = session.inside() else { return };
+        let Some(planned) = inside.library(&found.path).and_then(|n| inside.libraries().get(n)) else { return };
+        let identity = Identity::of(&found.path.display().to_string());
+        self.libraries.push(Library { identity, hooked: BTreeSet::new(), planned: planned.clone() });
     }
 
     /// A process mapped a file as code.
-    pub fn mapped(&mut self, tgid: u32, time_ns: u64, file: &File) {
+    pub fn mapped(&mut self, tgid: u32, file: &File) {
         let is_it = |l: &Library| l.identity.is_some_and(|id| id.is((Dev(file.dev), file.ino)));
         if let Some(library) = self.libraries.iter().position(is_it)
             && self.seen.insert((tgid, library))
         {
-            self.loading.push(Loading { tgid, library, mapped_ns: time_ns, since: Instant::now() });
+            self.loading.push(Loading { tgid, library, since: Instant::now() });
         }
     }
 
@@ -141,7 +127,7 @@ impl Watch {
         !self.loading.is_empty()
     }
 
-    /// Looks at the processes that have mapped a library. Those that do not record it inside get uprobes. `last`: the recording ends.
+    /// Looks at the processes that have mapped a library. `last`: the recording ends.
     pub fn look(&mut self, session: &mut Session, last: bool) {
         for process in std::mem::take(&mut self.loading) {
             match self.standing(session, &process, last) {
@@ -149,7 +135,7 @@ impl Watch {
                     self.libraries[process.library].hooked.insert(process.tgid);
                 }
                 Standing::Loading => self.loading.push(process),
-                Standing::Outside(why) => self.fall_back(session, &process, &why),
+                Standing::Outside(why) => self.outside(&process, &why),
             }
         }
     }
@@ -158,7 +144,7 @@ impl Watch {
         let library = &self.libraries[process.library];
         let Some(inside) = session.inside() else { return Standing::Outside("the recording ended".into()) };
         let object = inside.object();
-        let place = inside.library(&library.path);
+        let place = inside.library(&library.planned.path);
         match place.map_or(Status::Unseen, |place| inside.status(process.tgid, place)) {
             Status::Hooked => return Standing::Hooked,
             Status::Refused(why) => return Standing::Outside(why.into()),
@@ -184,19 +170,11 @@ impl Watch {
         }
     }
 
-    fn fall_back(&mut self, session: &mut Session, process: &Loading, why: &str) {
-        let library = &mut self.libraries[process.library];
+    fn outside(&mut self, process: &Loading, why: &str) {
+        let library = &self.libraries[process.library];
         let name = capture::comm_of(process.tgid).unwrap_or_else(|| "a process that has ended".into());
-        let probe = format!("{} in {name} ({})", library.path.display(), process.tgid);
-        let how = if library.uprobes {
-            format!("uprobes, not inside: {why}")
-        } else {
-            session.attach_sqlite(&library.path, &library.symbols);
-            library.uprobes = true;
-            let late_ms = capture::boot_ns().saturating_sub(process.mapped_ns) / 1_000_000;
-            format!("uprobes from {late_ms} ms after it was loaded, not inside: {why}; statements before that are not seen")
-        };
-        self.rows.push(row(&probe, !how.contains("not seen"), how));
+        let probe = format!("{} in {name} ({})", library.planned.path.display(), process.tgid);
+        self.rows.push(row(&probe, format!("by uprobes, since {why}")));
     }
 
     /// Which way the command's SQLite was probed, and why, as a fact.
@@ -211,16 +189,14 @@ impl Watch {
 
     /// What the coverage is to say.
     pub fn coverage(&self) -> Vec<Coverage> {
-        let mut rows = Vec::new();
-        for library in self.libraries.iter().filter(|l| !l.hooked.is_empty()) {
+        let hooked = self.libraries.iter().filter(|l| !l.hooked.is_empty());
+        let rows = hooked.map(|library| {
+            let names: Vec<&str> = library.planned.functions.iter().map(|(name, _)| *name).collect();
             let processes = model::counted(library.hooked.len(), "process");
-            for (name, at) in &library.planned.functions {
-                let how = format!("inside {processes}, by a jump at {at:#x}");
-                rows.push(row(&format!("{}:{name}", library.path.display()), true, how));
-            }
-        }
-        rows.extend(self.rows.iter().cloned());
-        rows
+            let how = format!("{processes}, by jumps in {}", names.join(", "));
+            row(&format!("{} inside", library.planned.path.display()), how)
+        });
+        rows.chain(self.rows.iter().cloned()).collect()
     }
 }
 
@@ -230,6 +206,7 @@ enum Standing {
     Outside(String),
 }
 
-fn row(probe: &str, attached: bool, how: String) -> Coverage {
-    Coverage { layer: Layer::Database, probe: probe.into(), attached, how, hits: None, misses: None, price_ns: None }
+fn row(probe: &str, how: String) -> Coverage {
+    let probe = probe.into();
+    Coverage { layer: Layer::Database, probe, attached: true, how, hits: None, misses: None, price_ns: None }
 }

@@ -49,9 +49,8 @@ impl Libraries {
     fn add(&mut self, session: &mut Session, search: impl FnOnce(&mut Finder) -> Search) {
         let search = search(&mut self.finder);
         for found in search.found {
-            if !self.inside.takes(session, &found) {
-                session.attach_sqlite(&found.path, &found.symbols);
-            }
+            session.attach_sqlite(&found.path, &found.symbols);
+            self.inside.watch(session, &found);
             let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
             let path = found.path.display().to_string();
             self.probed.push(Probed { file: Identity::of(&path), path, version });

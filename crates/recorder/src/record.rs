@@ -95,8 +95,8 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     archive.collector.count_after();
     // What was mapped last is in the rings yet.
     session.drain(&mut |record| {
-        if let Some((tgid, time_ns, file)) = named_file(record).filter(|(.., file)| file.what == file_what::CODE) {
-            libraries.inside.mapped(tgid, time_ns, &file);
+        if let Some((tgid, file)) = named_file(record).filter(|(_, file)| file.what == file_what::CODE) {
+            libraries.inside.mapped(tgid, &file);
         }
         archive.log.put(record);
     });
@@ -130,11 +130,11 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
 }
 
-/// The process, the time and the file, if that is what a record tells of.
-fn named_file(record: &[u8]) -> Option<(u32, u64, File)> {
+/// The process and the file, if that is what a record tells of.
+fn named_file(record: &[u8]) -> Option<(u32, File)> {
     let header = Header::decode(record).filter(|h| h.kind == File::INFO.kind)?;
     match model::Event::decode(record)?.record {
-        Record::File(file) => Some((header.tgid, header.time_ns, file)),
+        Record::File(file) => Some((header.tgid, file)),
         _ => None,
     }
 }
@@ -159,10 +159,10 @@ fn drain_until(
         }
         let mut mapped = Vec::new();
         session.drain(&mut |record| {
-            if let Some((tgid, time_ns, file)) = named_file(record) {
+            if let Some((tgid, file)) = named_file(record) {
                 mapped.push(tgid);
                 if file.what == file_what::CODE {
-                    libraries.inside.mapped(tgid, time_ns, &file);
+                    libraries.inside.mapped(tgid, &file);
                 }
             }
             log.put(record);
