@@ -131,7 +131,7 @@ pub struct Record {
     #[arg(long)]
     pub no_probe_cost: bool,
     /// How SQLite's functions are probed: inside CMD's processes, which costs a small part of what uprobes cost, or by uprobes
-    /// (docs/method/inside.md)
+    /// (docs/internals/inside.md)
     #[arg(long, value_enum, default_value_t = Probes::Auto)]
     pub probes: Probes,
     /// Where events come from; `none` and `attached` start CMD in the same way and make no archive, as other arms of a
