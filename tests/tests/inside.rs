@@ -1,7 +1,9 @@
 //! Probes inside the command's processes: the same operations as by uprobes, whatever the program does, and nothing left behind.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, run, shape, show, until};
+use fathom_tests::{
+    Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, run, shape, show, until,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +12,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
     let with = |program: &str| root().and_then(|()| x86()).and_then(|()| installed(program));
-    let header = || Path::new("/usr/include/sqlite3.h").exists().then_some(()).ok_or("libsqlite3-dev is not installed".to_string());
+    let header = || {
+        Path::new("/usr/include/sqlite3.h").exists().then_some(()).ok_or("libsqlite3-dev is not installed".to_string())
+    };
     let cases: Vec<Case> = vec![
         ("the_same_of_python_either_way", with("python3"), python),
         ("the_same_of_the_shell_either_way", with("sqlite3"), shell),
@@ -99,7 +103,8 @@ fn shell() -> Result<()> {
     let sql = "create table t(a, b); insert into t values (1, 2); begin; insert into t select a + 1, b from t; commit; \
         select count(*) from t; select * from t limit 1; explain query plan select * from t; vacuum;";
     // By way of a shell, whose children inherit the object.
-    let script = format!("rm -f {0}; sqlite3 {0} '{sql}'; echo 'select max(a) from t;' | sqlite3 {0}", database.display());
+    let script =
+        format!("rm -f {0}; sqlite3 {0} '{sql}'; echo 'select max(a) from t;' | sqlite3 {0}", database.display());
     let summary = the_same(&["sh", "-c", &script], 8)?;
     let rows = number(shape(&summary, "SELECT MAX")?, "/rows")?;
     near("rows", rows, 1.0)
@@ -129,7 +134,11 @@ fn exits() -> Result<()> {
     for _ in 0..3 {
         let archive = folder.path().join("t.fathom");
         let mut command = Command::new(fathom());
-        command.args(["record", "--quiet", "--keep-sql", "--probes", "inside", "-o"]).arg(&archive).arg("--").arg(&program);
+        command
+            .args(["record", "--quiet", "--keep-sql", "--probes", "inside", "-o"])
+            .arg(&archive)
+            .arg("--")
+            .arg(&program);
         let traced = command.output()?;
         ensure!(traced.status.code() == Some(7), "{traced:?}");
         ensure!(traced.stdout == bare.stdout, "{} is not {}", traced.stdout.escape_ascii(), bare.stdout.escape_ascii());
@@ -179,7 +188,8 @@ fn scrubbed() -> Result<()> {
 
 /// Folders of recordings that are under way.
 fn folders() -> Vec<String> {
-    let names = fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    let names =
+        fs::read_dir("/dev/shm").into_iter().flatten().flatten().map(|e| e.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with("fathom-inside-")).collect()
 }
 

@@ -127,7 +127,8 @@ fn relocate(
         i32::try_from(target.wrapping_sub(base).cast_signed()).map_err(|_| "it leads too far away".to_string())
     };
     let start = code.len();
-    let place = |code: &Vec<u8>| u8::try_from(code.len()).map_err(|_| "its first instructions are too long".to_string());
+    let place =
+        |code: &Vec<u8>| u8::try_from(code.len()).map_err(|_| "its first instructions are too long".to_string());
     let ends = match instruction.flow_control() {
         FlowControl::Next => false,
         FlowControl::ConditionalBranch if instruction.is_jcc_short_or_near() => {
@@ -137,14 +138,20 @@ fn relocate(
                 return Err("it branches in a way that is not known here".into());
             }
             code.extend([0x0f, 0x80 | condition, 0, 0, 0, 0]);
-            fixups.push(Fixup { at: place(code)? - 4, end: place(code)?, target: from_begin(instruction.near_branch_target())? });
+            fixups.push(Fixup {
+                at: place(code)? - 4,
+                end: place(code)?,
+                target: from_begin(instruction.near_branch_target())?,
+            });
             return Ok(false);
         }
-        FlowControl::UnconditionalBranch
-            if matches!(instruction.code(), Code::Jmp_rel8_64 | Code::Jmp_rel32_64) =>
-        {
+        FlowControl::UnconditionalBranch if matches!(instruction.code(), Code::Jmp_rel8_64 | Code::Jmp_rel32_64) => {
             code.extend([0xe9, 0, 0, 0, 0]);
-            fixups.push(Fixup { at: place(code)? - 4, end: place(code)?, target: from_begin(instruction.near_branch_target())? });
+            fixups.push(Fixup {
+                at: place(code)? - 4,
+                end: place(code)?,
+                target: from_begin(instruction.near_branch_target())?,
+            });
             return Ok(true);
         }
         FlowControl::Return | FlowControl::IndirectBranch => true,
@@ -157,7 +164,8 @@ fn relocate(
         if offsets.displacement_size() != 4 {
             return Err("it addresses memory in a way that is not known here".into());
         }
-        let at = u8::try_from(start + offsets.displacement_offset()).map_err(|_| "its first instructions are too long")?;
+        let at =
+            u8::try_from(start + offsets.displacement_offset()).map_err(|_| "its first instructions are too long")?;
         fixups.push(Fixup { at, end: place(code)?, target: from_begin(instruction.ip_rel_memory_address())? });
     }
     Ok(ends)

@@ -92,9 +92,7 @@ impl Plan {
     pub fn bytes(&self) -> Vec<u8> {
         let libraries = &self.libraries[..self.libraries.len().min(PLAN_LIBRARIES)];
         let mut out = Vec::with_capacity(SIZE);
-        for word in
-            [PLAN_MAGIC, SIZE as u64, self.pid_namespace, self.time_namespace, libraries.len() as u64]
-        {
+        for word in [PLAN_MAGIC, SIZE as u64, self.pid_namespace, self.time_namespace, libraries.len() as u64] {
             out.extend(word.to_le_bytes());
         }
         for library in libraries {

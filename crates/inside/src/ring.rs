@@ -97,7 +97,8 @@ impl Reader {
                 let start_ns = started(start_ns);
                 let kind = if about >> 32 == u64::from(GAVE_WAY) { GAVE_WAY } else { 0 };
                 let inside_ns = inside_ns.min(time_ns - start_ns);
-                OpEnd { key, start_ns, rows: rows.min(steps), steps, inside_ns, result: about as u32 as i32, kind }.into()
+                OpEnd { key, start_ns, rows: rows.min(steps), steps, inside_ns, result: about as u32 as i32, kind }
+                    .into()
             }
             (k, &[stmt, start_ns, about, ref text @ ..]) if k == Statement::INFO.kind => {
                 let length = about >> 48;
@@ -107,8 +108,15 @@ impl Reader {
                 let bytes: Vec<u8> = text.iter().flat_map(|word| word.to_le_bytes()).take(length as usize).collect();
                 let start_ns = if start_ns == 0 { 0 } else { started(start_ns) };
                 let text = String::from_utf8_lossy(&bytes).into_owned();
-                Statement { stmt, start_ns, result: about as u32 as i32, flags: (about >> 32 & 1) as u16, text, ..Statement::default() }
-                    .into()
+                Statement {
+                    stmt,
+                    start_ns,
+                    result: about as u32 as i32,
+                    flags: (about >> 32 & 1) as u16,
+                    text,
+                    ..Statement::default()
+                }
+                .into()
             }
             _ => return None,
         };
@@ -151,7 +159,8 @@ mod tests {
     #[test]
     fn records_become_the_events_that_uprobes_give() {
         let mut reader = Reader::default();
-        let statement = [first(6, Statement::INFO.kind, 0, 8), 2_000, 0x50, 1_900, 6 << 48, u64::from_le_bytes(*b"SELECT\0\0")];
+        let statement =
+            [first(6, Statement::INFO.kind, 0, 8), 2_000, 0x50, 1_900, 6 << 48, u64::from_le_bytes(*b"SELECT\0\0")];
         let end = [first(8, OpEnd::INFO.kind, 3, 8), 4_000, 0x50, 3_000, 2, 3, 700, 101];
         let pad = [first(3, 0, 0, 0), 5, 5];
         let words = [&statement[..], &begin(3_000), &pad, &end].concat();

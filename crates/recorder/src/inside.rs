@@ -8,10 +8,10 @@
 use crate::collect::fact;
 use crate::request::{Probes, Request, Target};
 use crate::sqlite_version::Identity;
+use ::inside::layout::Status;
 use capture::inside::planned::Planned;
 use capture::sqlite::find::{Finder, Found};
 use capture::{Inside, Session, launch};
-use ::inside::layout::Status;
 use model::event::File;
 use model::table::Coverage;
 use model::{Dev, Fact, Layer};
@@ -98,9 +98,9 @@ impl Watch {
 
     /// These libraries are probed by uprobes all the same.
     pub fn refused(&mut self, refused: Vec<(PathBuf, String)>) {
-        let rows = refused.into_iter().map(|(path, why)| {
-            row(&path.display().to_string(), format!("by uprobes alone, since {why}"))
-        });
+        let rows = refused
+            .into_iter()
+            .map(|(path, why)| row(&path.display().to_string(), format!("by uprobes alone, since {why}")));
         self.rows.extend(rows);
     }
 

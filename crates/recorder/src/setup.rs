@@ -1,7 +1,7 @@
 //! Everything that must stand before a recording begins: the command, held before its first instruction, and the probes.
 
-use crate::libraries::Libraries;
 use crate::inside::{self, Watch};
+use crate::libraries::Libraries;
 use crate::request::{Probes, Request};
 use crate::{Doing, Error, Notice, Notify, Result, functions};
 use capture::launch::{self, Child};

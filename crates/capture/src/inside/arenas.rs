@@ -70,8 +70,8 @@ impl Arenas {
     /// What became of a library in a process.
     pub fn status(&mut self, tgid: u32, library: usize) -> Status {
         self.look();
-        let statuses = self.open.values().filter(|arena| arena.tgid == tgid).map(|arena| arena.status(library));
-        let known = statuses.filter(|status| *status != Status::Unseen).last();
+        let mut statuses = self.open.values().filter(|arena| arena.tgid == tgid).map(|arena| arena.status(library));
+        let known = statuses.rfind(|status| *status != Status::Unseen);
         let ended = || if self.ended.contains(&(tgid, library)) { Status::Hooked } else { Status::Unseen };
         known.unwrap_or_else(ended)
     }
@@ -129,8 +129,10 @@ impl Arenas {
 impl Arena {
     /// One that its process has finished making.
     fn open(path: PathBuf) -> Option<Self> {
-        let options = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
-        let file = options.ok().filter(|f| f.metadata().is_ok_and(|about| about.is_file() && about.len() == ARENA_SIZE))?;
+        let options =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
+        let file =
+            options.ok().filter(|f| f.metadata().is_ok_and(|about| about.is_file() && about.len() == ARENA_SIZE))?;
         let tgid = path.file_name()?.to_str()?.split('.').next()?.parse().ok()?;
         let rings = (0..RINGS).map(|_| Ring::default()).collect();
         let arena = Self { file, path, tgid, rings, no_ring: 0 };

@@ -98,7 +98,8 @@ fn loads_from(place: &Path) -> bool {
     // SAFETY: structures of numbers, of which zero is one.
     let (mut kind, mut about): (libc::statfs, libc::statvfs) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     // SAFETY: the path ends with a zero, and all live until the calls return.
-    let done = unsafe { libc::statfs(path.as_ptr(), &raw mut kind) == 0 && libc::statvfs(path.as_ptr(), &raw mut about) == 0 };
+    let done =
+        unsafe { libc::statfs(path.as_ptr(), &raw mut kind) == 0 && libc::statvfs(path.as_ptr(), &raw mut about) == 0 };
     done && kind.f_type as u64 == TMPFS && about.f_flag & libc::ST_NOEXEC == 0 && writable(place)
 }
 
@@ -114,7 +115,8 @@ fn is_used(folder: &Path) -> bool {
     let holds = |file: PathBuf| fs::read(file).is_ok_and(|text| text.windows(wanted.len()).any(|w| w == wanted));
     let own = std::process::id().to_string();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_process = |p: &PathBuf| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n != own && n.parse::<u32>().is_ok());
+    let is_process =
+        |p: &PathBuf| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n != own && n.parse::<u32>().is_ok());
     processes.filter(is_process).any(|p| holds(p.join("maps")) || holds(p.join("environ")))
 }
 

@@ -118,7 +118,8 @@ impl Inside {
         self.threads = Some(threads.map_err(|e| crate::error::chain(&e))?);
         let object = self.object();
         for (program, function) in PROBES {
-            let offset = sqlite::function(&object, function).ok_or_else(|| format!("{function} is not in the object"))?;
+            let offset =
+                sqlite::function(&object, function).ok_or_else(|| format!("{function} is not in the object"))?;
             uprobes.attach(ebpf, &object, &[program], ProbePoint { offset, cookie: 0 })?;
         }
         Ok(())

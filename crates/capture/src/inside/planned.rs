@@ -40,8 +40,11 @@ impl Planned {
         if symbols.prepares.is_empty() || !symbols.prepares.iter().all(|p| p.name.starts_with("sqlite3_prepare")) {
             return Err("its sqlite3_prepare functions were not found".into());
         }
-        let mut all =
-            vec![("sqlite3_step", symbols.step, Role::Step), ("sqlite3_reset", reset, Role::Reset), ("sqlite3_finalize", finalize, Role::Finalize)];
+        let mut all = vec![
+            ("sqlite3_step", symbols.step, Role::Step),
+            ("sqlite3_reset", reset, Role::Reset),
+            ("sqlite3_finalize", finalize, Role::Finalize),
+        ];
         all.extend(symbols.prepares.iter().map(|p| (p.name, p.offset, role(p))));
         let (mut functions, mut places) = (Vec::new(), Vec::new());
         for (name, offset, role) in all {
