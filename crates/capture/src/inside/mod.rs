@@ -46,6 +46,7 @@ impl Inside {
         if ::inside::OBJECT.is_empty() {
             return Err("this processor's object is not written yet".into());
         }
+        crate::namespace::find_out().map_err(|e| crate::error::chain(&e))?;
         if crate::namespace::within() {
             return Err("Fathom runs in a container, whose processes have other numbers than the kernel's".into());
         }
