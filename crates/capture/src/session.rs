@@ -340,7 +340,11 @@ impl Session {
             trap::measure(*begin, batches);
             Some((*begin, trap::price(batches)?))
         });
-        let costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
+        let mut costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
+        // Steps of hooked processes have no traps, whose price would be taken off what SQLite did.
+        if self.inside.as_ref().is_some_and(Inside::is_used) {
+            costs.retain(|(what, _)| *what != "step");
+        }
         let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
             let program = uprobes::program_of(&row.probe).unwrap_or(&row.probe);

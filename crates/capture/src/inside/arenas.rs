@@ -112,6 +112,12 @@ impl Arenas {
         all
     }
 
+    /// Whether a library is hooked in any process, or was.
+    pub fn any_hooked(&self) -> bool {
+        let hooked = |arena: &Arena| (0..inside::layout::PLAN_LIBRARIES).any(|l| arena.status(l) == Status::Hooked);
+        !self.ended.is_empty() || self.open.values().any(hooked)
+    }
+
     /// Records lost so far.
     pub fn lost(&self) -> u64 {
         self.lost

@@ -140,6 +140,11 @@ impl Inside {
         self.arenas.collect(&process_of)
     }
 
+    /// Whether any process records by itself.
+    pub(crate) fn is_used(&self) -> bool {
+        self.arenas.any_hooked()
+    }
+
     /// Records that were lost or made no sense so far.
     pub(crate) fn lost(&self) -> u64 {
         self.arenas.lost()
