@@ -16,11 +16,13 @@
 //! | `multi` | how they are attached from Linux 6.6 on |
 //! | `rings` | takes records off the kernel side's memory |
 //! | `unpack` | makes them whole |
+//! | [`inside`] | SQLite probed inside the command's processes |
 //! | `loss`, `price` | what was lost, and what each probe costs |
 //! | [`sqlite`] | where SQLite's functions are in a file |
 //! | [`launch`], [`marks`] | the traced program, and the marks it makes itself |
 
 mod error;
+pub mod inside;
 mod kernel;
 pub mod launch;
 mod loss;
@@ -40,6 +42,7 @@ mod unpack;
 mod uprobes;
 
 pub use error::Error;
+pub use inside::Inside;
 pub use kernel::clock::boot_ns;
 pub use namespace::{in_proc, tracer, within};
 pub use request::{Request, Scope};

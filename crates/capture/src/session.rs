@@ -14,7 +14,7 @@ use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
 use crate::trap::{self, Begin};
 use crate::uprobes::Uprobes;
-use crate::{Error, error, namespace, probes, refusal, tasks, uprobes};
+use crate::{Error, Inside, error, namespace, probes, refusal, tasks, uprobes};
 use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
 use model::Event;
@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fathom.bpf.o"));
 
 /// Bytes of a task's slot; as in `common.h`.
-const SLOT_SIZE: usize = 864;
+const SLOT_SIZE: usize = 880;
 /// A slot begins with its tgid (4 bytes) and its standing (2 bytes).
 const STANDING: usize = 4;
 
@@ -39,6 +39,11 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_PERIOD: Duration = Duration::from_secs(1);
 /// How full a ring gets at most, of 1, if records do not come faster than any machine makes them.
 const DRAIN_FILL: f64 = 0.25;
+
+/// The same for a thread that is probed inside, whose ring is small and may fill within 50 ms; then it is looked at more often too.
+const INSIDE_FILL: f64 = 0.125;
+/// How often then.
+const INSIDE_PERIOD: Duration = Duration::from_millis(5);
 
 /// How often programs are asked for runs they missed.
 const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
@@ -54,6 +59,9 @@ pub struct Session {
     /// What the two traps of a probed function took, if that could be measured.
     traps: BTreeMap<Begin, Vec<f64>>,
     uprobes: Uprobes,
+    /// What is probed inside the command's processes.
+    inside: Option<Inside>,
+    inside_fills: bool,
     coverage: Vec<Coverage>,
     /// Programs that are loaded, by name. One that is attached in two ways is there twice.
     programs: Vec<(String, RawFd)>,
@@ -115,6 +123,8 @@ impl Session {
             price: PriceSampler::new(false),
             traps: BTreeMap::new(),
             uprobes: Uprobes::new(multi),
+            inside: None,
+            inside_fills: false,
             coverage: Vec::new(),
             programs: Vec::new(),
             programs_asked: Instant::now(),
@@ -200,11 +210,34 @@ impl Session {
     /// Records the statements of the SQLite in a file, of every process in scope that uses it. A file that is probed
     /// already is left alone. What could not be attached is in the coverage; returns whether the steps are seen.
     pub fn attach_sqlite(&mut self, path: &Path, symbols: &SqliteSymbols) -> bool {
-        let Some(rows) = self.uprobes.attach_sqlite(&mut self.ebpf, path, symbols) else { return true };
+        let inside = self.inside.as_ref().and_then(|inside| inside.library(path));
+        let Some(rows) = self.uprobes.attach_sqlite(&mut self.ebpf, path, symbols, inside) else { return true };
         let seen = rows.iter().any(|r| r.attached && r.probe.ends_with(":sqlite3_step"));
         self.coverage.extend(rows);
         self.find_programs();
         seen
+    }
+
+    /// Has the kernel side listen to what is probed inside.
+    ///
+    /// # Errors
+    /// Why it cannot, in words; then the object does nothing, and uprobes are to be attached.
+    pub fn probe_inside(&mut self, mut inside: Inside) -> Result<(), String> {
+        let attached = inside.attach(&mut self.ebpf, &mut self.uprobes);
+        // Kept either way: the command's environment names its file.
+        self.inside = Some(inside);
+        self.find_programs();
+        attached
+    }
+
+    /// What is probed inside.
+    pub fn inside(&mut self) -> Option<&mut Inside> {
+        self.inside.as_mut()
+    }
+
+    /// Adds rows to the coverage.
+    pub fn cover(&mut self, rows: impl IntoIterator<Item = Coverage>) {
+        self.coverage.extend(rows);
     }
 
     /// Attaches what tells of file systems that were mounted since.
@@ -232,6 +265,7 @@ impl Session {
         // A number below zero is left out.
         let mounts = self.mounts.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let mut polls = [poll(self.bell.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
+        let at_most = if self.inside_fills { at_most.min(INSIDE_PERIOD) } else { at_most };
         let at_most = self.price.rest().map_or(at_most, |rest| rest.min(at_most));
         // Rounded up, so that a rest of less is not waited for by asking again and again.
         let timeout = i32::try_from(at_most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
@@ -242,7 +276,9 @@ impl Session {
             self.look_for_file_systems();
         }
         self.price.tick();
-        rang || self.taken.elapsed() >= DRAIN_PERIOD || self.rings.fill() >= DRAIN_FILL
+        let inside = self.inside.as_mut().map_or(0.0, Inside::fill);
+        self.inside_fills = inside > INSIDE_FILL / 8.0;
+        rang || self.taken.elapsed() >= DRAIN_PERIOD || self.rings.fill() >= DRAIN_FILL || inside >= INSIDE_FILL
     }
 
     /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body
@@ -253,7 +289,13 @@ impl Session {
             self.watch_resets();
         }
         self.taken = Instant::now();
-        let mut count = self.rings.drain(LONGEST_DRAIN, sink);
+        let mut inside = Merged::new(self.inside.as_mut().map(Inside::collect).unwrap_or_default());
+        let mut count = self.rings.drain(LONGEST_DRAIN, &mut |record| {
+            inside.hand_on(until(record), sink);
+            sink(record);
+        });
+        inside.hand_on(u64::MAX, sink);
+        count += inside.count;
         self.pending.extend(self.loss.look(&self.rings.counters()));
         if self.programs_asked.elapsed() >= PROGRAM_PERIOD {
             self.programs_asked = Instant::now();
@@ -298,7 +340,11 @@ impl Session {
             trap::measure(*begin, batches);
             Some((*begin, trap::price(batches)?))
         });
-        let costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
+        let mut costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
+        // Steps of hooked processes have no traps, whose price would be taken off what SQLite did.
+        if self.inside.as_ref().is_some_and(Inside::is_used) {
+            costs.retain(|(what, _)| *what != "step");
+        }
         let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
             let program = uprobes::program_of(&row.probe).unwrap_or(&row.probe);
@@ -312,11 +358,15 @@ impl Session {
         while self.rings.oldest().is_some_and(|time_ns| time_ns <= end_ns) {
             self.drain(sink);
         }
+        let lost_inside = self.inside.as_ref().map_or(0, Inside::lost);
+        if let Some(mut inside) = self.inside.take() {
+            inside.close();
+        }
         self.coverage.extend(self.waiting.rows());
         let finished = Finished {
             coverage: std::mem::take(&mut self.coverage),
             records: self.drained,
-            lost: self.loss.lost(),
+            lost: self.loss.lost() + lost_inside,
             window_ns: (self.started_ns, end_ns),
             cpu_ns: process_cpu_ns() - self.cpu_before_ns,
             counted_ns: u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX),
@@ -340,6 +390,34 @@ impl Session {
             .chain(self.uprobes.programs())
             .collect();
     }
+}
+
+/// Records of processes that are probed inside, on their way between the kernel side's.
+struct Merged {
+    events: std::iter::Peekable<std::vec::IntoIter<Event>>,
+    bytes: Vec<u8>,
+    count: usize,
+}
+
+impl Merged {
+    fn new(events: Vec<Event>) -> Self {
+        Self { events: events.into_iter().peekable(), bytes: Vec::new(), count: 0 }
+    }
+
+    /// Hands on those up to a time.
+    fn hand_on(&mut self, until_ns: u64, sink: &mut dyn FnMut(&[u8])) {
+        while let Some(event) = self.events.next_if(|event| event.header.time_ns <= until_ns) {
+            self.bytes.clear();
+            event.encode(&mut self.bytes);
+            sink(&self.bytes);
+            self.count += 1;
+        }
+    }
+}
+
+/// When a record was made, which its header begins with.
+fn until(record: &[u8]) -> u64 {
+    record.first_chunk().map_or(0, |time| u64::from_ne_bytes(*time))
 }
 
 impl std::fmt::Debug for Session {

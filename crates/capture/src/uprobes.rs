@@ -75,14 +75,22 @@ impl Uprobes {
         }
     }
 
-    /// Probes the SQLite in a file. `None` if that file is probed already.
-    pub fn attach_sqlite(&mut self, ebpf: &mut Ebpf, path: &Path, symbols: &SqliteSymbols) -> Option<Vec<Coverage>> {
+    /// Probes the SQLite in a file. `None` if that file is probed already. `inside`: its place in the plan, if some processes record
+    /// it by themselves.
+    pub fn attach_sqlite(
+        &mut self,
+        ebpf: &mut Ebpf,
+        path: &Path,
+        symbols: &SqliteSymbols,
+        inside: Option<usize>,
+    ) -> Option<Vec<Coverage>> {
         // A file that cannot be looked at will not be attached to either; the rows say why.
         let identity = fs::metadata(path).map(|m| (m.dev(), m.ino()));
         if identity.is_ok_and(|i| !self.files.insert(i)) {
             return None;
         }
-        let text = offset_cookie(symbols.sql_offset);
+        let library = library_cookie(inside);
+        let text = offset_cookie(symbols.sql_offset) | library;
         let name = |function: &str| format!("{}:{function}", path.display());
         let mut rows = Vec::new();
         // Ends before begins, so that what begins is seen to end.
@@ -102,9 +110,10 @@ impl Uprobes {
             (None, _) => None,
         };
         self.begins_at(true, path, symbols.step);
-        let step = ProbePoint { offset: symbols.step, cookie: step_cookie(symbols) };
+        let step = ProbePoint { offset: symbols.step, cookie: step_cookie(symbols) | library };
         rows.extend(self.put(ebpf, path, &["sqlite_step_return", "sqlite_step"], &[("sqlite3_step", step)]));
-        let place = |p: &Prepare| ProbePoint { offset: p.offset, cookie: prepare_cookie(p, symbols.sql_offset) };
+        let cookie = |p: &Prepare| prepare_cookie(p, symbols.sql_offset) | library;
+        let place = |p: &Prepare| ProbePoint { offset: p.offset, cookie: cookie(p) };
         let prepares: Vec<_> = symbols.prepares.iter().map(|p| (p.name, place(p))).collect();
         rows.extend(self.put(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
         if let Some(reset) = waiting {
@@ -144,7 +153,13 @@ impl Uprobes {
     }
 
     /// Puts programs, in their order, at a place of a file, all of them in one way or none. Returns how, for the coverage.
-    fn attach(&mut self, ebpf: &mut Ebpf, path: &Path, programs: &[&str], place: ProbePoint) -> Result<String, String> {
+    pub fn attach(
+        &mut self,
+        ebpf: &mut Ebpf,
+        path: &Path,
+        programs: &[&str],
+        place: ProbePoint,
+    ) -> Result<String, String> {
         let refused = match self.by_link(path, programs, &[place]) {
             Some(Ok(())) => return Ok(at(LINK, place)),
             Some(Err(why)) => Some(format!("{LINK}: {why}")),
@@ -278,6 +293,11 @@ fn offset_cookie(offset: Option<u32>) -> u64 {
     offset.map_or(0, |n| u64::from(n) + 1)
 }
 
+/// From bit 57 on the library's place in the plan of what is probed inside, plus one.
+fn library_cookie(place: Option<usize>) -> u64 {
+    place.map_or(0, |n| (n as u64 + 1) << 57)
+}
+
 /// Then where it says whether it runs, likewise, and a byte for what stands there if it does.
 fn step_cookie(symbols: &SqliteSymbols) -> u64 {
     let running = symbols.running.map_or(0, |r| offset_cookie(Some(r.offset.into())) << 16 | u64::from(r.value) << 32);
@@ -351,7 +371,7 @@ mod tests {
             (REFUSED, Uprobes::new(Some(multi)), 5)
         }));
         let rows = ways.into_iter().map(|(way, mut uprobes, of_links)| {
-            let rows = uprobes.attach_sqlite(&mut ebpf, &path, &symbols).unwrap();
+            let rows = uprobes.attach_sqlite(&mut ebpf, &path, &symbols, None).unwrap();
             assert_eq!(uprobes.programs().len(), of_links, "{way}: programs of its own");
             uprobes.detach();
             (way, rows)

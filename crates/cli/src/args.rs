@@ -130,6 +130,10 @@ pub struct Record {
     /// Do not measure the cost of each probe
     #[arg(long)]
     pub no_probe_cost: bool,
+    /// How SQLite's functions are probed: inside CMD's processes, which costs a small part of what uprobes cost, or by uprobes
+    /// (docs/internals/inside.md)
+    #[arg(long, value_enum, default_value_t = Probes::Auto)]
+    pub probes: Probes,
     /// Source of events; `none` and `attached` start CMD in the same way but write no archive: baselines for measuring the
     /// tracer's overhead
     #[arg(long, value_enum, default_value_t = Backend::Ebpf)]
@@ -140,6 +144,17 @@ pub struct Record {
     /// Program to run, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// How SQLite's functions are probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Probes {
+    /// Inside where that sees all that uprobes see, else by uprobes.
+    Auto,
+    /// Inside, or not at all.
+    Inside,
+    /// By uprobes.
+    Uprobe,
 }
 
 /// Where events come from.

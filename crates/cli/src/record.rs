@@ -3,7 +3,7 @@
 use crate::{args, notices, output, progress};
 use anyhow::Result;
 use model::counted;
-use recorder::{Error, Recorded, Request, Target};
+use recorder::{Error, Probes, Recorded, Request, Target};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -62,6 +62,11 @@ fn request(args: &args::Record) -> Request {
         keep_sql: args.keep_sql,
         as_root: args.as_root,
         price: !args.no_probe_cost,
+        probes: match args.probes {
+            args::Probes::Auto => Probes::Auto,
+            args::Probes::Inside => Probes::Inside,
+            args::Probes::Uprobe => Probes::Uprobe,
+        },
         ..Request::new(args.output.clone(), target)
     }
 }

@@ -23,6 +23,12 @@ pub enum Error {
         /// Why not.
         source: crate::functions::NoFile,
     },
+    /// Probes inside the command were asked for and are not possible.
+    #[error("SQLite cannot be probed inside the command: {why}; leave --probes inside out to have uprobes")]
+    NotInside {
+        /// Why not.
+        why: String,
+    },
     /// A function that is to be an operation cannot be probed.
     #[error("--op {function}: {why}")]
     Function {

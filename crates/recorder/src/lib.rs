@@ -10,6 +10,7 @@
 //! | `record` | a recording, from start to finish |
 //! | `setup` | the command, held, and the probes on it |
 //! | `libraries`, `functions` | where SQLite and named functions are probed, also in files that are mapped late |
+//! | `inside` | which processes record SQLite by themselves, and which do not |
 //! | `stop` | when the recording ends |
 //! | `new_archive` | the archive while it is being recorded |
 //! | `event_log`, `log_writer` | what happens to a record before it is stored, and the thread that stores it |
@@ -25,6 +26,7 @@ mod disk_counters;
 mod error;
 mod event_log;
 mod functions;
+mod inside;
 mod libraries;
 pub mod link;
 mod log_writer;
@@ -45,4 +47,4 @@ pub use error::{Error, Result};
 pub use metadata::Metadata;
 pub use notice::{Notice, Notify};
 pub use record::{Recorded, record, run_attached, run_untraced};
-pub use request::{Request, Target};
+pub use request::{Probes, Request, Target};

@@ -1,5 +1,6 @@
 //! The files with SQLite in them: those that are there when the recording begins, and those that a process maps later.
 
+use crate::inside::Watch;
 use crate::request::{Request, Target};
 use crate::sqlite_version::{Identity, Probed};
 use capture::Session;
@@ -16,13 +17,15 @@ pub struct Libraries {
     pub blind: Vec<Coverage>,
     /// The SQLites found.
     pub probed: Vec<Probed>,
+    /// Those that are probed inside.
+    pub inside: Watch,
 }
 
 impl Libraries {
     /// Probes the system's, those of the processes that are asked for, and the command's.
-    pub fn attach(session: &mut Session, request: &Request) -> Result<Self, LaunchError> {
+    pub fn attach(session: &mut Session, request: &Request, inside: Watch) -> Result<Self, LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
-        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new() };
+        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new(), inside };
         libraries.add(session, Finder::system);
         if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {
             libraries.add(session, Finder::every_process);
@@ -47,6 +50,7 @@ impl Libraries {
         let search = search(&mut self.finder);
         for found in search.found {
             session.attach_sqlite(&found.path, &found.symbols);
+            self.inside.watch(session, &found);
             let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
             let path = found.path.display().to_string();
             self.probed.push(Probed { file: Identity::of(&path), path, version });

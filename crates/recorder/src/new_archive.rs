@@ -79,7 +79,8 @@ impl<'a> NewArchive<'a> {
         if let Some(name) = self.request.comm().filter(|_| !log.observed.found_wanted) {
             notify(Notice::NoSuchProcess { name: name.into() });
         }
-        let sqlite = sqlite_facts::facts(&mut log.observed, &libraries.probed);
+        let mut sqlite = sqlite_facts::facts(&mut log.observed, &libraries.probed);
+        sqlite.insert("sqlite.probes".into(), libraries.inside.fact());
         let file_systems = log.observed.file_systems();
         self.collector.finish(finished, log.outside, &libraries.blind, &file_systems, sqlite);
         self.collector.metadata.store(&mut self.meta)?;

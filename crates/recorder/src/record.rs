@@ -11,8 +11,8 @@ use crate::{Doing, Error, Notice, Notify, Result};
 use archive::Archive;
 use capture::Session;
 use capture::launch::Child;
-use model::Context;
-use model::event::{File, Header};
+use model::event::{File, Header, file_what};
+use model::{Context, Record};
 use std::time::{Duration, Instant};
 
 /// How often the rings are looked at: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
@@ -37,7 +37,7 @@ pub struct Recorded {
 /// # Errors
 /// There is no command, or it cannot be started.
 pub fn run_untraced(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
-    let (_marks, child) = setup::hold(request)?;
+    let (_marks, child) = setup::hold(request, None)?;
     let mut child = child.ok_or(Error::NoCommand)?;
     child.release()?;
     let mut stop = StopCondition::new(request.duration, context, notify);
@@ -93,6 +93,15 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     drain_until(&mut stop, &mut session, &mut libraries, &mut archive.log, child.as_mut(), context)?;
 
     archive.collector.count_after();
+    // What was mapped last is in the rings yet.
+    session.drain(&mut |record| {
+        if let Some((tgid, file)) = named_file(record).filter(|(_, file)| file.what == file_what::CODE) {
+            libraries.inside.mapped(tgid, &file);
+        }
+        archive.log.put(record);
+    });
+    libraries.inside.look(&mut session, true);
+    session.cover(libraries.inside.coverage());
     // Detaching so many probes takes a while, in which some see what others do not see any more.
     archive.log.ends_at(capture::boot_ns());
     let mut finished = session.finish(&mut |record| archive.log.put(record));
@@ -121,6 +130,15 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
 }
 
+/// The process and the file, if that is what a record tells of.
+fn named_file(record: &[u8]) -> Option<(u32, File)> {
+    let header = Header::decode(record).filter(|h| h.kind == File::INFO.kind)?;
+    match model::Event::decode(record)?.record {
+        Record::File(file) => Some((header.tgid, file)),
+        _ => None,
+    }
+}
+
 /// Empties the ring by the clock until the recording is to end.
 fn drain_until(
     stop: &mut StopCondition<'_>,
@@ -131,18 +149,25 @@ fn drain_until(
     context: &Context,
 ) -> Result<()> {
     let mut flushed = Instant::now();
-    let code_mapped = File::INFO.kind;
     while stop.keep_running(child.as_deref_mut())? && !log.ended() {
-        if !session.wait(DRAIN_EVERY) {
+        let drains = session.wait(DRAIN_EVERY);
+        if libraries.inside.waits() {
+            libraries.inside.look(session, false);
+        }
+        if !drains {
             continue;
         }
         let mut mapped = Vec::new();
         session.drain(&mut |record| {
-            if let Some(header) = Header::decode(record).filter(|h| h.kind == code_mapped) {
-                mapped.push(header.tgid);
+            if let Some((tgid, file)) = named_file(record) {
+                mapped.push(tgid);
+                if file.what == file_what::CODE {
+                    libraries.inside.mapped(tgid, &file);
+                }
             }
             log.put(record);
         });
+        libraries.inside.look(session, false);
         mapped.sort_unstable();
         mapped.dedup();
         // Of processes outside of a container that Fathom runs in, nothing can be read.

@@ -20,6 +20,18 @@ pub enum Target {
     All,
 }
 
+/// How SQLite's functions are probed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Probes {
+    /// Inside the command's processes where that sees all that uprobes see, else by uprobes.
+    #[default]
+    Auto,
+    /// Inside, or the recording fails.
+    Inside,
+    /// By uprobes.
+    Uprobe,
+}
+
 /// A recording to be made.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -41,6 +53,8 @@ pub struct Request {
     pub as_root: bool,
     /// Samples what each probe costs.
     pub price: bool,
+    /// How SQLite's functions are probed.
+    pub probes: Probes,
 }
 
 impl Request {
@@ -56,6 +70,7 @@ impl Request {
             keep_sql: false,
             as_root: false,
             price: true,
+            probes: Probes::Auto,
         }
     }
 
@@ -75,7 +90,7 @@ impl Request {
     }
 
     /// What is asked of the probes. `hollow`: they are attached and record nothing.
-    pub(crate) fn probes(&self, hollow: bool) -> Result<capture::Request> {
+    pub(crate) fn asked_of_probes(&self, hollow: bool) -> Result<capture::Request> {
         let scope = match &self.target {
             Target::Command(_) => Scope::Command,
             Target::Pids(pids) => Scope::Pids(pids.clone()),
@@ -138,7 +153,7 @@ mod tests {
     fn a_function_whose_file_is_not_there_is_named() {
         let mut request = Request::new("t.fathom".into(), Target::All);
         request.functions.push(("./nosuch".into(), "f".into()));
-        let error = request.probes(false).unwrap_err().to_string();
+        let error = request.asked_of_probes(false).unwrap_err().to_string();
         assert!(error.starts_with("--op ./nosuch:f: ") && error.contains("give the path"), "{error}");
     }
 }

@@ -1,12 +1,14 @@
 //! Everything that must stand before a recording begins: the command, held before its first instruction, and the probes.
 
+use crate::inside::{self, Watch};
 use crate::libraries::Libraries;
-use crate::request::Request;
+use crate::request::{Probes, Request};
 use crate::{Doing, Error, Notice, Notify, Result, functions};
-use capture::Session;
 use capture::launch::{self, Child};
 use capture::marks::Marks;
+use capture::{Inside, Session};
 use model::table::Coverage;
+use std::path::PathBuf;
 
 /// Room for marks: 64 bytes each, used as they are written.
 const MARKS: u64 = 1 << 20;
@@ -22,10 +24,14 @@ pub struct Setup {
 impl Setup {
     /// Starts the command and attaches the probes. `hollow`: they record nothing.
     pub fn new(request: &Request, hollow: bool, notify: Notify<'_>) -> Result<Self> {
-        let probes = request.probes(hollow)?;
+        let probes = request.asked_of_probes(hollow)?;
+        let inside = if hollow { Err("nothing is recorded".into()) } else { inside::prepare(request) };
+        if let (Probes::Inside, Err(why)) = (request.probes, &inside) {
+            return Err(Error::NotInside { why: why.clone() });
+        }
         // Before the probes: their hundred files would make the child's table of open files a large one, and the untraced arm of
         // a comparison has a small one.
-        let (marks, child) = hold(request)?;
+        let (marks, child) = hold(request, inside.as_ref().ok().map(|(inside, _)| inside))?;
         let mut session = Session::start(&probes)?;
         for function in &probes.functions {
             let probe = format!("{}:{}", function.path.display(), function.name);
@@ -37,18 +43,35 @@ impl Setup {
                 notify(Notice::MayThrow { path: function.path.clone(), function: function.name.clone() });
             }
         }
-        let libraries = Libraries::attach(&mut session, request)?;
+        let watch = watch(&mut session, inside);
+        let libraries = Libraries::attach(&mut session, request, watch)?;
         Ok(Self { marks, child, session, libraries })
     }
 }
 
+/// Has the session listen to what is probed inside, if anything is.
+fn watch(session: &mut Session, inside: std::result::Result<(Inside, Vec<(PathBuf, String)>), String>) -> Watch {
+    let begun = inside.and_then(|(inside, refused)| session.probe_inside(inside).map(|()| refused));
+    match begun {
+        Ok(refused) => {
+            let mut watch = Watch::default();
+            watch.refused(refused);
+            watch
+        }
+        Err(why) => Watch::none(&why),
+    }
+}
+
 /// Makes the child that becomes the command, as who called sudo, and the memory for its marks.
-pub fn hold(request: &Request) -> Result<(Marks, Option<Child>)> {
+pub fn hold(request: &Request, inside: Option<&Inside>) -> Result<(Marks, Option<Child>)> {
     let marks = Marks::create(MARKS).doing(|| "making room for the command's marks".into())?;
     if request.command().is_empty() {
         return Ok((marks, None));
     }
     let mut plan = launch::Command::new(request.command())?.marks(marks.fd());
+    if let Some(inside) = inside {
+        plan = plan.env("LD_PRELOAD", &inside.preload(std::env::var_os("LD_PRELOAD")));
+    }
     if !request.as_root
         && let Some(user) = launch::User::caller()?
     {

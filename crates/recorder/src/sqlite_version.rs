@@ -37,7 +37,8 @@ impl Identity {
         Some(Self { dev: Some(dev).filter(|_| stat_agrees(path)), ino })
     }
 
-    fn is(&self, (dev, ino): (Dev, u64)) -> bool {
+    /// Whether a record that names this file system and inode speaks of it.
+    pub fn is(&self, (dev, ino): (Dev, u64)) -> bool {
         self.ino == ino && self.dev.is_none_or(|own| own == dev)
     }
 }

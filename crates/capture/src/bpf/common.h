@@ -113,6 +113,11 @@ struct slot {
 	u32 waker;
 	u32 out_state;
 
+	/* Probed inside (inside.bpf.c): where the thread's state stands in its memory, and what it said last. */
+	u64 inside_state; /* address; 0: this thread is not */
+	u32 inside_open; /* statements */
+	u32 inside_depth; /* of their steps, under way */
+
 	/* The statement whose text was looked up last. */
 	u64 told_stmt;
 	u64 told_text;
@@ -126,7 +131,7 @@ struct slot {
 	struct op ops[OPS];
 };
 /* User space writes whole slots, so it must know the size. */
-#define SLOT_SIZE 864
+#define SLOT_SIZE 880
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "SLOT_SIZE in session.rs");
 
 union slot_value {
@@ -167,7 +172,11 @@ static __always_inline struct who whoami(void)
 /* Whether a statement is open that waits for its next step: what the thread does meanwhile is not the statement's. */
 static __always_inline bool between_rows(struct slot *slot)
 {
-	return slot && slot->ops_open > slot->functions_open && !slot->depth;
+	if (!slot)
+		return false;
+	if (slot->inside_open)
+		return !slot->inside_depth;
+	return slot->ops_open > slot->functions_open && !slot->depth;
 }
 
 /* For records without `ctx`. */
@@ -309,10 +318,23 @@ static __always_inline struct slot *slot_of_thread(struct task_struct *task)
 	return task->flags & PF_KTHREAD ? NULL : slot_of(task->pid);
 }
 
+/* What a thread that is probed inside does now. To be asked of the running one only: no other's memory can be read. */
+static __always_inline struct slot *look_inside(struct slot *slot)
+{
+	u64 state = 0;
+
+	if (likely(!slot || !slot->inside_state))
+		return slot;
+	bpf_probe_read_user(&state, sizeof(state), (void *)slot->inside_state);
+	slot->inside_open = state >> 32;
+	slot->inside_depth = (u32)state;
+	return slot;
+}
+
 /* The slot of the running thread, if it has one. */
 static __always_inline struct slot *slot_here(void)
 {
-	return slot_of_thread((void *)bpf_get_current_task_btf());
+	return look_inside(slot_of_thread((void *)bpf_get_current_task_btf()));
 }
 
 /* The slot of a thread, made now if everyone is recorded. NULL: not recorded. */
@@ -330,7 +352,7 @@ static __always_inline struct slot *my_slot(void)
 {
 	u64 id = bpf_get_current_pid_tgid();
 
-	return slot_for(id >> 32, (u32)id);
+	return look_inside(slot_for(id >> 32, (u32)id));
 }
 
 /* The context of a thread, as records carry it. */
@@ -347,7 +369,7 @@ static __always_inline u16 context(struct slot *slot, struct who who)
 	ctx |= slot->standing;
 	if (between_rows(slot))
 		ctx |= FATHOM_BETWEEN_ROWS;
-	else if (slot->ops_open > slot->functions_open)
+	else if (slot->ops_open > slot->functions_open || slot->inside_open)
 		ctx |= FATHOM_IN_OP;
 	if (slot->functions_open)
 		ctx |= FATHOM_IN_OP;

@@ -11,6 +11,7 @@
 #include "path.h"
 #include "numbers.h"
 #include "operations.bpf.c"
+#include "inside.bpf.c"
 #include "tasks.bpf.c"
 #include "sched.bpf.c"
 #include "syscalls.bpf.c"

@@ -7,17 +7,17 @@
 SEC("tp_btf/sched_switch")
 int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
-	struct slot *out = slot_of_thread(prev);
+	struct slot *out = look_inside(slot_of_thread(prev));
 	struct slot *in = slot_of_thread(next);
 	struct who who;
 	u64 now, woken, *r;
 
-	if (!(out && (out->ops_open || out->call)) && !(in && in->out_ns))
+	if (!(out && (out->ops_open || out->inside_open || out->call)) && !(in && in->out_ns))
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	if (unlikely(between_rows(out)))
 		settle_statements(out, now);
-	if (out && (out->ops_open || out->call)) {
+	if (out && (out->ops_open || out->inside_open || out->call)) {
 		out->wake_ns = 0;
 		out->waker = 0;
 		/* TASK_RUNNING is 0, TASK_INTERRUPTIBLE 1, TASK_UNINTERRUPTIBLE 2; higher bits refine. */

@@ -124,7 +124,7 @@ int PROBE_FUNCTION(sqlite_step)
 	struct op *op;
 	u64 now, text, cookie;
 
-	if (!slot || !stmt)
+	if (!slot || !stmt || recorded_inside(slot, ctx))
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	if (unlikely(between_rows(slot)))
@@ -163,7 +163,7 @@ int PROBE_FUNCTION(sqlite_step_return)
 	u32 depth;
 	u64 now;
 
-	if (!slot || !slot->depth)
+	if (!slot || !slot->depth || recorded_inside(slot, ctx))
 		return 0;
 	depth = --slot->depth;
 	if (depth >= OPS)
@@ -204,7 +204,7 @@ int PROBE_FUNCTION(sqlite_reset)
 {
 	struct slot *slot = my_slot();
 
-	if (slot && slot->ops_open)
+	if (slot && slot->ops_open && !recorded_inside(slot, ctx))
 		abandon(slot, PT_REGS_PARM1(ctx));
 	return 0;
 }
@@ -215,7 +215,7 @@ int PROBE_FUNCTION(sqlite_finalize)
 	struct statement_key key = {};
 	struct slot *slot = my_slot();
 
-	if (!slot)
+	if (!slot || recorded_inside(slot, ctx))
 		return 0;
 	key.stmt = PT_REGS_PARM1(ctx);
 	key.tgid = slot->tgid;
@@ -248,7 +248,7 @@ int PROBE_FUNCTION(sqlite_prepare)
 
 	struct prepare *p;
 
-	if (!slot)
+	if (!slot || recorded_inside(slot, ctx))
 		return 0;
 	/* They nest: the first one of a connection reads the schema, by statements of its own. */
 	if (slot->prepares_open < PREPARES) {
@@ -272,7 +272,7 @@ int PROBE_FUNCTION(sqlite_prepare_return)
 	u64 now, text, cookie;
 	u64 most = 0;
 
-	if (!slot || !slot->prepares_open)
+	if (!slot || !slot->prepares_open || recorded_inside(slot, ctx))
 		return 0;
 	if (--slot->prepares_open >= PREPARES)
 		return 0;

@@ -103,7 +103,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	if (!shape.call)
 		return 0;
 	task = (void *)bpf_get_current_task_btf();
-	slot = slot_for(task->tgid, task->pid);
+	slot = look_inside(slot_for(task->tgid, task->pid));
 	if (!slot || unlikely(FOREIGN_ABI(regs)))
 		return 0;
 	if (unlikely(slot->functions_open))
@@ -304,7 +304,7 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	if (nr >= CALLS || !call_shapes[nr].call)
 		return 0;
 	task = (void *)bpf_get_current_task_btf();
-	slot = slot_of(task->pid);
+	slot = look_inside(slot_of(task->pid));
 	if (!slot)
 		return 0;
 	slot->ring_enter_ns = 0;

@@ -78,6 +78,7 @@ int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
 		emit_inner_task(child, now);
 	if (child->pid != child->tgid)
 		return 0;
+	inherit_inside(child->tgid);
 	emit_task(child, 0, now);
 	return 0;
 }
@@ -117,6 +118,7 @@ int PROBE(task_exec, struct task_struct *task, int old_pid, struct linux_binprm 
 	slot = make_slot(task->tgid, task->pid, standing);
 	if (!slot)
 		return 0;
+	forget_inside(task->tgid);
 	now = bpf_ktime_get_boot_ns();
 	emit_task(task, 1, now);
 	emit_file(bprm->file, 1, now);

@@ -194,6 +194,12 @@ impl Elf {
         self.file_offset(address)
     }
 
+    /// The address of the code at a file offset.
+    pub fn code_address(&self, offset: u64) -> Option<u64> {
+        let inside = |s: &&Segment| s.code && offset.checked_sub(s.offset).is_some_and(|into| into < s.size);
+        self.segments.iter().find(inside).map(|s| s.address + (offset - s.offset))
+    }
+
     /// The machine code at a file offset, as much of `size` as there is.
     pub fn code(&self, offset: u64, size: usize) -> Vec<u8> {
         let room = self.len.saturating_sub(offset).min(size as u64);

@@ -201,6 +201,17 @@ pub fn find_with_debug_files(path: &Path, debug_files: &Path) -> Result<SqliteSy
     collect(&elf, &tables)
 }
 
+/// The processor of a file, and of what stands at an offset in it the address and the machine code, as much of `size` as there is.
+pub(crate) fn code_at(path: &Path, offset: u64, size: usize) -> Option<(decode::Machine, u64, Vec<u8>)> {
+    let elf = Elf::open(path).ok()?;
+    Some((elf.machine, elf.code_address(offset)?, elf.code(offset, size)))
+}
+
+/// The loader that a program asks for; `None` if it needs none, or is no program.
+pub fn loader(path: &Path) -> Option<String> {
+    Elf::open(path).ok()?.interpreter
+}
+
 fn collect(elf: &Elf, tables: &[(Source, BTreeMap<&'static str, Symbol>)]) -> Result<SqliteSymbols, Absent> {
     let symbol = |name: &str| tables.iter().find_map(|(source, all)| all.get(name).map(|s| (*source, *s)));
     let code = |name: &str| elf.code_offset(symbol(name)?.1.address);

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Processes whose SQLite is probed inside (the room `inside`): their object records statements by itself. What is left for the
+ * kernel side is to know, for all other records, in which statement a thread is: that it reads out of the thread's own memory, at
+ * an address that the object tells once a thread. It tells it by calling empty functions, on which these uprobes stand.
+ */
+
+/* Which of the plan's libraries are hooked in a process, a bit each. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, u32);
+} inside_libraries SEC(".maps");
+
+/* The process of a thread that told its address, so that user space need not believe what the thread's memory says. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, u32);
+} inside_threads SEC(".maps");
+
+/* In the cookies of a library's uprobes: its place in the plan, plus one. */
+#define LIBRARY_SHIFT 57
+
+/* Whether the uprobe is of a library that this process records by itself: other processes need it. */
+static __always_inline bool recorded_inside(struct slot *slot, struct pt_regs *ctx)
+{
+	u64 library = bpf_get_attach_cookie(ctx) >> LIBRARY_SHIFT;
+	u32 tgid = slot->tgid;
+	u32 *hooked;
+
+	if (likely(!library))
+		return false;
+	hooked = bpf_map_lookup_elem(&inside_libraries, &tgid);
+	return hooked && *hooked >> (library - 1 & 31) & 1;
+}
+
+/* A fork's child has the parent's code, hooks included. */
+static __always_inline void inherit_inside(u32 child)
+{
+	u32 parent = bpf_get_current_pid_tgid() >> 32;
+	u32 *hooked = bpf_map_lookup_elem(&inside_libraries, &parent);
+	u32 copy;
+
+	if (likely(!hooked))
+		return;
+	copy = *hooked;
+	bpf_map_update_elem(&inside_libraries, &child, &copy, BPF_ANY);
+}
+
+/* Another program: none of it is hooked yet. */
+static __always_inline void forget_inside(u32 tgid)
+{
+	bpf_map_delete_elem(&inside_libraries, &tgid);
+}
+
+SEC("uprobe")
+int PROBE_FUNCTION(inside_thread)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id, tgid = id >> 32;
+	struct slot *slot = my_slot();
+
+	if (!slot)
+		return 0;
+	slot->inside_state = PT_REGS_PARM1(ctx);
+	bpf_map_update_elem(&inside_threads, &tid, &tgid, BPF_ANY);
+	return 0;
+}
+
+SEC("uprobe")
+int PROBE_FUNCTION(inside_hooked)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u32 bit = 1u << (PT_REGS_PARM1(ctx) & 31);
+	u32 *hooked = bpf_map_lookup_elem(&inside_libraries, &tgid);
+	u32 all = hooked ? *hooked | bit : bit;
+
+	bpf_map_update_elem(&inside_libraries, &tgid, &all, BPF_ANY);
+	return 0;
+}
+
+/* A statement's call that could not be recorded: its thread has nowhere to record it. */
+SEC("uprobe")
+int PROBE_FUNCTION(inside_lost)
+{
+	if (my_slot())
+		count_lost();
+	return 0;
+}

@@ -1,0 +1,225 @@
+//! The arenas of the recorded processes, read as files: a program that cuts its own short would kill a reader that had it mapped.
+//!
+//! Each process makes one when it first needs it, and names it after itself. Of whom a record speaks is believed only where the
+//! kernel side knows the thread and its process. An arena outlives its process until it has been read.
+
+use crate::kernel::clock::boot_ns;
+use crate::tasks::NO_CPU;
+use inside::layout::{
+    ARENA_MAGIC, ARENA_SIZE, CLOSED_AT, CONTROL_SIZE, CONTROLS_AT, DROPPED_AT, HEAD_AT, HEADER_SIZE, LIBRARY_AT,
+    NO_RING_AT, RING_WORDS, RINGS, RINGS_AT, Status, TAIL_AT, TGID_AT,
+};
+use inside::ring::{Reader, Window};
+use model::event::{Header, Loss};
+use model::{Event, LossSource};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Arenas that are open at a time.
+const MOST: usize = 4096;
+
+/// All of them.
+pub struct Arenas {
+    folder: PathBuf,
+    open: BTreeMap<OsString, Arena>,
+    /// What the libraries of processes that have ended came to.
+    ended: BTreeSet<(u32, usize)>,
+    from_ns: u64,
+    last_ns: u64,
+    lost: u64,
+}
+
+/// One process's.
+struct Arena {
+    file: File,
+    path: PathBuf,
+    tgid: u32,
+    rings: Vec<Ring>,
+    no_ring: u64,
+}
+
+#[derive(Default)]
+struct Ring {
+    reader: Reader,
+    dropped: u64,
+    unusable: u64,
+}
+
+impl Arenas {
+    /// Those in a folder, none of which has records from before `from_ns`.
+    pub fn new(folder: PathBuf, from_ns: u64) -> Self {
+        Self { folder, open: BTreeMap::new(), ended: BTreeSet::new(), from_ns, last_ns: from_ns, lost: 0 }
+    }
+
+    /// Opens those that are new.
+    pub fn look(&mut self) {
+        for entry in fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if self.open.len() < MOST
+                && !self.open.contains_key(&name)
+                && let Some(arena) = Arena::open(entry.path())
+            {
+                self.open.insert(name, arena);
+            }
+        }
+    }
+
+    /// What became of a library in a process.
+    pub fn status(&mut self, tgid: u32, library: usize) -> Status {
+        self.look();
+        let mut statuses = self.open.values().filter(|arena| arena.tgid == tgid).map(|arena| arena.status(library));
+        let known = statuses.rfind(|status| *status != Status::Unseen);
+        let ended = || if self.ended.contains(&(tgid, library)) { Status::Hooked } else { Status::Unseen };
+        known.unwrap_or_else(ended)
+    }
+
+    /// How full the fullest ring is, from 0 to 1.
+    pub fn fill(&self) -> f64 {
+        let used = self.open.values().filter_map(|arena| Some(arena.used(&arena.header()?)));
+        used.max().unwrap_or(0) as f64 / RING_WORDS as f64
+    }
+
+    /// The records since, in the order of time, with what was lost. `process_of` knows the process of a thread.
+    pub fn collect(&mut self, process_of: &dyn Fn(u32) -> Option<u32>) -> Vec<Event> {
+        let mut all = Vec::new();
+        let window = Window { from_ns: self.from_ns, now_ns: boot_ns() };
+        let (mut lost, mut over) = (0, Vec::new());
+        let mut processes: BTreeMap<u32, Option<u32>> = BTreeMap::new();
+        let mut process_of = |tid: u32| *processes.entry(tid).or_insert_with(|| process_of(tid));
+        for (name, arena) in &mut self.open {
+            // Asked before it is read: what it wrote last is read then.
+            let ended = !Path::new(&format!("/proc/{}", arena.tgid)).exists();
+            lost += arena.read(window, &mut process_of, &mut |event| all.push(event));
+            if ended {
+                over.push(name.clone());
+            }
+        }
+        for name in over {
+            let Some(arena) = self.open.remove(&name) else { continue };
+            let hooked = (0..inside::layout::PLAN_LIBRARIES).filter(|l| arena.status(*l) == Status::Hooked);
+            self.ended.extend(hooked.map(|library| (arena.tgid, library)));
+            let _ = fs::remove_file(&arena.path);
+        }
+        if lost > 0 {
+            self.lost += lost;
+            all.push(loss(self.last_ns, window.now_ns, lost));
+        }
+        self.last_ns = window.now_ns;
+        all.sort_by_key(|event| event.header.time_ns);
+        all
+    }
+
+    /// Whether a library is hooked in any process, or was.
+    pub fn any_hooked(&self) -> bool {
+        let hooked = |arena: &Arena| (0..inside::layout::PLAN_LIBRARIES).any(|l| arena.status(l) == Status::Hooked);
+        !self.ended.is_empty() || self.open.values().any(hooked)
+    }
+
+    /// Records lost so far.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Tells all that live that nothing more is wanted.
+    pub fn close(&mut self) {
+        self.look();
+        for arena in self.open.values() {
+            let _ = arena.file.write_all_at(&1u64.to_le_bytes(), CLOSED_AT);
+        }
+    }
+}
+
+impl Arena {
+    /// One that its process has finished making.
+    fn open(path: PathBuf) -> Option<Self> {
+        let options =
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(&path);
+        let file =
+            options.ok().filter(|f| f.metadata().is_ok_and(|about| about.is_file() && about.len() == ARENA_SIZE))?;
+        let tgid = path.file_name()?.to_str()?.split('.').next()?.parse().ok()?;
+        let rings = (0..RINGS).map(|_| Ring::default()).collect();
+        let arena = Self { file, path, tgid, rings, no_ring: 0 };
+        let header = arena.header()?;
+        let claimed = u32::from_le_bytes(*header.get(TGID_AT..)?.first_chunk()?);
+        (word(&header, 0) == ARENA_MAGIC && claimed == tgid).then_some(arena)
+    }
+
+    fn header(&self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; HEADER_SIZE];
+        self.file.read_exact_at(&mut bytes, 0).ok().map(|()| bytes)
+    }
+
+    fn status(&self, library: usize) -> Status {
+        let mut number = [0; 4];
+        let read = self.file.read_exact_at(&mut number, (LIBRARY_AT + 4 * library) as u64);
+        read.map_or(Status::Unseen, |()| Status::from_number(u32::from_le_bytes(number)))
+    }
+
+    /// Words in the fullest ring.
+    fn used(&self, header: &[u8]) -> u64 {
+        let used = |(i, ring): (usize, &Ring)| {
+            word(header, CONTROLS_AT + i * CONTROL_SIZE + HEAD_AT).wrapping_sub(ring.reader.tail).min(RING_WORDS)
+        };
+        self.rings.iter().enumerate().map(used).max().unwrap_or(0)
+    }
+
+    /// Hands on what is there; returns how many records were lost.
+    fn read(
+        &mut self,
+        window: Window,
+        process_of: &mut dyn FnMut(u32) -> Option<u32>,
+        sink: &mut dyn FnMut(Event),
+    ) -> u64 {
+        let Some(header) = self.header() else { return 0 };
+        let mut lost = growth(&mut self.no_ring, word(&header, NO_RING_AT));
+        let (file, tgid) = (&self.file, self.tgid);
+        for (i, ring) in self.rings.iter_mut().enumerate() {
+            let control = CONTROLS_AT + i * CONTROL_SIZE;
+            lost += growth(&mut ring.dropped, word(&header, control + DROPPED_AT));
+            let head = word(&header, control + HEAD_AT);
+            if head == ring.reader.tail {
+                continue;
+            }
+            if let Some(count) = ring.reader.wanted(head)
+                && let Some(words) = words(file, i, ring.reader.tail, count)
+            {
+                ring.reader.read(&words, tgid, window, |tid| process_of(tid) == Some(tgid), sink);
+            }
+            lost += growth(&mut ring.unusable, ring.reader.unusable);
+            let _ = file.write_all_at(&ring.reader.tail.to_le_bytes(), (control + TAIL_AT) as u64);
+        }
+        lost
+    }
+}
+
+/// By how much a count has grown. The program can write what it likes; one that shrinks begins anew.
+fn growth(known: &mut u64, now: u64) -> u64 {
+    let more = now.saturating_sub(*known);
+    *known = now;
+    // No thread makes as many records in the time of a recording: a lie must not look like a catastrophe.
+    if more > 1 << 40 { 1 } else { more }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+}
+
+/// The words of a ring from a place on, which may go on at its begin.
+fn words(file: &File, ring: usize, tail: u64, count: u64) -> Option<Vec<u64>> {
+    let mut bytes = vec![0; count as usize * 8];
+    let at = tail % RING_WORDS;
+    let first = (count.min(RING_WORDS - at) * 8) as usize;
+    let start = RINGS_AT + ring as u64 * RING_WORDS * 8;
+    let (before, after) = bytes.split_at_mut(first);
+    file.read_exact_at(before, start + at * 8).ok()?;
+    file.read_exact_at(after, start).ok()?;
+    Some(bytes.chunks_exact(8).map(|word| u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]))).collect())
+}
+
+fn loss(start_ns: u64, now: u64, events: u64) -> Event {
+    let record = Loss { start_ns, events, source: LossSource::Ring.number(), ..Loss::default() }.into();
+    Event { header: Header { time_ns: now, cpu: NO_CPU, ..Header::default() }, record }
+}

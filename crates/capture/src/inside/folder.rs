@@ -1,0 +1,140 @@
+//! The folder that recorded programs load the object from and make their arenas in.
+//!
+//! It is of memory, so that records make no I/O of their own. The arenas' folder may be written to by all, as the recorded programs
+//! may be anybody's, but neither listed nor cleared by them (sticky). What outlives the recording: the object's file alone, and only
+//! while a process lives that has its path in its environment, as the loader would complain to the programs which that starts.
+
+use inside::plan::{Library, Plan};
+use std::fs::{self, DirBuilder, File};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Where memory is to be had as files. On many machines only one of them is.
+const PLACES: [&str; 3] = ["/dev/shm", "/tmp", "/run"];
+/// What its name begins with; the recorder's number follows.
+const PREFIX: &str = "fathom-inside-";
+const OBJECT: &str = "fathom-inside.so";
+/// `f_type` of statfs(2).
+const TMPFS: u64 = 0x0102_1994;
+/// The inode of the namespace of clocks that a machine begins with (`PROC_TIME_INIT_INO`).
+const FIRST_TIME_NAMESPACE: u64 = 0xEFFF_FFFA;
+
+/// The folder, removed when this is dropped.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Makes it, with the object in it. Removes those of recorders that are no more.
+    ///
+    /// # Errors
+    /// Why there can be none, in words.
+    pub fn make() -> Result<Self, String> {
+        let place = PLACES.map(Path::new).into_iter().find(|place| loads_from(place));
+        let place = place.ok_or("no folder of memory (/dev/shm) is there from which programs may be loaded")?;
+        remove_abandoned(place);
+        let failed = |what: &Path, e: std::io::Error| format!("{}: {}", what.display(), crate::error::chain(&e));
+        let path = place.join(format!("{PREFIX}{}-{:x}", std::process::id(), crate::boot_ns()));
+        DirBuilder::new().mode(0o755).create(&path).map_err(|e| failed(&path, e))?;
+        let folder = Self { path };
+        let arenas = folder.arenas();
+        DirBuilder::new().create(&arenas).map_err(|e| failed(&arenas, e))?;
+        // Not by the mode it is made with, of which the mask takes bits away.
+        for (path, mode) in [(&folder.path, 0o755), (&arenas, 0o1733)] {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| failed(path, e))?;
+        }
+        folder.write(OBJECT, ::inside::OBJECT).map_err(|e| failed(&folder.object(), e))?;
+        Ok(folder)
+    }
+
+    /// Writes what the object is told.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write_plan(&self, libraries: Vec<Library>) -> Result<(), String> {
+        let namespace = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |about| about.ino());
+        let (pid_namespace, time_namespace) = (namespace("pid"), namespace("time"));
+        if ![0, FIRST_TIME_NAMESPACE].contains(&time_namespace) {
+            return Err("Fathom runs in a time namespace, whose clocks are not the kernel's".into());
+        }
+        let plan = Plan { pid_namespace, time_namespace, libraries };
+        self.write("plan", &plan.bytes()).map_err(|e| crate::error::chain(&e))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+        let new = self.path.join(format!("{name}.new"));
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
+        file.write_all(bytes)?;
+        file.set_permissions(fs::Permissions::from_mode(0o755))?;
+        fs::rename(new, self.path.join(name))
+    }
+
+    /// The object's file.
+    pub fn object(&self) -> PathBuf {
+        self.path.join(OBJECT)
+    }
+
+    /// Where processes make their arenas.
+    pub fn arenas(&self) -> PathBuf {
+        self.path.join("arenas")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.path.join("plan"));
+        let _ = fs::remove_dir_all(self.arenas());
+        if !is_used(&self.path) {
+            let _ = fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
+/// Whether a folder is of memory and programs can be loaded from it.
+fn loads_from(place: &Path) -> bool {
+    let Ok(path) = std::ffi::CString::new(place.as_os_str().as_encoded_bytes()) else { return false };
+    // SAFETY: structures of numbers, of which zero is one.
+    let (mut kind, mut about): (libc::statfs, libc::statvfs) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    // SAFETY: the path ends with a zero, and all live until the calls return.
+    let done =
+        unsafe { libc::statfs(path.as_ptr(), &raw mut kind) == 0 && libc::statvfs(path.as_ptr(), &raw mut about) == 0 };
+    done && kind.f_type as u64 == TMPFS && about.f_flag & libc::ST_NOEXEC == 0 && writable(place)
+}
+
+fn writable(place: &Path) -> bool {
+    let name = place.join(format!("{PREFIX}{}-try", std::process::id()));
+    let made = File::create_new(&name).is_ok();
+    made && fs::remove_file(name).is_ok()
+}
+
+/// Whether a process has the object in it, or in its environment.
+fn is_used(folder: &Path) -> bool {
+    let wanted = folder.as_os_str().as_encoded_bytes();
+    let holds = |file: PathBuf| fs::read(file).is_ok_and(|text| text.windows(wanted.len()).any(|w| w == wanted));
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_process =
+        |p: &PathBuf| p.file_name().and_then(|n| n.to_str()).is_some_and(|n| n != own && n.parse::<u32>().is_ok());
+    processes.filter(is_process).any(|p| holds(p.join("maps")) || holds(p.join("environ")))
+}
+
+/// Removes the folders of recorders that ended without doing so, and of those whose programs have ended since.
+fn remove_abandoned(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|n| n.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+        let Some(owner) = owner else { continue };
+        let mine = entry.metadata().is_ok_and(|about| about.is_dir() && about.uid() == own_uid());
+        // Its number may be another program's by now; then it is removed another time.
+        if mine && !Path::new(&format!("/proc/{owner}")).exists() && !is_used(&entry.path()) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn own_uid() -> u32 {
+    // SAFETY: takes and touches nothing.
+    unsafe { libc::geteuid() }
+}

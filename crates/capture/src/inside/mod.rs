@@ -1,0 +1,157 @@
+//! Probes inside the processes of a command (the room `inside`): the folder that they load the object from and leave their records
+//! in, what is planned for each library, and what came of it.
+//!
+//! The object is a file in a folder of memory, not a descriptor: `/proc/PID/fd` of a recorder that is root is closed to a program
+//! that is not, and a descriptor that is handed down is closed by whoever starts a process as one should. Who lives in another root
+//! does not find it; then, as wherever the object is not in force, uprobes are.
+
+mod arenas;
+mod folder;
+pub mod planned;
+
+use crate::kernel::clock::boot_ns;
+use crate::multi::ProbePoint;
+use crate::sqlite;
+use crate::sqlite::find::Found;
+use crate::uprobes::Uprobes;
+use arenas::Arenas;
+use aya::Ebpf;
+use aya::maps::{HashMap, Map, MapData};
+use folder::Folder;
+use inside::layout::Status;
+use model::Event;
+use planned::Planned;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// What is probed inside.
+pub struct Inside {
+    folder: Folder,
+    libraries: Vec<Planned>,
+    arenas: Arenas,
+    /// Threads that the kernel side knows, with their processes.
+    threads: Option<HashMap<MapData, u32, u32>>,
+}
+
+/// Programs of the kernel side, and the functions of the object that they stand on.
+const PROBES: [(&str, &str); 3] =
+    [("inside_thread", ::inside::THREAD), ("inside_hooked", ::inside::HOOKED), ("inside_lost", ::inside::LOST)];
+
+impl Inside {
+    /// Prepares the folder for these libraries; with them those that cannot be probed inside, and why.
+    ///
+    /// # Errors
+    /// Why nothing can be probed inside on this machine, in words.
+    pub fn prepare(found: &[Found]) -> Result<(Self, Vec<(PathBuf, String)>), String> {
+        if ::inside::OBJECT.is_empty() {
+            return Err("this processor's object is not written yet".into());
+        }
+        crate::namespace::find_out().map_err(|e| crate::error::chain(&e))?;
+        if crate::namespace::within() {
+            return Err("Fathom runs in a container, whose processes have other numbers than the kernel's".into());
+        }
+        let (mut libraries, mut refused) = (Vec::new(), Vec::new());
+        for found in found {
+            match Planned::new(found) {
+                Ok(_) if libraries.len() == ::inside::layout::PLAN_LIBRARIES => {
+                    refused.push((found.path.clone(), "there are too many libraries with SQLite in them".to_owned()));
+                }
+                Ok(planned) => libraries.push(planned),
+                Err(why) => refused.push((found.path.clone(), why)),
+            }
+        }
+        if libraries.is_empty() {
+            let why = refused.first().map(|(path, why)| format!("{}: {why}", path.display()));
+            return Err(why.unwrap_or_else(|| "no library with SQLite in it was found beforehand".into()));
+        }
+        let folder = Folder::make()?;
+        folder.write_plan(libraries.iter().map(|l| l.library.clone()).collect())?;
+        let arenas = Arenas::new(folder.arenas(), boot_ns());
+        Ok((Self { folder, libraries, arenas, threads: None }, refused))
+    }
+
+    /// The value of `LD_PRELOAD` for the command, whose own it may have one already.
+    pub fn preload(&self, own: Option<OsString>) -> OsString {
+        let mut all = self.folder.object().into_os_string();
+        if let Some(own) = own.filter(|own| !own.is_empty()) {
+            all.push(":");
+            all.push(own);
+        }
+        all
+    }
+
+    /// The object's file.
+    pub fn object(&self) -> PathBuf {
+        self.folder.object()
+    }
+
+    /// The planned libraries.
+    pub fn libraries(&self) -> &[Planned] {
+        &self.libraries
+    }
+
+    /// The place in the plan of the library in that file.
+    pub fn library(&self, path: &Path) -> Option<usize> {
+        let identity = planned::identity(path)?;
+        self.libraries.iter().position(|l| (l.library.dev, l.library.ino) == identity)
+    }
+
+    /// What became of a library in a process.
+    pub fn status(&mut self, tgid: u32, library: usize) -> Status {
+        self.arenas.status(tgid, library)
+    }
+
+    /// Puts the uprobes on the object. If that fails, the object is told to do nothing.
+    pub(crate) fn attach(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), String> {
+        let attached = self.put_probes(ebpf, uprobes);
+        if attached.is_err() {
+            self.folder.write_plan(Vec::new())?;
+        }
+        attached
+    }
+
+    fn put_probes(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), String> {
+        let map = ebpf.take_map("inside_threads").ok_or("this build lacks one of their tables")?;
+        let threads = match map {
+            Map::LruHashMap(data) => HashMap::try_from(Map::LruHashMap(data)),
+            other => HashMap::try_from(other),
+        };
+        self.threads = Some(threads.map_err(|e| crate::error::chain(&e))?);
+        let object = self.object();
+        for (program, function) in PROBES {
+            let offset =
+                sqlite::function(&object, function).ok_or_else(|| format!("{function} is not in the object"))?;
+            uprobes.attach(ebpf, &object, &[program], ProbePoint { offset, cookie: 0 })?;
+        }
+        Ok(())
+    }
+
+    /// How full the fullest ring is, from 0 to 1. Meets new processes on the way.
+    pub(crate) fn fill(&mut self) -> f64 {
+        self.arenas.look();
+        self.arenas.fill()
+    }
+
+    /// What was recorded since, in the order of time, with what was lost.
+    pub(crate) fn collect(&mut self) -> Vec<Event> {
+        let threads = &self.threads;
+        let process_of = |tid: u32| threads.as_ref().and_then(|known| known.get(&tid, 0).ok());
+        self.arenas.look();
+        self.arenas.collect(&process_of)
+    }
+
+    /// Whether any process records by itself.
+    pub(crate) fn is_used(&self) -> bool {
+        self.arenas.any_hooked()
+    }
+
+    /// Records that were lost or made no sense so far.
+    pub(crate) fn lost(&self) -> u64 {
+        self.arenas.lost()
+    }
+
+    /// Nothing more is to be recorded.
+    pub(crate) fn close(&mut self) {
+        self.arenas.close();
+    }
+}

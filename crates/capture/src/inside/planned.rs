@@ -1,0 +1,109 @@
+//! What is planned for one library: how each of its functions is hooked, all or none.
+
+use crate::sqlite::decode::Machine;
+use crate::sqlite::find::Found;
+use crate::sqlite::{Prepare, code_at};
+use inside::hook::{LOOKED_AT, recipe};
+use inside::plan::{Function, Library, Role};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A library that is probed inside.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// Its file.
+    pub path: PathBuf,
+    /// As the object is told.
+    pub library: Library,
+    /// Its functions by name, with the places in the file at which the jumps stand.
+    pub functions: Vec<(&'static str, u64)>,
+}
+
+/// A file's device and inode, as stat tells them here and inside the program.
+pub fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
+}
+
+impl Planned {
+    /// The plan for a file with SQLite in it.
+    ///
+    /// # Errors
+    /// Why not all that uprobes see of it can be seen from inside.
+    pub fn new(found: &Found) -> Result<Self, String> {
+        let symbols = &found.symbols;
+        let (dev, ino) = identity(&found.path).ok_or("its file cannot be looked at")?;
+        let (Some(reset), Some(finalize)) = (symbols.reset, symbols.finalize) else {
+            return Err("sqlite3_reset or sqlite3_finalize was not found in it".into());
+        };
+        // The local ones have more arguments than registers.
+        if symbols.prepares.is_empty() || !symbols.prepares.iter().all(|p| p.name.starts_with("sqlite3_prepare")) {
+            return Err("its sqlite3_prepare functions were not found".into());
+        }
+        let mut all = vec![
+            ("sqlite3_step", symbols.step, Role::Step),
+            ("sqlite3_reset", reset, Role::Reset),
+            ("sqlite3_finalize", finalize, Role::Finalize),
+        ];
+        all.extend(symbols.prepares.iter().map(|p| (p.name, p.offset, role(p))));
+        let (mut functions, mut places) = (Vec::new(), Vec::new());
+        for (name, offset, role) in all {
+            // Two names of one function are hooked once.
+            if functions.iter().any(|(_, o): &(&str, u64)| *o == offset) {
+                continue;
+            }
+            functions.push((name, offset));
+            let hooked = hook(&found.path, offset, role).map_err(|why| format!("{name}: {why}"))?;
+            places.push(hooked);
+        }
+        let library = Library {
+            dev,
+            ino,
+            text_at: symbols.sql_offset,
+            running: symbols.running.map(|r| (r.offset, r.value)),
+            functions: places,
+        };
+        let functions = functions.iter().zip(&library.functions).map(|((n, o), f)| (*n, o + u64::from(f.recipe.first)));
+        Ok(Self { path: found.path.clone(), functions: functions.collect(), library })
+    }
+}
+
+fn role(prepare: &Prepare) -> Role {
+    let argument = |n: u32| n as u8;
+    Role::Prepare {
+        stmt: argument(prepare.stmt_arg),
+        sql: argument(prepare.sql_arg),
+        length: argument(prepare.length_arg),
+        utf16: prepare.utf16,
+    }
+}
+
+fn hook(path: &Path, offset: u64, role: Role) -> Result<Function, String> {
+    let (machine, address, code) = code_at(path, offset, LOOKED_AT).ok_or("its code cannot be read")?;
+    if machine != Machine::X86_64 {
+        return Err("it is of another processor".into());
+    }
+    Ok(Function { address, role, recipe: recipe(&code, &role.reads())? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::find::Finder;
+
+    /// Ground truth is the system's own library.
+    #[test]
+    fn the_systems_library_can_be_hooked() {
+        let found = Finder::new(None).system().found;
+        if found.is_empty() || cfg!(not(target_arch = "x86_64")) {
+            println!("SKIP the_systems_library_can_be_hooked: there is no libsqlite3 of x86-64 here");
+            return;
+        }
+        for found in found {
+            let planned = Planned::new(&found).unwrap();
+            assert!(planned.functions.iter().any(|(name, at)| *name == "sqlite3_step" && *at > found.symbols.step));
+            assert_eq!(planned.functions.len(), 3 + found.symbols.prepares.len());
+            assert_eq!(identity(&found.path), Some((planned.library.dev, planned.library.ino)));
+        }
+    }
+}

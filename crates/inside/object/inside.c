@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The object that the loader brings into a recorded program (LD_PRELOAD). It has no libc and exports nothing, so that no symbol of
+ * the program binds otherwise than without it. One translation unit; each include is one concern.
+ *
+ *   layout.h    what is shared with the recorder
+ *   system.h    system calls
+ *   process.h   this process: its plan, its arena, its clock
+ *   thread.h    this thread: its ring, and the executions it has open
+ *   sqlite.h    what is recorded of SQLite's functions
+ *   patch.h     puts the jumps into the libraries' code
+ *   load.h      finds the libraries, now and when more are loaded
+ */
+#include "layout.h"
+#include "system.h"
+#include "process.h"
+#include "thread.h"
+#include "sqlite.h"
+#include "patch.h"
+#include "load.h"
+
+void *memcpy(void *to, const void *from, u64 size)
+{
+	void *start = to;
+
+	asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size) : : "memory");
+	return start;
+}
+
+void *memset(void *at, int byte, u64 size)
+{
+	void *start = at;
+
+	asm volatile("rep stosb" : "+D"(at), "+c"(size) : "a"(byte) : "memory");
+	return start;
+}
+
+__attribute__((constructor)) static void begin(void)
+{
+	if (read_auxiliary() && read_plan() && find_clock())
+		watch_libraries();
+}

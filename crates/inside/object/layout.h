@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What the recorder and the object inside a process share: the plan, which the recorder writes before the program runs, and the
+ * arena, which each process makes. ../src/layout.rs says the same; a test there compares the numbers and the offsets.
+ */
+#ifndef FATHOM_INSIDE_LAYOUT_H
+#define FATHOM_INSIDE_LAYOUT_H
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long u64;
+typedef int s32;
+typedef long s64;
+
+#define PLAN_MAGIC 0x316e616c50687446UL
+#define ARENA_MAGIC 0x31616e6572416846UL
+
+#define PLAN_LIBRARIES 16
+#define PLAN_FUNCTIONS 10
+#define PLAN_ORIGINAL 32
+#define PLAN_CODE 48
+#define PLAN_FIXUPS 4
+
+#define FUNCTION_STEP 1
+#define FUNCTION_RESET 2
+#define FUNCTION_FINALIZE 3
+#define FUNCTION_PREPARE 4
+
+/* Rings of a process, one for each thread that runs statements at a time. */
+#define RINGS 128
+#define RING_WORDS 524288
+/* Where in the file the first ring begins. */
+#define RINGS_AT 16384
+/* What becomes of a ring's memory at a time, so that a full file system is noticed and does not kill. */
+#define POPULATE_WORDS 32768
+
+#define LONGEST_TEXT 4095
+
+/* Kinds of records; as FATHOM_KIND_* of the BPF programs. */
+#define RECORD_PAD 0
+#define RECORD_STATEMENT 1
+#define RECORD_OP_BEGIN 2
+#define RECORD_OP_END 3
+/* Where a record's first word holds what: how many words, its kind, the header's flags, the CPU, the thread. */
+#define RECORD_KIND_SHIFT 10
+#define RECORD_FLAGS_SHIFT 16
+#define RECORD_CPU_SHIFT 20
+#define RECORD_TID_SHIFT 32
+/* In the flags: the thread's statements wait between their rows; as FATHOM_HEADER_BETWEEN_ROWS. */
+#define RECORD_BETWEEN_ROWS 2
+
+/* What became of a library in a process. */
+#define LIBRARY_UNSEEN 0
+#define LIBRARY_HOOKED 1
+#define LIBRARY_CHANGED 2 /* its code in memory is not its file's: somebody else patched it */
+#define LIBRARY_NO_ROOM 3 /* no memory near enough for a jump */
+#define LIBRARY_FORBIDDEN 4 /* its code may not be changed */
+
+/* A displacement within the trampoline that leads out of it: at `at`, counted from `end`, to the function's start plus `target`. */
+struct plan_fixup {
+	u8 at;
+	u8 end;
+	u16 pad;
+	s32 target;
+};
+
+struct plan_function {
+	u64 address; /* within the file's own addresses */
+	u8 kind;
+	u8 stmt_arg; /* of a prepare: which arguments are ppStmt, the SQL and its length */
+	u8 sql_arg;
+	u8 length_arg;
+	u8 utf16;
+	u8 first; /* bytes of its first instruction, which stays in place */
+	u8 moved; /* bytes up to where the trampoline returns to */
+	u8 undo; /* bytes by which the first instruction lowered the stack's end */
+	u8 code_size;
+	u8 fixups;
+	u8 pad[6];
+	u8 original[PLAN_ORIGINAL]; /* `moved` bytes of the function */
+	u8 code[PLAN_CODE]; /* the trampoline, which does what these do */
+	struct plan_fixup fixup[PLAN_FIXUPS];
+};
+
+struct plan_library {
+	u64 dev; /* as stat tells it */
+	u64 ino;
+	u32 functions;
+	u16 text_at; /* where a statement keeps the pointer to its text, plus one */
+	u16 running_at; /* where it says whether it runs, plus one */
+	u8 running;
+	u8 pad[7];
+	struct plan_function function[PLAN_FUNCTIONS];
+};
+
+struct plan {
+	u64 magic;
+	u64 size;
+	u64 pid_namespace; /* inodes of the recorder's: numbers and clocks of others would mislead */
+	u64 time_namespace;
+	u64 libraries;
+	struct plan_library library[PLAN_LIBRARIES];
+};
+
+struct ring_control {
+	u64 head; /* words ever written */
+	u64 tail; /* words ever read; the recorder's */
+	u64 dropped;
+	u64 state; /* of the thread: statements open in the upper half, steps under way in the lower; the BPF programs read it */
+	u32 owner; /* thread; 0: never used */
+	u32 populated; /* words that have memory */
+	u64 pad[3];
+};
+
+struct arena {
+	u64 magic;
+	u64 size;
+	u64 closed; /* the recorder's: nothing is to be recorded any more */
+	u64 no_ring; /* calls of threads that found no ring */
+	u32 tgid;
+	u32 follows; /* whether libraries that are loaded later are noticed */
+	u32 library[PLAN_LIBRARIES];
+	u8 pad[3992];
+	struct ring_control ring[RINGS];
+};
+
+#define ARENA_SIZE (RINGS_AT + RINGS * RING_WORDS * 8UL)
+
+_Static_assert(sizeof(struct plan_fixup) == 8, "layout");
+_Static_assert(sizeof(struct plan_function) == 136, "layout");
+_Static_assert(sizeof(struct plan_library) == 32 + 1360, "layout");
+_Static_assert(sizeof(struct plan) == 40 + 16 * 1392, "layout");
+_Static_assert(sizeof(struct ring_control) == 64, "layout");
+_Static_assert(sizeof(struct arena) == 4096 + 128 * 64 && sizeof(struct arena) <= RINGS_AT, "layout");
+
+#endif

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The libraries of the plan, by their files: those that are loaded when the program begins, and those that are loaded later, of
+ * which the loader tells debuggers by calling an empty function (r_brk). Glibc, musl and bionic all have it.
+ */
+#ifndef FATHOM_INSIDE_LOAD_H
+#define FATHOM_INSIDE_LOAD_H
+
+/* Objects that were looked at. Beyond them each is looked at every time. */
+#define SEEN 512
+
+static struct {
+	u64 object;
+	u64 bias;
+} seen[SEEN];
+static u32 seen_count;
+
+static int was_seen(const struct link_map *m)
+{
+	u32 i;
+
+	for (i = 0; i < seen_count; i++) {
+		if (seen[i].object == (u64)m && seen[i].bias == m->bias)
+			return 1;
+	}
+	return 0;
+}
+
+static void set_status(u32 library, u32 status)
+{
+	struct arena *a;
+
+	if (!take_process())
+		return;
+	a = have_arena();
+	/* One that could be hooked once and another time not is to be looked at. */
+	if (a && (status != LIBRARY_HOOKED || a->library[library] == LIBRARY_UNSEEN))
+		a->library[library] = status;
+	release_process();
+}
+
+static void look_at(const struct link_map *m)
+{
+	u64 dev, ino;
+	u32 i, status;
+
+	if (m->dynamic == _DYNAMIC || !m->name)
+		return;
+	/* The program itself has no name. */
+	if (!identify(m->name[0] ? m->name : "/proc/self/exe", &dev, &ino))
+		return;
+	for (i = 0; i < plan->libraries && i < PLAN_LIBRARIES; i++) {
+		if (plan->library[i].dev != dev || plan->library[i].ino != ino)
+			continue;
+		/* Who has no arena cannot record, and must not look as if it did. */
+		if (!take_process())
+			return;
+		status = have_arena() ? LIBRARY_HOOKED : LIBRARY_UNSEEN;
+		release_process();
+		if (status == LIBRARY_UNSEEN)
+			return;
+		status = hook_library(&plan->library[i], m->bias);
+		if (status == LIBRARY_HOOKED)
+			fathom_inside_hooked(i);
+		set_status(i, status);
+	}
+}
+
+static void look_at_all(void)
+{
+	const struct link_map *m;
+
+	for (m = loader->first; m; m = m->next) {
+		if (was_seen(m))
+			continue;
+		look_at(m);
+		if (seen_count < SEEN) {
+			seen[seen_count].object = (u64)m;
+			seen[seen_count].bias = m->bias;
+			seen_count++;
+		}
+	}
+}
+
+/* The loader holds its lock, so one thread at a time is here. */
+__attribute__((used)) hidden void fathom_loader_changed(void)
+{
+	if (loader->state == RT_CONSISTENT)
+		look_at_all();
+	else if (loader->state == RT_DELETE)
+		/* What comes next may lie where something goes. */
+		seen_count = 0;
+}
+
+static int is_padding(const u8 *at, u64 size)
+{
+	static const u8 known[][15] = {
+		{ 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0 },
+		{ 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0 },
+		{ 0xcc, 0xcc, 0xcc, 0xcc, 0xcc },
+		{ 0x0f, 0x1f, 0x44, 0, 0 },
+	};
+	u32 i, j;
+
+	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+		for (j = 0; j < size && at[j] == known[i][j]; j++)
+			;
+		if (j == size)
+			return 1;
+	}
+	return 0;
+}
+
+/* Has the empty function jump to the one above. Whether that could be done. */
+static int follow_loader(void)
+{
+	const u8 *empty = (const u8 *)loader->notify;
+	u8 jump[JUMP] = { 0xe9 };
+	u64 *target;
+	u8 *room;
+
+	if (!empty)
+		return 0;
+	/* endbr64 */
+	if (empty[0] == 0xf3 && empty[1] == 0x0f && empty[2] == 0x1e && empty[3] == 0xfa)
+		empty += 4;
+	/* Nothing but a return, and room behind it. A debugger's breakpoint is neither. */
+	if (empty[0] != 0xc3 || !is_padding(empty + 1, JUMP - 1))
+		return 0;
+	room = map_near((u64)empty);
+	if (!room)
+		return 0;
+	target = (u64 *)(room + 8);
+	/* jmp [rip + 2] */
+	memcpy(room, "\xff\x25\x02\0\0\0\xcc\xcc", 8);
+	*target = (u64)fathom_loader_changed;
+	if (call3(SYS_mprotect, room, ROOM, PROT_READ | PROT_EXEC) || !reaches((u64)empty + JUMP, (u64)room))
+		return 0;
+	put32(jump + 1, (u64)room - ((u64)empty + JUMP));
+	return write_code((u64)empty, jump, JUMP);
+}
+
+static void watch_libraries(void)
+{
+	follow_loader();
+	look_at_all();
+}
+
+#endif

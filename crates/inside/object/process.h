@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * This process: what the kernel gave it, the plan of the recorder's, the clock, and the arena that its records go to.
+ *
+ * A fork must begin with an arena of its own, at its first statement: what says that there is one stands in a page that the kernel
+ * empties in the child, and the arena is not mapped there at all.
+ */
+#ifndef FATHOM_INSIDE_PROCESS_H
+#define FATHOM_INSIDE_PROCESS_H
+
+#define AT_NULL 0
+#define AT_PHDR 3
+#define AT_PHNUM 5
+#define AT_SECURE 23
+#define AT_SYSINFO_EHDR 33
+#define PT_LOAD 1
+#define PT_DYNAMIC 2
+#define PT_PHDR 6
+#define DT_NULL 0
+#define DT_STRTAB 5
+#define DT_SYMTAB 6
+#define DT_DEBUG 21
+#define RT_CONSISTENT 0
+#define RT_DELETE 2
+
+struct elf_header {
+	u8 ident[16];
+	u16 type, machine;
+	u32 version;
+	u64 entry, phoff, shoff;
+	u32 flags;
+	u16 ehsize, phentsize, phnum, shentsize, shnum, shstrndx;
+};
+struct program_header {
+	u32 type, flags;
+	u64 offset, vaddr, paddr, filesz, memsz, align;
+};
+struct dynamic {
+	s64 tag;
+	u64 value;
+};
+struct symbol {
+	u32 name;
+	u8 info, other;
+	u16 section;
+	u64 value, size;
+};
+struct link_map {
+	u64 bias;
+	const char *name;
+	const struct dynamic *dynamic;
+	struct link_map *next, *previous;
+};
+struct debug {
+	s32 version;
+	struct link_map *first;
+	u64 notify; /* a function that the loader calls when the list changes */
+	s32 state;
+};
+
+extern hidden const struct dynamic _DYNAMIC[];
+
+#define PATH_MOST 256
+
+/* What a fork's child finds empty. */
+struct process {
+	u64 generation; /* its number, once it has an arena */
+	u64 refused; /* it can have none */
+	u32 busy;
+	struct arena *arena;
+};
+
+static struct debug *loader;
+static const struct plan *plan;
+static struct process *process;
+/* The recorder's folder, with a slash at its end. */
+static char folder[PATH_MOST];
+static u64 folder_length;
+static u64 vdso;
+static int (*vdso_clock_gettime)(int, s64 *);
+static int (*vdso_getcpu)(u32 *, u32 *, void *);
+
+static struct debug *find_loader(const struct program_header *headers, u64 count)
+{
+	const struct dynamic *d = 0;
+	u64 bias = 0, i;
+
+	for (i = 0; i < count; i++) {
+		if (headers[i].type == PT_PHDR)
+			bias = (u64)headers - headers[i].vaddr;
+	}
+	for (i = 0; i < count; i++) {
+		if (headers[i].type == PT_DYNAMIC)
+			d = (const struct dynamic *)(bias + headers[i].vaddr);
+	}
+	for (; d && d->tag != DT_NULL; d++) {
+		if (d->tag == DT_DEBUG)
+			return (struct debug *)d->value;
+	}
+	return 0;
+}
+
+static int read_auxiliary(void)
+{
+	u64 all[128], headers = 0, count = 0;
+	long size = read_file("/proc/self/auxv", all, sizeof(all));
+	long i;
+
+	for (i = 0; i + 1 < size / 8 && all[i] != AT_NULL; i += 2) {
+		switch (all[i]) {
+		case AT_PHDR:
+			headers = all[i + 1];
+			break;
+		case AT_PHNUM:
+			count = all[i + 1];
+			break;
+		case AT_SYSINFO_EHDR:
+			vdso = all[i + 1];
+			break;
+		case AT_SECURE:
+			if (all[i + 1])
+				return 0;
+		}
+	}
+	if (headers)
+		loader = find_loader((const struct program_header *)headers, count);
+	return loader && loader->first;
+}
+
+/* The folder that this object was loaded from. */
+static int find_folder(void)
+{
+	const struct link_map *m;
+	u64 n;
+
+	for (m = loader->first; m && m->dynamic != _DYNAMIC; m = m->next)
+		;
+	if (!m || !m->name)
+		return 0;
+	n = text_length(m->name, PATH_MOST);
+	while (n && m->name[n - 1] != '/')
+		n--;
+	/* Room for the longest name in it. */
+	if (!n || n + 64 > PATH_MOST)
+		return 0;
+	memcpy(folder, m->name, n);
+	folder_length = n;
+	return 1;
+}
+
+static char *append_text(char *to, const char *text)
+{
+	while (*text)
+		*to++ = *text++;
+	*to = 0;
+	return to;
+}
+
+static char *append_number(char *to, u64 number)
+{
+	char digits[20];
+	int n = 0;
+
+	do {
+		digits[n++] = '0' + number % 10;
+		number /= 10;
+	} while (number);
+	while (n)
+		*to++ = digits[--n];
+	*to = 0;
+	return to;
+}
+
+static int same_namespace(const char *path, u64 wanted)
+{
+	u64 dev, ino;
+
+	return identify(path, &dev, &ino) && ino == wanted;
+}
+
+static int read_plan(void)
+{
+	char path[PATH_MOST];
+	long fd;
+
+	if (!find_folder())
+		return 0;
+	memcpy(path, folder, folder_length);
+	append_text(path + folder_length, "plan");
+	fd = call3(SYS_open, path, O_RDONLY | O_CLOEXEC, 0);
+	/* It is not there any more: the recording has ended. */
+	if (fd < 0)
+		return 0;
+	plan = map(0, sizeof(struct plan), PROT_READ, MAP_PRIVATE, fd);
+	call1(SYS_close, fd);
+	if (!plan || plan->magic != PLAN_MAGIC || plan->size != sizeof(struct plan))
+		return 0;
+	/* A kernel without time namespaces has no such file, and the recorder then wrote 0. */
+	if (!same_namespace("/proc/self/ns/pid", plan->pid_namespace))
+		return 0;
+	if (plan->time_namespace && !same_namespace("/proc/self/ns/time", plan->time_namespace))
+		return 0;
+	process = map(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	return process && !call3(SYS_madvise, process, 4096, MADV_WIPEONFORK);
+}
+
+static int same_text(const char *a, const char *b)
+{
+	while (*a && *a == *b)
+		a++, b++;
+	return *a == *b;
+}
+
+/* Without the kernel's own code for it the clock would cost a system call each time. */
+static int find_clock(void)
+{
+	const struct elf_header *header = (const void *)vdso;
+	const struct program_header *p;
+	const struct dynamic *d = 0;
+	const struct symbol *s;
+	const char *names;
+	u64 bias = vdso, symbols = 0, strings = 0;
+	int i;
+
+	if (!vdso)
+		return 0;
+	p = (const void *)(vdso + header->phoff);
+	for (i = 0; i < header->phnum; i++) {
+		if (p[i].type == PT_LOAD)
+			bias = vdso + p[i].offset - p[i].vaddr;
+		if (p[i].type == PT_DYNAMIC)
+			d = (const void *)(vdso + p[i].offset);
+	}
+	for (; d && d->tag != DT_NULL; d++) {
+		if (d->tag == DT_STRTAB)
+			strings = bias + d->value;
+		if (d->tag == DT_SYMTAB)
+			symbols = bias + d->value;
+	}
+	names = (const char *)strings;
+	/* The names follow the symbols; that is where their end is known from. */
+	for (s = (const void *)symbols; s && (u64)(s + 1) <= strings; s++) {
+		if (same_text(names + s->name, "__vdso_clock_gettime"))
+			vdso_clock_gettime = (void *)(bias + s->value);
+		if (same_text(names + s->name, "__vdso_getcpu"))
+			vdso_getcpu = (void *)(bias + s->value);
+	}
+	return vdso_clock_gettime && vdso_getcpu;
+}
+
+static inline u64 clock_ns(void)
+{
+	s64 time[2] = {};
+
+	vdso_clock_gettime(CLOCK_BOOTTIME, time);
+	return (u64)time[0] * 1000000000UL + (u64)time[1];
+}
+
+static inline u64 cycles(void)
+{
+	u32 low, high;
+
+	asm volatile("rdtsc" : "=a"(low), "=d"(high));
+	return (u64)high << 32 | low;
+}
+
+static struct arena *make_arena(u64 tgid)
+{
+	u64 limit[2] = {};
+	char path[PATH_MOST];
+	struct arena *a;
+	char *end;
+	long fd;
+
+	/* What exceeds the limit would kill. */
+	if (call4(SYS_prlimit64, 0, RLIMIT_FSIZE, 0, limit) || limit[0] < ARENA_SIZE)
+		return 0;
+	memcpy(path, folder, folder_length);
+	end = append_text(path + folder_length, "arenas/");
+	end = append_number(end, tgid);
+	end = append_text(end, ".");
+	/* One number may come twice. */
+	append_number(end, clock_ns());
+	fd = call3(SYS_open, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return 0;
+	if (call2(SYS_ftruncate, fd, ARENA_SIZE)) {
+		call1(SYS_close, fd);
+		return 0;
+	}
+	a = map(0, ARENA_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd);
+	call1(SYS_close, fd);
+	if (!a)
+		return 0;
+	if (call3(SYS_madvise, a, ARENA_SIZE, MADV_DONTFORK) || call3(SYS_madvise, a, RINGS_AT, MADV_POPULATE_WRITE)) {
+		call2(SYS_munmap, a, ARENA_SIZE);
+		return 0;
+	}
+	call3(SYS_madvise, a, ARENA_SIZE, MADV_DONTDUMP);
+	a->tgid = tgid;
+	a->size = ARENA_SIZE;
+	__atomic_store_n(&a->magic, ARENA_MAGIC, __ATOMIC_RELEASE);
+	return a;
+}
+
+/* One at a time; a signal's handler that comes in between must not wait for the thread that it interrupted. */
+static int take_process(void)
+{
+	u32 i;
+
+	for (i = 0; i < 1000000; i++) {
+		if (!__atomic_exchange_n(&process->busy, 1, __ATOMIC_ACQUIRE))
+			return 1;
+		__builtin_ia32_pause();
+	}
+	return 0;
+}
+
+static void release_process(void)
+{
+	__atomic_store_n(&process->busy, 0, __ATOMIC_RELEASE);
+}
+
+/* This process's arena, made now if it has none. The caller has taken the process. */
+static struct arena *have_arena(void)
+{
+	u64 tgid;
+
+	if (process->arena || process->refused)
+		return process->arena;
+	tgid = call0(SYS_getpid);
+	process->arena = make_arena(tgid);
+	if (!process->arena)
+		process->refused = 1;
+	else
+		__atomic_store_n(&process->generation, tgid, __ATOMIC_RELEASE);
+	return process->arena;
+}
+
+/*
+ * The kernel side is told by uprobes on these three, which are of this object only: where a thread's state stands; that a library
+ * is hooked in this process; that a call could not be recorded.
+ */
+#define TOLD __attribute__((noinline, used)) hidden
+TOLD void fathom_inside_thread(const u64 *state)
+{
+	asm volatile("" : : "r"(state) : "memory");
+}
+
+TOLD void fathom_inside_hooked(u64 library)
+{
+	asm volatile("nop" : : "r"(library) : "memory");
+}
+
+TOLD void fathom_inside_lost(void)
+{
+	asm volatile("nop; nop" : : : "memory");
+}
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What is recorded of SQLite's functions: the same as sqlite.bpf.c of the room `capture` records at uprobes. An execution begins
+ * at a statement's first step and ends when a step says anything but "row", or when the statement is reset or finalised.
+ *
+ * The clock is read at an execution's begin and end. What its steps take is counted in cycles.
+ */
+#ifndef FATHOM_INSIDE_SQLITE_H
+#define FATHOM_INSIDE_SQLITE_H
+
+#define SQLITE_ROW 100
+#define KIND_STATEMENT 0
+#define KIND_GAVE_WAY 3
+
+/* A function that was patched, as its stub hands it to the code below. */
+struct site {
+	void *real; /* the trampoline: the function as it was */
+	void *hook;
+	const struct plan_library *library;
+	const struct plan_function *function;
+};
+
+static inline const char *statement_text(const void *stmt, const struct site *site)
+{
+	u64 at = site->library->text_at;
+
+	return at ? *(const char *const *)((const u8 *)stmt + at - 1) : 0;
+}
+
+/* Whether a statement is in the middle of an execution, as far as that is known. */
+static inline int runs_already(const void *stmt, const struct site *site)
+{
+	u64 at = site->library->running_at;
+
+	return at && ((const u8 *)stmt)[at - 1] == site->library->running;
+}
+
+static struct op *begin_op(struct thread *t, u64 stmt)
+{
+	struct op *op = &t->ops[0];
+	u32 i;
+
+	/* A free place, else the longest open, which gives way: it may have been left open for good. */
+	for (i = 1; i < OPS && op->open; i++) {
+		if (!t->ops[i].open || t->ops[i].start_ns < op->start_ns)
+			op = &t->ops[i];
+	}
+	if (op->open) {
+		t->any_gone = 1;
+		end_op(t, op, 0, KIND_GAVE_WAY);
+	}
+	op->stmt = stmt;
+	op->rows = 0;
+	op->steps = 0;
+	op->inside_cycles = 0;
+	op->start_ns = clock_ns();
+	op->start_cycles = cycles();
+	op->entered = op->start_cycles;
+	op->open = 1;
+	t->open++;
+	tell_begin(t, op);
+	return op;
+}
+
+/* Steps that were left otherwise than by returning (longjmp, an exception): the stack ends above them. */
+static inline void settle_left(struct thread *t, u64 sp)
+{
+	while (t->depth) {
+		u32 last = t->depth < OPS ? t->depth - 1 : OPS - 1;
+		struct op *op;
+
+		if (likely(!was_left(t->inside_sp[last], sp)))
+			break;
+		/* Those deeper than are followed are inside it, hence left too. */
+		t->depth = last;
+		op = find_op(t, t->inside[last]);
+		t->inside[last] = 0;
+		if (op)
+			op->inside_cycles += cycles() - op->entered;
+	}
+}
+
+static inline struct op *op_of_step(struct thread *t, void *stmt, const struct site *site)
+{
+	struct op *op = find_op(t, (u64)stmt);
+	const char *text;
+
+	if (likely(op)) {
+		op->entered = cycles();
+		return op;
+	}
+	/* One that gave way goes on: no new execution, and it must not drive out another. */
+	if (unlikely(t->any_gone) && runs_already(stmt, site))
+		return 0;
+	text = statement_text(stmt, site);
+	if (unlikely(told_of(t, (u64)stmt)->stmt != (u64)stmt || told_of(t, (u64)stmt)->text != (u64)text)) {
+		tell_statement(t, (u64)stmt, text, 0, 0, 0);
+		remember(t, (u64)stmt, (u64)text);
+	}
+	return begin_op(t, (u64)stmt);
+}
+
+__attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site *site)
+{
+	s32 (*real)(void *) = (s32(*)(void *))site->real;
+	u64 sp = (u64)__builtin_frame_address(0);
+	struct thread *t = &self;
+	u64 generation;
+	struct op *op;
+	u32 depth;
+	s32 result;
+
+	if (!stmt || !ready(t))
+		return real(stmt);
+	generation = t->generation;
+	settle_left(t, sp);
+	op = op_of_step(t, stmt, site);
+	if (op)
+		op->steps++;
+	depth = t->depth;
+	if (depth < OPS) {
+		t->inside[depth] = (u64)stmt;
+		t->inside_sp[depth] = sp;
+	}
+	t->depth = depth + 1;
+	publish(t);
+
+	result = real(stmt);
+
+	/* A function of the program's that the statement called may have forked. */
+	if (unlikely(!is_same(t, generation)))
+		return result;
+	t->depth = depth;
+	if (depth < OPS) {
+		t->inside[depth] = 0;
+		op = find_op(t, (u64)stmt);
+		if (likely(op)) {
+			op->inside_cycles += cycles() - op->entered;
+			if (result == SQLITE_ROW)
+				op->rows++;
+			else
+				end_op(t, op, result, KIND_STATEMENT);
+		}
+	}
+	publish(t);
+	return result;
+}
+
+/* A statement is reset or finalised. */
+static void abandon(struct thread *t, u64 stmt)
+{
+	struct op *op = find_op(t, stmt);
+	u32 i;
+
+	if (!op)
+		return;
+	/* sqlite3_step itself resets a statement that it prepares anew; that is no end. */
+	for (i = 0; i < t->depth && i < OPS; i++) {
+		if (t->inside[i] == stmt)
+			return;
+	}
+	end_op(t, op, 0, KIND_STATEMENT);
+	publish(t);
+}
+
+__attribute__((used)) hidden s32 fathom_hook_reset(void *stmt, const struct site *site)
+{
+	s32 (*real)(void *) = (s32(*)(void *))site->real;
+	struct thread *t = &self;
+
+	if (t->open && ready(t)) {
+		settle_left(t, (u64)__builtin_frame_address(0));
+		abandon(t, (u64)stmt);
+	}
+	return real(stmt);
+}
+
+__attribute__((used)) hidden s32 fathom_hook_prepare(u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, const struct site *site)
+{
+	s32 (*real)(u64, u64, u64, u64, u64, u64) = (s32(*)(u64, u64, u64, u64, u64, u64))site->real;
+	const struct plan_function *function = site->function;
+	u64 arguments[6] = { a, b, c, d, e, f };
+	struct thread *t = &self;
+	void **out = (void **)arguments[function->stmt_arg % 6];
+	u64 start_ns, generation, most = 0;
+	const char *text;
+	void *stmt;
+	s32 result;
+
+	if (!out || !ready(t))
+		return real(a, b, c, d, e, f);
+	generation = t->generation;
+	start_ns = clock_ns();
+	result = real(a, b, c, d, e, f);
+	stmt = *out;
+	/* An empty text or an error prepares nothing. */
+	if (!stmt || !is_same(t, generation))
+		return result;
+	settle_left(t, (u64)__builtin_frame_address(0));
+	text = statement_text(stmt, site);
+	remember(t, (u64)stmt, (u64)text);
+	/* Else what the caller gave, which may hold further statements; UTF-16 is left out. */
+	if (!text && !function->utf16) {
+		text = (const char *)arguments[function->sql_arg % 6];
+		if ((s32)arguments[function->length_arg % 6] > 0)
+			most = (u32)arguments[function->length_arg % 6];
+	}
+	tell_statement(t, (u64)stmt, text, most, start_ns, result);
+	return result;
+}
+
+/*
+ * The stubs come here with the site in r11 and all else as it was at the function's begin. A prepare takes all registers there are
+ * for arguments, so the site goes onto the stack, which that aligns.
+ */
+asm(".pushsection .text\n"
+    ".hidden fathom_enter_step, fathom_enter_reset, fathom_enter_prepare\n"
+    ".globl fathom_enter_step, fathom_enter_reset, fathom_enter_prepare\n"
+    ".type fathom_enter_step, @function\n"
+    "fathom_enter_step:\n"
+    "	.cfi_startproc\n"
+    "	mov %r11, %rsi\n"
+    "	jmp fathom_hook_step\n"
+    "	.cfi_endproc\n"
+    ".type fathom_enter_reset, @function\n"
+    "fathom_enter_reset:\n"
+    "	.cfi_startproc\n"
+    "	mov %r11, %rsi\n"
+    "	jmp fathom_hook_reset\n"
+    "	.cfi_endproc\n"
+    ".type fathom_enter_prepare, @function\n"
+    "fathom_enter_prepare:\n"
+    "	.cfi_startproc\n"
+    "	push %r11\n"
+    "	.cfi_adjust_cfa_offset 8\n"
+    "	call fathom_hook_prepare\n"
+    "	pop %r11\n"
+    "	.cfi_adjust_cfa_offset -8\n"
+    "	ret\n"
+    "	.cfi_endproc\n"
+    ".popsection\n");
+extern hidden void fathom_enter_step(void), fathom_enter_reset(void), fathom_enter_prepare(void);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* The few calls of the kernel's that the object makes by itself: no libc is its own, and the program's must not notice. */
+#ifndef FATHOM_INSIDE_SYSTEM_H
+#define FATHOM_INSIDE_SYSTEM_H
+
+#define likely(x) __builtin_expect(!!(x), 1)
+#define unlikely(x) __builtin_expect(!!(x), 0)
+#define hidden __attribute__((visibility("hidden")))
+
+#define SYS_read 0
+#define SYS_open 2
+#define SYS_close 3
+#define SYS_stat 4
+#define SYS_mmap 9
+#define SYS_mprotect 10
+#define SYS_munmap 11
+#define SYS_pwrite64 18
+#define SYS_madvise 28
+#define SYS_getpid 39
+#define SYS_ftruncate 77
+#define SYS_gettid 186
+#define SYS_clock_gettime 228
+#define SYS_tgkill 234
+#define SYS_prlimit64 302
+
+#define O_RDONLY 0
+#define O_RDWR 2
+#define O_CREAT 0100
+#define O_EXCL 0200
+#define O_CLOEXEC 02000000
+#define PROT_READ 1
+#define PROT_WRITE 2
+#define PROT_EXEC 4
+#define MAP_SHARED 1
+#define MAP_PRIVATE 2
+#define MAP_ANONYMOUS 0x20
+#define MAP_NORESERVE 0x4000
+#define MAP_FIXED_NOREPLACE 0x100000
+#define MADV_DONTFORK 10
+#define MADV_DONTDUMP 16
+#define MADV_WIPEONFORK 18
+#define MADV_POPULATE_WRITE 23
+#define RLIMIT_FSIZE 1
+#define EINTR 4
+#define ESRCH 3
+#define CLOCK_BOOTTIME 7
+
+static inline long call6(long n, long a, long b, long c, long d, long e, long f)
+{
+	register long r10 asm("r10") = d;
+	register long r8 asm("r8") = e;
+	register long r9 asm("r9") = f;
+	long result;
+
+	asm volatile("syscall"
+		     : "=a"(result)
+		     : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+		     : "rcx", "r11", "memory");
+	return result;
+}
+#define call0(n) call6(n, 0, 0, 0, 0, 0, 0)
+#define call1(n, a) call6(n, (long)(a), 0, 0, 0, 0, 0)
+#define call2(n, a, b) call6(n, (long)(a), (long)(b), 0, 0, 0, 0)
+#define call3(n, a, b, c) call6(n, (long)(a), (long)(b), (long)(c), 0, 0, 0)
+#define call4(n, a, b, c, d) call6(n, (long)(a), (long)(b), (long)(c), (long)(d), 0, 0)
+
+static inline void *map(u64 at, u64 size, int protection, int flags, int fd)
+{
+	long result = call6(SYS_mmap, (long)at, (long)size, protection, flags, fd, 0);
+
+	return result < 0 && result > -4096 ? (void *)0 : (void *)result;
+}
+
+/* Compilers call these by themselves. */
+hidden void *memcpy(void *to, const void *from, u64 size);
+hidden void *memset(void *at, int byte, u64 size);
+
+static inline u64 text_length(const char *text, u64 most)
+{
+	u64 n = 0;
+
+	while (n < most && text[n])
+		n++;
+	return n;
+}
+
+/* Reads a small file; returns how many bytes. */
+static inline long read_file(const char *path, void *to, u64 most)
+{
+	long fd = call3(SYS_open, path, O_RDONLY | O_CLOEXEC, 0);
+	long got = 0, n;
+
+	if (fd < 0)
+		return fd;
+	do {
+		n = call3(SYS_read, fd, (u8 *)to + got, most - got);
+		if (n > 0)
+			got += n;
+	} while ((n > 0 && got < (long)most) || n == -EINTR);
+	call1(SYS_close, fd);
+	return got;
+}
+
+/* The file's identity; 0 if there is none. */
+static inline int identify(const char *path, u64 *dev, u64 *ino)
+{
+	u64 about[18];
+
+	if (call2(SYS_stat, path, about))
+		return 0;
+	*dev = about[0];
+	*ino = about[1];
+	return 1;
+}
+
+#endif

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * This thread: its ring, and the executions of statements that it has open. They are followed as the BPF programs follow them
+ * (operations.bpf.c of the room `capture`), so that a recording comes out the same either way.
+ *
+ * Only its own thread writes into a ring. A thread that ended leaves its ring to another. What a signal's handler does while its
+ * thread is writing a record is dropped, and counted.
+ */
+#ifndef FATHOM_INSIDE_THREAD_H
+#define FATHOM_INSIDE_THREAD_H
+
+#define OPS 8
+/* What is farther apart is on two stacks, of which nothing follows. */
+#define ONE_STACK (1 << 20)
+/* Statements whose text was told; others push them out and they are told again. */
+#define TOLD_STATEMENTS 64
+
+struct op {
+	u64 stmt;
+	u64 start_ns;
+	u64 start_cycles;
+	u64 rows;
+	u64 steps;
+	u64 inside_cycles;
+	u64 entered; /* inside a step: when it began, in cycles */
+	u64 open;
+};
+
+struct told {
+	u64 stmt;
+	u64 text;
+};
+
+struct thread {
+	u64 generation; /* of the process that it has a ring in */
+	struct ring_control *ring;
+	u64 *words;
+	const u64 *closed;
+	u64 tid;
+	u64 writing; /* the stack's end while a record is written */
+	u32 open;
+	u32 depth;
+	u32 any_gone;
+	u64 inside[OPS];
+	u64 inside_sp[OPS];
+	struct op ops[OPS];
+	struct told told[TOLD_STATEMENTS];
+};
+
+static __thread struct thread self __attribute__((tls_model("initial-exec")));
+
+static int has_ended(u64 tgid, u32 tid)
+{
+	return call3(SYS_tgkill, tgid, tid, 0) == -ESRCH;
+}
+
+static struct ring_control *find_ring(struct arena *a, u64 tgid, u32 tid)
+{
+	u32 i, owner;
+
+	for (i = 0; i < RINGS; i++) {
+		owner = __atomic_load_n(&a->ring[i].owner, __ATOMIC_RELAXED);
+		if (owner && owner != tid && !has_ended(tgid, owner))
+			continue;
+		if (__atomic_compare_exchange_n(&a->ring[i].owner, &owner, tid, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+			return &a->ring[i];
+	}
+	return 0;
+}
+
+/* The first statement of a thread, or of a fork's child. */
+static __attribute__((noinline)) int enter_thread(struct thread *t)
+{
+	struct arena *a;
+
+	if (!take_process()) {
+		fathom_inside_lost();
+		return 0;
+	}
+	a = have_arena();
+	release_process();
+	if (!a) {
+		fathom_inside_lost();
+		return 0;
+	}
+	if (t->generation != process->generation) {
+		memset(t, 0, sizeof(*t));
+		t->tid = call0(SYS_gettid);
+		t->closed = &a->closed;
+		t->ring = find_ring(a, a->tgid, t->tid);
+		t->words = (u64 *)((u8 *)a + RINGS_AT) + (t->ring - a->ring) * RING_WORDS;
+		t->generation = process->generation;
+		if (t->ring) {
+			t->ring->state = 0;
+			fathom_inside_thread(&t->ring->state);
+		}
+	}
+	if (!t->ring)
+		__atomic_fetch_add(&a->no_ring, 1, __ATOMIC_RELAXED);
+	return t->ring != 0;
+}
+
+/* Whether what this thread does is recorded. */
+static inline int ready(struct thread *t)
+{
+	if (unlikely(t->generation != __atomic_load_n(&process->generation, __ATOMIC_RELAXED) || !t->ring))
+		return enter_thread(t);
+	return likely(!__atomic_load_n(t->closed, __ATOMIC_RELAXED));
+}
+
+/* Whether it still is, after code of the program ran. */
+static inline int is_same(const struct thread *t, u64 generation)
+{
+	return t->generation == generation && __atomic_load_n(&process->generation, __ATOMIC_RELAXED) == generation;
+}
+
+/* What the BPF programs are to know: stored as one word. */
+static inline void publish(struct thread *t)
+{
+	__atomic_store_n(&t->ring->state, (u64)t->open << 32 | t->depth, __ATOMIC_RELAXED);
+}
+
+/* Whether a function whose frame began at `entered` cannot be running, now that another's begins at `sp`. */
+static inline int was_left(u64 entered, u64 sp)
+{
+	return entered <= sp && sp - entered < ONE_STACK;
+}
+
+/* Takes room for a record; null if there is none. */
+static u64 *reserve(struct thread *t, u32 words, u64 *head)
+{
+	struct ring_control *ring = t->ring;
+	u64 at = ring->head & (RING_WORDS - 1);
+	u64 pad = at + words > RING_WORDS ? RING_WORDS - at : 0;
+	u64 end = ring->head + pad + words;
+
+	if (unlikely(end - __atomic_load_n(&ring->tail, __ATOMIC_ACQUIRE) > RING_WORDS)) {
+		ring->dropped++;
+		return 0;
+	}
+	while (unlikely(ring->populated < RING_WORDS && ring->populated < end)) {
+		if (call3(SYS_madvise, t->words + ring->populated, POPULATE_WORDS * 8, MADV_POPULATE_WRITE)) {
+			ring->dropped++;
+			return 0;
+		}
+		ring->populated += POPULATE_WORDS;
+	}
+	if (unlikely(pad)) {
+		t->words[at] = pad;
+		at = 0;
+	}
+	*head = end;
+	return t->words + at;
+}
+
+static inline u64 first_word(const struct thread *t, u32 words, u64 kind, u64 flags)
+{
+	u32 cpu = 0;
+
+	vdso_getcpu(&cpu, 0, 0);
+	return words | kind << RECORD_KIND_SHIFT | flags << RECORD_FLAGS_SHIFT | (u64)(cpu & 0xfff) << RECORD_CPU_SHIFT |
+	       t->tid << RECORD_TID_SHIFT;
+}
+
+static inline int begin_writing(struct thread *t)
+{
+	u64 sp = (u64)__builtin_frame_address(0);
+
+	/* A handler that left by longjmp leaves the mark behind, above which the stack ends again. */
+	if (unlikely(t->writing && !was_left(t->writing, sp))) {
+		t->ring->dropped++;
+		return 0;
+	}
+	t->writing = sp;
+	asm volatile("" : : : "memory");
+	return 1;
+}
+
+static inline void end_writing(struct thread *t, u64 head)
+{
+	if (head)
+		__atomic_store_n(&t->ring->head, head, __ATOMIC_RELEASE);
+	asm volatile("" : : : "memory");
+	t->writing = 0;
+}
+
+static struct op *find_op(struct thread *t, u64 stmt)
+{
+	u32 others = t->open;
+	u32 i;
+
+	for (i = 0; others && i < OPS; i++) {
+		if (!t->ops[i].open)
+			continue;
+		if (t->ops[i].stmt == stmt)
+			return &t->ops[i];
+		others--;
+	}
+	return 0;
+}
+
+static void tell_begin(struct thread *t, const struct op *op)
+{
+	u64 head = 0, *r;
+
+	if (!begin_writing(t))
+		return;
+	r = reserve(t, 4, &head);
+	if (r) {
+		r[0] = first_word(t, 4, RECORD_OP_BEGIN, 0);
+		r[1] = op->start_ns;
+		r[2] = op->stmt;
+		r[3] = (u64)(t->depth + 1) << 32;
+	}
+	end_writing(t, head);
+}
+
+/* Cycles of an execution's steps as nanoseconds, by how many of both its whole length has: no rate need be known. */
+static u64 inside_ns(const struct op *op, u64 now, u64 now_cycles)
+{
+	u64 all = now_cycles - op->start_cycles;
+	u64 ns = now - op->start_ns;
+
+	if (op->steps == 1 || op->inside_cycles >= all)
+		return ns;
+	return (u64)((double)op->inside_cycles * (double)ns / (double)all);
+}
+
+/* `kind` as in the record `op_end`. */
+static void end_op(struct thread *t, struct op *op, s32 result, u32 kind)
+{
+	u64 now_cycles = cycles(), now = clock_ns(), head = 0, *r;
+
+	if (now < op->start_ns)
+		now = op->start_ns;
+	if (begin_writing(t)) {
+		r = reserve(t, 8, &head);
+		if (r) {
+			r[0] = first_word(t, 8, RECORD_OP_END, 0);
+			r[1] = now;
+			r[2] = op->stmt;
+			r[3] = op->start_ns;
+			r[4] = op->rows;
+			r[5] = op->steps;
+			r[6] = inside_ns(op, now, now_cycles);
+			r[7] = (u32)result | (u64)kind << 32;
+		}
+		end_writing(t, head);
+	}
+	op->open = 0;
+	t->open--;
+}
+
+/* Between two steps nothing of a statement is inside. */
+static inline int between_rows(const struct thread *t)
+{
+	return t->open && !t->depth;
+}
+
+/* `most` cuts a text that goes on; 0: it ends in a zero. */
+static void tell_statement(struct thread *t, u64 stmt, const char *text, u64 most, u64 start_ns, s32 result)
+{
+	u64 length = 0, cut = 0, head = 0, words, *r;
+
+	if (text)
+		length = text_length(text, most && most < LONGEST_TEXT ? most : LONGEST_TEXT);
+	cut = length == LONGEST_TEXT;
+	words = 5 + (length + 7) / 8;
+	if (!begin_writing(t))
+		return;
+	r = reserve(t, words, &head);
+	if (r) {
+		r[0] = first_word(t, words, RECORD_STATEMENT, between_rows(t) ? RECORD_BETWEEN_ROWS : 0);
+		r[1] = clock_ns();
+		r[2] = stmt;
+		r[3] = start_ns;
+		r[4] = (u32)result | cut << 32 | length << 48;
+		if (length) {
+			r[words - 1] = 0;
+			memcpy(r + 5, text, length);
+		}
+	}
+	end_writing(t, head);
+}
+
+static inline struct told *told_of(struct thread *t, u64 stmt)
+{
+	return &t->told[(stmt >> 4 ^ stmt >> 10) & (TOLD_STATEMENTS - 1)];
+}
+
+static inline void remember(struct thread *t, u64 stmt, u64 text)
+{
+	struct told *told = told_of(t, stmt);
+
+	told->stmt = stmt;
+	told->text = text;
+}
+
+#endif

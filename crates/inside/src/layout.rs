@@ -1,0 +1,181 @@
+//! Sizes, places and numbers that the object and the recorder share: as in `object/layout.h`, which says what they are.
+
+/// A plan's and an arena's first word.
+pub const PLAN_MAGIC: u64 = 0x316e_616c_5068_7446;
+/// See [`PLAN_MAGIC`].
+pub const ARENA_MAGIC: u64 = 0x3161_6e65_7241_6846;
+
+/// Libraries of a plan, functions of a library, and what there is of a function.
+pub const PLAN_LIBRARIES: usize = 16;
+/// See [`PLAN_LIBRARIES`].
+pub const PLAN_FUNCTIONS: usize = 10;
+/// See [`PLAN_LIBRARIES`].
+pub const PLAN_ORIGINAL: usize = 32;
+/// See [`PLAN_LIBRARIES`].
+pub const PLAN_CODE: usize = 48;
+/// See [`PLAN_LIBRARIES`].
+pub const PLAN_FIXUPS: usize = 4;
+
+/// Rings of a process.
+pub const RINGS: usize = 128;
+/// Words of a ring.
+pub const RING_WORDS: u64 = 524_288;
+/// Where in an arena the first ring begins, in bytes.
+pub const RINGS_AT: u64 = 16_384;
+/// Bytes of an arena's file, most of them never used.
+pub const ARENA_SIZE: u64 = RINGS_AT + RINGS as u64 * RING_WORDS * 8;
+/// Bytes of an arena before its rings.
+pub const HEADER_SIZE: usize = CONTROLS_AT + RINGS * CONTROL_SIZE;
+
+/// Places in an arena's header.
+pub const CLOSED_AT: u64 = 16;
+/// See [`CLOSED_AT`].
+pub const NO_RING_AT: usize = 24;
+/// See [`CLOSED_AT`].
+pub const TGID_AT: usize = 32;
+/// See [`CLOSED_AT`].
+pub const LIBRARY_AT: usize = 40;
+/// See [`CLOSED_AT`].
+pub const CONTROLS_AT: usize = 4096;
+/// Bytes of a ring's control, and places in it.
+pub const CONTROL_SIZE: usize = 64;
+/// See [`CONTROL_SIZE`].
+pub const HEAD_AT: usize = 0;
+/// See [`CONTROL_SIZE`].
+pub const TAIL_AT: usize = 8;
+/// See [`CONTROL_SIZE`].
+pub const DROPPED_AT: usize = 16;
+
+/// The longest text of a record, in bytes.
+pub const LONGEST_TEXT: u64 = 4095;
+
+/// What became of a library in a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// It was not met.
+    Unseen,
+    /// Its functions are hooked.
+    Hooked,
+    /// They could not be, for this reason.
+    Refused(&'static str),
+}
+
+impl Status {
+    /// From an arena; numbers that nobody gave mean nothing.
+    pub fn from_number(number: u32) -> Self {
+        match number {
+            1 => Self::Hooked,
+            2 => Self::Refused("its code in memory is not its file's: something else has patched it"),
+            3 => Self::Refused("there is no memory near enough for a jump"),
+            4 => Self::Refused("its code may not be changed"),
+            _ => Self::Unseen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const HEADER: &str = include_str!("../object/layout.h");
+
+    /// Numbers that the C header defines.
+    fn defined() -> BTreeMap<&'static str, u64> {
+        let define = |line: &'static str| {
+            let (name, value) = line.strip_prefix("#define ")?.split_once(' ')?;
+            let value = value.split_once("/*").map_or(value, |(value, _)| value).trim().trim_end_matches("UL");
+            let number = value.strip_prefix("0x").map_or_else(|| value.parse(), |hex| u64::from_str_radix(hex, 16));
+            Some((name, number.ok()?))
+        };
+        HEADER.lines().filter_map(define).collect()
+    }
+
+    /// Where the members of a struct of the header begin, by the rules of C, and its size.
+    fn members(name: &str) -> (BTreeMap<String, usize>, usize) {
+        let numbers = defined();
+        let start = HEADER.find(&format!("struct {name} {{\n")).unwrap();
+        let body = &HEADER[start..start + HEADER[start..].find("\n};").unwrap()];
+        let (mut places, mut at, mut widest) = (BTreeMap::new(), 0usize, 1);
+        for line in body.lines().skip(1) {
+            let line = line.split_once("/*").map_or(line, |(code, _)| code).trim().trim_end_matches(';');
+            let Some((kind, member)) = line.rsplit_once(' ') else { continue };
+            let (size, align) = match kind {
+                "u8" => (1, 1),
+                "u16" => (2, 2),
+                "u32" | "s32" => (4, 4),
+                "u64" => (8, 8),
+                _ => (members(kind.strip_prefix("struct ").unwrap()).1, 8),
+            };
+            let (member, count) = match member.split_once('[') {
+                Some((member, count)) => {
+                    let count = count.trim_end_matches(']');
+                    let count = numbers.get(count).copied().or_else(|| count.parse().ok());
+                    (member, count.unwrap() as usize)
+                }
+                None => (member, 1),
+            };
+            at = at.next_multiple_of(align);
+            places.insert(member.to_owned(), at);
+            at += size * count;
+            widest = widest.max(align);
+        }
+        (places, at.next_multiple_of(widest.min(8)))
+    }
+
+    #[test]
+    fn both_sides_have_the_same_numbers() {
+        let numbers = defined();
+        let ours = [
+            ("PLAN_MAGIC", PLAN_MAGIC),
+            ("ARENA_MAGIC", ARENA_MAGIC),
+            ("PLAN_LIBRARIES", PLAN_LIBRARIES as u64),
+            ("PLAN_FUNCTIONS", PLAN_FUNCTIONS as u64),
+            ("PLAN_ORIGINAL", PLAN_ORIGINAL as u64),
+            ("PLAN_CODE", PLAN_CODE as u64),
+            ("PLAN_FIXUPS", PLAN_FIXUPS as u64),
+            ("RINGS", RINGS as u64),
+            ("RING_WORDS", RING_WORDS),
+            ("RINGS_AT", RINGS_AT),
+            ("LONGEST_TEXT", LONGEST_TEXT),
+            ("LIBRARY_HOOKED", 1),
+            ("LIBRARY_CHANGED", 2),
+            ("LIBRARY_NO_ROOM", 3),
+            ("LIBRARY_FORBIDDEN", 4),
+            ("RECORD_KIND_SHIFT", crate::ring::KIND_SHIFT.into()),
+            ("RECORD_FLAGS_SHIFT", crate::ring::FLAGS_SHIFT.into()),
+            ("RECORD_CPU_SHIFT", crate::ring::CPU_SHIFT.into()),
+            ("RECORD_TID_SHIFT", crate::ring::TID_SHIFT.into()),
+            ("RECORD_STATEMENT", model::event::Statement::INFO.kind.into()),
+            ("RECORD_OP_BEGIN", model::event::OpBegin::INFO.kind.into()),
+            ("RECORD_OP_END", model::event::OpEnd::INFO.kind.into()),
+            ("RECORD_BETWEEN_ROWS", model::event::header_flags::BETWEEN_ROWS.into()),
+        ];
+        for (name, value) in ours {
+            assert_eq!(numbers.get(name), Some(&value), "{name}");
+        }
+    }
+
+    #[test]
+    fn both_sides_have_the_same_places() {
+        let (arena, size) = members("arena");
+        let places = [
+            ("closed", CLOSED_AT as usize),
+            ("no_ring", NO_RING_AT),
+            ("tgid", TGID_AT),
+            ("library", LIBRARY_AT),
+            ("ring", CONTROLS_AT),
+        ];
+        for (name, at) in places {
+            assert_eq!(arena[name], at, "arena.{name}");
+        }
+        assert!(size == HEADER_SIZE && size as u64 <= RINGS_AT);
+        let (control, size) = members("ring_control");
+        for (name, at) in [("head", HEAD_AT), ("tail", TAIL_AT), ("dropped", DROPPED_AT)] {
+            assert_eq!(control[name], at, "ring_control.{name}");
+        }
+        assert_eq!(size, CONTROL_SIZE);
+        let (_, size) = members("plan");
+        assert_eq!(size, crate::plan::SIZE);
+    }
+}

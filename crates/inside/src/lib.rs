@@ -1,0 +1,28 @@
+//! Probes inside the recorded process: the object that the loader brings in, and what it shares with the recorder.
+//!
+//! A room of its own because its object is made for other programs, by a toolchain of its own, and because its reader of what they
+//! leave is pure: it can be fuzzed. The I/O (the folder, the files, the probes that tell the kernel side) is `capture`'s.
+//!
+//! | file | what |
+//! |---|---|
+//! | `object/` | the object: C without a libc, for x86-64 |
+//! | [`layout`] | sizes, places and numbers that both sides know |
+//! | [`hook`] | how a function's code makes room for a jump |
+//! | [`plan`] | what the object is told: which functions of which files |
+//! | [`ring`] | reads what it recorded, as hostile input |
+
+pub mod hook;
+pub mod layout;
+pub mod plan;
+pub mod ring;
+
+/// The shared object; empty on processors that it was not written for.
+pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.so"));
+
+/// Functions of the object that uprobes stand on: a thread tells where its state stands (first argument: its address); a library
+/// is hooked in this process (its place in the plan); a call could not be recorded.
+pub const THREAD: &str = "fathom_inside_thread";
+/// See [`THREAD`].
+pub const HOOKED: &str = "fathom_inside_hooked";
+/// See [`THREAD`].
+pub const LOST: &str = "fathom_inside_lost";

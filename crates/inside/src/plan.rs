@@ -1,0 +1,144 @@
+//! What the object is told: which functions of which files to hook, and how. The bytes are `struct plan` of `object/layout.h`.
+
+use crate::hook::Recipe;
+use crate::layout::{PLAN_CODE, PLAN_FIXUPS, PLAN_FUNCTIONS, PLAN_LIBRARIES, PLAN_MAGIC, PLAN_ORIGINAL};
+
+/// What a function does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// `sqlite3_step`.
+    Step,
+    /// `sqlite3_reset`.
+    Reset,
+    /// `sqlite3_finalize`.
+    Finalize,
+    /// Turns SQL into a statement.
+    Prepare {
+        /// Number of the argument that is `ppStmt`.
+        stmt: u8,
+        /// Number of the one that is the SQL.
+        sql: u8,
+        /// Number of the one that is its length.
+        length: u8,
+        /// Whether that SQL is UTF-16.
+        utf16: bool,
+    },
+}
+
+impl Role {
+    /// Numbers of the arguments that its hook reads.
+    pub fn reads(self) -> Vec<u32> {
+        match self {
+            Self::Step | Self::Reset | Self::Finalize => vec![0],
+            Self::Prepare { stmt, sql, length, .. } => [stmt, sql, length].map(u32::from).to_vec(),
+        }
+    }
+
+    /// As the bytes of `struct plan_function`: its kind, three arguments and the encoding.
+    fn bytes(self) -> [u8; 5] {
+        match self {
+            Self::Step => [1, 0, 0, 0, 0],
+            Self::Reset => [2, 0, 0, 0, 0],
+            Self::Finalize => [3, 0, 0, 0, 0],
+            Self::Prepare { stmt, sql, length, utf16 } => [4, stmt, sql, length, utf16.into()],
+        }
+    }
+}
+
+/// A function to hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Function {
+    /// Its address, as its file counts them.
+    pub address: u64,
+    /// What it does.
+    pub role: Role,
+    /// How it is hooked.
+    pub recipe: Recipe,
+}
+
+/// A file with SQLite in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Library {
+    /// Its identity, as stat tells it.
+    pub dev: u64,
+    /// See `dev`.
+    pub ino: u64,
+    /// Where a statement keeps the pointer to its text.
+    pub text_at: Option<u32>,
+    /// Where it says whether it runs, and what it says then.
+    pub running: Option<(u16, u8)>,
+    /// Its functions, at most [`PLAN_FUNCTIONS`].
+    pub functions: Vec<Function>,
+}
+
+/// All that the object is told.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The recorder's namespaces of process numbers and of clocks, by inode; 0: this kernel has none.
+    pub pid_namespace: u64,
+    /// See `pid_namespace`.
+    pub time_namespace: u64,
+    /// At most [`PLAN_LIBRARIES`].
+    pub libraries: Vec<Library>,
+}
+
+const FUNCTION_SIZE: usize = 24 + PLAN_ORIGINAL + PLAN_CODE + 8 * PLAN_FIXUPS;
+const LIBRARY_SIZE: usize = 32 + PLAN_FUNCTIONS * FUNCTION_SIZE;
+/// Bytes of a plan.
+pub const SIZE: usize = 40 + PLAN_LIBRARIES * LIBRARY_SIZE;
+
+impl Plan {
+    /// As the object reads it. What exceeds the limits is left out.
+    pub fn bytes(&self) -> Vec<u8> {
+        let libraries = &self.libraries[..self.libraries.len().min(PLAN_LIBRARIES)];
+        let mut out = Vec::with_capacity(SIZE);
+        for word in [PLAN_MAGIC, SIZE as u64, self.pid_namespace, self.time_namespace, libraries.len() as u64] {
+            out.extend(word.to_le_bytes());
+        }
+        for library in libraries {
+            library.write(&mut out);
+        }
+        out.resize(SIZE, 0);
+        out
+    }
+}
+
+impl Library {
+    fn write(&self, out: &mut Vec<u8>) {
+        let end = out.len() + LIBRARY_SIZE;
+        let functions = &self.functions[..self.functions.len().min(PLAN_FUNCTIONS)];
+        out.extend(self.dev.to_le_bytes());
+        out.extend(self.ino.to_le_bytes());
+        out.extend((functions.len() as u32).to_le_bytes());
+        let text_at = self.text_at.map_or(0, |at| at as u16 + 1);
+        let (running_at, running) = self.running.map_or((0, 0), |(at, value)| (at + 1, value));
+        out.extend(text_at.to_le_bytes());
+        out.extend(running_at.to_le_bytes());
+        out.extend([running, 0, 0, 0, 0, 0, 0, 0]);
+        for function in functions {
+            function.write(out);
+        }
+        out.resize(end, 0);
+    }
+}
+
+impl Function {
+    fn write(&self, out: &mut Vec<u8>) {
+        let end = out.len() + FUNCTION_SIZE;
+        let Recipe { first, undo, original, code, fixups } = &self.recipe;
+        out.extend(self.address.to_le_bytes());
+        out.extend(self.role.bytes());
+        out.extend([*first, original.len() as u8, *undo, code.len() as u8, fixups.len() as u8, 0, 0, 0, 0, 0, 0]);
+        let mut padded = |bytes: &[u8], size: usize| {
+            out.extend(bytes);
+            out.resize(out.len() + size - bytes.len(), 0);
+        };
+        padded(original, PLAN_ORIGINAL);
+        padded(code, PLAN_CODE);
+        for fixup in fixups {
+            out.extend([fixup.at, fixup.end, 0, 0]);
+            out.extend(fixup.target.to_le_bytes());
+        }
+        out.resize(end, 0);
+    }
+}

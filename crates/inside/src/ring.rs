@@ -1,0 +1,239 @@
+//! Reads what the object recorded, as hostile input: the program may write anything into its own rings.
+//!
+//! What is read is bounded and made plausible: only the three kinds of records that the object makes, of sizes that they can have,
+//! of a process that the caller vouches for, at times that do not run backwards and are not in the future. So a program can lie
+//! about its own statements, and about nothing else.
+
+use crate::layout::{LONGEST_TEXT, RING_WORDS};
+use model::Event;
+use model::event::{Header, OpBegin, OpEnd, Statement, header_flags};
+
+/// Where a record's first word holds what; its lowest bits are how many words it has.
+pub const KIND_SHIFT: u32 = 10;
+/// See [`KIND_SHIFT`].
+pub const FLAGS_SHIFT: u32 = 16;
+/// See [`KIND_SHIFT`].
+pub const CPU_SHIFT: u32 = 20;
+/// See [`KIND_SHIFT`].
+pub const TID_SHIFT: u32 = 32;
+
+/// `kind` of an `op_end`: an execution that gave way to others.
+const GAVE_WAY: u32 = 3;
+
+/// One thread's ring, as far as it was read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Reader {
+    /// Words read.
+    pub tail: u64,
+    /// Words that made no sense.
+    pub unusable: u64,
+    last_ns: u64,
+}
+
+/// Between which moments records can have been made.
+#[derive(Debug, Clone, Copy)]
+pub struct Window {
+    /// When the recording began.
+    pub from_ns: u64,
+    /// Now.
+    pub now_ns: u64,
+}
+
+impl Reader {
+    /// Which words are to be read, of which the ring says that `head` were written: from `tail` on. `None` if that cannot be; then all
+    /// of them are passed over.
+    pub fn wanted(&mut self, head: u64) -> Option<u64> {
+        let count = head.wrapping_sub(self.tail);
+        if count > RING_WORDS {
+            self.unusable += 1;
+            self.tail = head;
+            return None;
+        }
+        Some(count)
+    }
+
+    /// Hands on the records of `words`, which stand in the ring from `tail` on, and passes over them. `tgid` is the process whose ring
+    /// it is; `belongs` says whether a thread is one of it.
+    pub fn read(
+        &mut self,
+        words: &[u64],
+        tgid: u32,
+        window: Window,
+        mut belongs: impl FnMut(u32) -> bool,
+        sink: &mut dyn FnMut(Event),
+    ) {
+        let mut rest = words;
+        while let Some(first) = rest.first() {
+            let length = (first & ((1 << KIND_SHIFT) - 1)) as usize;
+            let kind = (first >> KIND_SHIFT & 0x3f) as u8;
+            // Nothing that follows can be found.
+            if length == 0 || length > rest.len() {
+                self.unusable += 1;
+                break;
+            }
+            let (record, after) = rest.split_at(length);
+            rest = after;
+            if kind == 0 {
+                continue;
+            }
+            match self.event(record, kind, tgid, window).filter(|event| belongs(event.header.tid)) {
+                Some(event) => sink(event),
+                None => self.unusable += 1,
+            }
+        }
+        self.tail = self.tail.wrapping_add(words.len() as u64);
+    }
+
+    fn event(&mut self, record: &[u64], kind: u8, tgid: u32, window: Window) -> Option<Event> {
+        let (first, time, body) = (record[0], *record.get(1)?, record.get(2..)?);
+        let earliest = self.last_ns.max(window.from_ns).min(window.now_ns);
+        let time_ns = time.clamp(earliest, window.now_ns);
+        let started = |ns: u64| ns.clamp(window.from_ns.min(time_ns), time_ns);
+        let record = match (kind, body) {
+            (k, &[key, about]) if k == OpBegin::INFO.kind => {
+                OpBegin { key, kind: 0, depth: ((about >> 32) as u32).clamp(1, 64) }.into()
+            }
+            (k, &[key, start_ns, rows, steps, inside_ns, about]) if k == OpEnd::INFO.kind => {
+                let start_ns = started(start_ns);
+                let kind = if about >> 32 == u64::from(GAVE_WAY) { GAVE_WAY } else { 0 };
+                let inside_ns = inside_ns.min(time_ns - start_ns);
+                OpEnd { key, start_ns, rows: rows.min(steps), steps, inside_ns, result: about as u32 as i32, kind }
+                    .into()
+            }
+            (k, &[stmt, start_ns, about, ref text @ ..]) if k == Statement::INFO.kind => {
+                let length = about >> 48;
+                if length > LONGEST_TEXT || text.len() as u64 != length.div_ceil(8) {
+                    return None;
+                }
+                let bytes: Vec<u8> = text.iter().flat_map(|word| word.to_le_bytes()).take(length as usize).collect();
+                let start_ns = if start_ns == 0 { 0 } else { started(start_ns) };
+                let text = String::from_utf8_lossy(&bytes).into_owned();
+                Statement {
+                    stmt,
+                    start_ns,
+                    result: about as u32 as i32,
+                    flags: (about >> 32 & 1) as u16,
+                    text,
+                    ..Statement::default()
+                }
+                .into()
+            }
+            _ => return None,
+        };
+        self.last_ns = time_ns;
+        let header = Header {
+            time_ns,
+            cpu: (first >> CPU_SHIFT & 0xfff) as u16,
+            kind,
+            flags: (first >> FLAGS_SHIFT) as u8 & header_flags::BETWEEN_ROWS,
+            tgid,
+            tid: (first >> TID_SHIFT) as u32,
+            ..Header::default()
+        };
+        Some(Event { header, record })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Record;
+    use proptest::prelude::*;
+
+    const WINDOW: Window = Window { from_ns: 1_000, now_ns: 9_000 };
+
+    fn first(words: usize, kind: u8, cpu: u64, tid: u64) -> u64 {
+        words as u64 | u64::from(kind) << KIND_SHIFT | cpu << CPU_SHIFT | tid << TID_SHIFT
+    }
+
+    fn read(reader: &mut Reader, words: &[u64]) -> Vec<Event> {
+        let mut all = Vec::new();
+        reader.read(words, 7, WINDOW, |tid| tid == 8, &mut |event| all.push(event));
+        all
+    }
+
+    fn begin(time_ns: u64) -> [u64; 4] {
+        [first(4, OpBegin::INFO.kind, 3, 8), time_ns, 0x50, 1 << 32]
+    }
+
+    #[test]
+    fn records_become_the_events_that_uprobes_give() {
+        let mut reader = Reader::default();
+        let statement =
+            [first(6, Statement::INFO.kind, 0, 8), 2_000, 0x50, 1_900, 6 << 48, u64::from_le_bytes(*b"SELECT\0\0")];
+        let end = [first(8, OpEnd::INFO.kind, 3, 8), 4_000, 0x50, 3_000, 2, 3, 700, 101];
+        let pad = [first(3, 0, 0, 0), 5, 5];
+        let words = [&statement[..], &begin(3_000), &pad, &end].concat();
+        let text: Vec<String> = read(&mut reader, &words).iter().map(Event::to_text).collect();
+        assert_eq!(
+            text,
+            [
+                "@2000 cpu0 7/8 statement stmt=80 start_ns=1900 text=\"SELECT\"",
+                "@3000 cpu3 7/8 op_begin key=80 depth=1",
+                "@4000 cpu3 7/8 op_end key=80 start_ns=3000 rows=2 steps=3 inside_ns=700 result=101",
+            ]
+        );
+        assert_eq!((reader.unusable, reader.tail), (0, words.len() as u64));
+    }
+
+    #[test]
+    fn times_neither_run_backwards_nor_ahead() {
+        let mut reader = Reader::default();
+        let words = [begin(u64::MAX), begin(0), begin(5_000)].concat();
+        let times: Vec<u64> = read(&mut reader, &words).iter().map(|event| event.header.time_ns).collect();
+        assert_eq!(times, [9_000, 9_000, 9_000]);
+    }
+
+    #[test]
+    fn a_thread_of_another_process_is_not_believed() {
+        let mut reader = Reader::default();
+        let mut words = begin(2_000);
+        words[0] = first(4, OpBegin::INFO.kind, 0, 9);
+        assert!(read(&mut reader, &words).is_empty());
+        assert_eq!(reader.unusable, 1);
+    }
+
+    #[test]
+    fn a_head_that_cannot_be_is_passed_over() {
+        let mut reader = Reader { tail: 100, ..Reader::default() };
+        assert_eq!(reader.wanted(150), Some(50));
+        assert_eq!(reader.wanted(100 + RING_WORDS + 1), None);
+        assert_eq!((reader.tail, reader.unusable), (101 + RING_WORDS, 1));
+        assert_eq!(reader.wanted(5), None, "backwards");
+    }
+
+    proptest! {
+        /// Whatever stands in a ring: no panic, bounded, of its own process, within the window; and what is handed on can be stored
+        /// and read again.
+        #[test]
+        fn any_words_are_events_of_their_own_process_or_none(
+            mut words in prop::collection::vec(any::<u64>(), 0..200),
+            kinds in prop::collection::vec((0u64..6, 0u64..12), 0..40),
+        ) {
+            // So that some are nearly records.
+            let mut at = 0;
+            for (kind, length) in kinds {
+                let Some(word) = words.get_mut(at) else { break };
+                *word = length | kind << KIND_SHIFT | 8 << TID_SHIFT;
+                at += length.max(1) as usize;
+            }
+            let mut reader = Reader::default();
+            let (count, mut last) = (words.len(), 0);
+            for event in read(&mut reader, &words) {
+                prop_assert_eq!((event.header.tgid, event.header.tid), (7, 8));
+                prop_assert!((WINDOW.from_ns..=WINDOW.now_ns).contains(&event.header.time_ns));
+                prop_assert!(event.header.time_ns >= last);
+                last = event.header.time_ns;
+                if let Record::OpEnd(end) = &event.record {
+                    prop_assert!(end.start_ns <= event.header.time_ns && end.rows <= end.steps);
+                    prop_assert!(end.inside_ns <= event.header.time_ns - end.start_ns);
+                }
+                let mut bytes = Vec::new();
+                event.encode(&mut bytes);
+                let back = Event::decode(&bytes);
+                prop_assert_eq!(back.map(|event| event.record.kind()), Some(event.record.kind()));
+            }
+            prop_assert_eq!(reader.tail, count as u64);
+        }
+    }
+}

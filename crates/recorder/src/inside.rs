@@ -1,0 +1,212 @@
+//! Which way SQLite is probed: inside the command's processes, or by uprobes.
+//!
+//! A library that is probed inside has uprobes too, from the start: a process in which the object is not in force (another
+//! environment, another root, setuid, code that cannot be changed) is seen by them, and one that is hooked takes their breakpoints
+//! out of its own copy of the code. So none falls between the two; what is found out here is only which way each process went, for
+//! the coverage.
+
+use crate::collect::fact;
+use crate::request::{Probes, Request, Target};
+use crate::sqlite_version::Identity;
+use ::inside::layout::Status;
+use capture::inside::planned::Planned;
+use capture::sqlite::find::{Finder, Found};
+use capture::{Inside, Session, launch};
+use model::event::File;
+use model::table::Coverage;
+use model::{Dev, Fact, Layer};
+use std::collections::BTreeSet;
+use std::env::var_os;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long a process may take from mapping a library to hooking it, its loader being at work meanwhile.
+const LOADING: Duration = Duration::from_secs(2);
+
+/// Prepares probing inside, if that is asked for and possible; else says why not.
+pub fn prepare(request: &Request) -> Result<(Inside, Vec<(PathBuf, String)>), String> {
+    if request.probes == Probes::Uprobe {
+        return Err("--probes uprobe asks for uprobes".into());
+    }
+    if !matches!(request.target, Target::Command(_)) {
+        return Err("only processes of a command that Fathom starts can load its object".into());
+    }
+    if request.also_all {
+        return Err("--all records processes that Fathom did not start".into());
+    }
+    if !request.functions.is_empty() {
+        return Err("statements are to be nested with the functions of --op, which have uprobes".into());
+    }
+    let words = request.command();
+    let program = words.first().and_then(|name| launch::resolve(name, var_os("PATH").as_deref()).ok());
+    let program = program.ok_or("the command was not found")?;
+    may_load(&program)?;
+    let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
+    let mut found: Vec<Found> = finder.system().found;
+    found.extend(finder.command(&program, var_os("PATH").as_deref()).found);
+    Inside::prepare(&found)
+}
+
+/// Whether a program's loader will bring the object in. Of a script nothing is known beforehand.
+fn may_load(program: &Path) -> Result<(), String> {
+    let about = std::fs::metadata(program).map_err(|e| e.to_string())?;
+    if about.permissions().mode() & 0o6000 != 0 {
+        return Err("the command is setuid or setgid, so its loader ignores LD_PRELOAD".into());
+    }
+    let mut magic = [0; 4];
+    let is_elf = std::fs::File::open(program)
+        .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic))
+        .is_ok_and(|()| magic == *b"\x7fELF");
+    if is_elf && capture::sqlite::loader(program).is_none() {
+        return Err("the command is linked statically".into());
+    }
+    Ok(())
+}
+
+/// A library that is probed inside.
+struct Library {
+    planned: Planned,
+    identity: Option<Identity>,
+    hooked: BTreeSet<u32>,
+}
+
+/// A process that has mapped a library, of which its object has not said yet what it came to.
+struct Loading {
+    tgid: u32,
+    library: usize,
+    since: Instant,
+}
+
+/// Watches over the libraries that are probed inside.
+#[derive(Default)]
+pub struct Watch {
+    libraries: Vec<Library>,
+    loading: Vec<Loading>,
+    seen: BTreeSet<(u32, usize)>,
+    /// Libraries and processes that have uprobes although others are probed inside.
+    rows: Vec<Coverage>,
+    /// Why nothing is probed inside.
+    unused: Option<String>,
+}
+
+impl Watch {
+    /// Nothing is probed inside, for this reason.
+    pub fn none(why: &str) -> Self {
+        Self { unused: Some(why.into()), ..Self::default() }
+    }
+
+    /// These libraries are probed by uprobes all the same.
+    pub fn refused(&mut self, refused: Vec<(PathBuf, String)>) {
+        let rows = refused
+            .into_iter()
+            .map(|(path, why)| row(&path.display().to_string(), format!("by uprobes alone, since {why}")));
+        self.rows.extend(rows);
+    }
+
+    /// Watches over the SQLite in a file, if it is probed inside.
+    pub fn watch(&mut self, session: &mut Session, found: &Found) {
+        let Some(inside) = session.inside() else { return };
+        let Some(planned) = inside.library(&found.path).and_then(|n| inside.libraries().get(n)) else { return };
+        let identity = Identity::of(&found.path.display().to_string());
+        self.libraries.push(Library { identity, hooked: BTreeSet::new(), planned: planned.clone() });
+    }
+
+    /// A process mapped a file as code.
+    pub fn mapped(&mut self, tgid: u32, file: &File) {
+        let is_it = |l: &Library| l.identity.is_some_and(|id| id.is((Dev(file.dev), file.ino)));
+        if let Some(library) = self.libraries.iter().position(is_it)
+            && self.seen.insert((tgid, library))
+        {
+            self.loading.push(Loading { tgid, library, since: Instant::now() });
+        }
+    }
+
+    /// Whether a process is still to be looked at.
+    pub fn waits(&self) -> bool {
+        !self.loading.is_empty()
+    }
+
+    /// Looks at the processes that have mapped a library. `last`: the recording ends.
+    pub fn look(&mut self, session: &mut Session, last: bool) {
+        for process in std::mem::take(&mut self.loading) {
+            match self.standing(session, &process, last) {
+                Standing::Hooked => {
+                    self.libraries[process.library].hooked.insert(process.tgid);
+                }
+                Standing::Loading => self.loading.push(process),
+                Standing::Outside(why) => self.outside(&process, &why),
+            }
+        }
+    }
+
+    fn standing(&self, session: &mut Session, process: &Loading, last: bool) -> Standing {
+        let library = &self.libraries[process.library];
+        let Some(inside) = session.inside() else { return Standing::Outside("the recording ended".into()) };
+        let object = inside.object();
+        let place = inside.library(&library.planned.path);
+        match place.map_or(Status::Unseen, |place| inside.status(process.tgid, place)) {
+            Status::Hooked => return Standing::Hooked,
+            Status::Refused(why) => return Standing::Outside(why.into()),
+            Status::Unseen => {}
+        }
+        let holds = |name: &str| {
+            let text = std::fs::read(format!("/proc/{}/{name}", process.tgid)).ok()?;
+            let wanted = object.as_os_str().as_encoded_bytes();
+            Some(text.windows(wanted.len()).any(|w| w == wanted))
+        };
+        // A loader brings the object in before any library, but after the program itself.
+        let exe = PathBuf::from(format!("/proc/{}/exe", process.tgid));
+        let own = capture::inside::planned::identity(&exe);
+        let is_program = own == Some((library.planned.library.dev, library.planned.library.ino));
+        let in_time = !last && process.since.elapsed() < LOADING;
+        match (holds("maps"), holds("environ")) {
+            (Some(true), _) if in_time => Standing::Loading,
+            (Some(false), Some(true)) if in_time && is_program => Standing::Loading,
+            (Some(true), _) => Standing::Outside("its object did not hook the library".into()),
+            (Some(false), Some(true)) => Standing::Outside("its loader did not bring the object in".into()),
+            (Some(false), _) => Standing::Outside("LD_PRELOAD was taken out of its environment".into()),
+            (None, _) => Standing::Outside("it ended without having loaded the object".into()),
+        }
+    }
+
+    fn outside(&mut self, process: &Loading, why: &str) {
+        let library = &self.libraries[process.library];
+        let name = capture::comm_of(process.tgid).unwrap_or_else(|| "a process that has ended".into());
+        let probe = format!("{} in {name} ({})", library.planned.path.display(), process.tgid);
+        self.rows.push(row(&probe, format!("by uprobes, since {why}")));
+    }
+
+    /// Which way the command's SQLite was probed, and why, as a fact.
+    pub fn fact(&self) -> Fact {
+        let value = match &self.unused {
+            Some(why) => format!("uprobes: {why}"),
+            None if self.rows.is_empty() => "inside".into(),
+            None => "inside, and uprobes where the coverage says so".into(),
+        };
+        fact(&value, None, "the recorder")
+    }
+
+    /// What the coverage is to say.
+    pub fn coverage(&self) -> Vec<Coverage> {
+        let hooked = self.libraries.iter().filter(|l| !l.hooked.is_empty());
+        let rows = hooked.map(|library| {
+            let names: Vec<&str> = library.planned.functions.iter().map(|(name, _)| *name).collect();
+            let processes = model::counted(library.hooked.len(), "process");
+            let how = format!("{processes}, by jumps in {}", names.join(", "));
+            row(&format!("{} inside", library.planned.path.display()), how)
+        });
+        rows.chain(self.rows.iter().cloned()).collect()
+    }
+}
+
+enum Standing {
+    Hooked,
+    Loading,
+    Outside(String),
+}
+
+fn row(probe: &str, how: String) -> Coverage {
+    let probe = probe.into();
+    Coverage { layer: Layer::Database, probe, attached: true, how, hits: None, misses: None, price_ns: None }
+}
