@@ -1,6 +1,7 @@
 //! What the user may say. One definition, from which help, completions and the manual page come.
 
 mod bench;
+mod import;
 mod nbd;
 mod net;
 mod paper;
@@ -8,6 +9,7 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+pub use import::Import;
 pub use net::{
     Cost, IPERF2_PACKET, IPERF2_RATE, InOneWord, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way,
 };
@@ -56,6 +58,7 @@ pub enum Verb {
     Show(Show),
     Report(Report),
     Export(Export),
+    Import(Import),
     Link(Link),
     Demo(Demo),
     Papers(Papers),

@@ -53,6 +53,14 @@ pub enum Error {
         /// Why not.
         source: archive::Error,
     },
+    /// A file is none that can be imported.
+    #[error("{}: {why}", file.display())]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        why: String,
+    },
     /// What `meta.json` says of the machine cannot be read or written.
     #[error("meta.json: what is known of the machine is damaged: {0}")]
     Metadata(#[from] serde_json::Error),

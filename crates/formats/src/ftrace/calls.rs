@@ -9,7 +9,7 @@ pub struct Shape {
     pub call: Call,
     /// The file.
     pub fd: Option<u8>,
-    /// The position in it.
+    /// The position in it; of an opening its flags.
     pub pos: Option<u8>,
     /// The length.
     pub bytes: Option<u8>,
@@ -92,9 +92,9 @@ const LINES: &[Line] = &[
     Line((82, NO), Call::Rename, NONE, NONE, NONE),
     Line((264, 38), Call::Rename, NONE, NONE, NONE),
     Line((316, 276), Call::Rename, NONE, NONE, NONE),
-    Line((2, NO), Call::Open, NONE, NONE, NONE),
+    Line((2, NO), Call::Open, NONE, 1, NONE),
     Line((85, NO), Call::Open, NONE, NONE, NONE),
-    Line((257, 56), Call::Open, NONE, NONE, NONE),
+    Line((257, 56), Call::Open, NONE, 2, NONE),
     Line((437, 437), Call::Open, NONE, NONE, NONE),
     Line((26, 227), Call::Msync, NONE, NONE, 1),
     Line((40, 71), Call::CopyRange, 0, NONE, 3),

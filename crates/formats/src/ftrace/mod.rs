@@ -11,4 +11,6 @@ pub mod calls;
 pub mod format;
 pub mod merge;
 pub mod page;
+pub mod run;
 pub mod seen;
+pub mod translate;

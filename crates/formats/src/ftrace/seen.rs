@@ -212,7 +212,7 @@ impl Decoder {
         let number = |field: &Field| self.number(data, field);
         let mut numbers = [MISSING; NUMBERS];
         for (to, field) in numbers.iter_mut().zip(&places.numbers) {
-            *to = field.as_ref().and_then(|f| number(f)).unwrap_or(MISSING);
+            *to = field.as_ref().and_then(number).unwrap_or(MISSING);
         }
         if places.kind == Kind::SysEnter
             && let Some(Some(args)) = places.numbers.get(1)
@@ -222,7 +222,7 @@ impl Decoder {
                 *to = self.layout.number(data, args.offset + i * width, width);
             }
         }
-        let pid = self.pid.as_ref().and_then(|f| number(f)).unwrap_or(0);
+        let pid = self.pid.as_ref().and_then(number).unwrap_or(0);
         Some(Seen {
             time_ns,
             cpu,
