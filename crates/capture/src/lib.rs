@@ -14,6 +14,7 @@
 //! | `namespace` | numbers of processes, if this one runs in a container |
 //! | `uprobes` | probes on SQLite and on functions |
 //! | `multi` | how they are attached from Linux 6.6 on |
+//! | [`ftrace`] | a recording without BPF |
 //! | `rings` | takes records off the kernel side's memory |
 //! | `unpack` | makes them whole |
 //! | `loss`, `price` | what was lost, and what each probe costs |
@@ -21,6 +22,7 @@
 //! | [`launch`], [`marks`] | the traced program, and the marks it makes itself |
 
 mod error;
+pub mod ftrace;
 mod kernel;
 pub mod launch;
 mod loss;

@@ -135,7 +135,7 @@ pub struct Record {
     pub no_probe_cost: bool,
     /// Where events come from; `none` and `attached` start CMD in the same way and make no archive, as other arms of a
     /// comparison
-    #[arg(long, value_enum, default_value_t = Backend::Ebpf)]
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
     /// Say nothing but errors
     #[arg(short, long)]
@@ -148,9 +148,13 @@ pub struct Record {
 /// Where events come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
+    /// eBPF where the kernel allows it, else ftrace, and says so.
+    Auto,
     /// eBPF programs on tracepoints and function entries.
     Ebpf,
-    /// The same probes, whose programs return at once: what tracing costs before anything is recorded.
+    /// The kernel's trace buffers (tracefs), in instances of their own: links go by disk, sector and time.
+    Ftrace,
+    /// The eBPF probes, whose programs return at once: what tracing costs before anything is recorded.
     Attached,
     /// Nothing is attached.
     None,

@@ -9,6 +9,20 @@ pub enum Error {
     /// Nothing can be recorded.
     #[error(transparent)]
     Capture(#[from] capture::Error),
+    /// ftrace records nothing here.
+    #[error(transparent)]
+    Ftrace(#[from] capture::ftrace::Error),
+    /// What was asked for is only had through eBPF.
+    #[error("{0} is not recorded by the ftrace backend; --backend ebpf does, --pid and a command go by both")]
+    NotByFtrace(String),
+    /// Neither backend records here.
+    #[error("{ebpf}; nor does ftrace: {ftrace}")]
+    NoBackend {
+        /// Why not eBPF.
+        ebpf: Box<Error>,
+        /// Why not ftrace.
+        ftrace: Box<Error>,
+    },
     /// The command cannot be started.
     #[error(transparent)]
     Launch(#[from] capture::launch::LaunchError),

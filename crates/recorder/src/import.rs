@@ -174,7 +174,7 @@ const PROBES: &[(&str, Layer, &[Kind])] = &[
 ];
 
 /// What the trace tells of, and what not. A kind of which none happened may have been off: the trace does not say.
-fn coverage(summary: &Summary) -> Vec<Coverage> {
+pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
     let row = |(probe, layer, kinds): &(&str, Layer, &[Kind])| {
         let hits: u64 = kinds.iter().filter_map(|kind| summary.taken.get(kind)).sum();
         let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();

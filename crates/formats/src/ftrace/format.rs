@@ -74,7 +74,7 @@ pub fn fields(text: &str) -> Vec<Field> {
     text.lines().filter_map(|line| field(line.trim())).collect()
 }
 
-/// `field:unsigned short common_type;	offset:0;	size:2;	signed:0;`
+/// `field:unsigned short common_type; offset:0; size:2; signed:0;`
 fn field(line: &str) -> Option<Field> {
     let mut parts = line.split(';').map(str::trim);
     let declared = parts.next()?.strip_prefix("field:").or_else(|| line.strip_prefix("field special:"))?.trim();
