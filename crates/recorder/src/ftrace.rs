@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How often the buffers are emptied.
-const DRAIN_EVERY: Duration = Duration::from_millis(50);
+const DRAIN_EVERY: Duration = Duration::from_millis(20);
 
 /// The folder in an archive that holds what came off the buffers, until it is understood.
 struct Spool(PathBuf);
@@ -87,7 +87,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     archive.log.ends_at(capture::boot_ns());
     let recording = session.finish()?;
     context.progress("reading what was recorded", 0, 0);
-    let summary = translate(&recording, &archive.collector.metadata.partitions, &mut |bytes| archive.log.put(bytes))?;
+    let summary = translate(&recording, &archive.collector.metadata.partitions, &mut |bytes| archive.log.put(bytes));
     drop(spool);
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
     let finished = finished(&recording, &summary, archive.log.records);
@@ -110,15 +110,11 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
 }
 
 /// From pages to records of the log.
-fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnMut(&[u8])) -> Result<Summary> {
+fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnMut(&[u8])) -> Summary {
     let mut parts = Vec::new();
     let mut stats: Vec<Stats> = Vec::new();
     for raw in &recording.raw {
-        let mut cpus = Vec::new();
-        for (cpu, file) in &raw.cpus {
-            let pages = std::fs::read(file).doing(|| format!("reading {}", file.display()))?;
-            cpus.push((*cpu, Cow::Owned(pages)));
-        }
+        let cpus = raw.cpus.iter().map(|(cpu, pages)| (*cpu, Cow::Borrowed(pages.as_slice()))).collect();
         stats.extend(raw.stats.iter().cloned());
         let decoder = Decoder::new(raw.layout, &recording.formats);
         parts.push(Part { decoder, layout: raw.layout, clock: Clock::NS, cpus });
@@ -126,11 +122,11 @@ fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnM
     let mut told = recording.told.clone();
     told.partitions = partitions.to_vec();
     let mut bytes = Vec::new();
-    Ok(run::run(&parts, &told, &stats, &mut |event| {
+    run::run(&parts, &told, &stats, &mut |event| {
         bytes.clear();
         event.encode(&mut bytes);
         put(&bytes);
-    }))
+    })
 }
 
 fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished {

@@ -8,8 +8,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// KiB of buffer for each CPU: a second of about 100,000 events.
-const BUFFER_KIB: u32 = 16 << 10;
+/// KiB of buffer for each CPU: three seconds of about 100,000 events a second.
+const BUFFER_KIB: u32 = 24 << 10;
+/// Bytes of a CPU that are kept in memory before they are written to its file. A short recording thus writes nothing, and
+/// a slow disk delays the reader seldom.
+const IN_MEMORY: usize = 64 << 20;
 
 #[derive(Debug)]
 struct Cpu {
@@ -17,6 +20,8 @@ struct Cpu {
     pipe: File,
     spool: File,
     path: PathBuf,
+    /// What was taken and not written yet.
+    taken: Vec<u8>,
 }
 
 /// An instance. Removed when it is dropped.
@@ -49,7 +54,7 @@ impl Instance {
             let pipe = doing(pipe, || format!("opening {}", from.display()))?;
             let path = spool.join(format!("{name}-{number}.raw"));
             let file = doing(File::create(&path), || format!("making {}", path.display()))?;
-            instance.cpus.push(Cpu { number, pipe, spool: file, path });
+            instance.cpus.push(Cpu { number, pipe, spool: file, path, taken: Vec::new() });
         }
         instance.cpus.sort_by_key(|cpu| cpu.number);
         Ok(instance)
@@ -60,10 +65,9 @@ impl Instance {
         doing(fs::write(&path, value), || format!("writing {value} into {}", path.display()))
     }
 
-    /// Records of nobody but these processes.
-    pub fn only(&self, pids: &[u32]) -> Result<()> {
-        let text: Vec<String> = pids.iter().map(ToString::to_string).collect();
-        self.set("set_event_pid", &text.join(" "))
+    /// Records of nobody but this thread.
+    pub fn only(&self, tid: u32) -> Result<()> {
+        self.set("set_event_pid", &tid.to_string())
     }
 
     /// And of all threads of this one.
@@ -82,12 +86,16 @@ impl Instance {
         self.set(&format!("options/{name}"), if on { "1" } else { "0" })
     }
 
-    /// Switches events on; those that the kernel does not have are left out.
-    pub fn enable(&self, events: &[&str]) -> Result<()> {
-        events
-            .iter()
-            .filter(|event| self.path.join("events").join(event).is_dir())
-            .try_for_each(|event| self.set(&format!("events/{event}/enable"), "1"))
+    /// Switches events on, each with its filter; those that the kernel does not have are left out.
+    pub fn enable(&self, events: &[(&str, &str)]) -> Result<()> {
+        for (event, filter) in events.iter().filter(|(event, _)| self.path.join("events").join(event).is_dir()) {
+            if !filter.is_empty() {
+                // A kernel that does not take it records more than is needed.
+                let _ = fs::write(self.path.join(format!("events/{event}/filter")), filter);
+            }
+            self.set(&format!("events/{event}/enable"), "1")?;
+        }
+        Ok(())
     }
 
     /// Switches the events of Fathom's own probes on.
@@ -111,13 +119,17 @@ impl Instance {
                     Ok(n) => {
                         // A reader gets whole pages; what is behind the data of the last is whatever was there before.
                         self.page[n..].fill(0);
-                        doing(cpu.spool.write_all(&self.page), || format!("writing {}", cpu.path.display()))?;
+                        cpu.taken.extend_from_slice(&self.page);
                         taken += n as u64;
                     }
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
                     Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                     Err(e) => return Err(Error::Io { doing: "reading trace_pipe_raw".into(), source: e }),
                 }
+            }
+            if cpu.taken.len() > IN_MEMORY {
+                doing(cpu.spool.write_all(&cpu.taken), || format!("writing {}", cpu.path.display()))?;
+                cpu.taken.clear();
             }
         }
         Ok(taken)
@@ -140,7 +152,12 @@ impl Instance {
         let layout =
             layout.ok_or_else(|| Error::Io { doing: format!("reading {}", header.display()), source: source() })?;
         let stats = self.cpus.iter().map(|cpu| self.stats(cpu.number)).collect();
-        let cpus = self.cpus.iter().map(|cpu| (cpu.number, cpu.path.clone())).collect();
+        let mut cpus = Vec::new();
+        for cpu in &mut self.cpus {
+            let mut pages = doing(fs::read(&cpu.path), || format!("reading {}", cpu.path.display()))?;
+            pages.append(&mut cpu.taken);
+            cpus.push((cpu.number, pages));
+        }
         Ok(Raw { layout, cpus, stats })
     }
 

@@ -30,43 +30,44 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Events of disks, file systems and tasks, of everyone. One that this kernel does not have is left out.
-const OF_EVERYONE: &[&str] = &[
-    "block/block_bio_queue",
-    "block/block_bio_remap",
-    "block/block_split",
-    "block/block_bio_complete",
-    "block/block_getrq",
-    "block/block_rq_insert",
-    "block/block_rq_issue",
-    "block/block_rq_complete",
-    "block/block_dirty_buffer",
-    "jbd2/jbd2_start_commit",
-    "jbd2/jbd2_end_commit",
-    "jbd2/jbd2_handle_start",
-    "ext4/ext4_da_write_begin",
-    "ext4/ext4_write_begin",
-    "ext4/ext4_writepages",
-    "ext4/ext4_writepages_result",
-    "ext4/ext4_es_lookup_extent_exit",
-    "ext4/ext4_es_insert_extent",
-    "f2fs/f2fs_write_begin",
-    "task/task_newtask",
-    "sched/sched_process_exec",
+/// Events of disks, file systems and tasks, of everyone, each with the filter that spares what is not needed: buffers that a
+/// commit leaves to be written home, and extents that have a place (written or not). One that this kernel does not have is left out.
+const OF_EVERYONE: &[(&str, &str)] = &[
+    ("block/block_bio_queue", ""),
+    ("block/block_bio_remap", ""),
+    ("block/block_split", ""),
+    ("block/block_bio_complete", ""),
+    ("block/block_getrq", ""),
+    ("block/block_rq_insert", ""),
+    ("block/block_rq_issue", ""),
+    ("block/block_rq_complete", ""),
+    ("block/block_dirty_buffer", "comm ~ \"jbd2*\""),
+    ("jbd2/jbd2_start_commit", ""),
+    ("jbd2/jbd2_end_commit", ""),
+    ("jbd2/jbd2_handle_start", ""),
+    ("ext4/ext4_da_write_begin", ""),
+    ("ext4/ext4_write_begin", ""),
+    ("ext4/ext4_writepages", ""),
+    ("ext4/ext4_writepages_result", ""),
+    ("ext4/ext4_es_lookup_extent_exit", "found == 1 && status & 3"),
+    ("ext4/ext4_es_insert_extent", "status & 3"),
+    ("f2fs/f2fs_write_begin", ""),
+    ("task/task_newtask", ""),
+    ("sched/sched_process_exec", ""),
 ];
 
 /// Events of who is asked for.
-const OF_CALLERS: &[&str] = &[
-    "raw_syscalls/sys_enter",
-    "raw_syscalls/sys_exit",
-    "sched/sched_switch",
-    "sched/sched_waking",
-    "sched/sched_process_exit",
-    "ext4/ext4_sync_file_enter",
-    "ext4/ext4_unlink_enter",
-    "f2fs/f2fs_sync_file_enter",
-    "filemap/mm_filemap_get_pages",
-    "filemap/mm_filemap_add_to_page_cache",
+const OF_CALLERS: &[(&str, &str)] = &[
+    ("raw_syscalls/sys_enter", ""),
+    ("raw_syscalls/sys_exit", ""),
+    ("sched/sched_switch", ""),
+    ("sched/sched_waking", ""),
+    ("sched/sched_process_exit", ""),
+    ("ext4/ext4_sync_file_enter", ""),
+    ("ext4/ext4_unlink_enter", ""),
+    ("f2fs/f2fs_sync_file_enter", ""),
+    ("filemap/mm_filemap_get_pages", ""),
+    ("filemap/mm_filemap_add_to_page_cache", ""),
 ];
 
 /// Whom the calls instance records.
@@ -129,8 +130,6 @@ pub struct Session {
     disks: Instance,
     functions: functions::Functions,
     told: Told,
-    /// Nobody is recorded yet but this process, which stands in for an empty list: with that everyone would be.
-    nobody: bool,
     started_ns: u64,
     cpu_before_ns: u64,
 }
@@ -140,8 +139,8 @@ pub struct Session {
 pub struct Raw {
     /// How its pages are laid out.
     pub layout: Layout,
-    /// Files with the pages of each CPU.
-    pub cpus: Vec<(u16, PathBuf)>,
+    /// Pages of each CPU.
+    pub cpus: Vec<(u16, Vec<u8>)>,
     /// What the kernel counted.
     pub stats: Vec<Stats>,
 }
@@ -177,14 +176,16 @@ impl Session {
         let functions = functions::Functions::define(&root, sqlite);
         if *callers != Callers::All {
             calls.option("event-fork", true)?;
-            calls.only(&[me])?;
+            // This process stands in for an empty list, by which everyone would be recorded. It stays in it, since to write
+            // the list anew empties it first; what it does itself is left out when the events are read.
+            calls.only(me)?;
         }
         disks.enable(OF_EVERYONE)?;
         calls.enable(OF_CALLERS)?;
         calls.enable_group(functions.group());
-        let (told, nobody) = (before::told(me), *callers != Callers::All);
+        let told = before::told(me);
         let (started_ns, cpu_before_ns) = (boot_ns(), process_cpu_ns());
-        let mut session = Self { root, calls, disks, functions, told, nobody, started_ns, cpu_before_ns };
+        let mut session = Self { root, calls, disks, functions, told, started_ns, cpu_before_ns };
         if let Callers::Processes(pids) = callers {
             pids.iter().try_for_each(|pid| session.track(*pid))?;
         }
@@ -196,9 +197,6 @@ impl Session {
     /// # Errors
     /// tracefs refuses.
     pub fn track(&mut self, pid: u32) -> Result<()> {
-        if std::mem::take(&mut self.nobody) {
-            self.calls.only(&crate::tasks::threads(pid))?;
-        }
         self.calls.add_process(pid)?;
         self.told.open.extend(before::open_files(pid));
         Ok(())
@@ -237,7 +235,7 @@ impl Session {
 fn formats(root: &Path, group: &str) -> Vec<Format> {
     let own = fs::read_dir(root.join("events").join(group)).into_iter().flatten().flatten();
     let own = own.filter_map(|e| Some(format!("{group}/{}", e.file_name().to_str()?)));
-    let known = OF_EVERYONE.iter().chain(OF_CALLERS).map(|name| (*name).to_owned());
+    let known = OF_EVERYONE.iter().chain(OF_CALLERS).map(|(name, _)| (*name).to_owned());
     known
         .chain(own)
         .filter_map(|name| {

@@ -89,7 +89,7 @@ pub fn run(parts: &[Part<'_>], told: &Told, stats: &[Stats], sink: &mut dyn FnMu
     let mut second = first.again(told);
     let mut merged = streams();
     let mut summary = Summary::default();
-    while let Some(next) = merged.next() {
+    for next in merged.by_ref() {
         if let Next::Missed(cpu, missed) = &next {
             let lost = summary.lost.entry(*cpu).or_default();
             *lost = lost.saturating_add(missed.events.unwrap_or(1));

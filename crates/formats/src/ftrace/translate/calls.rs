@@ -55,7 +55,9 @@ pub struct Call {
 /// Descriptors of all processes.
 #[derive(Debug, Default)]
 pub struct Descriptors {
-    generations: HashMap<(u32, i32), u32>,
+    generations: HashMap<u32, HashMap<i32, u32>>,
+    /// What a process inherited: its own descriptors to those of whoever made it.
+    inherited: HashMap<Opened, Opened>,
     positions: HashMap<Opened, u64>,
     modes: HashMap<Opened, u16>,
 }
@@ -63,12 +65,24 @@ pub struct Descriptors {
 impl Descriptors {
     /// What the number means now.
     pub fn opened(&self, tgid: u32, fd: i32) -> Opened {
-        (tgid, fd, self.generations.get(&(tgid, fd)).copied().unwrap_or(0))
+        let generation = self.generations.get(&tgid).and_then(|all| all.get(&fd)).copied().unwrap_or(0);
+        let own = (tgid, fd, generation);
+        self.inherited.get(&own).copied().unwrap_or(own)
+    }
+
+    /// A process was made, and has what its maker has.
+    pub fn inherit(&mut self, maker: u32, tgid: u32) {
+        let all = self.generations.get(&maker).cloned().unwrap_or_default();
+        for (fd, generation) in &all {
+            let theirs = self.opened(maker, *fd);
+            self.inherited.insert((tgid, *fd, *generation), theirs);
+        }
+        self.generations.insert(tgid, all);
     }
 
     /// The number was given out anew, or given back.
     pub fn renew(&mut self, tgid: u32, fd: i32, position: Option<u64>) -> Opened {
-        let generation = self.generations.entry((tgid, fd)).or_default();
+        let generation = self.generations.entry(tgid).or_default().entry(fd).or_default();
         *generation += 1;
         let opened = (tgid, fd, *generation);
         if let Some(at) = position {

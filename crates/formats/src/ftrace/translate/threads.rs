@@ -108,7 +108,8 @@ impl Translator {
                 // What it opened may be learnt later.
                 self.pending_opens.insert(opened, (s.tid, call.start_ns));
             }
-            call.told |= call.file.is_some();
+            // Folders and devices are opened too; of a file that was made or cut a handle tells.
+            call.told = call.txn.is_some() || call.file.is_some_and(|f| self.known.regular.contains(&f));
         }
         let file = call.file;
         let transfers = call.shape.call.reads() || call.shape.call.writes();
@@ -137,7 +138,8 @@ impl Translator {
             Name::Unlink if result == 0 => Some(file_what::REMOVED),
             _ => None,
         };
-        if let (Some(what), true) = (named, ino != 0 && !call.path.is_empty()) {
+        let regular = self.regular(file) != 0;
+        if let (Some(what), true) = (named, regular && ino != 0 && !call.path.is_empty()) {
             let record =
                 model::event::File { ino, dev, what, text: std::mem::take(&mut call.path), ..Default::default() };
             self.put(self.header(s), record);
@@ -316,6 +318,9 @@ impl Translator {
                 let tid = s.number(0).unwrap_or(0) as u32;
                 let process = self.tasks.made(s.tid, tid, s.number(1).unwrap_or(0), &s.text);
                 self.threads.remove(&tid);
+                if process {
+                    self.descriptors.inherit(self.tasks.process(s.tid), tid);
+                }
                 if process && self.tasks.is_caller(s.tid) {
                     let parent = self.tasks.process(s.tid);
                     self.named.insert(tid);
