@@ -4,7 +4,7 @@
 //! starts the program. What they say is compared span by span and link by link.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, root, rows, run};
+use fathom_tests::{Case, ext4, fathom, installed, lane, near, records_lost, root, rows, run, show};
 use lab::loopdisk::LoopDisk;
 use std::collections::BTreeMap;
 use std::fs;
@@ -113,8 +113,7 @@ fn both_backends() -> Result<()> {
     command.args(["--", "python3", "-c", PROGRAM]).arg(disk.path().join("t.db")).arg(INSERTS.to_string());
     run(&mut command)?;
     for (name, archive) in [("eBPF", &a), ("ftrace", &b)] {
-        let lost = rows(archive, "losses")?;
-        ensure!(lost.is_empty(), "{name} lost something: {lost:?}");
+        near(&format!("events that {name} lost"), records_lost(&show(archive)?)?, 0.0)?;
     }
 
     let of_b = rows(&b, "spans")?;
@@ -128,18 +127,12 @@ fn both_backends() -> Result<()> {
     );
     // What the disk under test did, and the program with the files on it, while statements ran.
     let number = disk.dev()?.0.to_string();
-    let on_disk: Vec<String> = ["a", "b"]
-        .iter()
-        .zip([&a, &b])
-        .map(|(_, archive)| files_on(archive, &number))
-        .collect::<Result<Vec<_>>>()?
-        .concat();
-    ensure!(!on_disk.is_empty(), "no file is on the disk under test");
     let spans = |archive: &Path| -> Result<Vec<Row>> {
         let files = files_on(archive, &number)?;
         let wanted = |r: &Row| match cell(r, "layer") {
             "Block" | "IoScheduler" | "Driver" => cell(r, "disk") == number,
-            "Database" => cell(r, "tgid") == tgid,
+            // When a statement was prepared ftrace does not tell.
+            "Database" => cell(r, "tgid") == tgid && cell(r, "kind") == "step",
             "Syscall" => cell(r, "tgid") == tgid && files.contains(&cell(r, "file").to_owned()),
             "FileSystem" => {
                 cell(r, "disk") == number || (cell(r, "tgid") == tgid && files.contains(&cell(r, "file").to_owned()))
@@ -306,12 +299,14 @@ fn trace_cmd(folder: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> 
 fn trace_cmd_records() -> Result<(), String> {
     let trial = || -> Result<()> {
         let folder = tempfile::tempdir()?;
-        let file = trace_cmd(folder.path(), &["-e", "raw_syscalls"], &["true"])?;
+        let file = trace_cmd(folder.path(), &["-e", "raw_syscalls"], &["find", "/etc"])?;
         let report = run(Command::new("trace-cmd").arg("report").arg(&file))?;
         ensure!(String::from_utf8_lossy(&report.stdout).contains("sys_exit"), "it recorded nothing");
         Ok(())
     };
-    trial().map_err(|e| format!("trace-cmd does not record here: {}", e.to_string().lines().next().unwrap_or_default()))
+    // On a busy machine it sometimes ends before its readers have begun.
+    let done = trial().or_else(|_| trial()).or_else(|_| trial());
+    done.map_err(|e| format!("trace-cmd does not record here: {}", e.to_string().lines().next().unwrap_or_default()))
 }
 
 fn import_agrees() -> Result<()> {
