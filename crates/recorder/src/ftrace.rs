@@ -66,7 +66,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         _ if request.also_all => Callers::All,
         _ => Callers::Processes(request.pids().to_vec()),
     };
-    let mut session = Session::start(&callers, &found, &spool.0)?;
+    let mut session = Session::start(&callers, &found, &spool.0).inspect_err(|_| archive.discard())?;
     session.own_files().iter().for_each(|file| archive.collector.add_own_file(file));
     archive.log.begins_at(capture::boot_ns());
     archive.collector.count_before();
