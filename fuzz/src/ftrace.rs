@@ -107,7 +107,7 @@ fn page() -> Vec<u8> {
             field[..text.len()].copy_from_slice(text.as_bytes());
             event.extend(field);
         }
-        data.extend((event.len() as u32 / 4 | 100 << 5).to_le_bytes());
+        data.extend(((event.len() as u32 / 4) | (100 << 5)).to_le_bytes());
         data.extend(event);
     }
     let mut page = [&1000u64.to_le_bytes()[..], &(data.len() as u64).to_le_bytes(), &data].concat();

@@ -206,7 +206,7 @@ impl Block {
         let old = &mut disk.bios[place];
         let first = Bio { id, sectors: at - sector, ..old.clone() };
         (old.sector, old.sectors) = (at, old.sectors - (at - sector));
-        let told = (old.id, id, first.sectors * 512);
+        let told = (old.id, id, first.sectors.saturating_mul(512));
         disk.bios.insert(place, first);
         Some(told)
     }
@@ -323,7 +323,7 @@ impl Block {
     pub fn complete(&mut self, dev: u32, sector: u64, sectors: u64, rwbs: &str) -> (Done, Vec<u64>) {
         let ((op, flags), next) = (letters(rwbs), self.number());
         let disk = self.disks.entry(dev).or_default();
-        let bytes = sectors * 512;
+        let bytes = sectors.saturating_mul(512);
         let done = |rq, bytes, last, flags| Done { rq, bytes, last, flags };
         if op == DiskOp::Flush {
             disk.under_way = false;
@@ -347,7 +347,7 @@ impl Block {
             }
             return (done(rq.map_or(next, |r| r.1), 0, true, counted), Vec::new());
         }
-        let begins = |r: &Request| r.op == op && r.sector.saturating_add(r.sectors) - r.left / 512 == sector;
+        let begins = |r: &Request| r.op == op && r.sector.saturating_add(r.sectors).wrapping_sub(r.left / 512) == sector;
         let holds = |r: &Request| r.op == op && (r.sector..r.sector.saturating_add(r.sectors)).contains(&sector);
         let place = disk.requests.iter().position(begins).or_else(|| disk.requests.iter().position(holds));
         let Some(place) = place else { return (done(next, bytes, true, counted), Vec::new()) };

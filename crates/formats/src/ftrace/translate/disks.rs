@@ -130,9 +130,9 @@ impl Translator {
                     return metadata;
                 }
                 if let Some((file, first, pages)) = thread.added.front_mut() {
-                    let carried = of(*file, *first * PAGE, BioEnd::PageRead);
+                    let carried = of(*file, first.saturating_mul(PAGE), BioEnd::PageRead);
                     let take = bytes.div_ceil(PAGE).min(*pages);
-                    (*first, *pages) = (*first + take, *pages - take);
+                    (*first, *pages) = (first.saturating_add(take), *pages - take);
                     if *pages == 0 {
                         thread.added.pop_front();
                     }
@@ -154,7 +154,7 @@ impl Translator {
     /// writeback goes through a file's pages in their order.
     fn sent(&mut self, file: super::extents::File, place: Option<u64>, bytes: u64) -> u64 {
         let dirty = self.dirty.entry(file).or_default();
-        let byte = place.unwrap_or_else(|| dirty.first().map_or(0, |page| page * PAGE));
+        let byte = place.unwrap_or_else(|| dirty.first().map_or(0, |page| page.saturating_mul(PAGE)));
         let pages = byte / PAGE..(byte.saturating_add(bytes.max(1) - 1) / PAGE).saturating_add(1);
         let gone: Vec<u64> = dirty.range(pages).copied().collect();
         for page in &gone {

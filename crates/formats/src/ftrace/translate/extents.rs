@@ -47,14 +47,14 @@ impl Extents {
         if let Some((at, (n, of, first))) = before.filter(|(at, v)| at + v.0 > physical) {
             all.insert(at, (physical - at, of, first));
             if at + n > end {
-                all.insert(end, (at + n - end, of, first + (end - at)));
+                all.insert(end, (at + n - end, of, first.saturating_add(end - at)));
             }
         }
         let inside: Vec<(u64, (u64, u64, u64))> = all.range(physical..end).map(|(at, v)| (*at, *v)).collect();
         for (at, (n, of, first)) in inside {
             all.remove(&at);
             if at + n > end {
-                all.insert(end, (at + n - end, of, first + (end - at)));
+                all.insert(end, (at + n - end, of, first.saturating_add(end - at)));
             }
         }
         all.insert(physical, (blocks, ino, logical));
@@ -72,7 +72,7 @@ impl Extents {
             let inside = block - first;
             let fits =
                 inside < *blocks && if known.is_some() { hint.is_none_or(|h| h == *ino) } else { hint == Some(*ino) };
-            fits.then(|| (*ino, (logical + inside) * size + at % size))
+            fits.then(|| (*ino, logical.saturating_add(inside).saturating_mul(size).saturating_add(at % size)))
         })
     }
 }

@@ -208,7 +208,7 @@ impl Translator {
         let (pos, len) = (s.number(2).unwrap_or(0), s.number(3).unwrap_or(0));
         if writes {
             let dirty = self.dirty.entry(file).or_default();
-            if dirty.len() < MOST && len > 0 && len <= 1 << 32 {
+            if dirty.len() < MOST && len > 0 && len <= 64 << 20 {
                 dirty.extend(pos / 4096..=pos.saturating_add(len - 1) / 4096);
             }
         }
@@ -218,7 +218,7 @@ impl Translator {
             let pages = 1u64 << s.number(3).unwrap_or(0).min(16);
             if thread.added.len() < 4096 && !of_disk {
                 match thread.added.back_mut() {
-                    Some((of, first, n)) if *of == file && *first + *n == pos => *n += pages,
+                    Some((of, first, n)) if *of == file && first.saturating_add(*n) == pos => *n += pages,
                     _ => thread.added.push_back((file, pos, pages)),
                 }
             }
