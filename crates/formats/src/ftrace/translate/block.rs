@@ -347,7 +347,8 @@ impl Block {
             }
             return (done(rq.map_or(next, |r| r.1), 0, true, counted), Vec::new());
         }
-        let begins = |r: &Request| r.op == op && r.sector.saturating_add(r.sectors).wrapping_sub(r.left / 512) == sector;
+        let begins =
+            |r: &Request| r.op == op && r.sector.saturating_add(r.sectors).wrapping_sub(r.left / 512) == sector;
         let holds = |r: &Request| r.op == op && (r.sector..r.sector.saturating_add(r.sectors)).contains(&sector);
         let place = disk.requests.iter().position(begins).or_else(|| disk.requests.iter().position(holds));
         let Some(place) = place else { return (done(next, bytes, true, counted), Vec::new()) };
