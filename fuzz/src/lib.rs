@@ -16,6 +16,7 @@ mod bench;
 mod device;
 mod disk;
 mod front;
+mod ftrace;
 mod http;
 mod link;
 mod link_packet;
@@ -46,6 +47,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "parquet", seeds: targets::parquets, run: targets::parquet },
     Target { name: "meta", seeds: targets::metas, run: targets::meta },
     Target { name: "perfetto", seeds: targets::traces, run: targets::perfetto },
+    Target { name: "ftrace", seeds: ftrace::pages, run: ftrace::ftrace },
+    Target { name: "trace_dat", seeds: ftrace::files, run: ftrace::trace_dat },
     Target { name: "sql", seeds: targets::statements, run: targets::sql },
     Target { name: "marks", seeds: targets::memories, run: targets::marks },
     Target { name: "elf", seeds: sqlite::programs, run: sqlite::elf },

@@ -14,6 +14,7 @@
 //! | `namespace` | numbers of processes, if this one runs in a container |
 //! | `uprobes` | probes on SQLite and on functions |
 //! | `multi` | how they are attached from Linux 6.6 on |
+//! | [`ftrace`] | a recording without BPF |
 //! | `rings` | takes records off the kernel side's memory |
 //! | `unpack` | makes them whole |
 //! | [`inside`] | SQLite probed inside the command's processes |
@@ -22,6 +23,7 @@
 //! | [`launch`], [`marks`] | the traced program, and the marks it makes itself |
 
 mod error;
+pub mod ftrace;
 pub mod inside;
 mod kernel;
 pub mod launch;

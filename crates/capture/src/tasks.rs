@@ -60,22 +60,32 @@ pub fn describe(pid: u32) -> Vec<Event> {
             Task { parent: parent_outside(pid), what: task_what::THERE_BEFORE, text, ..Task::default() }.into(),
         ));
     }
-    let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
-    let mounts = String::from_utf8_lossy(&mounts);
     for fd in numbers(Path::new(&format!("/proc/{pid}/fd"))) {
-        let link = format!("/proc/{pid}/fd/{fd}");
-        let (Ok(meta), Ok(path)) = (fs::metadata(&link), fs::read_link(&link)) else { continue };
-        if !meta.is_file() {
-            continue;
-        }
-        // What stat says of a file on btrfs is the number of its subvolume, which the probes do not see.
-        let about = || fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok();
-        let whole = if libc::major(meta.dev()) == 0 { about().and_then(|t| volume(&t, &mounts)) } else { None };
-        let dev = whole.unwrap_or_else(|| Dev::new(libc::major(meta.dev()), libc::minor(meta.dev()))).0;
-        let text = path.to_string_lossy().into_owned();
-        all.push(event(File { ino: meta.ino(), dev, what: file_what::OPEN_BEFORE, text, ..File::default() }.into()));
+        all.extend(describe_file(pid, fd));
     }
     all
+}
+
+/// A file that a process of `/proc` has open, as a record; `None` if it is none.
+pub fn describe_file(pid: u32, fd: u32) -> Option<Event> {
+    let tgid = namespace::outside(pid)?;
+    let link = format!("/proc/{pid}/fd/{fd}");
+    let (meta, path) = (fs::metadata(&link).ok()?, fs::read_link(&link).ok()?);
+    if !meta.is_file() {
+        return None;
+    }
+    // What stat says of a file on btrfs is the number of its subvolume, which the probes do not see.
+    let about = || {
+        let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;
+        volume(&text, &String::from_utf8_lossy(&mounts))
+    };
+    let whole = if libc::major(meta.dev()) == 0 { about() } else { None };
+    let dev = whole.unwrap_or_else(|| Dev::new(libc::major(meta.dev()), libc::minor(meta.dev()))).0;
+    let text = path.to_string_lossy().into_owned();
+    let record: Record = File { ino: meta.ino(), dev, what: file_what::OPEN_BEFORE, text, ..File::default() }.into();
+    let header = Header { time_ns: boot_ns(), cpu: NO_CPU, tgid, tid: tgid, kind: record.kind(), ..Header::default() };
+    Some(Event { header, record })
 }
 
 /// The number of the btrfs that an open file is on, from the texts of its `fdinfo` and of its process's `mountinfo` (proc(5)).

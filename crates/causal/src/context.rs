@@ -70,6 +70,7 @@ impl Context<'_> {
         confidence: Confidence,
         window: Window,
     ) -> Confidence {
+        let confidence = self.config.at_most(relation, confidence);
         let (confidence, weakened_by) = self.losses.judge(confidence, window);
         if parent != 0 && child != 0 && parent != child {
             self.sink.link(Link { parent, child, relation, confidence, weakened_by });

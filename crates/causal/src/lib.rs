@@ -85,8 +85,8 @@ pub use loss::UNKNOWN_CPU;
 
 use context::Shared;
 use linker::Router;
-use model::Event;
 use model::table;
+use model::{Confidence, Event, Relation};
 use reorder::{Reorder, moment};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -136,6 +136,9 @@ pub struct Config {
     /// Processes that tell their statements, which only the whole log can say. In the others transactions are inferred
     /// from SQLite's files; `None`: in none.
     pub told: Option<BTreeSet<u32>>,
+    /// Events name objects by numbers that who read them made up of disk, sector and time, as those out of ftrace: then no link
+    /// that rests on an object is surer than `address`, and none at all than `interval`.
+    pub by_place: bool,
 }
 
 impl Default for Config {
@@ -150,6 +153,7 @@ impl Default for Config {
             completions: true,
             full_since_ns: None,
             told: None,
+            by_place: false,
         }
     }
 }
@@ -158,6 +162,19 @@ impl Config {
     /// Whether the disk stands on other disks.
     pub(crate) fn stands_on_disks(&self, disk: u32) -> bool {
         self.stacked.iter().any(|s| s.disk == disk && matches!(s.below, Below::Disks(_)))
+    }
+
+    /// How sure a link can be at most, by what the events rest on.
+    pub(crate) fn at_most(&self, relation: Relation, sure: Confidence) -> Confidence {
+        if !self.by_place {
+            return sure;
+        }
+        match relation {
+            Relation::Calls | Relation::JoinsTransaction | Relation::Commits | Relation::WaitsForLog => {
+                sure.min(Confidence::Interval)
+            }
+            _ => sure.min(Confidence::Address),
+        }
     }
 
     /// The whole disk of a disk or partition.

@@ -88,6 +88,7 @@ fn run(text: &str) -> String {
             ["horizon", ns] => config.horizon_ns = ns.parse().expect("ns"),
             ["full_since", ns] => config.full_since_ns = Some(ns.parse().expect("ns")),
             ["infer"] => config.told = Some(Default::default()),
+            ["by_place"] => config.by_place = true,
             ["told", tgid] => drop(config.told.get_or_insert_default().insert(tgid.parse().expect("a tgid"))),
             ["function", name] => config.functions.push(name.into()),
             ["partition" | "volume", part, disk] => {

@@ -1,6 +1,7 @@
 //! The command line, defined once: help, completions and manual pages come from it.
 
 mod bench;
+mod import;
 mod nbd;
 mod net;
 mod paper;
@@ -8,6 +9,7 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+pub use import::Import;
 pub use net::{
     Cost, IPERF2_PACKET, IPERF2_RATE, InOneWord, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way,
 };
@@ -55,6 +57,7 @@ pub enum Verb {
     Show(Show),
     Report(Report),
     Export(Export),
+    Import(Import),
     // Its name until 0.2.
     #[command(alias = "link")]
     Reindex(Reindex),
@@ -136,7 +139,7 @@ pub struct Record {
     pub probes: Probes,
     /// Source of events; `none` and `attached` start CMD in the same way but write no archive: baselines for measuring the
     /// tracer's overhead
-    #[arg(long, value_enum, default_value_t = Backend::Ebpf)]
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
     /// Print only warnings and errors
     #[arg(short, long)]
@@ -160,9 +163,13 @@ pub enum Probes {
 /// Where events come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
+    /// eBPF where the kernel allows it, else ftrace, and says so.
+    Auto,
     /// eBPF programs on tracepoints and function entries.
     Ebpf,
-    /// The same probes with programs that return at once: the cost of attaching alone.
+    /// The kernel's trace buffers (tracefs), in instances of their own: links go by disk, sector and time.
+    Ftrace,
+    /// The eBPF probes with programs that return at once: the cost of attaching alone.
     Attached,
     /// Nothing is attached.
     None,

@@ -9,6 +9,7 @@ mod atomic_file;
 mod bench;
 mod demo;
 mod export;
+mod import;
 mod link;
 mod net;
 mod notices;
@@ -63,6 +64,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Show(args) => show::run(&args)?,
         Verb::Report(args) => report::run(&args)?,
         Verb::Export(args) => export::run(&args)?,
+        Verb::Import(args) => import::run(&args)?,
         Verb::Reindex(args) => link::run(&args)?,
         Verb::Papers(args) => return papers::run(&args),
         Verb::Agent { folder } => device::reach::agent::run(std::io::stdin(), std::io::stdout(), &folder)

@@ -38,6 +38,9 @@ pub fn tell(notice: Notice) {
         Notice::AttachedOnly { probes } => {
             eprintln!("fathom: {} attached; nothing is recorded", counted(probes, "probe"));
         }
+        Notice::ByFtrace { why } => {
+            eprintln!("fathom: recording through ftrace, as eBPF does not work here: {why}");
+        }
         Notice::KeptOld(kept) => {
             let gone = if kept.replaced { "; the one renamed before was deleted" } else { "" };
             eprintln!("fathom: the existing archive was renamed to {}{gone}", kept.path.display());

@@ -16,7 +16,9 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     let done = match args.backend {
         args::Backend::None => recorder::run_untraced(&request, &context, &notify),
         args::Backend::Attached => recorder::run_attached(&request, &context, &notify),
+        args::Backend::Auto => recorder::record_by_either(&request, &context, &notify),
         args::Backend::Ebpf => recorder::record(&request, &context, &notify),
+        args::Backend::Ftrace => recorder::record_by_ftrace(&request, &context, &notify),
     };
     progress::clear(&context);
     let done = match done {
@@ -29,7 +31,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
         }
         Err(error) => return Err(error.into()),
     };
-    if args.backend == args::Backend::Ebpf {
+    if !matches!(args.backend, args::Backend::None | args::Backend::Attached) {
         if !args.as_root {
             recorder::output::give_to_caller(&args.output)?;
         }

@@ -9,6 +9,20 @@ pub enum Error {
     /// Nothing can be recorded.
     #[error(transparent)]
     Capture(#[from] capture::Error),
+    /// ftrace records nothing here.
+    #[error(transparent)]
+    Ftrace(#[from] capture::ftrace::Error),
+    /// What was asked for is only had through eBPF.
+    #[error("{0} is not recorded by the ftrace backend; --backend ebpf does, --pid and a command go by both")]
+    NotByFtrace(String),
+    /// Neither backend records here.
+    #[error("{ebpf}; nor does ftrace: {ftrace}")]
+    NoBackend {
+        /// Why not eBPF.
+        ebpf: Box<Error>,
+        /// Why not ftrace.
+        ftrace: Box<Error>,
+    },
     /// The command cannot be started.
     #[error(transparent)]
     Launch(#[from] capture::launch::LaunchError),
@@ -66,6 +80,14 @@ pub enum Error {
         dir: PathBuf,
         /// Why not.
         source: archive::Error,
+    },
+    /// A file is none that can be imported.
+    #[error("{}: {why}", file.display())]
+    Foreign {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        why: String,
     },
     /// What `meta.json` says of the machine cannot be read or written.
     #[error("meta.json: the metadata of the recording is damaged: {0}")]

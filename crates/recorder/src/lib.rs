@@ -16,6 +16,8 @@
 //! | `event_log`, `log_writer` | what happens to a record before it is stored, and the thread that stores it |
 //! | `observed` | what is learned from the records that pass |
 //! | `collect`, `disk_counters`, `sqlite_facts`, `sqlite_version` | what is read of the machine beside the events |
+//! | `ftrace` | the same without BPF |
+//! | `import` | a trace that another tool made |
 //! | [`metadata`] | how an archive keeps that |
 //! | [`link`] | from the log to the tables |
 //! | [`output`] | the place of a new archive, and whose it is |
@@ -25,7 +27,9 @@ mod collect;
 mod disk_counters;
 mod error;
 mod event_log;
+mod ftrace;
 mod functions;
+mod import;
 mod inside;
 mod libraries;
 pub mod link;
@@ -44,7 +48,8 @@ mod stop;
 
 pub(crate) use error::Doing;
 pub use error::{Error, Result};
+pub use import::{Import, Imported, import};
 pub use metadata::Metadata;
 pub use notice::{Notice, Notify};
-pub use record::{Recorded, record, run_attached, run_untraced};
+pub use record::{Recorded, record, record_by_either, record_by_ftrace, run_attached, run_untraced};
 pub use request::{Probes, Request, Target};

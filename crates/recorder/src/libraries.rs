@@ -5,10 +5,12 @@ use crate::request::{Request, Target};
 use crate::sqlite_version::{Identity, Probed};
 use capture::Session;
 use capture::launch::{self, LaunchError};
-use capture::sqlite::find::{Finder, Search};
+use capture::sqlite::Absent;
+use capture::sqlite::find::{Finder, Found, Search};
 use model::Layer;
 use model::table::Coverage;
 use std::env::var_os;
+use std::path::PathBuf;
 
 /// Which of them are probed.
 pub struct Libraries {
@@ -41,6 +43,33 @@ impl Libraries {
         Ok(libraries)
     }
 
+    /// Those that a recording without a [`Session`] can probe when it begins.
+    ///
+    /// # Errors
+    /// There is no such command.
+    pub fn find(request: &Request) -> Result<(Self, Vec<Found>), LaunchError> {
+        let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
+        let inside = Watch::none("the ftrace backend has uprobes only");
+        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new(), inside };
+        let mut all = vec![libraries.finder.system()];
+        if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {
+            all.push(libraries.finder.every_process());
+        }
+        all.extend(request.pids().iter().map(|pid| libraries.finder.process(*pid)));
+        if let Some(first) = request.command().first() {
+            let path = var_os("PATH");
+            let program = launch::resolve(first, path.as_deref())?;
+            all.push(libraries.finder.command(&program, path.as_deref()));
+        }
+        let mut found = Vec::new();
+        for search in all {
+            search.found.iter().for_each(|found| libraries.probed.push(probed(found)));
+            libraries.blind.extend(search.absent.into_iter().map(blind));
+            found.extend(search.found);
+        }
+        Ok((libraries, found))
+    }
+
     /// Probes what a process has mapped by now.
     pub fn add_process(&mut self, session: &mut Session, pid: u32) {
         self.add(session, |finder| finder.process(pid));
@@ -51,18 +80,26 @@ impl Libraries {
         for found in search.found {
             session.attach_sqlite(&found.path, &found.symbols);
             self.inside.watch(session, &found);
-            let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
-            let path = found.path.display().to_string();
-            self.probed.push(Probed { file: Identity::of(&path), path, version });
+            self.probed.push(probed(&found));
         }
-        self.blind.extend(search.absent.into_iter().map(|(path, why)| Coverage {
-            layer: Layer::Database,
-            probe: path.display().to_string(),
-            attached: false,
-            how: why.to_string(),
-            hits: None,
-            misses: None,
-            price_ns: None,
-        }));
+        self.blind.extend(search.absent.into_iter().map(blind));
+    }
+}
+
+fn probed(found: &Found) -> Probed {
+    let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
+    let path = found.path.display().to_string();
+    Probed { file: Identity::of(&path), path, version }
+}
+
+fn blind((path, why): (PathBuf, Absent)) -> Coverage {
+    Coverage {
+        layer: Layer::Database,
+        probe: path.display().to_string(),
+        attached: false,
+        how: why.to_string(),
+        hits: None,
+        misses: None,
+        price_ns: None,
     }
 }

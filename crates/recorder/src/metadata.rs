@@ -45,6 +45,9 @@ pub struct Metadata {
     pub coverage: Vec<Coverage>,
     /// Facts about the device and about the recording.
     pub environment: Environment,
+    /// Objects have numbers made up of disk, sector and time, and no addresses: the events are out of ftrace.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_place: bool,
 }
 
 /// A reading of a disk's statistics: disk, when just before and just after, and the fields of `/sys/block/NAME/stat`.

@@ -29,6 +29,11 @@ pub enum Notice {
         /// How many.
         probes: usize,
     },
+    /// The recording goes through ftrace.
+    ByFtrace {
+        /// Why not through eBPF.
+        why: String,
+    },
     /// An archive stood where the new one goes.
     KeptOld(Kept),
     /// What is to be recorded is a thread of the kernel, which makes no calls and runs no statements.

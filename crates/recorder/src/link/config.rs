@@ -18,6 +18,7 @@ pub fn of(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
         // Of several disks the first.
         partitions: metadata.partitions.iter().rev().copied().collect(),
         told: Some(with_statements),
+        by_place: metadata.by_place,
         ..Config::default()
     }
 }

@@ -4,13 +4,13 @@ use model::Layer;
 use model::table::{File, Span};
 use std::collections::{HashMap, HashSet};
 
-/// File systems of the files that recorded calls used.
+/// Files that recorded calls used, and their file systems. A file without a name is told of after the calls that used it.
 #[derive(Debug, Default)]
 pub struct UsedDisks {
     /// File system of each file.
     file_systems: HashMap<u64, u32>,
-    by_operations: HashSet<u32>,
-    by_anyone: HashSet<u32>,
+    by_operations: HashSet<u64>,
+    by_anyone: HashSet<u64>,
 }
 
 impl UsedDisks {
@@ -20,11 +20,11 @@ impl UsedDisks {
 
     pub fn span(&mut self, row: &Span) {
         if row.layer == Layer::Syscall
-            && let Some(dev) = row.file.and_then(|file| self.file_systems.get(&file))
+            && let Some(file) = row.file
         {
-            self.by_anyone.insert(*dev);
+            self.by_anyone.insert(file);
             if row.operation.is_some() {
-                self.by_operations.insert(*dev);
+                self.by_operations.insert(file);
             }
         }
     }
@@ -33,7 +33,7 @@ impl UsedDisks {
     pub fn holders(&self, partitions: &[(u32, u32)]) -> HashSet<u32> {
         let used = if self.by_operations.is_empty() { &self.by_anyone } else { &self.by_operations };
         let mut all = HashSet::new();
-        for dev in used {
+        for dev in used.iter().filter_map(|file| self.file_systems.get(file)).collect::<HashSet<_>>() {
             let mut disks = partitions.iter().filter(|(part, _)| part == dev).map(|(_, disk)| *disk).peekable();
             if disks.peek().is_none() {
                 all.insert(*dev);

@@ -1,0 +1,41 @@
+//! Tasks and files that were there before: ftrace tells neither whose a thread is nor what a descriptor means.
+
+use crate::tasks;
+use formats::ftrace::calls::Machine;
+use formats::ftrace::translate::{Open, Told};
+use model::Record;
+use std::fs;
+
+/// Every task of `/proc`, by thread; `me` is the recorder.
+pub fn told(me: u32) -> Told {
+    let mut told = Told {
+        machine: if cfg!(target_arch = "x86_64") { Machine::X86_64 } else { Machine::Generic },
+        names: Vec::new(),
+        tasks: Vec::new(),
+        partitions: Vec::new(),
+        open: Vec::new(),
+        tracer: Some(me),
+    };
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    for pid in processes.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
+        let tgid = if tasks::is_of_the_kernel(pid) { 0 } else { pid };
+        for tid in tasks::threads(pid) {
+            told.tasks.push((tid, tgid));
+        }
+        told.names.extend(tasks::comm_of(pid).map(|name| (pid, name)));
+    }
+    told
+}
+
+/// The files that a process has open.
+pub fn open_files(pid: u32) -> Vec<Open> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+        let Some(fd) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        let Some(event) = tasks::describe_file(pid, fd as u32) else { continue };
+        let Record::File(file) = event.record else { continue };
+        let time_ns = event.header.time_ns;
+        all.push(Open { time_ns, tgid: pid, fd, dev: file.dev, ino: file.ino, path: file.text });
+    }
+    all
+}

@@ -1,0 +1,125 @@
+//! Uprobes as events of ftrace: SQLite's steps with the statement's text, and the path that the C library's `open` is given.
+//!
+//! A probe is defined for the whole machine, under a group of this process's own, and switched on in the instance alone.
+
+use crate::sqlite;
+use crate::sqlite::find::Found;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+#[cfg(target_arch = "x86_64")]
+const ARGUMENTS: [&str; 2] = ["%di", "%si"];
+#[cfg(target_arch = "aarch64")]
+const ARGUMENTS: [&str; 2] = ["%x0", "%x1"];
+
+/// Where the C library may be.
+const LIBRARIES: [&str; 6] = [
+    "/lib/x86_64-linux-gnu/libc.so.6",
+    "/lib/aarch64-linux-gnu/libc.so.6",
+    "/lib64/libc.so.6",
+    "/usr/lib64/libc.so.6",
+    "/usr/lib/libc.so.6",
+    "/lib/libc.so.6",
+];
+
+type Outcome = (String, Result<String, String>);
+
+/// Those that were defined.
+#[derive(Debug)]
+pub struct Functions {
+    root: PathBuf,
+    group: String,
+    events: Vec<&'static str>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Functions {
+    /// Defines them; what could not be is in the outcomes.
+    pub fn define(root: &Path, sqlite: &[Found]) -> Self {
+        let group = format!("fathom_{}", std::process::id());
+        let mut all = Self { root: root.into(), group, events: Vec::new(), outcomes: Vec::new() };
+        for found in sqlite {
+            all.define_sqlite(found);
+        }
+        all.define_open();
+        all
+    }
+
+    fn define_sqlite(&mut self, found: &Found) {
+        let (path, symbols) = (&found.path, &found.symbols);
+        let stmt = ARGUMENTS[0];
+        // Of one that is not understood the text is empty, which is a shape of its own.
+        let text = symbols.sql_offset.map_or_else(String::new, |at| format!(" sql=+0(+{at}({stmt})):ustring"));
+        if text.is_empty() {
+            let why = "its text cannot be read: sqlite3_sql was not found or not understood".to_owned();
+            self.outcomes.push((format!("{}:sqlite3_step", path.display()), Err(why)));
+            return;
+        }
+        self.put("p", "fathom_step", path, symbols.step, &format!("stmt={stmt}:u64{text}"), "sqlite3_step");
+        self.put("r", "fathom_step_return", path, symbols.step, "ret=$retval:s32", "sqlite3_step's return");
+        for (offset, event, name) in [
+            (symbols.reset, "fathom_reset", "sqlite3_reset"),
+            (symbols.finalize, "fathom_finalize", "sqlite3_finalize"),
+        ] {
+            match offset {
+                Some(offset) => self.put("p", event, path, offset, &format!("stmt={stmt}:u64"), name),
+                None => self.outcomes.push((format!("{}:{name}", path.display()), Err("it was not found".into()))),
+            }
+        }
+    }
+
+    fn define_open(&mut self) {
+        let Some(library) = LIBRARIES.iter().map(Path::new).find(|p| p.exists()) else {
+            let why = "the C library was not found: files that are opened have no names";
+            return self.outcomes.push(("libc.so.6:open".into(), Err(why.into())));
+        };
+        let mut known = Vec::new();
+        for (name, argument) in
+            [("open64", 0), ("open", 0), ("openat64", 1), ("openat", 1), ("unlink", 0), ("unlinkat", 1)]
+        {
+            let Some(offset) = sqlite::function(library, name).filter(|at| !known.contains(at)) else { continue };
+            known.push(offset);
+            let path = format!("path=+0({}):ustring", ARGUMENTS[argument]);
+            self.put("p", "fathom_open", library, offset, &path, name);
+        }
+    }
+
+    fn put(&mut self, kind: &str, event: &'static str, path: &Path, offset: u64, what: &str, name: &str) {
+        let line = format!("{kind}:{}/{event} {}:{offset:#x} {what}\n", self.group, path.display());
+        let outcome = append(&self.root, &line).map(|()| "ftrace uprobe".to_owned()).map_err(|e| e.to_string());
+        if outcome.is_ok() && !self.events.contains(&event) {
+            self.events.push(event);
+        }
+        self.outcomes.push((format!("{}:{name}", path.display()), outcome));
+    }
+
+    /// The group that their events are in.
+    pub fn group(&self) -> &str {
+        &self.group
+    }
+
+    /// Removes them again; returns what each came to.
+    pub fn remove(mut self) -> Vec<Outcome> {
+        std::mem::take(&mut self.outcomes)
+    }
+}
+
+impl Drop for Functions {
+    fn drop(&mut self) {
+        for event in &self.events {
+            forget(&self.root, &format!("{}/{event}", self.group));
+        }
+    }
+}
+
+/// Removes the probes of a name, `GROUP/EVENT`.
+pub fn forget(root: &Path, name: &str) {
+    // One that is not there any more, or is still in use, stays as it is.
+    let _ = fs::write(root.join("events").join(name).join("enable"), "0");
+    let _ = append(root, &format!("-:{name}\n"));
+}
+
+fn append(root: &Path, line: &str) -> std::io::Result<()> {
+    OpenOptions::new().append(true).open(root.join("uprobe_events"))?.write_all(line.as_bytes())
+}

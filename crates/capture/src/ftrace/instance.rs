@@ -1,0 +1,208 @@
+//! One instance of the kernel's trace buffers: made, read, removed.
+
+use super::{Error, Raw, Result, doing};
+use formats::ftrace::page::Layout;
+use formats::tracedat::Stats;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// KiB of buffer for each CPU: three seconds of about 100,000 events a second.
+const BUFFER_KIB: u32 = 24 << 10;
+/// Bytes of a CPU that are kept in memory before they are written to its file. A short recording thus writes nothing, and
+/// a slow disk delays the reader seldom.
+const IN_MEMORY: usize = 64 << 20;
+
+#[derive(Debug)]
+struct Cpu {
+    number: u16,
+    pipe: File,
+    spool: File,
+    path: PathBuf,
+    /// What was taken and not written yet.
+    taken: Vec<u8>,
+}
+
+/// An instance. Removed when it is dropped.
+#[derive(Debug)]
+pub struct Instance {
+    root: PathBuf,
+    path: PathBuf,
+    cpus: Vec<Cpu>,
+    page: Vec<u8>,
+}
+
+impl Instance {
+    /// Makes it; its events are all off.
+    pub fn create(root: &Path, name: &str, spool: &Path) -> Result<Self> {
+        let path = root.join("instances").join(name);
+        doing(fs::create_dir(&path), || format!("making an instance, {}", path.display()))?;
+        let mut instance = Self { root: root.into(), path, cpus: Vec::new(), page: Vec::new() };
+        instance.set("trace_clock", "boot")?;
+        instance.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
+        let size = fs::read_to_string(instance.path.join("buffer_subbuf_size_kb")).ok();
+        let size = size.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(4);
+        instance.page = vec![0; size << 10];
+        let cpus = instance.path.join("per_cpu");
+        for entry in doing(fs::read_dir(&cpus), || format!("reading {}", cpus.display()))?.flatten() {
+            let file_name = entry.file_name();
+            let Some(number) = file_name.to_str().and_then(|n| n.strip_prefix("cpu")?.parse().ok()) else { continue };
+            let from = entry.path().join("trace_pipe_raw");
+            let mut options = OpenOptions::new();
+            let pipe = options.read(true).custom_flags(libc::O_NONBLOCK).open(&from);
+            let pipe = doing(pipe, || format!("opening {}", from.display()))?;
+            let path = spool.join(format!("{name}-{number}.raw"));
+            let file = doing(File::create(&path), || format!("making {}", path.display()))?;
+            instance.cpus.push(Cpu { number, pipe, spool: file, path, taken: Vec::new() });
+        }
+        instance.cpus.sort_by_key(|cpu| cpu.number);
+        Ok(instance)
+    }
+
+    fn set(&self, name: &str, value: &str) -> Result<()> {
+        let path = self.path.join(name);
+        doing(fs::write(&path, value), || format!("writing {value} into {}", path.display()))
+    }
+
+    /// Records of nobody but this thread.
+    pub fn only(&self, tid: u32) -> Result<()> {
+        self.set("set_event_pid", &tid.to_string())
+    }
+
+    /// And of all threads of this one.
+    pub fn add_process(&self, pid: u32) -> Result<()> {
+        let path = self.path.join("set_event_pid");
+        for tid in crate::tasks::threads(pid) {
+            let file = OpenOptions::new().append(true).open(&path);
+            let done = file.and_then(|mut file| file.write_all(tid.to_string().as_bytes()));
+            doing(done, || format!("adding thread {tid} to {}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Sets one of its options.
+    pub fn option(&self, name: &str, on: bool) -> Result<()> {
+        self.set(&format!("options/{name}"), if on { "1" } else { "0" })
+    }
+
+    /// Switches events on, each with its filter; those that the kernel does not have are left out.
+    pub fn enable(&self, events: &[(&str, &str)]) -> Result<()> {
+        for (event, filter) in events.iter().filter(|(event, _)| self.path.join("events").join(event).is_dir()) {
+            if !filter.is_empty() {
+                // A kernel that does not take it records more than is needed.
+                let _ = fs::write(self.path.join(format!("events/{event}/filter")), filter);
+            }
+            self.set(&format!("events/{event}/enable"), "1")?;
+        }
+        Ok(())
+    }
+
+    /// Switches the events of Fathom's own probes on.
+    pub fn enable_group(&self, group: &str) {
+        // Without SQLite there is none.
+        let _ = fs::write(self.path.join("events").join(group).join("enable"), "1");
+    }
+
+    /// Files that hold what was taken.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.cpus.iter().map(|cpu| cpu.path.as_path())
+    }
+
+    /// Takes what is there; returns how many bytes.
+    pub fn drain(&mut self) -> Result<u64> {
+        let mut taken = 0;
+        for cpu in &mut self.cpus {
+            loop {
+                match cpu.pipe.read(&mut self.page) {
+                    Ok(0) => break,
+                    Ok(n) => {
+                        // A reader gets whole pages; what is behind the data of the last is whatever was there before.
+                        self.page[n..].fill(0);
+                        cpu.taken.extend_from_slice(&self.page);
+                        taken += n as u64;
+                    }
+                    Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                    Err(e) => return Err(Error::Io { doing: "reading trace_pipe_raw".into(), source: e }),
+                }
+            }
+            if cpu.taken.len() > IN_MEMORY {
+                doing(cpu.spool.write_all(&cpu.taken), || format!("writing {}", cpu.path.display()))?;
+                cpu.taken.clear();
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Records no more.
+    pub fn stop(&self) {
+        // Whatever comes of it: it is removed soon.
+        let _ = fs::write(self.path.join("tracing_on"), "0");
+        let _ = fs::write(self.path.join("events/enable"), "0");
+    }
+
+    /// Takes the rest and removes it.
+    pub fn finish(mut self) -> Result<Raw> {
+        self.drain()?;
+        let header = self.root.join("events/header_page");
+        let text = doing(read_at_once(&header), || format!("reading {}", header.display()))?;
+        let layout = Layout::parse(&text, self.page.len(), cfg!(target_endian = "big"));
+        let source = || std::io::Error::new(ErrorKind::InvalidData, "it does not say where the data is");
+        let layout =
+            layout.ok_or_else(|| Error::Io { doing: format!("reading {}", header.display()), source: source() })?;
+        let stats = self.cpus.iter().map(|cpu| self.stats(cpu.number)).collect();
+        let mut cpus = Vec::new();
+        for cpu in &mut self.cpus {
+            let mut pages = doing(fs::read(&cpu.path), || format!("reading {}", cpu.path.display()))?;
+            pages.append(&mut cpu.taken);
+            cpus.push((cpu.number, pages));
+        }
+        Ok(Raw { layout, cpus, stats })
+    }
+
+    /// What the kernel counted of a CPU's buffer.
+    fn stats(&self, cpu: u16) -> Stats {
+        let text = fs::read_to_string(self.path.join(format!("per_cpu/cpu{cpu}/stats"))).unwrap_or_default();
+        let number =
+            |key: &str| text.lines().find_map(|l| l.strip_prefix(key)?.trim().parse::<u64>().ok()).unwrap_or(0);
+        let lost = number("overrun:") + number("commit overrun:") + number("dropped events:");
+        Stats { buffer: String::new(), cpu, lost }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.stop();
+        // An instance with an open pipe is busy.
+        self.cpus.clear();
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// The kernel hands this file out to the first read alone (`show_header_page_file`), however small that is.
+fn read_at_once(path: &Path) -> std::io::Result<String> {
+    let mut bytes = vec![0; 64 << 10];
+    let n = File::open(path)?.read(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..n]).into_owned())
+}
+
+/// Removes instances and probes of recorders that are gone.
+pub fn remove_stale(root: &Path) {
+    let gone = |pid: &str| pid.parse::<u32>().is_ok_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+    for entry in fs::read_dir(root.join("instances")).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|n| n.strip_prefix("fathom-")?.split('-').next());
+        if pid.is_some_and(gone) {
+            let _ = fs::write(entry.path().join("events/enable"), "0");
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+    let probes = fs::read_to_string(root.join("uprobe_events")).unwrap_or_default();
+    for line in probes.lines() {
+        let name = line.split([':', ' ']).nth(1).unwrap_or_default();
+        if name.split('/').next().and_then(|group| group.strip_prefix("fathom_")).is_some_and(gone) {
+            super::functions::forget(root, name);
+        }
+    }
+}

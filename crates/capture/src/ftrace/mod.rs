@@ -1,0 +1,246 @@
+//! A recording without BPF: the kernel's own trace buffers (tracefs), in instances of their own.
+//!
+//! Two instances, since the kernel filters an instance by process and a disk's commands must be recorded of everyone: one
+//! for calls, sleeps and statements of who is asked for (`set_event_pid`, and what they start by `event-fork`), one for
+//! disks, file systems and tasks. The global buffers are left alone, whoever uses them. What comes off the buffers is
+//! stored as it is, page by page, and only understood when the recording has ended (`formats::ftrace`).
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | a recording, from start to finish |
+//! | `instance` | one instance: made, read, removed |
+//! | `functions` | uprobes on SQLite and on the C library's `open` |
+//! | `before` | tasks and files that were there before |
+//!
+//! *Uncertainty*: a recorder that is killed leaves its instances and its probes; the next one removes those whose process
+//! is gone. Numbers of processes are those of the namespace that this process is in.
+
+mod before;
+mod functions;
+mod instance;
+
+use crate::kernel::clock::{boot_ns, process_cpu_ns};
+use crate::sqlite::find::Found;
+use formats::ftrace::format::Format;
+use formats::ftrace::page::Layout;
+use formats::ftrace::translate::Told;
+use formats::tracedat::Stats;
+use instance::Instance;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Events of disks, file systems and tasks, of everyone, each with the filter that spares what is not needed: buffers that a
+/// commit leaves to be written home, and extents that have a place (written or not). One that this kernel does not have is left out.
+const OF_EVERYONE: &[(&str, &str)] = &[
+    ("block/block_bio_queue", ""),
+    ("block/block_bio_remap", ""),
+    ("block/block_split", ""),
+    ("block/block_bio_complete", ""),
+    ("block/block_getrq", ""),
+    ("block/block_rq_insert", ""),
+    ("block/block_rq_issue", ""),
+    ("block/block_rq_complete", ""),
+    ("block/block_dirty_buffer", "comm ~ \"jbd2*\""),
+    ("jbd2/jbd2_start_commit", ""),
+    ("jbd2/jbd2_end_commit", ""),
+    ("jbd2/jbd2_handle_start", ""),
+    ("ext4/ext4_da_write_begin", ""),
+    ("ext4/ext4_write_begin", ""),
+    ("ext4/ext4_writepages", ""),
+    ("ext4/ext4_writepages_result", ""),
+    ("ext4/ext4_es_lookup_extent_exit", "found == 1 && status & 3"),
+    ("ext4/ext4_es_insert_extent", "status & 3"),
+    ("f2fs/f2fs_write_begin", ""),
+    ("task/task_newtask", ""),
+    ("sched/sched_process_exec", ""),
+];
+
+/// Events of who is asked for.
+const OF_CALLERS: &[(&str, &str)] = &[
+    ("raw_syscalls/sys_enter", ""),
+    ("raw_syscalls/sys_exit", ""),
+    ("sched/sched_switch", ""),
+    ("sched/sched_waking", ""),
+    ("sched/sched_process_exit", ""),
+    ("ext4/ext4_sync_file_enter", ""),
+    ("ext4/ext4_unlink_enter", ""),
+    ("f2fs/f2fs_sync_file_enter", ""),
+    ("filemap/mm_filemap_get_pages", ""),
+    ("filemap/mm_filemap_add_to_page_cache", ""),
+];
+
+/// Whom the calls instance records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Callers {
+    /// Everyone.
+    All,
+    /// These processes, and what they start; more may be added.
+    Processes(Vec<u32>),
+}
+
+/// Why there is no such recording.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no tracefs.
+    #[error(
+        "tracefs is not mounted at /sys/kernel/tracing nor at /sys/kernel/debug/tracing: `mount -t tracefs none /sys/kernel/tracing`"
+    )]
+    NoTracefs,
+    /// It refuses something.
+    #[error("ftrace: {doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The kernel has none of the events that a recording needs.
+    #[error("ftrace: this kernel has no event {0}")]
+    NoEvent(&'static str),
+}
+
+type Result<T> = std::result::Result<T, Error>;
+
+fn doing<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
+    result.map_err(|source| Error::Io { doing: what(), source })
+}
+
+/// Where tracefs is mounted, and may be written to.
+///
+/// # Errors
+/// It is not there, or this user may make no instance in it.
+pub fn probe() -> Result<PathBuf> {
+    let root = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
+    let root = root.into_iter().find(|p| p.join("instances").is_dir()).ok_or(Error::NoTracefs)?;
+    if !root.join("events/block/block_rq_issue").is_dir() {
+        return Err(Error::NoEvent("block:block_rq_issue"));
+    }
+    let trial = root.join(format!("instances/fathom-{}-trial", std::process::id()));
+    doing(fs::create_dir(&trial), || format!("making an instance, {}", trial.display()))?;
+    doing(fs::remove_dir(&trial), || format!("removing {}", trial.display()))?;
+    Ok(root)
+}
+
+/// A recording that runs.
+#[derive(Debug)]
+pub struct Session {
+    root: PathBuf,
+    calls: Instance,
+    disks: Instance,
+    functions: functions::Functions,
+    told: Told,
+    started_ns: u64,
+    cpu_before_ns: u64,
+}
+
+/// What one instance recorded.
+#[derive(Debug)]
+pub struct Raw {
+    /// How its pages are laid out.
+    pub layout: Layout,
+    /// Pages of each CPU.
+    pub cpus: Vec<(u16, Vec<u8>)>,
+    /// What the kernel counted.
+    pub stats: Vec<Stats>,
+}
+
+/// What a recording came to.
+#[derive(Debug)]
+pub struct Recording {
+    /// Its events.
+    pub formats: Vec<Format>,
+    /// Calls, and disks.
+    pub raw: Vec<Raw>,
+    /// What was known of tasks and files.
+    pub told: Told,
+    /// Probes on functions: what, and how or why not.
+    pub functions: Vec<(String, std::result::Result<String, String>)>,
+    /// Begin and end, CLOCK_BOOTTIME.
+    pub window_ns: (u64, u64),
+    /// CPU time of this process meanwhile, in ns.
+    pub cpu_ns: u64,
+}
+
+impl Session {
+    /// Makes the instances and switches the events on. `spool`: an empty folder for what comes off the buffers.
+    ///
+    /// # Errors
+    /// tracefs is not there or refuses.
+    pub fn start(callers: &Callers, sqlite: &[Found], spool: &Path) -> Result<Self> {
+        let root = probe()?;
+        instance::remove_stale(&root);
+        let me = std::process::id();
+        let calls = Instance::create(&root, &format!("fathom-{me}-calls"), spool)?;
+        let disks = Instance::create(&root, &format!("fathom-{me}-disks"), spool)?;
+        let functions = functions::Functions::define(&root, sqlite);
+        if *callers != Callers::All {
+            calls.option("event-fork", true)?;
+            // This process stands in for an empty list, by which everyone would be recorded. It stays in it, since to write
+            // the list anew empties it first; what it does itself is left out when the events are read.
+            calls.only(me)?;
+        }
+        disks.enable(OF_EVERYONE)?;
+        calls.enable(OF_CALLERS)?;
+        calls.enable_group(functions.group());
+        let told = before::told(me);
+        let (started_ns, cpu_before_ns) = (boot_ns(), process_cpu_ns());
+        let mut session = Self { root, calls, disks, functions, told, started_ns, cpu_before_ns };
+        if let Callers::Processes(pids) = callers {
+            pids.iter().try_for_each(|pid| session.track(*pid))?;
+        }
+        Ok(session)
+    }
+
+    /// Records a process too, and what it starts.
+    ///
+    /// # Errors
+    /// tracefs refuses.
+    pub fn track(&mut self, pid: u32) -> Result<()> {
+        self.calls.add_process(pid)?;
+        self.told.open.extend(before::open_files(pid));
+        Ok(())
+    }
+
+    /// Takes what is in the buffers; returns how many bytes.
+    ///
+    /// # Errors
+    /// The buffers cannot be read, or the files not written.
+    pub fn drain(&mut self) -> Result<u64> {
+        Ok(self.calls.drain()? + self.disks.drain()?)
+    }
+
+    /// Files that the recording writes, which are nobody's but its own.
+    pub fn own_files(&self) -> Vec<PathBuf> {
+        self.calls.files().chain(self.disks.files()).map(Path::to_path_buf).collect()
+    }
+
+    /// Switches the events off, takes what is left, and removes what was made.
+    ///
+    /// # Errors
+    /// As [`Session::drain`].
+    pub fn finish(self) -> Result<Recording> {
+        let window_ns = (self.started_ns, boot_ns());
+        self.calls.stop();
+        self.disks.stop();
+        let formats = formats(&self.root, self.functions.group());
+        let raw = vec![self.calls.finish()?, self.disks.finish()?];
+        let functions = self.functions.remove();
+        let cpu_ns = process_cpu_ns().saturating_sub(self.cpu_before_ns);
+        Ok(Recording { formats, raw, told: self.told, functions, window_ns, cpu_ns })
+    }
+}
+
+/// Formats of all events that may be in the buffers.
+fn formats(root: &Path, group: &str) -> Vec<Format> {
+    let own = fs::read_dir(root.join("events").join(group)).into_iter().flatten().flatten();
+    let own = own.filter_map(|e| Some(format!("{group}/{}", e.file_name().to_str()?)));
+    let known = OF_EVERYONE.iter().chain(OF_CALLERS).map(|(name, _)| (*name).to_owned());
+    known
+        .chain(own)
+        .filter_map(|name| {
+            let text = fs::read_to_string(root.join("events").join(&name).join("format")).ok()?;
+            Format::parse(name.split('/').next()?, &text)
+        })
+        .collect()
+}

@@ -1,0 +1,47 @@
+//! `fathom import`: a trace of another tool becomes an archive.
+
+use crate::{args, notices, output, progress};
+use anyhow::Result;
+use model::counted;
+use recorder::{Import, Imported};
+use std::path::{Path, PathBuf};
+
+pub fn run(args: &args::Import) -> Result<()> {
+    let context = progress::context(args.quiet);
+    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::tell(notice) };
+    let name = || PathBuf::from(args.file.file_stem().unwrap_or_default()).with_extension("fathom");
+    let archive = args.output.clone().unwrap_or_else(name);
+    let request = Import { file: args.file.clone(), output: archive.clone(), keep_sql: args.keep_sql };
+    let done = recorder::import(&request, &context, &notify);
+    progress::clear(&context);
+    let done = done?;
+    recorder::output::give_to_caller(&archive)?;
+    if !args.quiet {
+        summarise(&archive, &done);
+    }
+    Ok(())
+}
+
+fn summarise(archive: &Path, done: &Imported) {
+    eprintln!(
+        "{}: {} of a {}, {}",
+        archive.display(),
+        counted(done.taken as usize, "event"),
+        done.format,
+        counted(done.operations as usize, "operation")
+    );
+    let other: u64 = done.left_out.iter().map(|(_, n)| n).sum();
+    if other > 0 {
+        let kinds = counted(done.left_out.len(), "other kind");
+        eprintln!("left out: {} of {kinds}", counted(other as usize, "event"));
+    }
+    if done.lost > 0 {
+        let least = if done.at_least { "at least " } else { "" };
+        eprintln!("lost when it was recorded: {least}{}", counted(done.lost as usize, "event"));
+    }
+    if !done.blind.is_empty() {
+        let layers: Vec<&str> = done.blind.iter().map(|layer| layer.name()).collect();
+        eprintln!("not in the trace: {}", layers.join(", "));
+    }
+    eprintln!("next: fathom show {0}, or fathom report {0}", output::word(archive));
+}

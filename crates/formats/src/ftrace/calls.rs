@@ -1,0 +1,129 @@
+//! The numbers of system calls, by architecture: a trace may come from another one than reads it.
+
+use model::Call;
+
+/// Where a call has its arguments: the number of each, from 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Which call.
+    pub call: Call,
+    /// The file.
+    pub fd: Option<u8>,
+    /// The position in it; of an opening its flags.
+    pub pos: Option<u8>,
+    /// The length.
+    pub bytes: Option<u8>,
+}
+
+/// What changes what a file descriptor means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Other {
+    /// `close`.
+    Close,
+    /// `dup`, `dup2`, `dup3`: the result is what the first argument was.
+    Dup,
+    /// `lseek`: the position is the result.
+    Seek,
+}
+
+/// A machine's kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// amd64.
+    X86_64,
+    /// arm64, and all that came after it: riscv64, loong64.
+    Generic,
+}
+
+impl Machine {
+    /// The one that `uname -m` names.
+    pub fn of(machine: &str) -> Option<Self> {
+        match machine {
+            "x86_64" => Some(Self::X86_64),
+            "aarch64" | "riscv64" | "loongarch64" => Some(Self::Generic),
+            _ => None,
+        }
+    }
+
+    fn column<T: Copy>(self, both: (T, T)) -> T {
+        if self == Self::X86_64 { both.0 } else { both.1 }
+    }
+
+    /// The call of that number, if it is about files.
+    pub fn call(self, number: u64) -> Option<Shape> {
+        let number = u16::try_from(number).ok().filter(|n| *n != NO)?;
+        let line = LINES.iter().find(|l| self.column(l.0) == number)?;
+        let arg = |n: u8| (n != NONE).then_some(n);
+        Some(Shape { call: line.1, fd: arg(line.2), pos: arg(line.3), bytes: arg(line.4) })
+    }
+
+    /// The call of that number, if it changes descriptors or positions.
+    pub fn other(self, number: u64) -> Option<Other> {
+        let number = u16::try_from(number).ok().filter(|n| *n != NO)?;
+        OTHERS.iter().find(|(both, _)| self.column(*both) == number).map(|(_, other)| *other)
+    }
+}
+
+const NONE: u8 = 0xff;
+/// No such call on that machine.
+const NO: u16 = u16::MAX;
+
+struct Line((u16, u16), Call, u8, u8, u8);
+
+/// Numbers on amd64 (arch/x86/entry/syscalls/syscall_64.tbl) and on newer machines (include/uapi/asm-generic/unistd.h).
+const LINES: &[Line] = &[
+    Line((0, 63), Call::Read, 0, NONE, 2),
+    Line((17, 67), Call::Pread64, 0, 3, 2),
+    Line((19, 65), Call::Readv, 0, NONE, NONE),
+    Line((295, 69), Call::Preadv, 0, 3, NONE),
+    Line((327, 286), Call::Preadv, 0, 3, NONE),
+    Line((1, 64), Call::Write, 0, NONE, 2),
+    Line((18, 68), Call::Pwrite64, 0, 3, 2),
+    Line((20, 66), Call::Writev, 0, NONE, NONE),
+    Line((296, 70), Call::Pwritev, 0, 3, NONE),
+    Line((328, 287), Call::Pwritev, 0, 3, NONE),
+    Line((74, 82), Call::Fsync, 0, NONE, NONE),
+    Line((75, 83), Call::Fdatasync, 0, NONE, NONE),
+    Line((277, 84), Call::SyncFileRange, 0, 1, 2),
+    Line((77, 46), Call::Ftruncate, 0, 1, NONE),
+    Line((285, 47), Call::Fallocate, 0, 2, 3),
+    Line((87, NO), Call::Unlink, NONE, NONE, NONE),
+    Line((263, 35), Call::Unlink, NONE, NONE, NONE),
+    Line((82, NO), Call::Rename, NONE, NONE, NONE),
+    Line((264, 38), Call::Rename, NONE, NONE, NONE),
+    Line((316, 276), Call::Rename, NONE, NONE, NONE),
+    Line((2, NO), Call::Open, NONE, 1, NONE),
+    Line((85, NO), Call::Open, NONE, NONE, NONE),
+    Line((257, 56), Call::Open, NONE, 2, NONE),
+    Line((437, 437), Call::Open, NONE, NONE, NONE),
+    Line((26, 227), Call::Msync, NONE, NONE, 1),
+    Line((40, 71), Call::CopyRange, 0, NONE, 3),
+    Line((275, 76), Call::CopyRange, 2, NONE, 4),
+    Line((326, 285), Call::CopyRange, 2, NONE, 4),
+    Line((162, 81), Call::Sync, NONE, NONE, NONE),
+    Line((306, 267), Call::Sync, 0, NONE, NONE),
+];
+
+const OTHERS: &[((u16, u16), Other)] = &[
+    ((3, 57), Other::Close),
+    ((32, 23), Other::Dup),
+    ((33, NO), Other::Dup),
+    ((292, 24), Other::Dup),
+    ((8, 62), Other::Seek),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_means_another_call_on_another_machine() {
+        let call = |machine: Machine, n| machine.call(n).map(|s| s.call);
+        assert_eq!(call(Machine::X86_64, 18), Some(Call::Pwrite64));
+        assert_eq!(call(Machine::Generic, 68), Some(Call::Pwrite64));
+        assert_eq!(call(Machine::Generic, 18), None);
+        assert_eq!(Machine::X86_64.other(3), Some(Other::Close));
+        assert_eq!([u64::from(NO), u64::MAX].map(|n| call(Machine::Generic, n)), [None; 2]);
+        assert_eq!(Machine::of("i686"), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! The CPUs' streams as one, in order of time: each is in order by itself.
+
+use super::page::{Item, Missed, Pages};
+use super::seen::{Decoder, Seen};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// One CPU's part of a trace.
+#[derive(Debug, Clone)]
+pub struct Stream<'a> {
+    /// CPU.
+    pub cpu: u16,
+    /// Its pages.
+    pub pages: Pages<'a>,
+    /// The trace's events: those of a second buffer may be told by another kernel.
+    pub decoder: &'a Decoder,
+    /// Turns the trace's clock into ns.
+    pub clock: Clock,
+}
+
+/// How the times of a trace become ns of one clock: `ns = ((t * mult) >> shift) + offset`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clock {
+    /// Multiplier.
+    pub mult: u64,
+    /// Bits.
+    pub shift: u32,
+    /// Added.
+    pub offset: i64,
+}
+
+impl Clock {
+    /// Times that are ns already.
+    pub const NS: Self = Self { mult: 1, shift: 0, offset: 0 };
+
+    /// A time in ns.
+    pub fn ns(&self, time: u64) -> u64 {
+        let scaled = (u128::from(time) * u128::from(self.mult)) >> self.shift.min(127);
+        u64::try_from(scaled).unwrap_or(u64::MAX).saturating_add_signed(self.offset)
+    }
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next {
+    /// An event.
+    Seen(Seen),
+    /// Events of a CPU that are missing, in ns.
+    Missed(u16, Missed),
+}
+
+/// All streams together.
+#[derive(Debug)]
+pub struct Merged<'a> {
+    streams: Vec<(Stream<'a>, u64)>,
+    /// Next of each stream, by time; of one time the lower stream first.
+    waiting: BTreeSet<(u64, usize)>,
+    heads: Vec<Option<Next>>,
+    /// Events that mean nothing here, by name.
+    pub left_out: BTreeMap<String, u64>,
+    /// Events taken, by kind.
+    pub taken: BTreeMap<super::seen::Kind, u64>,
+}
+
+impl<'a> Merged<'a> {
+    /// Of these.
+    pub fn new(streams: Vec<Stream<'a>>) -> Self {
+        let heads = streams.iter().map(|_| None).collect();
+        let streams: Vec<_> = streams.into_iter().map(|s| (s, 0)).collect();
+        let count = streams.len();
+        let mut merged =
+            Self { streams, waiting: BTreeSet::new(), heads, left_out: BTreeMap::new(), taken: BTreeMap::new() };
+        (0..count).for_each(|i| merged.advance(i));
+        merged
+    }
+
+    /// Pages that could not be read whole.
+    pub fn damaged(&self) -> u64 {
+        self.streams.iter().map(|(s, _)| s.pages.damaged()).sum()
+    }
+
+    fn advance(&mut self, i: usize) {
+        let (stream, last) = &mut self.streams[i];
+        for item in stream.pages.by_ref() {
+            let (time, next) = match item {
+                Item::Record(record) => {
+                    let time = stream.clock.ns(record.time);
+                    let Some(seen) = stream.decoder.decode(time, stream.cpu, record.data) else {
+                        if let Some(name) = stream.decoder.name_of(record.data) {
+                            *self.left_out.entry(name.to_owned()).or_default() += 1;
+                        }
+                        continue;
+                    };
+                    (time, Next::Seen(seen))
+                }
+                Item::Missed(m) => {
+                    let (since, until) = (stream.clock.ns(m.since), stream.clock.ns(m.until));
+                    let since = if m.since == 0 { until } else { since };
+                    (until, Next::Missed(stream.cpu, Missed { since, until, ..m }))
+                }
+            };
+            // Within a CPU the order of the buffer is the truth, even where its clock steps back.
+            *last = time.max(*last);
+            self.waiting.insert((*last, i));
+            self.heads[i] = Some(next);
+            return;
+        }
+    }
+}
+
+impl Iterator for Merged<'_> {
+    type Item = Next;
+
+    fn next(&mut self) -> Option<Next> {
+        let (_, i) = self.waiting.pop_first()?;
+        let next = self.heads[i].take();
+        self.advance(i);
+        if let Some(Next::Seen(seen)) = &next {
+            *self.taken.entry(seen.kind).or_default() += 1;
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ftrace::format::Format;
+    use crate::ftrace::page::Layout;
+
+    const LAYOUT: Layout = Layout { page_size: 64, commit: (8, 8), data: 16, big_endian: false };
+
+    /// Pages with one event each, of the number 7.
+    fn stream(times: &[u64]) -> Vec<u8> {
+        let page = |time: &u64| {
+            let mut page = time.to_le_bytes().to_vec();
+            page.extend(12u64.to_le_bytes());
+            page.extend([2, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0]);
+            page.resize(64, 0);
+            page
+        };
+        times.iter().flat_map(page).collect()
+    }
+
+    #[test]
+    fn what_several_cpus_saw_comes_in_order_of_time() {
+        let text = "name: jbd2_end_commit\nID: 7\nfield:int common_pid;offset:4;size:4;signed:1;\n";
+        let decoder = Decoder::new(LAYOUT, &[Format::parse("jbd2", text).unwrap()]);
+        let (a, b) = (stream(&[10, 30, 50]), stream(&[20, 30, 70]));
+        let clock = Clock { mult: 2, shift: 1, offset: 5 };
+        let make = |cpu, bytes| Stream { cpu, pages: Pages::new(LAYOUT, bytes), decoder: &decoder, clock };
+        let all: Vec<(u64, u16)> = Merged::new(vec![make(0, &a), make(1, &b)])
+            .map(|next| match next {
+                Next::Seen(seen) => (seen.time_ns, seen.cpu),
+                Next::Missed(..) => panic!("nothing is missing"),
+            })
+            .collect();
+        assert_eq!(all, [(15, 0), (25, 1), (35, 0), (35, 1), (55, 0), (75, 1)]);
+    }
+}

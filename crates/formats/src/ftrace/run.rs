@@ -1,0 +1,122 @@
+//! A whole trace, from pages to events.
+
+use super::merge::{Clock, Merged, Next, Stream};
+use super::page::{Layout, Pages};
+use super::seen::{Decoder, Kind};
+use super::translate::{Told, Translator};
+use crate::tracedat::{Stats, TraceDat};
+use model::Event;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// One buffer of a trace.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// Its events.
+    pub decoder: Decoder,
+    /// How its pages are laid out.
+    pub layout: Layout,
+    /// What makes ns of its times.
+    pub clock: Clock,
+    /// Pages by CPU.
+    pub cpus: Vec<(u16, Cow<'a, [u8]>)>,
+}
+
+/// What a trace came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events taken, by kind.
+    pub taken: BTreeMap<Kind, u64>,
+    /// Kinds that the trace describes: they could have been recorded.
+    pub described: Vec<Kind>,
+    /// Events that mean nothing here, by name.
+    pub left_out: BTreeMap<String, u64>,
+    /// Events known to be lost, by CPU.
+    pub lost: BTreeMap<u16, u64>,
+    /// Whether more may be: a gap of which the kernel did not say how many it holds.
+    pub at_least: bool,
+    /// Pages of which a part could not be read.
+    pub damaged: u64,
+    /// First and last event, in ns.
+    pub window_ns: (u64, u64),
+    /// Partitions and their disks.
+    pub partitions: Vec<(u32, u32)>,
+}
+
+/// Why a clock's times cannot be told as ns.
+pub fn clock(name: &str, tsc: Option<Clock>) -> Result<Clock, String> {
+    match name {
+        "local" | "global" | "perf" | "mono" | "mono_raw" | "boot" | "tai" | "" => Ok(Clock::NS),
+        "x86-tsc" | "tsc2nsec" => tsc.ok_or_else(|| {
+            "its clock counts cycles (x86-tsc), and the trace does not say how long one is; record with `-C boot`"
+                .into()
+        }),
+        other => Err(format!("its clock ({other}) counts no time; record with `-C boot`")),
+    }
+}
+
+/// The buffers of a trace.dat.
+///
+/// # Errors
+/// Times of one of them are no times.
+pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, String> {
+    let used = trace.buffers.iter().filter(|b| b.cpus.iter().any(|(_, pages)| !pages.is_empty()));
+    used.map(|b| {
+        let clock = clock(b.clock.as_deref().unwrap_or(""), trace.tsc)?;
+        let decoder = Decoder::new(b.layout, &trace.formats);
+        Ok(Part { decoder, layout: b.layout, clock, cpus: b.cpus.clone() })
+    })
+    .collect()
+}
+
+/// Reads the trace twice and hands on what it tells, in order of time.
+pub fn run(parts: &[Part<'_>], told: &Told, stats: &[Stats], sink: &mut dyn FnMut(&Event)) -> Summary {
+    let streams = || {
+        let of = |part: &'_ Part<'_>| (part.layout, part.clock);
+        let all = parts.iter().flat_map(|part| {
+            let (layout, clock) = of(part);
+            part.cpus.iter().map(move |(cpu, pages)| Stream {
+                cpu: *cpu,
+                pages: Pages::new(layout, pages),
+                decoder: &part.decoder,
+                clock,
+            })
+        });
+        Merged::new(all.collect())
+    };
+    let mut first = Translator::learn(told);
+    streams().for_each(|next| first.take(&next));
+    let mut second = first.again(told);
+    let mut merged = streams();
+    let mut summary = Summary::default();
+    for next in merged.by_ref() {
+        if let Next::Missed(cpu, missed) = &next {
+            let lost = summary.lost.entry(*cpu).or_default();
+            *lost = lost.saturating_add(missed.events.unwrap_or(1));
+            summary.at_least |= missed.events.is_none();
+        }
+        second.take(&next);
+        second.events().for_each(|event| sink(&event));
+    }
+    summary.window_ns = second.window_ns();
+    // What the kernel counted as lost and no gap accounts for: at the end, or before the first page.
+    let mut counted: BTreeMap<u16, u64> = BTreeMap::new();
+    for stats in stats {
+        let sum = counted.entry(stats.cpu).or_default();
+        *sum = sum.saturating_add(stats.lost);
+    }
+    for (cpu, counted) in counted {
+        let told = summary.lost.get(&cpu).copied().unwrap_or(0);
+        if counted > told {
+            second.lost(cpu, counted - told);
+            second.events().for_each(|event| sink(&event));
+            summary.lost.insert(cpu, counted);
+        }
+    }
+    summary.partitions = second.partitions();
+    summary.damaged = merged.damaged();
+    let mut described: Vec<Kind> = parts.iter().flat_map(|part| part.decoder.described()).collect();
+    described.sort_unstable();
+    described.dedup();
+    Summary { taken: merged.taken, left_out: merged.left_out, described, ..summary }
+}

@@ -1,0 +1,332 @@
+//! The events that mean something to Fathom, with their fields in places that are the same for every kernel.
+//!
+//! A trace says itself where each field is; here that is looked up once for each kind of event, so that who reads an event
+//! finds its numbers by position. Everything else in a trace is counted and left out.
+
+use super::format::{Field, Format, Location};
+use super::page::Layout;
+use std::collections::BTreeMap;
+
+/// Most numbers that an event has.
+pub const NUMBERS: usize = 8;
+/// A field that this kernel's event does not have.
+pub const MISSING: u64 = u64::MAX;
+
+macro_rules! kinds {
+    ($($(#[doc = $doc:literal])+ $Kind:ident = $name:literal [$($number:literal),*] $([$text:literal])?;)*) => {
+        /// What an event is.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind { $($(#[doc = $doc])+ $Kind),* }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$Kind),*];
+
+            /// The event's name in tracefs.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$Kind => $name),* }
+            }
+
+            /// The names of its numbers, in their order.
+            pub fn numbers(self) -> &'static [&'static str] {
+                match self { $(Self::$Kind => &[$($number),*]),* }
+            }
+
+            /// The name of its text, if it has one.
+            pub fn text(self) -> Option<&'static str> {
+                match self { $(Self::$Kind => kinds!(@text $($text)?)),* }
+            }
+        }
+    };
+    (@text) => { None };
+    (@text $text:literal) => { Some($text) };
+}
+
+kinds! {
+    /// A system call was entered.
+    SysEnter = "sys_enter" ["id", "args"];
+    /// It was left.
+    SysExit = "sys_exit" ["id", "ret"];
+    /// A thread left the CPU for another.
+    Switch = "sched_switch" ["prev_pid", "prev_state", "next_pid"] ["next_comm"];
+    /// A thread is being woken.
+    Waking = "sched_waking" ["pid"] ["comm"];
+    /// A task was made; of what kind.
+    NewTask = "task_newtask" ["pid", "clone_flags"] ["comm"];
+    /// A task was made; by whom.
+    Fork = "sched_process_fork" ["parent_pid", "child_pid"] ["child_comm"];
+    /// A process became another program.
+    Exec = "sched_process_exec" ["pid", "old_pid"] ["filename"];
+    /// A thread ended.
+    Exit = "sched_process_exit" ["pid"] ["comm"];
+    /// A bio entered the block layer.
+    BioQueue = "block_bio_queue" ["dev", "sector", "nr_sector"] ["rwbs"];
+    /// It was sent on to another disk.
+    BioRemap = "block_bio_remap" ["dev", "sector", "nr_sector", "old_dev", "old_sector"] ["rwbs"];
+    /// It was split.
+    BioSplit = "block_split" ["dev", "sector", "new_sector"] ["rwbs"];
+    /// It ended without having become a request.
+    BioComplete = "block_bio_complete" ["dev", "sector", "nr_sector", "error"] ["rwbs"];
+    /// A request was made for it.
+    GetRequest = "block_getrq" ["dev", "sector", "nr_sector"] ["rwbs"];
+    /// A request entered the I/O scheduler.
+    RqInsert = "block_rq_insert" ["dev", "sector", "nr_sector", "bytes"] ["rwbs"];
+    /// It went to the driver.
+    RqIssue = "block_rq_issue" ["dev", "sector", "nr_sector", "bytes"] ["rwbs"];
+    /// It, or a part of it, completed.
+    RqComplete = "block_rq_complete" ["dev", "sector", "nr_sector", "error"] ["rwbs"];
+    /// The journal's thread began to commit.
+    CommitBegin = "jbd2_start_commit" ["dev", "transaction"];
+    /// The commit is on the medium.
+    CommitEnd = "jbd2_end_commit" ["dev", "transaction"];
+    /// A thread joined a transaction.
+    Handle = "jbd2_handle_start" ["dev", "tid"];
+    /// ext4 begins to write into a folio.
+    DaWriteBegin = "ext4_da_write_begin" ["dev", "ino", "pos", "len"];
+    /// The same, without delayed allocation.
+    WriteBegin = "ext4_write_begin" ["dev", "ino", "pos", "len"];
+    /// ext4 begins to sync a file.
+    SyncEnter = "ext4_sync_file_enter" ["dev", "ino"];
+    /// ext4 removes a name.
+    UnlinkEnter = "ext4_unlink_enter" ["dev", "ino"];
+    /// ext4 made an inode.
+    AllocateInode = "ext4_allocate_inode" ["dev", "ino"];
+    /// ext4 forgets an inode, which may be its end.
+    EvictInode = "ext4_evict_inode" ["dev", "ino", "nlink"];
+    /// ext4 begins to write pages of a file back.
+    WritePages = "ext4_writepages" ["dev", "ino"];
+    /// It is through.
+    WritePagesDone = "ext4_writepages_result" ["dev", "ino"];
+    /// Where blocks of a file are, looked up.
+    ExtentFound = "ext4_es_lookup_extent_exit" ["dev", "ino", "lblk", "len", "pblk", "status", "found"];
+    /// Where blocks of a file are, remembered.
+    ExtentKept = "ext4_es_insert_extent" ["dev", "ino", "lblk", "len", "pblk", "status"];
+    /// f2fs begins to write into a page.
+    F2fsWriteBegin = "f2fs_write_begin" ["dev", "ino", "pos", "len"];
+    /// f2fs begins to sync a file.
+    F2fsSyncEnter = "f2fs_sync_file_enter" ["dev", "ino"];
+    /// A read looks for pages in the cache.
+    GetPages = "mm_filemap_get_pages" ["s_dev", "i_ino", "index", "last_index"];
+    /// A page was added to the page cache.
+    CacheAdd = "mm_filemap_add_to_page_cache" ["s_dev", "i_ino", "index", "order"];
+    /// A metadata block is to be written home, by a transaction's end or at once.
+    DirtyBuffer = "block_dirty_buffer" ["dev", "sector", "size"];
+    /// A text that a program wrote into the trace.
+    Print = "print" [] ["buf"];
+    /// `sqlite3_step` was entered (a probe of Fathom's own).
+    Step = "fathom_step" ["stmt"] ["sql"];
+    /// It returned.
+    StepReturn = "fathom_step_return" ["ret"];
+    /// `sqlite3_reset` was entered.
+    Reset = "fathom_reset" ["stmt"];
+    /// `sqlite3_finalize` was entered.
+    Finalize = "fathom_finalize" ["stmt"];
+    /// The C library's `open` was entered.
+    OpenPath = "fathom_open" [] ["path"];
+}
+
+impl Kind {
+    /// The one of that name.
+    pub fn of(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+}
+
+/// An event that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// By the trace's clock, in ns.
+    pub time_ns: u64,
+    /// CPU.
+    pub cpu: u16,
+    /// The thread that ran.
+    pub tid: u32,
+    /// What.
+    pub kind: Kind,
+    /// Its numbers, in the order of [`Kind::numbers`]; [`MISSING`] where this kernel has none. Those of a system call's
+    /// entry go on with its further arguments.
+    pub numbers: [u64; NUMBERS],
+    /// Its text.
+    pub text: String,
+}
+
+impl Seen {
+    /// A number, if this kernel tells it.
+    pub fn number(&self, place: usize) -> Option<u64> {
+        self.numbers.get(place).copied().filter(|n| *n != MISSING)
+    }
+}
+
+/// Where an event of one kind has its fields.
+#[derive(Debug, Clone)]
+struct Places {
+    kind: Kind,
+    numbers: Vec<Option<Field>>,
+    text: Option<Field>,
+}
+
+/// Reads the events of one trace.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    layout: Layout,
+    places: BTreeMap<u16, Places>,
+    pid: Option<Field>,
+    /// Names of the events that are left out.
+    others: BTreeMap<u16, String>,
+}
+
+impl Decoder {
+    /// For a trace with these events.
+    pub fn new(layout: Layout, formats: &[Format]) -> Self {
+        let (mut places, mut others) = (BTreeMap::new(), BTreeMap::new());
+        for format in formats {
+            let Some(kind) = Kind::of(&format.name) else {
+                others.insert(format.id, format!("{}:{}", format.system, format.name));
+                continue;
+            };
+            let numbers = kind.numbers().iter().map(|name| format.field(name).cloned()).collect();
+            let text = kind.text().and_then(|name| format.field(name).cloned());
+            places.insert(format.id, Places { kind, numbers, text });
+        }
+        let pid = formats.iter().find_map(|f| f.field("common_pid").cloned());
+        Self { layout, places, pid, others }
+    }
+
+    /// The kinds that the trace describes, whether or not one happened.
+    pub fn described(&self) -> impl Iterator<Item = Kind> {
+        self.places.values().map(|p| p.kind)
+    }
+
+    /// The name of an event that is left out.
+    pub fn name_of(&self, data: &[u8]) -> Option<&str> {
+        self.others.get(&self.id(data)).map(String::as_str)
+    }
+
+    fn id(&self, data: &[u8]) -> u16 {
+        self.layout.number(data, 0, 2) as u16
+    }
+
+    /// What an event says; `None` if it means nothing here.
+    pub fn decode(&self, time_ns: u64, cpu: u16, data: &[u8]) -> Option<Seen> {
+        let places = self.places.get(&self.id(data))?;
+        let number = |field: &Field| self.number(data, field);
+        let mut numbers = [MISSING; NUMBERS];
+        for (to, field) in numbers.iter_mut().zip(&places.numbers) {
+            *to = field.as_ref().and_then(number).unwrap_or(MISSING);
+        }
+        if places.kind == Kind::SysEnter
+            && let Some(Some(args)) = places.numbers.get(1)
+        {
+            let width = args.size / 6;
+            for (i, to) in numbers[1..7].iter_mut().enumerate().filter(|_| matches!(width, 4 | 8)) {
+                *to = self.layout.number(data, args.offset + i * width, width);
+            }
+        }
+        let pid = self.pid.as_ref().and_then(number).unwrap_or(0);
+        Some(Seen {
+            time_ns,
+            cpu,
+            tid: u32::try_from(pid).unwrap_or(0),
+            kind: places.kind,
+            numbers,
+            text: places.text.as_ref().map(|f| self.text(data, f)).unwrap_or_default(),
+        })
+    }
+
+    /// Signed ones are extended to 64 bits.
+    fn number(&self, data: &[u8], field: &Field) -> Option<u64> {
+        if !matches!(field.size, 1 | 2 | 4 | 8) {
+            // An array: read where it is wanted.
+            return (field.size > 8).then_some(0);
+        }
+        data.get(field.offset..field.offset.checked_add(field.size)?)?;
+        let n = self.layout.number(data, field.offset, field.size);
+        let unused = 64 - 8 * field.size as u32;
+        Some(if field.signed { ((n << unused) as i64 >> unused) as u64 } else { n })
+    }
+
+    fn text(&self, data: &[u8], field: &Field) -> String {
+        let (offset, length) = match field.location() {
+            Some(from) => {
+                let word = self.layout.number(data, field.offset, 4);
+                let (offset, length) = ((word & 0xffff) as usize, (word >> 16) as usize);
+                let start = if from == Location::FromField { field.offset + 4 } else { 0 };
+                (start + offset, length)
+            }
+            None if field.size == 0 => (field.offset, data.len().saturating_sub(field.offset)),
+            None => (field.offset, field.size),
+        };
+        let end = offset.saturating_add(length).min(data.len());
+        let bytes = data.get(offset..end).unwrap_or_default();
+        let bytes = bytes.split(|b| *b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: Layout = Layout { page_size: 4096, commit: (8, 8), data: 16, big_endian: false };
+
+    fn format(name: &str, fields: &str) -> Format {
+        let common = "field:unsigned short common_type;offset:0;size:2;signed:0;\n\
+                      field:int common_pid;offset:4;size:4;signed:1;\n";
+        Format::parse("s", &format!("name: {name}\nID: 7\nformat:\n{common}{fields}")).unwrap()
+    }
+
+    #[test]
+    fn fields_are_read_where_this_kernel_has_them() {
+        let format = format(
+            "block_rq_complete",
+            "field:sector_t sector;offset:8;size:8;signed:0;\nfield:int error;offset:16;size:4;signed:1;\n\
+             field:char rwbs[4];offset:20;size:4;signed:0;\n",
+        );
+        let decoder = Decoder::new(LAYOUT, &[format]);
+        let mut data = vec![7, 0, 0, 0, 42, 0, 0, 0];
+        data.extend(99u64.to_le_bytes());
+        data.extend((-5i32).to_le_bytes());
+        data.extend(b"WS\0x");
+        let seen = decoder.decode(5, 1, &data).unwrap();
+        assert_eq!((seen.kind, seen.tid, seen.text.as_str()), (Kind::RqComplete, 42, "WS"));
+        // This one has neither a disk nor a length.
+        assert_eq!([0, 1, 2, 3].map(|i| seen.number(i)), [None, Some(99), None, Some(-5i64 as u64)]);
+        assert_eq!(decoder.decode(5, 1, &[8, 0]), None);
+        for cut in 0..data.len() {
+            let seen = decoder.decode(5, 1, &data[..cut]);
+            assert!(seen.is_none_or(|s| s.text.len() <= 2));
+        }
+    }
+
+    #[test]
+    fn a_text_stands_where_its_location_says() {
+        for (of, offset) in [("__data_loc", 16u32), ("__rel_loc", 4)] {
+            let text = format!("field:{of} char[] filename;offset:8;size:4;signed:0;\n");
+            let decoder = Decoder::new(LAYOUT, &[format("sched_process_exec", &text)]);
+            let mut data = vec![7, 0, 0, 0, 1, 0, 0, 0];
+            data.extend((5 << 16 | offset).to_le_bytes());
+            data.extend([0; 4]);
+            data.extend(b"/a/b\0rest");
+            assert_eq!(decoder.decode(0, 0, &data).unwrap().text, "/a/b", "{of}");
+            data[9] = 0xff;
+            assert_eq!(decoder.decode(0, 0, &data).unwrap().text, "", "beyond the event's end");
+        }
+    }
+
+    #[test]
+    fn a_calls_arguments_are_numbers_too() {
+        let text = "field:long id;offset:8;size:8;signed:1;\nfield:unsigned long args[6];offset:16;size:48;signed:0;\n";
+        let decoder = Decoder::new(LAYOUT, &[format("sys_enter", text)]);
+        let mut data = vec![7, 0, 0, 0, 1, 0, 0, 0];
+        (0..7u64).for_each(|n| data.extend((n + 10).to_le_bytes()));
+        assert_eq!(decoder.decode(0, 0, &data).unwrap().numbers[..7], [10, 11, 12, 13, 14, 15, 16]);
+    }
+
+    #[test]
+    fn kinds_have_names_of_their_own() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::of(kind.name()), Some(*kind));
+            assert!(kind.numbers().len() <= NUMBERS);
+        }
+    }
+}

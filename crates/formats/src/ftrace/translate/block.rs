@@ -1,0 +1,463 @@
+//! Bios, requests and flushes out of events that name none of them.
+//!
+//! ftrace tells of a bio or a request its disk, its first sector, its length and what it does, and no address. So each
+//! gets a number here, and what belongs together is found by place: a request carries the bios that were queued on its
+//! disk, lie within its sectors, do the same, and were not carried yet. The linker calls such links `address`, not `exact`
+//! ([`super`]).
+//!
+//! A flush carries no sectors. Who waits for it is played through as block/blk-flush.c does it: those who asked while one
+//! was under way ride with the next.
+//!
+//! *Uncertainty*: two bios that write the same sectors at the same time are told apart by age alone. A disk with several
+//! hardware queues has a flush queue for each; here they are one.
+
+use model::DiskOp;
+use model::event::bio_flags;
+use std::collections::{HashMap, VecDeque};
+
+/// Steps of a waiter, as `flush_issue` has them (`REQ_FSEQ_…`).
+pub const BEFORE_DATA: u8 = 1;
+pub const AFTER_DATA: u8 = 4;
+pub const BARE: u8 = 7;
+
+/// Open bios or requests of a disk; more are there only because ends were lost.
+const MOST: usize = 1 << 14;
+
+/// What the letters of a request say (`blk_fill_rwbs`): what it does, and how.
+pub fn letters(rwbs: &str) -> (DiskOp, u16) {
+    let (mut flags, mut rest) = (0, rwbs);
+    // A leading F is a flush before the data, if an operation follows it.
+    if let Some(after) = rwbs.strip_prefix('F').filter(|r| r.starts_with(['W', 'R', 'D', 'F', 'N', 'Z'])) {
+        (flags, rest) = (bio_flags::PREFLUSH, after);
+    }
+    let op = match rest.chars().next() {
+        Some('R') => DiskOp::Read,
+        Some('W') => DiskOp::Write,
+        Some('Z') => DiskOp::Write,
+        Some('D') => DiskOp::Discard,
+        Some('F') => DiskOp::Flush,
+        _ => DiskOp::Other,
+    };
+    for letter in rest.chars().skip(1) {
+        flags |= match letter {
+            'F' => bio_flags::FUA,
+            'A' if op != DiskOp::Write || !rest.starts_with('Z') => bio_flags::READ_AHEAD,
+            'S' => bio_flags::SYNC,
+            'M' => bio_flags::META,
+            _ => 0,
+        };
+    }
+    (op, flags)
+}
+
+/// A bio that is on its way.
+#[derive(Debug, Clone)]
+struct Bio {
+    id: u64,
+    sector: u64,
+    sectors: u64,
+    op: DiskOp,
+    flags: u16,
+    tid: u32,
+    carried: bool,
+    /// Its request wants a flush after its data.
+    after: bool,
+}
+
+impl Bio {
+    fn is_bare(&self) -> bool {
+        self.sectors == 0 && self.flags & bio_flags::PREFLUSH != 0
+    }
+
+    fn waits(&self) -> bool {
+        self.flags & (bio_flags::PREFLUSH | bio_flags::FUA) != 0
+    }
+}
+
+/// A request at the driver.
+#[derive(Debug)]
+struct Request {
+    id: u64,
+    sector: u64,
+    sectors: u64,
+    op: DiskOp,
+    /// Bytes that did not complete yet.
+    left: u64,
+    bios: Vec<u64>,
+}
+
+/// What a request that is issued carries.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Issued {
+    pub rq: u64,
+    /// When it was made; 0: not seen.
+    pub made_ns: u64,
+    pub bios: Vec<u64>,
+    /// Through the flush machinery.
+    pub sequence: bool,
+    /// Of a flush: who waits, and in which step.
+    pub waiters: Vec<(u64, u8)>,
+}
+
+/// What completed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Done {
+    pub rq: u64,
+    pub bytes: u64,
+    pub last: bool,
+    pub flags: u16,
+}
+
+/// What is on its way to one disk.
+#[derive(Debug, Default)]
+struct Disk {
+    bios: VecDeque<Bio>,
+    requests: Vec<Request>,
+    /// Requests made: sector, operation, when.
+    made: VecDeque<(u64, DiskOp, u64)>,
+    inserted: VecDeque<(u64, DiskOp, u64)>,
+    /// Writes through the flush machinery whose data is done: sector, request, bio.
+    sequences: Vec<(u64, u64, u64)>,
+    /// Who waits for the flush that is under way, and for the next.
+    running: Vec<(u64, u8)>,
+    pending: Vec<(u64, u8)>,
+    under_way: bool,
+    /// Writes through the flush machinery whose data is at the driver.
+    data_in_flight: usize,
+}
+
+impl Disk {
+    /// `blk_kick_flush`: the next flush begins when none is under way and no data of such a write, and takes all who wait
+    /// by then.
+    fn kick(&mut self) {
+        if !self.under_way && self.running.is_empty() && self.data_in_flight == 0 {
+            self.running = std::mem::take(&mut self.pending);
+        }
+    }
+}
+
+/// All disks.
+#[derive(Debug, Default)]
+pub struct Block {
+    disks: HashMap<u32, Disk>,
+    count: u64,
+    /// Partition to its disk, and to the sector that it begins at.
+    partitions: HashMap<u32, (u32, u64)>,
+    starts: HashMap<u32, u64>,
+}
+
+impl Block {
+    fn number(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+
+    /// A partition, as the recorder knows it.
+    pub fn partition(&mut self, partition: u32, disk: u32) {
+        self.partitions.insert(partition, (disk, 0));
+    }
+
+    /// A partition's first sector, by a bio that was sent on from it.
+    pub fn starts_at(&mut self, partition: u32, sector: u64) {
+        self.starts.insert(partition, sector);
+    }
+
+    /// The disk of a partition.
+    pub fn disk_of(&self, dev: u32) -> u32 {
+        self.partitions.get(&dev).map_or(dev, |(disk, _)| *disk)
+    }
+
+    /// Where a partition begins.
+    pub fn start_of(&self, dev: u32) -> u64 {
+        self.starts.get(&dev).copied().unwrap_or(0)
+    }
+
+    /// Partitions known, told or found.
+    pub fn partitions(&self) -> impl Iterator<Item = (u32, u32)> {
+        self.partitions.iter().map(|(partition, (disk, _))| (*partition, *disk))
+    }
+
+    /// A bio was queued.
+    pub fn queue(&mut self, dev: u32, tid: u32, (sector, sectors): (u64, u64), rwbs: &str) -> (u64, DiskOp, u16) {
+        let (mut op, flags) = letters(rwbs);
+        let id = self.number();
+        let disk = self.disks.entry(self.partitions.get(&dev).map_or(dev, |p| p.0)).or_default();
+        let bio = Bio { id, sector, sectors, op, flags, tid, carried: false, after: false };
+        if flags & bio_flags::PREFLUSH != 0 {
+            disk.pending.push((id, if bio.is_bare() { BARE } else { BEFORE_DATA }));
+            disk.kick();
+        }
+        if bio.is_bare() {
+            op = DiskOp::Write;
+        }
+        disk.bios.push_back(bio);
+        if disk.bios.len() > MOST {
+            disk.bios.pop_front();
+        }
+        (id, op, flags)
+    }
+
+    /// A bio gave its first part, up to `at`, to a new one: the old one, the new one and its bytes.
+    pub fn split(&mut self, dev: u32, tid: u32, sector: u64, at: u64) -> Option<(u64, u64, u64)> {
+        let id = self.number();
+        let disk = self.disks.get_mut(&self.partitions.get(&dev).map_or(dev, |p| p.0))?;
+        let of = |b: &Bio| !b.carried && b.sector == sector && at > sector && at < sector.saturating_add(b.sectors);
+        let place = disk.bios.iter().rposition(|b| of(b) && b.tid == tid).or(disk.bios.iter().rposition(of))?;
+        let old = &mut disk.bios[place];
+        let first = Bio { id, sectors: at - sector, ..old.clone() };
+        (old.sector, old.sectors) = (at, old.sectors - (at - sector));
+        let told = (old.id, id, first.sectors.saturating_mul(512));
+        disk.bios.insert(place, first);
+        Some(told)
+    }
+
+    /// A bio of a stacked disk is the newest that holds the sector it came from.
+    pub fn holder(&self, dev: u32, tid: u32, sector: u64) -> Option<u64> {
+        let disk = self.disks.get(&self.disk_of(dev))?;
+        let holds = |b: &&Bio| (b.sector..b.sector.saturating_add(b.sectors.max(1))).contains(&sector);
+        let mut all = disk.bios.iter().rev().filter(holds);
+        all.clone().find(|b| b.tid == tid).or_else(|| all.next()).map(|b| b.id)
+    }
+
+    /// A bio ended that no request took.
+    pub fn ended(&mut self, dev: u32, sector: u64, bare: bool) -> Option<u64> {
+        let disk = self.disks.get_mut(&self.partitions.get(&dev).map_or(dev, |p| p.0))?;
+        let place = disk.bios.iter().position(|b| if bare { b.is_bare() } else { !b.carried && b.sector == sector })?;
+        disk.bios.remove(place).map(|b| b.id)
+    }
+
+    /// A request was made.
+    pub fn made(&mut self, dev: u32, sector: u64, rwbs: &str, time_ns: u64) {
+        let disk = self.disks.entry(self.disk_of(dev)).or_default();
+        disk.made.push_back((sector, letters(rwbs).0, time_ns));
+        if disk.made.len() > MOST {
+            disk.made.pop_front();
+        }
+    }
+
+    /// A request is at the scheduler: its number, for `rq_insert`.
+    pub fn inserted(&mut self, dev: u32, sector: u64, rwbs: &str) -> u64 {
+        let id = self.number();
+        let disk = self.disks.entry(self.disk_of(dev)).or_default();
+        disk.inserted.push_back((sector, letters(rwbs).0, id));
+        if disk.inserted.len() > MOST {
+            disk.inserted.pop_front();
+        }
+        id
+    }
+
+    /// Bios of a request whose disk was not known to have the partition that they were queued on.
+    fn find_partition(&mut self, disk: u32, (sector, sectors): (u64, u64), op: DiskOp) {
+        let same_driver = |dev: u32| dev != disk && dev >> 20 == disk >> 20;
+        let carries = |d: &Disk| {
+            d.bios.iter().any(|b| !b.carried && b.op == op && b.sector == sector && b.sectors <= sectors && sectors > 0)
+        };
+        // Whoever has requests of its own is no partition.
+        let found = self.disks.iter().filter(|(dev, d)| same_driver(**dev) && d.requests.is_empty() && carries(d));
+        let mut found = found.map(|(dev, _)| *dev);
+        let (Some(partition), None) = (found.next(), found.next()) else { return };
+        self.partitions.insert(partition, (disk, 0));
+        if let Some(below) = self.disks.remove(&partition) {
+            let to = self.disks.entry(disk).or_default();
+            to.bios.extend(below.bios);
+            to.bios.make_contiguous().sort_by_key(|b| b.id);
+            to.made.extend(below.made);
+            to.pending.extend(below.pending);
+            to.pending.extend(below.running);
+            to.kick();
+        }
+    }
+
+    /// A request went to the driver. `lists` the bios that it takes.
+    pub fn issue(&mut self, dev: u32, sector: u64, bytes: u64, rwbs: &str) -> Issued {
+        let ((op, flags), sectors, next) = (letters(rwbs), bytes / 512, self.number());
+        let has = |d: &Disk| d.bios.iter().any(|b| !b.carried && b.sector == sector);
+        if !self.disks.get(&dev).is_some_and(has) && op != DiskOp::Flush {
+            self.find_partition(dev, (sector, sectors), op);
+        }
+        let disk = self.disks.entry(dev).or_default();
+        let take = |list: &mut VecDeque<(u64, DiskOp, u64)>| {
+            let place = list.iter().position(|(s, o, _)| (*s, *o) == (sector, op))?;
+            list.remove(place).map(|x| x.2)
+        };
+        let (made_ns, id) = (take(&mut disk.made).unwrap_or(0), take(&mut disk.inserted).unwrap_or(next));
+        if op == DiskOp::Flush {
+            if disk.running.is_empty() {
+                disk.running = std::mem::take(&mut disk.pending);
+            }
+            disk.under_way = true;
+            disk.requests.push(Request { id, sector, sectors: 0, op, left: 0, bios: Vec::new() });
+            return Issued { rq: id, made_ns: 0, waiters: disk.running.clone(), ..Issued::default() };
+        }
+        let end = sector.saturating_add(sectors);
+        // Tried again: the same sectors, and not completed.
+        if let Some(old) = disk.requests.iter().find(|r| (r.sector, r.sectors, r.op) == (sector, sectors, op)) {
+            let fresh = disk.bios.iter().any(|b| !b.carried && b.op == op && b.sector == sector);
+            if !fresh {
+                return Issued { rq: old.id, made_ns, bios: old.bios.clone(), ..Issued::default() };
+            }
+        }
+        let (mut bios, mut sequence) = (Vec::new(), false);
+        for bio in disk.bios.iter_mut().filter(|b| !b.carried && b.op == op && b.sectors > 0) {
+            if bio.sector >= sector && bio.sector.saturating_add(bio.sectors) <= end {
+                bio.carried = true;
+                bio.after = bio.flags & bio_flags::FUA != 0 && flags & bio_flags::FUA == 0;
+                if bio.after && bio.flags & bio_flags::PREFLUSH == 0 {
+                    disk.data_in_flight += 1;
+                }
+                sequence |= bio.after || bio.flags & bio_flags::PREFLUSH != 0;
+                bios.push(bio.id);
+            }
+        }
+        // As a request's chain has them: by place.
+        let place = |id: &u64| disk.bios.iter().find(|b| b.id == *id).map(|b| b.sector);
+        bios.sort_by_key(place);
+        if disk.requests.len() > MOST {
+            disk.requests.drain(..MOST / 2);
+        }
+        disk.requests.push(Request { id, sector, sectors, op, left: bytes, bios: bios.clone() });
+        Issued { rq: id, made_ns, bios, sequence, waiters: Vec::new() }
+    }
+
+    /// A request, or a part of it, completed.
+    pub fn complete(&mut self, dev: u32, sector: u64, sectors: u64, rwbs: &str) -> (Done, Vec<u64>) {
+        let ((op, flags), next) = (letters(rwbs), self.number());
+        let disk = self.disks.entry(dev).or_default();
+        let bytes = sectors.saturating_mul(512);
+        let done = |rq, bytes, last, flags| Done { rq, bytes, last, flags };
+        if op == DiskOp::Flush {
+            disk.under_way = false;
+            let ended = std::mem::take(&mut disk.running);
+            disk.data_in_flight += ended.iter().filter(|(_, step)| *step == BEFORE_DATA).count();
+            disk.kick();
+            let place = disk.requests.iter().position(|r| r.op == DiskOp::Flush);
+            let rq = place.map_or(next, |i| disk.requests.remove(i).id);
+            let bare = |(id, step): &(u64, u8)| (*step == BARE).then_some(*id);
+            let bare: Vec<u64> = ended.iter().filter_map(bare).collect();
+            disk.bios.retain(|b| !bare.contains(&b.id));
+            return (done(rq, 0, true, flags | bio_flags::FLUSH_SEQUENCE), bare);
+        }
+        let counted = flags | bio_flags::COUNTED;
+        if bytes == 0 {
+            // The end of a write through the flush machinery, or of a bare flush, of which no driver hears.
+            let place = disk.sequences.iter().position(|(at, ..)| *at == sector);
+            let rq = place.map(|i| disk.sequences.remove(i));
+            if let Some((_, _, bio)) = rq {
+                disk.bios.retain(|b| b.id != bio);
+            }
+            return (done(rq.map_or(next, |r| r.1), 0, true, counted), Vec::new());
+        }
+        let begins =
+            |r: &Request| r.op == op && r.sector.saturating_add(r.sectors).wrapping_sub(r.left / 512) == sector;
+        let holds = |r: &Request| r.op == op && (r.sector..r.sector.saturating_add(r.sectors)).contains(&sector);
+        let place = disk.requests.iter().position(begins).or_else(|| disk.requests.iter().position(holds));
+        let Some(place) = place else { return (done(next, bytes, true, counted), Vec::new()) };
+        let request = &mut disk.requests[place];
+        request.left = request.left.saturating_sub(bytes);
+        if request.left > 0 {
+            return (done(request.id, bytes, false, counted), Vec::new());
+        }
+        let request = disk.requests.remove(place);
+        let carried = |b: &&Bio| request.bios.contains(&b.id);
+        let mut sequence = false;
+        for bio in disk.bios.iter().filter(carried).filter(|b| b.waits()) {
+            if bio.after {
+                disk.pending.push((bio.id, AFTER_DATA));
+            }
+            if bio.after || bio.flags & bio_flags::PREFLUSH != 0 {
+                sequence = true;
+                disk.data_in_flight = disk.data_in_flight.saturating_sub(1);
+                disk.sequences.push((bio.sector, request.id, bio.id));
+            }
+        }
+        disk.kick();
+        disk.sequences.truncate(MOST);
+        if !sequence {
+            disk.bios.retain(|b| !request.bios.contains(&b.id));
+        }
+        let flags = if sequence { counted | bio_flags::FLUSH_SEQUENCE } else { counted };
+        (done(request.id, bytes, true, flags), Vec::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_say_what_a_request_does() {
+        use bio_flags::{FUA, META, PREFLUSH, READ_AHEAD, SYNC};
+        for (rwbs, op, flags) in [
+            ("WS", DiskOp::Write, SYNC),
+            ("RA", DiskOp::Read, READ_AHEAD),
+            ("RM", DiskOp::Read, META),
+            ("FWFSM", DiskOp::Write, PREFLUSH | FUA | SYNC | META),
+            ("FWS", DiskOp::Write, PREFLUSH | SYNC),
+            ("WFS", DiskOp::Write, FUA | SYNC),
+            ("FF", DiskOp::Flush, PREFLUSH),
+            ("F", DiskOp::Flush, 0),
+            ("DS", DiskOp::Discard, SYNC),
+            ("N", DiskOp::Other, 0),
+            ("", DiskOp::Other, 0),
+        ] {
+            assert_eq!(letters(rwbs), (op, flags), "{rwbs}");
+        }
+    }
+
+    #[test]
+    fn a_request_carries_the_bios_within_its_sectors() {
+        let mut block = Block::default();
+        let bios = [(100, 8), (116, 8), (108, 8), (200, 8)].map(|place| block.queue(7, 1, place, "WS").0);
+        let read = block.queue(7, 1, (100, 8), "R").0;
+        block.made(7, 100, "WS", 55);
+        let issued = block.issue(7, 100, 24 * 512, "WS");
+        assert_eq!((issued.bios.as_slice(), issued.made_ns), (&[bios[0], bios[2], bios[1]][..], 55));
+        let again = block.issue(7, 100, 24 * 512, "WS");
+        assert_eq!((again.rq, &again.bios), (issued.rq, &issued.bios), "the driver had no room for it");
+        assert_eq!(block.issue(7, 100, 8 * 512, "R").bios, [read]);
+        assert!(!block.complete(7, 100, 8, "WS").0.last);
+        let (done, _) = block.complete(7, 108, 16, "WS");
+        assert_eq!((done.rq, done.last), (issued.rq, true));
+    }
+
+    /// As one commit record goes through block/blk-flush.c on a disk without FUA, and a bare flush rides with its second.
+    #[test]
+    fn who_waits_for_a_flush_is_played_through() {
+        let mut block = Block::default();
+        let commit = block.queue(7, 1, (300, 2), "FWFSM").0;
+        let first = block.issue(7, 0, 0, "FF");
+        assert_eq!(first.waiters, [(commit, BEFORE_DATA)]);
+        let bare = block.queue(7, 2, (0, 0), "FWS").0;
+        assert_eq!(block.complete(7, u64::MAX, 0, "FF").0.rq, first.rq);
+        let data = block.issue(7, 300, 1024, "WSM");
+        assert_eq!((data.bios.as_slice(), data.sequence), (&[commit][..], true));
+        let done = block.complete(7, 300, 2, "WSM").0;
+        assert_eq!((done.rq, done.flags & bio_flags::FLUSH_SEQUENCE != 0), (data.rq, true));
+        let second = block.issue(7, 0, 0, "FF");
+        assert_eq!(second.waiters, [(bare, BARE), (commit, AFTER_DATA)], "it waits for data that is under way");
+        assert_eq!(block.complete(7, u64::MAX, 0, "FF").1, [bare]);
+        let end = block.complete(7, 300, 0, "WSM").0;
+        assert_eq!((end.rq, end.bytes), (data.rq, 0));
+    }
+
+    #[test]
+    fn bios_of_a_partition_are_carried_by_its_disk() {
+        let mut block = Block::default();
+        let bio = block.queue(8 << 20 | 1, 1, (5000, 8), "WS").0;
+        assert_eq!(block.issue(8 << 20, 5000, 4096, "WS").bios, [bio]);
+        assert_eq!(block.disk_of(8 << 20 | 1), 8 << 20);
+        let bio = block.queue(8 << 20 | 1, 1, (6000, 8), "WS").0;
+        assert_eq!(block.issue(8 << 20, 6000, 4096, "WS").bios, [bio]);
+    }
+
+    #[test]
+    fn a_split_bio_goes_on_as_two() {
+        let mut block = Block::default();
+        let old = block.queue(7, 1, (100, 16), "W").0;
+        let (parent, new, bytes) = block.split(7, 1, 100, 110).unwrap();
+        assert_eq!((parent, bytes), (old, 5120));
+        assert_eq!(block.issue(7, 100, 5120, "W").bios, [new]);
+        assert_eq!(block.issue(7, 110, 3072, "W").bios, [old]);
+        assert_eq!(block.split(7, 1, 100, 100), None);
+    }
+}

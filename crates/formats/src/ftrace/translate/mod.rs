@@ -1,0 +1,332 @@
+//! What a trace of ftrace tells, as the events of the eBPF backend ([`model::event`]).
+//!
+//! From there on everything is the same: the log, the linker, the tables. But two things an event of ftrace does not tell:
+//! the kernel's objects by their addresses, and what else a thread was doing. The first is found by place ([`block`],
+//! [`extents`]), the second by what the same thread told just before ([`calls`], [`operations`]). The linker is told so
+//! (`causal::Config::by_place`), and calls the one kind of link `address` and the other `interval`; none is `exact`.
+//!
+//! A trace is read twice, the first time to learn ([`Translator::learn`]).
+//!
+//! | file | what |
+//! |---|---|
+//! | `tasks` | who a thread is |
+//! | `calls` | system calls, and which file a descriptor means |
+//! | `operations` | SQLite's statements, and marks |
+//! | `extents` | where the blocks of a file are |
+//! | `block` | bios, requests and flushes |
+//! | `disks` | what block events become |
+//! | `threads` | what events of threads become |
+
+mod block;
+mod calls;
+mod disks;
+mod extents;
+mod operations;
+mod tasks;
+mod threads;
+
+use super::calls::Machine;
+use super::merge::Next;
+use super::seen::{Kind, Seen};
+use block::Block;
+use calls::{Call, Descriptors, Known, Odd};
+use extents::{Extents, File};
+use model::event::{Header, Loss, flags, header_flags};
+use model::{Event, LossSource, Record};
+use operations::Operations;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use tasks::Tasks;
+
+/// What is known beside the trace.
+#[derive(Debug, Clone)]
+pub struct Told {
+    /// Whose numbers the system calls have.
+    pub machine: Machine,
+    /// Threads and their names.
+    pub names: Vec<(u32, String)>,
+    /// Threads that were there when the trace began, and their processes; 0: the kernel's.
+    pub tasks: Vec<(u32, u32)>,
+    /// Partitions and their disks.
+    pub partitions: Vec<(u32, u32)>,
+    /// Descriptors seen open: when, process, number, file, path.
+    pub open: Vec<Open>,
+    /// The process that recorded, if it is known.
+    pub tracer: Option<u32>,
+}
+
+/// A descriptor that was seen open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    /// When.
+    pub time_ns: u64,
+    /// Process.
+    pub tgid: u32,
+    /// Number.
+    pub fd: i32,
+    /// File system.
+    pub dev: u32,
+    /// Inode.
+    pub ino: u64,
+    /// Its path.
+    pub path: String,
+}
+
+/// What a thread is in the middle of.
+#[derive(Debug, Default)]
+struct Thread {
+    call: Option<Call>,
+    odd: Option<Odd>,
+    /// The path that the C library's `open` was last given.
+    path: String,
+    /// The file whose pages it writes back.
+    writes_back: Option<File>,
+    commits: Option<(u32, u32)>,
+    /// Pages added to the cache and not read yet: file, first page, pages.
+    added: VecDeque<(File, u64, u64)>,
+    /// A bio that is about to be sent on to another disk: disk and sector there, itself, disk and sector here.
+    clone: Option<(u32, u64, u64, u32, u64)>,
+    /// Off the CPU: since when, in which state, woken when and by whom.
+    away: Option<(u64, u16, u64, u32)>,
+}
+
+/// Turns one trace into events.
+#[derive(Debug)]
+pub struct Translator {
+    machine: Machine,
+    tracer: Option<u32>,
+    tasks: Tasks,
+    named: HashSet<u32>,
+    threads: HashMap<u32, Thread>,
+    descriptors: Descriptors,
+    known: Known,
+    learns: bool,
+    extents: Extents,
+    block: Block,
+    operations: Operations,
+    open: VecDeque<Open>,
+    /// Descriptors whose file is not learnt yet: the call that opened each.
+    pending_opens: HashMap<(u32, i32, u32), (u32, u64)>,
+    /// Pages written and not sent yet.
+    dirty: HashMap<File, BTreeSet<u64>>,
+    /// Transactions whose metadata was told already.
+    logged: HashSet<(u32, u32)>,
+    seq: HashMap<u16, u32>,
+    out: Vec<Event>,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Translator {
+    /// The first reading.
+    pub fn learn(told: &Told) -> Self {
+        Self::new(told, Known::default(), true)
+    }
+
+    /// The second reading, with what the first one learnt.
+    #[must_use]
+    pub fn again(self, told: &Told) -> Self {
+        let mut partitions = told.clone();
+        partitions.partitions = self.block.partitions().collect();
+        Self::new(&partitions, self.known, false)
+    }
+
+    fn new(told: &Told, known: Known, learns: bool) -> Self {
+        let mut tasks = Tasks::default();
+        told.names.iter().for_each(|(tid, name)| tasks.named(*tid, name));
+        told.tasks.iter().for_each(|(tid, tgid)| tasks.there(*tid, *tgid));
+        known.callers.iter().for_each(|tid| tasks.calls(*tid));
+        let mut block = Block::default();
+        told.partitions.iter().for_each(|(partition, disk)| block.partition(*partition, *disk));
+        let mut open = told.open.clone();
+        open.sort_by_key(|o| o.time_ns);
+        Self {
+            machine: told.machine,
+            tracer: told.tracer,
+            tasks,
+            named: HashSet::new(),
+            threads: HashMap::new(),
+            descriptors: Descriptors::default(),
+            known,
+            learns,
+            extents: Extents::default(),
+            block,
+            operations: Operations::default(),
+            open: open.into(),
+            pending_opens: HashMap::new(),
+            dirty: HashMap::new(),
+            logged: HashSet::new(),
+            seq: HashMap::new(),
+            out: Vec::new(),
+            first_ns: 0,
+            last_ns: 0,
+        }
+    }
+
+    /// When the first and the last event happened, in ns.
+    pub fn window_ns(&self) -> (u64, u64) {
+        (self.first_ns, self.last_ns)
+    }
+
+    /// Partitions and their disks, as far as the trace or who recorded it tells.
+    pub fn partitions(&self) -> Vec<(u32, u32)> {
+        let mut all: Vec<(u32, u32)> = self.block.partitions().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The events that what was taken became.
+    pub fn events(&mut self) -> std::vec::Drain<'_, Event> {
+        self.out.drain(..)
+    }
+
+    /// Takes the next event of the trace.
+    pub fn take(&mut self, next: &Next) {
+        match next {
+            Next::Missed(cpu, missed) => {
+                let record = Loss {
+                    start_ns: missed.since,
+                    events: missed.events.unwrap_or(1),
+                    bound: u16::from(missed.events.is_none()),
+                    source: LossSource::Ring.number(),
+                    ..Loss::default()
+                };
+                self.forget_open_calls();
+                self.put(Header { time_ns: missed.until, cpu: *cpu, ..Header::default() }, record);
+            }
+            Next::Seen(seen) => {
+                if self.first_ns == 0 {
+                    self.first_ns = seen.time_ns;
+                }
+                self.last_ns = self.last_ns.max(seen.time_ns);
+                self.note_open(seen.time_ns);
+                self.see(seen);
+            }
+        }
+        if self.learns {
+            self.out.clear();
+        }
+    }
+
+    /// So many more events of a CPU are missing, nobody knows where.
+    pub fn lost(&mut self, cpu: u16, events: u64) {
+        let (start_ns, time_ns) = self.window_ns();
+        let record = Loss { start_ns, events, source: LossSource::Ring.number(), ..Loss::default() };
+        self.put(Header { time_ns, cpu, ..Header::default() }, record);
+    }
+
+    /// Where events are missing, a call that a thread was in may be over.
+    fn forget_open_calls(&mut self) {
+        for thread in self.threads.values_mut() {
+            (thread.writes_back, thread.commits) = (None, None);
+            thread.added.clear();
+        }
+    }
+
+    fn see(&mut self, s: &Seen) {
+        match s.kind {
+            Kind::SysEnter | Kind::SysExit => self.on_call(s),
+            Kind::Switch | Kind::Waking => self.on_schedule(s),
+            Kind::NewTask | Kind::Fork | Kind::Exec | Kind::Exit => self.on_task(s),
+            Kind::Step | Kind::StepReturn | Kind::Reset | Kind::Finalize | Kind::Print => self.on_operation(s),
+            Kind::OpenPath => s.text.clone_into(&mut self.thread(s.tid).path),
+            Kind::BioQueue | Kind::BioRemap | Kind::BioSplit | Kind::BioComplete => self.on_bio(s),
+            Kind::GetRequest | Kind::RqInsert | Kind::RqIssue | Kind::RqComplete => self.on_request(s),
+            Kind::CommitBegin | Kind::CommitEnd | Kind::Handle => self.on_journal(s),
+            Kind::ExtentFound | Kind::ExtentKept | Kind::DirtyBuffer => self.on_place(s),
+            Kind::WritePages | Kind::WritePagesDone => {
+                let file = self.file(s);
+                self.thread(s.tid).writes_back = file.filter(|_| s.kind == Kind::WritePages);
+            }
+            Kind::AllocateInode | Kind::EvictInode => {}
+            Kind::DaWriteBegin
+            | Kind::WriteBegin
+            | Kind::F2fsWriteBegin
+            | Kind::SyncEnter
+            | Kind::F2fsSyncEnter
+            | Kind::UnlinkEnter
+            | Kind::GetPages
+            | Kind::CacheAdd => self.on_file_system(s),
+        }
+    }
+
+    fn thread(&mut self, tid: u32) -> &mut Thread {
+        self.threads.entry(tid).or_default()
+    }
+
+    /// The file that an event names first: file system and inode.
+    fn file(&self, s: &Seen) -> Option<File> {
+        Some((u32::try_from(s.number(0)?).ok()?, s.number(1).filter(|ino| *ino != 0)?))
+    }
+
+    /// When, where and who, of an event's thread.
+    fn header(&self, s: &Seen) -> Header {
+        Header {
+            flags: u8::from(self.tasks.is_kernel(s.tid)) * header_flags::KERNEL_THREAD,
+            ..self.header_of(s, s.tid)
+        }
+    }
+
+    fn header_of(&self, s: &Seen, tid: u32) -> Header {
+        Header { time_ns: s.time_ns, cpu: s.cpu, tgid: self.tasks.process(tid), tid, ..Header::default() }
+    }
+
+    /// Of nobody.
+    fn nobody(s: &Seen) -> Header {
+        Header { time_ns: s.time_ns, cpu: s.cpu, ..Header::default() }
+    }
+
+    fn put(&mut self, header: Header, record: impl Into<Record>) {
+        let record = record.into();
+        let seq = self.seq.entry(header.cpu).or_default();
+        *seq += 1;
+        self.out.push(Event { header: Header { seq: *seq, kind: record.kind(), ..header }, record });
+    }
+
+    /// Says once what a process is called.
+    fn name(&mut self, s: &Seen, tid: u32) {
+        let tgid = self.tasks.process(tid);
+        if !self.named.insert(tgid) {
+            return;
+        }
+        if let Some(text) = self.tasks.name(tgid).or_else(|| self.tasks.name(tid)).map(str::to_owned) {
+            let record = model::event::Task { what: model::event::task_what::THERE_BEFORE, text, ..Default::default() };
+            self.put(Header { tid: tgid, ..self.header_of(s, tid) }, record);
+        }
+    }
+
+    /// In which context a thread is.
+    fn context(&self, tid: u32) -> u16 {
+        if self.tasks.is_kernel(tid) {
+            return flags::KERNEL_THREAD;
+        }
+        if self.tracer.is_some_and(|t| self.tasks.process(tid) == t) {
+            return flags::TRACER;
+        }
+        if !self.tasks.is_caller(tid) {
+            return 0;
+        }
+        let called = self.threads.get(&tid).and_then(|t| t.call.as_ref()).is_some_and(|c| c.told);
+        flags::TRACKED | self.operations.context(tid) | if called { flags::IN_SYSCALL } else { 0 }
+    }
+
+    fn note_open(&mut self, now_ns: u64) {
+        while self.open.front().is_some_and(|o| o.time_ns <= now_ns) {
+            let Some(o) = self.open.pop_front() else { break };
+            let opened = self.descriptors.opened(o.tgid, o.fd);
+            if self.learns {
+                self.known.files.entry(opened).or_insert((o.dev, o.ino));
+                self.known.regular.insert((o.dev, o.ino));
+            }
+            let what = model::event::file_what::OPEN_BEFORE;
+            let record = model::event::File { ino: o.ino, dev: o.dev, what, text: o.path, ..Default::default() };
+            let header = Header {
+                time_ns: o.time_ns,
+                cpu: model::event::ANY_CPU,
+                tgid: o.tgid,
+                tid: o.tgid,
+                ..Header::default()
+            };
+            self.put(header, record);
+        }
+    }
+}

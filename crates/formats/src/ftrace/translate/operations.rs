@@ -1,0 +1,162 @@
+//! SQLite's statements out of Fathom's own probes, and marks that programs write into the trace.
+//!
+//! An execution begins at a statement's first `sqlite3_step` and ends when a step says anything but "row", or when the
+//! statement is reset or finalised, as in the eBPF backend (`sqlite.bpf.c`).
+//!
+//! A mark is a text `B|PID|NAME` and its end `E`, as Android's atrace and Perfetto have them.
+
+use super::Translator;
+use crate::ftrace::seen::{Kind, Seen};
+use model::event::{Mark, OpBegin, OpEnd, Statement, flags, op_kind};
+use std::collections::HashMap;
+
+const ROW: i32 = 100;
+/// Statements and marks open on a thread.
+const MOST: usize = 64;
+
+#[derive(Debug)]
+struct Execution {
+    stmt: u64,
+    begin_ns: u64,
+    rows: u64,
+    steps: u64,
+    inside_ns: u64,
+    entered_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct OfThread {
+    open: Vec<Execution>,
+    /// Statements being stepped, the innermost last.
+    inside: Vec<u64>,
+    marks: Vec<(u64, String)>,
+}
+
+/// Those of all threads.
+#[derive(Debug, Default)]
+pub(super) struct Operations {
+    threads: HashMap<u32, OfThread>,
+    /// Text last told of a statement: process, address.
+    texts: HashMap<(u32, u64), String>,
+    marks: u64,
+}
+
+impl Operations {
+    /// Whether a statement runs on the thread, or is open between two of its rows.
+    pub fn context(&self, tid: u32) -> u16 {
+        match self.threads.get(&tid) {
+            Some(t) if !t.inside.is_empty() => flags::IN_OP,
+            Some(t) if !t.open.is_empty() => flags::BETWEEN_ROWS,
+            _ => 0,
+        }
+    }
+
+    pub fn is_open(&self, tid: u32) -> bool {
+        self.threads.get(&tid).is_some_and(|t| !t.open.is_empty())
+    }
+
+    pub fn ended(&mut self, tid: u32) {
+        self.threads.remove(&tid);
+    }
+}
+
+impl Translator {
+    pub(super) fn on_operation(&mut self, s: &Seen) {
+        match s.kind {
+            Kind::Step => self.on_step(s),
+            Kind::StepReturn => self.on_step_return(s),
+            Kind::Print => self.on_print(s),
+            _ => {
+                let stmt = s.number(0).unwrap_or(0);
+                if s.kind == Kind::Finalize {
+                    self.operations.texts.remove(&(self.tasks.process(s.tid), stmt));
+                }
+                let thread = self.operations.threads.entry(s.tid).or_default();
+                // sqlite3_step itself resets a statement that it prepares anew; that is no end.
+                if !thread.inside.contains(&stmt)
+                    && let Some(place) = thread.open.iter().position(|e| e.stmt == stmt)
+                {
+                    let execution = thread.open.remove(place);
+                    self.end(s, &execution, ROW);
+                }
+            }
+        }
+    }
+
+    fn on_step(&mut self, s: &Seen) {
+        let Some(stmt) = s.number(0).filter(|n| *n != 0) else { return };
+        self.tasks.calls(s.tid);
+        self.known.callers.insert(s.tid);
+        let tgid = self.tasks.process(s.tid);
+        let depth = self.operations.threads.entry(s.tid).or_default().inside.len() as u32 + 1;
+        if !self.operations.threads.entry(s.tid).or_default().open.iter().any(|e| e.stmt == stmt) {
+            self.name(s, s.tid);
+            let text = self.operations.texts.entry((tgid, stmt)).or_default();
+            if *text != s.text {
+                s.text.clone_into(text);
+                let text = s.text.clone();
+                self.put(self.header(s), Statement { stmt, text, ..Statement::default() });
+            }
+            self.put(self.header(s), OpBegin { key: stmt, kind: op_kind::STATEMENT, depth });
+            let thread = self.operations.threads.entry(s.tid).or_default();
+            if thread.open.len() >= MOST {
+                thread.open.remove(0);
+            }
+            let begin_ns = s.time_ns;
+            thread.open.push(Execution { stmt, begin_ns, rows: 0, steps: 0, inside_ns: 0, entered_ns: 0 });
+        }
+        let thread = self.operations.threads.entry(s.tid).or_default();
+        if let Some(e) = thread.open.iter_mut().find(|e| e.stmt == stmt) {
+            e.steps += 1;
+            e.entered_ns = s.time_ns;
+        }
+        if thread.inside.len() < MOST {
+            thread.inside.push(stmt);
+        }
+    }
+
+    fn on_step_return(&mut self, s: &Seen) {
+        let Some(thread) = self.operations.threads.get_mut(&s.tid) else { return };
+        let Some(stmt) = thread.inside.pop() else { return };
+        let result = s.number(0).unwrap_or(0) as i32;
+        let Some(place) = thread.open.iter().position(|e| e.stmt == stmt) else { return };
+        let execution = &mut thread.open[place];
+        execution.inside_ns += s.time_ns.saturating_sub(execution.entered_ns);
+        if result == ROW {
+            execution.rows += 1;
+            return;
+        }
+        let execution = thread.open.remove(place);
+        self.end(s, &execution, result);
+    }
+
+    fn end(&mut self, s: &Seen, e: &Execution, result: i32) {
+        let record = OpEnd {
+            key: e.stmt,
+            start_ns: e.begin_ns,
+            rows: e.rows,
+            steps: e.steps,
+            inside_ns: e.inside_ns,
+            result,
+            kind: op_kind::STATEMENT,
+        };
+        self.put(self.header(s), record);
+    }
+
+    fn on_print(&mut self, s: &Seen) {
+        let text = s.text.trim_end();
+        if let Some(name) = text.strip_prefix("B|").and_then(|rest| Some(rest.split_once('|')?.1)) {
+            let marks = &mut self.operations.threads.entry(s.tid).or_default().marks;
+            if marks.len() < MOST {
+                marks.push((s.time_ns, name.to_owned()));
+            }
+        } else if text == "E" || text.starts_with("E|") {
+            let ended = self.operations.threads.get_mut(&s.tid).and_then(|t| t.marks.pop());
+            if let Some((start_ns, text)) = ended {
+                self.operations.marks += 1;
+                let nth = self.operations.marks;
+                self.put(self.header(s), Mark { start_ns, nth, text, ..Mark::default() });
+            }
+        }
+    }
+}

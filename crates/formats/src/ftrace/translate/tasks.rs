@@ -1,0 +1,113 @@
+//! Who a thread is: its process, its name, whether it is the kernel's.
+//!
+//! *Uncertainty*: ftrace tells threads, not processes. Of a thread that was made before the trace began its process is
+//! known only if the recorder told it; else the thread stands for itself. Whether a thread is the kernel's is known from
+//! the recorder, else from its name and from its making no system call.
+
+use std::collections::{HashMap, HashSet};
+
+/// `CLONE_THREAD` of include/uapi/linux/sched.h.
+const CLONE_THREAD: u64 = 0x10000;
+
+/// How names of the kernel's threads begin, of those that have to do with storage or with waiting for it.
+const KERNEL_NAMES: [&str; 24] = [
+    "kworker/",
+    "jbd2/",
+    "ksoftirqd/",
+    "swapper",
+    "kswapd",
+    "loop",
+    "rcu_",
+    "rcuo",
+    "migration/",
+    "kcompactd",
+    "kthreadd",
+    "khugepaged",
+    "ext4",
+    "f2fs_",
+    "xfsaild/",
+    "xfs-",
+    "btrfs-",
+    "mmcqd",
+    "irq/",
+    "scsi_",
+    "kblockd",
+    "dmcrypt",
+    "md",
+    "writeback",
+];
+
+/// What is known of tasks.
+#[derive(Debug, Clone, Default)]
+pub struct Tasks {
+    /// Thread to process.
+    processes: HashMap<u32, u32>,
+    names: HashMap<u32, String>,
+    /// Threads that make system calls.
+    callers: HashSet<u32>,
+    kernel: HashSet<u32>,
+    /// Whether the recorder told of all threads that were there, so that names need not be asked.
+    told: bool,
+}
+
+impl Tasks {
+    /// Threads that were there when the trace began: (thread, process, name).
+    pub fn named(&mut self, tid: u32, name: &str) {
+        self.names.insert(tid, name.to_owned());
+    }
+
+    /// A thread that was there, and its process; 0: it is the kernel's.
+    pub fn there(&mut self, tid: u32, tgid: u32) {
+        self.told = true;
+        if tgid == 0 {
+            self.kernel.insert(tid);
+        } else {
+            self.processes.insert(tid, tgid);
+        }
+    }
+
+    /// A thread made a system call.
+    pub fn calls(&mut self, tid: u32) {
+        self.callers.insert(tid);
+    }
+
+    /// A task was made by `maker`; whether it is a process of its own.
+    pub fn made(&mut self, maker: u32, tid: u32, flags: u64, name: &str) -> bool {
+        let thread = flags & CLONE_THREAD != 0;
+        let tgid = if thread { self.process(maker) } else { tid };
+        self.processes.insert(tid, tgid);
+        if self.is_kernel(maker) && !self.callers.contains(&tid) {
+            self.kernel.insert(tid);
+        } else {
+            self.kernel.remove(&tid);
+        }
+        self.named(tid, name);
+        !thread
+    }
+
+    /// The process of a thread.
+    pub fn process(&self, tid: u32) -> u32 {
+        self.processes.get(&tid).copied().unwrap_or(tid)
+    }
+
+    /// Its name.
+    pub fn name(&self, tid: u32) -> Option<&str> {
+        self.names.get(&tid).map(String::as_str)
+    }
+
+    /// Whether it is the kernel's own.
+    pub fn is_kernel(&self, tid: u32) -> bool {
+        if tid == 0 || tid == 2 || self.kernel.contains(&tid) {
+            return true;
+        }
+        if self.callers.contains(&tid) || self.processes.contains_key(&tid) || self.told {
+            return false;
+        }
+        self.name(tid).is_some_and(|name| KERNEL_NAMES.iter().any(|k| name.starts_with(k)))
+    }
+
+    /// Whether it was seen to make system calls.
+    pub fn is_caller(&self, tid: u32) -> bool {
+        self.callers.contains(&tid)
+    }
+}

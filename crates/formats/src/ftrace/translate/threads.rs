@@ -1,0 +1,356 @@
+//! What the events of threads become: calls, sleeps, tasks, and what the file system says from within.
+
+use super::Translator;
+use super::calls::{self, Call, Odd};
+use super::extents::File;
+use crate::ftrace::calls::Other;
+use crate::ftrace::seen::{Kind, Seen};
+use model::Call as Name;
+use model::event::{
+    CacheAdd, FsWrite, Header, OffCpu, SyncBegin, Syscall, Task, file_what, flags, header_flags, task_what,
+};
+
+/// Longer writes tell of each piece, as its pages may reach the disk before the call returns; as in `syscalls.bpf.c`.
+const LONG_WRITE: u64 = 64 << 10;
+/// Dirty pages of a file that are remembered.
+const MOST: usize = 1 << 16;
+
+impl Translator {
+    pub(super) fn on_call(&mut self, s: &Seen) {
+        let Some(number) = s.number(0).filter(|n| *n < 1 << 16) else {
+            self.thread(s.tid).call = None;
+            return;
+        };
+        if s.kind == Kind::SysExit {
+            return self.on_exit(s);
+        }
+        self.tasks.calls(s.tid);
+        if self.learns {
+            self.known.callers.insert(s.tid);
+        }
+        let args: [u64; 6] = std::array::from_fn(|i| s.numbers[i + 1]);
+        let (shape, odd) = calls::entered(self.machine, number, args);
+        let tgid = self.tasks.process(s.tid);
+        if self.tracer == Some(tgid) {
+            return;
+        }
+        let path = std::mem::take(&mut self.thread(s.tid).path);
+        let call = shape.map(|shape| {
+            let fd = shape.fd.map_or(-1, |i| args[usize::from(i)] as i32);
+            let opened = (fd >= 0).then(|| self.descriptors.opened(tgid, fd));
+            let file = opened.and_then(|o| self.known.files.get(&o).copied());
+            let syncs = shape.call.syncs();
+            let about = matches!(shape.call, Name::Open | Name::Unlink);
+            let told = match shape.fd {
+                Some(_) => file.is_some() || syncs,
+                None => !about || self.known.about_files.contains(&(s.tid, s.time_ns)),
+            };
+            let start_ns = s.time_ns;
+            let (txn, began_at, fs_start_ns) = (None, None, 0);
+            Call {
+                shape,
+                start_ns,
+                args,
+                fd,
+                opened,
+                file,
+                fs_start_ns,
+                txn,
+                fs_writes: 0,
+                cache_added: 0,
+                began_at,
+                told,
+                path,
+            }
+        });
+        let begun = call.as_ref().filter(|c| c.shape.call.syncs()).map(|c| (c.file, c.shape.call, c.opened));
+        let thread = self.thread(s.tid);
+        (thread.call, thread.odd) = (call, odd);
+        thread.added.clear();
+        if let Some((file, call, opened)) = begun {
+            self.name(s, s.tid);
+            let (dev, ino) = file.unwrap_or((0, 0));
+            let mode = opened.map_or(0, |o| self.descriptors.mode(o));
+            let ctx = self.context(s.tid) | self.regular(file) | mode;
+            self.put(self.header(s), SyncBegin { ino, dev, call: call as u16, ctx });
+        }
+    }
+
+    fn regular(&self, file: Option<File>) -> u16 {
+        if file.is_some_and(|f| self.known.regular.contains(&f)) { flags::REGULAR } else { 0 }
+    }
+
+    fn mode(&self, call: &Call) -> u16 {
+        call.opened.map_or(0, |opened| self.descriptors.mode(opened))
+    }
+
+    fn on_exit(&mut self, s: &Seen) {
+        let result = s.numbers[1] as i64;
+        let tgid = self.tasks.process(s.tid);
+        let thread = self.thread(s.tid);
+        let (call, odd) = (thread.call.take(), thread.odd.take());
+        if let Some(odd) = odd {
+            self.on_odd(tgid, odd, result);
+        }
+        let Some(mut call) = call else { return };
+        if call.shape.call == Name::Open && result >= 0 {
+            let given = call.shape.pos.map_or(0, |i| call.args[usize::from(i)]);
+            let (appends, mode) = calls::mode(self.machine, given);
+            let opened = self.descriptors.renew(tgid, result as i32, (!appends).then_some(0));
+            self.descriptors.set_mode(opened, mode);
+            call.opened = Some(opened);
+            call.fd = result as i32;
+            call.file = self.known.files.get(&opened).copied();
+            if self.learns && call.file.is_some() {
+                self.known.about_files.insert((s.tid, call.start_ns));
+            }
+            if self.learns {
+                // What it opened may be learnt later.
+                self.pending_opens.insert(opened, (s.tid, call.start_ns));
+            }
+            // Folders and devices are opened too; of a file that was made or cut a handle tells.
+            call.told = call.txn.is_some() || call.file.is_some_and(|f| self.known.regular.contains(&f));
+        }
+        let file = call.file;
+        let transfers = call.shape.call.reads() || call.shape.call.writes();
+        let at = call.shape.pos.filter(|_| call.shape.call != Name::Open);
+        let mut pos = at.map_or(-1, |i| call.args[usize::from(i)] as i64);
+        if pos == -1 && transfers {
+            let at = call.began_at.or_else(|| call.opened.and_then(|o| self.descriptors.position(o)));
+            pos = at.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1);
+            if let (Some(opened), true) = (call.opened, result >= 0) {
+                let to = at.map(|at| at.saturating_add(result as u64));
+                self.descriptors.moved(opened, to);
+            }
+        }
+        if !call.told {
+            return;
+        }
+        self.name(s, s.tid);
+        let mut bytes = call.shape.bytes.map_or(0, |i| call.args[usize::from(i)]);
+        if call.shape.bytes.is_none() && transfers && result > 0 {
+            bytes = result as u64;
+        }
+        let (dev, ino) = file.unwrap_or((0, 0));
+        let ctx = self.context(s.tid) | flags::IN_SYSCALL | self.regular(file) | self.mode(&call);
+        let named = match call.shape.call {
+            Name::Open if result >= 0 => Some(file_what::OPENED),
+            Name::Unlink if result == 0 => Some(file_what::REMOVED),
+            _ => None,
+        };
+        let regular = self.regular(file) != 0;
+        if let (Some(what), true) = (named, regular && ino != 0 && !call.path.is_empty()) {
+            let record =
+                model::event::File { ino, dev, what, text: std::mem::take(&mut call.path), ..Default::default() };
+            self.put(self.header(s), record);
+        } else if named == Some(file_what::REMOVED) && ino != 0 {
+            self.put(self.header(s), model::event::File { ino, dev, what: file_what::REMOVED, ..Default::default() });
+        }
+        let record = Syscall {
+            start_ns: call.start_ns,
+            ino,
+            pos,
+            bytes,
+            result,
+            fs_start_ns: call.fs_start_ns,
+            fs_end_ns: if call.fs_start_ns == 0 { 0 } else { s.time_ns },
+            dev,
+            txn: call.txn.map_or(0, |t| t.1),
+            handles: call.txn.map_or(0, |t| t.2),
+            cache_added: call.cache_added,
+            call: call.shape.call as u16,
+            ctx,
+            fd: call.fd,
+            fs_writes: call.fs_writes,
+        };
+        self.put(self.header(s), record);
+    }
+
+    fn on_odd(&mut self, tgid: u32, Odd { other, args }: Odd, result: i64) {
+        let fd = args[0] as i32;
+        match other {
+            Other::Close if result >= 0 => drop(self.descriptors.renew(tgid, fd, None)),
+            Other::Dup if result >= 0 => {
+                let from = self.descriptors.opened(tgid, fd);
+                let to = self.descriptors.renew(tgid, result as i32, None);
+                if let (true, Some(file)) = (self.learns, self.known.files.get(&from).copied()) {
+                    self.known.files.insert(to, file);
+                }
+            }
+            Other::Seek if result >= 0 => {
+                let opened = self.descriptors.opened(tgid, fd);
+                self.descriptors.moved(opened, Some(result as u64));
+            }
+            _ => {}
+        }
+    }
+
+    /// The call that the thread is in turns out to be about a file, though it names no descriptor.
+    pub(super) fn note_about_file(&mut self, tid: u32) {
+        let call = self.threads.get(&tid).and_then(|t| t.call.as_ref());
+        if let Some(call) = call.filter(|c| c.shape.fd.is_none()) {
+            self.known.about_files.insert((tid, call.start_ns));
+        }
+    }
+
+    pub(super) fn on_file_system(&mut self, s: &Seen) {
+        let Some(file) = self.file(s) else { return };
+        let writes = matches!(s.kind, Kind::DaWriteBegin | Kind::WriteBegin | Kind::F2fsWriteBegin);
+        let cached = matches!(s.kind, Kind::GetPages | Kind::CacheAdd);
+        // The page cache of a disk itself is in an inode of another file system (bdev), whose disk has the number 0.
+        let of_disk = cached && file.0 >> 20 == 0 && file.0 < 64;
+        if self.learns && !of_disk {
+            if writes || s.kind == Kind::GetPages {
+                self.known.regular.insert(file);
+            }
+            self.learn_file(s, file);
+        }
+        let (pos, len) = (s.number(2).unwrap_or(0), s.number(3).unwrap_or(0));
+        if writes {
+            let dirty = self.dirty.entry(file).or_default();
+            if dirty.len() < MOST && len > 0 && len <= 64 << 20 {
+                dirty.extend(pos / 4096..=pos.saturating_add(len - 1) / 4096);
+            }
+        }
+        let kernel = self.tasks.is_kernel(s.tid);
+        let thread = self.threads.entry(s.tid).or_default();
+        if s.kind == Kind::CacheAdd {
+            let pages = 1u64 << s.number(3).unwrap_or(0).min(16);
+            if thread.added.len() < 4096 && !of_disk {
+                match thread.added.back_mut() {
+                    Some((of, first, n)) if *of == file && first.saturating_add(*n) == pos => *n += pages,
+                    _ => thread.added.push_back((file, pos, pages)),
+                }
+            }
+        }
+        if let Some(call) = thread.call.as_mut() {
+            match s.kind {
+                Kind::GetPages => return,
+                Kind::CacheAdd => {
+                    call.cache_added = call.cache_added.saturating_add(1 << s.number(3).unwrap_or(0).min(15))
+                }
+                _ => {
+                    if call.fs_start_ns == 0 {
+                        call.fs_start_ns = s.time_ns;
+                    }
+                    call.fs_writes += u32::from(writes);
+                    call.file = Some(file);
+                    call.told = true;
+                    if writes {
+                        call.began_at.get_or_insert(pos);
+                    }
+                }
+            }
+            let asked = call.shape.bytes.map_or(0, |i| call.args[usize::from(i)]);
+            let transfers = call.shape.call.writes() || call.shape.call.reads();
+            if !writes || (transfers && asked <= LONG_WRITE) {
+                return;
+            }
+        }
+        let syscall_ns = thread.call.as_ref().map_or(0, |c| c.start_ns);
+        if writes {
+            let (dev, ino) = file;
+            let bytes = len.min(u32::MAX.into()) as u32;
+            self.put(self.between_rows(s), FsWrite { ino, pos, bytes, dev, syscall_ns });
+        } else if s.kind == Kind::CacheAdd && self.tasks.is_caller(s.tid) && !kernel && !of_disk {
+            let pages = 1u32 << s.number(3).unwrap_or(0).min(16);
+            self.put(self.between_rows(s), CacheAdd { ino: file.1, index: pos, dev: file.0, pages });
+        }
+    }
+
+    /// The thread's header, of a record that has no context of its own.
+    fn between_rows(&self, s: &Seen) -> Header {
+        let mut header = self.header(s);
+        if self.operations.context(s.tid) & flags::BETWEEN_ROWS != 0 {
+            header.flags |= header_flags::BETWEEN_ROWS;
+        }
+        header
+    }
+
+    /// Which file the descriptor is, that the thread's call is about.
+    fn learn_file(&mut self, s: &Seen, file: File) {
+        let Some(call) = self.threads.get(&s.tid).and_then(|t| t.call.as_ref()) else { return };
+        match call.opened {
+            // What a read finds in the cache may be a page of the program itself: a fault inside the call.
+            Some(opened) if s.kind != Kind::CacheAdd => {
+                self.known.files.entry(opened).or_insert(file);
+                if let Some(about) = self.pending_opens.remove(&opened) {
+                    self.known.about_files.insert(about);
+                }
+            }
+            None if s.kind == Kind::UnlinkEnter => self.note_about_file(s.tid),
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_schedule(&mut self, s: &Seen) {
+        let tid = s.number(0).unwrap_or(0) as u32;
+        if s.kind == Kind::Waking {
+            if let Some(away) = self.threads.get_mut(&tid).and_then(|t| t.away.as_mut()).filter(|a| a.2 == 0) {
+                (away.2, away.3) = (s.time_ns, s.tid);
+            }
+            return;
+        }
+        const PREEMPTED: u64 = 0x80 | 0x100;
+        let state = match s.number(1).unwrap_or(0) {
+            0 => 0,
+            n if n & 3 == 0 && n & PREEMPTED != 0 => 0,
+            n if n & 1 != 0 => 1,
+            n if n & 2 != 0 => 2,
+            _ => 3,
+        };
+        let busy = self.operations.is_open(tid);
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && (busy || thread.call.as_ref().is_some_and(|c| c.told))
+        {
+            thread.away = Some((s.time_ns, state, 0, 0));
+        }
+        let next = s.number(2).unwrap_or(0) as u32;
+        if let Some((start_ns, state, wake_ns, waker)) = self.threads.get_mut(&next).and_then(|t| t.away.take()) {
+            let record = OffCpu { start_ns, wake_ns, waker, state, ctx: self.context(next) };
+            self.put(self.header_of(s, next), record);
+        }
+    }
+
+    pub(super) fn on_task(&mut self, s: &Seen) {
+        match s.kind {
+            Kind::NewTask => {
+                let tid = s.number(0).unwrap_or(0) as u32;
+                let process = self.tasks.made(s.tid, tid, s.number(1).unwrap_or(0), &s.text);
+                self.threads.remove(&tid);
+                if process {
+                    self.descriptors.inherit(self.tasks.process(s.tid), tid);
+                }
+                if process && self.tasks.is_caller(s.tid) {
+                    let parent = self.tasks.process(s.tid);
+                    self.named.insert(tid);
+                    let what = task_what::FORKED;
+                    self.put(self.header_of(s, tid), Task { parent, what, text: s.text.clone(), ..Task::default() });
+                }
+            }
+            Kind::Fork => {
+                let (child, name) = (s.number(1).unwrap_or(0) as u32, s.text.clone());
+                self.tasks.named(child, &name);
+            }
+            Kind::Exec => {
+                let name = s.text.rsplit('/').next().unwrap_or_default();
+                let end = (0..=name.len().min(15)).rev().find(|n| name.is_char_boundary(*n)).unwrap_or(0);
+                let text = name[..end].to_owned();
+                self.tasks.named(s.tid, &text);
+                self.operations.ended(s.tid);
+                if self.tasks.is_caller(s.tid) {
+                    self.named.insert(s.tid);
+                    self.put(self.header(s), Task { what: task_what::EXECUTED, text, ..Task::default() });
+                }
+            }
+            _ => {
+                if self.tasks.is_caller(s.tid) {
+                    let text = self.tasks.name(s.tid).unwrap_or_default().to_owned();
+                    self.put(self.header(s), Task { what: task_what::ENDED, text, ..Task::default() });
+                }
+                self.threads.remove(&s.tid);
+                self.operations.ended(s.tid);
+            }
+        }
+    }
+}

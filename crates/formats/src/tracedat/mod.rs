@@ -1,0 +1,324 @@
+//! trace-cmd's `trace.dat`, versions 6 and 7 (trace-cmd.dat.v6(5), trace-cmd.dat.v7(5)).
+//!
+//! Both hold the same: how pages and events are laid out, names of tasks, options, and the pages of each CPU. Version 6 has
+//! them in a fixed order; version 7 in sections that options point at, each of which may be compressed.
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | what a file holds, whatever its version |
+//! | `cursor` | reads numbers and texts, and stops at the end |
+//! | `sections` | how version 7 is cut up and compressed |
+//! | `options` | what options say |
+
+mod cursor;
+mod options;
+mod sections;
+
+use crate::ftrace::format::Format;
+use crate::ftrace::merge::Clock;
+use crate::ftrace::page::Layout;
+use cursor::Cursor;
+use options::Options;
+use std::borrow::Cow;
+
+const MAGIC: &[u8] = b"\x17\x08\x44tracing";
+
+/// Most that a compressed file may hold: a small one could else ask for all memory there is.
+const MOST: u64 = 8 << 30;
+
+/// Why a file is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// It is no trace.dat.
+    Foreign,
+    /// It is one of another version, or with something in it that is not read.
+    Unsupported(String),
+    /// It ends too early, or says what cannot be.
+    Damaged(&'static str),
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Foreign => f.write_str("not a trace.dat of trace-cmd"),
+            Self::Unsupported(what) => f.write_str(what),
+            Self::Damaged(what) => write!(f, "the file is damaged or was cut: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+type Result<T> = std::result::Result<T, Error>;
+
+/// Whether a file begins as trace.dat does.
+pub fn is(bytes: &[u8]) -> bool {
+    bytes.starts_with(MAGIC)
+}
+
+/// One buffer of the trace: the main one, or an instance.
+#[derive(Debug, Clone)]
+pub struct Buffer<'a> {
+    /// The instance's name; empty: the main buffer.
+    pub name: String,
+    /// Its clock, if the file names it.
+    pub clock: Option<String>,
+    /// How its pages are laid out.
+    pub layout: Layout,
+    /// Pages by CPU.
+    pub cpus: Vec<(u16, Cow<'a, [u8]>)>,
+}
+
+/// What a file holds.
+#[derive(Debug, Clone)]
+pub struct TraceDat<'a> {
+    /// 6 or 7.
+    pub version: u32,
+    /// Its events.
+    pub formats: Vec<Format>,
+    /// Tasks and their names.
+    pub names: Vec<(u32, String)>,
+    /// What `uname -a` says of the machine, in short.
+    pub uname: String,
+    /// What each CPU's buffer counted: by the order of the file, and with the buffer's name where the file has one.
+    pub stats: Vec<Stats>,
+    /// How times of the clock `x86-tsc` become ns, if they do.
+    pub tsc: Option<Clock>,
+    /// The buffers.
+    pub buffers: Vec<Buffer<'a>>,
+}
+
+/// What the kernel counted of a CPU's buffer when the recording ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// The instance's name; empty: the main buffer.
+    pub buffer: String,
+    /// CPU.
+    pub cpu: u16,
+    /// Events overwritten before they were read, and events for which there was no room.
+    pub lost: u64,
+}
+
+/// How the file is laid out, which all its parts need.
+#[derive(Debug, Clone, Copy)]
+struct Frame {
+    big_endian: bool,
+    long: usize,
+    page_size: usize,
+}
+
+impl<'a> TraceDat<'a> {
+    /// Reads a whole file.
+    ///
+    /// # Errors
+    /// It is none, is of another version, or is damaged where nothing after it can be trusted.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self> {
+        if !is(bytes) {
+            return Err(Error::Foreign);
+        }
+        let mut at = Cursor::new(&bytes[MAGIC.len()..], false);
+        let version = at.text("the version")?;
+        let head = at.take(2, "the order of bytes")?;
+        let (big_endian, long) = (head[0] == 1, head[1].into());
+        at.big_endian = big_endian;
+        let page_size = at.u32("the size of a page")? as usize;
+        if !(64..=1 << 20).contains(&page_size) {
+            return Err(Error::Damaged("a page has no possible size"));
+        }
+        let frame = Frame { big_endian, long, page_size };
+        match version.parse() {
+            Ok(6) => Self::version_6(bytes, at, frame),
+            Ok(7) => Self::version_7(bytes, at, frame),
+            _ => Err(Error::Unsupported(format!(
+                "it is of version {version}; versions 6 and 7 are read (`trace-cmd convert` makes one of the other)"
+            ))),
+        }
+    }
+
+    fn version_6(bytes: &'a [u8], mut at: Cursor<'a>, frame: Frame) -> Result<Self> {
+        let header_page = header(&mut at)?;
+        let formats = ftrace_formats(&mut at)?.into_iter().chain(event_formats(&mut at)?).collect();
+        for what in ["the symbols", "the formats of trace_printk"] {
+            let size = at.u32(what)?;
+            at.take(size as usize, what)?;
+        }
+        let size = at.u64("the names of tasks")?;
+        let names = names(at.take(size as usize, "the names of tasks")?);
+        let cpus = at.u32("the number of CPUs")?;
+        let mut options = Options::default();
+        let mut kind = at.take(10, "the kind of its data")?;
+        if kind == b"options  \0" {
+            options.version_6(&mut at)?;
+            kind = at.take(10, "the kind of its data")?;
+        }
+        let mut trace = Self {
+            version: 6,
+            formats,
+            names,
+            uname: options.uname.clone(),
+            stats: options.stats(),
+            tsc: options.tsc,
+            buffers: Vec::new(),
+        };
+        let layout = layout(&header_page, frame, frame.page_size)?;
+        if kind == b"flyrecord\0" {
+            trace.buffers.push(buffer_6(bytes, &mut at, String::new(), layout, cpus, &options)?);
+        } else if kind != b"latency  \0" {
+            return Err(Error::Damaged("its data is of no known kind"));
+        }
+        for (offset, name) in &options.buffers_6 {
+            let from = usize::try_from(*offset).ok().and_then(|o| bytes.get(o..));
+            let mut at = Cursor::new(from.ok_or(Error::Damaged("a buffer lies behind its end"))?, frame.big_endian);
+            if at.take(10, "a buffer's kind")? == b"flyrecord\0" {
+                trace.buffers.push(buffer_6(bytes, &mut at, name.clone(), layout, cpus, &options)?);
+            }
+        }
+        Ok(trace)
+    }
+
+    fn version_7(bytes: &'a [u8], mut at: Cursor<'a>, frame: Frame) -> Result<Self> {
+        let compression = sections::Compression::of(&at.text("the compression")?)?;
+        at.text("the version of the compression")?;
+        let mut budget = MOST;
+        let reader = sections::Reader { bytes, big_endian: frame.big_endian, compression };
+        let mut options = Options::default();
+        let mut next = at.u64("the place of its options")?;
+        // Each block of options points at the next one.
+        let mut blocks = 0;
+        while next != 0 {
+            blocks += 1;
+            if blocks > 4096 {
+                return Err(Error::Damaged("its options never end"));
+            }
+            let section = reader.section(next, &mut budget)?;
+            next = options.version_7(&mut Cursor::new(&section, frame.big_endian))?;
+        }
+        let mut whole = |place: Option<u64>| match place {
+            Some(offset) => reader.section(offset, &mut budget),
+            None => Ok(Cow::Borrowed(&[][..])),
+        };
+        let headers = whole(options.headers)?;
+        let header_page = header(&mut Cursor::new(&headers, frame.big_endian))?;
+        let (own, events) = (whole(options.ftrace_events)?, whole(options.event_formats)?);
+        let mut formats =
+            if own.is_empty() { Vec::new() } else { ftrace_formats(&mut Cursor::new(&own, frame.big_endian))? };
+        if !events.is_empty() {
+            formats.extend(event_formats(&mut Cursor::new(&events, frame.big_endian))?);
+        }
+        let tasks = whole(options.command_lines)?;
+        let mut at = Cursor::new(&tasks, frame.big_endian);
+        let names = match at.u64("the names of tasks") {
+            Ok(size) => names(at.take((size as usize).min(at.left()), "the names of tasks")?),
+            Err(_) => Vec::new(),
+        };
+        let mut buffers = Vec::new();
+        for told in &options.buffers_7 {
+            let layout = layout(&header_page, frame, told.page_size as usize)?;
+            let compressed = reader.is_compressed(told.offset)?;
+            let mut cpus = Vec::new();
+            for &(cpu, offset, size) in &told.cpus {
+                cpus.push((cpu, reader.pages(offset, size, compressed, &mut budget)?));
+            }
+            buffers.push(Buffer { name: told.name.clone(), clock: Some(told.clock.clone()), layout, cpus });
+        }
+        Ok(Self {
+            version: 7,
+            formats,
+            names,
+            uname: options.uname.clone(),
+            stats: options.stats(),
+            tsc: options.tsc,
+            buffers,
+        })
+    }
+}
+
+/// `header_page` and `header_event`; the text of the first.
+fn header(at: &mut Cursor<'_>) -> Result<String> {
+    let mut page = String::new();
+    for what in ["header_page", "header_event"] {
+        if at.text("a header's name")? != what {
+            return Err(Error::Damaged("the headers are not where they should be"));
+        }
+        let size = at.u64("a header")?;
+        let text = at.take(size as usize, "a header")?;
+        if page.is_empty() {
+            page = String::from_utf8_lossy(text).into_owned();
+        }
+    }
+    Ok(page)
+}
+
+fn layout(header_page: &str, frame: Frame, page_size: usize) -> Result<Layout> {
+    if !matches!(frame.long, 4 | 8) || !(64..=1 << 24).contains(&page_size) {
+        return Err(Error::Damaged("numbers or pages have no possible size"));
+    }
+    Layout::parse(header_page, page_size, frame.big_endian).ok_or(Error::Damaged("a page's header is not described"))
+}
+
+fn ftrace_formats(at: &mut Cursor<'_>) -> Result<Vec<Format>> {
+    let count = at.u32("the number of events")?;
+    formats(at, "ftrace", count)
+}
+
+fn event_formats(at: &mut Cursor<'_>) -> Result<Vec<Format>> {
+    let mut all = Vec::new();
+    for _ in 0..at.u32("the number of systems")? {
+        let system = at.text("a system's name")?;
+        let count = at.u32("the number of events")?;
+        all.extend(formats(at, &system, count)?);
+    }
+    Ok(all)
+}
+
+/// One that is not understood is as one that is not there.
+fn formats(at: &mut Cursor<'_>, system: &str, count: u32) -> Result<Vec<Format>> {
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let size = at.u64("an event's format")?;
+        let text = at.take(size as usize, "an event's format")?;
+        all.extend(Format::parse(system, &String::from_utf8_lossy(text)));
+    }
+    Ok(all)
+}
+
+/// `PID NAME`, a line each.
+fn names(bytes: &[u8]) -> Vec<(u32, String)> {
+    let text = String::from_utf8_lossy(bytes);
+    let line = |line: &str| {
+        let (pid, name) = line.trim_start().split_once(' ')?;
+        let name = name.trim_end_matches('\0');
+        Some((pid.parse().ok()?, name.to_owned())).filter(|(_, name)| !name.is_empty())
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// A buffer's table of CPUs, and behind it, where the options say so, its clock.
+fn buffer_6<'a>(
+    bytes: &'a [u8],
+    at: &mut Cursor<'a>,
+    name: String,
+    layout: Layout,
+    cpus: u32,
+    options: &Options,
+) -> Result<Buffer<'a>> {
+    let mut all = Vec::new();
+    for cpu in 0..cpus {
+        let (offset, size) = (at.u64("a CPU's pages")?, at.u64("a CPU's pages")?);
+        let start = usize::try_from(offset).ok().filter(|o| *o <= bytes.len());
+        let start = start.ok_or(Error::Damaged("a CPU's pages lie behind its end"))?;
+        // A recording that was cut keeps what is there.
+        let end = start.saturating_add(size as usize).min(bytes.len());
+        all.push((cpu as u16, Cow::Borrowed(&bytes[start..end])));
+    }
+    let told = if options.clock.is_some() {
+        at.u64("a clock").and_then(|n| at.take(n as usize, "a clock")).ok()
+    } else {
+        None
+    };
+    let clock = told.map(|text| options::selected(&String::from_utf8_lossy(text)));
+    Ok(Buffer { name, clock: clock.or_else(|| options.clock.clone()), layout, cpus: all })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! How version 7 of trace.dat is cut into sections and compressed.
+//!
+//! A section has a header of 16 bytes: number, flags (1: compressed), place of its name, size. What is compressed is one
+//! chunk, or for the pages of a CPU their number and then each: sizes compressed and not, and the data.
+
+use super::cursor::Cursor;
+use super::{Error, Result};
+use std::borrow::Cow;
+
+/// Bytes of one chunk when it is laid open; trace-cmd makes them of ten pages.
+const CHUNK: u32 = 256 << 20;
+
+/// By what it is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    None,
+    Zstd,
+    Zlib,
+}
+
+impl Compression {
+    /// The one of that name.
+    pub fn of(name: &str) -> Result<Self> {
+        match name {
+            "none" | "" => Ok(Self::None),
+            "zstd" => Ok(Self::Zstd),
+            "zlib" => Ok(Self::Zlib),
+            other => Err(Error::Unsupported(format!(
+                "it is compressed by {other}, which is not read; `trace-cmd convert --compression none` lays it open"
+            ))),
+        }
+    }
+
+    fn open(self, data: &[u8], size: usize) -> Result<Vec<u8>> {
+        const WRONG: Error = Error::Damaged("a compressed part cannot be laid open");
+        let open = match self {
+            Self::None => return Err(WRONG),
+            Self::Zstd => zstd::bulk::decompress(data, size).map_err(|_| WRONG)?,
+            Self::Zlib => miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(data, size).map_err(|_| WRONG)?,
+        };
+        if open.len() == size { Ok(open) } else { Err(WRONG) }
+    }
+}
+
+/// The file, and what is needed to read its sections.
+#[derive(Debug, Clone, Copy)]
+pub struct Reader<'a> {
+    pub bytes: &'a [u8],
+    pub big_endian: bool,
+    pub compression: Compression,
+}
+
+impl<'a> Reader<'a> {
+    fn at(&self, offset: u64) -> Result<Cursor<'a>> {
+        let from = usize::try_from(offset).ok().and_then(|o| self.bytes.get(o..));
+        Ok(Cursor::new(from.ok_or(Error::Damaged("a section lies behind its end"))?, self.big_endian))
+    }
+
+    fn header(&self, offset: u64) -> Result<(bool, u64, Cursor<'a>)> {
+        let mut at = self.at(offset)?;
+        let (_, flags, _) = (at.u16("a section")?, at.u16("a section")?, at.u32("a section")?);
+        Ok((flags & 1 != 0, at.u64("a section")?, at))
+    }
+
+    /// Whether the section there is compressed.
+    pub fn is_compressed(&self, offset: u64) -> Result<bool> {
+        Ok(self.header(offset)?.0)
+    }
+
+    /// The data of the section there.
+    pub fn section(&self, offset: u64, budget: &mut u64) -> Result<Cow<'a, [u8]>> {
+        let (compressed, size, mut at) = self.header(offset)?;
+        if compressed {
+            return self.chunk(&mut at, budget).map(Cow::Owned);
+        }
+        Ok(Cow::Borrowed(at.take(usize::try_from(size).unwrap_or(usize::MAX), "a section")?))
+    }
+
+    fn chunk(&self, at: &mut Cursor<'_>, budget: &mut u64) -> Result<Vec<u8>> {
+        let (compressed, size) = (at.u32("a compressed part")?, at.u32("a compressed part")?);
+        let data = at.take(compressed as usize, "a compressed part")?;
+        // Nothing is compressed to less than a ten-thousandth of its size but by somebody who means harm.
+        let sound = size <= CHUNK && u64::from(size) <= u64::from(compressed).saturating_mul(100_000);
+        *budget = budget
+            .checked_sub(size.into())
+            .filter(|_| sound)
+            .ok_or(Error::Damaged("a compressed part is larger than any trace-cmd makes"))?;
+        self.compression.open(data, size as usize)
+    }
+
+    /// The pages of a CPU.
+    pub fn pages(&self, offset: u64, size: u64, compressed: bool, budget: &mut u64) -> Result<Cow<'a, [u8]>> {
+        if size == 0 {
+            return Ok(Cow::Borrowed(&[]));
+        }
+        let mut at = self.at(offset)?;
+        if !compressed {
+            // A recording that was cut keeps what is there.
+            let size = usize::try_from(size).unwrap_or(usize::MAX).min(at.left());
+            return Ok(Cow::Borrowed(at.take(size, "a CPU's pages")?));
+        }
+        let mut all = Vec::new();
+        for _ in 0..at.u32("a CPU's pages")? {
+            all.extend(self.chunk(&mut at, budget)?);
+        }
+        Ok(Cow::Owned(all))
+    }
+}

@@ -1,0 +1,155 @@
+//! A recording by ftrace: what comes off the kernel's buffers is stored as it is, and understood when it has ended.
+
+use crate::collect::fact;
+use crate::import;
+use crate::libraries::Libraries;
+use crate::new_archive::NewArchive;
+use crate::request::{Probes, Request, Target};
+use crate::setup;
+use crate::stop::StopCondition;
+use crate::{Doing, Error, Notice, Notify, Recorded, Result, link};
+use archive::Archive;
+use capture::Finished;
+use capture::ftrace::{Callers, Recording, Session};
+use formats::ftrace::merge::Clock;
+use formats::ftrace::run::{self, Part, Summary};
+use formats::ftrace::seen::Decoder;
+use formats::tracedat::Stats;
+use model::{Context, Layer};
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often the buffers are emptied.
+const DRAIN_EVERY: Duration = Duration::from_millis(20);
+
+/// The folder in an archive that holds what came off the buffers, until it is understood.
+struct Spool(PathBuf);
+
+impl Spool {
+    fn create(archive: &Path) -> Result<Self> {
+        let path = archive.join("ftrace.raw");
+        std::fs::create_dir(&path).doing(|| format!("making {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        // It is in the log by now, or the recording failed.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Records through tracefs. `why`: why not through eBPF.
+///
+/// # Errors
+/// tracefs refuses, the command cannot be started, or the archive cannot be written.
+pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
+    if !request.functions.is_empty() {
+        let function = request.functions[0].1.clone();
+        return Err(Error::Function { function, why: "functions are recorded by the eBPF backend only".into() });
+    }
+    if let Target::Comm(name) = &request.target {
+        return Err(Error::NotByFtrace(format!("--comm {name}")));
+    }
+    if request.probes == Probes::Inside {
+        return Err(Error::NotInside { why: "the ftrace backend has uprobes only".into() });
+    }
+    let output = &request.output;
+    Archive::has_room(output, true)?;
+    capture::ftrace::probe()?;
+    let (libraries, found) = Libraries::find(request)?;
+    let (marks, mut child) = setup::hold(request, None)?;
+    let mut archive = NewArchive::create(request, context, notify)?;
+    archive.collector.metadata.by_place = true;
+    let spool = Spool::create(output)?;
+    let callers = match &request.target {
+        Target::All => Callers::All,
+        _ if request.also_all => Callers::All,
+        _ => Callers::Processes(request.pids().to_vec()),
+    };
+    let mut session = Session::start(&callers, &found, &spool.0).inspect_err(|_| archive.discard())?;
+    session.own_files().iter().for_each(|file| archive.collector.add_own_file(file));
+    archive.log.begins_at(capture::boot_ns());
+    archive.collector.count_before();
+    if let Some(child) = &mut child {
+        if callers != Callers::All {
+            session.track(child.pid())?;
+        }
+        child.release().inspect_err(|_| archive.discard())?;
+    }
+    let mut stop = StopCondition::new(request.duration, context, notify);
+    let mut taken = 0;
+    while stop.keep_running(child.as_mut())? {
+        taken += session.drain()?;
+        context.progress(&format!("recording: {} KiB (Ctrl-C ends it)", taken >> 10), 0, 0);
+        std::thread::sleep(DRAIN_EVERY);
+    }
+    archive.collector.count_after();
+    archive.log.ends_at(capture::boot_ns());
+    let recording = session.finish()?;
+    context.progress("reading what was recorded", 0, 0);
+    let summary = translate(&recording, &archive.collector.metadata.partitions, &mut |bytes| archive.log.put(bytes));
+    drop(spool);
+    let marked = marks.read().doing(|| "reading the command's marks".into())?;
+    let finished = finished(&recording, &summary, archive.log.records);
+    let mut add = |name: &str, value: &str| {
+        archive.collector.metadata.environment.insert(name.into(), fact(value, None, "the recorder"));
+    };
+    add("trace.backend", "ftrace");
+    add("trace.backend_why", why);
+    archive.complete(&finished, &marked.events, &libraries, notify)?;
+    context.clear_progress();
+    let operations = match link::link(output, context, notify) {
+        Ok(linked) => Some(linked.operations),
+        Err(error) if archive.log.full.is_some() || error.lacks_room() => {
+            notify(Notice::NotLinked { archive: output.clone(), error });
+            None
+        }
+        Err(error) => return Err(error),
+    };
+    Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
+}
+
+/// From pages to records of the log.
+fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnMut(&[u8])) -> Summary {
+    let mut parts = Vec::new();
+    let mut stats: Vec<Stats> = Vec::new();
+    for raw in &recording.raw {
+        let cpus = raw.cpus.iter().map(|(cpu, pages)| (*cpu, Cow::Borrowed(pages.as_slice()))).collect();
+        stats.extend(raw.stats.iter().cloned());
+        let decoder = Decoder::new(raw.layout, &recording.formats);
+        parts.push(Part { decoder, layout: raw.layout, clock: Clock::NS, cpus });
+    }
+    let mut told = recording.told.clone();
+    told.partitions = partitions.to_vec();
+    let mut bytes = Vec::new();
+    run::run(&parts, &told, &stats, &mut |event| {
+        bytes.clear();
+        event.encode(&mut bytes);
+        put(&bytes);
+    })
+}
+
+fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished {
+    let mut coverage = import::coverage(summary);
+    coverage.retain(|row| row.layer != Layer::Database && row.layer != Layer::App);
+    coverage.extend(recording.functions.iter().map(|(probe, outcome)| {
+        let layer = if probe.contains("sqlite3_") { Layer::Database } else { Layer::FileSystem };
+        let (attached, how) = match outcome {
+            Ok(how) => (true, how.clone()),
+            Err(why) => (false, why.clone()),
+        };
+        model::table::Coverage { layer, probe: probe.clone(), attached, how, hits: None, misses: None, price_ns: None }
+    }));
+    Finished {
+        coverage,
+        records,
+        lost: summary.lost.values().sum(),
+        window_ns: recording.window_ns,
+        cpu_ns: recording.cpu_ns,
+        counted_ns: 0,
+        costs: Vec::new(),
+    }
+}

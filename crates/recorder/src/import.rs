@@ -1,0 +1,205 @@
+//! `import`: a trace that another tool made becomes an archive like any other.
+//!
+//! Its events go the way that a recording's go ([`crate::event_log`]), so that SQL loses its literals there too. What the
+//! trace does not say of the machine is not taken from the machine that imports it: it is unknown.
+
+use crate::collect::fact;
+use crate::event_log::EventLog;
+use crate::output;
+use crate::{Doing, Error, Metadata, Notice, Notify, Result, link};
+use archive::{Archive, Lock, Meta};
+use formats::ftrace::calls::Machine;
+use formats::ftrace::run::{self, Summary};
+use formats::ftrace::seen::Kind;
+use formats::ftrace::translate::Told;
+use formats::tracedat::TraceDat;
+use model::table::{Coverage, Disk};
+use model::{Context, Dev, Event, Layer, Record};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// What is to be imported.
+#[derive(Debug, Clone)]
+pub struct Import {
+    /// The file.
+    pub file: PathBuf,
+    /// The archive to make.
+    pub output: PathBuf,
+    /// Stores SQL with its literals.
+    pub keep_sql: bool,
+}
+
+/// What it came to.
+#[derive(Debug, Clone, Default)]
+pub struct Imported {
+    /// What kind of file it was.
+    pub format: String,
+    /// Events of the trace that were taken.
+    pub taken: u64,
+    /// Events of the trace that mean nothing here, by name.
+    pub left_out: Vec<(String, u64)>,
+    /// Events lost when the trace was recorded, and whether more may be.
+    pub lost: u64,
+    /// As above.
+    pub at_least: bool,
+    /// Operations found.
+    pub operations: u64,
+    /// Layers of which the trace tells nothing.
+    pub blind: Vec<Layer>,
+}
+
+/// Makes an archive of a file.
+///
+/// # Errors
+/// The file is none that is known, is damaged, or the archive cannot be written.
+pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result<Imported> {
+    let file = &request.file;
+    Archive::has_room(&request.output, true)?;
+    let bytes = std::fs::read(file).doing(|| format!("reading {}", file.display()))?;
+    let refuse = |why: String| Error::Foreign { file: file.clone(), why };
+    if !formats::tracedat::is(&bytes) {
+        return Err(refuse("it is no trace that can be imported: a trace.dat of trace-cmd begins otherwise".into()));
+    }
+    let trace = TraceDat::parse(&bytes).map_err(|e| refuse(e.to_string()))?;
+    let parts = run::parts(&trace).map_err(refuse)?;
+    let machine = trace.uname.split_whitespace().rev().find_map(Machine::of).unwrap_or(Machine::X86_64);
+    let told = Told {
+        machine,
+        names: trace.names.clone(),
+        tasks: Vec::new(),
+        partitions: Vec::new(),
+        open: Vec::new(),
+        tracer: None,
+    };
+    context.progress("reading the trace", 0, 0);
+    let mut meta = Meta::new("trace", archive::unix_now_ns(), Vec::new());
+    if let Some(kept) = output::keep_old(&request.output)? {
+        notify(Notice::KeptOld(kept));
+    }
+    Archive::create(&request.output, &meta, true)?;
+    let _lock = Lock::take(&request.output)?;
+    let mut store = Store::new(&request.output, request.keep_sql)?;
+    let summary = run::run(&parts, &told, &trace.stats, &mut |event| store.put(event));
+    let format = format!("trace.dat version {} of trace-cmd", trace.version);
+    let mut metadata = store.finish(&summary)?;
+    let mut add = |name: &str, value: &str| {
+        metadata.environment.insert(name.into(), fact(value, None, &format));
+    };
+    add("trace.asked", &format!("import of {} ({format})", file.display()));
+    add("trace.backend", "ftrace");
+    if let Some(release) = trace.uname.split_whitespace().nth(2) {
+        add("kernel.release", release);
+    }
+    metadata.store(&mut meta)?;
+    meta.complete = true;
+    meta.write(&request.output)?;
+    let linked = link::link(&request.output, context, notify)?;
+    Ok(Imported {
+        format,
+        taken: summary.taken.values().sum(),
+        left_out: summary.left_out.clone().into_iter().collect(),
+        lost: summary.lost.values().sum(),
+        at_least: summary.at_least,
+        operations: linked.operations,
+        blind: blind(&metadata.coverage),
+    })
+}
+
+/// The log of an archive whose events come out of ftrace.
+pub(crate) struct Store {
+    log: EventLog,
+    disks: BTreeSet<u32>,
+    bytes: Vec<u8>,
+}
+
+impl Store {
+    pub fn new(dir: &Path, keep_sql: bool) -> Result<Self> {
+        Ok(Self { log: EventLog::create(dir, None, keep_sql, None)?, disks: BTreeSet::new(), bytes: Vec::new() })
+    }
+
+    pub fn put(&mut self, event: &Event) {
+        match &event.record {
+            Record::BioQueue(r) => self.disks.extend([r.disk]),
+            Record::RqIssue(r) => self.disks.extend([r.disk]),
+            _ => {}
+        }
+        self.bytes.clear();
+        event.encode(&mut self.bytes);
+        self.log.put(&self.bytes);
+    }
+
+    /// Ends the log; what is known beside it.
+    pub fn finish(mut self, summary: &Summary) -> Result<Metadata> {
+        self.log.finish()?;
+        let disk =
+            |dev: &u32| Disk { dev: *dev, name: Dev(*dev).to_string(), below: String::new(), holds_files: false };
+        let mut metadata = Metadata {
+            by_place: true,
+            stored: Some(self.log.records),
+            disks: self.disks.iter().map(disk).collect(),
+            partitions: summary.partitions.clone(),
+            coverage: coverage(summary),
+            ..Metadata::default()
+        };
+        let (start, end) = summary.window_ns;
+        for (name, ns) in [("trace.start", start), ("trace.end", end)] {
+            metadata.environment.insert(name.into(), fact(&ns.to_string(), Some("ns"), "the trace"));
+        }
+        Ok(metadata)
+    }
+}
+
+/// Probes of the eBPF backend, the events that stand for them, and the layer that is blind without.
+const PROBES: &[(&str, Layer, &[Kind])] = &[
+    ("sqlite3_step", Layer::Database, &[Kind::Step]),
+    ("marks", Layer::App, &[Kind::Print]),
+    ("sys_enter", Layer::Syscall, &[Kind::SysEnter]),
+    ("sys_exit", Layer::Syscall, &[Kind::SysExit]),
+    ("ext4_da_write_begin", Layer::FileSystem, &[Kind::DaWriteBegin, Kind::WriteBegin, Kind::F2fsWriteBegin]),
+    ("ext4_sync_enter", Layer::FileSystem, &[Kind::SyncEnter, Kind::F2fsSyncEnter]),
+    ("ext4_writepages", Layer::FileSystem, &[Kind::WritePages]),
+    ("ext4_extents", Layer::FileSystem, &[Kind::ExtentFound, Kind::ExtentKept]),
+    ("jbd2_handle_start", Layer::FileSystem, &[Kind::Handle]),
+    ("jbd2_start_commit", Layer::FileSystem, &[Kind::CommitBegin]),
+    ("jbd2_end_commit", Layer::FileSystem, &[Kind::CommitEnd]),
+    ("page_cache_add", Layer::FileSystem, &[Kind::CacheAdd]),
+    ("bio_queue", Layer::Block, &[Kind::BioQueue]),
+    ("bio_split", Layer::Block, &[Kind::BioSplit]),
+    ("bio_remap", Layer::Block, &[Kind::BioRemap]),
+    ("rq_insert", Layer::IoScheduler, &[Kind::RqInsert]),
+    ("rq_issue", Layer::Driver, &[Kind::RqIssue]),
+    ("rq_done", Layer::Driver, &[Kind::RqComplete]),
+    ("sched_switch", Layer::RunQueue, &[Kind::Switch]),
+    ("sched_waking", Layer::RunQueue, &[Kind::Waking]),
+];
+
+/// What the trace tells of, and what not. A kind of which none happened may have been off: the trace does not say.
+pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
+    let row = |(probe, layer, kinds): &(&str, Layer, &[Kind])| {
+        let hits: u64 = kinds.iter().filter_map(|kind| summary.taken.get(kind)).sum();
+        let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+        let described = kinds.iter().any(|kind| summary.described.contains(kind));
+        let how = match (hits, described) {
+            (0, false) => format!("not recorded: the trace does not know {}", names.join(", ")),
+            (0, true) => format!("none in the trace: {} was off, or did not happen", names.join(", ")),
+            _ => format!("ftrace {}", names.join(", ")),
+        };
+        Coverage {
+            layer: *layer,
+            probe: (*probe).into(),
+            attached: hits > 0,
+            how,
+            hits: (hits > 0).then_some(hits),
+            misses: None,
+            price_ns: None,
+        }
+    };
+    PROBES.iter().map(row).collect()
+}
+
+/// Layers with nothing at all.
+fn blind(coverage: &[Coverage]) -> Vec<Layer> {
+    let layers: BTreeSet<Layer> = coverage.iter().map(|row| row.layer).collect();
+    let sees = |layer: &Layer| coverage.iter().any(|row| row.layer == *layer && row.attached);
+    layers.into_iter().filter(|layer| !sees(layer)).collect()
+}

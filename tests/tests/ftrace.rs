@@ -1,0 +1,389 @@
+//! ftrace against eBPF, and imported traces against who recorded them.
+//!
+//! Both backends record one and the same run: the one that goes through eBPF starts the one that goes through ftrace, which
+//! starts the program. What they say is compared span by span and link by link.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, ext4, fathom, installed, lane, near, records_lost, root, rows, run, show};
+use lab::loopdisk::LoopDisk;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+
+/// argv: database, INSERTs.
+const PROGRAM: &str = r#"
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute("CREATE TABLE IF NOT EXISTS t (i INTEGER, s TEXT)")
+for i in range(int(sys.argv[2])):
+    db.execute("INSERT INTO t VALUES (?, ?)", (i, "x" * 100))
+os.sync()
+"#;
+
+const INSERTS: u32 = 60;
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+fn main() -> ExitCode {
+    let needs = || root().and_then(|()| installed("python3")).and_then(|()| tracefs());
+    let trace_cmd = || needs().and_then(|()| installed("trace-cmd")).and_then(|()| trace_cmd_records());
+    let cases: Vec<Case> = vec![
+        ("both_backends_tell_the_same_of_one_run", needs(), both_backends),
+        ("totals_equal_the_disks_own", needs(), totals_equal),
+        ("a_recording_leaves_nothing_and_touches_no_other", needs(), leaves_nothing),
+        ("what_a_killed_recorder_leaves_is_removed", needs(), after_a_kill),
+        ("trace_dat_is_counted_as_trace_cmd_counts_it", trace_cmd(), import_agrees),
+        ("what_is_no_trace_is_refused", Ok(()), refused),
+    ];
+    lane(cases)
+}
+
+fn tracefs() -> Result<(), String> {
+    let there = Path::new(TRACEFS).join("instances").is_dir();
+    there.then_some(()).ok_or_else(|| format!("tracefs is not mounted at {TRACEFS}"))
+}
+
+fn ours() -> Vec<String> {
+    let entries = fs::read_dir(Path::new(TRACEFS).join("instances")).into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with("fathom-")).collect()
+}
+
+fn record_by_ftrace(archive: &Path, disk: &LoopDisk) -> Result<()> {
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--backend", "ftrace", "-o"]).arg(archive);
+    command.args(["--", "python3", "-c", PROGRAM]).arg(disk.path().join("t.db")).arg(INSERTS.to_string());
+    run(&mut command)?;
+    Ok(())
+}
+
+type Row = BTreeMap<String, String>;
+
+fn cell<'a>(row: &'a Row, column: &str) -> &'a str {
+    row.get(column).map_or("", String::as_str)
+}
+
+fn ns(row: &Row, column: &str) -> u64 {
+    cell(row, column).parse().unwrap_or(0)
+}
+
+/// What a span is, whoever recorded it: everything but its number and its times.
+fn identity(row: &Row) -> Vec<String> {
+    let all = ["layer", "kind", "disk", "sector", "bytes"].map(|c| cell(row, c).to_owned());
+    let thread = matches!(all[0].as_str(), "Database" | "Syscall" | "FileSystem") && all[1] != "commit";
+    let commit = all[1] == "commit";
+    let more = [if thread { cell(row, "tid") } else { "" }, if commit { cell(row, "number") } else { "" }];
+    all.into_iter().chain(more.map(str::to_owned)).collect()
+}
+
+/// Clocks are read one after the other by two probes; a machine that is busy may stop between them.
+const NEAR_NS: u64 = 20_000_000;
+
+/// Spans of one archive to those of the other: each takes the first of its kind near it in time.
+fn pair(a: &[Row], b: &[Row]) -> BTreeMap<String, String> {
+    let mut waiting: BTreeMap<Vec<String>, Vec<&Row>> = BTreeMap::new();
+    for row in b {
+        waiting.entry(identity(row)).or_default().push(row);
+    }
+    waiting.values_mut().for_each(|rows| rows.sort_by_key(|r| std::cmp::Reverse(ns(r, "start_ns"))));
+    let mut sorted: Vec<&Row> = a.iter().collect();
+    sorted.sort_by_key(|r| ns(r, "start_ns"));
+    let mut pairs = BTreeMap::new();
+    for row in sorted {
+        let Some(all) = waiting.get_mut(&identity(row)) else { continue };
+        let start = ns(row, "start_ns");
+        while all.last().is_some_and(|r| ns(r, "start_ns") + NEAR_NS < start) {
+            all.pop();
+        }
+        if all.last().is_some_and(|r| ns(r, "start_ns") <= start + NEAR_NS)
+            && let Some(found) = all.pop()
+        {
+            pairs.insert(cell(row, "id").to_owned(), cell(found, "id").to_owned());
+        }
+    }
+    pairs
+}
+
+fn both_backends() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let disk = ext4()?;
+    let (a, b) = (folder.path().join("ebpf.fathom"), folder.path().join("ftrace.fathom"));
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--no-probe-cost", "--backend", "ebpf", "-o"]).arg(&a).arg("--").arg(fathom());
+    command.args(["record", "--quiet", "--backend", "ftrace", "-o"]).arg(&b);
+    command.args(["--", "python3", "-c", PROGRAM]).arg(disk.path().join("t.db")).arg(INSERTS.to_string());
+    run(&mut command)?;
+    for (name, archive) in [("eBPF", &a), ("ftrace", &b)] {
+        near(&format!("events that {name} lost"), records_lost(&show(archive)?)?, 0.0)?;
+    }
+
+    let of_b = rows(&b, "spans")?;
+    let operations = rows(&b, "operations")?;
+    ensure!(operations.len() as u32 > INSERTS, "only {} operations", operations.len());
+    let steps: Vec<&Row> = of_b.iter().filter(|r| cell(r, "kind") == "step").collect();
+    let tgid = cell(steps.first().context("no step")?, "tgid").to_owned();
+    let (from, to) = (
+        steps.iter().map(|r| ns(r, "start_ns")).min().context("no step")?,
+        steps.iter().map(|r| ns(r, "end_ns")).max().context("no step")?,
+    );
+    // What the disk under test did, and the program with the files on it, while statements ran.
+    let number = disk.dev()?.0.to_string();
+    let spans = |archive: &Path| -> Result<Vec<Row>> {
+        let files = files_on(archive, &number)?;
+        let wanted = |r: &Row| match cell(r, "layer") {
+            "Block" | "IoScheduler" | "Driver" => cell(r, "disk") == number,
+            // When a statement was prepared ftrace does not tell.
+            "Database" => cell(r, "tgid") == tgid && cell(r, "kind") == "step",
+            "Syscall" => cell(r, "tgid") == tgid && files.contains(&cell(r, "file").to_owned()),
+            "FileSystem" => {
+                cell(r, "disk") == number || (cell(r, "tgid") == tgid && files.contains(&cell(r, "file").to_owned()))
+            }
+            _ => false,
+        };
+        let within = |r: &Row| (from..=to).contains(&ns(r, "start_ns"));
+        Ok(rows(archive, "spans")?.into_iter().filter(|r| wanted(r) && within(r)).collect())
+    };
+    let (spans_a, spans_b) = (spans(&a)?, spans(&b)?);
+    let pairs = pair(&spans_a, &spans_b);
+    let mut missing: BTreeMap<String, u64> = BTreeMap::new();
+    for row in spans_a.iter().filter(|r| !pairs.contains_key(cell(r, "id"))) {
+        *missing.entry(format!("{} {}", cell(row, "layer"), cell(row, "kind"))).or_default() += 1;
+    }
+    for (layer, kind) in
+        [("Database", ""), ("Syscall", ""), ("FileSystem", ""), ("Block", "bio"), ("IoScheduler", ""), ("Driver", "")]
+    {
+        let of = |rows: &[Row]| {
+            rows.iter().filter(|r| cell(r, "layer") == layer && cell(r, "kind").starts_with(kind)).count()
+        };
+        let (n, m) = (of(&spans_a), of(&spans_b));
+        println!("{layer}: {n} by eBPF, {m} by ftrace");
+        // What begins at the window's edge may be within it for one of the two alone.
+        ensure!(n.abs_diff(m) <= 1, "{layer}: {n} spans by eBPF, {m} by ftrace; missing there: {missing:?}");
+        ensure!(n > 0, "there is nothing to compare in {layer}");
+    }
+    let bytes =
+        |rows: &[Row]| -> u64 { rows.iter().filter(|r| cell(r, "layer") == "Driver").map(|r| ns(r, "bytes")).sum() };
+    ensure!(
+        bytes(&spans_a).abs_diff(bytes(&spans_b)) <= 64 << 10,
+        "other bytes: {} {}",
+        bytes(&spans_a),
+        bytes(&spans_b)
+    );
+
+    let (links_a, links_b) = (rows(&a, "links")?, rows(&b, "links")?);
+    let known: std::collections::BTreeSet<(String, String, String)> = links_b
+        .iter()
+        .map(|l| (cell(l, "parent").to_owned(), cell(l, "child").to_owned(), cell(l, "relation").to_owned()))
+        .collect();
+    let (mut all, mut again, mut not): (u32, u32, BTreeMap<String, u32>) = (0, 0, BTreeMap::new());
+    for link in &links_a {
+        let (Some(parent), Some(child)) = (pairs.get(cell(link, "parent")), pairs.get(cell(link, "child"))) else {
+            continue;
+        };
+        all += 1;
+        let relation = cell(link, "relation").to_owned();
+        if known.contains(&(parent.clone(), child.clone(), relation.clone())) {
+            again += 1;
+        } else {
+            *not.entry(relation).or_default() += 1;
+        }
+    }
+    println!("links: {all} by eBPF, {again} of them again by ftrace; not: {not:?}");
+    ensure!(all > 10 * INSERTS, "only {all} links to compare");
+    ensure!(u64::from(again) * 100 >= u64::from(all) * 99, "only {again} of {all} links were made again; not: {not:?}");
+    let sure = |l: &&Row| matches!(cell(l, "confidence"), "exact" | "structural");
+    ensure!(!links_b.iter().any(|l| sure(&l)), "ftrace knows no link exactly");
+    Ok(())
+}
+
+/// Numbers of the files on a file system.
+fn files_on(archive: &Path, dev: &str) -> Result<Vec<String>> {
+    Ok(rows(archive, "files")?.iter().filter(|f| cell(f, "dev") == dev).map(|f| cell(f, "id").to_owned()).collect())
+}
+
+fn totals_equal() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let disk = ext4()?;
+    let archive = folder.path().join("t.fathom");
+    record_by_ftrace(&archive, &disk)?;
+    let number = disk.dev()?.0.to_string();
+    let checks: Vec<Row> = rows(&archive, "checks")?.into_iter().filter(|r| cell(r, "disk") == number).collect();
+    for what in ["writes", "flushes", "bytes written"] {
+        let row =
+            checks.iter().find(|r| cell(r, "what") == what).with_context(|| format!("{what} were not checked"))?;
+        let (kernel, recorded) = (ns(row, "kernel"), ns(row, "recorded"));
+        ensure!(
+            kernel > 0 && kernel.abs_diff(recorded) <= ns(row, "unsure"),
+            "{what}: the disk says {kernel}, we {recorded}"
+        );
+    }
+    Ok(())
+}
+
+fn leaves_nothing() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let disk = ext4()?;
+    let settings = || -> Result<Vec<String>> {
+        let names = ["set_event", "trace_clock", "tracing_on", "buffer_size_kb", "set_event_pid", "uprobe_events"];
+        names.iter().map(|n| Ok(fs::read_to_string(Path::new(TRACEFS).join(n))?)).collect()
+    };
+    let before = settings()?;
+    let archive = folder.path().join("t.fathom");
+    record_by_ftrace(&archive, &disk)?;
+    ensure!(settings()? == before, "the global buffer was changed: {before:?} to {:?}", settings()?);
+    ensure!(ours().is_empty(), "instances are left: {:?}", ours());
+    ensure!(!archive.join("ftrace.raw").exists(), "what came off the buffers is still there");
+    Ok(())
+}
+
+/// Ends a process that a failed test leaves.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn after_a_kill() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let disk = ext4()?;
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--backend", "ftrace", "-o"]).arg(folder.path().join("killed.fathom"));
+    let mut recorder = Killed(command.args(["--", "sleep", "600"]).spawn()?);
+    fathom_tests::until("the instances", || Ok(ours().len() == 2))?;
+    recorder.0.kill()?;
+    recorder.0.wait()?;
+    ensure!(ours().len() == 2, "who is killed removes nothing: {:?}", ours());
+    record_by_ftrace(&folder.path().join("next.fathom"), &disk)?;
+    ensure!(ours().is_empty(), "the killed one's instances are left: {:?}", ours());
+    let probes = fs::read_to_string(Path::new(TRACEFS).join("uprobe_events"))?;
+    ensure!(!probes.contains("fathom_"), "its probes are left: {probes}");
+    Ok(())
+}
+
+/// What trace-cmd writes beside events (switches of the function tracer) may be refused; events need none of it.
+const TRACE_CMD: &str = r#"
+set -e
+I=/sys/kernel/tracing/instances/$1; shift
+printf 1 > one; : > none
+mount --bind one /proc/sys/kernel/ftrace_enabled 2>/dev/null || true
+for f in set_ftrace_filter set_ftrace_notrace set_ftrace_pid set_ftrace_notrace_pid set_graph_function set_graph_notrace; do
+    for d in /sys/kernel/tracing $I; do
+        if [ -e $d/$f ]; then mount --bind none $d/$f; fi
+    done
+done
+exec trace-cmd "$@"
+"#;
+
+/// Records with trace-cmd in an instance, of which nothing is left.
+fn trace_cmd(folder: &Path, options: &[&str], argv: &[&str]) -> Result<PathBuf> {
+    struct Instance(PathBuf);
+    impl Drop for Instance {
+        fn drop(&mut self) {
+            let _ = fs::write(self.0.join("events/enable"), "0");
+            let _ = fs::remove_dir(&self.0);
+        }
+    }
+    let name = format!("test-{}", std::process::id());
+    let instance = Instance(Path::new(TRACEFS).join("instances").join(&name));
+    fs::create_dir(&instance.0).with_context(|| format!("making {}", instance.0.display()))?;
+    let file = folder.join("trace.dat");
+    let mut command = Command::new("unshare");
+    command.current_dir(folder).args(["-m", "sh", "-c", TRACE_CMD, "sh", &name, "record", "-B", &name, "-C", "boot"]);
+    command.args(options).arg("-o").arg(&file).args(argv);
+    run(&mut command)?;
+    Ok(file)
+}
+
+fn trace_cmd_records() -> Result<(), String> {
+    let trial = || -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let file = trace_cmd(folder.path(), &["-e", "raw_syscalls"], &["find", "/etc"])?;
+        let report = run(Command::new("trace-cmd").arg("report").arg(&file))?;
+        ensure!(String::from_utf8_lossy(&report.stdout).contains("sys_exit"), "it recorded nothing");
+        Ok(())
+    };
+    // On a busy machine it sometimes ends before its readers have begun.
+    let done = trial().or_else(|_| trial()).or_else(|_| trial());
+    done.map_err(|e| format!("trace-cmd does not record here: {}", e.to_string().lines().next().unwrap_or_default()))
+}
+
+fn import_agrees() -> Result<()> {
+    const SYSTEMS: [&str; 8] =
+        ["raw_syscalls", "block", "jbd2", "ext4", "filemap", "sched_switch", "sched_waking", "task"];
+    let disk = ext4()?;
+    let dev = disk.dev()?;
+    let kernel_name = format!("{},{} ", dev.major(), dev.minor());
+    for version in ["6", "7"] {
+        let folder = tempfile::tempdir()?;
+        let mut options = vec!["--file-version", version, "-b", "20000"];
+        SYSTEMS.iter().for_each(|s| options.extend(["-e", s]));
+        let database = disk.path().join("t.db");
+        let file = trace_cmd(
+            folder.path(),
+            &options,
+            &["python3", "-c", PROGRAM, &database.to_string_lossy(), &INSERTS.to_string()],
+        )?;
+        let report = run(Command::new("trace-cmd").arg("report").arg(&file))?;
+        let report = String::from_utf8_lossy(&report.stdout).into_owned();
+        ensure!(!report.contains("EVENTS DROPPED"), "trace-cmd lost events: the machine is too busy for this test");
+        let told = |event: &str, rest: &str| {
+            let name = format!(" {event}: ");
+            report
+                .lines()
+                .filter(|l| l.split_once(&name).is_some_and(|(_, r)| r.trim_start().starts_with(rest)))
+                .count()
+        };
+
+        let archive = folder.path().join("t.fathom");
+        let output = run(Command::new(fathom()).arg("import").arg(&file).arg("-o").arg(&archive))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(
+            said.contains(&format!("version {version}")) && said.contains("not in the trace: App, Database"),
+            "{said}"
+        );
+        let spans = rows(&archive, "spans")?;
+        let number = dev.0.to_string();
+        let count = |layer: &str, kind: &str| {
+            let is = |r: &&Row| cell(r, "layer") == layer && cell(r, "kind") == kind && cell(r, "disk") == number;
+            spans.iter().filter(is).count()
+        };
+        for (what, truth, ours) in [
+            ("bios", told("block_bio_queue", &kernel_name), count("Block", "bio")),
+            ("requests", told("block_rq_issue", &kernel_name), count("IoScheduler", "request")),
+            ("flushes", told("block_rq_issue", &format!("{kernel_name}FF")), count("Driver", "flush")),
+            ("commits", told("jbd2_start_commit", &format!("dev {kernel_name}")), count("FileSystem", "commit")),
+        ] {
+            println!("version {version}: {what}: {truth} by trace-cmd, {ours} imported");
+            ensure!(truth > 0 && truth == ours, "version {version}: {what}: trace-cmd tells {truth}, we {ours}");
+        }
+        let files = files_on(&archive, &number)?;
+        let syncs =
+            |r: &&Row| matches!(cell(r, "kind"), "fsync" | "fdatasync") && files.contains(&cell(r, "file").to_owned());
+        let (ours, truth) =
+            (spans.iter().filter(syncs).count(), told("ext4_sync_file_enter", &format!("dev {kernel_name}")));
+        ensure!(ours == truth && truth > 0, "syncs: trace-cmd tells {truth}, we {ours}");
+        ensure!(!rows(&archive, "links")?.is_empty(), "nothing was linked");
+        run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(folder.path().join("t.html")))?;
+    }
+    Ok(())
+}
+
+fn refused() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (name, bytes, why) in [
+        ("text", &b"# tracer: nop\n"[..], "no trace that can be imported"),
+        ("cut", b"\x17\x08\x44tracing6\0\0\x08\0\x10", "damaged or was cut"),
+        ("new", b"\x17\x08\x44tracing8\0\0\x08\0\x10\0\0", "version 8"),
+    ] {
+        let file = folder.path().join(name);
+        fs::write(&file, bytes)?;
+        let output =
+            Command::new(fathom()).arg("import").arg(&file).arg("-o").arg(folder.path().join("t.fathom")).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1) && said.contains(why), "{name}: {said}");
+        ensure!(!folder.path().join("t.fathom").exists(), "{name}: an archive was made");
+    }
+    Ok(())
+}
