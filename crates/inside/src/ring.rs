@@ -18,7 +18,7 @@ pub const CPU_SHIFT: u32 = 20;
 pub const TID_SHIFT: u32 = 32;
 
 /// `kind` of an `op_end`: an execution that gave way to others.
-const GAVE_WAY: u32 = 3;
+pub const GAVE_WAY: u32 = 3;
 
 /// One thread's ring, as far as it was read.
 #[derive(Debug, Clone, Copy, Default)]

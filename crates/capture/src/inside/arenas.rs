@@ -9,9 +9,9 @@ use inside::layout::{
     ARENA_MAGIC, ARENA_SIZE, CLOSED_AT, CONTROL_SIZE, CONTROLS_AT, DROPPED_AT, HEAD_AT, HEADER_SIZE, LIBRARY_AT,
     NO_RING_AT, RING_WORDS, RINGS, RINGS_AT, Status, TAIL_AT, TGID_AT,
 };
-use inside::ring::{Reader, Window};
+use inside::ring::{GAVE_WAY, Reader, Window};
 use model::event::{Header, Loss};
-use model::{Event, LossSource};
+use model::{Event, LossSource, Record};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -103,9 +103,13 @@ impl Arenas {
             self.ended.extend(hooked.map(|library| (arena.tgid, library)));
             let _ = fs::remove_file(&arena.path);
         }
-        if lost > 0 {
-            self.lost += lost;
-            all.push(loss(self.last_ns, window.now_ns, lost));
+        // As the kernel side counts it: what an execution that gave way did later is not known.
+        let gave_way = all.iter().filter(|e| matches!(&e.record, Record::OpEnd(end) if end.kind == GAVE_WAY)).count();
+        for (count, source) in [(lost, LossSource::Ring), (gave_way as u64, LossSource::TableFull)] {
+            if count > 0 {
+                self.lost += count;
+                all.push(loss(self.last_ns, window.now_ns, count, source));
+            }
         }
         self.last_ns = window.now_ns;
         all.sort_by_key(|event| event.header.time_ns);
@@ -219,7 +223,7 @@ fn words(file: &File, ring: usize, tail: u64, count: u64) -> Option<Vec<u64>> {
     Some(bytes.chunks_exact(8).map(|word| u64::from_le_bytes(*word.first_chunk().unwrap_or(&[0; 8]))).collect())
 }
 
-fn loss(start_ns: u64, now: u64, events: u64) -> Event {
-    let record = Loss { start_ns, events, source: LossSource::Ring.number(), ..Loss::default() }.into();
+fn loss(start_ns: u64, now: u64, events: u64, source: LossSource) -> Event {
+    let record = Loss { start_ns, events, source: source.number(), ..Loss::default() }.into();
     Event { header: Header { time_ns: now, cpu: NO_CPU, ..Header::default() }, record }
 }
