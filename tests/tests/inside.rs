@@ -242,14 +242,15 @@ fn reasons() -> Result<()> {
     for (options, says) in [
         (&["--probes", "auto"][..], "inside"),
         (&["--probes", "uprobe"], "uprobes: --probes uprobe asks"),
-        (&["--op", "libc.so.6:fsync"], "uprobes: statements are to be nested"),
-        (&["--all"], "uprobes: --all records"),
+        (&[], "uprobes: --probes uprobe asks"),
+        (&["--probes", "auto", "--op", "libc.so.6:fsync"], "uprobes: statements are to be nested"),
+        (&["--probes", "auto", "--all"], "uprobes: --all records"),
     ] {
         let fact = probes(options, &sqlite)?;
         ensure!(fact.starts_with(says), "{options:?}: {fact}");
     }
     let binary = fathom();
-    let fact = probes(&[], &[binary.to_str().context("a path in UTF-8")?, "--version"])?;
+    let fact = probes(&["--probes", "auto"], &[binary.to_str().context("a path in UTF-8")?, "--version"])?;
     ensure!(fact == "uprobes: the command is linked statically" || fact.starts_with("inside"), "{fact}");
     let copy = folder.path().join("setuid");
     fs::copy("/usr/bin/sqlite3", &copy)?;

@@ -135,7 +135,7 @@ pub struct Record {
     pub no_probe_cost: bool,
     /// How SQLite's functions are probed: inside CMD's processes, which costs a small part of what uprobes cost, or by uprobes
     /// (docs/internals/inside.md)
-    #[arg(long, value_enum, default_value_t = Probes::Auto)]
+    #[arg(long, value_enum, default_value_t = Probes::Uprobe)]
     pub probes: Probes,
     /// Source of events; `none` and `attached` start CMD in the same way but write no archive: baselines for measuring the
     /// tracer's overhead

@@ -70,7 +70,7 @@ impl Request {
             keep_sql: false,
             as_root: false,
             price: true,
-            probes: Probes::Auto,
+            probes: Probes::Uprobe,
         }
     }
 
