@@ -130,11 +130,7 @@ function lossPart(loss, check, trace) {
     if (check?.state === 'checked')
       return el('p', {}, 'No losses: every record arrived, and the recording matches each disk’s own statistics.');
     if (check?.state === 'failed')
-      return el(
-        'p',
-        { class: 'note' },
-        `No losses were detected, but the disks’ own statistics differ${why}.`,
-      );
+      return el('p', { class: 'note' }, `No losses were detected, but the disks’ own statistics differ${why}.`);
     return el('p', { class: 'note' }, `No losses were detected; completeness was not checked${why}.`);
   }
   const rows = (loss.intervals ?? []).map((lost) => [

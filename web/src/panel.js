@@ -260,7 +260,10 @@ function operationPart(trace, chain, chooseOperation) {
     el('p', { class: 'kicker' }, `Operation · ${ordinal(trace, operation)}`),
     el('h3', { class: 'statement' }, trace.shapeText(operation)),
     terms([
-      ['Latency', el('strong', {}, Number.isNaN(end) ? 'end not recorded' : duration(end - operations.start[operation]))],
+      [
+        'Latency',
+        el('strong', {}, Number.isNaN(end) ? 'end not recorded' : duration(end - operations.start[operation])),
+      ],
       ['Began', moment(operations.start[operation])],
       ['Rows', count(operations.rows[operation])],
       ['Result', resultOf(trace, operation)],

@@ -168,10 +168,8 @@ class Panel {
     if (this.commands.leftOut?.commands > 0) return 'None of those on this page; some were omitted.';
     const shape = this.commands.shapes[this.shape];
     const reads = this.commands.readsOf(shape?.text);
-    if (!shape?.read_only_looking || reads === null)
-      return 'Nothing reached the device during the recording.';
-    if (reads.count === 0)
-      return 'It read no file: the data was in the database’s own cache or mapped into memory.';
+    if (!shape?.read_only_looking || reads === null) return 'Nothing reached the device during the recording.';
+    if (reads.count === 0) return 'It read no file: the data was in the database’s own cache or mapped into memory.';
     return reads.hits >= reads.count
       ? 'All of its reads were served from the page cache.'
       : 'Its data was read by commands of others, or by commands issued before the recording.';

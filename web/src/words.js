@@ -125,12 +125,7 @@ export function showBeside(byId, compared) {
 
 /** What held network runs back: a table a direction, in the colours that shade the flows. */
 export function showHeld(node, held) {
-  const columns = [
-    { name: 'Cause' },
-    { name: 'share', number: true },
-    { name: 'evidence' },
-    { name: 'remedy' },
-  ];
+  const columns = [{ name: 'Cause' }, { name: 'share', number: true }, { name: 'evidence' }, { name: 'remedy' }];
   const one = ({ run, direction, limits }) => {
     const rows = limits.map((limit) => [
       el('span', { class: 'cause' }, swatch(CAUSE_COLOURS[limit.cause] ?? 'block'), limit.cause),
@@ -199,8 +194,6 @@ export function showHow(nodes, page) {
   const heads = [{ name: 'Fact' }, { name: 'Value' }, { name: 'read from' }, { name: 'holds for' }];
   fill(
     nodes.environment,
-    facts.length > 0
-      ? table('The machine', heads, facts)
-      : el('p', { class: 'note' }, 'No facts about the machine.'),
+    facts.length > 0 ? table('The machine', heads, facts) : el('p', { class: 'note' }, 'No facts about the machine.'),
   );
 }
