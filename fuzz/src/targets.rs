@@ -142,7 +142,7 @@ pub fn parquet(bytes: &[u8]) {
     });
     match read {
         Ok(n) => assert_eq!(n, rows),
-        Err(e) => assert!(e.to_string().contains("fathom link"), "{e}"),
+        Err(e) => assert!(e.to_string().contains("fathom reindex"), "{e}"),
     }
 }
 

@@ -110,11 +110,16 @@ fn with_mounts(script: &str, folder: &Path) -> Result<Output> {
 
 fn without_btf() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record -- true", folder.path())?;
-    let said = said(&output);
-    ensure!(output.status.code() == Some(1), "{:?}: {said}", output.status);
-    ensure!(said.contains("CONFIG_DEBUG_INFO_BTF") && said.contains("/sys/kernel/btf/vmlinux"), "{said}");
+    let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record --backend ebpf -- true", folder.path())?;
+    let refused = said(&output);
+    ensure!(output.status.code() == Some(1), "{:?}: {refused}", output.status);
+    ensure!(refused.contains("CONFIG_DEBUG_INFO_BTF") && refused.contains("/sys/kernel/btf/vmlinux"), "{refused}");
     ensure!(!folder.path().join("trace.fathom").exists(), "an archive was left behind");
+    // What is not asked for by name is recorded another way, and the reason is reported.
+    let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record -- true", folder.path())?;
+    let reported = said(&output);
+    ensure!(output.status.success() && reported.contains("through ftrace"), "{:?}: {reported}", output.status);
+    ensure!(reported.contains("CONFIG_DEBUG_INFO_BTF"), "{reported}");
     Ok(())
 }
 

@@ -143,7 +143,11 @@ fn exits() -> Result<()> {
         ensure!(traced.status.code() == Some(7), "{traced:?}");
         ensure!(traced.stdout == bare.stdout, "{} is not {}", traced.stdout.escape_ascii(), bare.stdout.escape_ascii());
         let summary = show(&archive)?;
-        ensure!(records_lost(&summary)? == 0.0, "{}", summary["loss"]);
+        // A thread keeps eight executions that are open; those that a jump left, 22, give way to further ones, and are reported.
+        let losses = summary["loss"]["intervals"].as_array().context("loss/intervals[]")?;
+        let gave_way = losses.iter().filter(|loss| loss["source"] == "kernel table full");
+        let gave_way: f64 = gave_way.filter_map(|loss| loss["events"].as_f64()).sum();
+        ensure!(gave_way <= 22.0 && records_lost(&summary)? == gave_way, "{}", summary["loss"]);
         let counts = [
             ("UPDATE", 3000.0, 0.0, 0.0),
             ("SELECT JUMP()", 0.0, 12.0, 0.0),

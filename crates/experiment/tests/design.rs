@@ -196,7 +196,7 @@ fn a_baseline_that_cannot_run_takes_its_comparison_along_and_says_why() {
     );
     // Wherever its lines are folded.
     let page = experiment::markdown(&results).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(page.contains("**a is absent: given up after 3") && page.contains("nothing to compare with"), "{page}");
+    assert!(page.contains("**a is missing: given up after 3") && page.contains("nothing to compare with"), "{page}");
     assert!(folder.is_empty());
 }
 

@@ -76,6 +76,8 @@ pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) ->
 /// As [`record`], where neither records.
 pub fn record_by_either(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
     let ebpf = match record(request, context, notify) {
+        // It forbids tracefs too (LOCKDOWN_TRACEFS).
+        Err(locked @ Error::Capture(capture::Error::Lockdown)) => return Err(locked),
         Err(Error::Capture(refusal)) if refusal.is_refusal() => Error::Capture(refusal),
         done => return done,
     };

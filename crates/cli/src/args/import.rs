@@ -11,8 +11,8 @@ use std::path::PathBuf;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
-  sudo trace-cmd record -C boot -e raw_syscalls -e block -e jbd2 -e ext4 -e filemap -e sched_switch -e sched_waking \\
-       -e task -e sched_process_exec -- sqlite3 my.db 'INSERT INTO t VALUES (1)'
+  sudo trace-cmd record -C boot -e raw_syscalls -e block -e jbd2 -e ext4 -e filemap \\
+       -e sched_switch -e sched_waking -e task -e sched_process_exec -- sqlite3 my.db '…'
   fathom import trace.dat
   fathom show trace.fathom")]
 pub struct Import {
