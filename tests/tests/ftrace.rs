@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         ("both_backends_tell_the_same_of_one_run", needs(), both_backends),
         ("totals_equal_the_disks_own", needs(), totals_equal),
         ("a_recording_leaves_nothing_and_touches_no_other", needs(), leaves_nothing),
+        ("reading_the_buffers_does_not_fill_them", needs(), bounded),
         ("what_a_killed_recorder_leaves_is_removed", needs(), after_a_kill),
         ("trace_dat_is_counted_as_trace_cmd_counts_it", trace_cmd(), import_agrees),
         ("what_is_no_trace_is_refused", Ok(()), refused),
@@ -243,6 +244,16 @@ impl Drop for Killed {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// The recorder's own calls are in the buffers too: it once read what its reading added until no memory was left.
+fn bounded() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = "ulimit -v 2000000; exec \"$0\" record --quiet --backend ftrace -o t.fathom -- sleep 2";
+    for _ in 0..3 {
+        run(Command::new("sh").args(["-c", script]).arg(fathom()).current_dir(folder.path()))?;
+    }
+    Ok(())
 }
 
 fn after_a_kill() -> Result<()> {

@@ -27,23 +27,25 @@ struct Cpu {
 /// An instance. Removed when it is dropped.
 #[derive(Debug)]
 pub struct Instance {
-    root: PathBuf,
     path: PathBuf,
     cpus: Vec<Cpu>,
     page: Vec<u8>,
+    layout: Layout,
 }
 
 impl Instance {
     /// Makes it; its events are all off.
     pub fn create(root: &Path, name: &str, spool: &Path) -> Result<Self> {
         let path = root.join("instances").join(name);
+        let layout = layout(root, 4096)?;
         doing(fs::create_dir(&path), || format!("making an instance, {}", path.display()))?;
-        let mut instance = Self { root: root.into(), path, cpus: Vec::new(), page: Vec::new() };
+        let mut instance = Self { path, cpus: Vec::new(), page: Vec::new(), layout };
         instance.set("trace_clock", "boot")?;
         instance.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
         let size = fs::read_to_string(instance.path.join("buffer_subbuf_size_kb")).ok();
         let size = size.and_then(|text| text.trim().parse::<usize>().ok()).unwrap_or(4);
         instance.page = vec![0; size << 10];
+        instance.layout.page_size = size << 10;
         let cpus = instance.path.join("per_cpu");
         for entry in doing(fs::read_dir(&cpus), || format!("reading {}", cpus.display()))?.flatten() {
             let file_name = entry.file_name();
@@ -109,8 +111,15 @@ impl Instance {
         self.cpus.iter().map(|cpu| cpu.path.as_path())
     }
 
-    /// Takes what is there; returns how many bytes.
+    /// Takes what is there while events are being recorded; returns how many bytes.
     pub fn drain(&mut self) -> Result<u64> {
+        // A page that is not full is as a rule the one being written. To read on behind it is to read what reading itself adds (this
+        // process is recorded too), without end.
+        self.take(|layout, page| layout.data_bytes(page) < page.len() / 2)
+    }
+
+    /// Takes what is there, up to a page after which there is no more for now.
+    fn take(&mut self, is_last: impl Fn(&Layout, &[u8]) -> bool) -> Result<u64> {
         let mut taken = 0;
         for cpu in &mut self.cpus {
             loop {
@@ -121,6 +130,9 @@ impl Instance {
                         self.page[n..].fill(0);
                         cpu.taken.extend_from_slice(&self.page);
                         taken += n as u64;
+                        if is_last(&self.layout, &self.page) {
+                            break;
+                        }
                     }
                     Err(e) if e.kind() == ErrorKind::Interrupted => {}
                     Err(e) if e.kind() == ErrorKind::WouldBlock => break,
@@ -144,13 +156,8 @@ impl Instance {
 
     /// Takes the rest and removes it.
     pub fn finish(mut self) -> Result<Raw> {
-        self.drain()?;
-        let header = self.root.join("events/header_page");
-        let text = doing(read_at_once(&header), || format!("reading {}", header.display()))?;
-        let layout = Layout::parse(&text, self.page.len(), cfg!(target_endian = "big"));
-        let source = || std::io::Error::new(ErrorKind::InvalidData, "it does not say where the data is");
-        let layout =
-            layout.ok_or_else(|| Error::Io { doing: format!("reading {}", header.display()), source: source() })?;
+        // Nothing is recorded any more, so this ends.
+        self.take(|_, _| false)?;
         let stats = self.cpus.iter().map(|cpu| self.stats(cpu.number)).collect();
         let mut cpus = Vec::new();
         for cpu in &mut self.cpus {
@@ -158,7 +165,7 @@ impl Instance {
             pages.append(&mut cpu.taken);
             cpus.push((cpu.number, pages));
         }
-        Ok(Raw { layout, cpus, stats })
+        Ok(Raw { layout: self.layout, cpus, stats })
     }
 
     /// What the kernel counted of a CPU's buffer.
@@ -178,6 +185,15 @@ impl Drop for Instance {
         self.cpus.clear();
         let _ = fs::remove_dir(&self.path);
     }
+}
+
+/// How pages of so many bytes are laid out.
+fn layout(root: &Path, page_size: usize) -> Result<Layout> {
+    let header = root.join("events/header_page");
+    let text = doing(read_at_once(&header), || format!("reading {}", header.display()))?;
+    let source = || std::io::Error::new(ErrorKind::InvalidData, "it does not say where the data is");
+    Layout::parse(&text, page_size, cfg!(target_endian = "big"))
+        .ok_or_else(|| Error::Io { doing: format!("reading {}", header.display()), source: source() })
 }
 
 /// The kernel hands this file out to the first read alone (`show_header_page_file`), however small that is.

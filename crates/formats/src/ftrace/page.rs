@@ -57,6 +57,11 @@ impl Layout {
         if self.big_endian { part.iter().fold(0, add) } else { part.iter().rev().fold(0, add) }
     }
 
+    /// Bytes of data that a page says it has.
+    pub fn data_bytes(&self, page: &[u8]) -> usize {
+        (self.number(page, self.commit.0, self.commit.1) & LENGTH) as usize
+    }
+
     fn word(&self, bytes: &[u8], offset: usize) -> Option<u32> {
         bytes.get(offset..offset.checked_add(4)?)?;
         u32::try_from(self.number(bytes, offset, 4)).ok()

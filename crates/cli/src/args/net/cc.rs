@@ -13,7 +13,7 @@ Examples:
   fathom net cc                                        what is available or can be loaded
   sudo fathom net cc --load htcp -- iperf3 -c host -C htcp
   sudo fathom net cc --load fathom_bic -- ./compare    Fathom's own, next to the kernel's bic
-  sudo fathom net cc --unload bic                      left behind by a killed process (before Linux 6.4)
+  sudo fathom net cc --unload bic                      left by a killed process (before Linux 6.4)
 
 CMD runs as the user who called sudo, and fathom exits with its status.")]
 pub struct NetCc {
