@@ -34,6 +34,11 @@ fn main() -> ExitCode {
         ("reading_the_buffers_does_not_fill_them", needs(), bounded),
         ("what_a_killed_recorder_leaves_is_removed", needs(), after_a_kill),
         ("trace_dat_is_counted_as_trace_cmd_counts_it", trace_cmd(), import_agrees),
+        (
+            "a_user_without_rights_is_told_so",
+            root().and_then(|()| installed("setpriv")).and_then(|()| tracefs()),
+            no_rights,
+        ),
         ("what_is_no_trace_is_refused", Ok(()), refused),
     ];
     lane(cases)
@@ -253,6 +258,21 @@ fn bounded() -> Result<()> {
     for _ in 0..3 {
         run(Command::new("sh").args(["-c", script]).arg(fathom()).current_dir(folder.path()))?;
     }
+    Ok(())
+}
+
+/// tracefs is there, but not for everyone.
+fn no_rights() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    run(Command::new("chmod").arg("a+rwx").arg(folder.path()))?;
+    let copy = folder.path().join("fathom");
+    std::fs::copy(fathom(), &copy)?;
+    run(Command::new("chmod").arg("a+rx").arg(&copy))?;
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--clear-groups"]).arg(&copy).args(["record", "--backend", "ftrace", "--", "true"]);
+    let output = command.current_dir(folder.path()).output()?;
+    let reason = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && reason.contains("does not permit this user"), "{reason}");
     Ok(())
 }
 

@@ -4,10 +4,11 @@ use crate::collect::fact;
 use crate::import;
 use crate::libraries::Libraries;
 use crate::new_archive::NewArchive;
+use crate::record::linked;
 use crate::request::{Probes, Request, Target};
 use crate::setup;
 use crate::stop::StopCondition;
-use crate::{Doing, Error, Notice, Notify, Recorded, Result, link};
+use crate::{Doing, Error, Notify, Recorded, Result};
 use archive::Archive;
 use capture::Finished;
 use capture::ftrace::{Callers, Recording, Session};
@@ -101,14 +102,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     add("trace.backend_why", why);
     archive.complete(&finished, &marked.events, &libraries, notify)?;
     context.clear_progress();
-    let operations = match link::link(output, context, notify) {
-        Ok(linked) => Some(linked.operations),
-        Err(error) if archive.log.full.is_some() || error.lacks_room() => {
-            notify(Notice::NotLinked { archive: output.clone(), error });
-            None
-        }
-        Err(error) => return Err(error),
-    };
+    let operations = linked(output, archive.log.full.is_some(), context, notify)?;
     Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
 }
 

@@ -13,6 +13,7 @@ use capture::Session;
 use capture::launch::Child;
 use model::event::{File, Header, file_what};
 use model::{Context, Record};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How often the rings are looked at: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
@@ -150,15 +151,20 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     }
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
     archive.complete(&finished, &marked.events, &libraries, notify)?;
-    let operations = match link::link(output, context, notify) {
-        Ok(linked) => Some(linked.operations),
-        Err(error) if archive.log.full.is_some() || error.lacks_room() => {
-            notify(Notice::NotLinked { archive: output.clone(), error });
-            None
-        }
-        Err(error) => return Err(error),
-    };
+    let operations = linked(output, archive.log.full.is_some(), context, notify)?;
     Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
+}
+
+/// Operations of what was recorded; `None` if there is no room for its tables, which costs no event. `full`: the log found none either.
+pub(crate) fn linked(output: &Path, full: bool, context: &Context, notify: Notify<'_>) -> Result<Option<u64>> {
+    match link::link(output, context, notify) {
+        Ok(linked) => Ok(Some(linked.operations)),
+        Err(error) if full || error.lacks_room() => {
+            notify(Notice::NotLinked { archive: output.into(), error });
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// The process and the file, if that is what a record tells of.

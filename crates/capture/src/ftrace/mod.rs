@@ -87,6 +87,9 @@ pub enum Error {
         "tracefs is not mounted at /sys/kernel/tracing nor at /sys/kernel/debug/tracing: `mount -t tracefs none /sys/kernel/tracing`"
     )]
     NoTracefs,
+    /// This user may not enter it.
+    #[error("tracefs does not permit this user to trace: run as root (sudo)")]
+    NotPermitted,
     /// It refuses something.
     #[error("ftrace: {doing}: {source}")]
     Io {
@@ -112,7 +115,12 @@ fn doing<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
 /// It is not there, or this user may make no instance in it.
 pub fn probe() -> Result<PathBuf> {
     let root = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
-    let root = root.into_iter().find(|p| p.join("instances").is_dir()).ok_or(Error::NoTracefs)?;
+    let denied =
+        |p: &PathBuf| fs::metadata(p.join("instances")).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
+    let forbidden = root.iter().any(denied);
+    let Some(root) = root.into_iter().find(|p| p.join("instances").is_dir()) else {
+        return Err(if forbidden { Error::NotPermitted } else { Error::NoTracefs });
+    };
     if !root.join("events/block/block_rq_issue").is_dir() {
         return Err(Error::NoEvent("block:block_rq_issue"));
     }
