@@ -323,7 +323,7 @@ fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
         if status.success() {
             return Ok(Some(serde_json::from_slice(&stdout)?));
         }
-        if said.contains("Start a new run") || said.contains("start again") {
+        if ["start a new run", "start again"].iter().any(|end| said.to_lowercase().contains(end)) {
             return Ok(None);
         }
         // A command is at the end of a sentence.

@@ -3,7 +3,7 @@
 //! The load is Python's sqlite3 on a quiet ext4 disk of the test's own. What INSERTs cost is taken by strace as the difference
 //! between a run with and one without them, so that opening and creating drop out.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, run, shape, show};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::DiskOp;
@@ -165,26 +165,34 @@ fn completed(archive: &Path, disk: model::Dev) -> Result<[f64; 5]> {
     Ok(sums)
 }
 
+/// Exact for a recording that lost nothing. One in which the kernel did not run a program (an interrupt in the midst of the same
+/// program, on a busy machine) must say so, and another is made.
 fn totals_equal_the_disks_own() -> Result<()> {
-    let disk = ext4()?;
-    let folder = tempfile::tempdir()?;
-    let (before, after) = (folder.path().join("before"), folder.path().join("after"));
-    let script = format!(
-        "cat /sys/block/{disk}/stat > {before}; python3 -c \"$0\" {mount}/t.db delete {ROWS} 3; sync -f {mount}; \
-         cat /sys/block/{disk}/stat > {after}",
-        mount = disk.path().display(),
-        disk = disk.name(),
-        before = before.display(),
-        after = after.display()
-    );
-    let archive = record(folder.path(), &[], &["sh", "-c", &script, PROGRAM])?;
-    let (before, after) = (stat(&fs::read_to_string(before)?)?, stat(&fs::read_to_string(after)?)?);
-    let ours = completed(&archive, disk.dev()?)?;
-    for (i, name) in ["reads", "sectors read", "writes", "sectors written", "flushes"].into_iter().enumerate() {
-        near(name, ours[i], after[i] - before[i])?;
+    for _ in 0..5 {
+        let disk = ext4()?;
+        let folder = tempfile::tempdir()?;
+        let (before, after) = (folder.path().join("before"), folder.path().join("after"));
+        // A writer is woken before its request is accounted (blk_update_request, then __blk_mq_end_request): the ninth
+        // field, requests in flight, tells when all are.
+        let script = format!(
+            "stat() {{ while read -r _ _ _ _ _ _ _ _ flying _ < $s && [ $flying != 0 ]; do :; done; cat $s; }}; s=/sys/block/{disk}/stat; \
+             stat > {before}; python3 -c \"$0\" {mount}/t.db delete {ROWS} 3; sync -f {mount}; stat > {after}",
+            mount = disk.path().display(),
+            disk = disk.name(),
+            before = before.display(),
+            after = after.display()
+        );
+        let archive = record(folder.path(), &[], &["sh", "-c", &script, PROGRAM])?;
+        let (before, after) = (stat(&fs::read_to_string(before)?)?, stat(&fs::read_to_string(after)?)?);
+        let (ours, lost) = (completed(&archive, disk.dev()?)?, number(&show(&archive)?, "/loss/events")?);
+        ensure!(after[2] > before[2] && after[4] > before[4], "the disk did nothing: the test tests nothing");
+        let names = ["reads", "sectors read", "writes", "sectors written", "flushes"];
+        let equal = (0..names.len()).try_for_each(|i| near(names[i], ours[i], after[i] - before[i]));
+        if equal.is_ok() || lost == 0.0 {
+            return equal;
+        }
     }
-    ensure!(after[2] > before[2] && after[4] > before[4], "the disk did nothing: the test tests nothing");
-    Ok(())
+    bail!("each of five recordings lost completions")
 }
 
 /// While others write to the same disk before, during and after the recording: what is under way at its ends is no loss.
