@@ -58,7 +58,9 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     let bytes = std::fs::read(file).doing(|| format!("reading {}", file.display()))?;
     let refuse = |why: String| Error::Foreign { file: file.clone(), why };
     if !formats::tracedat::is(&bytes) {
-        return Err(refuse("it is no trace that can be imported: a trace.dat of trace-cmd begins otherwise".into()));
+        return Err(refuse(
+            "not a trace that Fathom can import; supported: trace.dat of trace-cmd, versions 6 and 7".into(),
+        ));
     }
     let trace = TraceDat::parse(&bytes).map_err(|e| refuse(e.to_string()))?;
     let parts = run::parts(&trace).map_err(refuse)?;
