@@ -36,7 +36,7 @@ const TIME_UNITS = [
 /** The largest unit in which the value is at least one. */
 export function timeUnit(ns) {
   const magnitude = Math.abs(ns);
-  return TIME_UNITS.find(([size]) => magnitude >= size) ?? TIME_UNITS.at(-1);
+  return TIME_UNITS.find(([size]) => magnitude >= size) ?? TIME_UNITS[TIME_UNITS.length - 1];
 }
 
 /** A length of time with its unit: "1.23 ms". */

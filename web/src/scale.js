@@ -28,7 +28,7 @@ export function panned(view, part) {
 /** The smallest of 1, 2, 5 times a power of ten that is at least the value. */
 export function niceStep(value) {
   const power = 10 ** Math.floor(Math.log10(value));
-  return [1, 2, 5, 10].map((m) => m * power).find((step) => step >= value * 0.999999);
+  return [1, 2, 5, 10].map((m) => m * power).find((step) => step >= value * 0.999999) ?? 10 * power;
 }
 
 /** Ticks about `spacing` pixels apart. Far into a run, and close, a tick's full label would be longer than its
