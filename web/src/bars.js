@@ -12,6 +12,7 @@ const BAR_RIGHT = 128;
 /** Rows of cells in one unit. */
 export class Bars {
   constructor(bars, unit, tip) {
+    this.left = 0;
     this.bars = bars;
     this.unit = unit;
     this.tip = tip;

@@ -14,6 +14,7 @@ const ASKS = new Set(['App', 'Database']);
  * link is -1 for the spans begun with.
  */
 function walk(trace, from, downward, found = new Map()) {
+  /** @type {[number, number][][]} */
   const waiting = CONFIDENCES.map(() => []);
   for (const [span, level] of from) waiting[level].push([span, -1]);
   for (let level = SUREST; level >= 0; level -= 1) {

@@ -12,6 +12,11 @@ const CURVE_NEAR = 18;
 
 export class Curves {
   constructor(cell, tip) {
+    // Where values lie on the canvas: nowhere until it is drawn.
+    /** @type {(value: number) => number} */
+    this.x = () => NaN;
+    /** @type {(value: number) => number} */
+    this.y = () => NaN;
     this.cell = cell;
     this.tip = tip;
     this.chosen = -1;
@@ -113,19 +118,20 @@ export class Curves {
   }
 
   hover(event) {
-    if (!this.x) return;
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    let [best, least, point] = [-1, CURVE_NEAR, null];
-    this.cell.processes.forEach((process, i) => {
+    let [best, least] = [-1, CURVE_NEAR];
+    /** @type {number[] | undefined} */
+    let point;
+    for (const [i, process] of this.cell.processes.entries()) {
       for (const at of process.points) {
         const far = Math.hypot(this.x(at[0]) - x, this.y(at[1]) - y);
         if (far < least) [best, least, point] = [i, far, at];
       }
-    });
+    }
     this.choose(best);
     const process = this.cell.processes[best];
-    if (!process) return;
+    if (!process || !point) return;
     this.tip.show(event.clientX, event.clientY, `block ${count(process.block)}: ${process.class ?? 'not classified'}`, [
       `iteration ${count(point[0] + 1)} of ${count(process.iterations)}: ${valueText(point[1], this.cell.unit)}`,
       process.steady_from ? `steady from iteration ${count(process.steady_from + 1)}` : null,

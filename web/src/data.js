@@ -65,11 +65,28 @@ export class Trace {
       start: loss.start - this.origin,
       end: loss.end - this.origin,
     }));
-    this.readSpans(timeline.spans);
-    this.readOperations(timeline.operations);
-    this.readLinks(timeline.links);
-    this.readCauses(timeline.causes);
-    this.readSlices(timeline.slices);
+    this.spans = this.readSpans(timeline.spans);
+    this.rowOfId = new Map();
+    this.spans.id.forEach((id, row) => this.rowOfId.set(id, row));
+    this.operations = this.readOperations(timeline.operations);
+    // A damaged archive may name an operation as its own parent; parents stand before what ran inside them.
+    this.operationsIn = indexBy(
+      this.operations.parent.map((parent, i) => (parent < i ? parent : -1)),
+      this.operations.count,
+    );
+    this.spansOf = indexBy(this.spans.operation, this.operations.count);
+    this.operationOfSpan = new Map();
+    this.operations.span.forEach((span, operation) => span >= 0 && this.operationOfSpan.set(span, operation));
+    this.operationOfId = new Map();
+    this.operations.id.forEach((id, row) => this.operationOfId.set(id, row));
+    this.links = this.readLinks(timeline.links);
+    this.linksDown = indexBy(this.links.parent, this.spans.count);
+    this.linksUp = indexBy(this.links.child, this.spans.count);
+    this.causes = this.readCauses(timeline.causes);
+    this.causesOfCommand = indexBy(this.causes.command, this.spans.count);
+    this.causesOfOperation = indexBy(this.causes.operation, this.operations.count);
+    this.slices = this.readSlices(timeline.slices);
+    this.slicesOf = indexBy(this.slices.operation, this.operations.count);
     this.low = Math.min(0, -this.origin);
     this.high = Math.max(this.low + 1000, (timeline.duration_ns ?? 0) - this.origin);
     // What the page leaves out belongs to the run all the same: it is shown as missing, not as if the run had ended.
@@ -79,14 +96,13 @@ export class Trace {
 
   readSpans(raw) {
     const n = rowsIn(raw, 'start');
-    const ends = numbers(raw, 'end', n, this.origin);
-    this.spans = {
+    return {
       count: n,
       layer: rowNumbers(raw, 'layer', n),
       lane: rowNumbers(raw, 'lane', n),
       kind: rowNumbers(raw, 'kind', n),
       start: numbers(raw, 'start', n, this.origin),
-      end: ends,
+      end: numbers(raw, 'end', n, this.origin),
       operation: rowNumbers(raw, 'operation', n),
       file: rowNumbers(raw, 'file', n),
       disk: rowNumbers(raw, 'disk', n),
@@ -101,13 +117,11 @@ export class Trace {
       label: rowNumbers(raw, 'label', n),
       flags: rowNumbers(raw, 'flags', n),
     };
-    this.rowOfId = new Map();
-    this.spans.id.forEach((id, row) => this.rowOfId.set(id, row));
   }
 
   readOperations(raw) {
     const n = rowsIn(raw, 'start');
-    this.operations = {
+    return {
       count: n,
       id: numbers(raw, 'id', n),
       shape: rowNumbers(raw, 'shape', n),
@@ -119,22 +133,12 @@ export class Trace {
       rows: numbers(raw, 'rows', n),
       result: numbers(raw, 'result', n),
     };
-    // A damaged archive may name an operation as its own parent; parents stand before what ran inside them.
-    this.operationsIn = indexBy(
-      this.operations.parent.map((parent, i) => (parent < i ? parent : -1)),
-      n,
-    );
-    this.spansOf = indexBy(this.spans.operation, n);
-    this.operationOfSpan = new Map();
-    this.operations.span.forEach((span, operation) => span >= 0 && this.operationOfSpan.set(span, operation));
-    this.operationOfId = new Map();
-    this.operations.id.forEach((id, row) => this.operationOfId.set(id, row));
   }
 
   readLinks(raw) {
     const n = rowsIn(raw, 'parent');
     const levels = new Map(CONFIDENCES.map((name, level) => [name, level]));
-    this.links = {
+    return {
       count: n,
       parent: rowNumbers(raw, 'parent', n),
       child: rowNumbers(raw, 'child', n),
@@ -142,13 +146,11 @@ export class Trace {
       level: rowNumbers(raw, 'confidence', n).map((name) => levels.get(this.text(name)) ?? 0),
       weakened: raw?.weakened ?? [],
     };
-    this.linksDown = indexBy(this.links.parent, this.spans.count);
-    this.linksUp = indexBy(this.links.child, this.spans.count);
   }
 
   readCauses(raw) {
     const n = rowsIn(raw, 'command');
-    this.causes = {
+    return {
       count: n,
       command: rowNumbers(raw, 'command', n),
       operation: rowNumbers(raw, 'operation', n),
@@ -159,13 +161,11 @@ export class Trace {
       confidence: rowNumbers(raw, 'confidence', n),
       via: rowNumbers(raw, 'via', n),
     };
-    this.causesOfCommand = indexBy(this.causes.command, this.spans.count);
-    this.causesOfOperation = indexBy(this.causes.operation, this.operations.count);
   }
 
   readSlices(raw) {
     const n = rowsIn(raw, 'start');
-    this.slices = {
+    return {
       count: n,
       operation: rowNumbers(raw, 'operation', n),
       layer: rowNumbers(raw, 'layer', n),
@@ -175,7 +175,6 @@ export class Trace {
       span: rowNumbers(raw, 'span', n),
       confidence: rowNumbers(raw, 'confidence', n),
     };
-    this.slicesOf = indexBy(this.slices.operation, this.operations.count);
   }
 
   /** A text by its number; empty if there is none. */

@@ -24,6 +24,11 @@ export const CAUSE_COLOURS = {
 
 export class Flows {
   constructor(chart, tip) {
+    // Where values lie on the canvas: nowhere until it is drawn.
+    /** @type {(value: number) => number} */
+    this.x = () => NaN;
+    /** @type {(value: number) => number} */
+    this.y = () => NaN;
     this.chart = chart;
     this.tip = tip;
     this.end = Math.max(chart.end, 0.1);

@@ -21,6 +21,8 @@ export class OperationList {
     this.choose = choose;
     this.page = 0;
     this.chosen = -1;
+    /** @type {number[]} */
+    this.rows = [];
     this.shape = byId('list-shape');
     this.order = byId('list-order');
     this.shape.append(

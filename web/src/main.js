@@ -41,6 +41,14 @@ class Page {
     this.chain = null;
     this.hovered = -1;
     this.waiting = false;
+    this.list = new OperationList(this.trace, (operation) => this.chooseOperation(operation, true));
+    this.scatter = showScatter(
+      byId('scatter-body'),
+      this.recordings,
+      data.recording,
+      (recording, id) => this.chooseCommand(recording, id),
+      this.tip,
+    );
   }
 
   start() {
@@ -56,15 +64,7 @@ class Page {
     showStatements(byId('statements-body'), data.summary, data.counts);
     showAccount(byId('account'), data.summary);
     showFiles(byId('files'), data.summary);
-    this.list = new OperationList(this.trace, (operation) => this.chooseOperation(operation, true));
     showRecordings(byId('recordings'), data.recording);
-    this.scatter = showScatter(
-      byId('scatter-body'),
-      this.recordings,
-      data.recording,
-      (recording, id) => this.chooseCommand(recording, id),
-      this.tip,
-    );
     byId('left-out').textContent = [this.trace.leftOut?.why, this.commands.leftOut?.why].filter(Boolean).join(' ');
     this.connect();
     if (!this.readAddress()) this.chooseFirst();

@@ -102,6 +102,19 @@ class Panel {
     this.tip = tip;
     this.hovered = null;
     this.chosen = null;
+    this.left = LEAST_LEFT;
+    this.plot = { width: 0, height: 0 };
+    this.time = { from: 0, to: 1 };
+    this.address = { low: 0, high: 1 };
+    /** @type { { value: number, label: string }[]} */
+    this.labels = [];
+    /** @type {any[]} */
+    this.shown = [];
+    // Where points lie on the canvas: nowhere until it is drawn.
+    /** @type {(time: number) => number} */
+    this.xOf = () => NaN;
+    /** @type {(point: any) => number} */
+    this.yOf = () => NaN;
     this.window = null;
     this.canvas = el('canvas', { role: 'img' });
     this.words = el('p', { class: 'none' });
@@ -264,7 +277,6 @@ class Panel {
   }
 
   near(event) {
-    if (!this.xOf) return null;
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
     let best = null;

@@ -17,7 +17,17 @@ const DASHES = { exact: [], structural: [], interval: [5, 3], address: [2, 3], g
 
 export class Timeline {
   constructor(canvas, trace, commandKind) {
+    this.width = 0;
+    this.height = 0;
+    this.gutter = 0;
+    this.sliceY = 0;
+    this.view = { from: 0, to: 1 };
+    /** @type {any} */
+    this.chain = null;
+    /** @type { { layer: string, top: number, bottom: number }[]} */
+    this.bands = [];
     this.canvas = canvas;
+    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
     this.trace = trace;
     this.commandKind = commandKind;
     this.rows = buildRows(trace);
@@ -32,10 +42,11 @@ export class Timeline {
     const inLayer = new Map();
     for (const row of this.rows) inLayer.set(row.layer, (inLayer.get(row.layer) ?? 0) + 1);
     this.bands = [];
+    /** @type { { layer: string, top: number, bottom: number } | null} */
     let band = null;
     let y = AXIS;
     for (const row of this.rows) {
-      if (row.first) {
+      if (row.first || !band) {
         y = band ? band.bottom + LAYER_GAP : AXIS;
         band = { layer: row.layer, top: y, bottom: y + LEAST_LAYER };
         this.bands.push(band);
@@ -66,7 +77,10 @@ export class Timeline {
     return this.rows.find((row) => y >= row.y - 1 && y < row.y + row.h + 1) ?? null;
   }
 
-  /** What lies under a point: {span, among} or {slice}; null if nothing. */
+  /**
+   * What lies under a point; null if nothing.
+   * @returns { { slice: number, span?: undefined, among?: undefined } | { span: number, among: number, slice?: undefined } | null}
+   */
   hit(x, y) {
     if (x < this.gutter) return null;
     const time = this.timeAt(x);

@@ -10,6 +10,7 @@
 
 use crate::error::chain;
 use crate::probes::not_loaded;
+use crate::refusal::{NotAttached, is_refusal};
 use aya::maps::{Map, MapData};
 use aya::{Btf, Ebpf};
 use aya_obj::generated::bpf_insn;
@@ -59,8 +60,8 @@ impl Multi {
     /// Prepares the uprobes of an object whose maps `ebpf` has made, for a kernel of these types.
     ///
     /// # Errors
-    /// Why the kernel does not take them, in words.
-    pub fn open(object: &[u8], ebpf: &Ebpf, kernel: &Btf) -> Result<Self, String> {
+    /// Why the kernel does not take them.
+    pub fn open(object: &[u8], ebpf: &Ebpf, kernel: &Btf) -> Result<Self, NotAttached> {
         let mut object = Object::parse(object).map_err(|e| chain(&e))?;
         let features = aya::features().btf().ok_or("the kernel has no BTF")?;
         let types = object.fixup_and_sanitize_btf(features).map_err(|e| chain(&e))?;
@@ -79,26 +80,28 @@ impl Multi {
         let mut multi = Self { programs: programs.collect(), loaded: BTreeMap::new(), types, _maps: maps };
         multi.load(TRIAL)?;
         let program = multi.loaded.get(TRIAL).ok_or("not in this build")?;
-        uprobe::links_exist(program).map_err(|e| chain(&e))?;
+        uprobe::links_exist(program).map_err(|e| NotAttached::because(&e))?;
         Ok(multi)
     }
 
     /// Puts a program at places of a file, all or none.
     ///
     /// # Errors
-    /// What the kernel said, in words.
-    pub fn attach(&mut self, name: &str, path: &Path, places: &[ProbePoint]) -> Result<UprobeLinks, String> {
+    /// What the kernel said.
+    pub fn attach(&mut self, name: &str, path: &Path, places: &[ProbePoint]) -> Result<UprobeLinks, NotAttached> {
         self.load(name)?;
         let (Some(source), Some(program)) = (self.programs.get(name), self.loaded.get(name)) else {
             return Err("not in this build".into());
         };
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| chain(&e))?;
         let link = uprobe::link(program, &path, places, source.at_return);
-        link.map(|descriptor| UprobeLinks { _descriptor: descriptor })
-            .map_err(|e| format!("the kernel refused the link: {}", chain(&e)))
+        link.map(|descriptor| UprobeLinks { _descriptor: descriptor }).map_err(|e| NotAttached {
+            why: format!("the kernel refused the link: {}", chain(&e)),
+            forbidden: is_refusal(&e),
+        })
     }
 
-    fn load(&mut self, name: &str) -> Result<(), String> {
+    fn load(&mut self, name: &str) -> Result<(), NotAttached> {
         if !self.loaded.contains_key(name) {
             let source = self.programs.get(name).ok_or("not in this build")?;
             let program = program::load(&source.program(name, &self.types))

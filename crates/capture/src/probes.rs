@@ -6,7 +6,7 @@
 
 use crate::error::chain;
 use crate::kernel::places;
-use crate::refusal::is_refusal;
+use crate::refusal::{NotAttached, is_refusal};
 use aya::maps::{Array, MapError, ProgramArray};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf};
@@ -125,7 +125,7 @@ impl Waiting {
     }
 
     /// Attaches the probes of the file systems that were mounted meanwhile, anywhere: `/sys/fs` knows no namespaces.
-    pub fn look(&mut self, ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
+    pub fn look(&mut self, ebpf: &mut Ebpf, types: &Btf) -> Vec<Row> {
         let (found, rest) = self.0.iter().partition(|i| is_mounted(&FILE_SYSTEMS[**i]));
         self.0 = rest;
         let found: Vec<usize> = found;
@@ -133,9 +133,9 @@ impl Waiting {
     }
 
     /// What they came to in the end.
-    pub fn rows(&self) -> Vec<Coverage> {
+    pub fn rows(&self) -> Vec<Row> {
         let probes = self.0.iter().map(|i| &FILE_SYSTEMS[*i]).flat_map(|f| f.probes.iter().map(move |p| (f.name, p)));
-        probes.map(|(name, p)| row(p.layer, p.program, Err(format!("no {name} was mounted")))).collect()
+        probes.map(|(name, p)| row(p.layer, p.program, Err(format!("no {name} was mounted").into()))).collect()
     }
 }
 
@@ -144,7 +144,7 @@ fn is_mounted(file_system: &FileSystem) -> bool {
     folders.into_iter().any(|f| f.path().join(file_system.entry).exists())
 }
 
-fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) -> Vec<Coverage> {
+fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) -> Vec<Row> {
     // Where they are not known, the probes that read them have nothing to tell.
     let known = places::of(file_system.name).and_then(|known| {
         let map = ebpf.map_mut("places").ok_or("not in this build")?;
@@ -152,8 +152,8 @@ fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) ->
         known.into_iter().try_for_each(|(place, offset)| table.set(place, offset, 0).map_err(|e| chain(&e)))
     });
     let outcome = |ebpf: &mut Ebpf, probe: &Probe| match &known {
-        Err(why) if READ_PLACES.contains(&probe.program) => Err(why.clone()),
-        _ => attach(ebpf, probe, types).map_err(|e| e.why),
+        Err(why) if READ_PLACES.contains(&probe.program) => Err(why.clone().into()),
+        _ => attach(ebpf, probe, types),
     };
     file_system.probes.iter().map(|p| row(p.layer, p.program, outcome(ebpf, p))).collect()
 }
@@ -163,20 +163,20 @@ const READ_PLACES: [&str; 4] = ["xfs_logged", "xfs_force", "btrfs_committed", "f
 
 /// Loads and attaches all probes of the kernel; what each came to is in the rows. The second value: whether the kernel forbids the
 /// caller such programs, as far as the first one shows.
-pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> (Vec<Coverage>, bool) {
-    let mut rows: Vec<Coverage> = Vec::new();
+pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> (Vec<Row>, bool) {
+    let mut rows: Vec<Row> = Vec::new();
     let mut forbidden = false;
     for probe in PROBES {
-        if probe.instead_of.is_some_and(|first| rows.iter().any(|r| r.probe == first && r.attached)) {
+        if probe.instead_of.is_some_and(|first| rows.iter().any(|r| r.coverage.probe == first && r.coverage.attached)) {
             continue;
         }
         let outcome = attach(ebpf, probe, types);
-        forbidden |= rows.is_empty() && outcome.as_ref().is_err_and(|e| e.forbidden);
-        let row = row(probe.layer, probe.program, outcome.map_err(|e| e.why));
+        let row = row(probe.layer, probe.program, outcome);
+        forbidden |= rows.is_empty() && row.forbidden;
         if let Some(first) = probe.instead_of {
             // One row for the two; the first one's reason stands unless the second is in force.
-            if row.attached {
-                rows.retain(|r| r.probe != first);
+            if row.coverage.attached {
+                rows.retain(|r| r.coverage.probe != first);
                 rows.push(row);
             }
             continue;
@@ -186,36 +186,25 @@ pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> (Vec<Coverage>, bool) {
     (rows, forbidden)
 }
 
-/// A row of the coverage: in force by what, or blind why.
-pub fn row(layer: Layer, probe: &str, outcome: Result<String, String>) -> Coverage {
-    let (attached, how) = match outcome {
-        Ok(how) => (true, how),
-        Err(why) => (false, why),
+/// A row of the coverage, with what the archive does not keep of it.
+#[derive(Debug)]
+pub struct Row {
+    pub coverage: Coverage,
+    /// The kernel forbids this probe.
+    pub forbidden: bool,
+}
+
+/// A row of the coverage: how the probe is attached, or why it is not.
+pub fn row(layer: Layer, probe: &str, outcome: Result<String, NotAttached>) -> Row {
+    let (attached, how, forbidden) = match outcome {
+        Ok(how) => (true, how, false),
+        Err(NotAttached { why, forbidden }) => (false, why, forbidden),
     };
-    Coverage { layer, probe: probe.into(), attached, how, hits: None, misses: None, price_ns: None }
-}
-
-/// Why a probe is not in force.
-struct NotAttached {
-    why: String,
-    /// The kernel forbids it.
-    forbidden: bool,
-}
-
-impl From<String> for NotAttached {
-    fn from(why: String) -> Self {
-        Self { why, forbidden: false }
-    }
-}
-
-impl From<&str> for NotAttached {
-    fn from(why: &str) -> Self {
-        why.to_string().into()
-    }
+    let coverage = Coverage { layer, probe: probe.into(), attached, how, hits: None, misses: None, price_ns: None };
+    Row { coverage, forbidden }
 }
 
 fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, NotAttached> {
-    let refusal = |name: &str, e: &ProgramError| NotAttached { why: refusal(name, e), forbidden: is_refusal(e) };
     let program = ebpf.program_mut(probe.program).ok_or("not in this build")?;
     let name = probe.tracepoint;
     match probe.by {
@@ -228,11 +217,13 @@ fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, NotAtta
         Call(table) => {
             let program: &mut BtfTracePoint = program.try_into().map_err(|e| refusal(name, &e))?;
             program.load(name, types).map_err(|e| refusal(name, &e))?;
-            let fd =
-                program.fd().and_then(|fd| fd.try_clone().map_err(ProgramError::IOError)).map_err(|e| chain(&e))?;
+            let fd = program
+                .fd()
+                .and_then(|fd| fd.try_clone().map_err(ProgramError::IOError))
+                .map_err(|e| NotAttached::because(&e))?;
             let map = ebpf.map_mut(table).ok_or("not in this build")?;
-            let mut table = ProgramArray::try_from(map).map_err(|e| chain(&e))?;
-            table.set(0, &fd, 0).map_err(|e| chain(&e))?;
+            let mut table = ProgramArray::try_from(map).map_err(|e| NotAttached::because(&e))?;
+            table.set(0, &fd, 0).map_err(|e| NotAttached::because(&e))?;
             Ok(format!("called at tp_btf {name}"))
         }
         Name => {
@@ -244,25 +235,27 @@ fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, NotAtta
     }
 }
 
-/// Why a probe is not in force, in a sentence.
-pub fn refusal(tracepoint: &str, error: &ProgramError) -> String {
-    match error {
+/// Why a program is not attached to a tracepoint.
+pub fn refusal(tracepoint: &str, error: &ProgramError) -> NotAttached {
+    let why = match error {
         ProgramError::Btf(_) => format!("this kernel has no tracepoint {tracepoint}"),
-        ProgramError::LoadError { io_error, verifier_log } => not_loaded(io_error, &verifier_log.to_string()),
+        ProgramError::LoadError { io_error, verifier_log } => return not_loaded(io_error, &verifier_log.to_string()),
         ProgramError::SyscallError(e) if e.io_error.kind() == std::io::ErrorKind::NotFound => {
             format!("this kernel has no tracepoint {tracepoint}, or its module is not loaded")
         }
-        other => chain(other),
-    }
+        other => return NotAttached::because(other),
+    };
+    NotAttached { why, forbidden: is_refusal(error) }
 }
 
 /// Why a program is not loaded, with the verifier's log.
-pub fn not_loaded(error: &std::io::Error, log: &str) -> String {
+pub fn not_loaded(error: &std::io::Error, log: &str) -> NotAttached {
     // The last line but the statistics says what was wrong.
     let statistics = ["processed ", "stack depth ", "verification time "];
     let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
-    let error = crate::error::plain(&error.to_string());
-    format!("the kernel rejected the program ({error}): {}", line.unwrap_or("no reason given"))
+    let said = crate::error::plain(&error.to_string());
+    let why = format!("the kernel rejected the program ({said}): {}", line.unwrap_or("no reason given"));
+    NotAttached { why, forbidden: is_refusal(error) }
 }
 
 /// The program's handle, if it is loaded.

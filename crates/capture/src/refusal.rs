@@ -1,4 +1,4 @@
-//! Whether the kernel forbids something, and what it refused, in words.
+//! Why something is not loaded or not attached, and whether because the kernel forbids it.
 
 use crate::Error;
 use crate::error::chain;
@@ -7,6 +7,33 @@ use aya::maps::MapError;
 use std::fs;
 
 const MACHINES_USERS: &str = "user:[4026531837]";
+
+/// Why a probe is not attached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotAttached {
+    pub why: String,
+    /// The kernel forbids it, rather than lacking what it takes.
+    pub forbidden: bool,
+}
+
+impl NotAttached {
+    /// What the kernel said, with all its causes.
+    pub fn because(error: &(dyn std::error::Error + 'static)) -> Self {
+        Self { why: chain(error), forbidden: is_refusal(error) }
+    }
+}
+
+impl From<String> for NotAttached {
+    fn from(why: String) -> Self {
+        Self { why, forbidden: false }
+    }
+}
+
+impl From<&str> for NotAttached {
+    fn from(why: &str) -> Self {
+        why.to_string().into()
+    }
+}
 
 /// Why programs and their tables were not made.
 pub fn not_loaded(error: &EbpfError) -> Error {

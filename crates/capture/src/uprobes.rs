@@ -3,9 +3,9 @@
 //! They are attached to a file, hence to every process that maps it; the kernel side drops those that are not recorded.
 //! What it must know of a file travels in the probe's cookie, so that no table is looked up.
 
-use crate::error::chain;
 use crate::multi::{self, Multi, ProbePoint};
-use crate::probes::row;
+use crate::probes::{Row, row};
+use crate::refusal::NotAttached;
 use crate::request::Function;
 use crate::sqlite::{self, Prepare, SqliteSymbols};
 use crate::trap::{self, Begin};
@@ -13,7 +13,6 @@ use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
 use model::Layer;
-use model::table::Coverage;
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -83,7 +82,7 @@ impl Uprobes {
         path: &Path,
         symbols: &SqliteSymbols,
         inside: Option<usize>,
-    ) -> Option<Vec<Coverage>> {
+    ) -> Option<Vec<Row>> {
         // A file that cannot be looked at will not be attached to either; the rows say why.
         let identity = fs::metadata(path).map(|m| (m.dev(), m.ino()));
         if identity.is_ok_and(|i| !self.files.insert(i)) {
@@ -118,7 +117,7 @@ impl Uprobes {
         rows.extend(self.put(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
         if let Some(reset) = waiting {
             // Of no use if the steps are not seen.
-            let steps = rows.iter().any(|r| r.attached && r.probe == name("sqlite3_step"));
+            let steps = rows.iter().any(|r| r.coverage.attached && r.coverage.probe == name("sqlite3_step"));
             let how = if steps { Ok(WAITING.into()) } else { Err("sqlite3_step is not watched".into()) };
             rows.push(row(Layer::Database, &reset.probe, how));
             self.waiting.extend(steps.then_some(reset));
@@ -127,19 +126,13 @@ impl Uprobes {
             symbols
                 .blind_to()
                 .into_iter()
-                .map(|what| row(Layer::Database, &path.display().to_string(), Err(format!("blind to {what}")))),
+                .map(|what| row(Layer::Database, &path.display().to_string(), Err(format!("blind to {what}").into()))),
         );
         Some(rows)
     }
 
     /// Puts programs, in their order, at functions of a file; a row for each function.
-    fn put(
-        &mut self,
-        ebpf: &mut Ebpf,
-        path: &Path,
-        programs: &[&str],
-        functions: &[(&str, ProbePoint)],
-    ) -> Vec<Coverage> {
+    fn put(&mut self, ebpf: &mut Ebpf, path: &Path, programs: &[&str], functions: &[(&str, ProbePoint)]) -> Vec<Row> {
         let places: Vec<ProbePoint> = functions.iter().map(|(_, place)| *place).collect();
         let together = if places.len() > 1 { self.by_link(path, programs, &places) } else { None };
         let alone = |&(name, place): &(&str, ProbePoint)| {
@@ -159,23 +152,26 @@ impl Uprobes {
         path: &Path,
         programs: &[&str],
         place: ProbePoint,
-    ) -> Result<String, String> {
+    ) -> Result<String, NotAttached> {
         let refused = match self.by_link(path, programs, &[place]) {
             Some(Ok(())) => return Ok(at(LINK, place)),
-            Some(Err(why)) => Some(format!("{LINK}: {why}")),
+            Some(Err(refused)) => Some((format!("{LINK}: {}", refused.why), refused.forbidden)),
             None => None,
         };
         let point = || UProbeAttachLocation::AbsoluteOffset(place.offset);
         match (self.by_perf(ebpf, path, programs, point, place.cookie), refused) {
             (Ok(()), None) => Ok(at(PERF, place)),
-            (Ok(()), Some(refused)) => Ok(format!("{}, since {refused}", at(PERF, place))),
-            (Err(why), None) => Err(why),
-            (Err(why), Some(refused)) => Err(format!("{refused}; {PERF}: {why}")),
+            (Ok(()), Some((why, _))) => Ok(format!("{}, since {why}", at(PERF, place))),
+            (Err(refused), None) => Err(refused),
+            (Err(by_perf), Some((why, forbidden))) => Err(NotAttached {
+                why: format!("{why}; {PERF}: {}", by_perf.why),
+                forbidden: forbidden || by_perf.forbidden,
+            }),
         }
     }
 
     /// Puts programs at places of a file by links, all or none; `None` where there are no links.
-    fn by_link(&mut self, path: &Path, programs: &[&str], places: &[ProbePoint]) -> Option<Result<(), String>> {
+    fn by_link(&mut self, path: &Path, programs: &[&str], places: &[ProbePoint]) -> Option<Result<(), NotAttached>> {
         let multi = self.multi.as_mut()?;
         let links: Result<Vec<_>, _> = programs.iter().map(|program| multi.attach(program, path, places)).collect();
         Some(links.map(|links| self.links.extend(links.into_iter().map(Attached::Multi))))
@@ -189,7 +185,7 @@ impl Uprobes {
         programs: &[&str],
         point: impl Fn() -> UProbeAttachLocation<'p>,
         cookie: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotAttached> {
         let links = programs.iter().map(|program| attach_at(ebpf, program, path, point(), cookie));
         let links = links.collect::<Result<Vec<_>, _>>()?;
         self.links.extend(links.into_iter().map(Attached::Perf));
@@ -197,7 +193,7 @@ impl Uprobes {
     }
 
     /// Watches all resets from now on; returns what became of those that were not watched.
-    pub fn watch_resets(&mut self, ebpf: &mut Ebpf) -> Vec<Coverage> {
+    pub fn watch_resets(&mut self, ebpf: &mut Ebpf) -> Vec<Row> {
         self.resets = true;
         let mut rows = Vec::new();
         for reset in std::mem::take(&mut self.waiting) {
@@ -214,7 +210,7 @@ impl Uprobes {
     }
 
     /// Makes the executions of functions operations, each of the number that is its place in the list.
-    pub fn attach_functions(&mut self, ebpf: &mut Ebpf, functions: &[Function]) -> Vec<Coverage> {
+    pub fn attach_functions(&mut self, ebpf: &mut Ebpf, functions: &[Function]) -> Vec<Row> {
         let programs = ["function_return", "function_enter"];
         let mut rows = Vec::new();
         for (function, cookie) in functions.iter().zip(0..) {
@@ -320,16 +316,19 @@ fn attach_at(
     path: &Path,
     location: UProbeAttachLocation<'_>,
     cookie: u64,
-) -> Result<UProbeLink, String> {
-    let program: &mut UProbe =
-        ebpf.program_mut(program).ok_or("not in this build")?.try_into().map_err(|e: ProgramError| chain(&e))?;
+) -> Result<UProbeLink, NotAttached> {
+    let program: &mut UProbe = ebpf
+        .program_mut(program)
+        .ok_or("not in this build")?
+        .try_into()
+        .map_err(|e: ProgramError| NotAttached::because(&e))?;
     match program.load() {
         Ok(()) | Err(ProgramError::AlreadyLoaded) => {}
         Err(e) => return Err(crate::probes::refusal("uprobe", &e)),
     }
     let point = UProbeAttachPoint { location, cookie: Some(cookie) };
-    let link = program.attach(point, path, UProbeScope::AllProcesses).map_err(|e| chain(&e))?;
-    program.take_link(link).map_err(|e| chain(&e))
+    let link = program.attach(point, path, UProbeScope::AllProcesses).map_err(|e| NotAttached::because(&e))?;
+    program.take_link(link).map_err(|e| NotAttached::because(&e))
 }
 
 #[cfg(test)]
@@ -351,7 +350,7 @@ mod tests {
 
     /// The rows of this very program, which has SQLite in it, by each way that this kernel has; last with a kernel that
     /// refuses one of the programs for links. One of its functions is said to lie behind the file's end.
-    fn rows_of_a_program() -> Vec<(&'static str, Vec<Coverage>)> {
+    fn rows_of_a_program() -> Vec<(&'static str, Vec<Row>)> {
         let path = std::env::current_exe().unwrap();
         let mut symbols = sqlite::find(&path).unwrap();
         assert!(symbols.prepares.len() > 2 && symbols.prepares[1].name == "sqlite3_prepare_v2");
@@ -386,7 +385,7 @@ mod tests {
     #[ignore = "root: attaches probes"]
     fn a_function_that_cannot_be_probed_leaves_the_others() {
         for (way, rows) in rows_of_a_program() {
-            for row in rows {
+            for Row { coverage: row, .. } in rows {
                 let blind = row.probe.ends_with(":sqlite3_prepare_v2") || row.how.starts_with("blind to ");
                 assert_eq!(row.attached, !blind, "{row:?}");
                 let by_perf = way == PERF || way == REFUSED && row.probe.ends_with(":sqlite3_finalize");

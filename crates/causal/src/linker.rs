@@ -2,7 +2,7 @@
 
 use crate::Config;
 use crate::attribution::Attribution;
-use crate::block::BlockIo;
+use crate::block::{BlockIo, Env};
 use crate::checkpoints::Checkpoints;
 use crate::context::Context;
 use crate::objects::Objects;
@@ -64,16 +64,16 @@ impl Router {
                 }
             }
             Record::OffCpu(r) => threads.on_off_cpu(h, r),
-            Record::BioQueue(r) => block.on_bio_queue(h, r, tasks, objects, cx),
-            Record::BioPages(r) => block.on_bio_pages(h, r, tasks, objects, cx),
-            Record::BioSplit(r) => block.on_bio_split(h, r, tasks, objects, cx),
-            Record::BioRemap(r) => block.on_bio_remap(h, r, tasks, objects, cx),
+            Record::BioQueue(r) => block.on_bio_queue(h, r, &mut Env { tasks, objects, cx }),
+            Record::BioPages(r) => block.on_bio_pages(h, r, &mut Env { tasks, objects, cx }),
+            Record::BioSplit(r) => block.on_bio_split(h, r, &mut Env { tasks, objects, cx }),
+            Record::BioRemap(r) => block.on_bio_remap(h, r, &mut Env { tasks, objects, cx }),
             Record::RqInsert(r) => block.on_rq_insert(h, r),
-            Record::RqIssue(r) => block.on_rq_issue(h, r, tasks, objects, cx),
-            Record::RqBios(r) => block.on_rq_bios(r, tasks, objects, cx),
-            Record::FlushIssue(r) => block.on_flush_issue(h, r, tasks, objects, cx),
-            Record::RqDone(r) => block.on_rq_done(h, r, tasks, objects, cx),
-            Record::BioDone(r) => block.on_bio_done(h, r, tasks, objects, cx),
+            Record::RqIssue(r) => block.on_rq_issue(h, r, &mut Env { tasks, objects, cx }),
+            Record::RqBios(r) => block.on_rq_bios(r, &mut Env { tasks, objects, cx }),
+            Record::FlushIssue(r) => block.on_flush_issue(h, r, &mut Env { tasks, objects, cx }),
+            Record::RqDone(r) => block.on_rq_done(h, r, &mut Env { tasks, objects, cx }),
+            Record::BioDone(r) => block.on_bio_done(h, r, &mut Env { tasks, objects, cx }),
             Record::CommitBegin(r) => objects.on_commit_begin(h, r, cx),
             Record::CommitEnd(r) => objects.on_commit_end(h, r, cx),
             Record::Checkpoint(r) => checkpoints.on_checkpoint(h, r, tasks, objects, cx),
@@ -119,7 +119,7 @@ impl Router {
         tasks.rings.finish(&mut tasks.threads, objects, cx);
         tasks.threads.finish(objects, cx);
         objects.finish_commits(cx);
-        block.finish(tasks, objects, cx);
+        block.finish(&mut Env { tasks, objects, cx });
         block.completed().for_each(|command| attribution.charge(command));
         cx.losses.tell_unseen(cx.sink);
         objects.stacked.finish();

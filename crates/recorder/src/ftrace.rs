@@ -139,6 +139,7 @@ fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished 
     }));
     Finished {
         coverage,
+        forbidden: Default::default(),
         records,
         lost: summary.lost.values().sum(),
         window_ns: recording.window_ns,

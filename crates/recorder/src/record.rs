@@ -55,7 +55,7 @@ pub fn run_untraced(request: &Request, context: &Context, notify: Notify<'_>) ->
 /// As [`record`], but for those of the archive.
 pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
     let Setup { mut child, mut session, marks: _marks, libraries: _ } = Setup::new(request, true, notify)?;
-    setup::report_refusals(session.coverage(), notify);
+    setup::report_refusals(session.coverage(), session.forbidden(), notify);
     notify(Notice::AttachedOnly { probes: session.coverage().iter().filter(|row| row.attached).count() });
     if let Some(child) = &mut child {
         session.track_child(child.pid())?;
@@ -140,7 +140,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     // What was lost before and after the window would not have been stored.
     finished.lost = finished.lost.saturating_sub(archive.log.lost_outside);
     context.clear_progress();
-    setup::report_refusals(&finished.coverage, notify);
+    setup::report_refusals(&finished.coverage, &finished.forbidden, notify);
     if let Some(child) = &mut child
         && archive.log.ended()
     {
@@ -167,7 +167,7 @@ pub(crate) fn linked(output: &Path, full: bool, context: &Context, notify: Notif
     }
 }
 
-/// The process and the file, if that is what a record tells of.
+/// The process and the file that a record names, if it names one.
 fn named_file(record: &[u8]) -> Option<(u32, File)> {
     let header = Header::decode(record).filter(|h| h.kind == File::INFO.kind)?;
     match model::Event::decode(record)?.record {

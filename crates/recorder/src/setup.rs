@@ -8,6 +8,7 @@ use capture::launch::{self, Child};
 use capture::marks::Marks;
 use capture::{Inside, Session};
 use model::table::Coverage;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Room for marks: 64 bytes each, used as they are written.
@@ -81,11 +82,46 @@ pub fn hold(request: &Request, inside: Option<&Inside>) -> Result<(Marks, Option
     Ok((marks, Some(child)))
 }
 
-/// What the kernel refused though it has it: reported at once, since a layer that nobody sees looks like one that did nothing.
-pub fn report_refusals(coverage: &[Coverage], notify: Notify<'_>) {
-    let mut refused = coverage.iter().filter(|row| !row.attached && row.how.contains("Permission denied"));
+/// The probes that the kernel forbids: reported at once, since a layer that nobody sees looks like one that did nothing.
+pub fn report_refusals(coverage: &[Coverage], forbidden: &BTreeSet<String>, notify: Notify<'_>) {
+    let mut refused = coverage.iter().filter(|row| !row.attached && forbidden.contains(&row.probe));
     if let Some(first) = refused.next() {
         let (probe, how) = (first.probe.clone(), first.how.clone());
         notify(Notice::ProbesRefused { count: 1 + refused.count(), probe, how });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Layer;
+
+    #[test]
+    fn only_forbidden_probes_are_reported_whatever_their_reasons_say() {
+        let row = |probe: &str, attached: bool, how: &str| Coverage {
+            layer: Layer::Driver,
+            probe: probe.into(),
+            attached,
+            how: how.into(),
+            hits: None,
+            misses: None,
+            price_ns: None,
+        };
+        let rows = [
+            row("missing", false, "cannot open a file: Permission denied"),
+            row("forbidden", false, "Operation not permitted"),
+            row("also_forbidden", false, "the kernel rejected the program"),
+            row("attached_otherwise", true, "uprobe at 0x10, since uprobe_multi: Operation not permitted"),
+        ];
+        let forbidden = ["forbidden", "also_forbidden", "attached_otherwise"].map(String::from).into();
+        let notices = std::cell::RefCell::new(Vec::new());
+        report_refusals(&rows, &forbidden, &|notice| notices.borrow_mut().push(notice));
+        let notices = notices.into_inner();
+        assert!(
+            matches!(&notices[..], [Notice::ProbesRefused { count: 2, probe, how }]
+                if probe == "forbidden" && how == "Operation not permitted"),
+            "{notices:?}"
+        );
+        report_refusals(&rows[..1], &forbidden, &|notice| panic!("{notice:?}"));
     }
 }

@@ -121,7 +121,7 @@ impl Inside {
         for (program, function) in PROBES {
             let offset =
                 sqlite::function(&object, function).ok_or_else(|| format!("{function} is not in the object"))?;
-            uprobes.attach(ebpf, &object, &[program], ProbePoint { offset, cookie: 0 })?;
+            uprobes.attach(ebpf, &object, &[program], ProbePoint { offset, cookie: 0 }).map_err(|e| e.why)?;
         }
         Ok(())
     }

@@ -7,14 +7,13 @@
 //! *Uncertainty*: a bio's address is used again within a millisecond. A bio is the one queued last at its address; if
 //! the end of an earlier one was lost, that one simply has no end.
 
-use super::BlockIo;
 use super::bill::Billing;
 use super::bio::{Bio, disk_op, flag_words, flight};
+use super::{BlockIo, Env};
 use crate::Config;
 use crate::actor::{Actor, cut_out, split_off_front};
 use crate::context::{Context, span};
 use crate::loss::Window;
-use crate::objects::Objects;
 use crate::pages::PAGE;
 use crate::tasks::Tasks;
 use model::event::{BioDone, BioPages, BioQueue, BioRemap, BioSplit, Header, bio_flags};
@@ -26,14 +25,7 @@ const ABOVE: usize = 256;
 
 impl BlockIo {
     /// A bio entered the block layer.
-    pub(crate) fn on_bio_queue(
-        &mut self,
-        header: &Header,
-        r: &BioQueue,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn on_bio_queue(&mut self, header: &Header, r: &BioQueue, env: &mut Env<'_, '_>) {
         if let Some(bio) = self.bios.get_mut(&r.bio).filter(|b| b.derived && !b.written) {
             // The device mapper announced it, with what it was made from, just before it sent it on.
             (bio.derived, bio.disk, bio.sector) = (false, r.disk, r.sector);
@@ -49,16 +41,16 @@ impl BlockIo {
             }
             return;
         }
-        self.drop_bio(r.bio, tasks, objects, cx);
+        self.drop_bio(r.bio, env);
         // A bare flush is a write of nothing with PREFLUSH (blkdev_issue_flush).
         let bare = r.bytes == 0 && r.flags & bio_flags::PREFLUSH != 0;
         let op = if bare { DiskOp::Flush } else { disk_op(r.op) };
-        let issuer = tasks.issuer(header, r.ctx, r.syscall_ns, objects, cx);
-        let commit = objects.journal.committing(header.tid);
+        let issuer = env.tasks.issuer(header, r.ctx, r.syscall_ns, env.objects, env.cx);
+        let commit = env.objects.journal.committing(header.tid);
         let metadata = r.ino == 0 || r.ino == u64::from(r.dev);
-        let file = if metadata { None } else { objects.names.file((r.dev, r.ino), header.time_ns) };
+        let file = if metadata { None } else { env.objects.names.file((r.dev, r.ino), header.time_ns) };
         let mut bio = Bio {
-            span: cx.new_span(),
+            span: env.cx.new_span(),
             queue_ns: header.time_ns,
             cpu: header.cpu,
             tgid: header.tgid,
@@ -82,37 +74,32 @@ impl BlockIo {
             written: false,
             carrier: 0,
         };
-        bio.flight = objects.activity.add(flight(&bio));
-        Billing { tid: header.tid, issuer, objects, cx, taken: &mut self.taken }.bill(header, r, &mut bio);
+        bio.flight = env.objects.activity.add(flight(&bio));
+        Billing { tid: header.tid, issuer, objects: env.objects, cx: env.cx, taken: &mut self.taken }
+            .bill(header, r, &mut bio);
         if bio.is_barrier() {
             self.barriers.push_back(r.bio);
         }
-        if cx.config.stands_on_disks(r.disk) {
+        if env.cx.config.stands_on_disks(r.disk) {
             if self.above.len() >= ABOVE {
                 self.above.pop_front();
             }
             self.above.push_back(r.bio);
         }
         self.bios.insert(r.bio, bio);
-        self.prune_bios(tasks, objects, cx);
+        self.prune_bios(env);
     }
 
     /// More pages of the bio just queued.
-    pub(crate) fn on_bio_pages(
-        &mut self,
-        header: &Header,
-        r: &BioPages,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn on_bio_pages(&mut self, header: &Header, r: &BioPages, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&r.bio) else { return };
         if bio.op == DiskOp::Write && bio.call.0 == header.tid && !bio.written {
-            let issuer = tasks.issuer(header, 0, bio.call.1, objects, cx);
+            let issuer = env.tasks.issuer(header, 0, bio.call.1, env.objects, env.cx);
             if let Some(key) = bio.commit.filter(|_| r.ino == u64::from(r.dev)) {
-                objects.journal.logged(r.dev, r.index, r.pages, key);
+                env.objects.journal.logged(r.dev, r.index, r.pages, key);
             } else if bio.pages_of.1 != u64::from(bio.pages_of.0) {
-                let mut billing = Billing { tid: header.tid, issuer, objects, cx, taken: &mut self.taken };
+                let mut billing =
+                    Billing { tid: header.tid, issuer, objects: env.objects, cx: env.cx, taken: &mut self.taken };
                 billing.pages((r.dev, r.ino), r.index, r.pages.into(), &mut bio);
             }
         }
@@ -120,14 +107,7 @@ impl BlockIo {
     }
 
     /// A bio was split: the new one takes the first part, the old one keeps the rest.
-    pub(crate) fn on_bio_split(
-        &mut self,
-        header: &Header,
-        r: &BioSplit,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn on_bio_split(&mut self, header: &Header, r: &BioSplit, env: &mut Env<'_, '_>) {
         if r.bio == r.parent {
             return; // A damaged record.
         }
@@ -136,7 +116,7 @@ impl BlockIo {
         let all: f64 = parent.charges.iter().map(|c| c.weight).sum();
         let part = if parent.bytes > 0 { all * bytes as f64 / parent.bytes as f64 } else { 0.0 };
         let child = Bio {
-            span: cx.new_span(),
+            span: env.cx.new_span(),
             queue_ns: header.time_ns,
             cpu: header.cpu,
             bytes,
@@ -148,33 +128,26 @@ impl BlockIo {
         parent.bytes -= bytes;
         parent.sector = r.sector;
         parent.offset = parent.offset.map(|o| o.saturating_add(bytes));
-        self.derive(header, r.parent, parent, r.bio, child, (Relation::Splits, Confidence::Exact), tasks, objects, cx);
+        self.derive(header, r.parent, parent, r.bio, child, (Relation::Splits, Confidence::Exact), env);
     }
 
     /// A bio was sent on: to another disk (device mapper), or from a partition to its disk.
-    pub(crate) fn on_bio_remap(
-        &mut self,
-        header: &Header,
-        r: &BioRemap,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn on_bio_remap(&mut self, header: &Header, r: &BioRemap, env: &mut Env<'_, '_>) {
         let (of, sure) = if r.parent != 0 || self.bios.contains_key(&r.bio) {
             (if r.parent == 0 { r.bio } else { r.parent }, Confidence::Exact)
         } else {
             // The device mapper's clone, without a word of what it was made from but the place it held there.
-            let Some(of) = self.mapped_from(header.tid, r, cx.config) else { return };
+            let Some(of) = self.mapped_from(header.tid, r, env.cx.config) else { return };
             (of, Confidence::Address)
         };
         let Some(mut parent) = self.bios.remove(&of) else { return };
-        if of == r.bio && cx.config.disk_of(r.from_disk) == cx.config.disk_of(r.disk) {
+        if of == r.bio && env.cx.config.disk_of(r.from_disk) == env.cx.config.disk_of(r.disk) {
             (parent.disk, parent.sector) = (r.disk, r.sector);
             self.bios.insert(of, parent);
             return;
         }
         let mut child = Bio {
-            span: cx.new_span(),
+            span: env.cx.new_span(),
             queue_ns: header.time_ns,
             cpu: header.cpu,
             disk: r.disk,
@@ -184,11 +157,11 @@ impl BlockIo {
             written: false,
             ..parent.clone()
         };
-        self.put_bio(&mut parent, Some(header.time_ns), None, tasks, cx);
+        self.put_bio(&mut parent, Some(header.time_ns), None, env.tasks, env.cx);
         // From here on the child is what is waited for.
-        objects.activity.left(parent.flight, header.time_ns);
+        env.objects.activity.left(parent.flight, header.time_ns);
         child.charges.iter_mut().for_each(|c| c.confidence = c.confidence.min(sure));
-        self.derive(header, of, parent, r.bio, child, (Relation::Remaps, sure), tasks, objects, cx);
+        self.derive(header, of, parent, r.bio, child, (Relation::Remaps, sure), env);
     }
 
     /// The bio on a disk above that a clone must come from: it holds the clone's former sector, and the thread that maps
@@ -214,36 +187,27 @@ impl BlockIo {
         child_at: u64,
         mut child: Bio,
         (relation, sure): (Relation, Confidence),
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
+        env: &mut Env<'_, '_>,
     ) {
         let window = Window { start_ns: parent.queue_ns, end_ns: header.time_ns, cpus: [parent.cpu, header.cpu] };
-        cx.link(parent.span, child.span, relation, sure, window);
-        child.flight = objects.activity.add(flight(&child));
+        env.cx.link(parent.span, child.span, relation, sure, window);
+        child.flight = env.objects.activity.add(flight(&child));
         child.carrier = 0;
         if child.is_barrier() {
             self.barriers.push_back(child_at);
         }
         if parent_at != child_at {
-            self.drop_bio(child_at, tasks, objects, cx);
+            self.drop_bio(child_at, env);
             self.bios.insert(parent_at, parent);
         }
         self.bios.insert(child_at, child);
     }
 
     /// A bio without data ended.
-    pub(crate) fn on_bio_done(
-        &mut self,
-        header: &Header,
-        r: &BioDone,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn on_bio_done(&mut self, header: &Header, r: &BioDone, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&r.bio) else { return };
-        objects.activity.left(bio.flight, header.time_ns);
-        self.put_bio(&mut bio, Some(header.time_ns), Some(r.error.into()), tasks, cx);
+        env.objects.activity.left(bio.flight, header.time_ns);
+        self.put_bio(&mut bio, Some(header.time_ns), Some(r.error.into()), env.tasks, env.cx);
     }
 
     /// Writes a bio's row, once.
@@ -277,17 +241,17 @@ impl BlockIo {
     }
 
     /// The address is used again, or the bio's command ended.
-    pub(crate) fn drop_bio(&mut self, at: u64, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
+    pub(crate) fn drop_bio(&mut self, at: u64, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&at) else { return };
         // A flight that a request took over ends with its command.
         if bio.carrier == 0 {
-            objects.activity.forgotten(bio.flight, cx.now_ns);
+            env.objects.activity.forgotten(bio.flight, env.cx.now_ns);
         }
-        self.put_bio(&mut bio, None, None, tasks, cx);
+        self.put_bio(&mut bio, None, None, env.tasks, env.cx);
     }
 
     /// Ends of bios may be lost; what is left of them must not grow with the trace.
-    fn prune_bios(&mut self, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
+    fn prune_bios(&mut self, env: &mut Env<'_, '_>) {
         while self.barriers.len() > 64 && self.barriers.front().is_some_and(|b| !self.bios.contains_key(b)) {
             self.barriers.pop_front();
         }
@@ -298,7 +262,7 @@ impl BlockIo {
         if self.bios.len() > MOST {
             let mut all: Vec<(u64, u64)> = self.bios.iter().map(|(at, b)| (b.queue_ns, *at)).collect();
             all.sort_unstable();
-            all[..MOST / 2].iter().for_each(|(_, at)| self.drop_bio(*at, tasks, objects, cx));
+            all[..MOST / 2].iter().for_each(|(_, at)| self.drop_bio(*at, env));
         }
     }
 }

@@ -8,15 +8,12 @@
 //! *Uncertainty*: a waiter may be listed without its bio (the list was cut at four, or the bio is not at hand); then the
 //! oldest barriers of the disk that wait are taken for it, and the link says `address`.
 
-use super::BlockIo;
 use super::requests::Request;
+use super::{BlockIo, Env};
 use crate::Config;
 use crate::activity::Flight;
 use crate::actor::{Charge, Source};
-use crate::context::Context;
 use crate::loss::Window;
-use crate::objects::Objects;
-use crate::tasks::Tasks;
 use model::event::{FlushIssue, Header};
 use model::{Confidence, DiskOp, Relation};
 
@@ -37,14 +34,7 @@ struct Waiter {
 
 impl BlockIo {
     /// A flush went to the driver.
-    pub(crate) fn on_flush_issue(
-        &mut self,
-        header: &Header,
-        r: &FlushIssue,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn on_flush_issue(&mut self, header: &Header, r: &FlushIssue, env: &mut Env<'_, '_>) {
         let Some(mut request) = self.requests.remove(&r.rq) else { return };
         if request.waiters == 0 {
             let listed = usize::from(r.listed).min(r.bios.len());
@@ -52,31 +42,26 @@ impl BlockIo {
             for (&at, &step) in r.bios.iter().zip(&r.steps).take(listed) {
                 if self.bios.contains_key(&at) {
                     let waiter = Waiter { at, bare: step == BARE, sure: Confidence::Exact, time_ns: header.time_ns };
-                    self.wait(&mut request, waiter, tasks, objects, cx);
+                    self.wait(&mut request, waiter, env);
                 }
             }
             let named = r.bios[..listed].iter().filter(|at| self.bios.contains_key(at)).count();
             let missing = usize::try_from(request.waiters).unwrap_or(0).saturating_sub(named);
-            let others = if missing > 0 { self.waiting(&request, &r.bios[..listed], cx.config) } else { Vec::new() };
+            let others =
+                if missing > 0 { self.waiting(&request, &r.bios[..listed], env.cx.config) } else { Vec::new() };
             for at in others.into_iter().take(missing) {
                 let waiter = Waiter { at, bare: true, sure: Confidence::Address, time_ns: header.time_ns };
-                self.wait(&mut request, waiter, tasks, objects, cx);
+                self.wait(&mut request, waiter, env);
             }
         }
         self.requests.insert(r.rq, request);
     }
 
     /// A flush of which no list of waiters was seen: all barriers that waited on its disk when it was issued.
-    pub(crate) fn guess_waiters(
-        &mut self,
-        request: &mut Request,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn guess_waiters(&mut self, request: &mut Request, env: &mut Env<'_, '_>) {
         let listed: Vec<u64> = request.bios.iter().copied().filter(|at| self.bios.contains_key(at)).collect();
         let (all, sure) = if listed.is_empty() {
-            (self.waiting(request, &[], cx.config), Confidence::Address)
+            (self.waiting(request, &[], env.cx.config), Confidence::Address)
         } else {
             (listed, Confidence::Exact)
         };
@@ -84,7 +69,7 @@ impl BlockIo {
         request.waiters = all.len() as u32;
         for at in all {
             let waiter = Waiter { at, bare: true, sure, time_ns: request.issue_ns };
-            self.wait(request, waiter, tasks, objects, cx);
+            self.wait(request, waiter, env);
         }
     }
 
@@ -106,17 +91,10 @@ impl BlockIo {
     }
 
     /// One waiter: an equal part of the flush, on the bill of whoever it stands for.
-    fn wait(
-        &mut self,
-        request: &mut Request,
-        Waiter { at, bare, sure, time_ns }: Waiter,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    fn wait(&mut self, request: &mut Request, Waiter { at, bare, sure, time_ns }: Waiter, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&at) else { return };
         let window = Window { start_ns: bio.queue_ns, end_ns: time_ns, cpus: [bio.cpu, request.cpu] };
-        let sure = cx.link(bio.span, request.command, Relation::WaitsForFlush, sure, window);
+        let sure = env.cx.link(bio.span, request.command, Relation::WaitsForFlush, sure, window);
         let all: f64 = bio.charges.iter().map(|c| c.weight).sum();
         for charge in &bio.charges {
             let source = match charge.source {
@@ -131,7 +109,7 @@ impl BlockIo {
                 span: charge.span,
             });
         }
-        if let Some(flight) = objects.activity.get(bio.flight) {
+        if let Some(flight) = env.objects.activity.get(bio.flight) {
             let flight = Flight {
                 queue_ns: request.issue_ns,
                 made_ns: request.issue_ns,
@@ -143,13 +121,13 @@ impl BlockIo {
                 command: request.command,
                 ..flight
             };
-            request.flights.push(objects.activity.add(flight));
+            request.flights.push(env.objects.activity.add(flight));
         }
         if bare && bio.op == DiskOp::Flush {
             // From here on the flush is what is waited for.
-            objects.activity.left(bio.flight, request.issue_ns);
+            env.objects.activity.left(bio.flight, request.issue_ns);
             bio.carrier = request.command;
-            self.put_bio(&mut bio, Some(time_ns), None, tasks, cx);
+            self.put_bio(&mut bio, Some(time_ns), None, env.tasks, env.cx);
         }
         self.bios.insert(at, bio);
     }

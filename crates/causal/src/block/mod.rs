@@ -18,6 +18,13 @@ use bio::Bio;
 use requests::Request;
 use std::collections::VecDeque;
 
+/// What block I/O asks and changes beside its own tracker: who was doing what, and what they did it to.
+pub(crate) struct Env<'a, 'c> {
+    pub tasks: &'a mut Tasks,
+    pub objects: &'a mut Objects,
+    pub cx: &'a mut Context<'c>,
+}
+
 /// All that is on its way to a disk.
 #[derive(Default)]
 pub(crate) struct BlockIo {
@@ -49,14 +56,14 @@ impl BlockIo {
     }
 
     /// The end of the trace: what is still on its way has no end.
-    pub(crate) fn finish(&mut self, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
+    pub(crate) fn finish(&mut self, env: &mut Env<'_, '_>) {
         let mut bios: Vec<(u64, u64)> = self.bios.iter().map(|(at, b)| (b.span, *at)).collect();
         bios.sort_unstable();
-        bios.into_iter().for_each(|(_, at)| self.drop_bio(at, tasks, objects, cx));
+        bios.into_iter().for_each(|(_, at)| self.drop_bio(at, env));
         let mut requests: Vec<Request> = std::mem::take(&mut self.requests).into_values().collect();
         requests.sort_by_key(|r| r.command);
-        let end_ns = cx.now_ns;
-        requests.into_iter().for_each(|r| self.charge_open(r, end_ns, tasks, objects, cx));
+        let end_ns = env.cx.now_ns;
+        requests.into_iter().for_each(|r| self.charge_open(r, end_ns, env));
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -8,8 +8,8 @@
 //! same, and the loss is told. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
 //! PREFLUSH or FUA completes twice (its data, then the whole sequence); the second time is no command.
 
-use super::BlockIo;
 use super::bio::{disk_op, flag_words};
+use super::{BlockIo, Env};
 use crate::actor::{Charge, Source};
 use crate::attribution::Pending;
 use crate::context::{Context, span};
@@ -18,7 +18,6 @@ use crate::loss::Window;
 use crate::objects::Objects;
 use crate::pages::Writer;
 use crate::stacked::Upper;
-use crate::tasks::Tasks;
 use model::event::{Header, RqBios, RqDone, RqInsert, RqIssue, bio_flags};
 use model::table::Span;
 use model::{Confidence, DiskOp, Layer, Relation};
@@ -80,14 +79,7 @@ impl BlockIo {
     }
 
     /// A request went to the driver.
-    pub(crate) fn on_rq_issue(
-        &mut self,
-        header: &Header,
-        r: &RqIssue,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn on_rq_issue(&mut self, header: &Header, r: &RqIssue, env: &mut Env<'_, '_>) {
         let inserted = self.inserts.remove(&r.rq);
         self.sequences.remove(&r.rq);
         let op = disk_op(r.op);
@@ -101,30 +93,30 @@ impl BlockIo {
             let by_ns = if again || r.alloc_ns == 0 { header.time_ns } else { r.alloc_ns.min(header.time_ns) };
             let by_ns = by_ns.max(old.issue_ns);
             if again {
-                self.put_lost(&old, by_ns, objects, cx);
+                self.put_lost(&old, by_ns, env.objects, env.cx);
                 let tried = old.command;
-                old.command = cx.new_span();
+                old.command = env.cx.new_span();
                 let window = Window { start_ns: old.issue_ns, end_ns: header.time_ns, cpus: [old.cpu, header.cpu] };
-                cx.link(tried, old.command, Relation::Retries, Confidence::Exact, window);
-                cx.link(old.span, old.command, Relation::Carries, Confidence::Exact, window);
+                env.cx.link(tried, old.command, Relation::Retries, Confidence::Exact, window);
+                env.cx.link(old.span, old.command, Relation::Carries, Confidence::Exact, window);
                 (old.issue_ns, old.cpu) = (header.time_ns, header.cpu);
                 for flight in &old.flights {
-                    objects.activity.issued_again(*flight, header.time_ns, old.command);
+                    env.objects.activity.issued_again(*flight, header.time_ns, old.command);
                 }
                 for at in &old.bios {
                     self.bios.get_mut(at).into_iter().for_each(|b| b.carrier = old.command);
                 }
-                self.issue_above(&old, objects, cx);
+                self.issue_above(&old, env.objects, env.cx);
                 self.requests.insert(r.rq, old);
                 return;
             }
-            self.land(&old, by_ns, false, objects);
-            self.miss(old, by_ns, tasks, objects, cx);
+            self.land(&old, by_ns, false, env.objects);
+            self.miss(old, by_ns, env);
         }
         let made_ns = if r.alloc_ns != 0 { r.alloc_ns } else { inserted.unwrap_or(header.time_ns) };
         let mut request = Request {
-            span: cx.new_span(),
-            command: cx.new_span(),
+            span: env.cx.new_span(),
+            command: env.cx.new_span(),
             alloc_ns: r.alloc_ns,
             made_ns: made_ns.min(header.time_ns),
             issue_ns: header.time_ns,
@@ -142,10 +134,10 @@ impl BlockIo {
             done_bytes: 0,
         };
         for &at in r.bios.iter().take(r.listed.into()) {
-            self.load(&mut request, at, tasks, objects, cx);
+            self.load(&mut request, at, env);
         }
         let number = if op == DiskOp::Flush { None } else { Some(r.total.into()) };
-        cx.sink.span(Span {
+        env.cx.sink.span(Span {
             end_ns: Some(request.issue_ns),
             disk: Some(r.disk),
             sector: (op != DiskOp::Flush).then_some(r.sector),
@@ -155,8 +147,8 @@ impl BlockIo {
             ..span(request.span, Layer::IoScheduler, "request", request.made_ns, 0, 0)
         });
         let window = Window { start_ns: header.time_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
-        cx.link(request.span, request.command, Relation::Carries, Confidence::Exact, window);
-        self.issue_above(&request, objects, cx);
+        env.cx.link(request.span, request.command, Relation::Carries, Confidence::Exact, window);
+        self.issue_above(&request, env.objects, env.cx);
         self.requests.insert(r.rq, request);
         if self.requests.len() > MOST {
             let mut all: Vec<(u64, u64)> = self.requests.iter().map(|(at, r)| (r.issue_ns, *at)).collect();
@@ -165,8 +157,8 @@ impl BlockIo {
                 let Some(old) = self.requests.remove(at) else { continue };
                 // When it was over is not known at all, so it explains nothing after its issue.
                 let issue_ns = old.issue_ns;
-                self.land(&old, issue_ns, false, objects);
-                self.miss(old, issue_ns, tasks, objects, cx);
+                self.land(&old, issue_ns, false, env.objects);
+                self.miss(old, issue_ns, env);
             }
         }
     }
@@ -219,23 +211,23 @@ impl BlockIo {
     }
 
     /// Puts a bio on a request that goes to the driver now.
-    fn load(&mut self, request: &mut Request, at: u64, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
+    fn load(&mut self, request: &mut Request, at: u64, env: &mut Env<'_, '_>) {
         request.bios.push(at);
         let Some(mut bio) = self.bios.remove(&at) else { return };
         bio.carrier = request.command;
         // A bio that came after the request was made joined it at once: plugging merges inside submit_bio.
         let taken_ns = request.made_ns.clamp(bio.queue_ns.min(request.issue_ns), request.issue_ns);
         let (times, carried_by) = ((taken_ns, request.issue_ns), (request.span, request.command));
-        if objects.activity.issued(bio.flight, times, carried_by) {
+        if env.objects.activity.issued(bio.flight, times, carried_by) {
             request.flights.push(bio.flight);
         }
         if request.total == 1 && request.bytes > 0 {
             bio.bytes = request.bytes;
         }
-        self.put_bio(&mut bio, Some(taken_ns), None, tasks, cx);
+        self.put_bio(&mut bio, Some(taken_ns), None, env.tasks, env.cx);
         let relation = if request.total > 1 { Relation::Merges } else { Relation::Carries };
         let window = Window { start_ns: bio.queue_ns, end_ns: request.issue_ns, cpus: [bio.cpu, request.cpu] };
-        let sure = cx.link(bio.span, request.span, relation, Confidence::Exact, window);
+        let sure = env.cx.link(bio.span, request.span, relation, Confidence::Exact, window);
         let all: f64 = bio.charges.iter().map(|c| c.weight).sum();
         let factor = if all > 0.0 { bio.bytes.max(1) as f64 / all } else { 0.0 };
         request.charges.extend(bio.charges.iter().map(|c| Charge {
@@ -247,28 +239,21 @@ impl BlockIo {
     }
 
     /// More bios of a request.
-    pub(crate) fn on_rq_bios(&mut self, r: &RqBios, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
+    pub(crate) fn on_rq_bios(&mut self, r: &RqBios, env: &mut Env<'_, '_>) {
         let Some(mut request) = self.requests.remove(&r.rq) else { return };
         for &at in r.bios.iter().take(usize::try_from(r.listed).unwrap_or(usize::MAX)) {
             // A request that is tried again lists its bios again.
             if !request.bios.contains(&at) || self.bios.get(&at).is_some_and(|b| b.carrier != request.command) {
-                self.load(&mut request, at, tasks, objects, cx);
+                self.load(&mut request, at, env);
             }
         }
         self.requests.insert(r.rq, request);
     }
 
     /// A request, or a part of it, completed.
-    pub(crate) fn on_rq_done(
-        &mut self,
-        header: &Header,
-        r: &RqDone,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn on_rq_done(&mut self, header: &Header, r: &RqDone, env: &mut Env<'_, '_>) {
         let Some(mut request) = self.requests.remove(&r.rq) else {
-            return self.on_unknown_done(header, r, tasks, objects, cx);
+            return self.on_unknown_done(header, r, env);
         };
         request.done_bytes += u64::from(r.bytes);
         if r.last == 0 {
@@ -278,15 +263,15 @@ impl BlockIo {
         request.flags |= r.flags;
         let end_ns = header.time_ns.max(request.issue_ns);
         if request.op == DiskOp::Flush && request.waiters == 0 {
-            self.guess_waiters(&mut request, tasks, objects, cx);
+            self.guess_waiters(&mut request, env);
         }
-        self.land(&request, end_ns, true, objects);
+        self.land(&request, end_ns, true, env.objects);
         let result = if r.error != 0 { i64::from(r.error) } else { request.done_bytes as i64 };
-        self.put_command(&request, Some(end_ns), Some(result), cx);
-        let above = objects.stacked.file_below(request.disk);
+        self.put_command(&request, Some(end_ns), Some(result), env.cx);
+        let above = env.objects.stacked.file_below(request.disk);
         if let Some(file) = above {
-            objects.stacked.done(request.command);
-            objects.journal.sync_ended(file.0, request.command, end_ns);
+            env.objects.stacked.done(request.command);
+            env.objects.journal.sync_ended(file.0, request.command, end_ns);
         }
         let bios = std::mem::take(&mut request.bios);
         if r.flags & bio_flags::FLUSH_SEQUENCE != 0 && request.op != DiskOp::Flush {
@@ -295,9 +280,9 @@ impl BlockIo {
             }
             self.sequences.insert(r.rq, bios);
         } else {
-            bios.iter().for_each(|at| self.leave(*at, request.command, tasks, objects, cx));
+            bios.iter().for_each(|at| self.leave(*at, request.command, env));
         }
-        let due_ns = cx.now_ns.max(end_ns).saturating_add(cx.config.horizon_ns);
+        let due_ns = env.cx.now_ns.max(end_ns).saturating_add(env.cx.config.horizon_ns);
         self.completed.push(Pending::of(request, due_ns, end_ns, above.is_some()));
     }
 
@@ -309,28 +294,21 @@ impl BlockIo {
     }
 
     /// A command that is over, and whose completion is missing in the recording.
-    fn miss(&mut self, request: Request, by_ns: u64, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
-        if cx.config.completions && cx.config.full_since_ns.is_none_or(|since_ns| by_ns < since_ns) {
-            cx.losses.unseen(request.issue_ns, by_ns, cx.sink);
+    fn miss(&mut self, request: Request, by_ns: u64, env: &mut Env<'_, '_>) {
+        if env.cx.config.completions && env.cx.config.full_since_ns.is_none_or(|since_ns| by_ns < since_ns) {
+            env.cx.losses.unseen(request.issue_ns, by_ns, env.cx.sink);
         }
-        self.charge_open(request, by_ns, tasks, objects, cx);
+        self.charge_open(request, by_ns, env);
     }
 
     /// Charges a command without an end, which was over by then if it ever was: who caused it is known from its issue.
-    pub(crate) fn charge_open(
-        &mut self,
-        mut request: Request,
-        by_ns: u64,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    pub(crate) fn charge_open(&mut self, mut request: Request, by_ns: u64, env: &mut Env<'_, '_>) {
         if request.op == DiskOp::Flush && request.waiters == 0 {
-            self.guess_waiters(&mut request, tasks, objects, cx);
+            self.guess_waiters(&mut request, env);
         }
-        self.put_lost(&request, by_ns, objects, cx);
-        let above = objects.stacked.file_below(request.disk).is_some();
-        self.completed.push(Pending::of(request, cx.now_ns.saturating_add(cx.config.horizon_ns), by_ns, above));
+        self.put_lost(&request, by_ns, env.objects, env.cx);
+        let above = env.objects.stacked.file_below(request.disk).is_some();
+        self.completed.push(Pending::of(request, env.cx.now_ns.saturating_add(env.cx.config.horizon_ns), by_ns, above));
     }
 
     /// A command whose end was not seen, and will not be.
@@ -343,30 +321,23 @@ impl BlockIo {
     }
 
     /// A bio's command is over.
-    fn leave(&mut self, at: u64, command: u64, tasks: &mut Tasks, objects: &mut Objects, cx: &mut Context<'_>) {
+    fn leave(&mut self, at: u64, command: u64, env: &mut Env<'_, '_>) {
         if self.bios.get(&at).is_some_and(|b| b.carrier == command) {
-            self.drop_bio(at, tasks, objects, cx);
+            self.drop_bio(at, env);
         }
     }
 
-    fn on_unknown_done(
-        &mut self,
-        header: &Header,
-        r: &RqDone,
-        tasks: &mut Tasks,
-        objects: &mut Objects,
-        cx: &mut Context<'_>,
-    ) {
+    fn on_unknown_done(&mut self, header: &Header, r: &RqDone, env: &mut Env<'_, '_>) {
         if let Some(bios) = self.sequences.remove(&r.rq) {
-            bios.iter().for_each(|at| self.drop_bio(*at, tasks, objects, cx));
+            bios.iter().for_each(|at| self.drop_bio(*at, env));
             return;
         }
         // A flush whose issue was lost cannot be told from a sequence that never needed one.
         if r.last == 0 || r.bytes == 0 || disk_op(r.op) == DiskOp::Flush {
             return;
         }
-        let command = cx.new_span();
-        cx.sink.span(Span {
+        let command = env.cx.new_span();
+        env.cx.sink.span(Span {
             end_ns: Some(header.time_ns),
             disk: Some(r.disk),
             sector: Some(r.sector),
@@ -376,7 +347,7 @@ impl BlockIo {
             ..span(command, Layer::Driver, "command", header.time_ns, 0, 0)
         });
         self.completed.push(Pending {
-            due_ns: cx.now_ns.saturating_add(cx.config.horizon_ns),
+            due_ns: env.cx.now_ns.saturating_add(env.cx.config.horizon_ns),
             command,
             issue_ns: header.time_ns,
             done_ns: header.time_ns,
