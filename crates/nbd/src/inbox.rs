@@ -1,8 +1,8 @@
-//! A client's bytes on their way in, read to where they stay.
+//! A peer's bytes on their way in, read to where they stay: a client's requests, a coordinator's and a node's frames.
 //!
 //! What has come is read into a buffer that is used again ([`Buffer`]), and a payload is a slice of it: nobody copies it. A buffer is
 //! read into once, and comes back when the last of its payloads is done with. So it should be about as large as what comes at once: the
-//! last reads tell. Of one that was filled by less than half the payloads are copied, so that what is kept for a client is at most twice what it
+//! last reads tell. Of one that was filled by less than half the payloads are copied, so that what is kept for a peer is at most twice what it
 //! has under way.
 //!
 //! The end of a buffer is as a rule the begin of a message, which is copied to the front of the next buffer. A large payload that is expected
@@ -10,6 +10,7 @@
 
 use crate::buffer::{Buffer, place};
 use bytes::{Buf as _, Bytes};
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -36,7 +37,7 @@ impl Large {
 
 /// Bytes that came and were not taken yet.
 #[derive(Debug)]
-pub(crate) struct Inbox {
+pub struct Inbox {
     bytes: Bytes,
     /// Slices of it may be kept.
     dense: bool,
@@ -78,6 +79,11 @@ impl Inbox {
         self.after_large = true;
     }
 
+    /// Whether a payload is expected that has not come whole.
+    pub fn expects(&self) -> bool {
+        self.large.as_ref().is_some_and(|large| !large.is_whole())
+    }
+
     /// The payload that was expected, if it is whole.
     pub fn take(&mut self) -> Option<Bytes> {
         self.large.take_if(|large| large.is_whole()).map(|large| large.buffer.share())
@@ -104,7 +110,7 @@ impl Inbox {
             room if before > room / 2 => before + room,
             room => room,
         };
-        // Not kept while nothing comes: an idle client needs none.
+        // Not kept while nothing comes: an idle peer needs none.
         let mut buffer = Buffer::new(whole);
         let count = ready!(poll_into(reader, &mut buffer[before..], cx))?;
         if !self.after_large {
@@ -120,6 +126,14 @@ impl Inbox {
         self.bytes = buffer.share();
         self.dense = before + count >= whole / 2 && is_best(&self.bytes);
         Poll::Ready(Ok(count))
+    }
+
+    /// [`Inbox::poll_read`], to be waited for; it may be given up at any time.
+    ///
+    /// # Errors
+    /// What the connection said.
+    pub async fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut R) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_read(reader, cx)).await
     }
 }
 
@@ -181,7 +195,7 @@ mod tests {
                     wanted = None;
                     continue;
                 }
-                let read = std::future::poll_fn(|cx| inbox.poll_read(&mut reader, cx)).await.expect("it comes");
+                let read = inbox.read(&mut reader).await.expect("it comes");
                 assert!(read > 0, "message {}", came.len());
             }
             for (nth, (length, message)) in lengths.iter().zip(&came).enumerate() {
@@ -198,7 +212,7 @@ mod tests {
         let mut inbox = Inbox::new(Bytes::new());
         for (length, within) in [(4096, false), (LEAST_BYTES, true), (100, false)] {
             tokio::io::AsyncWriteExt::write_all(&mut writer, &vec![7; length]).await.expect("it has room");
-            let read = std::future::poll_fn(|cx| inbox.poll_read(&mut reader, cx)).await.expect("it comes");
+            let read = inbox.read(&mut reader).await.expect("it comes");
             assert_eq!(read, length);
             let stands = inbox.front().as_ptr();
             let kept = inbox.split(length);

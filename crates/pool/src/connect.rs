@@ -69,9 +69,6 @@ pub fn tcp_with(key: Option<Key>) -> Connect {
     })
 }
 
-/// Room for what comes: one read of the socket should take all that is there.
-pub const ROOM_BYTES: usize = 64 << 10;
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -32,7 +32,7 @@
 use crate::shm::Extent;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nbd::buffer::LARGE_BYTES;
-use nbd::intake::Intake;
+use nbd::inbox::Inbox;
 use nbd::outbox::Outbox;
 
 /// `FPL1`.
@@ -352,7 +352,7 @@ pub fn take(input: &mut BytesMut) -> Result<Option<Frame>, Broken> {
 ///
 /// # Errors
 /// [`Broken`].
-pub fn take_in(input: &mut Intake) -> Result<Option<Frame>, Broken> {
+pub fn take_in(input: &mut Inbox) -> Result<Option<Frame>, Broken> {
     if input.expects() {
         return Ok(None);
     }
@@ -360,14 +360,15 @@ pub fn take_in(input: &mut Intake) -> Result<Option<Frame>, Broken> {
         let front = front(&frame)?.ok_or(Broken::Sense("no header"))?;
         return body(front, frame).map(Some);
     }
-    if let Some(front) = front(&input.small)? {
-        let length = HEAD_BYTES + front.body_bytes;
-        if input.small.len() < length && length >= LARGE_BYTES {
-            input.expect(length);
-            return Ok(None);
-        }
+    let Some(front) = front(input.front())? else { return Ok(None) };
+    let length = HEAD_BYTES + front.body_bytes;
+    if input.front().len() >= length {
+        return body(front, input.split(length)).map(Some);
     }
-    take(&mut input.small)
+    if length >= LARGE_BYTES {
+        input.expect(length);
+    }
+    Ok(None)
 }
 
 /// What a head says of what follows it.

@@ -19,6 +19,7 @@ pub mod nbd_server;
 pub mod node;
 pub mod packets;
 pub mod paper;
+mod patience;
 pub mod protocol;
 pub mod setting;
 pub mod shm;

@@ -12,13 +12,13 @@
 //! Two things cannot be mended by asking again, and end the link for good: the node refuses (another coordinator has taken
 //! over, it is another node now, or its store does not know our claim any more), or its machine was started anew while writes were answered and not flushed.
 
-use crate::connect::{Connect, ROOM_BYTES, Stream};
+use crate::connect::{Connect, Stream};
 use crate::frame::{self, Broken, Operation, Request, Status};
 use crate::hello::{self, Answer, Hello, Welcome};
 use crate::protocol::{Also, Claim};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{try_join, try_join_all};
-use nbd::intake::Intake;
+use nbd::inbox::Inbox;
 use nbd::outbox::Outbox;
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -33,7 +33,7 @@ use tokio::time::Instant;
 mod state;
 
 pub use state::{Control, Pace};
-use state::{FRAME_BYTES, Known, State, Tardy};
+use state::{Known, State, Tardy};
 
 /// The most connections to a node: more than any has use for.
 pub const MOST_CONNECTIONS: u16 = 64;
@@ -452,7 +452,7 @@ impl Inner {
 
     async fn connection(&self, nth: usize, stream: Box<dyn Stream>, memory: bool) -> Result<Infallible, Cut> {
         let (mut reader, mut writer) = tokio::io::split(stream);
-        let (mut out, mut input) = (Outbox::default(), Intake::new(BytesMut::with_capacity(FRAME_BYTES / 4)));
+        let (mut out, mut input) = (Outbox::default(), Inbox::new(Bytes::new()));
         let mut tick = tokio::time::interval(Duration::from_secs(1));
         let mut unsent = false;
         self.state.borrow_mut().opened(nth, Instant::now(), memory);
@@ -466,7 +466,7 @@ impl Inner {
                 sent = push(&mut writer, &mut out, &mut unsent), if !out.is_empty() || unsent => {
                     sent.map_err(hello::Error::from)?;
                 }
-                count = input.read(&mut reader, ROOM_BYTES) => {
+                count = input.read(&mut reader) => {
                     let count = count.map_err(hello::Error::from)?;
                     if count == 0 {
                         return Err(hello::Error::Closed.into());

@@ -16,7 +16,7 @@
 //! new one first becomes the last and then waits until nobody is busy. So no request of an old session is begun or goes on
 //! behind a new one's welcome.
 
-use crate::connect::{ROOM_BYTES, Stream};
+use crate::connect::Stream;
 use crate::frame::{Broken, Request};
 use crate::hello::{self, Answer, Hello, Welcome};
 use crate::link::MOST_CONNECTIONS;
@@ -25,7 +25,7 @@ use crate::shm::{self, Attached};
 use crate::store::{Settler, Store};
 use crate::unique_name::new_name;
 use bytes::{Bytes, BytesMut};
-use nbd::intake::Intake;
+use nbd::inbox::Inbox;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -421,7 +421,7 @@ impl Node {
         session: Session,
         memory: Option<Arc<Attached>>,
     ) -> Result<(), Ended> {
-        let mut input = Intake::new(input);
+        let mut input = Inbox::new(input.freeze());
         let Session { number, epoch } = session;
         let workers = self.workers.get().cloned().unwrap_or_else(Handle::current);
         let (mut reader, mut writer) = tokio::io::split(stream);
@@ -492,7 +492,7 @@ impl Node {
                     held_since.get_or_insert_with(tokio::time::Instant::now);
                 }
                 () = until(held_since.map(|since| since + HELD)) => {}
-                count = input.read(&mut reader, ROOM_BYTES), if waiting < usize::from(GRANTED) => {
+                count = input.read(&mut reader), if waiting < usize::from(GRANTED) => {
                     if count? == 0 {
                         return Ok(());
                     }

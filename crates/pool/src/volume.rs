@@ -5,6 +5,7 @@ use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
 use crate::hello::Hello;
 use crate::layout::{Arrangement, Layout, Piece};
 use crate::link::{Control, Failure, Health, NodeLink, NotJoined, Options, Pace, greet};
+use crate::patience::Patience;
 use crate::protocol::{Also, Claim, StorePosition};
 use crate::shm::Offer;
 use crate::store::belongs;
@@ -122,6 +123,8 @@ pub struct Volume {
     pace: Pace,
     /// What may be lost was told.
     told: Cell<bool>,
+    /// With those who ask; its thread is the coordinator's.
+    patience: Patience,
 }
 
 impl std::fmt::Debug for Volume {
@@ -214,7 +217,7 @@ impl Volume {
         let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
         let info = Info { description, ..Info::disk(layout.size_bytes()) };
         let (unflushed, told) = (RefCell::default(), Cell::new(false));
-        let volume = Self { info, layout, links, zeroes, report, unflushed, pace, told };
+        let volume = Self { info, layout, links, zeroes, report, unflushed, pace, told, patience: Patience::default() };
         if volume.pace.is_doubtful() {
             volume.tell();
         }
@@ -489,14 +492,17 @@ impl Export for Volume {
     }
 
     async fn read(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
+        let _under_way = self.patience.enter();
         self.read_range(offset, length).await.map_err(error)
     }
 
     async fn read_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
+        let _under_way = self.patience.enter();
         self.read_in_parts(offset, length).await.map_err(error)
     }
 
     async fn write(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Error> {
+        let _under_way = self.patience.enter();
         self.write_range(offset, data, durable).await.map_err(error)
     }
 

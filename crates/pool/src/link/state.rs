@@ -33,7 +33,7 @@ use tokio::time::Instant;
 /// if that is less.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
 /// Data in a frame after which it is closed.
-pub(super) const FRAME_BYTES: usize = 1 << 20;
+const FRAME_BYTES: usize = 1 << 20;
 /// What a write carries goes through shared memory from here on: two copies through a socket's buffers cost more than an entry of the
 /// frame. (The answer to a small read is served with others in one go; it takes the socket.)
 const WORTH_A_PLACE_BYTES: usize = 2 << 10;

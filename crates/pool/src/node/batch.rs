@@ -7,7 +7,7 @@ use crate::shm::{Attached, Extent};
 use crate::store::{BLOCK_BYTES, Store};
 use bytes::Bytes;
 use nbd::buffer::LARGE_BYTES;
-use nbd::intake::Intake;
+use nbd::inbox::Inbox;
 use nbd::outbox::Outbox;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const CUT_TIME: Duration = Duration::from_millis(1);
 /// All whole frames' requests, sorted by offset, and how many the largest frame had; `wanted` becomes how many answers the coordinator
 /// wants in a frame.
 pub(super) fn drain(
-    input: &mut Intake,
+    input: &mut Inbox,
     epoch: u64,
     wanted: &mut usize,
 ) -> Result<(Vec<(Request, Bytes)>, usize), Broken> {
@@ -356,6 +356,7 @@ impl Answers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::BytesMut;
 
     #[test]
     fn small_writes_stay_together_and_all_else_is_shared() {
@@ -420,7 +421,7 @@ mod tests {
     #[test]
     fn a_frame_has_no_more_answers_than_the_largest_frame_has_requests() {
         let store = Store::memory(1 << 20, "n".into()).expect("memory");
-        let mut input = Intake::default();
+        let mut sent = BytesMut::new();
         let mut tags = 0..;
         for count in [3, 1, 2] {
             let request = |tag| Request {
@@ -434,9 +435,9 @@ mod tests {
             };
             let requests = tags.by_ref().take(count).map(request).collect::<Vec<_>>();
             let head = Head { epoch: 7, granted: 5, ..Head::default() };
-            frame::put_requests(&mut input.small, &head, &requests, |_| &[]);
+            frame::put_requests(&mut sent, &head, &requests, |_| &[]);
         }
-        let mut wanted = 0;
+        let (mut input, mut wanted) = (Inbox::new(sent.freeze()), 0);
         let (requests, most) = drain(&mut input, 7, &mut wanted).expect("whole frames");
         assert_eq!((requests.len(), most, wanted), (6, 3, 5));
         let (mut batch, mut served) = (Batch { most, ..Batch::new(requests.into_iter()) }, Served::default());

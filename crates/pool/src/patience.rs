@@ -1,0 +1,142 @@
+//! Whether the coordinator is woken at once by what a client sends, or when the client has sent what it can.
+//!
+//! The kernel lets a thread that is woken go before the one that wakes it. With one request under way that is right. A client with many
+//! is interrupted after its first few, so that its requests come in small rounds, and each round wakes coordinator, node and client again. A
+//! thread of the policy SCHED_BATCH waits until whoever runs has run (at most a slice of its time, and not at all where a processor is
+//! idle), and finds the rest there too.
+//!
+//! So the policy follows the load, one request at a time, without a clock.
+
+use std::cell::Cell;
+
+/// So many requests under way are a crowd.
+const CROWD: u32 = 16;
+/// After so many requests that found none it is gone; more than a crowd takes to gather.
+const CALM: u32 = 2 * CROWD;
+
+/// Requests of the thread that it was made for.
+#[derive(Debug)]
+pub struct Patience {
+    set: fn(bool) -> bool,
+    under_way: Cell<u32>,
+    /// Requests since the last crowd.
+    calm: Cell<u32>,
+    patient: Cell<bool>,
+    /// The kernel has refused, or somebody else has decided.
+    fixed: Cell<bool>,
+}
+
+/// One request, until it is dropped.
+#[derive(Debug)]
+pub struct UnderWay<'p>(&'p Patience);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.under_way.update(|count| count - 1);
+    }
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self::new(set_policy)
+    }
+}
+
+impl Patience {
+    fn new(set: fn(bool) -> bool) -> Self {
+        Self { set, under_way: Cell::new(0), calm: Cell::new(0), patient: Cell::new(false), fixed: Cell::new(false) }
+    }
+
+    /// A request begins.
+    pub fn enter(&self) -> UnderWay<'_> {
+        self.under_way.update(|count| count + 1);
+        let crowded = self.under_way.get() >= CROWD;
+        self.calm.set(if crowded { 0 } else { self.calm.get().saturating_add(1) });
+        if crowded != self.patient.get() && (crowded || self.calm.get() > CALM) && !self.fixed.get() {
+            // Without it, it is slower, and nothing else.
+            self.fixed.set(!(self.set)(crowded));
+            self.patient.set(crowded);
+        }
+        UnderWay(self)
+    }
+}
+
+/// Changes the policy of this thread between SCHED_OTHER and SCHED_BATCH; false if it has another (which somebody chose), or if that is not
+/// allowed.
+fn set_policy(patient: bool) -> bool {
+    let (from, to) =
+        if patient { (libc::SCHED_OTHER, libc::SCHED_BATCH) } else { (libc::SCHED_BATCH, libc::SCHED_OTHER) };
+    let priority: libc::c_int = 0;
+    // The system calls themselves: musl's functions of these names do nothing but fail.
+    // SAFETY: it takes no pointer.
+    let now = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    // SAFETY: a `sched_param` is this one number, which lives until the call is over.
+    now == libc::c_long::from(from)
+        && unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, to, &raw const priority) } == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    thread_local! {
+        static SAID: RefCell<Vec<bool>> = const { RefCell::new(Vec::new()) };
+    }
+
+    fn record(patient: bool) -> bool {
+        SAID.with_borrow_mut(|said| said.push(patient));
+        true
+    }
+
+    #[test]
+    fn a_crowd_is_waited_for_and_a_few_are_not() {
+        let patience = Patience::new(record);
+        for _ in 0..1000 {
+            let _few: Vec<_> = (1..CROWD).map(|_| patience.enter()).collect();
+        }
+        assert!(SAID.take().is_empty());
+        // They gather from nothing again and again, and count as one crowd.
+        for _ in 0..1000 {
+            let _many: Vec<_> = (0..64).map(|_| patience.enter()).collect();
+        }
+        assert_eq!(SAID.take(), [true]);
+        (0..1000).for_each(|_| drop(patience.enter()));
+        assert_eq!(SAID.take(), [false]);
+        assert_eq!(patience.under_way.get(), 0);
+    }
+
+    #[test]
+    fn what_is_refused_is_not_asked_for_again() {
+        let patience = Patience::new(|patient| !record(patient));
+        for _ in 0..100 {
+            let _many: Vec<_> = (0..64).map(|_| patience.enter()).collect();
+        }
+        (0..1000).for_each(|_| drop(patience.enter()));
+        assert_eq!(SAID.take(), [true]);
+    }
+
+    fn policy() -> libc::c_long {
+        // SAFETY: it takes no pointer.
+        unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) }
+    }
+
+    #[test]
+    fn the_thread_has_the_policy_that_was_set_and_one_that_somebody_chose_stays() {
+        // A thread of its own, since the policy is the thread's.
+        let check = || {
+            if policy() != libc::c_long::from(libc::SCHED_OTHER) {
+                eprintln!("skipped: this test was started with another policy than SCHED_OTHER");
+                return;
+            }
+            assert!(set_policy(true) && policy() == libc::c_long::from(libc::SCHED_BATCH));
+            assert!(!set_policy(true), "it is not the usual one now");
+            assert!(set_policy(false) && policy() == libc::c_long::from(libc::SCHED_OTHER));
+            let priority: libc::c_int = 0;
+            // SAFETY: as in `set_policy`.
+            let idle = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const priority) };
+            assert!(idle == 0 && !set_policy(true) && policy() == libc::c_long::from(libc::SCHED_IDLE));
+        };
+        std::thread::spawn(check).join().expect("it does not panic");
+    }
+}
