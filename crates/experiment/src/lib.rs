@@ -38,7 +38,7 @@ pub use expand::{Choices, Fill, Plan, expand, instead};
 pub use markdown::{folded, markdown};
 pub use results::{Absent, Comparison, Results, Stopped};
 pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, Stored, parents, run};
-pub use scratch::clean;
+pub use scratch::{NoFolder, clean};
 pub use suite::{Also, Better, Workload};
 
 /// Why a design could not be run.
@@ -52,10 +52,10 @@ pub enum Error {
         /// What is wrong, and where.
         what: String,
     },
-    /// Something that every cell needs could not be had.
-    #[error("{0}")]
-    Setting(String),
-    /// Nor could the disk that the design asks for.
+    /// No folder for the run's files could be made.
+    #[error(transparent)]
+    Scratch(#[from] NoFolder),
+    /// The disk that the design asks for could not be made.
     #[error("{0}")]
     Disk(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The sink refused a row.

@@ -213,7 +213,7 @@ impl Runner<'_, '_> {
             self.renew_disk()?;
         }
         for (at, cell) in self.design.cells.iter().enumerate() {
-            let folder = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
+            let folder = Scratch::new(&self.setting.scratch)?;
             self.shared.insert(at, folder);
             let dir = cell.dir.as_deref().unwrap_or(Path::new("."));
             let lacking = match self.past.absent.remove(&(at as u64)) {
@@ -237,7 +237,7 @@ impl Runner<'_, '_> {
     fn keep(&mut self, cell: &Cell) -> Result<(), String> {
         let Some(dir) = &cell.dir else { return Ok(()) };
         // Whether anything can be made there is better known before the first block than in it.
-        let probe = Scratch::new(dir)?;
+        let probe = Scratch::new(dir).map_err(|e| e.to_string())?;
         self.storage.insert(dir.clone(), file_system(dir)?);
         let words = self.lists(&cell.fill, false);
         let all = cell.argv.iter().chain(words.values().flatten());
@@ -249,7 +249,7 @@ impl Runner<'_, '_> {
 
     /// Runs the cell's setup; the reason if it failed.
     fn set_up(&mut self, at: usize, cell: &Cell) -> Result<Option<String>, Error> {
-        let scratch = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
+        let scratch = Scratch::new(&self.setting.scratch)?;
         for words in &cell.setup {
             self.context.progress(&format!("{}: setting up {}", self.design.name, cell.name), 0, 0);
             let argv = match template::expand(words, &self.design.words, &self.variables(at, &cell.fill, &scratch)) {

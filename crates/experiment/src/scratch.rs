@@ -14,6 +14,17 @@ use std::path::{Path, PathBuf};
 /// How the names begin. Versions that held no lock named theirs `fathom-bench-…`, which nothing here touches.
 const PREFIX: &str = "fathom-run-";
 
+/// No folder could be made.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot make a folder in {}: {source}", parent.display())]
+pub struct NoFolder {
+    /// Where.
+    pub parent: PathBuf,
+    /// Why.
+    #[source]
+    pub source: io::Error,
+}
+
 /// A folder removed with what is in it.
 #[derive(Debug)]
 pub struct Scratch {
@@ -27,9 +38,9 @@ impl Scratch {
     /// A new folder in `parent`.
     ///
     /// # Errors
-    /// Why it cannot be made.
-    pub fn new(parent: &Path) -> Result<Self, String> {
-        let failed = |e: io::Error| format!("cannot make a folder in {}: {e}", parent.display());
+    /// It cannot be made.
+    pub fn new(parent: &Path) -> Result<Self, NoFolder> {
+        let failed = |source| NoFolder { parent: parent.into(), source };
         loop {
             let path = parent.join(format!("{PREFIX}{}-{}", std::process::id(), process::now_ns()));
             match std::fs::create_dir(&path) {

@@ -61,7 +61,7 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
         return Err(refuse("it is no trace that can be imported: a trace.dat of trace-cmd begins otherwise".into()));
     }
     let trace = TraceDat::parse(&bytes).map_err(|e| refuse(e.to_string()))?;
-    let parts = run::parts(&trace).map_err(refuse)?;
+    let parts = run::parts(&trace).map_err(|e| refuse(e.to_string()))?;
     let machine = trace.uname.split_whitespace().rev().find_map(Machine::of).unwrap_or(Machine::X86_64);
     let told = Told {
         machine,

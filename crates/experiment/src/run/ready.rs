@@ -35,9 +35,12 @@ impl Runner<'_, '_> {
         block: u64,
         purpose: Purpose,
     ) -> Result<Result<Ready, String>, Error> {
-        let scratch = Scratch::new(&self.setting.scratch).map_err(Error::Setting)?;
+        let scratch = Scratch::new(&self.setting.scratch)?;
         // Storage under test may vanish, or become read-only: that is this replicate's failure, and the next may work.
-        let there = cell.dir.as_deref().map(|dir| self.is_still_there(dir).and_then(|()| Scratch::new(dir)));
+        let there = cell
+            .dir
+            .as_deref()
+            .map(|dir| self.is_still_there(dir).and_then(|()| Scratch::new(dir).map_err(|e| e.to_string())));
         let dir = match there.transpose() {
             Ok(dir) => dir,
             Err(why) => return Ok(Err(why)),

@@ -8,6 +8,7 @@ use crate::tracedat::{Stats, TraceDat};
 use model::Event;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 /// One buffer of a trace.
 #[derive(Debug)]
@@ -43,23 +44,46 @@ pub struct Summary {
     pub partitions: Vec<(u32, u32)>,
 }
 
-/// Why a clock's times cannot be told as ns.
-pub fn clock(name: &str, tsc: Option<Clock>) -> Result<Clock, String> {
+/// A clock whose times cannot be converted to ns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoClock {
+    /// Cycles of unknown length.
+    Cycles,
+    /// A counter of events, or an unknown clock.
+    NoTime(String),
+}
+
+impl fmt::Display for NoClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cycles => write!(
+                f,
+                "its clock counts cycles (x86-tsc), and the trace does not say how long one is; record with `-C boot`"
+            ),
+            Self::NoTime(clock) => write!(f, "its clock ({clock}) counts no time; record with `-C boot`"),
+        }
+    }
+}
+
+impl std::error::Error for NoClock {}
+
+/// How to convert a clock's times to ns.
+///
+/// # Errors
+/// They cannot be.
+pub fn clock(name: &str, tsc: Option<Clock>) -> Result<Clock, NoClock> {
     match name {
         "local" | "global" | "perf" | "mono" | "mono_raw" | "boot" | "tai" | "" => Ok(Clock::NS),
-        "x86-tsc" | "tsc2nsec" => tsc.ok_or_else(|| {
-            "its clock counts cycles (x86-tsc), and the trace does not say how long one is; record with `-C boot`"
-                .into()
-        }),
-        other => Err(format!("its clock ({other}) counts no time; record with `-C boot`")),
+        "x86-tsc" | "tsc2nsec" => tsc.ok_or(NoClock::Cycles),
+        other => Err(NoClock::NoTime(other.into())),
     }
 }
 
 /// The buffers of a trace.dat.
 ///
 /// # Errors
-/// Times of one of them are no times.
-pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, String> {
+/// The clock of one of them counts no time.
+pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, NoClock> {
     let used = trace.buffers.iter().filter(|b| b.cpus.iter().any(|(_, pages)| !pages.is_empty()));
     used.map(|b| {
         let clock = clock(b.clock.as_deref().unwrap_or(""), trace.tsc)?;

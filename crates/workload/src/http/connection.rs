@@ -3,7 +3,7 @@
 //! Written without waiting: every step goes on until the socket would block and says so. On a socket that blocks (a thread
 //! with a single connection saves the call that asks what is ready) "would block" is the socket's own time limit.
 
-use super::response::Response;
+use super::response::{Malformed, Response};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, sockopt};
@@ -243,7 +243,7 @@ impl Connection {
                 }
                 *length += piece.len();
             };
-            let malformed = |why| Broken { why: format!("{}: {why}", plan.address), by_peer: false };
+            let malformed = |why: Malformed| Broken { why: format!("{}: {why}", plan.address), by_peer: false };
             // The usual case: all of it came at once and nothing has to be kept.
             if self.waiting.is_empty() {
                 let taken = self.response.take(&self.scratch[..n], &mut piece).map_err(malformed)?;
@@ -256,7 +256,7 @@ impl Connection {
             if self.response.done() {
                 return match self.waiting.len() {
                     0 => Ok(true),
-                    more => Err(malformed(format!("{more} bytes more than Content-Length"))),
+                    more => Err(malformed(Malformed::Surplus(more))),
                 };
             }
         }

@@ -18,7 +18,7 @@ mod target;
 mod tests;
 
 pub use request::{Asked, HEAD, Request, Requests};
-pub use response::Response;
+pub use response::{Malformed, Response};
 pub use server::Server;
 
 use crate::options::{Options, Spec};
