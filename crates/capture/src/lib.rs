@@ -16,7 +16,7 @@
 //! | `multi` | how they are attached from Linux 6.6 on |
 //! | [`ftrace`] | a recording without BPF |
 //! | `rings` | takes records off the kernel side's memory |
-//! | `unpack` | makes them whole |
+//! | `unpack` | expands packed records |
 //! | [`inside`] | SQLite probed inside the command's processes |
 //! | `loss`, `price` | what was lost, and what each probe costs |
 //! | [`sqlite`] | where SQLite's functions are in a file |

@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 /// What the kernel side counts of a CPU.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct CpuState {
-    /// Records that found no room.
+    /// Records dropped because a ring was full.
     pub lost: u64,
     /// Times a table was full.
     pub table_full: u64,

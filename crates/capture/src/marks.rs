@@ -1,7 +1,7 @@
 //! The application's own spans: marks that the traced program writes into memory it shares with the recorder.
 //!
 //! The recorder makes the memory, a memfd, before it starts the program, and reads it when all is over. What stands in it
-//! is told in [`model::marks`].
+//! is described in [`model::marks`].
 //!
 //! The program may write anything there. The size is sealed, so it cannot pull the memory from under the reader, the
 //! capacity is remembered here, and what is read is checked.

@@ -1,5 +1,5 @@
 //! What each probe costs. The kernel can time every run of a program, at about 50 ns a run, which is as much as the run itself;
-//! so it is asked to for short windows only, one fiftieth of the time, and the mean over the windows is told.
+//! so it is asked to for short windows only, one fiftieth of the time, and the mean over the windows is reported.
 
 use crate::trap::{Begin, Price};
 use aya::sys::{Stats, enable_stats};

@@ -1,9 +1,9 @@
 //! Takes records off the rings that the kernel side fills (`bpf/ring.h`): one for each CPU if there are not too many, in
 //! memory that both see.
 //!
-//! A ring is read up to its first record that is not whole yet. Of several rings a stretch of time is read from each by
+//! A ring is read up to its first incomplete record. Of several rings a stretch of time is read from each by
 //! turns, since who reads the log puts records in order only as far as they are apart in it. A record stays where it is
-//! until the sink has seen it, made whole ([`crate::unpack`]); then its room is given back.
+//! until the sink has seen it, unpacked ([`crate::unpack`]); then its room is given back.
 
 use crate::Error;
 use crate::kernel::clock::boot_ns;
@@ -124,7 +124,7 @@ impl Rings {
         self.maps.fill()
     }
 
-    /// Hands on what is there, for no longer than `at_most`; returns how many records. They are whole: a header and a body as in
+    /// Hands on what is there, for no longer than `at_most`; returns how many records. They are complete: a header and a body as in
     /// `model::event`.
     pub fn drain(&mut self, at_most: Duration, sink: &mut dyn FnMut(&[u8])) -> usize {
         let Self { maps, numbers, began_ns, whole } = self;
@@ -250,7 +250,7 @@ impl<'a> Reader<'a> {
         Self { maps, control, ring, began_ns, at, given_back: at, head: control.head.load(Ordering::Acquire) }
     }
 
-    /// The record at the current place, if there is one and it is whole.
+    /// The record at the current place, if there is one and it is complete.
     fn record(&self) -> Option<Raw<'a>> {
         if self.at >= self.head {
             return None;
@@ -263,7 +263,7 @@ impl<'a> Reader<'a> {
             (start, start.cast::<AtomicU64>().as_ref().load(Ordering::Acquire))
         };
         let length = Raw::length(word, self.at, shape.salt).filter(|words| 8 * *words as u64 <= SPARE)?;
-        // SAFETY: it ends within its chunk or the bytes behind that, hence within the mapping. It is whole, and the kernel side
+        // SAFETY: it ends within its chunk or the bytes behind that, hence within the mapping. It is complete, and the kernel side
         // does not write there again before `tail` has passed it.
         Some(Raw::new(unsafe { std::slice::from_raw_parts(start.as_ptr(), length) }))
     }

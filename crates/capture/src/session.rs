@@ -256,7 +256,7 @@ impl Session {
         self.coverage.extend(rows);
     }
 
-    /// Attaches what tells of file systems that were mounted since.
+    /// Attaches the probes of file systems that were mounted since.
     fn look_for_file_systems(&mut self) {
         let rows = self.waiting.look(&mut self.ebpf, &self.types);
         if !rows.is_empty() {

@@ -6,7 +6,7 @@
 //! find that this process is not recorded and return at once.
 //!
 //! *Uncertainty*: it is this process's price, with all in its caches that the traps touch, at the clock speed of those
-//! moments. The batches' quartiles are told with the median; what the traps displace from the caches of the traced program is in
+//! moments. The batches' quartiles are reported with the median; what the traps displace from the caches of the traced program is in
 //! none of it.
 
 use std::hint::black_box;

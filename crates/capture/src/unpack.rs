@@ -13,7 +13,7 @@ use model::record::RecordInfo;
 const LENGTH_BITS: u32 = 10;
 /// Words before a body.
 const HEAD: usize = 2;
-/// Words of a whole record's header.
+/// Words of a full record's header.
 const HEADER: usize = 3;
 /// Bits of the context, below the time.
 const CONTEXT_BITS: u32 = 9;
@@ -30,7 +30,7 @@ const RQ_ISSUE: usize = 44;
 const FLUSH_ISSUE: usize = 45;
 const RQ_DONE: usize = 46;
 
-/// Words of a packed request before its bios; how many of these its whole record lists, and how many the next one.
+/// Words of a packed request before its bios; how many of these its full record lists, and how many the next one.
 const RQ_HEAD: usize = 4;
 const RQ_LISTED: usize = 4;
 const RQ_REST: usize = 8;
@@ -66,7 +66,7 @@ const fn words_of(kind: &RecordInfo) -> usize {
 pub struct Raw<'a>(&'a [u64]);
 
 impl<'a> Raw<'a> {
-    /// How many words the record has that begins with this one at a place; `None` if none begins there, or it is not whole.
+    /// How many words the record has that begins with this one at a place; `None` if none begins there, or it is incomplete.
     pub fn length(word: u64, place: u64, salt: u64) -> Option<usize> {
         let check = (place / CHUNK) << 48 ^ salt;
         let length = (word & ((1 << LENGTH_BITS) - 1)) as usize;
@@ -126,7 +126,7 @@ impl<'a> Raw<'a> {
         self.parts().1.map(|last| (last >> 32) as u32 & 0xffff)
     }
 
-    /// Puts the header of a whole record in place of what `out` holds.
+    /// Puts the header of a full record in place of what `out` holds.
     fn header(&self, kind: u64, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) {
         let (flags, tid) = (self.bits(16, 4), self.bits(26, 22));
         let tgid = self.parts().1.map_or(tid, |last| u64::from(last as u32));
@@ -134,7 +134,7 @@ impl<'a> Raw<'a> {
         out.extend([time_ns, u64::from(seq) | u64::from(cpu) << 32 | kind << 48 | flags << 56, tgid | tid << 32]);
     }
 
-    /// Whether it is of a request with more bios than its whole record has room for.
+    /// Whether it is of a request with more bios than its full record has room for.
     pub fn has_rest(&self) -> bool {
         self.kind() == RQ_ISSUE && self.parts().0.len() > RQ_HEAD + RQ_LISTED
     }
@@ -149,7 +149,7 @@ impl<'a> Raw<'a> {
         out.extend(words[RQ_HEAD + RQ_LISTED..].iter().map(|word| address(*word).0));
     }
 
-    /// The whole record, in place of what `out` holds; `false` if nobody knows its kind.
+    /// The full record, in place of what `out` holds; `false` if its kind is unknown.
     pub fn unpack(&self, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) -> bool {
         let (body, kind) = (self.parts().0, self.kind());
         match kind {

@@ -172,7 +172,7 @@ fn agreement(percent: f64, ratio: &Estimate, noise: Option<f64>, because: &str) 
     }
 }
 
-/// A reason short enough for a table; the whole of it is in the archive.
+/// A reason short enough for a table; the full text is in the archive.
 fn brief(why: &str) -> String {
     const MOST: usize = 160;
     match why.char_indices().nth(MOST) {

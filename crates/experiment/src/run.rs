@@ -177,7 +177,7 @@ struct Runner<'a, 'b> {
     now: Now,
 }
 
-/// How far the run is, as it was told last.
+/// The run's progress, as last reported.
 #[derive(Default)]
 struct Now {
     what: String,
@@ -561,7 +561,7 @@ impl Runner<'_, '_> {
             }
             self.context.progress(&format!("{}: recording {}", design.name, cell.name), 0, 0);
             let name = format!("{}-{at}.fathom", design.name);
-            // What hinders a recording is told as a failed one's reason.
+            // What prevents a recording is reported as the reason why it failed.
             let outcome = match self.argv(at, cell, fill, block, Purpose::Count)? {
                 Ok(ready) => self.process(cell, &self.recording(ready, &folder.join(&name))).0,
                 Err(why) => Outcome::failed(why),

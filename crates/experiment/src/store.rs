@@ -62,7 +62,7 @@ impl Store {
         Ok(Self { log: RunsWriter::create(dir)?, design: 0, cells: 0 })
     }
 
-    /// Goes on with a log; of a damaged one with what is whole: then the second value says so.
+    /// Resumes a log; a damaged one from its intact lines: then the second value says what is missing.
     ///
     /// # Errors
     /// The archive's.
@@ -244,7 +244,7 @@ impl Sink for Store {
     }
 }
 
-/// The log of an archive; of a damaged one what is whole. Its designs are then not at their end. The second value says what is
+/// The log of an archive; of a damaged one, its intact lines. Its designs are then not at their end. The second value says what is
 /// missing.
 ///
 /// # Errors

@@ -81,7 +81,7 @@ pub struct Score {
     /// Which way is good. By default higher of a rate and lower of a time; of a value the workload says it.
     #[serde(default)]
     pub better: Option<Better>,
-    /// A factor that, where it is not 0, sets this score: the rate at which an open loop sends. Then it is told and never compared, for
+    /// A factor that, where it is not 0, sets this score: the rate at which an open loop sends. Then it is reported and never compared, for
     /// it would be what was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set_by: Option<String>,

@@ -1,4 +1,4 @@
-//! Finds the highest rate of UDP that a run holds ([`crate::search`] says what to try): trials, then whole runs until one holds its rate; that
+//! Finds the highest rate of UDP that a run holds ([`crate::search`] says what to try): trials, then full runs until one holds its rate; that
 //! run is the result. If none holds there is a result too, the last run's, and it is not valid.
 
 use crate::held::{BURST, ENOUGH, Held, LEVEL, MOST, Trial};

@@ -189,7 +189,7 @@ pub struct PacketsReceived {
     pub blocks: Vec<u64>,
 }
 
-/// In so many parts a run's loss is told, so that bursts of it can be seen.
+/// How many parts a run's loss is reported in, so that bursts of it can be seen.
 pub const BLOCKS: u64 = 20;
 
 /// Transactions at the end that asks.

@@ -72,7 +72,7 @@ impl Session {
     /// Connects. Runs in a runtime of tokio.
     ///
     /// # Errors
-    /// What [`Error`] tells of connections, keys and versions.
+    /// As [`Error`] describes for connections, keys and versions.
     pub async fn connect(address: SocketAddr, key: Option<&wire::Key>, interface: Option<&str>) -> Result<Self> {
         let socket = socket::connecting(address, &Default::default(), interface, false)?;
         socket.set_nonblocking(true).doing("prepare the control connection")?;

@@ -6,7 +6,7 @@
 //! cannot read. So the thread that waits for the end of the run looks every 50 ms whether some reading is overdue, and from then on makes what is overdue
 //! every time, until for a while nothing was.
 //!
-//! What lies unread at a receiver is told by that other thread only, at each of its looks: the receiving one has just emptied its socket whenever it could
+//! What lies unread at a receiver is reported by that other thread only, at each of its looks: the receiving one has just emptied its socket whenever it could
 //! look. It says only that it is not in the kernel for long; while it is, it is looked at every 10 ms.
 //!
 //! Readings are due at absolute times, so that a late one does not move the next. One is a getsockopt (about 1 us); the CPU time
@@ -89,7 +89,7 @@ impl Read {
     fn take(&mut self, watched: &Watched) {
         let (fd, stream) = (watched.stream.as_raw_fd(), u64::from(watched.number));
         if watched.sends {
-            // A connection that broke is told by its thread.
+            // A connection that broke is reported by its thread.
             let sample = tcp_info::read(fd).ok();
             self.samples.extend(sample.map(|sample| TcpSample { time_ns: clock::now_ns(), stream, ..sample }));
         } else {

@@ -1,4 +1,4 @@
-//! The highest rate of UDP that a run held. Pure: it is told how each trial and each run went ([`crate::held`]), and says what to do next.
+//! The highest rate of UDP that a run held. Pure: it takes the outcome of each trial and each run ([`crate::held`]), and says what to do next.
 //!
 //! **Trials** are short. From the first rate on it doubles until a trial fails, then halves the interval, on a logarithmic scale, until
 //! its ends lie within [`CLOSE`]. What fails is tried once more before it counts, since one burst of loss, or one moment in which a busy
@@ -29,7 +29,7 @@ const BELOW: f64 = 0.005;
 pub enum Step {
     /// A short trial.
     Trial(u64),
-    /// A whole run, which is to hold the rate.
+    /// A full run, which is to hold the rate.
     Run(u64),
 }
 

@@ -33,7 +33,7 @@ const MEETING: Duration = Duration::from_secs(30);
 /// How long the asker may take from one run to the next.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Who is told of runs that begin and of what went wrong.
+/// Where runs that begin and what went wrong are reported.
 pub type Told = Rc<dyn Fn(String)>;
 
 /// An end that serves.
@@ -138,7 +138,7 @@ impl Server {
     async fn meet(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, mut visitor: wire::Visitor) -> Result<bool> {
         let met = match visitor.meanwhile(self.let_in(stream, peer)).await {
             Ok(met) => met?,
-            // It was told of once for all of them.
+            // It was reported once for all of them.
             Err(wire::Unmet::Crowded(_)) => return Ok(false),
             Err(wire::Unmet::Slow(waited)) => {
                 return Err(Error::Stalled { doing: "identifying the connection", waited });

@@ -8,7 +8,7 @@
 //! **Uncertainty.** The estimate is the median of the pairs' ratios with its distribution-free interval ([`stats::median`]). Both ends
 //! draw the same lots and begin at the same time but for the message that tells them to; a sender's reading takes effect at the receiver after
 //! the way there. So a part of each interval that is as long as these two counts for the wrong side, and the cost looks smaller by that
-//! part: 1 % for each ms. Beyond [`APART_NS`] nothing is told. What an interval with readings leaves to the next (a shorter queue) counts for the wrong
+//! part: 1 % for each ms. Beyond [`APART_NS`] nothing is reported. What an interval with readings leaves to the next (a shorter queue) counts for the wrong
 //! side too.
 
 use crate::outcome::Received;

@@ -30,7 +30,7 @@ pub struct EventLog {
     pub lost_outside: u64,
     /// Why the log takes no more: the disk or the limit is full. Known once it is finished.
     pub full: Option<String>,
-    /// When it became full, by the first record that found no room.
+    /// When it became full: the time of the first record that did not fit.
     pub full_since_ns: u64,
     /// What the records say.
     pub observed: Observed,
@@ -142,7 +142,7 @@ impl EventLog {
         self.writer.as_ref().is_none_or(BackgroundWriter::ended)
     }
 
-    /// Ends the log; returns how many records found no room in it.
+    /// Ends the log; returns how many records did not fit.
     pub fn finish(&mut self) -> Result<u64, Error> {
         let Some(writer) = self.writer.take() else { return Ok(0) };
         let written = writer.finish()?;
@@ -159,7 +159,7 @@ mod tests {
     use model::event::{ANY_CPU, FsWrite, Header, Loss};
     use model::{Event, Record};
 
-    /// The last look at the counters is after the window, but tells of what was lost within.
+    /// The last look at the counters is after the window, but counts what was lost within it.
     #[test]
     fn a_loss_is_stored_as_far_as_it_lies_in_the_window() {
         let dir = tempfile::tempdir().unwrap();

@@ -173,7 +173,7 @@ const PROBES: &[(&str, Layer, &[Kind])] = &[
     ("sched_waking", Layer::RunQueue, &[Kind::Waking]),
 ];
 
-/// What the trace tells of, and what not. A kind of which none happened may have been off: the trace does not say.
+/// What the trace covers, and what it does not. A kind without events may have been disabled: the trace does not record that.
 pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
     let row = |(probe, layer, kinds): &(&str, Layer, &[Kind])| {
         let hits: u64 = kinds.iter().filter_map(|kind| summary.taken.get(kind)).sum();

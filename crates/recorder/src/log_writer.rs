@@ -41,11 +41,11 @@ impl State {
 pub struct Written {
     /// Why it took no more: the disk or the limit was full.
     pub full: Option<String>,
-    /// When it became full, by the first record that found no room.
+    /// When it became full: the time of the first record that did not fit.
     pub full_since_ns: u64,
     /// Records in the log.
     pub records: u64,
-    /// Records that found no room.
+    /// Records that did not fit.
     pub refused: u64,
 }
 
@@ -91,7 +91,7 @@ impl BackgroundWriter {
         }
         let next = self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BUFFER));
         let buffer = std::mem::replace(&mut self.buffer, next);
-        // It takes buffers until this end is dropped; should it have died, `finish` says so.
+        // It takes buffers until this end is dropped; should it have died, `finish` reports it.
         let _ = self.full.send(buffer);
         self.sent += 1;
         self.set_priority();
@@ -157,7 +157,7 @@ fn write(
         buffer.clear();
         let _ = give_back.send(buffer);
     }
-    // The last chunk too may find no room.
+    // The last chunk may not fit either.
     if let Err(error) = writer.sync_chunk() {
         note(&mut lock(), error);
     }

@@ -18,7 +18,7 @@ pub struct Kept {
     pub replaced: bool,
 }
 
-/// Moves an archive of that name to `NAME.fathom.old`; what is no archive is not touched (`Archive::create` says so).
+/// Moves an archive of that name to `NAME.fathom.old`; what is no archive is not touched (`Archive::create` reports it).
 ///
 /// # Errors
 /// Somebody is writing one of the two, or they cannot be moved.

@@ -167,7 +167,7 @@ pub(crate) fn linked(output: &Path, full: bool, context: &Context, notify: Notif
     }
 }
 
-/// The process and the file, if that is what a record tells of.
+/// The process and the file that a record names, if it names one.
 fn named_file(record: &[u8]) -> Option<(u32, File)> {
     let header = Header::decode(record).filter(|h| h.kind == File::INFO.kind)?;
     match model::Event::decode(record)?.record {

@@ -49,7 +49,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Writes what the object is told.
+    /// Writes the plan that the object reads.
     ///
     /// # Errors
     /// It cannot be written.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub struct Planned {
     /// Its file.
     pub path: PathBuf,
-    /// As the object is told.
+    /// As in the plan that the object reads.
     pub library: Library,
     /// Its functions by name, with the places in the file at which the jumps stand.
     pub functions: Vec<(&'static str, u64)>,

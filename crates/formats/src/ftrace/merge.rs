@@ -73,7 +73,7 @@ impl<'a> Merged<'a> {
         merged
     }
 
-    /// Pages that could not be read whole.
+    /// Pages that could be read only in part.
     pub fn damaged(&self) -> u64 {
         self.streams.iter().map(|(s, _)| s.pages.damaged()).sum()
     }

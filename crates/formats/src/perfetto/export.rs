@@ -21,7 +21,7 @@ use std::io::{self, Write};
 /// Arrows at one slice, at most. More are no help to the eye, and Perfetto lays them out one by one.
 const ARROWS: u32 = 32;
 
-/// Characters of a statement in the name of its slice; the whole stands in its annotation.
+/// Characters of a statement in the name of its slice; the full text is in its annotation.
 const NAME: usize = 100;
 
 /// The rows to show. Tables that are left empty are not shown.
@@ -170,7 +170,7 @@ impl Row {
     }
 }
 
-/// One slice on its way into a row: when, and what is told about it.
+/// One slice on its way into a row: its time, and its annotations.
 struct Bar<'a> {
     start_ns: u64,
     end_ns: u64,

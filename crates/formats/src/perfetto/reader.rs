@@ -71,7 +71,7 @@ pub enum Annotation {
     Number(u64),
     /// A text.
     Text(String),
-    /// The number of a text that was told before.
+    /// The number of a text that was interned before.
     Interned(u64),
 }
 

@@ -1,6 +1,6 @@
 //! Writing a trace, a call for a thing: tracks, slices, instants, counters, flows.
 //!
-//! All events are of one sequence, so that names and repeated texts are told once and then referred to by number
+//! All events are of one sequence, so that names and repeated texts are interned: written once, then referred to by number
 //! ("interned"). The tracks are announced on a second one: a thread that is announced on the events' own sequence is
 //! taken for the writer of all of them, and every command of a disk would be shown as that thread's. Times are CLOCK_BOOTTIME in ns, as ours and Android's are. Packets need not come in the order of time
 //! (the trace processor sorts a file), but those of one track must, an end before a begin of the same moment.

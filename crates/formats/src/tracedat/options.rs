@@ -15,7 +15,7 @@ const FTRACE_EVENTS: u16 = 17;
 const EVENT_FORMATS: u16 = 18;
 const COMMAND_LINES: u16 = 21;
 
-/// A buffer as version 7 tells of it.
+/// A buffer as version 7 describes it.
 #[derive(Debug, Clone)]
 pub struct Buffer7 {
     pub offset: u64,

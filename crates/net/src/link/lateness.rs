@@ -16,7 +16,7 @@ pub struct Lateness {
     sum_ns: u128,
 }
 
-/// The longest that is told apart: what is later than a minute is a minute late.
+/// The longest that is distinguished: what is later than a minute is a minute late.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 impl Default for Lateness {

@@ -117,7 +117,7 @@ pub fn verdict(seen: &Seen<'_>, facts: &Facts, windows: &[Window], path: &Path) 
     }
 }
 
-/// The least and the most of what the reason allows one connection, bit/s, by the numbers that it is told with; `None` if it names no rate.
+/// The least and the most of what the reason allows one connection, bit/s, by the numbers that it is reported with; `None` if it names no rate.
 pub fn allows(reason: Reason, basis: &Basis, seen: &Seen<'_>, facts: &Facts) -> Option<(f64, f64)> {
     let in_a_round_trip = |bytes: f64| (basis.rtt_us > 0.0).then(|| bytes * 8e6 / basis.rtt_us);
     let one = |bps: f64| (bps, bps);

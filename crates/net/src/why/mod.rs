@@ -20,7 +20,7 @@
 //!                       else congestion: the window was cut by loss, or had not yet grown, or the control let go no more
 //! ```
 //!
-//! **Refutation.** Most reasons predict a rate by the numbers that they are told with. One whose prediction is far from what arrived while it held is discarded, and
+//! **Refutation.** Most reasons predict a rate by the numbers that they are reported with. One whose prediction is far from what arrived while it held is discarded, and
 //! all is judged again without it ([`judge`]). What nothing explains is called unexplained.
 //!
 //! An application that is to write so much a second and whose data arrived at that rate is the limit, whatever else was so: without it all else
@@ -68,7 +68,7 @@ const THROTTLED: f64 = 0.1;
 const QUEUE_US: f64 = 1000.0;
 /// See [`readings::unread`].
 const STOPPED: u64 = 10;
-/// What a look finds tells of so much time before it at most.
+/// A sample stands for at most this much time before it.
 const LONGEST_STOP_NS: u64 = 5_000_000_000;
 /// A cause with less is not told.
 const LEAST: f64 = 0.01;

@@ -43,7 +43,7 @@ const FLAT: f64 = 0.13;
 const STRETCHES: usize = 4;
 /// What arrives is more than chance allows by this factor.
 const MORE: f64 = 3.0;
-/// The share of segments sent again from which it says something by itself.
+/// The share of retransmitted segments from which it is evidence by itself.
 const MANY: f64 = 0.02;
 /// So much more passes in a moment than waits: the window alone lets arrivals go up and down by as much as a short queue holds.
 const BUCKET: f64 = 3.0;
@@ -134,7 +134,7 @@ fn at(course: &[(u64, f64)], time_ns: u64) -> f64 {
     }
 }
 
-/// What a path's losses are told from.
+/// What a path's losses are judged by.
 struct Series {
     start_ns: u64,
     end_ns: u64,

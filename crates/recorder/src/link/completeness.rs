@@ -110,7 +110,7 @@ pub fn check(
 }
 
 /// What was cut off the end of a log, exactly at the edge of a chunk, so that the log itself shows nothing of it: it holds so
-/// many `events`, those that tell of damage included.
+/// many `events`, those that report damage included.
 pub fn cut_off(metadata: &Metadata, events: u64, last_ns: u64, damage: &Damage) -> Option<Event> {
     let whole = events.saturating_sub(damage.tellings);
     let missing =

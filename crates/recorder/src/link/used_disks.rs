@@ -4,7 +4,7 @@ use model::Layer;
 use model::table::{File, Span};
 use std::collections::{HashMap, HashSet};
 
-/// Files that recorded calls used, and their file systems. A file without a name is told of after the calls that used it.
+/// Files that recorded calls used, and their file systems. A file without a name is reported after the calls that used it.
 #[derive(Debug, Default)]
 pub struct UsedDisks {
     /// File system of each file.

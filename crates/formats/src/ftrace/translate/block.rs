@@ -1,6 +1,6 @@
 //! Bios, requests and flushes out of events that name none of them.
 //!
-//! ftrace tells of a bio or a request its disk, its first sector, its length and what it does, and no address. So each
+//! Of a bio or a request ftrace records the disk, first sector, length and operation, but no address. So each
 //! gets a number here, and what belongs together is found by place: a request carries the bios that were queued on its
 //! disk, lie within its sectors, do the same, and were not carried yet. The linker calls such links `address`, not `exact`
 //! ([`super`]).

@@ -1,7 +1,7 @@
 //! Where the blocks of a file are, so that a bio, of which ftrace tells no page, can be told to carry some.
 //!
 //! ext4 says it whenever it looks a block up or remembers one (`ext4_es_…`). What it said last of an address holds: a block
-//! that is freed and taken by another file is told of again before it is written.
+//! that is freed and taken by another file is reported again before it is written.
 //!
 //! *Uncertainty*: a file whose blocks were looked up before the trace began, and whose pages stayed in the cache, is told
 //! of no more. Then a bio that is sent while the file system writes pages of that file back ([`super::block`]) is the
@@ -64,7 +64,7 @@ impl Extents {
     pub fn find(&self, dev: u32, at: u64, hint: Option<u64>) -> Option<(u64, u64)> {
         let all = self.places.get(&dev)?;
         let known = self.sizes.get(&dev).copied();
-        // Where the size of a block was not told, only a file that is expected there is believed.
+        // Where the size of a block is unknown, only a file that is expected there is believed.
         let sizes = known.map_or_else(|| vec![4096, 1024, 2048, 65536], |size| vec![size]);
         sizes.into_iter().find_map(|size| {
             let block = at / size;

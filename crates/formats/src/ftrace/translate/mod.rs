@@ -108,7 +108,7 @@ pub struct Translator {
     pending_opens: HashMap<(u32, i32, u32), (u32, u64)>,
     /// Pages written and not sent yet.
     dirty: HashMap<File, BTreeSet<u64>>,
-    /// Transactions whose metadata was told already.
+    /// Transactions whose metadata was reported already.
     logged: HashSet<(u32, u32)>,
     seq: HashMap<u16, u32>,
     out: Vec<Event>,

@@ -36,7 +36,7 @@ struct OfThread {
 #[derive(Debug, Default)]
 pub(super) struct Operations {
     threads: HashMap<u32, OfThread>,
-    /// Text last told of a statement: process, address.
+    /// Latest text of a statement: process, address.
     texts: HashMap<(u32, u64), String>,
     marks: u64,
 }

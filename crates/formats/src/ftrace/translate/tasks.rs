@@ -46,7 +46,7 @@ pub struct Tasks {
     /// Threads that make system calls.
     callers: HashSet<u32>,
     kernel: HashSet<u32>,
-    /// Whether the recorder told of all threads that were there, so that names need not be asked.
+    /// Whether the recorder reported all threads that existed, so that names need not be looked up.
     told: bool,
 }
 

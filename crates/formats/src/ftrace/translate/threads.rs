@@ -10,7 +10,7 @@ use model::event::{
     CacheAdd, FsWrite, Header, OffCpu, SyncBegin, Syscall, Task, file_what, flags, header_flags, task_what,
 };
 
-/// Longer writes tell of each piece, as its pages may reach the disk before the call returns; as in `syscalls.bpf.c`.
+/// Longer writes are reported piece by piece, as its pages may reach the disk before the call returns; as in `syscalls.bpf.c`.
 const LONG_WRITE: u64 = 64 << 10;
 /// Dirty pages of a file that are remembered.
 const MOST: usize = 1 << 16;
