@@ -3,9 +3,13 @@
 
 export const MISSING = '–';
 
+/** @type {(value: unknown) => value is null | undefined} */
 const absent = (value) => value === null || value === undefined || Number.isNaN(value);
 
-/** Three significant digits, or as many as are wanted, without exponent and without trailing zeros of a decimal part. */
+/**
+ * Three significant digits, or as many as are wanted, without exponent and without trailing zeros of a decimal part.
+ * @param {number} value
+ */
 export function digits(value, wanted = 3) {
   const magnitude = Math.abs(value);
   const decimals = magnitude === 0 ? 0 : Math.min(15, Math.max(0, wanted - 1 - Math.floor(Math.log10(magnitude))));
@@ -13,12 +17,18 @@ export function digits(value, wanted = 3) {
   return decimals ? text.replace(/\.?0+$/, '') : text;
 }
 
-/** 1234567 -> "1,234,567". */
+/**
+ * 1234567 -> "1,234,567".
+ * @param {number | null | undefined} value
+ */
 export function count(value) {
   return absent(value) ? MISSING : Math.round(value).toLocaleString('en-US');
 }
 
-/** A mean of counts: whole numbers stay whole, others keep what can be read off a table. */
+/**
+ * A mean of counts: whole numbers stay whole, others keep what can be read off a table.
+ * @param {number | null | undefined} value
+ */
 export function mean(value) {
   if (absent(value)) return MISSING;
   if (Number.isInteger(value) || Math.abs(value) >= 1000) return count(value);
@@ -33,13 +43,19 @@ const TIME_UNITS = [
   [1, 'ns'],
 ];
 
-/** The largest unit in which the value is at least one. */
+/**
+ * The largest unit in which the value is at least one.
+ * @param {number} ns
+ */
 export function timeUnit(ns) {
   const magnitude = Math.abs(ns);
   return TIME_UNITS.find(([size]) => magnitude >= size) ?? TIME_UNITS[TIME_UNITS.length - 1];
 }
 
-/** A length of time with its unit: "1.23 ms". */
+/**
+ * A length of time with its unit: "1.23 ms".
+ * @param {number | null | undefined} ns
+ */
 export function duration(ns, wanted = 3) {
   if (absent(ns)) return MISSING;
   let [size, unit] = timeUnit(ns);
@@ -48,13 +64,19 @@ export function duration(ns, wanted = 3) {
   return `${digits(ns / size, wanted)} ${unit}`;
 }
 
-/** A point in time, in milliseconds from the first operation's start, exact to the microsecond: "1,234.567 ms". */
+/**
+ * A point in time, in milliseconds from the first operation's start, exact to the microsecond: "1,234.567 ms".
+ * @param {number | null | undefined} ns
+ */
 export function moment(ns) {
   if (absent(ns)) return MISSING;
   return `${(ns / 1e6).toLocaleString('en-US', { minimumFractionDigits: 3, maximumFractionDigits: 3 })} ms`;
 }
 
-/** A size with its binary unit; whole multiples are exact: "4 KiB". */
+/**
+ * A size with its binary unit; whole multiples are exact: "4 KiB".
+ * @param {number | null | undefined} value
+ */
 export function bytes(value) {
   if (absent(value)) return MISSING;
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
@@ -68,20 +90,30 @@ export function bytes(value) {
   return `${unit === 0 && Number.isInteger(scaled) ? count(scaled) : digits(scaled)} ${units[unit]}`;
 }
 
-/** A part of one as a percentage; what is there but rounds to nothing says so. */
+/**
+ * A part of one as a percentage; what is there but rounds to nothing says so.
+ * @param {number | null | undefined} part
+ */
 export function percent(part) {
   if (absent(part)) return MISSING;
   if (part > 0 && part < 0.0005) return '< 0.1 %';
   return `${(part * 100).toFixed(part > 0 && part < 0.0995 ? 1 : 0)} %`;
 }
 
-/** The last component of a path; the whole path belongs in a title. */
+/**
+ * The last component of a path; the whole path belongs in a title.
+ * @param {string} path
+ */
 export function baseName(path) {
   const cut = path.lastIndexOf('/');
   return cut < 0 || cut === path.length - 1 ? path : path.slice(cut + 1);
 }
 
-/** Text shortened to a number of characters, with an ellipsis that shows it. */
+/**
+ * Text shortened to a number of characters, with an ellipsis that shows it.
+ * @param {string} text
+ * @param {number} limit
+ */
 export function shorten(text, limit) {
   const points = Array.from(text);
   return points.length <= limit ? text : `${points.slice(0, limit - 1).join('')}…`;
@@ -90,8 +122,11 @@ export function shorten(text, limit) {
 // eslint-disable-next-line no-control-regex -- they are what is looked for
 const CONTROLS = /[\u0000-\u001f\u007f]/g;
 
-/** Control characters made visible, so that text from a traced program cannot move or hide other text.
- *  C0 and DEL have pictures of their own in Unicode; C1, the direction overrides and what has no width become their code points. */
+/**
+ * Control characters made visible, so that text from a traced program cannot move or hide other text.
+ * C0 and DEL have pictures of their own in Unicode; C1, the direction overrides and what has no width become their code points.
+ * @param {string} text
+ */
 export function visible(text) {
   return text
     .replace(CONTROLS, (c) => (c === '\u007f' ? '\u2421' : String.fromCharCode(0x2400 + c.charCodeAt(0))))

@@ -3,15 +3,24 @@
 
 import { panned, zoomed } from './scale.js';
 
+/** @typedef { { from: number, to: number } } View */
+
 const CLICK_PIXELS = 4;
 const WHEEL_STEP = 0.0016;
 const LINE_PIXELS = 16;
 
-/** `act`: view(), setView(v), hover(x, y, event), leave(), choose(x, y), clear(), step(±1), fit(). */
+/**
+ * Follows pointer, wheel and keys; `act.step` takes 1 or -1.
+ * @param {HTMLCanvasElement} canvas
+ * @param { { timeAt(x: number): number, plotWidth: number } } timeline
+ * @param { { view(): View, setView(view: View): void, hover(x: number, y: number): void, leave(): void, choose(x: number, y: number): void, clear(): void, step(by: number): void, fit(): void } } act
+ */
 export function followGestures(canvas, timeline, act) {
+  /** @type {Map<number, { x: number, y: number }>} */
   const pointers = new Map();
   let moved = 0;
 
+  /** @param {MouseEvent} event */
   const place = (event) => {
     const box = canvas.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
@@ -45,6 +54,7 @@ export function followGestures(canvas, timeline, act) {
     } else if (others.length === 0) act.setView(panned(view, (before.x - at.x) / timeline.plotWidth));
   });
 
+  /** @param {PointerEvent} event */
   const released = (event) => {
     if (!pointers.delete(event.pointerId)) return;
     const at = place(event);
@@ -78,6 +88,7 @@ export function followGestures(canvas, timeline, act) {
   });
 
   const centre = () => (act.view().from + act.view().to) / 2;
+  /** @type {Record<string, (fast: boolean) => void>} */
   const keys = {
     ArrowLeft: (fast) => act.setView(panned(act.view(), fast ? -0.8 : -0.15)),
     ArrowRight: (fast) => act.setView(panned(act.view(), fast ? 0.8 : 0.15)),

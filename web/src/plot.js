@@ -9,14 +9,22 @@ const LOGARITHMIC_FROM = 30;
 
 const PREFIXES = ['', 'k', 'M', 'G', 'T'];
 
-/** A rate of bits with the prefix that suits it: "60 Gbit/s". */
+/**
+ * A rate of bits with the prefix that suits it: "60 Gbit/s".
+ * @param {number} value
+ * @param {number} wanted
+ */
 function bitRate(value, wanted) {
   let [scaled, at] = [value, 0];
   while (Math.abs(scaled) >= 999.5 && at < PREFIXES.length - 1) [scaled, at] = [scaled / 1000, at + 1];
   return `${digits(scaled, wanted)} ${PREFIXES[at]}bit/s`;
 }
 
-/** A value with its unit; times and rates of bits are written in the unit that suits them, and a share has none. */
+/**
+ * A value with its unit; times and rates of bits are written in the unit that suits them, and a share has none.
+ * @param {number | null | undefined} value
+ * @param {string} unit
+ */
 export function valueText(value, unit, wanted = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return '–';
   if (unit === 'ns') return duration(value, wanted);
@@ -27,8 +35,13 @@ export function valueText(value, unit, wanted = 3) {
   return `${big ? `${digits(value / 1e6, wanted)} M` : digits(value, wanted)} ${unit}`;
 }
 
-/** Ticks as text, with digits enough to tell neighbours apart: close to each other they differ in the fourth. */
+/**
+ * Ticks as text, with digits enough to tell neighbours apart: close to each other they differ in the fourth.
+ * @param {number[]} ticks
+ * @param {string} unit
+ */
 export function tickTexts(ticks, unit) {
+  /** @param {number} wanted */
   const texts = (wanted) => ticks.map((tick) => valueText(tick, unit, wanted));
   for (let wanted = 3; wanted < 12; wanted += 1) {
     const all = texts(wanted);
@@ -39,14 +52,22 @@ export function tickTexts(ticks, unit) {
   return texts(12);
 }
 
-/** The least and the most of numbers, however many. */
+/**
+ * The least and the most of numbers, however many.
+ * @param {number[]} values
+ */
 function extent(values) {
   let [least, most] = [Infinity, -Infinity];
   for (const value of values) [least, most] = [Math.min(least, value), Math.max(most, value)];
   return [least, most];
 }
 
-/** An axis over values, from zero unless it must be logarithmic: {log, low, high, at(value) in 0 to 1, ticks}. */
+/**
+ * An axis over values, from zero unless it must be logarithmic: {log, low, high, at(value) in 0 to 1, ticks}.
+ * @param {number[]} values
+ * @param {number} wanted
+ * @returns { { log: boolean, ticks: number[], at: (value: number) => number } }
+ */
 export function valueAxis(values, wanted) {
   const all = values.filter((value) => Number.isFinite(value));
   const positive = all.filter((value) => value > 0);
@@ -67,7 +88,12 @@ export function valueAxis(values, wanted) {
   return { log, ticks, at: (value) => (value - low) / (high - low) };
 }
 
-/** An axis about values that lie close together, with a margin; not from zero, since it shows a course and no size. */
+/**
+ * An axis about values that lie close together, with a margin; not from zero, since it shows a course and no size.
+ * @param {number[]} values
+ * @param {number} wanted
+ * @returns { { log: boolean, ticks: number[], at: (value: number) => number } }
+ */
 export function closeAxis(values, wanted) {
   const all = values.filter((value) => Number.isFinite(value));
   const [least, most] = extent(all);
@@ -80,7 +106,13 @@ export function closeAxis(values, wanted) {
   return { log: false, ticks, at: (value) => (value - low) / (high - low) };
 }
 
-/** Draws a line from left to right at each tick of an upright axis, with its value before it; y(value) is where it lies. */
+/**
+ * Draws a line from left to right at each tick of an upright axis, with its value before it; y(value) is where it lies.
+ * @param {CanvasRenderingContext2D} c
+ * @param {number[]} ticks
+ * @param {(value: number) => number} y
+ * @param { { left: number, right: number, unit: string } } place
+ */
 export function valueLines(c, ticks, y, { left, right, unit }) {
   c.strokeStyle = paint('grid');
   c.fillStyle = paint('muted');
@@ -96,7 +128,10 @@ export function valueLines(c, ticks, y, { left, right, unit }) {
   });
 }
 
-/** The words that not all labels share, and those that they do. */
+/**
+ * The words that not all labels share, and those that they do.
+ * @param {string[]} labels
+ */
 export function tellApart(labels) {
   const lists = labels.map((label) => label.split(' '));
   const shared = lists.length > 1 ? (lists[0] ?? []).filter((word) => lists.every((list) => list.includes(word))) : [];

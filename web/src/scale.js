@@ -5,7 +5,13 @@ import { timeUnit } from './format.js';
 /** The narrowest window: a single system call or bio fills the screen. */
 export const NARROWEST_NS = 1000;
 
-/** A window [from, to] that stays inside [low, high]. Every change returns a new window. */
+/**
+ * A window [from, to] that stays inside [low, high]. Every change returns a new window.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} low
+ * @param {number} high
+ */
 export function windowOf(from, to, low, high) {
   const whole = Math.max(high - low, NARROWEST_NS);
   const width = Math.min(Math.max(to - from, NARROWEST_NS), whole);
@@ -14,28 +20,46 @@ export function windowOf(from, to, low, high) {
   return { from: start, to: start + width };
 }
 
-/** The window scaled by a factor (below 1: closer) about a point that stays where it is on the screen. */
+/**
+ * The window scaled by a factor (below 1: closer) about a point that stays where it is on the screen.
+ * @param { { from: number, to: number } } view
+ * @param {number} factor
+ * @param {number} about
+ */
 export function zoomed(view, factor, about) {
   return { from: about - (about - view.from) * factor, to: about + (view.to - about) * factor };
 }
 
-/** The window moved by a part of its width. */
+/**
+ * The window moved by a part of its width.
+ * @param { { from: number, to: number } } view
+ * @param {number} part
+ */
 export function panned(view, part) {
   const shift = (view.to - view.from) * part;
   return { from: view.from + shift, to: view.to + shift };
 }
 
-/** The smallest of 1, 2, 5 times a power of ten that is at least the value. */
+/**
+ * The smallest of 1, 2, 5 times a power of ten that is at least the value.
+ * @param {number} value
+ */
 export function niceStep(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].map((m) => m * power).find((step) => step >= value * 0.999999) ?? 10 * power;
 }
 
-/** Ticks about `spacing` pixels apart. Far into a run, and close, a tick's full label would be longer than its
- *  distance to the next one: then the labels count from a base, which is returned to be written once. */
+/**
+ * Ticks about `spacing` pixels apart. Far into a run, and close, a tick's full label would be longer than its
+ * distance to the next one: then the labels count from a base, which is returned to be written once.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} pixels
+ */
 export function timeTicks(from, to, pixels, spacing = 110) {
   const step = niceStep(((to - from) * spacing) / Math.max(pixels, 1));
   const [size, unit] = timeUnit(Math.max(Math.abs(from), Math.abs(to)));
+  /** @param {number} scale */
   const decimalsOf = (scale) => Math.min(9, Math.max(0, Math.ceil(-Math.log10(step / scale) - 1e-6)));
   const first = Math.ceil(from / step - 1e-6);
   const last = Math.floor(to / step + 1e-6);
@@ -52,7 +76,12 @@ export function timeTicks(from, to, pixels, spacing = 110) {
   return { ticks, step, base: far ? `${(base / size).toFixed(decimalsOf(size / 10))} ${unit}` : '' };
 }
 
-/** Ticks of a plain number axis, with the values only. */
+/**
+ * Ticks of a plain number axis, with the values only.
+ * @param {number} low
+ * @param {number} high
+ * @param {number} wanted
+ */
 export function numberTicks(low, high, wanted) {
   const step = niceStep(Math.max(high - low, 1e-9) / Math.max(wanted, 1));
   const ticks = [];

@@ -106,7 +106,7 @@ class Panel {
     this.plot = { width: 0, height: 0 };
     this.time = { from: 0, to: 1 };
     this.address = { low: 0, high: 1 };
-    /** @type {{ value: number, label: string }[]} */
+    /** @type { { value: number, label: string }[]} */
     this.labels = [];
     /** @type {any[]} */
     this.shown = [];

@@ -1,18 +1,28 @@
 // Colours and fonts of the canvases, read from the style sheet so that both follow the reader's light or dark setting.
 
+/** @type {Map<string, string>} */
 const PAINTS = new Map();
+/** @type {CSSStyleDeclaration | null} */
 let known = null;
 
-/** The value of a custom property of the page. */
+/**
+ * The value of a custom property of the page.
+ * @param {string} name
+ */
 export function paint(name) {
-  if (!PAINTS.has(name)) {
+  let value = PAINTS.get(name);
+  if (value === undefined) {
     known ??= getComputedStyle(document.documentElement);
-    PAINTS.set(name, known.getPropertyValue(`--${name}`).trim());
+    value = known.getPropertyValue(`--${name}`).trim();
+    PAINTS.set(name, value);
   }
-  return PAINTS.get(name);
+  return value;
 }
 
-/** Forgets what was read and calls back, whenever the reader's setting changes. */
+/**
+ * Forgets what was read and calls back, whenever the reader's setting changes.
+ * @param {() => void} redraw
+ */
 export function onThemeChange(redraw) {
   const changed = () => {
     PAINTS.clear();
@@ -26,16 +36,27 @@ export function onThemeChange(redraw) {
 export const FONT = '11px system-ui, -apple-system, "Segoe UI", "Liberation Sans", sans-serif';
 export const FONT_BOLD = `600 ${FONT}`;
 
-/** A layer's colour; the ink that is readable on it. */
+/**
+ * A layer's colour; the ink that is readable on it.
+ * @param {string} layer
+ */
 export function layerPaint(layer) {
   return paint(`layer-${layer.toLowerCase()}`) || paint('muted');
 }
 
+/**
+ * @param {string} layer
+ */
 export function layerInk(layer) {
   return paint(`ink-${layer.toLowerCase()}`) || paint('text');
 }
 
-/** A canvas made as sharp as the screen; returns its context and its size in CSS pixels. */
+/**
+ * A canvas made as sharp as the screen; returns its context and its size in CSS pixels.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} width
+ * @param {number} height
+ */
 export function sharpen(canvas, width, height) {
   const ratio = globalThis.devicePixelRatio || 1;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -44,13 +65,21 @@ export function sharpen(canvas, width, height) {
     canvas.height = h;
     canvas.style.height = `${height}px`;
   }
-  const context = canvas.getContext('2d');
+  const context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
   return context;
 }
 
-/** Diagonal strokes over a box: the mark of a flush, and of what is missing, that needs no colour. */
+/**
+ * Diagonal strokes over a box: the mark of a flush, and of what is missing, that needs no colour.
+ * @param {CanvasRenderingContext2D} context
+ * @param {number} x
+ * @param {number} y
+ * @param {number} w
+ * @param {number} h
+ * @param {string} colour
+ */
 export function hatch(context, x, y, w, h, colour, gap = 5) {
   context.save();
   context.beginPath();

@@ -24,9 +24,10 @@ export class Timeline {
     this.view = { from: 0, to: 1 };
     /** @type {any} */
     this.chain = null;
-    /** @type {{ layer: string, top: number, bottom: number }[]} */
+    /** @type { { layer: string, top: number, bottom: number }[]} */
     this.bands = [];
     this.canvas = canvas;
+    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
     this.trace = trace;
     this.commandKind = commandKind;
     this.rows = buildRows(trace);
@@ -41,7 +42,7 @@ export class Timeline {
     const inLayer = new Map();
     for (const row of this.rows) inLayer.set(row.layer, (inLayer.get(row.layer) ?? 0) + 1);
     this.bands = [];
-    /** @type {{ layer: string, top: number, bottom: number } | null} */
+    /** @type { { layer: string, top: number, bottom: number } | null} */
     let band = null;
     let y = AXIS;
     for (const row of this.rows) {
@@ -78,7 +79,7 @@ export class Timeline {
 
   /**
    * What lies under a point; null if nothing.
-   * @returns {{ slice: number, span?: undefined, among?: undefined } | { span: number, among: number, slice?: undefined } | null}
+   * @returns { { slice: number, span?: undefined, among?: undefined } | { span: number, among: number, slice?: undefined } | null}
    */
   hit(x, y) {
     if (x < this.gutter) return null;
