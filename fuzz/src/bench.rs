@@ -8,7 +8,7 @@ use experiment::{Choices, Design, Workload, expand};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use std::collections::BTreeMap;
 use std::path::Path;
-use workload::http::Response;
+use workload::http::{Malformed, Response};
 
 /// A log of two cells with three processes each, and one that failed.
 pub fn logs() -> Vec<Vec<u8>> {
@@ -176,7 +176,7 @@ pub fn responses() -> Vec<Vec<u8>> {
 /// However a response comes in pieces, it says the same, and its body is no longer than what came. The first byte cuts.
 pub fn response(bytes: &[u8]) {
     let Some((&cut, bytes)) = bytes.split_first() else { return };
-    let read = |cut: usize| -> Result<(u16, bool, Vec<u8>, usize), String> {
+    let read = |cut: usize| -> Result<(u16, bool, Vec<u8>, usize), Malformed> {
         let (mut response, mut body, mut waiting) = (Response::default(), Vec::new(), Vec::new());
         for piece in [&bytes[..cut], &bytes[cut..]] {
             waiting.extend_from_slice(piece);
