@@ -404,7 +404,7 @@ fn import_agrees() -> Result<()> {
 fn refused() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (name, bytes, why) in [
-        ("text", &b"# tracer: nop\n"[..], "no trace that can be imported"),
+        ("text", &b"# tracer: nop\n"[..], "not a trace that Fathom can import"),
         ("cut", b"\x17\x08\x44tracing6\0\0\x08\0\x10", "damaged or was cut"),
         ("new", b"\x17\x08\x44tracing8\0\0\x08\0\x10\0\0", "version 8"),
     ] {
