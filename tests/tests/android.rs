@@ -13,8 +13,8 @@ const R8: (&str, &str) = ("r8-8.5.35.jar", "4733945987ee0a840fafc34080b135259e01
 fn main() -> ExitCode {
     let jdk = || installed("java").and_then(|()| installed("javac"));
     let cases: Vec<Case> = vec![
-        ("a_dex_file_gives_the_same_results", jdk().and_then(|()| dex_tools()), dex),
-        ("androids_canvas_draws_to_the_pixel", jdk().and_then(|()| dex_tools()).and_then(|()| robolectric()), canvas),
+        ("dex_file_matches_jar_results", jdk().and_then(|()| dex_tools()), dex),
+        ("android_canvas_draws_exact_pixels", jdk().and_then(|()| dex_tools()).and_then(|()| robolectric()), canvas),
     ];
     lane(cases)
 }

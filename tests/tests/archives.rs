@@ -11,15 +11,15 @@ use tempfile::TempDir;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("recordings_tell_their_statements", Ok(()), recordings),
-        ("recordings_are_linked_again_with_the_same_counts", Ok(()), linked_again),
-        ("benchmarks_tell_their_scores", Ok(()), benchmarks),
-        ("a_benchmark_without_a_log_has_processes_and_no_scores", Ok(()), without_a_log),
-        ("network_runs_tell_their_rate_and_what_held_them_back", Ok(()), network_runs),
-        ("a_slower_candidate_is_told", Ok(()), compared),
-        ("every_archive_has_a_page", Ok(()), pages),
-        ("every_table_is_handed_on_whole", Ok(()), exported),
-        ("recordings_go_to_perfetto_and_to_text", Ok(()), other_formats),
+        ("old_recordings_show_statements", Ok(()), recordings),
+        ("relinked_recordings_keep_counts", Ok(()), linked_again),
+        ("old_benchmarks_show_scores", Ok(()), benchmarks),
+        ("benchmark_without_log_shows_no_scores", Ok(()), without_a_log),
+        ("old_network_runs_show_rate_and_limit", Ok(()), network_runs),
+        ("compare_reports_slower_candidate", Ok(()), compared),
+        ("report_renders_every_archive", Ok(()), pages),
+        ("export_keeps_every_row_of_every_table", Ok(()), exported),
+        ("recordings_export_to_perfetto_and_text", Ok(()), other_formats),
     ];
     lane(cases)
 }

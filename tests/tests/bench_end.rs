@@ -10,15 +10,15 @@ use tempfile::TempDir;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("an_interrupted_benchmark_makes_no_page_of_papers", Ok(()), papers),
-        ("an_interrupted_recording_makes_no_page_of_papers", root(), papers_recorded),
-        ("an_interrupted_demo_keeps_the_page_that_is_there", root(), demo),
-        ("an_interrupted_run_writes_no_files_and_says_how_to_have_them", Ok(()), run_files),
-        ("a_full_disk_leaves_every_file_as_it_was", root(), no_room),
-        ("a_killed_run_kills_everything_it_started", Ok(()), killed),
-        ("the_advice_for_a_damaged_log_leads_to_a_complete_run", Ok(()), damage),
-        ("load_that_starts_half_way_gives_no_verdict", Ok(()), half_way),
-        ("a_process_is_not_disturbed_by_its_own_threads_nor_by_waiting", root(), own_load),
+        ("interrupted_papers_benchmark_writes_no_page", Ok(()), papers),
+        ("interrupted_papers_recording_writes_no_page", root(), papers_recorded),
+        ("interrupted_demo_keeps_old_page", root(), demo),
+        ("interrupted_run_names_command_that_writes_its_files", Ok(()), run_files),
+        ("full_disk_leaves_existing_files_unchanged", root(), no_room),
+        ("sigkilled_run_kills_its_descendants", Ok(()), killed),
+        ("damaged_log_advice_restores_complete_run", Ok(()), damage),
+        ("load_started_mid_run_gives_no_verdict", Ok(()), half_way),
+        ("own_threads_and_io_wait_are_no_disturbance", root(), own_load),
     ];
     lane(cases)
 }

@@ -11,10 +11,10 @@ const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("the_list_holds_what_the_kernel_has_and_the_three", Ok(()), list),
-        ("congestion_controls_are_registered_for_the_command_only", root(), lent),
-        ("a_killed_fathom_leaves_no_congestion_control", root().and_then(|()| by_link()), killed),
-        ("a_run_is_supplied_at_the_end_that_sends", root(), run_supplied),
+        ("list_has_kernel_and_bundled_algorithms", Ok(()), list),
+        ("cc_load_registers_only_while_command_runs", root(), lent),
+        ("killed_cc_load_leaves_no_algorithm", root().and_then(|()| by_link()), killed),
+        ("run_loads_algorithm_at_sender", root(), run_supplied),
         ("unavailable_congestion_controls_are_reported", Ok(()), errors),
     ];
     lane(cases)

@@ -11,13 +11,13 @@ use std::process::{Child, Command, ExitCode, Output, Stdio};
 fn main() -> ExitCode {
     let needs = || fathom_tests::root().and_then(|()| installed("ip")).and_then(|()| installed("sysctl"));
     let cases: Vec<Case> = vec![
-        ("a_link_stands_between_two_other_devices", Ok(()), words),
-        ("round_trip_and_loss_of_two_devices_are_those_that_were_asked_for", needs(), agrees),
-        ("a_run_for_people_and_one_in_json_tell_of_the_link", needs(), forms),
-        ("a_bypassed_link_gives_no_result", needs(), passed_by),
-        ("a_machine_without_ip_forwarding_is_reported", needs(), no_router),
-        ("ctrl_c_and_a_crash_leave_no_route_behind", needs(), ended),
-        ("devices_delay_loss_congestion_control_and_direction_are_one_design", needs(), sweep),
+        ("link_requires_two_other_devices", Ok(()), words),
+        ("round_trip_and_loss_match_link_options", needs(), agrees),
+        ("text_and_json_describe_link", needs(), forms),
+        ("bypassed_link_invalidates_run", needs(), passed_by),
+        ("missing_ip_forwarding_is_reported", needs(), no_router),
+        ("ctrl_c_and_sigkill_leave_no_routes", needs(), ended),
+        ("design_crosses_devices_with_link_options", needs(), sweep),
     ];
     lane(cases)
 }

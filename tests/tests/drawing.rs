@@ -12,11 +12,11 @@ use tempfile::TempDir;
 fn main() -> ExitCode {
     let java = || installed("java").and_then(|()| installed("javac"));
     let cases: Vec<Case> = vec![
-        ("drawing_on_a_device_is_listed_and_refused_without_android", Ok(()), no_android),
-        ("a_fake_app_process_is_started_as_documented_and_must_prove_its_mode", Ok(()), started),
-        ("a_device_whose_properties_switch_the_jit_on_is_no_art_aot", Ok(()), properties),
-        ("a_cell_of_a_design_is_drawn_by_a_fake_app_process", Ok(()), cell),
-        ("classes_without_androids_graphics_draw_nothing", java(), elsewhere),
+        ("art_drawing_is_listed_and_refused_without_android", Ok(()), no_android),
+        ("fake_app_process_gets_documented_command_and_proves_mode", Ok(()), started),
+        ("jit_enabled_by_properties_fails_art_aot", Ok(()), properties),
+        ("design_cell_runs_on_fake_app_process", Ok(()), cell),
+        ("missing_android_graphics_is_reported", java(), elsewhere),
     ];
     lane(cases)
 }

@@ -28,18 +28,18 @@ fn main() -> ExitCode {
     let needs = || root().and_then(|()| installed("python3")).and_then(|()| tracefs());
     let trace_cmd = || needs().and_then(|()| installed("trace-cmd")).and_then(|()| trace_cmd_records());
     let cases: Vec<Case> = vec![
-        ("both_backends_tell_the_same_of_one_run", needs(), both_backends),
-        ("totals_equal_the_disks_own", needs(), totals_equal),
-        ("a_recording_leaves_nothing_and_touches_no_other", needs(), leaves_nothing),
-        ("reading_the_buffers_does_not_fill_them", needs(), bounded),
-        ("what_a_killed_recorder_leaves_is_removed", needs(), after_a_kill),
-        ("trace_dat_is_counted_as_trace_cmd_counts_it", trace_cmd(), import_agrees),
+        ("ebpf_and_ftrace_agree_on_one_run", needs(), both_backends),
+        ("totals_match_diskstats", needs(), totals_equal),
+        ("recording_leaves_no_instance_and_global_buffer_unchanged", needs(), leaves_nothing),
+        ("own_reads_do_not_exhaust_memory", needs(), bounded),
+        ("leftovers_of_killed_recorder_are_removed", needs(), after_a_kill),
+        ("imported_trace_dat_matches_trace_cmd_counts", trace_cmd(), import_agrees),
         (
-            "a_user_without_rights_is_told_so",
+            "tracefs_permission_error_is_reported",
             root().and_then(|()| installed("setpriv")).and_then(|()| tracefs()),
             no_rights,
         ),
-        ("what_is_no_trace_is_refused", Ok(()), refused),
+        ("invalid_trace_file_is_refused", Ok(()), refused),
     ];
     lane(cases)
 }

@@ -44,24 +44,24 @@ fn main() -> ExitCode {
         ("persist_mode_agrees_with_strace", strace(), || agrees_with_strace("persist")),
         ("wal_mode_agrees_with_strace", strace(), || agrees_with_strace("wal")),
         ("memory_mode_agrees_with_strace", strace(), || agrees_with_strace("memory")),
-        ("totals_equal_the_disks_own", needs(), totals_equal_the_disks_own),
-        ("what_disks_count_themselves_is_checked", needs(), disks_are_checked),
-        ("every_command_of_the_journal_is_charged", needs(), every_command_is_charged),
-        ("an_archive_beside_the_database_takes_nothing_of_it", needs(), archive_beside),
-        ("warm_scans_charge_no_command", needs(), warm_scans_charge_no_command),
+        ("totals_match_diskstats", needs(), totals_match_diskstats),
+        ("recording_is_checked_against_diskstats", needs(), disks_are_checked),
+        ("every_journal_command_is_charged", needs(), every_command_is_charged),
+        ("archive_on_same_disk_takes_no_database_writes", needs(), archive_beside),
+        ("warm_scans_are_charged_no_commands", needs(), warm_scans_are_charged_no_commands),
         ("cold_reads_are_charged_to_their_select", needs(), cold_reads_are_charged),
         ("two_programs_are_distinguished", needs(), two_programs_are_distinguished),
-        ("databases_on_two_disks_both_count", needs(), two_disks),
-        ("work_between_rows_is_not_the_selects", needs(), work_between_rows),
-        ("a_loop_disk_leads_to_the_disk_below", needs(), loop_leads_below),
-        ("a_partition_is_a_part_of_its_disk", needs().and_then(|()| installed("partx")), partition),
-        ("xfs_is_followed_to_the_device", needs().and_then(|()| installed("mkfs.xfs")), xfs),
-        ("btrfs_is_followed_to_the_device", needs().and_then(|()| installed("mkfs.btrfs")), btrfs),
-        ("ring_requests_are_their_operations", root().and_then(|()| installed("cc")), ring_requests),
-        ("a_polled_ring_is_its_process", root().and_then(|()| installed("cc")), polled_ring),
-        ("marks_of_a_pid_namespace_are_joined", needs().and_then(|()| installed("unshare")), namespaced_marks),
-        ("perfetto_finds_every_span_of_a_recording", needs().and_then(|()| perfetto()), perfetto_agrees),
-        ("a_million_calls_are_recorded_without_loss", needs(), nothing_is_lost),
+        ("databases_on_two_disks_are_both_charged", needs(), two_disks),
+        ("work_between_rows_is_not_charged_to_select", needs(), work_between_rows),
+        ("loop_disk_maps_to_disk_below", needs(), loop_leads_below),
+        ("partition_is_charged_to_its_disk", needs().and_then(|()| installed("partx")), partition),
+        ("xfs_writes_are_followed_to_device", needs().and_then(|()| installed("mkfs.xfs")), xfs),
+        ("btrfs_writes_are_followed_to_device", needs().and_then(|()| installed("mkfs.btrfs")), btrfs),
+        ("io_uring_requests_are_charged_to_operations", root().and_then(|()| installed("cc")), ring_requests),
+        ("sqpoll_ring_is_charged_to_its_process", root().and_then(|()| installed("cc")), polled_ring),
+        ("marks_from_pid_namespace_are_joined", needs().and_then(|()| installed("unshare")), namespaced_marks),
+        ("perfetto_finds_every_span", needs().and_then(|()| perfetto()), perfetto_agrees),
+        ("million_calls_are_recorded_without_loss", needs(), nothing_is_lost),
         ("losses_at_full_speed_are_counted", root(), what_is_lost_is_told),
     ];
     lane(cases)
@@ -167,7 +167,7 @@ fn completed(archive: &Path, disk: model::Dev) -> Result<[f64; 5]> {
 
 /// Exact for a recording that lost nothing. One in which the kernel did not run a program (an interrupt in the midst of the same
 /// program, on a busy machine) must say so, and another is made.
-fn totals_equal_the_disks_own() -> Result<()> {
+fn totals_match_diskstats() -> Result<()> {
     for _ in 0..5 {
         let disk = ext4()?;
         let folder = tempfile::tempdir()?;
@@ -279,7 +279,7 @@ fn archive_beside() -> Result<()> {
     Ok(())
 }
 
-fn warm_scans_charge_no_command() -> Result<()> {
+fn warm_scans_are_charged_no_commands() -> Result<()> {
     let (_disk, summary) = recorded("delete", "5")?;
     let select = shape(&summary, "SELECT * FROM T")?;
     near("scans", number(select, "/count")?, 5.0)?;

@@ -16,13 +16,13 @@ fn main() -> ExitCode {
         Path::new("/usr/include/sqlite3.h").exists().then_some(()).ok_or("libsqlite3-dev is not installed".to_string())
     };
     let cases: Vec<Case> = vec![
-        ("the_same_of_python_either_way", with("python3"), python),
-        ("the_same_of_the_shell_either_way", with("sqlite3"), shell),
-        ("the_same_of_sixteen_threads_either_way", with("cc").and_then(|()| header()), threads),
-        ("whatever_a_program_does_its_statements_are_counted", with("c++").and_then(|()| header()), exits),
-        ("a_child_without_the_object_is_seen_by_uprobes", with("sqlite3"), scrubbed),
-        ("a_recorder_that_is_killed_leaves_the_program_alone", with("python3"), killed),
-        ("what_cannot_be_probed_inside_says_why", with("sqlite3"), reasons),
+        ("inside_probes_match_uprobes_for_python", with("python3"), python),
+        ("inside_probes_match_uprobes_for_sqlite3_shell", with("sqlite3"), shell),
+        ("inside_probes_match_uprobes_for_16_threads", with("cc").and_then(|()| header()), threads),
+        ("statements_are_counted_despite_exceptions_and_longjmp", with("c++").and_then(|()| header()), exits),
+        ("child_without_preload_is_probed_by_uprobes", with("sqlite3"), scrubbed),
+        ("killed_recorder_does_not_disturb_program", with("python3"), killed),
+        ("unprobed_programs_say_why", with("sqlite3"), reasons),
     ];
     lane(cases)
 }

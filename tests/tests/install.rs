@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
-    let cases: Vec<Case> = vec![("what_is_installed_runs_and_is_documented", installed("bash"), installs)];
+    let cases: Vec<Case> = vec![("installed_program_runs_and_has_man_pages", installed("bash"), installs)];
     lane(cases)
 }
 

@@ -11,16 +11,16 @@ use std::process::{Command, ExitCode, Output, Stdio};
 fn main() -> ExitCode {
     let java = || installed("java").and_then(|()| built_with_java());
     let cases: Vec<Case> = vec![
-        ("results_are_the_same_in_every_mode", java(), same_bits),
-        ("modes_are_proven_from_inside", java(), proofs),
-        ("a_jvm_in_another_mode_is_a_failure", java(), contradiction),
-        ("options_from_the_environment_change_nothing", java(), environment),
-        ("a_wrong_result_is_a_failure_and_no_score", java(), wrong_result),
-        ("figures_are_drawn_to_the_pixel", java(), figures),
-        ("a_killed_jvm_leaves_no_files", java(), killed),
-        ("a_reader_that_has_read_enough_is_no_failure", java(), read_enough),
-        ("without_java_the_reason_is_reported", Ok(()), no_java),
-        ("native_modes_print_what_was_agreed", Ok(()), native),
+        ("results_match_in_every_mode", java(), same_bits),
+        ("jvm_proves_its_mode", java(), proofs),
+        ("jvm_in_wrong_mode_fails", java(), contradiction),
+        ("java_environment_options_are_ignored", java(), environment),
+        ("wrong_result_fails_without_score", java(), wrong_result),
+        ("canvas_draws_exact_pixels", java(), figures),
+        ("killed_jvm_leaves_no_files", java(), killed),
+        ("closed_pipe_is_no_error_and_full_stdout_is", java(), read_enough),
+        ("missing_java_names_package", Ok(()), no_java),
+        ("native_modes_print_contract_lines", Ok(()), native),
     ];
     lane(cases)
 }

@@ -23,22 +23,22 @@ const ROWS: f64 = 25.0;
 fn main() -> ExitCode {
     let needs = || installed("qemu-system-x86_64").and_then(|()| installed("apt-get"));
     let cases: Vec<Case> = vec![
-        ("an_insert_on_debians_kernel_virtio", needs(), || insert(Bus::Virtio)),
-        ("long::an_insert_on_debians_kernel_scsi", needs(), || insert(Bus::Scsi)),
-        ("long::device_mapper_leads_to_the_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
-        ("long::btrfs_f2fs_and_xfs_are_followed_to_the_device", needs().and_then(|()| all_mkfs()), file_systems),
+        ("insert_is_followed_on_debian_virtio", needs(), || insert(Bus::Virtio)),
+        ("long::insert_is_followed_on_debian_scsi", needs(), || insert(Bus::Scsi)),
+        ("long::device_mapper_maps_to_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
+        ("long::btrfs_f2fs_and_xfs_are_followed_to_device", needs().and_then(|()| all_mkfs()), file_systems),
         (
-            "a_pool_is_a_disk_of_debians_kernel",
+            "pool_attaches_as_disk_on_debian",
             attach::PROGRAMS.iter().try_fold((), |(), name| installed(name)).and(needs()),
             attach::a_disk,
         ),
-        ("long::the_emulated_link_agrees_with_netem", needs().and_then(|()| installed("tc")), netem::agrees),
+        ("long::emulated_link_agrees_with_netem", needs().and_then(|()| installed("tc")), netem::agrees),
         (
-            "long::congestion_controls_do_as_the_kernels_modules",
+            "long::congestion_controls_match_kernel_modules",
             needs().and_then(|()| installed("tc")),
             congestion::trajectories,
         ),
-        ("a_cycle_in_which_the_guest_stood_still_does_not_count", Ok(()), congestion::stalls_are_left_out),
+        ("stalled_guest_cycles_are_excluded", Ok(()), congestion::stalls_are_left_out),
     ];
     lane(cases)
 }

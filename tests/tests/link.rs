@@ -13,35 +13,35 @@ use std::time::{Duration, Instant};
 fn main() -> ExitCode {
     let bed = || installed("ip").and_then(|()| possible());
     let cases: Vec<Case> = vec![
-        ("a_command_runs_on_the_link_and_statistics_are_printed", bed(), command_and_figures),
-        ("a_large_transfer_arrives_whole_in_large_packets_and_in_small_ones", bed(), transfer),
-        ("a_rate_and_a_queue_give_exact_counts", bed(), counts),
-        ("a_command_that_fails_is_told_by_its_status", bed(), status),
-        ("a_killed_link_leaves_no_namespace", bed(), killed),
-        ("invalid_links_are_refused_before_anything_is_created", Ok(()), nonsense),
-        ("a_trial_is_a_replicate", bed(), trial),
+        ("command_runs_on_link_and_statistics_are_printed", bed(), command_and_figures),
+        ("large_transfer_arrives_whole_with_and_without_gso", bed(), transfer),
+        ("rate_and_queue_give_exact_counts", bed(), counts),
+        ("failing_command_status_is_returned", bed(), status),
+        ("killed_link_leaves_no_namespace", bed(), killed),
+        ("invalid_link_options_are_refused_before_setup", Ok(()), nonsense),
+        ("trial_prints_replicate_lines", bed(), trial),
         (
-            "the_kernels_stamps_of_every_packet_lie_within_what_the_link_tells_of_its_lateness",
+            "kernel_timestamps_agree_with_reported_lateness",
             bed().and_then(|()| fathom_tests::root()).and_then(|()| installed("python3")),
             stamped,
         ),
         (
-            "the_manuals_commands_make_it_a_router_between_devices",
+            "documented_commands_set_up_router",
             bed().and_then(|()| fathom_tests::root()).and_then(|()| installed("sysctl")),
             router,
         ),
         (
-            "the_manuals_nft_commands_give_a_device_internet_access",
+            "documented_nft_commands_give_internet_access",
             bed()
                 .and_then(|()| fathom_tests::root())
                 .and_then(|()| installed("sysctl"))
                 .and_then(|()| installed("nft")),
             out_into_the_world,
         ),
-        ("a_supplied_congestion_control_runs_over_the_link", bed().and_then(|()| fathom_tests::root()), supplied),
-        ("a_sweep_goes_on_where_it_was_ended", bed().and_then(|()| fathom_tests::root()), sweep),
+        ("bundled_congestion_control_runs_over_link", bed().and_then(|()| fathom_tests::root()), supplied),
+        ("interrupted_sweep_resumes_where_it_ended", bed().and_then(|()| fathom_tests::root()), sweep),
         (
-            "the_link_the_kernel_iperf3_and_fathom_count_the_same",
+            "link_kernel_iperf3_and_fathom_counts_agree",
             bed().and_then(|()| installed("iperf3")).and_then(|()| installed("python3")),
             iperf3_agrees,
         ),
@@ -601,7 +601,7 @@ fn iperf3_agrees() -> Result<()> {
         // A link that was late carried less than it could, each time another amount.
         match [&ours, &theirs].into_iter().find(|c| c.link["valid"] != true) {
             Some(late) => println!(
-                "SKIP the_link_the_kernel_iperf3_and_fathom_count_the_same: rates {way} are not compared: {}",
+                "SKIP link_kernel_iperf3_and_fathom_counts_agree: rates {way} are not compared: {}",
                 late.link["invalid_because"]
             ),
             None => {

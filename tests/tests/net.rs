@@ -10,15 +10,15 @@ use std::time::Duration;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("usage_errors_name_the_missing_option", Ok(()), usage),
+        ("usage_errors_name_missing_option", Ok(()), usage),
         ("unreachable_and_unusable_addresses_are_reported", Ok(()), unreachable),
-        ("json_and_archive_hold_what_the_manual_says", Ok(()), documents),
-        ("ctrl_c_ends_both_ends_and_keeps_what_was_measured", Ok(()), interrupted),
-        ("a_run_is_printed_though_it_cannot_be_kept", Ok(()), unkept),
-        ("udp_keeps_its_rate_and_its_count", Ok(()), udp),
+        ("json_and_archive_have_documented_fields", Ok(()), documents),
+        ("ctrl_c_ends_both_ends_and_keeps_results", Ok(()), interrupted),
+        ("results_are_printed_if_archive_cannot_be_written", Ok(()), unkept),
+        ("udp_sends_every_due_packet", Ok(()), udp),
         ("thousands_of_silent_connections_do_not_block_clients", Ok(()), idle_strangers),
-        ("a_suspended_run_has_no_result", Ok(()), stood_still),
-        ("a_recording_beside_a_run_has_its_clock_and_stands_on_its_page", fathom_tests::root(), recorded),
+        ("suspended_run_is_invalid", Ok(()), stood_still),
+        ("recording_shares_clock_and_page_with_run", fathom_tests::root(), recorded),
     ];
     lane(cases)
 }

@@ -14,14 +14,14 @@ fn main() -> ExitCode {
     let all = |programs: &[&str]| programs.iter().try_for_each(|program| installed(program));
     let fuse = all(&["nbdfuse", "losetup"]).and_then(|()| root()).and_then(|()| there("/dev/fuse"));
     let cases: Vec<Case> = vec![
-        ("what_is_copied_there_compares_equal_and_comes_back", all(&["qemu-img", "nbdcopy", "nbdinfo"]), copied),
-        ("a_whole_disk_is_trimmed_and_its_space_given_back", all(&["qemu-io"]), trimmed),
-        ("the_nbd_projects_own_tester_finds_nothing", tester().map(drop), tested),
+        ("qemu_img_copy_compares_equal_and_reads_back", all(&["qemu-img", "nbdcopy", "nbdinfo"]), copied),
+        ("trimming_whole_disk_frees_space", all(&["qemu-io"]), trimmed),
+        ("nbd_tester_client_finds_no_error", tester().map(drop), tested),
         ("tls_admits_only_valid_clients", all(&["nbdinfo", "nbdcopy", "qemu-io"]), tls::checked),
         ("silent_connections_do_not_block_tls_clients", installed("nbdinfo"), tls::crowded),
         ("fsx_finds_no_difference", fuse.clone().and_then(|()| fsx().map(drop)), exercised),
-        ("fio_goes_on_over_a_coordinator_that_is_killed", all(&["fio", "nbdkit"]), restarted),
-        ("ext4_is_whole_after_use", fuse.clone().and_then(|()| all(&["mkfs.ext4"])), || whole("ext4")),
+        ("fio_continues_across_coordinator_restarts", all(&["fio", "nbdkit"]), restarted),
+        ("ext4_passes_fsck_after_use", fuse.clone().and_then(|()| all(&["mkfs.ext4"])), || whole("ext4")),
         ("xfs_is_whole_after_use", file_system("xfs").and(fuse.clone()).and_then(|()| all(&["mkfs.xfs"])), || {
             whole("xfs")
         }),

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("nodes_and_coordinators_killed_under_load_lose_nothing_acknowledged", Ok(()), || killed("1")),
-        ("killed_under_load_with_three_connections_per_node_they_lose_nothing_acknowledged", Ok(()), || killed("3")),
-        ("a_node_stays_below_64_mib_whatever_is_asked_of_it", Ok(()), bounded),
+        ("acknowledged_writes_survive_kills_under_load", Ok(()), || killed("1")),
+        ("acknowledged_writes_survive_kills_with_three_connections", Ok(()), || killed("3")),
+        ("node_memory_stays_below_64_mib", Ok(()), bounded),
     ];
     lane(cases)
 }

@@ -14,14 +14,14 @@ use std::time::Duration;
 fn main() -> ExitCode {
     let needs = || fathom_tests::root().and_then(|()| installed("ip")).and_then(|()| installed("tc"));
     let cases: Vec<Case> = vec![
-        ("a_rate_that_is_reported_was_held_through_a_deep_queue", needs(), deep),
-        ("a_rate_that_is_reported_was_held_through_a_shallow_queue", needs(), shallow),
-        ("a_rate_that_is_reported_was_held_through_a_policer", needs().and_then(|()| installed("nft")), policer),
-        ("a_rate_that_is_reported_was_held_while_the_link_varied", needs(), varying),
-        ("a_path_that_loses_in_bursts_at_any_rate_has_no_valid_answer", needs(), || lossy("burst:1.5%,60%")),
-        ("long::a_path_that_loses_at_any_rate_has_no_valid_answer", needs(), || lossy("3%")),
-        ("a_path_that_loses_little_has_an_answer", needs(), loses_little),
-        ("a_search_that_is_interrupted_has_no_valid_answer", needs(), interrupted),
+        ("found_rate_holds_through_deep_queue", needs(), deep),
+        ("found_rate_holds_through_shallow_queue", needs(), shallow),
+        ("found_rate_holds_through_policer", needs().and_then(|()| installed("nft")), policer),
+        ("found_rate_holds_on_varying_link", needs(), varying),
+        ("bursty_loss_gives_no_valid_rate", needs(), || lossy("burst:1.5%,60%")),
+        ("long::random_loss_gives_no_valid_rate", needs(), || lossy("3%")),
+        ("slight_loss_still_gives_rate", needs(), loses_little),
+        ("interrupted_search_gives_no_valid_rate", needs(), interrupted),
     ];
     // A search is trials of 2 s at 20 Mb/s. Where the machine has no time for one, it says so, and nothing is asserted.
     lane_of(cases, 2)

@@ -14,15 +14,15 @@ fn main() -> ExitCode {
     let ssh = || installed("ssh").and_then(|()| sshd().map(drop));
     let adb = || installed("adb").and_then(|()| installed("python3")).and_then(|()| busybox());
     let cases: Vec<Case> = vec![
-        ("invalid_devices_are_refused_with_the_valid_forms", Ok(()), names),
-        ("two_namespaces_are_measured_and_listen_nowhere_else", spaces(), namespaces),
+        ("invalid_device_error_lists_valid_forms", Ok(()), names),
+        ("server_listens_only_at_namespace_address", spaces(), namespaces),
         ("ctrl_c_is_forwarded_and_results_are_collected", spaces(), interrupted),
-        ("a_killed_controller_leaves_nothing_running", spaces(), killed),
-        ("an_end_that_dies_ends_the_other", spaces(), dies),
-        ("two_devices_behind_one_access_point_stand_on_one_clock", spaces().and_then(|()| nsenter()), access_point),
-        ("ssh_copies_the_program_once_and_returns_the_results", ssh(), over_ssh),
+        ("killed_controller_leaves_no_process", spaces(), killed),
+        ("dead_end_stops_other_end", spaces(), dies),
+        ("devices_behind_one_access_point_share_clock", spaces().and_then(|()| nsenter()), access_point),
+        ("ssh_copies_program_once_and_returns_results", ssh(), over_ssh),
         ("ssh_failures_are_reported", ssh(), ssh_troubles),
-        ("adb_copies_the_program_once_and_returns_the_results", adb(), over_adb),
+        ("adb_copies_program_once_and_returns_results", adb(), over_adb),
         ("adb_failures_are_reported", adb(), adb_troubles),
         ("full_and_noexec_devices_are_reported", adb().and_then(|()| fathom_tests::root()), no_room),
     ];

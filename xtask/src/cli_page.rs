@@ -77,7 +77,7 @@ mod tests {
         *) exit 2 ;;\nesac";
 
     #[test]
-    fn every_command_has_its_section_and_a_page_of_another_program_is_stale() -> Result<()> {
+    fn every_command_has_section_and_old_page_is_stale() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let binary = folder.path().join("target/release/fathom");
         std::fs::create_dir_all(binary.parent().context("a folder")?)?;

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_is_left_behind_fails_a_lane_and_does_not_hold_it_up() {
+    fn leftover_process_fails_lane_without_blocking() {
         let follow = |script: &str| {
             let (mut tally, mut output) = (Tally::default(), Vec::new());
             follow(Command::new("sh").args(["-c", script]), &mut tally, &mut output, &AtomicBool::new(false)).unwrap()
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_lane_says_to_either_stream_is_kept() {
+    fn stdout_and_stderr_of_lane_are_kept() {
         let (mut tally, mut output) = (Tally::default(), Vec::new());
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two >&2; exit 3"]);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_is_stopped_is_killed_and_waited_for() {
+    fn stopped_lane_is_killed_and_reaped() {
         let (stop, mut tally) = (AtomicBool::new(true), Tally::default());
         let mut command = Command::new("sleep");
         assert!(!follow(command.arg("1000"), &mut tally, &mut Vec::new(), &stop).unwrap());

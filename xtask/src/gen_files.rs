@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_broken_and_cells_are_not() {
+    fn prose_is_wrapped_and_cells_are_not() {
         let long = "word ".repeat(60);
         assert!(prose(&long).lines().count() == 3 && prose(&long).lines().all(|l| l.len() <= WIDTH));
         assert_eq!(cell(&long).lines().count(), 1);
     }
 
     #[test]
-    fn every_kind_and_table_has_its_section() {
+    fn every_kind_and_table_has_section() {
         let (events, tables) = (events(), tables());
         for kind in Record::KINDS {
             assert!(events.contains(&format!("\n## {} ({})\n", kind.name, kind.kind)), "{}", kind.name);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn check_names_stale_files_and_writing_updates_them() -> Result<()> {
+    fn check_names_stale_files() -> Result<()> {
         let folder = tempfile::tempdir()?;
         assert!(run(folder.path(), true).is_err());
         run(folder.path(), false)?;

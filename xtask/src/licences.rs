@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_kept_by_the_licences_of_the_list() {
+    fn licence_expression_is_checked_against_list() {
         for kept in ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR (MIT AND ISC)", "Apache-2.0 WITH LLVM-exception", "(MIT)"] {
             assert!(allowed(kept, &licences()), "{kept}");
         }
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crate_of_another_licence_or_place_is_an_offence() {
+    fn unlisted_licence_or_source_is_offence() {
         let sources = list("allow-registry = [\"https://a\", \"https://b\"]\n", "allow-registry").unwrap();
         let of = |licence: &str, source: Value| {
             offence(&json!({"name": "x", "version": "1", "license": licence, "source": source}), &licences(), &sources)
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_linked_comes_with_its_texts_once() {
+    fn linked_crates_are_listed_with_each_licence_text_once() {
         let folder = tempfile::tempdir().unwrap();
         let package = |name: &str, kind: &str, files: &[(&str, &str)]| {
             let at = folder.path().join(name);

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stale_files_are_named() {
+    fn rebuilt_crates_are_named() {
         let messages = "{\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"a\"},\"fresh\":true}\n\
                         noise\n\
                         {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"b\"},\"fresh\":false}\n\

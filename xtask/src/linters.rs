@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shell_is_told_by_its_interpreter_or_its_name() {
+    fn shell_is_recognised_by_interpreter_or_name() {
         let is = |path: &str, text: &str| is_shell(&File { path: path.into(), text: text.into() });
         assert!(is("a", "#!/bin/sh\n") && is("a", "#!/usr/bin/env bash\n") && is("a", "#!/bin/busybox sh\n"));
         assert!(is("sourced.sh", "# no interpreter\n"));

@@ -157,13 +157,13 @@ mod tests {
     }
 
     #[test]
-    fn only_tests_in_a_module_named_long_are_long() {
+    fn only_tests_in_module_long_are_long() {
         let list = "store::long::cuts: test\nlong::spark: test\nbelong::to: test\nlong: test\n3 tests, 0 benchmarks\n";
         assert_eq!(names(list), ["store::long::cuts", "long::spark"]);
     }
 
     #[test]
-    fn tests_of_changed_rooms_come_first_and_every_test_has_its_turn() {
+    fn changed_rooms_come_first_and_rest_rotate() {
         let all = vec![test("crates/a", "long::1"), test("crates/b", "long::2"), test("crates/c", "long::3")];
         let changed = BTreeSet::from(["crates/c".to_string()]);
         let order =
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn minutes_must_be_a_number() {
+    fn minutes_must_be_number() {
         let words = |text: &str| arguments(&text.split(' ').map(str::to_string).collect::<Vec<_>>());
         assert_eq!(words("--minutes 5 cuts").ok(), Some((Some(5), vec!["cuts".to_string()])));
         assert!(words("--minutes soon").is_err() && words("--hours 1").is_err());

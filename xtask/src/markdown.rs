@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_know_their_language_and_lines() {
+    fn blocks_have_language_and_line_numbers() {
         let text = "a\n```sh\none\n\ntwo\n```\n```\nthree\n```\n";
         let found = blocks(text);
         assert_eq!(found[0], Block { language: "sh", lines: vec![(3, "one"), (4, ""), (5, "two")] });
@@ -99,19 +99,19 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_found_by_its_header() {
+    fn table_is_found_by_header() {
         let text = "| x |\n|---|\n| 0 |\n\n| a | b |\n|---|---|\n| 1 | 2 |\n| 3 |  |\n\nend";
         assert_eq!(table(text, &["a", "b"]), Some(vec![vec!["1", "2"], vec!["3", ""]]));
         assert_eq!(table(text, &["c"]), None);
     }
 
     #[test]
-    fn links_in_code_are_no_links() {
+    fn links_in_code_are_ignored() {
         assert_eq!(links("[a](b.md) and ![c](d.png#e)\n```\n[x](y)\n```\n"), [(1, "b.md"), (1, "d.png#e")]);
     }
 
     #[test]
-    fn headings_become_anchors_as_on_github() {
+    fn headings_become_github_anchors() {
         let text = "# A `b`, c\n```sh\n# none\n```\n## Two\n## Two\n#hash\n### 1. x_y-z (`w.rs`)\n";
         assert_eq!(anchors(text), ["a-b-c", "two", "two-1", "1-x_y-z-wrs"]);
     }

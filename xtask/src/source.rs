@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_and_tests_are_no_code() {
+    fn comments_and_tests_are_not_code() {
         let text = "let a = 1; // why\n/// doc\nb\n#[cfg(test)]\nmod tests {\n c\n}\n".to_string();
         let file = File { path: "crates/x/src/lib.rs".into(), text };
         let code: Vec<_> = file.code().collect();
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn only_compiled_sources_belong_to_a_room() {
+    fn only_compiled_sources_belong_to_room() {
         let room = |path: &str| File { path: path.into(), text: String::new() }.room().map(str::to_string);
         assert_eq!(room("crates/model/src/a/b.rs").as_deref(), Some("model"));
         for other in

@@ -291,7 +291,7 @@ mod tests {
 
     /// Both harnesses: libtest names the stream, and has no message of a test that printed none.
     #[test]
-    fn failures_are_told_with_the_end_of_their_messages() {
+    fn failures_show_end_of_message() {
         let long: String = (0..100).map(|n| format!("line {n}\n")).collect();
         let text = format!(
             "test a::b ... ok\ntest mute ... FAILED\n\nsuccesses:\n\n---- a::b stdout ----\nhello\n\n\n\
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tests_time_runs_from_the_line_before_it() {
+    fn test_time_starts_at_previous_line() {
         let start = Instant::now();
         let mut tally = Tally::default();
         let lines = [
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_that_dies_is_a_failure_told_with_its_last_lines() {
+    fn crashed_lane_fails_with_its_last_lines() {
         let found = tally("running 3 tests\ntest a ... no memory\n").count(Some("signal: 6"));
         assert_eq!(found.failed, 1);
         let why = found.why();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_says_skip_has_not_passed() {
+    fn skip_line_is_not_counted_as_passed() {
         let found = count(
             false,
             "SKIP a::b: needs a browser\n\
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_said_behind_the_test_s_name_counts_too() {
+    fn skip_after_test_name_counts() {
         let found = count(
             false,
             "test long::spark ... SKIP long::spark: pyspark is not installed\nok\n\
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_harness_own_skips_keep_their_reasons() {
+    fn ignored_tests_keep_reasons() {
         let found = count(
             false,
             "test boots ... ignored, no qemu here\ntest mute ... ignored\n\
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skip_reported_by_test_and_harness_counts_once() {
+    fn skip_reported_twice_counts_once() {
         let found = count(
             false,
             "SKIP counts: no BTF\nSKIP fsx: not installed\ntest counts ... ignored\ntest fsx    ... ignored\n\
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_privileged_lane_will_run_is_not_skipped() {
+    fn tests_of_privileged_lane_are_not_skipped() {
         let text = "test disk ... ignored, root: makes a loop device\ntest phone ... ignored, no phone\n\
                     test result: ok. 1 passed; 0 failed; 2 ignored; 0 measured; 0 filtered out; finished in 0.01s\n";
         let (as_root, not) = (count(true, text), count(false, text));

@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_needs_a_quiet_machine_runs_alone_and_each_lane_once() {
+    fn lanes_for_quiet_machine_run_alone() {
         let wanted = ["workspace", "privileged", "bench", "errors", "lab", "congestion"];
         let (streams, alone) = streams(&wanted);
         assert_eq!(streams, [vec!["workspace", "lab"], vec!["errors"], vec![]]);

@@ -106,30 +106,30 @@ mod tests {
     }
 
     #[test]
-    fn a_workspace_as_declared_passes() {
+    fn declared_workspace_passes() {
         assert_eq!(house(package("crates/stats", &["model"], &["model"])), [""; 0]);
     }
 
     #[test]
-    fn sideways_and_upward_arrows_are_caught() {
+    fn sideways_and_upward_arrows_are_offences() {
         assert_eq!(house(package("crates/stats", &["archive"], &[])).len(), 1);
         assert_eq!(house(package("crates/stats", &["fathom"], &[])).len(), 1);
         assert_eq!(house(package("crates/stats", &[], &["archive"])).len(), 1);
     }
 
     #[test]
-    fn a_limited_room_stays_limited() {
+    fn undeclared_dependency_of_limited_room_is_offence() {
         let rooms = declared(PAGE).unwrap();
         assert_eq!(offences(&rooms, &[package("crates/model", &["serde", "libc"], &[])]).len(), 1);
     }
 
     #[test]
-    fn an_undeclared_room_is_caught() {
+    fn undeclared_room_is_offence() {
         assert_eq!(house(package("crates/attic", &[], &[])).len(), 1);
     }
 
     #[test]
-    fn a_page_with_an_upward_arrow_is_refused() {
+    fn page_with_upward_arrow_is_refused() {
         assert!(declared(&PAGE.replace("| `stats` | 1 | `model`", "| `stats` | 1 | `cli`")).is_err());
         assert!(declared("no table").is_err());
     }

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_do_not_print_but_the_cli_and_tests_do() {
+    fn only_cli_and_tests_may_print() {
         let text = "fn f() { println!(\"x\"); }\n";
         assert_eq!(check("crates/stats/src/a.rs", text), ["crates/stats/src/a.rs:1: println!(…) outside crates/cli"]);
         assert_eq!(check("crates/cli/src/a.rs", text).len(), 0);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_rooms_have_no_clock_and_no_files() {
+    fn pure_rooms_use_no_clock_or_files() {
         for line in ["let t = Instant::now();", "use std::fs;", "let f = File::open(p)?;"] {
             assert_eq!(check("crates/causal/src/a.rs", line).len(), 1, "{line}");
             assert_eq!(check("crates/archive/src/a.rs", line).len(), 0, "{line}");
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn long_files_are_caught_and_tests_may_be_longer() {
+    fn long_files_are_offences_except_tests() {
         let text = "x\n".repeat(801);
         assert_eq!(check("crates/report/src/a.rs", &text).len(), 1);
         assert_eq!(check("tests/tests/root.rs", &text).len(), 0);
@@ -143,14 +143,14 @@ mod tests {
     }
 
     #[test]
-    fn large_files_are_caught_whatever_they_hold() {
+    fn files_over_1_mib_are_offences() {
         assert_eq!(too_large("docs/images/report.png", 1 << 20), None);
         let store = too_large("a.img", (1 << 20) + 1).unwrap_or_default();
         assert!(store.starts_with("a.img: 1048577 bytes, more than 1048576"), "{store}");
     }
 
     #[test]
-    fn banned_words_are_caught_everywhere() {
+    fn banned_words_are_offences_in_every_file() {
         for (a, b) in BANNED {
             assert_eq!(check("docs/a.md", &format!("see {a}{b} here\n")).len(), 1, "{a}{b}");
         }
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_skipped_test_gives_its_reason() {
+    fn ignore_needs_reason() {
         let bare = concat!("#[ig", "nore]\nfn a() {}\n");
         assert_eq!(check("crates/x/tests/a.rs", bare).len(), 1);
         assert_eq!(check("crates/x/tests/a.rs", "#[ignore = \"later\"]\nfn a() {}\n").len(), 1);

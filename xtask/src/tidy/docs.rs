@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn command_lines_are_found_as_people_write_them() {
+    fn command_lines_are_found_in_sh_blocks() {
         let text = "```sh\n$ sudo fathom record -o 'my trace.fathom' \\\n    -- sqlite3 x   # why\n\
                     A=1 target/release/fathom show t.fathom | less\nls\n```\n```text\nfathom [OPTIONS]\n```\n";
         let found = commands(&page(text));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_and_the_changelog_may_tell_of_the_past() {
+    fn journal_and_changelog_are_not_checked() {
         let text = "```sh\nfathom gone\n```\n";
         for path in ["docs/internals/journal/2026.md", "CHANGELOG.md"] {
             assert_eq!(commands(&[File { path: path.into(), text: text.into() }]), []);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_does_not_parse_is_told_with_its_place() -> Result<()> {
+    fn invalid_command_line_is_reported_with_place() -> Result<()> {
         let folder = tempfile::tempdir()?;
         let strict = program(folder.path(), "[ \"$1\" = show ] || exit 2")?;
         let refused = refused(&strict, &commands(&page("```sh\nfathom show x\nfathom dance\n```\n")))?;
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_would_run_in_earnest_is_not_used() -> Result<()> {
+    fn program_that_ignores_parse_only_is_refused() -> Result<()> {
         let folder = tempfile::tempdir()?;
         for script in ["exit 0", "exit 1"] {
             assert!(refused(&program(folder.path(), script)?, &[]).is_err(), "{script}");
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_links_are_caught() -> Result<()> {
+    fn broken_links_are_reported() -> Result<()> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join("docs"))?;
         std::fs::write(folder.path().join("docs/b.md"), "# A part\n")?;

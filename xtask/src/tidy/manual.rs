@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_caught_but_for_tables_and_targets_of_links() {
+    fn long_lines_are_offences_except_tables_and_links() {
         let long = "x ".repeat(71);
         assert_eq!(
             long_lines(&file("docs/a.md", &format!("a\n{long}\n"))),
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_outside_the_table_of_contents_is_caught() {
+    fn page_missing_from_contents_is_offence() {
         let contents = file(CONTENTS, "# Summary\n\n[Start](README.md)\n\n- [A](guide/a.md)\n");
         let pages = |names: &[&str]| names.iter().map(|n| file(n, "")).collect::<Vec<_>>();
         let mut files = pages(&["docs/README.md", "docs/guide/a.md", "docs/b.md", "README.md", "docs/b.png"]);
