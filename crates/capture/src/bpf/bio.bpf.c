@@ -327,7 +327,7 @@ int PROBE(bio_queue, struct bio *bio)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct who who = who_is(task);
-	struct slot *slot = slot_of_thread(task);
+	struct slot *slot = look_inside(slot_of_thread(task));
 	u64 now = bpf_ktime_get_boot_ns();
 	u64 pages, place, ino, call_ns;
 	/* Whether there is something to tell in this word or one behind it. */

@@ -42,7 +42,7 @@ SEC("raw_tp/jbd2_handle_start")
 int PROBE(jbd2_handle_start, u32 dev, u32 txn)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
-	struct slot *slot = slot_of_thread(task);
+	struct slot *slot = look_inside(slot_of_thread(task));
 	struct join first = { .txn = txn, .dev = dev, .handles = 1, .told = 1 };
 	u32 tid = task->pid;
 	struct join *join;

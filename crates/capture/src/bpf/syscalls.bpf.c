@@ -103,7 +103,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	if (!shape.call)
 		return 0;
 	task = (void *)bpf_get_current_task_btf();
-	slot = look_inside(slot_for(task->tgid, task->pid));
+	slot = slot_for(task->tgid, task->pid);
 	if (!slot || unlikely(FOREIGN_ABI(regs)))
 		return 0;
 	if (unlikely(slot->functions_open))
@@ -116,8 +116,10 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	if (unlikely(shape.call == FATHOM_CALL_IO_URING_ENTER)) {
 		/* Most rings of a machine are for sockets: the call counts once it has to do with a file. */
 		slot->ring_enter_ns = bpf_ktime_get_boot_ns();
-		if (slot->ring_open)
+		if (slot->ring_open) {
+			read_inside(slot);
 			enter_ring(slot);
+		}
 		return 0;
 	}
 	slot->inode = 0;
@@ -130,6 +132,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 		if (!enter_file(task, slot, shape.call, fd))
 			return 0;
 	}
+	read_inside(slot);
 	now = bpf_ktime_get_boot_ns();
 	if (unlikely(between_rows(slot)))
 		settle_statements(slot, now);
@@ -304,7 +307,7 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	if (nr >= CALLS || !call_shapes[nr].call)
 		return 0;
 	task = (void *)bpf_get_current_task_btf();
-	slot = look_inside(slot_of(task->pid));
+	slot = slot_of(task->pid);
 	if (!slot)
 		return 0;
 	slot->ring_enter_ns = 0;
