@@ -170,13 +170,17 @@ fn exits() -> Result<()> {
     Ok(())
 }
 
+/// A statement of some tenths of a second, so that the recorder meets a process before it has ended.
+const LASTS: &str =
+    "with recursive c (x) as (select 1 union all select x + 1 from c where x < 2000000) select count(*) from c";
+
 fn scrubbed() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");
     let database = database.display();
     let script = format!(
         "sqlite3 {database} 'create table t(a); insert into t values (1)'; \
-         for i in 1 2 3; do env -i {} {database} 'delete from t where a = 7'; done; \
+         for i in 1 2 3; do env -i {} {database} 'delete from t where a = 7; {LASTS}'; done; \
          sqlite3 {database} 'insert into t values (2)'",
         String::from_utf8(run(Command::new("which").arg("sqlite3"))?.stdout)?.trim()
     );

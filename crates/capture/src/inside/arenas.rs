@@ -85,14 +85,13 @@ impl Arenas {
     /// The records since, in the order of time, with what was lost. `process_of` knows the process of a thread.
     pub fn collect(&mut self, process_of: &dyn Fn(u32) -> Option<u32>) -> Vec<Event> {
         let mut all = Vec::new();
-        let window = Window { from_ns: self.from_ns, now_ns: boot_ns() };
         let (mut lost, mut over) = (0, Vec::new());
         let mut processes: BTreeMap<u32, Option<u32>> = BTreeMap::new();
         let mut process_of = |tid: u32| *processes.entry(tid).or_insert_with(|| process_of(tid));
         for (name, arena) in &mut self.open {
             // Asked before it is read: what it wrote last is read then.
             let ended = !Path::new(&format!("/proc/{}", arena.tgid)).exists();
-            lost += arena.read(window, &mut process_of, &mut |event| all.push(event));
+            lost += arena.read(self.from_ns, &mut process_of, &mut |event| all.push(event));
             if ended {
                 over.push(name.clone());
             }
@@ -103,15 +102,16 @@ impl Arenas {
             self.ended.extend(hooked.map(|library| (arena.tgid, library)));
             let _ = fs::remove_file(&arena.path);
         }
+        let now_ns = boot_ns();
         // As the kernel side counts it: what an execution that gave way did later is not known.
         let gave_way = all.iter().filter(|e| matches!(&e.record, Record::OpEnd(end) if end.kind == GAVE_WAY)).count();
         for (count, source) in [(lost, LossSource::Ring), (gave_way as u64, LossSource::TableFull)] {
             if count > 0 {
                 self.lost += count;
-                all.push(loss(self.last_ns, window.now_ns, count, source));
+                all.push(loss(self.last_ns, now_ns, count, source));
             }
         }
-        self.last_ns = window.now_ns;
+        self.last_ns = now_ns;
         all.sort_by_key(|event| event.header.time_ns);
         all
     }
@@ -173,11 +173,13 @@ impl Arena {
     /// Hands on what is there; returns how many records were lost.
     fn read(
         &mut self,
-        window: Window,
+        from_ns: u64,
         process_of: &mut dyn FnMut(u32) -> Option<u32>,
         sink: &mut dyn FnMut(Event),
     ) -> u64 {
         let Some(header) = self.header() else { return 0 };
+        // After the heads: a record that the program made in between is honest, and would count as one of the future.
+        let window = Window { from_ns, now_ns: boot_ns() };
         let mut lost = growth(&mut self.no_ring, word(&header, NO_RING_AT));
         let (file, tgid) = (&self.file, self.tgid);
         for (i, ring) in self.rings.iter_mut().enumerate() {
