@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_buffer_returns_to_the_pool_with_its_last_reference() {
+    fn buffer_returns_to_pool_with_last_reference() {
         for length in [
             1,
             FIRST_BYTES,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_taken_from_given_memory_and_say_where_they_are() {
+    fn buffers_come_from_given_memory_and_know_offset() {
         // Whatever another test has meanwhile is elsewhere.
         let heap = vec![0; 1 << 20];
         assert_eq!(place(&heap), None);

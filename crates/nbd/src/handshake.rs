@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn go_tells_of_the_export_and_begins_however_the_bytes_are_cut() {
+    fn go_starts_session_in_any_fragmentation() {
         let query = named("base:allocation", &[]);
         let session = greeted(&[
             option(option::STRUCTURED_REPLY, &[]),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_chosen_for_another_export_does_not_count() {
+    fn meta_context_of_other_export_is_ignored() {
         let query = named("base:allocation", &[]);
         let session = greeted(&[
             option(option::STRUCTURED_REPLY, &[]),
@@ -477,13 +477,13 @@ mod tests {
     }
 
     #[test]
-    fn clear_text_behind_starttls_ends_the_session() {
+    fn clear_text_after_starttls_ends_session() {
         let session = greeted(&[option(option::STARTTLS, &[]), option(option::LIST, &[])]);
         assert_eq!(run(Encryption::Offered, &session, usize::MAX).1, Violation::ClearText.to_string());
     }
 
     #[test]
-    fn bad_options_are_refused_and_the_session_goes_on() {
+    fn bad_options_are_refused_and_session_continues() {
         let session = greeted(&[
             option(99, b"x"),
             option(option::INFO, b"\0\0"),
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_way_gives_size_and_flags_and_zeroes_unless_they_are_declined() {
+    fn export_name_sends_size_flags_and_optional_zeroes() {
         for (flags, bytes) in [(1_u32, 134), (3, 10)] {
             let exports = exports();
             let (mut input, mut out) = (BytesMut::new(), BytesMut::new());
@@ -518,7 +518,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn arbitrary_bytes_are_answered_or_end_the_session(bytes: Vec<u8>, options: Vec<(u8, Vec<u8>)>) {
+        fn arbitrary_bytes_are_answered_or_end_session(bytes: Vec<u8>, options: Vec<(u8, Vec<u8>)>) {
             let made: Vec<Vec<u8>> = options.iter().map(|(code, data)| option(u32::from(*code % 12), data)).collect();
             for session in [bytes, greeted(&made)] {
                 let whole = run(Encryption::Offered, &session, usize::MAX);

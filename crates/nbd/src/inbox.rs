@@ -154,7 +154,7 @@ mod tests {
 
     /// Messages of a length (four bytes) and so many bytes, however the stream is cut.
     #[tokio::test]
-    async fn messages_come_out_in_order_and_whole_and_stay_so_while_others_come() {
+    async fn messages_stay_whole_and_in_order() {
         let lengths = [3_usize, 100_000, 0, 70_000, 70_000, 5, 300_000, 1];
         let lengths: Vec<usize> = lengths.into_iter().chain([4096; 300]).chain([100_000, 7]).collect();
         let mut all = Vec::new();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_kept_of_a_thinly_filled_buffer_is_a_copy() {
+    async fn small_part_of_large_buffer_is_copied() {
         let (mut writer, mut reader) = tokio::io::duplex(1 << 20);
         let mut inbox = Inbox::new(Bytes::new());
         for (length, within) in [(4096, false), (LEAST_BYTES, true), (100, false)] {

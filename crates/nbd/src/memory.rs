@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_answer_on_its_way_keeps_what_it_had_when_the_disk_is_written() {
+    async fn pending_answer_keeps_data_during_write() {
         let disk = Memory::new(1 << 20);
         disk.write(10, Bytes::from(vec![7; 300_000]), false).await.expect("memory");
         let parts = disk.read_parts(0, 400_000).await.expect("memory");

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fault_has_its_error() {
+    fn invalid_requests_have_documented_errors() {
         let disk = Info { block_min_bytes: 512, ..Info::disk(1 << 20) };
         let ask = |r: Request| check(&r, &disk, true, false);
         assert_eq!(ask(request(command::READ, flag::DF, 0, 512)), Ok(()));
@@ -71,14 +71,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_range_is_refused_only_where_data_travels() {
+    fn length_limit_applies_only_to_payload() {
         let disk = Info::disk(1 << 40);
         assert_eq!(check(&request(command::TRIM, 0, 0, u32::MAX), &disk, false, false), Ok(()));
         assert_eq!(check(&request(command::READ, 0, 0, MAX_PAYLOAD + 1), &disk, false, false), Err(Error::Invalid));
     }
 
     #[test]
-    fn a_read_only_export_keeps_its_data() {
+    fn read_only_export_refuses_writes() {
         let disk = Info { read_only: true, ..Info::disk(4096) };
         for command in [command::WRITE, command::TRIM, command::WRITE_ZEROES] {
             assert_eq!(check(&request(command, 0, 0, 512), &disk, false, false), Err(Error::Permission));

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_ends_once_whoever_wakes_it_and_its_place_is_used_again() {
+    async fn tasks_end_once_and_slots_are_reused() {
         let mut tasks = Tasks::new();
         for round in 0..50_u64 {
             let mut senders = Vec::new();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_bell_that_is_rung_late_does_no_harm_to_who_has_the_place_now() {
+    async fn late_wake_does_not_affect_new_task_in_slot() {
         let mut tasks: Tasks<Pin<Box<dyn Future<Output = u32>>>> = Tasks::new();
         let kept = std::rc::Rc::new(std::cell::Cell::new(None));
         let own = kept.clone();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wakes_himself_lets_others_and_the_caller_have_their_turn() {
+    fn self_waking_task_yields_to_others() {
         let mut tasks: Tasks<Pin<Box<dyn Future<Output = ()>>>> = Tasks::new();
         tasks.push(Box::pin(poll_fn(|cx| {
             cx.waker().wake_by_ref();

@@ -266,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_taken_apart_as_the_protocol_lays_it_out() {
+    fn request_is_parsed_per_protocol() {
         let mut bytes = Vec::new();
         bytes.extend(0x2560_9513_u32.to_be_bytes());
         bytes.extend(1_u16.to_be_bytes());
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_of_replies_have_the_bytes_that_are_announced() {
+    fn reply_headers_have_announced_length() {
         let request = Request { flags: 0, command: 0, cookie: 1, offset: 2, length: 3 };
         for (structured, bytes) in [(false, 16), (true, 28)] {
             let mut out = BytesMut::new();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_its_number_and_in_a_structured_reply_its_reason() {
+    fn error_reply_has_number_and_structured_one_reason() {
         let request = Request { flags: 0, command: 0, cookie: 0x0102_0304_0506_0708, offset: 0, length: 0 };
         let mut out = BytesMut::new();
         outcome(&mut out, false, &request, Err(Error::NoSpace));

@@ -14,15 +14,15 @@ const SIZE: u64 = 64 << 20;
 
 fn main() -> ExitCode {
     let trials = vec![
-        trial("nbdinfo_finds_what_is_offered", &["nbdinfo"], nbdinfo),
-        trial("qemu_io_reads_what_it_wrote_and_zeroes_where_it_trimmed", &["qemu-io"], qemu_io),
-        trial("fio_verifies_what_it_wrote", &["fio"], fio),
+        trial("nbdinfo_shows_offered_features", &["nbdinfo"], nbdinfo),
+        trial("qemu_io_reads_back_writes_and_zeroes_after_trim", &["qemu-io"], qemu_io),
+        trial("fio_verifies_its_writes", &["fio"], fio),
         trial("nbdcopy_over_four_connections_and_qemu_img_agree", &["nbdcopy", "qemu-img", "nbdinfo"], copy),
-        trial("libnbd_goes_on_after_writes_that_are_refused", &[PYTHON], goes_on),
-        trial("an_encrypted_session_serves_the_same", &["nbdinfo", "nbdcopy"], encrypted),
-        trial("a_client_without_a_certificate_is_refused_where_one_is_wanted", &["nbdinfo"], verified),
+        trial("libnbd_continues_after_refused_writes", &[PYTHON], goes_on),
+        trial("encrypted_session_serves_same_data", &["nbdinfo", "nbdcopy"], encrypted),
+        trial("client_without_required_certificate_is_refused", &["nbdinfo"], verified),
         trial("missing_and_invalid_certificates_are_reported", &[], no_certificates),
-        trial("a_clear_session_is_refused_where_encryption_is_required", &["nbdinfo"], refused),
+        trial("clear_session_is_refused_if_tls_is_required", &["nbdinfo"], refused),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -172,7 +172,7 @@ fn qemu_io(served: &Served) -> Result<(), Failed> {
 fn goes_on(served: &Served) -> Result<(), Failed> {
     if Command::new(PYTHON).args(["-c", "import nbd"]).output().is_ok_and(|output| !output.status.success()) {
         // The harness has no word for it once a test runs.
-        println!("SKIP libnbd_goes_on_after_writes_that_are_refused: python3-libnbd is not installed");
+        println!("SKIP libnbd_continues_after_refused_writes: python3-libnbd is not installed");
         return Ok(());
     }
     let mut client = Command::new(PYTHON);

@@ -107,7 +107,7 @@ fn single<E>(export: E) -> Single<E> {
 use wire::command::{DISCONNECT, READ, WRITE};
 
 #[test]
-fn answers_come_in_the_order_in_which_they_are_ready() {
+fn answers_are_sent_in_completion_order() {
     let (end, ()) = session(&single(Held::new(1 << 20)), async |mut client, held| {
         client.ask(WRITE, 0, 1, 512, 4, b"abcd").await;
         assert_eq!(client.reply().await, (1, 0));
@@ -128,7 +128,7 @@ fn answers_come_in_the_order_in_which_they_are_ready() {
 }
 
 #[test]
-fn a_disconnect_waits_for_what_is_under_way() {
+fn disconnect_waits_for_in_flight_requests() {
     let (end, ()) = session(&single(Held::new(1 << 20)), async |mut client, held| {
         client.ask(READ, 0, 9, 0, 2, &[]).await;
         client.ask(DISCONNECT, 0, 10, 0, 0, &[]).await;
@@ -145,7 +145,7 @@ fn a_disconnect_waits_for_what_is_under_way() {
 }
 
 #[test]
-fn a_refused_write_takes_its_payload_with_it() {
+fn refused_write_consumes_its_payload() {
     let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
         let long = vec![wire::REQUEST as u8; 200_000];
         client.ask(WRITE, 0, 1, 4000, long.len() as u32, &long).await;
@@ -159,7 +159,7 @@ fn a_refused_write_takes_its_payload_with_it() {
 
 /// libnbd knows a request only when it has sent all of it, and gives up a connection on which an answer comes before.
 #[test]
-fn a_refused_write_is_answered_when_its_payload_has_come_and_not_before() {
+fn refused_write_is_answered_after_whole_payload() {
     let (end, ()) = session(&single(Memory::new(4096)), async |mut client, _| {
         let half = [7; 50_000];
         client.ask(READ, 0, 1, 0, 4, &[]).await;
@@ -211,7 +211,7 @@ fn unread_replies_throttle_requests() {
 
 /// What is asked of the store at once is bounded in bytes too: a store that keeps every answer ready would fill the memory.
 #[test]
-fn long_reads_are_handed_over_a_few_at_a_time() {
+fn long_reads_in_flight_are_limited_in_bytes() {
     const LENGTH: u32 = 16 << 20;
     const COUNT: u64 = 24;
     let export = single(Held::new(COUNT * u64::from(LENGTH)));
@@ -240,7 +240,7 @@ proptest::proptest! {
 
     /// Random requests against an array that is the truth.
     #[test]
-    fn the_store_is_an_array(steps in proptest::collection::vec((0_u16..7, 0_u64..70_000, 1_u32..70_000, proptest::bits::u16::masked(19)), 1..40)) {
+    fn export_behaves_as_byte_array(steps in proptest::collection::vec((0_u16..7, 0_u64..70_000, 1_u32..70_000, proptest::bits::u16::masked(19)), 1..40)) {
         const SIZE: usize = 200_000;
         let (end, ()) = session(&single(Memory::new(SIZE as u64)), async |mut client, _| {
             let mut truth = vec![0_u8; SIZE];

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attach_uses_what_is_available_and_reports_what_is_missing() {
+    fn attach_picks_available_client_and_names_missing() {
         let nothing = choose(Found::default(), None).expect_err("there is nothing").to_string();
         for words in ["nbdublk lacks", "modprobe ublk_drv", "apt-get install nbd-client", "qemu-utils", "modprobe nbd"]
         {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_name_the_export_and_the_device() {
+    fn commands_name_export_and_device() {
         let endpoint = Endpoint::Tcp(([127, 0, 0, 1], 10_809).into());
         let (attach, detach) = commands(Way::NbdClient, &endpoint, "/dev/nbd3");
         assert_eq!(attach.join(" "), "nbd-client 127.0.0.1 10809 /dev/nbd3 -name pool -block-size 4096");

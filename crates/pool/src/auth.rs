@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_must_be_allowed_once_and_the_rest_twice() {
+    fn insecure_once_allows_loopback_and_twice_any_address() {
         let (here, there): (SocketAddr, SocketAddr) = (([127, 0, 0, 1], 1).into(), ([192, 0, 2, 1], 1).into());
         let allowed = |insecure, addresses: &[SocketAddr]| allow(insecure, "do", addresses.iter().copied()).is_ok();
         assert!(allowed(0, &[]));

@@ -179,7 +179,7 @@ mod tests {
     "#;
 
     #[test]
-    fn one_file_serves_both_and_its_paths_begin_beside_it() {
+    fn paths_are_relative_to_config_file() {
         let config = Config::parse(WHOLE, Path::new("/etc/pool")).expect("it is right");
         assert_eq!(config.key.as_deref(), Some(Path::new("/etc/pool/pool.key")));
         let (serve, node) = (config.serve.expect("it is there"), config.node.expect("it is there"));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn config_errors_name_line_and_key() {
         let why = |text: &str| Config::parse(text, Path::new("/")).expect_err("it is wrong").to_string();
         for (from, to, words) in [
             ("layout =", "latout =", "unknown field `latout`"),

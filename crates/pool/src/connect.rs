@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_silent_peer_is_probed() {
+    async fn keepalive_probes_silent_peer() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         prepare(&stream).unwrap();

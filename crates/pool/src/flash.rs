@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_flash_is_saturated_by_four_readers() {
+    fn paper_flash_saturates_at_four_readers() {
         // 19 s are 10,000 service times: each busy server finishes exactly so many.
         let end_ns = (19_000.0 * MS) as u64;
         for readers in [1, 2, 3, 4, 5, 8, 32] {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_flash_model_is_not_a_token_bucket() {
+    fn flash_model_is_not_token_bucket() {
         let flash = Flash::new(Speed { servers: 2, service_ms: 10.0 }).expect("there is memory");
         let ms = |ms: u64| ms * 1_000_000;
         // Idle for a second, and yet the third of three at once waits for the first.
@@ -175,7 +175,7 @@ mod tests {
     proptest! {
         /// The servers in turn end every read when a queue with a list of servers would, which takes the one that is free first.
         #[test]
-        fn turns_are_as_good_as_looking_for_the_free_one(
+        fn round_robin_equals_earliest_free_server(
             servers in 1_usize..9,
             gaps in proptest::collection::vec(0_u64..4_000_000, 1..200),
         ) {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn speeds_are_read_as_they_are_written() {
+    fn speed_round_trips_through_text() {
         assert_eq!("servers=4,service_ms=1.9".parse(), Ok(Speed::PAPER));
         assert_eq!(Speed::PAPER.to_string().parse(), Ok(Speed::PAPER));
         for wrong in

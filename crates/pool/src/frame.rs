@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_ranges_are_refused() {
+    fn invalid_map_extents_are_refused() {
         let mut data = Vec::new();
         let stretches = [Stretch { length: 10, hole: true }, Stretch { length: 5, hole: false }];
         stretches.iter().for_each(|stretch| stretch.put(&mut data));
@@ -513,7 +513,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
         #[test]
-        fn frames_come_back_however_they_are_cut(
+        fn frames_survive_any_fragmentation(
             requests in proptest::collection::vec(request(), 0..20),
             replies in proptest::collection::vec(reply(), 0..20),
             piece in 1_usize..3000,
@@ -537,7 +537,7 @@ mod tests {
 
         /// A flipped bit is an error, or in a reply's data, whose checksum tells.
         #[test]
-        fn a_flipped_bit_is_seen(
+        fn flipped_bit_is_detected(
             requests in proptest::collection::vec(request(), 1..6),
             replies in proptest::collection::vec(reply(), 1..6),
             place: prop::sample::Index,
@@ -572,13 +572,13 @@ mod tests {
     }
 
     #[test]
-    fn another_protocol_is_recognised_by_its_first_byte() {
+    fn other_protocol_is_recognised_by_first_byte() {
         assert_eq!(take(&mut BytesMut::from(&b"GET / HTTP/1.1"[..])), Err(Broken::Magic));
         assert_eq!(take(&mut BytesMut::from(&b"FP"[..])), Ok(None));
     }
 
     #[test]
-    fn another_version_is_named() {
+    fn version_mismatch_names_version() {
         let mut bytes = written(&[], &[]);
         bytes[4] = 9;
         assert_eq!(take(&mut bytes), Err(Broken::Version(9)));

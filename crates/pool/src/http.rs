@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_requests_are_answered_with_an_error() {
+    fn malformed_requests_get_4xx() {
         let status = |request: &[u8]| page(request, &Two).0;
         assert_eq!(status(b"GET /metrics HTTP/1.1\r\n\r\n"), "200 OK");
         assert_eq!(status(b"GET /metrics?x HTTP/1.1\r\n\r\n"), "404 Not Found");

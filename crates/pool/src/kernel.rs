@@ -304,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_found_among_others() {
+    fn netlink_attribute_is_found_by_type() {
         let mut bytes = Vec::new();
         attribute(&mut bytes, 7, b"abc");
         attribute(&mut bytes, 9, &5_u32.to_ne_bytes());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_is_taken_apart() {
+    fn netlink_datagram_is_split_into_messages() {
         let message = |kind: u16, content: &[u8]| {
             let mut bytes = (16 + content.len() as u32).to_ne_bytes().to_vec();
             bytes.extend(kind.to_ne_bytes());

@@ -146,7 +146,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_range_over_the_border_of_two_nodes_has_two_pieces() {
+    fn range_across_two_nodes_has_two_pieces() {
         let layout = Layout::new(Arrangement::Concatenated, &[8192, 4096]);
         assert_eq!(layout.size_bytes(), 12_288);
         let pieces: Vec<Piece> = layout.pieces(8000, 500).collect();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn stripes_go_round_the_nodes_and_the_smallest_decides() {
+    fn stripes_rotate_and_smallest_node_limits_size() {
         let layout = Layout::new(Arrangement::Striped { stripe_bytes: 4096 }, &[9000, 20_000]);
         assert_eq!(layout.size_bytes(), 16_384);
         let nodes: Vec<(usize, u64)> = layout.pieces(0, 16_384).map(|p| (p.node, p.offset)).collect();
@@ -168,7 +168,7 @@ mod tests {
     proptest! {
         /// Every byte of the disk has a place of its own, within its node.
         #[test]
-        fn no_two_bytes_share_a_place(sizes in proptest::collection::vec(0_u64..300, 1..5), stripe in proptest::option::of(1_u64..40)) {
+        fn every_byte_has_own_place(sizes in proptest::collection::vec(0_u64..300, 1..5), stripe in proptest::option::of(1_u64..40)) {
             let arrangement = stripe.map_or(Arrangement::Concatenated, |stripe_bytes| Arrangement::Striped { stripe_bytes });
             let layout = Layout::new(arrangement, &sizes);
             let mut places = BTreeSet::new();
@@ -186,7 +186,7 @@ mod tests {
 
         /// Where a node's bytes are on the disk: there, pieces find them again.
         #[test]
-        fn a_nodes_bytes_are_found_where_they_are_said_to_be(
+        fn on_disk_inverts_pieces(
             sizes in proptest::collection::vec(0_u64..300, 1..5),
             stripe in proptest::option::of(1_u64..40),
             (node, one, other) in (0_usize..4, 0_u64..300, 0_u64..300),
@@ -204,7 +204,7 @@ mod tests {
 
         /// A range's shares are the bytes of its pieces, and at most one for each node.
         #[test]
-        fn shares_are_the_pieces_put_together(
+        fn shares_join_pieces_per_node(
             sizes in proptest::collection::vec(0_u64..300, 1..5),
             stripe in proptest::option::of(1_u64..40),
             range in (0_u64..1200, 0_u64..1200),

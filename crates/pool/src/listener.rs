@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn only_a_stale_socket_is_replaced() {
+    async fn only_stale_socket_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("pool.sock");
         let endpoint = Endpoint::Unix(path.clone());

@@ -574,7 +574,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_returning_older_coordinator_does_not_affect_the_newer_one() {
+    async fn returning_older_coordinator_is_fenced_off() {
         let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
         node.enter(&hello(1, "old")).await.expect("it is free");
         // A request of the old one's is still being served, so that the new one has to wait.
@@ -591,7 +591,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn a_further_connection_ends_nothing_and_is_let_into_the_session_that_is_served_alone() {
+    async fn further_connection_joins_only_current_session() {
         let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
         let further = |epoch, coordinator: &str, session| {
             let mut hello = hello(epoch, coordinator);
@@ -641,7 +641,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "current_thread")]
-    async fn requests_beyond_the_grant_are_refused_before_buffering() {
+    async fn requests_beyond_grant_are_refused_before_buffering() {
         let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
         for (count, granted) in [(64, true), (65, false)] {
             let (here, mut there) = tokio::io::duplex(1 << 20);
@@ -674,7 +674,7 @@ mod tests {
 
     /// Frames that came together would otherwise stay together for ever, and leave a link empty that could carry the next while one is answered.
     #[tokio::test(flavor = "current_thread")]
-    async fn frames_that_came_together_are_answered_in_frames_no_larger_than_the_largest() {
+    async fn reply_frames_do_not_exceed_largest_request_frame() {
         let node = Node::new(Arc::new(Store::memory(1 << 20, "n".into()).expect("memory")), true);
         let (here, mut there) = tokio::io::duplex(1 << 20);
         let asks = async {

@@ -112,7 +112,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn a_write_is_a_packet_and_its_bytes_are_counted_at_both_ends() {
+    fn small_writes_are_counted_as_packets_at_both_ends() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_is_waited_for_and_a_few_are_not() {
+    fn policy_follows_crowd_size() {
         let patience = Patience::new(record);
         for _ in 0..1000 {
             let _few: Vec<_> = (1..CROWD).map(|_| patience.enter()).collect();
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_not_asked_for_again() {
+    fn refused_policy_is_not_retried() {
         let patience = Patience::new(|patient| !record(patient));
         for _ in 0..100 {
             let _many: Vec<_> = (0..64).map(|_| patience.enter()).collect();
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_thread_has_the_policy_that_was_set_and_one_that_somebody_chose_stays() {
+    fn policy_is_set_and_user_policy_is_kept() {
         // A thread of its own, since the policy is the thread's.
         let check = || {
             if policy() != libc::c_long::from(libc::SCHED_OTHER) {

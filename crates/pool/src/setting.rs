@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_waits_for_its_batch() {
+    fn write_waits_for_full_batch() {
         let setting = Setting::new(64, 10);
         assert_eq!(setting.frame(1, 0), 1, "nothing is under way");
         assert_eq!(setting.frame(9, 20), 0);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_share_what_is_to_be_done() {
+    fn frames_split_work_evenly() {
         let two = Setting::holding(1024, Hold::Frames(2));
         assert_eq!((two.frame(1, 0), two.frame(1, 1), two.frame(1, 3), two.frame(29, 31)), (1, 1, 0, 0));
         assert_eq!((two.frame(30, 30), two.frame(60, 0), two.frame(61, 0), two.frame(30, 31)), (30, 30, 31, 30));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn no_batch_is_larger_than_its_window_and_none_is_nothing() {
+    fn batch_is_clamped_to_window_and_window_to_one() {
         assert_eq!(Setting::new(4, 100), Setting::new(4, 4));
         assert_eq!(Setting::new(0, 0), Setting::new(1, 0));
         assert_eq!(Setting::new(0, 0).frame(1, 0), 1);

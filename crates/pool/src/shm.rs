@@ -186,7 +186,7 @@ mod tests {
     use nbd::buffer::Buffer;
 
     #[test]
-    fn a_node_sees_what_the_coordinator_has_put_there_and_the_other_way_round() {
+    fn node_and_coordinator_share_memory_both_ways() {
         let offer = Offer::to(&boot()).expect("memory can be had");
         let node = Attached::find(&offer).expect("it is this process");
         let mut buffer = Buffer::new(1 << 20);

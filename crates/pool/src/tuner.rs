@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn it_finds_the_best_of_the_rules_whichever_it_is() {
+    fn tuner_finds_best_rule() {
         for best in RULES {
             let mut tuner = Tuner::new(2);
             let found = settle(&mut tuner, 0, 5, 100, |hold| if hold == best { 10_000.0 } else { 9_000.0 });
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_compared_with_a_queue_that_still_fills() {
+    fn filling_queue_is_not_compared() {
         let (mut tuner, frames) = (Tuner::new(2), std::cell::Cell::new(0));
         // Ever faster for 0.16 s, whatever the rule; then as fast with each.
         let found = settle(&mut tuner, 0, 1, 100, |_| {
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_link_or_load_is_relearned() {
+    fn changed_link_or_load_is_relearned() {
         let mut tuner = Tuner::new(2);
         let radio = |hold| if hold == Hold::Frames(1) { 5000.0 } else { 2000.0 };
         let cable = |hold| if hold == LOOSE { 50_000.0 } else { 30_000.0 };
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_win_that_does_not_last_is_taken_back() {
+    fn short_lived_win_is_reverted() {
         let mut tuner = Tuner::new(2);
         let since = std::cell::Cell::new((LOOSE, 0));
         let natural = settle(&mut tuner, 0, 30, 100, |hold| {

@@ -142,7 +142,7 @@ async fn works(volume: &Volume) {
 }
 
 #[test]
-fn a_first_claim_that_stops_anywhere_can_be_made_again() {
+fn interrupted_first_claim_can_be_repeated() {
     local(async {
         // How many connections it takes.
         let world = World::new();
@@ -160,7 +160,7 @@ fn a_first_claim_that_stops_anywhere_can_be_made_again() {
 }
 
 #[test]
-fn before_the_first_node_is_claimed_a_pool_may_become_another() {
+fn unclaimed_nodes_may_join_other_pool() {
     local(async {
         for stop in NODES..2 * NODES {
             let world = World::new();
@@ -173,7 +173,7 @@ fn before_the_first_node_is_claimed_a_pool_may_become_another() {
 }
 
 #[test]
-fn a_pool_of_which_a_node_was_claimed_keeps_its_layout_and_its_nodes() {
+fn partly_claimed_pool_keeps_layout_and_nodes() {
     local(async {
         let world = World::new();
         // Looked at and put down on all, and one of them claimed.
@@ -225,7 +225,7 @@ async fn contested(pools: [&'static str; 2], stops: [usize; 2]) {
 }
 
 #[test]
-fn of_two_concurrent_claims_of_the_same_nodes_one_succeeds() {
+fn one_of_two_concurrent_claims_succeeds() {
     local(async {
         for pools in [["p", "p"], ["p", "q"]] {
             for first in 0..=3 * NODES {
@@ -238,7 +238,7 @@ fn of_two_concurrent_claims_of_the_same_nodes_one_succeeds() {
 }
 
 #[test]
-fn data_of_another_pool_is_not_accepted() {
+fn data_of_other_pool_is_refused() {
     local(async {
         let (mut world, mut other) = (World::new(), World::new());
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("a pool")).await;
@@ -253,7 +253,7 @@ fn data_of_another_pool_is_not_accepted() {
 }
 
 #[test]
-fn a_copy_that_was_made_before_is_not_taken_for_the_store_that_was_written() {
+fn outdated_copy_of_store_is_refused() {
     local(async {
         let node = || Node::new(Arc::new(Store::memory(1 << 20, "node0".into()).expect("memory")), true);
         let (own, copy) = (node(), node());
@@ -286,7 +286,7 @@ fn a_copy_that_was_made_before_is_not_taken_for_the_store_that_was_written() {
 }
 
 #[test]
-fn a_node_without_its_data_is_still_refused_and_one_that_belongs_elsewhere_costs_the_others_nothing() {
+fn node_without_data_or_of_other_pool_is_refused() {
     local(async {
         let (mut world, other) = (World::new(), World::new());
         let volume = world.join(None, "p", &[0, 1, 2], false).await.expect("a pool");

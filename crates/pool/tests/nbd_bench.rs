@@ -75,7 +75,7 @@ fn load() -> Load {
 }
 
 #[test]
-fn what_was_written_is_read_and_counted() {
+fn writes_are_read_back_and_counted() {
     let (_folder, place) = served(|_, _| Ok(()));
     for (depth, batch) in [(64, 1), (64, 32), (1, 1)] {
         let figures = run(&place, &Load { depth, batch, ..load() }).expect("the server does as it should");
@@ -91,7 +91,7 @@ fn what_was_written_is_read_and_counted() {
 }
 
 #[test]
-fn a_byte_that_differs_is_an_error_with_its_place() {
+fn wrong_byte_error_names_offset() {
     let (_folder, place) = served(|offset, data| {
         if offset == 4096 * 100 {
             data[4095] ^= 1;
@@ -105,14 +105,14 @@ fn a_byte_that_differs_is_an_error_with_its_place() {
 }
 
 #[test]
-fn what_the_server_refuses_is_counted_apart() {
+fn refused_requests_are_counted_apart() {
     let (_folder, place) = served(|offset, _| if offset < SIZE / 2 { Err(Error::Io) } else { Ok(()) });
     let figures = run(&place, &load()).expect("half is answered");
     assert!(figures.failed > 0 && figures.compared > 0, "{figures:?}");
 }
 
 #[test]
-fn a_server_that_is_not_there_or_has_no_such_export_is_named() {
+fn missing_server_and_unknown_export_are_named() {
     let (folder, place) = served(|_, _| Ok(()));
     let why = run(&Uri { export: "other".into(), ..place.clone() }, &load()).expect_err("no export").to_string();
     assert!(why.contains("refused the export \"other\"") && why.contains("no export of that name"), "{why}");

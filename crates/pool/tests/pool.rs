@@ -33,19 +33,19 @@ fn main() -> ExitCode {
         return node(Path::new(&store));
     }
     let trials = vec![
-        trial("fio_verifies_what_it_wrote_over_three_unequal_nodes", &["fio"], fio),
-        trial("qemu_io_reads_what_it_wrote_over_the_nodes_borders", &["qemu-io"], qemu_io),
-        trial("nbdcopy_brings_back_what_it_took_there_over_stripes", &["nbdcopy", "qemu-img"], copy),
-        trial("nbdinfo_maps_what_was_written_and_what_was_trimmed", &["nbdinfo", "qemu-io"], mapped),
-        trial("a_node_killed_under_load_loses_nothing_that_was_flushed", &[], killed),
-        trial("a_write_on_its_way_when_a_node_is_killed_is_asked_again", &["fio"], killed_under_fio),
-        trial("an_older_coordinator_is_fenced_off_and_told_why", &[], fenced),
-        trial("nodes_that_do_not_belong_together_are_refused", &[], refused),
-        trial("another_node_under_the_same_address_is_not_taken_for_it", &[], exchanged),
-        trial("a_damaged_block_is_an_error_and_never_wrong_data", &[], damaged),
-        trial("a_loss_is_reported_and_writes_are_refused_until_it_is_accepted", &["unshare"], lost),
-        trial("a_restart_after_a_flush_loses_nothing", &["unshare"], flushed),
-        trial("the_bench_counts_what_the_nodes_answered", &[], counted),
+        trial("fio_verifies_over_three_unequal_nodes", &["fio"], fio),
+        trial("qemu_io_reads_back_across_node_boundaries", &["qemu-io"], qemu_io),
+        trial("nbdcopy_round_trips_over_stripes", &["nbdcopy", "qemu-img"], copy),
+        trial("nbdinfo_map_shows_written_and_trimmed_ranges", &["nbdinfo", "qemu-io"], mapped),
+        trial("killed_node_keeps_flushed_writes", &[], killed),
+        trial("in_flight_writes_are_resent_after_node_restart", &["fio"], killed_under_fio),
+        trial("older_coordinator_is_fenced_off_with_reason", &[], fenced),
+        trial("mismatched_nodes_are_refused", &[], refused),
+        trial("other_node_at_same_address_is_refused", &[], exchanged),
+        trial("damaged_block_is_error_and_never_wrong_data", &[], damaged),
+        trial("loss_blocks_writes_until_accepted", &["unshare"], lost),
+        trial("restart_after_flush_loses_nothing", &["unshare"], flushed),
+        trial("bench_counts_answers_of_nodes", &[], counted),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

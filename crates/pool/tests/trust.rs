@@ -79,7 +79,7 @@ async fn refused(connect: &Connect, address: SocketAddr, words: &str) {
 /// The load is larger than any buffer on the way, in both directions at once, so that a stream that keeps something back
 /// or waits for the wrong end would hang.
 #[test]
-fn with_one_key_everything_arrives_as_it_was_sent() {
+fn data_arrives_intact_with_shared_key() {
     local(async {
         let node = Served::new(Some(key(1))).await;
         let volume = Rc::new(join(&tcp_with(Some(key(1))), node.address).await.expect("one key"));
@@ -116,7 +116,7 @@ fn with_one_key_everything_arrives_as_it_was_sent() {
 }
 
 #[test]
-fn another_key_is_refused_and_both_say_why() {
+fn wrong_key_is_refused_and_reported_at_both_ends() {
     local(async {
         let node = Served::new(Some(key(1))).await;
         refused(&tcp_with(Some(key(2))), node.address, &format!("peer's key ({})", key(1).fingerprint())).await;
@@ -125,7 +125,7 @@ fn another_key_is_refused_and_both_say_why() {
 }
 
 #[test]
-fn an_end_without_the_key_is_refused_and_both_say_why() {
+fn missing_key_is_refused_and_reported_at_both_ends() {
     local(async {
         let node = Served::new(Some(key(1))).await;
         refused(&tcp_with(None), node.address, "give --key FILE").await;
@@ -158,7 +158,7 @@ fn unauthenticated_peers_are_refused() {
 
 /// Not a node, but something else that listens.
 #[test]
-fn a_server_that_is_not_a_node_is_recognised() {
+fn server_that_is_not_node_is_recognised() {
     local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
@@ -176,7 +176,7 @@ fn a_server_that_is_not_a_node_is_recognised() {
 }
 
 #[test]
-fn another_version_and_an_older_epoch_are_refused_and_both_say_why() {
+fn other_version_and_older_epoch_are_refused_with_reason() {
     local(async {
         let node = Served::new(Some(key(1))).await;
         let connect = tcp_with(Some(key(1)));

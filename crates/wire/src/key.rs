@@ -239,7 +239,7 @@ mod tests {
     /// The seed, the public key and so the fingerprint are fixed by RFC 8032: the third is the SHA-256 of its first test's
     /// public key, taken with sha256sum.
     #[test]
-    fn the_fingerprint_is_the_hash_of_the_public_key() {
+    fn fingerprint_is_hash_of_public_key() {
         let digits = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
         let seed = seed_of(digits).expect("64 digits");
         let key = Key::from_seed(seed).expect("a key");
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_its_owners_alone_and_never_overwritten() {
+    fn key_file_is_mode_600_and_never_overwritten() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("key");
         key().write(&path).expect("written");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_in_a_file_has_its_own_error() {
+    fn key_file_mistakes_have_own_errors() {
         let text = key().to_text();
         let path = Path::new("k");
         let why = |text: &str| match Key::from_text(text, path) {
@@ -285,13 +285,13 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
         #[test]
-        fn a_key_comes_back_from_its_text(seed: [u8; 32]) {
+        fn key_round_trips_through_text(seed: [u8; 32]) {
             let key = Key::from_seed(seed).expect("any seed is a key");
             prop_assert_eq!(Key::from_text(&key.to_text(), Path::new("k")).expect("read"), key);
         }
 
         #[test]
-        fn hostile_text_is_an_error_or_a_seed(text: String, word in "fathom-key-1 [0-9a-f]{60,68} .{0,20}") {
+        fn arbitrary_text_is_error_or_seed(text: String, word in "fathom-key-1 [0-9a-f]{60,68} .{0,20}") {
             for text in [text, word] {
                 if let Ok((_, claimed)) = Key::parse(&text) {
                     prop_assert!(text.contains(claimed));

@@ -139,7 +139,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
-    async fn the_longest_waiting_connection_is_closed_first_and_admitted_ones_do_not_count() {
+    async fn longest_waiting_connection_is_closed_first() {
         let lobby = Lobby::new(3, PATIENCE);
         let mut first: Vec<Visitor> = (0..3).map(|_| lobby.enter()).collect();
         assert_eq!(first[1].meanwhile(ready(7)).await, Ok(7));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unauthenticated_connections_are_closed_after_the_timeout() {
+    async fn unauthenticated_connections_are_closed_after_timeout() {
         let lobby = Lobby::new(3, PATIENCE);
         let mut visitor = lobby.enter();
         let entered = Instant::now();

@@ -226,7 +226,7 @@ mod tests {
 
     /// A clock that stands at 1970, or far ahead, locks nobody out.
     #[test]
-    fn the_clock_does_not_matter() {
+    fn certificate_is_valid_at_any_time() {
         let configs = configs(&[1; 32]).expect("any seed is a key");
         let own = configs.client.client_auth_cert_resolver.resolve(&[], &[SignatureScheme::ED25519]);
         let own = own.expect("a certificate").cert[0].clone();
@@ -243,7 +243,7 @@ mod tests {
 
     /// The certificate is the same wherever it is made, and whatever the clock says.
     #[test]
-    fn a_key_has_one_certificate() {
+    fn key_has_one_certificate() {
         let chain = |seed| {
             let configs = configs(seed).expect("any seed is a key");
             let hint = configs.client.client_auth_cert_resolver.resolve(&[], &[SignatureScheme::ED25519]);

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ends_with_the_same_key_connect() {
+    async fn ends_with_same_key_connect() {
         let (caller, called) = meet(Some(&key(1)), Some(&key(1))).await;
         let (mut caller, mut called) = (caller.expect("one key"), called.expect("one key"));
         assert!(caller.sealed() && called.sealed());
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_end_of_a_peer_that_was_killed_is_an_end() {
+    async fn killed_peer_reads_as_eof() {
         let (caller, called) = meet(Some(&key(1)), Some(&key(1))).await;
         drop(caller.expect("one key"));
         let mut rest = Vec::new();
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ends_with_different_keys_both_report_it() {
+    async fn key_mismatch_is_reported_at_both_ends() {
         let (caller, called) = meet(Some(&key(1)), Some(&key(2))).await;
         let (caller, called) = (caller.expect_err("two keys"), called.expect_err("two keys"));
         let (one, two) = (key(1).fingerprint().to_string(), key(2).fingerprint().to_string());
@@ -374,7 +374,7 @@ mod tests {
 
     /// A peer that checks nothing itself and shows another key is found by the end that is called.
     #[tokio::test]
-    async fn a_client_that_does_not_verify_is_refused() {
+    async fn client_that_does_not_verify_is_refused() {
         let forged = crate::pinned::tests_only_accepting(&[2; 32], &[1; 32]);
         let (one, other) = duplex(1 << 16);
         let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_caller_that_encrypts_without_a_key_is_told_apart() {
+    async fn tls_client_without_key_has_own_error() {
         let bare = crate::pinned::tests_only_bare(&[1; 32]);
         let (one, other) = duplex(1 << 16);
         let name = ServerName::IpAddress(std::net::Ipv4Addr::LOCALHOST.into());
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_missing_key_is_reported_at_both_ends() {
+    async fn missing_key_is_reported_at_both_ends() {
         // The one with the key is called: it hears the protocol in clear.
         let (refused, answer) = says(b"FPH1\x20\0\0\0{}", true).await;
         assert!(refused.contains("started without a key"), "{refused}");
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_protocols_are_named_by_how_they_begin() {
+    async fn other_protocols_are_named_by_first_bytes() {
         let (refused, _) = says(b"GET / HTTP/1.1\r\n\r\n", true).await;
         assert!(refused.starts_with("unknown protocol") && refused.contains("\"GET / HT\""), "{refused}");
         let (refused, _) = says(&[0, 1, 2, 0xff, 4, 5], true).await;
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_peer_times_out() {
+    async fn silent_peer_times_out() {
         let (one, other) = duplex(64);
         let waited = tokio::time::Instant::now();
         assert!(matches!(accept(Some(&key(1)), one).await, Err(Refused::Silent)));
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_keys_nothing_changes() {
+    async fn stream_without_keys_is_plain() {
         let (caller, called) = meet(None, None).await;
         let (mut caller, mut called) = (caller.expect("plain"), called.expect("plain"));
         caller.write_all(b"FPH1").await.expect("there is room");
@@ -450,7 +450,7 @@ mod tests {
 
         /// Whatever is said to an end with a key, it lets nobody in and does not fall over.
         #[test]
-        fn hostile_bytes_are_refused(bytes: Vec<u8>, tls: bool) {
+        fn arbitrary_bytes_are_refused(bytes: Vec<u8>, tls: bool) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
             runtime.block_on(async {
                 let first = if tls { [&[0x16, 3, 1, 0, bytes.len() as u8], &bytes[..]].concat() } else { bytes.clone() };

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filled_disk_tells_one_place_from_another() {
+    fn pattern_differs_by_offset_and_seed() {
         let mut data = Vec::new();
         pattern(&mut data, 4096, 4100, 7);
         assert_eq!(data.len(), 4100);

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_s_time_is_its_parent_s() {
+    fn child_cpu_time_counts_for_parent() {
         let mut child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell");
         let spent = Spent::of(std::process::id()).expect("there is /proc");
         assert!(spent.processes.contains(&child.id()));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_ended_keeps_its_time() {
+    fn ended_thread_keeps_its_cpu_time() {
         let spent = Spent { processes: vec![std::process::id()] };
         let begin = spent.now_ns().expect("figures");
         let busy = || {

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_read_as_clients_write_it() {
+    fn nbd_uri_round_trips() {
         for text in ["nbd://127.0.0.1:10809/pool", "nbd://[::1]:7/", "nbd+unix:///pool?socket=/tmp/a%20b"] {
             assert_eq!(text.parse::<Uri>().map(|place| place.to_string()), Ok(text.into()));
         }

@@ -359,7 +359,7 @@ mod tests {
     use bytes::BytesMut;
 
     #[test]
-    fn small_writes_stay_together_and_all_else_is_shared() {
+    fn small_writes_stay_in_one_part_and_rest_is_split() {
         let request = |tag, operation, length, durable| {
             (Request { operation, durable, unchecked: false, places: 0, tag, length, offset: 0 }, Bytes::new())
         };
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_at_hand_are_answered_and_all_else_is_left_in_its_order() {
+    fn inline_writes_are_answered_and_rest_keeps_order() {
         let folder = tempfile::tempdir().expect("a folder");
         let store = Store::format(&folder.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
         // The first regions are marked, and the last is not.
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_has_no_more_answers_than_the_largest_frame_has_requests() {
+    fn reply_frame_has_at_most_largest_request_count() {
         let store = Store::memory(1 << 20, "n".into()).expect("memory");
         let mut sent = BytesMut::new();
         let mut tags = 0..;

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_is_the_byte_at_its_address_and_no_write_has_more_than_the_limit() {
+    fn answers_match_addresses_and_batches_keep_limit() {
         for (batch, ahead) in [(1, 1), (10, 1), (100, 1), (10, 4)] {
             let measured = run(&nodes(3, 2, 0), load(2, batch, ahead), &|| false).unwrap();
             let Figures { ops_per_s, batch_mean, packets_per_s, packet_bytes_mean, window, .. } = measured.figures;
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_data_timeouts_and_invalid_answers_are_errors() {
+    fn wrong_data_closed_node_and_oversized_load_are_errors() {
         let failure = run(&nodes(2, 1, 1), load(1, 10, 1), &|| false).unwrap_err();
         assert!(failure.to_string().contains("wrong data"), "{failure}");
         let closed = {

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_gets_its_byte_however_the_stream_is_cut() {
+    fn addresses_are_answered_in_any_fragmentation() {
         let (mut stream, node) = connected(PaperNode::memory(100_000, Some(0), true, None).unwrap());
         stream.set_nodelay(true).unwrap();
         let addresses = [0, 99_999, 255, 256, 65_536, 77_777];
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_beyond_the_file_ends_the_connection() {
+    fn address_beyond_file_ends_connection() {
         for io in [true, false] {
             let (mut stream, node) = connected(PaperNode::memory(10, None, io, None).unwrap());
             stream.write_all(&bytes(10)).unwrap();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn without_io_as_many_bytes_come_back() {
+    fn without_io_every_address_gets_byte() {
         let (mut stream, node) = connected(PaperNode::memory(1 << 40, None, false, None).unwrap());
         let sent: Vec<u8> = (0..10_000_u64).flat_map(|a| bytes(a << 20)).collect();
         stream.write_all(&sent).unwrap();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn five_bytes_are_an_address() {
+    fn five_bytes_encode_address() {
         for at in [0, 1, 0x01_2345_6789, super::super::MOST_BYTES - 1] {
             assert_eq!(address(bytes(at)), at);
         }

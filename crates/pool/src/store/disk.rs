@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_the_whole_and_cross_no_boundary() {
+    fn pieces_cover_range_without_crossing_boundary() {
         let bytes: Vec<u8> = (0..300_000_u32).map(|n| n as u8).collect();
         for (at, length) in [(0, 0), (0, 4096), (61_440, 4096), (65_535, 2), (4096, 300_000), (1 << 20, 65_536)] {
             let cut: Vec<(&[u8], u64)> = pieces(&bytes[..length], at).collect();

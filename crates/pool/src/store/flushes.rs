@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flush_returns_only_after_a_sync_that_started_later() {
+    fn flush_waits_for_sync_that_started_after_it() {
         const THREADS: u64 = 4;
         const ROUNDS: u64 = 2000;
         let (flushes, written, synced) = (Flushes::default(), AtomicU64::new(0), AtomicU64::new(0));
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_failed_sync_no_flush_succeeds() {
+    fn flushes_fail_after_failed_sync() {
         let flushes = Flushes::default();
         assert_eq!(flushes.flush(|| Ok(())), Ok(()));
         assert_eq!(flushes.flush(|| Err(Status::Full)), Err(Status::Full));

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_large_read_is_a_small_one_in_another_buffer() {
+    fn large_read_matches_small_read() {
         let store = Store::memory(1 << 20, "n".into()).expect("memory");
         let data: Vec<u8> = (0..300_000_u32).map(|at| (at * 7 / 3) as u8).collect();
         store.write(5000, &data, false).expect("memory");

@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_loses_its_mark_only_when_a_flush_covers_all_that_was_written_there() {
+    fn region_is_unmarked_after_flush_covers_its_writes() {
         let regions = Regions::new(BLOCK_BYTES, 8 * BLOCK_BYTES, &Set::default());
         let flush = |regions: &Regions| regions.flushed(regions.flush_begins());
         let entered = regions.enter(5000, 4000);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn sequential_writes_mark_regions_ahead_and_random_writes_do_not() {
+    fn only_sequential_writes_mark_regions_ahead() {
         let regions = Regions::new(BLOCK_BYTES, 1000 * BLOCK_BYTES, &Set::default());
         let mut marks = 0;
         for block in 0..1000 {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_is_what_was_put_and_not_taken_and_comes_back_from_its_text() {
+    fn region_set_round_trips_through_text() {
         let mut set = Set::default();
         [3, 100, 8191].into_iter().for_each(|region| set.put(region));
         let text = serde_json::to_string(&set).expect("it is text");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_is_no_smaller_than_it_must_be() {
+    fn region_size_is_smallest_allowed() {
         for size in [BLOCK_BYTES, 1 << 20, 1 << 30, (1 << 40) + BLOCK_BYTES] {
             let bytes = region_bytes(size);
             assert!(size.div_ceil(bytes) <= MOST, "{size}");

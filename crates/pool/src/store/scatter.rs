@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_stand_in_the_file_where_they_were_put_and_nothing_else_changes() {
+    fn scattered_words_change_only_their_place() {
         let file = tempfile::tempfile().expect("a file");
         let (before, part) = (vec![1; 100_000], 4096..90_000_u64);
         file.write_all_at(&before, 0).expect("it has room");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_is_gone_is_an_answer_and_no_signal() {
+    fn missing_page_is_error_not_sigbus() {
         let file = tempfile::tempfile().expect("a file");
         file.set_len(1 << 20).expect("it has room");
         let scatter = Scatter::new(&file, 0..1 << 20).expect("it can be mapped");

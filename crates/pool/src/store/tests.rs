@@ -60,7 +60,7 @@ fn pair(now: u32, before: u32) -> [u8; 8] {
 }
 
 #[test]
-fn what_was_written_is_there_after_a_clean_and_an_unclean_end() {
+fn writes_survive_clean_and_unclean_shutdown() {
     for close in [true, false] {
         let at = place();
         let store = made(&at);
@@ -77,7 +77,7 @@ fn what_was_written_is_there_after_a_clean_and_an_unclean_end() {
 }
 
 #[test]
-fn a_torn_header_leaves_the_previous_one_valid() {
+fn torn_header_leaves_previous_one_valid() {
     let at = place();
     let store = made(&at);
     store.claim("p", &claim(2)).expect("it is newer");
@@ -91,7 +91,7 @@ fn a_torn_header_leaves_the_previous_one_valid() {
 }
 
 #[test]
-fn a_device_longer_than_needed_has_its_headers_at_its_end() {
+fn headers_are_at_end_of_longer_device() {
     // What `format` does with a device, on a file.
     let at = place();
     let there = whole_bytes(SIZE) + 10 * BLOCK_BYTES + 512;
@@ -107,7 +107,7 @@ fn a_device_longer_than_needed_has_its_headers_at_its_end() {
 }
 
 #[test]
-fn after_a_crash_a_block_with_either_checksum_is_valid() {
+fn after_crash_block_with_either_checksum_is_valid() {
     let (old, new) = (vec![1; BLOCK_BYTES as usize], vec![2; BLOCK_BYTES as usize]);
     for (held, what) in [(&old, "old"), (&new, "new")] {
         let at = place();
@@ -130,7 +130,7 @@ fn after_a_crash_a_block_with_either_checksum_is_valid() {
 }
 
 #[test]
-fn a_write_cut_short_after_an_unclean_end_leaves_what_was_there() {
+fn write_cut_short_after_crash_keeps_old_block() {
     let (old, new, newer) = (vec![1; 4096], vec![2; 4096], vec![3; 4096]);
     let at = place();
     let store = made(&at);
@@ -148,7 +148,7 @@ fn a_write_cut_short_after_an_unclean_end_leaves_what_was_there() {
 }
 
 #[test]
-fn a_trim_cut_short_leaves_the_block_or_zeroes() {
+fn trim_cut_short_leaves_block_or_zeroes() {
     for zeroed in [false, true] {
         let at = place();
         let store = made(&at);
@@ -164,7 +164,7 @@ fn a_trim_cut_short_leaves_the_block_or_zeroes() {
 }
 
 #[test]
-fn a_flipped_byte_is_detected_on_every_read_path() {
+fn flipped_byte_is_detected_on_every_read_path() {
     let at = place();
     let store = made(&at);
     store.write(0, &[9; 3 * 4096], true).expect("it has room");
@@ -181,7 +181,7 @@ fn a_flipped_byte_is_detected_on_every_read_path() {
 }
 
 #[test]
-fn an_image_is_taken_in_as_it_is() {
+fn import_keeps_image_content() {
     let at = place();
     let mut image = vec![0; 10_000];
     image[9_990..].fill(5);
@@ -198,7 +198,7 @@ fn an_image_is_taken_in_as_it_is() {
 }
 
 #[test]
-fn what_cannot_be_made_leaves_no_file_and_takes_none_away() {
+fn failed_format_neither_leaves_nor_removes_file() {
     let at = place();
     for size in [None, Some(0)] {
         assert!(matches!(Store::format(&at.path, size, "n1".into(), false), Err(Error::Size { .. })));
@@ -210,7 +210,7 @@ fn what_cannot_be_made_leaves_no_file_and_takes_none_away() {
 }
 
 #[test]
-fn a_claim_that_was_answered_is_not_made_again_of_an_older_store() {
+fn repeated_claim_of_other_epoch_is_refused() {
     let at = place();
     let store = made(&at);
     let again = |epoch| Claim { also: Also { again: true, ..Also::default() }, ..claim(epoch) };
@@ -270,7 +270,7 @@ fn command(program: &str, arguments: &[&str]) -> String {
 /// closed and opened again.
 #[test]
 #[ignore = "root: mounts a small tmpfs"]
-fn a_full_medium_is_an_error_and_costs_nothing_else() {
+fn full_medium_keeps_acknowledged_data() {
     let folder = tempfile::tempdir().expect("a folder");
     let mounted = folder.path().to_path_buf();
     let at = mounted.join("store");
@@ -318,7 +318,7 @@ fn a_full_medium_is_an_error_and_costs_nothing_else() {
 /// A disk that is mounted, a partition of a disk that is a store: nothing is taken twice.
 #[test]
 #[ignore = "root: attaches a loop disk and mounts it"]
-fn no_device_is_taken_twice() {
+fn device_in_use_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let (image, mount) = (folder.path().join("image"), folder.path().join("mount"));
     std::fs::create_dir(&mount).expect("a folder");
@@ -341,7 +341,7 @@ fn no_device_is_taken_twice() {
 }
 
 #[test]
-fn a_device_gives_all_that_fits() {
+fn data_size_uses_whole_device() {
     for whole in [40_960, 100_000, 1 << 20, (1 << 30) + 512] {
         let data = data_bytes(whole);
         assert!(whole_bytes(data) <= whole && whole_bytes(data + 3 * BLOCK_BYTES) > whole, "{whole}: {data}");
@@ -349,7 +349,7 @@ fn a_device_gives_all_that_fits() {
 }
 
 #[test]
-fn concurrent_reads_see_a_write_whole_or_not_at_all() {
+fn concurrent_reads_see_writes_atomically() {
     let store = Store::memory(SIZE, "n1".into()).expect("memory");
     std::thread::scope(|scope| {
         for writer in 1..=3_u8 {
@@ -372,7 +372,7 @@ proptest! {
 
     /// Writes, trims and reads of any range, with ends of both kinds in between, are as on a plain array of bytes.
     #[test]
-    fn it_is_an_array_of_bytes(steps in proptest::collection::vec((0_u8..6, 0..SIZE, 0_u64..20_000, any::<u8>()), 1..60)) {
+    fn store_behaves_as_byte_array(steps in proptest::collection::vec((0_u8..6, 0..SIZE, 0_u64..20_000, any::<u8>()), 1..60)) {
         let at = place();
         let mut store = made(&at);
         let mut model = vec![0_u8; SIZE as usize];
@@ -408,7 +408,7 @@ proptest! {
 }
 
 #[test]
-fn an_idle_store_loses_its_marks_once_it_is_flushed_and_not_before() {
+fn idle_store_unmarks_regions_after_flush() {
     let at = place();
     let store = std::sync::Arc::new(made(&at));
     let settler = Settler::start(&store).expect("a thread");
@@ -428,7 +428,7 @@ fn an_idle_store_loses_its_marks_once_it_is_flushed_and_not_before() {
 }
 
 #[test]
-fn a_store_that_is_not_there_is_told_how_to_make() {
+fn missing_store_error_names_init() {
     let at = place();
     let told = Store::open(&at.path).expect_err("there is nothing").to_string();
     assert!(told.contains("--init --store"), "{told}");
@@ -436,7 +436,7 @@ fn a_store_that_is_not_there_is_told_how_to_make() {
 }
 
 #[test]
-fn writes_that_were_announced_wait_for_one_mark_and_others_for_one_each() {
+fn announced_writes_share_one_mark() {
     let folder = tempfile::tempdir().expect("a folder");
     let durable = |announced: bool| {
         let log = std::sync::Arc::new(log::Log::default());

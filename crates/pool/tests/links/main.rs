@@ -115,43 +115,43 @@ fn within_a_tenth(world: &World, loads: &[u32], span_ns: u64) {
 }
 
 #[test]
-fn on_loopback() {
+fn tuner_is_near_best_on_loopback() {
     within_a_tenth(&LOOPBACK, &LOADS, 8000 * MS);
 }
 
 #[test]
-fn on_a_link_bound_by_packets() {
+fn tuner_is_near_best_on_packet_bound_link() {
     within_a_tenth(&PACKETS, &LOADS, 24_000 * MS);
 }
 
 #[test]
-fn on_a_link_bound_by_bytes() {
+fn tuner_is_near_best_on_byte_bound_link() {
     within_a_tenth(&BYTES, &LOADS, 24_000 * MS);
 }
 
 #[test]
-fn with_a_node_whose_store_is_slow() {
+fn tuner_is_near_best_with_slow_store() {
     within_a_tenth(&SLOW, &LOADS, 24_000 * MS);
 }
 
 #[test]
-fn with_eight_slow_nodes() {
+fn tuner_is_near_best_with_eight_slow_nodes() {
     within_a_tenth(&EIGHT_SLOW, &LOADS, 24_000 * MS);
 }
 
 #[test]
-fn on_one_medium_for_eight_slow_nodes() {
+fn tuner_is_near_best_on_shared_medium_with_slow_nodes() {
     within_a_tenth(&MEDIUM_FLASH, &LOADS, 24_000 * MS);
 }
 
 #[test]
-fn on_one_medium_for_eight_nodes_with_memory() {
+fn tuner_is_near_best_on_shared_medium_with_memory_nodes() {
     within_a_tenth(&MEDIUM, &LOADS, 24_000 * MS);
     within_a_tenth(&World { reply_bytes: 512, ..MEDIUM }, &[32, 320], 24_000 * MS);
 }
 
 #[test]
-fn with_nodes_that_differ() {
+fn tuner_is_near_best_with_unequal_nodes() {
     for world in [ONE_SLOW, ONE_FAR, ONE_FAR_OF_SLOW] {
         within_a_tenth(&world, &LOADS[1..], 12_000 * MS);
     }
@@ -159,7 +159,7 @@ fn with_nodes_that_differ() {
 
 /// Whoever asks nothing of a node that is slow must not wait for it.
 #[test]
-fn a_slow_node_does_not_hinder_the_others() {
+fn slow_node_does_not_slow_others() {
     let (mut told, mut hindered) = (Vec::new(), false);
     for (name, world) in [("slow", ONE_SLOW), ("far", ONE_FAR), ("far, all slow", ONE_FAR_OF_SLOW)] {
         for load in [8, 32, 320, 2560] {
@@ -182,7 +182,7 @@ fn a_slow_node_does_not_hinder_the_others() {
 /// A window by the latency's gradient gains nothing anywhere (but a rhythm, by chance), with natural batches or with the tuner's, and
 /// loses most of what there is on a medium. With `--nocapture` it prints the table of the manual.
 #[test]
-fn a_latency_based_window_is_not_better() {
+fn latency_based_window_is_not_better() {
     let worlds = [
         ("loopback", LOOPBACK),
         ("packet-bound", PACKETS),
@@ -216,7 +216,7 @@ fn a_latency_based_window_is_not_better() {
 
 /// Requests that come one at a time, however far apart.
 #[test]
-fn one_request_at_a_time_is_as_fast_as_without_a_tuner() {
+fn single_requests_are_as_fast_as_without_tuner() {
     for world in [LOOPBACK, PACKETS, BYTES, SLOW] {
         let world = World { jitter: 0.0, stalls_per_s: 0.0, ..world };
         let span = (1000 * MS, 2000 * MS);

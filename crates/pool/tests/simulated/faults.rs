@@ -59,7 +59,7 @@ async fn load(world: &World, random: &mut Random, befall: impl Fn(&World, &mut R
 }
 
 #[test]
-fn nodes_that_are_cut_off_for_seconds_cost_time_and_no_data() {
+fn network_cuts_cost_time_and_no_data() {
     told(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let random = &mut Random::new(seed);
@@ -96,7 +96,7 @@ fn lost_and_late_segments_cost_time_and_no_data() {
 }
 
 #[test]
-fn a_half_dead_connection_is_replaced() {
+fn half_open_connection_is_replaced() {
     told(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;
@@ -121,7 +121,7 @@ fn a_half_dead_connection_is_replaced() {
 }
 
 #[test]
-fn what_finds_no_answer_fails_in_its_time_and_what_came_of_it_stays() {
+fn unanswered_requests_time_out_and_outcome_is_stable() {
     told(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?;
@@ -164,7 +164,7 @@ fn what_finds_no_answer_fails_in_its_time_and_what_came_of_it_stays() {
 
 /// Whoever knows that a node is away does not wait for it again.
 #[test]
-fn a_node_that_is_known_to_be_away_fails_requests_at_once_and_serves_when_it_is_back() {
+fn lost_node_fails_requests_at_once_and_serves_when_back() {
     told(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?;
@@ -214,7 +214,7 @@ fn a_node_that_is_known_to_be_away_fails_requests_at_once_and_serves_when_it_is_
 }
 
 #[test]
-fn a_slow_node_does_not_delay_the_others() {
+fn slow_node_does_not_delay_others() {
     told(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = Rc::new(world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?);
@@ -239,7 +239,7 @@ fn a_slow_node_does_not_delay_the_others() {
 
 /// Writes that the network kept while another coordinator took over must not land on its own.
 #[test]
-fn what_an_old_coordinator_sent_never_lands_on_what_a_new_one_wrote() {
+fn delayed_write_of_old_coordinator_is_never_applied() {
     told(|seed| {
         let old = |world: World| async move {
             let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;

@@ -143,7 +143,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn eight_nodes_are_one_array_of_bytes(
+    fn eight_nodes_behave_as_byte_array(
         seed in any::<u64>(),
         striped in any::<bool>(),
         steps in proptest::collection::vec(step(), 1..40),

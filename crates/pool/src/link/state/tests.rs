@@ -97,7 +97,7 @@ impl Trial {
 }
 
 #[test]
-fn the_window_is_the_nodes_and_the_connections_share_it() {
+fn connections_share_window_of_node() {
     let mut trial = Trial::new(3, Setting::new(4, 1));
     let asked: Vec<Answered> = (0..10).map(|_| trial.put(Operation::Read).0).collect();
     let (first, woken) = trial.fill(0);
@@ -114,7 +114,7 @@ fn the_window_is_the_nodes_and_the_connections_share_it() {
 }
 
 #[test]
-fn the_next_frame_goes_where_the_fewest_are_under_way() {
+fn next_frame_goes_to_least_loaded_connection() {
     let mut trial = Trial::natural(2);
     let mut taken = Vec::new();
     let mut keep = Vec::new();
@@ -131,7 +131,7 @@ fn the_next_frame_goes_where_the_fewest_are_under_way() {
 }
 
 #[test]
-fn while_one_connection_writes_or_is_not_there_the_others_go_on() {
+fn writing_or_closed_connection_does_not_block_others() {
     let mut trial = Trial::natural(2);
     let (_first, woken) = trial.put(Operation::Read);
     assert_eq!((woken, trial.fill(0).0.len()), (Some(0), 1));
@@ -156,7 +156,7 @@ fn asking(operation: Operation, offset: u64) -> Request {
 }
 
 #[test]
-fn an_answer_comes_over_the_connection_that_was_asked() {
+fn answer_on_other_connection_is_error() {
     let mut trial = Trial::natural(2);
     let (mut asked, _) = trial.put(Operation::Read);
     let (requests, _) = trial.fill(0);
@@ -168,7 +168,7 @@ fn an_answer_comes_over_the_connection_that_was_asked() {
 }
 
 #[test]
-fn what_was_under_way_over_any_connection_is_asked_again_before_what_waits() {
+fn in_flight_requests_are_resent_before_queued_ones() {
     let mut trial = Trial::new(2, Setting::new(2, 1));
     let mut kept = Vec::new();
     for operation in [Operation::Write, Operation::Read, Operation::Trim] {
@@ -186,7 +186,7 @@ fn what_was_under_way_over_any_connection_is_asked_again_before_what_waits() {
 }
 
 #[test]
-fn a_flush_over_one_connection_covers_what_was_answered_over_another() {
+fn flush_covers_writes_of_other_connections() {
     let flushed = |flush: bool| {
         let mut trial = Trial::natural(2);
         let _write = trial.put(Operation::Write);
@@ -208,7 +208,7 @@ fn a_flush_over_one_connection_covers_what_was_answered_over_another() {
 }
 
 #[test]
-fn one_active_connection_does_not_hide_a_silent_one() {
+fn active_connection_does_not_hide_silent_one() {
     let mut trial = Trial::natural(2);
     let _first = trial.put(Operation::Read);
     trial.fill(0);
@@ -228,7 +228,7 @@ fn one_active_connection_does_not_hide_a_silent_one() {
 }
 
 #[test]
-fn what_waits_too_long_fails_and_after_the_end_everything_does() {
+fn requests_fail_on_timeout_and_after_end() {
     let mut trial = Trial::natural(2);
     let (mut late, _) = trial.put(Operation::Read);
     trial.now += TIMEOUT - Duration::from_secs(1);
@@ -264,7 +264,7 @@ fn cancelled_requests_are_not_sent() {
 }
 
 #[test]
-fn a_change_that_nobody_waits_for_holds_back_what_touches_it_until_it_is_answered() {
+fn abandoned_write_holds_back_overlapping_requests() {
     for touching in [Operation::Read, Operation::Write, Operation::Trim, Operation::Map] {
         let mut trial = Trial::natural(2);
         let (number, write, _) = trial.put_at(Operation::Write, 8);
@@ -281,7 +281,7 @@ fn a_change_that_nobody_waits_for_holds_back_what_touches_it_until_it_is_answere
 }
 
 #[test]
-fn a_change_that_nobody_waits_for_is_not_asked_again() {
+fn abandoned_write_is_not_resent() {
     let mut trial = Trial::natural(2);
     let (number, write, _) = trial.put_at(Operation::Write, 0);
     trial.fill(0);
@@ -293,7 +293,7 @@ fn a_change_that_nobody_waits_for_is_not_asked_again() {
 }
 
 #[test]
-fn a_node_that_is_known_to_be_away_is_not_waited_for_until_it_is_back() {
+fn lost_node_fails_requests_at_once_until_back() {
     let mut trial = Trial::natural(1);
     let (mut first, _) = trial.put(Operation::Read);
     trial.fill(0);
@@ -344,7 +344,7 @@ fn shared_read(trial: &mut Trial) -> (u64, Answered, Request, u64) {
 }
 
 #[test]
-fn shared_memory_in_use_by_a_node_is_not_reused() {
+fn shared_memory_in_use_by_node_is_not_reused() {
     crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
     let mut trial = Trial::natural(1);
     trial.state.opened(0, trial.now, true);
@@ -412,7 +412,7 @@ fn small_writes_use_shared_memory_if_their_data_is_there() {
 }
 
 #[test]
-fn answers_are_read_only_from_the_announced_memory() {
+fn answers_are_read_only_from_announced_memory() {
     let mut trial = Trial::natural(1);
     let (_asked, _) = trial.put(Operation::Read);
     let (requests, _) = trial.fill(0);

@@ -17,7 +17,7 @@ fn pair_of(at: &At, block: u64) -> (u32, u32) {
 }
 
 #[test]
-fn what_was_written_at_once_is_there_with_its_sums_also_when_the_process_is_killed() {
+fn inline_writes_and_checksums_survive_kill() {
     let at = place();
     let store = made(&at);
     store.write(0, &vec![1; SIZE as usize], false).expect("it has room");
@@ -45,7 +45,7 @@ fn what_was_written_at_once_is_there_with_its_sums_also_when_the_process_is_kill
 }
 
 #[test]
-fn nothing_is_written_if_something_has_to_be_waited_for() {
+fn inline_write_that_must_wait_writes_nothing() {
     let at = place();
     let store = made(&at);
     let (one, two) = (block(1), block(2));
@@ -78,7 +78,7 @@ fn nothing_is_written_if_something_has_to_be_waited_for() {
 }
 
 #[test]
-fn a_mark_stays_until_a_flush_covers_what_was_written_at_once() {
+fn mark_stays_until_flush_covers_inline_write() {
     let at = place();
     let store = made(&at);
     let one = block(1);
@@ -98,7 +98,7 @@ fn a_mark_stays_until_a_flush_covers_what_was_written_at_once() {
 /// was to be.
 #[test]
 #[ignore = "root: mounts a small tmpfs"]
-fn a_full_medium_is_told_to_whose_write_finds_no_room() {
+fn full_medium_fails_only_writes_without_space() {
     let folder = tempfile::tempdir().expect("a folder");
     let mounted = folder.path().to_path_buf();
     command("mount", &["-t", "tmpfs", "-o", "size=1M", "tmpfs", &mounted.to_string_lossy()]);
@@ -137,7 +137,7 @@ fn a_full_medium_is_told_to_whose_write_finds_no_room() {
 }
 
 #[test]
-fn a_durable_trim_is_covered_by_its_own_flush() {
+fn durable_trim_is_covered_by_own_flush() {
     let at = place();
     let store = made(&at);
     store.write(0, &[1; 8 * BLOCK], false).expect("it has room");

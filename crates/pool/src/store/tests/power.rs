@@ -531,7 +531,7 @@ fn stories(seeds: std::ops::Range<u64>, cuts: usize, all: usize) {
 }
 
 #[test]
-fn after_a_power_cut_a_store_reads_as_a_plain_disk_could() {
+fn store_reads_as_plain_disk_after_power_cut() {
     stories(0..40, 4, 200);
 }
 
@@ -556,7 +556,7 @@ fn opened_after_a_cut(again: &[u64], same_machine: bool, change: impl FnOnce(&Fi
 }
 
 #[test]
-fn a_coordinator_that_flushed_all_it_wrote_has_lost_nothing() {
+fn coordinator_that_flushed_everything_lost_nothing() {
     let store = opened_after_a_cut(&[0], false, |_| {});
     assert!(!store.header().lost.is_empty());
     let also = Also { flushed: true, ..Also::default() };
@@ -565,7 +565,7 @@ fn a_coordinator_that_flushed_all_it_wrote_has_lost_nothing() {
 }
 
 #[test]
-fn damage_where_nothing_was_written_lately_is_found_after_a_power_cut() {
+fn damage_in_unmarked_region_is_found_after_power_cut() {
     let region = regions::region_bytes(SIZE);
     let flip = |file: &File| file.write_all_at(&[1], region * 5 + 100).expect("memory");
     let store = opened_after_a_cut(&[0, 9], false, flip);
@@ -576,14 +576,14 @@ fn damage_where_nothing_was_written_lately_is_found_after_a_power_cut() {
 }
 
 #[test]
-fn damage_is_found_everywhere_when_only_the_process_was_killed() {
+fn damage_is_found_everywhere_after_process_kill() {
     let store = opened_after_a_cut(&[0], true, |file| file.write_all_at(&[1], 100).expect("memory"));
     assert_eq!((store.recovery(), store.header().lost), (None, vec![]));
     assert_eq!(read(&store, 0, 10), Err(Status::Damaged));
 }
 
 #[test]
-fn of_a_region_that_was_being_written_the_data_count_and_their_sums_are_made_anew() {
+fn checksums_of_marked_region_are_rebuilt_from_data() {
     let torn = |file: &File| file.write_all_at(&[9; 512], 512).expect("memory");
     let store = opened_after_a_cut(&[0], false, torn);
     assert_eq!(store.recovery().map(|recovery| recovery.summed_anew), Some(1));
@@ -604,7 +604,7 @@ fn of_a_region_that_was_being_written_the_data_count_and_their_sums_are_made_ane
 
 /// A header that could not be written may stand there in part: the one before is the only one that is whole.
 #[test]
-fn a_header_that_could_not_be_written_is_written_again_in_the_same_place() {
+fn failed_header_write_is_retried_in_same_slot() {
     let (image, _) = formatted(COMMON);
     let (file, path) = medium(&image);
     let store = Store::open(&path).expect("a store");
@@ -623,7 +623,7 @@ fn a_header_that_could_not_be_written_is_written_again_in_the_same_place() {
 
 /// An image is taken in: whatever is left of that by a cut is no store yet, or a store that has all of the image.
 #[test]
-fn a_cut_while_an_image_is_taken_in_leaves_no_store_without_its_sums() {
+fn power_cut_during_import_leaves_no_half_made_store() {
     let mut chance = Chance(5);
     for _ in 0..40 {
         let mut image = vec![3; SIZE as usize];
@@ -646,7 +646,7 @@ fn a_cut_while_an_image_is_taken_in_leaves_no_store_without_its_sums() {
 mod long {
     #[test]
     #[ignore = "long: 10,000 cuts"]
-    fn after_ten_thousand_power_cuts_a_store_reads_as_a_plain_disk_could() {
+    fn store_reads_as_plain_disk_after_ten_thousand_power_cuts() {
         super::stories(1000..2700, 4, 10_000);
     }
 }
