@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_meet_at_the_newest_that_both_speak() {
+    fn newest_common_version_is_chosen() {
         assert_eq!(common((1, 1), (1, 1)), Some(1));
         assert_eq!(common((1, 3), (2, 9)), Some(3));
         assert_eq!(common((2, 3), (1, 1)), None);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_announcement_is_read_as_it_was_written() {
+    fn announcement_round_trips() {
         let a = Announcement { token: [7; 16], direction: Direction::Down, stream: 300 };
         let bytes = a.bytes();
         assert_eq!((&bytes[..8], Announcement::parse(&bytes[8..])), (&DATA[..], Some(a)));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn end_cut_and_stall_of_a_channel_are_distinguished() {
+    async fn eof_truncation_and_stall_of_channel_have_own_errors() {
         let doing = "testing";
         let (a, b) = tokio::io::duplex(1 << 16);
         let (mut a, mut b) = (Channel::new(Box::new(a), peer()), Channel::new(Box::new(b), peer()));

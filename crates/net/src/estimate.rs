@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_start_is_excluded_and_the_whole_run_reported() {
+    fn steady_rate_excludes_slow_start() {
         let rates: Vec<u64> = (0..100).map(|i| if i < 20 { 100 + i } else { 1000 + i % 3 }).collect();
         let t = of(&rates);
         assert!((t.steady / 80_080.0 - 1.0).abs() < 1e-3, "{t:?}");
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dip_at_the_end_leaves_no_steady_part() {
+    fn late_dip_leaves_no_steady_part() {
         let rates: Vec<u64> = (0..100).map(|i| if (70..80).contains(&i) { 10 } else { 1000 + i % 5 }).collect();
         let t = of(&rates);
         assert!(!t.is_steady && t.steady == of(&rates).steady, "{t:?}");
@@ -185,7 +185,7 @@ mod tests {
         /// Whoever looks late, by up to an interval, ends one interval late and makes the next one short; and some bytes are counted
         /// a moment early. The path carries 0.9 to 1.1 of a rate all the time, and so the interval must be of that size.
         #[test]
-        fn a_late_sample_does_not_widen_the_interval(
+        fn late_sample_does_not_widen_interval(
             course in proptest::collection::vec((0.9_f64..1.1, 0.0_f64..0.999, proptest::bool::weighted(0.1), 0.0_f64..0.2), 20..80),
         ) {
             let (mut ends, mut amounts, mut true_total, mut counted) = (Vec::new(), Vec::new(), 0.0, 0.0);
@@ -208,7 +208,7 @@ mod tests {
         }
 
         #[test]
-        fn steps_of_one_length_hold_all_that_came(
+        fn resampled_steps_keep_total_bytes(
             course in proptest::collection::vec((1_u64..300_000_000, 0_u64..10_000_000), 1..60),
         ) {
             let mut end = 0;
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_catches_up_is_no_steady_part() {
+    fn catch_up_burst_is_not_steady() {
         // Asked for 3.6 Gb/s for 2 s: 0.8 s at 1.1 Gb/s, then 1.2 s at 4.4.
         let bytes: Vec<u64> = (0..20).map(|i| if i < 8 { 13_750_000 } else { 55_000_000 + i % 3 * 1000 }).collect();
         let of = |late_us: f64, asked: u64, bytes: &[u64]| {
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_one_interval_has_no_interval_of_confidence() {
+    fn single_sample_has_no_confidence_interval() {
         // A long interval weighs as much as it is long.
         let t = throughput(0, &[100, 400], &[100, 900], 1e-9).unwrap();
         assert!((t.steady - 2.5).abs() < 1e-9 && (t.whole - 2.5).abs() < 1e-9, "{t:?}");

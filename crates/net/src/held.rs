@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_wider_where_losses_cluster_or_packets_are_few() {
+    fn loss_bound_widens_for_bursts_and_few_packets() {
         // 0.5 % each by itself, 0.5 % in one burst, and none at all of few packets.
         let even = held(&run(20_000, |n| n % 200 == 7, |_| 0));
         assert!(even.surely == Trial::Passed && even.loss_upper < 0.0062, "{even:?}");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_of_the_sender_are_reported() {
+    fn sender_bursts_are_reported() {
         // 5,000 packets in 2 s, one in a hundred of them 20 ms late.
         let mut late = run(5000, |n| n % 50 == 0, |_| 0);
         late.0.late_us = [100.0, 20_000.0, 30_000.0];

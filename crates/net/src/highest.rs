@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_long_enough_to_tell() {
+    fn run_length_grows_as_rate_falls() {
         let s = Duration::from_secs;
         assert_eq!(long_enough(100_000_000, 1200, s(3)), s(3));
         assert_eq!(long_enough(1_000_000, 1250, s(3)), s(10));

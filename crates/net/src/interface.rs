@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_interface_carried_is_read_from_its_line() {
+    fn interface_counters_are_parsed_from_proc_net_dev() {
         let table = "Inter-| Receive | Transmit\n face |bytes packets\n  lo: 5 1 0 0 0 0 0 0 7 2 0 0 0 0 0 0\n eth0:90 1 0 0 0 0 0 0 80 2 0\n";
         assert_eq!((counters(table, "lo"), counters(table, "eth0")), (Some((5, 7)), Some((90, 80))));
         assert_eq!((counters(table, "eth"), counters("lo: x", "lo")), (None, None));
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_has_an_address_or_it_is_said_which_have() {
+    fn unknown_interface_error_lists_interfaces() {
         assert!(address("lo").unwrap().is_loopback());
         let why = address("nosuch0").unwrap_err().to_string();
         assert!(why.contains("nosuch0") && why.contains("lo 127.0.0.1"), "{why}");

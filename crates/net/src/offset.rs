@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_and_a_drift_are_found_through_queues() {
+    fn offset_and_drift_are_found_despite_queueing() {
         for (ahead, drift) in [(0, 0.0), (4_000_000_000_i64, 50e-6), (-3_000_000_000, -20e-6)] {
             let clock = estimate(&exchanges(ahead, drift, 10)).unwrap();
             assert!((clock.drift - drift).abs() < 3e-6, "{clock:?}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_clock_is_taken_as_it_is_unless_the_exchanges_contradict_it() {
+    fn shared_clock_is_used_unless_exchanges_contradict_it() {
         // 8 ms there and 20 ms back: by the exchanges alone the other clock is 6 ms behind.
         let one = |ahead: u64| Exchange {
             asked_ns: 1_000_000_000,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_while_shows_no_drift_and_nonsense_nothing() {
+    fn short_exchange_series_has_no_drift() {
         assert_eq!(estimate(&exchanges(5, 50e-6, 1)).unwrap().drift, 0.0);
         assert_eq!(estimate(&[]), None);
         let wrong = Exchange { asked_ns: 9, came_ns: u64::MAX, left_ns: 0, back_ns: 1 };

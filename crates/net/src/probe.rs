@@ -232,7 +232,7 @@ mod tests {
     const LINE: &str = "          <idle>-0       [001] ..s1.  1234.000567: tcp_probe: family=AF_INET src=127.0.0.1:7100 dest=127.0.0.1:40000 mark=0x0 data_len=0 snd_nxt=0x2 snd_una=0x1 snd_cwnd=10 ssthresh=2147483647 snd_wnd=65536 srtt=25 rcv_wnd=65536 sock_cookie=1f skbaddr=0 skaddr=0";
 
     #[test]
-    fn a_line_becomes_a_reading_of_its_stream() {
+    fn tcp_probe_line_is_parsed_for_its_stream() {
         let ack = parse(LINE, &[7, 31]).unwrap();
         assert_eq!((ack.time_ns, ack.stream, ack.cwnd), (1_234_000_567_000, 1, 10));
         assert_eq!((ack.srtt_us, ack.snd_wnd, ack.ssthresh), (25, 65_536, 2_147_483_647));
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     #[ignore = "root: a trace instance"]
-    fn every_acknowledgement_is_seen_and_nothing_is_left() {
+    fn every_acknowledgement_is_traced_and_instance_removed() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();

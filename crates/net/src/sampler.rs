@@ -285,7 +285,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn a_reading_is_due_every_ten_milliseconds_and_overdue_a_moment_later() {
+    fn readings_are_due_every_10_ms() {
         let plan = plan(Readings::All, 1000);
         assert_eq!([0, 10 * MS - 1, 10 * MS, 25 * MS].map(|at| plan.due(at)), [0, 0, 1, 2]);
         assert_eq!([0, 10 * MS - 1, 10 * MS, 25 * MS].map(|at| plan.next(at)), [10, 10, 20, 30].map(|ms| ms * MS));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_intervals_whose_turn_it_is_have_readings_and_those_of_a_control_all_have() {
+    fn readings_alternate_by_interval_except_in_control_run() {
         let plan_of = |control| plan(Readings::ByTurns { seed: 5, control }, 60_000);
         let (by_turns, control) = (plan_of(false), plan_of(true));
         let turns = Turns::new(5, 60_000);
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn readings_missed_by_a_thread_are_taken_by_the_sampler() {
+    fn sampler_takes_readings_that_threads_missed() {
         let (watch, sockets) = watched(Readings::All);
         let mut sampler_control = SamplerControl::new(&watch, sockets.to_vec());
         let both = |number| sockets.iter().for_each(|socket| watch.between_calls(socket, number));
@@ -377,7 +377,7 @@ mod tests {
 
     /// What readings cost is the difference between intervals, so one without them must have none of their wake-ups.
     #[test]
-    fn intervals_without_readings_are_slept_through_and_those_with_them_have_all() {
+    fn intervals_without_readings_have_no_wake_ups() {
         let readings = Readings::ByTurns { seed: 5, control: false };
         let (watch, sockets) = watched(readings);
         let mut sampler_control = SamplerControl::new(&watch, sockets.to_vec());
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_without_readings() {
+    fn nothing_is_read_if_readings_are_off() {
         let (watch, sockets) = watched(Readings::None);
         let mut sampler_control = SamplerControl::new(&watch, sockets.to_vec());
         let mut between = Between::new(&watch, &sockets[0]);

@@ -163,7 +163,7 @@ mod tests {
     proptest! {
         /// Whatever the queue: the answer holds, and is close to what the path carries.
         #[test]
-        fn the_search_converges_from_any_start(
+        fn search_converges_from_any_start(
             first in 10_000_u64..100_000_000_000, carries in 20_000.0_f64..1e11, queue_s in 0.0_f64..3.0,
         ) {
             let search = found(first, |_| (carries, queue_s, 0.0));
@@ -176,7 +176,7 @@ mod tests {
 
         /// One trial in a row that fails by itself changes nothing.
         #[test]
-        fn a_trial_that_failed_by_chance_is_made_again(carries in 1e6_f64..1e10, which in 1_u32..12) {
+        fn randomly_failed_trial_is_repeated(carries in 1e6_f64..1e10, which in 1_u32..12) {
             let mut count = 0;
             let search = found(10_000_000, |_| {
                 count += 1;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_carries_less_in_runs_than_in_trials_is_followed_down() {
+    fn rate_falls_if_path_carries_less_in_long_runs() {
         // A token bucket that had saved up: 30 Mb/s for a second, 20 in the long run.
         let search = found(10_000_000, |step| match step {
             Step::Trial(_) => (30e6, 0.0, 0.0),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_loses_at_any_rate_has_no_answer() {
+    fn path_with_constant_loss_has_no_rate() {
         for lost in [0.009, 0.02] {
             let search = found(10_000_000, |_| (30e6, 0.0, lost));
             assert_eq!(search.held(), None);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_setting_is_named_with_what_to_do() {
+    fn refused_socket_option_error_has_remedy() {
         let to = "127.0.0.1:1".parse().unwrap();
         let none = SocketOptions { congestion: Some("nosuch".into()), ..SocketOptions::default() };
         let told = connecting(to, &none, None, false).unwrap_err().to_string();

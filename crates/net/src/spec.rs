@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_runs_are_refused_with_the_valid_range() {
+    fn invalid_run_error_names_valid_range() {
         assert_eq!(spec().check(), Ok(()));
         let bad = |change: fn(&mut Spec), part: &str| {
             let mut s = spec();
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_of_many_streams_is_read_more_rarely() {
+    fn long_runs_of_many_streams_are_sampled_less_often() {
         assert_eq!(readings_every_ns(1, 10_000_000_000), SAMPLE_NS);
         assert_eq!(readings_every_ns(8, 600_000_000_000), SAMPLE_NS);
         let long = readings_every_ns(128, 3_600_000_000_000);

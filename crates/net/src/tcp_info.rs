@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_field_behind_the_end_is_unknown_and_not_a_neighbour() {
+    fn field_beyond_end_is_zero() {
         let mut bytes = [0_u8; 232];
         bytes[80..84].copy_from_slice(&10_u32.to_le_bytes());
         bytes[228..232].copy_from_slice(&65_536_u32.to_le_bytes());
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_over_the_wire_as_a_row_of_numbers() {
+    fn row_survives_wire_round_trip() {
         let sample = TcpSample { time_ns: 5, stream: 1, cwnd: 10, snd_wnd: 7, ..TcpSample::default() };
         let text = serde_json::to_string(&sample).unwrap();
         assert_eq!(serde_json::from_str::<TcpSample>(&text).unwrap(), sample);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_understood() {
+    fn tcp_info_of_running_kernel_is_read() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let info = read(std::os::fd::AsRawFd::as_raw_fd(&stream)).unwrap();

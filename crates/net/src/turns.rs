@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_is_found_in_spite_of_drift_and_of_a_beat() {
+    fn cost_is_found_despite_drift_and_alternation() {
         let turns = Turns::new(3, 60_000);
         // 1 % less with readings; the rate rises tenfold in the run, and every other interval is slower by a tenth.
         let rate = |n: u64| {
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cost_none_is_found() {
+    fn absent_cost_is_not_reported() {
         let turns = Turns::new(4, 60_000);
         let mut random = Random::new(9);
         let bytes = (0..600).map(|_| 1_000_000_000 + random.below(200_000_000)).collect();
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn late_and_empty_intervals_are_excluded_and_invalid_ones_handled() {
+    fn late_and_empty_intervals_are_excluded() {
         let turns = Turns::new(1, 6_000);
         let even = |late: fn(u64) -> u64| turns.ratio(&received(vec![1000; 60], late)).map(|r| r.n);
         assert_eq!(even(|_| 0), Some(25));

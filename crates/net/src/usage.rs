@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_those_of_each_processor() {
+    fn proc_stat_ticks_are_read_per_processor() {
         let text = "cpu  9 9 9 9 9 9 9 9 9 9\ncpu0 10 0 20 60 10 0 0 0 0 0\ncpu1 0 0 0 100 0 0 0 0 0 0\nintr 5\n";
         assert_eq!(processors(text), [(30, 100), (0, 100)]);
         assert!(processors("cpu0 x\nnonsense").iter().all(|c| *c == (0, 0)));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_found_in_either_version() {
+    fn cgroup_is_found_in_v1_and_v2() {
         let found = |text: &str| own_groups(text).iter().map(|d| d.display().to_string()).collect::<Vec<_>>();
         assert_eq!(found("0::/a.slice/b\n"), ["/sys/fs/cgroup/a.slice/b", "/sys/fs/cgroup/unified/a.slice/b"]);
         assert_eq!(found("5:cpuset:/x\n4:cpu,cpuacct:/a\n")[0], "/sys/fs/cgroup/cpu,cpuacct/a");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_works_has_used_its_processor() {
+    fn busy_thread_has_cpu_time() {
         let before = Thread::now();
         let end = clock::now_ns() + 20_000_000;
         while clock::now_ns() < end {}

@@ -157,7 +157,7 @@ fn close(a: f64, b: f64, within: f64) {
 }
 
 #[test]
-fn slow_start_doubles_up_to_its_threshold() {
+fn slow_start_doubles_up_to_ssthresh() {
     for which in [BIC, HTCP, WESTWOOD] {
         let mut c = Connection::new(which, 10, 40);
         c.round(50_000);
@@ -171,7 +171,7 @@ fn slow_start_doubles_up_to_its_threshold() {
 }
 
 #[test]
-fn bic_searches_between_the_windows() {
+fn bic_searches_between_windows() {
     // Far below the maximum: a straight line; nearer: a quarter of the distance; close by: S_min.
     close(step(1000, 100), 16.0, 0.0);
     close(step(1000, 960), 10.0, 0.0);
@@ -186,7 +186,7 @@ fn bic_searches_between_the_windows() {
 }
 
 #[test]
-fn bic_comes_back_to_its_maximum_and_lingers() {
+fn bic_returns_to_maximum_and_plateaus() {
     let mut c = Connection::new(BIC, 500, 2);
     let ssthresh = c.loss();
     assert_eq!(ssthresh, 500 * 819 / 1024);
@@ -213,7 +213,7 @@ fn bic_comes_back_to_its_maximum_and_lingers() {
 }
 
 #[test]
-fn htcp_grows_with_the_time_since_the_last_loss() {
+fn htcp_growth_depends_on_time_since_loss() {
     // alpha = 2 (1 - beta) f(d) with f = 1 + 10 d + (d / 2)^2 after the first second, at the reference RTT.
     for since in [0.0_f64, 0.5, 1.0, 1.5, 2.0, 5.0, 20.0] {
         for beta in [0.5, 0.75] {
@@ -231,7 +231,7 @@ fn htcp_grows_with_the_time_since_the_last_loss() {
 }
 
 #[test]
-fn htcp_leaves_what_empties_the_queue() {
+fn htcp_backs_off_by_queue_ratio() {
     let mut c = Connection::new(HTCP, 100, 2);
     let mut left = Vec::new();
     for _ in 0..6 {
@@ -256,7 +256,7 @@ fn htcp_leaves_what_empties_the_queue() {
 }
 
 #[test]
-fn westwood_measures_the_rate_and_keeps_the_pipe_full() {
+fn westwood_sets_window_to_measured_rate() {
     let mut c = Connection::new(WESTWOOD, 100, 2);
     for _ in 0..50 {
         c.flow.cwnd = 100;
@@ -278,7 +278,7 @@ fn westwood_measures_the_rate_and_keeps_the_pipe_full() {
 }
 
 #[test]
-fn westwood_takes_no_idle_time_for_the_paths_rate() {
+fn westwood_excludes_idle_time_from_rate() {
     // 50 Mb/s and 16 ms hold 69 segments. The connection is made, waits for 2 s until its run begins, and slow start fills the path.
     let mut c = Connection::new(WESTWOOD, 10, u32::MAX);
     c.idle(2_000_000);
@@ -371,7 +371,7 @@ proptest! {
 
     /// A loss never leaves more than there was, but for Westwood, whose window is what the path carried.
     #[test]
-    fn a_loss_leaves_less(which in 0i32..2, cwnd in 4u32..1_000_000, rounds in 0usize..3) {
+    fn loss_reduces_window(which in 0i32..2, cwnd in 4u32..1_000_000, rounds in 0usize..3) {
         let mut c = Connection::new(which, cwnd, 2);
         for _ in 0..rounds {
             c.acked(cwnd, 50_000, 0);
@@ -383,7 +383,7 @@ proptest! {
 
     /// The longer ago the last loss is, the faster H-TCP grows.
     #[test]
-    fn htcp_never_slows_down(since in 0u64..1 << 40, more in 0u64..1 << 40, rtt in any_size(), beta in 64u32..103) {
+    fn htcp_growth_never_falls_with_time(since in 0u64..1 << 40, more in 0u64..1 << 40, rtt in any_size(), beta in 64u32..103) {
         // SAFETY: takes and gives numbers.
         let of = |us| unsafe { (native().alpha_of_htcp)(us, rtt, beta) };
         prop_assert!(of(since) <= of(since + more));

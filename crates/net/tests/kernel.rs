@@ -22,7 +22,7 @@ fn transfer(name: &str, bytes: usize) -> usize {
 
 #[test]
 #[ignore = "root: registers congestion controls"]
-fn each_is_registered_used_and_gone() {
+fn algorithms_are_registered_used_and_removed() {
     for algorithm in Algorithm::ALL {
         let name = format!("{PREFIX}{}", algorithm.name());
         let registered = cc::ensure(&name).expect("the kernel takes it").expect("it is ours");
@@ -45,7 +45,7 @@ fn each_is_registered_used_and_gone() {
 
 #[test]
 #[ignore = "root: registers congestion controls"]
-fn a_name_is_checked() {
+fn invalid_algorithm_names_are_refused() {
     for name in ["", "sixteen_bytes_xx"] {
         assert!(matches!(cc::register(Algorithm::Bic, name), Err(cc::Error::BadName(_))), "{name:?}");
     }

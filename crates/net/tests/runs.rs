@@ -57,7 +57,7 @@ fn limits(outcome: &Outcome, direction: Direction) -> Vec<why::Limit> {
 }
 
 #[test]
-fn bulk_is_counted_at_the_receiver_and_read_at_the_sender_whichever_end_it_is() {
+fn bulk_is_counted_at_receiver_and_sampled_at_sender() {
     let both = [Direction::Up, Direction::Down];
     let outcome = run(&Spec { streams: 2, ..spec(BULK, &both, 1000) });
     for direction in both {
@@ -104,7 +104,7 @@ fn every_setting_reaches_both_ends() {
 }
 
 #[test]
-fn udp_sends_what_is_due_and_counts_what_came() {
+fn udp_sends_due_packets_and_counts_received_ones() {
     for directions in [UP, &[Direction::Down], &[Direction::Up, Direction::Down]] {
         // 1,000 packets a second.
         let outcome = run(&spec(Traffic::Udp { rate_bps: 8_000_000, packet_bytes: 1000 }, directions, 1000));
@@ -134,7 +134,7 @@ fn transactions_are_counted_and_timed() {
 }
 
 #[test]
-fn the_same_over_ipv6_and_with_a_key() {
+fn runs_work_over_ipv6_and_with_key() {
     let bulk = spec(BULK, UP, 200);
     if std::net::TcpListener::bind("[::1]:0").is_ok() {
         run_at("[::1]:0", None, &bulk);
@@ -145,7 +145,7 @@ fn the_same_over_ipv6_and_with_a_key() {
 }
 
 #[test]
-fn an_application_that_pauses_is_named() {
+fn rate_limited_sender_is_application_limited() {
     let outcome = run(&spec(Traffic::Tcp { rate_bps: Some(10_000_000) }, UP, 1000));
     let limits = limits(&outcome, Direction::Up);
     assert_eq!(limits[0].cause, Cause::Application, "{limits:?}");
@@ -160,7 +160,7 @@ fn an_application_that_pauses_is_named() {
 }
 
 #[test]
-fn several_runs_go_over_one_session() {
+fn one_session_carries_several_runs() {
     with_server("127.0.0.1:0", None, async |at| {
         let mut session = Session::connect(at, None, None).await.unwrap();
         let mut wanted = spec(BULK, UP, 100);
@@ -174,7 +174,7 @@ fn several_runs_go_over_one_session() {
 }
 
 #[test]
-fn a_run_that_is_interrupted_ends_at_both_ends_and_keeps_what_it_saw() {
+fn interrupted_run_ends_at_both_ends_and_keeps_results() {
     let both = [Direction::Up, Direction::Down];
     let udp = Traffic::Udp { rate_bps: 8_000_000, packet_bytes: 1000 };
     let transactions = Traffic::Transactions { request_bytes: 1, response_bytes: 1 };
@@ -212,9 +212,9 @@ fn a_run_that_is_interrupted_ends_at_both_ends_and_keeps_what_it_saw() {
 
 /// What `ss -ti` says of the same connection in the middle of a run lies between our readings around it.
 #[test]
-fn ss_says_the_same_of_the_flow() {
+fn readings_agree_with_ss() {
     if std::process::Command::new("ss").arg("-V").output().is_err() {
-        println!("SKIP ss_says_the_same_of_the_flow: ss is not installed");
+        println!("SKIP readings_agree_with_ss: ss is not installed");
         return;
     }
     let (outcome, before, said, after) = with_server("127.0.0.1:0", None, async |at| {

@@ -20,7 +20,7 @@ fn all() -> Vec<(String, Stored)> {
 }
 
 #[test]
-fn runs_of_several_machines_are_judged_as_what_was_done_to_them() {
+fn stored_runs_are_judged_by_known_cause() {
     let (mut wrong, mut machines) = (Vec::new(), std::collections::BTreeMap::<String, usize>::new());
     for (place, stored) in all() {
         let limits = why::limits(&stored.seen());
@@ -38,7 +38,7 @@ fn runs_of_several_machines_are_judged_as_what_was_done_to_them() {
 }
 
 #[test]
-fn no_cause_of_a_stored_run_contradicts_what_arrived() {
+fn causes_of_stored_runs_agree_with_received_rate() {
     for (place, stored) in all() {
         let limits = why::limits(&stored.seen());
         let sum: f64 = limits.iter().map(|l| l.share).sum();

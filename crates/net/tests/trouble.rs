@@ -75,7 +75,7 @@ fn said(result: Result<impl Sized>, parts: &[&str]) {
 }
 
 #[test]
-fn an_unreachable_server_is_reported_with_a_remedy() {
+fn unreachable_server_error_has_remedy() {
     local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -85,7 +85,7 @@ fn an_unreachable_server_is_reported_with_a_remedy() {
 }
 
 #[test]
-fn a_port_in_use_and_an_address_that_needs_a_key_are_refused() {
+fn port_in_use_and_public_address_without_key_are_refused() {
     local(async {
         let (at, _) = server(None).await;
         said(Server::listen(at, None, Rc::new(|_| ())).await, &["cannot listen", "choose another"]);
@@ -95,7 +95,7 @@ fn a_port_in_use_and_an_address_that_needs_a_key_are_refused() {
 }
 
 #[test]
-fn keys_that_differ_or_are_missing_are_told_at_both_ends() {
+fn wrong_and_missing_keys_are_reported_at_both_ends() {
     local(async {
         let (one, other) = (wire::Key::generate().unwrap(), wire::Key::generate().unwrap());
         let (at, told) = server(Some(one.clone())).await;
@@ -109,7 +109,7 @@ fn keys_that_differ_or_are_missing_are_told_at_both_ends() {
 }
 
 #[test]
-fn another_version_is_named_by_both_numbers() {
+fn version_mismatch_names_both_ranges() {
     local(async {
         let skew = Message::Skew { oldest: 7, newest: 9, program: "Fathom 9.0".into() };
         let at = saying(vec![skew]).await;
@@ -128,7 +128,7 @@ fn another_version_is_named_by_both_numbers() {
 }
 
 #[test]
-fn another_programs_protocol_is_recognised() {
+fn foreign_protocol_is_recognised() {
     local(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -152,7 +152,7 @@ fn another_programs_protocol_is_recognised() {
 }
 
 #[test]
-fn a_peer_that_refuses_is_quoted() {
+fn refusal_of_peer_is_quoted() {
     local(async {
         let welcome = Message::Welcome { version: 3, program: "x".into() };
         let at = saying(vec![welcome, Message::Refused { why: "I am tired".into() }]).await;
@@ -163,7 +163,7 @@ fn a_peer_that_refuses_is_quoted() {
 
 /// Time runs ahead while nobody does anything, so that ten seconds of silence take none.
 #[test]
-fn a_peer_that_stalls_is_given_up() {
+fn stalled_peer_times_out() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let at = saying(vec![]).await;
@@ -175,7 +175,7 @@ fn a_peer_that_stalls_is_given_up() {
 }
 
 #[test]
-fn a_dead_client_is_detected_and_the_next_is_served() {
+fn dead_client_is_detected_and_next_one_served() {
     local(async {
         let (at, told) = server(None).await;
         let asker = tokio::task::spawn_local(async move {

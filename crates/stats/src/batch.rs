@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_means_interval_has_its_nominal_coverage() {
+    fn batch_means_interval_has_nominal_coverage() {
         let mut random = Random::new(3);
         let (mut batches, mut values) = (0, 0);
         for _ in 0..400 {
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn matches_hand_computed_values() {
+    fn batch_means_match_hand_computed_values() {
         // Ten batches of two: means 0.5, 2.5, ..., 18.5; variance of them 36.67, t of 9 degrees 2.262.
         let e = mean(&(0..20).map(f64::from).collect::<Vec<_>>(), 0.95).unwrap();
         assert_eq!((e.value, e.n), (9.5, 20));
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_makes_batches_alike() {
+    fn trend_correlates_batches() {
         let trend: Vec<f64> = (0..100).map(f64::from).collect();
         assert!(alike(&trend) > 0.6, "{}", alike(&trend));
         let mut random = Random::new(5);

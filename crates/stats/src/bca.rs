@@ -60,7 +60,7 @@ struct Golden {
 /// Both ends come from resamples. The golden is the mean of twenty of SciPy's runs and the scatter of one; ours is the mean
 /// of five runs as long. So their difference scatters by half of one run's, and five times that is allowed.
 #[test]
-fn bca_is_that_of_scipy() {
+fn bca_matches_scipy() {
     let goldens: Goldens = serde_json::from_str(include_str!("../tests/goldens/goldens.json")).unwrap();
     for b in goldens.bca {
         let runs = (0..5).map(|seed| bca(&b.values, crate::mean, 0.95, 100_000, seed).unwrap());

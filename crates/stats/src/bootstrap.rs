@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_of_a_mean_is_that_of_its_standard_error() {
+    fn bootstrap_interval_of_mean_matches_standard_error() {
         // 0..=99: the bootstrap's standard error is sqrt(variance / n) = 28.866 / 10.
         let values: Vec<f64> = (0..100).map(f64::from).collect();
         let e = percentile(&values, mean, 0.95, RESAMPLES, 1).unwrap();
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_decides_and_the_order_of_the_values_does_not() {
+    fn interval_depends_on_seed_and_not_on_order() {
         let values = [3.0, 1.0, 2.0, 8.0, 5.0, 4.0];
         let mut turned = values;
         turned.reverse();

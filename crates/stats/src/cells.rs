@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_that_of_typical_processes() {
+    fn ratio_of_cells_holds_true_ratio() {
         let (a, b) = (cell(2.0), cell(1.0));
         for pairing in [Pairing::Unpaired, Pairing::Blocks] {
             let c = ratio(&a, &b, pairing, 0.95).unwrap();
@@ -119,7 +119,7 @@ mod tests {
 
     /// The interval and the p value are two readings of one test.
     #[test]
-    fn p_is_small_where_the_interval_leaves_out_1() {
+    fn p_is_small_iff_interval_excludes_1() {
         let b = cell(1.0);
         for thousandths in 960..=1040 {
             for pairing in [Pairing::Unpaired, Pairing::Blocks] {
@@ -130,14 +130,14 @@ mod tests {
     }
 
     #[test]
-    fn few_that_differ_much_have_no_interval_or_their_range() {
+    fn few_processes_have_range_or_no_interval() {
         assert_eq!(middle(&Cell::new(&[[1.0], [90.0]]).unwrap(), 0.95), None, "two are too few");
         let five = middle(&Cell::new(&[[1.0], [2.0], [90.0], [3.0], [2.0]]).unwrap(), 0.95).unwrap();
         assert_eq!((five.low, five.value, five.high), (1.0, 2.0, 90.0));
     }
 
     #[test]
-    fn without_variance_the_interval_is_a_point() {
+    fn zero_variance_gives_point_interval() {
         let same = Cell::new(&[[2.0, 2.0]; 10]).unwrap();
         let e = middle(&same, 0.95).unwrap();
         assert_eq!((e.low, e.value, e.high), (2.0, 2.0, 2.0));

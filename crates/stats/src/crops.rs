@@ -180,7 +180,7 @@ mod tests {
     proptest! {
         /// Exactly the lower envelope of the best segmentations of each number of changepoints.
         #[test]
-        fn crops_finds_exactly_the_optimal_segmentations(
+        fn crops_finds_exactly_optimal_segmentations(
             values in prop::collection::vec(prop_oneof![0.0..1.0, 0.0..10.0, 20.0..21.0], 5..50),
             low in 0.0..20.0,
             width in 0.0..200.0,
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn real_changes_stand_at_the_elbow() {
+    fn elbow_finds_real_changes() {
         for seed in 0..20 {
             let values = series(&[(60, 16.0), (80, 12.0), (200, 10.0)], seed);
             let found = changepoints(&values).unwrap();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_elbow_the_usual_penalty_decides() {
+    fn fixed_penalty_applies_without_elbow() {
         // Constant: one segmentation; two clear levels: with one change or none.
         assert_eq!(changepoints(&[3.0; 40]), Some(vec![]));
         let two: Vec<f64> = (0..40).map(|i| if i < 20 { f64::from(i % 2) } else { 100.0 + f64::from(i % 2) }).collect();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn the_elbow_is_the_corner() {
+    fn elbow_is_corner_of_penalty_curve() {
         let one = |number: usize, from: f64| Segmentation {
             changepoints: (1..=number).collect(),
             cost: 0.0,

@@ -48,7 +48,7 @@ mod tests {
 
     /// R: `p.adjust(c(0.01, 0.04, 0.03, 0.005), "BH")` is 0.02 0.04 0.04 0.02.
     #[test]
-    fn a_worked_example() {
+    fn benjamini_hochberg_matches_r() {
         let found = told(&[0.01, 0.04, 0.03, 0.005], 0.05).unwrap();
         for (ours, theirs) in found.adjusted.iter().zip([0.02, 0.04, 0.04, 0.02]) {
             assert!((ours - theirs).abs() < 1e-12, "{found:?}");

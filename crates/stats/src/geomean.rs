@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn twice_as_fast_and_half_as_fast_are_equal() {
+    fn ratio_and_its_inverse_average_to_one() {
         let all = ratios(&[ratio(1.9, 2.0, 2.1), ratio(0.45, 0.5, 0.55)]).unwrap();
         assert!((all.value - 1.0).abs() < 1e-12 && all.holds(1.0), "{all:?}");
         assert_eq!(ratios(&[]), None);
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn four_workloads_halve_the_interval() {
+    fn four_workloads_halve_interval() {
         let one = ratio(1.4, 1.5, 1.7);
         let mean = ratios(&[one]).unwrap();
         assert!((mean.low - 1.4).abs() < 1e-12 && (mean.high - 1.7).abs() < 1e-12);

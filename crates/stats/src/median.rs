@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_made_of_order_statistics() {
+    fn median_interval_ends_are_order_statistics() {
         let values: Vec<f64> = (1..=20).rev().map(f64::from).collect();
         let m = median(&values, 0.95).unwrap();
         assert_eq!((m.value, m.low, m.high, m.n), (10.5, 6.0, 15.0, 20));
@@ -134,7 +134,7 @@ mod tests {
     /// The interval holds the true median as often as it says: exactly 0.9586 at n = 20, for any distribution. Over
     /// 4,000 trials the standard error is 0.003.
     #[test]
-    fn coverage_is_as_stated() {
+    fn median_interval_has_nominal_coverage() {
         let mut random = Random::new(7);
         let trials = 4000;
         // Exponential of mean 1, as skewed as latencies are; its median is ln 2.
@@ -149,7 +149,7 @@ mod tests {
     /// Goldens, worked out from the paper's formula: at n = 10 the 2nd value holds in 0.97852, the 3rd in 0.89063; I = 0.3244,
     /// lambda = 8 I / (2 + 6 I) = 0.6577.
     #[test]
-    fn ends_are_interpolated() {
+    fn interval_ends_are_interpolated() {
         let values: Vec<f64> = (1..=10).map(f64::from).collect();
         let m = middle(&values, 0.95).unwrap();
         assert!((m.low - 2.6577).abs() < 2e-4 && (m.high - 8.3423).abs() < 2e-4 && m.value == 5.5, "{m:?}");
@@ -163,7 +163,7 @@ mod tests {
 
     /// 47 processes of about 10 ms and one of 111: a mean's studentised interval reached 44 times the largest value.
     #[test]
-    fn no_end_lies_beyond_the_values() {
+    fn interval_stays_within_values() {
         let mut values: Vec<f64> = (0..47).map(|i| 10.0 + f64::from(i) * 0.001).collect();
         values.push(111.0);
         let m = middle(&values, 0.95).unwrap();

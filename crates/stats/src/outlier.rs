@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spike_is_flagged_whatever_the_length() {
+    fn spike_is_flagged_at_any_length() {
         for n in [LEAST, 30, 100, 300, 2000] {
             let mut times = ripple(n);
             let at = n / 2;
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_a_change_and_no_outlier() {
+    fn step_is_not_outlier() {
         for n in [30, 300] {
             let mut times = ripple(n);
             times[n / 2..].iter_mut().for_each(|t| *t += 50.0);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_start_is_no_outlier() {
+    fn cold_start_is_not_outlier() {
         let mut times = ripple(300);
         times[0] = 900.0;
         assert_eq!(flag(&times).unwrap().count(), 0);
@@ -130,7 +130,7 @@ mod tests {
 
     /// The definition, spelled out: sort every window anew.
     #[test]
-    fn the_sliding_window_is_the_window() {
+    fn sliding_window_matches_definition() {
         let mut random = crate::random::Random::new(5);
         let times: Vec<f64> =
             (0..157).map(|_| if random.below(20) == 0 { 30.0 } else { 1.0 } + random.unit()).collect();

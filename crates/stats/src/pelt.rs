@@ -162,7 +162,7 @@ mod tests {
     proptest! {
         /// Optimal partitioning without pruning finds nothing cheaper, and the same if there is one cheapest.
         #[test]
-        fn pruning_loses_nothing(
+        fn pelt_equals_unpruned_partitioning(
             values in prop::collection::vec(prop_oneof![0.0..1.0, 0.0..10.0, Just(5.0)], 5..60),
             penalty in 0.0..20.0,
             shortest in 2_usize..5,
@@ -179,7 +179,7 @@ mod tests {
 
         /// Neither the unit nor an offset moves a changepoint.
         #[test]
-        fn units_do_not_matter(seed in 0_u64..1000, power in -9_i32..9, offset in -1e3..1e3_f64) {
+        fn changepoints_ignore_scale_and_offset(seed in 0_u64..1000, power in -9_i32..9, offset in -1e3..1e3_f64) {
             let values = steps(seed, &[(40, 10.0, 1.0), (30, 20.0, 1.0), (50, 20.0, 6.0)]);
             let found = changepoints(&values, 30.0, 2).unwrap();
             let scaled: Vec<f64> = values.iter().map(|v| (v + offset) * 10_f64.powi(power)).collect();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_of_mean_and_of_spread_are_found_where_they_are() {
+    fn changes_of_mean_and_variance_are_found() {
         let values = steps(1, &[(300, 10.0, 1.0), (200, 14.0, 1.0), (500, 14.0, 0.1)]);
         // A value that could belong to either side may be given to the wrong one.
         let found = changepoints(&values, penalty(1000), 2).unwrap();
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn a_large_mean_does_not_hide_changes() {
+    fn large_mean_does_not_hide_changes() {
         // Steps of 2 ns on a level of 10^12 ns.
         let values = steps(3, &[(100, 1e12, 1.0), (100, 1e12 + 4.0, 1.0)]);
         assert_eq!(changepoints(&values, penalty(200), 2), Some(vec![100]));
     }
 
     #[test]
-    fn constant_values_have_no_change() {
+    fn constant_series_has_no_changepoint() {
         assert_eq!(changepoints(&[0.1; 50], penalty(50), 5), Some(vec![]));
         assert_eq!(changepoints(&[0.0; 50], penalty(50), 5), Some(vec![]));
     }

@@ -101,7 +101,7 @@ mod tests {
     /// Two processes of three iterations: 1 2 3 and 5 6 7. S_1^2 = 1; the means are 2 and 6, so S_2^2 = 8 and
     /// T_2^2 = 8 - 1/3.
     #[test]
-    fn two_levels_by_hand() {
+    fn two_level_variance_matches_hand_computation() {
         let c = components(&[1.0, 2.0, 3.0, 5.0, 6.0, 7.0], &[3, 2]).unwrap();
         assert_eq!((c.mean, c.own[0]), (4.0, 1.0));
         assert!((c.own[1] - (8.0 - 1.0 / 3.0)).abs() < 1e-12);
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn three_levels_find_what_was_put_in() {
+    fn three_level_variance_components_are_recovered() {
         let mut random = crate::random::Random::new(8);
         // Uniform noise of variance s^2.
         let mut noise = |s: f64| s * 12_f64.sqrt() * (random.unit() - 0.5);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_without_variance_is_not_repeated() {
+    fn level_without_variance_is_not_repeated() {
         let c = components(&[1.0, 1.0, 2.0, 2.0], &[2, 2]).unwrap();
         assert_eq!(c.repetitions(&[1.0, 1.0]), Some(vec![1]));
         let c = components(&[1.0, 2.0, 1.0, 2.0], &[2, 2]).unwrap();

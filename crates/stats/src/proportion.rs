@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_are_those_of_the_tables() {
+    fn upper_bounds_match_published_tables() {
         // None of n: 1 - 0.05^(1/n). Of 10, 2: 0.5069 at 0.95 (Clopper and Pearson). Counts: 2.996, 4.744, 16.96 (Garwood).
         assert!((upper(0, 300, 0.95) - (1.0 - 0.05_f64.powf(1.0 / 300.0))).abs() < 1e-9);
         assert!((upper(2, 10, 0.95) - 0.5069).abs() < 1e-4, "{}", upper(2, 10, 0.95));
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn no_trials_give_the_widest_interval() {
+    fn zero_trials_give_widest_interval() {
         assert_eq!((upper(0, 0, 0.95), upper(5, 5, 0.95), upper(9, 5, 0.95), upper(1, 9, 1.0)), (1.0, 1.0, 1.0, 1.0));
         assert_eq!(upper_count(3, 0.0), f64::INFINITY);
     }

@@ -22,7 +22,7 @@ mod tests {
 
     /// Golden: `numpy.quantile(x, [0, .05, .25, .5, .9, .95, 1])`, NumPy 2.4.6.
     #[test]
-    fn agrees_with_numpy() {
+    fn quantiles_match_numpy() {
         let x = [7.1, 2.3, 9.9, 4.4, 4.4, 1.0, 8.25, 3.5, 6.0, 5.75, 2.0];
         let golden = [(0.0, 1.0), (0.05, 1.5), (0.25, 2.9), (0.5, 4.4), (0.9, 8.25), (0.95, 9.075), (1.0, 9.9)];
         for (p, value) in golden {

@@ -69,7 +69,7 @@ mod tests {
     /// Goldens: SplitMix64 of 1234567 as published with the reference code; xoshiro256** seeded by SplitMix64(42),
     /// written out independently in Python from the authors' C.
     #[test]
-    fn streams_agree_with_the_reference() {
+    fn generators_match_reference_streams() {
         let mut seed = 1_234_567;
         let first: Vec<u64> = (0..3).map(|_| split_mix(&mut seed)).collect();
         assert_eq!(first, [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423]);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn every_order_comes_equally_often() {
+    fn shuffle_is_uniform() {
         let mut random = Random::new(1);
         let mut seen = std::collections::BTreeMap::new();
         for _ in 0..60_000 {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_are_kept() {
+    fn random_numbers_stay_in_range() {
         let mut random = Random::new(3);
         assert_eq!(random.below(0), 0);
         assert_eq!(random.below(1), 0);

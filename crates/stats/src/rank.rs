@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn small_cases_are_counted_by_hand() {
+    fn mann_whitney_matches_hand_computed_cases() {
         // 3 and 3 without overlap: 1 of 20 orders, on either side.
         let t = mann_whitney(&[1.0, 2.0, 3.0], &[4.0, 5.0, 6.0]).unwrap();
         assert!(t.u == 0.0 && (t.p - 0.1).abs() < 1e-12 && t.exact);
@@ -224,7 +224,7 @@ mod tests {
 
     /// All orders, made one by one.
     #[test]
-    fn counting_is_counting() {
+    fn exact_counts_match_enumeration() {
         let (n, m) = (4_usize, 6_usize);
         let mut counts = vec![0_u32; n * m + 1];
         for set in (0_u32..1 << (n + m)).filter(|s| s.count_ones() as usize == n) {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn adding_up_is_counting_and_loses_nothing() {
+    fn summed_probabilities_match_exact_counts() {
         for (n, m) in [(3, 5), (4, 4), (8, 10)] {
             let both: Vec<(f64, f64)> = counted(n, m).into_iter().zip(added_up(n, m)).collect();
             assert!(both.len() == n * m + 1 && both.iter().all(|(x, y)| (x - y).abs() < 1e-12), "{n} {m}");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_has_the_interval_of_its_test() {
+    fn difference_interval_agrees_with_p() {
         let mut random = crate::random::Random::new(9);
         for _ in 0..50 {
             let a: Vec<f64> = (0..10).map(|_| random.unit() + 0.35).collect();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shift_is_the_median_of_the_differences() {
+    fn shift_is_median_of_differences() {
         let a = [11.0, 12.5, 14.0, 10.5];
         let b = [1.0, 2.0, 3.0, 4.5];
         let e = shift(&a, &b, 0.95).unwrap();

@@ -55,7 +55,7 @@ mod tests {
     /// Golden: `scipy.stats.bootstrap((r,), numpy.median, method='percentile', n_resamples=200000)`, SciPy 1.17, gave
     /// [0.9125, 0.9475] for three seeds.
     #[test]
-    fn agrees_with_scipy() {
+    fn paired_ratio_matches_scipy() {
         let thousandths =
             [910, 950, 890, 930, 970, 900, 940, 920, 960, 880, 935, 925, 915, 945, 955, 905, 965, 885, 975, 930];
         // The second of each pair differs, so that only the ratio can be right.
@@ -67,14 +67,14 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_drifts_does_not_move_the_ratio() {
+    fn drift_does_not_change_paired_ratio() {
         let pairs: Vec<_> = (1..=20).map(|i| (0.9 * f64::from(i), f64::from(i))).collect();
         let e = paired(&pairs, 0.95, 1).unwrap();
         assert!((e.value - 0.9).abs() < 1e-12 && (e.high - e.low).abs() < 1e-12);
     }
 
     #[test]
-    fn what_is_no_rate_has_no_ratio() {
+    fn invalid_rates_have_no_ratio() {
         let six = [(1.0, 2.0); 6];
         assert_eq!(paired(&six, 0.95, 1).map(|e| (e.low, e.value, e.high)), Some((0.5, 0.5, 0.5)));
         assert_eq!(paired(&six[..5], 0.95, 1), None, "too few");
@@ -88,7 +88,7 @@ mod tests {
     /// Log-normal noise on both arms, a common drift, a true ratio of 0.9 and 20 pairs: the interval must hold 0.9 about
     /// as often as it says.
     #[test]
-    fn coverage_is_near_what_is_stated() {
+    fn paired_ratio_has_nominal_coverage() {
         let mut random = Random::new(2026);
         // The sum of twelve uniform numbers less six is near enough to normal.
         let mut normal = move || (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;

@@ -254,7 +254,7 @@ mod tests {
 
     /// The shapes of Traini's data, each with twenty different noises, short as native runs and long as JVM runs.
     #[test]
-    fn every_shape_is_named() {
+    fn every_shape_is_classified() {
         for (seed, long) in (0..20).flat_map(|s| [(s, 1), (s, 10)]) {
             let of = |parts: &[(usize, f64)]| {
                 let parts: Vec<_> = parts.iter().map(|(n, level)| (n * long, *level)).collect();
@@ -273,7 +273,7 @@ mod tests {
 
     /// What the header says of short cycles.
     #[test]
-    fn a_cycle_must_pay_for_its_penalty() {
+    fn only_long_cycles_are_segmented() {
         let cycle =
             |length: usize| (0..2000 / length).map(|i| (length, 10.0 + 2.0 * (i % 2) as f64)).collect::<Vec<_>>();
         assert_eq!(class(&series(&cycle(40), 0.01, 1)).0, Class::NoSteadyState);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_change_is_found_and_does_not_matter() {
+    fn change_below_margin_stays_flat() {
         let times = series(&[(200, 10.2), (200, 10.0)], 0.003, 2);
         let s = classify(&times, EQUIVALENCE, Penalty::Fixed, 1).unwrap();
         assert_eq!((s.class, s.from, s.segments.len()), (Class::Flat, Some(0), 2), "{s:?}");
@@ -294,7 +294,7 @@ mod tests {
 
     /// A staircase of steps of 1.3 times the noise: too small for 15 ln n mostly, and plain to see.
     #[test]
-    fn the_elbow_sees_smaller_changes() {
+    fn elbow_detects_smaller_changes() {
         let segments = |penalty: Penalty, seed: u64| {
             let times = series(&[(40, 10.0), (40, 10.13), (40, 10.26)], 0.01, seed);
             classify(&times, EQUIVALENCE, penalty, 1).unwrap().segments.len()
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn spikes_do_not_end_a_steady_state_and_are_not_lost() {
+    fn spikes_are_flagged_without_ending_steady_state() {
         let mut times = series(&[(400, 10.0)], 0.01, 3);
         let spikes = [37, 111, 205, 290, 371];
         spikes.iter().for_each(|i| times[*i] *= 3.0);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cold_iteration_is_warm_up() {
+    fn single_cold_iteration_is_warm_up() {
         for n in [30, 300] {
             let mut times = series(&[(n, 10.0)], 0.01, 4);
             times[0] = 50.0;
@@ -327,20 +327,20 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_end_must_be_a_quarter() {
+    fn steady_part_covers_last_quarter() {
         assert!(is(&series(&[(290, 15.0), (110, 10.0)], 0.01, 5), Class::Warmup, 290));
         assert_eq!(class(&series(&[(310, 15.0), (90, 10.0)], 0.01, 5)), (Class::NoSteadyState, None));
     }
 
     #[test]
-    fn wide_spread_is_segmented_by_its_logarithm() {
+    fn wide_range_is_segmented_by_logarithm() {
         // Levels of 1000 and 10: the noise is a hundred times as wide at the start.
         let s = classify(&series(&[(100, 1000.0), (300, 10.0)], 0.05, 6), EQUIVALENCE, Penalty::Fixed, 1).unwrap();
         assert!(s.class == Class::Warmup && s.segments.len() == 2 && s.from == Some(100), "{s:?}");
     }
 
     #[test]
-    fn processes_agree_or_do_not() {
+    fn processes_of_one_class_are_consistent() {
         assert_eq!(consistency(&[Class::Flat; 3]), Some(Consistency::Consistent(Class::Flat)));
         let mixed = consistency(&[Class::Flat, Class::Warmup]).unwrap();
         assert_eq!((mixed, mixed.name()), (Consistency::Inconsistent, "inconsistent"));

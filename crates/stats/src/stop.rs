@@ -56,7 +56,7 @@ mod tests {
     const RULE: Rule = Rule { target: 0.02, least_blocks: 10, most_blocks: 40, budget_ns: 1_000 };
 
     #[test]
-    fn precision_ends_it_but_not_too_early() {
+    fn precision_stops_run_after_least_blocks() {
         assert_eq!(RULE.signal(9, 90, &[Some(0.001)]), Signal::Continue);
         assert_eq!(RULE.signal(10, 100, &[Some(0.02)]), Signal::Precise);
         assert_eq!(RULE.signal(10, 100, &[Some(0.001), Some(0.021)]), Signal::Continue, "the worst counts");
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_ends_it_before_it_is_overdrawn() {
+    fn run_stops_before_budget_is_exceeded() {
         assert_eq!(RULE.signal(40, 100, &[None]), Signal::Budget);
         assert_eq!(RULE.signal(19, 950, &[None]), Signal::Continue, "a block of 50 still fits");
         assert_eq!(RULE.signal(19, 951, &[None]), Signal::Budget);

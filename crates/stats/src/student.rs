@@ -63,7 +63,7 @@ mod tests {
 
     /// Goldens: tables of Student's t, as in every textbook; tests/goldens.rs has SciPy's to more digits.
     #[test]
-    fn quantiles_are_those_of_the_tables() {
+    fn t_quantiles_match_published_tables() {
         for (p, df, t) in [(0.975, 1.0, 12.706_205), (0.975, 9.0, 2.262_157), (0.975, 29.0, 2.045_230)] {
             assert!((quantile(p, df) / t - 1.0).abs() < 1e-6, "{df}: {}", quantile(p, df));
             assert!((quantile(1.0 - p, df) / -t - 1.0).abs() < 1e-6);
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_is_worked_out_by_hand() {
+    fn t_interval_matches_hand_computation() {
         // Mean 3, variance 2.5, standard error sqrt(0.5); t of 4 degrees is 2.776445.
         let e = mean(&[1.0, 2.0, 3.0, 4.0, 5.0], 0.95).unwrap();
         assert!((e.value - 3.0).abs() < 1e-12 && (e.high - 3.0 - 2.776_445 * 0.5_f64.sqrt()).abs() < 1e-6, "{e:?}");

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_of_the_interval() {
+    fn verdict_follows_interval_and_margin() {
         let of = |low, value, high| judge(&ratio(low, value, high), Better::Lower, 0.02);
         assert_eq!(of(1.01, 1.03, 1.05), Verdict::Slower);
         assert_eq!(of(0.95, 0.97, 0.99), Verdict::Faster);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_margin_is_at_least_what_the_machine_cannot_tell() {
+    fn margin_is_at_least_machine_noise() {
         assert_eq!(margin(None), 0.02);
         assert_eq!(margin(Some(0.01)), 0.02);
         assert_eq!(margin(Some(0.07)), 0.07);
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn one_of_many_needs_stronger_evidence() {
+    fn verdict_among_many_needs_stronger_evidence() {
         assert_eq!(Verdict::Slower.among_many(0.04, 0.05), Verdict::Slower);
         assert_eq!(Verdict::Slower.among_many(0.2, 0.05), Verdict::Inconclusive);
         assert_eq!(Verdict::Faster.among_many(f64::NAN, 0.05), Verdict::Inconclusive);

@@ -150,7 +150,7 @@ mod tests {
 
     /// The definition, spelled out: S of every one of the 2^n swaps.
     #[test]
-    fn counting_by_weights_is_trying_all_swaps() {
+    fn weighted_count_equals_all_swaps() {
         for (n, seed) in [(5, 1), (7, 2), (9, 3), (10, 4)] {
             let (mut a, b) = made(n, seed);
             a[2] = b[3];
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_cancels_and_one_disturbed_process_does_not_decide() {
+    fn drift_cancels_and_one_outlier_does_not_decide() {
         let (mut a, mut b) = made(12, 5);
         a.iter_mut().zip(0..).for_each(|(x, i)| *x = *x * 0.02 + 0.04 + f64::from(i) * 0.01);
         b.iter_mut().zip(0..).for_each(|(x, i)| *x = *x * 0.02 + f64::from(i) * 0.01);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_and_the_p_value_say_the_same_and_ends_were_measured() {
+    fn interval_agrees_with_p_and_ends_are_measured_differences() {
         for seed in 0..60 {
             let (mut a, b) = made(10, seed);
             a.iter_mut().for_each(|x| *x += 0.35);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn few_blocks_have_an_interval_of_what_they_reach_or_none() {
+    fn few_blocks_have_reachable_level_or_no_interval() {
         let (a, b) = ([5.0, 6.0, 7.0, 8.0, 9.0], [1.0, 1.5, 2.0, 2.5, 3.0]);
         let five = difference(&a, &b, 0.95).unwrap();
         assert!(five.estimate.low >= 2.0 && five.estimate.high <= 8.0 && five.p == 0.0625, "{five:?}");

@@ -55,7 +55,7 @@ fn goldens() -> Goldens {
 /// ruptures adds 1e-6 to every segment's variance (in units of the series'), we add 1e-11. No segment of these series
 /// varies so little that this could matter, so the points must be the same to the iteration.
 #[test]
-fn changepoints_are_those_of_ruptures() {
+fn changepoints_match_ruptures() {
     let goldens = goldens();
     for series in &goldens.series {
         let n = series.times.len();
@@ -67,7 +67,7 @@ fn changepoints_are_those_of_ruptures() {
 
 /// For each penalty that ruptures was asked for, CROPS lists what it answered as the cheapest there.
 #[test]
-fn crops_lists_what_ruptures_finds_at_a_penalty() {
+fn crops_contains_ruptures_answer_at_each_penalty() {
     let mut numbers = std::collections::BTreeSet::new();
     for series in &goldens().series {
         let n = series.times.len();
@@ -84,7 +84,7 @@ fn crops_lists_what_ruptures_finds_at_a_penalty() {
 }
 
 #[test]
-fn u_and_p_are_those_of_scipy() {
+fn u_and_p_match_scipy() {
     let goldens = goldens();
     for r in &goldens.ranks {
         let test = rank::mann_whitney(&r.a, &r.b).unwrap();
@@ -96,7 +96,7 @@ fn u_and_p_are_those_of_scipy() {
 }
 
 #[test]
-fn t_is_that_of_scipy() {
+fn t_matches_scipy() {
     for s in goldens().student {
         let (t, p) = (student::quantile(s.p, s.df), student::cdf(s.t, s.df));
         assert!((t - s.t).abs() <= 1e-8 * (1.0 + s.t.abs()), "{} {}: {t}, SciPy {}", s.p, s.df, s.t);

@@ -24,7 +24,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn the_unit_does_not_matter(a in processes(1.0), b in processes(1.1), by in 1e-6..1e6_f64) {
+    fn results_do_not_depend_on_unit(a in processes(1.0), b in processes(1.1), by in 1e-6..1e6_f64) {
         let (x, y) = (scaled(&a, 1.0), scaled(&b, 1.0));
         if let Some(one) = cells::middle(&x, 0.95) {
             let other = cells::middle(&scaled(&a, by), 0.95).unwrap();
@@ -40,7 +40,7 @@ proptest! {
 
     /// Any positive times, however far apart: an end of an interval is one that was measured, or lies between two that were.
     #[test]
-    fn no_end_lies_outside_what_was_measured(
+    fn interval_stays_within_measurements(
         a in prop::collection::vec(1e-9..1e9_f64, 5..20),
         b in prop::collection::vec(1e-9..1e9_f64, 5..20),
     ) {
@@ -61,7 +61,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_processes_does_not_matter(
+    fn process_order_does_not_matter(
         a in processes(1.0).prop_flat_map(|p| (Just(p.clone()), Just(p).prop_shuffle())),
         b in processes(1.1),
     ) {
@@ -77,7 +77,7 @@ proptest! {
 
     /// Blocks are neighbours in time: they may be turned round, not shuffled.
     #[test]
-    fn time_may_run_backwards(pairs in prop::collection::vec((0.8..1.2_f64, 0.9..1.1_f64), 6..20)) {
+    fn reversed_blocks_give_same_ratio(pairs in prop::collection::vec((0.8..1.2_f64, 0.9..1.1_f64), 6..20)) {
         let of = |pairs: Vec<(f64, f64)>| {
             let a = Cell::new(&pairs.iter().map(|(x, y)| [*x, x * y]).collect::<Vec<_>>()).unwrap();
             let b = Cell::new(&pairs.iter().map(|(x, y)| [x / y, *y]).collect::<Vec<_>>()).unwrap();
@@ -89,7 +89,7 @@ proptest! {
 
     /// A against B is the opposite of B against A, and so is a metric of which more is better.
     #[test]
-    fn a_verdict_has_a_mirror(low in 0.8..1.2_f64, up in 0.0..0.2_f64, at in 0.0..1.0_f64, margin in 0.001..0.1_f64) {
+    fn swapped_groups_give_opposite_verdict(low in 0.8..1.2_f64, up in 0.0..0.2_f64, at in 0.0..1.0_f64, margin in 0.001..0.1_f64) {
         let high = low + up;
         let ratio = stats::Estimate { value: low + at * up, low, high, level: 0.95, n: 10, method: "given" };
         let mirror = stats::Estimate { value: 1.0 / ratio.value, low: 1.0 / high, high: 1.0 / low, ..ratio };
@@ -104,7 +104,7 @@ proptest! {
 
     /// A ratio that grows, interval and all, never becomes better where less is better.
     #[test]
-    fn a_verdict_is_monotone(low in 0.8..1.2_f64, up in 0.0..0.2_f64, at in 0.0..1.0_f64, by in 1.0..1.2_f64, margin in 0.001..0.1_f64) {
+    fn verdict_is_monotone(low in 0.8..1.2_f64, up in 0.0..0.2_f64, at in 0.0..1.0_f64, by in 1.0..1.2_f64, margin in 0.001..0.1_f64) {
         let of = |by: f64| {
             let (low, value, high) = (low * by, (low + at * up) * by, (low + up) * by);
             let ratio = stats::Estimate { value, low, high, level: 0.95, n: 10, method: "given" };
@@ -118,7 +118,7 @@ proptest! {
     }
 
     #[test]
-    fn swapped_groups_are_mirrored(
+    fn swapped_groups_give_mirrored_u(
         a in prop::collection::vec(0_i32..20, 1..12),
         b in prop::collection::vec(0_i32..20, 1..12),
     ) {
@@ -134,7 +134,7 @@ proptest! {
     }
 
     #[test]
-    fn the_geometric_mean_lies_between(ratios in prop::collection::vec(0.5..2.0_f64, 1..5)) {
+    fn geometric_mean_lies_between_extremes(ratios in prop::collection::vec(0.5..2.0_f64, 1..5)) {
         let one = |r: &f64| Comparison {
             ratio: stats::Estimate { value: *r, low: r * 0.99, high: r * 1.01, level: 0.95, n: 9, method: "given" },
             p: 0.1,
@@ -146,7 +146,7 @@ proptest! {
 
     /// Any positive times: segments follow each other without a gap, and the class says what they say.
     #[test]
-    fn segments_cover_the_series(times in prop::collection::vec(prop_oneof![0.9..1.1_f64, 1.9..2.1_f64, Just(1.0), Just(1e9)], 15..80), by in 1e-6..1e6_f64) {
+    fn segments_cover_series(times in prop::collection::vec(prop_oneof![0.9..1.1_f64, 1.9..2.1_f64, Just(1.0), Just(1e9)], 15..80), by in 1e-6..1e6_f64) {
         let found = steady::classify(&times, 0.05, steady::Penalty::Fixed, 1).unwrap();
         prop_assert_eq!(found.segments.first().unwrap().start, 0);
         prop_assert_eq!(found.segments.last().unwrap().end, times.len());
@@ -162,7 +162,7 @@ proptest! {
 
 /// Every arrangement of an interval, its estimate and the margin, beside what docs/guide/comparing.md says of them.
 #[test]
-fn every_arrangement_has_the_verdict_of_the_manual() {
+fn verdicts_match_manual() {
     let grid: Vec<f64> = (-24..=24).map(|n| (f64::from(n) * 0.004).exp()).collect();
     let mut seen = std::collections::BTreeMap::new();
     for margin in [0.01, 0.02, 0.05] {

@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_mean_algorithms() {
+    fn names_map_to_algorithms() {
         assert_eq!(Algorithm::of("bic"), Some(Algorithm::Bic));
         assert_eq!(Algorithm::of("fathom_westwood"), Some(Algorithm::Westwood));
         assert_eq!(Algorithm::of("cubic"), None);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn module_files_are_told_apart() {
+    fn congestion_control_modules_are_recognised_by_file_name() {
         assert_eq!(module_name("tcp_bic.ko"), Some("bic".into()));
         assert_eq!(module_name("tcp_westwood.ko.xz"), Some("westwood".into()));
         assert_eq!(module_name("tcp_diag.ko"), None);

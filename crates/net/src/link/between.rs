@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bypassed_link_is_reported() {
+    fn bypassed_link_is_reported() {
         let server = "192.0.2.7:7100".parse().unwrap();
         let told = |up, down| missed(server, [up, down]).unwrap_or_default();
         assert!(told(0, 0).contains("the client's route") && told(0, 9).contains("the client's route"));

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_moves_once_in_a_round_trip() {
+    fn lateness_lowers_window_limited_rate_per_round_trip() {
         // 8 ms each way, and each packet 0.1 ms late, at most 0.4: a round trip takes 16.2 to 16.8 ms.
         let e = effect(8, 0, &[(100_000, 300_000); 50]);
         assert!((e.added_ns[0] - 2e5).abs() < 1.0 && (e.added_ns[1] - 8e5).abs() < 1.0, "{e:?}");
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn one_late_packet_in_a_hundred_is_tolerated() {
+    fn few_late_packets_are_tolerated() {
         // The reason of old: the 99th percentile 2 ms late, and 400 us were allowed. The mean grew by 3 us each way.
         let mut packets = vec![(10_000, 0); 98];
         packets.extend([(2_000_000, 0); 2]);
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_effect_counts_only_beside_a_wider_interval() {
+    fn effect_is_allowed_within_confidence_interval() {
         let e = effect(4, 0, &[(500_000, 0); 20]);
         assert!((e.rate[0] - (8.0 / 9.0 - 1.0)).abs() < 1e-9);
         let why = e.verdict(None).unwrap_err().to_string();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn lateness_beyond_the_rto_is_unbounded() {
+    fn lateness_beyond_rto_is_unbounded() {
         let mut packets = vec![(10_000, 0); 100_000];
         packets.push((10_000, 250_000_000));
         let e = effect(50, 0, &packets);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_link_has_a_longer_round_trip_and_a_link_without_delay_the_shortest() {
+    fn round_trip_includes_serialization_and_has_minimum() {
         // 1500 bytes at 1 Mb/s take 12 ms.
         assert!((effect(1, 1_000_000, &[]).round_trip_ns - 14e6).abs() < 1.0);
         let none = effect(0, 0, &[]);

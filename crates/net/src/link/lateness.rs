@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_and_most_are_kept_apart_and_their_means_are_exact() {
+    fn known_and_maximum_lateness_have_exact_means() {
         let mut late = Late::default();
         (0..100).for_each(|i| {
             let at = 1_000 + if i < 2 { 2_000_000 } else { 20_000 };

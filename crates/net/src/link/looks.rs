@@ -131,7 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_packet_that_wakes_is_dated_by_its_readers_wait_for_a_processor() {
+    fn waking_packet_is_dated_by_run_queue_wait() {
         let slept = Slept { from: 1_000_000, asked_ns: 1_000_000, woke: 1_700_000, waited_ns: Some(600_000) };
         let mut looks = Looks::since(1_000_000);
         looks.woken(&slept, true);
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_during_a_stop_have_unknown_lateness() {
+    fn packets_during_stop_have_unknown_lateness() {
         // Stopped: the wait for a processor is not counted then.
         let slept = Slept { from: 0, asked_ns: 1_000_000, woke: 30_000_000, waited_ns: Some(5_000) };
         let mut looks = Looks::since(0);
@@ -161,7 +161,7 @@ mod tests {
     proptest! {
         /// Whatever happens: the moment from which a delay counts is never before a packet can have come, nor after it was read.
         #[test]
-        fn a_delay_counts_from_a_possible_moment(
+        fn assumed_arrival_is_between_sleep_and_read(
             steps in prop::collection::vec((0_u64..3_000_000, prop::option::of(0_u64..3_000_000), 0_u8..4), 1..60),
         ) {
             let (mut now, mut looks) = (0, Looks::since(0));
@@ -182,7 +182,7 @@ mod tests {
 
         /// Where waking takes up to so long, nearly all wakings are in time, and the budget is kept.
         #[test]
-        fn it_learns_how_long_waking_takes(longest in 1_000_u64..300_000, seed: u64) {
+        fn wake_up_lead_adapts_to_wake_latency(longest in 1_000_u64..300_000, seed: u64) {
             let mut random = stats::random::Random::new(seed);
             let (mut ahead, mut now, mut late, mut watched) = (Ahead::new(0), 0, 0, 0);
             for at in 0..4000 {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_not_watched_for_longer_than_the_budget_allows() {
+    fn busy_waiting_stays_within_budget() {
         // An instant every 50 us, and wakings that take 300 now and then.
         let (mut ahead, mut now, mut extra) = (Ahead::new(0), 0, 0);
         for at in 0..100_000_u64 {

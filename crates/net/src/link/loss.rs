@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_lost_and_the_length_of_bursts_are_the_models() {
+    fn loss_share_and_burst_length_match_model() {
         let (each, length) = share(Loss::Each(0.01), 1);
         // Five standard deviations of a binomial: 5 * sqrt(0.01 * 0.99 / 200000) = 0.0011.
         assert!((each - 0.01).abs() < 0.0012, "{each}");
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_gives_the_same_losses_again() {
+    fn same_seed_gives_same_losses() {
         let draw = |seed| {
             let mut losses = Losses::new(Loss::Each(0.5), seed);
             (0..64).map(|_| losses.takes()).collect::<Vec<_>>()
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn models_are_read_as_people_write_them() {
+    fn loss_models_are_parsed() {
         assert_eq!(Loss::parse("1%"), Ok(Loss::Each(0.01)));
         assert_eq!(Loss::parse("0"), Ok(Loss::None));
         assert_eq!(Loss::parse("0.25"), Ok(Loss::Each(0.25)));

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_packet_is_itself() {
+    fn plain_packet_counts_once() {
         assert_eq!(measure(&frame(0, 0, 20, &tcp(100))), Some(Size { packets: 1, bytes: 160 }));
         let mut six = vec![0; 48];
         six[0] = 0x60;
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_packet_is_what_it_would_be_cut_into() {
+    fn gso_packet_counts_as_its_segments() {
         // 10 000 bytes in packets of 1448 are seven, each with 60 bytes of headers.
         let expected = Size { packets: 7, bytes: 10_000 + 7 * 60 };
         assert_eq!(measure(&frame(GSO_TCPV4, 1448, 20, &tcp(10_000))), Some(expected));

@@ -25,7 +25,7 @@ fn dues(link: &mut EmulatedLink<u32>) -> Vec<u64> {
 }
 
 #[test]
-fn a_constant_delay_is_added_and_nothing_else() {
+fn constant_delay_is_added_exactly() {
     let mut link = EmulatedLink::new(&Spec::both(Way { delay_ns: 8 * MS, ..Way::default() }));
     for (i, at) in [0, 1, 1, 5 * MS].into_iter().enumerate() {
         link.push(UP, i as u32, size(1500), at).unwrap();
@@ -34,7 +34,7 @@ fn a_constant_delay_is_added_and_nothing_else() {
 }
 
 #[test]
-fn a_rate_ends_each_packet_when_its_bits_are_sent() {
+fn rate_delays_packets_by_serialization_time() {
     // 1500 bytes at 12 Mb/s take 1 ms.
     let mut link = EmulatedLink::new(&Spec::both(Way { rate_bps: 12_000_000, delay_ns: 10 * MS, ..Way::default() }));
     for i in 0..3 {
@@ -48,7 +48,7 @@ fn a_rate_ends_each_packet_when_its_bits_are_sent() {
 }
 
 #[test]
-fn fractions_of_a_nanosecond_are_not_lost() {
+fn serialization_time_does_not_accumulate_rounding() {
     // 1000 bytes at 7 Mb/s: 1142857.142857… ns. 7000 of them take 8 s exactly.
     let way = Way { rate_bps: 7_000_000, queue_packets: 10_000, ..Way::default() };
     let mut link = EmulatedLink::new(&Spec::both(way));
@@ -59,7 +59,7 @@ fn fractions_of_a_nanosecond_are_not_lost() {
 }
 
 #[test]
-fn each_packet_costs_and_both_directions_share_a_medium_by_turns() {
+fn half_duplex_directions_alternate_with_packet_cost() {
     let way = Way { packet_ns: 100, ..Way::default() };
     let mut link = EmulatedLink::new(&Spec { half_duplex: true, ..Spec::both(way) });
     for i in 0..3 {
@@ -77,7 +77,7 @@ fn each_packet_costs_and_both_directions_share_a_medium_by_turns() {
 }
 
 #[test]
-fn a_full_queue_drops_what_comes_last() {
+fn full_queue_drops_tail() {
     let way = Way { rate_bps: 12_000_000, queue_packets: 2, ..Way::default() };
     let mut link = EmulatedLink::new(&Spec::both(way));
     let taken: Vec<bool> = (0..5).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
@@ -100,7 +100,7 @@ fn a_full_queue_drops_what_comes_last() {
 }
 
 #[test]
-fn a_way_without_a_rate_queues_for_the_medium_that_it_shares() {
+fn unlimited_direction_queues_for_shared_medium() {
     let slow = Way { rate_bps: 12_000_000, ..Way::default() };
     let free = Way { queue_packets: 1, ..Way::default() };
     let mut link = EmulatedLink::new(&Spec { up: slow, down: free, half_duplex: true, ..Spec::default() });
@@ -122,7 +122,7 @@ fn late_polling_does_not_change_due_times() {
 }
 
 #[test]
-fn a_lost_packet_took_its_time() {
+fn lost_packet_occupies_medium() {
     let way = Way { rate_bps: 12_000_000, loss: Loss::Each(1.0), ..Way::default() };
     let mut link = EmulatedLink::new(&Spec { up: way, down: Way::default(), ..Spec::default() });
     link.push(UP, 0, size(1500), 0).unwrap();
@@ -133,7 +133,7 @@ fn a_lost_packet_took_its_time() {
 }
 
 #[test]
-fn a_large_packet_counts_as_the_packets_it_holds() {
+fn gso_packet_counts_as_its_packets() {
     let way = Way { packet_ns: 10, queue_packets: 5, ..Way::default() };
     let mut link = EmulatedLink::new(&Spec::both(way));
     let large = Size { packets: 4, bytes: 6000 };
@@ -145,7 +145,7 @@ fn a_large_packet_counts_as_the_packets_it_holds() {
 }
 
 #[test]
-fn memory_is_bounded_and_that_is_told_apart_from_a_full_queue() {
+fn memory_limit_and_full_queue_are_distinguished() {
     let mut link = EmulatedLink::new(&Spec::both(Way { delay_ns: MS, ..Way::default() }));
     let large = Size { packets: 1, bytes: IN_FLIGHT_BYTES / 2 };
     assert!(link.push(UP, 0, large, 0).is_ok() && link.push(UP, 1, large, 0).is_ok());
@@ -174,7 +174,7 @@ proptest! {
     /// Whatever comes: every packet is delivered, lost, dropped or refused; none leaves before its delay; the order is
     /// kept unless asked; and the result does not depend on how often the link is looked at.
     #[test]
-    fn packets_are_never_lost_early_or_reordered_silently(
+    fn every_packet_is_accounted_for_and_in_order(
         up in way(),
         down in way(),
         half_duplex: bool,
@@ -227,7 +227,7 @@ proptest! {
 
     /// A busy medium is never idle: n packets at once end after exactly the sum of their times.
     #[test]
-    fn a_busy_medium_is_never_idle(rate in 1_000..10_000_000_000_u64, sizes in prop::collection::vec(1..9000_u64, 1..50)) {
+    fn busy_medium_is_never_idle(rate in 1_000..10_000_000_000_u64, sizes in prop::collection::vec(1..9000_u64, 1..50)) {
         let mut link = EmulatedLink::new(&Spec::both(Way { rate_bps: rate, ..Way::default() }));
         for (i, bytes) in sizes.iter().enumerate() {
             link.push(UP, i as u32, size(*bytes), 0).unwrap();

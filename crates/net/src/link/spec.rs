@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_and_times_are_read_as_people_write_them() {
+    fn rates_and_times_are_parsed() {
         assert_eq!(rate("50mbit"), Ok(50_000_000));
         assert_eq!(rate("1.5Gbit/s"), Ok(1_500_000_000));
         assert_eq!(rate("64kbps"), Ok(64_000));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn every_preset_is_there_and_sound() {
+    fn presets_are_valid() {
         for (name, _) in PRESETS {
             let spec = Spec::preset(name).unwrap();
             assert_eq!(spec.check(), Ok(()), "{name}");
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn large_packets_pass_only_where_they_change_nothing() {
+    fn gso_is_used_only_if_it_changes_nothing() {
         let delay = Spec::both(Way { delay_ns: 1_000_000, ..Way::default() });
         assert!(delay.large_packets());
         assert!(!Spec { gso: Gso::Off, ..delay }.large_packets());
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_links_are_refused_with_a_reason() {
+    fn impossible_links_are_refused_with_reason() {
         let bad = |way: Way| Spec::both(way).check().unwrap_err();
         assert_eq!(bad(Way { jitter_ns: 2, delay_ns: 1, ..Way::default() }), SpecError::Jitter);
         assert_eq!(bad(Way { queue_packets: 0, ..Way::default() }), SpecError::Queue);

@@ -109,9 +109,9 @@ mod tests {
     }
 
     #[test]
-    fn packets_pass_both_ways_and_every_one_is_accounted_for() {
+    fn packets_pass_both_ways_and_are_accounted_for() {
         let way = Way { delay_ns: 5_000_000, ..Way::default() };
-        let Some(bed) = bed("packets_pass_both_ways_and_every_one_is_accounted_for", &Spec::both(way)) else { return };
+        let Some(bed) = bed("packets_pass_both_ways_and_are_accounted_for", &Spec::both(way)) else { return };
         let server = "
 import socket
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

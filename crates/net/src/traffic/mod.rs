@@ -262,7 +262,7 @@ mod tests {
     use crate::spec::SocketOptions;
 
     #[test]
-    fn an_early_end_is_an_error_for_the_end_that_times_the_run() {
+    fn early_end_is_error_at_timing_end() {
         let spec = Spec {
             traffic: Traffic::Tcp { rate_bps: None },
             directions: vec![Direction::Up],

@@ -82,7 +82,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn overtaken_and_repeated_packets_are_told_apart() {
+    fn late_and_duplicate_packets_are_distinguished() {
         let mut order = Order::new();
         let places: Vec<Arrival> = [0, 2, 1, 1, 2, 3].into_iter().map(|n| order.arrived(n)).collect();
         use Arrival::{Again, Late, Next};
@@ -95,7 +95,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_set(numbers in proptest::collection::vec(0_u64..3000, 0..400)) {
+        fn order_tracking_agrees_with_set(numbers in proptest::collection::vec(0_u64..3000, 0..400)) {
             let (mut order, mut set, mut high) = (Order::new(), HashSet::new(), None);
             for n in numbers {
                 let expected = match (set.insert(n), high) {

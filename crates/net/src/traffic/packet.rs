@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_packet_of_the_run_is_read() {
+    fn packet_of_other_run_is_ignored() {
         let packet = Packet { number: 3, sent_ns: u64::MAX };
         let mut bytes = vec![9; 40];
         packet.write(77, &mut bytes);

@@ -317,7 +317,7 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn nothing_becomes_due_between_two_bursts() {
+    fn due_bytes_grow_only_at_bursts() {
         let rate = 10_000_000;
         // 12,500 bytes every 10 ms, of which the first at once.
         assert_eq!(
@@ -330,7 +330,7 @@ mod tests {
 
     /// A receiver's clock may start later than its sender's; it must still get a whole run.
     #[test]
-    fn a_sender_goes_on_until_the_other_ends_clock_resets_it() {
+    fn sender_continues_until_receiver_resets_connection() {
         for rate_bps in [None, Some(10_000_000), Some(1)] {
             let spec = Spec {
                 traffic: Traffic::Tcp { rate_bps },

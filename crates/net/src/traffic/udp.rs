@@ -398,7 +398,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_packet_is_due_when_its_time_has_come(
+        fn due_count_inverts_due_time(
             number in 0_u64..10_000_000, rate in 1000_u64..10_000_000_000, bytes in 32_u32..65_507,
         ) {
             let at = due_ns(number, rate, bytes);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_packets_is_that_of_the_rate() {
+    fn packet_count_matches_rate() {
         // 1 Mb/s of 1250 bytes are 100 packets a second.
         assert_eq!(due_by(999_999_999, 1_000_000, 1250), 100);
         assert_eq!(due_ns(100, 1_000_000, 1250), 1_000_000_000);

@@ -121,7 +121,7 @@ fn first(story: &Story, cause: Cause, words: &[&str]) {
 }
 
 #[test]
-fn a_small_send_buffer_is_named_with_its_setting() {
+fn small_send_buffer_is_named_with_setting() {
     let small = |us, s: &mut TcpSample| {
         s.sndbuf_limited_us = us * 9 / 10;
         s.unacked = 147;
@@ -137,7 +137,7 @@ fn a_small_send_buffer_is_named_with_its_setting() {
 }
 
 #[test]
-fn a_small_window_is_the_receivers_unless_it_does_not_read() {
+fn small_window_is_receiver_limit_unless_data_is_unread() {
     let mut small = story(|us, s| {
         s.rwnd_limited_us = us * 8 / 10;
         s.snd_wnd = 65_536;
@@ -154,7 +154,7 @@ fn a_small_window_is_the_receivers_unless_it_does_not_read() {
 }
 
 #[test]
-fn a_receiver_that_was_stopped_did_not_read() {
+fn stopped_receiver_limits_as_application() {
     let mut stopped = story(|us, s| s.rwnd_limited_us = us * 9 / 10);
     // It looked once in 300 ms; its buffer may have been emptied a moment before.
     stopped.received.unread.retain(|u| u.time_ns % 300_000_000 == 0);
@@ -163,7 +163,7 @@ fn a_receiver_that_was_stopped_did_not_read() {
 }
 
 #[test]
-fn loss_is_congestion_with_its_bounds() {
+fn loss_is_congestion_with_mathis_bound() {
     let lossy = story(|us, s| {
         s.total_retrans = us / 10_000;
         (s.cwnd, s.unacked) = (12, 12);
@@ -175,7 +175,7 @@ fn loss_is_congestion_with_its_bounds() {
 }
 
 #[test]
-fn a_standing_queue_is_the_link_whatever_window_is_full() {
+fn standing_queue_means_link_rate_despite_full_window() {
     let queue = |us: u64, s: &mut TcpSample| {
         s.srtt_us = 60_000;
         s.sndbuf_limited_us = us * 3 / 10;
@@ -190,7 +190,7 @@ fn a_standing_queue_is_the_link_whatever_window_is_full() {
 }
 
 #[test]
-fn a_delayed_acknowledgement_is_no_queue() {
+fn delayed_acknowledgement_is_not_queue() {
     let few = |us: u64, s: &mut TcpSample| {
         (s.srtt_us, s.unacked, s.sndbuf_limited_us) = (72_000, 2, us);
     };
@@ -198,7 +198,7 @@ fn a_delayed_acknowledgement_is_no_queue() {
 }
 
 #[test]
-fn a_window_that_a_paced_sender_fills_now_and_then_is_still_the_limit() {
+fn window_filled_at_times_by_paced_sender_is_limit() {
     // 90 segments of 1448 bytes are in flight, of 160,000 bytes that may be.
     let paced = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 160_000));
     first(&paced, Cause::ReceiveWindow, &[]);
@@ -215,7 +215,7 @@ fn a_window_that_a_paced_sender_fills_now_and_then_is_still_the_limit() {
 }
 
 #[test]
-fn an_application_that_pauses_leaves_tcp_idle() {
+fn pausing_application_leaves_tcp_idle() {
     let mut pausing = story(|us, s| s.busy_us = us / 5);
     first(&pausing, Cause::Application, &["nothing to send", "write earlier"]);
     assert!((judged(&pausing)[0].share - 0.8).abs() < 0.02);
@@ -229,7 +229,7 @@ fn an_application_that_pauses_leaves_tcp_idle() {
 }
 
 #[test]
-fn a_window_that_still_grows_is_congestion_without_loss() {
+fn growing_window_is_congestion_without_loss() {
     first(&story(|_, _| ()), Cause::Congestion, &["still growing", "--duration"]);
     let mut paced = story(|_, _| ());
     paced.spec.socket.pacing_bps = Some(32_000_000);
@@ -240,7 +240,7 @@ fn a_window_that_still_grows_is_congestion_without_loss() {
 }
 
 #[test]
-fn a_mixture_has_shares_of_time() {
+fn mixed_limits_have_shares_of_time() {
     // Idle for 2 s, then bound by the send buffer for 3 s.
     let mixed = story(|us, s| {
         s.busy_us = us.saturating_sub(2_000_000);
@@ -258,7 +258,7 @@ fn a_mixture_has_shares_of_time() {
 }
 
 #[test]
-fn the_congestion_control_in_use_is_not_recommended() {
+fn congestion_control_in_use_is_not_recommended() {
     let lossy = |control: &str| {
         let mut told = story(|us, s| (s.total_retrans, s.ca_state, s.cwnd, s.unacked) = (us / 10_000, 3, 12, 12));
         told.sent.sockets[0].congestion = Some(control.into());
@@ -274,14 +274,14 @@ fn the_congestion_control_in_use_is_not_recommended() {
 }
 
 #[test]
-fn without_readings_there_is_no_verdict() {
+fn no_readings_give_no_verdict() {
     let mut none = story(|_, _| ());
     none.sent.samples.clear();
     assert!(judged(&none).is_empty());
 }
 
 #[test]
-fn a_control_that_paces_at_what_the_path_carries_is_held_by_the_link() {
+fn bbr_pacing_at_path_rate_is_link_rate() {
     // BBR on a link of 20 Mb/s and 20 ms: 40 segments in flight, a window of 80, data waiting, and hardly a queue.
     let paced = |delivered: fn(u64) -> u64| {
         let mut told = story(move |us, s| {
@@ -307,7 +307,7 @@ fn a_control_that_paces_at_what_the_path_carries_is_held_by_the_link() {
 }
 
 #[test]
-fn a_queue_and_a_full_window_are_the_paths_however_long_threads_wait() {
+fn queue_and_full_window_outweigh_run_queue_wait() {
     // A machine that is busy with other things: both threads wait to run nearly all the time.
     let busy = |mut story: Story| {
         for threads in [&mut story.sent.threads, &mut story.received.threads] {
@@ -328,7 +328,7 @@ fn a_queue_and_a_full_window_are_the_paths_however_long_threads_wait() {
 }
 
 #[test]
-fn weak_evidence_gives_no_cause_and_shares_are_at_most_one() {
+fn weak_evidence_gives_no_cause() {
     // The thread that only looks after the others waited for a processor for 183 % of the time.
     let starved = |mut story: Story| {
         (story.ends.0.sampler_wait_ns, story.ends.1.sampler_wait_ns) = (9_150_000_000, 9_150_000_000);
@@ -351,7 +351,7 @@ fn weak_evidence_gives_no_cause_and_shares_are_at_most_one() {
 }
 
 #[test]
-fn an_application_at_its_requested_rate_is_the_limit_whatever_its_cpu_use() {
+fn requested_rate_is_limit_at_any_cpu_use() {
     // What another machine said: "the sender's busiest thread ran for 49 % of the time and was ready to for 100 %", "98 %", "101 %".
     for (ran, ready) in [(2_450_000_000, 5_000_000_000), (4_900_000_000, 5_050_000_000), (10_000_000, 12_000_000)] {
         let mut paced = story(|us, s| (s.busy_us, s.notsent_bytes) = (us * 3 / 10, 0));
@@ -368,7 +368,7 @@ fn an_application_at_its_requested_rate_is_the_limit_whatever_its_cpu_use() {
 }
 
 #[test]
-fn of_udp_one_cause_holds_for_the_whole_run() {
+fn udp_run_has_one_cause() {
     let mut udp = story(|_, _| ());
     udp.spec.traffic = Traffic::Udp { rate_bps: 1_000_000, packet_bytes: 1000 };
     assert!(course(&seen(&udp)).is_empty(), "without packets nothing is known");
@@ -383,7 +383,7 @@ fn of_udp_one_cause_holds_for_the_whole_run() {
 }
 
 #[test]
-fn a_window_caps_at_what_it_let_be_in_flight() {
+fn window_limit_follows_bytes_in_flight() {
     // It was 1 MiB wide once, for a moment, and held the rest of the run back with 30 segments in flight.
     let narrow = story(|us, s| {
         s.rwnd_limited_us = us * 9 / 10;
@@ -394,7 +394,7 @@ fn a_window_caps_at_what_it_let_be_in_flight() {
 }
 
 #[test]
-fn transactions_wait_for_answers_or_for_a_processor() {
+fn transactions_are_limited_by_round_trips_or_cpu() {
     let mut told = story(|_, _| ());
     told.spec.traffic = Traffic::Transactions { request_bytes: 1, response_bytes: 1 };
     assert!(transactions(&told.spec, &told.ends.0, &told.ends.1).is_empty(), "there were none");
@@ -479,7 +479,7 @@ fn any_story() -> impl proptest::strategy::Strategy<Value = Story> {
 
 proptest::proptest! {
     #[test]
-    fn no_cause_contradicts_its_own_evidence_and_shares_are_shares(told in any_story()) {
+    fn causes_agree_with_evidence_and_shares_add_up(told in any_story()) {
         let seen = seen(&told);
         let limits = limits(&seen);
         let sum: f64 = limits.iter().map(|l| l.share).sum();
@@ -504,7 +504,7 @@ fn carried(bytes: impl Fn(u64) -> u64) -> Vec<Carried> {
 }
 
 #[test]
-fn packets_in_the_senders_own_queue_are_not_competing_traffic() {
+fn own_queue_is_not_competing_traffic() {
     // A bucket of 20 Mb/s at the interface: TCP gives it 200 kB each second window at once, and it lets them out evenly.
     let mut own = story(|us, s| {
         (s.bytes_sent, s.bytes_acked, s.data_segs_out) = (us / 200_000 * 500_000, us * 5 / 2, 0);
@@ -522,7 +522,7 @@ fn packets_in_the_senders_own_queue_are_not_competing_traffic() {
 }
 
 #[test]
-fn spurious_retransmissions_are_not_a_policer() {
+fn spurious_retransmissions_are_not_policer() {
     // A processor's 17 Gb/s, even, and of a million segments some thousand are sent again.
     let busy = story(|us, s| {
         (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (100, 20, 200, 150);
@@ -534,7 +534,7 @@ fn spurious_retransmissions_are_not_a_policer() {
 }
 
 #[test]
-fn a_cause_that_the_rate_refutes_is_not_given() {
+fn cause_refuted_by_rate_is_not_given() {
     // What was told: "median 533 segments at 22 ms", which is 281 Mb/s, where 16 arrive.
     let told = |lost: u64| {
         story(move |us, s| {

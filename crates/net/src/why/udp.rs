@@ -214,7 +214,7 @@ mod tests {
     const AHEAD: i64 = -7_200_000 * MS;
 
     #[test]
-    fn a_queue_that_grows_is_the_link_though_nothing_is_lost() {
+    fn growing_queue_without_loss_is_link_rate() {
         // 5 ms, and up to 150 more: 21 Mb/s into a link that carries 19.54 of them.
         let mut full = story(|at| AHEAD + 5 * MS + (at * 150e6) as i64);
         full.rate_bps = 19.55e6;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_a_halt_of_the_sender_emptied_is_the_link_if_less_arrived() {
+    fn queue_drained_by_sender_halt_is_link_rate() {
         // It halts at 60 % for as long as the queue needs to run empty, sends what is due at once, and the queue stands again.
         let mut halted = story(|at| 5 * MS + if (0.60..0.61).contains(&at) { 0 } else { (at * 150e6) as i64 });
         halted.rate_bps = 19.8e6;
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn variable_and_short_delays_are_not_a_standing_queue() {
+    fn variable_and_short_delays_are_not_standing_queue() {
         let cause = |delay: &dyn Fn(f64) -> i64| judged(&story(delay)).0;
         assert_eq!(cause(&|_| 5 * MS), Cause::Application);
         // Jitter of up to 8 ms, a standstill of the last fifth, clocks that drift by 100 ppm.
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_late_is_named() {
+    fn late_sender_is_cpu_limited() {
         let mut late = story(|_| 5 * MS);
         late.sent.late_us = [200_000.0, 460_000.0, 470_000.0];
         late.threads = Threads { busiest_cpu_ns: 2_900_000_000, busiest_ready_ns: 2_950_000_000, ..Threads::default() };
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_lost_on_the_way_or_at_the_receiver() {
+    fn loss_on_path_and_at_receiver_are_distinguished() {
         let mut lossy = story(|_| 5 * MS);
         lossy.received.received = 6200;
         assert_eq!(judged(&lossy).0, Cause::LinkRate);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_search_it_is_what_stopped_the_search() {
+    fn cause_after_search_is_what_stopped_it() {
         let mut found = story(|_| 5 * MS);
         for (trial, cause) in
             [(Trial::Short, Cause::Cpu), (Trial::Dropped, Cause::Cpu), (Trial::Lossy, Cause::LinkRate)]

@@ -69,7 +69,7 @@ fn few(trials: u64) {
 }
 
 #[test]
-fn few_processes_have_an_interval_that_holds_or_none() {
+fn few_processes_have_valid_interval_or_none() {
     few(300);
 }
 
@@ -95,7 +95,7 @@ fn false_discovery_rate_and_power_hold_over_many_cells() {
 
 /// Why means are not used: 47 processes of 10 ms and one of 111.
 #[test]
-fn one_process_of_many_does_not_explode_an_interval() {
+fn one_outlying_process_does_not_widen_interval() {
     let mut noise = Noise::new(4);
     let mut times: Vec<f64> = (0..48).map(|_| 10.0 * (1.0 + 0.005 * noise.normal())).collect();
     times[20] = 111.0;
@@ -110,7 +110,7 @@ fn one_process_of_many_does_not_explode_an_interval() {
 
 /// From iteration times to the verdict: twelve slow iterations, then thirty steady ones, in every process.
 #[test]
-fn warm_up_does_not_get_into_the_verdict() {
+fn warm_up_is_excluded_from_verdict() {
     let process = |mean: f64, noise: &mut Noise| {
         let level = mean * (1.0 + 0.015 * noise.normal());
         let mut times: Vec<f64> = (0..12).map(|_| 150.0 * (1.0 + 0.02 * noise.normal())).collect();
@@ -131,7 +131,7 @@ fn warm_up_does_not_get_into_the_verdict() {
 
 /// Looking after each block and stopping at the first narrow interval: a cell that needs more than the least number of blocks.
 #[test]
-fn stopping_early_costs_little_coverage() {
+fn early_stopping_costs_little_coverage() {
     let rule = Rule { target: 0.02, least_blocks: BLOCKS, most_blocks: 60, budget_ns: u64::MAX };
     let (mut blocks, trials) = (0, 1000);
     let held = (0..trials).filter(|trial| {
@@ -154,7 +154,7 @@ fn stopping_early_costs_little_coverage() {
 
 /// The page of figures is one that this code has written, and keeps what it says.
 #[test]
-fn the_page_states_the_nominal_rates() {
+fn coverage_page_matches_nominal_rates() {
     let page = include_str!("../../../../docs/results/coverage.md");
     let rows: Vec<Vec<&str>> = page
         .lines()
@@ -184,7 +184,7 @@ mod long {
 
     #[test]
     #[ignore = "long: thousands of experiments a shape"]
-    fn few_processes_have_an_interval_that_holds_or_none() {
+    fn few_processes_have_valid_interval_or_none() {
         few(6000);
     }
 
