@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_numbered_on_from_each_other() {
+    fn module_types_are_renumbered_consecutively() {
         let (kernel, one) = kernel_and_module("one");
         let (_, other) = kernel_and_module("other");
         let joined = append(&kernel, &[one, other]).unwrap();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_found_in_the_kernel_and_in_a_module() {
+    fn fields_are_found_in_kernel_and_module() {
         let (kernel, _) = kernel_and_module("one");
         // A struct with bit fields: `m`, 3 bits wide, begins at bit 64.
         let module = description(&words(&[5, 1 << 31 | 4 << 24 | 1, 16, 9, 1, 3 << 24 | 64]), b"one\0m\0");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_refused() {
+    fn truncated_btf_is_refused() {
         let (kernel, module) = kernel_and_module("one");
         for cut in 0..module.len() {
             assert_eq!(append(&kernel, &[module[..cut].to_vec()]), None, "cut at {cut}");
@@ -312,9 +312,9 @@ mod tests {
     }
 
     #[test]
-    fn this_kernel_is_read() {
+    fn btf_of_running_kernel_is_read() {
         let Ok(kernel) = std::fs::read(VMLINUX) else {
-            return println!("SKIP this_kernel_is_read: the kernel has no BTF");
+            return println!("SKIP btf_of_running_kernel_is_read: the kernel has no BTF");
         };
         let list = get(&kernel, "list_head").expect("every kernel has lists");
         assert_eq!(list.size, 2 * size_of::<usize>());
@@ -323,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_types_are_no_panic(cut in 0usize..100, at in 0usize..100, value: u8) {
+        fn damaged_types_do_not_panic(cut in 0usize..100, at in 0usize..100, value: u8) {
             let mut bytes = blob(true);
             bytes.truncate(bytes.len().saturating_sub(cut));
             if let Some(byte) = bytes.get_mut(at) {

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_have_no_errno() {
+    fn error_messages_omit_errno() {
         let io = std::io::Error::from_raw_os_error(libc::EPERM);
         assert_eq!(chain(&io), "Operation not permitted");
         assert_eq!(plain("a: No such file (os error 2): b (os error -5), c"), "a: No such file: b, c");

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_fit_or_finish_is_counted() {
+    fn lost_and_unfinished_marks_are_counted() {
         let marks = Marks::create(2).unwrap();
         write(&marks, 5, &[record(1000, 0, b"unfinished"), record(0, 5, b"")]);
         let read = marks.read().unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_cannot_shrink_the_shared_memory() {
+    fn program_cannot_resize_shared_memory() {
         let marks = Marks::create(2).unwrap();
         assert!(marks.memory.set_len(0).is_err());
         assert!(marks.memory.set_len(1 << 20).is_err());

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proc_further_out_gives_a_process_more_numbers() {
+    fn nspid_shows_depth_of_proc_mount() {
         assert_eq!(proc_outwards("Name:\tsh\nNSpid:\t12\nNSpgid:\t12\n"), Some(0));
         assert_eq!(proc_outwards("NSpid:\t812\t33\t4\n"), Some(2));
         assert_eq!(proc_outwards("NSpid:\n"), None);

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_costs_its_traps_and_its_programs() {
+    fn step_cost_is_traps_plus_programs() {
         let info = |run_time_ns, run_count| ProgramInfo { run_time_ns, run_count, recursion_misses: 0 };
         let programs = BTreeMap::from([
             ("sqlite_step", info(2450, 10)),

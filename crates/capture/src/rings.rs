@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn reading_stops_at_a_record_that_is_not_whole() {
+    fn reading_stops_at_incomplete_record() {
         let mut kernel = Kernel::new();
         assert!(kernel.put(0, 3, 1));
         let open = kernel.take(0, 4).unwrap();
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn records_left_by_a_drain_are_known() {
+    fn oldest_undrained_record_is_known() {
         let mut kernel = Kernel::new();
         assert!(kernel.put(0, 24, 7) && kernel.put(1, 24, 5));
         assert_eq!(kernel.rings.drain(Duration::ZERO, &mut |_| ()), 0);
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_data_in_the_ring_is_not_a_record() {
+    fn stale_ring_data_is_not_record() {
         let mut kernel = Kernel::new();
         while kernel.put(0, 4, 7) {}
         kernel.drain();
@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_handed_on_by_stretches_of_time() {
+    fn rings_are_drained_by_time_slices() {
         let mut kernel = Kernel::new();
         let ms = |n: u64| n * 1_000_000;
         for time in [1, 2, 30, 31] {
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn records_are_numbered_on_their_cpu_and_lost_ones_have_numbers_too() {
+    fn records_and_losses_are_numbered_per_cpu() {
         let mut kernel = Kernel::new();
         // A commit's begin, whose body is one word.
         let commit = u64::from(model::event::CommitBegin::INFO.kind) << 10;
@@ -533,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_each_cpu_has_some() {
+    fn ring_memory_is_bounded_and_shared_among_cpus() {
         let shape = |cpus, running| {
             let shape = Shape::new(cpus, running, 0);
             (shape.cpus, shape.rings, shape.chunks)

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_found_with_its_threads_and_files() {
+    fn own_process_is_found_with_threads_and_files() {
         let me = std::process::id();
         assert!(threads(me).contains(&me));
         assert_eq!(threads(0), Vec::<u32>::new());
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_on_btrfs_is_on_the_whole_of_it() {
+    fn btrfs_file_has_device_of_whole_volume() {
         let mounts = "36 35 0:45 /sub /mnt rw shared:1 - btrfs /dev/vdb rw,subvol=/sub\n\
                       37 35 254:0 / /home rw - ext4 /dev/vda rw\n";
         assert_eq!(volume("pos:\t0\nflags:\t02\nmnt_id:\t36\nino:\t257\n", mounts), Some(Dev::new(0, 45)));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_cut_as_the_kernel_does() {
+    fn comm_is_truncated_like_kernel() {
         assert_eq!(cut_comm("a-very-long-program-name"), "a-very-long-pro");
         assert_eq!(cut_comm("fourteen-bytesé"), "fourteen-bytes");
     }

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_function_is_found_in_this_programs_file() {
+    fn function_is_found_in_own_program_file() {
         let maps = "55d0-55e0 r--p 00000000 fe:00 7 /bin/x\n55e0-5600 r-xp 00000100 fe:00 7 /bin/x\n";
         assert_eq!(offset_of(maps, 0x55e8), Some(0x108));
         assert_eq!(offset_of(maps, 0x5600), None);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_begin_is_known_by_its_first_bytes() {
+    fn emulated_instructions_are_recognised_by_first_bytes() {
         for (code, emulated) in [
             (&[0x55, 0x48, 0x89, 0xe5][..], true), // push rbp
             (&[0x41, 0x57, 0x41, 0x56], true),     // push r15
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_price_is_the_middle_of_its_batches() {
+    fn price_is_median_of_batches() {
         assert_eq!(price(&mut []), None);
         let mut batches: Vec<f64> = (0..=100).rev().map(f64::from).collect();
         assert_eq!(price(&mut batches), Some(Price { ns: 50.0, low_ns: 25.0, high_ns: 75.0, inside_ns: 25.0 }));

@@ -338,7 +338,7 @@ mod tests {
     const RQ: u64 = 0xff11_0001_0020_4000;
 
     #[test]
-    fn a_call_is_as_long_as_what_there_is_to_tell() {
+    fn packed_syscall_omits_absent_fields() {
         // A write of 24 bytes out of 4096 at 8192, with all that a call can tell.
         let body = [
             100 | 41 << 32,
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bio_of_a_file_and_one_of_none() {
+    fn bios_with_and_without_file_are_unpacked() {
         let (disk, dev, ino) = (0x70_0000, 0x70_0001, 13u64);
         let index = (1 << 40) << 12 | 0x123;
         let body = [
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_list_their_bios_and_a_flush_has_no_sector() {
+    fn requests_list_bios_and_flush_has_no_sector() {
         let head = [with_byte(RQ, 0x81), with_byte(640, 1), 1024 | 7 << 32, 44];
         let issue = RqIssue {
             rq: RQ,
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_off_the_cpu_was_woken_or_not() {
+    fn sleep_and_preemption_are_unpacked() {
         let asleep = OffCpu { start_ns: 500, wake_ns: 700, waker: 9, state: 2, ctx: 0x103 };
         assert_eq!(whole(&raw(42, 0x103, &[500 << 2 | 2, 700, 9])).record, asleep.clone().into());
         let preempted = OffCpu { wake_ns: 0, waker: 0, state: 0, ..asleep };
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_packed_is_as_it_was_and_a_text_ends_where_it_says() {
+    fn plain_records_are_copied_and_text_keeps_length() {
         let bios = RqBios { rq: RQ, listed: 2, bios: [BIO, BIO + 64, 0, 0, 0, 0, 0, 0] };
         assert_eq!(whole(&raw(RqBios::INFO.kind.into(), 0, &[RQ, 2, BIO, BIO + 64])).record, bios.into());
         // Three bytes of text; the rest of the word is another record's.
@@ -474,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_with_another_number_and_a_shared_ring_are_told() {
+    fn other_tgid_and_shared_ring_are_unpacked() {
         let mut words = raw(CommitBegin::INFO.kind.into(), 0, &[0x70_0001 | 5 << 32, 33 << 32 | 8]);
         words[0] |= 1 << 20 | 0b1011 << 16;
         let event = whole(&words);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_is_told_whole_by_when_the_recording_began() {
+    fn truncated_time_is_extended_by_start_of_recording() {
         for began in [0, 5, (1 << 55) - 1, 1 << 55, (1 << 60) + 12345] {
             for later in [0, 1, 1 << 40, (1 << 55) - 1] {
                 let words = [2, (began + later) << 9];
@@ -496,7 +496,7 @@ mod tests {
 
     /// What the packed records' fields rely on.
     #[test]
-    fn fields_fit_where_they_are_packed() {
+    fn packed_fields_are_wide_enough() {
         let bio = [event::bio_flags::COUNTED, event::bio_flags::FLUSH_SEQUENCE, event::bio_flags::BACKGROUND];
         assert!(bio.iter().all(|flag| *flag < 1 << 8));
         const { assert!(event::flags::BETWEEN_ROWS < 1 << CONTEXT_BITS) };

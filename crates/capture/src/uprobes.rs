@@ -340,7 +340,7 @@ mod tests {
     use crate::session;
 
     #[test]
-    fn a_cookie_holds_what_the_kernel_side_unpacks() {
+    fn cookie_layout_matches_bpf_program() {
         assert_eq!(offset_cookie(None), 0);
         assert_eq!(offset_cookie(Some(0)), 1);
         let prepare =
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     #[ignore = "root: attaches probes"]
-    fn a_function_that_cannot_be_probed_leaves_the_others() {
+    fn one_unprobed_function_leaves_others_attached() {
         for (way, rows) in rows_of_a_program() {
             for Row { coverage: row, .. } in rows {
                 let blind = row.probe.ends_with(":sqlite3_prepare_v2") || row.how.starts_with("blind to ");

@@ -21,7 +21,7 @@ fn writes(hollow: bool) -> (Vec<Event>, Vec<Coverage>) {
 }
 
 #[test]
-fn empty_probes_attach_to_the_same_places_and_record_nothing() {
+fn empty_probes_attach_and_record_nothing() {
     needs_live_kernel!();
     let (recorded, probes) = writes(false);
     let (nothing, hollow) = writes(true);

@@ -83,7 +83,7 @@ impl Counts {
 }
 
 #[test]
-fn completions_add_up_to_the_disks_own_counts() {
+fn completions_match_diskstats() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
     let db = "for i in 1 2 3 4 5 6 7 8 9 10; do dd if=/dev/urandom of=f$i bs=4k count=$i conv=fsync status=none; done; \
@@ -106,7 +106,7 @@ fn completions_add_up_to_the_disks_own_counts() {
 }
 
 #[test]
-fn bios_of_a_merged_request_hang_on_it_at_issue() {
+fn merged_request_lists_its_bios_at_issue() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
     // The journal's blocks of one commit lie side by side and are submitted one by one.
@@ -139,7 +139,7 @@ fn bios_of_a_merged_request_hang_on_it_at_issue() {
 }
 
 #[test]
-fn waiters_of_a_flush_stand_on_its_queue() {
+fn flush_waiters_are_on_flush_queue() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
     let events =
@@ -171,7 +171,7 @@ fn waiters_of_a_flush_stand_on_its_queue() {
 }
 
 #[test]
-fn a_request_is_made_after_its_bio_is_queued_and_before_it_is_issued() {
+fn request_is_allocated_between_bio_queue_and_issue() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
     let events = on_disk(&disk, "dd if=/dev/zero of=f bs=64k count=4 conv=fsync status=none");
@@ -197,7 +197,7 @@ fn a_request_is_made_after_its_bio_is_queued_and_before_it_is_issued() {
 }
 
 #[test]
-fn a_bio_names_the_pages_it_carries() {
+fn bio_lists_its_pages() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
     let path = disk.path().join("f");
@@ -227,7 +227,7 @@ fn a_bio_names_the_pages_it_carries() {
 }
 
 #[test]
-fn direct_reads_carry_no_file_pages_and_the_call_is_known() {
+fn direct_reads_have_syscall_and_no_file_pages() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
     let events = on_disk(
@@ -249,7 +249,7 @@ fn direct_reads_carry_no_file_pages_and_the_call_is_known() {
 }
 
 #[test]
-fn a_read_tells_its_misses() {
+fn read_reports_page_cache_misses() {
     needs_live_kernel!();
     let disk = LoopDisk::ext4();
     let mut file = File::options()

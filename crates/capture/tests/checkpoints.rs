@@ -38,7 +38,7 @@ fn told(events: &[Event], dev: u32, phase: u16) -> Vec<(u64, &Checkpoint)> {
 }
 
 #[test]
-fn an_fsync_on_xfs_waits_for_the_checkpoint_it_asked_for() {
+fn xfs_fsync_waits_for_its_checkpoint() {
     needs_live_kernel!();
     if !common::has_file_system("xfs") {
         return common::skip("no xfs here, or no mkfs.xfs");
@@ -61,7 +61,7 @@ fn an_fsync_on_xfs_waits_for_the_checkpoint_it_asked_for() {
 }
 
 #[test]
-fn a_commit_of_btrfs_has_the_generation_of_its_superblock() {
+fn btrfs_commit_has_superblock_generation() {
     needs_live_kernel!();
     if !common::has_file_system("btrfs") {
         return common::skip("no btrfs here, or no mkfs.btrfs");

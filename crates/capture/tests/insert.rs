@@ -59,7 +59,7 @@ fn executions(events: &[Event]) -> Vec<Execution> {
 }
 
 #[test]
-fn the_shells_inserts_from_statement_to_file() {
+fn sqlite3_shell_insert_is_traced_to_file() {
     needs_live_kernel!();
     let Some(library) = library("libsqlite3.so.0") else { return common::skip("no libsqlite3.so.0") };
     if Command::new("sqlite3").arg("--version").output().is_err() {
@@ -119,7 +119,7 @@ fn the_shells_inserts_from_statement_to_file() {
     assert!(within(outer[3], Call::Pwrite64).is_empty(), "a SELECT writes nothing");
 }
 
-/// Not a test: the program that [`work_between_rows_is_told_apart`] traces, in this same file because it must contain SQLite.
+/// Not a test: the program that [`work_between_rows_is_distinguished`] traces, in this same file because it must contain SQLite.
 #[test]
 #[ignore = "root: the traced program of another test"]
 fn rows_workload() {
@@ -142,7 +142,7 @@ fn rows_workload() {
 }
 
 #[test]
-fn work_between_rows_is_told_apart() {
+fn work_between_rows_is_distinguished() {
     needs_live_kernel!();
     let program = std::env::current_exe().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn work_between_rows_is_told_apart() {
 /// reset is there already or not; and it is put in when they end late by more than a millisecond in all, not for INSERTs and
 /// a PRAGMA that is left before its end.
 #[test]
-fn a_reset_is_watched_once_statements_that_are_left_between_their_rows_end_late() {
+fn reset_is_probed_after_late_ends_of_abandoned_statements() {
     needs_live_kernel!();
     let Some(library) = library("libsqlite3.so.0") else { return common::skip("no libsqlite3.so.0") };
     let symbols = sqlite::find(&library).unwrap();
@@ -248,7 +248,7 @@ fn a_reset_is_watched_once_statements_that_are_left_between_their_rows_end_late(
 }
 
 #[test]
-fn a_function_is_an_operation() {
+fn function_is_recorded_as_operation() {
     needs_live_kernel!();
     let Some(library) = library("libc.so.6") else { return common::skip("no libc.so.6") };
     let folder = tempfile::tempdir().unwrap();

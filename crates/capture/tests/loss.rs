@@ -8,7 +8,7 @@ use model::LossSource;
 use std::collections::BTreeMap;
 
 #[test]
-fn a_full_ring_is_counted_to_the_record() {
+fn full_ring_losses_are_counted_exactly() {
     needs_live_kernel!();
     let folder = tempfile::tempdir().unwrap();
     // More records than the ring holds, and nobody drains meanwhile.
@@ -44,7 +44,7 @@ fn a_full_ring_is_counted_to_the_record() {
 }
 
 #[test]
-fn a_process_that_is_not_there_is_an_error() {
+fn missing_process_is_error() {
     needs_live_kernel!();
     // Above the greatest number a kernel gives (PID_MAX_LIMIT).
     let nobody = (4 << 20) + 1;

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_adds_up_to_the_kernels_count() {
+    fn recorded_commands_match_diskstats() {
         let before = reading(SECOND, [100, 200, 0, 50, 1000, 0]);
         let after = reading(3 * SECOND, [101, 202, 0, 51, 1008, 0]);
         let audit = close(vec![before], vec![after], &traffic(2 * SECOND)).remove(0);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn each_completion_that_is_not_recorded_is_missed() {
+    fn each_unrecorded_completion_is_missing() {
         for left_out in 0..5 {
             let mut events = traffic(2 * SECOND);
             events.remove(left_out);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_completes_at_the_edge_is_unsure_and_no_loss() {
+    fn completions_at_window_edge_are_unsure() {
         let before = reading(SECOND, [100, 200, 0, 50, 1000, 2]);
         // The kernel had counted one of the two that were under way when it was read.
         let events = [
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_tell_is_not_checked() {
+    fn absent_kernel_counters_are_not_checked() {
         let [before, mut after] = [1, 3].map(|s| reading(s * SECOND, [100, 200, 0, 50, 1000, 0]));
         (after.fields[0], after.fields[2]) = (0, 0);
         let audit = close(vec![before.clone()], vec![after.clone()], &traffic(2 * SECOND)).remove(0);

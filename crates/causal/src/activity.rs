@@ -366,7 +366,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_part_of_a_request_is_waited_for() {
+    fn wait_ends_with_last_part_of_request() {
         let mut activity = Activity::default();
         let flight = Flight {
             queue_ns: 10,

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_its_own_pages_writers() {
+    fn part_of_bio_is_charged_to_writers_of_its_pages() {
         let line = |tgid, weight| Charge {
             source: Source::Actor(Actor::process(Origin::Process, tgid)),
             ..Charge::nobody(weight, "page")
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_keeps_each_byte_with_its_writer() {
+    fn split_keeps_writer_of_each_byte() {
         let line = |tgid, weight| Charge {
             source: Source::Actor(Actor::process(Origin::Process, tgid)),
             ..Charge::nobody(weight, "page")

@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_belongs_to_the_latest_container() {
+    fn mark_belongs_to_latest_container() {
         let mut tasks = InnerTasks::default();
         for line in [
             "@10 70/70 inner_task inner_tgid=1 inner_tid=1 tgid=500 tid=500",

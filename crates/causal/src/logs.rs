@@ -103,7 +103,7 @@ mod tests {
     use model::Origin;
 
     #[test]
-    fn log_writes_are_shared_since_the_previous_burst() {
+    fn log_writes_are_shared_since_previous_burst() {
         let mut logs = Logs::default();
         let who = |tgid| Source::Actor(Actor::process(Origin::Process, tgid));
         logs.changed(5, who(1), 100);

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gigabyte_is_one_entry_and_is_taken_piece_by_piece() {
+    fn gigabyte_write_is_one_entry_taken_in_pieces() {
         let mut pages = Pages::default();
         pages.write((1, 2), 0, 1 << 30, writer(5, 10, 20));
         assert_eq!(pages.len(), 1);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_shared_by_bytes() {
+    fn page_is_shared_by_bytes() {
         let mut pages = Pages::default();
         pages.write((1, 2), 0, 1024, writer(1, 10, 20));
         pages.write((1, 2), 1024, 3072, writer(2, 30, 40));
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn who_writes_after_the_bio_was_queued_stays_and_who_wrote_meanwhile_does_too() {
+    fn writers_during_and_after_bio_queue_stay_charged() {
         let mut pages = Pages::default();
         pages.write((1, 2), 0, 4096, writer(1, 10, 20));
         pages.write((1, 2), 0, 4096, writer(2, 25, 35));
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn unaligned_writes_and_truncation() {
+    fn unaligned_writes_and_truncation_are_tracked() {
         let mut pages = Pages::default();
         pages.write((1, 2), 4000, 4096 + 200, writer(1, 10, 20));
         pages.truncate((1, 2), 4097);

@@ -108,7 +108,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn ordered_input_needs_one_run_and_reversed_input_the_tree() {
+    fn ordered_input_uses_one_run_and_reversed_input_tree() {
         let mut piles = PatienceQueue::new();
         (0..100_000).for_each(|n| piles.push(n, ()));
         assert_eq!((piles.piles.len(), piles.rest.len()), (1, 0));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn interleaved_cpus_need_a_run_each() {
+    fn interleaved_cpus_use_one_run_each() {
         let mut piles = PatienceQueue::new();
         let block = |round: u64, cpu: u64| (0..50).map(move |n| (round * 50 + n, cpu));
         (0..64).flat_map(|cpu| block(0, cpu)).for_each(|place| piles.push(place, place));
@@ -140,7 +140,7 @@ mod tests {
     proptest! {
         /// Whatever comes, and whenever it is taken: the same as a heap gives.
         #[test]
-        fn it_is_a_heap(steps in prop::collection::vec((0u32..500, 0u32..60), 0..800)) {
+        fn patience_queue_behaves_as_heap(steps in prop::collection::vec((0u32..500, 0u32..60), 0..800)) {
             let (mut piles, mut heap) = (PatienceQueue::new(), BinaryHeap::new());
             for (n, (place, upto)) in steps.into_iter().enumerate() {
                 piles.push((place, n), n);

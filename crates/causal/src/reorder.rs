@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_comes_at_its_start_and_only_after_the_horizon() {
+    fn interval_is_ordered_by_start_after_horizon() {
         let mut order = Reorder::new(100);
         order.push(event("@50 7 bio_queue bio=1"));
         order.push(event("@60 7 syscall start_ns=40"));

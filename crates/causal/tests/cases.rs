@@ -108,7 +108,7 @@ fn run(text: &str) -> String {
 }
 
 #[test]
-fn every_situation_gives_its_rows() {
+fn every_case_gives_expected_rows() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let bless = std::env::var_os("FATHOM_BLESS").is_some();
     let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|f| f.unwrap().path()).collect();

@@ -92,7 +92,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn arbitrary_events_keep_the_invariants(
+    fn arbitrary_events_keep_invariants(
         mut events in prop::collection::vec(any_event(), 0..300),
         horizon_ns in prop_oneof![Just(0u64), Just(50), Just(100_000)],
     ) {
@@ -117,7 +117,7 @@ proptest! {
     }
 
     #[test]
-    fn lost_duplicate_and_late_records_keep_the_invariants(
+    fn lost_duplicate_and_late_records_keep_invariants(
         threads in 1u32..4,
         fate in prop::collection::vec(0u8..20, 300),
         horizon_ns in prop_oneof![Just(0u64), Just(50_000), Just(1_000_000)],
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_arrival_does_not_matter_within_the_horizon(
+    fn arrival_order_within_horizon_does_not_matter(
         threads in 1u32..4,
         delays in prop::collection::vec(0u64..40_000, 200),
     ) {
@@ -152,7 +152,7 @@ proptest! {
 }
 
 #[test]
-fn every_command_of_inserts_is_the_inserts() {
+fn every_command_is_charged_to_inserts() {
     let rows = link(Config::default(), inserts(3, 100));
     check(&rows);
     assert_eq!(rows.operations.len(), 100);
@@ -168,7 +168,7 @@ fn every_command_of_inserts_is_the_inserts() {
 }
 
 #[test]
-fn inserts_between_the_rows_of_a_select_are_charged_as_if_it_were_not_open() {
+fn open_select_does_not_change_charges_of_inserts() {
     let alone = link(Config::default(), inserts(1, 50));
     let mut events = inserts(1, 50);
     let (first, last) = (events[0].header, events[events.len() - 1].header);
@@ -214,7 +214,7 @@ impl causal::Sink for Count {
 }
 
 #[test]
-fn memory_is_bounded_by_the_horizon_and_not_by_the_trace() {
+fn memory_is_bounded_by_horizon() {
     let mut linker = Linker::new(Config { horizon_ns: 1_000_000, ..Config::default() });
     let (mut made, mut sink, mut events) = (Inserts::new(4), Count::default(), Vec::new());
     let mut most = Vec::new();
@@ -277,7 +277,7 @@ fn lost_records_are_not_awaited_forever() {
 }
 
 #[test]
-fn a_missing_record_does_not_multiply_rows() {
+fn missing_record_does_not_multiply_rows() {
     let rows = |n, kind| {
         let events = inserts(2, n).into_iter().filter(|e| e.header.kind != kind);
         let rows = link(Config::default(), events);

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_that_saves_registers_is_hooked_behind_the_first() {
+    fn hook_follows_first_register_push() {
         // push r15; push r14; push r13; sub rsp, 0x28; ret
         let code = padded(&[0x41, 0x57, 0x41, 0x56, 0x41, 0x55, 0x48, 0x83, 0xec, 0x28, 0xc3]);
         let recipe = recipe(&code, &[0]).unwrap();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn branches_lead_to_where_they_led() {
+    fn moved_branches_keep_their_targets() {
         // test rdi, rdi; je +0x10; mov eax, 5; ret
         let code = padded(&[0x48, 0x85, 0xff, 0x74, 0x10, 0xb8, 5, 0, 0, 0, 0xc3]);
         let recipe = recipe(&code, &[0]).unwrap();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_moved_is_refused() {
+    fn code_that_cannot_be_moved_is_refused() {
         let refused: [(&str, &[u8]); 6] = [
             ("a call", &[0x55, 0xe8, 0, 0, 0, 0]),
             ("too short", &[0x55, 0xc3]),
@@ -230,7 +230,7 @@ mod tests {
     proptest! {
         /// Whatever stands there: no panic, and what is refused by the plan's limits is not given out.
         #[test]
-        fn any_code_is_a_recipe_or_none(code in prop::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_code_gives_bounded_recipe_or_error(code in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(recipe) = recipe(&code, &[0]) {
                 let jump_end = usize::from(recipe.first) + JUMP;
                 prop_assert!(recipe.original.len() >= jump_end && recipe.original.len() <= PLAN_ORIGINAL);

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_have_the_same_numbers() {
+    fn constants_match_c_header() {
         let numbers = defined();
         let ours = [
             ("PLAN_MAGIC", PLAN_MAGIC),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_have_the_same_places() {
+    fn field_offsets_match_c_structs() {
         let (arena, size) = members("arena");
         let places = [
             ("closed", CLOSED_AT as usize),

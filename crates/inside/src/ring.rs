@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn records_become_the_events_that_uprobes_give() {
+    fn records_become_same_events_as_uprobes() {
         let mut reader = Reader::default();
         let statement =
             [first(6, Statement::INFO.kind, 0, 8), 2_000, 0x50, 1_900, 6 << 48, u64::from_le_bytes(*b"SELECT\0\0")];
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn times_neither_run_backwards_nor_ahead() {
+    fn times_are_monotonic_and_not_ahead_of_clock() {
         let mut reader = Reader::default();
         let words = [begin(u64::MAX), begin(0), begin(5_000)].concat();
         let times: Vec<u64> = read(&mut reader, &words).iter().map(|event| event.header.time_ns).collect();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_of_another_process_is_not_believed() {
+    fn thread_of_other_process_is_rejected() {
         let mut reader = Reader::default();
         let mut words = begin(2_000);
         words[0] = first(4, OpBegin::INFO.kind, 0, 9);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_cannot_be_is_passed_over() {
+    fn invalid_ring_head_is_skipped() {
         let mut reader = Reader { tail: 100, ..Reader::default() };
         assert_eq!(reader.wanted(150), Some(50));
         assert_eq!(reader.wanted(100 + RING_WORDS + 1), None);
@@ -206,7 +206,7 @@ mod tests {
         /// Whatever stands in a ring: no panic, bounded, of its own process, within the window; and what is handed on can be stored
         /// and read again.
         #[test]
-        fn any_words_are_events_of_their_own_process_or_none(
+        fn arbitrary_words_give_valid_events_or_none(
             mut words in prop::collection::vec(any::<u64>(), 0..200),
             kinds in prop::collection::vec((0u64..6, 0u64..12), 0..40),
         ) {

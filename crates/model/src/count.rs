@@ -15,7 +15,7 @@ mod tests {
     use super::counted;
 
     #[test]
-    fn plural_depends_on_the_count() {
+    fn plural_depends_on_count() {
         let said = [(0, "block"), (1, "process"), (2, "process"), (3, "cell")].map(|(n, one)| counted(n, one));
         assert_eq!(said, ["0 blocks", "1 process", "2 processes", "3 cells"]);
     }

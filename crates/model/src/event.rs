@@ -561,7 +561,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_record_has_a_gap_that_c_would_fill() {
+    fn records_have_no_padding() {
         assert_eq!(Header::SIZE % 8, 0);
         for kind in Record::KINDS {
             let mut at = 0;
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_goes_through_bytes_and_text() {
+    fn every_kind_round_trips_through_bytes_and_text() {
         for kind in Record::KINDS {
             let body: Vec<u8> =
                 (0..kind.size()).map(|i| if kind.tail && i >= kind.size() - 2 { 0 } else { i as u8 + 1 }).collect();

@@ -143,7 +143,7 @@ mod tests {
     const SLOT: Slot = Slot { start_ns: 0x11, end_ns: 0x22, tgid: 7, tid: 8, nth: 9, name: [b'n'; NAME] };
 
     #[test]
-    fn a_header_says_its_capacity() {
+    fn header_states_capacity() {
         let bytes = header(0x0102);
         assert_eq!(&bytes[..32], b"FTHMMARK\x01\0\0\0\x40\0\0\0\x02\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         assert_eq!(&bytes[32..], [0; 32]);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_laid_out_as_documented_and_comes_back() {
+    fn record_has_documented_layout_and_round_trips() {
         let bytes = SLOT.encode();
         assert_eq!(&bytes[..24], b"\x11\0\0\0\0\0\0\0\x22\0\0\0\0\0\0\0\x07\0\0\0\x08\0\0\0");
         assert_eq!(&bytes[24..], [b"\x09\0\0\0\0\0\0\0".as_slice(), &[b'n'; 32]].concat());
@@ -167,14 +167,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_cut_between_characters() {
+    fn name_is_cut_between_characters() {
         assert_eq!(&name("SELECT")[..8], b"SELECT\0\0");
         assert_eq!(&name("a name that is cut before this \u{fc}"), b"a name that is cut before this \0");
         assert_eq!(name(&"x".repeat(40)), [b'x'; NAME]);
     }
 
     #[test]
-    fn only_a_finished_span_is_an_event() {
+    fn only_finished_span_is_event() {
         let event = SLOT.event().map(|e| e.to_text());
         assert_eq!(event, Some(format!("@34 cpu0 7/8 mark start_ns=17 nth=9 text=\"{}\"", "n".repeat(32))));
         assert!(Slot { end_ns: SLOT.start_ns, ..SLOT }.event().is_some(), "it may last less than the clock tells");

@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn integers_read_both_ways() {
+    fn integers_are_parsed_in_decimal_and_hex() {
         assert_eq!(u64::parse("0xff"), Some(255));
         assert_eq!(i64::parse("-5"), Some(-5));
         assert_eq!(u8::parse("256"), None);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_tail_is_cut_at_a_character() {
+    fn long_text_is_cut_between_characters() {
         let mut text = "é".repeat(40_000);
         cut_to_u16(&mut text);
         assert_eq!(text.len(), 65_534);

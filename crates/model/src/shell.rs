@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_takes_a_path_as_one_word() {
+    fn quoted_path_is_one_shell_word() {
         for path in ["./demo.fathom", "/mnt/a b/ü's.fathom", "a;b", "$HOME", "x*"] {
             let line = format!("printf %s {}", shell_word(Path::new(path)));
             let said = std::process::Command::new("sh").args(["-c", &line]).output().unwrap().stdout;

@@ -578,7 +578,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_comes_back_from_its_cells() {
+    fn row_round_trips_through_cells() {
         let row = Span {
             id: 1,
             layer: Layer::Driver,
@@ -605,14 +605,14 @@ mod tests {
     }
 
     #[test]
-    fn a_foreign_word_is_refused_and_not_guessed() {
+    fn unknown_word_is_refused() {
         assert_eq!(Confidence::from_cell(&Cell::Text("certain".into())), None);
         assert_eq!(u32::from_cell(&Cell::I64(1 << 40)), None);
         assert_eq!(u32::from_cell(&Cell::I64(-1)), None);
     }
 
     #[test]
-    fn a_number_of_64_bits_keeps_them_all() {
+    fn u64_round_trips_through_cell() {
         for n in [0, 1, 1 << 40, i64::MAX as u64, 1 << 63, u64::MAX] {
             assert_eq!(u64::from_cell(&n.to_cell()), Some(n), "{n}");
         }

@@ -142,7 +142,7 @@ mod tests {
 
     /// Values of `date -u -d @SECONDS`.
     #[test]
-    fn dates_are_those_of_the_calendar() {
+    fn dates_match_date_command() {
         for (seconds, text) in [
             (0, "1970-01-01 00:00 UTC"),
             (951_827_696, "2000-02-29 12:34 UTC"),

@@ -370,7 +370,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_both_ways() {
+    fn names_round_trip() {
         for c in Confidence::ALL {
             assert_eq!(Confidence::from_name(c.name()), Some(*c));
         }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_has_the_confidence_of_its_weakest_link() {
+    fn confidence_of_chain_is_that_of_weakest_link() {
         assert_eq!(
             [Confidence::Exact, Confidence::Interval, Confidence::Structural].iter().min(),
             Some(&Confidence::Interval)
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn dev_shows_as_lsblk_does() {
+    fn device_number_prints_like_lsblk() {
         assert_eq!(Dev::new(254, 0).to_string(), "254:0");
         assert_eq!(Dev::new(7, 300).minor(), 300);
     }

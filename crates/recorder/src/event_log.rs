@@ -161,7 +161,7 @@ mod tests {
 
     /// The last look at the counters is after the window, but counts what was lost within it.
     #[test]
-    fn a_loss_is_stored_as_far_as_it_lies_in_the_window() {
+    fn loss_is_clipped_to_window() {
         let dir = tempfile::tempdir().unwrap();
         let mut log = EventLog::create(dir.path(), None, false, None).unwrap();
         log.begins_at(100);

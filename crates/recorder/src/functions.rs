@@ -141,13 +141,13 @@ mod tests {
 
     /// This test's own program panics.
     #[test]
-    fn a_program_that_may_throw_is_known() {
+    fn throwing_program_is_recognised() {
         assert!(may_throw(&std::env::current_exe().unwrap()));
         assert!(!may_throw(Path::new("/bin/sh")) && !may_throw(Path::new("/no/such/file")));
     }
 
     #[test]
-    fn a_library_need_not_be_executable() {
+    fn library_need_not_be_executable() {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let library = folder.path().join("libnosuch.so.7");

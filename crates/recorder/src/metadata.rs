@@ -90,7 +90,7 @@ mod tests {
 
     /// Archives of every version have these names.
     #[test]
-    fn the_format_of_the_metadata_is_stable() {
+    fn metadata_format_is_stable() {
         let metadata =
             Metadata { under_way: vec![(1, 2, 3)], counted_after: vec![(1, 2, 3, vec![4])], ..Metadata::default() };
         let mut meta = Meta::new("trace", 1, Vec::new());

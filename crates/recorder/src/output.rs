@@ -77,7 +77,7 @@ mod tests {
     use archive::Archive;
 
     #[test]
-    fn one_old_archive_is_kept_and_comes_back() {
+    fn one_old_archive_is_kept_and_restored() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("t.fathom");
         let make = |command: &str| {

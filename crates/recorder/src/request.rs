@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_is_stored_without_the_literals_of_its_sql() {
+    fn stored_command_omits_sql_literals() {
         let words = ["sqlite3", "t.db", "SELECT 'secret'"].map(OsString::from).to_vec();
         let mut request = Request::new("t.fathom".into(), Target::Command(words));
         assert_eq!(request.stored_command()[..2], ["sqlite3", "t.db"]);
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_function_whose_file_is_not_there_is_named() {
+    fn missing_file_of_function_is_named() {
         let mut request = Request::new("t.fathom".into(), Target::All);
         request.functions.push(("./nosuch".into(), "f".into()));
         let error = request.asked_of_probes(false).unwrap_err().to_string();

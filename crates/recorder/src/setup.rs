@@ -97,7 +97,7 @@ mod tests {
     use model::Layer;
 
     #[test]
-    fn only_forbidden_probes_are_reported_whatever_their_reasons_say() {
+    fn only_forbidden_probes_are_reported() {
         let row = |probe: &str, attached: bool, how: &str| Coverage {
             layer: Layer::Driver,
             probe: probe.into(),

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn one_inode_of_two_file_systems_is_two_files() {
+    fn same_inode_on_two_file_systems_is_two_files() {
         let mut both = probed(&[("/a", 5, "3.40.1"), ("/mnt/b", 5, "3.54.1")]);
         both[1].file = Some(Identity { dev: Some(Dev(7 << 20)), ino: 5 });
         let mut ran = SqliteUse::default();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn this_program_is_the_file_that_it_has_mapped() {
+    fn own_executable_matches_its_mapping() {
         let own = std::env::current_exe().unwrap();
         let mut ran = SqliteUse::default();
         ran.statement(std::process::id());
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_library_that_nobody_used_is_not_named() {
+    fn unused_library_is_not_named() {
         let both = probed(&[("/lib/libsqlite3.so.0", 5, "3.40.1"), ("/opt/app", 6, "3.54.1")]);
         let mut ran = SqliteUse::default();
         ran.mapped(1, (DISK, 5));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_process_whose_mappings_were_not_seen_only_a_common_version_is_known() {
+    fn process_without_mappings_has_only_common_version() {
         let mut ran = SqliteUse::default();
         ran.statement(u32::MAX);
         ran.read_mappings();

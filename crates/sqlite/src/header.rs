@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn header_values_are_read_and_others_unknown() {
+    fn header_values_are_read_and_invalid_ones_unknown() {
         let mut bytes = [0; 100];
         bytes[..16].copy_from_slice(b"SQLite format 3\0");
         bytes[16..20].copy_from_slice(&[0x10, 0, 2, 2]);

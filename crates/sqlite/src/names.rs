@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_classes() {
+    fn file_name_determines_class() {
         for (path, expected) in [
             ("/a/test.db-journal", FileClass::RollbackJournal),
             ("/a/test.db-journal (deleted)", FileClass::RollbackJournal),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_with_a_journal_is_a_database() {
+    fn file_with_journal_is_database() {
         let paths = ["/a/places", "/a/places-wal", "/b/places"];
         let companions = Companions::new(paths.into_iter());
         assert_eq!(companions.class("/a/places"), FileClass::Database);

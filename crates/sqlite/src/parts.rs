@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page_size_is_the_common_grid_of_accesses() {
+    fn page_size_is_common_grid_of_accesses() {
         let size = |accesses: &[(u64, u64)]| {
             let mut grid = PageGrid::default();
             accesses.iter().for_each(|&(offset, bytes)| grid.add(offset, bytes));
@@ -170,7 +170,7 @@ mod tests {
 
     /// The writes of one INSERT in DELETE mode as strace shows them (SQLite 3.40, pages of 4 KiB).
     #[test]
-    fn writes_of_an_insert_are_classified() {
+    fn writes_of_insert_are_classified() {
         use FileClass::{Database, RollbackJournal};
         for (class, offset, bytes, expected) in [
             (RollbackJournal, 0, 512, Part::JournalHeader),
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_positions_do_not_overflow() {
+    fn extreme_offsets_do_not_overflow() {
         for class in FileClass::ALL {
             for page in [0, 1, 512, u32::MAX] {
                 for offset in [0, 1, 24, 31, 32, 511, 512, u64::MAX] {

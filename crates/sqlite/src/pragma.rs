@@ -37,7 +37,7 @@ mod tests {
     use super::pragma;
 
     #[test]
-    fn only_a_pragma_that_sets_something_is_one() {
+    fn only_setting_pragmas_are_recognised() {
         assert_eq!(pragma("PRAGMA journal_mode = WAL"), Some(("journal_mode".into(), "wal".into())));
         assert_eq!(pragma("pragma synchronous(off)"), Some(("synchronous".into(), "off".into())));
         assert_eq!(pragma("PRAGMA page_size = '4096';"), Some(("page_size".into(), "4096".into())));

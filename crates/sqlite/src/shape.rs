@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_a_list_is_no_part_of_the_shape() {
+    fn list_length_does_not_change_shape() {
         check(&[
             ("SELECT a FROM t WHERE b IN (1, 'x', -3) AND c IN(?)", "SELECT a FROM t WHERE b IN (?…) AND c IN(?…)"),
             ("SELECT a FROM t WHERE b IN (SELECT 1)", "SELECT a FROM t WHERE b IN (SELECT ?)"),
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn double_quoted_names_stay_only_where_a_literal_is_impossible() {
+    fn double_quoted_text_stays_only_where_it_is_identifier() {
         check(&[
             (r#"INSERT INTO "t" ("a", "b") VALUES ("secret", 1)"#, r#"INSERT INTO "t" ("a", "b") VALUES (?, ?)"#),
             (r#"SELECT "t"."a", "t".* FROM "t" AS "u""#, r#"SELECT "t"."a", "t".* FROM "t" AS "u""#),
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn text_after_an_open_quote_is_replaced() {
+    fn text_after_open_quote_is_replaced() {
         check(&[
             ("SELECT a, 'secret, b FROM c", "SELECT a, ?"),
             ("SELECT a, \"secret, b FROM c", "SELECT a, ?"),

@@ -93,10 +93,10 @@ mod tests {
 
     /// Ground truth is the system's own library.
     #[test]
-    fn the_systems_library_can_be_hooked() {
+    fn system_library_can_be_hooked() {
         let found = Finder::new(None).system().found;
         if found.is_empty() || cfg!(not(target_arch = "x86_64")) {
-            println!("SKIP the_systems_library_can_be_hooked: there is no libsqlite3 of x86-64 here");
+            println!("SKIP system_library_can_be_hooked: there is no libsqlite3 of x86-64 here");
             return;
         }
         for found in found {

@@ -64,7 +64,7 @@ pub fn process_cpu_ns() -> u64 {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn offsets_of_a_time_namespace_are_read_in_both_forms() {
+    fn time_namespace_offsets_are_parsed_in_both_forms() {
         let names = "monotonic           50000         0\nboottime           -100     1\n";
         assert_eq!(super::parse(names), (50_000_000_000_000, -99_999_999_999));
         assert_eq!(super::parse("1          2         3\n7          0         0\n"), (2_000_000_003, 0));

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_are_ranked_and_hidden_addresses_ignored() {
+    fn functions_are_sorted_and_hidden_addresses_ignored() {
         let (addresses, classes) = parse(
             "ffffffff00000030 t mpage_end_io\nffffffff00000010 t ext4_end_bio\t[ext4]\nffffffff00000020 t mpage_end_io\n\
              0000000000000000 t clone_endio\n damaged\nffffffff00000040 T __pfx_ext4_end_bio\n",

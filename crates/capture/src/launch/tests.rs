@@ -22,7 +22,7 @@ fn output(prepare: impl FnOnce(Command<'static>) -> Command<'static>, script: &s
 }
 
 #[test]
-fn the_command_does_not_run_before_its_release() {
+fn command_does_not_run_before_release() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ran");
     let mut child = shell("echo $$ > \"$OUT\"; exit 7").env("OUT", file.as_os_str()).spawn().unwrap();
@@ -40,7 +40,7 @@ fn the_command_does_not_run_before_its_release() {
 /// The recorder's death closes its end of the gate. A second child, forked while the first one's gate was open, must not
 /// keep it open.
 #[test]
-fn without_its_recorder_the_command_is_not_run() {
+fn command_is_not_run_if_recorder_dies() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ran");
     let mut first = shell("touch \"$OUT\"").env("OUT", file.as_os_str()).spawn().unwrap();
@@ -52,7 +52,7 @@ fn without_its_recorder_the_command_is_not_run() {
 }
 
 #[test]
-fn a_child_that_is_dropped_unreleased_is_gone() {
+fn dropped_unreleased_child_is_killed() {
     let child = shell("exit 0").spawn().unwrap();
     let pid = child.pid();
     drop(child);
@@ -60,7 +60,7 @@ fn a_child_that_is_dropped_unreleased_is_gone() {
 }
 
 #[test]
-fn a_command_that_runs_is_not_killed_by_dropping_it() {
+fn running_command_survives_drop() {
     let folder = tempfile::tempdir().unwrap();
     let (fifo, file) = (folder.path().join("fifo"), folder.path().join("done"));
     let script = "read line < \"$FIFO\"; echo \"$line\" > \"$OUT\"";
@@ -78,7 +78,7 @@ fn a_command_that_runs_is_not_killed_by_dropping_it() {
 }
 
 #[test]
-fn exit_statuses_are_those_of_a_shell() {
+fn exit_statuses_match_shell() {
     let mut child = shell("kill -TERM $$").spawn().unwrap();
     child.release().unwrap();
     let exit = child.wait().unwrap();
@@ -91,7 +91,7 @@ fn exit_statuses_are_those_of_a_shell() {
 }
 
 #[test]
-fn unrunnable_commands_are_reported_with_the_shells_status() {
+fn unrunnable_commands_have_shell_exit_status() {
     let folder = tempfile::tempdir().unwrap();
     let make = |name: &str, text: &str, mode: u32| {
         let path = folder.path().join(name);
@@ -116,7 +116,7 @@ fn unrunnable_commands_are_reported_with_the_shells_status() {
 }
 
 #[test]
-fn a_script_without_a_first_line_is_run_by_the_shell() {
+fn script_without_shebang_runs_in_shell() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("plain");
     lab::script::write(&path, "exit $1\n").unwrap();
@@ -126,7 +126,7 @@ fn a_script_without_a_first_line_is_run_by_the_shell() {
 }
 
 #[test]
-fn a_child_killed_at_the_gate_is_an_error_and_no_hang() {
+fn child_killed_before_release_is_error() {
     let mut child = shell("exit 0").spawn().unwrap();
     child.signal(libc::SIGKILL).unwrap();
     child.exit = None;
@@ -142,7 +142,7 @@ fn a_child_killed_at_the_gate_is_an_error_and_no_hang() {
 
 /// The same descriptors, signals and group as a child of the standard library has; with marks, one descriptor more.
 #[test]
-fn the_command_inherits_only_standard_descriptors() {
+fn command_inherits_only_standard_descriptors() {
     const SCRIPT: &str = "for f in /proc/self/fd/*; do readlink $f; done | grep -v /fd > \"$OUT\"; \
                           grep -E '^Sig(Blk|Ign|Cgt)' /proc/self/status >> \"$OUT\"; cut -d' ' -f5 /proc/self/stat >> \"$OUT\"";
     let ours = output(|c| c, SCRIPT);
@@ -169,7 +169,7 @@ const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000:Ada,,,:/h
 const GROUP: &str = "root:x:0:\ndisk:x:6:bob,ada\nadam:x:9:adam\nada:x:1000:\nbroken:x:ada\nwheel:x:10:ada\n";
 
 #[test]
-fn a_user_is_read_from_the_files() {
+fn user_is_read_from_passwd_and_group() {
     let ada = User::from_files(1000, 1000, PASSWD, GROUP);
     assert_eq!((ada.name.as_str(), ada.home.as_path()), ("ada", Path::new("/home/ada")));
     assert_eq!(ada.groups, [1000, 6, 10]);
@@ -181,7 +181,7 @@ fn a_user_is_read_from_the_files() {
 }
 
 #[test]
-fn the_environment_is_the_users() {
+fn environment_is_that_of_user() {
     let ada = User::from_files(1000, 1000, PASSWD, GROUP);
     let command = shell("true").env("SUDO_UID", OsStr::new("1000")).as_user(ada);
     let get = |name: &str| command.environment.get(OsStr::new(name)).and_then(|v| v.to_str());
@@ -192,7 +192,7 @@ fn the_environment_is_the_users() {
 
 #[test]
 #[ignore = "root: becomes another user"]
-fn the_command_runs_as_the_user() {
+fn command_runs_as_user() {
     let mut user = User::from_files(64_123, 64_124, "", "");
     user.groups.push(64_125);
     let script = "{ id -u; id -g; id -G; echo $HOME; grep ^CapEff /proc/self/status; } > \"$OUT\"";

@@ -243,7 +243,7 @@ mod tests {
     ];
 
     #[test]
-    fn code_of_every_compiler_is_decoded() {
+    fn code_of_every_known_compiler_is_decoded() {
         for (name, code) in X86 {
             assert_eq!(text_offset(Machine::X86_64, &bytes(code)), Some(0xf8), "{name}");
         }
@@ -290,7 +290,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_byte_that_says_whether_a_statement_runs_is_read() {
+    fn busy_flag_of_statement_is_decoded() {
         let x86 = |code| running(Machine::X86_64, &bytes(code));
         for (name, code) in BUSY {
             assert_eq!(x86(code), Some(Running { offset: 0xc5, value: 2 }), "{name}");
@@ -329,7 +329,7 @@ mod tests {
         }
 
         #[test]
-        fn every_offset_is_read(field in 0u32..512) {
+        fn every_offset_is_decoded(field in 0u32..512) {
             let offset = field * 8;
             let mut code = bytes("48 85 ff 74 08 48 8b 87");
             code.extend(offset.to_le_bytes());

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_place_is_found_even_at_the_end() {
+    fn every_occurrence_is_found() {
         assert_eq!(find_all(b"sqlsqsql", b"sql").collect::<Vec<_>>(), [0, 5]);
         assert_eq!(find_all(b"", b"sql").count(), 0);
     }

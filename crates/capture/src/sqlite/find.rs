@@ -267,7 +267,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn maps_are_read_with_spaces_and_removed_files() {
+    fn maps_with_spaces_and_deleted_files_are_parsed() {
         let maps = "\
 7f0000000000-7f0000001000 r--p 00000000 fe:00 42                         /usr/lib/libsqlite3.so.0.8.6
 7f0000001000-7f0000002000 r-xp 00001000 fe:00 42                         /usr/lib/libsqlite3.so.0.8.6
@@ -288,7 +288,7 @@ nonsense
     }
 
     #[test]
-    fn a_script_leads_to_its_interpreter_through_env() {
+    fn interpreters_are_resolved_through_env() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let make = |name: &str, text: &str| {
@@ -308,7 +308,7 @@ nonsense
     }
 
     #[test]
-    fn pythons_modules_are_found_from_a_virtual_environment_too() {
+    fn python_modules_are_found_from_virtual_environment() {
         let folder = tempfile::tempdir().unwrap();
         let make = |path: &str| {
             let path = folder.path().join(path);
@@ -331,7 +331,7 @@ nonsense
 
     /// This very process has SQLite built in and mapped; a second question has no news.
     #[test]
-    fn a_process_with_sqlite_is_found_once() {
+    fn process_with_sqlite_is_found_once() {
         let mut finder = Finder::new(None);
         let exe = std::env::current_exe().unwrap();
         // Keeps SQLite linked into this program.
@@ -343,7 +343,7 @@ nonsense
     }
 
     #[test]
-    fn a_mapped_file_that_was_removed_can_still_be_opened() {
+    fn deleted_mapped_file_can_be_opened() {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("copy of cat");
         fs::copy("/bin/cat", &program).unwrap();

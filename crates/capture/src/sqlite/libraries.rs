@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_is_read_with_or_without_the_older_one_before_it() {
+    fn ld_cache_is_read_with_and_without_old_format() {
         let entries = [("libsqlite3.so.0", "/opt/lib/libsqlite3.so.0"), ("libz.so.1", "/lib/libz.so.1")];
         let want: Vec<_> = entries.iter().map(|(n, p)| (n.to_string(), p.to_string())).collect();
         assert_eq!(Libraries::parse_cache(&cache(&entries)), want);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn the_files_own_folders_come_first_then_the_cache() {
+    fn own_directories_precede_ld_cache() {
         let root = tempfile::tempdir().unwrap();
         let make = |path: &str| {
             let path = root.path().join(path);

@@ -4,7 +4,7 @@ use super::*;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 #[test]
-fn a_source_id_is_told_from_other_dates() {
+fn source_id_is_distinguished_from_other_dates() {
     let id = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f3alt1";
     assert_eq!(source_id_at(format!("{id}\0more").as_bytes()).as_deref(), Some(id));
     let old = "2016-01-20 14:53:41 17efb4209f97fb4971656086b138599a91a75ff9";
@@ -15,7 +15,7 @@ fn a_source_id_is_told_from_other_dates() {
 }
 
 #[test]
-fn files_without_sqlite_say_so() {
+fn files_without_sqlite_have_reason() {
     assert_eq!(find(Path::new("/bin/true")), Err(Absent::NoSqlite));
     assert_eq!(find(Path::new("/etc/passwd")), Err(Absent::NotElf));
     assert!(matches!(find(Path::new("/no/such/file")), Err(Absent::Unreadable(_))));
@@ -48,7 +48,7 @@ const SQL: &str = "SELECT 'where does my text stand?'";
 
 /// SQLite built into this very program (without optimisation in a debug build).
 #[test]
-fn a_built_in_sqlite_is_found_and_its_text_read() {
+fn built_in_sqlite_is_found_and_its_sql_read() {
     let exe = std::env::current_exe().unwrap();
     let found = find(&exe).unwrap();
     assert_eq!(found.source, Source::Symtab);
@@ -77,7 +77,7 @@ fn a_built_in_sqlite_is_found_and_its_text_read() {
 
 /// The system's SQLite, stripped and optimised, loaded by hand.
 #[test]
-fn the_systems_sqlite_is_found_and_its_text_read() {
+fn system_sqlite_is_found_and_its_sql_read() {
     let library = find::Libraries::system().named("libsqlite3.so").next();
     let path = library.expect("this test needs the system's SQLite: apt-get install libsqlite3-0");
     let path = path.canonicalize().unwrap();
@@ -127,7 +127,7 @@ fn compile(folder: &Path, source: &str, options: &[&str]) -> PathBuf {
 
 /// The `sqlite3` command carries SQLite's stamp, since it was built with it, but takes the functions from the library.
 #[test]
-fn a_program_that_uses_the_library_is_not_taken_for_a_stripped_one() {
+fn program_linked_to_library_is_not_stripped_sqlite() {
     const USER: &str = r#"
 const char id[] = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f38a24";
 const char magic[] = "SQLite format 3";
@@ -154,7 +154,7 @@ int main(void) { return id[0] + magic[0] + sqlite3_step(0) + sqlite3Prepare(0) +
 
 /// Stripped, a program offers nothing but its stamp; the debug file that its build id names brings all back.
 #[test]
-fn a_stripped_program_is_named_and_found_again_by_its_debug_file() {
+fn stripped_program_is_resolved_by_debug_file() {
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), STAND_IN, &["-O1", "-Wl,--build-id=sha1"]);
     let whole = find(&program).unwrap();
@@ -182,7 +182,7 @@ fn a_stripped_program_is_named_and_found_again_by_its_debug_file() {
 
 /// A damaged library must be refused or read, but never upset us: every header byte is set to extremes in turn.
 #[test]
-fn damaged_headers_are_survived() {
+fn damaged_elf_headers_do_not_panic() {
     let whole = std::fs::read("/bin/true").unwrap();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("damaged");

@@ -87,7 +87,7 @@ mod tests {
     use crate::event::Statement;
 
     #[test]
-    fn lines_that_are_no_events_are_refused_with_the_reason() {
+    fn invalid_lines_are_refused_with_reason() {
         let why = |line: &str| Event::parse(line).unwrap_err();
         assert_eq!(why("  "), ParseError::Empty);
         assert_eq!(why("@x 7 file"), ParseError::Time("@x".into()));

@@ -40,7 +40,7 @@ const WRITES: [&str; 4] = [
 ];
 
 #[test]
-fn completeness_is_judged_by_the_disks_counters() {
+fn completeness_is_judged_by_diskstats() {
     let whole = recorded(&WRITES, 2);
     assert_eq!((whole.completeness.state.as_str(), whole.loss.events), ("checked", 0), "{:?}", whole.completeness);
     let text = analysis::show::text(&whole);
@@ -65,7 +65,7 @@ fn completeness_is_judged_by_the_disks_counters() {
 }
 
 #[test]
-fn opening_an_archive_in_use_does_not_touch_its_tables() {
+fn opening_archive_in_use_keeps_its_tables() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
     Archive::create(dir, &Meta::new("trace", 1, Vec::new()), false).unwrap();
