@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layer_is_blind_only_without_any_probe() {
+    fn layer_is_blind_only_without_any_probe() {
         let rows = [
             row(Layer::Block, "bio_queue", false, "refused"),
             row(Layer::Block, "bio_done", false, "refused"),

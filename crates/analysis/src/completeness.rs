@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_checked_is_called_complete() {
+    fn only_checked_recordings_are_complete() {
         assert_eq!(state(|_| ()), (CHECKED.into(), String::new()));
         assert_eq!(state(|rows| rows.trace.complete = false).0, NOT_CHECKED);
         assert_eq!(state(|rows| rows.losses = case::rows().losses).0, FAILED);
@@ -130,7 +130,7 @@ mod tests {
 
     /// What the recorder counted, against what the log tells of it.
     #[test]
-    fn records_lost_at_an_unknown_time_are_lost() {
+    fn records_lost_at_unknown_time_are_counted() {
         let lost = |n: u64| move |rows: &mut Rows| rows.facts.push(case::fact("tracer.records_lost", n));
         assert_eq!(state(lost(0)).0, CHECKED);
         assert_eq!(state(lost(940)), (FAILED.into(), "records were lost at an unknown time".into()));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_insert_has_the_papers_three_phases() {
+    fn insert_has_three_phases_of_paper() {
         let mut phases = Phases::default();
         phases.add(
             &acts(&[
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn no_writes_have_no_gaps_and_a_checkpoint_has_few() {
+    fn gaps_are_absent_without_writes_and_limited_in_number() {
         let mut phases = Phases::default();
         phases.add(&acts(&[(1, 2, None)]), 0, Some(10));
         assert_eq!(phases.finish(), (vec![], vec![]));

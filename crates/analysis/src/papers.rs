@@ -337,7 +337,7 @@ mod tests {
     use crate::{case, summarise};
 
     #[test]
-    fn our_values_come_from_the_trace_and_paper_values_from_the_paper() {
+    fn measured_values_come_from_trace_and_paper_values_from_paper() {
         let figures = compare(&summarise(&case::rows()));
         let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
         assert_eq!(row("of these to the journal").ours, Some(2.0));
@@ -351,7 +351,7 @@ mod tests {
 
     /// The mean over all executions, of both layers that lie between.
     #[test]
-    fn time_between_the_layers_is_that_of_the_block_layer_and_the_scheduler() {
+    fn time_between_layers_is_block_layer_and_scheduler() {
         let mut summary = summarise(&case::rows());
         let insert = summary.operations.iter_mut().find(|o| o.statement.starts_with("INSERT")).unwrap();
         let other = insert.layers[&Layer::Driver].clone();
@@ -366,7 +366,7 @@ mod tests {
 
     /// The writes to the database are where SQLite makes them: in what ends the transaction.
     #[test]
-    fn inserts_of_a_transaction_are_seen_with_its_commit() {
+    fn inserts_of_transaction_include_its_commit() {
         let mut summary = summarise(&case::rows());
         let at = summary.operations.iter().position(|o| o.statement.starts_with("INSERT")).unwrap();
         let mut commit = summary.operations[at].clone();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_trace_there_are_no_measured_values() {
+    fn empty_trace_has_no_measured_values() {
         let figures = compare(&summarise(&crate::Rows::default()));
         assert!(figures.iter().flat_map(|f| &f.rows).all(|r| r.ours.is_none() && !r.note.is_empty()));
         assert!(

@@ -376,7 +376,7 @@ mod tests {
     use archive::{Meta, TablesWriter};
 
     #[test]
-    fn an_archive_tells_the_same_as_its_rows() {
+    fn archive_and_rows_give_same_summary() {
         let rows = case::rows();
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("t.fathom");
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_found_by_numbers_of_any_kind() {
+    fn spans_are_found_by_dense_and_sparse_ids() {
         for ids in [vec![3, 1, 2, 1], vec![u64::MAX, 5, 0], vec![]] {
             let places = Places::new(ids.iter().copied(), ids.len());
             for id in [0, 1, 2, 3, 4, 5, u64::MAX] {
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_of_any_name_is_known_by_how_it_is_read() {
+    fn database_of_any_name_is_recognised_by_its_reads() {
         let mut rows = case::rows();
         rows.files.remove(0);
         rows.files[0].path = Some("/mnt/places".into());
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_tell_what_a_command_does() {
+    fn flags_determine_kind_of_command() {
         let does = |kind: &'static str, flags: &'static str| {
             let span = case::rows().spans.swap_remove(0);
             Does::on_disk(&Span { kind: kind.into(), flags: flags.into(), ..span })

@@ -612,14 +612,14 @@ mod tests {
     use crate::{case, summarise};
 
     #[test]
-    fn a_small_trace() {
+    fn small_trace_matches_snapshot() {
         let text = text(&summarise(&case::rows()));
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH), "{text}");
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
         insta::assert_snapshot!(text);
     }
     #[test]
-    fn a_class_of_sizes_says_that_it_is_one() {
+    fn size_classes_are_labelled_as_ranges() {
         let texts = [12, 512, 1536, 65_536, crate::contract::size_class(65_537), crate::contract::size_class(1 << 20)]
             .map(size_text);
         assert_eq!(texts, ["12 B", "512 B", "1.50 KiB", "64 KiB", "up to 128 KiB", "up to 1 MiB"]);
@@ -645,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_without_a_command_is_titled_by_its_options() {
+    fn recording_without_command_is_titled_by_its_options() {
         let mut summary = summarise(&case::rows());
         summary.trace.command.clear();
         let fact = summary.environment.values().next().unwrap().clone();
@@ -657,7 +657,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_counted_by_the_recorder_are_always_shown() {
+    fn losses_counted_by_recorder_are_always_shown() {
         let mut summary = summarise(&case::rows());
         summary.loss = crate::contract::Loss { untold: 940, ..Default::default() };
         let all = text(&summary);

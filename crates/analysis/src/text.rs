@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terminal_control_sequences_are_removed() {
+    fn terminal_control_sequences_are_escaped() {
         assert_eq!(shown("a\u{1b}[31m\nb\u{202e}é"), "a\\u{1b}[31m\\u{a}b\\u{202e}é");
     }
 }

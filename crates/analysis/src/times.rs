@@ -16,7 +16,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_interpolate() {
+    fn quantiles_are_interpolated() {
         assert_eq!(times(&mut [40, 10, 20, 30]), Times { p50: 25, p95: 39, sum: 100 });
         assert_eq!(times(&mut [7]), Times { p50: 7, p95: 7, sum: 7 });
         assert_eq!(times(&mut []), Times::default());

@@ -211,13 +211,13 @@ mod tests {
     }
 
     #[test]
-    fn without_probe_costs_nothing_is_subtracted() {
+    fn unknown_probe_costs_are_not_subtracted() {
         let summary = summarise(&case::rows());
         assert!(summary.operations.iter().all(|o| o.tracer.is_none() && !o.layers.contains_key(&Layer::Tracer)));
     }
 
     #[test]
-    fn layers_including_tracer_add_up_to_the_latency() {
+    fn layers_including_tracer_add_up_to_latency() {
         for price in [[0, 0, 0], [700, 600, 900], [40_000, 30_000, 50_000], [u64::MAX / 4; 3]] {
             let mut rows = rows(price);
             for (n, operation) in rows.operations.iter_mut().enumerate() {
@@ -243,7 +243,7 @@ mod tests {
 
     /// A statement of 1,000 rows: half of a pair for each step in the database, the other halves between them in the application.
     #[test]
-    fn the_pairs_of_a_scan_lie_half_inside_its_steps() {
+    fn half_of_step_probe_cost_is_inside_steps() {
         let mut rows = rows([10, 9, 12]);
         let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
         rows.operations[scan].steps = Some(1001);
@@ -254,7 +254,7 @@ mod tests {
 
     /// A function that begins with an instruction that is stepped: most of its pair is within.
     #[test]
-    fn probe_cost_inside_is_as_measured_by_the_recorder() {
+    fn measured_inside_cost_is_used_for_probes() {
         let mut rows = rows([10, 9, 12]);
         rows.facts.push(fact("tracer.price.step.inside", 8));
         let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
@@ -266,7 +266,7 @@ mod tests {
 
     /// On tmpfs the file system's span is the whole call.
     #[test]
-    fn what_a_calls_probes_took_is_in_the_file_system_where_the_call_has_no_time_of_its_own() {
+    fn probe_cost_of_call_without_own_time_is_in_file_system() {
         let part = Part { layers: [0.0, 0.0, 300.0, 0.0], low: 280.0, high: 330.0 };
         let mut all = Times::from([((0, Layer::Syscall), 50), ((0, Layer::FileSystem), 1000)]);
         let running = all.clone();
@@ -278,7 +278,7 @@ mod tests {
 
     /// Waiting is not the recording's: what found no room may still be part of the latency.
     #[test]
-    fn an_interval_is_not_cut_to_what_there_was_room_for() {
+    fn overhead_interval_is_capped_only_by_latency() {
         let told = |latency| {
             let mut summary = OperationSummary {
                 tracer: Some(TracerPart { ns: 100, low_ns: 280, high_ns: 330, ..TracerPart::default() }),

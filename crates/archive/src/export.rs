@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_quoted_escaped_and_no_formulas() {
+    fn csv_text_is_quoted_escaped_and_not_formula() {
         for (text, cell) in [
             ("SELECT 1", "SELECT 1"),
             ("a,b", "\"a,b\""),
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_never_taken_for_formulas() {
+    fn negative_numbers_are_not_escaped_as_formulas() {
         let mut line = String::new();
         csv_line(&[Cell::I64(-5), Cell::Empty, Cell::I64(i64::MAX), Cell::Bool(true), Cell::F64(0.5)], &mut line);
         assert_eq!(line, "-5,,9223372036854775807,true,0.5\r\n");

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_writer_is_refused_with_the_first_ones_pid() {
+    fn second_writer_is_refused_with_pid_of_first() {
         let dir = tempfile::tempdir().unwrap();
         let lock = Lock::take(dir.path()).unwrap();
         for error in [Lock::take(dir.path()).unwrap_err(), Lock::is_free(dir.path()).unwrap_err()] {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_lock_does_not_block() {
+    fn stale_lock_does_not_block() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("lock"), "1\n").unwrap();
         assert_eq!(Lock::of_this_process(dir.path()), None);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_moves_with_its_folder() {
+    fn lock_moves_with_its_directory() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::create_dir(&old).unwrap();

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_survive_a_round_trip() {
+    fn unknown_fields_survive_round_trip() {
         let dir = tempfile::tempdir().unwrap();
         sample().write(dir.path()).unwrap();
         assert_eq!(Meta::read(dir.path()).unwrap(), sample());
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_archive_names_the_required_version() {
+    fn newer_archive_names_required_version() {
         for key in ["version", "event_version", "table_version"] {
             let mut value = serde_json::to_value(sample()).unwrap();
             value[key] = 99.into();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_and_damaged_folders_have_different_errors() {
+    fn foreign_and_damaged_directories_have_own_errors() {
         let path = Path::new("x.fathom/meta.json");
         assert!(matches!(Meta::parse(path, b"{\"name\": 1}"), Err(Error::NotAnArchive { .. })));
         assert!(matches!(Meta::parse(path, b"{\"format\": "), Err(Error::Damaged { .. })));

@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_becomes_tables() {
+    fn log_round_trips_and_becomes_tables() {
         let dir = tempfile::tempdir().unwrap();
         crate::Archive::create(dir.path(), &crate::Meta::new("bench", 1, vec![]), false).unwrap();
         let written = write(dir.path());
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_writer_of_tables_may_leave_is_in_its_list() {
+    fn leftovers_of_table_writer_are_listed() {
         let dir = tempfile::tempdir().unwrap();
         crate::Archive::create(dir.path(), &crate::Meta::new("bench", 1, vec![]), false).unwrap();
         let written = write(dir.path());
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_cut_anywhere_is_read_up_to_the_cut_and_goes_on() {
+    fn truncated_log_is_read_to_cut_and_continued() {
         let dir = tempfile::tempdir().unwrap();
         let whole = write(dir.path());
         let bytes = std::fs::read(path(dir.path())).unwrap();
@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_with_its_line() {
+    fn damage_error_names_line() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path());
         let text = std::fs::read_to_string(path(dir.path())).unwrap();
@@ -503,7 +503,7 @@ mod tests {
     /// Whatever lines are taken out, changed, doubled or moved: what is left is what was written, and the end is believed only if
     /// everything is there. What is made of it is whole.
     #[test]
-    fn intact_lines_of_a_damaged_log_are_used_and_its_end_is_ignored() {
+    fn intact_lines_of_damaged_log_are_used() {
         let dir = tempfile::tempdir().unwrap();
         let whole = write(dir.path());
         let text = std::fs::read_to_string(path(dir.path())).unwrap();
@@ -575,7 +575,7 @@ mod tests {
         /// Lines taken out, then the end cut off, then bytes changed: a log is refused, or both designs are there, and every process
         /// whose line is whole.
         #[test]
-        fn a_lost_design_is_reported(
+        fn lost_design_is_reported(
             out in proptest::collection::vec(0..22_usize, 0..15),
             cut in proptest::option::of(0..9000_usize),
             changed in proptest::collection::vec(0..9000_usize, 0..4),

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_removes_the_file_and_ends_the_program() {
+    fn signal_removes_file_and_ends_program() {
         if let Some(path) = std::env::var_os(OF_CHILD) {
             let path = Path::new(&path);
             let _cleanup = SignalCleanup::file(path).unwrap();
@@ -172,7 +172,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(".x.html.1.tmp");
         for signal in SIGNALS {
-            let mut child = writer("a_signal_removes_the_file_and_ends_the_program", &path);
+            let mut child = writer("signal_removes_file_and_ends_program", &path);
             send(&child, signal);
             assert_eq!(child.wait().unwrap().signal(), Some(signal));
             assert!(!path.exists(), "signal {signal}");
@@ -188,13 +188,12 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_removes_the_unfinished_tables() {
+    fn signal_removes_unfinished_tables() {
         if let Some(path) = std::env::var_os(OF_CHILD) {
             return write_tables(Path::new(&path));
         }
         let folder = tempfile::tempdir().unwrap();
-        let mut child =
-            writer("a_signal_removes_the_unfinished_tables", &folder.path().join("tables.tmp/spans.parquet"));
+        let mut child = writer("signal_removes_unfinished_tables", &folder.path().join("tables.tmp/spans.parquet"));
         send(&child, libc::SIGTERM);
         assert_eq!(child.wait().unwrap().signal(), Some(libc::SIGTERM));
         assert_eq!(folder.path().read_dir().unwrap().count(), 0);

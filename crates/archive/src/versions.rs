@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_old_table_gets_the_new_column_and_a_new_one_must_have_it() {
+    fn added_column_has_default_only_in_older_tables() {
         let added = [Added { table: "spans", column: "colour", version: 3, was: || Cell::I64(7) }];
         assert_eq!(find(&added, "spans", "colour", 2), Some(Cell::I64(7)));
         assert_eq!(find(&added, "spans", "colour", 3), None);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_only_rise() {
+    fn versions_are_strictly_increasing() {
         for history in [FOLDER, LOG] {
             assert!(history.windows(2).all(|w| w[0].number < w[1].number));
         }

@@ -50,7 +50,7 @@ fn make(dir: &Path, spans: u64) -> Archive {
 }
 
 #[test]
-fn rows_come_back_from_several_row_groups() {
+fn rows_round_trip_over_several_row_groups() {
     let dir = tempfile::tempdir().unwrap();
     let archive = make(dir.path(), 70_000);
     let mut next = 0;
@@ -68,7 +68,7 @@ fn rows_come_back_from_several_row_groups() {
 }
 
 #[test]
-fn every_type_keeps_its_extremes() {
+fn extreme_values_of_every_type_round_trip() {
     let dir = tempfile::tempdir().unwrap();
     let archive = Archive::create(dir.path(), &meta(), false).unwrap();
     let sample = |value, time_ns| Sample {
@@ -88,7 +88,7 @@ fn every_type_keeps_its_extremes() {
 
 /// What other programs see: names, types and words, and no trace of our own way to read.
 #[test]
-fn the_schema_says_what_the_columns_are() {
+fn parquet_schema_has_names_types_and_enum_words() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path(), 2);
     let file = SerializedFileReader::new(File::open(dir.path().join("tables/spans.parquet")).unwrap()).unwrap();
@@ -109,7 +109,7 @@ fn the_schema_says_what_the_columns_are() {
 }
 
 #[test]
-fn an_unfinished_writer_leaves_the_old_tables() {
+fn unfinished_writer_leaves_old_tables() {
     let dir = tempfile::tempdir().unwrap();
     let archive = make(dir.path(), 3);
     let mut tables = TablesWriter::create(dir.path()).unwrap();
@@ -127,7 +127,7 @@ fn an_unfinished_writer_leaves_the_old_tables() {
 }
 
 #[test]
-fn an_archive_without_tables_says_how_to_get_them() {
+fn missing_tables_error_names_reindex() {
     let dir = tempfile::tempdir().unwrap();
     let archive = Archive::create(dir.path(), &meta(), false).unwrap();
     assert!(!archive.has_tables());
@@ -136,7 +136,7 @@ fn an_archive_without_tables_says_how_to_get_them() {
 }
 
 #[test]
-fn damage_names_the_file_and_the_remedy() {
+fn damage_error_names_file_and_reindex() {
     let dir = tempfile::tempdir().unwrap();
     let archive = make(dir.path(), 100);
     let path = dir.path().join("tables/spans.parquet");
@@ -185,7 +185,7 @@ fn every_flipped_bit_is_detected() {
 }
 
 #[test]
-fn a_row_with_a_word_of_another_list_is_damage_and_not_a_guess() {
+fn unknown_enum_word_in_table_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     let archive = make(dir.path(), 1);
     let path = dir.path().join("tables/spans.parquet");
@@ -237,7 +237,7 @@ fn newer_tables_are_refused() {
 }
 
 #[test]
-fn creating_an_archive_never_touches_other_folders() {
+fn creating_archive_never_touches_other_directories() {
     let dir = tempfile::tempdir().unwrap();
     let mine = dir.path().join("photos");
     fs::create_dir(&mine).unwrap();
@@ -256,7 +256,7 @@ fn creating_an_archive_never_touches_other_folders() {
 }
 
 #[test]
-fn an_archive_is_overwritten_only_on_request_and_completely() {
+fn archive_is_overwritten_only_on_request() {
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().join("a.fathom");
     make(&place, 3);
@@ -287,7 +287,7 @@ fn exports_contain_every_table() {
 }
 
 #[test]
-fn an_interrupted_export_leaves_nothing_of_itself() {
+fn interrupted_export_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let archive = make(&dir.path().join("a.fathom"), 2);
     let context = Context::silent();
@@ -305,7 +305,7 @@ fn an_interrupted_export_leaves_nothing_of_itself() {
 }
 
 #[test]
-fn words_of_every_kind_come_back() {
+fn enum_words_of_every_kind_round_trip() {
     let dir = tempfile::tempdir().unwrap();
     let archive = Archive::create(dir.path(), &meta(), false).unwrap();
     let mut tables = TablesWriter::create(dir.path()).unwrap();
@@ -389,7 +389,7 @@ fn archives_of_every_version_open() {
 
 /// Version 1 knew no designs, no marks and no gates: what it lacks is empty, and its cells are of one design.
 #[test]
-fn a_benchmark_of_version_1_is_read_by_the_newest_tables() {
+fn version_1_benchmark_is_readable() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives/v1-bench");
     let archive = Archive::open(&dir).unwrap();
     assert_eq!(archive.meta().table_version, 1);

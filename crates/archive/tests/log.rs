@@ -62,7 +62,7 @@ fn full(error: &archive::Error) -> bool {
 }
 
 #[test]
-fn what_was_written_comes_back() {
+fn log_round_trips() {
     let (bytes, _) = log(3, 5);
     let (events, losses, damage) = read(&bytes);
     assert_eq!(events, (0..15).map(event).collect::<Vec<_>>());
@@ -70,13 +70,13 @@ fn what_was_written_comes_back() {
 }
 
 #[test]
-fn an_empty_log_has_no_events_and_no_damage() {
+fn empty_log_has_no_events_and_no_damage() {
     let (events, losses, damage) = read(&[]);
     assert!(events.is_empty() && losses.is_empty() && damage.is_none());
 }
 
 #[test]
-fn chunks_close_by_themselves_and_large_logs_come_back() {
+fn large_log_is_split_into_chunks_and_round_trips() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
     let mut bytes = Vec::new();
@@ -94,7 +94,7 @@ fn chunks_close_by_themselves_and_large_logs_come_back() {
 }
 
 #[test]
-fn a_log_cut_at_any_byte_gives_its_whole_chunks_and_says_that_it_was_cut() {
+fn truncated_log_gives_whole_chunks_and_reports_cut() {
     let (bytes, begins) = log(3, 4);
     for cut in 0..=bytes.len() {
         let (events, losses, damage) = read(&bytes[..cut]);
@@ -113,7 +113,7 @@ fn a_log_cut_at_any_byte_gives_its_whole_chunks_and_says_that_it_was_cut() {
 }
 
 #[test]
-fn a_damaged_chunk_is_a_loss_between_its_neighbours_with_its_exact_number() {
+fn damaged_chunk_is_loss_with_exact_event_count() {
     let (mut bytes, begins) = log(3, 4);
     bytes[begins[1] + 3] ^= 1; // In the magic: nothing of the header can be believed.
     let (events, losses, damage) = read(&bytes);
@@ -123,7 +123,7 @@ fn a_damaged_chunk_is_a_loss_between_its_neighbours_with_its_exact_number() {
 }
 
 #[test]
-fn a_loss_of_the_first_chunk_begins_with_the_log() {
+fn loss_of_first_chunk_begins_with_log() {
     let (mut bytes, _) = log(2, 4);
     bytes[0] = 0;
     let (events, losses, _) = read(&bytes);
@@ -132,7 +132,7 @@ fn a_loss_of_the_first_chunk_begins_with_the_log() {
 }
 
 #[test]
-fn a_removed_chunk_is_a_loss() {
+fn removed_chunk_is_loss() {
     let (mut bytes, begins) = log(3, 4);
     bytes.drain(begins[1]..begins[2]);
     let (events, losses, _) = read(&bytes);
@@ -141,7 +141,7 @@ fn a_removed_chunk_is_a_loss() {
 }
 
 #[test]
-fn a_duplicate_chunk_counts_once() {
+fn duplicate_chunk_counts_once() {
     let (mut bytes, begins) = log(3, 4);
     let again = bytes[begins[1]..begins[2]].to_vec();
     bytes.splice(begins[2]..begins[2], again);
@@ -152,7 +152,7 @@ fn a_duplicate_chunk_counts_once() {
 
 /// A traced program may write a log of its own making into its SQL.
 #[test]
-fn a_log_inside_a_text_of_a_damaged_chunk_is_not_read() {
+fn log_embedded_in_damaged_chunk_is_not_read() {
     let planted = log(1, 4).0;
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
@@ -208,7 +208,7 @@ fn times_read(bytes: Vec<u8>) -> u64 {
 
 /// A log may have been made to be slow; each byte is read a few times all the same.
 #[test]
-fn false_chunks_are_passed_over_without_reading_the_file_anew_for_each() {
+fn false_chunk_headers_do_not_cause_quadratic_reading() {
     const SIZE: usize = 1 << 20;
     let (genuine, _) = log(1, 1);
     assert!(times_read(genuine[..8].repeat(SIZE / 8)) <= 10, "nothing but magics");
@@ -230,7 +230,7 @@ fn false_chunks_are_passed_over_without_reading_the_file_anew_for_each() {
 }
 
 #[test]
-fn records_of_an_unknown_kind_are_counted_and_passed_over() {
+fn records_of_unknown_kind_are_counted_and_skipped() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
     for n in 0..3 {
@@ -248,7 +248,7 @@ fn records_of_an_unknown_kind_are_counted_and_passed_over() {
 }
 
 #[test]
-fn a_newer_log_is_refused_and_not_taken_for_damage() {
+fn newer_log_is_refused_and_not_damaged() {
     let (mut bytes, _) = log(1, 1);
     bytes[8] = 77;
     let crc = crc32fast::hash(&bytes[..60]);
@@ -258,7 +258,7 @@ fn a_newer_log_is_refused_and_not_taken_for_damage() {
 }
 
 #[test]
-fn the_limit_keeps_what_was_written() {
+fn size_limit_keeps_written_events() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), Some(300)).unwrap();
     let mut stored = 0;
@@ -282,7 +282,7 @@ fn the_limit_keeps_what_was_written() {
 
 /// A chunk that does not fit is no reason to lose those of its events that do.
 #[test]
-fn what_fits_under_the_limit_is_kept() {
+fn size_limit_is_used_to_last_chunk() {
     let dir = tempfile::tempdir().unwrap();
     const LIMIT: u64 = 64 << 10;
     let mut writer = LogWriter::create(dir.path(), Some(LIMIT)).unwrap();
@@ -313,7 +313,7 @@ fn what_fits_under_the_limit_is_kept() {
 }
 
 #[test]
-fn full_and_failing_disks_have_different_errors() {
+fn full_and_failing_disks_have_own_errors() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/full", dir.path().join("events.log")).unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
@@ -325,7 +325,7 @@ fn full_and_failing_disks_have_different_errors() {
 }
 
 #[test]
-fn what_cannot_be_a_record_is_refused_and_the_log_goes_on() {
+fn invalid_record_is_refused_and_log_continues() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = LogWriter::create(dir.path(), None).unwrap();
     for size in [0, 23, (128 << 10) + 1] {

@@ -380,7 +380,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn clap_accepts_the_definitions() {
+    fn clap_definitions_are_valid() {
         Cli::command().debug_assert();
     }
 
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn link_is_a_hidden_alias_of_reindex() {
+    fn link_is_hidden_alias_of_reindex() {
         for name in ["reindex", "link"] {
             let verb = Cli::try_parse_from(["fathom", name, "t.fathom"]).expect(name).verb;
             assert!(matches!(verb, Verb::Reindex(Reindex { archive }) if archive.as_os_str() == "t.fathom"), "{name}");
@@ -438,7 +438,7 @@ mod tests {
 
     /// Arguments are refused before an earlier demo's recording is moved out of the way.
     #[test]
-    fn demo_refuses_what_its_workload_would() {
+    fn demo_refuses_invalid_workload_options() {
         let parses = |words: &[&str]| Cli::try_parse_from(["fathom", "demo"].iter().chain(words)).is_ok();
         assert!(parses(&["--rows", "5", "--journal-mode", "wal"]));
         assert!(!parses(&["--rows", "0"]) && !parses(&["--journal-mode", "foo"]));

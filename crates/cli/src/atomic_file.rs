@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failed_write_leaves_the_old_file_and_no_temporary() {
+    fn failed_write_leaves_old_file_and_no_temporary() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.html");
         let half = |out: &mut dyn Write| -> Result<()> {
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_written_to_and_stays_one() {
+    fn device_file_is_written_in_place() {
         text(Path::new("/dev/null"), "gone").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
         assert!(text(Path::new("/dev/full"), "no room").is_err());

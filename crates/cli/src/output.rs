@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn partial_output_is_printed_by_complete_lines() {
+    fn partial_output_is_printed_in_complete_lines() {
         thread_local!(static SAID: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) });
         let text = "{\"a\": \"ü\u{202e}\"}\r\n é\n\u{1b}[2Jend";
         for cut in 0..=text.len() {

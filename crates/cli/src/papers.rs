@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_that_makes_none_of_the_figures_is_refused() {
+    fn archive_without_requested_figures_is_refused() {
         for (kind, of_benchmark, of_recording, told) in [
             ("bench", true, false, None),
             ("bench", false, true, Some("this is a benchmark, and what was requested is made of a recording")),
@@ -292,7 +292,7 @@ mod tests {
 
     /// Whoever names an archive asked for no page, and a page of another's is never replaced.
     #[test]
-    fn a_page_that_is_not_its_own_stays() {
+    fn foreign_page_is_not_overwritten() {
         let folder = std::env::temp_dir().join(format!("fathom-papers-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let (archive, page) = (folder.join("app.fathom"), folder.join("app.html"));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_with_a_command_can_be_named() {
+    fn every_figure_with_command_can_be_named() {
         let list: List = toml::from_str(LIST).unwrap();
         for known in &list.figure {
             assert!(known.is(&known.paper) && known.is(&format!("{}/{}", known.paper, known.number)));

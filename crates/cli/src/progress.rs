@@ -99,7 +99,7 @@ mod tests {
 
     /// The first signal ends a recording; what its tables are made of is kept by the same one sent twice, and not by a second.
     #[test]
-    fn a_second_signal_after_a_recording_removes_the_unfinished_tables() {
+    fn second_signal_after_recording_removes_unfinished_tables() {
         if let Some(path) = std::env::var_os(OF_CHILD) {
             end_on_signal(&model::Context::silent());
             let there = Path::new(&path);
@@ -112,7 +112,7 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let there = folder.path().join("tables.tmp/spans.parquet");
-        let test = "progress::tests::a_second_signal_after_a_recording_removes_the_unfinished_tables";
+        let test = "progress::tests::second_signal_after_recording_removes_unfinished_tables";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let command = command.args(["--exact", test]).env(OF_CHILD, &there).stdout(std::process::Stdio::null());
         let mut child = command.spawn().unwrap();

@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sample_links_without_a_loss() {
+    fn sample_is_linked_without_losses() {
         let dir = tempfile::tempdir().unwrap();
         let to = dir.path().join("sample.fathom");
         unpack(&to).unwrap();

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_fit_no_device_are_refused() {
+    fn invalid_device_numbers_are_refused() {
         assert_eq!(parse_dev("254:0"), Some(Dev::new(254, 0)));
         for text in ["", "1", "1:", ":1", "a:b", "4096:0", "1:1048576", "-1:0"] {
             assert_eq!(parse_dev(text), None, "{text}");

@@ -246,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn hidden_processes_make_the_value_unknown() {
+    fn hidden_processes_make_value_unknown() {
         let files = Files::of(&[(10, 1, 0, 3, 0)], 0);
         let count = Count::now(&files, 10);
         assert!(count.since(&count).others_s.unwrap_err().contains("hidden"));
     }
 
     #[test]
-    fn throttling_is_read_where_the_kernel_counts_it() {
+    fn throttling_is_read_where_kernel_counts_it() {
         let mut files = Files::of(&[(1, 0, 0, 3, 0)], 0);
         files.0.insert("/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count".into(), "3\n".into());
         files.0.insert("/sys/devices/system/cpu/cpufreq/policy0/scaling_max_freq".into(), "2000000\n".into());

@@ -314,13 +314,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn lists_of_processors_are_counted() {
+    fn processor_lists_are_counted() {
         assert_eq!((count("0-1"), count("0"), count("0-3,6,8-9\n")), (Some(2), Some(1), Some(7)));
         assert_eq!((count(""), count("3-1"), count("0-18446744073709551615")), (None, None, None));
     }
 
     #[test]
-    fn a_choice_is_taken_out_of_its_brackets() {
+    fn bracketed_choice_is_extracted() {
         assert_eq!(chosen("none [mq-deadline] kyber"), "mq-deadline");
         assert_eq!(chosen("tsc"), "tsc");
         assert_eq!(chosen("a [b"), "a [b");

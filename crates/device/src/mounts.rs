@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_line_is_read_with_optional_fields_and_spaces() {
+    fn mountinfo_line_is_parsed_with_optional_fields() {
         let line = r"36 35 98:0 /mnt1 /mnt/my\040disk rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue";
         let mount = parse(line).unwrap();
         assert_eq!((mount.dev, mount.point.as_str()), (Dev::new(98, 0), "/mnt/my disk"));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_that_are_none_stay() {
+    fn invalid_escapes_stay() {
         assert_eq!(unescape(r"a\134b\04\999\777\"), r"a\b\04\999\777\");
     }
 

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_of_this_machine_have_a_value_or_a_reason() {
+    fn facts_of_this_machine_have_value_or_reason() {
         assert!(Local.read("/proc/sys/kernel/osrelease").is_ok_and(|r| !r.is_empty() && !r.ends_with('\n')));
         assert!(Local.read("/no/such/file").is_err_and(|why| why.contains("No such file")));
         assert!(Local.run(&["no-such-command-at-all"]).is_err());

@@ -151,7 +151,7 @@ mod tests {
     const AFTER: &str = "cpu  110 0 105 1080 50 0 0 5 0 0\ncpu0 60 0 50 540 25 0 0 0\ncpu1 50 0 55 540 25 0 0 5\n";
 
     #[test]
-    fn busy_processors_are_counted_between_two_looks() {
+    fn busy_cpus_are_computed_between_two_readings() {
         let (before, after) = (parse(BEFORE).unwrap(), parse(AFTER).unwrap());
         // 20 of 100 ticks of two processors.
         assert!((after.busy_since(&before).unwrap() - 0.4).abs() < 1e-12);
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn all_sensors_of_a_phone_are_read() {
+    fn all_sensors_of_phone_are_read() {
         let phone = Files(vec![
             ("/proc/stat", AFTER),
             ("/sys/class/thermal/thermal_zone0/temp", "-40000"),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_without_sensors_says_why() {
+    fn machine_without_sensors_says_why() {
         let readings = Readings::now(&Files(vec![("/proc/stat", "nonsense")]), &Err("not yet".into()));
         assert!(readings.temperature_c.is_err() && readings.frequency_mhz.is_err() && readings.battery.is_err());
         assert!(readings.busy_cpus.unwrap_err().contains("/proc/stat"));

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn older_kernels_have_fewer() {
+    fn stat_of_older_kernels_has_fewer_fields() {
         let stat = DiskStat::parse("1 2 3 4 5 6 7 8 9 10 11").unwrap();
         assert_eq!((stat.queue_ms, stat.discards, stat.flushes), (11, 0, 0));
         assert_eq!(DiskStat::parse("1 2 3 4 5 6 7 8 9 10"), None);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_keeps_what_is_in_flight() {
+    fn difference_keeps_in_flight_count() {
         let before = DiskStat::parse(LINE).unwrap();
         let after = DiskStat { writes: before.writes + 5, flushes: before.flushes + 2, in_flight: 1, ..before };
         let done = after.since(&before);

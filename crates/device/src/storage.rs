@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_taken_from_before_their_words() {
+    fn number_before_phrase_is_extracted() {
         let info = "12 transactions (3 requested), each up to 8192 blocks\naverage: \n  0ms waiting for transaction\n  \
                     531us average transaction commit time\n  4 handles per transaction\n";
         assert_eq!(number_before(info, " transactions").as_deref(), Some("12"));

@@ -20,17 +20,17 @@ fn sheet(facts: &Environment) -> String {
 }
 
 #[test]
-fn a_virtual_machine_with_a_loop_disk() {
+fn virtual_machine_with_loop_disk() {
     insta::assert_snapshot!(sheet(&collect(&device("virtual-machine"), Some("/mnt/test disk/bench.db"))));
 }
 
 #[test]
-fn a_laptop_with_lvm_on_luks_on_a_partition() {
+fn laptop_with_lvm_on_luks_on_partition() {
     insta::assert_snapshot!(sheet(&collect(&device("laptop"), Some("/home/ada"))));
 }
 
 #[test]
-fn a_phone_with_f2fs_on_an_encrypted_partition() {
+fn phone_with_f2fs_on_encrypted_partition() {
     insta::assert_snapshot!(sheet(&collect(&device("phone"), Some("/data/local/tmp"))));
 }
 
@@ -40,7 +40,7 @@ fn names(disks: &Disks, reader: &dyn Reader, path: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_path_leads_down_to_the_device() {
+fn path_is_resolved_down_to_device() {
     let laptop = device("laptop");
     let disks = Disks::read(&laptop).unwrap();
     assert_eq!(names(&disks, &laptop, "/home/ada"), ["dm-1", "dm-0", "nvme0n1"]);
@@ -61,7 +61,7 @@ fn a_path_leads_down_to_the_device() {
 }
 
 #[test]
-fn partitions_and_rows_are_those_of_the_table() {
+fn partitions_and_disk_rows_are_listed() {
     let laptop = device("laptop");
     let disks = Disks::read(&laptop).unwrap();
     let nvme = Dev::new(259, 0);
@@ -76,7 +76,7 @@ fn partitions_and_rows_are_those_of_the_table() {
 }
 
 #[test]
-fn a_disks_statistics_are_read_by_name() {
+fn disk_statistics_are_read_by_name() {
     let stat = DiskStat::read(&device("laptop"), "nvme0n1").unwrap();
     assert_eq!((stat.writes, stat.flushes), (1_523_321, 192_333));
     let old = DiskStat::read(&device("phone"), "mmcblk0").unwrap();
@@ -86,7 +86,7 @@ fn a_disks_statistics_are_read_by_name() {
 
 /// Two disks that claim to stand on each other, which no kernel makes but a damaged fixture may.
 #[test]
-fn cyclic_disks_terminate() {
+fn cyclic_disk_stack_terminates() {
     struct Circle;
     impl Reader for Circle {
         fn read(&self, path: &str) -> Result<String, String> {
@@ -123,7 +123,7 @@ fn cyclic_disks_terminate() {
 
 /// This machine, whatever it is: what every Linux has must be known.
 #[test]
-fn this_machine_is_known() {
+fn basic_facts_of_this_machine_are_known() {
     let facts = collect(&Local, Some("/"));
     for name in ["kernel.release", "cpu.architecture", "cpu.online", "memory.total", "fs.type"] {
         assert!(facts[name].value.is_some(), "{}", sheet(&facts));

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_design_of_the_suite_is_in_the_program_and_sound() {
+    fn every_suite_design_is_embedded_and_valid() {
         for (folder, ours, parsed) in [("suite", SUITE, all().unwrap()), ("net", NET, sweeps().unwrap())] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments").join(folder);
             let mut files: Vec<String> =

@@ -269,7 +269,7 @@ mod tests {
     "#;
 
     #[test]
-    fn an_arm_that_is_the_same_has_the_same_command() {
+    fn same_as_cell_has_command_of_original() {
         let design = Design::parse("small.toml", SMALL).unwrap();
         assert_eq!(design.cells[1].argv, ["@load"]);
         assert_eq!(design.cells[1].needs, ["sh"]);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_found_before_anything_runs() {
+    fn invalid_designs_are_refused_with_reason() {
         for (from, to, part) in [
             ("baseline = \"a\"", "baseline = \"b\"", "\"b\" is not a cell"),
             ("baseline = \"a\"", "", "no baseline"),

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn only_other_processes_disturb() {
+    fn only_other_processes_count_as_disturbance() {
         // Two seconds in which its four threads filled two processors, waited for each other, and made the kernel work.
         let busy = own(4.0, 1.0, 1.0);
         assert_eq!(failed(&judge(2.0, &During { kernel_s: 0.8, ..calm() }, &busy, false)), Vec::<&str>::new());
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn at_most_a_quarter_of_the_replicates_is_excluded() {
+    fn at_most_quarter_of_replicates_is_excluded() {
         assert!(!too_many(0, 0) && !too_many(2, 8) && too_many(3, 8) && too_many(1, 3) && too_many(4, 4));
     }
 }

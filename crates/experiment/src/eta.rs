@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_follows_what_is_done_and_the_budgets_to_come() {
+    fn eta_follows_progress_and_remaining_budgets() {
         let one = |left: Option<(Duration, Duration)>| {
             let (least, most) = left.unwrap();
             assert_eq!(least, most);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_that_may_be_added_make_it_a_range() {
+    fn optional_blocks_make_eta_range() {
         let eta = Eta::new(vec![Part { budget: s(100), limit: Limit::Beyond(10) }]);
         assert_eq!(eta.left(s(0), 0, 10), Some((s(0), s(100))));
         assert_eq!(eta.left(s(20), 5, 10), Some((s(20), s(80))));

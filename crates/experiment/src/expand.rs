@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_the_product_without_what_is_unused_or_left_out() {
+    fn cells_are_product_of_factors_minus_unused_and_skipped() {
         let design = design(&choose(&[("mode", &["x", "y"]), ("scans", &["3", "4"])])).unwrap();
         let names: Vec<&str> = design.cells.iter().map(|c| c.name.as_str()).collect();
         // The INSERTs do not use scans, so that there is one of them; with mode y they are left out.
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn quick_takes_the_quick_values_and_folders_have_names() {
+    fn quick_uses_quick_values_and_directories_have_names() {
         let mut choices = choose(&[("op", &["select"])]);
         choices.quick = true;
         choices.dirs = vec![("internal".into(), "/a".into()), ("card".into(), "/b".into())];

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_waits_while_the_machine_is_hot() {
+    fn gate_waits_while_machine_is_hot() {
         let mut gate = gate();
         let hot = Readings { temperature_c: Ok(43.1), ..calm() };
         assert!(matches!(gate.signal(S, &hot), Signal::Wait(what) if what.contains("temperature 43.1")));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_limit_the_process_runs_and_is_marked() {
+    fn process_runs_after_gate_limit_and_is_marked() {
         let mut gate = gate();
         let busy = Readings { busy_cpus: Ok(1.9), ..calm() };
         assert!(matches!(gate.signal(0, &busy), Signal::Wait(_)));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_gates_that_cannot_recover_are_marked_at_once() {
+    fn gates_that_cannot_recover_are_marked_at_once() {
         for (readings, name) in [
             (Readings { temperature_c: Ok(30.0), ..calm() }, "temperature"),
             (Readings { battery: Ok(Battery { percent: 30, status: "Discharging".into() }), ..calm() }, "battery"),
@@ -259,13 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lowered_frequency_is_waited_for() {
+    fn gate_waits_for_frequency() {
         let slow = Readings { frequency_mhz: Ok(1500.0), ..calm() };
         assert!(matches!(gate().signal(S, &slow), Signal::Wait(what) if what.contains("frequency")));
     }
 
     #[test]
-    fn unreadable_sensors_do_not_block_the_gate() {
+    fn unreadable_sensors_do_not_block_gate() {
         let none = Readings {
             temperature_c: Err("no sensor".into()),
             frequency_mhz: Err(String::new()),
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_compares_with_the_first_start_of_all() {
+    fn resumed_run_compares_with_first_start() {
         let Signal::Go(marks) = gate().signal(S, &calm()) else { panic!() };
         let stored: Marks = serde_json::from_str(&serde_json::to_string(&marks).unwrap()).unwrap();
         let mut again = Gate::new(Patience { once_ns: S, allowance_ns: S });

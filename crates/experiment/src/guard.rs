@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parent_and_group_are_read_behind_any_name() {
+    fn parent_and_group_are_parsed_after_any_comm() {
         assert_eq!(family_in(b"12 (a) b) R 345 12 12 0"), Some((345, 12)));
         assert_eq!(family_in(b"12 (x) S 1 1 1"), Some((1, 1)));
         for nonsense in [&b""[..], b"12 (x", b"12 (x) R", b"12 (x) R 1", b"12 (x) R y 1", b"1 (x) R 99999999999999 1"] {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_runner_all_processes_are_killed_and_cleaned_up() {
+    fn guard_kills_all_processes_if_runner_dies() {
         let (mut child, leash, folder) = family();
         let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
         let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_scheduler_counted_of_a_command_is_told() {
+    fn scheduler_times_of_command_are_reported() {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "i=0; while [ $i -lt 20000 ]; do i=$((i + 1)); done"]);
         let leash = guard(&mut command).unwrap();
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_guard_kills_the_command() {
+    fn killed_guard_kills_command() {
         let (mut child, _leash, folder) = family();
         let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
         child.kill().unwrap();

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_are_made_within_blocks_and_failures_and_warm_up_left_out() {
+    fn pairs_are_within_blocks_without_failures_and_warm_up() {
         let comparisons = results().comparisons();
         let tool = &comparisons[2];
         let ratio = tool.ratio.unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_shows_every_cell_and_how_it_was_measured() {
+    fn page_shows_every_cell_and_method() {
         let page = markdown(&results());
         let row = |name: &str| page.lines().find(|l| l.starts_with(&format!("| {name}"))).unwrap().to_string();
         assert_eq!(
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_longer_than_a_line_is_left_to_the_design() {
+    fn long_command_is_replaced_by_reference_to_design() {
         let mut results = results();
         results.cells[0].argv = serde_json::json!(["w", "x".repeat(WIDTH)]).to_string();
         results.design.question = "why ".repeat(WIDTH);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn expected_agreement_is_checked_with_its_reason() {
+    fn expected_agreement_is_checked_with_reason() {
         let of = |low: f64, high: f64, noise, because| {
             let ratio = Estimate { value: (low + high) / 2.0, low, high, level: 0.95, n: 20, method: "" };
             agreement(3.0, &ratio, noise, because)

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_cannot_be_direct_and_nothing_is_left() {
+    fn o_direct_check_names_missing_directory_and_leaves_nothing() {
         assert!(unmet("o_direct", Path::new("/nonexistent")).unwrap().contains("/nonexistent"));
         let folder = std::env::temp_dir().join(format!("fathom-needs-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();

@@ -21,7 +21,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn each_block_has_each_cell_once_and_the_seed_decides(seed: u64, cells in 1_usize..20, number in 1_usize..30) {
+        fn each_block_has_each_cell_once_in_seeded_order(seed: u64, cells in 1_usize..20, number in 1_usize..30) {
             let all: Vec<Vec<usize>> = blocks(seed, cells).take(number).collect();
             for block in &all {
                 let mut sorted = block.clone();
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_comes_first_equally_often() {
+    fn every_cell_is_first_equally_often() {
         let mut first = [0_u32; 4];
         blocks(1, 4).take(4000).for_each(|block| first[block[0]] += 1);
         // Binomial, standard deviation 27.

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_takes_the_whole_group_and_keeps_what_was_said() {
+    fn timeout_kills_process_group_and_keeps_output() {
         let said = r#"echo '{"metric":"pid","v":'"#;
         let outcome = sh(&format!("{said}$$'}}'; sleep 1000 & {said}$!'}}'; wait"), Duration::from_millis(300));
         assert!(outcome.failure.unwrap().contains("timed out after"));
@@ -473,7 +473,7 @@ mod tests {
 
     /// On a machine whose processors are all taken a reader gets its turn late.
     #[test]
-    fn output_of_an_ended_process_is_read_to_its_end() {
+    fn output_of_ended_process_is_read_to_end() {
         let (sender, said) = channel();
         let late = std::thread::spawn(move || {
             std::thread::sleep(4 * TICK);
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interrupt_ends_it_by_sigint() {
+    fn interrupt_sends_sigint() {
         // It says when it is ready to be interrupted: on a busy machine a shell takes its time to begin.
         let ready = std::env::temp_dir().join(format!("fathom-interrupt-{}", std::process::id()));
         let script = format!(
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_background_that_ends_at_once_is_a_failure() {
+    fn background_that_exits_at_once_is_failure() {
         let sh = |script: &str| vec!["/bin/sh".to_string(), "-c".into(), script.into()];
         let settle = Duration::from_millis(200);
         let error = Background::start(&sh("echo not allowed >&2; exit 1"), settle).unwrap_err();

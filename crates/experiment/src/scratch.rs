@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leftovers_of_killed_runs_are_removed_and_live_runs_are_not() {
+    fn only_leftovers_of_killed_runs_are_removed() {
         let parent = tempfile::tempdir().unwrap();
         let live = Scratch::new(parent.path()).unwrap();
         std::fs::write(live.path.join("data"), "x").unwrap();
@@ -135,7 +135,7 @@ mod tests {
 
     /// Folders that are being made are never mistaken for folders that were left.
     #[test]
-    fn making_and_cleaning_at_the_same_time_lose_no_folder() {
+    fn concurrent_cleaning_keeps_new_directories() {
         let parent = tempfile::tempdir().unwrap();
         let done = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {

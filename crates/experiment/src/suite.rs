@@ -549,7 +549,7 @@ mod tests {
     "#;
 
     #[test]
-    fn a_workload_is_read_whole() {
+    fn workload_is_parsed() {
         let workload = Workload::parse("small.toml", SMALL).unwrap();
         assert_eq!(workload.factor("mode").unwrap().default, ["a", "b"]);
         assert_eq!(workload.factor("size").unwrap().default, ["64"]);
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_with_file_and_factor_or_line() {
+    fn config_errors_name_file_and_factor_or_line() {
         for (from, to, parts) in [
             ("name = \"size\"", "name = \"Size\"", &["\"Size\"", "lower-case letters"][..]),
             ("--size={size}", "--size={siez}", &["{siez}"]),

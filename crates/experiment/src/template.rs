@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_and_lists_are_put_in_and_other_braces_left() {
+    fn variables_and_lists_are_expanded_and_other_braces_kept() {
         let lists = BTreeMap::from([("load".to_string(), vec!["w".to_string(), "--dir={disk}/x".into()])]);
         let variables = BTreeMap::from([("disk".to_string(), "/a b".to_string())]);
         let expand = |words: &[&str]| {

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_the_same_in_whatever_unit_it_is_printed() {
+    fn durations_in_any_unit_are_unified() {
         let mut printed = lines(&[("x", 2_000_000.0, "ns"), ("x", 2.0, "ms"), ("y", 3.0, "row"), ("x", 0.002, "s")]);
         unify(&mut printed, "x", None).expect("all are times");
         let all: Vec<(f64, &str)> = printed.iter().map(|l| (l.v, l.unit.as_str())).collect();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_score_in_ms_that_multiplies_by_a_millionth_expects_ns() {
+    fn score_scale_determines_expected_unit() {
         assert_eq!(expected("ms", 1e-6), Some("ns"));
         assert_eq!(expected("s", 1.0), Some("s"));
         assert_eq!(expected("us", 1e-3), Some("ns"));

@@ -116,7 +116,7 @@ const THREE: &str = r#"
 "#;
 
 #[test]
-fn every_block_runs_every_cell_once_in_an_order_of_the_seed() {
+fn every_block_runs_every_cell_once_in_seeded_order() {
     let folder = Folder::new("order");
     let (results, rows) = go(&design(THREE), &folder, &Context::silent(), &Rc::default()).unwrap();
     assert!(results.complete() && results.absent.is_empty() && folder.is_empty());
@@ -142,7 +142,7 @@ fn every_block_runs_every_cell_once_in_an_order_of_the_seed() {
 }
 
 #[test]
-fn an_absent_or_failing_peer_is_named_and_costs_little() {
+fn absent_and_failing_peers_are_named() {
     let text = format!(
         r#"{THREE}
         [[cell]]
@@ -181,7 +181,7 @@ fn an_absent_or_failing_peer_is_named_and_costs_little() {
 }
 
 #[test]
-fn a_baseline_that_cannot_run_takes_its_comparison_along_and_says_why() {
+fn missing_baseline_stops_comparison_with_reason() {
     let text = THREE.replacen("argv = [\"@say\", \"10\"]", "argv = [\"/bin/false\"]", 1);
     let folder = Folder::new("baseline");
     let (results, rows) = go(&design(&text), &folder, &Context::silent(), &Rc::default()).unwrap();
@@ -201,7 +201,7 @@ fn a_baseline_that_cannot_run_takes_its_comparison_along_and_says_why() {
 }
 
 #[test]
-fn disks_are_made_as_often_as_asked_and_always_removed() {
+fn disks_are_made_per_replicate_block_or_run_and_removed() {
     for (fresh, expected) in [("replicate", "+-".repeat(6)), ("block", "+-".repeat(3)), ("run", "+-".into())] {
         let text = format!(
             r#"
@@ -224,7 +224,7 @@ fn disks_are_made_as_often_as_asked_and_always_removed() {
 }
 
 #[test]
-fn scratch_and_background_live_as_long_as_the_replicate() {
+fn scratch_and_background_live_as_long_as_replicate() {
     // The background says that it is in force, and is seen to run beside the replicate.
     let text = r#"
         blocks = 2
@@ -245,7 +245,7 @@ fn scratch_and_background_live_as_long_as_the_replicate() {
 }
 
 #[test]
-fn an_interrupt_keeps_what_was_measured() {
+fn interrupted_run_keeps_measurements() {
     let text = THREE.replace("blocks = 8", "blocks = 1000");
     let folder = Folder::new("interrupt");
     let holder: std::sync::Arc<std::sync::OnceLock<std::sync::Arc<std::sync::atomic::AtomicBool>>> = Default::default();
@@ -266,7 +266,7 @@ fn an_interrupt_keeps_what_was_measured() {
 
 /// The designs that are shipped are designs, and each says which arm is the same thing twice.
 #[test]
-fn the_shipped_designs_are_sound() {
+fn peer_designs_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/peers");
     let mut seen = 0;
     for file in std::fs::read_dir(folder).unwrap() {
@@ -290,7 +290,7 @@ fn the_shipped_designs_are_sound() {
 
 /// The suite's designs are read, and become designs in both efforts.
 #[test]
-fn the_suites_designs_are_sound() {
+fn suite_designs_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/suite");
     let mut seen = 0;
     for file in std::fs::read_dir(folder).unwrap() {

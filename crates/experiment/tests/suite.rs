@@ -155,7 +155,7 @@ fn plan(rows: &[Replicate]) -> Vec<(u64, u64, u64, u64, bool, Option<String>)> {
 }
 
 #[test]
-fn processes_run_in_the_order_of_the_seed_and_keep_what_they_said() {
+fn processes_run_in_seeded_order_and_keep_their_output() {
     let folder = Folder::new("order");
     let design = design(&workload(FAKE, ""), &folder, &["a", "b"], 6);
     let (results, rows) = go(&design, &folder, &Context::silent(), Options::default());
@@ -170,7 +170,7 @@ fn processes_run_in_the_order_of_the_seed_and_keep_what_they_said() {
 }
 
 #[test]
-fn the_cells_of_a_block_are_told_its_number() {
+fn cells_of_block_get_its_number() {
     let folder = Folder::new("block");
     let script = format!("echo \"{{\\\"mark\\\":\\\"seed\\\",\\\"text\\\":\\\"$5\\\"}}\"\n{FAKE}");
     let design = design(&workload(&script, ""), &folder, &["a", "b"], 3);
@@ -180,7 +180,7 @@ fn the_cells_of_a_block_are_told_its_number() {
 }
 
 #[test]
-fn a_resumed_run_equals_an_uninterrupted_one() {
+fn resumed_run_equals_uninterrupted_one() {
     let folder = Folder::new("resume");
     let design = design(&workload(FAKE, ""), &folder, &["a", "bad", "b"], 5);
     let (whole, rows) = go(&design, &folder, &Context::silent(), Options::default());
@@ -203,7 +203,7 @@ fn a_resumed_run_equals_an_uninterrupted_one() {
 }
 
 #[test]
-fn a_recording_that_cannot_be_made_says_why() {
+fn failed_recording_says_why() {
     let folder = Folder::new("why");
     let mut design = design(&workload(FAKE, "why = {}"), &folder, &["a"], 2);
     // As if its folder could not be made: there is no command to record.
@@ -239,7 +239,7 @@ fn unverified_crashed_and_invalid_replicates_have_no_result() {
 }
 
 #[test]
-fn blocks_are_added_until_the_intervals_are_narrow() {
+fn blocks_are_added_until_intervals_are_narrow() {
     let folder = Folder::new("precision");
     let mut design = design(&workload(FAKE, ""), &folder, &["a", "b"], 3);
     design.plan.as_mut().unwrap().exactly = false;
@@ -261,7 +261,7 @@ fn blocks_are_added_until_the_intervals_are_narrow() {
 }
 
 #[test]
-fn the_count_that_the_warm_up_finds_is_fixed_for_all_others() {
+fn calibrated_inner_count_is_fixed_after_warm_up() {
     let script = r#"
         echo "{\"metric\":\"said\",\"v\":${6#--inner=}}"
         if [ "$6" = 0 ]; then echo "{\"mark\":\"inner\",\"text\":\"64\"}"; exit 0; fi
@@ -284,7 +284,7 @@ fn the_count_that_the_warm_up_finds_is_fixed_for_all_others() {
 
 /// What a user must know is what the workload said, not that there was a warm-up.
 #[test]
-fn a_warm_up_that_failed_is_told_with_the_workloads_own_reason() {
+fn failed_warm_up_quotes_workload_error() {
     let script = "echo 'not enough space for 16 MiB' >&2; exit 1";
     let mut workload = workload(script, "sizing = { calibrate = ['0'], fixed = ['--inner={inner}'] }");
     workload.argv.push("@sizing".into());
@@ -295,7 +295,7 @@ fn a_warm_up_that_failed_is_told_with_the_workloads_own_reason() {
 }
 
 #[test]
-fn gates_stand_with_each_process_and_a_closed_one_is_marked() {
+fn gate_states_are_recorded_per_process() {
     let folder = Folder::new("gates");
     let mut design = design(&workload(FAKE, ""), &folder, &["a"], 2);
     let plan = design.plan.as_mut().unwrap();
@@ -320,7 +320,7 @@ fn gates_stand_with_each_process_and_a_closed_one_is_marked() {
 }
 
 #[test]
-fn what_a_process_leaves_on_the_storage_is_removed_also_if_it_was_killed() {
+fn leftovers_of_processes_are_removed_even_after_kill() {
     let script = r#"
         touch "$2/mine" "$3/ours"; ls "$3" | grep -q ours || exit 1
         echo '{"metric":"iteration","v":5}'; echo '{"metric":"work","v":1}'
@@ -335,7 +335,7 @@ fn what_a_process_leaves_on_the_storage_is_removed_also_if_it_was_killed() {
 }
 
 #[test]
-fn storage_that_vanishes_is_a_failure_of_its_cells_and_not_of_the_run() {
+fn vanished_storage_fails_only_its_cells() {
     let script = r#"[ $1 = b ] && rm -rf "$(dirname "$2")"; echo '{"metric":"iteration","v":5}'; echo '{"metric":"work","v":1}'"#;
     let (folder, card) = (Folder::new("scratch"), Folder::new("card"));
     let design = design(&workload(script, ""), &card, &["b"], 5);

@@ -51,7 +51,7 @@ fn assert_nested(events: &[(u64, TrackEvent)]) {
 }
 
 #[test]
-fn slices_nest_on_every_track_and_none_is_missing() {
+fn slices_nest_on_every_track_and_are_complete() {
     let tables = everything();
     let (bytes, summary) = write(&tables);
     let events = events(&packets(&bytes));
@@ -64,7 +64,7 @@ fn slices_nest_on_every_track_and_none_is_missing() {
 }
 
 #[test]
-fn an_arrow_has_two_ends_and_a_slice_no_more_than_the_eye_can_take() {
+fn flows_have_two_ends_and_are_limited_per_slice() {
     let tables = everything();
     let (bytes, summary) = write(&tables);
     let mut ends: HashMap<u64, Vec<(u64, bool)>> = HashMap::new();
@@ -84,7 +84,7 @@ fn an_arrow_has_two_ends_and_a_slice_no_more_than_the_eye_can_take() {
 }
 
 #[test]
-fn an_annotation_tells_what_a_slice_is() {
+fn annotations_describe_slice() {
     let (bytes, _) = write(&inserts(2));
     let packets = packets(&bytes);
     let names = texts(&packets, interned_data::DEBUG_ANNOTATION_NAMES);
@@ -131,7 +131,7 @@ fn commands_in_flight_are_counted() {
 }
 
 #[test]
-fn tracks_stand_under_processes_and_disks_from_the_application_down() {
+fn tracks_are_grouped_by_process_and_disk_in_layer_order() {
     let (bytes, _) = write(&inserts(2));
     let packets = packets(&bytes);
     let tracks = packets.iter().filter_map(|p| match &p.body {
@@ -170,7 +170,7 @@ fn tracks_stand_under_processes_and_disks_from_the_application_down() {
 }
 
 #[test]
-fn the_first_packets_say_whose_clock_it_is_and_texts_are_told_once() {
+fn clock_packet_is_first_and_texts_are_interned_once() {
     let (bytes, _) = write(&everything());
     let packets = packets(&bytes);
     assert_eq!(packets[0].sequence_flags, 1);
@@ -183,14 +183,14 @@ fn the_first_packets_say_whose_clock_it_is_and_texts_are_told_once() {
 }
 
 #[test]
-fn no_rows_make_a_trace_without_slices() {
+fn empty_tables_give_trace_without_slices() {
     let mut bytes = Vec::new();
     assert_eq!(export(&Tables::default(), &mut bytes).unwrap(), Summary::default());
     assert_eq!(packets(&bytes).len(), 1);
 }
 
 #[test]
-fn a_trace_that_is_cut_says_where() {
+fn truncated_trace_is_read_to_cut() {
     let (bytes, _) = write(&inserts(1));
     let whole = packets(&bytes).len();
     for cut in 0..bytes.len() {
@@ -217,7 +217,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_do_not_panic_the_reader(bytes: Vec<u8>) {
+    fn arbitrary_bytes_do_not_panic(bytes: Vec<u8>) {
         for _ in Reader::new(&bytes) {}
     }
 }

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dependencies_are_read() {
+    fn dependencies_are_parsed() {
         let text =
             "linux-image-amd64:amd64\n  Depends: linux-image-6.1.0-9-amd64\n |Depends: kmod:amd64\n  Recommends: x\n";
         assert_eq!(depends(text), ["linux-image-6.1.0-9-amd64", "kmod"]);

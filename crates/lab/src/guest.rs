@@ -424,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_goes_both_ways() {
+    fn base64_round_trips() {
         assert_eq!(to_base64(b"Man"), "TWFu");
         assert_eq!(to_base64(b"M"), "TQ==");
         for length in 0..70u8 {

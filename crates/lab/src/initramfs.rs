@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_laid_out_as_the_kernel_reads_it() {
+    fn cpio_entry_has_kernel_layout() {
         let mut archive = Initramfs::default();
         archive.file("a/b", b"hello", true);
         let bytes = archive.finish();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_added_once() {
+    fn path_is_added_once() {
         let mut archive = Initramfs::default();
         archive.file("x", b"first", false);
         archive.file("/x", b"second", false);
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_are_read_from_ldd() {
+    fn libraries_are_parsed_from_ldd() {
         let ldd = "\tlinux-vdso.so.1 (0x7ff)\n\tlibc.so.6 => /lib/libc.so.6 (0x7fe)\n\t/lib64/ld.so.2 (0x7fd)\n";
         assert_eq!(libraries(ldd), ["/lib/libc.so.6", "/lib64/ld.so.2"]);
     }

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modules_come_after_what_they_need() {
+    fn modules_follow_their_dependencies() {
         let folder = tempfile::tempdir().unwrap();
         let modules = folder.path().join("lib/modules/1.0/kernel");
         fs::create_dir_all(&modules).unwrap();

@@ -298,7 +298,7 @@ mod tests {
 
     #[test]
     #[ignore = "root: makes a loop device and mounts it"]
-    fn a_disk_counts_what_is_written_and_leaves_nothing() {
+    fn disk_counts_writes_and_leaves_nothing() {
         let disk = LoopDisk::create(SIZE, FileSystem::Ext4, &Backing::Ram, &Options::default()).unwrap();
         let (device, mount) = (disk.device().to_path_buf(), disk.path().to_path_buf());
         assert!(attached(&device) && mounted(&mount));
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     #[ignore = "root: makes a loop device and mounts it"]
-    fn options_arrive_and_the_file_is_removed() {
+    fn options_are_applied_and_file_is_removed() {
         let folder = std::env::temp_dir().join(format!("fathom-test-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let options = Options {
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     #[ignore = "root: makes a loop device"]
-    fn a_failure_halfway_is_told_and_undone() {
+    fn partial_failure_is_reported_and_undone() {
         let folder = std::env::temp_dir().join(format!("fathom-test-half-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let options = Options { mount: "no-such-option".into(), ..Options::default() };
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     #[ignore = "root: makes a loop device and mounts it"]
-    fn a_killed_owner_leaves_no_disk() {
+    fn killed_owner_leaves_no_disk() {
         // The owner is a shell that runs the very script and is then killed as hard as can be.
         let owner = "sleep 1000 | /bin/sh -c \"$1\" fathom-disk ext4 67108864 - /tmp - 0 -q -F & echo $!; wait";
         let mut shell = Command::new("/bin/sh")

@@ -216,7 +216,7 @@ for _ in range(100): c.sendall(b'12345'); assert len(c.recv(1)) == 1
     }
 
     #[test]
-    fn both_directions_of_all_nodes_pass_one_queue_and_each_packet_counts_as_the_largest() {
+    fn shared_medium_queues_all_packets_at_largest_size() {
         let Some(medium) = made(Kind::Shared, 3) else { return };
         let air = &medium._between[0];
         let (_, before) = passed(air, "on");
@@ -229,7 +229,7 @@ for _ in range(100): c.sendall(b'12345'); assert len(c.recv(1)) == 1
     }
 
     #[test]
-    fn a_node_with_a_link_of_its_own_disturbs_no_other() {
+    fn node_on_own_link_does_not_affect_others() {
         let Some(medium) = made(Kind::PerNode, 3) else { return };
         talk(&medium, 1);
         let [one, two] = ["to1", "to2"].map(|device| passed(medium.coordinator(), device).1);

@@ -474,8 +474,8 @@ mod tests {
     }
 
     #[test]
-    fn joined_namespaces_reach_each_other_and_nobody_else() {
-        both("joined_namespaces_reach_each_other_and_nobody_else", |a, b| {
+    fn joined_namespaces_reach_only_each_other() {
+        both("joined_namespaces_reach_only_each_other", |a, b| {
             a.veth("here", b, "there").unwrap();
             let devices = |enter: String, from: Option<&Namespace>| {
                 let script = format!("{enter} cat /proc/self/net/dev");
@@ -518,8 +518,8 @@ mod tests {
     }
 
     #[test]
-    fn parameters_and_queues_are_the_namespaces_own() {
-        both("parameters_and_queues_are_the_namespaces_own", |a, b| {
+    fn sysctls_and_qdiscs_are_per_namespace() {
+        both("sysctls_and_qdiscs_are_per_namespace", |a, b| {
             let read = |n: &Namespace| n.run("cat", &["/proc/sys/net/ipv4/tcp_wmem"]).unwrap();
             let before = read(b);
             a.sysctl("net.ipv4.tcp_wmem", "4096 8192 16384").unwrap();
@@ -537,11 +537,11 @@ mod tests {
     }
 
     #[test]
-    fn a_tun_device_gives_its_packets_to_us_and_goes_with_its_file() {
-        both("a_tun_device_gives_its_packets_to_us_and_goes_with_its_file", |a, _| {
+    fn tun_device_delivers_packets_and_ends_with_file() {
+        both("tun_device_delivers_packets_and_ends_with_file", |a, _| {
             let tun = match a.tun("t0", false) {
                 Ok(tun) => tun,
-                Err(error) => return println!("SKIP a_tun_device_gives_its_packets_to_us: {error}"),
+                Err(error) => return println!("SKIP tun_device_delivers_packets_and_ends_with_file: {error}"),
             };
             a.address("t0", "10.9.1.1/24").unwrap();
             a.sysctl("net.ipv6.conf.t0.disable_ipv6", "1").unwrap();
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_still_runs_inside_ends_with_the_namespace() {
+    fn namespace_teardown_kills_children() {
         for origin in [Origin::Privileged, Origin::User] {
             let Ok(namespace) = Namespace::make(&origin) else { continue };
             let identity = identity(&namespace);
@@ -573,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sigkilled_owner_leaves_no_namespace() {
+    fn sigkilled_owner_leaves_no_namespace() {
         // The owner is this very test program, asked to run the helper below.
         let program = std::env::current_exe().unwrap();
         let arguments = ["--exact", "netns::tests::owner", "--ignored", "--nocapture"];
@@ -582,7 +582,7 @@ mod tests {
         let mut lines = lines.map_while(Result::ok).filter_map(|l| Some(l.split_once("owns ")?.1.to_string()));
         let Some(link) = lines.next().filter(|l| !l.is_empty()) else {
             owner.wait().unwrap();
-            return println!("SKIP a_sigkilled_owner_leaves_no_namespace: no namespace can be made");
+            return println!("SKIP sigkilled_owner_leaves_no_namespace: no namespace can be made");
         };
         assert!(!inside(Path::new(&link)).is_empty());
         owner.kill().unwrap();

@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_containers_root_is_no_root() {
+    fn container_root_lacks_capabilities() {
         let status =
             |uid: u32, held: &str| missing(&format!("Name:\tx\nUid:\t{uid}\t0\t0\t0\nCapEff:\t{held}\n"), &ALL);
         assert_eq!(status(0, "000001ffffffffff"), Ok(()));

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_kernel_is_refused_before_anything_is_touched() {
+    fn older_kernel_is_refused() {
         for (release, known) in
             [("4.17.0", true), ("4.16.18-1-amd64", false), ("3.10.0", false), ("6.1.0-37-amd64", true), ("", false)]
         {

@@ -31,7 +31,7 @@ mod tests {
 
     /// Four threads that write, run and so fork as fast as they can; with `fs::write` a third of such runs failed.
     #[test]
-    fn a_script_is_never_busy() {
+    fn written_script_is_never_text_busy() {
         let folder = tempfile::tempdir().expect("a folder");
         std::thread::scope(|scope| {
             for thread in 0..4 {
@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_takes_no_file_is_named() {
+    fn unwritable_path_is_named() {
         let error = write("/no/such/folder/x", "").expect_err("there is no such folder").to_string();
         assert!(error.contains("/no/such/folder/x"), "{error}");
     }

@@ -35,13 +35,13 @@ fn ok(guest: &mut Guest, command: &str) -> String {
 }
 
 #[test]
-fn a_guest_has_real_disks_and_gives_back_what_was_made_in_it() {
+fn guest_has_real_disks_and_returns_files() {
     let disks = vec![disk("data", Bus::Virtio, true), disk("scsi0", Bus::Scsi, false), disk("nvme0", Bus::Nvme, false)];
     let note = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(note.path(), "from the host\n").unwrap();
     let files = vec![(note.path().to_path_buf(), "/note".to_string())];
     let config = Config { disks, files, ..Config::default() };
-    let Some(mut guest) = boot("a_guest_has_real_disks_and_gives_back_what_was_made_in_it", &config) else { return };
+    let Some(mut guest) = boot("guest_has_real_disks_and_returns_files", &config) else { return };
 
     // The kernel is the stock one, and what the host may have built in is a module there.
     assert_eq!(ok(&mut guest, "uname -r").trim(), guest.release);
@@ -92,9 +92,9 @@ fn a_guest_has_real_disks_and_gives_back_what_was_made_in_it() {
 }
 
 #[test]
-fn an_idle_guest_powers_off() {
+fn idle_guest_powers_off() {
     let config = Config { idle: Duration::from_secs(1), ..Config::default() };
-    let Some(mut guest) = boot("an_idle_guest_powers_off", &config) else { return };
+    let Some(mut guest) = boot("idle_guest_powers_off", &config) else { return };
     // Whether the command still comes in time or not, the guest is soon gone and says so instead of hanging.
     let end = std::time::Instant::now() + LIMIT;
     while guest.run("true", LIMIT).is_ok() {
@@ -104,11 +104,11 @@ fn an_idle_guest_powers_off() {
 }
 
 #[test]
-fn a_guest_that_cannot_boot_says_why() {
+fn failed_guest_boot_says_why() {
     let config = Config { memory_mb: 40, boot_limit: LIMIT, ..Config::default() };
     match Guest::boot(&config, &cache()) {
         Ok(_) => panic!("Linux does not fit in 40 MB with its initramfs"),
-        Err(Error::Missing(reason)) => println!("SKIP a_guest_that_cannot_boot_says_why: {reason}"),
+        Err(Error::Missing(reason)) => println!("SKIP failed_guest_boot_says_why: {reason}"),
         Err(error) => assert!(error.to_string().contains("console ends with"), "{error}"),
     }
 }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_is_self_contained_and_its_data_is_escaped() {
+    fn page_is_self_contained_and_data_is_escaped() {
         let page = bench_page_of("</title><img>", &serde_json::json!({"shown": {"archive": "</script><!--"}}));
         for reference in [" src=", "url(", "@import", "fetch(", "<link", "import(", "<img", "{{"] {
             assert!(!page.contains(reference), "{reference}");

@@ -28,12 +28,12 @@ mod tests {
 
     /// The digest is the first example of FIPS 180-4.
     #[test]
-    fn a_text_is_named_by_its_digest() {
+    fn csp_source_is_sha256_digest() {
         assert_eq!(source("abc"), "'sha256-ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0='");
     }
 
     #[test]
-    fn base64_pads_as_rfc_4648_shows() {
+    fn base64_matches_rfc_4648() {
         assert_eq!(
             ["", "f", "fo", "foo", "foob"].map(|s| base64(s.as_bytes())),
             ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg=="]

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_cannot_end_the_data_block_and_comes_back_unchanged() {
+    fn statement_cannot_end_data_block_and_round_trips() {
         let statement = "SELECT '</script><script>alert(1)</script><!--', '\u{0}\u{1b}[31m{{script}}\u{2028}'";
         let page = page_of("t", statement);
         let block = between(&page, "class=\"recording\" data-title=\"t\">", "</script>");
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn several_recordings_have_their_blocks_each() {
+    fn each_recording_has_own_data_block() {
         let one = |title| PageData {
             title,
             summary: json!({ "operations": [] }),
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn the_title_is_text() {
+    fn title_is_escaped() {
         let page = page_of("<img src=x onerror=\"a()\">&\u{7}", "");
         assert!(page.contains("<title>&lt;img src=x onerror=&quot;a()&quot;&gt;&amp;\u{fffd}</title>"));
         assert!(!page.contains("<img"));
     }
 
     #[test]
-    fn the_policy_names_what_is_in_the_page_and_nothing_else() {
+    fn csp_allows_only_embedded_script_and_style() {
         let page = page_of("t", "");
         let policy = between(&page, "Content-Security-Policy\" content=\"", "\">");
         let script = between(&page, "<script type=\"module\">", "</script>");
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_refers_to_nothing_outside_itself() {
+    fn page_has_no_external_references() {
         let page = page_of("t", "");
         for reference in [" src=", "url(", "@import", "fetch(", "XMLHttpRequest", "<link", "<iframe", "import("] {
             assert!(!page.contains(reference), "{reference}");

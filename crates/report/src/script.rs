@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_modules_declare_the_same_name() {
+    fn modules_declare_distinct_names() {
         for modules in [MODULES, BENCH_MODULES] {
             distinct(modules);
         }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_name_what_an_earlier_module_exports() {
+    fn imports_name_exports_of_earlier_modules() {
         for modules in [MODULES, BENCH_MODULES] {
             resolved(modules);
         }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_script_is_no_module_syntax_any_more_and_cannot_end_its_element() {
+    fn joined_script_has_no_module_syntax_and_no_end_tag() {
         for modules in [MODULES, BENCH_MODULES] {
             plain(&script(modules));
         }

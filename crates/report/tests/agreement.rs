@@ -32,7 +32,7 @@ fn same(what: &str, made: &Value, real: &Value) {
 }
 
 #[test]
-fn columns_are_those_of_the_figures() {
+fn synthetic_columns_match_figures() {
     let [timeline, scatter, ..] = Synthetic::figures(2);
     same("spans", &timeline["spans"], &empty::<figures::SpanColumns>());
     same("links", &timeline["links"], &empty::<figures::LinkColumns>());
@@ -44,7 +44,7 @@ fn columns_are_those_of_the_figures() {
 }
 
 #[test]
-fn columns_of_a_table_are_equally_long() {
+fn synthetic_columns_have_equal_length() {
     for [timeline, scatter, ..] in [Synthetic::figures(2), Synthetic::without_marks(2)] {
         for table in [
             &timeline["spans"],
@@ -66,7 +66,7 @@ fn columns_of_a_table_are_equally_long() {
 }
 
 #[test]
-fn fields_are_those_of_the_contract() {
+fn synthetic_fields_match_contract() {
     let [_, _, _, summary] = Synthetic::figures(2);
     known("trace", &summary["trace"], &empty::<contract::Trace>());
     known("loss", &summary["loss"], &empty::<contract::Loss>());

@@ -121,7 +121,7 @@ fn figures_are_drawn_with_their_values() -> Result<()> {
     shown.quiet()
 }
 
-fn curves_show_the_process_that_is_pointed_at() -> Result<()> {
+fn curve_tooltip_shows_process_under_pointer() -> Result<()> {
     let shown = show(&data())?;
     let canvas = "#curves-body canvas";
     assert!(drawn(&shown, canvas)?);
@@ -170,7 +170,7 @@ fn numbers_method_and_notes_are_shown_as_text() -> Result<()> {
     shown.quiet()
 }
 
-fn a_benchmark_without_results_says_so() -> Result<()> {
+fn benchmark_without_results_says_so() -> Result<()> {
     let mut data = data();
     for part in ["figures", "curves", "flows", "metrics", "designs"] {
         data[part] = json!([]);
@@ -266,7 +266,7 @@ fn page_of_runs(runs: &[Bench]) -> Result<Shown> {
     show(&serde_json::to_value(net::page_of(runs, &[])?)?)
 }
 
-fn a_network_run_shows_its_estimate_and_limits() -> Result<()> {
+fn network_run_shows_estimate_and_limits() -> Result<()> {
     let shown = page_of_runs(&[network_run("x.fathom")])?;
     let scores = "#scores-body canvas";
     assert_eq!(shown.browser.attribute(scores, "data-bars")?, "3", "both together, and each direction");
@@ -318,7 +318,7 @@ fn a_network_run_shows_its_estimate_and_limits() -> Result<()> {
     shown.quiet()
 }
 
-fn several_network_runs_stand_beside_each_other() -> Result<()> {
+fn several_network_runs_are_shown_side_by_side() -> Result<()> {
     let shown = page_of_runs(&[network_run("a.fathom"), network_run("b.fathom")])?;
     let words = shown.browser.attribute("#scores-body canvas", "aria-label")?;
     assert!(words.contains("a.fathom") && words.contains("b.fathom"), "{words}");
@@ -342,11 +342,11 @@ fn several_network_runs_stand_beside_each_other() -> Result<()> {
 fn main() {
     run(&[
         ("figures_are_drawn_with_their_values", figures_are_drawn_with_their_values),
-        ("curves_show_the_process_that_is_pointed_at", curves_show_the_process_that_is_pointed_at),
+        ("curve_tooltip_shows_process_under_pointer", curve_tooltip_shows_process_under_pointer),
         ("drawn_values_are_exact", drawn_values_are_exact),
         ("numbers_method_and_notes_are_shown_as_text", numbers_method_and_notes_are_shown_as_text),
-        ("a_network_run_shows_its_estimate_and_limits", a_network_run_shows_its_estimate_and_limits),
-        ("several_network_runs_stand_beside_each_other", several_network_runs_stand_beside_each_other),
-        ("a_benchmark_without_results_says_so", a_benchmark_without_results_says_so),
+        ("network_run_shows_estimate_and_limits", network_run_shows_estimate_and_limits),
+        ("several_network_runs_are_shown_side_by_side", several_network_runs_are_shown_side_by_side),
+        ("benchmark_without_results_says_so", benchmark_without_results_says_so),
     ]);
 }

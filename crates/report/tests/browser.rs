@@ -52,7 +52,7 @@ impl Shown {
     }
 }
 
-fn opens_quietly_on_a_typical_operation() -> Result<()> {
+fn page_opens_on_typical_operation_without_console_output() -> Result<()> {
     let shown = show_inserts("")?;
     assert!(!shown.data("operation")?.is_empty());
     assert_eq!(shown.number("width-ns")?, 12e6);
@@ -61,7 +61,7 @@ fn opens_quietly_on_a_typical_operation() -> Result<()> {
     shown.quiet()
 }
 
-fn an_operation_clicked_in_the_list_shows_its_chain() -> Result<()> {
+fn operation_clicked_in_list_shows_its_chain() -> Result<()> {
     let shown = show_inserts("")?;
     let operation = shown.browser.run(
         "const b = document.querySelector('#list-rows tr:not(.chosen) button'); b.id = 'wanted'; return b.dataset.operation;",
@@ -104,7 +104,7 @@ fn an_operation_clicked_in_the_list_shows_its_chain() -> Result<()> {
     shown.quiet()
 }
 
-fn without_a_mark_the_chain_has_the_confidence_of_its_links() -> Result<()> {
+fn chain_without_mark_has_confidence_of_its_links() -> Result<()> {
     let [mut timeline, scatter, counts, summary] = Synthetic::without_marks(INSERTS);
     let shown = show(&PageData { title: "no marks", summary, timeline: timeline.clone(), scatter, counts }, "#op=105")?;
     assert!(!shown.listed("layer")?.contains(&"App".to_owned()), "no mark is in the chain");
@@ -154,7 +154,7 @@ fn a_clicked_span_is_selected_and_a_command_links_back_to_its_operation() -> Res
     shown.quiet()
 }
 
-fn the_window_goes_from_ten_microseconds_to_the_whole_run() -> Result<()> {
+fn window_ranges_from_ten_microseconds_to_whole_run() -> Result<()> {
     let shown = show_inserts("")?;
     for (preset, width) in [("80000000", 80e6), ("12000000", 12e6)] {
         shown.browser.click(&format!("#presets [data-preset='{preset}']"))?;
@@ -177,7 +177,7 @@ fn the_window_goes_from_ten_microseconds_to_the_whole_run() -> Result<()> {
     shown.quiet()
 }
 
-fn the_pointer_moves_and_scales_the_window() -> Result<()> {
+fn pointer_moves_and_scales_window() -> Result<()> {
     let shown = show_inserts("#from=20000000&to=40000000")?;
     let (gutter, y) = (shown.browser.attribute(CANVAS, "data-gutter")?.parse::<f64>()?, 60.0);
     shown.browser.drag(CANVAS, (gutter + 400.0, y), (gutter + 300.0, y))?;
@@ -196,7 +196,7 @@ fn the_pointer_moves_and_scales_the_window() -> Result<()> {
     shown.quiet()
 }
 
-fn text_of_a_program_is_escaped() -> Result<()> {
+fn text_of_program_is_escaped() -> Result<()> {
     let shown = show_inserts("")?;
     let seen = shown.browser.run(
         "return [document.images.length, document.querySelectorAll('script').length, document.body.textContent.includes(arguments[0]), \
@@ -211,7 +211,7 @@ fn text_of_a_program_is_escaped() -> Result<()> {
     shown.quiet()
 }
 
-fn a_statement_without_device_commands_is_explained() -> Result<()> {
+fn statement_without_device_commands_is_explained() -> Result<()> {
     let shown = show_inserts("")?;
     let panels =
         shown.browser.run("return [...document.querySelectorAll('.scatter')].map((f) => f.dataset.commands);", &[])?;
@@ -221,7 +221,7 @@ fn a_statement_without_device_commands_is_explained() -> Result<()> {
     shown.quiet()
 }
 
-fn a_shared_command_names_every_cause_with_its_share() -> Result<()> {
+fn shared_command_names_every_cause_with_share() -> Result<()> {
     let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     let strings = timeline["strings"].as_array_mut().ok_or("strings")?;
     strings.extend([json!("other process"), json!("cron <i>")]);
@@ -308,7 +308,7 @@ fn losses_are_shown() -> Result<()> {
     shown.quiet()
 }
 
-fn an_address_is_written_whole_beside_its_axis() -> Result<()> {
+fn axis_labels_are_not_cut_off() -> Result<()> {
     let [timeline, mut scatter, counts, summary] = Synthetic::figures(INSERTS);
     // Far out on a large disk, a few MiB apart: labels such as `161.66 GiB`.
     for (i, sector) in scatter["points"]["sector"].as_array_mut().ok_or("sectors")?.iter_mut().enumerate() {
@@ -409,7 +409,7 @@ fn a_narrow_window_shows_everything_without_scrolling_sideways() -> Result<()> {
     shown.quiet()
 }
 
-fn a_url_restores_selection_and_view() -> Result<()> {
+fn url_restores_selection_and_view() -> Result<()> {
     let shown = show_inserts("#op=105&from=14000000&to=19000000")?;
     assert_eq!(
         [shown.data("operation")?, shown.data("from-ns")?, shown.data("to-ns")?],
@@ -418,7 +418,7 @@ fn a_url_restores_selection_and_view() -> Result<()> {
     shown.quiet()
 }
 
-fn a_page_without_figures_says_so() -> Result<()> {
+fn page_without_figures_says_so() -> Result<()> {
     let nothing = PageData {
         title: "nothing",
         summary: Value::Null,
@@ -435,33 +435,30 @@ fn a_page_without_figures_says_so() -> Result<()> {
 
 fn main() {
     run(&[
-        ("opens_quietly_on_a_typical_operation", opens_quietly_on_a_typical_operation),
-        ("an_operation_clicked_in_the_list_shows_its_chain", an_operation_clicked_in_the_list_shows_its_chain),
         (
-            "without_a_mark_the_chain_has_the_confidence_of_its_links",
-            without_a_mark_the_chain_has_the_confidence_of_its_links,
+            "page_opens_on_typical_operation_without_console_output",
+            page_opens_on_typical_operation_without_console_output,
         ),
+        ("operation_clicked_in_list_shows_its_chain", operation_clicked_in_list_shows_its_chain),
+        ("chain_without_mark_has_confidence_of_its_links", chain_without_mark_has_confidence_of_its_links),
         (
             "a_clicked_span_is_selected_and_a_command_links_back_to_its_operation",
             a_clicked_span_is_selected_and_a_command_links_back_to_its_operation,
         ),
-        (
-            "the_window_goes_from_ten_microseconds_to_the_whole_run",
-            the_window_goes_from_ten_microseconds_to_the_whole_run,
-        ),
-        ("the_pointer_moves_and_scales_the_window", the_pointer_moves_and_scales_the_window),
-        ("text_of_a_program_is_escaped", text_of_a_program_is_escaped),
-        ("a_shared_command_names_every_cause_with_its_share", a_shared_command_names_every_cause_with_its_share),
+        ("window_ranges_from_ten_microseconds_to_whole_run", window_ranges_from_ten_microseconds_to_whole_run),
+        ("pointer_moves_and_scales_window", pointer_moves_and_scales_window),
+        ("text_of_program_is_escaped", text_of_program_is_escaped),
+        ("shared_command_names_every_cause_with_share", shared_command_names_every_cause_with_share),
         ("files_of_one_name_are_one_row", files_of_one_name_are_one_row),
         ("losses_are_shown", losses_are_shown),
-        ("a_statement_without_device_commands_is_explained", a_statement_without_device_commands_is_explained),
-        ("an_address_is_written_whole_beside_its_axis", an_address_is_written_whole_beside_its_axis),
+        ("statement_without_device_commands_is_explained", statement_without_device_commands_is_explained),
+        ("axis_labels_are_not_cut_off", axis_labels_are_not_cut_off),
         ("several_recordings_are_selectable_and_comparable", several_recordings_are_selectable_and_comparable),
         (
             "a_narrow_window_shows_everything_without_scrolling_sideways",
             a_narrow_window_shows_everything_without_scrolling_sideways,
         ),
-        ("a_url_restores_selection_and_view", a_url_restores_selection_and_view),
-        ("a_page_without_figures_says_so", a_page_without_figures_says_so),
+        ("url_restores_selection_and_view", url_restores_selection_and_view),
+        ("page_without_figures_says_so", page_without_figures_says_so),
     ]);
 }

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mode_is_proven_by_what_is_mapped_and_by_nothing_else() {
+    fn each_mode_is_proven_only_by_its_mappings() {
         for (lines, mode) in [(&[ART][..], "art-interpreter"), (&[ART, JIT], "art-jit"), (&[ART, ODEX], "art-aot")] {
             for (other, _) in MODES {
                 assert_eq!(proof(other, lines).is_ok(), other == mode, "{other} by {lines:?}");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_a_jit_cache_are_known_in_old_and_new_androids() {
+    fn jit_cache_names_of_old_and_new_android_are_known() {
         for path in [
             "/dev/ashmem/dalvik-jit-code-cache (deleted)",
             "[anon:dalvik-jit-code-cache]",
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn compiled_code_counts_wherever_the_runtime_keeps_it() {
+    fn compiled_code_is_recognised_in_any_location() {
         let own = ODEX.replace(
             "/data/local/tmp/aot/oat/arm64/fathom-dex.odex",
             "/data/dalvik-cache/arm64/data@local@tmp@fathom-dex.jar@classes.dex",
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_without_the_runtime_prove_nothing() {
+    fn maps_without_libart_prove_nothing() {
         for text in
             ["", "garbage", "a-b r-xp", &ART.replace("r-xp", "r--p"), "\u{fc}-\u{fc} \u{fc}\u{fc} 0 0 0 /libart.so"]
         {
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_the_documented_ones() {
+    fn commands_match_documentation() {
         let words = ["himeno".to_string(), "--inner".into(), "1".into()];
         let line = |launcher: &str, mode: &str| {
             let command = command(Path::new(launcher), Path::new("/t/fathom-dex.jar"), mode, 100 << 20, &words);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn drawing_is_not_started_without_the_frameworks_natives() {
+    fn drawing_requires_framework_natives() {
         let Err(Error::Usage(why)) = launcher("/apex/com.android.art/bin/dalvikvm64", true) else { panic!("taken") };
         assert!(why.contains("app_process64") && why.contains("android.graphics"), "{why}");
         for framework in [false, true] {

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named_before_a_jvm_is_started() {
+    fn option_errors_are_reported_before_jvm_starts() {
         assert!(error(&["--size", "480"]).contains("480x800"));
         assert!(error(&["--size", "0x800"]).contains("480x800"));
         assert!(error(&["--extent", "480"]).contains("--extent"));

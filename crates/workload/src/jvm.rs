@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_heap_holds_what_is_needed_and_does_not_grow() {
+    fn heap_size_is_fixed_to_need() {
         let words: Vec<String> =
             options("jvm-c1", (100 << 20) + 1).into_iter().map(|w| w.to_string_lossy().into_owned()).collect();
         assert!(words.contains(&"-Xms101m".to_string()) && words.contains(&"-Xmx101m".to_string()));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_java_is_reported_with_a_remedy() {
+    fn missing_java_is_reported_with_remedy() {
         if JAR.is_empty() {
             return;
         }

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_laid_out_as_documented() {
+    fn mark_has_documented_layout() {
         let file = memory(2);
         writer(&file).unwrap().put(&Name::new("SELECT"), 3, 0x11, 0x22);
         assert_eq!(number(&file, 24), 1);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_counts_and_returns_the_times_it_marked() {
+    fn series_counts_and_returns_marked_times() {
         let file = memory(10);
         let writer = writer(&file).unwrap();
         let mut series = Series::new(Some(&writer), "a name that is cut before this \u{fc}");
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_the_memory_and_a_full_one_counts_its_losses() {
+    fn threads_share_memory_and_losses_are_counted_when_full() {
         let file = memory(1000);
         let writer = &writer(&file).unwrap();
         std::thread::scope(|scope| {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_such_memory_is_refused() {
+    fn invalid_mark_memory_is_refused() {
         let file = memory(4);
         file.set_len(100).unwrap();
         assert!(writer(&file).is_err(), "cut short");

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn words_become_values() {
+    fn options_are_parsed_with_defaults() {
         let options = parse(&["--mode=B", "--rows", "7"]).unwrap();
         assert_eq!(options.get::<u64>("rows").unwrap(), 7);
         assert_eq!(options.one_of("mode", &["a", "b"]).unwrap(), "b");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn option_errors_name_option() {
         for (words, part) in
             [(&["--row", "7"][..], "\"--row\""), (&["rows", "7"], "\"rows\""), (&["--rows"], "needs a value")]
         {

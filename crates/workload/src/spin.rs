@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_prints_what_the_contract_asks_for() {
+    fn output_has_contract_lines() {
         let words = ["--iterations=3", "--inner=10"].map(String::from);
         let mut out = Vec::new();
         run(&words, &Context::silent(), &mut out).unwrap();
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn leaping_is_stepping() {
+    fn skip_equals_repeated_next() {
         let mut state = 0_u64;
         for n in 0..100 {
             assert_eq!(leap(n), state);

@@ -63,7 +63,7 @@ fn left(disk: &LoopDisk) -> Vec<String> {
 /// page cache's doing, not the disk's.
 #[test]
 #[ignore = "root: makes a loop disk and mounts it"]
-fn a_byte_costs_a_page_and_direct_reads_cost_what_they_ask_for() {
+fn one_byte_read_costs_page_unless_direct() {
     let disk = disk(&Backing::Ram);
     let amplification = |words: &str| {
         let lines = run(&format!("random --file-size 64M --inner 200 --iterations 1 {words}"), disk.path());
@@ -88,7 +88,7 @@ fn a_byte_costs_a_page_and_direct_reads_cost_what_they_ask_for() {
 
 #[test]
 #[ignore = "root: makes a loop disk and mounts it"]
-fn disk_counts_match_the_disks_own_statistics() {
+fn reported_bytes_match_disk_statistics() {
     let disk = disk(&Backing::Ram);
     let before = disk.stat().unwrap();
     let lines = run("seq --op read --state direct --count 8 --iterations 3", disk.path());
@@ -117,7 +117,7 @@ fn disk_counts_match_the_disks_own_statistics() {
 
 #[test]
 #[ignore = "root: makes a loop disk, drops everybody's caches"]
-fn dropped_caches_are_proven_by_the_disks_counters() {
+fn dropped_caches_are_proven_by_disk_statistics() {
     let disk = disk(&Backing::Ram);
     for words in ["random --file-size 16M --inner 100 --iterations 2", "file --op read --files 20 --iterations 2"] {
         let lines = run(&format!("{words} --state dropped"), disk.path());
@@ -131,7 +131,7 @@ fn dropped_caches_are_proven_by_the_disks_counters() {
 
 #[test]
 #[ignore = "root: mounts a tmpfs"]
-fn a_file_system_in_memory_is_never_called_cold() {
+fn tmpfs_is_never_called_cold() {
     let folder = tempfile::tempdir().unwrap();
     assert!(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(folder.path()).status().unwrap().success());
     let lines =
@@ -173,7 +173,7 @@ fn unmounted_storage_is_reported() {
 
 #[test]
 #[ignore = "root: makes a loop disk and mounts it read-only"]
-fn a_read_only_disk_is_reported() {
+fn read_only_disk_is_reported() {
     let disk = disk(&Backing::Ram);
     assert!(Command::new("mount").args(["-o", "remount,ro"]).arg(disk.path()).status().unwrap().success());
     for words in
@@ -188,7 +188,7 @@ fn a_read_only_disk_is_reported() {
 
 #[test]
 #[ignore = "root: makes a loop disk and fills it"]
-fn a_disk_filled_by_others_is_reported_and_files_are_removed() {
+fn disk_filled_by_others_is_reported_and_files_removed() {
     let disk = disk(&Backing::Ram);
     for words in ["seq --count 100 --iterations 5", "file --files 100 --iterations 5 --state synced"] {
         let filler = disk.path().join("filler");

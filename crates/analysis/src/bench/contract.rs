@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_marks_that_differ_in_a_page_count_are_merged() {
+    fn cache_marks_differing_in_page_count_are_merged() {
         let marks = [
             mark(
                 1,

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn differing_facts_are_listed_device_first_and_facts_unknown_to_both_are_not() {
+    fn differing_facts_are_listed_device_first() {
         let a = Environment::from([
             fact("load.one_minute", Some("0.1"), "run"),
             fact("memory.total", Some("1"), "device"),

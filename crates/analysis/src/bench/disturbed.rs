@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn load_that_starts_half_way_is_disturbed_and_not_slower() {
+    fn load_started_mid_run_is_disturbed_and_not_slower() {
         let calm = loaded(0);
         for (shaken, verdict) in [(0, "equivalent"), (2, "equivalent"), (5, "disturbed"), (10, "disturbed")] {
             let b = loaded(shaken);
@@ -151,7 +151,7 @@ mod tests {
 
     /// What is left out is left out by the counters alone: a fast process as well as a slow one.
     #[test]
-    fn disturbance_does_not_depend_on_the_score() {
+    fn disturbance_does_not_depend_on_score() {
         let mut b = loaded(2);
         let slow: BTreeSet<u64> = left_out(&b.tables.replicates);
         assert_eq!(slow.len(), 2);

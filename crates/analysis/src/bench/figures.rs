@@ -328,7 +328,7 @@ mod tests {
     use crate::bench::made::bench;
 
     #[test]
-    fn a_figure_has_its_own_cells_and_no_paper_values() {
+    fn figure_has_own_cells_and_no_paper_values() {
         let mut sqlite = bench("b", "sqlite");
         sqlite.add(&[("op", "insert"), ("rows", "1000")], 100.0, 1000.0, 4);
         sqlite.add(&[("op", "select"), ("rows", "1000")], 100.0, 1000.0, 4);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn kilobytes_are_transactions_times_their_size() {
+    fn kilobytes_are_transactions_times_size() {
         let mut random = bench("b", "random");
         random.add(&[("threads", "4"), ("block", "4K")], 1000.0, 1000.0, 4);
         let all = figures(&random);

@@ -264,7 +264,7 @@ mod tests {
     use model::table::Sample;
 
     #[test]
-    fn cells_that_differ_in_the_congestion_control_share_an_axis() {
+    fn cells_differing_in_congestion_control_share_axis() {
         let mut b = bench("b", "net-delay");
         let cells = [
             [("cc", "reno"), ("delay_ms", "8")],
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_of_a_run_share_an_axis_with_their_limits_shaded() {
+    fn streams_of_run_share_axis_with_shaded_limits() {
         let charts = together(&[run("a", 5_000_000_000)], &[]).unwrap();
         let said: Vec<(&str, Vec<&str>)> =
             charts.iter().map(|c| (c.title.as_str(), c.flows.iter().map(|f| f.name.as_str()).collect())).collect();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn simultaneous_runs_share_a_time_axis() {
+    fn simultaneous_runs_share_time_axis() {
         let course = |charts: &[Flows], flow: usize| charts[1].flows[flow].points[0].0;
         let charts = together(&[run("a", 5_000_000_000), run("b", 6_000_000_000)], &[]).unwrap();
         assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 1.0));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_is_aligned_by_clock_or_refused() {
+    fn recording_is_aligned_by_clock_or_refused() {
         let recording = Beside {
             name: "r".into(),
             boot: Some("one".into()),
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn each_acknowledgement_is_drawn_beside_the_readings() {
+    fn each_acknowledgement_is_drawn_beside_readings() {
         let mut a = run("a", 5_000_000_000);
         for n in 0..3000 {
             a.tables.samples.push(Sample {

@@ -63,7 +63,7 @@ mod tests {
     use crate::bench::made::bench;
 
     #[test]
-    fn a_cell_has_the_mean_of_its_processes_and_their_range() {
+    fn cell_has_mean_and_range_of_its_processes() {
         let mut made = bench("b", "http");
         made.add(&[("op", "x")], 100.0, 1000.0, 5);
         let all = others(&made.tables.replicates, &made.tables.samples);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_tells_latencies_and_amplification() {
+    fn metrics_line_shows_latencies_and_amplification() {
         let other = |unit: &str, mean| Other { unit: unit.into(), mean, range: [mean, mean] };
         let mut all = BTreeMap::from([
             ("latency.p50".to_string(), other("ns", 12_300.0)),

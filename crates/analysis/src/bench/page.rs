@@ -227,7 +227,7 @@ mod tests {
     use crate::bench::made::bench;
 
     #[test]
-    fn a_long_series_keeps_its_spikes() {
+    fn long_series_keeps_its_spikes() {
         let mut series = vec![1.0; 5000];
         series[1234] = 9.0;
         series[4321] = 0.1;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn every_process_has_its_curve() {
+    fn every_process_has_curve() {
         let mut b = bench("b", "http");
         b.add(&[("connections", "1")], 100.0, 1000.0, 5);
         let page = page(&b, &|_| unreachable!("nothing was recorded"));

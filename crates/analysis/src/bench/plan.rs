@@ -151,7 +151,7 @@ mod tests {
     use crate::bench::made::bench;
 
     #[test]
-    fn needed_replicates_follow_from_the_variance() {
+    fn needed_replicates_follow_from_variance() {
         let mut b = bench("b", "w");
         b.add(&[("rows", "1")], 100.0, 1000.0, 8);
         // 0.3 % between processes, uniform: a deviation of 0.17 %. 0.5 % within, over 30 iterations: 0.05 %.
@@ -171,7 +171,7 @@ mod tests {
 
     /// Processes that differ by more than their median.
     #[test]
-    fn plan_uses_the_shown_half_width() {
+    fn plan_uses_shown_half_width() {
         let mut b = bench("b", "w");
         let cell = b.add(&[], 100.0, 1000.0, 5);
         let levels = [1.0, 2.0, 3.0, 9.0, 30.0];
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_without_processes_has_no_plan() {
+    fn cell_without_processes_has_no_plan() {
         let mut b = bench("b", "w");
         b.add(&[], 100.0, 1000.0, 1);
         assert!(plan(&b, 0.02, 0.03).is_empty());

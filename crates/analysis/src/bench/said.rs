@@ -95,7 +95,7 @@ mod tests {
     const TWO: &str = "jvm-c2: OpenJDK 17.0.9 (mixed mode); TieredCompilation false; compilers ran 103 ms; tiers {4=29}; of the kernel lu tier 4";
 
     #[test]
-    fn proofs_that_differ_in_numbers_are_equal() {
+    fn proofs_differing_only_in_numbers_are_equal() {
         let said = in_common(&[ONE, TWO, ONE]).unwrap();
         assert!(said.starts_with("jvm-c2: OpenJDK 17.0.9 (mixed mode); Tiered"), "{said}");
         assert!(said.contains("compilers ran 88 to 103 ms") && said.contains("{4=29 to 31}"), "{said}");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn proofs_of_another_machine_or_mode_differ() {
+    fn proofs_of_other_machine_or_mode_differ() {
         let other = ONE.replace("jvm-c2", "jvm-c1");
         assert_eq!(in_common(&[ONE, &other]), None);
         let newer = ONE.replace("17.0.9", "21.0.1");

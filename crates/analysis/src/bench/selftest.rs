@@ -70,7 +70,7 @@ mod tests {
 
     /// Golden: `scipy.stats.binomtest(k, n).proportion_ci(method="wilson")`.
     #[test]
-    fn shares_have_wilsons_interval() {
+    fn shares_have_wilson_interval() {
         for (hits, n, low, high) in
             [(1, 20, 0.008_881_4, 0.236_131_2), (0, 20, 0.0, 0.161_125_2), (5, 100, 0.021_543_7, 0.111_750_5)]
         {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_a_has_few_false_positives_and_a_difference_is_detected() {
+    fn selftest_has_no_false_positive_and_detects_difference() {
         let same = self_test(&groups(60, 1.0), 0.02).unwrap();
         assert_eq!((same.comparisons, same.alarms), (60, 0));
         assert!(same.miss_ci95[0] <= 0.05 && same.noise > 0.0 && same.noise < 0.02, "{same:?}");

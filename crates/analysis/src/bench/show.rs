@@ -336,12 +336,12 @@ mod tests {
     }
 
     #[test]
-    fn text_shows_the_score_and_its_notes() {
+    fn text_shows_score_and_notes() {
         insta::assert_snapshot!(text(&benchmark()));
     }
 
     #[test]
-    fn a_cell_without_a_score_says_why() {
+    fn cell_without_score_says_why() {
         let mut b = benchmark();
         let e = &mut b.results[0].estimate;
         (e.estimate, e.ci95, e.processes, e.failed) = (None, None, 0, 0);
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn common_limit_of_network_runs_is_shown_with_the_score() {
+    fn common_limit_of_network_runs_is_shown_with_score() {
         let mut b = benchmark();
         assert!(!text(&b).contains("limited by"));
         b.results[0].marks.insert("limited by".into(), "link rate".into());
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn offered_rate_of_an_open_loop_is_shown_with_the_achieved_rate() {
+    fn open_loop_shows_offered_and_achieved_rate() {
         let mut b = benchmark();
         b.results[0].marks.insert("mode".into(), "open loop, 500 requests a second; 1 connections".into());
         assert!(text(&b).contains("open loop: 500 requests a second were offered;"), "{}", text(&b));
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_says_quick_and_keeps_its_table_whole() {
+    fn markdown_labels_quick_run_and_escapes_table() {
         let page = markdown(&benchmark());
         assert!(page.contains("**quick run") && page.contains("| op=\\|select |"));
         let bars = |l: &str| l.replace("\\|", "").matches('|').count();
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn csv_has_a_line_a_cell_and_no_formulas() {
+    fn csv_has_one_line_per_cell_and_no_formulas() {
         let csv = csv(&benchmark());
         let lines: Vec<&str> = csv.split_terminator("\r\n").collect();
         assert_eq!(lines.len(), 3);

@@ -89,7 +89,7 @@ fn one(design: &DesignRow, cell: &DesignCell, rows: &(Vec<Replicate>, Vec<Sample
 }
 
 #[test]
-fn a_rate_is_work_by_mean_time_and_not_the_mean_of_rates() {
+fn rate_is_work_over_mean_time() {
     let rows = run(&[8.0, 12.0, 8.0, 12.0, 8.0, 12.0, 8.0, 12.0, 8.0, 12.0]);
     let estimate = one(&design("rate", None, 1.0), &cell("iteration"), &rows);
     // 500 rows in 10 ms; the mean of the rates would be 52,083.
@@ -103,7 +103,7 @@ fn a_rate_is_work_by_mean_time_and_not_the_mean_of_rates() {
 }
 
 #[test]
-fn processes_that_did_twice_the_work_in_twice_the_time_are_as_fast() {
+fn double_work_in_double_time_is_same_rate() {
     let mut rows = run(&[10.0, 20.0, 10.0, 20.0, 10.0]);
     rows.1
         .iter_mut()
@@ -115,7 +115,7 @@ fn processes_that_did_twice_the_work_in_twice_the_time_are_as_fast() {
 }
 
 #[test]
-fn units_and_scales_are_the_designs() {
+fn score_has_unit_and_scale_of_design() {
     let rows = run(&[10.0; 5]);
     let rate = one(&design("rate", Some("krow/s"), 1e-3), &cell("iteration"), &rows);
     assert!((rate.estimate.unwrap() - 50.0).abs() < 1e-9 && rate.unit == "krow/s");
@@ -124,7 +124,7 @@ fn units_and_scales_are_the_designs() {
 }
 
 #[test]
-fn a_printed_score_is_taken_as_it_is() {
+fn printed_score_is_taken_unchanged() {
     let values = [100.0, 101.0, 99.0, 100.0, 100.0];
     let all = values.iter().zip(0..).flat_map(|(v, id)| samples(id, "insert.rate", "1/s", &[*v])).collect();
     let estimate = one(&design("value", None, 1.0), &cell("insert.rate"), &((0..5).map(replicate).collect(), all));
@@ -133,7 +133,7 @@ fn a_printed_score_is_taken_as_it_is() {
 }
 
 #[test]
-fn a_warm_up_is_left_out_of_the_score_and_shown_apart() {
+fn warm_up_is_excluded_from_score_and_shown_apart() {
     let mut rows = run(&[10.0; 6]);
     // The first ten iterations of each process take five times as long.
     for id in 0..6 {
@@ -160,7 +160,7 @@ fn failed_unverified_warm_up_and_recorded_replicates_are_excluded() {
 }
 
 #[test]
-fn one_process_or_none_gives_no_interval_and_no_number() {
+fn fewer_than_two_processes_give_no_score() {
     for means in [&[][..], &[10.0][..]] {
         let estimate = one(&design("rate", None, 1.0), &cell("iteration"), &run(means));
         assert_eq!((estimate.estimate, estimate.ci95, estimate.processes), (None, None, means.len()));
@@ -168,7 +168,7 @@ fn one_process_or_none_gives_no_interval_and_no_number() {
 }
 
 #[test]
-fn the_stop_rule_sees_the_spread_between_processes() {
+fn stop_rule_uses_spread_between_processes() {
     let score = Score::of(&design("rate", None, 1.0), &cell("iteration"));
     let width = |means: &[f64]| {
         let rows = run(means);

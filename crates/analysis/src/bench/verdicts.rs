@@ -12,7 +12,7 @@ fn verdicts(c: &Compared) -> Vec<&str> {
 }
 
 #[test]
-fn cells_are_matched_by_their_factors_and_judged_by_their_time_for_a_unit_of_work() {
+fn cells_are_matched_by_factors_and_judged_per_unit_of_work() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     a.add(&[("op", "x"), ("size", "1")], 100.0, 1000.0, 10);
     a.add(&[("op", "x"), ("size", "2")], 100.0, 1000.0, 10);
@@ -44,7 +44,7 @@ fn cells_are_matched_by_their_factors_and_judged_by_their_time_for_a_unit_of_wor
 }
 
 #[test]
-fn differences_below_the_a_a_noise_are_not_reported() {
+fn differences_within_self_comparison_noise_are_not_reported() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     a.add(&[("op", "x")], 100.0, 1000.0, 10);
     b.add(&[("op", "x")], 105.0, 1000.0, 10);
@@ -104,7 +104,7 @@ fn modes_of_one_archive_are_compared_within_blocks() {
 
 /// A cell has only the factors that its command uses.
 #[test]
-fn a_factor_that_only_one_mode_has_keeps_no_cells_apart() {
+fn factor_of_only_one_mode_is_ignored_in_matching() {
     let mut a = bench("a", "w");
     a.add(&[("mode", "native"), ("iterations", "30")], 100.0, 1000.0, 10);
     a.add(&[("mode", "jvm"), ("jit_iterations", "100")], 200.0, 1000.0, 10);
@@ -118,7 +118,7 @@ fn a_factor_that_only_one_mode_has_keeps_no_cells_apart() {
 
 /// A phone calls its modes otherwise, and its commands take other words besides.
 #[test]
-fn a_mode_of_one_machine_is_compared_with_another_mode_of_another() {
+fn modes_of_different_machines_are_compared() {
     let (mut pc, mut phone) = (bench("pc", "w"), bench("phone", "w"));
     for (shape, times) in [("rect", 1.0), ("line", 2.0)] {
         pc.add(&[("mode", "jvm-int"), ("shape", shape)], 100.0 * times, 1000.0, 10);
@@ -144,7 +144,7 @@ fn a_mode_of_one_machine_is_compared_with_another_mode_of_another() {
 }
 
 #[test]
-fn doubts_are_noted() {
+fn doubtful_results_have_notes() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     a.add(&[("op", "x")], 100.0, 1000.0, 10);
     b.add(&[("op", "x")], 100.0, 1000.0, 10);
@@ -162,7 +162,7 @@ fn doubts_are_noted() {
 }
 
 #[test]
-fn a_lower_score_is_faster_where_less_is_better() {
+fn lower_score_is_faster_where_less_is_better() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     for (bench, time) in [(&mut a, 100.0), (&mut b, 80.0)] {
         bench.add(&[("op", "x")], time, 1000.0, 10);
@@ -179,7 +179,7 @@ fn a_lower_score_is_faster_where_less_is_better() {
 }
 
 #[test]
-fn a_history_is_in_order_of_time_and_says_where_the_machine_changed() {
+fn history_is_ordered_by_time_and_notes_machine_changes() {
     let mut all: Vec<_> = [("c", 3, 100.0, "6.8"), ("a", 1, 100.0, "6.1"), ("b", 2, 150.0, "6.1")]
         .into_iter()
         .map(|(name, day, time, kernel)| {
@@ -222,7 +222,7 @@ fn table_cells_are_escaped() {
 
 /// Of a comparison's times: 80 ns became 100 ns. Older archives do not say which way that is.
 #[test]
-fn a_direction_that_is_not_stored_is_not_guessed() {
+fn missing_direction_is_not_guessed() {
     let (mut a, mut b) = (bench("a", "w"), bench("b", "w"));
     for (bench, time) in [(&mut a, 80.0), (&mut b, 100.0)] {
         bench.add(&[("op", "x")], time, 1000.0, 10);
@@ -313,7 +313,7 @@ fn with_latency(name: &str, factors: &[(&str, &str)], p99: f64) -> Bench {
 }
 
 #[test]
-fn a_percentile_is_a_score_that_can_be_failed_on() {
+fn percentile_can_be_compared_and_failed_on() {
     let at = [("op", "x"), ("rate", "0")];
     let (a, b) = (with_latency("a", &at, 181_000.0), with_latency("b", &at, 3_376_000.0));
     let c = archives(&a, &b, &Rules::default());
@@ -337,7 +337,7 @@ fn a_percentile_is_a_score_that_can_be_failed_on() {
 
 /// What an open loop sends is what it is told to send: p50 went from 181 to 3,376 us, and the rate was "equivalent".
 #[test]
-fn an_offered_rate_is_no_score() {
+fn offered_rate_is_not_score() {
     let at = [("op", "x"), ("rate", "1000")];
     let open = |name: &str, p99: f64, achieved: f64| {
         let mut bench = with_latency(name, &at, p99);

@@ -168,7 +168,7 @@ mod tests {
     use crate::case;
 
     #[test]
-    fn a_scatter_shows_who_a_command_is_for() {
+    fn scatter_shows_statement_of_each_command() {
         let s = scatter(&case::rows(), &Limits::default());
         assert_eq!(s.points.t.len(), 6);
         let select = s.shapes.iter().find(|s| s.read_only_looking).unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_trace_has_an_empty_scatter() {
+    fn empty_trace_has_empty_scatter() {
         assert_eq!(scatter(&Rows::default(), &Limits::default()).points.t.len(), 0);
     }
 }

@@ -539,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reference_points_into_its_table() {
+    fn timeline_references_are_in_range() {
         let t = timeline(&case::rows(), &Limits::default());
         let spans = t.spans.id.len() as u32;
         assert_eq!(t.links.parent.len(), case::rows().links.len());
@@ -557,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_have_the_file_of_their_bios_and_slices_say_how_sure_they_are() {
+    fn commands_have_file_of_bios_and_slices_have_confidence() {
         let mut rows = case::rows();
         let file = rows.files[0].id;
         rows.spans
@@ -590,7 +590,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_page_has_complete_operations_and_reports_the_omission() {
+    fn truncated_page_has_complete_operations_and_says_so() {
         let rows = case::rows();
         let t = timeline(&rows, &Limits { spans: rows.spans.len() - 3, ..Limits::default() });
         assert!(t.spans.id.len() <= rows.spans.len() - 3);
@@ -607,7 +607,7 @@ mod tests {
     }
 
     #[test]
-    fn more_at_once_than_lanes_go_into_the_last_lane() {
+    fn overflow_goes_into_last_lane() {
         let t = timeline(&case::rows(), &Limits { lanes: 1, ..Limits::default() });
         assert!(t.layers.iter().all(|l| {
             let mut groups: Vec<_> = l.lanes.iter().map(|lane| lane.group).collect();
@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_trace_has_an_empty_timeline() {
+    fn empty_trace_has_empty_timeline() {
         let rows = Rows::default();
         assert_eq!(timeline(&rows, &Limits::default()).spans.id.len(), 0);
     }

@@ -12,7 +12,7 @@ fn of<'a>(summary: &'a Summary, text: &str) -> &'a OperationSummary {
 }
 
 #[test]
-fn counts_are_means_of_shares() {
+fn counts_are_mean_shares_per_operation() {
     let summary = summarise(&case::rows());
     let insert = of(&summary, case::INSERT);
     assert_eq!((insert.count, insert.unfinished, insert.errors), (2, 1, 1));
@@ -35,7 +35,7 @@ fn counts_are_means_of_shares() {
 }
 
 #[test]
-fn a_mark_has_what_its_statement_has() {
+fn mark_has_counts_of_its_statements() {
     let summary = summarise(&case::rows());
     let (mark, insert) = (of(&summary, "one insert"), of(&summary, case::INSERT));
     assert_eq!(mark.kind, "mark");
@@ -44,7 +44,7 @@ fn a_mark_has_what_its_statement_has() {
 }
 
 #[test]
-fn a_warm_scan_reads_from_the_cache_and_charges_nothing() {
+fn warm_scan_hits_cache_and_is_charged_nothing() {
     let summary = summarise(&case::rows());
     let per = &of(&summary, case::SELECT).per_operation;
     let reads = &per.filesystem_reads[&FileClass::Database];
@@ -55,7 +55,7 @@ fn a_warm_scan_reads_from_the_cache_and_charges_nothing() {
 
 /// Nothing of it is SQLite: its calls on files are all that there is to tell. Another process's write to the same file is not its.
 #[test]
-fn without_operations_the_files_of_the_recorded_processes_are_told() {
+fn files_are_listed_for_traces_without_operations() {
     let mut rows = case::rows();
     let with = summarise(&rows);
     rows.operations.clear();
@@ -88,7 +88,7 @@ fn without_operations_the_files_of_the_recorded_processes_are_told() {
 
 /// The page was in the cache, since an earlier read's read-ahead had begun to fetch it; who must wait for it had no hit.
 #[test]
-fn a_read_that_waits_for_the_disk_is_no_hit() {
+fn read_that_waits_for_disk_is_not_hit() {
     let mut rows = case::rows();
     let read = rows.spans.iter().find(|s| s.id == 71).unwrap().clone();
     let wait = |start_ns, end_ns| model::table::Slice {
@@ -112,7 +112,7 @@ fn a_read_that_waits_for_the_disk_is_no_hit() {
 }
 
 #[test]
-fn exclusive_times_add_up_to_the_latency() {
+fn exclusive_times_add_up_to_latency() {
     for operation in summarise(&case::rows()).operations {
         let sum: u64 = operation.layers.values().map(|l| l.exclusive_ns).sum();
         assert_eq!(sum + operation.unexplained_ns, operation.latency_ns.sum, "{}", operation.statement);
@@ -123,7 +123,7 @@ fn exclusive_times_add_up_to_the_latency() {
 }
 
 #[test]
-fn every_command_is_in_the_account() {
+fn every_command_is_accounted_for() {
     let account = summarise(&case::rows()).device_commands;
     assert_eq!(account.total, 5, "the disk below is told apart");
     let sum = account.attributed + account.other_processes + account.unattributed + account.tracer;
@@ -136,7 +136,7 @@ fn every_command_is_in_the_account() {
 }
 
 #[test]
-fn file_system_calls_count_once_even_without_a_file_name() {
+fn file_system_calls_count_once_without_file_name() {
     let mut rows = case::rows();
     rows.files[0].path = None;
     let summary = summarise(&rows);
@@ -151,7 +151,7 @@ fn file_system_calls_count_once_even_without_a_file_name() {
 }
 
 #[test]
-fn order_of_rows_does_not_matter() {
+fn row_order_does_not_matter() {
     let mut rows = case::rows();
     let before = serde_json::to_value(summarise(&rows)).unwrap();
     rows.spans.reverse();
@@ -162,7 +162,7 @@ fn order_of_rows_does_not_matter() {
 }
 
 #[test]
-fn json_contract_has_its_names() {
+fn json_has_contract_fields() {
     let json = serde_json::to_value(summarise(&case::rows())).unwrap();
     let operation = &json["operations"][0];
     for path in [

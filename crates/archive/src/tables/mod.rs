@@ -127,7 +127,7 @@ mod tests {
 
     /// Engines compute with these, and each in its own way with unsigned ones.
     #[test]
-    fn no_column_of_any_table_is_unsigned() {
+    fn no_table_column_is_unsigned() {
         for table in TABLES {
             for field in schema(table).unwrap().get_fields() {
                 let logical = field.get_basic_info().logical_type_ref();

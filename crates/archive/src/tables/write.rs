@@ -303,7 +303,7 @@ mod tests {
     use model::table::MarkRow;
 
     #[test]
-    fn a_full_disk_is_reported_whatever_the_amount_written() {
+    fn full_disk_is_reported_for_any_table_size() {
         for rows in [1, 100, 20_000] {
             let mut table = Table::create("/dev/full".into(), MarkRow::TABLE).unwrap();
             // Texts that do not become short.

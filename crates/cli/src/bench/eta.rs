@@ -97,14 +97,14 @@ mod tests {
     }
 
     #[test]
-    fn a_time_within_bounds_is_told_as_a_range() {
+    fn bounded_time_is_printed_as_range() {
         assert_eq!(range(s(20), s(600)), "20 s to 10 min");
         assert_eq!(range(s(0), s(90)), "up to 90 s");
         assert_eq!(range(s(30), s(30)), "30 s");
     }
 
     #[test]
-    fn without_a_terminal_progress_is_printed_at_the_start_and_every_ten_seconds() {
+    fn progress_without_terminal_is_printed_every_ten_seconds() {
         let mut lines = Lines::default();
         // The first process waits for the machine, then one a second ends.
         assert_eq!((0..5).filter(|t| lines.due(s(*t), 0)).collect::<Vec<_>>(), [0]);
@@ -115,7 +115,7 @@ mod tests {
 
     /// What comes on top of the blocks nobody knows before.
     #[test]
-    fn finishing_times_are_rounded() {
+    fn finishing_time_is_approximate_or_upper_bound() {
         for (least, most) in [(s(20), s(600)), (s(0), s(90)), (s(30), s(30))] {
             let said = told((least, most));
             assert!(

@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hand_written_parts_of_the_page_are_kept() {
+    fn hand_written_parts_of_page_are_kept() {
         let what = ["a.toml".to_string()];
         let first = page(&what, by_hand(""), "## a\n");
         assert!(first.ends_with("makes.\n\n## a\n"));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_over_a_late_link_has_no_score() {
+    fn run_over_late_link_has_no_score() {
         let run = [r#"{"metric":"throughput","unit":"bit/s","v":1}"#, r#"{"verified":true,"by":"7 counted"}"#];
         let verdict = |lines: &[String]| parsed(lines.last().unwrap());
         let (on_time, good) = lines(&run, 20_000);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_in_json_gets_lateness_and_verdict() {
+    fn json_run_has_lateness_and_verdict() {
         let spec = Spec::both(OneWay { delay_ns: 10_000_000, ..OneWay::default() });
         let run = r#"{"lateness_us":null,"valid":true,"invalid":null,"throughput_bps":{"estimate":5.0}}"#;
         let json = |late_ns| {

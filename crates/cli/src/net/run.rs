@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_an_earlier_trial_do_not_count() {
+    fn bytes_of_earlier_trial_do_not_count() {
         let mut progress = Progress::default();
         // The last trial of a search had 4 MB; the run after it counts from 0.
         assert_eq!(progress.tick(0.0, false, vec![4_000_000]), None);

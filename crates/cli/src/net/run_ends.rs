@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trailer_comes_off_as_it_was_put_on() {
+    fn trailer_round_trips() {
         for within in [None, Some(0.1)] {
             for said in ["", "up  1 Mb/s\n", "{\n  \"a\": 1\n}\n"] {
                 let whole = format!("{said}{}", Trailer { within }.line().unwrap());

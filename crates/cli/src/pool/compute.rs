@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_iterations_within_the_reads_count() {
+    fn only_iterations_within_read_window_count() {
         let lines = r#"{"metric":"iteration","unit":"ns","t":100,"v":50}
 {"metric":"iteration","unit":"ns","t":200,"v":100}
 {"metric":"iteration","unit":"ns","t":300,"v":300}

@@ -34,7 +34,7 @@ mod tests {
 
     /// Each number ends where its heading ends, and no two headings touch.
     #[test]
-    fn headings_stand_apart_over_their_numbers() {
+    fn headings_are_aligned_with_numbers() {
         let ways = BothWays { sent: 123_456.0, received: 654_321.0 };
         let figures = Figures {
             ops_per_s: 1_234_567.0,

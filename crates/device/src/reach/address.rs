@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_both_ways() {
+    fn addresses_round_trip() {
         let ssh = |user: Option<&str>, host: &str, port| DeviceAddress::Ssh(user.map(Into::into), host.into(), port);
         for (text, place) in [
             ("local", DeviceAddress::Local),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_an_option_or_a_path_is_no_name() {
+    fn names_that_look_like_options_or_paths_are_refused() {
         for bad in [
             "",
             "phone",

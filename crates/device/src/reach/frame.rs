@@ -158,7 +158,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn frames_go_both_ways() {
+    fn frames_round_trip() {
         let all = [
             Frame::Part("a/b".into(), vec![0, 1, 2]),
             Frame::Part("empty".into(), vec![]),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_stays_below_its_folder() {
+    fn names_outside_directory_are_refused() {
         let folder = Path::new("/folder");
         assert_eq!(below(folder, "run.fathom/meta.json"), Some("/folder/run.fathom/meta.json".into()));
         for bad in ["", "/etc/passwd", "..", "a/../../b", "./a", "a\0b"] {
@@ -198,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_frames_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+        fn arbitrary_bytes_are_frames_or_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             let mut from = &bytes[..];
             while let Ok(Some(frame)) = Frame::read(&mut from) {
                 let mut again = Vec::new();

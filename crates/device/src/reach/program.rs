@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn the_program_for_the_devices_processor_is_taken() {
+    fn binary_for_device_architecture_is_chosen() {
         let all = [binary("aarch64", false), binary("x86_64", false)];
         assert_eq!(choose(&all, "x86_64").map(|b| b.machine), Ok("x86_64"));
         let why = choose(&all[1..], "aarch64").unwrap_err();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_known_by_its_head() {
+    fn elf_header_identifies_program() {
         let own = Binary::read(&std::env::current_exe().unwrap()).unwrap();
         assert_eq!(own.machine, std::env::consts::ARCH);
         assert_eq!(own.hash.len(), 64);

@@ -202,7 +202,7 @@ mod tests {
         "* daemon started successfully\nList of devices attached\nR58\tdevice\n192.0.2.3:5555\tunauthorized\n\n";
 
     #[test]
-    fn a_device_is_chosen_or_it_is_said_why_not() {
+    fn adb_device_is_chosen_or_reason_given() {
         assert_eq!(choose(TWO, Some("R58")), Ok("R58".into()));
         assert_eq!(choose("List of devices attached\nR58\tdevice\n", None), Ok("R58".into()));
         let refused = |list: &str, wanted, words: &str| {

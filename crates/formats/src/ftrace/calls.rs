@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_means_another_call_on_another_machine() {
+    fn syscall_numbers_depend_on_architecture() {
         let call = |machine: Machine, n| machine.call(n).map(|s| s.call);
         assert_eq!(call(Machine::X86_64, 18), Some(Call::Pwrite64));
         assert_eq!(call(Machine::Generic, 68), Some(Call::Pwrite64));

@@ -107,7 +107,7 @@ mod tests {
         \nprint fmt: \"%d,%d\", REC->dev\n";
 
     #[test]
-    fn a_format_names_its_fields_and_where_they_are() {
+    fn event_format_fields_are_parsed() {
         let format = Format::parse("block", QUEUE).unwrap();
         assert_eq!((format.name.as_str(), format.id), ("block_bio_queue", 2097));
         let names: Vec<&str> = format.fields.iter().map(|f| f.name.as_str()).collect();
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_format_is_none() {
+    fn invalid_format_is_rejected() {
         for text in ["", "name: x\n", "ID: 5\n", "name:\nID: 5\n", "name: x\nID: 70000\n"] {
             assert_eq!(Format::parse("", text), None, "{text}");
         }

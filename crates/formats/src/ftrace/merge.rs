@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_cpus_saw_comes_in_order_of_time() {
+    fn per_cpu_streams_are_merged_by_time() {
         let text = "name: jbd2_end_commit\nID: 7\nfield:int common_pid;offset:4;size:4;signed:1;\n";
         let decoder = Decoder::new(LAYOUT, &[Format::parse("jbd2", text).unwrap()]);
         let (a, b) = (stream(&[10, 30, 50]), stream(&[20, 30, 70]));

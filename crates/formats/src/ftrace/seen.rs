@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_where_this_kernel_has_them() {
+    fn fields_are_read_at_offsets_of_format() {
         let format = format(
             "block_rq_complete",
             "field:sector_t sector;offset:8;size:8;signed:0;\nfield:int error;offset:16;size:4;signed:1;\n\
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_stands_where_its_location_says() {
+    fn text_is_read_at_its_location() {
         for (of, offset) in [("__data_loc", 16u32), ("__rel_loc", 4)] {
             let text = format!("field:{of} char[] filename;offset:8;size:4;signed:0;\n");
             let decoder = Decoder::new(LAYOUT, &[format("sched_process_exec", &text)]);
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_calls_arguments_are_numbers_too() {
+    fn syscall_arguments_are_read_as_numbers() {
         let text = "field:long id;offset:8;size:8;signed:1;\nfield:unsigned long args[6];offset:16;size:48;signed:0;\n";
         let decoder = Decoder::new(LAYOUT, &[format("sys_enter", text)]);
         let mut data = vec![7, 0, 0, 0, 1, 0, 0, 0];
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_have_names_of_their_own() {
+    fn kind_names_round_trip() {
         for kind in Kind::ALL {
             assert_eq!(Kind::of(kind.name()), Some(*kind));
             assert!(kind.numbers().len() <= NUMBERS);

@@ -52,14 +52,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn commands_that_overlap_take_a_lane_each_and_lanes_are_used_again() {
+    fn overlapping_commands_use_own_lanes_and_lanes_are_reused() {
         let mut lanes = Lanes::new(Share::Alone);
         let places = [(0, 10), (2, 4), (4, 6), (5, 20), (10, 11)].map(|(s, e)| lanes.place(s, e));
         assert_eq!(places, [0, 1, 1, 2, 0]);
     }
 
     #[test]
-    fn calls_nest_and_crossing_statements_do_not() {
+    fn nested_calls_share_lane_and_crossing_ones_do_not() {
         let mut lanes = Lanes::new(Share::Nested);
         let places = [(0, 100), (10, 50), (20, 30), (40, 60), (100, 110)].map(|(s, e)| lanes.place(s, e));
         // The fourth crosses the second, so it cannot stand inside it.
@@ -68,7 +68,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_two_slices_of_a_lane_cross(mut all in prop::collection::vec((0_u64..100, 0_u64..30), 0..60), nested: bool) {
+        fn slices_of_one_lane_never_cross(mut all in prop::collection::vec((0_u64..100, 0_u64..30), 0..60), nested: bool) {
             all.sort_by_key(|&(start, len)| (start, std::cmp::Reverse(len)));
             let share = if nested { Share::Nested } else { Share::Alone };
             let mut lanes = Lanes::new(share);

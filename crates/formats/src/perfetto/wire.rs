@@ -169,7 +169,7 @@ mod tests {
 
     /// The examples of the encoding's own manual.
     #[test]
-    fn protobuf_manual_examples_encode_as_documented() {
+    fn protobuf_documentation_examples_match() {
         let mut out = Vec::new();
         out.varint(1, 150);
         out.bytes(2, b"testing");
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn undecodable_input_ends_reading_with_an_error() {
+    fn undecodable_input_ends_reading_with_error() {
         // Cut in a tag, a varint, a length, a text; field 0; a group; a varint of 11 bytes.
         for bytes in [&b"\x80"[..], b"\x08\x96", b"\x12", b"\x12\x05ab", b"\x00\x00", b"\x0b", &[0x08; 1], &[0xff; 12]]
         {
@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fields_come_back(numbers in prop::collection::vec((1_u32..1000, any::<u64>(), any::<bool>()), 0..20), text: Vec<u8>) {
+        fn fields_round_trip(numbers in prop::collection::vec((1_u32..1000, any::<u64>(), any::<bool>()), 0..20), text: Vec<u8>) {
             let mut out = Vec::new();
             for (field, value, fixed) in &numbers {
                 if *fixed { out.fixed64(*field, *value) } else { out.varint(*field, *value) }

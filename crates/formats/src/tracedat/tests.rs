@@ -130,7 +130,7 @@ fn transactions(trace: &TraceDat<'_>) -> Vec<(u64, u16, u32, u64)> {
 }
 
 #[test]
-fn both_versions_hold_the_same() {
+fn versions_6_and_7_give_same_content() {
     for (file, name) in [(version_6(), ""), (version_7("zstd"), "inst"), (version_7("zlib"), "inst")] {
         let trace = TraceDat::parse(&file).unwrap();
         assert_eq!(transactions(&trace), [(100, 1, 9, 1), (200, 0, 9, 2)]);
@@ -142,7 +142,7 @@ fn both_versions_hold_the_same() {
 }
 
 #[test]
-fn no_cut_and_no_changed_byte_makes_it_panic() {
+fn truncated_and_corrupted_files_do_not_panic() {
     for whole in [version_6(), version_7("zstd"), version_7("zlib")] {
         for cut in 0..whole.len().min(1500) {
             assert!(TraceDat::parse(&whole[..cut]).is_err(), "cut at {cut}");
@@ -156,7 +156,7 @@ fn no_cut_and_no_changed_byte_makes_it_panic() {
 }
 
 #[test]
-fn what_is_not_read_is_named() {
+fn unsupported_files_are_named() {
     assert_eq!(TraceDat::parse(b"PERFILE2").unwrap_err(), Error::Foreign);
     let mut file = version_6();
     file[10] = b'5';

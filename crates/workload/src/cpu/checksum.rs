@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_bit_of_any_value_changes_the_sum() {
+    fn every_bit_changes_checksum() {
         let values = [0.5_f64, -1.25, 3.0];
         for i in 0..values.len() {
             for bit in 0..64 {

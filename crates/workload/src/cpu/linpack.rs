@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_whose_matrix_is_singular_are_refused() {
+    fn singular_orders_are_refused() {
         for n in ["100", "200", "500", "999", "1000", "1001"] {
             assert!(order(n).is_ok(), "{n}");
         }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_refusal_is_true() {
+    fn refused_order_has_equal_columns() {
         // 128 is the largest power of two that passes, 256 the first that does not.
         let mut refused = Linpack::new(Native::Rust, 256);
         refused.generate();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_solution_is_found() {
+    fn wrong_solution_is_detected() {
         let mut linpack = Linpack::new(Native::Rust, 100);
         linpack.solve(&mut || 0).unwrap();
         assert!(linpack.residual().0 < RESIDUAL);

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_level_of_this_build_proves_itself() {
+    fn every_optimization_level_proves_itself() {
         for level in [Level::O0, Level::O2, Level::O3, Level::Fast] {
             let proof = level.proof().unwrap();
             assert!(proof.contains("recorded in the object: -") && !proof.contains('/'), "{proof}");
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contradiction_is_found_by_flags_by_macros_and_by_arithmetic() {
+    fn contradicting_flags_macros_and_arithmetic_are_detected() {
         let plain = Said { optimize: true, fast_math: false, contracted: false };
         assert!(Level::O2.judge("c", "-O2", &plain).is_ok());
         // -O3 behind -O2 is what the compiler obeys; a wrapper may add it.

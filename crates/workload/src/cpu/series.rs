@@ -128,25 +128,25 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_doubled_until_it_lasts_and_then_confirmed() {
+    fn size_is_doubled_until_long_enough_and_confirmed() {
         assert_eq!(sized(&[(3, 1.0)], 20), (8, vec![1, 2, 4, 8, 8, 8]));
         assert_eq!(sized(&[(1000, 1.0)], 20), (1, vec![1, 1, 1]));
     }
 
     #[test]
-    fn one_number_sizes_several() {
+    fn one_inner_count_sizes_several_kernels() {
         // A unit of all is a million operations of each, or one unit of what has more.
         assert_eq!(sized(&[(1, 4.0), (100, 7e8)], 150), (2, vec![250_000, 1, 500_000, 2, 500_000, 2, 500_000, 2]));
     }
 
     #[test]
-    fn a_stopped_clock_is_reported() {
+    fn stopped_clock_is_reported() {
         let fake = Fake { unit: 1, flop: 1.0, now: Rc::default(), runs: Rc::default() };
         assert!(matches!(size(&mut [Box::new(fake)], 5, &Context::silent(), &mut || 7), Err(Error::Failed(_))));
     }
 
     #[test]
-    fn the_clock_is_read_twice_around_the_work() {
+    fn clock_is_read_twice_around_work() {
         let mut readings = 0;
         let (seen, timed) = time(
             &mut || {

@@ -12,7 +12,7 @@ fn exact() -> impl Iterator<Item = Native> {
 }
 
 #[test]
-fn himeno_has_the_published_residuals() {
+fn himeno_has_published_residuals() {
     // After 3 and after 40 steps, as they were measured of other compilers, processors and languages.
     for (size, steps, known) in [(0, 3, "6.227474e-3"), (1, 3, "3.288628e-3"), (1, 40, "2.616851e-3")] {
         for how in exact() {
@@ -28,7 +28,7 @@ fn himeno_has_the_published_residuals() {
 }
 
 #[test]
-fn linpack_is_solved_to_the_same_bits_everywhere() {
+fn linpack_solution_is_bit_identical_everywhere() {
     for (n, _) in linpack::KNOWN {
         for how in ALL {
             linpack::Linpack::new(how, n).check().unwrap();
@@ -42,7 +42,7 @@ fn linpack_is_solved_to_the_same_bits_everywhere() {
 }
 
 #[test]
-fn scimark_gives_the_same_bits_everywhere() {
+fn scimark_results_are_bit_identical_everywhere() {
     for size in ["tiny", "small"] {
         for kernel in KERNELS {
             for how in ALL {
@@ -56,7 +56,7 @@ fn scimark_gives_the_same_bits_everywhere() {
 }
 
 #[test]
-fn operations_are_counted_as_published() {
+fn operation_counts_match_publications() {
     let flop = |kernel, size| scimark::load(Native::Rust, kernel, size).flop();
     assert_eq!(flop("fft", "small"), (5.0 * 1024.0 - 2.0) * 10.0 + 2.0 * 1025.0);
     assert_eq!(flop("sor", "small"), 99.0 * 99.0 * 6.0);
@@ -69,7 +69,7 @@ fn operations_are_counted_as_published() {
 }
 
 #[test]
-fn the_clock_is_read_twice_a_piece_and_nowhere_else() {
+fn clock_is_read_twice_per_kernel_only() {
     let mut readings = 0;
     let mut clock = || {
         readings += 1;
@@ -114,7 +114,7 @@ fn series(check: u32, run: u32) -> Result<String, Error> {
 }
 
 #[test]
-fn a_result_that_goes_wrong_is_a_failure() {
+fn changed_result_is_failure() {
     assert_eq!(series(9, 9).unwrap(), "1; the same before and after the iterations");
     assert!(matches!(series(9, 3), Err(Error::Failed(text)) if text == "broke in a run"));
     // The second check tells 0 where the first told 1.
@@ -124,7 +124,7 @@ fn a_result_that_goes_wrong_is_a_failure() {
 }
 
 #[test]
-fn lines_have_work_times_and_the_check() {
+fn lines_have_work_times_and_verification() {
     let words: Vec<String> = ["--kernel", "composite", "--inner=2", "--iterations=4"].map(String::from).to_vec();
     let parameters = Parameters::parse("scimark", &words).unwrap();
     let loads = parameters.kernels().iter().map(|k| parameters.load(Native::Rust, k).unwrap()).collect();
@@ -143,7 +143,7 @@ fn lines_have_work_times_and_the_check() {
 }
 
 #[test]
-fn the_composite_is_the_mean_of_the_rates() {
+fn composite_is_mean_of_rates() {
     let times = [10, 20, 5, 40, 1].map(|ns| Timed { start_ns: 0, ns });
     let work = [100.0, 100.0, 30.0, 10.0, 8.0];
     let rates = [10.0, 5.0, 6.0, 0.25, 8.0];
@@ -152,7 +152,7 @@ fn the_composite_is_the_mean_of_the_rates() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn option_errors_name_allowed_values() {
     for (name, words, part) in [
         ("himeno", &["--size=XXL"][..], "XS, S, M, L, XL"),
         ("linpack", &["--size=512"], "singular"),

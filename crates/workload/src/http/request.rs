@@ -122,7 +122,7 @@ mod tests {
     const GET: Request = Request { asked: Asked::Get, last: false };
 
     #[test]
-    fn a_large_head_is_refused_however_it_comes() {
+    fn large_head_is_refused_in_any_fragmentation() {
         let large = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD], b"\r\n\r\n"].concat();
         let pieces: Vec<&[u8]> = large.chunks(1000).collect();
         let refused = Request { asked: Asked::Refused("431 Request Header Fields Too Large"), last: true };
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_line_of_a_name_counts_as_much_as_the_first() {
+    fn repeated_header_lines_all_count() {
         let two = b"GET / HTTP/1.1\r\nConnection: keep-alive\r\nConnection: te, Close\r\n\r\n";
         let body = b"GET / HTTP/1.1\r\nContent-Length: 0\r\nContent-Length: 5\r\n\r\nGET / HTTP/1.1\r\n\r\n";
         assert_eq!(all(&[two]).0, [Request { last: true, ..GET }]);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_request_waits() {
+    fn incomplete_request_is_kept() {
         let text = b"GET / HTTP/1.1\r\n\r\nHEAD /x HTTP/1.1\r\n";
         assert_eq!(all(&[text]), (vec![GET], 18));
         assert_eq!(all(&[text, b"\r\n"]), (vec![GET, Request { asked: Asked::Head, last: false }], 0));

@@ -232,7 +232,7 @@ mod tests {
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nA: b\r\n\r\n";
 
     #[test]
-    fn bodies_come_by_length_in_chunks_or_until_the_end() {
+    fn bodies_are_read_by_length_chunks_or_eof() {
         assert_eq!(read(PLAIN, &[]), Ok((200, b"abc".to_vec(), false, 0)));
         assert_eq!(read(CHUNKED, &[]), Ok((200, b"abc".to_vec(), false, 0)));
         assert_eq!(read(b"HTTP/1.0 200 OK\r\n\r\nabc", &[]), Ok((200, b"abc".to_vec(), true, 0)));
@@ -248,12 +248,12 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_response_is_left() {
+    fn bytes_after_response_are_kept() {
         assert_eq!(read(&[PLAIN, b"HTTP"].concat(), &[]), Ok((200, b"abc".to_vec(), false, 4)));
     }
 
     #[test]
-    fn broken_responses_are_errors() {
+    fn malformed_responses_are_errors() {
         for (bytes, why) in [
             (&b""[..], Malformed::NoAnswer),
             (&PLAIN[..PLAIN.len() - 1], Malformed::Truncated),
@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_it_is_cut_it_says_the_same(mut cuts in proptest::collection::vec(0..70_usize, 0..8)) {
+        fn response_is_same_in_any_fragmentation(mut cuts in proptest::collection::vec(0..70_usize, 0..8)) {
             for whole in [PLAIN, CHUNKED] {
                 cuts.iter_mut().for_each(|c| *c = (*c).min(whole.len()));
                 cuts.sort_unstable();

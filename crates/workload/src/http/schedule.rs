@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_open_loop_is_due_at_its_times_however_late_it_is_asked() {
+    fn open_loop_keeps_due_times_when_late() {
         let schedule = Schedule::new(1000.0, Until::Requests(4), 2, 0);
         schedule.start(5_000_000_000);
         let due: Vec<_> = (0..5).map(|_| schedule.take(9_000_000_000)).collect();
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_loop_is_due_when_it_is_asked_until_its_time_is_over() {
+    fn closed_loop_is_due_at_once_until_duration_ends() {
         let schedule = Schedule::new(0.0, Until::Elapsed(100), 1, 0);
         schedule.start(1000);
         assert_eq!([1000, 1099, 1100].map(|now| schedule.take(now)), [Some(1000), Some(1099), None]);
     }
 
     #[test]
-    fn iterations_are_of_inner_successes_and_leave_no_gap() {
+    fn iterations_group_inner_successes_without_gaps() {
         let schedule = Schedule::new(0.0, Until::Requests(9), 2, 0);
         schedule.start(100);
         [110, 120, 150, 140, 200].into_iter().for_each(|now| schedule.succeeded(now));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn more_errors_than_allowed_end_it_and_the_first_is_told() {
+    fn run_ends_above_error_limit_and_reports_first_error() {
         let schedule = Schedule::new(0.0, Until::Requests(9), 1, 1);
         schedule.failed("a".into());
         assert!(schedule.take(0).is_some());

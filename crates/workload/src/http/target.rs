@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         for (text, host, port, path) in [
             ("http://a", "a", 80, "/"),
             ("HTTP://a:8080/x?y=1#z", "a", 8080, "/x?y=1"),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fetched_is_refused_with_the_reason() {
+    fn unsupported_urls_are_refused_with_reason() {
         for (text, part) in [
             ("https://a/", "only http"),
             ("a:80", "such as http://"),

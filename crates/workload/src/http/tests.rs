@@ -78,7 +78,7 @@ fn say(stream: &mut TcpStream, text: &str) {
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
 
 #[test]
-fn every_request_is_counted_checked_and_its_bytes_too() {
+fn every_request_and_its_bytes_are_counted_and_checked() {
     for (words, connections) in [
         (&["--connections=1"][..], 1),
         (&["--connections=5", "--threads=2"], 5),
@@ -104,7 +104,7 @@ fn every_request_is_counted_checked_and_its_bytes_too() {
 }
 
 #[test]
-fn iterations_follow_each_other_and_sum_to_the_run() {
+fn iterations_add_up_to_run() {
     let (said, result) = workload(&["--self", "--inner=20", "--iterations=10"]);
     result.unwrap();
     let sum: f64 = said.samples["iteration"].iter().sum();
@@ -112,7 +112,7 @@ fn iterations_follow_each_other_and_sum_to_the_run() {
 }
 
 #[test]
-fn a_stall_delays_everything_that_was_due_during_it() {
+fn stall_delays_requests_due_during_it() {
     // The second connection, the client's after the first look, is stalled at its first request.
     let url = scripted(|nth, stream| {
         let mut stalled = nth == 0;
@@ -132,7 +132,7 @@ fn a_stall_delays_everything_that_was_due_during_it() {
 }
 
 #[test]
-fn a_duration_ends_the_run_and_sizing_doubles_until_it_is_long_enough() {
+fn duration_ends_run_and_inner_count_is_power_of_two() {
     let (said, result) = workload(&["--self", "--duration=0.05", "--min-iteration-ms=5"]);
     result.unwrap();
     let inner: f64 = said.marks["inner"].parse().unwrap();
@@ -140,7 +140,7 @@ fn a_duration_ends_the_run_and_sizing_doubles_until_it_is_long_enough() {
 }
 
 #[test]
-fn a_connection_closed_between_requests_is_opened_again() {
+fn connection_closed_between_requests_is_reopened() {
     // Each connection serves three requests and closes without saying so.
     let url = scripted(|_, stream| {
         (0..3).for_each(|_| {
@@ -223,7 +223,7 @@ fn errors_are_reported() {
 }
 
 #[test]
-fn errors_in_the_middle_are_counted_or_end_the_run_unverified() {
+fn mid_run_errors_are_counted_or_end_run_unverified() {
     // The second connection, the client's, sends half a body at its fifth request and closes.
     let script = |nth, s: &mut TcpStream| {
         let mut served = 0;
@@ -250,7 +250,7 @@ fn errors_in_the_middle_are_counted_or_end_the_run_unverified() {
 }
 
 #[test]
-fn a_body_that_changes_is_a_wrong_result() {
+fn changed_body_is_wrong_result() {
     let url = scripted(|nth, s| {
         let mut served = 0;
         while hear(s) {
@@ -281,7 +281,7 @@ fn answers(server: &Server, requests: &[u8]) -> String {
 }
 
 #[test]
-fn the_server_answers_what_is_asked_in_order_and_cuts_off_the_rest() {
+fn server_answers_in_order_and_closes_after_invalid_request() {
     let server = Server::bind("127.0.0.1:0", 1).unwrap();
     let close = "GET / HTTP/1.1\r\nConnection: close\r\n\r\n";
     let closed = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\nx";
@@ -310,7 +310,7 @@ fn pipelined_requests_for_large_bodies_are_all_answered() {
 }
 
 #[test]
-fn addresses_that_cannot_be_had_are_told_with_advice() {
+fn unusable_listen_addresses_are_reported_with_advice() {
     let first = Server::bind("127.0.0.1:0", 1).unwrap();
     for (listen, part) in [
         (first.address().to_string().as_str(), "the address is in use"),
@@ -324,7 +324,7 @@ fn addresses_that_cannot_be_had_are_told_with_advice() {
 }
 
 #[test]
-fn a_large_body_passes_both_ends_whole() {
+fn large_body_is_transferred_whole() {
     let (said, result) = workload(&["--self", "--bytes=3000000", "--inner=2", "--iterations=2", "--connections=2"]);
     result.unwrap();
     assert!(said.one("received") > 12_000_000.0 && said.verified.unwrap().1.contains("3000000"));
@@ -332,7 +332,7 @@ fn a_large_body_passes_both_ends_whole() {
 
 /// An independent server and an independent client.
 #[test]
-fn pythons_server_and_client_agree_with_ours() {
+fn server_and_client_interoperate_with_python() {
     let serve = "import http.server as h\n\
                  class H(h.BaseHTTPRequestHandler):\n \
                  protocol_version='HTTP/1.1'\n \
@@ -342,7 +342,7 @@ fn pythons_server_and_client_agree_with_ours() {
                  s=h.ThreadingHTTPServer(('127.0.0.1',0),H); print(s.server_port,flush=True); s.serve_forever()";
     let python = std::process::Command::new("python3").args(["-c", serve]).stdout(std::process::Stdio::piped()).spawn();
     let Ok(mut python) = python else {
-        println!("SKIP pythons_server_and_client_agree_with_ours: python3 is not installed");
+        println!("SKIP server_and_client_interoperate_with_python: python3 is not installed");
         return;
     };
     let mut port = String::new();

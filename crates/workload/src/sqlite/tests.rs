@@ -39,7 +39,7 @@ fn values(lines: &[serde_json::Value], metric: &str) -> Vec<f64> {
 }
 
 #[test]
-fn every_operation_in_every_mode_verifies_itself_and_leaves_nothing() {
+fn every_operation_and_mode_is_verified_and_leaves_nothing() {
     let folder = Folder::new("modes");
     for op in ["insert", "select", "update", "delete", "demo"] {
         for mode in JOURNAL_MODES {
@@ -55,7 +55,7 @@ fn every_operation_in_every_mode_verifies_itself_and_leaves_nothing() {
 }
 
 #[test]
-fn each_execution_can_be_had_and_lies_within_the_run() {
+fn each_execution_is_sampled_within_run() {
     let folder = Folder::new("each");
     let before = clock::now_ns();
     let words = ["--op=demo", "--rows=25", "--scans=4", "--samples=each", "--per-transaction=10"];
@@ -68,7 +68,7 @@ fn each_execution_can_be_had_and_lies_within_the_run() {
 
 /// Of statements that share a transaction some are timed, and the run says so; all of them are counted.
 #[test]
-fn few_of_many_in_a_transaction_are_timed() {
+fn statements_of_transaction_are_timed_by_sampling() {
     let folder = Folder::new("grouped");
     let run = |words: &[&str]| run_in(&folder, words, &Context::silent()).unwrap();
     let said = |lines: &[serde_json::Value]| lines.iter().find(|l| l["mark"] == "latency").map(|l| l["text"].clone());
@@ -80,7 +80,7 @@ fn few_of_many_in_a_transaction_are_timed() {
 }
 
 #[test]
-fn without_samples_a_run_says_nothing_unless_it_fails() {
+fn samples_none_prints_nothing() {
     let folder = Folder::new("none");
     let lines = run_in(&folder, &["--op=demo", "--rows=5", "--scans=2", "--samples=none"], &Context::silent());
     assert_eq!(lines.unwrap(), Vec::<serde_json::Value>::new());
@@ -89,7 +89,7 @@ fn without_samples_a_run_says_nothing_unless_it_fails() {
 }
 
 #[test]
-fn a_cancelled_run_leaves_nothing() {
+fn cancelled_run_leaves_nothing() {
     let folder = Folder::new("cancel");
     let flag = std::sync::Arc::new(std::sync::OnceLock::new());
     let context = Context::new({
@@ -108,7 +108,7 @@ fn a_cancelled_run_leaves_nothing() {
 }
 
 #[test]
-fn a_wrong_content_is_found() {
+fn wrong_content_is_detected() {
     let folder = Folder::new("wrong");
     let parameters = Parameters::parse(&["--dir".into(), folder.0.to_str().unwrap().into()]).unwrap();
     let files = Files::new(&folder.0).unwrap();
@@ -127,7 +127,7 @@ fn a_wrong_content_is_found() {
 }
 
 #[test]
-fn a_damaged_file_is_found() {
+fn damaged_file_is_detected() {
     let folder = Folder::new("damaged");
     let words = ["--page-size=512", "--dir", folder.0.to_str().unwrap()].map(String::from);
     let parameters = Parameters::parse(&words).unwrap();
@@ -147,7 +147,7 @@ fn a_damaged_file_is_found() {
 }
 
 #[test]
-fn iterations_are_told_with_their_work() {
+fn iterations_are_reported_with_work() {
     let folder = Folder::new("iterations");
     for (op, unit, work) in
         [("insert", "row", 20.0), ("update", "row", 20.0), ("delete", "row", 20.0), ("select", "scan", 3.0)]
@@ -164,7 +164,7 @@ fn iterations_are_told_with_their_work() {
 }
 
 #[test]
-fn what_warms_up_is_done_and_not_told() {
+fn warm_up_iterations_run_and_are_not_reported() {
     let folder = Folder::new("warmup");
     for op in ["insert", "select"] {
         // Progress is told once in 64 statements, and so once each time.
@@ -187,10 +187,10 @@ fn what_warms_up_is_done_and_not_told() {
 
 /// The system's own engine, checked through ours.
 #[test]
-fn the_systems_engine_does_the_same() {
+fn system_engine_gives_same_content() {
     let installed = std::process::Command::new("sqlite3").arg("--version").output();
     let Ok(version) = installed else {
-        eprintln!("SKIP the_systems_engine_does_the_same: sqlite3 is not installed");
+        eprintln!("SKIP system_engine_gives_same_content: sqlite3 is not installed");
         return;
     };
     let version = String::from_utf8(version.stdout).unwrap();
@@ -221,14 +221,14 @@ fn the_systems_engine_does_the_same() {
 }
 
 #[test]
-fn the_string_has_100_bytes() {
+fn row_text_has_100_bytes() {
     assert!([0, 1, 999, 9_999_999_999].iter().all(|n| text_of(*n).len() == 100));
     let mut texts = Texts::new();
     assert!([7, 12_345, 0, 9_999_999_999, 10_000_000_000, 12].iter().all(|n| texts.of(*n) == text_of(*n)));
 }
 
 #[test]
-fn invalid_options_are_reported_before_anything_is_created() {
+fn invalid_options_create_nothing() {
     for words in [
         &["--journal-mode=fast"][..],
         &["--page-size=1000"],

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_little_space_is_reported_with_the_sizes_and_a_remedy() {
+    fn low_space_error_has_sizes_and_remedy() {
         let place = Directory::new(&std::env::temp_dir()).unwrap();
         place.make_room(1, "--count").unwrap();
         let error = place.make_room(1 << 60, "--file-size").unwrap_err().to_string();
@@ -241,13 +241,13 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_named() {
+    fn missing_directory_is_named() {
         let error = Directory::new(Path::new("/no/such/folder")).unwrap_err().to_string();
         assert!(error.contains("/no/such/folder") && error.contains("--dir"), "{error}");
     }
 
     #[test]
-    fn an_account_adds_its_parts_and_knows_what_it_does_not_know() {
+    fn io_account_adds_up_and_keeps_unknown() {
         let stat = |read_sectors, write_sectors| {
             let disk = DiskStat { read_sectors, write_sectors, ..DiskStat::default() };
             Some(Counters { disk, own: None })
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_read_meanwhile_is_not_in_the_amplification() {
+    fn reads_of_others_are_not_amplification() {
         let at = |read_sectors, own| {
             Some(Counters { disk: DiskStat { read_sectors, ..DiskStat::default() }, own: Some(OwnIo { read: own }) })
         };

@@ -87,7 +87,7 @@ mod tests {
     use crate::Error;
 
     #[test]
-    fn all_files_are_moved_and_checked() {
+    fn all_files_are_transferred_and_checked() {
         let scratch = Scratch::new("file");
         for words in ["--op write --state synced", "--op read --state cold", "--op read --state warm"] {
             let lines =
@@ -102,9 +102,9 @@ mod tests {
 
     /// Java writes and checks what Rust checks and wrote: the two patterns are one.
     #[test]
-    fn java_moves_the_same_bytes() {
+    fn java_and_rust_agree_on_pattern() {
         if crate::jvm::JAR.is_empty() || std::process::Command::new("java").arg("-version").output().is_err() {
-            eprintln!("SKIP java_moves_the_same_bytes: there is no JDK");
+            eprintln!("SKIP java_and_rust_agree_on_pattern: there is no JDK");
             return;
         }
         let scratch = Scratch::new("file-java");
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_file_is_moved_in_one_call() {
+    fn small_file_is_transferred_in_one_call() {
         let scratch = Scratch::new("file-small");
         let lines = run("file --op read --files 2 --size 100 --iterations 1", scratch.path()).unwrap();
         assert_eq!(values(&lines, "work"), [200.0]);

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_count_is_doubled_until_it_lasts() {
+    fn count_is_doubled_until_long_enough() {
         let options = |ms: &str| Options::parse("", &[SHORTEST], &[format!("--min-iteration-ms={ms}")]).unwrap();
         let mut asked = Vec::new();
         let found = size(&options("10"), 3, |n| {

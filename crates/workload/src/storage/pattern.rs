@@ -171,7 +171,7 @@ mod tests {
     proptest! {
         /// Whatever way a range is cut, its bytes are the same.
         #[test]
-        fn a_byte_depends_on_its_place_alone(p in any_pattern(), offset in 0_u64..1 << 40, n in 1_usize..9000, cut in 0_usize..9000) {
+        fn byte_depends_only_on_offset(p in any_pattern(), offset in 0_u64..1 << 40, n in 1_usize..9000, cut in 0_usize..9000) {
             let (mut whole, mut parts) = (vec![0; n], vec![0; n]);
             p.fill(offset, &mut whole);
             let (a, b) = parts.split_at_mut(cut.min(n));
@@ -183,7 +183,7 @@ mod tests {
 
         /// The check finds any single flipped bit, and where.
         #[test]
-        fn one_flipped_bit_is_found(p in any_pattern(), offset in 0_u64..1 << 40, n in 1_usize..9000, at: usize, bit in 0_u32..8) {
+        fn flipped_bit_is_located(p in any_pattern(), offset in 0_u64..1 << 40, n in 1_usize..9000, at: usize, bit in 0_u32..8) {
             let mut block = vec![0; n];
             p.fill(offset, &mut block);
             let at = at % n;
@@ -193,7 +193,7 @@ mod tests {
 
         /// A buffer stamped for another place is that place's.
         #[test]
-        fn stamping_moves_a_buffer(seed: u64, granule in 8_usize..5000, n in 1_usize..20_000, offset in 0_u64..1 << 30, by in 0_u64..100) {
+        fn stamping_equals_refilling(seed: u64, granule in 8_usize..5000, n in 1_usize..20_000, offset in 0_u64..1 << 30, by in 0_u64..100) {
             let p = Pattern::stamped(seed, granule, 8192);
             let (mut moved, mut filled) = (vec![0; n], vec![0; n]);
             p.fill(offset, &mut moved);
@@ -205,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_template_is_of_any_place(seed: u64, granule in 1_usize..5000, n in 1_usize..9000, places in proptest::collection::vec(0_u64..1 << 40, 1..20)) {
+        fn template_matches_pattern_at_any_offset(seed: u64, granule in 1_usize..5000, n in 1_usize..9000, places in proptest::collection::vec(0_u64..1 << 40, 1..20)) {
             let p = Pattern::stamped(seed, granule, 8192);
             let mut template = Template::new(p, n);
             for place in places {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_another_place_or_seed_is_wrong() {
+    fn block_of_other_offset_or_seed_is_wrong() {
         for p in [Pattern::full(1), Pattern::stamped(1, 512, PAGE)] {
             let mut block = vec![0; 512];
             p.fill(512, &mut block);

@@ -64,7 +64,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn every_state_verifies_itself_and_leaves_nothing() {
+    fn every_state_is_verified_and_leaves_nothing() {
         let scratch = Scratch::new("seq");
         for (op, states) in [("write", &["buffered", "synced", "direct"][..]), ("read", &["cold", "direct", "warm"])] {
             for state in states {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_blocks_are_moved_and_checked_as_well() {
+    fn odd_block_sizes_are_verified() {
         let scratch = Scratch::new("seq-odd");
         for (op, block) in [("write", 1), ("write", 4097), ("read", 3), ("read", 10_000)] {
             let words = format!("seq --op {op} --block {block} --count 7 --iterations 2");
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_options_are_reported_before_anything_is_created() {
+    fn invalid_options_create_nothing() {
         let scratch = Scratch::new("seq-bad");
         for words in [
             "--op copy",
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cancelled_run_leaves_nothing() {
+    fn cancelled_run_leaves_nothing() {
         let scratch = Scratch::new("seq-cancel");
         let flag = std::sync::Arc::new(std::sync::OnceLock::<std::sync::Arc<std::sync::atomic::AtomicBool>>::new());
         let seen = flag.clone();

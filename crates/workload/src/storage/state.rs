@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_that_cannot_be_direct_are_refused() {
+    fn blocks_unaligned_for_o_direct_are_refused() {
         assert!(State::Direct.check_block(1, Some(512)).is_err());
         assert!(State::Direct.check_block(4096, Some(512)).is_ok());
         assert!(State::Cold.check_block(1, Some(512)).is_ok());
@@ -245,7 +245,7 @@ mod tests {
 
     /// On whatever holds the temporary folder: a file system on a disk lets its pages go, tmpfs does not, and both is seen.
     #[test]
-    fn what_the_cache_holds_is_seen() {
+    fn cached_pages_are_counted() {
         let scratch = Scratch::new("state");
         let path = scratch.path().join("x");
         std::fs::write(&path, vec![7; 1 << 20]).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_read_that_the_disk_did_not_see_is_doubted() {
+    fn cold_read_without_disk_reads_is_doubted() {
         let cache = Cache { found: Some((0, 256)), how: "cachestat", unknown: None };
         for (state, read, doubted) in [
             (State::Cold, Some(1 << 20), false),

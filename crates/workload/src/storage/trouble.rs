@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_says_what_to_what_and_what_to_do() {
+    fn error_names_action_path_and_remedy() {
         for (errno, part) in [
             (libc::ENOSPC, "full"),
             (libc::EROFS, "read-only"),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_takes_one_value_or_one_per_direction() {
+    fn option_takes_one_value_or_one_per_direction() {
         let s = spec(&["--delay", "8ms/20ms", "--rate=50mbit/s", "--loss=1%/0", "--queue-bytes", "64K"]).unwrap();
         assert_eq!((s.up.delay_ns, s.down.delay_ns), (8_000_000, 20_000_000));
         assert_eq!((s.up.rate_bps, s.down.rate_bps), (50_000_000, 50_000_000));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn options_change_a_preset() {
+    fn options_override_preset() {
         let plain = spec(&["--preset", "wifi-g"]).unwrap();
         let changed = spec(&["--preset=wifi-g", "--delay=16ms"]).unwrap();
         assert!(plain.half_duplex && changed.half_duplex);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn options_separated_by_commas_make_the_same_link() {
+    fn comma_separated_options_give_same_link() {
         let one = |text: &str| text.parse::<InOneWord>();
         let whole = one("preset=lte,delay=8ms/20ms,loss=burst:0.01,0.3,0.5/0,queue=50,half-duplex,seed=7").unwrap();
         let words = [

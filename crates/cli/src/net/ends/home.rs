@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_archive_comes_whole_or_not_at_all() {
+    fn archive_is_received_whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("r.fathom");
         let coming = Coming::begin(&output).unwrap();

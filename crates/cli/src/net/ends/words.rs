@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_remote_end_gets_the_same_options() {
+    fn remote_end_gets_same_options() {
         for line in [
             "net run --to ssh:b --interface wlan0",
             "net run 192.0.2.7:7100 --from ssh:a --to=adb --duration 3.5 --direction both --streams 4 --json -o x.fathom --copy",

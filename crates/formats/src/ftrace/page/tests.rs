@@ -78,7 +78,7 @@ fn events(bytes: &[u8], big: bool) -> (Vec<(u64, Vec<u8>)>, u64) {
 proptest! {
     /// Whatever was written is read: short and long events, small and large steps of time, both orders of bytes.
     #[test]
-    fn what_a_kernel_writes_is_read(
+    fn ring_buffer_pages_round_trip(
         big: bool,
         start in 0u64..1 << 58,
         list in prop::collection::vec((prop_oneof![0u64..1000, 1u64 << 26..1 << 40], 0usize..60, any::<bool>()), 1..12),
@@ -97,7 +97,7 @@ proptest! {
 
     /// Nothing that is not a page makes it panic, go on for ever, or find more than there is.
     #[test]
-    fn any_bytes_end(bytes in prop::collection::vec(any::<u8>(), 0..9000), size in 1usize..9000, big: bool) {
+    fn arbitrary_pages_terminate(bytes in prop::collection::vec(any::<u8>(), 0..9000), size in 1usize..9000, big: bool) {
         let layout = Layout { page_size: size, ..layout(big) };
         let found = Pages::new(layout, &bytes).count();
         prop_assert!(found <= bytes.len() + 2);
@@ -105,7 +105,7 @@ proptest! {
 }
 
 #[test]
-fn a_gap_is_told_before_what_follows_it() {
+fn gap_is_reported_before_next_event() {
     let page = |start: u64, flags: u64, missed: u64| {
         let mut writer = Writer { big: false, data: Vec::new(), now: start };
         writer.event(start + 5, &[7; 4], false);
@@ -120,7 +120,7 @@ fn a_gap_is_told_before_what_follows_it() {
 }
 
 #[test]
-fn an_absolute_time_keeps_the_bits_it_has_no_room_for() {
+fn absolute_time_keeps_upper_bits() {
     let start = 3 << 59 | 500;
     let mut writer = Writer { big: false, data: Vec::new(), now: start };
     writer.header(TIME_STAMP, 700);
@@ -131,7 +131,7 @@ fn an_absolute_time_keeps_the_bits_it_has_no_room_for() {
 }
 
 #[test]
-fn padding_is_skipped_and_a_cut_page_is_damaged() {
+fn padding_is_skipped_and_truncated_page_is_damaged() {
     let mut writer = Writer { big: false, data: Vec::new(), now: 10 };
     writer.header(PADDING, 3);
     writer.word(12);
@@ -145,7 +145,7 @@ fn padding_is_skipped_and_a_cut_page_is_damaged() {
 }
 
 #[test]
-fn a_header_that_says_nothing_of_the_data_is_refused() {
+fn invalid_page_header_is_refused() {
     assert_eq!(Layout::parse("", 4096, false), None);
     assert_eq!(Layout::parse(HEADER, 16, false), None);
 }

@@ -385,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_say_what_a_request_does() {
+    fn rwbs_letters_give_operation_and_flags() {
         use bio_flags::{FUA, META, PREFLUSH, READ_AHEAD, SYNC};
         for (rwbs, op, flags) in [
             ("WS", DiskOp::Write, SYNC),
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_carries_the_bios_within_its_sectors() {
+    fn request_carries_bios_within_its_sectors() {
         let mut block = Block::default();
         let bios = [(100, 8), (116, 8), (108, 8), (200, 8)].map(|place| block.queue(7, 1, place, "WS").0);
         let read = block.queue(7, 1, (100, 8), "R").0;
@@ -422,7 +422,7 @@ mod tests {
 
     /// As one commit record goes through block/blk-flush.c on a disk without FUA, and a bare flush rides with its second.
     #[test]
-    fn who_waits_for_a_flush_is_played_through() {
+    fn flush_sequence_tracks_its_waiters() {
         let mut block = Block::default();
         let commit = block.queue(7, 1, (300, 2), "FWFSM").0;
         let first = block.issue(7, 0, 0, "FF");
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn bios_of_a_partition_are_carried_by_its_disk() {
+    fn bios_of_partition_are_carried_by_its_disk() {
         let mut block = Block::default();
         let bio = block.queue(8 << 20 | 1, 1, (5000, 8), "WS").0;
         assert_eq!(block.issue(8 << 20, 5000, 4096, "WS").bios, [bio]);
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_bio_goes_on_as_two() {
+    fn split_bio_becomes_two() {
         let mut block = Block::default();
         let old = block.queue(7, 1, (100, 16), "W").0;
         let (parent, new, bytes) = block.split(7, 1, 100, 110).unwrap();

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_last_of_an_address_holds() {
+    fn latest_extent_of_address_wins() {
         let mut extents = Extents::default();
         extents.buffer(7, 1024);
         extents.learn((7, 12), 0, 10, 100);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_blocks_size_only_the_expected_file_is_found() {
+    fn unknown_block_size_finds_only_expected_file() {
         let mut extents = Extents::default();
         extents.learn((7, 12), 0, 10, 100);
         assert_eq!(extents.find(7, 102 * 4096, None), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn no_extent_makes_it_panic() {
+    fn extreme_extents_do_not_panic() {
         let mut extents = Extents::default();
         for physical in [0, 1, 5, u64::MAX, 1 << 48] {
             for blocks in [0, 1, 7, u64::from(u32::MAX), u64::MAX] {

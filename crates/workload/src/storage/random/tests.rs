@@ -17,7 +17,7 @@ fn verified(words: &str, scratch: &Scratch) -> Option<Vec<serde_json::Value>> {
 }
 
 #[test]
-fn every_engine_and_state_verifies_itself_and_leaves_nothing() {
+fn every_engine_and_state_is_verified_and_leaves_nothing() {
     let scratch = Scratch::new("random");
     for engine in engine::NAMES {
         for (op, states) in
@@ -43,7 +43,7 @@ fn every_engine_and_state_verifies_itself_and_leaves_nothing() {
 }
 
 #[test]
-fn any_block_at_any_place_is_right() {
+fn every_block_size_and_alignment_is_verified() {
     let scratch = Scratch::new("random-block");
     for op in ["read", "write"] {
         for block in ["1", "3", "512", "5000", "16K", "2M"] {
@@ -55,7 +55,7 @@ fn any_block_at_any_place_is_right() {
 }
 
 #[test]
-fn an_iteration_is_sized_when_its_size_is_not_given() {
+fn iteration_is_sized_if_inner_is_absent() {
     let scratch = Scratch::new("random-size");
     let words = "random --file-size 1M --iterations 2 --state warm --block 1 --threads 2 --min-iteration-ms 10";
     let lines = run(words, scratch.path()).unwrap();
@@ -65,7 +65,7 @@ fn an_iteration_is_sized_when_its_size_is_not_given() {
 }
 
 #[test]
-fn the_same_seed_asks_for_the_same_places() {
+fn same_seed_gives_same_offsets() {
     let pattern = file::pattern();
     let plan = Plan {
         path: Path::new("/dev/null"),
@@ -93,7 +93,7 @@ fn the_same_seed_asks_for_the_same_places() {
 
 /// The whole point of a pattern.
 #[test]
-fn one_flipped_byte_fails_the_run() {
+fn flipped_byte_fails_run() {
     let scratch = Scratch::new("random-flip");
     let path = scratch.path().join("kept");
     let words = |more: &str| format!("random --file-size 200K --iterations 1 {more} --file {}", path.display());
@@ -122,7 +122,7 @@ fn one_flipped_byte_fails_the_run() {
 }
 
 #[test]
-fn a_write_that_was_lost_is_found() {
+fn lost_write_is_detected() {
     let scratch = Scratch::new("random-lost");
     let options = Options::parse(ABOUT, SPECS, &["--op=write".into(), "--file-size=64K".into()]).unwrap();
     let p = Parameters::parse(&options).unwrap();
@@ -137,7 +137,7 @@ fn a_write_that_was_lost_is_found() {
 }
 
 #[test]
-fn a_kept_file_is_used_again_if_it_is_ours() {
+fn only_own_kept_file_is_reused() {
     let scratch = Scratch::new("random-kept");
     let path = scratch.path().join("kept");
     let words = |size: &str| format!("random --inner 10 --iterations 1 --file {} --file-size {size}", path.display());
@@ -158,7 +158,7 @@ fn a_kept_file_is_used_again_if_it_is_ours() {
 }
 
 #[test]
-fn invalid_options_are_reported_before_anything_is_created() {
+fn invalid_options_create_nothing() {
     let scratch = Scratch::new("random-bad");
     for words in [
         "--threads 0",
@@ -186,7 +186,7 @@ fn invalid_options_are_reported_before_anything_is_created() {
 }
 
 #[test]
-fn a_cancelled_run_leaves_nothing() {
+fn cancelled_run_leaves_nothing() {
     let scratch = Scratch::new("random-cancel");
     for at in ["laying out the file", "random"] {
         let flag = Arc::new(OnceLock::<Arc<AtomicBool>>::new());
@@ -204,7 +204,7 @@ fn a_cancelled_run_leaves_nothing() {
 }
 
 #[test]
-fn more_threads_than_processors_run_as_well() {
+fn more_threads_than_processors_work() {
     let scratch = Scratch::new("random-threads");
     let lines = verified("--threads 32 --block 1 --state warm --inner 3200", &scratch).unwrap();
     assert!(mark(&lines, "threads").unwrap().starts_with("32 on "));
