@@ -24,7 +24,7 @@ pub fn lane(cases: Vec<Case>) -> ExitCode {
     lane_of(cases, 1)
 }
 
-/// The same, so many cases at a time: they wait more than they compute, and each has a network of its own.
+/// The same with several cases at a time: they wait more than they compute, and each has its own network.
 pub fn lane_of(cases: Vec<Case>, side_by_side: usize) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(side_by_side);
@@ -55,7 +55,7 @@ pub fn installed(program: &str) -> Result<(), String> {
     found.then_some(()).ok_or_else(|| format!("{program} is not installed"))
 }
 
-/// Waits until it is so; after two minutes it is not going to be.
+/// Waits until `so` holds, for at most two minutes.
 pub fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
     let deadline = Instant::now() + Duration::from_secs(120);
     while !so()? {

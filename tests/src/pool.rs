@@ -14,7 +14,7 @@ pub fn pool(words: &[&str]) -> Command {
     command
 }
 
-/// A process that says where it is in its first line.
+/// A process whose first line is its address.
 pub struct Server {
     child: Child,
     /// That line.
@@ -36,7 +36,7 @@ impl Server {
         Ok(Self { child, says: says.trim().into() })
     }
 
-    /// Starts one that is troubled on purpose, so that what it says on stderr is dropped.
+    /// Starts one that will be disturbed on purpose: its stderr is discarded.
     fn start_quiet(words: &[&str]) -> Result<Self> {
         Self::started(pool(words).stderr(Stdio::null()))
     }

@@ -1,4 +1,4 @@
-//! Connections that say nothing, as many as anybody may open.
+//! Silent connections, as many as one process may open.
 
 use anyhow::{Context as _, Result};
 use std::net::{SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 /// More than any listener has room for.
 pub const MANY: usize = 2000;
 
-/// Connects so often and says nothing. They stay until they are dropped; the other end may close them before.
+/// Opens that many silent connections. They stay open until dropped or closed by the other end.
 ///
 /// # Errors
 /// The listener takes no more, or this process may not open so many.

@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// Whatever unit of time a process prints, a duration is the same; and what is in another unit is no result.
+/// A duration is the same in any printed unit of time; other units give no result.
 fn units() -> Result<()> {
     let bench = Bench::new()?;
     let design = |prints: &str| {
@@ -88,7 +88,7 @@ budget_s = 60
     Ok(())
 }
 
-/// A cell whose command fails from some time on is no cell that did not become slower.
+/// A cell whose command now fails must not count as not slower.
 fn broken_command() -> Result<()> {
     let bench = Bench::new()?;
     let design = r#"
@@ -244,7 +244,7 @@ fn killed() -> Result<()> {
     let mut child = start(&bench, 5)?;
     child.kill()?;
     child.wait()?;
-    // The power went while a line was written.
+    // The power was cut while a line was written.
     let log = bench.path("bench.fathom/runs.jsonl");
     let mut bytes = fs::read(&log)?;
     bytes.extend_from_slice(b"{\"replicate\":{\"repl");
@@ -253,7 +253,7 @@ fn killed() -> Result<()> {
     ensure!(value["complete"] == true && value["designs"][0]["seed"] == 11, "{value}");
     ensure!(value["marks"][0]["name"] == "resumed", "{}", value["marks"]);
     ensure!(bench.order("bench.fathom")? == bench.order("whole.fathom")?, "another order");
-    // There is nothing left to do, and that is no error.
+    // Nothing is left to do, which is no error.
     let again = bench.json(&["run", "--resume", "bench.fathom", "--json"])?;
     ensure!(again["results"] == value["results"], "{again}");
     Ok(())
@@ -262,7 +262,7 @@ fn killed() -> Result<()> {
 fn interrupted() -> Result<()> {
     let bench = Bench::new()?;
     let mut child = start(&bench, 4)?;
-    // Twice, as `timeout` does, which tells the program and its group. It is one wish, and no reason to leave in a hurry.
+    // Twice, as `timeout` does, which signals the program and its group. It is one request, not a reason to abort at once.
     run(Command::new("sh").args(["-c", "kill -INT $0; sleep 0.02; kill -INT $0 || true", &child.id().to_string()]))?;
     let status = child.wait()?;
     ensure!(status.code() == Some(130), "{status:?}");
@@ -285,7 +285,7 @@ fn damaged() -> Result<()> {
         status == Some(1) && said.contains("is truncated or damaged") && said.contains("its tables have 6"),
         "{said}"
     );
-    // Without tables what is whole is shown, with the line that is not.
+    // Without tables the intact part is shown, and the damaged line named.
     fs::rename(bench.path("bench.fathom/tables"), bench.path("tables"))?;
     let (status, said) = bench.said(&["show", "bench.fathom"])?;
     ensure!(status == Some(0) && said.contains("checksum mismatch") && said.contains("--resume"), "{said}");
@@ -371,7 +371,7 @@ fn compared() -> Result<()> {
         all.map(|r| r["verdict"].as_str().unwrap_or_default().to_string()).collect()
     };
     ensure!(verdicts(&value) == ["equivalent", "equivalent"], "{value}");
-    // The status is the verdict's: a program asks nothing else.
+    // The exit status follows the verdict, as scripts need.
     run(&mut bench.command(&["compare", "a.fathom", "same.fathom", "--fail-on=slower"]))?;
     let output = bench.command(&["compare", "a.fathom", "slow.fathom", "--fail-on=slower:50", "--json"]).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -452,7 +452,7 @@ argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"wall\",\"unit\":\"ms\",\"v\":$(ca
     let (status, said) =
         bench.said(&["compare", "other.fathom", "a.fathom", "--other-commands", "--fail-on=slower"])?;
     ensure!(status == Some(0), "{status:?}: {said}");
-    // An archive of before: its log and tables do not say the direction, and its lines have neither number nor sum.
+    // An older archive: log and tables have no direction, and lines neither number nor checksum.
     let log = bench.path("b.fathom/runs.jsonl");
     let text = fs::read_to_string(&log)?;
     let without_sum = |line: &str| line.rsplit_once(",\"n\":").map_or(line.into(), |(entry, _)| format!("{entry}}}\n"));
@@ -661,7 +661,7 @@ fn killed_load() -> Result<()> {
     }
     child.kill()?;
     child.wait()?;
-    // What was measured is there, though nobody made its tables.
+    // The measurements are there although tables were never built.
     let before = bench.order("bench.fathom")?.len();
     let value = bench.json(&["show", "bench.fathom", "--json"])?;
     ensure!(value["complete"] == false && value["results"].as_array().is_some_and(|r| r.len() == 2), "{value}");
@@ -712,7 +712,7 @@ fn without_root() -> Result<()> {
     let marks = value["marks"].as_array().context("marks")?;
     ensure!(marks.iter().any(|m| m["name"] == "instead" && m["text"] == told), "{value}");
     ensure!(String::from_utf8_lossy(&output.stderr).contains(told), "it is not said while it runs");
-    // Who asks for it by name gets it, or the reason.
+    // Asking for it by name gives it, or the reason why not.
     let output = as_nobody(&["-p", "op=read-dropped", "-o", "asked.fathom"]).output()?;
     let value: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(output.status.code() == Some(1), "{value}");

@@ -1,4 +1,4 @@
-//! How what measures ends before its time: Ctrl-C, SIGTERM, SIGKILL, a full disk. What was there stays, nothing runs on, nothing is left.
+//! Early ends of measurements: Ctrl-C, SIGTERM, SIGKILL, a full disk. Existing files stay, nothing keeps running, nothing is left.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, lane, root, run, until};
@@ -123,7 +123,7 @@ fn run_files() -> Result<()> {
     ensure!(status.code() == Some(130) && said.contains("(the run is incomplete)"), "{said}");
     ensure!(fs::read_to_string(folder.path("r.md"))? == "made yesterday\n", "the page was replaced");
     ensure!(!folder.path("r.csv").exists(), "half a table");
-    // The advice is a command, and does what was wanted.
+    // The advice is a command that works.
     let advice = said.lines().find_map(|l| l.split("continue with: fathom ").nth(1)).context("no advice")?;
     let words: Vec<&str> = advice.split(' ').collect();
     let (status, said) = folder.said(&[&words[..], &["--no-wait"]].concat())?;
@@ -275,7 +275,7 @@ wait''']
     Ok(())
 }
 
-/// A small generator of numbers, so that a failure can be had again.
+/// A small seeded generator, so that failures are reproducible.
 struct Random(u64);
 
 impl Random {
@@ -471,7 +471,7 @@ fn half_way() -> Result<()> {
     Ok(())
 }
 
-/// In a PID namespace nobody else is seen, so that whatever is counted is its own.
+/// In a PID namespace no other process is visible, so that everything counted is its own.
 fn own_load() -> Result<()> {
     let folder = Folder::new()?;
     let cpus = std::thread::available_parallelism()?.get() + 1;

@@ -85,7 +85,7 @@ fn two_runs() -> Result<()> {
         ensure!(status == Some(1) && said.contains(&holder), "{words:?}: {status:?}: {said}");
     }
     ensure!(!folder.path("bench.fathom.old").exists(), "the live archive was moved");
-    // Who only looks may look, also twice.
+    // Readers are allowed, also twice.
     for _ in 0..2 {
         ensure!(folder.run(&["bench", "show", "bench.fathom"])?.contains("INTERRUPTED"), "as far as it is");
     }
@@ -103,7 +103,7 @@ fn two_recordings() -> Result<()> {
     until("a recording", || Ok(folder.path("t.fathom/lock").exists()))?;
     let (status, _, said) = folder.said(&["record", "-o", "t.fathom", "--", "true"])?;
     let held = said.contains(&format!("being written by process {}", first.id()));
-    // A second wish ends it at once.
+    // A second signal ends it at once.
     let pid = first.id().to_string();
     run(Command::new("kill").args(["-INT", &pid]))?;
     first.wait()?;
@@ -449,7 +449,7 @@ fn fake_art() -> Result<()> {
         );
         ensure!(out.contains(&format!("{mode}: in /proc/self/maps: ")) && out.contains(part), "{out}");
         ensure!(!out.contains("art.maps"), "{out}");
-        // What proves it proves no other.
+        // A proof of one mode proves no other.
         for other in ["art-interpreter", "art-jit", "art-aot"].iter().filter(|other| **other != mode) {
             let (status, out, said) = art(other)?;
             ensure!(

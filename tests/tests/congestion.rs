@@ -1,4 +1,4 @@
-//! `fathom net cc` through the program: what it lists, what it lends a command, and what it says when it cannot.
+//! `fathom net cc` through the program: the list, algorithms loaded for a command, and errors.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, lane, root};
@@ -123,7 +123,7 @@ fn errors() -> Result<()> {
     let output = cc(&["--load", "nobodys", "--", "true"])?;
     let said = text(&output.stderr);
     ensure!(output.status.code() == Some(1) && said.contains("nobodys") && said.contains("westwood"), "{output:?}");
-    // Words that make no sense together are wrong usage.
+    // Contradictory options are usage errors.
     for words in [&["--load", "bic"][..], &["--", "true"], &["--load", "bic", "--json", "--", "true"]] {
         let output = cc(words)?;
         ensure!(output.status.code() == Some(2), "{words:?}: {output:?}");

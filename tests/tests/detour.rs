@@ -259,7 +259,7 @@ fn ended() -> Result<()> {
     child.kill()?;
     child.wait()?;
     until("the end of all that was made", || bench.clean())?;
-    // And the next one finds its way.
+    // The next run works.
     document(&bench.asking("delay=1ms", &["--duration", "1", "--json"]).output()?).map(drop)
 }
 

@@ -1,4 +1,4 @@
-//! Bad input and bad luck: a clear error, and nothing lost.
+//! Bad input and failures: a clear error, and nothing lost.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show, until};
@@ -514,7 +514,7 @@ fn newer_archive() -> Result<()> {
     fs::write(&meta, value.to_string())?;
     let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
     ensure!(output.status.code() == Some(1) && said(&output).contains("999"), "{}", said(&output));
-    // Who made it is anybody's word.
+    // The name of the maker is untrusted text.
     value["made_by"] = "Fathom \u{1b}[31m9".into();
     fs::write(&meta, value.to_string())?;
     let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
@@ -630,7 +630,7 @@ fn interrupted_load() -> Result<()> {
     Ok(())
 }
 
-/// What stands for a pipe whose reader has gone.
+/// A pipe whose reader is gone.
 fn nobody() -> Result<Stdio> {
     let (reader, writer) = std::io::pipe()?;
     drop(reader);

@@ -1,4 +1,4 @@
-//! ftrace against eBPF, and imported traces against who recorded them.
+//! ftrace against eBPF, and imported traces against trace-cmd.
 //!
 //! Both backends record one and the same run: the one that goes through eBPF starts the one that goes through ftrace, which
 //! starts the program. What they say is compared span by span and link by link.
@@ -261,7 +261,7 @@ fn bounded() -> Result<()> {
     Ok(())
 }
 
-/// tracefs is there, but not for everyone.
+/// tracefs is mounted, but not readable by every user.
 fn no_rights() -> Result<()> {
     let folder = tempfile::tempdir()?;
     run(Command::new("chmod").arg("a+rwx").arg(folder.path()))?;

@@ -1,4 +1,4 @@
-//! What Fathom says against what others counted: strace's system calls, the disk's own statistics, arithmetic.
+//! Fathom's figures against independent counts: strace's system calls, the disk's statistics, arithmetic.
 //!
 //! The load is Python's sqlite3 on a quiet ext4 disk of the test's own. What INSERTs cost is taken by strace as the difference
 //! between a run with and one without them, so that opening and creating drop out.

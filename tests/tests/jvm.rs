@@ -98,7 +98,7 @@ fn proofs() -> Result<()> {
     Ok(())
 }
 
-/// A launcher that changes what it is told before it becomes the real one.
+/// A launcher that changes its arguments before it executes the real one.
 fn launcher(folder: &Path, script: &str) -> Result<PathBuf> {
     let path = folder.join("java");
     lab::script::write(&path, &format!("#!/bin/sh\n{script}\n"))?;

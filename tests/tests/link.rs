@@ -147,11 +147,11 @@ fn counts() -> Result<()> {
     ensure!(up("packets")? >= 50 && up("lost")? == 0, "{json}");
     ensure!(up("packets")? == up("delivered")? + up("queue_full")?, "{json}");
     ensure!(up("queue_full")? > 0 && up("queue_max")? == 10, "{json}");
-    // What is on the line when the link ends is told, so that the figures add up.
+    // Packets in flight when the link ends are reported, so that the figures add up.
     let json = figures(&link(&["--json", "--delay", "800ms"], &sends(20, 0.1))?)?;
     let up = |name: &str| json["up"][name].as_u64().with_context(|| format!("{name} in {json}"));
     ensure!(up("under_way")? >= 20 && up("packets")? == up("delivered")? + up("under_way")?, "{json}");
-    // What is lost was sent, and is told apart from what found no room.
+    // Lost packets were sent, and are counted apart from queue drops.
     let json = figures(&link(&["--json", "--loss", "100%/0"], &sends(20, 0.2))?)?;
     ensure!(json["up"]["delivered"] == 0 && json["up"]["lost"] == json["up"]["packets"], "{json}");
     Ok(())
@@ -357,7 +357,7 @@ fn stamped() -> Result<()> {
             "less than the link knows of: {longer} of {known} - {others}: {json}"
         );
         ensure!(longer - clock <= most, "more than the link holds possible: {longer} of {most}: {json}");
-        // What counts follows from what is told: nobody's patience is in it.
+        // Which runs count follows from the reported lateness, not from a timeout.
         let low = json["effect"]["rate"][0].as_f64().context("an effect")?;
         let latest = json["effect"]["latest_ms"].as_f64().context("the latest")?;
         let counts = low >= -0.05 && latest < 200.0 && json["overrun"] == 0;

@@ -206,7 +206,7 @@ fn interrupted() -> Result<()> {
     json(&["run", &serving.at, "--duration", "0.2"]).map(drop)
 }
 
-/// What was measured is told though the archive's place is gone by then; and a place that is none is told before.
+/// Results are printed even if the archive's directory vanished meanwhile; an invalid one is reported before the run.
 fn unkept() -> Result<()> {
     let serving = Serving::start(&[])?;
     refused(&["run", "127.0.0.1:1", "-o", "/no/such/folder/r.fathom"], 1, "/no/such/folder")?;

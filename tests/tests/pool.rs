@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 }
 
 fn refused(words: &[&str], status: i32, reason: &str) -> Result<Output> {
-    // What is not refused may be served without end.
+    // If it is not refused, it may serve forever.
     let mut command = Command::new("timeout");
     let output = command.arg("60").arg(fathom_tests::fathom()).arg("pool").args(words).stdin(Stdio::null()).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
@@ -339,7 +339,7 @@ fn gives_way() -> Result<()> {
     node.end()
 }
 
-/// What cannot be done is said, and leaves nothing.
+/// Impossible requests are refused and leave nothing behind.
 fn too_large() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -414,7 +414,7 @@ fn too_many_clients() -> Result<()> {
     coordinator.end()
 }
 
-/// Whoever has what it takes is let in, at every door, beside thousands who only hold connections open.
+/// Valid clients are admitted on every listener despite thousands of idle connections.
 fn idle_strangers() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -441,7 +441,7 @@ fn idle_strangers() -> Result<()> {
         ensure!(text.matches("unauthenticated connections").count() == 2, "{text}");
     }
     drop((before_node, before_front));
-    // They are gone, and those who were let in before are not.
+    // They are closed; clients admitted before are not.
     fathom_tests::run(Command::new("nbdinfo").args(["--size", &coordinator.says]))?;
     coordinator.end()?;
     node.end()

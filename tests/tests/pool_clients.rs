@@ -1,4 +1,4 @@
-//! Suites that others wrote, against a pool of three unequal nodes with stores in files: what they say is not for us to bend.
+//! Third-party test suites against a pool of three unequal nodes with stores in files.
 
 #[path = "pool_clients/tls.rs"]
 mod tls;
@@ -185,7 +185,7 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        // If it does not let go it is killed, and the test has failed already.
+        // If it does not stop it is killed; the test has already failed.
         let _ = Command::new("umount").arg(self.file()).status();
         for _ in 0..200 {
             if self.child.try_wait().ok().flatten().is_some() {

@@ -141,7 +141,7 @@ fn look(client: &mut Client, may: &mut [Vec<u64>], place: u64) -> Result<()> {
     Ok(())
 }
 
-/// Clients that ask for much, send much and never read.
+/// Clients that send many large requests and never read.
 fn bounded() -> Result<()> {
     let pool = Pool::new(&["64M"], &["--connections", "4"])?;
     let peak = |pool: &Pool| pool.peak_kib();

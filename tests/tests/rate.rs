@@ -224,7 +224,7 @@ fn lossy(loss: &str) -> Result<()> {
     Ok(())
 }
 
-/// Few losses are borne: 0.1 %.
+/// A loss of 0.1 % is tolerated.
 fn loses_little() -> Result<()> {
     let value = over_link("2", &["--delay", "1ms", "--rate", "20mbit", "--loss", "0.1%", "--seed", "3"])?;
     if let Some(rate) = held(&value)? {

@@ -247,7 +247,7 @@ impl Cell {
             let number = line.split_whitespace().skip_while(|word| *word != "--target").nth(1).context("no number")?;
             run(Command::new("ip").args(["netns", "attach", &cell.of(end), number]))?;
         }
-        // Nobody reads what it says in the end.
+        // Its final output is not read.
         std::thread::spawn(move || said.for_each(drop));
         let (ap, server) = (cell.of("ap"), cell.of("server"));
         let ip = |words: String| run(Command::new("ip").args(words.split(' '))).map(drop);
@@ -457,7 +457,7 @@ fn over_ssh() -> Result<()> {
     ensure!(go()?.matches("copying Fathom").count() == 1, "it is put there once for both ends");
     ensure!(archive.join("meta.json").exists(), "no archive");
     ensure!(!go()?.contains("copying"), "it was there already");
-    // Something else under its name is not run.
+    // Another file under its name is not run.
     let kept = ssh.kept()?.remove(0);
     fs::write(&kept, "#!/bin/sh\necho no\n")?;
     ensure!(go()?.contains("copying Fathom"), "another program was taken for it");

@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(state(|rows| rows.checks[0] = row("writes", None, 3, 0)).0, NOT_CHECKED);
     }
 
-    /// What the recorder counted, against what the log tells of it.
+    /// Losses counted by the recorder against losses in the log.
     #[test]
     fn records_lost_at_unknown_time_are_counted() {
         let lost = |n: u64| move |rows: &mut Rows| rows.facts.push(case::fact("tracer.records_lost", n));

@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(theirs, [Some(3.0), Some(3.0), Some(14.0)]);
     }
 
-    /// The mean over all executions, of both layers that lie between.
+    /// The mean over all executions of both layers in between.
     #[test]
     fn time_between_layers_is_block_layer_and_scheduler() {
         let mut summary = summarise(&case::rows());
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(row.ours, Some(3_500.0));
     }
 
-    /// The writes to the database are where SQLite makes them: in what ends the transaction.
+    /// SQLite writes the database in the statement that ends the transaction.
     #[test]
     fn inserts_of_transaction_include_its_commit() {
         let mut summary = summarise(&case::rows());

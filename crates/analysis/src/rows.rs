@@ -421,7 +421,7 @@ mod tests {
         rows.disks[0].holds_files = false;
         let index = Index::new(&rows);
         assert_eq!((index.role(rows.disks[0].dev), index.role(9)), ("holds the files", "other"));
-        // As if nobody knew what the loop disk's file lies on: the links still say it.
+        // Even if the loop disk's backing device is unknown, the links tell it.
         let mut rows = case::rows();
         rows.disks[0].below = "/var/disk.img".into();
         let index = Index::new(&rows);

@@ -665,7 +665,7 @@ mod tests {
         assert!(!all.contains("No losses"), "{all}");
     }
 
-    /// A demo in small: what takes no time, is not of this kernel, or is the same file again, takes little room.
+    /// A small demo: cheap statements, probes of other kernels and repeated files take little room.
     #[test]
     fn minor_statements_take_one_line() {
         let mut summary = summarise(&case::rows());

@@ -241,7 +241,7 @@ mod tests {
         }
     }
 
-    /// A statement of 1,000 rows: half of a pair for each step in the database, the other halves between them in the application.
+    /// A statement of 1,000 rows: half of each step's probe pair counts in the database, the other half between steps in the application.
     #[test]
     fn half_of_step_probe_cost_is_inside_steps() {
         let mut rows = rows([10, 9, 12]);
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0, 0.0], 9004.5, 12006.0));
     }
 
-    /// A function that begins with an instruction that is stepped: most of its pair is within.
+    /// A function whose first instruction is single-stepped: most of its probe pair lies inside.
     #[test]
     fn measured_inside_cost_is_used_for_probes() {
         let mut rows = rows([10, 9, 12]);
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!((all[&(0, Layer::Syscall)], all[&(0, Layer::FileSystem)], all[&(0, Layer::Tracer)]), (0, 750, 300));
     }
 
-    /// Waiting is not the recording's: what found no room may still be part of the latency.
+    /// Waiting is not overhead, but overhead beyond the running time may still be part of the latency.
     #[test]
     fn overhead_interval_is_capped_only_by_latency() {
         let told = |latency| {

@@ -209,7 +209,7 @@ mod tests {
             let mut value = serde_json::to_value(sample()).unwrap();
             value[key] = 99.into();
             value["made_by"] = "Fathom 7.1.0".into();
-            // What a newer version may have changed must not be looked at first.
+            // Fields that a newer version may have changed must not be checked before the version.
             value["command"] = 5.into();
             let error = Meta::parse(Path::new("x.fathom/meta.json"), value.to_string().as_bytes()).unwrap_err();
             let text = error.to_string();

@@ -508,7 +508,7 @@ mod tests {
         let whole = write(dir.path());
         let text = std::fs::read_to_string(path(dir.path())).unwrap();
         let lines: Vec<String> = text.lines().map(|l| format!("{l}\n")).collect();
-        // The same as a version before wrote it: without numbers and sums.
+        // The same log as older versions wrote it: without numbers and checksums.
         let old: Vec<String> = lines.iter().map(|l| format!("{}}}\n", &l[..l.rfind(",\"n\":").unwrap()])).collect();
         let old: Vec<String> = old.iter().map(|l| l.replace(",\"replicates\":2", "")).collect();
         for (numbered, lines) in [(true, &lines), (false, &old)] {
@@ -527,7 +527,7 @@ mod tests {
                 let (log, mended) = RunsWriter::resume(dir.path()).unwrap();
                 assert_eq!(mended.is_some(), !damage.is_none());
                 drop(log);
-                // Now it is whole, and says the same.
+                // Now it is complete and unchanged.
                 let (again, damage) = Runs::salvage(dir.path()).unwrap();
                 assert!(damage.is_none(), "{gone:b}: {damage}");
                 assert_eq!((&again.runs, &again.designs), (&read.runs, &read.designs));
@@ -591,7 +591,7 @@ mod tests {
             }
             let Ok((runs, damage)) = Runs::parse(&mut &text[..], Path::new("x")) else { return Ok(()) };
             if runs.designs.is_empty() {
-                // Cut off before any was written down, which whoever goes on refuses.
+                // Cut before any run was logged; resuming refuses that.
                 prop_assert!(damage.is_none() && runs.runs.is_empty());
                 return Ok(());
             }

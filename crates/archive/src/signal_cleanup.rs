@@ -130,7 +130,7 @@ mod tests {
 
     const OF_CHILD: &str = "FATHOM_TEST_SIGNAL_CLEANUP";
 
-    /// The test of that name as a process, which writes until it is ended; once `there` holds something.
+    /// Starts the test of that name as a process that writes until killed; returns once `there` has data.
     fn writer(test: &str, there: &Path) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
         // SAFETY: async-signal-safe calls. Whoever runs the tests in the background may ignore some of them.

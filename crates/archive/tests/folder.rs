@@ -1,4 +1,4 @@
-//! An archive as a folder: its tables go there and come back, whole or not at all, and nobody else's files are harmed.
+//! An archive as a directory: its tables round-trip, are written whole or not at all, and other files stay untouched.
 
 use archive::tables::{Index, read_file};
 use archive::{Archive, Error, LogWriter, Meta, TablesWriter, export};
@@ -86,7 +86,7 @@ fn extreme_values_of_every_type_round_trip() {
     assert_eq!(archive.rows::<Sample>().unwrap(), rows);
 }
 
-/// What other programs see: names, types and words, and no trace of our own way to read.
+/// What other programs see: names, types and enum words, and nothing particular to our reader.
 #[test]
 fn parquet_schema_has_names_types_and_enum_words() {
     let dir = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ fn damage_error_names_file_and_reindex() {
     told(None);
 }
 
-/// As an archive has it that was made before its tables had sums.
+/// As in an archive made before tables had checksums.
 fn forget_sums(dir: &Path) {
     let mut index = Index::read(dir).unwrap();
     index.sums.clear();
@@ -189,7 +189,7 @@ fn unknown_enum_word_in_table_is_damage() {
     let dir = tempfile::tempdir().unwrap();
     let archive = make(dir.path(), 1);
     let path = dir.path().join("tables/spans.parquet");
-    // Uncompressed or not, a text of this length stands in the dictionary page as it is.
+    // With and without compression a text of this length is stored verbatim in the dictionary page.
     let mut bytes = fs::read(&path).unwrap();
     let at = bytes.windows(3).position(|w| w == b"App").expect("the layer's name");
     bytes[at] = b'Q';
@@ -296,7 +296,7 @@ fn interrupted_export_leaves_nothing() {
     assert!(matches!(export::csv(&archive, &out, &context), Err(Error::Interrupted { .. })));
     assert!(matches!(export::parquet(&archive, &out, &context), Err(Error::Interrupted { .. })));
     assert!(!out.exists());
-    // What stood there before stays.
+    // Existing files stay.
     fs::create_dir(&out).unwrap();
     fs::write(out.join("spans.csv"), "old").unwrap();
     assert!(export::csv(&archive, &out, &context).is_err());
@@ -352,7 +352,7 @@ fn placeholder_sectors_of_older_tables_are_null() {
     index.table_version = 2;
     fs::write(Index::path(archive.dir()), serde_json::to_vec(&index).unwrap()).unwrap();
     assert_eq!(sectors(&archive), [None, Some(0), None]);
-    // Handed on, they are as they would be written today.
+    // Exports write them as today.
     let out = dir.path().join("out");
     export::parquet(&archive, &out, &Context::silent()).unwrap();
     let file = SerializedFileReader::new(File::open(out.join("spans.parquet")).unwrap()).unwrap();
@@ -360,7 +360,7 @@ fn placeholder_sectors_of_older_tables_are_null() {
     assert!(rows.len() == 3 && rows[1].contains("sector: 0") && rows[2].contains("sector: null"), "{rows:?}");
 }
 
-/// One archive of every version is kept for ever, and every one of them must open.
+/// One archive of every version is kept, and each must open.
 #[test]
 fn archives_of_every_version_open() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/archives");

@@ -106,7 +106,7 @@ fn truncated_log_gives_whole_chunks_and_reports_cut() {
         if torn {
             let begin = *begins.iter().rfind(|&&b| b < cut).unwrap();
             let (_, _, missing, at_least) = loss(&losses[0]);
-            // From the moment that the torn chunk's header is whole, it says how many it had.
+            // Once the torn chunk's header is complete, it gives the number of lost events.
             assert_eq!((missing, at_least), (if cut - begin >= 64 { 4 } else { 0 }, true), "cut at {cut}");
         }
     }
@@ -150,7 +150,7 @@ fn duplicate_chunk_counts_once() {
     assert_eq!(losses.iter().map(|l| loss(l).2).collect::<Vec<_>>(), [0]);
 }
 
-/// A traced program may write a log of its own making into its SQL.
+/// A traced program may embed a forged log in its SQL.
 #[test]
 fn log_embedded_in_damaged_chunk_is_not_read() {
     let planted = log(1, 4).0;
@@ -161,7 +161,7 @@ fn log_embedded_in_damaged_chunk_is_not_read() {
         event(n).encode(&mut bytes);
         if n == 0 {
             bytes.extend_from_slice(&planted);
-            // Bytes that do not repeat, so that the chunk is stored as it is, as one of a crafty text could be.
+            // Incompressible bytes, so that the chunk is stored verbatim, as a crafted text could be.
             let mut x = 1_u32;
             bytes.extend((0..60_000).map(|_| {
                 x = x.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -197,7 +197,7 @@ impl Seek for Counted<'_> {
     }
 }
 
-/// How often, on average, a byte of a log is read that has no chunk to be believed.
+/// How often each byte of a log without valid chunks is read on average.
 fn times_read(bytes: Vec<u8>) -> u64 {
     let (len, count) = (bytes.len() as u64, Cell::new(0));
     let mut reader = LogReader::new(Counted(Cursor::new(bytes), &count), Path::new("x"), "").unwrap();
@@ -206,14 +206,14 @@ fn times_read(bytes: Vec<u8>) -> u64 {
     count.get() / len
 }
 
-/// A log may have been made to be slow; each byte is read a few times all the same.
+/// A log crafted to be slow: each byte is still read only a few times.
 #[test]
 fn false_chunk_headers_do_not_cause_quadratic_reading() {
     const SIZE: usize = 1 << 20;
     let (genuine, _) = log(1, 1);
     assert!(times_read(genuine[..8].repeat(SIZE / 8)) <= 10, "nothing but magics");
 
-    // Heads that are whole, each of a payload up to the end of the file that is not theirs.
+    // Valid headers, each claiming a payload up to the end of the file.
     let mut heads = Vec::new();
     while heads.len() < SIZE {
         let mut head = genuine[..64].to_vec();
@@ -280,7 +280,7 @@ fn size_limit_keeps_written_events() {
     assert_eq!(read(&bytes).0.len() as u64, stored);
 }
 
-/// A chunk that does not fit is no reason to lose those of its events that do.
+/// If a chunk does not fit, those of its events that fit are kept.
 #[test]
 fn size_limit_is_used_to_last_chunk() {
     let dir = tempfile::tempdir().unwrap();
@@ -304,7 +304,7 @@ fn size_limit_is_used_to_last_chunk() {
     }
     let summary = writer.finish().unwrap();
     assert!(summary.lost_events > 0 && summary.events + summary.lost_events == given, "{summary:?}");
-    // What is tried last is a part of 2 to 4 KiB.
+    // The last attempt is a part of 2 to 4 KiB.
     assert!((LIMIT - 4096 - 256..=LIMIT).contains(&summary.bytes), "{summary:?}");
     let (events, losses, damage) = read(&std::fs::read(dir.path().join("events.log")).unwrap());
     assert_eq!(events, (0..summary.events).map(noise).collect::<Vec<_>>(), "the first that came, whole");

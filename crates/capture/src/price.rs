@@ -181,7 +181,7 @@ mod tests {
         let price = |ns| Price { ns, low_ns: ns - 100.0, high_ns: ns + 200.0, inside_ns: 0.0 };
         let traps = BTreeMap::from([(Begin::Emulated, price(1000.0)), (Begin::Stepped, price(5000.0))]);
         let begins = BTreeSet::from([(true, Begin::Emulated), (false, Begin::Emulated), (false, Begin::Stepped)]);
-        // Programs of which no run was timed cost what is not known; the traps are known.
+        // The cost of programs without timed runs is unknown; that of traps is known.
         assert_eq!(
             costs(&traps, &begins, &programs),
             [

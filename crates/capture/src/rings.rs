@@ -420,7 +420,7 @@ mod tests {
         let (mut time, mut lost, mut laps) = (0u64, 0, 0);
         for round in 0..200u64 {
             let mut put = Vec::new();
-            // Now and then more than there is room for.
+            // Now and then more than fits.
             for i in 0..(if round % 20 == 0 { 30_000 } else { 3_000 }) {
                 time += 1;
                 let words = 3 + (time * 37 % 200 + i % 5) / 8;
@@ -465,7 +465,7 @@ mod tests {
         let mut kernel = Kernel::new();
         while kernel.put(0, 4, 7) {}
         kernel.drain();
-        // Taken, and interrupted before its word was stored: there stands the word of the lap before.
+        // Reserved, but interrupted before its word was stored: the previous lap's word is still there.
         kernel.control(0).head.store(kernel.heads[0] + 32, Ordering::Release);
         assert_eq!(kernel.drain(), []);
     }

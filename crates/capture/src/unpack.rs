@@ -339,7 +339,7 @@ mod tests {
 
     #[test]
     fn packed_syscall_omits_absent_fields() {
-        // A write of 24 bytes out of 4096 at 8192, with all that a call can tell.
+        // A write of 24 bytes out of 4096 at 8192, with every optional field.
         let body = [
             100 | 41 << 32,
             12,
@@ -430,7 +430,7 @@ mod tests {
         };
         let bios = [with_byte(BIO, 4), with_byte(BIO + 64, 1), with_byte(BIO + 128, 0), with_byte(BIO + 192, 0)];
         assert_eq!(whole(&raw(44, 0, &[&head[..], &bios].concat())).record, issue.clone().into());
-        // Two of six have no room in its own record.
+        // Two of six do not fit into the record itself.
         let more: Vec<u64> = head.iter().chain(&bios).copied().chain([BIO + 256, BIO + 320]).collect();
         let six = RqIssue { total: 6 + 0x104, ..issue.clone() };
         assert_eq!(whole(&raw(44, 0, &more)).record, six.into());
@@ -463,7 +463,7 @@ mod tests {
     fn plain_records_are_copied_and_text_keeps_length() {
         let bios = RqBios { rq: RQ, listed: 2, bios: [BIO, BIO + 64, 0, 0, 0, 0, 0, 0] };
         assert_eq!(whole(&raw(RqBios::INFO.kind.into(), 0, &[RQ, 2, BIO, BIO + 64])).record, bios.into());
-        // Three bytes of text; the rest of the word is another record's.
+        // Three bytes of text; the rest of the word belongs to another record.
         let text = u64::from_le_bytes(*b"/dbstale");
         let words = raw(File::INFO.kind.into(), 0, &[12, 0x70_0001 | 1 << 32 | 3 << 48, text]);
         let file = File { ino: 12, dev: 0x70_0001, what: 1, len: 3, text: "/db".into() };
@@ -494,7 +494,7 @@ mod tests {
         }
     }
 
-    /// What the packed records' fields rely on.
+    /// Assumptions of the packed layout.
     #[test]
     fn packed_fields_are_wide_enough() {
         let bio = [event::bio_flags::COUNTED, event::bio_flags::FLUSH_SEQUENCE, event::bio_flags::BACKGROUND];
@@ -511,7 +511,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in the memory, nothing panics, and what is made can be read.
+        /// Arbitrary memory causes no panic, and unpacked events can be decoded.
         #[test]
         fn arbitrary_words_do_not_panic(words in prop::collection::vec(any::<u64>(), 2..40), kind in 0u64..64) {
             let mut words = words;

@@ -354,7 +354,7 @@ mod tests {
         let path = std::env::current_exe().unwrap();
         let mut symbols = sqlite::find(&path).unwrap();
         assert!(symbols.prepares.len() > 2 && symbols.prepares[1].name == "sqlite3_prepare_v2");
-        // So that resets are watched at once.
+        // So that the reset is probed from the start.
         symbols.running = None;
         symbols.prepares[1].offset = fs::metadata(&path).unwrap().len().next_multiple_of(1 << 20);
         let types = KernelTypes::read().unwrap();

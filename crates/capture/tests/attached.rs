@@ -27,7 +27,7 @@ fn empty_probes_attach_and_record_nothing() {
     let (nothing, hollow) = writes(true);
 
     assert!(records!(recorded, Syscall).count() > CALLS as usize);
-    // What the recorder tells of its own accord, such as the command's name, remains.
+    // Records that the recorder adds itself, such as the command's name, remain.
     assert_eq!(records!(nothing, Syscall).count(), 0);
     assert!(nothing.len() < 100, "{} events", nothing.len());
 

@@ -16,7 +16,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 fn on_disk(disk: &LoopDisk, script: &str) -> Vec<Event> {
     let child = common::gated(&format!("cd {} && {script}", disk.path().display()));
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
-    // What the mount left behind was queued before anybody looked.
+    // Leftovers of the mount were queued before the recording.
     recorder.until_quiet(disk);
     recorder.events.clear();
     recorder.release(child);
@@ -92,7 +92,7 @@ fn completions_match_diskstats() {
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
     recorder.until_quiet(&disk);
     let before = disk.stat();
-    // What came before is in neither count.
+    // Earlier commands are in neither count.
     recorder.drain();
     recorder.events.clear();
     recorder.release(child);
@@ -203,7 +203,7 @@ fn bio_lists_its_pages() {
     let path = disk.path().join("f");
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
     let file = File::create(&path).unwrap();
-    // Three islands: pages 0..8, 16..17, 40..44.
+    // Three extents: pages 0..8, 16..17, 40..44.
     file.write_all_at(&[1; 8 * 4096], 0).unwrap();
     file.write_all_at(&[2; 4096], 16 * 4096).unwrap();
     file.write_all_at(&[3; 4 * 4096], 40 * 4096).unwrap();

@@ -1,4 +1,4 @@
-//! Statements as the probes tell them: their texts, executions, rows, nesting, and the calls within.
+//! Statements as recorded by the probes: text, executions, rows, nesting and system calls inside.
 
 mod common;
 
@@ -218,7 +218,7 @@ fn reset_is_probed_after_late_ends_of_abandoned_statements() {
     assert_eq!(all.iter().filter(|e| e.text.starts_with("insert")).count(), 9);
     assert!(!watched, "none of them needs it");
 
-    // Nothing comes between them but the next step of the same statement, a microsecond or two later.
+    // Only the next step of the same statement follows, a microsecond or two later.
     let loops = "for i in range(5000):\n    c = db.execute('select a from t')\n    c.fetchone()\n    c.close()\n";
     let (all, _, watched) = record(&format!("{begin}{loops}"));
     assert!(watched);

@@ -1,4 +1,4 @@
-//! Loss is told: what finds no room is counted, on its CPU, in the interval in which it was lost.
+//! Losses are reported: records that do not fit are counted per CPU, in the interval of the loss.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 fn full_ring_losses_are_counted_exactly() {
     needs_live_kernel!();
     let folder = tempfile::tempdir().unwrap();
-    // More records than the ring holds, and nobody drains meanwhile.
+    // More records than the ring holds, without draining.
     let mut child =
         common::gated(&format!("exec dd if=/dev/zero of={}/f bs=1 count=1500000 status=none", folder.path().display()));
     let mut recorder = Recorder::start(&Request::new(Scope::Pids(vec![child.id()])));
@@ -28,7 +28,7 @@ fn full_ring_losses_are_counted_exactly() {
     let sum: u64 = lost.values().sum();
     assert!(sum > 0, "the ring held everything: the test shows nothing");
     assert_eq!(sum, finished.lost);
-    // Each CPU numbers what it tells and what it loses, so the holes cannot be more than the loss.
+    // Each CPU numbers recorded and lost records, so gaps cannot exceed the losses.
     let mut seen: BTreeMap<u16, (u64, u64)> = BTreeMap::new();
     for event in &events {
         let (count, last) = seen.entry(event.header.cpu).or_default();
@@ -63,7 +63,7 @@ fn every_probe_is_accounted_for() {
     }
     let rq_done = finished.coverage.iter().find(|r| r.probe == "rq_done").expect("the probe of completions");
     assert!(rq_done.attached, "{}", rq_done.how);
-    // A switch happens in nearly any window of 5 ms; a machine without one has no price, which is no fault.
+    // Nearly every window of 5 ms has a context switch; without one there is no price, which is fine.
     let switch = finished.coverage.iter().find(|r| r.probe == "sched_switch").expect("the probe of switches");
     assert!(!switch.attached || switch.price_ns.is_none_or(|ns| ns > 0.0));
 }

@@ -317,7 +317,7 @@ mod tests {
             assert_eq!((audit.missing, row(&audit, "reads").unsure), (0, 2), "{audit:?}");
         }
         assert_eq!(close(vec![before.clone()], vec![after(104)], &events)[0].missing, 1);
-        // A quieter reading leaves nothing unsure.
+        // A reading without requests in flight leaves nothing unsure.
         let quiet = reading(SECOND + SECOND / 2, [102, 200, 0, 50, 1000, 0]);
         let audit = close(vec![before, quiet], vec![after(103)], &events).remove(0);
         assert_eq!((audit.missing, row(&audit, "reads").unsure, row(&audit, "reads").recorded), (0, 0, 1));

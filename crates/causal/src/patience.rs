@@ -138,7 +138,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, and whenever it is taken: the same as a heap gives.
+        /// Any pushes and pops give the same results as a heap.
         #[test]
         fn patience_queue_behaves_as_heap(steps in prop::collection::vec((0u32..500, 0u32..60), 0..800)) {
             let (mut piles, mut heap) = (PatienceQueue::new(), BinaryHeap::new());

@@ -48,7 +48,7 @@ fn number(key: &str, value: &str) -> Option<u64> {
 }
 
 fn event(line: &str) -> Event {
-    // A record without `ctx` says by words at its end what its header's flags do.
+    // A record without `ctx` gives its header flags as words at the end.
     let (mut line, mut header) = (line, 0);
     while let Some((rest, word)) = line.rsplit_once(' ') {
         header |= match word {
@@ -60,7 +60,7 @@ fn event(line: &str) -> Event {
         };
         line = rest;
     }
-    // Texts may hold anything and stand last.
+    // Texts may contain anything and come last.
     let (head, tail) = line.find(" text=").map_or((line, ""), |at| line.split_at(at));
     let words: Vec<String> = head
         .split_whitespace()

@@ -7,7 +7,7 @@ use model::{Event, table};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Counts the bytes in use.
+/// Counts bytes in use.
 struct Counting;
 
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
@@ -44,7 +44,7 @@ impl Sink for Nowhere {
     fn loss(&mut self, _: table::LossRow) {}
 }
 
-/// Events that leave something open, each with numbers of its own: N is a number, T the time.
+/// Events that leave something open, with unique numbers: N is a number, T the time.
 const OPEN: &[&str] = &[
     "@T 10/N op_begin key=7 depth=1",
     "@T 10/N sync_begin ino=5 dev=2 call=10 ctx=9",
@@ -74,7 +74,7 @@ fn unfinished_spans_do_not_grow_memory() {
             *most = (*most).max(IN_USE.load(Relaxed) - before);
         }
     }
-    // Tables double when they grow, so a bound that is met at another moment shows as some difference.
+    // Tables double when they grow, so reaching the bound earlier or later shows as a small difference.
     let (early, late) = (most[0].max(most[1]), most[2].max(most[3]));
     assert!(late <= early + early / 4, "at most so many bytes in each round: {most:?}, {} entries", linker.held());
     linker.finish(&mut Nowhere);

@@ -1,4 +1,4 @@
-//! What holds whatever the events are.
+//! Invariants for arbitrary events.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn check(rows: &Rows) {
         assert!(span.end_ns.is_none_or(|e| e >= span.start_ns), "{span:?}");
         if span.layer == Layer::Driver {
             let sum = shares.get(&span.id).copied();
-            // A try that the driver gave back is no command; one without an end is charged all the same.
+            // An attempt that the driver requeued is no command; one without an end is still charged.
             if rows.links.iter().any(|l| l.relation == Relation::Retries && l.parent == span.id) {
                 assert_eq!((sum, span.end_ns), (None, None), "{span:?}");
             } else {
@@ -96,7 +96,7 @@ proptest! {
         mut events in prop::collection::vec(any_event(), 0..300),
         horizon_ns in prop_oneof![Just(0u64), Just(50), Just(100_000)],
     ) {
-        // Some of the files that the soup speaks of are SQLite's.
+        // Some of the files in the random events belong to SQLite.
         for (ino, name) in ["a.db", "a.db-journal", "a.db-wal", "b-journal"].into_iter().enumerate() {
             for dev in 0..3 {
                 events.push(Event::parse(&format!("@0 7 file dev={dev} ino={} text={name}", ino + 1)).expect("a file"));

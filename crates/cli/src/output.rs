@@ -172,7 +172,7 @@ mod tests {
     fn output_has_no_terminal_control_sequences() {
         assert_eq!(harmless("a\tb\r\nü"), "a\tb\r\nü");
         assert_eq!(harmless("\u{1b}[2J\r\u{9b}1A\u{202e}x\u{7f}"), "\\u001b[2J\\u000d\\u009b1A\\u202ex\\u007f");
-        // What JSON leaves as it is comes back from it.
+        // Characters that JSON leaves unescaped survive the round trip.
         let hostile = serde_json::json!({"a": "\u{1b}[2J\u{9b}1A\u{202e}\u{feff}"});
         let said = hostile.to_string();
         assert!(said.contains('\u{202e}') && !harmless(&said).contains(steers));

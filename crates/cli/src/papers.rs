@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// Whoever names an archive asked for no page, and a page of another's is never replaced.
+    /// Naming an archive does not ask for a page, and a foreign page is never replaced.
     #[test]
     fn foreign_page_is_not_overwritten() {
         let folder = std::env::temp_dir().join(format!("fathom-papers-{}", std::process::id()));
@@ -298,7 +298,7 @@ mod tests {
         let (archive, page) = (folder.join("app.fathom"), folder.join("app.html"));
         for own in [false, true] {
             std::fs::write(&page, "mine").unwrap();
-            // The archive is not even there: nothing is read of it.
+            // The archive does not exist: nothing is read from it.
             draw(&archive, own).unwrap();
             assert_eq!(std::fs::read_to_string(&page).unwrap(), "mine");
         }
@@ -337,7 +337,7 @@ mod tests {
         let page = include_str!("../../../docs/results/papers.md");
         let all: Vec<&Known> = list.figure.iter().filter(|k| k.note.is_some()).collect();
         assert!(!all.is_empty());
-        // Wherever its lines are folded.
+        // However its lines are wrapped.
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         for known in all {
             let note = notes(&[known]);

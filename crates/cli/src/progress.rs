@@ -126,7 +126,7 @@ mod tests {
         interrupt();
         std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
         assert!(child.try_wait().unwrap().is_none() && there.exists());
-        // The time runs from when the child had the first one, which a busy machine may have put off.
+        // Timed from when the child got the first signal, which may be late on a busy machine.
         let deadline = Instant::now() + Duration::from_secs(30);
         let ended = loop {
             interrupt();

@@ -84,7 +84,7 @@ fn disk_statistics_are_read_by_name() {
     assert!(DiskStat::read(&device("phone"), "sdz").is_err_and(|why| why.contains("sdz")));
 }
 
-/// Two disks that claim to stand on each other, which no kernel makes but a damaged fixture may.
+/// Two disks that claim to be stacked on each other: impossible in a kernel, possible in a damaged fixture.
 #[test]
 fn cyclic_disk_stack_terminates() {
     struct Circle;
@@ -116,7 +116,7 @@ fn cyclic_disk_stack_terminates() {
     }
     let disks = Disks::read(&Circle).unwrap();
     assert_eq!(disks.stack(&Circle, disks.by_name("a").unwrap()).len(), 2);
-    // And with next to nothing to read, every fact says why it is unknown.
+    // With nearly nothing to read, every fact says why it is unknown.
     let facts = collect(&Circle, Some("/x"));
     assert!(facts.len() > 30 && facts.values().filter(|f| f.value.is_some()).count() == 0, "{}", sheet(&facts));
 }

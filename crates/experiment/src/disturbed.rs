@@ -143,7 +143,7 @@ mod tests {
         // Two seconds in which its four threads filled two processors, waited for each other, and made the kernel work.
         let busy = own(4.0, 1.0, 1.0);
         assert_eq!(failed(&judge(2.0, &During { kernel_s: 0.8, ..calm() }, &busy, false)), Vec::<&str>::new());
-        // It waits for its disk: it does nothing, and nobody else does.
+        // It waits for its disk: neither it nor any other process runs.
         assert!(failed(&judge(2.0, &calm(), &own(0.01, 0.01, 0.001), false)).is_empty());
         let loaded = During { others_s: Ok(1.0), ..calm() };
         let marks = judge(2.0, &loaded, &busy, false);
@@ -151,7 +151,7 @@ mod tests {
         assert!(marks[UNDISTURBED].why.as_ref().unwrap().contains("other processes' CPUs 0.50"), "{marks:?}");
         let stolen = During { steal_s: Ok(0.2), ..calm() };
         assert_eq!(failed(&judge(2.0, &stolen, &busy, false)), ["during.steal", UNDISTURBED]);
-        // One thread, ready for half of the time, of which nobody of its own held the processor.
+        // One thread, runnable half of the time without running, and no other thread of its own was running.
         assert_eq!(failed(&judge(2.0, &calm(), &own(1.0, 1.0, 0.9), false)), ["during.queue", UNDISTURBED]);
         assert!(failed(&judge(2.0, &calm(), &own(1.0, 1.0, 0.9), true)).is_empty(), "its background may have");
         let hot = During { frequency_mhz: Ok((2000.0, 1500.0)), ..calm() };

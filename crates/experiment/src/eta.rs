@@ -118,7 +118,7 @@ mod tests {
         eta.begin(2, s(130));
         assert_eq!(one(eta.left(s(140), 10, 20)), s(10));
         assert_eq!(one(eta.left(s(500), 10, 20)), s(0));
-        // A guess does not end a comparison.
+        // An estimate does not end a comparison.
         let eta = Eta::new(vec![Part { budget: s(10), limit: Limit::None }]);
         assert_eq!(one(eta.left(s(20), 5, 10)), s(20));
         assert_eq!(eta.left(s(20), 0, 10), None);
@@ -129,7 +129,7 @@ mod tests {
         let eta = Eta::new(vec![Part { budget: s(100), limit: Limit::Beyond(10) }]);
         assert_eq!(eta.left(s(0), 0, 10), Some((s(0), s(100))));
         assert_eq!(eta.left(s(20), 5, 10), Some((s(20), s(80))));
-        // The least is run though it overdraws the budget.
+        // The least blocks are run even over budget.
         assert_eq!(eta.left(s(90), 5, 10), Some((s(90), s(90))));
         // Beyond it, the block that runs is ended.
         assert_eq!(eta.left(s(60), 12, 14), Some((s(10), s(40))));

@@ -365,7 +365,7 @@ mod tests {
         let workload = Workload::parse("w.toml", &text).unwrap();
         let mut choices = Choices { unmet: BTreeSet::from(["sh".into()]), ..Choices::default() };
         let cells = expand(&workload, &choices).unwrap().cells;
-        // INSERTs were there already.
+        // The INSERTs exist already, so that no cell is added.
         assert_eq!(cells.iter().map(|c| c.factors["op"].as_str()).collect::<Vec<_>>(), ["insert"]);
         assert_eq!(instead(&workload, &choices), ["w: op=insert instead of op=select, which needs sh"]);
         choices.factors.insert("op".into(), vec!["select".into()]);

@@ -452,7 +452,7 @@ mod tests {
         let pid = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap().trim().to_string();
         let shown = std::fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap();
         assert!(shown.starts_with("fathom-guard\0") && !shown.contains("experiment"), "{shown:?}");
-        // As the kernel does when the runner ends, however it ends.
+        // As the kernel does whenever the runner ends.
         drop(leash);
         assert!(until(|| ["command", "child", "daemon"].iter().all(|name| !runs(&pid(name)))));
         assert!(runs(&pid("keeper")));

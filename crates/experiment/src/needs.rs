@@ -108,7 +108,7 @@ mod tests {
         let _ = unmet("o_direct", &folder);
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
         std::fs::remove_dir(&folder).unwrap();
-        // Of a proc file system it is known that nobody makes files there.
+        // No files can be created in /proc.
         assert!(unmet("o_direct", Path::new("/proc")).is_some());
     }
 }

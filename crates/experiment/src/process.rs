@@ -471,7 +471,7 @@ mod tests {
         }
     }
 
-    /// On a machine whose processors are all taken a reader gets its turn late.
+    /// On a fully loaded machine the reader is scheduled late.
     #[test]
     fn output_of_ended_process_is_read_to_end() {
         let (sender, said) = channel();
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn interrupt_sends_sigint() {
-        // It says when it is ready to be interrupted: on a busy machine a shell takes its time to begin.
+        // It signals when it is ready to be interrupted: on a busy machine a shell starts slowly.
         let ready = std::env::temp_dir().join(format!("fathom-interrupt-{}", std::process::id()));
         let script = format!(
             r#"trap 'echo "{{\"metric\":\"late\",\"v\":1}}"; exit 0' INT; : >{}; while :; do sleep 0.05; done"#,

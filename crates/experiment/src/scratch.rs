@@ -119,7 +119,7 @@ mod tests {
         let dead = parent.path().join(format!("{PREFIX}1-1"));
         std::fs::create_dir_all(dead.join("deep")).unwrap();
         std::fs::write(dead.join("deep/data"), "x").unwrap();
-        // What only looks like one.
+        // Directories that only look like one.
         let elsewhere = tempfile::tempdir().unwrap();
         std::fs::write(elsewhere.path().join("mine"), "x").unwrap();
         std::os::unix::fs::symlink(elsewhere.path(), parent.path().join(format!("{PREFIX}2-2"))).unwrap();
@@ -133,7 +133,7 @@ mod tests {
         assert!(!path.exists() && clean(parent.path()) == 0);
     }
 
-    /// Folders that are being made are never mistaken for folders that were left.
+    /// Directories being created are never mistaken for leftovers.
     #[test]
     fn concurrent_cleaning_keeps_new_directories() {
         let parent = tempfile::tempdir().unwrap();

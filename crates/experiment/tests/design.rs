@@ -56,7 +56,7 @@ impl Drop for Folder {
     }
 }
 
-/// A disk in name only; its log tells when it was made and removed.
+/// A fake disk; its log records when it was made and removed.
 struct Paper {
     path: PathBuf,
     log: Rc<RefCell<String>>,
@@ -133,7 +133,7 @@ fn every_block_runs_every_cell_once_in_seeded_order() {
     let comparisons = results.comparisons();
     assert_eq!(comparisons[2].ratio.map(|r| (r.value, r.n)), Some((0.5, 8)));
     assert!(comparisons[1].self_check.unwrap().passed);
-    // The same seed gives the same order, another seed another.
+    // The same seed gives the same order, another seed another one.
     let (_, again) = go(&design(THREE), &folder, &Context::silent(), &Rc::default()).unwrap();
     assert!(rows.replicates.iter().zip(&again.replicates).all(|(a, b)| (a.cell, a.block) == (b.cell, b.block)));
     let other = design(&THREE.replace("42", "43"));
@@ -194,7 +194,7 @@ fn missing_baseline_stops_comparison_with_reason() {
         "{:?}",
         told.collect::<Vec<_>>()
     );
-    // Wherever its lines are folded.
+    // However its lines are wrapped.
     let page = experiment::markdown(&results).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(page.contains("**a is missing: given up after 3") && page.contains("nothing to compare with"), "{page}");
     assert!(folder.is_empty());
@@ -225,7 +225,7 @@ fn disks_are_made_per_replicate_block_or_run_and_removed() {
 
 #[test]
 fn scratch_and_background_live_as_long_as_replicate() {
-    // The background says that it is in force, and is seen to run beside the replicate.
+    // The background reports that it is in force, and runs beside the replicate.
     let text = r#"
         blocks = 2
         warmup = 0
@@ -264,7 +264,7 @@ fn interrupted_run_keeps_measurements() {
     assert!(experiment::markdown(&results).contains("was interrupted"));
 }
 
-/// The designs that are shipped are designs, and each says which arm is the same thing twice.
+/// The shipped designs are valid, and each names its A/A arm.
 #[test]
 fn peer_designs_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/peers");
@@ -288,7 +288,7 @@ fn peer_designs_are_valid() {
     assert!(seen >= 4);
 }
 
-/// The suite's designs are read, and become designs in both efforts.
+/// The suite's designs parse and expand, quick and full.
 #[test]
 fn suite_designs_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments/suite");

@@ -149,7 +149,7 @@ fn design(workload: &Workload, folder: &Folder, kinds: &[&str], blocks: u64) -> 
     expand(workload, &choices).unwrap()
 }
 
-/// What must not depend on whether a run was interrupted.
+/// Everything that must not depend on an interruption.
 fn plan(rows: &[Replicate]) -> Vec<(u64, u64, u64, u64, bool, Option<String>)> {
     rows.iter().map(|r| (r.id, r.cell, r.block, r.place, r.warmup, r.failure.clone())).collect()
 }
@@ -206,7 +206,7 @@ fn resumed_run_equals_uninterrupted_one() {
 fn failed_recording_says_why() {
     let folder = Folder::new("why");
     let mut design = design(&workload(FAKE, "why = {}"), &folder, &["a"], 2);
-    // As if its folder could not be made: there is no command to record.
+    // As if its directory could not be created: there is no command to record.
     design.cells[0].why.as_mut().unwrap().variables.clear();
     let options = Options { why: Some(folder.0.clone()), ..Options::default() };
     let (results, rows) = go(&design, &folder, &Context::silent(), options);
@@ -254,7 +254,7 @@ fn blocks_are_added_until_intervals_are_narrow() {
         let (results, rows) = go(&design, &folder, &Context::silent(), narrow_from(narrow));
         assert_eq!((results.stopped, rows.replicates.len()), (Some(Stopped::Precision), (1 + blocks) * 2));
     }
-    // No time at all: the least blocks are run all the same, and no more.
+    // Without any budget the least blocks are run, and no more.
     design.plan.as_mut().unwrap().budget = std::time::Duration::ZERO;
     let (results, rows) = go(&design, &folder, &Context::silent(), narrow_from(5));
     assert_eq!((results.stopped, rows.replicates.len()), (Some(Stopped::Budget), (1 + 3) * 2));
@@ -282,7 +282,7 @@ fn calibrated_inner_count_is_fixed_after_warm_up() {
     assert_eq!(rest.replicates.len(), 6);
 }
 
-/// What a user must know is what the workload said, not that there was a warm-up.
+/// The user needs the workload's message, not the fact that it was the warm-up.
 #[test]
 fn failed_warm_up_quotes_workload_error() {
     let script = "echo 'not enough space for 16 MiB' >&2; exit 1";

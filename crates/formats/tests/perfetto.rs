@@ -33,7 +33,7 @@ fn texts(packets: &[Packet<'_>], field: u32) -> HashMap<u64, String> {
     all.filter(|(f, _, _)| *f == field).map(|(_, iid, text)| (*iid, text.clone())).collect()
 }
 
-/// On every track: begins and ends alternate like brackets, times do not fall, nothing stays open.
+/// On every track begins and ends are balanced, times are monotonic and nothing stays open.
 fn assert_nested(events: &[(u64, TrackEvent)]) {
     let mut tracks: BTreeMap<u64, (u64, i64)> = BTreeMap::new();
     for (time, event) in events {

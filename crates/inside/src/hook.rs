@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What stands behind a function.
+    /// Bytes after a function.
     fn padded(code: &[u8]) -> Vec<u8> {
         [code, &[0x90; 64]].concat()
     }
@@ -228,7 +228,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands there: no panic, and what is refused by the plan's limits is not given out.
+        /// Arbitrary code: no panic, and every recipe is within the plan's limits.
         #[test]
         fn arbitrary_code_gives_bounded_recipe_or_error(code in prop::collection::vec(any::<u8>(), 0..64)) {
             if let Ok(recipe) = recipe(&code, &[0]) {

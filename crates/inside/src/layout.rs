@@ -80,7 +80,7 @@ mod tests {
 
     const HEADER: &str = include_str!("../object/layout.h");
 
-    /// Numbers that the C header defines.
+    /// Constants defined by the C header.
     fn defined() -> BTreeMap<&'static str, u64> {
         let define = |line: &'static str| {
             let (name, value) = line.strip_prefix("#define ")?.split_once(' ')?;

@@ -210,7 +210,7 @@ mod tests {
             mut words in prop::collection::vec(any::<u64>(), 0..200),
             kinds in prop::collection::vec((0u64..6, 0u64..12), 0..40),
         ) {
-            // So that some are nearly records.
+            // So that some are almost valid records.
             let mut at = 0;
             for (kind, length) in kinds {
                 let Some(word) = words.get_mut(at) else { break };

@@ -309,7 +309,7 @@ mod tests {
         file.sync_all().unwrap();
         let after = disk.stat().unwrap();
         assert!(after[6] - before[6] >= 128, "64 KiB are 128 sectors: {before:?} {after:?}");
-        // The file is still open: removing must not fail over a user who comes late.
+        // The file is still open: removal must not fail because of a late user.
         disk.remove().unwrap();
         drop(file);
         assert!(!mounted(&mount));
@@ -361,7 +361,7 @@ mod tests {
     #[test]
     #[ignore = "root: makes a loop device and mounts it"]
     fn killed_owner_leaves_no_disk() {
-        // The owner is a shell that runs the very script and is then killed as hard as can be.
+        // The owner is a shell that runs the same script and is then killed with SIGKILL.
         let owner = "sleep 1000 | /bin/sh -c \"$1\" fathom-disk ext4 67108864 - /tmp - 0 -q -F & echo $!; wait";
         let mut shell = Command::new("/bin/sh")
             .args(["-c", owner, "owner", SCRIPT])

@@ -29,7 +29,7 @@ pub fn write(path: impl AsRef<Path>, text: &str) -> Result<(), Error> {
 mod tests {
     use super::*;
 
-    /// Four threads that write, run and so fork as fast as they can; with `fs::write` a third of such runs failed.
+    /// Four threads write scripts and fork concurrently; with `fs::write` a third of the runs failed with ETXTBSY.
     #[test]
     fn written_script_is_never_text_busy() {
         let folder = tempfile::tempdir().expect("a folder");

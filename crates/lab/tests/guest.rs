@@ -43,7 +43,7 @@ fn guest_has_real_disks_and_returns_files() {
     let config = Config { disks, files, ..Config::default() };
     let Some(mut guest) = boot("guest_has_real_disks_and_returns_files", &config) else { return };
 
-    // The kernel is the stock one, and what the host may have built in is a module there.
+    // The kernel is the stock one, with modules for what the host may have built in.
     assert_eq!(ok(&mut guest, "uname -r").trim(), guest.release);
     let modules = ok(&mut guest, "cat /proc/modules");
     for module in ["ext4", "jbd2", "loop", "virtio_blk", "sd_mod", "nvme"] {
@@ -64,13 +64,13 @@ fn guest_has_real_disks_and_returns_files() {
     let status = guest.run("echo no >&2; exit 7", LIMIT).unwrap();
     assert_eq!((status.status, status.stdout.as_str(), status.stderr.as_str()), (7, "", "no\n"));
 
-    // What a program prints is never taken for the protocol, be it markers, control characters or much.
+    // Program output is never mistaken for the protocol: markers, control characters, large output.
     assert_eq!(ok(&mut guest, "printf '=status 3\\n\\001\\033[2J=stdout\\n'"), "=status 3\n\u{1}\u{1b}[2J=stdout\n");
     assert_eq!(ok(&mut guest, "seq 1 20000").lines().count(), 20_000);
     let long = "x".repeat(2_000);
     assert_eq!(ok(&mut guest, &format!("echo {long}")).trim(), long);
 
-    // Files and folders come back as they are.
+    // Files and directories are returned unchanged.
     ok(&mut guest, "dd if=/dev/urandom of=/mnt/made/big bs=1M count=8 2>/dev/null");
     let sum = ok(&mut guest, "md5sum </mnt/made/big");
     let folder = tempfile::tempdir().unwrap();
@@ -80,7 +80,7 @@ fn guest_has_real_disks_and_returns_files() {
     assert_eq!(String::from_utf8(here.unwrap().stdout).unwrap(), sum);
     assert!(matches!(guest.fetch("/no/such/path", folder.path()), Err(Error::Guest(_))));
 
-    // A command that does not end is ended, and the guest goes on.
+    // A command that does not end is killed, and the guest continues.
     let slow = guest.run("sleep 1000", Duration::from_secs(1)).unwrap();
     assert_eq!(slow.status, 124);
     assert_eq!(ok(&mut guest, "echo alive").trim(), "alive");
@@ -95,7 +95,7 @@ fn guest_has_real_disks_and_returns_files() {
 fn idle_guest_powers_off() {
     let config = Config { idle: Duration::from_secs(1), ..Config::default() };
     let Some(mut guest) = boot("idle_guest_powers_off", &config) else { return };
-    // Whether the command still comes in time or not, the guest is soon gone and says so instead of hanging.
+    // Whether or not the command arrives in time, the guest soon powers off and reports it instead of hanging.
     let end = std::time::Instant::now() + LIMIT;
     while guest.run("true", LIMIT).is_ok() {
         assert!(std::time::Instant::now() < end);

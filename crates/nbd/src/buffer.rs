@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn buffers_come_from_given_memory_and_know_offset() {
-        // Whatever another test has meanwhile is elsewhere.
+        // Buffers of other tests are elsewhere.
         let heap = vec![0; 1 << 20];
         assert_eq!(place(&heap), None);
         let memory = Box::leak(vec![0; MEMORY_BYTES].into_boxed_slice());

@@ -152,7 +152,7 @@ fn poll_into<R: AsyncRead + Unpin>(reader: &mut R, to: &mut [u8], cx: &mut Conte
 mod tests {
     use super::*;
 
-    /// Messages of a length (four bytes) and so many bytes, however the stream is cut.
+    /// Length-prefixed messages (four bytes) in any fragmentation.
     #[tokio::test]
     async fn messages_stay_whole_and_in_order() {
         let lengths = [3_usize, 100_000, 0, 70_000, 70_000, 5, 300_000, 1];
@@ -163,11 +163,11 @@ mod tests {
             all.extend((0..*length).map(|at| (at * 7 + nth) as u8));
         }
         for piece in [37, 4096, 65_536, 1 << 20] {
-            // A reader that gives so many bytes at a time.
+            // A reader that returns `piece` bytes at a time.
             let (mut writer, mut reader) = tokio::io::duplex(piece);
             let sent = all.clone();
             tokio::spawn(async move { tokio::io::AsyncWriteExt::write_all(&mut writer, &sent).await });
-            // The first bytes came with something else.
+            // The first bytes arrived earlier.
             let mut first = [0; 2];
             tokio::io::AsyncReadExt::read_exact(&mut reader, &mut first).await.expect("it comes");
             let (mut inbox, mut came) = (Inbox::new(Bytes::copy_from_slice(&first)), Vec::new());

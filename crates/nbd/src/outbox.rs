@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        /// Whatever is put in comes out once and in order, however little each write takes.
+        /// All bytes leave exactly once and in order, however short each write is.
         #[test]
         fn bytes_leave_in_order(sizes in proptest::collection::vec(0_usize..40_000, 1..60), takes in proptest::collection::vec(1_usize..50_000, 1..9)) {
             let mut outbox = Outbox::default();

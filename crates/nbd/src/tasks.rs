@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(next(&mut tasks).await, 1);
         let (sender, receiver) = oneshot::channel();
         let late = kept.take().expect("it ran");
-        // Rung while nobody is there, and again while somebody else is.
+        // Woken while the slot is empty, and again while another task has it.
         late.wake_by_ref();
         tasks.push(Box::pin(async move { receiver.await.expect("it is sent") }));
         assert!(pending(&mut tasks));

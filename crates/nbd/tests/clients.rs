@@ -1,4 +1,4 @@
-//! The clients that people use, against memory served over a Unix socket: what they say is not for us to bend.
+//! Common NBD clients against memory served over a Unix socket, as independent oracles.
 //!
 //! A client that is not installed is reported as ignored, with the reason.
 
@@ -75,7 +75,7 @@ impl Served {
         self.uri_with(socket, self.folder.path())
     }
 
-    /// With the certificates of a folder.
+    /// With the certificates of a directory.
     fn uri_with(&self, socket: &str, certificates: &Path) -> String {
         let (folder, certificates) = (self.folder.path().display(), certificates.display());
         format!("nbds+unix:///disk?socket={folder}/{socket}&tls-certificates={certificates}&tls-hostname=localhost")
@@ -165,13 +165,13 @@ fn qemu_io(served: &Served) -> Result<(), Failed> {
     arguments.extend(commands.iter().flat_map(|c| ["-c", c]));
     arguments.push(&uri);
     let told = run("qemu-io", &arguments)?;
-    // A pattern that differs is told in words; the exit status is 0 all the same in some versions.
+    // A pattern mismatch is only printed; some versions still exit with 0.
     if told.contains("failed") { Err(told.into()) } else { Ok(()) }
 }
 
 fn goes_on(served: &Served) -> Result<(), Failed> {
     if Command::new(PYTHON).args(["-c", "import nbd"]).output().is_ok_and(|output| !output.status.success()) {
-        // The harness has no word for it once a test runs.
+        // The harness cannot skip a running test.
         println!("SKIP libnbd_continues_after_refused_writes: python3-libnbd is not installed");
         return Ok(());
     }
@@ -189,7 +189,7 @@ fn fio(served: &Served) -> Result<(), Failed> {
     run("fio", &[&job[..], &check[..]].concat()).map(drop)
 }
 
-/// A file with data and holes goes there over four connections and comes back.
+/// A file with data and holes is copied there and back over four connections.
 fn copy(served: &Served) -> Result<(), Failed> {
     let (source, back) = (served.file("source.raw"), served.file("back.raw"));
     let mut data = vec![0_u8; SIZE as usize];

@@ -9,7 +9,7 @@ use std::future::Future;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::oneshot;
 
-/// Reads wait until the test lets them go; the rest is memory.
+/// Reads wait until the test releases them; the rest is memory.
 struct Held {
     memory: Memory,
     waiting: RefCell<BTreeMap<u64, oneshot::Sender<()>>>,
@@ -51,7 +51,7 @@ impl Export for Held {
 struct Client(DuplexStream);
 
 impl Client {
-    /// Through the handshake by the old way of choosing an export: simple replies.
+    /// Handshake with EXPORT_NAME: simple replies.
     async fn begin(mut self) -> Self {
         let mut bytes = Vec::new();
         bytes.put_u32(3);
@@ -166,7 +166,7 @@ fn refused_write_is_answered_after_whole_payload() {
         client.ask(WRITE, 0, 2, 4000, 100_000, &half).await;
         assert_eq!(client.reply().await, (1, 0));
         client.data(4).await;
-        // The server has all it is going to get, and every chance to speak.
+        // The server has received everything and could answer.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -192,7 +192,7 @@ fn disconnects_and_protocol_errors_are_reported() {
     assert!(matches!(end, Err(Failure::Violation(Violation::Request))), "{end:?}");
 }
 
-/// A client that asks and does not listen: the server stops taking requests, and goes on when the client reads.
+/// A client that sends without reading: the server stops taking requests and continues when the client reads.
 #[test]
 fn unread_replies_throttle_requests() {
     const LENGTH: u32 = 8 << 20;
@@ -209,7 +209,7 @@ fn unread_replies_throttle_requests() {
     end.expect("nothing was wrong");
 }
 
-/// What is asked of the store at once is bounded in bytes too: a store that keeps every answer ready would fill the memory.
+/// Requests in flight at the store are bounded in bytes too: a store that buffers every answer would fill memory.
 #[test]
 fn long_reads_in_flight_are_limited_in_bytes() {
     const LENGTH: u32 = 16 << 20;
@@ -223,7 +223,7 @@ fn long_reads_in_flight_are_limited_in_bytes() {
             while held.waiting.borrow().is_empty() {
                 tokio::task::yield_now().await;
             }
-            // 64 MiB, and no more than one read beyond.
+            // 64 MiB and at most one read more.
             let waiting = held.waiting.borrow().len();
             assert!(waiting <= 5, "{waiting} reads were under way");
             let (_, go) = held.waiting.borrow_mut().pop_first().expect("one waits");
@@ -238,7 +238,7 @@ fn long_reads_in_flight_are_limited_in_bytes() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-    /// Random requests against an array that is the truth.
+    /// Random requests against an array as oracle.
     #[test]
     fn export_behaves_as_byte_array(steps in proptest::collection::vec((0_u16..7, 0_u64..70_000, 1_u32..70_000, proptest::bits::u16::masked(19)), 1..40)) {
         const SIZE: usize = 200_000;

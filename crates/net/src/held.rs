@@ -173,7 +173,7 @@ mod tests {
         assert_eq!((few.likely, few.surely), (Trial::Passed, Trial::Lossy));
         assert_eq!(held(&run(ENOUGH, |n| n % 200 == 7, |_| 0)).likely, Trial::Passed);
         assert_eq!(held(&run(ENOUGH, |_| false, |_| 0)).surely, Trial::Passed);
-        // Of an end that does not count blocks all losses are taken for independent.
+        // For an end that does not count blocks, losses are assumed independent.
         let mut old = run(20_000, |n| (5000..5100).contains(&n), |_| 0);
         old.1.blocks.clear();
         assert!(held(&old).loss_upper < 0.0062);

@@ -238,7 +238,7 @@ mod tests {
         assert_eq!((ack.srtt_us, ack.snd_wnd, ack.ssthresh), (25, 65_536, 2_147_483_647));
         assert_eq!(parse(LINE, &[7]), None);
         for cut in 0..LINE.len() {
-            // However it is cut, it is read or not.
+            // Truncated lines do not panic.
             let _ = parse(&LINE[..cut], &[31]);
         }
     }
@@ -250,7 +250,7 @@ mod tests {
         let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let cookie = socket2::SockRef::from(&client).cookie().unwrap();
-        // As one that was killed leaves it: no process has that number (kernel/pid.c, PID_MAX_LIMIT).
+        // As a killed process leaves it: no process has that id (kernel/pid.c, PID_MAX_LIMIT).
         let left = place().unwrap().join("instances").join(format!("{NAME}{}-0", 1 << 30));
         fs::create_dir(&left).unwrap();
         let mut probe = Probe::start(vec![cookie]).unwrap();

@@ -332,7 +332,7 @@ mod tests {
             }
         });
         let read = watch.take(&sockets);
-        // A number that a thread was late for is left out: a later one has been made.
+        // A reading that a thread is late for is skipped: a later one was taken.
         assert!(read.samples.len() <= 999 && read.unread.len() <= 999, "{read:?}");
         assert!(read.samples.is_sorted_by_key(|s| s.time_ns) && read.unread.is_sorted_by_key(|u| u.time_ns));
         assert!(read.samples.iter().all(|s| s.stream == 3 && s.snd_mss > 0));
@@ -350,11 +350,11 @@ mod tests {
             let read = watch.take(&sockets);
             (read.samples.len(), read.unread.len())
         };
-        // Both threads see to what is due at 10 ms; the receiving one is not the one to tell what lies unread.
+        // Both threads take the reading that is due at 10 ms.
         both(1);
         sampler_control.look(21 * MS);
         assert_eq!((made(), sampler_control.alert, sampler_control.next(21 * MS)), ((1, 1), 0, 71 * MS));
-        // At 50 ms nobody has been seen for long.
+        // At 50 ms neither thread has been seen for long.
         sampler_control.look(50 * MS);
         assert_eq!((made(), sampler_control.alert, sampler_control.next(50 * MS)), ((1, 1), CALM, 52 * MS));
         // The sender is in the kernel, the receiver is not.
@@ -375,7 +375,7 @@ mod tests {
         assert_eq!(made(), (0, 0), "nothing is read after the end");
     }
 
-    /// What readings cost is the difference between intervals, so one without them must have none of their wake-ups.
+    /// The cost of readings is the difference between intervals, so intervals without readings must have no wake-ups.
     #[test]
     fn intervals_without_readings_have_no_wake_ups() {
         let readings = Readings::ByTurns { seed: 5, control: false };

@@ -161,7 +161,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the queue: the answer holds, and is close to what the path carries.
+        /// With any queue the answer holds and is close to the path's rate.
         #[test]
         fn search_converges_from_any_start(
             first in 10_000_u64..100_000_000_000, carries in 20_000.0_f64..1e11, queue_s in 0.0_f64..3.0,
@@ -197,7 +197,7 @@ mod tests {
         });
         let held = search.held().unwrap();
         assert!((19_000_000..=20_200_000).contains(&held), "{held}");
-        // One run in which the machine stood still does not take half of the rate away.
+        // One run during which the machine stalled does not halve the rate.
         let mut runs = 0;
         let search = found(10_000_000, |step| {
             runs += u32::from(matches!(step, Step::Run(_)));

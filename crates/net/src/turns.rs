@@ -125,7 +125,7 @@ mod tests {
         let turns = Turns::new(1, 6_000);
         let even = |late: fn(u64) -> u64| turns.ratio(&received(vec![1000; 60], late)).map(|r| r.n);
         assert_eq!(even(|_| 0), Some(25));
-        // The 41st ends late, so that it and the next have parts of two.
+        // The 41st ends late, so that it and the next one overlap.
         assert_eq!(even(|n| if n == 41 { 30_000_000 } else { 0 }), Some(24));
         assert_eq!(turns.ratio(&received(vec![0; 60], |_| 0)), None);
         assert_eq!(turns.ratio(&received(vec![5; 60], |n| u64::MAX / 2 - n)), None);

@@ -313,7 +313,7 @@ enum Happens {
     },
     Loss,
     Timeout,
-    /// The kernel sets what it likes.
+    /// The kernel may set any value.
     Set {
         cwnd: u32,
         ssthresh: u32,
@@ -340,7 +340,7 @@ fn happens() -> impl Strategy<Value = Happens> {
 }
 
 proptest! {
-    /// Whatever the kernel or the peer says: no trap, the window never falls between losses but to its clamp, never exceeds
+    /// For any input from kernel or peer: no trap, the window never falls between losses except to its clamp, never exceeds
     /// the clamp, and what a loss leaves is 2 at least.
     #[test]
     fn extreme_numbers_do_not_overflow(which in 0i32..3, story in prop::collection::vec(happens(), 1..60)) {

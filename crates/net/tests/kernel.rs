@@ -1,4 +1,4 @@
-//! Our congestion controls in this kernel: it takes them, sockets use them, and they go again.
+//! Our congestion controls in this kernel: registered, used by sockets, and removed.
 
 use net::cc::{self, Algorithm, PREFIX};
 use std::io::{Read, Write};
@@ -31,7 +31,7 @@ fn algorithms_are_registered_used_and_removed() {
         assert!(matches!(cc::register(algorithm, &name), Err(cc::Error::Exists(_))));
         assert_eq!(transfer(&name, 30_000_000), 30_000_000);
 
-        // A connection keeps it; nobody new gets it.
+        // Existing connections keep it; new ones cannot use it.
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback");
         let keeper = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         cc::choose(&keeper, &name).expect("registered");

@@ -1,4 +1,4 @@
-//! Whole runs over loopback, both ends in this process: what is counted, what is granted, and what held a run back.
+//! Whole runs over loopback with both ends in this process: counts, granted settings and limits.
 
 use net::run::{Outcome, Session};
 use net::serve::Server;
@@ -64,12 +64,12 @@ fn bulk_is_counted_at_receiver_and_sampled_at_sender() {
         let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
         let total: u64 = received.streams.iter().sum();
         assert!(received.streams.len() == 2 && received.streams.iter().all(|b| *b > 0));
-        // What came after the last interval is in none.
+        // Bytes after the last interval are in none.
         assert!(received.bytes.iter().sum::<u64>() <= total);
         assert!(sent.samples.is_sorted_by_key(|s| s.time_ns));
         for (stream, bytes) in (0..).zip(&received.streams) {
             let last = sent.samples.iter().rev().find(|s| s.stream == stream).unwrap();
-            // What the receiver's kernel has acknowledged and nobody has read: at most its buffer.
+            // Bytes acknowledged by the receiver's kernel but not read: at most its buffer.
             assert!(last.bytes_acked <= bytes + (64 << 20), "{direction:?} {stream}");
             assert!(last.bytes_acked > 0 && last.snd_mss > 1000);
         }
@@ -119,7 +119,7 @@ fn udp_sends_due_packets_and_counts_received_ones() {
             assert_eq!(packets.received + packets.dropped_here, sent.sent, "{packets:?}");
             assert!(!packets.transit_ns.is_empty());
         }
-        // One clock: it is ahead of itself by nothing.
+        // One clock: the offset is zero.
         let clock = outcome.clock.unwrap();
         assert!(clock.ahead_ns.abs() <= clock.error_ns * 1.25 + 20_000.0, "{clock:?}");
     }
@@ -149,7 +149,7 @@ fn rate_limited_sender_is_application_limited() {
     let outcome = run(&spec(Traffic::Tcp { rate_bps: Some(10_000_000) }, UP, 1000));
     let limits = limits(&outcome, Direction::Up);
     assert_eq!(limits[0].cause, Cause::Application, "{limits:?}");
-    // It writes what is due and never more.
+    // It writes what is due, never more.
     let bytes: u64 = outcome.received(Direction::Up).unwrap().bytes.iter().sum();
     assert!(bytes <= 1_250_000 * 11 / 10, "{bytes}");
     // And it does pause: 100 bursts, each of which loopback takes in a packet or two, with sleeps between them, however quick the machine is.

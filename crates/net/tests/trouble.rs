@@ -1,4 +1,4 @@
-//! What goes wrong between two ends, and what is said of it.
+//! Failures between two ends and their error messages.
 
 use net::Result;
 use net::control::{CONTROL, DATA, Message};
@@ -41,7 +41,7 @@ fn bulk(duration_ms: u64) -> Spec {
     }
 }
 
-/// An end that answers each message with the next of these, and pings with its time; then it says nothing.
+/// A peer that answers each message with the next of these, and pings with its time; then it stays silent.
 async fn saying(frames: Vec<Message>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
@@ -138,7 +138,7 @@ fn foreign_protocol_is_recognised() {
             tokio::time::sleep(Duration::from_secs(3600)).await;
         });
         said(Session::connect(at, None, None).await, &["does not speak Fathom's protocol", "fathom net serve"]);
-        // And a stranger at our own door, or data for no run, harms nobody.
+        // Unknown clients of our server, and data for no run, do no harm.
         let (at, told) = server(None).await;
         for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[&DATA[..], &[0; 19]].concat()] {
             let mut stream = TcpStream::connect(at).await.unwrap();
@@ -161,7 +161,7 @@ fn refusal_of_peer_is_quoted() {
     });
 }
 
-/// Time runs ahead while nobody does anything, so that ten seconds of silence take none.
+/// Time is paused, so that ten seconds of silence take no time.
 #[test]
 fn stalled_peer_times_out() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();

@@ -139,7 +139,7 @@ mod tests {
 
     const MS: f64 = 1e6;
 
-    /// Reads that `readers` finish by `end_ns`, each asking again the moment that it is answered: on a clock of our own.
+    /// Reads that `readers` finish by `end_ns` in a closed loop on a simulated clock.
     fn closed_loop(speed: Speed, readers: usize, end_ns: u64) -> u64 {
         let flash = Flash::new(speed).expect("there is memory");
         let mut asking: BinaryHeap<Reverse<u64>> = std::iter::repeat_n(Reverse(0), readers).collect();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     proptest! {
-        /// The servers in turn end every read when a queue with a list of servers would, which takes the one that is free first.
+        /// Round robin finishes every read at the same time as a queue that picks the earliest free server.
         #[test]
         fn round_robin_equals_earliest_free_server(
             servers in 1_usize..9,

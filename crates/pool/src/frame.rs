@@ -535,7 +535,7 @@ mod tests {
             prop_assert_eq!(told, replies);
         }
 
-        /// A flipped bit is an error, or in a reply's data, whose checksum tells.
+        /// A flipped bit is an error, or is in a reply's data and found by its checksum.
         #[test]
         fn flipped_bit_is_detected(
             requests in proptest::collection::vec(request(), 1..6),

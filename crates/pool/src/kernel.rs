@@ -312,7 +312,7 @@ mod tests {
         assert_eq!(value_of(&bytes, 7), Some(&b"abc"[..]));
         assert_eq!(value_of(&bytes, 9).and_then(|value| i32_at(value, 0)), Some(5));
         assert_eq!(value_of(&bytes, 8), None);
-        // Lengths that lie end the search, and nothing else.
+        // Invalid lengths only end the search.
         assert_eq!(value_of(&[255, 255, 7, 0], 7), None);
         assert_eq!(value_of(&[0, 0, 0, 0], 7), None);
     }

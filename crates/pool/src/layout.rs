@@ -184,7 +184,7 @@ mod tests {
             prop_assert_eq!(u64::from(expected), layout.size_bytes());
         }
 
-        /// Where a node's bytes are on the disk: there, pieces find them again.
+        /// `on_disk` gives the range whose pieces lead back to the node's bytes.
         #[test]
         fn on_disk_inverts_pieces(
             sizes in proptest::collection::vec(0_u64..300, 1..5),

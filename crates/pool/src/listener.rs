@@ -176,7 +176,7 @@ mod tests {
         std::fs::write(&path, "mine").unwrap();
         assert!(refusal().await.ends_with("pool.sock: a file of this name exists and is not a socket"));
         std::fs::remove_file(&path).unwrap();
-        // Dropped, it leaves its name behind, as a coordinator that was killed does.
+        // Dropping it leaves the socket file behind, as a killed coordinator does.
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         let first = Listener::bind(&endpoint).await.unwrap();
         assert!(refusal().await.ends_with("pool.sock: another program is serving it"));

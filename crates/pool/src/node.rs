@@ -609,7 +609,7 @@ mod tests {
         refused(node.enter(&further(1, "b", first.number)).await);
         refused(node.enter(&further(2, "a", first.number)).await);
         refused(node.enter(&further(1, "a", first.number + 1)).await);
-        // Those that are let in count at once, before they have been told.
+        // Admitted connections count at once, before they are told.
         let mut all = vec![open];
         while all.len() < usize::from(MOST_CONNECTIONS) {
             let further = node.enter(&further(1, "a", first.number)).await.expect("there is room").expect("it claims");
@@ -619,12 +619,12 @@ mod tests {
         assert!(one_more.contains("64 connections"), "{one_more}");
         drop(all);
         assert_eq!(node.open.load(Ordering::Acquire), 0);
-        // The coordinator begins anew: what is late for its old session stays out.
+        // The coordinator starts again: late connections of its old session are refused.
         let (second, _) = node.enter(&hello(1, "a")).await.expect("it is the same").expect("it claims");
         refused(node.enter(&further(1, "a", first.number)).await);
         let (joined, _) = node.enter(&further(1, "a", second.number)).await.expect("it is let in").expect("it claims");
         assert_eq!(joined, second);
-        // What was taken from an old session's connection is not served.
+        // Requests read from an old session's connection are not served.
         let mut served = Served::default();
         let request = Request {
             operation: Operation::Trim,

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((near.sent_bytes, near.received_bytes, far.received_bytes), (500, 100, 500));
         assert!(near.sent >= 100 && near.received >= 100);
         assert!(far.sent >= 100);
-        // Of the two ends that this process has; other tests have theirs.
+        // At least the two ends of this test; other tests have their own.
         assert!(Packets::of_this_process().sent >= 200);
         assert_eq!(Packets::of(listener).map(|p| p.sent_bytes), Some(0));
         assert_eq!(Packets::of(std::fs::File::open("/dev/null").unwrap()), None);

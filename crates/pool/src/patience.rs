@@ -96,7 +96,7 @@ mod tests {
             let _few: Vec<_> = (1..CROWD).map(|_| patience.enter()).collect();
         }
         assert!(SAID.take().is_empty());
-        // They gather from nothing again and again, and count as one crowd.
+        // Repeated bursts count as one crowd.
         for _ in 0..1000 {
             let _many: Vec<_> = (0..64).map(|_| patience.enter()).collect();
         }

@@ -215,7 +215,7 @@ mod tests {
         wrong(&|offer| offer.words.replace_range(..1, "x"));
         wrong(&|offer| offer.words.clear());
         wrong(&|offer| offer.process = u32::MAX);
-        // A file of this process that is none of ours, and a memory file that could be cut.
+        // A file of this process that is not shared memory, and a memfd that could be truncated.
         let file = tempfile::tempfile().expect("a file");
         file.set_len(BYTES as u64).expect("it has room");
         wrong(&|offer| offer.file = file.as_raw_fd());

@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn filling_queue_is_not_compared() {
         let (mut tuner, frames) = (Tuner::new(2), std::cell::Cell::new(0));
-        // Ever faster for 0.16 s, whatever the rule; then as fast with each.
+        // Rising goodput for 0.16 s with any rule, then the same with each.
         let found = settle(&mut tuner, 0, 1, 100, |_| {
             frames.set(frames.get() + 1);
             f64::min(10_000.0, 2000.0 + 100.0 * f64::from(frames.get()))
@@ -461,7 +461,7 @@ mod tests {
         let natural = settle(&mut tuner, 0, 30, 100, |hold| {
             let (before, frames) = since.get();
             since.set(if hold == before { (hold, frames + 1) } else { (hold, 0) });
-            // Three frames shine for 0.3 s.
+            // Three frames look best for 0.3 s.
             if hold == LOOSE || hold == Hold::Frames(3) && frames < 300 { 10_000.0 } else { 6000.0 }
         });
         assert_eq!(natural, LOOSE);

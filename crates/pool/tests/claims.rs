@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 const NODES: usize = 3;
 
-/// How the connection that stops it all ends.
+/// How the stopping connection ends.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Stop {
     NotMade,
@@ -196,7 +196,7 @@ async fn contested(pools: [&'static str; 2], stops: [usize; 2]) {
         let connect = world.waiting(stops[nth], gate);
         let join = async move { joined(connect, pools[nth], &ORDERS[nth], Arrangement::Concatenated).await };
         let mut task = tokio::task::spawn_local(join);
-        // Until it waits, or has not waited at all.
+        // Until it waits, or has finished without waiting.
         let done = tokio::select! {
             () = gate.there.notified() => None,
             done = &mut task => Some(done.expect("it does not panic")),

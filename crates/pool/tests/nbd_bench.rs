@@ -98,7 +98,7 @@ fn wrong_byte_error_names_offset() {
         }
         Ok(())
     });
-    // Two thousand blocks: the one is asked for sooner or later.
+    // Two thousand blocks: the wrong one is read sooner or later.
     let why =
         run(&place, &Load { duration: Duration::from_secs(60), ..load() }).expect_err("a byte differs").to_string();
     assert!(why.contains("wrong data at 409600"), "{why}");

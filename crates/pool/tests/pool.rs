@@ -209,7 +209,7 @@ fn served(
             })
             .map_err(|failed| failed.message().unwrap_or("it failed").to_string())
         });
-        // If it could not start, its own error is the one to tell.
+        // If it could not start, its own error is reported.
         let result = if wait.recv().is_ok() { clients(&uri) } else { Ok(()) };
         drop(end);
         coordinator.join().map_err(|_| "the coordinator panicked")??;
@@ -268,7 +268,7 @@ fn qemu_io() -> Result<(), Failed> {
         arguments.extend(commands.iter().flat_map(|c| ["-c", c]));
         arguments.push(uri);
         let told = run("qemu-io", &arguments)?;
-        // A pattern that differs is told in words; the exit status is 0 all the same in some versions.
+        // A pattern mismatch is only printed; some versions still exit with 0.
         if told.contains("failed") { Err(told.into()) } else { Ok(()) }
     })
 }
@@ -310,7 +310,7 @@ fn mapped() -> Result<(), Failed> {
             node.restart()?;
         }
         served(nodes.addresses(), stripe_bytes, |uri| {
-            // What was trimmed before an unclean end is not known to be a hole until somebody has looked at it.
+            // Ranges trimmed before an unclean shutdown are not known to be holes until they are checked.
             run("qemu-io", &["-f", "raw", "-c", "read 0 12M", uri])?;
             check_map(uri, &model)
         })?;
@@ -406,7 +406,7 @@ fn look(pool: &str) -> Hello {
     Hello { protocol: pool::frame::VERSION, pool: pool.into(), claim: None }
 }
 
-/// Writes and flushes are refused, and reads are not; the range is told.
+/// Writes and flushes are refused, reads are not; the range is reported.
 async fn refuses(volume: &Volume, told: &Told, holds: &[u8]) -> Result<(), Failed> {
     let written = volume.write_range(2 * MIB, Bytes::from_static(b"more"), false).await;
     let trimmed = nbd::Export::trim(volume, 0, 4096, false).await;
@@ -435,7 +435,7 @@ fn lost() -> Result<(), Failed> {
             let mut coordinator = Some((volume, told));
             if drop_before {
                 coordinator = None;
-                // It is told that there is something unflushed, which it did not write.
+                // It learns of unflushed data that it did not write.
                 coordinator.replace(machine.join(false).await?);
             }
             machine.restart(Some(&data))?;
@@ -448,13 +448,13 @@ fn lost() -> Result<(), Failed> {
             };
             volume.read_range(0, 1).await?;
             refuses(&volume, &told, b"old").await?;
-            // So it is for whoever serves the pool next, until the loss is accepted.
+            // The same holds for the next coordinator until the loss is accepted.
             let (volume, told) = machine.join(false).await?;
             refuses(&volume, &told, b"old").await?;
             let (volume, _) = machine.join(true).await?;
             volume.write_range(0, Bytes::from_static(b"goes on"), false).await?;
             volume.flush().await?;
-            // What was accepted is not what is lost later.
+            // Accepting one loss does not accept a later one.
             let data = machine.data()?;
             volume.write_range(MIB, Bytes::from_static(b"new"), false).await?;
             machine.restart(Some(&data))?;
@@ -660,7 +660,7 @@ fn counted() -> Result<(), Failed> {
             let before = volume.links()[0].counts().answered;
             let figures = bench::run(volume.clone(), load).await?;
             let counts = volume.links()[0].counts();
-            // Three quarters of the time count, or a little more if the end came late.
+            // Three quarters of the time count, or slightly more after a late end.
             let counted = figures.ops_per_s * (duration * 3 / 4).as_secs_f64();
             let agree = counted > 0.0 && counted <= (counts.answered - before) as f64;
             if !agree || (counts.window, counts.batch) != (8, 4) || figures.batch_mean > 8.0 || figures.failed > 0 {

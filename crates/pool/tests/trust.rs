@@ -1,4 +1,4 @@
-//! Who is let in, and what both ends say to those who are not: nodes and coordinators in one process, over TCP on loopback.
+//! Authentication, and the errors of both ends: nodes and coordinators in one process, over TCP on loopback.
 
 use bytes::Bytes;
 use pool::connect::{Connect, tcp_with};
@@ -147,7 +147,7 @@ fn unauthenticated_peers_are_refused() {
             let mut stranger = TcpStream::connect(node.address).await.expect("it listens");
             stranger.write_all(b"GET / HTTP/1.0\r\n\r\n").await.expect("it reads");
             let mut rest = Vec::new();
-            // Either way of ending is one.
+            // EOF and reset are both fine.
             let _ = stranger.read_to_end(&mut rest).await;
             node.says(words).await;
             // And it serves on.
@@ -163,7 +163,7 @@ fn server_that_is_not_node_is_recognised() {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
         tokio::task::spawn_local(async move {
-            // They stay open: an end would be another reason.
+            // They stay open: closing would give another error.
             let mut open = Vec::new();
             while let Ok((mut stream, _)) = listener.accept().await {
                 let _ = stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").await;

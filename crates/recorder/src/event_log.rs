@@ -159,7 +159,7 @@ mod tests {
     use model::event::{ANY_CPU, FsWrite, Header, Loss};
     use model::{Event, Record};
 
-    /// The last look at the counters is after the window, but counts what was lost within it.
+    /// The last reading of the counters is after the window, but includes losses within it.
     #[test]
     fn loss_is_clipped_to_window() {
         let dir = tempfile::tempdir().unwrap();

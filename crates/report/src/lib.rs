@@ -152,7 +152,7 @@ mod tests {
         })
     }
 
-    /// What stands between two marks of the page.
+    /// The text between two markers of the page.
     fn between<'a>(page: &'a str, before: &str, after: &str) -> &'a str {
         page.split_once(before).and_then(|(_, rest)| rest.split_once(after)).expect("both marks are in the page").0
     }
@@ -207,7 +207,7 @@ mod tests {
         for reference in [" src=", "url(", "@import", "fetch(", "XMLHttpRequest", "<link", "<iframe", "import("] {
             assert!(!page.contains(reference), "{reference}");
         }
-        // The one address is the name of SVG's vocabulary, which no browser asks for.
+        // The only URL is the SVG namespace, which no browser fetches.
         assert_eq!(page.matches("://").count(), page.matches("http://www.w3.org/2000/svg").count());
     }
 

@@ -73,7 +73,7 @@ fn data() -> Value {
     })
 }
 
-/// What a pointer at a place of an element makes appear.
+/// The tooltip at a point of an element.
 fn pointed(shown: &Shown, selector: &str, x: f64, y: f64) -> Result<String> {
     let tip = shown.browser.run(
         "const c = document.querySelector(arguments[0]), b = c.getBoundingClientRect();\
@@ -327,7 +327,7 @@ fn several_network_runs_are_shown_side_by_side() -> Result<()> {
     let table = shown.browser.text("#table-body")?;
     assert!(table.contains("a.fathom") && table.contains("b.fathom"), "{table}");
     shown.quiet()?;
-    // What is in another unit stands apart, and shares with its own only.
+    // Runs in another unit have a chart of their own.
     let mut other = network_run("b.fathom");
     other.tables.designs[0].unit = Some("1/s".into());
     other.tables.cells[0].factors = json!({"direction": "up+down", "seconds": "9"}).to_string();

@@ -84,7 +84,7 @@ fn operation_clicked_in_list_shows_its_chain() -> Result<()> {
     assert_eq!(listed, highlighted, "the panel lists what is highlighted, but for the chosen span itself");
     assert!(shown.listed("confidence")?.contains(&"interval".to_owned()), "the weakest link shows");
 
-    // Every piece of its time says how sure it is, and every command of which file it is.
+    // Every slice of its time has a confidence, and every command a file.
     let sure = shown
         .browser
         .run("return [...document.querySelectorAll('#panel table tr')].map((r) => r.lastChild.textContent);", &[])?;
@@ -301,7 +301,7 @@ fn losses_are_shown() -> Result<()> {
     }
     assert!(shown.browser.text("#losses")?.contains("ring buffer full"));
     assert!(shown.browser.text("#left-out")?.contains("at most so many spans"));
-    // Of a file system that was not there nothing was missed: that is in the table, and no warning.
+    // Absent file systems miss nothing: they are in the table, without a warning.
     for how in ["f2fs is not loaded", "no btrfs was mounted"] {
         assert!(shown.browser.text("#coverage")?.contains(how), "{how}");
     }

@@ -557,7 +557,7 @@ mod tests {
         }
     }
 
-    /// Pieces of SQL, and of what is none, that a tokenizer may stumble on.
+    /// Pieces of valid and invalid SQL that are hard to tokenize.
     fn pieces() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             prop::sample::select(vec![

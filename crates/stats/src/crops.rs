@@ -164,7 +164,7 @@ mod tests {
         for s in &found {
             prop_assert!(near(at(s, s.from), envelope(s.from)) && near(at(s, s.to), envelope(s.to)), "{s:?} {costs:?}");
         }
-        // And none is missing: whatever is the cheapest by more than rounding at some penalty is listed.
+        // None is missing: every segmentation that is clearly cheapest at some penalty is listed.
         for step in 0..=200 {
             let penalty = low + (high - low) * f64::from(step) / 200.0;
             let mut at: Vec<(f64, usize)> =

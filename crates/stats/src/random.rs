@@ -87,7 +87,7 @@ mod tests {
             random.shuffle(&mut items);
             *seen.entry(items).or_insert(0_i32) += 1;
         }
-        // 10,000 expected of each of the six, with a standard deviation of 91.
+        // 10,000 of each of the six expected, with a standard deviation of 91.
         assert!(seen.len() == 6 && seen.values().all(|n| (n - 10_000).abs() < 500), "{seen:?}");
     }
 

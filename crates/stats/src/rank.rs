@@ -222,7 +222,7 @@ mod tests {
         assert_eq!((same.u, same.p, same.exact), (8.0, 1.0, false));
     }
 
-    /// All orders, made one by one.
+    /// All orders, enumerated.
     #[test]
     fn exact_counts_match_enumeration() {
         let (n, m) = (4_usize, 6_usize);

@@ -1,4 +1,4 @@
-//! What must be so for any data.
+//! Properties for any data.
 
 use proptest::prelude::*;
 use stats::cells::{self, Cell, Comparison, Pairing};
@@ -75,7 +75,7 @@ proptest! {
         }
     }
 
-    /// Blocks are neighbours in time: they may be turned round, not shuffled.
+    /// Blocks are neighbours in time: they may be reversed, but not shuffled.
     #[test]
     fn reversed_blocks_give_same_ratio(pairs in prop::collection::vec((0.8..1.2_f64, 0.9..1.1_f64), 6..20)) {
         let of = |pairs: Vec<(f64, f64)>| {

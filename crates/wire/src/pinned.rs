@@ -224,7 +224,7 @@ pub fn tests_only_bare(accepted: &[u8; 32]) -> Arc<ClientConfig> {
 mod tests {
     use super::*;
 
-    /// A clock that stands at 1970, or far ahead, locks nobody out.
+    /// A clock at 1970 or far ahead does not invalidate the certificate.
     #[test]
     fn certificate_is_valid_at_any_time() {
         let configs = configs(&[1; 32]).expect("any seed is a key");

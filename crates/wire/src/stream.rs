@@ -346,7 +346,7 @@ mod tests {
             assert!(came == long);
             called.write_all(b"fine").await.expect("written");
             called.flush().await.expect("flushed");
-            // And it goes away without a goodbye, so what follows is an end.
+            // It closes without close_notify, which reads as EOF.
             called
         };
         let (answer, called) = tokio::join!(talk, listen);
@@ -372,7 +372,7 @@ mod tests {
         assert!(matches!(&called, Refused::NotAccepted { ours } if *ours == two), "{called}");
     }
 
-    /// A peer that checks nothing itself and shows another key is found by the end that is called.
+    /// A client that verifies nothing and shows another key is detected by the server.
     #[tokio::test]
     async fn client_that_does_not_verify_is_refused() {
         let forged = crate::pinned::tests_only_accepting(&[2; 32], &[1; 32]);
@@ -398,11 +398,11 @@ mod tests {
 
     #[tokio::test]
     async fn missing_key_is_reported_at_both_ends() {
-        // The one with the key is called: it hears the protocol in clear.
+        // The end with the key is the server: it receives the protocol in clear text.
         let (refused, answer) = says(b"FPH1\x20\0\0\0{}", true).await;
         assert!(refused.contains("started without a key"), "{refused}");
         assert!(matches!(stranger(&answer), Refused::KeyWanted), "{answer:?}");
-        // The one with the key calls: it is answered with the alert.
+        // The end with the key is the client: it gets the alert.
         let (one, mut other) = duplex(1 << 16);
         let ours = key(1);
         let (called, ()) = tokio::join!(connect(Some(&ours), one), async {
@@ -448,7 +448,7 @@ mod tests {
     proptest::proptest! {
         #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
 
-        /// Whatever is said to an end with a key, it lets nobody in and does not fall over.
+        /// Arbitrary bytes sent to an end with a key neither authenticate nor panic.
         #[test]
         fn arbitrary_bytes_are_refused(bytes: Vec<u8>, tls: bool) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");

@@ -1,4 +1,4 @@
-//! The storage loads on a disk that is theirs alone: what they say of it against what the disk itself counted, and what
+//! The storage loads on a disk of their own: their reports against the disk's own statistics, and what
 //! they say when it goes bad.
 
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};

@@ -85,7 +85,7 @@ pub fn checked() -> Result<()> {
     let served = Served::start(folder.path(), "log", &["--tls", &tls, "--verify-clients"])?;
     let uri = served.uri(&ours);
 
-    // Who has the right certificate is served what anybody would be.
+    // A client with the right certificate is served normally.
     let told = text(Command::new("nbdinfo").arg(&uri))?;
     ensure!(told.contains("with TLS") && told.contains("export-size: 67108864"), "{told}");
     let (source, back) = (folder.path().join("source"), folder.path().join("back"));
@@ -130,7 +130,7 @@ pub fn checked() -> Result<()> {
     served.said("it may not trust this server's certificate")?;
     println!("the coordinator's side:\n{}", std::fs::read_to_string(&served.log)?);
 
-    // Whoever was refused has taken nothing from the others.
+    // Refused clients do not affect the others.
     run(Command::new("nbdinfo").arg(&uri))?;
     served.server.end()?;
 
@@ -149,7 +149,7 @@ pub fn crowded() -> Result<()> {
     let uri = served.uri(&ours);
     let before = strangers::idle(&served.address)?;
     run(Command::new("nbdinfo").arg("--size").arg(&uri))?;
-    // Nor do those who have begun to encrypt and then stop.
+    // Nor do clients that stop during the TLS handshake.
     let mut halfway = strangers::idle(&served.address)?;
     let words = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
     // Some are closed already.

@@ -149,7 +149,7 @@ mod tests {
         assert!(b.tables.replicates[0].gates.as_ref().unwrap().contains("overlooked"));
     }
 
-    /// What is left out is left out by the counters alone: a fast process as well as a slow one.
+    /// Only the counters decide which processes are excluded, fast and slow ones alike.
     #[test]
     fn disturbance_does_not_depend_on_score() {
         let mut b = loaded(2);

@@ -284,7 +284,7 @@ mod tests {
         };
         for replicate in 0..6 {
             for n in 0..2000 {
-                // Out of order, as two ends bring them.
+                // Out of order, as the two ends deliver them.
                 b.tables.samples.push(reading(replicate, "tcp.cwnd", 5_000_000_000 - n * 1_000_000, n as f64));
             }
         }
@@ -370,7 +370,7 @@ mod tests {
         let charts = together(std::slice::from_ref(&run_a), std::slice::from_ref(&recording)).unwrap();
         let of = |title: &str| charts.iter().find(|c| c.title.contains(title)).unwrap();
         let latency = of("recorded operations");
-        // What was before the run is not drawn.
+        // Events before the run are not drawn.
         assert_eq!(latency.flows, [Flow { name: "r operations".into(), points: vec![(0.5, 8.0)] }]);
         let disk = &of("disks").flows[0];
         assert_eq!(disk.name, "r vda write");

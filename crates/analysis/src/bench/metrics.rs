@@ -70,7 +70,7 @@ mod tests {
         let latency = &all[&0]["latency.p99"];
         assert_eq!((latency.mean, latency.range, latency.unit.as_str()), (102.0, [100.0, 104.0], "ns"));
         assert!(!all[&0].contains_key("iteration"));
-        // A process whose result was wrong has no part in it.
+        // A process with a wrong result is excluded.
         made.tables.replicates[0].verified = Some(false);
         assert_eq!(others(&made.tables.replicates, &made.tables.samples)[&0]["latency.p99"].range, [101.0, 104.0]);
     }

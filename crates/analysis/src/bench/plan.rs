@@ -164,12 +164,12 @@ mod tests {
         let (some, many) = (of(0.0005, 0.03).for_precision.unwrap(), of(0.00005, 0.03).for_precision.unwrap());
         assert!((20..400).contains(&(many / some)), "{some} {many}");
         assert_eq!(of(1e-9, 0.03).for_precision, None);
-        // To tell a difference takes a narrower interval than to state a score as well.
+        // Detecting a difference needs a narrower interval than stating a score with the same precision.
         assert!(of(0.001, 0.001).for_difference > of(0.001, 0.001).for_precision);
         assert!(text(&[wide], 0.02, 0.03).contains("a difference of 3.00 %"));
     }
 
-    /// Processes that differ by more than their median.
+    /// Processes that vary by more than their median.
     #[test]
     fn plan_uses_shown_half_width() {
         let mut b = bench("b", "w");

@@ -100,7 +100,7 @@ mod tests {
         assert!(said.starts_with("jvm-c2: OpenJDK 17.0.9 (mixed mode); Tiered"), "{said}");
         assert!(said.contains("compilers ran 88 to 103 ms") && said.contains("{4=29 to 31}"), "{said}");
         assert!(!contradict(&[ONE, TWO], &[TWO, ONE]) && !contradict(&[ONE], &[ONE]));
-        // One lists another tier: of that nothing is said.
+        // One lists another tier: the common text omits it.
         let tiers = TWO.replace("{4=29}", "{1=3, 4=29}");
         let said = in_common(&[ONE, &tiers]).unwrap();
         assert!(!said.contains("tiers") && said.ends_with("of the kernel lu tier 4"), "{said}");

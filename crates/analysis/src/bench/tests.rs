@@ -1,4 +1,4 @@
-//! Processes of known times: the score is arithmetic.
+//! Processes with known times, so that the score can be computed by hand.
 
 use super::*;
 
@@ -150,7 +150,7 @@ fn warm_up_is_excluded_from_score_and_shown_apart() {
 fn failed_unverified_warm_up_and_recorded_replicates_are_excluded() {
     let mut rows = run(&[10.0, 10.0, 10.0, 10.0, 1.0, 1.0, 1.0, 1.0]);
     rows.0[4].failure = Some("it died".into());
-    // A lie that the runner did not see through is none the better for it.
+    // A wrong result that the runner let pass is excluded all the same.
     rows.0[5].verified = Some(false);
     rows.0[6].warmup = true;
     rows.0[7].why = Some("why/x.fathom".into());
@@ -178,7 +178,7 @@ fn stop_rule_uses_spread_between_processes() {
         half_width(&all.iter().collect::<Vec<_>>())
     };
     assert!(width(&[10.0; 10]).unwrap() < 1e-9);
-    // Ends between the second and the third value, on either side: 8 and 12 about a median of 10.
+    // Interval ends between the second and third value on either side: 8 and 12 around a median of 10.
     let got = width(&[8.0, 12.0, 8.0, 12.0, 8.0, 12.0, 8.0, 12.0, 8.0, 12.0]).unwrap();
     assert!((got / 0.2 - 1.0).abs() < 1e-5, "{got}");
     assert_eq!(width(&[10.0; 4]), None, "too few for an interval");

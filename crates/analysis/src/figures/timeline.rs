@@ -574,7 +574,7 @@ mod tests {
             let files: Vec<_> = carried.map(|l| t.spans.file[t.links.parent[l] as usize]).collect();
             assert!(files.iter().all(|file| *file == t.spans.file[i]), "command {} has another file", t.spans.id[i]);
         }
-        // Each slice is as sure as the linker says it is, and no surer than the charge of its command.
+        // Each slice has the linker's confidence, and no more than that of its command's charge.
         let mut rows = case::rows();
         for (slice, told) in rows.slices.iter_mut().zip([Confidence::Exact, Confidence::Guess].into_iter().cycle()) {
             slice.confidence = Some(told);

@@ -86,7 +86,7 @@ fn files_are_listed_for_traces_without_operations() {
     assert!(text.contains("\nFiles"), "{text}");
 }
 
-/// The page was in the cache, since an earlier read's read-ahead had begun to fetch it; who must wait for it had no hit.
+/// An earlier read-ahead had put the page into the cache, but its read was still in flight: waiting for it is no hit.
 #[test]
 fn read_that_waits_for_disk_is_not_hit() {
     let mut rows = case::rows();
@@ -103,7 +103,7 @@ fn read_that_waits_for_disk_is_not_hit() {
     let hits = |rows: &Rows| {
         of(&summarise(rows), case::SELECT).per_operation.filesystem_reads[&FileClass::Database].cache_hits
     };
-    // After the read, and of another operation: neither is its wait.
+    // A wait after the read, and one of another operation: neither counts.
     rows.slices.push(wait(read.end_ns.unwrap(), read.end_ns.unwrap() + 5));
     rows.slices.push(model::table::Slice { operation: 11, ..wait(read.start_ns, read.start_ns + 5) });
     assert_eq!(hits(&rows), 2.0);
@@ -143,7 +143,7 @@ fn file_system_calls_count_once_without_file_name() {
     let writes = &of(&summary, case::INSERT).per_operation.filesystem_writes;
     // Of the four calls to the file only one was seen in the file system.
     assert_eq!(writes[&FileClass::Other].count, 0.5);
-    // A splice is no writing call: what it wrote counts where it entered.
+    // A splice is not a write call: its bytes count in the file system.
     rows.spans.iter_mut().filter(|s| s.id == 20).for_each(|s| s.kind = "copy_file_range".into());
     let summary = summarise(&rows);
     let writes = &of(&summary, case::INSERT).per_operation.filesystem_writes;

@@ -125,7 +125,7 @@ mod tests {
     use model::table::TABLES;
     use parquet::basic::IntType;
 
-    /// Engines compute with these, and each in its own way with unsigned ones.
+    /// Engines disagree on arithmetic with unsigned integers.
     #[test]
     fn no_table_column_is_unsigned() {
         for table in TABLES {

@@ -306,7 +306,7 @@ mod tests {
     fn full_disk_is_reported_for_any_table_size() {
         for rows in [1, 100, 20_000] {
             let mut table = Table::create("/dev/full".into(), MarkRow::TABLE).unwrap();
-            // Texts that do not become short.
+            // Texts that do not compress.
             let text = |n: u64| format!("{:x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let row = |n| MarkRow { replicate: Some(n), name: "mode".into(), text: text(n) };
             let written = (0..rows).try_for_each(|n| table.push(row(n).cells())).and_then(|()| table.finish());

@@ -26,7 +26,7 @@ fn command_does_not_run_before_release() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ran");
     let mut child = shell("echo $$ > \"$OUT\"; exit 7").env("OUT", file.as_os_str()).spawn().unwrap();
-    // It is still this program, and whatever it is given time for, it has not run the command.
+    // It is still this program: the command has not run.
     let exe = fs::read_link(format!("/proc/{}/exe", child.pid())).unwrap();
     assert_eq!(exe, std::env::current_exe().unwrap());
     assert_eq!(child.try_wait().unwrap(), None);
@@ -69,7 +69,7 @@ fn running_command_survives_drop() {
     child.release().unwrap();
     let pid = child.pid;
     drop(child);
-    // It can only answer if it lives.
+    // It can only answer if it is alive.
     fs::write(&fifo, "alive\n").unwrap();
     let mut status = 0;
     // SAFETY: waits for a child of this process that nobody has waited for.
@@ -174,7 +174,7 @@ fn user_is_read_from_passwd_and_group() {
     assert_eq!((ada.name.as_str(), ada.home.as_path()), ("ada", Path::new("/home/ada")));
     assert_eq!(ada.groups, [1000, 6, 10]);
     assert_eq!(ada.shell, Some("/bin/zsh".into()));
-    // Somebody whom only a directory service knows.
+    // A user known only to a directory service.
     let other = User::from_files(5000, 5001, PASSWD, GROUP);
     assert_eq!((other.name.as_str(), other.home.as_path()), ("5000", Path::new("/")));
     assert_eq!((other.groups, other.shell), (vec![5001], None));

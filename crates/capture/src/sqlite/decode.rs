@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(x86("48 85 f6 74 08 48 8b 87 f8 00 00 00 c3 48 8b 47 10 c3"), None, "two answers");
         assert_eq!(x86("eb fe"), None, "never ends");
         assert_eq!(text_offset(Machine::Aarch64, &bytes("00 00 00 14")), None, "never ends");
-        // A cut can only turn an answer into none.
+        // Truncated code gives the same answer or none.
         for (name, code) in X86 {
             let code = bytes(code);
             for cut in 0..code.len() {
@@ -313,7 +313,7 @@ mod tests {
             }
         }
 
-        /// Real functions with damage reach deeper than noise does.
+        /// Corrupted real functions reach deeper than random bytes.
         #[test]
         fn damaged_code_does_not_panic(which in 0..X86.len() + ARM.len(), at in any::<usize>(), byte in any::<u8>()) {
             let (machine, text) = match X86.get(which) {

@@ -329,7 +329,7 @@ nonsense
         assert_eq!(python_modules(Path::new("/bin/sh")), Vec::<PathBuf>::new());
     }
 
-    /// This very process has SQLite built in and mapped; a second question has no news.
+    /// This process has SQLite built in and mapped; a second call finds nothing new.
     #[test]
     fn process_with_sqlite_is_found_once() {
         let mut finder = Finder::new(None);
@@ -364,7 +364,7 @@ nonsense
         child.wait().unwrap();
         assert_eq!(before, Some((false, program)));
         assert!(matches!(after, Some((true, _))));
-        // Without CAP_SYS_ADMIN the kernel does not let us go this way.
+        // Without CAP_SYS_ADMIN the kernel refuses access to map_files.
         match still {
             Some(Err(e)) if e.kind() == std::io::ErrorKind::PermissionDenied => {}
             Some(found) => assert_eq!(found.unwrap(), inode),

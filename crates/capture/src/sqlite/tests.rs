@@ -35,7 +35,7 @@ fn mapped(file: &str, offset: u64) -> Option<u64> {
     })
 }
 
-/// Reads the text as a probe would: the pointer at the offset of the statement, then up to the zero.
+/// Reads the SQL as a probe would: the pointer at the offset in the statement, then up to the NUL.
 ///
 /// # Safety
 /// `stmt` must be a live `sqlite3_stmt` of the SQLite that `offset` was found for.
@@ -115,7 +115,7 @@ fn system_sqlite_is_found_and_its_sql_read() {
     }
 }
 
-/// Compiles a small program with the compiler that has also made the SQLite of this program.
+/// Compiles a small program with the compiler that built this program's SQLite.
 fn compile(folder: &Path, source: &str, options: &[&str]) -> PathBuf {
     let (code, program) = (folder.join("p.c"), folder.join("p"));
     std::fs::write(&code, source).unwrap();
@@ -152,7 +152,7 @@ int sqlite3Prepare(void *db) { return sqlite3LockAndPrepare(db); }
 int main(void) { return id[0] + magic[0] + sqlite3_step(0) + sqlite3Prepare(0) + !sqlite3_sql(0); }
 "#;
 
-/// Stripped, a program offers nothing but its stamp; the debug file that its build id names brings all back.
+/// A stripped program has only the source id; the debug file of its build id has all symbols.
 #[test]
 fn stripped_program_is_resolved_by_debug_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -180,7 +180,7 @@ fn stripped_program_is_resolved_by_debug_file() {
     assert_eq!(found, SqliteSymbols { source: Source::DebugFile, ..whole });
 }
 
-/// A damaged library must be refused or read, but never upset us: every header byte is set to extremes in turn.
+/// A damaged library must be refused or read without panic: every header byte is set to extremes in turn.
 #[test]
 fn damaged_elf_headers_do_not_panic() {
     let whole = std::fs::read("/bin/true").unwrap();

@@ -171,7 +171,7 @@ impl Inserts {
         self.put(out, 100, jbd, CommitEnd { dev: DISK.0, txn });
         let event = away(away_ns, self.time_ns + 200);
         self.put(out, 2000, tid, event);
-        // A bare flush beside it, as a second fsync without anything to commit sends.
+        // A bare flush beside it, as sent by a second fsync with nothing to commit.
         let (op, bytes, pages) = (DiskOp::Flush as u8, 0, 0);
         let bio = BioQueue { op, bytes, pages, ..self.bio(0x400, 0, 0, sync_ns, ctx, bio_flags::PREFLUSH) };
         self.put(out, 100, tid, bio);

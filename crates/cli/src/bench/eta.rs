@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn progress_without_terminal_is_printed_every_ten_seconds() {
         let mut lines = Lines::default();
-        // The first process waits for the machine, then one a second ends.
+        // The first process waits for the gate, then one process ends per second.
         assert_eq!((0..5).filter(|t| lines.due(s(*t), 0)).collect::<Vec<_>>(), [0]);
         assert_eq!((5..32).filter(|t| lines.due(s(*t), *t)).collect::<Vec<_>>(), [10, 20, 30]);
         assert!(lines.due(s(33), 0), "the next design begins");

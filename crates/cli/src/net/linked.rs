@@ -178,10 +178,10 @@ mod tests {
             verdict(&on_time)["by"].as_str().unwrap().contains("p50 20 us, p99 20 us: effect on a rate -0.20 to"),
             "{on_time:?}"
         );
-        // Beside an interval of its own that is wider, a late link changes little.
+        // A late link matters little next to a wider confidence interval of the run itself.
         let wide = [run[0], r#"{"verified":true,"by":"7 counted","within":0.1}"#];
         assert!(lines(&wide, 700_000).1 && !lines(&wide, 7_000_000).1);
-        // Whatever the link was like, a run that says nothing is no result.
+        // Whatever the link did, a run without output has no result.
         assert!(!lines(&[], 20_000).1);
         assert!(!lines(&[r#"{"verified":false,"by":"nothing arrived"}"#], 20_000).1);
     }
@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(good["link"]["up"]["delay_ms"], 10.0);
         let late = json(700_000);
         assert!(late["valid"] == false && late["invalid"].as_str().unwrap().contains("5 % are allowed"), "{late}");
-        // Of a run that failed there is no object.
+        // A failed run has no JSON object.
         assert_eq!(printed("", None, Form::Json, &spec, &Outcome::default()), "");
     }
 }

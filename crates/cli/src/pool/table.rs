@@ -32,7 +32,7 @@ mod tests {
     use pool::bench::Latency;
     use pool::packets::BothWays;
 
-    /// Each number ends where its heading ends, and no two headings touch.
+    /// Numbers are right-aligned with their headings, and headings are separated.
     #[test]
     fn headings_are_aligned_with_numbers() {
         let ways = BothWays { sent: 123_456.0, received: 654_321.0 };

@@ -182,7 +182,7 @@ mod tests {
             assert_eq!(Frame::read(&mut from).unwrap().as_ref(), Some(frame));
         }
         assert_eq!(Frame::read(&mut from).unwrap(), None);
-        // Cut anywhere inside, it is an error and no end.
+        // Truncated anywhere inside, it is an error, not EOF.
         assert!(Frame::read(&mut &bytes[..3]).is_err() && Frame::read(&mut &bytes[..7]).is_err());
         assert!(Frame::Out(vec![0; MOST + 1]).write(&mut Vec::new()).is_err());
     }

@@ -150,7 +150,7 @@ pub fn everything() -> Made {
     // What was cut off by the end of the trace, and a link to what is not there.
     let open = t.span(Layer::Driver, "request", 72_000, None);
     t.link(open, 9_999, Relation::Retries);
-    // A row that contradicts itself.
+    // A contradictory row.
     t.span(Layer::Block, "bio", 73_000, Some(72_000));
     // Of no thread and no disk.
     t.span(Layer::FileSystem, "commit", 74_000, Some(75_000));

@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn few_late_packets_are_tolerated() {
-        // The reason of old: the 99th percentile 2 ms late, and 400 us were allowed. The mean grew by 3 us each way.
+        // An older rule refused this: 99th percentile 2 ms late with 400 us allowed. The mean grew by 3 us each way.
         let mut packets = vec![(10_000, 0); 98];
         packets.extend([(2_000_000, 0); 2]);
         let e = effect(8, 0, &packets);

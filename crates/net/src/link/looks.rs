@@ -136,7 +136,7 @@ mod tests {
         let mut looks = Looks::since(1_000_000);
         looks.woken(&slept, true);
         assert_eq!(looks.came(1_705_000), (1_100_000, WAKING_NS));
-        // Those behind it came between then and their being read.
+        // Later packets came between that time and their read.
         assert_eq!(looks.came(1_710_000), (1_710_000, 610_000 + WAKING_NS));
         looks.empty(1_712_000);
         assert_eq!(looks.came(1_720_000), (1_720_000, 8_000));
@@ -149,7 +149,7 @@ mod tests {
         let mut looks = Looks::since(0);
         looks.woken(&slept, true);
         assert_eq!(looks.came(30_001_000), (30_000_000, 30_000_000));
-        // Nor where the kernel counts no waits, or both devices have something.
+        // Likewise if the kernel counts no waits, or both devices are readable.
         let mut looks = Looks::since(0);
         looks.woken(&Slept { waited_ns: None, woke: 900_000, ..slept }, true);
         assert_eq!(looks.came(901_000), (900_000, 900_000));
@@ -159,7 +159,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens: the moment from which a delay counts is never before a packet can have come, nor after it was read.
+        /// The assumed arrival of a packet is never before it can have arrived, nor after it was read.
         #[test]
         fn assumed_arrival_is_between_sleep_and_read(
             steps in prop::collection::vec((0_u64..3_000_000, prop::option::of(0_u64..3_000_000), 0_u8..4), 1..60),
@@ -180,7 +180,7 @@ mod tests {
             }
         }
 
-        /// Where waking takes up to so long, nearly all wakings are in time, and the budget is kept.
+        /// For any maximum wake-up latency nearly all wake-ups are in time, and the budget is kept.
         #[test]
         fn wake_up_lead_adapts_to_wake_latency(longest in 1_000_u64..300_000, seed: u64) {
             let mut random = stats::random::Random::new(seed);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn busy_waiting_stays_within_budget() {
-        // An instant every 50 us, and wakings that take 300 now and then.
+        // A deadline every 50 us, and wake-ups that take 300 us now and then.
         let (mut ahead, mut now, mut extra) = (Ahead::new(0), 0, 0);
         for at in 0..100_000_u64 {
             let by = ahead.ns(now);

@@ -8,7 +8,7 @@ fn size(bytes: u64) -> Size {
     Size { packets: 1, bytes }
 }
 
-/// Everything that leaves, looked at whenever the link says: (direction, due, item).
+/// Everything that leaves, polled at the link's own events: (direction, due, item).
 fn drain(link: &mut EmulatedLink<u32>) -> Vec<(Direction, u64, u32)> {
     let mut out = Vec::new();
     while let Some(next) = link.next_event() {
@@ -83,7 +83,7 @@ fn full_queue_drops_tail() {
     let taken: Vec<bool> = (0..5).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
     // One is being sent, two wait.
     assert_eq!(taken, [true, true, true, false, false]);
-    // Nothing has become of those three yet.
+    // Those three are still in flight.
     assert_eq!((link.counts(UP).under_way(), link.counts(UP).dropped), (3, 2));
     // A millisecond later one has been sent, and there is room for one more.
     assert_eq!((link.push(UP, 5, size(1500), MS).is_ok(), link.push(UP, 6, size(1500), MS).is_ok()), (true, false));
@@ -171,7 +171,7 @@ fn way() -> impl Strategy<Value = Way> {
 }
 
 proptest! {
-    /// Whatever comes: every packet is delivered, lost, dropped or refused; none leaves before its delay; the order is
+    /// For any input every packet is delivered, lost, dropped or refused; none leaves before its delay; the order is
     /// kept unless asked; and the result does not depend on how often the link is looked at.
     #[test]
     fn every_packet_is_accounted_for_and_in_order(
@@ -215,7 +215,7 @@ proptest! {
                 prop_assert!(mine.windows(2).all(|w| w[0].2 < w[1].2 && w[0].1 <= w[1].1));
             }
         }
-        // Looking often moves the arrivals by what the looks took; without that, nothing changes.
+        // Polling often shifts arrivals by the time of the polls; apart from that nothing changes.
         let zeros = vec![0; looks.len()];
         let (often, _, same) = run(&zeros);
         let sorted = |mut v: Vec<(Direction, u64, u32)>| { v.sort_unstable(); v };

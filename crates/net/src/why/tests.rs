@@ -1,4 +1,4 @@
-//! Injected limits, as their readings would be.
+//! Injected limits with the readings they would give.
 
 use super::*;
 use crate::outcome::{Carried, Granted, Unread};
@@ -318,10 +318,10 @@ fn queue_and_full_window_outweigh_run_queue_wait() {
     first(&busy(story(|_, s| s.srtt_us = 60_000)), Cause::LinkRate, &[]);
     let lossy = story(|us, s| (s.total_retrans, s.cwnd, s.unacked) = (us / 10_000, 12, 12));
     first(&busy(lossy), Cause::Congestion, &["1.00 %"]);
-    // Where there is neither, it is the processor; a segment in ten thousand that was sent again by mistake changes nothing.
+    // Without either it is the processor; one spurious retransmission in ten thousand segments changes nothing.
     first(&busy(story(|_, _| ())), Cause::Cpu, &["sender"]);
     first(&busy(story(|us, s| s.total_retrans = u64::from(us > 2_000_000))), Cause::Cpu, &["sender"]);
-    // And where data lie unread, the queue that the receiver lets stand is its own.
+    // With unread data the standing queue is the receiver's own.
     let mut unread = busy(story(|_, s| s.srtt_us = 60_000));
     unread.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
     first(&unread, Cause::Cpu, &["receiver"]);
@@ -329,7 +329,7 @@ fn queue_and_full_window_outweigh_run_queue_wait() {
 
 #[test]
 fn weak_evidence_gives_no_cause() {
-    // The thread that only looks after the others waited for a processor for 183 % of the time.
+    // The sampler thread waited for a processor for 183 % of the time.
     let starved = |mut story: Story| {
         (story.ends.0.sampler_wait_ns, story.ends.1.sampler_wait_ns) = (9_150_000_000, 9_150_000_000);
         story
@@ -360,7 +360,7 @@ fn requested_rate_is_limit_at_any_cpu_use() {
         paced.spec.traffic = Traffic::Tcp { rate_bps: Some(50_000_000) };
         first(&paced, Cause::Application, &["50.0 Mb/s per stream, as requested"]);
         assert_eq!(judged(&paced)[0].share, 1.0);
-        // What it asked for did not come: the processor, if it had one too few.
+        // The requested rate was not reached: the processor, if one was missing.
         paced.spec.traffic = Traffic::Tcp { rate_bps: Some(100_000_000) };
         let cause = if ready > 4_000_000_000 { Cause::Cpu } else { Cause::Application };
         first(&paced, cause, &[]);
@@ -377,7 +377,7 @@ fn udp_run_has_one_cause() {
     let all = course(&seen(&udp));
     assert_eq!((all.len(), all[7].start_ns, all[7].share), (50, 700_000_000, 1.0));
     assert!(all.iter().all(|m| m.cause == Cause::Application));
-    // What the other end says of its times bounds nothing.
+    // Times reported by the other end are not trusted as bounds.
     udp.sent.end_ns = u64::MAX;
     assert_eq!(course(&seen(&udp)).len(), 50);
 }
@@ -417,7 +417,7 @@ fn transactions_are_limited_by_round_trips_or_cpu() {
     assert!(limits[0].cause == Cause::Cpu && limits[0].evidence.contains("90 %"), "{limits:?}");
 }
 
-/// Readings as some machine might tell them, sound or not: each a step from the one before.
+/// Arbitrary readings, plausible or not: each a step from the previous one.
 fn any_story() -> impl proptest::strategy::Strategy<Value = Story> {
     use proptest::prelude::*;
     let row = (

@@ -210,7 +210,7 @@ mod tests {
         (limit.cause, limit.evidence, limit.remedy)
     }
 
-    /// Without an offset of clocks of hours, either way, it must be the same.
+    /// A clock offset of hours in either direction must not matter.
     const AHEAD: i64 = -7_200_000 * MS;
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         assert!(remedy.unwrap().contains("lower --rate"));
         // The rate that a search finds is a little too high: 1 % of a queue.
         assert_eq!(judged(&story(|at| (at * 30e6) as i64)).0, Cause::LinkRate);
-        // One that was full at once, and stands.
+        // A queue that was full at once and stays full.
         assert_eq!(judged(&story(|at| if at < 0.05 { (at * 1200e6) as i64 } else { 60 * MS })).0, Cause::LinkRate);
     }
 
@@ -251,7 +251,7 @@ mod tests {
         assert_eq!(cause(&|at| ((at * 7919.0).fract() * 8e6) as i64), Cause::Application);
         assert_eq!(cause(&|at| if at > 0.8 { 200 * MS } else { 5 * MS }), Cause::Application);
         assert_eq!(cause(&|at| (at * 3e5) as i64), Cause::Application);
-        // Of few packets the least is not the least there is.
+        // The minimum of few packets is not the true minimum.
         let mut few = story(|_| 0);
         few.received.transit_ns = (0..40).map(|i| (i, (i as i64 * 7 + 3) % 40 * MS / 4)).collect();
         assert_eq!(judged(&few).0, Cause::Application);
@@ -264,15 +264,15 @@ mod tests {
         let mut late = story(|_| 5 * MS);
         late.sent.late_us = [200_000.0, 460_000.0, 470_000.0];
         late.threads = Threads { busiest_cpu_ns: 2_900_000_000, busiest_ready_ns: 2_950_000_000, ..Threads::default() };
-        // All of it arrived in the run: no processor would bring more.
+        // Everything arrived: more CPU would not help.
         assert_eq!(judged(&late).0, Cause::Application);
         late.rate_bps = 19.6e6;
         let (cause, evidence, remedy) = judged(&late);
         assert_eq!(cause, Cause::Cpu, "{evidence}");
         assert!(evidence.contains("200 ms late") && evidence.contains("ran for 97 %"), "{evidence}");
-        // There is but one flow to spread.
+        // There is only one flow to spread.
         assert!(!remedy.unwrap().contains("--streams"));
-        // It slept, since its interface was full.
+        // It slept because its interface was full.
         late.threads = Threads::default();
         late.sent.refused = 700;
         assert_eq!(judged(&late).0, Cause::LinkRate);
@@ -280,7 +280,7 @@ mod tests {
         let mut short = story(|_| 5 * MS);
         (short.sent.sent, short.received.received) = (6000, 6000);
         assert_eq!(judged(&short).0, Cause::Cpu);
-        // A moment's wait is not what the rate was limited by.
+        // A momentary wait does not limit the rate.
         let mut moment = story(|_| 5 * MS);
         moment.sent.late_us = [30.0, 40_000.0, 60_000.0];
         assert_eq!(judged(&moment).0, Cause::Application);

@@ -407,7 +407,7 @@ mod tests {
 
     const NODE_BYTES: u64 = 10_000;
 
-    /// Nodes in threads of this process; `wrong` gives the last one the bytes of another place.
+    /// Nodes in threads of this process; with `wrong` the last one serves bytes of another offset.
     fn nodes(count: u64, threads: u32, wrong: u64) -> Vec<SocketAddr> {
         let start = |nth: u64| {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();

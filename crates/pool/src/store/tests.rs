@@ -50,7 +50,7 @@ fn read(store: &Store, offset: u64, length: u32) -> Result<Vec<u8>, Status> {
     Ok(data)
 }
 
-/// Changes the file behind the store's back.
+/// Changes the file without the store's knowledge.
 fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).and_then(|f| f.write_all_at(bytes, at)).expect("a change");
 }
@@ -255,7 +255,7 @@ struct Undo(&'static str, PathBuf);
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        // If it is gone already, that is what was wanted.
+        // Already gone is fine.
         let _ = std::process::Command::new(self.0).args((self.0 == "losetup").then_some("-d")).arg(&self.1).status();
     }
 }
@@ -315,7 +315,7 @@ fn full_medium_keeps_acknowledged_data() {
     drop((store, undo));
 }
 
-/// A disk that is mounted, a partition of a disk that is a store: nothing is taken twice.
+/// A mounted disk, a partition of a disk that is a store: no device is used twice.
 #[test]
 #[ignore = "root: attaches a loop disk and mounts it"]
 fn device_in_use_is_refused() {

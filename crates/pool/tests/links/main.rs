@@ -25,7 +25,7 @@ const GRANTED: u32 = 1024;
 const MS: u64 = 1_000_000;
 const SEEDS: [u64; 3] = [1, 2, 3];
 
-/// A machine with other work: times vary, and threads lose the processor.
+/// A busy machine: times vary and threads are preempted.
 const LOOPBACK: World = World {
     nodes: 1,
     first: None,
@@ -54,7 +54,7 @@ const MEDIUM_FLASH: World = World { store_ns: 1_900_000, ..MEDIUM };
 
 /// Seven nodes with memory, and one whose store is slow.
 const ONE_SLOW: World = World { nodes: 8, first: Some(Other { store_ns: 1_900_000, ..Other::LOOPBACK }), ..LOOPBACK };
-/// And one behind a radio.
+/// Seven near nodes, and one behind a radio link.
 const ONE_FAR: World =
     World { nodes: 8, first: Some(Other { packet_ns: 250_000, delay_ns: 2_000_000, ..Other::LOOPBACK }), ..LOOPBACK };
 /// Seven with slow stores, and one behind a radio too.
@@ -157,7 +157,7 @@ fn tuner_is_near_best_with_unequal_nodes() {
     }
 }
 
-/// Whoever asks nothing of a node that is slow must not wait for it.
+/// Requests to other nodes must not wait for a slow node.
 #[test]
 fn slow_node_does_not_slow_others() {
     let (mut told, mut hindered) = (Vec::new(), false);
@@ -214,7 +214,7 @@ fn latency_based_window_is_not_better() {
     assert!(better.is_empty() && worst < 0.5, "{better:?}, worst {worst:.2}");
 }
 
-/// Requests that come one at a time, however far apart.
+/// Requests one at a time, at any distance.
 #[test]
 fn single_requests_are_as_fast_as_without_tuner() {
     for world in [LOOPBACK, PACKETS, BYTES, SLOW] {

@@ -108,7 +108,7 @@ fn half_open_connection_is_replaced() {
                 sleep(Duration::from_secs(1)).await;
                 mended.befall(Fault::Mend(0));
             });
-            // What was sent into the cut is lost, and nobody says so.
+            // Requests sent into the cut are lost silently.
             let data = volume.read_range(0, 5).await.map_err(text)?;
             let (took, told) = (begun.elapsed(), world.told.borrow().join("; "));
             let given_up = told.contains("no data received") && volume.links()[0].counts().reconnected == 1;
@@ -150,11 +150,11 @@ fn unanswered_requests_time_out_and_outcome_is_stable() {
             if failed && !(Duration::from_secs(30)..Duration::from_secs(33)).contains(&took) {
                 return Err(format!("it took {took:?}"));
             }
-            // Another node goes on meanwhile.
+            // Another node continues meanwhile.
             volume.read_range(NODE_BYTES, 4096).await.map_err(text)?;
             world.befall(Fault::Mend(0));
             sleep(Duration::from_secs(20)).await;
-            // Twice: what was read once may not change any more.
+            // Read twice: a value once read must not change.
             check(&volume, &mut oracle).await?;
             sleep(Duration::from_secs(20)).await;
             check(&volume, &mut oracle).await
@@ -162,7 +162,7 @@ fn unanswered_requests_time_out_and_outcome_is_stable() {
     });
 }
 
-/// Whoever knows that a node is away does not wait for it again.
+/// A node known to be lost is not waited for again.
 #[test]
 fn lost_node_fails_requests_at_once_and_serves_when_back() {
     told(|seed| {

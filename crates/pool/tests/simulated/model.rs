@@ -105,7 +105,7 @@ async fn together(volume: &Volume, oracle: &mut Oracle, asks: &[(Ask, u64, u32)]
             None => written.extend(writes(*ask).filter(|_| alone(nth)).map(|value| (*offset, *length, value))),
         }
     }
-    // Only now: a read of the group may have come before them.
+    // Only now, since a read of the group may have come before them.
     written.into_iter().for_each(|(offset, length, value)| oracle.written(offset, length, value));
     Ok(())
 }

@@ -30,7 +30,7 @@ const PORT: u16 = 7;
 const COORDINATOR: &str = "coordinator";
 const RIVAL: &str = "rival";
 
-/// What befalls the world; done by whoever steps it.
+/// A fault, injected by the next step of the simulation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fault {
     /// The node's process is killed and started anew, after so many ms.
@@ -47,10 +47,10 @@ pub enum Fault {
     Slow(usize, u64),
 }
 
-/// What a story is told in.
+/// The simulated world of a story.
 #[derive(Clone, Default)]
 pub struct World {
-    /// How far it has gone, for stories that wait for each other.
+    /// Progress, for stories that wait for each other.
     pub stage: Rc<Cell<u32>>,
     faults: Rc<RefCell<Vec<Fault>>>,
     /// What links reported.
@@ -125,7 +125,7 @@ pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), 
                 loop {
                     let (stream, _) = listener.accept().await?;
                     let node = node.clone();
-                    // Why it ended the coordinator's side tells.
+                    // The coordinator's side reports why it ended.
                     tokio::task::spawn_local(async move { drop(node.connection(stream).await) });
                 }
             }

@@ -1,7 +1,7 @@
 use super::*;
 use archive::LogWriter;
 
-/// An archive of two writes of which the recorder was told these lines, and the disk counted so many.
+/// An archive of two writes with these event lines and this count by the disk.
 fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
@@ -77,7 +77,7 @@ fn opening_archive_in_use_keeps_its_tables() {
     let error = open(dir, &Context::silent(), &|_| ()).unwrap_err().to_string();
     assert!(error.contains("is being written by process") && half_made.exists(), "{error}");
     drop(lock);
-    // What a crash left is replaced, and neither it nor a lock stays.
+    // Leftovers of a crash are replaced, and no lock stays.
     assert!(open(dir, &Context::silent(), &|_| ()).unwrap().has_tables());
     assert!(!dir.join("tables.tmp").exists() && !dir.join("lock").exists());
 }

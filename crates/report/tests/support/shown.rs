@@ -24,7 +24,7 @@ impl Shown {
         Ok(Self { browser, url, _folder: folder })
     }
 
-    /// Nothing of the page's own doing reached the console or the network.
+    /// Asserts that the page wrote nothing to the console and requested nothing but itself.
     pub fn quiet(&self) -> Result<()> {
         let console = self.browser.console()?;
         assert!(console.is_empty(), "the console said {console:?}");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What a step of a test may fail with.
+/// Error of a test step.
 pub type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The browser must be quiet by itself, so that any request seen is the page's.
@@ -105,7 +105,7 @@ impl Browser {
         Ok(value.as_str().ok_or_else(|| format!("{selector} has no {name}"))?.to_owned())
     }
 
-    /// What a reader sees of the first element that a selector finds.
+    /// The visible text of the first element that a selector finds.
     pub fn text(&self, selector: &str) -> Result<String> {
         let element = self.find(selector)?;
         let value = self.call("GET", &format!("/session/{}/element/{element}/text", self.session), &Value::Null)?;
@@ -162,7 +162,7 @@ impl Browser {
         self.post(&format!("/element/{element}/value"), &json!({ "text": text })).map(drop)
     }
 
-    /// What the console said and was not read yet: `[level, message]`.
+    /// Console messages not yet read: `[level, message]`.
     pub fn console(&self) -> Result<Vec<(String, String)>> {
         let log = self.post("/se/log", &json!({ "type": "browser" }))?;
         let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
@@ -260,7 +260,7 @@ impl Drop for Browser {
 fn start_driver(program: &Path, profile: &tempfile::TempDir) -> Result<(Child, u16)> {
     let mut driver = Command::new(program)
         .arg("--port=0")
-        // What they leave lying about goes with the profile.
+        // Their leftovers are removed with the profile.
         .env("TMPDIR", profile.path())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

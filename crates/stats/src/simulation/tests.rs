@@ -45,7 +45,7 @@ fn coverage_and_error_rates_hold_for_every_noise() {
     }
 }
 
-/// Few processes: an interval that holds, or none.
+/// Few processes: a valid interval or none.
 fn few(trials: u64) {
     for shape in [Shape::Normal, Shape::Lognormal, Shape::Disturbed, Shape::Alike] {
         for blocks in [5, 8] {

@@ -217,7 +217,7 @@ mod tests {
     fn contradicting_flags_macros_and_arithmetic_are_detected() {
         let plain = Said { optimize: true, fast_math: false, contracted: false };
         assert!(Level::O2.judge("c", "-O2", &plain).is_ok());
-        // -O3 behind -O2 is what the compiler obeys; a wrapper may add it.
+        // The compiler obeys the last level, -O3 after -O2; a wrapper may add it.
         assert!(Level::O2.judge("c", "-O2 -O3", &plain).is_err());
         assert!(Level::O0.judge("c", "-mtune=generic", &plain).is_err());
         assert!(Level::O0.judge("c", "-mtune=generic", &Said { optimize: false, ..plain }).is_ok());

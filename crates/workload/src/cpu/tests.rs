@@ -1,4 +1,4 @@
-//! Compiled kernels against what is known of them, and against one another.
+//! Compiled kernels against known results and against each other.
 
 use super::*;
 use scimark::KERNELS;

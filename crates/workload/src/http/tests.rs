@@ -1,4 +1,4 @@
-//! The client against servers that do what is asked of them, on loopback; the server against bytes.
+//! The client against scripted servers on loopback; the server against raw bytes.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -300,7 +300,7 @@ fn server_answers_in_order_and_closes_after_invalid_request() {
     }
 }
 
-/// Two bodies are more than is held at a time: the second request, which came with the first, must not be forgotten.
+/// Two bodies exceed the send buffer: the pipelined second request must not be forgotten.
 #[test]
 fn pipelined_requests_for_large_bodies_are_all_answered() {
     let server = Server::bind("127.0.0.1:0", super::server::LARGEST).unwrap();

@@ -191,7 +191,7 @@ mod tests {
             prop_assert_eq!(p.wrong(offset, &block), Some(offset + at as u64));
         }
 
-        /// A buffer stamped for another place is that place's.
+        /// A buffer stamped for another offset equals the pattern there.
         #[test]
         fn stamping_equals_refilling(seed: u64, granule in 8_usize..5000, n in 1_usize..20_000, offset in 0_u64..1 << 30, by in 0_u64..100) {
             let p = Pattern::stamped(seed, granule, 8192);

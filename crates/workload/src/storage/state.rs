@@ -243,7 +243,7 @@ mod tests {
         assert!(State::Direct.check_block(1, None).is_ok(), "the kernel will tell");
     }
 
-    /// On whatever holds the temporary folder: a file system on a disk lets its pages go, tmpfs does not, and both is seen.
+    /// Works on any temporary directory: a disk file system drops its pages, tmpfs does not, and both are detected.
     #[test]
     fn cached_pages_are_counted() {
         let scratch = Scratch::new("state");

@@ -134,11 +134,11 @@ mod tests {
         assert!(why.contains("not enough space for") && why.contains("nothing was measured"), "{why}");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         assert!(possible(Path::new("/no/such/folder/r.fathom"), 1).is_err());
-        // What is no archive is told before, not when there is no place for the result.
+        // A destination that is no archive is reported before the run, not after it.
         fs::create_dir(&output).unwrap();
         fs::write(output.join("mine"), "").unwrap();
         assert!(possible(&output, 1).unwrap_err().to_string().contains("not a Fathom archive"));
-        // With a slash at its end, the name is the same.
+        // A trailing slash does not change the name.
         fs::remove_file(output.join("mine")).unwrap();
         Coming::begin(&output).unwrap().finish(&output, true).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);

@@ -132,7 +132,7 @@ mod tests {
             assert_eq!(there.key.take().as_deref(), Some(KEY.as_ref()));
             assert_eq!(there.ends.take().as_deref(), Some(ABOUT.as_ref()));
             assert_eq!(there.output.is_some(), asked.output.is_some());
-            // What is about the ends stays here.
+            // Options about the ends stay local.
             there.address = asked.address;
             there.output = asked.output.clone();
             (there.from, there.to) = (asked.from.clone(), asked.to.clone());

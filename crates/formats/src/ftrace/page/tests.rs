@@ -10,7 +10,7 @@ fn layout(big_endian: bool) -> Layout {
     Layout::parse(HEADER, 4096, big_endian).unwrap()
 }
 
-/// What the kernel does when it writes a page (`rb_update_event`), the other way round.
+/// Writes pages as the kernel does (`rb_update_event`).
 struct Writer {
     big: bool,
     data: Vec<u8>,
@@ -76,7 +76,7 @@ fn events(bytes: &[u8], big: bool) -> (Vec<(u64, Vec<u8>)>, u64) {
 }
 
 proptest! {
-    /// Whatever was written is read: short and long events, small and large steps of time, both orders of bytes.
+    /// Round trip of short and long events, small and large time deltas, and both byte orders.
     #[test]
     fn ring_buffer_pages_round_trip(
         big: bool,
@@ -95,7 +95,7 @@ proptest! {
         prop_assert_eq!(events(&writer.page(start, 0, 0), big), (expected, 0));
     }
 
-    /// Nothing that is not a page makes it panic, go on for ever, or find more than there is.
+    /// Arbitrary bytes neither panic nor loop nor give more events than fit.
     #[test]
     fn arbitrary_pages_terminate(bytes in prop::collection::vec(any::<u8>(), 0..9000), size in 1usize..9000, big: bool) {
         let layout = Layout { page_size: size, ..layout(big) };

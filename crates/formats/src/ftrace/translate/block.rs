@@ -420,7 +420,7 @@ mod tests {
         assert_eq!((done.rq, done.last), (issued.rq, true));
     }
 
-    /// As one commit record goes through block/blk-flush.c on a disk without FUA, and a bare flush rides with its second.
+    /// A commit record in block/blk-flush.c on a disk without FUA, with a bare flush merged into its second flush.
     #[test]
     fn flush_sequence_tracks_its_waiters() {
         let mut block = Block::default();

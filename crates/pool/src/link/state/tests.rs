@@ -64,7 +64,7 @@ impl Trial {
         (number, answer, woken)
     }
 
-    /// Whoever asked goes away.
+    /// The requester goes away.
     fn leave(&mut self, number: u64, operation: Operation, offset: u64, answer: Answered) {
         self.state.abandon(number, &asking(operation, offset));
         drop(answer);
@@ -251,7 +251,7 @@ fn cancelled_requests_are_not_sent() {
     trial.leave(number, Operation::Write, 0, write);
     let _read = trial.put(Operation::Read);
     assert_eq!(trial.fill(0).0, [asking(Operation::Read, 0)]);
-    // Nor does what fails in its time hold back anybody.
+    // Requests that time out hold back no others either.
     let (number, write, _) = trial.put_at(Operation::Write, 0);
     trial.state.ask_again(trial.now);
     trial.leave(number, Operation::Write, 0, write);
@@ -323,7 +323,7 @@ fn lost_node_fails_requests_at_once_until_back() {
 /// Of a size that no other test of this program takes buffers of.
 const SHARED: u32 = 1_500_000;
 
-/// Whether somebody who wants buffers can get the one at that place of the shared memory.
+/// Whether a new buffer can be allocated at that place of the shared memory.
 fn is_free(at: u64) -> bool {
     let all: Vec<Buffer> = (0..20).map(|_| Buffer::new(SHARED as usize)).collect();
     all.iter().any(|buffer| nbd::buffer::place(buffer) == Some(at as usize))
@@ -348,7 +348,7 @@ fn shared_memory_in_use_by_node_is_not_reused() {
     crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
     let mut trial = Trial::natural(1);
     trial.state.opened(0, trial.now, true);
-    // Whoever asked is gone, and the node has not answered.
+    // The requester is gone, and the node has not answered.
     let (number, asked, request, at) = shared_read(&mut trial);
     trial.leave(number, Operation::Read, 0, asked);
     assert!(!is_free(at));
@@ -356,14 +356,14 @@ fn shared_memory_in_use_by_node_is_not_reused() {
     let answer = Frame::Replies(Head::default(), vec![(reply, Bytes::new())]);
     trial.state.answered(0, answer, trial.now).expect("it was asked");
     assert!(is_free(at));
-    // The connection is lost, and he is gone too: the node may be at it until it has let us in anew.
+    // The connection is lost, and the requester is gone too: the node may use the memory until it has admitted us again.
     let (_, asked, _, at) = shared_read(&mut trial);
     drop(asked);
     trial.state.ask_again(trial.now);
     assert!(!is_free(at));
     assert!(trial.state.reopened(&welcome("boot")));
     assert!(is_free(at));
-    // He waits: it is asked again, over a connection that shares nothing, and so is answered as ever.
+    // The requester waits: the request is resent over a connection without shared memory and answered as usual.
     trial.state.opened(0, trial.now, true);
     let (_, mut asked, _, _) = shared_read(&mut trial);
     trial.state.ask_again(trial.now);
@@ -376,7 +376,7 @@ fn shared_memory_in_use_by_node_is_not_reused() {
     let reply = Reply { status: Status::Done, placed: false, tag: requests[0].tag, length, checksum };
     trial.state.answered(0, Frame::Replies(Head::default(), vec![(reply, data.clone())]), trial.now).expect("asked");
     assert_eq!(asked.try_recv().expect("an answer"), Ok(data));
-    // Nobody will ever say that the node is done.
+    // Nothing will ever report that the node is done.
     trial.state.opened(0, trial.now, true);
     let (_, _asked, _, at) = shared_read(&mut trial);
     drop(trial);

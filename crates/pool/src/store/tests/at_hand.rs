@@ -8,7 +8,7 @@ fn block(byte: u8) -> Vec<u8> {
     vec![byte; BLOCK]
 }
 
-/// What the table on the medium says of a block: the sum now, and the one before.
+/// The block's checksums in the table on the medium: current and previous.
 fn pair_of(at: &At, block: u64) -> (u32, u32) {
     let mut bytes = [0; 8];
     File::open(&at.path).and_then(|f| f.read_exact_at(&mut bytes, SIZE + block * 8)).expect("the table");
@@ -38,7 +38,7 @@ fn inline_writes_and_checksums_survive_kill() {
     check(&store);
     drop(store);
     check(&Store::open(&at.path).expect("a store"));
-    // Damage is found as elsewhere.
+    // Damage is detected as on the other paths.
     overwrite(&at.path, 20 * BLOCK_BYTES + 5, &[99]);
     let store = Store::open(&at.path).expect("a store");
     assert_eq!(read(&store, 20 * BLOCK_BYTES, 1), Err(Status::Damaged));
@@ -69,7 +69,7 @@ fn inline_write_that_must_wait_writes_nothing() {
     }
     assert_eq!(store.write_at_hand(&both), Some(vec![Ok(()); 2]));
     assert_eq!(read(&store, 8 * BLOCK_BYTES, 1), Ok(vec![2]));
-    // After an unclean end a block has to be looked at first.
+    // After an unclean shutdown a block has to be checked first.
     drop(store);
     let store = Store::open(&at.path).expect("a store");
     assert_eq!(store.write_at_hand(&both), None, "nobody knows which of its sums it has");
@@ -106,7 +106,7 @@ fn full_medium_fails_only_writes_without_space() {
     let size = 2048 * BLOCK_BYTES;
     let store = Store::format(&mounted.join("store"), Some(size), "n1".into(), false).expect("a sparse file");
     store.claim("p", &Claim { size_bytes: size, ..claim(1) }).expect("it is free");
-    // All regions are marked, and nothing takes room yet.
+    // All regions are marked, and nothing takes space yet.
     store.announce([(0, size)].into_iter());
     store.write(0, &block(1), false).expect("it has room");
     let content = block(7);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 #[derive(Debug, Clone)]
 pub(in crate::store) enum What {
-    /// May stay in memory for as long as nothing is synced.
+    /// May stay in memory until the next sync.
     Write { at: u64, bytes: Vec<u8> },
     /// Is on the medium when it ends.
     Durable { at: u64, bytes: Vec<u8> },
@@ -50,7 +50,7 @@ impl Log {
         self.0.lock().expect("nobody panics").now
     }
 
-    /// All that was, as of now.
+    /// Everything logged so far.
     pub fn events(&self) -> Vec<Event> {
         self.0.lock().expect("nobody panics").events.clone()
     }
@@ -60,7 +60,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Arc<Log>>> = const { RefCell::new(None) };
 }
 
-/// The log of disks that are opened by this thread.
+/// The log of disks opened by this thread.
 pub(in crate::store) fn current() -> Option<Arc<Log>> {
     CURRENT.with_borrow(Option::clone)
 }
@@ -74,12 +74,12 @@ thread_local! {
     static MACHINE: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// What this thread opens from now on is opened by a machine that was started anew.
+/// Disks opened by this thread from now on see a new boot id.
 pub(in crate::store) fn start_machine() {
     MACHINE.set(MACHINE.get() + 1);
 }
 
-/// The name of the machine's start, for this thread.
+/// The boot id of this thread's machine.
 pub(in crate::store) fn boot() -> String {
     format!("boot {}", MACHINE.get())
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 const PAGE: usize = 4096;
 const SECTOR: usize = 512;
 
-/// splitmix64: the same stories for the same seed, wherever they are told.
+/// splitmix64: the same seed gives the same story on any machine.
 pub(super) struct Chance(pub u64);
 
 impl Chance {
@@ -157,7 +157,7 @@ pub(super) fn left(
     image
 }
 
-/// What was asked of the disk.
+/// A request to the disk.
 #[derive(Debug, Clone)]
 struct Asked {
     /// Bytes from there on became these; none were written by a flush.
@@ -165,7 +165,7 @@ struct Asked {
     bytes: Vec<u8>,
     /// When it is answered, all that was answered before it began is durable, and so is itself.
     durable: bool,
-    /// On the store, and on the plain file.
+    /// Applied to the store and to the plain file.
     begun: [usize; 2],
     ended: [usize; 2],
 }
@@ -191,7 +191,7 @@ fn may(start: &[u8], asked: &[Asked], on: usize, cut: usize, unit: usize) -> May
     may
 }
 
-/// A plain file: what it was asked is what it does.
+/// A plain file, which does exactly what was requested.
 #[derive(Default)]
 struct Plain(Log);
 
@@ -234,7 +234,7 @@ fn among(data: &[u8], may: &May, unit: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// What a story is told with.
+/// Settings of a story.
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     size: u64,
@@ -277,7 +277,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
         let mut flushed_since_killed = true;
         let mut quiet: Vec<std::ops::Range<usize>> = Vec::new();
         let mut now = start.clone();
-        // Few places, so that blocks are written again.
+        // Few offsets, so that blocks are overwritten.
         let hot: Vec<u64> = (0..6).map(|_| chance.below(kind.size)).collect();
         for _ in 0..5 + chance.below(40) {
             let begun = [log.now() + 1, plain.0.now() + 1];
@@ -381,7 +381,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
         for _ in 0..cuts {
             made += 1;
             let unit = if chance.one_in(2) { PAGE } else { SECTOR };
-            // The check first: a plain file must pass it.
+            // The plain file must pass the check first.
             let cut = chance.below(plain.0.now() as u64 + 1) as usize;
             let image = left(&start, &plain.0.events(), cut, unit, size, &mut chance);
             among(&image, &may(&start, &asked, 1, cut, unit), unit).map_err(|e| format!("a plain file: {e}"))?;
@@ -401,7 +401,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
     Ok(made)
 }
 
-/// What the store must tell of what may be lost.
+/// The losses that the store must report.
 #[derive(Debug)]
 struct Lost {
     at_least: Vec<std::ops::Range<u64>>,
@@ -433,7 +433,7 @@ fn recovered(
     chance: &mut Chance,
 ) -> Result<(Vec<u8>, Vec<u8>), String> {
     for _ in 0..chance.below(3) {
-        // The power goes again while the store recovers from the first cut.
+        // A second power cut while the store recovers from the first.
         start_machine();
         let log = Arc::new(Log::default());
         record(Some(log.clone()));

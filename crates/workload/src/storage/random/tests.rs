@@ -91,7 +91,7 @@ fn same_seed_gives_same_offsets() {
     assert!((mean - 0.5).abs() < 5.0 * 0.029, "{mean}");
 }
 
-/// The whole point of a pattern.
+/// This is what the pattern is for.
 #[test]
 fn flipped_byte_fails_run() {
     let scratch = Scratch::new("random-flip");
@@ -111,7 +111,7 @@ fn flipped_byte_fails_run() {
         assert!(lines.iter().any(|l| l["verified"] == false) && values(&lines, "iteration").is_empty());
         assert!(path.exists(), "a file that was named stays");
     }
-    // What was not looked at is not claimed.
+    // Unchecked bytes are not reported as verified.
     for (words, claimed) in [
         (words("--inner 10 --state warm"), "every byte of every 256th of 10 reads"),
         (words("--inner 10 --state warm --verify edges"), "first and last 8 bytes of 10 reads"),
