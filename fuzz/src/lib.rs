@@ -18,6 +18,7 @@ mod disk;
 mod front;
 mod ftrace;
 mod http;
+mod lab;
 mod link;
 mod link_packet;
 pub mod mutate;
@@ -58,6 +59,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "link_packet", seeds: link_packet::packets, run: link_packet::packet },
     Target { name: "runs", seeds: bench::logs, run: bench::log },
     Target { name: "design", seeds: bench::designs, run: bench::design },
+    Target { name: "scenario", seeds: lab::scenarios, run: lab::scenario },
     Target { name: "workload", seeds: bench::workloads, run: bench::workload },
     Target { name: "http_response", seeds: bench::responses, run: bench::response },
     Target { name: "http_request", seeds: http::requests, run: http::request },

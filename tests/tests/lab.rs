@@ -9,6 +9,8 @@ mod attach;
 mod congestion;
 #[path = "lab/netem.rs"]
 mod netem;
+#[path = "lab/scenario.rs"]
+mod scenario;
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, near, number, shape};
@@ -38,6 +40,11 @@ fn main() -> ExitCode {
             needs().and_then(|()| installed("tc")),
             congestion::trajectories,
         ),
+        ("scenario_brings_back_its_recording_scsi", needs(), scenario::scsi),
+        ("long::scenario_brings_back_its_recording_nvme", needs(), scenario::nvme),
+        ("long::scenario_brings_back_its_recording_virtio", needs(), scenario::virtio),
+        ("settings_apply_and_a_failing_workload_is_reported", needs(), scenario::failing_workload),
+        ("lab_errors_say_what_is_missing", Ok(()), scenario::errors),
         ("stalled_guest_cycles_are_excluded", Ok(()), congestion::stalls_are_left_out),
     ];
     lane(cases)

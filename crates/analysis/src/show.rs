@@ -133,6 +133,9 @@ fn header(out: &mut String, summary: &Summary) {
             line(out, &format!("  {name:<12} {}", shown(value)));
         }
     }
+    if fact("virtual.accelerator") == Some("tcg") {
+        line(out, "  times        of an emulated processor (QEMU's TCG): they show order, not speed");
+    }
     for n in 2..=4 {
         let fact = |name: &str| fact(&format!("storage{n}.{name}"));
         let Some(disk) = fact("disk.name") else { continue };
@@ -642,6 +645,18 @@ mod tests {
             assert!(text.contains(whole), "{whole:?} is not in {text}");
         }
         assert!(text.lines().all(|l| l.chars().count() <= WIDTH && !l.ends_with('…')), "{text}");
+    }
+
+    #[test]
+    fn emulated_processor_times_are_marked() {
+        let mut summary = summarise(&case::rows());
+        assert!(!text(&summary).contains("emulated"));
+        let fact = summary.environment.values().next().unwrap().clone();
+        summary.environment.insert("virtual.accelerator".into(), model::Fact { value: Some("tcg".into()), ..fact });
+        assert!(
+            text(&summary)
+                .contains("\n  times        of an emulated processor (QEMU's TCG): they show order, not speed\n")
+        );
     }
 
     #[test]

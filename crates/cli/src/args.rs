@@ -2,6 +2,7 @@
 
 mod bench;
 mod import;
+mod lab;
 mod nbd;
 mod net;
 mod paper;
@@ -10,6 +11,7 @@ mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use import::Import;
+pub use lab::{Lab, LabList, LabRun, LabVerb};
 pub use net::{
     Cost, IPERF2_PACKET, IPERF2_RATE, InOneWord, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way,
 };
@@ -66,6 +68,7 @@ pub enum Verb {
     Bench(Bench),
     Net(Box<Net>),
     Pool(Pool),
+    Lab(Lab),
     Workload(Workload),
     /// Run commands on this device for a Fathom that connected to it
     #[command(hide = true)]
@@ -406,6 +409,7 @@ mod tests {
             ("fathom net run", "slow start"),
             ("fathom net link", "network namespaces"),
             ("fathom pool bench", "closed loop"),
+            ("fathom lab run", "Ctrl-C"),
         ] {
             assert!(seen.get(verb).is_some_and(|long| long.contains(words)), "{verb}: {:?}", seen.get(verb));
         }

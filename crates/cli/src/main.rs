@@ -10,6 +10,7 @@ mod bench;
 mod demo;
 mod export;
 mod import;
+mod lab;
 mod link;
 mod net;
 mod notices;
@@ -60,6 +61,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Bench(args) => return bench::run(&args),
         Verb::Workload(args) => return workload::run(&args),
         Verb::Pool(args) => return pool::run(&args),
+        Verb::Lab(args) => return lab::run(&args),
         Verb::Net(args) => return net::run(&args),
         Verb::Show(args) => show::run(&args)?,
         Verb::Report(args) => report::run(&args)?,

@@ -265,6 +265,9 @@ fn memory(sheet: &mut Sheet<'_>) {
     }
 }
 
+/// What the lab's guests find on their kernel's command line: `tcg` if their processor is emulated, so that no time is one of hardware.
+const ACCELERATOR: &str = "fathom.accelerator=";
+
 /// Hints that there is another system below this one, whose disk and clock are not what they say.
 fn virtual_machine(sheet: &mut Sheet<'_>) {
     let flag = |text: &str| {
@@ -274,6 +277,11 @@ fn virtual_machine(sheet: &mut Sheet<'_>) {
     };
     sheet.part("virtual.hypervisor", Varies::Device, "", "/proc/cpuinfo", flag);
     sheet.file("virtual.type", Varies::Device, "", "/sys/hypervisor/type");
+    // Only the lab's guests are told. On every other machine there is nothing to say.
+    let accelerator = |line: &str| Some(line.split_whitespace().find_map(|w| w.strip_prefix(ACCELERATOR))?.to_owned());
+    if sheet.reader.read("/proc/cmdline").is_ok_and(|line| accelerator(&line).is_some()) {
+        sheet.part("virtual.accelerator", Varies::Boot, "", "/proc/cmdline", accelerator);
+    }
 }
 
 fn load(sheet: &mut Sheet<'_>) {

@@ -7,7 +7,8 @@
 //! `init.sh`. The first serial line is the kernel's console, kept in a file for the day something fails. The second is
 //! ours: the host writes a command as one line of base64, the guest answers with its stdout, its stderr (both base64)
 //! and its exit status, each behind a marker that base64 cannot contain, so that nothing a program prints can be taken
-//! for the protocol. Files come back through a disk of their own, written as a tar archive.
+//! for the protocol. Files come back through a disk of their own, written as a tar archive, or through a folder of the host
+//! that is mounted in the guest (9p): what was written there is here, however the guest ends.
 //!
 //! # Its end
 //!
@@ -26,7 +27,10 @@
 
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
+use crate::process::end_with_us;
 use crate::{Error, need};
+use model::Context;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::unix::fs::FileExt;
@@ -44,13 +48,20 @@ const INIT: &str = include_str!("init.sh");
 const MODULES: [&str; 9] =
     ["virtio_pci", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "crc32c_generic", "ext4", "loop", "dm_mod"];
 
+/// What a folder of the host needs besides.
+const SHARE_MODULES: &[&str] = &["9p", "9pnet_virtio"];
+
 /// Bytes of the disk through which files come back; it is sparse.
 const EXCHANGE_BYTES: u64 = 1 << 30;
 /// How often a command is sent that the serial line cuts.
 const TRIES: u32 = 5;
 
+/// How often a wait looks whether it is to end.
+const TICK: Duration = Duration::from_millis(100);
+
 /// Which driver a disk of the guest has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Bus {
     /// virtio-blk.
     Virtio,
@@ -88,10 +99,18 @@ pub struct Config {
     pub files: Vec<(PathBuf, String)>,
     /// Programs of this machine to put at the same path, with their shared libraries.
     pub programs: Vec<PathBuf>,
+    /// Texts to put into it as files: where, and what.
+    pub texts: Vec<(String, String)>,
+    /// A folder of this machine that the guest has at `/share`.
+    pub share: Option<PathBuf>,
     /// How long it may take to boot.
     pub boot_limit: Duration,
     /// How long it waits for a command before it ends by itself.
     pub idle: Duration,
+    /// A guest that runs a command and yet says nothing for so long hangs: its init speaks every few seconds.
+    pub silence: Duration,
+    /// Ends the waiting for the guest when it is cancelled.
+    pub context: Context,
 }
 
 impl Default for Config {
@@ -103,8 +122,13 @@ impl Default for Config {
             modules: Vec::new(),
             files: Vec::new(),
             programs: Vec::new(),
+            texts: Vec::new(),
+            share: None,
             boot_limit: Duration::from_secs(180),
             idle: Duration::from_secs(300),
+            // An emulated guest on a busy host may well be silent for a minute.
+            silence: Duration::from_secs(300),
+            context: Context::silent(),
         }
     }
 }
@@ -127,6 +151,8 @@ pub struct Guest {
     input: ChildStdin,
     lines: Receiver<String>,
     files: Files,
+    silence: Duration,
+    context: Context,
     /// The kernel's release.
     pub release: String,
 }
@@ -183,14 +209,10 @@ impl Guest {
         };
         let files = Files { console: file("console.log")?, errors: file("qemu.log")?, exchange: file("exchange")? };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file("qemu.log")?);
-        // SAFETY: prctl is async-signal-safe and touches only the child that is about to become QEMU.
-        unsafe {
-            command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            });
-        }
-        let mut qemu = command.spawn().map_err(|e| Error::Missing(format!("cannot start QEMU: {e}")))?;
+        // A terminal's Ctrl-C is for whoever started the guest, who then decides how the guest ends.
+        command.process_group(0);
+        let mut qemu =
+            end_with_us(&mut command).spawn().map_err(|e| Error::Missing(format!("cannot start QEMU: {e}")))?;
         let input = qemu.stdin.take().ok_or_else(|| Error::Guest("has no console".into()))?;
         let output = qemu.stdout.take().ok_or_else(|| Error::Guest("has no console".into()))?;
         let (sender, lines) = channel();
@@ -203,7 +225,8 @@ impl Guest {
                 }
             }
         });
-        let guest = Self { qemu, input, lines, files, release: kernel.release };
+        let (silence, context) = (config.silence, config.context.clone());
+        let guest = Self { qemu, input, lines, files, silence, context, release: kernel.release };
         let deadline = Instant::now() + config.boot_limit;
         while guest.line(deadline)? != "=ready" {}
         let path = folder.path().to_path_buf();
@@ -228,13 +251,14 @@ impl Guest {
         let (mut stdout, mut stderr) = (String::new(), String::new());
         let (mut into, mut tries) = (None, 1);
         loop {
-            let line = self.line(deadline)?;
+            let line = self.line(deadline.min(Instant::now() + self.silence))?;
             match line.as_str() {
                 "=again" if tries < TRIES => {
                     tries += 1;
                     self.send(&sent)?;
                 }
                 "=again" => return Err(self.failure("never received a complete command")),
+                "=alive" => {}
                 "=stdout" => into = Some(&mut stdout),
                 "=stderr" => into = Some(&mut stderr),
                 _ => match (line.strip_prefix("=status "), into.as_deref_mut()) {
@@ -295,10 +319,24 @@ impl Guest {
 
     /// The next line of the guest's answer.
     fn line(&self, deadline: Instant) -> Result<String, Error> {
-        self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())).map_err(|e| match e {
-            RecvTimeoutError::Timeout => self.failure("did not answer in time"),
-            RecvTimeoutError::Disconnected => self.failure("exited"),
-        })
+        loop {
+            match self.lines.recv_timeout(TICK.min(deadline.saturating_duration_since(Instant::now()))) {
+                Ok(line) => return Ok(line),
+                Err(RecvTimeoutError::Disconnected) => return Err(self.failure("exited")),
+                Err(RecvTimeoutError::Timeout) if self.context.cancelled() => {
+                    return Err(Error::Guest("was interrupted".into()));
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
+                    return Err(self.failure("did not answer in time"));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Whether the machine itself has ended: its kernel panicked, or it was turned off.
+    pub fn has_exited(&mut self) -> bool {
+        matches!(self.qemu.try_wait(), Ok(Some(_)))
     }
 
     fn failure(&self, what: &str) -> Error {
@@ -329,7 +367,9 @@ fn image(config: &Config, kernel: &Kernel) -> Result<Vec<u8>, Error> {
     for folder in ["dev", "proc", "sys", "tmp", "run", "mnt", "etc", "root"] {
         image.folder(folder);
     }
-    let names: Vec<&str> = MODULES.into_iter().chain(config.modules.iter().map(String::as_str)).collect();
+    let shared = if config.share.is_some() { SHARE_MODULES } else { [].as_slice() };
+    let further = config.modules.iter().map(String::as_str).chain(shared.iter().copied());
+    let names: Vec<&str> = MODULES.into_iter().chain(further).collect();
     let mut order = String::new();
     for module in kernel.load_order(&names)? {
         let to = format!("modules/{}", module.file_name().unwrap_or_default().to_string_lossy());
@@ -342,6 +382,9 @@ fn image(config: &Config, kernel: &Kernel) -> Result<Vec<u8>, Error> {
     }
     for (from, to) in &config.files {
         image.copy(from, to)?;
+    }
+    for (to, text) in &config.texts {
+        image.file(to, text.as_bytes(), false);
     }
     Ok(image.finish())
 }
@@ -356,8 +399,16 @@ fn qemu(config: &Config, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Co
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
     // Without no_timer_check the kernel waits at its start for ten ticks of a timer (timer_irq_works), in a time counted in loops: on a busy
     // host too few come, and it panics ("IO-APIC + timer doesn't work").
-    let line = format!("console=ttyS0 quiet panic=-1 no_timer_check fathom.disks={disks} fathom.idle={idle}");
+    // What runs inside reads there that its processor is emulated (`device`: `virtual.accelerator`).
+    let line = format!(
+        "console=ttyS0 quiet panic=-1 no_timer_check fathom.disks={disks} fathom.idle={idle} fathom.accelerator=tcg"
+    );
     command.args(["-append", &line]);
+    if let Some(share) = &config.share {
+        // Owners stay the host's: the guest's root need not be somebody here. A comma in a value of QEMU's is written twice.
+        let path = share.display().to_string().replace(',', ",,");
+        command.arg("-virtfs").arg(format!("local,path={path},mount_tag=share,security_model=none"));
+    }
     command.arg("-serial").arg(format!("file:{}", folder.join("console.log").display()));
     command.args(["-serial", "stdio", "-device", "virtio-scsi-pci,id=scsi"]);
     command

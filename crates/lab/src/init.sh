@@ -47,6 +47,11 @@ until name_disks 2>/dev/null || [ $tries -ge 100 ]; do
     sleep 0.1
 done
 
+if grep -q 9p /proc/filesystems; then
+    mkdir -p /share
+    mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 share /share
+fi
+
 line=/dev/ttyS1
 stty -F $line raw -echo
 exec 3<$line 4>$line
@@ -59,8 +64,13 @@ while read -r -t "$(parameter idle)" run limit length command <&3; do
         continue
     fi
     echo "$command" | base64 -d >/run/command
+    # A guest that says nothing hangs. The beat has ended before anything else is said.
+    while sleep 5; do echo '=alive' >&4; done &
+    beat=$!
     timeout "$limit" sh /run/command >/run/stdout 2>/run/stderr </dev/null 3<&- 4>&-
     status=$?
+    kill $beat
+    wait $beat 2>/dev/null
     # busybox's timeout dies of its own signal: 143 is what coreutils calls 124.
     [ $status -ne 143 ] || status=124
     {

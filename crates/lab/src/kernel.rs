@@ -45,6 +45,11 @@ impl Kernel {
         Self::unpacked(&packages.unpacked(&name)?)
     }
 
+    /// Whether one was fetched already.
+    pub fn is_cached(cache: &Path) -> bool {
+        fs::read_to_string(cache.join("kernel")).is_ok_and(|name| cache.join(format!("packages/{name}-amd64")).is_dir())
+    }
+
     /// A kernel package's files under `folder`.
     fn unpacked(folder: &Path) -> Result<Self, Error> {
         let libraries = folder.join("lib/modules");

@@ -12,6 +12,8 @@ pub mod netns;
 pub mod privilege;
 pub mod process;
 pub mod router;
+pub mod run;
+pub mod scenario;
 pub mod script;
 
 pub use error::Error;

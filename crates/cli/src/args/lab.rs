@@ -1,0 +1,76 @@
+//! Command line of `fathom lab`.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Record workloads on disks and file systems that this machine lacks: a virtual machine with Debian's stock kernel.
+///
+/// QEMU boots the kernel with the modules of a scenario, and this program runs inside: real drivers for SCSI, NVMe and others on any
+/// machine, without root. The processor is emulated: a run shows what happens and in which order, not how fast.
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Start here:
+  fathom lab list                                       the scenarios
+  fathom lab run scsi-ext4                              boot, run, record; writes scsi-ext4.lab/
+  fathom show scsi-ext4.lab/trace.fathom                what its INSERTs did, down to the SCSI disk
+  fathom lab run nvme-ext4 --set sqlite.journal_mode=wal"
+)]
+pub struct Lab {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: LabVerb,
+}
+
+/// The commands of `lab`, documented at their arguments.
+#[derive(Debug, Subcommand)]
+pub enum LabVerb {
+    List(LabList),
+    Run(LabRun),
+}
+
+/// List the scenarios, or print one as a file to start from.
+#[derive(Debug, Args)]
+pub struct LabList {
+    /// Print this scenario's TOML, with every default
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Boot a guest, run a scenario's workload in it under `fathom record`, and bring back the recording.
+///
+/// The folder of the result holds trace.fathom, workload.log, console.log and scenario.toml. They are written while the guest runs: a
+/// guest that crashes, hangs or is ended by Ctrl-C leaves what was recorded until then. The first run fetches Debian's kernel (70 MB)
+/// with apt-get; nothing is installed.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom lab run scsi-ext4                                        a scenario that is shipped
+  fathom lab run scsi-ext4 --set disk.data.bus=nvme -o nvme.lab   with another disk
+  fathom lab run my.toml                                          your own (docs/guide/lab.md)
+
+Exit status: 0 if the workload did what the scenario expects, 1 if not or if the guest crashed or hung.")]
+pub struct LabRun {
+    /// A scenario's name, or a file: FILE.toml
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: String,
+    /// Folder for the result; one of an earlier run is kept as NAME.old [default: SCENARIO.lab]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Set a value of the scenario (repeatable): record.backend=ftrace, disk.data.size=1G
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Folder for kernels [default: fathom/lab in the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// The program that records in the guest [default: this one]
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub program: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,16 @@
+//! `fathom lab`: a file a verb.
+
+mod folder;
+mod list;
+mod run;
+
+use crate::args::{Lab, LabVerb};
+use anyhow::Result;
+use std::process::ExitCode;
+
+pub fn run(args: &Lab) -> Result<ExitCode> {
+    match &args.verb {
+        LabVerb::List(args) => list::run(args),
+        LabVerb::Run(args) => run::run(args),
+    }
+}

@@ -1,0 +1,219 @@
+//! A scenario in a guest, from boot to what came of it.
+//!
+//! Everything that is to outlive the guest is written into a folder of the host while it happens: the recording, what the
+//! workload said, the console. So a guest that panics or hangs in the middle leaves what there was until then, and its end is a
+//! result like any other: only what prevents the start is an error.
+//!
+//! Uncertainty: a guest that is busy and one that hangs look alike for a while. Its init speaks every five seconds while a command
+//! runs (`init.sh`); a guest that was silent for `machine.silence` is taken for hung.
+
+use crate::guest::{Config, Disk, Guest, Output};
+use crate::scenario::{Error as Wrong, Scenario, script};
+use crate::{Error, need};
+use model::Context;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How long disks may take to be prepared: an emulated processor makes file systems slowly.
+const PREPARE: Duration = Duration::from_secs(300);
+/// What a recording takes beyond its workload's limit: attaching, and linking what was recorded.
+const LINKING: Duration = Duration::from_secs(600);
+/// How often progress is drawn.
+const DRAWN: Duration = Duration::from_millis(200);
+
+/// The recording, in the run's folder.
+pub const ARCHIVE: &str = script::ARCHIVE;
+/// What recording and workload said.
+pub const SAID: &str = script::SAID;
+/// What the guest's kernel said, from its boot.
+pub const CONSOLE: &str = "console.log";
+/// The scenario with its settings, to run the same again.
+pub const SCENARIO: &str = "scenario.toml";
+
+/// Where a run finds and leaves things.
+#[derive(Debug, Clone)]
+pub struct Options<'a> {
+    /// Where kernels are kept.
+    pub cache: &'a Path,
+    /// The program that records in the guest.
+    pub program: &'a Path,
+    /// The folder of the result; it is there.
+    pub folder: &'a Path,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The workload ended by itself.
+    Ended {
+        /// Its exit status.
+        status: i32,
+    },
+    /// The workload did not end within its limit.
+    TimedOut,
+    /// The disks could not be prepared.
+    NotPrepared(String),
+    /// The recording failed before the workload began.
+    NotRecorded(String),
+    /// The guest's kernel gave up: its own words.
+    Crashed(String),
+    /// The guest was alive and said nothing.
+    Hung,
+    /// Somebody asked for the end.
+    Interrupted,
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// How it ended.
+    pub ending: Ending,
+    /// The guest's kernel.
+    pub release: String,
+    /// How long it took in all.
+    pub took: Duration,
+}
+
+/// Why nothing was started.
+#[derive(Debug, thiserror::Error)]
+pub enum NotStarted {
+    /// The scenario.
+    #[error(transparent)]
+    Wrong(#[from] Wrong),
+    /// The machine, or the guest.
+    #[error(transparent)]
+    Lab(#[from] Error),
+}
+
+/// Boots a guest and runs the scenario in it. Cancelling the context ends it, with what there was until then.
+///
+/// # Errors
+/// This machine lacks something, or the guest does not boot.
+pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Result<Outcome, NotStarted> {
+    let begin = Instant::now();
+    let config = config(scenario, options, context)?;
+    let phase = Mutex::new("booting".to_string());
+    let (end, ended) = channel::<()>();
+    std::thread::scope(|scope| {
+        let shown = &phase;
+        scope.spawn(move || draw(shown, context, &ended));
+        // Dropped on every way out, which ends the drawing.
+        let _end = end;
+        let enter = |name: &str| *phase.lock().unwrap_or_else(|e| e.into_inner()) = name.to_string();
+        enter(if crate::kernel::Kernel::is_cached(options.cache) { "booting" } else { "fetching Debian's kernel" });
+        let mut guest = Guest::boot(&config, options.cache)?;
+        write(&options.folder.join(SCENARIO), &scenario.to_toml())?;
+        let ending = steps(&mut guest, scenario, options.folder, &enter);
+        let ending = ending.unwrap_or_else(|_| abnormal(&mut guest, context));
+        write(&options.folder.join(CONSOLE), &guest.console())?;
+        Ok(Outcome { ending, release: guest.release.clone(), took: begin.elapsed() })
+    })
+}
+
+/// Says what is being done, and for how long, until the other end of `ended` is gone.
+fn draw(phase: &Mutex<String>, context: &Context, ended: &std::sync::mpsc::Receiver<()>) {
+    let (mut since, mut last) = (Instant::now(), String::new());
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(DRAWN) {
+        let phase = phase.lock().unwrap_or_else(|e| e.into_inner()).clone();
+        if phase != last {
+            (since, last) = (Instant::now(), phase);
+        }
+        context.progress(&format!("{last}, {} s", since.elapsed().as_secs()), 0, 0);
+    }
+}
+
+fn steps(guest: &mut Guest, scenario: &Scenario, folder: &Path, enter: &dyn Fn(&str)) -> Result<Ending, Error> {
+    enter("preparing disks");
+    let Output { status, stderr, .. } = guest.run(&format!("sh {}", script::PREPARE), PREPARE)?;
+    if status != 0 {
+        return Ok(Ending::NotPrepared(last_lines(&stderr)));
+    }
+    enter("running the workload");
+    let limit = scenario.workload.limit.duration() + LINKING;
+    let recorded = guest.run(&script::record(scenario), limit)?;
+    enter("collecting");
+    let away = guest.run(&script::put_away(), PREPARE)?;
+    Ok(match away.stdout.trim().parse() {
+        Ok(status) => Ending::Ended { status },
+        Err(_) if recorded.status == 0 || recorded.status > 2 => Ending::TimedOut,
+        Err(_) => {
+            let said = std::fs::read_to_string(folder.join(SAID)).unwrap_or_default();
+            Ending::NotRecorded(last_lines(&said))
+        }
+    })
+}
+
+/// Why the guest answers no more.
+fn abnormal(guest: &mut Guest, context: &Context) -> Ending {
+    if context.cancelled() {
+        return Ending::Interrupted;
+    }
+    if guest.has_exited() {
+        return Ending::Crashed(panic_line(&guest.console()));
+    }
+    Ending::Hung
+}
+
+/// What the kernel said when it gave up.
+fn panic_line(console: &str) -> String {
+    let plain = |line: &str| line.split_once("] ").map_or(line, |(_, said)| said).trim().to_string();
+    let panic = console.lines().find(|line| line.contains("Kernel panic"));
+    let last = console.lines().rev().find(|line| !line.trim().is_empty());
+    panic.or(last).map_or_else(|| "its console is empty".into(), plain)
+}
+
+fn last_lines(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    lines[lines.len().saturating_sub(3)..].join("; ")
+}
+
+fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Result<Config, NotStarted> {
+    let (mkfs, package) = scenario.filesystem.kind.mkfs();
+    let mut programs: Vec<(String, PathBuf)> =
+        vec![("fathom".into(), options.program.to_path_buf()), (mkfs.into(), need(mkfs, package)?)];
+    for name in &scenario.workload.programs {
+        programs.push((name.clone(), need(name, name)?));
+    }
+    let wrong = |what| Wrong { place: "scenario".into(), what };
+    let named: Vec<(String, String)> = programs.iter().map(|(n, p)| (n.clone(), p.display().to_string())).collect();
+    let texts = vec![
+        (script::PREPARE.to_string(), script::prepare(scenario, &named)),
+        (script::WORKLOAD.to_string(), script::workload(scenario).map_err(wrong)?),
+    ];
+    let disk = |(name, disk): (&String, &crate::scenario::Disk)| Disk {
+        name: name.clone(),
+        bus: disk.bus,
+        bytes: disk.size.0,
+        ext4: false,
+    };
+    Ok(Config {
+        memory_mb: (scenario.machine.memory.0 >> 20) as u32,
+        cpus: scenario.machine.cpus,
+        disks: scenario.disk.iter().map(disk).collect(),
+        programs: programs.into_iter().map(|(_, path)| path).collect(),
+        texts,
+        share: Some(std::fs::canonicalize(options.folder).map_err(|e| Error::io("find", options.folder, e))?),
+        silence: scenario.machine.silence.duration(),
+        context: context.clone(),
+        ..Config::default()
+    })
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    std::fs::write(path, text).map_err(|e| Error::io("write", path, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_quoted_from_the_console() {
+        let console = "[    1.2] EXT4-fs (sda): mounted\n[   12.0] Kernel panic - not syncing: sysrq triggered crash\n[   12.1] CPU: 0\n";
+        assert_eq!(panic_line(console), "Kernel panic - not syncing: sysrq triggered crash");
+        assert_eq!(panic_line("[ 9.1] reboot: Power down\n\n"), "reboot: Power down");
+        assert_eq!(panic_line(""), "its console is empty");
+    }
+}

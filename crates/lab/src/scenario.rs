@@ -1,0 +1,361 @@
+//! A scenario as its file says it (TOML), checked as a whole before anything boots: which disks, what is on them, what runs
+//! there, and how that is recorded. Pure; [`crate::run`] boots it.
+//!
+//! Picture a recipe card: everything on it can be read and judged at the table, and nothing of it needs the kitchen. A word
+//! that the card does not know is named with its line; a value that `--set` puts in is named with the setting.
+
+mod catalog;
+pub(crate) mod script;
+mod value;
+
+pub use catalog::{Entry, find, shipped};
+pub use value::{Bytes, Span};
+
+use crate::guest::Bus;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Where a scenario's file system is mounted in the guest, and its workload's folder.
+pub const FOLDER: &str = "/mnt";
+
+/// The longest that a workload may be given.
+const LONGEST_S: u64 = 24 * 3600;
+
+/// Disks of one guest: each takes a slot of its PCI bus.
+const MOST_DISKS: usize = 12;
+
+/// What is wrong with a scenario, as one sentence or as the lines that the reader of TOML marked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {what}")]
+pub struct Error {
+    /// The file, or the setting.
+    pub place: String,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// What boots, runs and is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// One line: what it shows.
+    pub about: String,
+    /// The machine.
+    #[serde(default)]
+    pub machine: Machine,
+    /// The disks, by name; in the guest `/dev/disk/NAME`.
+    pub disk: BTreeMap<String, Disk>,
+    /// What is mounted at [`FOLDER`].
+    pub filesystem: FileSystem,
+    /// SQLite's settings, for the workload's `{journal_mode}`, `{page_size}` and `{synchronous}`.
+    #[serde(default)]
+    pub sqlite: Sqlite,
+    /// What runs.
+    pub workload: Workload,
+    /// How it is recorded.
+    #[serde(default)]
+    pub record: Record,
+}
+
+/// The machine.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Machine {
+    /// Memory.
+    pub memory: Bytes,
+    /// CPUs.
+    pub cpus: u32,
+    /// A guest that says nothing for so long hangs.
+    pub silence: Span,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { memory: Bytes(1 << 30), cpus: 2, silence: Span(120) }
+    }
+}
+
+/// A disk.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Disk {
+    /// Its driver.
+    pub bus: Bus,
+    /// Its size.
+    #[serde(default = "size")]
+    pub size: Bytes,
+}
+
+fn size() -> Bytes {
+    Bytes(256 << 20)
+}
+
+/// A file system, made and mounted in the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileSystem {
+    /// Which one.
+    #[serde(rename = "type")]
+    pub kind: Kind,
+    /// The disk that it is on.
+    pub disk: String,
+    /// Further words for mkfs.
+    #[serde(default)]
+    pub mkfs: Vec<String>,
+    /// Mount options, as after `mount -o`.
+    #[serde(default)]
+    pub mount: String,
+}
+
+/// The file systems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// ext4.
+    Ext4,
+}
+
+impl Kind {
+    /// As `mount -t` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+        }
+    }
+
+    /// The program that makes it, and Debian's package of it.
+    pub fn mkfs(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
+        }
+    }
+
+    /// What mkfs is always told: no questions, and nothing left for the kernel to do later, while something else is counted.
+    pub fn words(self) -> &'static [&'static str] {
+        match self {
+            Self::Ext4 => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+        }
+    }
+}
+
+/// SQLite's settings.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Sqlite {
+    /// `journal_mode`.
+    pub journal_mode: JournalMode,
+    /// `page_size`, bytes.
+    pub page_size: u32,
+    /// `synchronous`.
+    pub synchronous: Synchronous,
+}
+
+impl Default for Sqlite {
+    fn default() -> Self {
+        Self { journal_mode: JournalMode::Delete, page_size: 4096, synchronous: Synchronous::Full }
+    }
+}
+
+/// SQLite's journal modes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "SQLite's own words")]
+pub enum JournalMode {
+    Delete,
+    Truncate,
+    Persist,
+    Memory,
+    Wal,
+    Off,
+}
+
+/// How SQLite waits for the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "SQLite's own words")]
+pub enum Synchronous {
+    Off,
+    Normal,
+    Full,
+    Extra,
+}
+
+/// What runs in the guest.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Shell commands, one after another until one fails; `fathom` is this program, `{dir}` the mounted folder.
+    pub commands: Vec<String>,
+    /// Programs of this machine that they need, by name; they come with their shared libraries.
+    #[serde(default)]
+    pub programs: Vec<String>,
+    /// How long they may take.
+    #[serde(default = "limit")]
+    pub limit: Span,
+    /// Whether they may fail, as on a disk that makes errors.
+    #[serde(default)]
+    pub may_fail: bool,
+}
+
+fn limit() -> Span {
+    Span(300)
+}
+
+/// How it is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Record {
+    /// Where events come from.
+    pub backend: Backend,
+    /// Further words for `fathom record`.
+    pub arguments: Vec<String>,
+}
+
+impl Default for Record {
+    fn default() -> Self {
+        Self { backend: Backend::Ebpf, arguments: Vec::new() }
+    }
+}
+
+/// Where events come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// BPF programs.
+    Ebpf,
+    /// The kernel's trace buffers.
+    Ftrace,
+}
+
+impl Backend {
+    /// As `--backend` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ebpf => "ebpf",
+            Self::Ftrace => "ftrace",
+        }
+    }
+}
+
+impl Scenario {
+    /// Reads and checks a scenario. `place` is the file's name, for errors; each of `settings` is `KEY=VALUE`, with the key's
+    /// parts joined by dots.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn parse(place: &str, text: &str, settings: &[String]) -> Result<Self, Error> {
+        let wrong = |what: String| Error { place: place.to_string(), what };
+        let mut scenario: Self = toml::from_str(text).map_err(|e| wrong(e.to_string().trim_end().to_string()))?;
+        scenario.check().map_err(wrong)?;
+        let mut table: toml::Table = toml::from_str(text).map_err(|e| wrong(e.to_string()))?;
+        for setting in settings {
+            let wrong = |what: String| Error { place: format!("--set {setting}"), what };
+            value::set(&mut table, setting).map_err(wrong)?;
+            scenario = table.clone().try_into().map_err(|e: toml::de::Error| wrong(one_line(e.message())))?;
+        }
+        // Several settings may belong together: a disk renamed, and the file system put on it.
+        let last = settings.last().map_or_else(|| place.to_string(), |s| format!("--set {s}"));
+        scenario.check().map_err(|what| Error { place: last, what })?;
+        Ok(scenario)
+    }
+
+    /// As a file, with every value that was left out.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).unwrap_or_else(|error| format!("# cannot be written as TOML: {error}\n"))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.about.is_empty() || self.about.contains('\n') {
+            return Err("about: expected one line".into());
+        }
+        if self.disk.is_empty() || self.disk.len() > MOST_DISKS {
+            return Err(format!("disk: expected 1 to {MOST_DISKS} disks, each a table [disk.NAME]"));
+        }
+        for (name, disk) in &self.disk {
+            disk_name(name)?;
+            if !(1 << 20..=1 << 40).contains(&disk.size.0) || disk.size.0 % 512 != 0 {
+                return Err(format!("disk.{name}.size: expected 1M to 1024G, in whole sectors of 512 bytes"));
+            }
+        }
+        if !self.disk.contains_key(&self.filesystem.disk) {
+            let names: Vec<&str> = self.disk.keys().map(String::as_str).collect();
+            return Err(format!("filesystem.disk: no disk {:?}; there is {}", self.filesystem.disk, names.join(", ")));
+        }
+        if self.filesystem.mount.contains(char::is_whitespace) {
+            return Err("filesystem.mount: expected options without blanks, such as noatime,commit=60".into());
+        }
+        if !self.sqlite.page_size.is_power_of_two() || !(512..=65536).contains(&self.sqlite.page_size) {
+            return Err("sqlite.page_size: expected a power of two from 512 to 65536".into());
+        }
+        if !(256 << 20..=64 << 30).contains(&self.machine.memory.0) || !(1..=64).contains(&self.machine.cpus) {
+            return Err("machine: expected memory of 256M to 64G and 1 to 64 cpus".into());
+        }
+        for (key, span) in [("machine.silence", self.machine.silence), ("workload.limit", self.workload.limit)] {
+            if !(1..=LONGEST_S).contains(&span.0) {
+                return Err(format!("{key}: expected a time from 1s to 24h"));
+            }
+        }
+        if self.workload.commands.iter().all(|c| c.trim().is_empty()) {
+            return Err("workload.commands: expected at least one command".into());
+        }
+        self.workload.commands.iter().try_for_each(|command| self.filled(command).map(drop))?;
+        let program = |name: &&String| name.is_empty() || name.contains(['/', '\0', '\n']);
+        if let Some(name) = self.workload.programs.iter().find(program) {
+            return Err(format!("workload.programs: {name:?} is no program's name"));
+        }
+        let taken = ["-o", "--output", "--backend", "--"];
+        let given = |word: &&String| taken.iter().any(|t| *word == t || word.starts_with(&format!("{t}=")));
+        match self.record.arguments.iter().find(given) {
+            Some(word) => Err(format!("record.arguments: {word} is the lab's own; record.backend names the backend")),
+            None => Ok(()),
+        }
+    }
+
+    /// A workload's command with its holes filled.
+    pub(crate) fn filled(&self, command: &str) -> Result<String, String> {
+        let sqlite = toml::Table::try_from(&self.sqlite).unwrap_or_default();
+        let (mut out, mut rest) = (String::new(), command);
+        // Only a name in braces is a hole: ${HOME} and { a; } are the shell's.
+        while let Some(at) = rest.find('{') {
+            let (before, from) = rest.split_at(at);
+            out.push_str(before);
+            let name = from[1..].split('}').next().unwrap_or_default();
+            let hole = !before.ends_with('$')
+                && from.len() > name.len() + 1
+                && !name.is_empty()
+                && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+            if !hole {
+                out.push('{');
+                rest = &from[1..];
+                continue;
+            }
+            match (name, sqlite.get(name)) {
+                ("dir", _) => out.push_str(FOLDER),
+                (_, Some(toml::Value::String(value))) => out.push_str(value),
+                (_, Some(value)) => out.push_str(&value.to_string()),
+                (_, None) => {
+                    let known = "{dir}, {journal_mode}, {page_size}, {synchronous}";
+                    return Err(format!("workload.commands: unknown {{{name}}}; expected one of {known}"));
+                }
+            }
+            rest = &from[name.len() + 2..];
+        }
+        Ok(out + rest)
+    }
+}
+
+/// Whether this is a name that every bus takes as a serial number.
+fn disk_name(name: &str) -> Result<(), String> {
+    let letters = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if name.is_empty() || name.len() > 20 || !letters || name == "exchange" {
+        return Err(format!("disk.{name}: expected a name of at most 20 small letters and digits, not \"exchange\""));
+    }
+    Ok(())
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

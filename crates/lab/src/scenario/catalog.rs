@@ -1,0 +1,45 @@
+//! The scenarios that come with the program, and what a word names: one of them, or a file.
+
+use super::{Error, Scenario};
+use std::path::Path;
+
+/// A scenario that comes with the program.
+#[derive(Debug, Clone, Copy)]
+pub struct Entry {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file.
+    pub text: &'static str,
+}
+
+macro_rules! shipped {
+    ($($name:literal),* $(,)?) => {
+        &[$(Entry { name: $name, text: include_str!(concat!("../../scenarios/", $name, ".toml")) }),*]
+    };
+}
+
+const SHIPPED: &[Entry] = shipped!["nvme-ext4", "scsi-ext4", "virtio-ext4"];
+
+/// All of them, by name.
+pub fn shipped() -> &'static [Entry] {
+    SHIPPED
+}
+
+/// The scenario that `word` names, with these settings: one that is shipped, or a file. Its name comes with it.
+///
+/// # Errors
+/// There is none, the file cannot be read, or what it says is wrong.
+pub fn find(word: &str, settings: &[String]) -> Result<(String, Scenario), Error> {
+    if let Some(entry) = SHIPPED.iter().find(|entry| entry.name == word) {
+        return Ok((word.to_string(), Scenario::parse(word, entry.text, settings)?));
+    }
+    let wrong = |what: String| Error { place: word.to_string(), what };
+    let path = Path::new(word);
+    if !word.contains('/') && path.extension().is_none_or(|e| e != "toml") {
+        let names: Vec<&str> = SHIPPED.iter().map(|entry| entry.name).collect();
+        return Err(wrong(format!("no such scenario; expected one of {}, or a file: FILE.toml", names.join(", "))));
+    }
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(format!("cannot read it: {e}")))?;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    Ok((name, Scenario::parse(word, &text, settings)?))
+}

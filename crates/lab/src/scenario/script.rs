@@ -1,0 +1,100 @@
+//! What the guest's shell (busybox ash) does for a scenario: prepare the disks, run the workload, put things away. Texts only, so
+//! that they can be read in a test.
+
+use super::{Backend, FOLDER, Scenario};
+
+/// Where the scripts are in the guest.
+pub(crate) const PREPARE: &str = "/lab/prepare";
+/// The workload's.
+pub(crate) const WORKLOAD: &str = "/lab/workload";
+/// Holds the workload's exit status, once it ended by itself.
+pub(crate) const STATUS: &str = "/run/workload.status";
+/// The recording's name in the shared folder.
+pub(crate) const ARCHIVE: &str = "trace.fathom";
+/// What recording and workload said.
+pub(crate) const SAID: &str = "workload.log";
+
+/// Makes and mounts the file system; each program, by name, is the one at its path.
+pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)]) -> String {
+    let fs = &scenario.filesystem;
+    let disk = format!("/dev/disk/{}", fs.disk);
+    let mkfs = fs.kind.words().iter().map(ToString::to_string).chain(fs.mkfs.iter().cloned()).map(|w| quoted(&w));
+    let options = if fs.mount.is_empty() { String::new() } else { format!("-o {} ", quoted(&fs.mount)) };
+    let mut script = "set -e\n".to_string();
+    if scenario.record.backend == Backend::Ftrace {
+        script += "mount -t tracefs tracefs /sys/kernel/tracing\n";
+    }
+    for (name, path) in programs.iter().filter(|(name, path)| *path != format!("/bin/{name}")) {
+        script += &format!("ln -sf {} {}\n", quoted(path), quoted(&format!("/bin/{name}")));
+    }
+    script +=
+        &format!("{} {} {disk} >/run/mkfs.log 2>&1 || {{\n", fs.kind.mkfs().0, mkfs.collect::<Vec<_>>().join(" "));
+    script += "    status=$?\n    cat /run/mkfs.log >&2\n    exit $status\n}\n";
+    script += &format!("mount -t {} {options}{disk} {FOLDER}\nsync\n", fs.kind.name());
+    script
+}
+
+/// Runs the workload; its status is kept apart, for the recording has one too.
+pub(crate) fn workload(scenario: &Scenario) -> Result<String, String> {
+    let mut script = format!("trap 'echo $? >{STATUS}' EXIT\nset -e\ncd {FOLDER}\n");
+    for command in &scenario.workload.commands {
+        script += scenario.filled(command)?.trim_end();
+        script.push('\n');
+    }
+    Ok(script)
+}
+
+/// Records the workload into the shared folder.
+pub(crate) fn record(scenario: &Scenario) -> String {
+    let words = scenario.record.arguments.iter().map(|w| format!("{} ", quoted(w))).collect::<String>();
+    format!(
+        "exec fathom record --backend {} --duration {} -o /share/{ARCHIVE} {words}-- sh {WORKLOAD} >/share/{SAID} 2>&1",
+        scenario.record.backend.name(),
+        scenario.workload.limit.0,
+    )
+}
+
+/// Leaves the file system whole, and what the kernel said; prints the workload's status.
+pub(crate) fn put_away() -> String {
+    format!("cat {STATUS} 2>/dev/null\ndmesg >/share/kernel.log\numount {FOLDER}\nsync\n")
+}
+
+/// A word of a shell's.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+:,./@%^".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_string(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(settings: &[&str]) -> Scenario {
+        let settings: Vec<String> = settings.iter().map(ToString::to_string).collect();
+        super::super::find("scsi-ext4", &settings).unwrap().1
+    }
+
+    #[test]
+    fn the_file_system_is_made_and_mounted_as_asked() {
+        let scenario = scenario(&["filesystem.mount=noatime,commit=60", "filesystem.mkfs=['-O', '^has journal']"]);
+        let script = prepare(&scenario, &[("fathom".into(), "/my programs/fathom".into())]);
+        assert!(script.contains("ln -sf '/my programs/fathom' /bin/fathom\n"), "{script}");
+        let mkfs = "mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 -O '^has journal' /dev/disk/data ";
+        assert!(script.contains(mkfs), "{script}");
+        assert!(script.contains("mount -t ext4 -o noatime,commit=60 /dev/disk/data /mnt\n"), "{script}");
+    }
+
+    #[test]
+    fn the_workload_is_recorded_with_its_arguments() {
+        let scenario =
+            scenario(&["record.backend=ftrace", "record.arguments=['--op', \"a b's:f\"]", "workload.limit=5m"]);
+        assert!(prepare(&scenario, &[]).contains("mount -t tracefs "));
+        let command = record(&scenario);
+        let words = "fathom record --backend ftrace --duration 300 -o /share/trace.fathom --op 'a b'\\''s:f' -- sh /lab/workload ";
+        assert!(command.contains(words), "{command}");
+        assert!(workload(&scenario).unwrap().contains("--dir /mnt"));
+    }
+}

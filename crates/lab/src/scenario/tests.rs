@@ -1,0 +1,110 @@
+//! What a scenario's reader takes, what it refuses, and how it says so.
+
+use super::*;
+
+const SMALL: &str = r#"
+about = "one"
+[disk.data]
+bus = "scsi"
+[filesystem]
+type = "ext4"
+disk = "data"
+[workload]
+commands = ["fathom workload sqlite --dir {dir} --journal-mode {journal_mode} --page-size {page_size}"]
+"#;
+
+fn with(settings: &[&str]) -> Result<Scenario, Error> {
+    Scenario::parse("small.toml", SMALL, &settings.iter().map(ToString::to_string).collect::<Vec<_>>())
+}
+
+fn refused(text: &str) -> String {
+    Scenario::parse("small.toml", text, &[]).expect_err("it is wrong").to_string()
+}
+
+#[test]
+fn every_shipped_scenario_is_right_and_says_what_it_is_in_one_line() {
+    for entry in shipped() {
+        let (name, scenario) = find(entry.name, &[]).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(name, entry.name);
+        assert!(scenario.about.chars().count() <= 90, "{name}: {}", scenario.about);
+    }
+    assert!(shipped().is_sorted_by_key(|entry| entry.name));
+}
+
+#[test]
+fn what_is_left_out_has_a_default() {
+    let scenario = with(&[]).unwrap();
+    assert_eq!(scenario.disk["data"], Disk { bus: Bus::Scsi, size: Bytes(256 << 20) });
+    assert_eq!(scenario.record, Record { backend: Backend::Ebpf, arguments: vec![] });
+    assert_eq!((scenario.machine.memory, scenario.workload.limit), (Bytes(1 << 30), Span(300)));
+}
+
+#[test]
+fn a_scenario_is_read_the_same_from_what_it_writes() {
+    let scenario = with(&["disk.log.bus=nvme", "disk.log.size=1536K", "machine.silence=90s"]).unwrap();
+    let text = scenario.to_toml();
+    assert_eq!(Scenario::parse("again", &text, &[]).unwrap(), scenario, "{text}");
+    assert!(text.contains("\"1536K\"") && text.contains("\"90s\""), "{text}");
+}
+
+#[test]
+fn settings_take_the_place_of_what_the_file_says() {
+    let scenario = with(&["sqlite.journal_mode=wal", "sqlite.page_size=1024", "disk.data.bus=\"nvme\""]).unwrap();
+    assert_eq!(scenario.sqlite.journal_mode, JournalMode::Wal);
+    assert_eq!(scenario.disk["data"].bus, Bus::Nvme);
+    let command = scenario.filled(&scenario.workload.commands[0]).unwrap();
+    assert_eq!(command, "fathom workload sqlite --dir /mnt --journal-mode wal --page-size 1024");
+    let backend = with(&["record.backend=ftrace", "record.arguments=['--keep-sql']"]).unwrap().record;
+    assert_eq!(
+        (backend.backend, backend.arguments.as_slice()),
+        (Backend::Ftrace, ["--keep-sql".to_string()].as_slice())
+    );
+}
+
+#[test]
+fn an_unknown_key_is_named_with_its_line() {
+    let text = SMALL.replace("bus = \"scsi\"", "bus = \"scsi\"\nspeed = 1");
+    let said = refused(&text);
+    assert!(said.starts_with("small.toml: ") && said.contains("line 5"), "{said}");
+    assert!(said.contains("unknown field `speed`") && said.contains("`bus`"), "{said}");
+    let said = refused(&SMALL.replace("scsi", "floppy"));
+    assert!(
+        said.contains("line 4") && said.contains("unknown variant `floppy`") && said.contains("`virtio`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_unknown_setting_is_named_with_what_there_is() {
+    let said = |setting: &str| with(&[setting]).expect_err(setting).to_string();
+    let unknown = said("disk.data.speed=1");
+    assert!(unknown.starts_with("--set disk.data.speed=1: ") && unknown.contains("unknown field `speed`"), "{unknown}");
+    assert!(said("sqlite").contains("expected KEY=VALUE"));
+    assert!(said("sqlite.=1").contains("expected a key such as"));
+    assert!(said("about.x=1").contains("about is no table"));
+    assert!(said("sqlite.page_size=1000").contains("power of two"));
+    assert!(said("filesystem.disk=log").contains("no disk \"log\"; there is data"));
+    assert!(said("disk.data.size=1T").contains("is no size"));
+    assert!(said("workload.limit=0s").contains("from 1s to 24h"));
+    assert!(said("disk.exchange.bus=nvme").contains("disk.exchange: expected a name"));
+    assert!(said("record.arguments=['--output=x']").contains("the lab's own"));
+    assert!(said("filesystem.mount='a, b'").contains("without blanks"));
+}
+
+#[test]
+fn only_a_name_in_braces_is_a_hole() {
+    let scenario = with(&[]).unwrap();
+    let filled = |command: &str| scenario.filled(command);
+    let shell = "f() { echo ${HOME} {a,b} {}; }; awk '{print}x {'";
+    assert_eq!(filled(&shell.replace("{print}", "{ print }")).unwrap(), shell.replace("{print}", "{ print }"));
+    assert_eq!(filled("{dir}{dir}").unwrap(), "/mnt/mnt");
+    assert!(filled("echo {dirs}").unwrap_err().contains("unknown {dirs}; expected one of {dir}"));
+}
+
+#[test]
+fn an_unknown_scenario_is_told_what_there_is() {
+    let said = find("floppy", &[]).expect_err("there is none").to_string();
+    assert!(said.contains("scsi-ext4") && said.contains("FILE.toml"), "{said}");
+    let said = find("/no/such.toml", &[]).expect_err("there is none").to_string();
+    assert!(said.starts_with("/no/such.toml: cannot read it"), "{said}");
+}

@@ -1,0 +1,91 @@
+//! Values as people write them: sizes, times, and one setting of a scenario.
+
+use serde::{Deserialize, Serialize};
+
+/// A size; written with a suffix K, M or G.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Bytes(pub u64);
+
+impl TryFrom<String> for Bytes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = |digits: &str, shift: u32| digits.parse::<u64>().ok()?.checked_mul(1 << shift);
+        let bytes = match text.chars().last() {
+            Some('K') => number(&text[..text.len() - 1], 10),
+            Some('M') => number(&text[..text.len() - 1], 20),
+            Some('G') => number(&text[..text.len() - 1], 30),
+            _ => number(&text, 0),
+        };
+        bytes.map(Self).ok_or_else(|| format!("{text:?} is no size; expected one such as \"512K\", \"256M\" or \"2G\""))
+    }
+}
+
+impl From<Bytes> for String {
+    fn from(Bytes(bytes): Bytes) -> Self {
+        for (suffix, shift) in [("G", 30), ("M", 20), ("K", 10)] {
+            if bytes > 0 && bytes % (1 << shift) == 0 {
+                return format!("{}{suffix}", bytes >> shift);
+            }
+        }
+        bytes.to_string()
+    }
+}
+
+/// A time in seconds; written with a suffix s, m or h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Span(pub u64);
+
+impl Span {
+    /// As the standard library has it.
+    pub fn duration(self) -> std::time::Duration {
+        std::time::Duration::from_secs(self.0)
+    }
+}
+
+impl TryFrom<String> for Span {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = |digits: &str, unit: u64| digits.parse::<u64>().ok()?.checked_mul(unit);
+        let seconds = match text.chars().last() {
+            Some('s') => number(&text[..text.len() - 1], 1),
+            Some('m') => number(&text[..text.len() - 1], 60),
+            Some('h') => number(&text[..text.len() - 1], 3600),
+            _ => None,
+        };
+        seconds.map(Self).ok_or_else(|| format!("{text:?} is no time; expected one such as \"90s\", \"5m\" or \"1h\""))
+    }
+}
+
+impl From<Span> for String {
+    fn from(Span(seconds): Span) -> Self {
+        match seconds {
+            s if s > 0 && s % 3600 == 0 => format!("{}h", s / 3600),
+            s if s > 0 && s % 60 == 0 => format!("{}m", s / 60),
+            s => format!("{s}s"),
+        }
+    }
+}
+
+/// Puts `KEY=VALUE` into the table. A value that is no TOML is a string, so that a shell's quotes are enough; what is to be a string
+/// where TOML sees a number (`"1"`) says so with quotes of its own.
+pub(super) fn set(table: &mut toml::Table, setting: &str) -> Result<(), String> {
+    let (key, value) = setting.split_once('=').ok_or("expected KEY=VALUE, such as sqlite.journal_mode=wal")?;
+    let parts: Vec<&str> = key.split('.').map(str::trim).collect();
+    if parts.iter().any(|part| part.is_empty()) {
+        return Err("expected a key such as disk.data.bus".into());
+    }
+    let parsed = toml::from_str::<toml::Table>(&format!("x = {value}")).ok().and_then(|mut t| t.remove("x"));
+    let value = parsed.unwrap_or_else(|| toml::Value::String(value.to_string()));
+    let (last, above) = parts.split_last().ok_or("expected a key")?;
+    let mut at = table;
+    for (depth, part) in above.iter().enumerate() {
+        let next = at.entry(*part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+        at = next.as_table_mut().ok_or_else(|| format!("{} is no table", parts[..=depth].join(".")))?;
+    }
+    at.insert((*last).to_string(), value);
+    Ok(())
+}

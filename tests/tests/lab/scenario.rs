@@ -1,0 +1,119 @@
+//! `fathom lab` through the program: what it lists, what a run brings back, and what it says where it cannot run.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{fathom, near, number, shape, show};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// `fathom lab` with these words, in that folder, with the tests' kernels.
+fn lab(folder: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(fathom());
+    command.current_dir(folder).arg("lab").args(words);
+    if words[0] == "run" {
+        command.arg("--cache").arg(cache());
+    }
+    command
+}
+
+fn cache() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab")
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Runs it with `--json`: its exit status, and what it printed.
+fn result(folder: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
+    let output = lab(folder, words).arg("--json").output()?;
+    let line = serde_json::from_slice(&output.stdout).with_context(|| said(&output))?;
+    Ok((output.status.code(), line))
+}
+
+/// 25 INSERTs in the guest are 25 here, each with its way down to the disk of that driver.
+pub fn insert(scenario: &str, disk: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (status, line) = result(folder.path(), &["run", scenario])?;
+    ensure!(status == Some(0) && line["ending"] == "ended" && line["functional"] == true, "{status:?}: {line:#}");
+    let made = folder.path().join(format!("{scenario}.lab"));
+    let archive = made.join("trace.fathom");
+    let summary = show(&archive)?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 25.0)?;
+    let context = || format!("{:#}\n{line:#}", summary["device_commands"]);
+    ensure!(number(&summary, &format!("/device_commands/by_disk/{disk}/total"))? >= 100.0, "{}", context());
+    ensure!(number(shape(&summary, "INSERT")?, "/per_operation/flushes")? > 1.0, "{}", context());
+    ensure!(line["recording"]["commands"] == summary["device_commands"]["total"], "{}", context());
+    ensure!(summary["environment"]["virtual.accelerator"]["value"] == "tcg", "{:#}", summary["environment"]);
+    let text = said(&Command::new(fathom()).arg("show").arg(&archive).output()?);
+    ensure!(text.contains("they show order, not speed"), "{text}");
+    for file in ["workload.log", "console.log", "kernel.log", "scenario.toml"] {
+        ensure!(made.join(file).is_file(), "no {file}");
+    }
+    Ok(())
+}
+
+pub fn scsi() -> Result<()> {
+    insert("scsi-ext4", "sda")
+}
+
+pub fn nvme() -> Result<()> {
+    insert("nvme-ext4", "nvme0n1")
+}
+
+pub fn virtio() -> Result<()> {
+    insert("virtio-ext4", "vda")
+}
+
+/// Settings arrive; a workload that fails is told with its status, and the recording is there all the same.
+pub fn failing_workload() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let commands = "workload.commands=['echo {journal_mode} {page_size}', 'mount | grep /mnt', 'exit 3', 'echo never']";
+    let settings = ["sqlite.journal_mode=wal", "filesystem.mount=noatime", "record.backend=ftrace", commands];
+    let mut words = vec!["run", "virtio-ext4", "-o", "out"];
+    words.extend(settings.iter().flat_map(|s| ["--set", s]));
+    let (status, line) = result(folder.path(), &words)?;
+    ensure!(status == Some(1) && line["status"] == 3 && line["as_expected"] == false, "{status:?}: {line:#}");
+    let log = std::fs::read_to_string(folder.path().join("out/workload.log"))?;
+    ensure!(log.contains("wal 4096\n") && log.contains("noatime") && !log.contains("never"), "{log}");
+    let coverage = show(&folder.path().join("out/trace.fathom"))?["coverage"].to_string();
+    ensure!(coverage.contains("ftrace"), "{coverage}");
+    Ok(())
+}
+
+/// What cannot run says why, and what to do; nothing is left behind.
+pub fn errors() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let fails = |words: &[&str], path: Option<&str>, code: i32, parts: &[&str]| -> Result<()> {
+        let mut command = lab(folder.path(), words);
+        if let Some(path) = path {
+            command.env("PATH", path);
+        }
+        let output = command.output()?;
+        let text = said(&output);
+        ensure!(output.status.code() == Some(code), "{words:?}: {}: {text}", output.status);
+        parts.iter().try_for_each(|part| {
+            ensure!(text.contains(part), "{words:?}: no {part:?} in {text}");
+            Ok(())
+        })
+    };
+    fails(&["run", "floppy"], None, 2, &["floppy: no such scenario; expected one of", "scsi-ext4"])?;
+    fails(
+        &["run", "scsi-ext4", "--set", "disk.data.bus=usb"],
+        None,
+        2,
+        &["--set disk.data.bus=usb", "`usb`", "`nvme`"],
+    )?;
+    std::fs::write(folder.path().join("my.toml"), "about = \"x\"\ndisks = 1\n")?;
+    fails(&["run", "my.toml"], None, 2, &["my.toml: ", "line 2", "unknown field `disks`"])?;
+    fails(&["run", "scsi-ext4"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed", "apt-get install"])?;
+    let list = said(&lab(folder.path(), &["list"]).output()?);
+    ensure!(list.lines().any(|l| l.starts_with("scsi-ext4 ") && l.contains("SCSI")), "{list}");
+    // What is printed as a file is one.
+    let file = said(&lab(folder.path(), &["list", "nvme-ext4"]).output()?);
+    std::fs::write(folder.path().join("mine.toml"), file)?;
+    fails(&["run", "mine.toml"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed"])?;
+    let left = folder.path().read_dir()?.flatten().filter(|e| e.path().is_dir()).count();
+    ensure!(left == 0, "{left} folders are left");
+    Ok(())
+}
