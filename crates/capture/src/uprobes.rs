@@ -59,7 +59,7 @@ enum Attached {
 }
 
 /// What the coverage says of such a one.
-const WAITING: &str = "put in when statements that are left between their rows end late by 1 ms in all";
+const WAITING: &str = "attached once abandoned statements end late by 1 ms in total";
 
 impl Uprobes {
     /// Attaches nothing yet. Without `multi`, by perf events.

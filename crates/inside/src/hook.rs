@@ -56,7 +56,7 @@ pub fn recipe(code: &[u8], read: &[u32]) -> Result<Recipe, String> {
     const BASE: u64 = 1 << 40;
     let mut decoder = Decoder::with_ip(64, code, BASE, DecoderOptions::NONE);
     let first = decoder.decode();
-    let undo = undo(&first, read).ok_or("its first instruction can neither be undone nor done twice")?;
+    let undo = undo(&first, read).ok_or("its first instruction can neither be undone nor repeated")?;
     let first_size = first.len();
     let mut trampoline = Vec::from(&code[..first_size]);
     let mut fixups = Vec::new();
@@ -124,7 +124,8 @@ fn relocate(
     fixups: &mut Vec<Fixup>,
 ) -> Result<bool, String> {
     let from_begin = |target: u64| {
-        i32::try_from(target.wrapping_sub(base).cast_signed()).map_err(|_| "it leads too far away".to_string())
+        i32::try_from(target.wrapping_sub(base).cast_signed())
+            .map_err(|_| "a branch target is too far away".to_string())
     };
     let start = code.len();
     let place =
@@ -135,7 +136,7 @@ fn relocate(
             // Condition codes are the same in both lengths.
             let condition = if bytes.len() == 2 { bytes[0] & 0xf } else { bytes[1] & 0xf };
             if bytes.len() != 2 && (bytes.len() != 6 || bytes[0] != 0x0f) {
-                return Err("it branches in a way that is not known here".into());
+                return Err("it has an unsupported branch".into());
             }
             code.extend([0x0f, 0x80 | condition, 0, 0, 0, 0]);
             fixups.push(Fixup {
@@ -155,14 +156,14 @@ fn relocate(
             return Ok(true);
         }
         FlowControl::Return | FlowControl::IndirectBranch => true,
-        FlowControl::Call | FlowControl::IndirectCall => return Err("it calls at once".into()),
+        FlowControl::Call | FlowControl::IndirectCall => return Err("its first instructions contain a call".into()),
         _ => return Err(format!("{:?} among its first instructions cannot be moved", instruction.mnemonic())),
     };
     code.extend(bytes);
     if instruction.is_ip_rel_memory_operand() {
         let offsets = decoder.get_constant_offsets(instruction);
         if offsets.displacement_size() != 4 {
-            return Err("it addresses memory in a way that is not known here".into());
+            return Err("it has an unsupported memory operand".into());
         }
         let at =
             u8::try_from(start + offsets.displacement_offset()).map_err(|_| "its first instructions are too long")?;

@@ -65,9 +65,9 @@ impl Status {
     pub fn from_number(number: u32) -> Self {
         match number {
             1 => Self::Hooked,
-            2 => Self::Refused("its code in memory is not its file's: something else has patched it"),
-            3 => Self::Refused("there is no memory near enough for a jump"),
-            4 => Self::Refused("its code may not be changed"),
+            2 => Self::Refused("its code in memory differs from its file: something else patched it"),
+            3 => Self::Refused("no free memory is within reach of a jump"),
+            4 => Self::Refused("the kernel does not permit patching its code"),
             _ => Self::Unseen,
         }
     }

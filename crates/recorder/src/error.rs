@@ -13,7 +13,7 @@ pub enum Error {
     #[error(transparent)]
     Ftrace(#[from] capture::ftrace::Error),
     /// What was asked for is only had through eBPF.
-    #[error("{0} is not recorded by the ftrace backend; --backend ebpf does, --pid and a command go by both")]
+    #[error("the ftrace backend does not record {0}; use --backend ebpf, or record a command or --pid")]
     NotByFtrace(String),
     /// Neither backend records here.
     #[error("{ebpf}; nor does ftrace: {ftrace}")]
@@ -38,7 +38,7 @@ pub enum Error {
         source: crate::functions::NoFile,
     },
     /// Probes inside the command were asked for and are not possible.
-    #[error("SQLite cannot be probed inside the command: {why}; leave --probes inside out to have uprobes")]
+    #[error("SQLite cannot be probed inside the command: {why}; omit --probes inside to use uprobes")]
     NotInside {
         /// Why not.
         why: String,

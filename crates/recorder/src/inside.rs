@@ -98,9 +98,8 @@ impl Watch {
 
     /// These libraries are probed by uprobes all the same.
     pub fn refused(&mut self, refused: Vec<(PathBuf, String)>) {
-        let rows = refused
-            .into_iter()
-            .map(|(path, why)| row(&path.display().to_string(), format!("by uprobes alone, since {why}")));
+        let rows =
+            refused.into_iter().map(|(path, why)| row(&path.display().to_string(), format!("uprobes only: {why}")));
         self.rows.extend(rows);
     }
 
@@ -164,9 +163,9 @@ impl Watch {
             (Some(true), _) if in_time => Standing::Loading,
             (Some(false), Some(true)) if in_time && is_program => Standing::Loading,
             (Some(true), _) => Standing::Outside("its object did not hook the library".into()),
-            (Some(false), Some(true)) => Standing::Outside("its loader did not bring the object in".into()),
+            (Some(false), Some(true)) => Standing::Outside("its loader did not load the object".into()),
             (Some(false), _) => Standing::Outside("LD_PRELOAD was taken out of its environment".into()),
-            (None, _) => Standing::Outside("it ended without having loaded the object".into()),
+            (None, _) => Standing::Outside("it ended without loading the object".into()),
         }
     }
 

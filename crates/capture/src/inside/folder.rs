@@ -33,7 +33,7 @@ impl Folder {
     /// Why there can be none, in words.
     pub fn make() -> Result<Self, String> {
         let place = PLACES.map(Path::new).into_iter().find(|place| loads_from(place));
-        let place = place.ok_or("no folder of memory (/dev/shm) is there from which programs may be loaded")?;
+        let place = place.ok_or("none of /dev/shm, /tmp and /run is a writable tmpfs without noexec")?;
         remove_abandoned(place);
         let failed = |what: &Path, e: std::io::Error| format!("{}: {}", what.display(), crate::error::chain(&e));
         let path = place.join(format!("{PREFIX}{}-{:x}", std::process::id(), crate::boot_ns()));
@@ -57,7 +57,7 @@ impl Folder {
         let namespace = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |about| about.ino());
         let (pid_namespace, time_namespace) = (namespace("pid"), namespace("time"));
         if ![0, FIRST_TIME_NAMESPACE].contains(&time_namespace) {
-            return Err("Fathom runs in a time namespace, whose clocks are not the kernel's".into());
+            return Err("Fathom runs in a time namespace, whose clocks differ from the kernel's".into());
         }
         let plan = Plan { pid_namespace, time_namespace, libraries };
         self.write("plan", &plan.bytes()).map_err(|e| crate::error::chain(&e))

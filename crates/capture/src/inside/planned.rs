@@ -32,7 +32,7 @@ impl Planned {
     /// Why not all that uprobes see of it can be seen from inside.
     pub fn new(found: &Found) -> Result<Self, String> {
         let symbols = &found.symbols;
-        let (dev, ino) = identity(&found.path).ok_or("its file cannot be looked at")?;
+        let (dev, ino) = identity(&found.path).ok_or("its file cannot be inspected")?;
         let (Some(reset), Some(finalize)) = (symbols.reset, symbols.finalize) else {
             return Err("sqlite3_reset or sqlite3_finalize was not found in it".into());
         };
@@ -81,7 +81,7 @@ fn role(prepare: &Prepare) -> Role {
 fn hook(path: &Path, offset: u64, role: Role) -> Result<Function, String> {
     let (machine, address, code) = code_at(path, offset, LOOKED_AT).ok_or("its code cannot be read")?;
     if machine != Machine::X86_64 {
-        return Err("it is of another processor".into());
+        return Err("it is for another architecture".into());
     }
     Ok(Function { address, role, recipe: recipe(&code, &role.reads())? })
 }

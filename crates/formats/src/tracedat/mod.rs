@@ -118,19 +118,19 @@ impl<'a> TraceDat<'a> {
         }
         let mut at = Cursor::new(&bytes[MAGIC.len()..], false);
         let version = at.text("the version")?;
-        let head = at.take(2, "the order of bytes")?;
+        let head = at.take(2, "the byte order")?;
         let (big_endian, long) = (head[0] == 1, head[1].into());
         at.big_endian = big_endian;
-        let page_size = at.u32("the size of a page")? as usize;
+        let page_size = at.u32("the page size")? as usize;
         if !(64..=1 << 20).contains(&page_size) {
-            return Err(Error::Damaged("a page has no possible size"));
+            return Err(Error::Damaged("the page size is invalid"));
         }
         let frame = Frame { big_endian, long, page_size };
         match version.parse() {
             Ok(6) => Self::version_6(bytes, at, frame),
             Ok(7) => Self::version_7(bytes, at, frame),
             _ => Err(Error::Unsupported(format!(
-                "it is of version {version}; versions 6 and 7 are read (`trace-cmd convert` makes one of the other)"
+                "version {version} is not supported, only versions 6 and 7 (`trace-cmd convert` converts it)"
             ))),
         }
     }
@@ -138,18 +138,18 @@ impl<'a> TraceDat<'a> {
     fn version_6(bytes: &'a [u8], mut at: Cursor<'a>, frame: Frame) -> Result<Self> {
         let header_page = header(&mut at)?;
         let formats = ftrace_formats(&mut at)?.into_iter().chain(event_formats(&mut at)?).collect();
-        for what in ["the symbols", "the formats of trace_printk"] {
+        for what in ["the symbols", "the trace_printk formats"] {
             let size = at.u32(what)?;
             at.take(size as usize, what)?;
         }
-        let size = at.u64("the names of tasks")?;
-        let names = names(at.take(size as usize, "the names of tasks")?);
-        let cpus = at.u32("the number of CPUs")?;
+        let size = at.u64("the task names")?;
+        let names = names(at.take(size as usize, "the task names")?);
+        let cpus = at.u32("the CPU count")?;
         let mut options = Options::default();
-        let mut kind = at.take(10, "the kind of its data")?;
+        let mut kind = at.take(10, "the data type")?;
         if kind == b"options  \0" {
             options.version_6(&mut at)?;
-            kind = at.take(10, "the kind of its data")?;
+            kind = at.take(10, "the data type")?;
         }
         let mut trace = Self {
             version: 6,
@@ -164,11 +164,11 @@ impl<'a> TraceDat<'a> {
         if kind == b"flyrecord\0" {
             trace.buffers.push(buffer_6(bytes, &mut at, String::new(), layout, cpus, &options)?);
         } else if kind != b"latency  \0" {
-            return Err(Error::Damaged("its data is of no known kind"));
+            return Err(Error::Damaged("its data type is unknown"));
         }
         for (offset, name) in &options.buffers_6 {
             let from = usize::try_from(*offset).ok().and_then(|o| bytes.get(o..));
-            let mut at = Cursor::new(from.ok_or(Error::Damaged("a buffer lies behind its end"))?, frame.big_endian);
+            let mut at = Cursor::new(from.ok_or(Error::Damaged("a buffer is beyond its end"))?, frame.big_endian);
             if at.take(10, "a buffer's kind")? == b"flyrecord\0" {
                 trace.buffers.push(buffer_6(bytes, &mut at, name.clone(), layout, cpus, &options)?);
             }
@@ -178,11 +178,11 @@ impl<'a> TraceDat<'a> {
 
     fn version_7(bytes: &'a [u8], mut at: Cursor<'a>, frame: Frame) -> Result<Self> {
         let compression = sections::Compression::of(&at.text("the compression")?)?;
-        at.text("the version of the compression")?;
+        at.text("the compression version")?;
         let mut budget = MOST;
         let reader = sections::Reader { bytes, big_endian: frame.big_endian, compression };
         let mut options = Options::default();
-        let mut next = at.u64("the place of its options")?;
+        let mut next = at.u64("the offset of its options")?;
         // Each block of options points at the next one.
         let mut blocks = 0;
         while next != 0 {
@@ -207,8 +207,8 @@ impl<'a> TraceDat<'a> {
         }
         let tasks = whole(options.command_lines)?;
         let mut at = Cursor::new(&tasks, frame.big_endian);
-        let names = match at.u64("the names of tasks") {
-            Ok(size) => names(at.take((size as usize).min(at.left()), "the names of tasks")?),
+        let names = match at.u64("the task names") {
+            Ok(size) => names(at.take((size as usize).min(at.left()), "the task names")?),
             Err(_) => Vec::new(),
         };
         let mut buffers = Vec::new();
@@ -238,7 +238,7 @@ fn header(at: &mut Cursor<'_>) -> Result<String> {
     let mut page = String::new();
     for what in ["header_page", "header_event"] {
         if at.text("a header's name")? != what {
-            return Err(Error::Damaged("the headers are not where they should be"));
+            return Err(Error::Damaged("the headers are misplaced"));
         }
         let size = at.u64("a header")?;
         let text = at.take(size as usize, "a header")?;
@@ -251,21 +251,22 @@ fn header(at: &mut Cursor<'_>) -> Result<String> {
 
 fn layout(header_page: &str, frame: Frame, page_size: usize) -> Result<Layout> {
     if !matches!(frame.long, 4 | 8) || !(64..=1 << 24).contains(&page_size) {
-        return Err(Error::Damaged("numbers or pages have no possible size"));
+        return Err(Error::Damaged("the size of words or pages is invalid"));
     }
-    Layout::parse(header_page, page_size, frame.big_endian).ok_or(Error::Damaged("a page's header is not described"))
+    Layout::parse(header_page, page_size, frame.big_endian)
+        .ok_or(Error::Damaged("the format of page headers is invalid"))
 }
 
 fn ftrace_formats(at: &mut Cursor<'_>) -> Result<Vec<Format>> {
-    let count = at.u32("the number of events")?;
+    let count = at.u32("the event count")?;
     formats(at, "ftrace", count)
 }
 
 fn event_formats(at: &mut Cursor<'_>) -> Result<Vec<Format>> {
     let mut all = Vec::new();
-    for _ in 0..at.u32("the number of systems")? {
+    for _ in 0..at.u32("the system count")? {
         let system = at.text("a system's name")?;
-        let count = at.u32("the number of events")?;
+        let count = at.u32("the event count")?;
         all.extend(formats(at, &system, count)?);
     }
     Ok(all)
@@ -306,7 +307,7 @@ fn buffer_6<'a>(
     for cpu in 0..cpus {
         let (offset, size) = (at.u64("a CPU's pages")?, at.u64("a CPU's pages")?);
         let start = usize::try_from(offset).ok().filter(|o| *o <= bytes.len());
-        let start = start.ok_or(Error::Damaged("a CPU's pages lie behind its end"))?;
+        let start = start.ok_or(Error::Damaged("the pages of a CPU are beyond its end"))?;
         // A recording that was cut keeps what is there.
         let end = start.saturating_add(size as usize).min(bytes.len());
         all.push((cpu as u16, Cow::Borrowed(&bytes[start..end])));

@@ -66,7 +66,7 @@ impl Options {
             let size = at.u32("an option")?;
             let mut data = Cursor::new(at.take(size as usize, "an option")?, at.big_endian);
             match id {
-                DONE => return data.u64("the place of more options"),
+                DONE => return data.u64("the offset of further options"),
                 BUFFER => {
                     let (offset, name) = (data.u64("a buffer")?, data.text("a buffer's name")?);
                     let clock = data.text("a buffer's clock")?;

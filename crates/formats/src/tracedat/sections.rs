@@ -26,13 +26,13 @@ impl Compression {
             "zstd" => Ok(Self::Zstd),
             "zlib" => Ok(Self::Zlib),
             other => Err(Error::Unsupported(format!(
-                "it is compressed by {other}, which is not read; `trace-cmd convert --compression none` lays it open"
+                "compression by {other} is not supported; `trace-cmd convert --compression none` decompresses it"
             ))),
         }
     }
 
     fn open(self, data: &[u8], size: usize) -> Result<Vec<u8>> {
-        const WRONG: Error = Error::Damaged("a compressed part cannot be laid open");
+        const WRONG: Error = Error::Damaged("a compressed chunk cannot be decompressed");
         let open = match self {
             Self::None => return Err(WRONG),
             Self::Zstd => zstd::bulk::decompress(data, size).map_err(|_| WRONG)?,
@@ -53,7 +53,7 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn at(&self, offset: u64) -> Result<Cursor<'a>> {
         let from = usize::try_from(offset).ok().and_then(|o| self.bytes.get(o..));
-        Ok(Cursor::new(from.ok_or(Error::Damaged("a section lies behind its end"))?, self.big_endian))
+        Ok(Cursor::new(from.ok_or(Error::Damaged("a section is beyond its end"))?, self.big_endian))
     }
 
     fn header(&self, offset: u64) -> Result<(bool, u64, Cursor<'a>)> {
@@ -77,14 +77,14 @@ impl<'a> Reader<'a> {
     }
 
     fn chunk(&self, at: &mut Cursor<'_>, budget: &mut u64) -> Result<Vec<u8>> {
-        let (compressed, size) = (at.u32("a compressed part")?, at.u32("a compressed part")?);
-        let data = at.take(compressed as usize, "a compressed part")?;
-        // Nothing is compressed to less than a ten-thousandth of its size but by somebody who means harm.
+        let (compressed, size) = (at.u32("a compressed chunk")?, at.u32("a compressed chunk")?);
+        let data = at.take(compressed as usize, "a compressed chunk")?;
+        // Only a malicious file compresses data to less than a ten-thousandth of its size.
         let sound = size <= CHUNK && u64::from(size) <= u64::from(compressed).saturating_mul(100_000);
         *budget = budget
             .checked_sub(size.into())
             .filter(|_| sound)
-            .ok_or(Error::Damaged("a compressed part is larger than any trace-cmd makes"))?;
+            .ok_or(Error::Damaged("a compressed chunk is larger than trace-cmd makes"))?;
         self.compression.open(data, size as usize)
     }
 
