@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         ("record_without_root_names_requirements", root().and_then(|()| installed("setpriv")), without_root),
         ("demo_without_root_shows_sample_and_measures", root().and_then(|()| installed("setpriv")), demo_unprivileged),
         ("missing_btf_names_kernel_option", root().and_then(|()| installed("unshare")), without_btf),
+        ("unmounted_tracefs_is_mounted_for_ftrace", root().and_then(|()| installed("unshare")), unmounted_tracefs),
         ("recording_works_without_tracefs", shell().and_then(|()| installed("unshare")), without_tracefs),
         ("recording_under_lockdown_is_refused", root().and_then(|()| installed("unshare")), lockdown),
         ("missing_capability_is_reported", root().and_then(|()| installed("setpriv")), one_capability),
@@ -119,12 +120,23 @@ fn without_btf() -> Result<()> {
     Ok(())
 }
 
+const UNMOUNT: &str = "for m in /sys/kernel/tracing /sys/kernel/debug/tracing /sys/kernel/debug; do umount -l $m 2>/dev/null || true; done; \
+     test ! -e /sys/kernel/tracing/events; ";
+
+fn unmounted_tracefs() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = format!("{UNMOUNT} $0 record --backend ftrace -- true; test ! -e /sys/kernel/tracing/events");
+    let output = with_mounts(&script, folder.path())?;
+    ensure!(output.status.success(), "{:?}: {}", output.status, said(&output));
+    let probes = show(&folder.path().join("trace.fathom"))?["coverage"].as_array().context("coverage[]")?.clone();
+    ensure!(probes.iter().any(|row| row["attached"] == true), "{probes:#?}");
+    Ok(())
+}
+
 fn without_tracefs() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let script = format!(
-        "for m in /sys/kernel/tracing /sys/kernel/debug/tracing /sys/kernel/debug; do umount -l $m 2>/dev/null || true; done; \
-         test ! -e /sys/kernel/tracing/events; \
-         $0 record -q -- sqlite3 {} 'create table t(i); insert into t values (1);'",
+        "{UNMOUNT} $0 record -q -- sqlite3 {} 'create table t(i); insert into t values (1);'",
         disk.path().join("t.db").display()
     );
     let output = with_mounts(&script, folder.path())?;

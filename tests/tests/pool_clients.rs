@@ -104,8 +104,9 @@ fn copied() -> Result<()> {
     Ok(())
 }
 
+/// What a command printed. Others' programs print bytes too: nbdinfo, of the data, where `file` is not installed.
 fn text(command: &mut Command) -> Result<String> {
-    Ok(String::from_utf8(run(command)?.stdout)?)
+    Ok(String::from_utf8_lossy(&run(command)?.stdout).into_owned())
 }
 
 /// Bytes that a file takes on its disk.

@@ -6,6 +6,7 @@ use fathom_tests::{Case, drawn, fathom, installed, lane, rows, run, until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 
@@ -398,17 +399,28 @@ impl Ssh {
         let real = run(Command::new("sh").args(["-c", "command -v ssh"]))?;
         let real = String::from_utf8(real.stdout)?;
         lab::script::write(at("bin/ssh"), &format!("#!/bin/sh\nexec {} -F {} \"$@\"\n", real.trim(), at("config")))?;
-        if fathom_tests::root().is_ok() {
-            // Where root's sshd keeps its separated part.
+        if fs::metadata("/proc/self")?.uid() == 0 {
+            // root's sshd does not start without it, whether or not this root may trace.
             fs::create_dir_all("/run/sshd")?;
         }
         let sshd = sshd().map_err(anyhow::Error::msg)?;
         let log = fs::File::create(at("log"))?;
         let server =
             Command::new(sshd).args(["-D", "-e", "-f", &at("sshd_config")]).stdin(Stdio::null()).stderr(log).spawn()?;
-        let ssh = Self { server, port, folder };
-        until("a listening sshd", || Ok(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
+        let mut ssh = Self { server, port, folder };
+        ssh.listens()?;
         Ok(ssh)
+    }
+
+    /// Waits until it accepts connections; if it exits instead, says why.
+    fn listens(&mut self) -> Result<()> {
+        let log = self.folder.path().join("log");
+        until("a listening sshd", || {
+            if let Some(status) = self.server.try_wait()? {
+                bail!("sshd: {status}: {}", fs::read_to_string(&log)?);
+            }
+            Ok(std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok())
+        })
     }
 
     fn device(&self) -> String {

@@ -64,7 +64,7 @@ class Page {
     showStatements(byId('statements-body'), data.summary, data.counts);
     showAccount(byId('account'), data.summary);
     showFiles(byId('files'), data.summary);
-    showRecordings(byId('recordings'), data.recording);
+    showRecordings(byId('recordings'), data.recording, (hash) => this.turnTo(hash));
     byId('left-out').textContent = [this.trace.leftOut?.why, this.commands.leftOut?.why].filter(Boolean).join(' ');
     this.connect();
     if (!this.readAddress()) this.chooseFirst();
@@ -125,7 +125,8 @@ class Page {
     follow.addEventListener('change', all);
     new ResizeObserver(all).observe(byId('content'));
     onThemeChange(all);
-    addEventListener('hashchange', () => this.readAddress());
+    // The event's own address: by now a delayed writeAddress may have replaced the location's.
+    addEventListener('hashchange', (event) => this.readAddress(new URL(event.newURL).hash));
   }
 
   /** Opens with an execution of median latency of the statement that the device worked most for: typical, not extreme. */
@@ -200,7 +201,7 @@ class Page {
   /** A command by its recording and its number in the archive, as the address map knows it. */
   chooseCommand(recording, id) {
     if (recording !== this.data.recording) {
-      turnTo(`#r=${recording}&span=${id}`);
+      this.turnTo(`#r=${recording}&span=${id}`);
       return;
     }
     const span = this.trace.rowOfId.get(id);
@@ -342,13 +343,20 @@ class Page {
     this.writing = setTimeout(() => history.replaceState(null, '', `#${parts.join('&')}`), 200);
   }
 
+  /** Goes to another recording: the page is read anew, so that only one timeline is ever held. */
+  turnTo(hash) {
+    clearTimeout(this.writing);
+    history.replaceState(null, '', hash);
+    location.reload();
+  }
+
   /** Takes the state from the address; false if there is none in it. */
-  readAddress() {
-    const parts = new URLSearchParams(location.hash.slice(1));
+  readAddress(hash = location.hash) {
+    const parts = new URLSearchParams(hash.slice(1));
     const number = (name) =>
       parts.has(name) && Number.isFinite(Number(parts.get(name))) ? Number(parts.get(name)) : undefined;
-    if (number('r') !== undefined && recordingIn(location.hash) !== this.data.recording) {
-      location.reload();
+    if (number('r') !== undefined && recordingIn(hash) !== this.data.recording) {
+      this.turnTo(hash);
       return true;
     }
     const operation = this.trace.operationOfId.get(number('op'));
@@ -369,14 +377,8 @@ function recordingIn(hash) {
   return Number.isInteger(wanted) && wanted >= 0 && wanted < recordings().length ? wanted : 0;
 }
 
-/** Goes to another recording: the page is read anew, so that only one timeline is ever held. */
-function turnTo(hash) {
-  history.replaceState(null, '', hash);
-  location.reload();
-}
-
 /** A button for each recording, if there are several. */
-function showRecordings(node, shown) {
+function showRecordings(node, shown, turnTo) {
   const all = recordings();
   node.hidden = all.length < 2;
   fill(

@@ -9,6 +9,7 @@
 //! | [`btf`] | the kernel's types |
 //! | [`program`] | programs and their types, loaded |
 //! | [`uprobe`] | links of programs to places in a file |
+//! | [`tracefs`] | where the kernel's trace events are |
 //! | [`struct_ops`] | maps that register a struct of functions with the kernel |
 //! | `call` | the system call itself |
 
@@ -16,4 +17,5 @@ pub mod btf;
 mod call;
 pub mod program;
 pub mod struct_ops;
+pub mod tracefs;
 pub mod uprobe;

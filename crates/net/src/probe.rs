@@ -10,17 +10,14 @@
 //! packet is processed, so the window is that before it.
 
 use crate::tcp_info::TcpSample;
+use bpf::tracefs;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Where tracefs is mounted.
-const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// What the buffer of each processor holds, KiB.
 const BUFFER_KIB: &str = "8192";
 /// Instances are called so, with the number of their process and one of their own.
@@ -71,8 +68,7 @@ pub fn possible() -> Result<(), ProbeError> {
 }
 
 fn place() -> Result<PathBuf, ProbeError> {
-    let mounted = PLACES.iter().map(PathBuf::from).find(|dir| dir.join("instances").is_dir());
-    let dir = mounted.or_else(own_mount).ok_or(ProbeError::NoTracefs)?;
+    let dir = tracefs::mounted().or_else(tracefs::own_mount).ok_or(ProbeError::NoTracefs)?;
     if !dir.join("events/tcp/tcp_probe").is_dir() {
         return Err(ProbeError::NoTracepoint);
     }
@@ -81,29 +77,6 @@ fn place() -> Result<PathBuf, ProbeError> {
         0 => Ok(dir),
         _ => Err(ProbeError::NotRoot),
     }
-}
-
-/// Tracefs where nobody has mounted it: by a mount that has no place in the tree of files, for this process alone (fsmount(2), Linux 5.2, root).
-fn own_mount() -> Option<PathBuf> {
-    static MOUNT: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    // include/uapi/linux/mount.h: FSOPEN_CLOEXEC and FSMOUNT_CLOEXEC; FSCONFIG_CMD_CREATE.
-    const CLOEXEC: libc::c_long = 1;
-    const CREATE: libc::c_long = 6;
-    let descriptor = |fd: libc::c_long| {
-        // SAFETY: the system call that gave it gives descriptors that nobody else has.
-        (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
-    };
-    let mount = MOUNT.get_or_init(|| {
-        // SAFETY: the name is a string that ends in a zero; the other arguments are numbers.
-        let context = descriptor(unsafe { libc::syscall(libc::SYS_fsopen, c"tracefs".as_ptr(), CLOEXEC) })?;
-        // SAFETY: only numbers, and no key and value.
-        let made = unsafe { libc::syscall(libc::SYS_fsconfig, context.as_raw_fd(), CREATE, 0_usize, 0_usize, 0) };
-        // SAFETY: only numbers.
-        (made == 0)
-            .then(|| unsafe { libc::syscall(libc::SYS_fsmount, context.as_raw_fd(), CLOEXEC, 0) })
-            .and_then(descriptor)
-    });
-    mount.as_ref().map(|mount| format!("/proc/self/fd/{}", mount.as_raw_fd()).into())
 }
 
 impl Probe {

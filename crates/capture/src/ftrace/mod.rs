@@ -21,6 +21,7 @@ mod instance;
 
 use crate::kernel::clock::{boot_ns, process_cpu_ns};
 use crate::sqlite::find::Found;
+use bpf::tracefs;
 use formats::ftrace::format::Format;
 use formats::ftrace::page::Layout;
 use formats::ftrace::translate::Told;
@@ -84,7 +85,7 @@ pub enum Callers {
 pub enum Error {
     /// There is no tracefs.
     #[error(
-        "tracefs is not mounted at /sys/kernel/tracing nor at /sys/kernel/debug/tracing: `mount -t tracefs none /sys/kernel/tracing`"
+        "tracefs is not mounted at /sys/kernel/tracing, and cannot be mounted here: as root, `mount -t tracefs none /sys/kernel/tracing`"
     )]
     NoTracefs,
     /// This user may not enter it.
@@ -109,16 +110,16 @@ fn doing<T>(result: io::Result<T>, what: impl FnOnce() -> String) -> Result<T> {
     result.map_err(|source| Error::Io { doing: what(), source })
 }
 
-/// Where tracefs is mounted, and may be written to.
+/// Where tracefs is, and may be written to: where it is mounted, else in a mount of this process's own.
 ///
 /// # Errors
 /// It is not there, or this user may make no instance in it.
 pub fn probe() -> Result<PathBuf> {
-    let root = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].map(PathBuf::from);
-    let denied =
-        |p: &PathBuf| fs::metadata(p.join("instances")).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied);
-    let forbidden = root.iter().any(denied);
-    let Some(root) = root.into_iter().find(|p| p.join("instances").is_dir()) else {
+    let denied = |p: &&str| {
+        fs::metadata(Path::new(p).join("instances")).is_err_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+    };
+    let forbidden = tracefs::PLACES.iter().any(denied);
+    let Some(root) = tracefs::mounted().or_else(tracefs::own_mount) else {
         return Err(if forbidden { Error::NotPermitted } else { Error::NoTracefs });
     };
     if !root.join("events/block/block_rq_issue").is_dir() {
