@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         ("scenario_brings_back_its_recording_scsi", needs(), scenario::scsi),
         ("long::scenario_brings_back_its_recording_nvme", needs(), scenario::nvme),
         ("long::scenario_brings_back_its_recording_virtio", needs(), scenario::virtio),
-        ("settings_apply_and_a_failing_workload_is_reported", needs(), scenario::failing_workload),
+        ("settings_apply_and_failing_workload_is_reported", needs(), scenario::failing_workload),
         ("lab_errors_say_what_is_missing", Ok(()), scenario::errors),
         ("stalled_guest_cycles_are_excluded", Ok(()), congestion::stalls_are_left_out),
     ];

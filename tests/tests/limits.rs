@@ -68,25 +68,25 @@ impl Default for Injected {
 fn main() -> ExitCode {
     let bed = || installed("ip").and_then(|()| possible());
     let cases: Vec<Case> = vec![
-        ("a_small_receive_buffer", bed(), || {
+        ("small_receive_buffer_is_receive_window", bed(), || {
             named(Injected { cause: "receive_window", run: &["--rcvbuf", "32K"], ..Injected::default() })
         }),
-        ("a_small_send_buffer", bed(), || {
+        ("small_send_buffer_is_send_buffer", bed(), || {
             named(Injected { cause: "send_buffer", run: &["--sndbuf", "32K"], ..Injected::default() })
         }),
-        ("a_link_that_loses_one_percent", bed(), || {
+        ("one_percent_loss_is_congestion", bed(), || {
             // By a control that minds loss, whichever is this machine's: BBR goes on, and the link's own speed is the limit.
             let (link, run) = (&["--delay", "10ms", "--loss", "1%"], &["--cc", "cubic"]);
             named(Injected { cause: "congestion", link, run, ..Injected::default() })
         }),
-        ("a_link_of_ten_megabits", bed(), || {
+        ("slow_link_is_link_rate", bed(), || {
             named(Injected {
                 cause: "link_rate",
                 link: &["--delay", "10ms", "--rate", "10mbit", "--queue", "100"],
                 ..Injected::default()
             })
         }),
-        ("udp_at_seven_percent_more_than_its_link_carries", bed(), || {
+        ("udp_above_link_rate_is_link_rate", bed(), || {
             // The queue holds all of it, so that nothing is lost.
             named(Injected {
                 cause: "link_rate",
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
                 ..Injected::default()
             })
         }),
-        ("udp_at_less_than_its_link_carries", bed(), || {
+        ("udp_below_link_rate_is_application", bed(), || {
             named(Injected {
                 cause: "application",
                 link: &["--delay", "10ms", "--rate", "10mbit", "--queue", "1000"],
@@ -103,27 +103,23 @@ fn main() -> ExitCode {
                 ..Injected::default()
             })
         }),
-        ("an_application_that_writes_now_and_then", bed(), || {
+        ("bursty_writer_is_application", bed(), || {
             named(Injected { cause: "application", run: &["--rate", "10M"], ..Injected::default() })
         }),
-        ("a_policer", bed().and_then(|()| installed("nft")), || {
+        ("policer_with_cubic_is_policer", bed().and_then(|()| installed("nft")), || {
             // The kernel's own token bucket, of a second: it lets what comes first through, and then drops what exceeds 10 Mb/s.
             let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "cubic"]);
             named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
         }),
-        (
-            "a_policer_and_a_loss_tolerant_congestion_control",
-            bed().and_then(|()| installed("nft")).and_then(|()| bbr()),
-            || {
-                let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "bbr"]);
-                named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
-            },
-        ),
-        ("a_queue_of_four_packets", bed(), || {
+        ("policer_with_bbr_is_policer", bed().and_then(|()| installed("nft")).and_then(|()| bbr()), || {
+            let (link, run) = (&["--delay", "10ms", "--gso", "off"], &["--cc", "bbr"]);
+            named(Injected { cause: "policer", link, run, before: POLICER, seconds: 4.0, ..Injected::default() })
+        }),
+        ("queue_of_four_packets_is_shallow_buffer", bed(), || {
             let (link, run) = (&["--delay", "10ms", "--rate", "10mbit", "--queue", "4"], &["--cc", "cubic"]);
             named(Injected { cause: "shallow_buffer", link, run, seconds: 5.0, ..Injected::default() })
         }),
-        ("others_on_the_same_link", bed().and_then(|()| installed("python3")), || {
+        ("other_flows_on_link_are_competing_traffic", bed().and_then(|()| installed("python3")), || {
             let (link, run) = (&["--delay", "10ms", "--rate", "20mbit", "--queue", "100"], &["--cc", "cubic"]);
             let beside = format!("exec python3 -c '{SEND}'");
             named(Injected {
@@ -136,21 +132,21 @@ fn main() -> ExitCode {
                 ..Injected::default()
             })
         }),
-        ("a_request_at_a_time", bed(), || {
+        ("serial_requests_are_round_trips", bed(), || {
             named(Injected { cause: "round_trips", run: &["--transactions"], ..Injected::default() })
         }),
-        ("a_receiver_that_stops_reading_now_and_then", bed(), || {
+        ("pausing_receiver_is_application", bed(), || {
             // Its buffer holds what comes in 20 ms; it is stopped for 200.
             let beside = "while :; do sleep 0.05; kill -STOP $serve; sleep 0.2; kill -CONT $serve; done".into();
             named(Injected { cause: "application", beside, run: &["--rcvbuf", "256K"], ..Injected::default() })
         }),
-        ("a_receiver_behind_a_busy_program", bed().and_then(|()| installed("taskset")), || {
+        ("starved_receiver_is_cpu", bed().and_then(|()| installed("taskset")), || {
             // Fifteen parts of a processor against a thousand (sched(7)).
             let (serve, beside) = ("taskset -c 0 nice -n 19".into(), "taskset -c 0 sh -c 'while :; do :; done'".into());
             let link = &["--delay", "2ms"];
             named(Injected { cause: "cpu", link, serve, beside, run: &["--copy"], ..Injected::default() })
         }),
-        ("a_receiver_with_a_quota_of_processor_time", bed().and_then(|()| root()).and_then(|()| quota()), || {
+        ("receiver_with_cpu_quota_is_cpu", bed().and_then(|()| root()).and_then(|()| quota()), || {
             let group = Group::create(2)?;
             // The shell joins and becomes the program.
             let serve = format!("sh -c 'echo $$ > {}/cgroup.procs; exec \"$@\"' sh", group.0.display());

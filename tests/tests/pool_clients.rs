@@ -21,11 +21,11 @@ fn main() -> ExitCode {
         ("silent_connections_do_not_block_tls_clients", installed("nbdinfo"), tls::crowded),
         ("fsx_finds_no_difference", fuse.clone().and_then(|()| fsx().map(drop)), exercised),
         ("fio_continues_across_coordinator_restarts", all(&["fio", "nbdkit"]), restarted),
-        ("ext4_passes_fsck_after_use", fuse.clone().and_then(|()| all(&["mkfs.ext4"])), || whole("ext4")),
-        ("xfs_is_whole_after_use", file_system("xfs").and(fuse.clone()).and_then(|()| all(&["mkfs.xfs"])), || {
+        ("ext4_passes_check_after_use", fuse.clone().and_then(|()| all(&["mkfs.ext4"])), || whole("ext4")),
+        ("xfs_passes_check_after_use", file_system("xfs").and(fuse.clone()).and_then(|()| all(&["mkfs.xfs"])), || {
             whole("xfs")
         }),
-        ("btrfs_is_whole_after_use", file_system("btrfs").and(fuse).and_then(|()| all(&["mkfs.btrfs"])), || {
+        ("btrfs_passes_check_after_use", file_system("btrfs").and(fuse).and_then(|()| all(&["mkfs.btrfs"])), || {
             whole("btrfs")
         }),
     ];

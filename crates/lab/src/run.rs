@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_is_quoted_from_the_console() {
+    fn kernel_panic_is_quoted_from_console() {
         let console = "[    1.2] EXT4-fs (sda): mounted\n[   12.0] Kernel panic - not syncing: sysrq triggered crash\n[   12.1] CPU: 0\n";
         assert_eq!(panic_line(console), "Kernel panic - not syncing: sysrq triggered crash");
         assert_eq!(panic_line("[ 9.1] reboot: Power down\n\n"), "reboot: Power down");

@@ -128,7 +128,7 @@ fn chain_without_mark_has_confidence_of_its_links() -> Result<()> {
     shown.quiet()
 }
 
-fn a_clicked_span_is_selected_and_a_command_links_back_to_its_operation() -> Result<()> {
+fn clicked_span_is_selected_and_links_to_its_operation() -> Result<()> {
     let shown = show_inserts("")?;
     let database: f64 = shown.browser.attribute(CANVAS, "data-database-y")?.parse()?;
     let gutter: f64 = shown.browser.attribute(CANVAS, "data-gutter")?.parse()?;
@@ -389,7 +389,7 @@ fn several_recordings_are_selectable_and_comparable() -> Result<()> {
     shown.quiet()
 }
 
-fn a_narrow_window_shows_everything_without_scrolling_sideways() -> Result<()> {
+fn narrow_window_needs_no_horizontal_scrolling() -> Result<()> {
     let shown = show_inserts("")?;
     for width in [360, 480, 800] {
         shown.browser.resize(width, 800)?;
@@ -448,10 +448,7 @@ fn main() {
         ),
         ("operation_clicked_in_list_shows_its_chain", operation_clicked_in_list_shows_its_chain),
         ("chain_without_mark_has_confidence_of_its_links", chain_without_mark_has_confidence_of_its_links),
-        (
-            "a_clicked_span_is_selected_and_a_command_links_back_to_its_operation",
-            a_clicked_span_is_selected_and_a_command_links_back_to_its_operation,
-        ),
+        ("clicked_span_is_selected_and_links_to_its_operation", clicked_span_is_selected_and_links_to_its_operation),
         ("window_ranges_from_ten_microseconds_to_whole_run", window_ranges_from_ten_microseconds_to_whole_run),
         ("pointer_moves_and_scales_window", pointer_moves_and_scales_window),
         ("text_of_program_is_escaped", text_of_program_is_escaped),
@@ -461,10 +458,7 @@ fn main() {
         ("statement_without_device_commands_is_explained", statement_without_device_commands_is_explained),
         ("axis_labels_are_not_cut_off", axis_labels_are_not_cut_off),
         ("several_recordings_are_selectable_and_comparable", several_recordings_are_selectable_and_comparable),
-        (
-            "a_narrow_window_shows_everything_without_scrolling_sideways",
-            a_narrow_window_shows_everything_without_scrolling_sideways,
-        ),
+        ("narrow_window_needs_no_horizontal_scrolling", narrow_window_needs_no_horizontal_scrolling),
         ("url_restores_selection_and_view", url_restores_selection_and_view),
         ("page_without_figures_says_so", page_without_figures_says_so),
     ]);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_earlier_result_is_kept_and_nothing_else_is_moved() {
+    fn earlier_result_is_kept_and_other_directories_not_moved() {
         let top = tempfile::tempdir().unwrap();
         let folder = top.path().join("x.lab");
         for run in ["1", "2", "3"] {

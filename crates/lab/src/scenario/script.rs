@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_system_is_made_and_mounted_as_asked() {
+    fn file_system_is_made_and_mounted_with_options() {
         let scenario = scenario(&["filesystem.mount=noatime,commit=60", "filesystem.mkfs=['-O', '^has journal']"]);
         let script = prepare(&scenario, &[("fathom".into(), "/my programs/fathom".into())]);
         assert!(script.contains("ln -sf '/my programs/fathom' /bin/fathom\n"), "{script}");
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_workload_is_recorded_with_its_arguments() {
+    fn workload_is_recorded_with_its_arguments() {
         let scenario =
             scenario(&["record.backend=ftrace", "record.arguments=['--op', \"a b's:f\"]", "workload.limit=5m"]);
         assert!(prepare(&scenario, &[]).contains("mount -t tracefs "));

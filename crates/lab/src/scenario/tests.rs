@@ -22,7 +22,7 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
-fn every_shipped_scenario_is_right_and_says_what_it_is_in_one_line() {
+fn shipped_scenarios_are_valid_and_have_one_line_summary() {
     for entry in shipped() {
         let (name, scenario) = find(entry.name, &[]).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(name, entry.name);
@@ -32,7 +32,7 @@ fn every_shipped_scenario_is_right_and_says_what_it_is_in_one_line() {
 }
 
 #[test]
-fn what_is_left_out_has_a_default() {
+fn omitted_keys_have_defaults() {
     let scenario = with(&[]).unwrap();
     assert_eq!(scenario.disk["data"], Disk { bus: Bus::Scsi, size: Bytes(256 << 20) });
     assert_eq!(scenario.record, Record { backend: Backend::Ebpf, arguments: vec![] });
@@ -40,7 +40,7 @@ fn what_is_left_out_has_a_default() {
 }
 
 #[test]
-fn a_scenario_is_read_the_same_from_what_it_writes() {
+fn scenario_round_trips_through_toml() {
     let scenario = with(&["disk.log.bus=nvme", "disk.log.size=1536K", "machine.silence=90s"]).unwrap();
     let text = scenario.to_toml();
     assert_eq!(Scenario::parse("again", &text, &[]).unwrap(), scenario, "{text}");
@@ -48,7 +48,7 @@ fn a_scenario_is_read_the_same_from_what_it_writes() {
 }
 
 #[test]
-fn settings_take_the_place_of_what_the_file_says() {
+fn settings_override_scenario_file() {
     let scenario = with(&["sqlite.journal_mode=wal", "sqlite.page_size=1024", "disk.data.bus=\"nvme\""]).unwrap();
     assert_eq!(scenario.sqlite.journal_mode, JournalMode::Wal);
     assert_eq!(scenario.disk["data"].bus, Bus::Nvme);
@@ -62,7 +62,7 @@ fn settings_take_the_place_of_what_the_file_says() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_its_line() {
+fn unknown_key_error_names_line() {
     let text = SMALL.replace("bus = \"scsi\"", "bus = \"scsi\"\nspeed = 1");
     let said = refused(&text);
     assert!(said.starts_with("small.toml: ") && said.contains("line 5"), "{said}");
@@ -75,7 +75,7 @@ fn an_unknown_key_is_named_with_its_line() {
 }
 
 #[test]
-fn an_unknown_setting_is_named_with_what_there_is() {
+fn unknown_setting_error_lists_valid_ones() {
     let said = |setting: &str| with(&[setting]).expect_err(setting).to_string();
     let unknown = said("disk.data.speed=1");
     assert!(unknown.starts_with("--set disk.data.speed=1: ") && unknown.contains("unknown field `speed`"), "{unknown}");
@@ -92,7 +92,7 @@ fn an_unknown_setting_is_named_with_what_there_is() {
 }
 
 #[test]
-fn only_a_name_in_braces_is_a_hole() {
+fn only_name_in_braces_is_variable() {
     let scenario = with(&[]).unwrap();
     let filled = |command: &str| scenario.filled(command);
     let shell = "f() { echo ${HOME} {a,b} {}; }; awk '{print}x {'";
@@ -102,7 +102,7 @@ fn only_a_name_in_braces_is_a_hole() {
 }
 
 #[test]
-fn an_unknown_scenario_is_told_what_there_is() {
+fn unknown_scenario_error_lists_scenarios() {
     let said = find("floppy", &[]).expect_err("there is none").to_string();
     assert!(said.contains("scsi-ext4") && said.contains("FILE.toml"), "{said}");
     let said = find("/no/such.toml", &[]).expect_err("there is none").to_string();
