@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_beyond_a_poor_one_are_tried_late() {
+    fn settings_beyond_poor_one_are_tried_late() {
         let (mut tuner, tried) = (Tuner::new(2), std::cell::Cell::new(0));
         let per_s = |hold| match hold {
             Hold::Frames(6) => 5000.0,

@@ -147,7 +147,7 @@ fn warm_up_is_excluded_from_score_and_shown_apart() {
 }
 
 #[test]
-fn failed_unverified_warm_up_and_recorded_replicates_are_excluded() {
+fn failed_unverified_warm_up_and_recorded_runs_are_excluded() {
     let mut rows = run(&[10.0, 10.0, 10.0, 10.0, 1.0, 1.0, 1.0, 1.0]);
     rows.0[4].failure = Some("it died".into());
     // A wrong result that the runner let pass is excluded all the same.
