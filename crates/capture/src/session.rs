@@ -3,6 +3,7 @@
 //! One thread owns it and calls [`Session::wait`] and [`Session::drain`] by turns. Draining by a timer instead of a
 //! wake-up for each record is what makes tracing cheap: the rings hold seconds of a busy machine.
 
+use crate::inside::pace::Pace;
 use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
 use crate::kernel::types::KernelTypes;
 use crate::kernel::{calls, symbols};
@@ -40,11 +41,6 @@ const DRAIN_PERIOD: Duration = Duration::from_secs(1);
 /// How full a ring gets at most, of 1, if records do not come faster than any machine makes them.
 const DRAIN_FILL: f64 = 0.25;
 
-/// The same for a thread that is probed inside, whose ring is small and may fill within 50 ms; then it is looked at more often too.
-const INSIDE_FILL: f64 = 0.125;
-/// How often then.
-const INSIDE_PERIOD: Duration = Duration::from_millis(5);
-
 /// How often programs are asked for runs they missed.
 const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
 
@@ -61,7 +57,7 @@ pub struct Session {
     uprobes: Uprobes,
     /// What is probed inside the command's processes.
     inside: Option<Inside>,
-    inside_fills: bool,
+    inside_pace: Pace,
     coverage: Vec<Coverage>,
     /// The probes that the kernel forbids, by name.
     forbidden: BTreeSet<String>,
@@ -128,7 +124,7 @@ impl Session {
             traps: BTreeMap::new(),
             uprobes: Uprobes::new(multi),
             inside: None,
-            inside_fills: false,
+            inside_pace: Pace::default(),
             coverage: Vec::new(),
             forbidden: BTreeSet::new(),
             programs: Vec::new(),
@@ -280,7 +276,7 @@ impl Session {
         // A number below zero is left out.
         let mounts = self.mounts.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         let mut polls = [poll(self.bell.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
-        let at_most = if self.inside_fills { at_most.min(INSIDE_PERIOD) } else { at_most };
+        let at_most = if self.inside.is_some() { at_most.min(self.inside_pace.rest()) } else { at_most };
         let at_most = self.price.rest().map_or(at_most, |rest| rest.min(at_most));
         // Rounded up, so that a rest of less is not waited for by asking again and again.
         let timeout = i32::try_from(at_most.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
@@ -291,9 +287,11 @@ impl Session {
             self.look_for_file_systems();
         }
         self.price.tick();
-        let inside = self.inside.as_mut().map_or(0.0, Inside::fill);
-        self.inside_fills = inside > INSIDE_FILL / 8.0;
-        rang || self.taken.elapsed() >= DRAIN_PERIOD || self.rings.fill() >= DRAIN_FILL || inside >= INSIDE_FILL
+        let inside = self
+            .inside
+            .as_mut()
+            .is_some_and(|inside| self.inside_pace.look(Duration::from_nanos(boot_ns()), inside.fill()));
+        rang || self.taken.elapsed() >= DRAIN_PERIOD || self.rings.fill() >= DRAIN_FILL || inside
     }
 
     /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body
@@ -305,6 +303,7 @@ impl Session {
         }
         self.taken = Instant::now();
         let mut inside = Merged::new(self.inside.as_mut().map(Inside::collect).unwrap_or_default());
+        self.inside_pace.emptied();
         let mut count = self.rings.drain(LONGEST_DRAIN, &mut |record| {
             inside.hand_on(until(record), sink);
             sink(record);

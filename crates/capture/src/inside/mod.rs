@@ -5,8 +5,9 @@
 //! that is not, and a descriptor that is handed down is closed by whoever starts a process as one should. Who lives in another root
 //! does not find it; then, as wherever the object is not in force, uprobes are.
 
-mod arenas;
+pub mod arenas;
 mod folder;
+pub(crate) mod pace;
 pub mod planned;
 
 use crate::kernel::clock::boot_ns;
