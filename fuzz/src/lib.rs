@@ -18,6 +18,7 @@ mod disk;
 mod front;
 mod ftrace;
 mod http;
+mod inside;
 mod lab;
 mod link;
 mod link_packet;
@@ -76,6 +77,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "proc_maps", seeds: device::maps, run: device::mapped },
     Target { name: "passwd", seeds: device::passwords, run: device::user },
     Target { name: "library_cache", seeds: device::library_caches, run: device::library_cache },
+    Target { name: "inside_ring", seeds: inside::rings, run: inside::ring },
+    Target { name: "inside_arena", seeds: inside::arenas, run: inside::arena },
     Target { name: "agent_frame", seeds: agent::frames, run: agent::frame },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "net_words", seeds: words::words, run: words::word },

@@ -1,0 +1,143 @@
+//! What a process that is probed inside leaves in its arena: it may write anything there, at any time, the recorder's own words too.
+
+use crate::mutate::Random;
+use ::inside::layout::{
+    ARENA_MAGIC, ARENA_SIZE, CONTROL_SIZE, CONTROLS_AT, HEAD_AT, HEADER_SIZE, RING_WORDS, RINGS, RINGS_AT, TGID_AT,
+};
+use ::inside::ring::{KIND_SHIFT, Reader, TID_SHIFT, Window};
+use capture::inside::arenas::Arenas;
+use model::event::{OpBegin, OpEnd, Statement};
+use model::{Event, Record};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// The thread that the kernel side knows.
+const TID: u32 = 8;
+/// Bytes of an input before the words of a ring: two times four words that the program writes where it likes.
+const OVERLAYS: usize = 2 * 4 * 10;
+
+fn first(words: usize, kind: u8) -> u64 {
+    words as u64 | u64::from(kind) << KIND_SHIFT | u64::from(TID) << TID_SHIFT
+}
+
+/// A statement, its begin, padding and its end.
+fn words() -> Vec<u64> {
+    let text = [u64::from_le_bytes(*b"SELECT 1"), u64::from_le_bytes(*b" FROM t\0")];
+    let statement = [first(7, Statement::INFO.kind), 2_000, 0x50, 1_900, 15 << 48, text[0], text[1]];
+    let begin = [first(4, OpBegin::INFO.kind), 3_000, 0x50, 1 << 32];
+    let end = [first(8, OpEnd::INFO.kind), 4_000, 0x50, 3_000, 2, 3, 700, 101];
+    [&statement[..], &begin, &[3, 5, 5], &end].concat()
+}
+
+fn bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+fn words_of(bytes: &[u8]) -> Vec<u64> {
+    bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default())).collect()
+}
+
+/// Words of a ring, behind where its reader stands and what the program says that it wrote.
+pub fn rings() -> Vec<Vec<u8>> {
+    [0, RING_WORDS - 5].map(|tail| bytes(&[&[tail, tail + 22], &words()[..]].concat())).to_vec()
+}
+
+/// What is handed on is of the ring's process, within the window, in order, and can be stored; all is passed over.
+pub fn ring(input: &[u8]) {
+    let words = words_of(input);
+    let Some((&[tail, head], words)) = words.split_first_chunk() else { return };
+    let mut reader = Reader::default();
+    reader.tail = tail;
+    match reader.wanted(head) {
+        Some(count) => assert!(count <= RING_WORDS),
+        None => assert_eq!((reader.tail, reader.unusable), (head, 1)),
+    }
+    let (from, window) = (reader.tail, Window { from_ns: 1_000, now_ns: 9_000 });
+    let mut last_ns = 0;
+    // In two parts, as the program goes on.
+    for part in words.chunks(words.len().div_ceil(2).max(1)) {
+        reader.read(part, 7, window, |tid| tid == TID, &mut |event| {
+            assert_eq!((event.header.tgid, event.header.tid), (7, TID));
+            assert!((window.from_ns..=window.now_ns).contains(&event.header.time_ns));
+            assert!(event.header.time_ns >= last_ns, "in order");
+            last_ns = event.header.time_ns;
+            storable(&event);
+        });
+    }
+    assert_eq!(reader.tail, from.wrapping_add(words.len() as u64));
+}
+
+fn storable(event: &Event) {
+    if let Record::OpEnd(end) = &event.record {
+        assert!(end.start_ns <= event.header.time_ns && end.rows <= end.steps);
+        assert!(end.inside_ns <= event.header.time_ns - end.start_ns);
+    }
+    let encoded = |event: &Event| {
+        let mut bytes = Vec::new();
+        event.encode(&mut bytes);
+        bytes
+    };
+    let once = encoded(event);
+    assert_eq!(Event::decode(&once).map(|event| encoded(&event)), Some(once));
+}
+
+/// Words that the program writes over its arena's header, and the words of a ring.
+pub fn arenas() -> Vec<Vec<u8>> {
+    // Where a ring's head stands, so that mutations make other heads.
+    let overlay = |ring: u16, head: u64| {
+        let at = (CONTROLS_AT + HEAD_AT) as u16 + ring * CONTROL_SIZE as u16;
+        [&at.to_le_bytes()[..], &head.to_le_bytes()].concat()
+    };
+    let both = |heads: [u64; 8]| heads.iter().enumerate().flat_map(|(i, head)| overlay(i as u16 % 4, *head)).collect();
+    let seed = |heads| [both(heads), bytes(&words())].concat();
+    vec![seed([22, 0, 0, 0, 22, 0, 0, 0]), seed([7, 0, 3, 0, 22, RING_WORDS, 22, RING_WORDS + 1])]
+}
+
+/// What is handed on is of the arena's process, or says what was lost, in order, and can be stored.
+pub fn arena(input: &[u8]) {
+    let Some((overlays, ring)) = input.split_at_checked(OVERLAYS) else { return };
+    let own = std::process::id();
+    let made = || -> std::io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let file = File::create_new(folder.path().join(format!("{own}.1")))?;
+        file.set_len(ARENA_SIZE)?;
+        file.write_all_at(&ARENA_MAGIC.to_le_bytes(), 0)?;
+        file.write_all_at(&own.to_le_bytes(), TGID_AT as u64)?;
+        // In some ring or other, from its begin.
+        let nth = Random::new(ring.len() as u64).below(4) as u64;
+        file.write_all_at(&ring[..ring.len().min(8 * RING_WORDS as usize)], RINGS_AT + nth * RING_WORDS * 8)?;
+        let from_ns = capture::boot_ns();
+        let mut arenas = Arenas::new(folder.path().into(), from_ns);
+        arenas.look();
+        for half in overlays.chunks(OVERLAYS / 2) {
+            for overlay in half.chunks_exact(10) {
+                let at = usize::from(u16::from_le_bytes([overlay[0], overlay[1]])) % (HEADER_SIZE - 8);
+                file.write_all_at(&overlay[2..], at as u64)?;
+            }
+            assert!((0.0..=1.0).contains(&arenas.fill()));
+            read(&mut arenas, from_ns, ring.len());
+        }
+        // It may cut its own short.
+        file.set_len(ring.len() as u64 * 64)?;
+        read(&mut arenas, from_ns, ring.len());
+        Ok(())
+    };
+    made().unwrap_or_else(|e| panic!("the arena cannot be made: {e}"));
+}
+
+fn read(arenas: &mut Arenas, from_ns: u64, bytes: usize) {
+    let events = arenas.collect(&|tid| Some(if tid == TID { std::process::id() } else { tid }));
+    // Rings whose heads lie may be read again, but a ring's words only once a turn.
+    assert!(events.len() <= RINGS * (bytes / 8 + 1) + 2);
+    let now_ns = capture::boot_ns();
+    for pair in events.windows(2) {
+        assert!(pair[0].header.time_ns <= pair[1].header.time_ns, "in order");
+    }
+    for event in &events {
+        assert!((from_ns..=now_ns).contains(&event.header.time_ns));
+        if !matches!(event.record, Record::Loss(_)) {
+            assert_eq!((event.header.tgid, event.header.tid), (std::process::id(), TID));
+        }
+        storable(event);
+    }
+}
