@@ -205,6 +205,7 @@ pub fn rows() -> Rows {
             cause(61, OtherProcess, None, Some(200), 0.0),
             cause(61, Origin::Operation, Some(11), Some(100), 1.0),
         ],
+        driver_commands: Vec::new(),
         slices: vec![
             slice(10, Layer::App, Reason::Cpu, 0, 10),
             slice(10, Layer::FileSystem, Reason::Journal, 10, 990),

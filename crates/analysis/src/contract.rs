@@ -25,6 +25,8 @@ pub struct Summary {
     pub operations: Vec<OperationSummary>,
     /// Every device command of the window.
     pub device_commands: DeviceCommands,
+    /// What drivers sent for them to their devices, where it was recorded.
+    pub driver_commands: Vec<DriverCommands>,
     /// Links by how sure they are.
     pub links: ByConfidence<u64>,
     /// Links by relation.
@@ -383,6 +385,31 @@ pub struct ProcessUse {
     pub commands: f64,
     /// Bytes, by share.
     pub bytes: f64,
+}
+
+/// Commands of one name that a driver sent to one disk.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DriverCommands {
+    /// Name of the disk; absent if they went to a device that is none.
+    pub disk: Option<String>,
+    /// The protocol: `scsi`.
+    pub protocol: String,
+    /// Their name in it, such as `WRITE(10)`.
+    pub name: String,
+    /// How many. One that is sent again counts again.
+    pub count: u64,
+    /// Of these, those whose request was recorded.
+    pub linked: u64,
+    /// Bytes of data that they moved.
+    pub bytes: u64,
+    /// From being sent to their end, of those that ended.
+    pub time_ns: Times,
+    /// Those without an end.
+    pub unfinished: u64,
+    /// Those that the kernel gave up waiting for.
+    pub timeouts: u64,
+    /// Those that did not succeed, by what was said.
+    pub errors: BTreeMap<String, u64>,
 }
 
 /// A number for each confidence.

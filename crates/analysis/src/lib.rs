@@ -15,6 +15,7 @@ mod charges;
 pub mod completeness;
 pub mod contract;
 pub mod counts;
+mod driver;
 pub mod figures;
 mod gaps;
 pub mod papers;

@@ -6,7 +6,8 @@
 use crate::contract::Trace;
 use archive::{Archive, Error};
 use model::table::{
-    Cause, CheckRow, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span,
+    Cause, CheckRow, Coverage, Disk, DriverCommand, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice,
+    Span,
 };
 use model::{Call, Layer, Relation};
 use sqlite::{Companions, FileClass, reads_database_header};
@@ -27,6 +28,8 @@ pub struct Rows {
     pub links: Vec<Link>,
     /// Causes.
     pub causes: Vec<Cause>,
+    /// Commands of drivers.
+    pub driver_commands: Vec<DriverCommand>,
     /// Slices.
     pub slices: Vec<Slice>,
     /// Files.
@@ -73,6 +76,7 @@ impl Rows {
             spans: archive.rows()?,
             links: archive.rows()?,
             causes: archive.rows()?,
+            driver_commands: archive.rows()?,
             slices: Vec::new(),
             files: archive.rows()?,
             processes: archive.rows()?,
@@ -386,7 +390,21 @@ mod tests {
         macro_rules! push {
             ($($table:ident),*) => { $( rows.$table.iter().for_each(|row| tables.push(row).unwrap()); )* };
         }
-        push!(operations, shapes, spans, links, causes, slices, files, processes, disks, losses, coverage, facts);
+        push!(
+            operations,
+            shapes,
+            spans,
+            links,
+            causes,
+            driver_commands,
+            slices,
+            files,
+            processes,
+            disks,
+            losses,
+            coverage,
+            facts
+        );
         tables.finish().unwrap();
         let loaded = Rows::load(&archive).unwrap();
         assert_eq!(loaded.trace.created_unix_ns, 7);

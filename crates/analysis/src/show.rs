@@ -19,8 +19,8 @@ const ROWS: usize = 10;
 const NAMED: usize = 4;
 /// A statement with less than this part of all time gets a line instead of a block, unless it is one of the first two.
 const SMALL: f64 = 0.01;
-/// File systems that have probes of their own, named after them; no machine has them all.
-const FILE_SYSTEMS: [&str; 4] = ["btrfs", "ext4", "f2fs", "xfs"];
+/// File systems and protocols that have probes of their own, named after them; no machine has them all.
+const SOMETIMES: [&str; 5] = ["btrfs", "ext4", "f2fs", "scsi", "xfs"];
 
 /// Facts of the header: what stands before them, and their names, the first known one being shown.
 const HEADER: [(&str, &[&str]); 9] = [
@@ -60,6 +60,7 @@ pub fn text(summary: &Summary) -> String {
         wrapped(&mut out, "", &shown(&capital(&blind.means)));
     }
     commands(&mut out, summary);
+    driver_commands(&mut out, summary);
     confidence(&mut out, summary);
     losses(&mut out, summary);
     coverage(&mut out, summary);
@@ -377,6 +378,43 @@ fn commands(out: &mut String, summary: &Summary) {
     more(out, processes.len());
 }
 
+/// What drivers sent, in the words of its protocol.
+fn driver_commands(out: &mut String, summary: &Summary) {
+    let all = &summary.driver_commands;
+    if all.is_empty() {
+        return;
+    }
+    line(out, "\nDriver commands");
+    line(
+        out,
+        &format!(
+            "  {:<10} {:<30} {:>8} {:>12} {:>9} {:>9} {:>9}",
+            "disk", "command", "times", "bytes", "median", "p95", "sum"
+        ),
+    );
+    for c in all {
+        let disk = c.disk.as_deref().map_or_else(|| "(no disk)".into(), shown);
+        let [p50, p95, sum] = [c.time_ns.p50, c.time_ns.p95, c.time_ns.sum].map(|ns| duration(ns as f64));
+        let moved = bytes(c.bytes as f64);
+        line(
+            out,
+            &format!("  {disk:<10} {:<30} {:>8} {moved:>12} {p50:>9} {p95:>9} {sum:>9}", shown(&c.name), c.count),
+        );
+        for (error, n) in &c.errors {
+            wrapped(out, "    ", &format!("{n} x {}", shown(error)));
+        }
+        for (n, what) in [(c.timeouts, "timed out"), (c.unfinished, "without an end")] {
+            if n > 0 {
+                line(out, &format!("    {n} {what}"));
+            }
+        }
+    }
+    let unlinked: u64 = all.iter().map(|c| c.count - c.linked).sum();
+    if unlinked > 0 {
+        line(out, &format!("  ({unlinked} of them for no recorded request)"));
+    }
+}
+
 fn more(out: &mut String, rows: usize) {
     if rows > ROWS {
         line(out, &format!("    and {} more (--json lists all)", rows - ROWS));
@@ -482,19 +520,19 @@ fn coverage(out: &mut String, summary: &Summary) {
         return;
     }
     // Of a file system that was not there nothing was missed.
-    let unused = |p: &&Probe| file_system(&p.probe).is_some_and(|name| p.how == format!("no {name} was mounted"));
+    let unused = |p: &&Probe| belongs_to(&p.probe).is_some_and(|name| p.how == format!("no {name} was mounted"));
     // A row that says in a sentence what stands in a probe's place is none itself.
     let probe = |p: &&Probe| !unused(p) && (p.attached || !told(summary, p));
     let probes: Vec<&Probe> = summary.coverage.iter().filter(probe).collect();
     let force = probes.iter().filter(|p| p.attached).count();
     line(out, &format!("\nProbes: {force} of {} attached", probes.len()));
-    let here: BTreeSet<&str> = probes.iter().filter(|p| p.attached).filter_map(|p| file_system(&p.probe)).collect();
+    let here: BTreeSet<&str> = probes.iter().filter(|p| p.attached).filter_map(|p| belongs_to(&p.probe)).collect();
     let elsewhere = |p: &&Probe| {
-        file_system(&p.probe).is_some_and(|name| !here.contains(name))
+        belongs_to(&p.probe).is_some_and(|name| !here.contains(name))
             && p.how.starts_with("this kernel has no tracepoint")
     };
     let (missing, blind): (Vec<&Probe>, Vec<&Probe>) = probes.into_iter().filter(|p| !p.attached).partition(elsewhere);
-    let missing: BTreeSet<&str> = missing.into_iter().filter_map(|p| file_system(&p.probe)).collect();
+    let missing: BTreeSet<&str> = missing.into_iter().filter_map(|p| belongs_to(&p.probe)).collect();
     if !missing.is_empty() {
         let names: Vec<&str> = missing.into_iter().collect();
         line(out, &format!("  not in this kernel, or module not loaded: {}", names.join(", ")));
@@ -557,9 +595,9 @@ fn list(out: &mut String, head: &str, parts: &[String]) {
     line(out, &now);
 }
 
-/// The file system that a probe is about, if it is about one.
-fn file_system(probe: &str) -> Option<&'static str> {
-    FILE_SYSTEMS.into_iter().find(|name| probe.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')))
+/// The file system or protocol that a probe is about, if it is about one.
+fn belongs_to(probe: &str) -> Option<&'static str> {
+    SOMETIMES.into_iter().find(|name| probe.strip_prefix(name).is_some_and(|rest| rest.starts_with('_')))
 }
 
 /// What was done to all files that had one name: a rollback journal is a new file with every transaction.

@@ -12,6 +12,7 @@ use crate::contract::{
     ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary, Own,
     PerOperation, Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
 };
+use crate::driver;
 use crate::gaps::{Act, Phases};
 use crate::rows::{Does, Index, Rows, call};
 use crate::times::times;
@@ -75,6 +76,7 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
         trace,
         operations,
         device_commands: account::device_commands(&index),
+        driver_commands: driver::driver_commands(&index),
         links,
         relations,
         cause_confidence: account::confidence(&index),

@@ -28,6 +28,9 @@ impl Sink for Count {
     fn link(&mut self, _: table::Link) {
         self.0 += 1;
     }
+    fn driver_command(&mut self, _: table::DriverCommand) {
+        self.0 += 1;
+    }
     fn cause(&mut self, _: table::Cause) {
         self.0 += 1;
     }

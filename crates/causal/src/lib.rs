@@ -195,6 +195,8 @@ pub trait Sink {
     fn link(&mut self, row: table::Link);
     /// A cause; those of one command come together, one horizon or more after its completion.
     fn cause(&mut self, row: table::Cause);
+    /// A driver's command; when it ended, or at the end of the trace.
+    fn driver_command(&mut self, row: table::DriverCommand);
     /// A slice; those of one operation come in order of time.
     fn slice(&mut self, row: table::Slice);
     /// A file; when its name is learnt, or at the end.

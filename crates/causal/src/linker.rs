@@ -73,6 +73,8 @@ impl Router {
             Record::RqBios(r) => block.on_rq_bios(r, &mut Env { tasks, objects, cx }),
             Record::FlushIssue(r) => block.on_flush_issue(h, r, &mut Env { tasks, objects, cx }),
             Record::RqDone(r) => block.on_rq_done(h, r, &mut Env { tasks, objects, cx }),
+            Record::DriverBegin(r) => block.on_driver_begin(h, r, cx),
+            Record::DriverEnd(r) => block.on_driver_end(h, r, cx),
             Record::BioDone(r) => block.on_bio_done(h, r, &mut Env { tasks, objects, cx }),
             Record::CommitBegin(r) => objects.on_commit_begin(h, r, cx),
             Record::CommitEnd(r) => objects.on_commit_end(h, r, cx),

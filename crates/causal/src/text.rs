@@ -4,7 +4,7 @@
 //! results can be compared as text whatever the order of their rows was.
 
 use crate::Sink;
-use model::table::{Cause, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
+use model::table::{Cause, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
 use model::{Dev, Event};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,6 +22,8 @@ pub struct Rows {
     pub links: Vec<Link>,
     /// Causes.
     pub causes: Vec<Cause>,
+    /// Commands of drivers.
+    pub driver_commands: Vec<DriverCommand>,
     /// Slices.
     pub slices: Vec<Slice>,
     /// Files.
@@ -47,6 +49,9 @@ impl Sink for Rows {
     }
     fn cause(&mut self, row: Cause) {
         self.causes.push(row);
+    }
+    fn driver_command(&mut self, row: DriverCommand) {
+        self.driver_commands.push(row);
     }
     fn slice(&mut self, row: Slice) {
         self.slices.push(row);
@@ -138,25 +143,39 @@ impl Rows {
             let _ = write!(line, " via {}, {}", c.via, c.confidence);
             put(5, c.command, c.operation.unwrap_or(0), line);
         }
+        for (at, d) in self.driver_commands.iter().enumerate() {
+            let of = d.command.map_or_else(|| "no request".into(), name);
+            let sure = d.confidence.map_or(String::new(), |c| format!(", {c}"));
+            let mut line = format!("{} {} {} of {of}{sure}", d.protocol, d.name, time(d.start_ns, d.end_ns));
+            option(&mut line, "disk", d.disk.map(Dev));
+            option(&mut line, "lba", d.lba);
+            option(&mut line, "blocks", d.blocks);
+            if d.bytes != 0 {
+                let _ = write!(line, " bytes {}", d.bytes);
+            }
+            line.push_str(if d.timed_out { " timed out" } else { "" });
+            option(&mut line, "error", d.error.as_ref().map(|e| format!("{e:?}")));
+            put(6, d.start_ns, at as u64, line);
+        }
         for s in &self.slices {
             let who = s.span.map_or(String::new(), |id| format!(" {}", name(id)));
             let sure = s.confidence.map_or(String::new(), |c| format!(", {c}"));
             let when = time(s.start_ns, Some(s.end_ns));
             let line = format!("slice {} {when} {}, {}{who}{sure}", s.operation, s.layer, s.reason);
-            put(6, s.operation, s.start_ns, line);
+            put(7, s.operation, s.start_ns, line);
         }
         for p in &self.processes {
             let mut line = format!("process {} {:?}", p.tgid, p.name);
             option(&mut line, "parent", p.parent);
             line.push_str(if p.tracked { " tracked" } else { "" });
-            put(7, p.tgid.into(), 0, line);
+            put(8, p.tgid.into(), 0, line);
         }
         for l in &self.losses {
             let mut line = format!("loss {} {} {}", l.id, l.source, time(l.start_ns, Some(l.end_ns)));
             option(&mut line, "cpu", l.cpu);
             option(&mut line, if l.at_least { "at least" } else { "exactly" }, l.events);
             option(&mut line, "program", l.program.as_ref());
-            put(8, l.id, 0, line);
+            put(9, l.id, 0, line);
         }
         lines.sort();
         lines.into_iter().map(|l| l.3 + "\n").collect()

@@ -38,6 +38,7 @@ impl Sink for Nowhere {
     fn span(&mut self, _: table::Span) {}
     fn link(&mut self, _: table::Link) {}
     fn cause(&mut self, _: table::Cause) {}
+    fn driver_command(&mut self, _: table::DriverCommand) {}
     fn slice(&mut self, _: table::Slice) {}
     fn file(&mut self, _: table::File) {}
     fn process(&mut self, _: table::Process) {}

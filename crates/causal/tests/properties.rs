@@ -207,6 +207,7 @@ impl causal::Sink for Count {
     fn span(&mut self, _: model::table::Span) {}
     fn link(&mut self, _: model::table::Link) {}
     fn cause(&mut self, _: model::table::Cause) {}
+    fn driver_command(&mut self, _: model::table::DriverCommand) {}
     fn slice(&mut self, _: model::table::Slice) {}
     fn file(&mut self, _: model::table::File) {}
     fn process(&mut self, _: model::table::Process) {}

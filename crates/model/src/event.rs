@@ -23,7 +23,7 @@ mod bits;
 mod parse_error;
 mod text;
 
-pub use bits::{bio_flags, file_what, flags, header_flags, op_kind, task_what, uring_phase};
+pub use bits::{bio_flags, driver_what, file_what, flags, header_flags, op_kind, task_what, uring_phase};
 pub use parse_error::ParseError;
 
 /// Version of the records below; a change of their layout adds one. The archive stores it.
@@ -428,6 +428,40 @@ records! {
         /// Bit set of [`flags`].
         ctx: u16,
     }
+    /// The driver sends a command of its own protocol to the device, for a request.
+    29 driver_begin DriverBegin {
+        /// Address of the driver's command.
+        command: u64,
+        /// Address of the request that it is for.
+        rq: u64,
+        /// The command as it is sent: of SCSI the first 16 bytes of the command block.
+        raw: [u8; 16],
+        /// Bytes of data that it moves.
+        bytes: u32,
+        /// Disk; 0: none.
+        disk: u32,
+        /// The protocol ([`crate::Protocol`]).
+        protocol: u16,
+        /// Of SCSI the length of the command block.
+        size: u16,
+        /// Keeps the layout free of gaps.
+        pad: u32,
+    }
+    /// That command ended, or something happened to it.
+    30 driver_end DriverEnd {
+        /// Address of the driver's command.
+        command: u64,
+        /// Of SCSI the result: the host's byte << 16 | the device's status.
+        result: u32,
+        /// What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it.
+        what: u16,
+        /// The protocol ([`crate::Protocol`]).
+        protocol: u16,
+        /// Of SCSI: sense key, additional code and its qualifier; zeroes if there are none.
+        sense: [u8; 4],
+        /// Keeps the layout free of gaps.
+        pad: u32,
+    }
 }
 
 /// When, where and who. 24 bytes.
@@ -549,9 +583,13 @@ pub fn c_constants() -> Vec<(&'static str, u64)> {
         ("BIO_BACKGROUND", bio_flags::BACKGROUND.into()),
         ("BIO_FLUSH_SEQUENCE", bio_flags::FLUSH_SEQUENCE.into()),
         ("BIO_COUNTED", bio_flags::COUNTED.into()),
+        ("DRIVER_ENDED", driver_what::ENDED.into()),
+        ("DRIVER_TIMED_OUT", driver_what::TIMED_OUT.into()),
+        ("DRIVER_REFUSED", driver_what::REFUSED.into()),
     ];
     all.extend(Call::ALL.iter().map(|c| (c.c_name(), u64::from(*c as u16))));
     all.extend(crate::DiskOp::ALL.iter().map(|o| (o.c_name(), *o as u64)));
+    all.extend(crate::Protocol::ALL.iter().map(|p| (p.c_name(), u64::from(*p as u16))));
     all.extend(crate::BioEnd::ALL.iter().map(|e| (e.c_name(), *e as u64)));
     all
 }

@@ -330,6 +330,33 @@ tables! {
         /// The loss that lowered its confidence (`losses.id`).
         weakened_by: Option<u64>,
     }
+    /// A command as the driver sent it to the device, in the words of its protocol.
+    driver_commands DriverCommand {
+        /// The device command (`spans.id`, layer Driver) that it carried out; empty if its request was not recorded.
+        command: Option<u64>,
+        /// Confidence of that; empty without one.
+        confidence: Option<Confidence>,
+        /// The protocol: `scsi`.
+        protocol: Cow<'static, str>,
+        /// Its name there, such as `WRITE(10)`.
+        name: Cow<'static, str>,
+        /// Disk (major << 20 | minor); empty if it went to none.
+        disk: Option<u32>,
+        /// First block, in the device's own blocks; empty if it names none.
+        lba: Option<u64>,
+        /// Blocks, in the device's own.
+        blocks: Option<u64>,
+        /// Bytes of data that it moved.
+        bytes: u64,
+        /// When the driver sent it.
+        start_ns: u64,
+        /// When its end was told to the kernel; empty if it was not seen.
+        end_ns: Option<u64>,
+        /// Whether the kernel gave up waiting for it.
+        timed_out: bool,
+        /// What the device or the driver said instead of success.
+        error: Option<String>,
+    }
     /// One origin of a device command. The shares of a command sum to 1.
     causes Cause {
         /// The command (`spans.id`, layer Driver).

@@ -316,6 +316,14 @@ numbers! {
     }
 }
 
+numbers! {
+    /// The protocol by which a driver speaks to its device.
+    Protocol: u16 {
+        /// SCSI, also of SATA, USB and UFS disks.
+        Scsi = 1 "scsi" "PROTOCOL_SCSI",
+    }
+}
+
 /// A block device's number as the kernel keeps it: major << 20 | minor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]

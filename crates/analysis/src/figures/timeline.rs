@@ -1,9 +1,10 @@
 //! The layered timeline: papers 000, figures 13-15, and 004, figures 2-5.
 
 use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
+use crate::driver;
 use crate::rows::{Does, Index, Rows};
 use crate::text::shown;
-use model::table::{Slice, Span};
+use model::table::{DriverCommand, Slice, Span};
 use model::{Confidence, Layer, Relation};
 use serde::Serialize;
 use sqlite::FileClass;
@@ -241,12 +242,14 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     let mut disks = Disks::default();
     let (layers, places) = lanes(&index, &order, limits.lanes);
     let carried = carried_files(&index);
+    let sent: HashMap<u64, &DriverCommand> =
+        rows.driver_commands.iter().filter_map(|row| Some((row.command?, row))).collect();
     let mut spans = SpanColumns::default();
     for (&at, (layer, lane)) in order.iter().zip(places) {
         let s = &rows.spans[at];
         let (file, offset) = carried.get(&s.id).copied().unwrap_or((s.file, s.offset));
         let file = file.and_then(|id| index.file(id)).map(|at| at as u32);
-        let label = label(&index, s);
+        let label = sent.get(&s.id).map_or_else(|| label(&index, s), |row| driver::label(row));
         spans.push(
             s.id,
             layer,

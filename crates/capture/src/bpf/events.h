@@ -24,6 +24,9 @@
 #define FATHOM_BIO_BACKGROUND 32
 #define FATHOM_BIO_FLUSH_SEQUENCE 64
 #define FATHOM_BIO_COUNTED 128
+#define FATHOM_DRIVER_ENDED 0
+#define FATHOM_DRIVER_TIMED_OUT 1
+#define FATHOM_DRIVER_REFUSED 2
 #define FATHOM_CALL_READ 1
 #define FATHOM_CALL_PREAD64 2
 #define FATHOM_CALL_READV 3
@@ -53,6 +56,7 @@
 #define FATHOM_OP_WRITE_ZEROES 4
 #define FATHOM_OP_DRIVER 5
 #define FATHOM_OP_OTHER 6
+#define FATHOM_PROTOCOL_SCSI 1
 #define FATHOM_END_UNKNOWN 0
 #define FATHOM_END_EXT4 1
 #define FATHOM_END_BUFFER_HEAD 2
@@ -90,6 +94,8 @@
 #define FATHOM_KIND_LOSS 26
 #define FATHOM_KIND_INNER_TASK 27
 #define FATHOM_KIND_CHECKPOINT 28
+#define FATHOM_KIND_DRIVER_BEGIN 29
+#define FATHOM_KIND_DRIVER_END 30
 
 /* An SQL statement became known: prepared, or first seen at a step because it was prepared before the trace. */
 struct fathom_statement {
@@ -354,6 +360,28 @@ struct fathom_checkpoint {
 	__u32 dev; /* File system. */
 	__u16 phase; /* 0 this thread started or requested it, 1 it is on the medium, 2 the call that this thread ends needed one. */
 	__u16 ctx; /* Bit set of [`flags`]. */
+};
+
+/* The driver sends a command of its own protocol to the device, for a request. */
+struct fathom_driver_begin {
+	__u64 command; /* Address of the driver's command. */
+	__u64 rq; /* Address of the request that it is for. */
+	__u8 raw[16]; /* The command as it is sent: of SCSI the first 16 bytes of the command block. */
+	__u32 bytes; /* Bytes of data that it moves. */
+	__u32 disk; /* Disk; 0: none. */
+	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
+	__u16 size; /* Of SCSI the length of the command block. */
+	__u32 pad; /* Keeps the layout free of gaps. */
+};
+
+/* That command ended, or something happened to it. */
+struct fathom_driver_end {
+	__u64 command; /* Address of the driver's command. */
+	__u32 result; /* Of SCSI the result: the host's byte << 16 | the device's status. */
+	__u16 what; /* What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it. */
+	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
+	__u8 sense[4]; /* Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. */
+	__u32 pad; /* Keeps the layout free of gaps. */
 };
 
 #endif

@@ -22,6 +22,7 @@
 #include "bio.bpf.c"
 #include "request.bpf.c"
 #include "flush.bpf.c"
+#include "driver.bpf.c"
 #include "uring.bpf.c"
 #include "sqlite.bpf.c"
 #include "functions.bpf.c"

@@ -340,6 +340,21 @@ struct dm_crypt_io {
 	struct bio *base_bio;
 };
 
+/* These are in the BTF of the SCSI core where it is a module. */
+struct scsi_data_buffer {
+	unsigned int length;
+};
+struct scsi_cmnd {
+	unsigned short cmd_len;
+	unsigned char cmnd[32];
+	struct scsi_data_buffer sdb;
+	unsigned char *sense_buffer;
+	int result;
+};
+struct scsi_cmnd___pointer {
+	unsigned char *cmnd;
+};
+
 struct kiocb {
 	struct file *ki_filp;
 	s64 ki_pos;

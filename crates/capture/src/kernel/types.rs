@@ -7,7 +7,7 @@ use bpf::btf::{VMLINUX, append};
 use std::fs;
 
 /// Whose types the probes read; a module that is not loaded has none, and nothing to tell.
-const MODULES: [&str; 3] = ["jbd2", "dm_mod", "dm_crypt"];
+const MODULES: [&str; 4] = ["jbd2", "dm_mod", "dm_crypt", "scsi_mod"];
 
 /// The running kernel's types.
 pub struct KernelTypes {

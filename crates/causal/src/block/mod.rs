@@ -5,8 +5,10 @@
 mod bill;
 mod bio;
 mod bios;
+mod driver;
 mod flush;
 mod requests;
+mod scsi;
 
 use crate::attribution::Pending;
 use crate::context::Context;
@@ -15,6 +17,7 @@ use crate::objects::Objects;
 use crate::pages::Taken;
 use crate::tasks::Tasks;
 use bio::Bio;
+use driver::Sent;
 use requests::Request;
 use std::collections::VecDeque;
 
@@ -38,6 +41,8 @@ pub(crate) struct BlockIo {
     requests: FastMap<u64, Request>,
     /// Requests whose data is done but whose flush sequence is not, with their bios.
     sequences: FastMap<u64, Vec<u64>>,
+    /// Commands that drivers sent and that have not ended, by address.
+    sent: FastMap<u64, Sent>,
     /// Commands that are over, and not handed on yet.
     completed: Vec<Pending>,
     /// Kept for its memory.
@@ -64,6 +69,7 @@ impl BlockIo {
         requests.sort_by_key(|r| r.command);
         let end_ns = env.cx.now_ns;
         requests.into_iter().for_each(|r| self.charge_open(r, end_ns, env));
+        self.put_sent(env.cx);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -73,5 +79,6 @@ impl BlockIo {
             + self.inserts.len()
             + self.requests.len()
             + self.sequences.len()
+            + self.sent.len()
     }
 }

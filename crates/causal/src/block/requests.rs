@@ -24,7 +24,7 @@ use model::{Confidence, DiskOp, Layer, Relation};
 use std::borrow::Cow;
 
 /// Entries of maps whose ends may be lost.
-const MOST: usize = 1 << 16;
+pub(super) const MOST: usize = 1 << 16;
 
 /// A request on its way.
 #[derive(Debug)]

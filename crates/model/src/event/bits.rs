@@ -97,3 +97,13 @@ pub mod op_kind {
     /// A function named by `--op`.
     pub const FUNCTION: u32 = 1;
 }
+
+/// `what` of a `driver_end` record: what happened to the driver's command.
+pub mod driver_what {
+    /// It ended.
+    pub const ENDED: u16 = 0;
+    /// It took longer than the kernel waits; its end may follow.
+    pub const TIMED_OUT: u16 = 1;
+    /// The driver could not take it, and it will be tried again.
+    pub const REFUSED: u16 = 2;
+}

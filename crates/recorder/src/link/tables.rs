@@ -6,7 +6,7 @@ use super::used_disks::UsedDisks;
 use crate::Metadata;
 use archive::TablesWriter;
 use causal::Sink;
-use model::table::{Cause, File, Link, LossRow, Operation, Process, Row, Shape, Slice, Span};
+use model::table::{Cause, DriverCommand, File, Link, LossRow, Operation, Process, Row, Shape, Slice, Span};
 
 /// Keeps the first error, since a [`Sink`] cannot fail.
 pub struct Tables {
@@ -66,6 +66,9 @@ impl Sink for Tables {
         self.put(&row);
     }
     fn cause(&mut self, row: Cause) {
+        self.put(&row);
+    }
+    fn driver_command(&mut self, row: DriverCommand) {
         self.put(&row);
     }
     fn slice(&mut self, row: Slice) {

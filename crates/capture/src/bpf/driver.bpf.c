@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What drivers send to their devices: the commands of their own protocol, each for a request of the block layer.
+ *
+ * A driver of blk-mq keeps its part of a request right behind it (blk_mq_rq_to_pdu), so the command's address is the
+ * request's, told by no field. What is not for a request of a disk (an ioctl's INQUIRY, say) has one all the same.
+ */
+
+static __always_inline u64 rq_of_payload(u64 payload)
+{
+	return payload - bpf_core_type_size(struct request);
+}
+
+static __always_inline u32 disk_of_payload(u64 payload)
+{
+	struct gendisk *disk = BPF_CORE_READ((struct request *)rq_of_payload(payload), q, disk);
+
+	return disk ? BPF_CORE_READ(disk, major) << 20 | BPF_CORE_READ(disk, first_minor) : 0;
+}
+
+/* SAM_STAT_CHECK_CONDITION: the device says more in the sense data. */
+#define SCSI_CHECK_CONDITION 2
+/* Bytes of the sense data that matter, in either of its two forms (SPC-4, 4.5). */
+#define SENSE_READ 16
+
+SEC("raw_tp/scsi_dispatch_cmd_start")
+int PROBE(scsi_begin, struct scsi_cmnd *cmd)
+{
+	struct fathom_driver_begin *r;
+	u64 block[2] = {};
+	u64 at;
+
+	if (!bpf_core_type_exists(struct scsi_cmnd))
+		return 0;
+	/* An array in the command, a pointer before "scsi: core: Remove the cmd field from struct scsi_request" (5.18). */
+	if (bpf_core_field_exists(struct scsi_cmnd___pointer, cmnd))
+		at = (u64)BPF_CORE_READ((struct scsi_cmnd___pointer *)cmd, cmnd);
+	else
+		at = (u64)cmd + bpf_core_field_offset(struct scsi_cmnd, cmnd);
+	bpf_probe_read_kernel(block, sizeof(block), (void *)at);
+	r = RESERVE(driver_begin, DRIVER_BEGIN, bpf_ktime_get_boot_ns(), whoami());
+	if (!r)
+		return 0;
+	r->command = (u64)cmd;
+	r->rq = rq_of_payload((u64)cmd);
+	((u64 *)r->raw)[0] = block[0];
+	((u64 *)r->raw)[1] = block[1];
+	r->bytes = BPF_CORE_READ(cmd, sdb.length);
+	r->disk = disk_of_payload((u64)cmd);
+	r->protocol = FATHOM_PROTOCOL_SCSI;
+	r->size = BPF_CORE_READ(cmd, cmd_len);
+	r->pad = 0;
+	submit(r);
+	return 0;
+}
+
+static __always_inline int scsi_end(struct scsi_cmnd *cmd, u16 what)
+{
+	struct fathom_driver_end *r;
+	u8 sense[SENSE_READ] = {};
+	u32 result, told = 0;
+
+	if (!bpf_core_type_exists(struct scsi_cmnd))
+		return 0;
+	result = BPF_CORE_READ(cmd, result);
+	if (what == FATHOM_DRIVER_ENDED && (result & 0xff) == SCSI_CHECK_CONDITION) {
+		bpf_probe_read_kernel(sense, sizeof(sense), BPF_CORE_READ(cmd, sense_buffer));
+		/* Key, code and qualifier: of descriptors, else of the fixed form. */
+		if ((sense[0] & 0x7f) >= 0x72)
+			told = (sense[1] & 0xf) | sense[2] << 8 | sense[3] << 16;
+		else
+			told = (sense[2] & 0xf) | sense[12] << 8 | sense[13] << 16;
+	}
+	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
+	if (!r)
+		return 0;
+	r->command = (u64)cmd;
+	r->result = result;
+	r->what = what;
+	r->protocol = FATHOM_PROTOCOL_SCSI;
+	*(u32 *)r->sense = told;
+	r->pad = 0;
+	submit(r);
+	return 0;
+}
+
+SEC("raw_tp/scsi_dispatch_cmd_done")
+int PROBE(scsi_done, struct scsi_cmnd *cmd)
+{
+	return scsi_end(cmd, FATHOM_DRIVER_ENDED);
+}
+
+SEC("raw_tp/scsi_dispatch_cmd_timeout")
+int PROBE(scsi_timeout, struct scsi_cmnd *cmd)
+{
+	return scsi_end(cmd, FATHOM_DRIVER_TIMED_OUT);
+}
+
+SEC("raw_tp/scsi_dispatch_cmd_error")
+int PROBE(scsi_refused, struct scsi_cmnd *cmd)
+{
+	return scsi_end(cmd, FATHOM_DRIVER_REFUSED);
+}

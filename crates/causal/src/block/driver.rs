@@ -1,0 +1,81 @@
+//! What drivers send to their devices for requests: commands of a protocol of their own.
+//!
+//! A command belongs to the request that it names, by the request's address, while that request is on its way. One that
+//! names none that was recorded (a disk's own housekeeping before the recording, a request whose issue was lost) is
+//! kept all the same.
+//!
+//! *Uncertainty*: a command whose end was not seen ended at the latest when its memory became another's, which tells
+//! nothing of when; so it stays without an end. A command that timed out may still end, by itself or by an abort that no
+//! tracepoint tells of.
+
+use super::requests::MOST;
+use super::{BlockIo, scsi};
+use crate::context::Context;
+use crate::loss::Window;
+use model::event::{DriverBegin, DriverEnd, Header, driver_what};
+use model::table::DriverCommand;
+use model::{Confidence, Protocol, Relation};
+
+/// A command on its way, as far as its row is known.
+#[derive(Debug)]
+pub(crate) struct Sent(DriverCommand);
+
+impl BlockIo {
+    /// A driver sends a command.
+    pub(crate) fn on_driver_begin(&mut self, header: &Header, r: &DriverBegin, cx: &mut Context<'_>) {
+        if let Some(Sent(old)) = self.sent.remove(&r.command) {
+            cx.sink.driver_command(old);
+        }
+        if self.sent.len() >= MOST {
+            self.put_sent(cx);
+        }
+        let Some(Protocol::Scsi) = Protocol::from_number(r.protocol) else { return };
+        let block = scsi::Block::of(&r.raw, r.size);
+        let request = self.requests.get(&r.rq).filter(|request| r.disk == 0 || request.disk == r.disk);
+        let confidence = request.map(|request| {
+            let (start_ns, end_ns) = (request.issue_ns.min(header.time_ns), header.time_ns);
+            let window = Window { start_ns, end_ns, cpus: [request.cpu, header.cpu] };
+            // No link, since what it leads to is no span; but as sure as one.
+            cx.link(0, 0, Relation::Carries, Confidence::Exact, window)
+        });
+        let row = DriverCommand {
+            command: request.map(|request| request.command),
+            confidence,
+            protocol: Protocol::Scsi.name().into(),
+            name: block.name,
+            disk: (r.disk != 0).then_some(r.disk),
+            lba: block.lba,
+            blocks: block.blocks,
+            bytes: r.bytes.into(),
+            start_ns: header.time_ns,
+            end_ns: None,
+            timed_out: false,
+            error: None,
+        };
+        self.sent.insert(r.command, Sent(row));
+    }
+
+    /// Something happened to a driver's command.
+    pub(crate) fn on_driver_end(&mut self, header: &Header, r: &DriverEnd, cx: &mut Context<'_>) {
+        let Some(Sent(row)) = self.sent.get_mut(&r.command) else { return };
+        if r.what == driver_what::TIMED_OUT {
+            row.timed_out = true;
+            return;
+        }
+        row.end_ns = Some(header.time_ns.max(row.start_ns));
+        row.error = match r.what {
+            driver_what::REFUSED => Some("not taken by the driver".into()),
+            _ => scsi::error(r.result, r.sense),
+        };
+        if let Some(Sent(row)) = self.sent.remove(&r.command) {
+            cx.sink.driver_command(row);
+        }
+    }
+
+    /// Writes those that have no end.
+    pub(crate) fn put_sent(&mut self, cx: &mut Context<'_>) {
+        let mut all: Vec<DriverCommand> = self.sent.drain().map(|(_, Sent(row))| row).collect();
+        all.sort_by_key(|row| (row.start_ns, row.command, row.lba));
+        all.into_iter().for_each(|row| cx.sink.driver_command(row));
+    }
+}

@@ -1,0 +1,173 @@
+//! Commands of drivers, beside what the kernel's own trace events say of them. Both clocks are CLOCK_BOOTTIME, so that the
+//! events of just the recording's window are taken.
+
+use super::sh;
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{fathom, near, number, rows, shape};
+use lab::guest::{Bus, Config, Disk, Guest};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+const ROWS: u32 = 20;
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// Times of each command, by what tells one from the other.
+type Counts = BTreeMap<String, u64>;
+
+/// Lets the kernel trace these events while a program is recorded: `show --json`, the archive's commands, and the events
+/// of the window, each as its name and what follows it.
+fn both(guest: &mut Guest, events: &[&str], program: &str) -> Result<Recorded> {
+    sh(guest, &format!("mount -t tracefs none {TRACING} 2>/dev/null; echo boot > {TRACING}/trace_clock"))?;
+    sh(guest, &format!("echo > {TRACING}/trace; echo 4096 > {TRACING}/buffer_size_kb; sync"))?;
+    for event in events {
+        sh(guest, &format!("echo 1 > {TRACING}/events/{event}/enable"))?;
+    }
+    sh(guest, &format!("rm -rf /t.fathom; /fathom record --quiet -o /t.fathom -- {program}"))?;
+    for event in events {
+        sh(guest, &format!("echo 0 > {TRACING}/events/{event}/enable"))?;
+    }
+    let summary: Value = serde_json::from_str(&sh(guest, "/fathom show --json /t.fathom")?).context("show --json")?;
+    let trace = sh(guest, &format!("cat {TRACING}/trace"))?;
+    let window = [number(&summary, "/trace/start_ns")?, number(&summary, "/trace/end_ns")?];
+    let folder = tempfile::tempdir()?;
+    let commands = rows(&guest.fetch("/t.fathom", folder.path())?, "driver_commands")?;
+    let inside = |line: &str| -> Option<(String, String)> {
+        // `dd-123  [000] .....  12.345678: scsi_dispatch_cmd_start: host_no=0 …`
+        let (head, rest) = line.split_once(": ")?;
+        let seconds: f64 = head.rsplit(' ').next()?.parse().ok()?;
+        let (event, text) = rest.split_once(':')?;
+        (window[0] / 1e9..=window[1] / 1e9).contains(&seconds).then(|| (event.to_string(), text.to_string()))
+    };
+    let events = trace.lines().filter(|line| !line.starts_with('#')).filter_map(inside).collect();
+    Ok(Recorded { summary, commands, events, text: sh(guest, "/fathom show /t.fathom")? })
+}
+
+struct Recorded {
+    summary: Value,
+    commands: Vec<BTreeMap<String, String>>,
+    events: Vec<(String, String)>,
+    text: String,
+}
+
+impl Recorded {
+    /// The kernel's events of that name, counted by what `key` reads in them.
+    fn kernel(&self, event: &str, key: impl Fn(&str) -> String) -> Counts {
+        let mut counts = Counts::new();
+        let own = self.events.iter().filter(|(name, _)| name == event);
+        own.for_each(|(_, text)| *counts.entry(key(text)).or_default() += 1);
+        counts
+    }
+
+    fn ours(&self, key: impl Fn(&BTreeMap<String, String>) -> Option<String>) -> Counts {
+        let mut counts = Counts::new();
+        self.commands.iter().filter_map(key).for_each(|key| *counts.entry(key).or_default() += 1);
+        counts
+    }
+
+    /// Every command is some recorded request's, and ended.
+    fn all_linked(&self) -> Result<()> {
+        let loose = self.commands.iter().find(|row| row["command"].is_empty() || row["end_ns"].is_empty());
+        ensure!(loose.is_none(), "{loose:?}\n{}", self.text);
+        ensure!(self.commands.iter().all(|row| row["confidence"] == "exact"), "{}", self.text);
+        ensure!(self.summary["completeness"]["state"] == "checked", "{:#}", self.summary["completeness"]);
+        Ok(())
+    }
+}
+
+/// The word behind `name=`.
+fn word<'a>(text: &'a str, name: &str) -> &'a str {
+    let from = text.find(&format!("{name}=")).map_or(text.len(), |at| at + name.len() + 1);
+    text[from..].split([' ', ')']).next().unwrap_or_default()
+}
+
+/// `cmnd=(WRITE_10 lba=2048 txlen=8 … raw=2a 00 …)` as `WRITE(10) 2048 + 8`.
+fn scsi(text: &str) -> String {
+    let Some((_, command)) = text.split_once("cmnd=(") else { return text.into() };
+    let name = command.split(' ').next().unwrap_or_default();
+    // The kernel has no length in the name of SYNCHRONIZE CACHE(10).
+    let name = match name {
+        "SYNCHRONIZE_CACHE" => "SYNCHRONIZE CACHE(10)".into(),
+        _ => match name.rsplit_once('_') {
+            Some((verb, length)) if length.parse::<u8>().is_ok() => format!("{}({length})", verb.replace('_', " ")),
+            _ => name.replace('_', " "),
+        },
+    };
+    match (word(command, "lba"), word(command, "txlen")) {
+        (lba, blocks) if name.starts_with("READ(") || name.starts_with("WRITE(") => format!("{name} {lba} + {blocks}"),
+        _ => name,
+    }
+}
+
+fn scsi_row(row: &BTreeMap<String, String>) -> Option<String> {
+    let data = row["name"].starts_with("READ(") || row["name"].starts_with("WRITE(");
+    Some(if data { format!("{} {} + {}", row["name"], row["lba"], row["blocks"]) } else { row["name"].clone() })
+}
+
+const SCSI: [&str; 4] = [
+    "scsi/scsi_dispatch_cmd_start",
+    "scsi/scsi_dispatch_cmd_error",
+    "scsi/scsi_dispatch_cmd_done",
+    "scsi/scsi_dispatch_cmd_timeout",
+];
+
+pub fn scsi_matches_the_kernel() -> Result<()> {
+    let disk = Disk { name: "data".into(), bus: Bus::Scsi, bytes: 128 << 20, ext4: true };
+    let config = Config {
+        disks: vec![disk],
+        modules: vec!["scsi_debug".into()],
+        files: vec![(fathom(), "/fathom".into())],
+        ..Config::default()
+    };
+    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    sh(&mut guest, "mount -t ext4 /dev/disk/data /mnt && echo warm > /mnt/warm && sync")?;
+    let inserts = format!("/fathom workload sqlite --op insert --rows {ROWS} --dir /mnt");
+    let recorded = both(&mut guest, &SCSI, &inserts)?;
+    let kernel = recorded.kernel("scsi_dispatch_cmd_start", scsi);
+    let ours = recorded.ours(scsi_row);
+    ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
+    recorded.all_linked()?;
+    near("INSERTs", number(shape(&recorded.summary, "INSERT")?, "/count")?, ROWS.into())?;
+    let syncs = kernel.get("SYNCHRONIZE CACHE(10)").copied().unwrap_or(0);
+    ensure!(syncs > u64::from(ROWS), "{kernel:#?}");
+    ensure!(recorded.text.contains("\nDriver commands\n"), "{}", recorded.text);
+    // What was sent for the requests is what was issued: none twice, none without a command.
+    let total = number(&recorded.summary, "/device_commands/total")?;
+    near("commands", total, recorded.commands.len() as f64)?;
+    errors(&mut guest)
+}
+
+/// scsi_debug's medium errors, in ten blocks from its block 4660, and commands that it never answers.
+fn errors(guest: &mut Guest) -> Result<()> {
+    let disk = "for d in /sys/block/sd*; do grep -q scsi_debug $d/device/model && basename $d; done";
+    let name = sh(guest, disk)?.trim().to_string();
+    let options = |guest: &mut Guest, text: &str| {
+        sh(
+            guest,
+            &format!("cd /sys/bus/pseudo/drivers/scsi_debug && {text}; echo 1 > /sys/block/{name}/device/timeout"),
+        )
+    };
+    let read = |skip: u32, count: u32| {
+        format!("dd if=/dev/{name} of=/dev/null bs=4096 iflag=direct skip={skip} count={count}")
+    };
+    options(guest, "echo 2 > opts")?;
+    let bad = format!("sh -c '{}; {}; {}; true'", read(0, 3), read(582, 1), read(583, 1));
+    let recorded = both(guest, &SCSI, &bad)?;
+    let failed = recorded.kernel("scsi_dispatch_cmd_done", |text| word(text, "status").to_string());
+    let kernel = failed.get("SAM_STAT_CHECK_CONDITION").copied().unwrap_or(0);
+    let ours = recorded.ours(|row| Some(row["error"].clone()).filter(|error| !error.is_empty()));
+    ensure!(kernel >= 2, "no error came: {failed:#?}\n{}", recorded.text);
+    let expected = Counts::from([("MEDIUM ERROR (11/00)".to_string(), kernel)]);
+    ensure!(ours == expected, "ours {ours:#?}\nthe kernel's {failed:#?}\n{}", recorded.text);
+    ensure!(recorded.text.contains("x MEDIUM ERROR (11/00)"), "{}", recorded.text);
+
+    // Every third command is never answered.
+    options(guest, "echo 4 > opts; echo 3 > every_nth")?;
+    let recorded = both(guest, &SCSI, &read(0, 6))?;
+    options(guest, "echo 0 > every_nth; echo 0 > opts")?;
+    let kernel = recorded.kernel("scsi_dispatch_cmd_timeout", scsi);
+    let ours = recorded.ours(|row| (row["timed_out"] == "true").then(|| scsi_row(row)).flatten());
+    ensure!(!kernel.is_empty(), "none timed out: {}", recorded.text);
+    ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
+    Ok(())
+}
