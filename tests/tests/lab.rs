@@ -3,6 +3,8 @@
 //!
 //! With FATHOM_KEEP_ARCHIVE=FOLDER the recording is left there: so were the archives in `tests/archives` made.
 
+#[path = "lab/abnormal.rs"]
+mod abnormal;
 #[path = "lab/attach.rs"]
 mod attach;
 #[path = "lab/congestion.rs"]
@@ -44,6 +46,21 @@ fn main() -> ExitCode {
             congestion::trajectories,
         ),
         ("scenario_brings_back_its_recording_scsi", needs(), scenario::scsi),
+        ("scenario_brings_back_its_recording_sd_card", needs().and_then(|()| installed("mkfs.f2fs")), scenario::mmc),
+        (
+            "long::scenarios_end_as_they_expect",
+            needs().and_then(|()| all_mkfs()).and_then(|()| installed("dmsetup")),
+            scenario::every_shipped,
+        ),
+        (
+            "scenario_with_disk_errors_reports_them",
+            needs().and_then(|()| installed("dmsetup")),
+            scenario::errors_of_the_disk,
+        ),
+        ("crashed_guest_leaves_its_recording", needs(), abnormal::crash),
+        ("hung_guest_is_ended_and_leaves_its_recording", needs(), abnormal::hang),
+        ("ctrl_c_ends_the_guest_and_keeps_its_recording", needs(), abnormal::interrupted),
+        ("long::killed_lab_leaves_no_guest", needs(), abnormal::killed),
         ("long::scenario_brings_back_its_recording_nvme", needs(), scenario::nvme),
         ("long::scenario_brings_back_its_recording_virtio", needs(), scenario::virtio),
         ("settings_apply_and_failing_workload_is_reported", needs(), scenario::failing_workload),

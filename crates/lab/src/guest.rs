@@ -30,14 +30,13 @@ use crate::kernel::Kernel;
 use crate::process::end_with_us;
 use crate::{Error, need};
 use model::Context;
-use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 /// What runs in the guest as its first program.
@@ -51,6 +50,9 @@ const MODULES: [&str; 9] =
 /// What a folder of the host needs besides.
 const SHARE_MODULES: &[&str] = &["9p", "9pnet_virtio"];
 
+/// What an SD card needs besides.
+const SD_MODULES: &[&str] = &["sdhci_pci", "mmc_block"];
+
 /// Bytes of the disk through which files come back; it is sparse.
 const EXCHANGE_BYTES: u64 = 1 << 30;
 /// How often a command is sent that the serial line cuts.
@@ -60,8 +62,7 @@ const TRIES: u32 = 5;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Which driver a disk of the guest has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bus {
     /// virtio-blk.
     Virtio,
@@ -69,6 +70,8 @@ pub enum Bus {
     Scsi,
     /// An NVMe namespace.
     Nvme,
+    /// An SD card in an SDHCI host: one at most, since cards have no serial number of ours. Its size is a power of two.
+    Sd,
 }
 
 /// A disk of the guest, with a volatile write cache; in the guest it is `/dev/disk/NAME`.
@@ -93,7 +96,7 @@ pub struct Config {
     pub cpus: u32,
     /// Its disks.
     pub disks: Vec<Disk>,
-    /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers).
+    /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers), each with its parameters behind its name.
     pub modules: Vec<String>,
     /// Files to put into it: where they are here, where they are there. All are executable.
     pub files: Vec<(PathBuf, String)>,
@@ -336,7 +339,9 @@ impl Guest {
 
     /// Whether the machine itself has ended: its kernel panicked, or it was turned off.
     pub fn has_exited(&mut self) -> bool {
-        matches!(self.qemu.try_wait(), Ok(Some(_)))
+        // QEMU closes its side on its way out, some time before it can be waited for.
+        let closed = std::iter::repeat_with(|| self.lines.try_recv()).find_map(Result::err);
+        closed == Some(TryRecvError::Disconnected) || matches!(self.qemu.try_wait(), Ok(Some(_)))
     }
 
     fn failure(&self, what: &str) -> Error {
@@ -368,13 +373,21 @@ fn image(config: &Config, kernel: &Kernel) -> Result<Vec<u8>, Error> {
         image.folder(folder);
     }
     let shared = if config.share.is_some() { SHARE_MODULES } else { [].as_slice() };
-    let further = config.modules.iter().map(String::as_str).chain(shared.iter().copied());
+    let card = if config.disks.iter().any(|d| d.bus == Bus::Sd) { SD_MODULES } else { [].as_slice() };
+    let split = |entry: &'_ String| -> (String, String) {
+        let (name, parameters) = entry.split_once(' ').unwrap_or((entry, ""));
+        (name.replace('-', "_"), parameters.to_string())
+    };
+    let asked: Vec<(String, String)> = config.modules.iter().map(split).collect();
+    let further = asked.iter().map(|(name, _)| name.as_str()).chain(shared.iter().chain(card).copied());
     let names: Vec<&str> = MODULES.into_iter().chain(further).collect();
     let mut order = String::new();
     for module in kernel.load_order(&names)? {
         let to = format!("modules/{}", module.file_name().unwrap_or_default().to_string_lossy());
         image.copy(&module, &to)?;
-        order.push_str(&format!("/{to}\n"));
+        let name = module.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
+        let parameters = asked.iter().find(|(asked, _)| *asked == name).map_or("", |(_, parameters)| parameters);
+        order.push_str(&format!("/{to} {parameters}\n"));
     }
     image.file("modules/order", order.as_bytes(), false);
     for program in &config.programs {
@@ -403,7 +416,9 @@ fn qemu(config: &Config, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Co
     let line = format!(
         "console=ttyS0 quiet panic=-1 no_timer_check fathom.disks={disks} fathom.idle={idle} fathom.accelerator=tcg"
     );
-    command.args(["-append", &line]);
+    let card =
+        config.disks.iter().find(|d| d.bus == Bus::Sd).map_or(String::new(), |d| format!(" fathom.sd={}", d.name));
+    command.args(["-append", &(line + &card)]);
     if let Some(share) = &config.share {
         // Owners stay the host's: the guest's root need not be somebody here. A comma in a value of QEMU's is written twice.
         let path = share.display().to_string().replace(',', ",,");
@@ -433,10 +448,14 @@ fn attach(command: &mut Command, disk: &Disk, folder: &Path) -> Result<(), Error
     // unsafe: the guest sees a write cache and sends its flushes; the host need not obey them, for the file dies with
     // the guest.
     command.arg("-drive").arg(format!("file={},format=raw,if=none,id={name},cache=unsafe", path.display()));
+    if disk.bus == Bus::Sd {
+        command.args(["-device", "sdhci-pci"]);
+    }
     command.arg("-device").arg(match disk.bus {
         Bus::Virtio => format!("virtio-blk-pci,drive={name},serial={name}"),
         Bus::Scsi => format!("scsi-hd,bus=scsi.0,drive={name},serial={name},device_id={name}"),
         Bus::Nvme => format!("nvme,drive={name},serial={name}"),
+        Bus::Sd => format!("sd-card,drive={name}"),
     });
     Ok(())
 }

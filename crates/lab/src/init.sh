@@ -20,20 +20,25 @@ parameter() {
     done
 }
 
-while read -r module; do
-    insmod "$module"
+while read -r module parameters; do
+    # shellcheck disable=SC2086 # Several parameters are several words.
+    insmod "$module" $parameters
 done </modules/order
 
 # SCSI and NVMe disks appear some time after their driver: wait until all are there.
 mkdir -p /dev/disk
 name_disks() {
-    for disk in /sys/block/[vsn]*; do
+    for disk in /sys/block/[vsnm]*; do
+        serial=
         node=/dev/${disk##*/}
         case $node in
             /dev/vd*) serial=$(cat "$disk/serial") ;;
             /dev/nvme*) serial=$(cat "$disk/device/serial") ;;
+            # A card has a serial number, but it is not ours: there is one card.
+            /dev/mmcblk[0-9]) serial=$(parameter sd) ;;
             # Page 0x80 of a SCSI disk: four bytes of header, then the serial number.
-            /dev/sd*) serial=$(tail -c +5 "$disk/device/vpd_pg80") ;;
+            # scsi_debug's disk is none of QEMU's.
+            /dev/sd*) grep -q scsi_debug "$disk/device/model" || serial=$(tail -c +5 "$disk/device/vpd_pg80") ;;
         esac
         # shellcheck disable=SC2086,SC2116 # Its blanks go.
         serial=$(echo $serial)

@@ -8,7 +8,7 @@
 //! runs (`init.sh`); a guest that was silent for `machine.silence` is taken for hung.
 
 use crate::guest::{Config, Disk, Guest, Output};
-use crate::scenario::{Error as Wrong, Scenario, script};
+use crate::scenario::{Bus, Error as Wrong, Scenario, script};
 use crate::{Error, need};
 use model::Context;
 use std::path::{Path, PathBuf};
@@ -173,6 +173,9 @@ fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Resu
     let (mkfs, package) = scenario.filesystem.kind.mkfs();
     let mut programs: Vec<(String, PathBuf)> =
         vec![("fathom".into(), options.program.to_path_buf()), (mkfs.into(), need(mkfs, package)?)];
+    if scenario.disk.values().any(|disk| disk.map.is_some()) {
+        programs.push(("dmsetup".into(), need("dmsetup", "dmsetup")?));
+    }
     for name in &scenario.workload.programs {
         programs.push((name.clone(), need(name, name)?));
     }
@@ -182,16 +185,14 @@ fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Resu
         (script::PREPARE.to_string(), script::prepare(scenario, &named)),
         (script::WORKLOAD.to_string(), script::workload(scenario).map_err(wrong)?),
     ];
-    let disk = |(name, disk): (&String, &crate::scenario::Disk)| Disk {
-        name: name.clone(),
-        bus: disk.bus,
-        bytes: disk.size.0,
-        ext4: false,
+    let disk = |(name, disk): (&String, &crate::scenario::Disk)| {
+        Some(Disk { name: name.clone(), bus: disk.bus.qemu()?, bytes: disk.size.0, ext4: false })
     };
     Ok(Config {
         memory_mb: (scenario.machine.memory.0 >> 20) as u32,
         cpus: scenario.machine.cpus,
-        disks: scenario.disk.iter().map(disk).collect(),
+        disks: scenario.disk.iter().filter_map(disk).collect(),
+        modules: modules(scenario),
         programs: programs.into_iter().map(|(_, path)| path).collect(),
         texts,
         share: Some(std::fs::canonicalize(options.folder).map_err(|e| Error::io("find", options.folder, e))?),
@@ -199,6 +200,20 @@ fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Resu
         context: context.clone(),
         ..Config::default()
     })
+}
+
+/// What the scenario's parts need of the kernel.
+fn modules(scenario: &Scenario) -> Vec<String> {
+    let mut modules: Vec<String> = scenario.filesystem.kind.modules().iter().map(ToString::to_string).collect();
+    for disk in scenario.disk.values() {
+        modules.extend(disk.scheduler.and_then(|s| s.module()).map(String::from));
+        modules.extend(disk.map.as_ref().and_then(|m| m.module()).map(String::from));
+        if disk.bus == Bus::ScsiDebug {
+            let parameters = disk.parameters.iter().map(|p| format!(" {p}")).collect::<String>();
+            modules.push(format!("scsi_debug dev_size_mb={}{parameters}", disk.size.0 >> 20));
+        }
+    }
+    modules
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {

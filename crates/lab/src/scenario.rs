@@ -5,13 +5,14 @@
 //! that the card does not know is named with its line; a value that `--set` puts in is named with the setting.
 
 mod catalog;
+mod disk;
 pub(crate) mod script;
 mod value;
 
 pub use catalog::{Entry, find, shipped};
+pub use disk::{Bus, Disk, Map, Scheduler};
 pub use value::{Bytes, Span};
 
-use crate::guest::Bus;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -75,21 +76,6 @@ impl Default for Machine {
     }
 }
 
-/// A disk.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Disk {
-    /// Its driver.
-    pub bus: Bus,
-    /// Its size.
-    #[serde(default = "size")]
-    pub size: Bytes,
-}
-
-fn size() -> Bytes {
-    Bytes(256 << 20)
-}
-
 /// A file system, made and mounted in the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -113,6 +99,12 @@ pub struct FileSystem {
 pub enum Kind {
     /// ext4.
     Ext4,
+    /// F2FS.
+    F2fs,
+    /// XFS.
+    Xfs,
+    /// btrfs.
+    Btrfs,
 }
 
 impl Kind {
@@ -120,6 +112,9 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
+            Self::F2fs => "f2fs",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
         }
     }
 
@@ -127,6 +122,9 @@ impl Kind {
     pub fn mkfs(self) -> (&'static str, &'static str) {
         match self {
             Self::Ext4 => ("mkfs.ext4", "e2fsprogs"),
+            Self::F2fs => ("mkfs.f2fs", "f2fs-tools"),
+            Self::Xfs => ("mkfs.xfs", "xfsprogs"),
+            Self::Btrfs => ("mkfs.btrfs", "btrfs-progs"),
         }
     }
 
@@ -134,6 +132,17 @@ impl Kind {
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+            Self::F2fs | Self::Xfs | Self::Btrfs => &["-q", "-f"],
+        }
+    }
+
+    /// Its modules, with those that it asks for by alias.
+    pub fn modules(self) -> &'static [&'static str] {
+        match self {
+            Self::Ext4 => &[],
+            Self::F2fs => &["f2fs", "crc32_generic"],
+            Self::Xfs => &["xfs"],
+            Self::Btrfs => &["btrfs"],
         }
     }
 }
@@ -273,9 +282,18 @@ impl Scenario {
         }
         for (name, disk) in &self.disk {
             disk_name(name)?;
-            if !(1 << 20..=1 << 40).contains(&disk.size.0) || disk.size.0 % 512 != 0 {
-                return Err(format!("disk.{name}.size: expected 1M to 1024G, in whole sectors of 512 bytes"));
+            disk.check().map_err(|(key, what)| format!("disk.{name}.{key}: {what}"))?;
+        }
+        for bus in [Bus::Sd, Bus::ScsiDebug] {
+            if self.disk.values().filter(|d| d.bus == bus).count() > 1 {
+                return Err(format!("disk: a guest has one disk of bus {} at most", bus.name()));
             }
+        }
+        let held: u64 = self.disk.values().filter(|d| d.bus.qemu().is_none()).map(|d| d.size.0).sum();
+        if held > self.machine.memory.0 / 2 {
+            return Err(
+                "machine.memory: disks in the guest's memory (loop, scsi_debug) need twice their size of it".into()
+            );
         }
         if !self.disk.contains_key(&self.filesystem.disk) {
             let names: Vec<&str> = self.disk.keys().map(String::as_str).collect();

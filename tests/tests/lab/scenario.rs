@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// `fathom lab` with these words, in that folder, with the tests' kernels.
-fn lab(folder: &Path, words: &[&str]) -> Command {
+pub fn lab(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(fathom());
     command.current_dir(folder).arg("lab").args(words);
     if words[0] == "run" {
@@ -20,7 +20,7 @@ fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab")
 }
 
-fn said(output: &Output) -> String {
+pub fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
@@ -55,6 +55,37 @@ pub fn insert(scenario: &str, disk: &str) -> Result<()> {
 
 pub fn scsi() -> Result<()> {
     insert("scsi-ext4", "sda")
+}
+
+pub fn mmc() -> Result<()> {
+    insert("mmc-f2fs", "mmcblk0")
+}
+
+/// Each ends as it expects, with a recording of its program's statements.
+pub fn every_shipped() -> Result<()> {
+    let list = lab(Path::new("."), &["list", "--json"]).output()?;
+    let list: Value = serde_json::from_slice(&list.stdout)?;
+    let all = list["scenarios"].as_array().context("scenarios[]")?;
+    let names = all.iter().map(|s| s["name"].as_str().context("name"));
+    for name in names.collect::<Result<Vec<_>>>()? {
+        let folder = tempfile::tempdir()?;
+        let (status, line) = result(folder.path(), &["run", name])?;
+        ensure!(status == Some(0) && line["as_expected"] == true, "{name}: {status:?}: {line:#}");
+        let least = if name.ends_with("-errors") { 1.0 } else { 25.0 };
+        ensure!(number(&line, "/recording/operations")? >= least, "{name}: {line:#}");
+        ensure!(number(&line, "/recording/commands")? >= least, "{name}: {line:#}");
+    }
+    Ok(())
+}
+
+/// A disk whose writes fail: the program is told, and so is the recording.
+pub fn errors_of_the_disk() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (status, line) = result(folder.path(), &["run", "dm-flakey-errors", "-o", "out"])?;
+    ensure!(status == Some(0) && line["status"] == 1 && line["as_expected"] == true, "{status:?}: {line:#}");
+    let log = std::fs::read_to_string(folder.path().join("out/workload.log"))?;
+    ensure!(log.contains("disk I/O error"), "{log}");
+    Ok(())
 }
 
 pub fn nvme() -> Result<()> {

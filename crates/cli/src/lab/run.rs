@@ -47,7 +47,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
         let line = contract(&name, &folder, &outcome, recording.as_ref(), well);
         output::text(&(serde_json::to_string(&line)? + "\n"));
     } else {
-        println!("{}", sentence(&name, &folder, &outcome, recording.as_ref()));
+        println!("{}", sentence(&name, &folder, &outcome, recording.as_ref(), well));
         if recording.as_ref().is_some_and(|r| r.problem.is_none()) {
             let archive = output::word(&folder.join(lab::run::ARCHIVE));
             eprintln!("next: fathom show {archive}, or fathom report {archive}");
@@ -110,10 +110,13 @@ fn is_well(scenario: &Scenario, ending: &Ending) -> bool {
     }
 }
 
-fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Recording>) -> String {
+fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> String {
     let what = match &outcome.ending {
         Ending::Ended { status: 0 } => "the workload ended well".into(),
-        Ending::Ended { status } => format!("the workload ended with status {status} (see {})", lab::run::SAID),
+        Ending::Ended { status } => {
+            let expected = if well { ", as the scenario expects" } else { "" };
+            format!("the workload ended with status {status}{expected} (see {})", lab::run::SAID)
+        }
         Ending::TimedOut => "the workload did not end within workload.limit".into(),
         Ending::NotPrepared(why) => format!("the disks could not be prepared: {why}"),
         Ending::NotRecorded(why) => format!("the recording failed: {why}"),

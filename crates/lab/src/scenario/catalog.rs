@@ -18,7 +18,20 @@ macro_rules! shipped {
     };
 }
 
-const SHIPPED: &[Entry] = shipped!["nvme-ext4", "scsi-ext4", "virtio-ext4"];
+const SHIPPED: &[Entry] = shipped![
+    "dm-delay-ext4",
+    "dm-flakey-errors",
+    "loop-ext4",
+    "mmc-ext4",
+    "mmc-f2fs",
+    "nvme-btrfs",
+    "nvme-ext4",
+    "scsi-debug-ext4",
+    "scsi-ext4",
+    "scsi-ext4-bfq",
+    "scsi-xfs",
+    "virtio-ext4",
+];
 
 /// All of them, by name.
 pub fn shipped() -> &'static [Entry] {

@@ -1,7 +1,7 @@
 //! What the guest's shell (busybox ash) does for a scenario: prepare the disks, run the workload, put things away. Texts only, so
 //! that they can be read in a test.
 
-use super::{Backend, FOLDER, Scenario};
+use super::{Backend, Bus, Disk, FOLDER, Scenario};
 
 /// Where the scripts are in the guest.
 pub(crate) const PREPARE: &str = "/lab/prepare";
@@ -27,10 +27,49 @@ pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)]) -> Str
     for (name, path) in programs.iter().filter(|(name, path)| *path != format!("/bin/{name}")) {
         script += &format!("ln -sf {} {}\n", quoted(path), quoted(&format!("/bin/{name}")));
     }
+    for (i, (name, disk)) in scenario.disk.iter().enumerate() {
+        script += &made(i, name, disk);
+    }
     script +=
         &format!("{} {} {disk} >/run/mkfs.log 2>&1 || {{\n", fs.kind.mkfs().0, mkfs.collect::<Vec<_>>().join(" "));
     script += "    status=$?\n    cat /run/mkfs.log >&2\n    exit $status\n}\n";
     script += &format!("mount -t {} {options}{disk} {FOLDER}\nsync\n", fs.kind.name());
+    for (name, map) in scenario.disk.iter().filter_map(|(name, disk)| Some((name, disk.map.as_ref()?))) {
+        let table = map.table(&format!("/dev/disk/{name}-below"));
+        script += &format!("size=$(blockdev --getsz /dev/disk/{name})\ndmsetup suspend --noudevsync {name}\n");
+        script += &format!("dmsetup reload {name} --table \"0 $size {table}\"\ndmsetup resume --noudevsync {name}\n");
+    }
+    script
+}
+
+/// Makes the `i`th disk what it is to be: there, under its name, with its scheduler, and below the device mapper.
+fn made(i: usize, name: &str, disk: &Disk) -> String {
+    let node = format!("/dev/disk/{name}");
+    let mut script = match disk.bus {
+        Bus::Loop => format!(
+            "mkdir -p /run/disks\nmountpoint -q /run/disks || mount -t tmpfs -o size=100% disks /run/disks\n\
+             truncate -s {} /run/disks/{name}\nlosetup /dev/loop{i} /run/disks/{name}\nln -s /dev/loop{i} {node}\n",
+            disk.size.0
+        ),
+        // The driver of disks looks at what it finds in its own time.
+        Bus::ScsiDebug => format!(
+            "tries=0\nuntil [ -e {node} ] || [ $tries -ge 100 ]; do\n    for found in /sys/block/sd*; do\n        \
+             ! grep -q scsi_debug $found/device/model || ln -s /dev/${{found##*/}} {node}\n    done\n    \
+             tries=$((tries + 1))\n    [ -e {node} ] || sleep 0.1\ndone\n"
+        ),
+        Bus::Virtio | Bus::Scsi | Bus::Nvme | Bus::Sd => String::new(),
+    };
+    if let Some(scheduler) = disk.scheduler {
+        let queue = format!("/sys/block/$(basename $(readlink -f {node}))/queue/scheduler");
+        script += &format!("echo {} >{queue}\n", scheduler.name());
+    }
+    if disk.map.is_some() {
+        script += &format!(
+            "mv {node} {node}-below\nsize=$(blockdev --getsz {node}-below)\n\
+             dmsetup create {name} --noudevsync --table \"0 $size linear {node}-below 0\"\n\
+             ln -s /dev/dm-$(dmsetup info -c --noheadings -o minor {name}) {node}\n"
+        );
+    }
     script
 }
 
@@ -85,6 +124,16 @@ mod tests {
         let mkfs = "mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 -O '^has journal' /dev/disk/data ";
         assert!(script.contains(mkfs), "{script}");
         assert!(script.contains("mount -t ext4 -o noatime,commit=60 /dev/disk/data /mnt\n"), "{script}");
+    }
+
+    #[test]
+    fn disks_get_scheduler_and_device_mapper() {
+        let flakey = "disk.data.map={target='flakey', up_s=0, down_s=60, features=['error_writes']}";
+        let script = prepare(&scenario(&["disk.data.scheduler=bfq", flakey]), &[]);
+        let order = ["echo bfq >/sys/block/", "linear /dev/disk/data-below 0", "mkfs.ext4", "mount -t ext4", "resume"];
+        let at: Vec<usize> = order.iter().map(|part| script.find(part).unwrap_or_else(|| panic!("{script}"))).collect();
+        assert!(at.is_sorted(), "{script}");
+        assert!(script.contains("\"0 $size flakey /dev/disk/data-below 0 0 60 1 error_writes\""), "{script}");
     }
 
     #[test]

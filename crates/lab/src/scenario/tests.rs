@@ -34,17 +34,22 @@ fn shipped_scenarios_are_valid_and_have_one_line_summary() {
 #[test]
 fn omitted_keys_have_defaults() {
     let scenario = with(&[]).unwrap();
-    assert_eq!(scenario.disk["data"], Disk { bus: Bus::Scsi, size: Bytes(256 << 20) });
+    assert_eq!(
+        scenario.disk["data"],
+        Disk { bus: Bus::Scsi, size: Bytes(256 << 20), scheduler: None, parameters: vec![], map: None }
+    );
     assert_eq!(scenario.record, Record { backend: Backend::Ebpf, arguments: vec![] });
     assert_eq!((scenario.machine.memory, scenario.workload.limit), (Bytes(1 << 30), Span(300)));
 }
 
 #[test]
 fn scenario_round_trips_through_toml() {
-    let scenario = with(&["disk.log.bus=nvme", "disk.log.size=1536K", "machine.silence=90s"]).unwrap();
+    let delay = "disk.log.map={target='delay', write_ms=5}";
+    let debug = "disk.log={bus='scsi_debug', size='2M', parameters=['delay=5']}";
+    let scenario = with(&[debug, delay, "machine.silence=90s"]).unwrap();
     let text = scenario.to_toml();
     assert_eq!(Scenario::parse("again", &text, &[]).unwrap(), scenario, "{text}");
-    assert!(text.contains("\"1536K\"") && text.contains("\"90s\""), "{text}");
+    assert!(text.contains("\"2M\"") && text.contains("\"90s\""), "{text}");
 }
 
 #[test]
@@ -86,6 +91,13 @@ fn unknown_setting_error_lists_valid_ones() {
     assert!(said("filesystem.disk=log").contains("no disk \"log\"; there is data"));
     assert!(said("disk.data.size=1T").contains("is no size"));
     assert!(said("workload.limit=0s").contains("from 1s to 24h"));
+    assert!(said("disk.data.scheduler=cfq").contains("unknown variant `cfq`"));
+    assert!(said("disk.data.map={target='delay', ms=5}").contains("unknown field `ms`"));
+    assert!(said("disk.data.map={target='flakey', up_s=0, down_s=0}").contains("disk.data.map: up_s and down_s"));
+    assert!(said("disk.data={bus='sd', size='300M'}").contains("a power of two"));
+    assert!(said("disk.data.parameters=['delay=1']").contains("only bus scsi_debug"));
+    assert!(said("disk.data={bus='scsi_debug', parameters=['delay=1; x']}").contains("is no parameter"));
+    assert!(said("disk.data={bus='loop', size='600M'}").contains("twice their size"));
     assert!(said("disk.exchange.bus=nvme").contains("disk.exchange: expected a name"));
     assert!(said("record.arguments=['--output=x']").contains("the lab's own"));
     assert!(said("filesystem.mount='a, b'").contains("without blanks"));
