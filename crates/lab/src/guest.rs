@@ -106,6 +106,8 @@ pub struct Config {
     pub texts: Vec<(String, String)>,
     /// A folder of this machine that the guest has at `/share`.
     pub share: Option<PathBuf>,
+    /// A folder for its disks, its initramfs and the command that started it, which stay there; without one nothing stays.
+    pub keep: Option<PathBuf>,
     /// How long it may take to boot.
     pub boot_limit: Duration,
     /// How long it waits for a command before it ends by itself.
@@ -127,6 +129,7 @@ impl Default for Config {
             programs: Vec::new(),
             texts: Vec::new(),
             share: None,
+            keep: None,
             boot_limit: Duration::from_secs(180),
             idle: Duration::from_secs(300),
             // An emulated guest on a busy host may well be silent for a minute.
@@ -196,17 +199,23 @@ impl Guest {
     pub fn boot(config: &Config, cache: &Path) -> Result<Self, Error> {
         available()?;
         let kernel = Kernel::stock(cache)?;
-        let folder = tempfile::Builder::new().prefix("fathom-lab-").tempdir();
-        let folder = folder.map_err(|e| Error::io("make a folder in", &std::env::temp_dir(), e))?;
-        let initramfs = folder.path().join("initramfs");
+        let temporary = tempfile::Builder::new().prefix("fathom-lab-").tempdir();
+        let temporary = temporary.map_err(|e| Error::io("make a folder in", &std::env::temp_dir(), e))?;
+        let folder = config.keep.as_deref().unwrap_or(temporary.path());
+        std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, e))?;
+        let initramfs = folder.join("initramfs");
         std::fs::write(&initramfs, image(config, &kernel)?).map_err(|e| Error::io("write", &initramfs, e))?;
 
-        let mut command = qemu(config, &kernel, &initramfs, folder.path());
+        let mut command = qemu(config, &kernel, &initramfs, folder);
         for disk in config.disks.iter().chain([&exchange()]) {
-            attach(&mut command, disk, folder.path())?;
+            attach(&mut command, disk, folder)?;
+        }
+        if config.keep.is_some() {
+            let path = folder.join("command");
+            std::fs::write(&path, words(&command)).map_err(|e| Error::io("write", &path, e))?;
         }
         let file = |name: &str| -> Result<File, Error> {
-            let path = folder.path().join(name);
+            let path = folder.join(name);
             let open = File::options().read(true).append(true).create(true).open(&path);
             open.map_err(|e| Error::io("make", &path, e))
         };
@@ -232,8 +241,8 @@ impl Guest {
         let guest = Self { qemu, input, lines, files, silence, context, release: kernel.release };
         let deadline = Instant::now() + config.boot_limit;
         while guest.line(deadline)? != "=ready" {}
-        let path = folder.path().to_path_buf();
-        folder.close().map_err(|e| Error::io("remove", &path, e))?;
+        let path = temporary.path().to_path_buf();
+        temporary.close().map_err(|e| Error::io("remove", &path, e))?;
         Ok(guest)
     }
 
@@ -427,6 +436,13 @@ fn qemu(config: &Config, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Co
     command.arg("-serial").arg(format!("file:{}", folder.join("console.log").display()));
     command.args(["-serial", "stdio", "-device", "virtio-scsi-pci,id=scsi"]);
     command
+}
+
+/// A command as a shell takes it.
+fn words(command: &Command) -> String {
+    let all = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<String> = all.map(|word| model::shell_word(Path::new(word))).collect();
+    words.join(" ") + "\n"
 }
 
 /// Makes a disk's file and adds it to QEMU's command line.

@@ -29,6 +29,8 @@ pub const ARCHIVE: &str = script::ARCHIVE;
 pub const SAID: &str = script::SAID;
 /// What the guest's kernel said, from its boot.
 pub const CONSOLE: &str = "console.log";
+/// The guest's disks, if they are kept, its initramfs and the command that started it.
+pub const KEPT: &str = "guest";
 /// The scenario with its settings, to run the same again.
 pub const SCENARIO: &str = "scenario.toml";
 
@@ -41,6 +43,8 @@ pub struct Options<'a> {
     pub program: &'a Path,
     /// The folder of the result; it is there.
     pub folder: &'a Path,
+    /// Whether the guest's disks stay, in [`KEPT`].
+    pub keep: bool,
 }
 
 /// How a run ended.
@@ -188,6 +192,7 @@ fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Resu
     let disk = |(name, disk): (&String, &crate::scenario::Disk)| {
         Some(Disk { name: name.clone(), bus: disk.bus.qemu()?, bytes: disk.size.0, ext4: false })
     };
+    let folder = std::fs::canonicalize(options.folder).map_err(|e| Error::io("find", options.folder, e))?;
     Ok(Config {
         memory_mb: (scenario.machine.memory.0 >> 20) as u32,
         cpus: scenario.machine.cpus,
@@ -195,7 +200,8 @@ fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Resu
         modules: modules(scenario),
         programs: programs.into_iter().map(|(_, path)| path).collect(),
         texts,
-        share: Some(std::fs::canonicalize(options.folder).map_err(|e| Error::io("find", options.folder, e))?),
+        keep: options.keep.then(|| folder.join(KEPT)),
+        share: Some(folder),
         silence: scenario.machine.silence.duration(),
         context: context.clone(),
         ..Config::default()

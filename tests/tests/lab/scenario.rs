@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{fathom, near, number, shape, show};
 use serde_json::Value;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -101,7 +102,7 @@ pub fn failing_workload() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let commands = "workload.commands=['echo {journal_mode} {page_size}', 'mount | grep /mnt', 'exit 3', 'echo never']";
     let settings = ["sqlite.journal_mode=wal", "filesystem.mount=noatime", "record.backend=ftrace", commands];
-    let mut words = vec!["run", "virtio-ext4", "-o", "out"];
+    let mut words = vec!["run", "virtio-ext4", "--keep", "-o", "out"];
     words.extend(settings.iter().flat_map(|s| ["--set", s]));
     let (status, line) = result(folder.path(), &words)?;
     ensure!(status == Some(1) && line["status"] == 3 && line["as_expected"] == false, "{status:?}: {line:#}");
@@ -109,6 +110,12 @@ pub fn failing_workload() -> Result<()> {
     ensure!(log.contains("wal 4096\n") && log.contains("noatime") && !log.contains("never"), "{log}");
     let coverage = show(&folder.path().join("out/trace.fathom"))?["coverage"].to_string();
     ensure!(coverage.contains("ftrace"), "{coverage}");
+    // The disk stays: ext4's magic number is at 0x438.
+    let mut magic = [0; 2];
+    std::fs::File::open(folder.path().join("out/guest/data"))?.read_exact_at(&mut magic, 0x438)?;
+    ensure!(magic == [0x53, 0xef], "{magic:?}");
+    let command = std::fs::read_to_string(folder.path().join("out/guest/command"))?;
+    ensure!(command.starts_with("qemu-system-x86_64 ") && command.contains("/guest/data"), "{command}");
     Ok(())
 }
 

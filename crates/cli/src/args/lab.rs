@@ -64,6 +64,9 @@ pub struct LabRun {
     /// Set a value of the scenario (repeatable): record.backend=ftrace, disk.data.size=1G
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Keep the guest's disks and the command that started it, in DIR/guest
+    #[arg(long)]
+    pub keep: bool,
     /// Folder for kernels [default: fathom/lab in the user's cache folder]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,

@@ -25,7 +25,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     folder::result(&folder)?;
     let context = progress::context(args.json);
     progress::end_on_signal(&context);
-    let options = Options { cache: &cache, program: &program, folder: &folder };
+    let options = Options { cache: &cache, program: &program, folder: &folder, keep: args.keep };
     let outcome = lab::run::run(&scenario, &options, &context);
     progress::clear(&context);
     if outcome.is_err() {
