@@ -69,7 +69,10 @@ impl Router {
             Record::BioSplit(r) => block.on_bio_split(h, r, &mut Env { tasks, objects, cx }),
             Record::BioRemap(r) => block.on_bio_remap(h, r, &mut Env { tasks, objects, cx }),
             Record::RqInsert(r) => block.on_rq_insert(h, r),
-            Record::RqIssue(r) => block.on_rq_issue(h, r, &mut Env { tasks, objects, cx }),
+            Record::RqIssue(r) => {
+                block.on_rq_issue(h, r, &mut Env { tasks, objects, cx });
+                block.on_issue_of_sent(h, r, cx);
+            }
             Record::RqBios(r) => block.on_rq_bios(r, &mut Env { tasks, objects, cx }),
             Record::FlushIssue(r) => block.on_flush_issue(h, r, &mut Env { tasks, objects, cx }),
             Record::RqDone(r) => block.on_rq_done(h, r, &mut Env { tasks, objects, cx }),

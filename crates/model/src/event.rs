@@ -430,11 +430,11 @@ records! {
     }
     /// The driver sends a command of its own protocol to the device, for a request.
     29 driver_begin DriverBegin {
-        /// Address of the driver's command.
+        /// Address of the driver's command; of NVMe the request's.
         command: u64,
         /// Address of the request that it is for.
         rq: u64,
-        /// The command as it is sent: of SCSI the first 16 bytes of the command block.
+        /// The command as it is sent: of SCSI the first 16 bytes of the command block, of NVMe dwords 10 to 13.
         raw: [u8; 16],
         /// Bytes of data that it moves.
         bytes: u32,
@@ -442,16 +442,18 @@ records! {
         disk: u32,
         /// The protocol ([`crate::Protocol`]).
         protocol: u16,
-        /// Of SCSI the length of the command block.
-        size: u16,
+        /// Of SCSI the length of the command block; of NVMe the operation code.
+        code: u16,
+        /// Of NVMe the queue; 0: the admin queue.
+        queue: u16,
         /// Keeps the layout free of gaps.
-        pad: u32,
+        pad: u16,
     }
     /// That command ended, or something happened to it.
     30 driver_end DriverEnd {
         /// Address of the driver's command.
         command: u64,
-        /// Of SCSI the result: the host's byte << 16 | the device's status.
+        /// Of SCSI the result: the host's byte << 16 | the device's status. Of NVMe the status.
         result: u32,
         /// What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it.
         what: u16,

@@ -336,9 +336,9 @@ tables! {
         command: Option<u64>,
         /// Confidence of that; empty without one.
         confidence: Option<Confidence>,
-        /// The protocol: `scsi`.
+        /// The protocol: `scsi` or `nvme`.
         protocol: Cow<'static, str>,
-        /// Its name there, such as `WRITE(10)`.
+        /// Its name there, such as `WRITE(10)` or `Write`.
         name: Cow<'static, str>,
         /// Disk (major << 20 | minor); empty if it went to none.
         disk: Option<u32>,

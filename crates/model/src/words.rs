@@ -321,6 +321,8 @@ numbers! {
     Protocol: u16 {
         /// SCSI, also of SATA, USB and UFS disks.
         Scsi = 1 "scsi" "PROTOCOL_SCSI",
+        /// NVMe.
+        Nvme = 2 "nvme" "PROTOCOL_NVME",
     }
 }
 

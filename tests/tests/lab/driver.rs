@@ -171,3 +171,40 @@ fn errors(guest: &mut Guest) -> Result<()> {
     ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
     Ok(())
 }
+
+/// `cmd=(nvme_cmd_write slba=2048, len=7, …)` as `Write 2048 + 8`.
+fn nvme(text: &str) -> String {
+    let Some((_, command)) = text.split_once("cmd=(") else { return text.into() };
+    let (slba, len) = (word(command, "slba"), word(command, "len").trim_end_matches(','));
+    let blocks = len.parse::<u64>().map_or(0, |len| len + 1);
+    match command.split(' ').next().unwrap_or_default() {
+        "nvme_cmd_write" => format!("Write {} + {blocks}", slba.trim_end_matches(',')),
+        "nvme_cmd_read" => format!("Read {} + {blocks}", slba.trim_end_matches(',')),
+        "nvme_cmd_flush" => "Flush".into(),
+        other => other.into(),
+    }
+}
+
+fn nvme_row(row: &BTreeMap<String, String>) -> Option<String> {
+    let data = matches!(row["name"].as_str(), "Read" | "Write");
+    Some(if data { format!("{} {} + {}", row["name"], row["lba"], row["blocks"]) } else { row["name"].clone() })
+}
+
+pub fn nvme_matches_the_kernel() -> Result<()> {
+    let disk = Disk { name: "data".into(), bus: Bus::Nvme, bytes: 128 << 20, ext4: true };
+    let config = Config { disks: vec![disk], files: vec![(fathom(), "/fathom".into())], ..Config::default() };
+    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    sh(&mut guest, "mount -t ext4 /dev/disk/data /mnt && echo warm > /mnt/warm && sync")?;
+    let inserts = format!("/fathom workload sqlite --op insert --rows {ROWS} --dir /mnt");
+    let recorded = both(&mut guest, &["nvme/nvme_setup_cmd", "nvme/nvme_complete_rq"], &inserts)?;
+    let kernel = recorded.kernel("nvme_setup_cmd", nvme);
+    let ours = recorded.ours(nvme_row);
+    ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
+    recorded.all_linked()?;
+    near("INSERTs", number(shape(&recorded.summary, "INSERT")?, "/count")?, ROWS.into())?;
+    ensure!(kernel.get("Flush").is_some_and(|flushes| *flushes > u64::from(ROWS)), "{kernel:#?}");
+    ensure!(recorded.commands.iter().all(|row| row["error"].is_empty()), "{}", recorded.text);
+    let total = number(&recorded.summary, "/device_commands/total")?;
+    near("commands", total, recorded.commands.len() as f64)?;
+    Ok(())
+}

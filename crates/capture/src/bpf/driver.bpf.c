@@ -11,11 +11,16 @@ static __always_inline u64 rq_of_payload(u64 payload)
 	return payload - bpf_core_type_size(struct request);
 }
 
-static __always_inline u32 disk_of_payload(u64 payload)
+static __always_inline u32 disk_of_rq(u64 rq)
 {
-	struct gendisk *disk = BPF_CORE_READ((struct request *)rq_of_payload(payload), q, disk);
+	struct gendisk *disk = BPF_CORE_READ((struct request *)rq, q, disk);
 
 	return disk ? BPF_CORE_READ(disk, major) << 20 | BPF_CORE_READ(disk, first_minor) : 0;
+}
+
+static __always_inline u32 disk_of_payload(u64 payload)
+{
+	return disk_of_rq(rq_of_payload(payload));
 }
 
 /* SAM_STAT_CHECK_CONDITION: the device says more in the sense data. */
@@ -48,7 +53,8 @@ int PROBE(scsi_begin, struct scsi_cmnd *cmd)
 	r->bytes = BPF_CORE_READ(cmd, sdb.length);
 	r->disk = disk_of_payload((u64)cmd);
 	r->protocol = FATHOM_PROTOCOL_SCSI;
-	r->size = BPF_CORE_READ(cmd, cmd_len);
+	r->code = BPF_CORE_READ(cmd, cmd_len);
+	r->queue = 0;
 	r->pad = 0;
 	submit(r);
 	return 0;
@@ -100,4 +106,58 @@ SEC("raw_tp/scsi_dispatch_cmd_error")
 int PROBE(scsi_refused, struct scsi_cmnd *cmd)
 {
 	return scsi_end(cmd, FATHOM_DRIVER_REFUSED);
+}
+
+/* Where an NVMe command has its operation code and dword 10 (include/linux/nvme.h, struct nvme_rw_command). */
+#define NVME_CODE 0
+#define NVME_DWORD_10 40
+
+/* Told before block_rq_issue: the command is made first. */
+SEC("raw_tp/nvme_setup_cmd")
+int PROBE(nvme_begin, struct request *rq, u64 cmd)
+{
+	struct fathom_driver_begin *r;
+	u64 dwords[2] = {};
+	u8 code = 0;
+
+	bpf_probe_read_kernel(&code, sizeof(code), (void *)(cmd + NVME_CODE));
+	bpf_probe_read_kernel(dwords, sizeof(dwords), (void *)(cmd + NVME_DWORD_10));
+	r = RESERVE(driver_begin, DRIVER_BEGIN, bpf_ktime_get_boot_ns(), whoami());
+	if (!r)
+		return 0;
+	r->command = (u64)rq;
+	r->rq = (u64)rq;
+	((u64 *)r->raw)[0] = dwords[0];
+	((u64 *)r->raw)[1] = dwords[1];
+	r->bytes = BPF_CORE_READ(rq, __data_len);
+	r->disk = disk_of_rq((u64)rq);
+	r->protocol = FATHOM_PROTOCOL_NVME;
+	r->code = code;
+	/* As nvme_req_qid has it: the admin queue belongs to no namespace. */
+	r->queue = BPF_CORE_READ(rq, q, queuedata) ? BPF_CORE_READ(rq, mq_hctx, queue_num) + 1 : 0;
+	r->pad = 0;
+	submit(r);
+	return 0;
+}
+
+SEC("raw_tp/nvme_complete_rq")
+int PROBE(nvme_end, struct request *rq)
+{
+	struct fathom_driver_end *r;
+	u32 status;
+
+	if (!bpf_core_type_exists(struct nvme_request))
+		return 0;
+	status = BPF_CORE_READ((struct nvme_request *)((u64)rq + bpf_core_type_size(struct request)), status);
+	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
+	if (!r)
+		return 0;
+	r->command = (u64)rq;
+	r->result = status;
+	r->what = FATHOM_DRIVER_ENDED;
+	r->protocol = FATHOM_PROTOCOL_NVME;
+	*(u32 *)r->sense = 0;
+	r->pad = 0;
+	submit(r);
+	return 0;
 }

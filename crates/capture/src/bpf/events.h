@@ -57,6 +57,7 @@
 #define FATHOM_OP_DRIVER 5
 #define FATHOM_OP_OTHER 6
 #define FATHOM_PROTOCOL_SCSI 1
+#define FATHOM_PROTOCOL_NVME 2
 #define FATHOM_END_UNKNOWN 0
 #define FATHOM_END_EXT4 1
 #define FATHOM_END_BUFFER_HEAD 2
@@ -364,20 +365,21 @@ struct fathom_checkpoint {
 
 /* The driver sends a command of its own protocol to the device, for a request. */
 struct fathom_driver_begin {
-	__u64 command; /* Address of the driver's command. */
+	__u64 command; /* Address of the driver's command; of NVMe the request's. */
 	__u64 rq; /* Address of the request that it is for. */
-	__u8 raw[16]; /* The command as it is sent: of SCSI the first 16 bytes of the command block. */
+	__u8 raw[16]; /* The command as it is sent: of SCSI the first 16 bytes of the command block, of NVMe dwords 10 to 13. */
 	__u32 bytes; /* Bytes of data that it moves. */
 	__u32 disk; /* Disk; 0: none. */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
-	__u16 size; /* Of SCSI the length of the command block. */
-	__u32 pad; /* Keeps the layout free of gaps. */
+	__u16 code; /* Of SCSI the length of the command block; of NVMe the operation code. */
+	__u16 queue; /* Of NVMe the queue; 0: the admin queue. */
+	__u16 pad; /* Keeps the layout free of gaps. */
 };
 
 /* That command ended, or something happened to it. */
 struct fathom_driver_end {
 	__u64 command; /* Address of the driver's command. */
-	__u32 result; /* Of SCSI the result: the host's byte << 16 | the device's status. */
+	__u32 result; /* Of SCSI the result: the host's byte << 16 | the device's status. Of NVMe the status. */
 	__u16 what; /* What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it. */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
 	__u8 sense[4]; /* Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. */

@@ -285,6 +285,7 @@ struct bio {
 
 struct request_queue {
 	struct gendisk *disk;
+	void *queuedata;
 };
 
 struct blk_flush_queue {
@@ -296,6 +297,7 @@ struct blk_flush_queue {
 
 struct blk_mq_hw_ctx {
 	struct blk_flush_queue *fq;
+	unsigned int queue_num;
 };
 
 struct request {
@@ -353,6 +355,11 @@ struct scsi_cmnd {
 };
 struct scsi_cmnd___pointer {
 	unsigned char *cmnd;
+};
+
+/* This is in the BTF of NVMe's core. */
+struct nvme_request {
+	u16 status;
 };
 
 struct kiocb {

@@ -1,6 +1,7 @@
 //! What drivers send to their devices for requests: commands of a protocol of their own.
 //!
 //! A command belongs to the request that it names, by the request's address, while that request is on its way. One that
+//! NVMe's is made just before its request is issued, and found by it then. One that
 //! names none that was recorded (a disk's own housekeeping before the recording, a request whose issue was lost) is
 //! kept all the same.
 //!
@@ -9,29 +10,45 @@
 //! tracepoint tells of.
 
 use super::requests::MOST;
-use super::{BlockIo, scsi};
+use super::{BlockIo, nvme, scsi};
 use crate::context::Context;
 use crate::loss::Window;
-use model::event::{DriverBegin, DriverEnd, Header, driver_what};
+use model::event::{DriverBegin, DriverEnd, Header, RqIssue, driver_what};
 use model::table::DriverCommand;
 use model::{Confidence, Protocol, Relation};
 
 /// A command on its way, as far as its row is known.
 #[derive(Debug)]
-pub(crate) struct Sent(DriverCommand);
+pub(crate) struct Sent {
+    row: DriverCommand,
+    /// Its request is issued only after it.
+    early: bool,
+    cpu: u16,
+}
 
 impl BlockIo {
     /// A driver sends a command.
     pub(crate) fn on_driver_begin(&mut self, header: &Header, r: &DriverBegin, cx: &mut Context<'_>) {
-        if let Some(Sent(old)) = self.sent.remove(&r.command) {
-            cx.sink.driver_command(old);
+        if let Some(old) = self.sent.remove(&r.command) {
+            cx.sink.driver_command(old.row);
         }
         if self.sent.len() >= MOST {
             self.put_sent(cx);
         }
-        let Some(Protocol::Scsi) = Protocol::from_number(r.protocol) else { return };
-        let block = scsi::Block::of(&r.raw, r.size);
-        let request = self.requests.get(&r.rq).filter(|request| r.disk == 0 || request.disk == r.disk);
+        let Some(protocol) = Protocol::from_number(r.protocol) else { return };
+        let (name, lba, blocks, bytes) = match protocol {
+            Protocol::Scsi => {
+                let block = scsi::Block::of(&r.raw, r.code);
+                (block.name, block.lba, block.blocks, r.bytes.into())
+            }
+            Protocol::Nvme => {
+                let command = nvme::Command::of(r.code, r.queue, &r.raw, r.bytes.into());
+                (command.name, command.lba, command.blocks, command.bytes)
+            }
+        };
+        let early = protocol == Protocol::Nvme;
+        let request = self.requests.get(&r.rq).filter(|_| !early);
+        let request = request.filter(|request| r.disk == 0 || request.disk == r.disk);
         let confidence = request.map(|request| {
             let (start_ns, end_ns) = (request.issue_ns.min(header.time_ns), header.time_ns);
             let window = Window { start_ns, end_ns, cpus: [request.cpu, header.cpu] };
@@ -41,23 +58,37 @@ impl BlockIo {
         let row = DriverCommand {
             command: request.map(|request| request.command),
             confidence,
-            protocol: Protocol::Scsi.name().into(),
-            name: block.name,
+            protocol: protocol.name().into(),
+            name,
             disk: (r.disk != 0).then_some(r.disk),
-            lba: block.lba,
-            blocks: block.blocks,
-            bytes: r.bytes.into(),
+            lba,
+            blocks,
+            bytes,
             start_ns: header.time_ns,
             end_ns: None,
             timed_out: false,
             error: None,
         };
-        self.sent.insert(r.command, Sent(row));
+        self.sent.insert(r.command, Sent { row, early, cpu: header.cpu });
+    }
+
+    /// A request was issued whose command may have been made just before.
+    pub(crate) fn on_issue_of_sent(&mut self, header: &Header, r: &RqIssue, cx: &mut Context<'_>) {
+        let Some(sent) = self.sent.get_mut(&r.rq).filter(|sent| sent.early && sent.row.command.is_none()) else {
+            return;
+        };
+        let Some(request) = self.requests.get(&r.rq).filter(|request| sent.row.disk.is_none_or(|d| d == request.disk))
+        else {
+            return;
+        };
+        let window = Window { start_ns: sent.row.start_ns, end_ns: header.time_ns, cpus: [sent.cpu, header.cpu] };
+        sent.row.command = Some(request.command);
+        sent.row.confidence = Some(cx.link(0, 0, Relation::Carries, Confidence::Exact, window));
     }
 
     /// Something happened to a driver's command.
     pub(crate) fn on_driver_end(&mut self, header: &Header, r: &DriverEnd, cx: &mut Context<'_>) {
-        let Some(Sent(row)) = self.sent.get_mut(&r.command) else { return };
+        let Some(Sent { row, .. }) = self.sent.get_mut(&r.command) else { return };
         if r.what == driver_what::TIMED_OUT {
             row.timed_out = true;
             return;
@@ -65,16 +96,17 @@ impl BlockIo {
         row.end_ns = Some(header.time_ns.max(row.start_ns));
         row.error = match r.what {
             driver_what::REFUSED => Some("not taken by the driver".into()),
+            _ if r.protocol == Protocol::Nvme as u16 => nvme::error(r.result),
             _ => scsi::error(r.result, r.sense),
         };
-        if let Some(Sent(row)) = self.sent.remove(&r.command) {
-            cx.sink.driver_command(row);
+        if let Some(sent) = self.sent.remove(&r.command) {
+            cx.sink.driver_command(sent.row);
         }
     }
 
     /// Writes those that have no end.
     pub(crate) fn put_sent(&mut self, cx: &mut Context<'_>) {
-        let mut all: Vec<DriverCommand> = self.sent.drain().map(|(_, Sent(row))| row).collect();
+        let mut all: Vec<DriverCommand> = self.sent.drain().map(|(_, sent)| sent.row).collect();
         all.sort_by_key(|row| (row.start_ns, row.command, row.lba));
         all.into_iter().for_each(|row| cx.sink.driver_command(row));
     }
