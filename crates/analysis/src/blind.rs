@@ -5,8 +5,8 @@
 //! some machines have (a file system's that is not used) get none.
 
 use crate::contract::Blind;
-use model::Layer;
 use model::table::Coverage;
+use model::{Absence, Layer};
 
 /// What it means that nothing of a layer is seen.
 fn whole(layer: Layer) -> &'static str {
@@ -66,9 +66,7 @@ pub fn blind(coverage: &[Coverage]) -> Vec<Blind> {
     }
     for row in coverage.iter().filter(|c| !c.attached) {
         let told = all.iter().any(|b| b.layer == row.layer && b.wholly);
-        let own =
-            row.layer == Layer::Database && (row.how.starts_with("no SQLite") || row.how.starts_with("nothing that"));
-        if own {
+        if row.absence == Some(Absence::NoSqlite) {
             all.push(Blind { layer: row.layer, wholly: false, means: format!("{}.", row.how) });
         } else if let Some((_, means)) = SINGLE.iter().find(|(probe, _)| *probe == row.probe && !told) {
             all.push(Blind { layer: row.layer, wholly: false, means: (*means).into() });
@@ -83,7 +81,11 @@ mod tests {
     use super::*;
 
     fn row(layer: Layer, probe: &str, attached: bool, how: &str) -> Coverage {
-        Coverage { layer, probe: probe.into(), attached, how: how.into(), hits: None, misses: None, price_ns: None }
+        if attached {
+            Coverage::attached(layer, probe, how)
+        } else {
+            Coverage::absent(layer, probe, Absence::Failed, how)
+        }
     }
 
     #[test]
@@ -106,7 +108,7 @@ mod tests {
         let how = "no SQLite was found in app: its transactions are inferred from its files";
         let rows = [
             row(Layer::Database, "/lib/libsqlite3.so.0:sqlite3_step", true, "uprobe"),
-            row(Layer::Database, "app", false, how),
+            Coverage::absent(Layer::Database, "app", Absence::NoSqlite, how),
         ];
         let found = blind(&rows);
         assert_eq!(found.len(), 1);

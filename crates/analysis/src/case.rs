@@ -7,7 +7,7 @@
 use crate::contract::Trace;
 use crate::rows::Rows;
 use model::table::{Cause, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
-use model::{Confidence, Dev, Layer, LossSource, Origin, Reason, Relation};
+use model::{Absence, Confidence, Dev, Layer, LossSource, Origin, Reason, Relation};
 
 pub const INSERT: &str = "INSERT INTO t VALUES (?, ?)";
 pub const SELECT: &str = "SELECT * FROM t";
@@ -245,20 +245,10 @@ pub fn rows() -> Rows {
             at_least: false,
             program: None,
         }],
-        coverage: [
-            ("sqlite3_step", Layer::Database, true, "uprobe"),
-            ("ext4_*", Layer::FileSystem, false, "no such tracepoint"),
-        ]
-        .map(|(probe, layer, attached, how)| Coverage {
-            layer,
-            probe: probe.into(),
-            attached,
-            how: how.into(),
-            hits: None,
-            misses: None,
-            price_ns: None,
-        })
-        .into(),
+        coverage: vec![
+            Coverage::attached(Layer::Database, "sqlite3_step", "uprobe"),
+            Coverage::absent(Layer::FileSystem, "ext4_*", Absence::Failed, "no such tracepoint"),
+        ],
         facts: vec![FactRow {
             name: "kernel.release".into(),
             value: Some("6.1.0".into()),

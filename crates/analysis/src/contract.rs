@@ -6,7 +6,7 @@
 //! part. An operation that contains others (a function around a statement) includes them; `own` leaves them out, so that the
 //! own counts of all operations add up to the totals.
 
-use model::{Environment, Layer};
+use model::{Absence, Environment, Layer};
 use serde::Serialize;
 use sqlite::FileClass;
 use std::collections::BTreeMap;
@@ -567,6 +567,9 @@ pub struct Probe {
     pub attached: bool,
     /// How it was attached, or why it is blind.
     pub how: String,
+    /// Why it is not attached, as one of a few: `"not mounted"`, `"no tracepoint"`, `"no SQLite"`, `"not permitted"`, `"failed"`;
+    /// null if it is attached, or nothing is known.
+    pub absence: Option<Absence>,
     /// Times its program ran while the kernel counted, which is `environment["tracer.counted"]` ns of the recording.
     pub hits: Option<u64>,
     /// That as runs per second; absent if nothing was counted.

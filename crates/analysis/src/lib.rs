@@ -18,6 +18,7 @@ pub mod counts;
 mod driver;
 pub mod figures;
 mod gaps;
+mod older;
 pub mod papers;
 pub mod rows;
 pub mod show;

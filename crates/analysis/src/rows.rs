@@ -4,6 +4,7 @@
 //! 250 bytes a span. An archive too large for that belongs into a database, for which its tables are made.
 
 use crate::contract::Trace;
+use crate::older;
 use archive::{Archive, Error};
 use model::table::{
     Cause, CheckRow, Coverage, Disk, DriverCommand, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice,
@@ -83,7 +84,7 @@ impl Rows {
             disks: archive.rows()?,
             losses: archive.rows()?,
             checks: archive.rows()?,
-            coverage: archive.rows()?,
+            coverage: archive.rows()?.into_iter().map(older::coverage).collect(),
             facts: archive.rows()?,
         })
     }

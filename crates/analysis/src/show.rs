@@ -5,6 +5,7 @@ use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
 use crate::contract::{ByConfidence, Completeness, FileUse, OperationSummary, Probe, Summary};
 use crate::counts::{self, StatementCounts};
 use crate::text::{bytes, count, digits, duration, shown, size};
+use model::Absence;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -520,16 +521,15 @@ fn coverage(out: &mut String, summary: &Summary) {
         return;
     }
     // Of a file system that was not there nothing was missed.
-    let unused = |p: &&Probe| belongs_to(&p.probe).is_some_and(|name| p.how == format!("no {name} was mounted"));
-    // A row that says in a sentence what stands in a probe's place is none itself.
-    let probe = |p: &&Probe| !unused(p) && (p.attached || !told(summary, p));
+    let unused = |p: &&Probe| p.absence == Some(Absence::NotMounted);
+    // What stands in for SQLite's statements is a sentence of its own, below.
+    let probe = |p: &&Probe| !unused(p) && p.absence != Some(Absence::NoSqlite);
     let probes: Vec<&Probe> = summary.coverage.iter().filter(probe).collect();
     let force = probes.iter().filter(|p| p.attached).count();
     line(out, &format!("\nProbes: {force} of {} attached", probes.len()));
     let here: BTreeSet<&str> = probes.iter().filter(|p| p.attached).filter_map(|p| belongs_to(&p.probe)).collect();
     let elsewhere = |p: &&Probe| {
-        belongs_to(&p.probe).is_some_and(|name| !here.contains(name))
-            && p.how.starts_with("this kernel has no tracepoint")
+        p.absence == Some(Absence::NoTracepoint) && belongs_to(&p.probe).is_some_and(|name| !here.contains(name))
     };
     let (missing, blind): (Vec<&Probe>, Vec<&Probe>) = probes.into_iter().filter(|p| !p.attached).partition(elsewhere);
     let missing: BTreeSet<&str> = missing.into_iter().filter_map(|p| belongs_to(&p.probe)).collect();
@@ -551,11 +551,6 @@ fn coverage(out: &mut String, summary: &Summary) {
         let how_much = if blind.wholly { "no probe attached" } else { "not recorded" };
         wrapped(out, "  ", &format!("{how_much}, {}: {}", blind.layer.name(), shown(&blind.means)));
     }
-}
-
-/// Whether a sentence of [`Summary::blind`] says the same.
-fn told(summary: &Summary, probe: &Probe) -> bool {
-    summary.blind.iter().any(|b| b.means.strip_suffix('.') == Some(probe.how.as_str()))
 }
 
 /// A sentence begins with a capital.
@@ -736,21 +731,22 @@ mod tests {
             operation(&format!("SELECT {}", "a_column, ".repeat(20)), 4, 8_000, 0),
             operation("PRAGMA synchronous=full", 2, 3_000, 0),
         ]);
-        let probe = |probe: &str, attached, how: &str| Probe {
+        let probe = |probe: &str, absence: Option<Absence>, how: &str| Probe {
             layer: model::Layer::FileSystem,
             probe: probe.into(),
-            attached,
+            attached: absence.is_none(),
             how: how.into(),
+            absence,
             ..summary.coverage[0].clone()
         };
         let no = "this kernel has no tracepoint of that name, or its module is not loaded";
         summary.coverage = vec![
-            probe("ext4_write_begin", true, "raw_tp ext4_write_begin"),
-            probe("ext4_unlink", false, no),
-            probe("f2fs_write_begin", false, no),
-            probe("f2fs_write_end", false, no),
-            probe("xfs_write", false, "no xfs was mounted"),
-            probe("btrfs_write", false, "the kernel refused the program (EPERM)"),
+            probe("ext4_write_begin", None, "raw_tp ext4_write_begin"),
+            probe("ext4_unlink", Some(Absence::NoTracepoint), no),
+            probe("f2fs_write_begin", Some(Absence::NoTracepoint), no),
+            probe("f2fs_write_end", Some(Absence::NoTracepoint), no),
+            probe("xfs_write", Some(Absence::NotMounted), "no xfs was mounted"),
+            probe("btrfs_write", Some(Absence::NotPermitted), "the kernel refused the program (EPERM)"),
         ];
         let file = summary.files[0].clone();
         let long = Some(format!("/{}end.db-journal", "folder/".repeat(20)));

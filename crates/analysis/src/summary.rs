@@ -647,6 +647,7 @@ fn coverage(rows: &Rows) -> Vec<Probe> {
         probe: c.probe.clone(),
         attached: c.attached,
         how: c.how.clone(),
+        absence: c.absence,
         hits: c.hits,
         runs_per_s: c.hits.zip(counted_s).map(|(hits, s)| hits as f64 / s),
         misses: c.misses,

@@ -10,7 +10,7 @@
 
 use crate::error::chain;
 use crate::probes::not_loaded;
-use crate::refusal::{NotAttached, is_refusal};
+use crate::refusal::NotAttached;
 use aya::maps::{Map, MapData};
 use aya::{Btf, Ebpf};
 use aya_obj::generated::bpf_insn;
@@ -95,10 +95,8 @@ impl Multi {
         };
         let path = CString::new(path.as_os_str().as_bytes()).map_err(|e| chain(&e))?;
         let link = uprobe::link(program, &path, places, source.at_return);
-        link.map(|descriptor| UprobeLinks { _descriptor: descriptor }).map_err(|e| NotAttached {
-            why: format!("the kernel refused the link: {}", chain(&e)),
-            forbidden: is_refusal(&e),
-        })
+        link.map(|descriptor| UprobeLinks { _descriptor: descriptor })
+            .map_err(|e| NotAttached::of(format!("the kernel refused the link: {}", chain(&e)), &e))
     }
 
     fn load(&mut self, name: &str) -> Result<(), NotAttached> {

@@ -6,12 +6,12 @@
 
 use crate::error::chain;
 use crate::kernel::places;
-use crate::refusal::{NotAttached, is_refusal};
+use crate::refusal::NotAttached;
 use aya::maps::{Array, MapError, ProgramArray};
 use aya::programs::{BtfTracePoint, Program, ProgramError, RawTracePoint};
 use aya::{Btf, Ebpf};
-use model::Layer;
 use model::table::Coverage;
+use model::{Absence, Layer};
 
 enum By {
     /// By type: `tp_btf`.
@@ -131,7 +131,7 @@ impl Waiting {
     }
 
     /// Attaches the probes of the file systems that were mounted meanwhile, anywhere: `/sys/fs` knows no namespaces.
-    pub fn look(&mut self, ebpf: &mut Ebpf, types: &Btf) -> Vec<Row> {
+    pub fn look(&mut self, ebpf: &mut Ebpf, types: &Btf) -> Vec<Coverage> {
         let (found, rest) = self.0.iter().partition(|i| is_mounted(&FILE_SYSTEMS[**i]));
         self.0 = rest;
         let found: Vec<usize> = found;
@@ -139,9 +139,14 @@ impl Waiting {
     }
 
     /// What they came to in the end.
-    pub fn rows(&self) -> Vec<Row> {
+    pub fn rows(&self) -> Vec<Coverage> {
         let probes = self.0.iter().map(|i| &FILE_SYSTEMS[*i]).flat_map(|f| f.probes.iter().map(move |p| (f.name, p)));
-        probes.map(|(name, p)| row(p.layer, p.program, Err(format!("no {name} was mounted").into()))).collect()
+        probes
+            .map(|(name, p)| {
+                let why = format!("no {name} was mounted");
+                row(p.layer, p.program, Err(NotAttached { why, absence: Absence::NotMounted }))
+            })
+            .collect()
     }
 }
 
@@ -150,7 +155,7 @@ fn is_mounted(file_system: &FileSystem) -> bool {
     folders.into_iter().any(|f| f.path().join(file_system.entry).exists())
 }
 
-fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) -> Vec<Row> {
+fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) -> Vec<Coverage> {
     // Where they are not known, the probes that read them have nothing to tell.
     let known = places::of(file_system.name).and_then(|known| {
         let map = ebpf.map_mut("places").ok_or("not in this build")?;
@@ -169,20 +174,20 @@ const READ_PLACES: [&str; 4] = ["xfs_logged", "xfs_force", "btrfs_committed", "f
 
 /// Loads and attaches all probes of the kernel; what each came to is in the rows. The second value: whether the kernel forbids the
 /// caller such programs, as far as the first one shows.
-pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> (Vec<Row>, bool) {
-    let mut rows: Vec<Row> = Vec::new();
+pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> (Vec<Coverage>, bool) {
+    let mut rows: Vec<Coverage> = Vec::new();
     let mut forbidden = false;
     for probe in PROBES {
-        if probe.instead_of.is_some_and(|first| rows.iter().any(|r| r.coverage.probe == first && r.coverage.attached)) {
+        if probe.instead_of.is_some_and(|first| rows.iter().any(|r| r.probe == first && r.attached)) {
             continue;
         }
         let outcome = attach(ebpf, probe, types);
         let row = row(probe.layer, probe.program, outcome);
-        forbidden |= rows.is_empty() && row.forbidden;
+        forbidden |= rows.is_empty() && row.absence == Some(Absence::NotPermitted);
         if let Some(first) = probe.instead_of {
             // One row for the two; the first one's reason stands unless the second is in force.
-            if row.coverage.attached {
-                rows.retain(|r| r.coverage.probe != first);
+            if row.attached {
+                rows.retain(|r| r.probe != first);
                 rows.push(row);
             }
             continue;
@@ -192,22 +197,12 @@ pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> (Vec<Row>, bool) {
     (rows, forbidden)
 }
 
-/// A row of the coverage, with what the archive does not keep of it.
-#[derive(Debug)]
-pub struct Row {
-    pub coverage: Coverage,
-    /// The kernel forbids this probe.
-    pub forbidden: bool,
-}
-
 /// A row of the coverage: how the probe is attached, or why it is not.
-pub fn row(layer: Layer, probe: &str, outcome: Result<String, NotAttached>) -> Row {
-    let (attached, how, forbidden) = match outcome {
-        Ok(how) => (true, how, false),
-        Err(NotAttached { why, forbidden }) => (false, why, forbidden),
-    };
-    let coverage = Coverage { layer, probe: probe.into(), attached, how, hits: None, misses: None, price_ns: None };
-    Row { coverage, forbidden }
+pub fn row(layer: Layer, probe: &str, outcome: Result<String, NotAttached>) -> Coverage {
+    match outcome {
+        Ok(how) => Coverage::attached(layer, probe, how),
+        Err(NotAttached { why, absence }) => Coverage::absent(layer, probe, absence, why),
+    }
 }
 
 fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, NotAttached> {
@@ -243,15 +238,18 @@ fn attach(ebpf: &mut Ebpf, probe: &Probe, types: &Btf) -> Result<String, NotAtta
 
 /// Why a program is not attached to a tracepoint.
 pub fn refusal(tracepoint: &str, error: &ProgramError) -> NotAttached {
-    let why = match error {
-        ProgramError::Btf(_) => format!("this kernel has no tracepoint {tracepoint}"),
-        ProgramError::LoadError { io_error, verifier_log } => return not_loaded(io_error, &verifier_log.to_string()),
-        ProgramError::SyscallError(e) if e.io_error.kind() == std::io::ErrorKind::NotFound => {
-            format!("this kernel has no tracepoint {tracepoint}, or its module is not loaded")
-        }
-        other => return NotAttached::because(other),
+    let none = |rest: &str| NotAttached {
+        why: format!("this kernel has no tracepoint {tracepoint}{rest}"),
+        absence: Absence::NoTracepoint,
     };
-    NotAttached { why, forbidden: is_refusal(error) }
+    match error {
+        ProgramError::Btf(_) => none(""),
+        ProgramError::LoadError { io_error, verifier_log } => not_loaded(io_error, &verifier_log.to_string()),
+        ProgramError::SyscallError(e) if e.io_error.kind() == std::io::ErrorKind::NotFound => {
+            none(", or its module is not loaded")
+        }
+        other => NotAttached::because(other),
+    }
 }
 
 /// Why a program is not loaded, with the verifier's log.
@@ -261,7 +259,7 @@ pub fn not_loaded(error: &std::io::Error, log: &str) -> NotAttached {
     let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
     let said = crate::error::plain(&error.to_string());
     let why = format!("the kernel rejected the program ({said}): {}", line.unwrap_or("no reason given"));
-    NotAttached { why, forbidden: is_refusal(error) }
+    NotAttached::of(why, error)
 }
 
 /// The program's handle, if it is loaded.

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::error::chain;
 use aya::EbpfError;
 use aya::maps::MapError;
+use model::Absence;
 use std::fs;
 
 const MACHINES_USERS: &str = "user:[4026531837]";
@@ -12,20 +13,25 @@ const MACHINES_USERS: &str = "user:[4026531837]";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotAttached {
     pub why: String,
-    /// The kernel forbids it, rather than lacking what it takes.
-    pub forbidden: bool,
+    /// The same, as one of a few.
+    pub absence: Absence,
 }
 
 impl NotAttached {
     /// What the kernel said, with all its causes.
     pub fn because(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self { why: chain(error), forbidden: is_refusal(error) }
+        Self::of(chain(error), error)
+    }
+
+    /// The same in other words.
+    pub fn of(why: String, error: &(dyn std::error::Error + 'static)) -> Self {
+        Self { why, absence: if is_refusal(error) { Absence::NotPermitted } else { Absence::Failed } }
     }
 }
 
 impl From<String> for NotAttached {
     fn from(why: String) -> Self {
-        Self { why, forbidden: false }
+        Self { why, absence: Absence::Failed }
     }
 }
 

@@ -20,7 +20,7 @@ use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
 use model::Event;
 use model::table::Coverage;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
@@ -59,8 +59,6 @@ pub struct Session {
     inside: Option<Inside>,
     inside_pace: Pace,
     coverage: Vec<Coverage>,
-    /// The probes that the kernel forbids, by name.
-    forbidden: BTreeSet<String>,
     /// Programs that are loaded, by name. One that is attached in two ways is there twice.
     programs: Vec<(String, RawFd)>,
     programs_asked: Instant,
@@ -83,8 +81,6 @@ pub struct Session {
 pub struct Finished {
     /// What could be seen, at which price, and what not.
     pub coverage: Vec<Coverage>,
-    /// The probes in it that the kernel forbids, by name.
-    pub forbidden: BTreeSet<String>,
     /// Records that were handed on.
     pub records: u64,
     /// Records lost, as far as they could be counted; each is in a `loss` record too.
@@ -126,7 +122,6 @@ impl Session {
             inside: None,
             inside_pace: Pace::default(),
             coverage: Vec::new(),
-            forbidden: BTreeSet::new(),
             programs: Vec::new(),
             programs_asked: Instant::now(),
             waiting: probes::Waiting::new(),
@@ -144,14 +139,14 @@ impl Session {
             Scope::All | Scope::Command => Vec::new(),
         };
         let rows = session.uprobes.attach_functions(&mut session.ebpf, &request.functions);
-        session.note(rows);
+        session.cover(rows);
         let (rows, forbidden) = probes::attach_all(&mut session.ebpf, &session.types);
-        if !rows.iter().any(|r| r.coverage.attached) {
-            let how = rows.first().map_or_else(String::new, |r| r.coverage.how.clone());
+        if !rows.iter().any(|r| r.attached) {
+            let how = rows.first().map_or_else(String::new, |r| r.how.clone());
             // With CAP_BPF alone the maps are made and every program is refused.
             return Err(if forbidden { Error::NotPermitted { what: how } } else { Error::Blind(how) });
         }
-        session.note(rows);
+        session.cover(rows);
         session.find_programs();
         session.look_for_file_systems();
         // After fork is watched, so that a thread made meanwhile is followed either way.
@@ -214,8 +209,8 @@ impl Session {
     pub fn attach_sqlite(&mut self, path: &Path, symbols: &SqliteSymbols) -> bool {
         let inside = self.inside.as_ref().and_then(|inside| inside.library(path));
         let Some(rows) = self.uprobes.attach_sqlite(&mut self.ebpf, path, symbols, inside) else { return true };
-        let seen = rows.iter().any(|r| r.coverage.attached && r.coverage.probe.ends_with(":sqlite3_step"));
-        self.note(rows);
+        let seen = rows.iter().any(|r| r.attached && r.probe.ends_with(":sqlite3_step"));
+        self.cover(rows);
         self.find_programs();
         seen
     }
@@ -237,16 +232,6 @@ impl Session {
         self.inside.as_mut()
     }
 
-    /// Adds what became of probes to the coverage.
-    fn note(&mut self, rows: Vec<probes::Row>) {
-        for row in rows {
-            if row.forbidden {
-                self.forbidden.insert(row.coverage.probe.clone());
-            }
-            self.coverage.push(row.coverage);
-        }
-    }
-
     /// Adds rows to the coverage.
     pub fn cover(&mut self, rows: impl IntoIterator<Item = Coverage>) {
         self.coverage.extend(rows);
@@ -256,15 +241,15 @@ impl Session {
     fn look_for_file_systems(&mut self) {
         let rows = self.waiting.look(&mut self.ebpf, &self.types);
         if !rows.is_empty() {
-            self.note(rows);
+            self.cover(rows);
             self.find_programs();
         }
     }
 
     fn watch_resets(&mut self) {
         let rows = self.uprobes.watch_resets(&mut self.ebpf);
-        self.coverage.retain(|old| rows.iter().all(|row| row.coverage.probe != old.probe));
-        self.note(rows);
+        self.coverage.retain(|old| rows.iter().all(|row| row.probe != old.probe));
+        self.cover(rows);
         self.find_programs();
     }
 
@@ -339,11 +324,6 @@ impl Session {
         &self.coverage
     }
 
-    /// The probes that the kernel forbids, by name.
-    pub fn forbidden(&self) -> &BTreeSet<String> {
-        &self.forbidden
-    }
-
     /// Hands on what is left and takes the probes off. For that the kernel waits until no CPU can be inside one (before
     /// Linux 6.6 one after the other), so it goes on behind the caller's back; what comes meanwhile is dropped.
     pub fn finish(mut self, sink: &mut dyn FnMut(&[u8])) -> Finished {
@@ -382,10 +362,9 @@ impl Session {
             inside.close();
         }
         let rows = self.waiting.rows();
-        self.note(rows);
+        self.cover(rows);
         let finished = Finished {
             coverage: std::mem::take(&mut self.coverage),
-            forbidden: std::mem::take(&mut self.forbidden),
             records: self.drained,
             lost: self.loss.lost() + lost_inside,
             window_ns: (self.started_ns, end_ns),

@@ -4,7 +4,7 @@
 //! What it must know of a file travels in the probe's cookie, so that no table is looked up.
 
 use crate::multi::{self, Multi, ProbePoint};
-use crate::probes::{Row, row};
+use crate::probes::row;
 use crate::refusal::NotAttached;
 use crate::request::Function;
 use crate::sqlite::{self, Prepare, SqliteSymbols};
@@ -12,7 +12,8 @@ use crate::trap::{self, Begin};
 use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
-use model::Layer;
+use model::table::Coverage;
+use model::{Absence, Layer};
 use std::collections::{BTreeSet, HashSet};
 use std::fs::{self, File};
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -82,7 +83,7 @@ impl Uprobes {
         path: &Path,
         symbols: &SqliteSymbols,
         inside: Option<usize>,
-    ) -> Option<Vec<Row>> {
+    ) -> Option<Vec<Coverage>> {
         // A file that cannot be looked at will not be attached to either; the rows say why.
         let identity = fs::metadata(path).map(|m| (m.dev(), m.ino()));
         if identity.is_ok_and(|i| !self.files.insert(i)) {
@@ -117,7 +118,7 @@ impl Uprobes {
         rows.extend(self.put(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
         if let Some(reset) = waiting {
             // Of no use if the steps are not seen.
-            let steps = rows.iter().any(|r| r.coverage.attached && r.coverage.probe == name("sqlite3_step"));
+            let steps = rows.iter().any(|r| r.attached && r.probe == name("sqlite3_step"));
             let how = if steps { Ok(WAITING.into()) } else { Err("sqlite3_step is not watched".into()) };
             rows.push(row(Layer::Database, &reset.probe, how));
             self.waiting.extend(steps.then_some(reset));
@@ -132,7 +133,13 @@ impl Uprobes {
     }
 
     /// Puts programs, in their order, at functions of a file; a row for each function.
-    fn put(&mut self, ebpf: &mut Ebpf, path: &Path, programs: &[&str], functions: &[(&str, ProbePoint)]) -> Vec<Row> {
+    fn put(
+        &mut self,
+        ebpf: &mut Ebpf,
+        path: &Path,
+        programs: &[&str],
+        functions: &[(&str, ProbePoint)],
+    ) -> Vec<Coverage> {
         let places: Vec<ProbePoint> = functions.iter().map(|(_, place)| *place).collect();
         let together = if places.len() > 1 { self.by_link(path, programs, &places) } else { None };
         let alone = |&(name, place): &(&str, ProbePoint)| {
@@ -155,7 +162,7 @@ impl Uprobes {
     ) -> Result<String, NotAttached> {
         let refused = match self.by_link(path, programs, &[place]) {
             Some(Ok(())) => return Ok(at(LINK, place)),
-            Some(Err(refused)) => Some((format!("{LINK}: {}", refused.why), refused.forbidden)),
+            Some(Err(refused)) => Some((format!("{LINK}: {}", refused.why), refused.absence)),
             None => None,
         };
         let point = || UProbeAttachLocation::AbsoluteOffset(place.offset);
@@ -163,9 +170,9 @@ impl Uprobes {
             (Ok(()), None) => Ok(at(PERF, place)),
             (Ok(()), Some((why, _))) => Ok(format!("{}, since {why}", at(PERF, place))),
             (Err(refused), None) => Err(refused),
-            (Err(by_perf), Some((why, forbidden))) => Err(NotAttached {
+            (Err(by_perf), Some((why, absence))) => Err(NotAttached {
                 why: format!("{why}; {PERF}: {}", by_perf.why),
-                forbidden: forbidden || by_perf.forbidden,
+                absence: if absence == Absence::NotPermitted { absence } else { by_perf.absence },
             }),
         }
     }
@@ -193,7 +200,7 @@ impl Uprobes {
     }
 
     /// Watches all resets from now on; returns what became of those that were not watched.
-    pub fn watch_resets(&mut self, ebpf: &mut Ebpf) -> Vec<Row> {
+    pub fn watch_resets(&mut self, ebpf: &mut Ebpf) -> Vec<Coverage> {
         self.resets = true;
         let mut rows = Vec::new();
         for reset in std::mem::take(&mut self.waiting) {
@@ -210,7 +217,7 @@ impl Uprobes {
     }
 
     /// Makes the executions of functions operations, each of the number that is its place in the list.
-    pub fn attach_functions(&mut self, ebpf: &mut Ebpf, functions: &[Function]) -> Vec<Row> {
+    pub fn attach_functions(&mut self, ebpf: &mut Ebpf, functions: &[Function]) -> Vec<Coverage> {
         let programs = ["function_return", "function_enter"];
         let mut rows = Vec::new();
         for (function, cookie) in functions.iter().zip(0..) {
@@ -350,7 +357,7 @@ mod tests {
 
     /// The rows of this very program, which has SQLite in it, by each way that this kernel has; last with a kernel that
     /// refuses one of the programs for links. One of its functions is said to lie behind the file's end.
-    fn rows_of_a_program() -> Vec<(&'static str, Vec<Row>)> {
+    fn rows_of_a_program() -> Vec<(&'static str, Vec<Coverage>)> {
         let path = std::env::current_exe().unwrap();
         let mut symbols = sqlite::find(&path).unwrap();
         assert!(symbols.prepares.len() > 2 && symbols.prepares[1].name == "sqlite3_prepare_v2");
@@ -385,7 +392,7 @@ mod tests {
     #[ignore = "root: attaches probes"]
     fn one_unprobed_function_leaves_others_attached() {
         for (way, rows) in rows_of_a_program() {
-            for Row { coverage: row, .. } in rows {
+            for row in rows {
                 let blind = row.probe.ends_with(":sqlite3_prepare_v2") || row.how.starts_with("blind to ");
                 assert_eq!(row.attached, !blind, "{row:?}");
                 let by_perf = way == PERF || way == REFUSED && row.probe.ends_with(":sqlite3_finalize");

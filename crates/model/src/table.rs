@@ -1,7 +1,7 @@
 //! The tables of an archive, declared once: the Parquet schema, the writer, the reader and the manual's page all come
 //! from the lists below, so that a new column is one line.
 
-use crate::words::{Confidence, Layer, LossSource, Origin, Reason, Relation};
+use crate::words::{Absence, Confidence, Layer, LossSource, Origin, Reason, Relation};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -191,7 +191,7 @@ macro_rules! named_columns {
         }
     )*};
 }
-named_columns!(Layer, Relation, Confidence, Origin, Reason, LossSource);
+named_columns!(Absence, Layer, Relation, Confidence, Origin, Reason, LossSource);
 
 /// A row of a table.
 pub trait Row: Sized {
@@ -472,6 +472,8 @@ tables! {
         attached: bool,
         /// How it was attached, or why it is blind.
         how: String,
+        /// Why it is not attached, as one of a few. Empty if it is, and in archives written before this column was.
+        absence: Option<Absence>,
         /// Times its program ran while the kernel counted: 5 ms of each quarter of a second, which together are the fact
         /// `tracer.counted`. Empty if it did not count. Functions of several files may share one program.
         hits: Option<u64>,
@@ -597,6 +599,19 @@ tables! {
         time_ns: Option<u64>,
         /// Value.
         value: f64,
+    }
+}
+
+impl Coverage {
+    /// A probe that is attached, and how.
+    pub fn attached(layer: Layer, probe: impl Into<String>, how: impl Into<String>) -> Self {
+        let (probe, how) = (probe.into(), how.into());
+        Self { layer, probe, attached: true, how, absence: None, hits: None, misses: None, price_ns: None }
+    }
+
+    /// A probe that is not attached, and why.
+    pub fn absent(layer: Layer, probe: impl Into<String>, absence: Absence, why: impl Into<String>) -> Self {
+        Self { attached: false, absence: Some(absence), ..Self::attached(layer, probe, why) }
     }
 }
 

@@ -173,6 +173,22 @@ names! {
 }
 
 names! {
+    /// Why a probe is not attached.
+    Absence {
+        /// No file system of its kind was mounted: nothing was missed.
+        NotMounted = "not mounted",
+        /// The kernel has no such tracepoint, or its module is not loaded.
+        NoTracepoint = "no tracepoint",
+        /// No SQLite was found in the process; `how` says what stands in for its statements.
+        NoSqlite = "no SQLite",
+        /// The kernel does not permit it.
+        NotPermitted = "not permitted",
+        /// Anything else, which `how` says.
+        Failed = "failed",
+    }
+}
+
+names! {
     /// What may lose records.
     LossSource {
         /// The ring buffer was full.

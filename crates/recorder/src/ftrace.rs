@@ -16,7 +16,8 @@ use formats::ftrace::merge::Clock;
 use formats::ftrace::run::{self, Part, Summary};
 use formats::ftrace::seen::Decoder;
 use formats::tracedat::Stats;
-use model::{Context, Layer};
+use model::table::Coverage;
+use model::{Absence, Context, Layer};
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -131,15 +132,13 @@ fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished 
     coverage.retain(|row| row.layer != Layer::Database && row.layer != Layer::App);
     coverage.extend(recording.functions.iter().map(|(probe, outcome)| {
         let layer = if probe.contains("sqlite3_") { Layer::Database } else { Layer::FileSystem };
-        let (attached, how) = match outcome {
-            Ok(how) => (true, how.clone()),
-            Err(why) => (false, why.clone()),
-        };
-        model::table::Coverage { layer, probe: probe.clone(), attached, how, hits: None, misses: None, price_ns: None }
+        match outcome {
+            Ok(how) => Coverage::attached(layer, probe, how),
+            Err(why) => Coverage::absent(layer, probe, Absence::Failed, why),
+        }
     }));
     Finished {
         coverage,
-        forbidden: Default::default(),
         records,
         lost: summary.lost.values().sum(),
         window_ns: recording.window_ns,

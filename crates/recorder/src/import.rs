@@ -14,7 +14,7 @@ use formats::ftrace::seen::Kind;
 use formats::ftrace::translate::Told;
 use formats::tracedat::TraceDat;
 use model::table::{Coverage, Disk};
-use model::{Context, Dev, Event, Layer, Record};
+use model::{Absence, Context, Dev, Event, Layer, Record};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -181,20 +181,16 @@ pub(crate) fn coverage(summary: &Summary) -> Vec<Coverage> {
         let hits: u64 = kinds.iter().filter_map(|kind| summary.taken.get(kind)).sum();
         let names: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
         let described = kinds.iter().any(|kind| summary.described.contains(kind));
-        let how = match (hits, described) {
-            (0, false) => format!("not recorded: the trace does not know {}", names.join(", ")),
-            (0, true) => format!("none in the trace: {} was off, or did not happen", names.join(", ")),
-            _ => format!("ftrace {}", names.join(", ")),
-        };
-        Coverage {
-            layer: *layer,
-            probe: (*probe).into(),
-            attached: hits > 0,
-            how,
-            hits: (hits > 0).then_some(hits),
-            misses: None,
-            price_ns: None,
+        let names = names.join(", ");
+        if hits > 0 {
+            let attached = Coverage::attached(*layer, *probe, format!("ftrace {names}"));
+            return Coverage { hits: Some(hits), ..attached };
         }
+        let (absence, why) = match described {
+            false => (Absence::NoTracepoint, format!("not recorded: the trace does not know {names}")),
+            true => (Absence::Failed, format!("none in the trace: {names} was off, or did not happen")),
+        };
+        Coverage::absent(*layer, *probe, absence, why)
     };
     PROBES.iter().map(row).collect()
 }

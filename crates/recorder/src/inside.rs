@@ -206,6 +206,5 @@ enum Standing {
 }
 
 fn row(probe: &str, how: String) -> Coverage {
-    let probe = probe.into();
-    Coverage { layer: Layer::Database, probe, attached: true, how, hits: None, misses: None, price_ns: None }
+    Coverage::attached(Layer::Database, probe, how)
 }

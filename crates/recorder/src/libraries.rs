@@ -7,8 +7,8 @@ use capture::Session;
 use capture::launch::{self, LaunchError};
 use capture::sqlite::Absent;
 use capture::sqlite::find::{Finder, Found, Search};
-use model::Layer;
 use model::table::Coverage;
+use model::{Absence, Layer};
 use std::env::var_os;
 use std::path::PathBuf;
 
@@ -93,13 +93,5 @@ fn probed(found: &Found) -> Probed {
 }
 
 fn blind((path, why): (PathBuf, Absent)) -> Coverage {
-    Coverage {
-        layer: Layer::Database,
-        probe: path.display().to_string(),
-        attached: false,
-        how: why.to_string(),
-        hits: None,
-        misses: None,
-        price_ns: None,
-    }
+    Coverage::absent(Layer::Database, path.display().to_string(), Absence::Failed, why.to_string())
 }

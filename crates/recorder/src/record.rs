@@ -55,7 +55,7 @@ pub fn run_untraced(request: &Request, context: &Context, notify: Notify<'_>) ->
 /// As [`record`], but for those of the archive.
 pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
     let Setup { mut child, mut session, marks: _marks, libraries: _ } = Setup::new(request, true, notify)?;
-    setup::report_refusals(session.coverage(), session.forbidden(), notify);
+    setup::report_refusals(session.coverage(), notify);
     notify(Notice::AttachedOnly { probes: session.coverage().iter().filter(|row| row.attached).count() });
     if let Some(child) = &mut child {
         session.track_child(child.pid())?;
@@ -140,7 +140,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     // What was lost before and after the window would not have been stored.
     finished.lost = finished.lost.saturating_sub(archive.log.lost_outside);
     context.clear_progress();
-    setup::report_refusals(&finished.coverage, &finished.forbidden, notify);
+    setup::report_refusals(&finished.coverage, notify);
     if let Some(child) = &mut child
         && archive.log.ended()
     {

@@ -7,8 +7,8 @@ use crate::{Doing, Error, Notice, Notify, Result, functions};
 use capture::launch::{self, Child};
 use capture::marks::Marks;
 use capture::{Inside, Session};
+use model::Absence;
 use model::table::Coverage;
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Room for marks: 64 bytes each, used as they are written.
@@ -83,8 +83,8 @@ pub fn hold(request: &Request, inside: Option<&Inside>) -> Result<(Marks, Option
 }
 
 /// The probes that the kernel forbids: reported at once, since a layer that nobody sees looks like one that did nothing.
-pub fn report_refusals(coverage: &[Coverage], forbidden: &BTreeSet<String>, notify: Notify<'_>) {
-    let mut refused = coverage.iter().filter(|row| !row.attached && forbidden.contains(&row.probe));
+pub fn report_refusals(coverage: &[Coverage], notify: Notify<'_>) {
+    let mut refused = coverage.iter().filter(|row| row.absence == Some(Absence::NotPermitted));
     if let Some(first) = refused.next() {
         let (probe, how) = (first.probe.clone(), first.how.clone());
         notify(Notice::ProbesRefused { count: 1 + refused.count(), probe, how });
@@ -98,30 +98,25 @@ mod tests {
 
     #[test]
     fn only_forbidden_probes_are_reported() {
-        let row = |probe: &str, attached: bool, how: &str| Coverage {
-            layer: Layer::Driver,
-            probe: probe.into(),
-            attached,
-            how: how.into(),
-            hits: None,
-            misses: None,
-            price_ns: None,
-        };
+        let row = |probe: &str, absence, how: &str| Coverage::absent(Layer::Driver, probe, absence, how);
         let rows = [
-            row("missing", false, "cannot open a file: Permission denied"),
-            row("forbidden", false, "Operation not permitted"),
-            row("also_forbidden", false, "the kernel rejected the program"),
-            row("attached_otherwise", true, "uprobe at 0x10, since uprobe_multi: Operation not permitted"),
+            row("missing", Absence::Failed, "cannot open a file: Permission denied"),
+            row("forbidden", Absence::NotPermitted, "Operation not permitted"),
+            row("also_forbidden", Absence::NotPermitted, "the kernel rejected the program"),
+            Coverage::attached(
+                Layer::Driver,
+                "attached_otherwise",
+                "uprobe at 0x10, since uprobe_multi: Operation not permitted",
+            ),
         ];
-        let forbidden = ["forbidden", "also_forbidden", "attached_otherwise"].map(String::from).into();
         let notices = std::cell::RefCell::new(Vec::new());
-        report_refusals(&rows, &forbidden, &|notice| notices.borrow_mut().push(notice));
+        report_refusals(&rows, &|notice| notices.borrow_mut().push(notice));
         let notices = notices.into_inner();
         assert!(
             matches!(&notices[..], [Notice::ProbesRefused { count: 2, probe, how }]
                 if probe == "forbidden" && how == "Operation not permitted"),
             "{notices:?}"
         );
-        report_refusals(&rows[..1], &forbidden, &|notice| panic!("{notice:?}"));
+        report_refusals(&rows[..1], &|notice| panic!("{notice:?}"));
     }
 }

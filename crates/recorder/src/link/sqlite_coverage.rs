@@ -1,7 +1,7 @@
 //! Whether SQLite's statements were seen; and if not, what shows that a process uses SQLite all the same.
 
-use model::Layer;
 use model::table::{Coverage, File, Operation, Process, Shape, Span};
+use model::{Absence, Layer};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -74,15 +74,6 @@ impl SqliteCoverage {
             let how = "no SQLite: no statement, and no file named like SQLite's";
             rows.insert("sqlite".into(), how.into());
         }
-        let row = |(probe, how)| Coverage {
-            layer: Layer::Database,
-            probe,
-            attached: false,
-            how,
-            hits: None,
-            misses: None,
-            price_ns: None,
-        };
-        rows.into_iter().map(row).collect()
+        rows.into_iter().map(|(probe, how)| Coverage::absent(Layer::Database, probe, Absence::NoSqlite, how)).collect()
     }
 }

@@ -1,0 +1,57 @@
+//! What older archives say in words only.
+
+use model::table::Coverage;
+use model::{Absence, Layer};
+
+/// Archives written before `coverage` had the column `absence` give the reason as a text: these are the texts that they hold.
+pub fn coverage(mut row: Coverage) -> Coverage {
+    if !row.attached && row.absence.is_none() {
+        let how = row.how.as_str();
+        let sqlite = ["no SQLite", "nothing that looks like SQLite"].iter().any(|text| how.starts_with(text));
+        row.absence = if how.starts_with("no ") && how.ends_with(" was mounted") {
+            Some(Absence::NotMounted)
+        } else if how.starts_with("this kernel has no tracepoint") {
+            Some(Absence::NoTracepoint)
+        } else if row.layer == Layer::Database && sqlite {
+            Some(Absence::NoSqlite)
+        } else {
+            None
+        };
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_older_archives_become_reasons() {
+        for (layer, how, absence) in [
+            (Layer::FileSystem, "no xfs was mounted", Some(Absence::NotMounted)),
+            (
+                Layer::FileSystem,
+                "this kernel has no tracepoint xfs_x, or its module is not loaded",
+                Some(Absence::NoTracepoint),
+            ),
+            (
+                Layer::Database,
+                "no SQLite was found in app: its transactions are inferred from its files",
+                Some(Absence::NoSqlite),
+            ),
+            (Layer::Block, "no SQLite", None),
+            (Layer::Block, "Operation not permitted", None),
+        ] {
+            let old = Coverage { attached: false, ..Coverage::attached(layer, "probe", how) };
+            assert_eq!(coverage(old).absence, absence, "{how}");
+        }
+    }
+
+    #[test]
+    fn reasons_that_an_archive_holds_are_kept() {
+        let row = Coverage::absent(Layer::FileSystem, "probe", Absence::Failed, "no xfs was mounted");
+        assert_eq!(coverage(row.clone()), row);
+        let attached = Coverage::attached(Layer::FileSystem, "probe", "no xfs was mounted");
+        assert_eq!(coverage(attached.clone()), attached);
+    }
+}
