@@ -58,6 +58,7 @@ fn main() -> ExitCode {
             needs().and_then(|()| installed("dmsetup")),
             scenario::errors_of_the_disk,
         ),
+        ("shell_in_a_guest_runs_what_is_typed", needs(), scenario::shell),
         ("crashed_guest_leaves_its_recording", needs(), abnormal::crash),
         ("hung_guest_is_ended_and_leaves_its_recording", needs(), abnormal::hang),
         ("ctrl_c_ends_the_guest_and_keeps_its_recording", needs(), abnormal::interrupted),

@@ -11,7 +11,7 @@ mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use import::Import;
-pub use lab::{Lab, LabList, LabRun, LabVerb};
+pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use net::{
     Cost, IPERF2_PACKET, IPERF2_RATE, InOneWord, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way,
 };

@@ -33,6 +33,7 @@ use model::Context;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -46,6 +47,9 @@ const INIT: &str = include_str!("init.sh");
 /// what ext4 asks for by alias.
 const MODULES: [&str; 9] =
     ["virtio_pci", "virtio_blk", "virtio_scsi", "sd_mod", "nvme", "crc32c_generic", "ext4", "loop", "dm_mod"];
+
+/// The terminal's socket.
+const TERMINAL: &str = "terminal";
 
 /// What a folder of the host needs besides.
 const SHARE_MODULES: &[&str] = &["9p", "9pnet_virtio"];
@@ -106,6 +110,8 @@ pub struct Config {
     pub texts: Vec<(String, String)>,
     /// A folder of this machine that the guest has at `/share`.
     pub share: Option<PathBuf>,
+    /// Whether it has a terminal (`/dev/ttyS2`) whose other end is [`Guest::terminal`].
+    pub terminal: bool,
     /// A folder for its disks, its initramfs and the command that started it, which stay there; without one nothing stays.
     pub keep: Option<PathBuf>,
     /// How long it may take to boot.
@@ -130,6 +136,7 @@ impl Default for Config {
             texts: Vec::new(),
             share: None,
             keep: None,
+            terminal: false,
             boot_limit: Duration::from_secs(180),
             idle: Duration::from_secs(300),
             // An emulated guest on a busy host may well be silent for a minute.
@@ -159,6 +166,8 @@ pub struct Guest {
     files: Files,
     silence: Duration,
     context: Context,
+    /// The other end of its terminal, if it has one.
+    pub terminal: Option<UnixStream>,
     /// The kernel's release.
     pub release: String,
 }
@@ -238,9 +247,14 @@ impl Guest {
             }
         });
         let (silence, context) = (config.silence, config.context.clone());
-        let guest = Self { qemu, input, lines, files, silence, context, release: kernel.release };
+        let release = kernel.release;
+        let mut guest = Self { qemu, input, lines, files, silence, context, terminal: None, release };
         let deadline = Instant::now() + config.boot_limit;
         while guest.line(deadline)? != "=ready" {}
+        if config.terminal {
+            let path = folder.join(TERMINAL);
+            guest.terminal = Some(UnixStream::connect(&path).map_err(|e| Error::io("connect to", &path, e))?);
+        }
         let path = temporary.path().to_path_buf();
         temporary.close().map_err(|e| Error::io("remove", &path, e))?;
         Ok(guest)
@@ -435,6 +449,11 @@ fn qemu(config: &Config, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Co
     }
     command.arg("-serial").arg(format!("file:{}", folder.join("console.log").display()));
     command.args(["-serial", "stdio", "-device", "virtio-scsi-pci,id=scsi"]);
+    if config.terminal {
+        let socket = folder.join(TERMINAL);
+        command.arg("-chardev").arg(format!("socket,id=terminal,path={},server=on,wait=off", socket.display()));
+        command.args(["-serial", "chardev:terminal"]);
+    }
     command
 }
 

@@ -11,6 +11,7 @@ use crate::guest::{Config, Disk, Guest, Output};
 use crate::scenario::{Bus, Error as Wrong, Scenario, script};
 use crate::{Error, need};
 use model::Context;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 const PREPARE: Duration = Duration::from_secs(300);
 /// What a recording takes beyond its workload's limit: attaching, and linking what was recorded.
 const LINKING: Duration = Duration::from_secs(600);
+/// How long a shell may stay open.
+const SHELL: Duration = Duration::from_secs(24 * 3600);
 /// How often progress is drawn.
 const DRAWN: Duration = Duration::from_millis(200);
 
@@ -114,6 +117,34 @@ pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Res
         write(&options.folder.join(CONSOLE), &guest.console())?;
         Ok(Outcome { ending, release: guest.release.clone(), took: begin.elapsed() })
     })
+}
+
+/// Boots a guest with the scenario's disks, prepares them, and has a shell on its terminal, whose other end `attach` gets. Ends with
+/// the shell.
+///
+/// # Errors
+/// This machine lacks something, the guest does not boot, or it ends before the shell does.
+pub fn shell(
+    scenario: &Scenario,
+    options: &Options<'_>,
+    context: &Context,
+    attach: impl FnOnce(UnixStream),
+) -> Result<(), NotStarted> {
+    let config = Config { terminal: true, ..config(scenario, options, context)? };
+    context.progress("booting", 0, 0);
+    let mut guest = Guest::boot(&config, options.cache)?;
+    context.progress("preparing disks", 0, 0);
+    let Output { status, stderr, .. } = guest.run(&format!("sh {}", script::PREPARE), PREPARE)?;
+    context.clear_progress();
+    if status != 0 {
+        return Err(Error::Guest(format!("could not prepare its disks: {}", last_lines(&stderr))).into());
+    }
+    if let Some(terminal) = guest.terminal.take() {
+        attach(terminal);
+    }
+    guest.run(script::SHELL, SHELL)?;
+    guest.run(&script::put_away(), PREPARE)?;
+    Ok(())
 }
 
 /// Says what is being done, and for how long, until the other end of `ended` is gone.

@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 pub fn lab(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(fathom());
     command.current_dir(folder).arg("lab").args(words);
-    if words[0] == "run" {
+    if words[0] != "list" {
         command.arg("--cache").arg(cache());
     }
     command
@@ -116,6 +116,22 @@ pub fn failing_workload() -> Result<()> {
     ensure!(magic == [0x53, 0xef], "{magic:?}");
     let command = std::fs::read_to_string(folder.path().join("out/guest/command"))?;
     ensure!(command.starts_with("qemu-system-x86_64 ") && command.contains("/guest/data"), "{command}");
+    Ok(())
+}
+
+/// What is typed is run there, and what it prints comes back.
+pub fn shell() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let typed = "grep /mnt /proc/mounts\nls -l /dev/disk/disk1\ntty\nfathom --version >/share/version\nexit\n";
+    std::fs::write(folder.path().join("typed"), typed)?;
+    let mut command = lab(folder.path(), &["shell", "--disk", "virtio:64M", "--disk", "nvme", "-o", "."]);
+    let output = command.stdin(std::fs::File::open(folder.path().join("typed"))?).output()?;
+    let text = said(&output);
+    ensure!(output.status.success(), "{}: {text}", output.status);
+    for part in [" /mnt ext4 ", "-> /dev/nvme0n1", "/dev/ttyS2"] {
+        ensure!(text.contains(part), "no {part:?} in {text}");
+    }
+    ensure!(std::fs::read_to_string(folder.path().join("version"))?.starts_with("fathom "), "{text}");
     Ok(())
 }
 

@@ -28,6 +28,37 @@ pub struct Lab {
 pub enum LabVerb {
     List(LabList),
     Run(LabRun),
+    Shell(LabShell),
+}
+
+/// Boot a guest with a scenario's disks, or with those given, and open a shell in it.
+///
+/// The file system is at /mnt, this program is `fathom`, and /share is the folder named by -o, which stays. The guest ends with the
+/// shell.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom lab shell scsi-ext4
+  fathom lab shell --disk nvme:1G --disk sd       ext4 on the first, which is /dev/disk/disk0")]
+pub struct LabShell {
+    /// A scenario's name, or a file: FILE.toml
+    #[arg(value_name = "SCENARIO", required_unless_present = "disk", conflicts_with = "disk")]
+    pub scenario: Option<String>,
+    /// A disk instead of a scenario's (repeatable): virtio, scsi, nvme, sd, scsi_debug or loop [default size: 256M]
+    #[arg(long, value_name = "BUS[:SIZE]")]
+    pub disk: Vec<String>,
+    /// Set a value of the scenario (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Folder of this machine that is /share in the guest [default: one that is removed]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Folder for kernels [default: fathom/lab in the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// The program in the guest [default: this one]
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub program: Option<PathBuf>,
 }
 
 /// List the scenarios, or print one as a file to start from.

@@ -3,6 +3,7 @@
 mod folder;
 mod list;
 mod run;
+mod shell;
 
 use crate::args::{Lab, LabVerb};
 use anyhow::Result;
@@ -12,5 +13,6 @@ pub fn run(args: &Lab) -> Result<ExitCode> {
     match &args.verb {
         LabVerb::List(args) => list::run(args),
         LabVerb::Run(args) => run::run(args),
+        LabVerb::Shell(args) => shell::run(args),
     }
 }

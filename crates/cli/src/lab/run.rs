@@ -61,7 +61,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
 }
 
 /// What this machine lacks, and what to do.
-fn explained(error: lab::Error) -> anyhow::Error {
+pub(super) fn explained(error: lab::Error) -> anyhow::Error {
     const REMEDY: &str = "fathom lab needs QEMU, a static busybox and apt (on Debian: apt-get install qemu-system-x86 busybox-static), \
                           and the network once, for the kernel";
     match error {

@@ -14,6 +14,10 @@ pub(crate) const ARCHIVE: &str = "trace.fathom";
 /// What recording and workload said.
 pub(crate) const SAID: &str = "workload.log";
 
+/// A shell on the terminal, which becomes its own: so job control and Ctrl-C work in it.
+pub(crate) const SHELL: &str =
+    "cd /mnt; export PS1='lab:$PWD# '; setsid sh -c 'exec sh -i </dev/ttyS2 >/dev/ttyS2 2>&1'";
+
 /// Makes and mounts the file system; each program, by name, is the one at its path.
 pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)]) -> String {
     let fs = &scenario.filesystem;
