@@ -4,6 +4,9 @@ import { FONT, FONT_BOLD, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
 import { tellApart, tickTexts, valueAxis, valueText } from './plot.js';
 
+/** @import { Bar } from './types.js' */
+/** @import { Tip } from './tip.js' */
+
 const BAR_ROW = 30;
 const BAR_TOP = 8;
 const BAR_AXIS = 24;
@@ -11,6 +14,11 @@ const BAR_RIGHT = 128;
 
 /** Rows of cells in one unit. */
 export class Bars {
+  /**
+   * @param {Bar[]} bars
+   * @param {string} unit
+   * @param {Tip} tip
+   */
   constructor(bars, unit, tip) {
     this.left = 0;
     this.bars = bars;
@@ -44,6 +52,7 @@ export class Bars {
       all.filter((value) => value !== null),
       Math.max(2, Math.floor(room / 110)),
     );
+    /** @param {number} value */
     const x = (value) => this.left + axis.at(value) * room;
     c.strokeStyle = paint('grid');
     c.fillStyle = paint('muted');
@@ -65,6 +74,13 @@ export class Bars {
     this.bars.forEach((bar, i) => this.row(c, bar, i, x, width));
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} c
+   * @param {Bar} bar
+   * @param {number} i
+   * @param {(value: number) => number} x
+   * @param {number} width
+   */
   row(c, bar, i, x, width) {
     const y = BAR_TOP + i * BAR_ROW + BAR_ROW / 2;
     if (i === this.hovered) {
@@ -101,6 +117,7 @@ export class Bars {
     }
   }
 
+  /** @param {PointerEvent} event */
   hover(event) {
     const at = Math.floor((event.clientY - this.canvas.getBoundingClientRect().top - BAR_TOP) / BAR_ROW);
     const bar = this.bars[at];

@@ -9,7 +9,15 @@ import { Curves } from './curves.js';
 import { Flows } from './flows.js';
 import { showBadges, showFacts, showHeld, showHow, showMetrics, showResults, showBeside } from './words.js';
 
-/** The figure with its heading and what its paper says; a part for each unit. */
+/** @import { Child } from './dom.js' */
+/** @import { BenchPage, Figure, Stated } from './types.js' */
+
+/**
+ * The figure with its heading and what its paper says; a part for each unit.
+ * @param {Figure} figure
+ * @param {Tip} tip
+ * @returns {(Bars | Lines)[]}
+ */
 function figureParts(figure, tip) {
   if (figure.x && figure.bars.filter((bar) => bar.x !== null && bar.estimate !== null).length > 1)
     return [new Lines(figure, tip)];
@@ -24,14 +32,19 @@ function figureParts(figure, tip) {
   );
 }
 
-/** The numbers of the paper's text, ours beside them. */
+/**
+ * The numbers of the paper's text, ours beside them.
+ * @param {Stated[]} stated
+ */
 function statedTable(stated) {
+  /** @type {(cells: Child[], tag: 'th' | 'td') => HTMLElement} */
   const row = (cells, tag) =>
     el(
       'tr',
       {},
       cells.map((cell, at) => el(tag, at > 0 && at < 3 ? { class: 'number' } : {}, cell)),
     );
+  /** @param {number | null} value */
   const number = (value) =>
     value === null ? 'not measured' : value.toLocaleString('en', { maximumSignificantDigits: 3 });
   return el(
@@ -46,6 +59,10 @@ function statedTable(stated) {
   );
 }
 
+/**
+ * @param {Figure} figure
+ * @param {(Bars | Lines)[]} parts
+ */
 function figureNode(figure, parts) {
   const name = figure.paper ? `${figure.paper} figure ${figure.figure}: ` : '';
   return el(
@@ -59,6 +76,7 @@ function figureNode(figure, parts) {
   );
 }
 
+/** @type {BenchPage} */
 const page = JSON.parse(byId('data').textContent);
 const tip = new Tip(byId('tip'));
 const figures = page.figures.map((figure) => ({ figure, parts: figureParts(figure, tip) }));
@@ -84,13 +102,16 @@ fill(
 );
 showHeld(byId('held-body'), page.held);
 // A part that has nothing to show is not there, nor the way to it.
-for (const [name, there] of [
+/** @type {[string, boolean][]} */
+const sections = [
   ['curves', curves.length > 0],
   ['flows', flows.length > 0],
   ['held', page.held.length > 0],
-]) {
+];
+for (const [name, there] of sections) {
   byId(name).hidden = !there;
-  find(`nav a[href='#${name}']`).hidden = !there;
+  const way = find(`nav a[href='#${name}']`);
+  if (way) way.hidden = !there;
 }
 showResults(byId('table-body'), page);
 showMetrics(byId('metrics'), page);

@@ -5,12 +5,19 @@ import { FONT, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
 import { closeAxis, valueLines, valueText } from './plot.js';
 
+/** @import { Curve, CurvesOfCell } from './types.js' */
+/** @import { Tip } from './tip.js' */
+
 const CURVE_HEIGHT = 190;
 const CURVE_LEFT = 78;
 const CURVE_BOTTOM = 24;
 const CURVE_NEAR = 18;
 
 export class Curves {
+  /**
+   * @param {CurvesOfCell} cell
+   * @param {Tip} tip
+   */
   constructor(cell, tip) {
     // Where values lie on the canvas: nowhere until it is drawn.
     /** @type {(value: number) => number} */
@@ -71,6 +78,11 @@ export class Curves {
     else this.cell.processes.forEach((process) => this.start(c, process, 0.4));
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} c
+   * @param {Curve} process
+   * @param {number} alpha
+   */
   line(c, process, alpha) {
     c.globalAlpha = alpha;
     c.strokeStyle = paint('mark-read');
@@ -83,7 +95,12 @@ export class Curves {
     c.globalAlpha = 1;
   }
 
-  /** Where the steady state begins, unless that is the beginning. */
+  /**
+   * Where the steady state begins, unless that is the beginning.
+   * @param {CanvasRenderingContext2D} c
+   * @param {Curve} process
+   * @param {number} alpha
+   */
   start(c, process, alpha) {
     if (!process.steady_from) return;
     c.globalAlpha = alpha;
@@ -97,6 +114,10 @@ export class Curves {
     c.globalAlpha = 1;
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} c
+   * @param {Curve} process
+   */
   details(c, process) {
     this.line(c, process, 1);
     this.start(c, process, 1);
@@ -117,6 +138,7 @@ export class Curves {
     }
   }
 
+  /** @param {PointerEvent} event */
   hover(event) {
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
@@ -140,6 +162,7 @@ export class Curves {
     ]);
   }
 
+  /** @param {number} process */
   choose(process) {
     if (process < 0) this.tip.hide();
     if (process === this.chosen) return;

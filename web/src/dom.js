@@ -3,17 +3,34 @@
 
 import { visible } from './format.js';
 
-const SVG = new Set(['svg', 'path', 'rect', 'circle', 'line']);
+/** @typedef { string | number | boolean | null | undefined } Value */
+/** @typedef { Node | Value } Child */
+/** @typedef { Child | Child[] } Children */
+/** @typedef { 'class' | 'title' | 'type' | 'role' | 'tabindex' | 'href' | 'scope' | 'value' | 'open' | 'label' | 'colspan' } Name */
+/** @typedef { Partial<Record<Name | `aria-${string}`, Value>> } Plain */
+/** @typedef { { dataset?: Record<string, string | number>, style?: { width: string }, onclick?: () => void, onchange?: () => void } } Special */
+/** @typedef { Plain & Special } Attributes */
+/** @typedef { { name: string, title?: string, number?: boolean } } Column */
+/** @typedef { { 'timeline-canvas': HTMLCanvasElement, overview: HTMLCanvasElement, 'scatter-follow': HTMLInputElement, 'list-shape': HTMLSelectElement, 'list-order': HTMLSelectElement } & Record<'clear' | 'fit-operation' | 'list-before' | 'list-after', HTMLButtonElement> } Kinds */
 
-/** An element with attributes, event handlers (`onclick: f`), a dataset and children (elements or text). */
+/**
+ * An element with attributes, event handlers (`onclick: f`), a dataset and children (elements or text).
+ * @template {keyof HTMLElementTagNameMap} Tag
+ * @param {Tag} tag
+ * @param {Attributes} attributes
+ * @param {Children[]} children
+ * @returns {HTMLElementTagNameMap[Tag]}
+ */
 export function el(tag, attributes = {}, ...children) {
-  const node = SVG.has(tag) ? document.createElementNS('http://www.w3.org/2000/svg', tag) : document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
+  const node = document.createElement(tag);
+  const { dataset, style, onclick, onchange, ...plain } = attributes;
+  if (onclick) node.addEventListener('click', onclick);
+  if (onchange) node.addEventListener('change', onchange);
+  Object.assign(node.dataset, dataset);
+  Object.assign(node.style, style);
+  for (const [name, value] of Object.entries(plain)) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith('on')) node.addEventListener(name.slice(2), value);
-    else if (name === 'dataset') Object.assign(node.dataset, value);
-    else if (name === 'style') Object.assign(node.style, value);
-    else node.setAttribute(name, value === true ? '' : visible(String(value)));
+    node.setAttribute(name, value === true ? '' : visible(String(value)));
   }
   for (const child of children.flat()) {
     if (child === null || child === undefined || child === false) continue;
@@ -24,26 +41,39 @@ export function el(tag, attributes = {}, ...children) {
 
 /**
  * The page's element of that name, of the kind that the page's HTML says.
- * @returns {any}
+ * @template {string} Id
+ * @param {Id} id
+ * @returns {Id extends keyof Kinds ? Kinds[Id] : HTMLElement}
  */
 export function byId(id) {
-  return document.getElementById(id);
+  return /** @type {Id extends keyof Kinds ? Kinds[Id] : HTMLElement} */ (document.getElementById(id));
 }
 
 /**
- * The first element that a selector finds, of the kind that the selector says.
- * @returns {any}
+ * The first element that a selector finds, if there is one.
+ * @param {string} selector
+ * @returns {HTMLElement | null}
  */
 export function find(selector) {
   return document.querySelector(selector);
 }
 
-/** Replaces what is in an element. */
+/**
+ * Replaces what is in an element.
+ * @param {Element} node
+ * @param {(Node | string | null | undefined | false | (Node | string | null | undefined | false)[])[]} children
+ */
 export function fill(node, ...children) {
   node.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
 }
 
-/** A table: columns [{name, title?, number?}] and rows of cells (text or elements). */
+/**
+ * A table: columns [{name, title?, number?}] and rows of cells (text or elements).
+ * @param {string} caption
+ * @param {Column[]} columns
+ * @param {Child[][]} rows
+ * @param {Attributes} attributes
+ */
 export function table(caption, columns, rows, attributes = {}) {
   const heads = columns.map((column) =>
     el('th', { scope: 'col', class: column.number ? 'number' : null, title: column.title }, column.name),
@@ -65,7 +95,10 @@ export function table(caption, columns, rows, attributes = {}) {
   );
 }
 
-/** Pairs of a term and what is said of it; a pair without a value is left out. */
+/**
+ * Pairs of a term and what is said of it; a pair without a value is left out.
+ * @param {[string, Child][]} pairs
+ */
 export function terms(pairs) {
   return el(
     'dl',
@@ -76,12 +109,19 @@ export function terms(pairs) {
   );
 }
 
-/** The square of a layer's colour that stands before its name. */
+/**
+ * The square of a layer's colour that stands before its name.
+ * @param {string} layer
+ */
 export function swatch(layer) {
   return el('i', { class: `swatch layer-${layer.toLowerCase()}`, 'aria-hidden': 'true' });
 }
 
-/** How sure something is, as a word with a mark of one to five steps. */
+/**
+ * How sure something is, as a word with a mark of one to five steps.
+ * @param {string} word
+ * @param {string} [title]
+ */
 export function sureness(word, title) {
   return el(
     'span',

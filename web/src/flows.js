@@ -5,11 +5,15 @@ import { FONT, layerPaint, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
 import { LINE_COLOURS, valueAxis, valueLines, valueText } from './plot.js';
 
+/** @import { Flow, FlowChart } from './types.js' */
+/** @import { Tip } from './tip.js' */
+
 const FLOWS_HEIGHT = 240;
 const FLOWS_LEFT = 92;
 const FLOWS_BOTTOM = 34;
 const FLOWS_NEAR = 12;
 const BAND_ALPHA = 0.16;
+/** @type {Record<string, string>} */
 export const CAUSE_COLOURS = {
   application: 'app',
   'receive window': 'database',
@@ -23,6 +27,10 @@ export const CAUSE_COLOURS = {
 };
 
 export class Flows {
+  /**
+   * @param {FlowChart} chart
+   * @param {Tip} tip
+   */
   constructor(chart, tip) {
     // Where values lie on the canvas: nowhere until it is drawn.
     /** @type {(value: number) => number} */
@@ -93,9 +101,11 @@ export class Flows {
     });
   }
 
+  /** @param {PointerEvent} event */
   hover(event) {
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+    /** @type {{ far: number, flow: Flow, t: number, value: number } | null} */
     let best = null;
     for (const flow of this.chart.flows) {
       for (const [t, value] of flow.points) {

@@ -4,28 +4,48 @@ import { FONT, layerPaint, paint, sharpen } from './theme.js';
 import { el } from './dom.js';
 import { LINE_COLOURS, valueAxis, valueLines, valueText } from './plot.js';
 
+/** @import { Bar, Figure } from './types.js' */
+/** @import { Tip } from './tip.js' */
+/** @typedef { Bar & { x: string, estimate: number } } Dot */
+
 const LINES_HEIGHT = 300;
 const LINES_LEFT = 92;
 const LINES_BOTTOM = 40;
 const LINES_NEAR = 14;
 
+/** @type {Record<string, number>} */
 const SUFFIXES = { K: 1024, M: 1024 ** 2, G: 1024 ** 3 };
 
-/** A factor's value as a number, to put values in their order; words stay as they come. */
+/**
+ * A factor's value as a number, to put values in their order; words stay as they come.
+ * @param {string} text
+ */
 function sizeOf(text) {
   const found = /^(\d+)([KMG]?)$/.exec(text);
   return found ? Number(found[1]) * (SUFFIXES[found[2]] ?? 1) : NaN;
 }
 
+/** @param {string[]} values */
 function inOrder(values) {
   return [...new Set(values)].sort((a, b) => sizeOf(a) - sizeOf(b) || 0);
 }
 
+/** @type {(bar: Bar) => bar is Dot} */
+const drawable = (bar) => bar.x !== null && bar.estimate !== null;
+
 export class Lines {
+  /**
+   * @param {Figure} figure
+   * @param {Tip} tip
+   */
   constructor(figure, tip) {
     this.figure = figure;
     this.tip = tip;
-    this.bars = figure.bars.filter((bar) => bar.x !== null && bar.estimate !== null);
+    // Its heading and its axis say what all its values share.
+    this.shared = '';
+    /** @type {{ bar: Dot, x: number, y: number }[]} */
+    this.places = [];
+    this.bars = figure.bars.filter(drawable);
     this.unit = this.bars[0]?.unit ?? '';
     this.xs = inOrder(this.bars.map((bar) => bar.x));
     this.series = inOrder(this.bars.map((bar) => bar.series ?? ''));
@@ -51,7 +71,9 @@ export class Lines {
       this.bars.flatMap((bar) => [bar.estimate, ...(bar.ci95 ?? [])]),
       5,
     );
+    /** @param {number} value */
     const y = (value) => 10 + up * (1 - axis.at(value));
+    /** @param {string} value */
     const x = (value) => LINES_LEFT + ((this.xs.indexOf(value) + 0.5) / this.xs.length) * across;
     this.places = this.bars.map((bar) => ({ bar, x: x(bar.x), y: y(bar.estimate) }));
     valueLines(c, axis.ticks, y, { left: LINES_LEFT, right: LINES_LEFT + across, unit: this.unit });
@@ -66,6 +88,12 @@ export class Lines {
     this.series.forEach((name, i) => this.line(c, name, i, { x, y, names, end: LINES_LEFT + across + 12 }));
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} c
+   * @param {string} name
+   * @param {number} i
+   * @param {{ x: (value: string) => number, y: (value: number) => number, names: string[], end: number }} place
+   */
   line(c, name, i, { x, y, names, end }) {
     const colour = layerPaint(LINE_COLOURS[i % LINE_COLOURS.length]);
     const points = this.bars
@@ -96,10 +124,11 @@ export class Lines {
     c.fillText(names[i], end + 19, at);
   }
 
+  /** @param {PointerEvent} event */
   hover(event) {
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-    const near = (this.places ?? []).filter((place) => Math.hypot(place.x - x, place.y - y) < LINES_NEAR);
+    const near = this.places.filter((place) => Math.hypot(place.x - x, place.y - y) < LINES_NEAR);
     if (near.length === 0) {
       this.tip.hide();
       return;

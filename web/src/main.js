@@ -321,7 +321,7 @@ class Page {
       widthNs: String(Math.round(width)),
     });
     byId('width').textContent = `window ${duration(width)}`;
-    for (const button of byId('presets').children)
+    for (const button of byId('presets').querySelectorAll('button'))
       button.setAttribute('aria-pressed', String(Math.abs(Number(button.dataset.preset) - width) < 1));
     if (this.waiting) return;
     this.waiting = true;

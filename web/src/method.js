@@ -80,7 +80,9 @@ function unused(probe) {
   return probe.how === `no ${probe.probe.split('_')[0]} was mounted`;
 }
 
+/** @returns {HTMLElement[]} */
 function badges(summary, trace) {
+  /** @type {HTMLElement[]} */
   const all = [lossBadge(summary.loss, summary.completeness)];
   if (summary.trace?.complete === false)
     all.push(el('a', { class: 'badge bad', href: '#method' }, 'interrupted recording'));

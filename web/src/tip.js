@@ -3,10 +3,17 @@
 import { el, fill } from './dom.js';
 
 export class Tip {
+  /** @param {HTMLElement} node */
   constructor(node) {
     this.node = node;
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   * @param {string} head
+   * @param {(string | null | undefined)[]} lines
+   */
   show(x, y, head, lines) {
     fill(
       this.node,

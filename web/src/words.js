@@ -5,15 +5,24 @@ import { el, fill, swatch, table } from './dom.js';
 import { CAUSE_COLOURS } from './flows.js';
 import { valueText } from './plot.js';
 
+/** @import { BenchPage, CellName, Compared, Held, Interval, Side } from './types.js' */
+
+/** @param {CellName} cell */
 const parameters = (cell) =>
   Object.entries(cell.parameters)
     .map(([name, value]) => `${name}=${value}`)
     .join(' ') || cell.name;
 
-/** What must be known before any number is read. */
+/**
+ * What must be known before any number is read.
+ * @param {HTMLElement} node
+ * @param {BenchPage} page
+ */
 export function showBadges(node, page) {
   const { results, complete } = page.shown;
+  /** @type {HTMLElement[]} */
   const all = [];
+  /** @type {(kind: string, text: string) => number} */
   const add = (kind, text) => all.push(el('a', { class: `badge ${kind}`, href: '#table' }, text));
   if (!complete) add('bad', 'interrupted');
   if (results.some((cell) => cell.quick)) add('warn', 'quick run');
@@ -30,6 +39,7 @@ export function showBadges(node, page) {
   fill(node, all);
 }
 
+/** @type {[string, string][]} */
 const HEADLINES = [
   ['Device', 'device.model'],
   ['CPU', 'cpu.model'],
@@ -39,6 +49,10 @@ const HEADLINES = [
   ['Disk', 'disk.name'],
 ];
 
+/**
+ * @param {HTMLElement} node
+ * @param {BenchPage} page
+ */
 export function showFacts(node, page) {
   const known = page.shown.environment;
   const shown = HEADLINES.filter(([, name]) => known[name]?.value);
@@ -48,6 +62,7 @@ export function showFacts(node, page) {
   );
 }
 
+/** @param {Record<string, Record<string, number>>} gates */
 function gatesText(gates) {
   return Object.entries(gates)
     .filter(([, states]) => states.failed > 0)
@@ -55,6 +70,10 @@ function gatesText(gates) {
     .join('; ');
 }
 
+/**
+ * @param {HTMLElement} node
+ * @param {BenchPage} page
+ */
 export function showResults(node, page) {
   const rows = page.shown.results.map((cell) => [
     `${cell.workload} ${parameters(cell)}`,
@@ -82,15 +101,23 @@ export function showResults(node, page) {
   ];
   // A column that is empty in every row takes room and says nothing.
   const used = columns.map((_, at) => rows.length === 0 || rows.some((row) => row[at] !== ''));
+  /** @type {<T>(list: T[]) => T[]} */
   const kept = (list) => list.filter((_, at) => used[at]);
   fill(node, table('Every cell', kept(columns), rows.map(kept)));
 }
 
-/** Another benchmark's cells beside these, and what differed between the machines. */
+/**
+ * Another benchmark's cells beside these, and what differed between the machines.
+ * @param {(id: string) => HTMLElement} byId
+ * @param {Compared | null} compared
+ */
 export function showBeside(byId, compared) {
   if (!compared) return;
+  /** @param {Interval} interval */
   const interval = ([low, high]) => `${low.toPrecision(4)} to ${high.toPrecision(4)}`;
+  /** @type {(side: Side, unit: string) => string} */
   const score = (side, unit) => (side.estimate === null ? '–' : valueText(side.estimate, unit));
+  /** @param {CellName} cell */
   const named = (cell) => [cell.workload, parameters(cell), cell.score].filter(Boolean).join(' ');
   const rows = compared.results.map((pair) => [
     named(pair),
@@ -123,9 +150,14 @@ export function showBeside(byId, compared) {
   byId('beside').hidden = false;
 }
 
-/** What held network runs back: a table a direction, in the colours that shade the flows. */
+/**
+ * What held network runs back: a table a direction, in the colours that shade the flows.
+ * @param {HTMLElement} node
+ * @param {Held[]} held
+ */
 export function showHeld(node, held) {
   const columns = [{ name: 'Cause' }, { name: 'share', number: true }, { name: 'evidence' }, { name: 'remedy' }];
+  /** @param {Held} held */
   const one = ({ run, direction, limits }) => {
     const rows = limits.map((limit) => [
       el('span', { class: 'cause' }, swatch(CAUSE_COLOURS[limit.cause] ?? 'block'), limit.cause),
@@ -138,6 +170,10 @@ export function showHeld(node, held) {
   fill(node, held.map(one));
 }
 
+/**
+ * @param {HTMLElement} node
+ * @param {BenchPage} page
+ */
 export function showMetrics(node, page) {
   const rows = page.metrics.map((metric) => [
     metric.title,
@@ -164,6 +200,10 @@ export function showMetrics(node, page) {
   );
 }
 
+/**
+ * @param {{ designs: HTMLElement, said: HTMLElement, environment: HTMLElement }} nodes
+ * @param {BenchPage} page
+ */
 export function showHow(nodes, page) {
   fill(
     nodes.designs,
