@@ -4,6 +4,10 @@
 
 import { CONFIDENCES } from './data.js';
 
+/** @import { Trace } from './data.js' */
+/** @typedef { { level: number, link: number } } How */
+/** @typedef { { operation: number, span: number, elements: Map<number, How>, links: Set<number> } } Chain */
+
 const SUREST = CONFIDENCES.length - 1;
 
 /** Layers at which an upward walk ends: what asked is found; what asked for that is another question. */
@@ -12,6 +16,10 @@ const ASKS = new Set(['App', 'Database']);
 /**
  * Walks from spans, each with how sure it is, along links in one direction. Adds to `found`, Map span -> {level, link};
  * link is -1 for the spans begun with.
+ * @param {Trace} trace
+ * @param {[number, number][]} from
+ * @param {boolean} downward
+ * @param {Map<number, How>} found
  */
 function walk(trace, from, downward, found = new Map()) {
   /** @type {[number, number][][]} */
@@ -32,10 +40,19 @@ function walk(trace, from, downward, found = new Map()) {
   return found;
 }
 
-/** What is chosen with all that belongs to it: {operation, span, elements: Map span -> {level, link}, links: Set}. */
+/**
+ * What is chosen with all that belongs to it: {operation, span, elements: Map span -> {level, link}, links: Set}.
+ * @param {Trace} trace
+ * @param {number} operation
+ * @param {number} span
+ * @param {Map<number, How>} down
+ * @param {Map<number, How>} up
+ * @returns {Chain}
+ */
 function chainOf(trace, operation, span, down, up) {
   const elements = new Map(up);
   for (const [element, how] of down) elements.set(element, how);
+  /** @type {Set<number>} */
   const links = new Set();
   for (const element of down.keys())
     for (const link of trace.linksDown(element)) if (down.has(trace.links.child[link])) links.add(link);
@@ -44,14 +61,22 @@ function chainOf(trace, operation, span, down, up) {
   return { operation, span, elements, links };
 }
 
-/** An operation with those that ran inside it: a mark holds its statements. */
+/**
+ * An operation with those that ran inside it: a mark holds its statements.
+ * @param {Trace} trace
+ * @param {number} operation
+ */
 export function within(trace, operation) {
   const all = [operation];
   for (let i = 0; i < all.length; i += 1) for (const inner of trace.operationsIn(all[i])) all.push(inner);
   return all;
 }
 
-/** How sure a span without a way from its operation is: as its surest link upward; without one, by its thread and time. */
+/**
+ * How sure a span without a way from its operation is: as its surest link upward; without one, by its thread and time.
+ * @param {Trace} trace
+ * @param {number} span
+ */
 function surestLinkTo(trace, span) {
   const levels = [...trace.linksUp(span)].map((link) => trace.links.level[link]);
   return levels.length > 0 ? Math.max(...levels) : CONFIDENCES.indexOf('interval');
@@ -61,6 +86,8 @@ function surestLinkTo(trace, span) {
  * Down from an operation: what it brought about, and the commands charged to it. Only its own span is certain; its calls
  * and all below are as sure as the links to them. What the trace counts to the operation though no link of the page leads
  * there comes after, with those that ran inside it first.
+ * @param {Trace} trace
+ * @param {number} operation
  */
 export function chainOfOperation(trace, operation) {
   const own = trace.operations.span[operation];
@@ -83,14 +110,22 @@ export function chainOfOperation(trace, operation) {
   return chainOf(trace, operation, own, down, own >= 0 ? walk(trace, [[own, SUREST]], false) : new Map());
 }
 
-/** Both ways from any span; for an operation's own span, the operation's chain. */
+/**
+ * Both ways from any span; for an operation's own span, the operation's chain.
+ * @param {Trace} trace
+ * @param {number} span
+ * @returns {Chain}
+ */
 export function chainOfSpan(trace, span) {
   const operation = trace.operationOfSpan.get(span);
   if (operation !== undefined) return chainOfOperation(trace, operation);
   return chainOf(trace, -1, span, walk(trace, [[span, SUREST]], true), walk(trace, [[span, SUREST]], false));
 }
 
-/** The least sure element of a chain, as a word. */
+/**
+ * The least sure element of a chain, as a word.
+ * @param {Chain} chain
+ */
 export function surenessOf(chain) {
   let level = SUREST;
   for (const element of chain.elements.values()) level = Math.min(level, element.level);

@@ -2,10 +2,19 @@
 // an index in both directions. Times become nanoseconds from the first operation's start. Nothing is computed here that
 // a table on the page would show: that is Rust's.
 
+/** @import { CauseColumns, CommandsData, LinkColumns, Numbers, OperationColumns, RecordingData, SliceColumns, SpanColumns, TimelineData } from './types.js' */
+/** @typedef { ReturnType<typeof readPage> } PageOf */
+
 /** Least sure first: a chain is as sure as its least link, so the order is the policy (model::words::Confidence). */
 export const CONFIDENCES = ['guess', 'address', 'interval', 'structural', 'exact'];
 
-/** One column: numbers, with NaN for what is missing. */
+/**
+ * One column: numbers, with NaN for what is missing.
+ * @template {string} Name
+ * @param {{ [column in NoInfer<Name>]?: Numbers } | undefined} table
+ * @param {Name} name
+ * @param {number} length
+ */
 function numbers(table, name, length, shift = 0) {
   const column = new Float64Array(length).fill(NaN);
   (table?.[name] ?? []).forEach((value, i) => {
@@ -14,7 +23,13 @@ function numbers(table, name, length, shift = 0) {
   return column;
 }
 
-/** One column of row numbers: -1 where there is none. */
+/**
+ * One column of row numbers: -1 where there is none.
+ * @template {string} Name
+ * @param {{ [column in NoInfer<Name>]?: Numbers } | undefined} table
+ * @param {Name} name
+ * @param {number} length
+ */
 function rowNumbers(table, name, length) {
   const column = new Int32Array(length).fill(-1);
   (table?.[name] ?? []).forEach((value, i) => {
@@ -23,11 +38,20 @@ function rowNumbers(table, name, length) {
   return column;
 }
 
+/**
+ * @template {string} Name
+ * @param {{ [column in NoInfer<Name>]?: Numbers } | undefined} table
+ * @param {Name} name
+ */
 function rowsIn(table, name) {
   return table?.[name]?.length ?? 0;
 }
 
-/** For each of `keys` rows, which rows of a table name it: compressed lists, in the order of the table. */
+/**
+ * For each of `keys` rows, which rows of a table name it: compressed lists, in the order of the table.
+ * @param {Int32Array} column
+ * @param {number} keys
+ */
 function indexBy(column, keys) {
   const first = new Int32Array(keys + 1);
   for (const key of column) if (key >= 0 && key < keys) first[key + 1] += 1;
@@ -40,11 +64,13 @@ function indexBy(column, keys) {
       next[key] += 1;
     }
   });
+  /** @param {number} key */
   return (key) => (key >= 0 && key < keys ? rows.subarray(first[key], first[key + 1]) : rows.subarray(0, 0));
 }
 
 /** The layered timeline. */
 export class Trace {
+  /** @param {TimelineData | null | undefined} raw */
   constructor(raw) {
     const timeline = raw ?? {};
     this.strings = timeline.strings ?? [];
@@ -66,6 +92,7 @@ export class Trace {
       end: loss.end - this.origin,
     }));
     this.spans = this.readSpans(timeline.spans);
+    /** @type {Map<number, number>} */
     this.rowOfId = new Map();
     this.spans.id.forEach((id, row) => this.rowOfId.set(id, row));
     this.operations = this.readOperations(timeline.operations);
@@ -75,8 +102,10 @@ export class Trace {
       this.operations.count,
     );
     this.spansOf = indexBy(this.spans.operation, this.operations.count);
+    /** @type {Map<number, number>} */
     this.operationOfSpan = new Map();
     this.operations.span.forEach((span, operation) => span >= 0 && this.operationOfSpan.set(span, operation));
+    /** @type {Map<number, number>} */
     this.operationOfId = new Map();
     this.operations.id.forEach((id, row) => this.operationOfId.set(id, row));
     this.links = this.readLinks(timeline.links);
@@ -94,6 +123,7 @@ export class Trace {
     for (let i = 0; i < this.spans.count; i += 1) this.high = Math.max(this.high, this.endOf(i));
   }
 
+  /** @param {SpanColumns | undefined} raw */
   readSpans(raw) {
     const n = rowsIn(raw, 'start');
     return {
@@ -119,6 +149,7 @@ export class Trace {
     };
   }
 
+  /** @param {OperationColumns | undefined} raw */
   readOperations(raw) {
     const n = rowsIn(raw, 'start');
     return {
@@ -135,6 +166,7 @@ export class Trace {
     };
   }
 
+  /** @param {LinkColumns | undefined} raw */
   readLinks(raw) {
     const n = rowsIn(raw, 'parent');
     const levels = new Map(CONFIDENCES.map((name, level) => [name, level]));
@@ -148,6 +180,7 @@ export class Trace {
     };
   }
 
+  /** @param {CauseColumns | undefined} raw */
   readCauses(raw) {
     const n = rowsIn(raw, 'command');
     return {
@@ -163,6 +196,7 @@ export class Trace {
     };
   }
 
+  /** @param {SliceColumns | undefined} raw */
   readSlices(raw) {
     const n = rowsIn(raw, 'start');
     return {
@@ -177,46 +211,60 @@ export class Trace {
     };
   }
 
-  /** A text by its number; empty if there is none. */
+  /**
+   * A text by its number; empty if there is none.
+   * @param {number} number
+   */
   text(number) {
     return number >= 0 ? (this.strings[number] ?? '') : '';
   }
 
+  /** @param {number} span */
   layerOf(span) {
     return this.layers[this.spans.layer[span]]?.name ?? '';
   }
 
+  /** @param {number} span */
   kindOf(span) {
     return this.text(this.spans.kind[span]);
   }
 
+  /** @param {number} span */
   labelOf(span) {
     return this.text(this.spans.label[span]) || this.kindOf(span);
   }
 
-  /** The end, or the start again where the end was not seen. */
+  /**
+   * The end, or the start again where the end was not seen.
+   * @param {number} span
+   */
   endOf(span) {
     const end = this.spans.end[span];
     return Number.isNaN(end) ? this.spans.start[span] : end;
   }
 
+  /** @param {number} span */
   fileOf(span) {
     return this.files[this.spans.file[span]] ?? null;
   }
 
+  /** @param {number} span */
   diskOf(span) {
     return this.disks[this.spans.disk[span]] ?? null;
   }
 
+  /** @param {number} operation */
   shapeText(operation) {
     return this.shapes[this.operations.shape[operation]]?.text ?? '';
   }
 
+  /** @param {number} operation */
   operationEnd(operation) {
     const end = this.operations.end[operation];
     return Number.isNaN(end) ? this.operations.start[operation] : end;
   }
 
+  /** @param {number} span */
   isCommand(span) {
     return this.layerOf(span) === 'Driver';
   }
@@ -233,14 +281,20 @@ export function recordings() {
 /** The device commands of all recordings, with their titles. */
 export function readCommands() {
   const titles = recordings().map((block) => block.dataset.title);
-  return [...document.querySelectorAll('script.commands')].map((block, i) => ({
-    ...JSON.parse(block.textContent),
-    title: titles[i] ?? '',
-  }));
+  return [...document.querySelectorAll('script.commands')].map((block, i) => {
+    /** @type {CommandsData} */
+    const commands = JSON.parse(block.textContent);
+    return { ...commands, title: titles[i] ?? '' };
+  });
 }
 
-/** One recording's data block. */
+/**
+ * One recording's data block.
+ * @param {string} text
+ * @param {number} recording
+ */
 export function readPage(text, recording) {
+  /** @type {RecordingData} */
   const page = JSON.parse(text);
   return {
     recording,

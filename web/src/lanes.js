@@ -1,17 +1,27 @@
 // Where each span is drawn. Rust has placed spans in lanes whose boxes do not overlap; here lanes become rows of pixels,
 // and each row can be searched by time.
 
+/** @import { Trace } from './data.js' */
+/** @typedef { { layer: string, name: string, first: boolean, head: boolean, journal: boolean, spans: number[], reach: Float64Array, y: number, h: number } } Row */
+
 const JOURNAL = /^jbd2/;
 
-/** Rows from the application down to the device: [{layer, name, group, spans, reach, first, journal}]. `first` marks a
- *  layer's first row, `head` that of a thread or disk within it. */
+/**
+ * Rows from the application down to the device. `first` marks a layer's first row, `head` that of a thread or disk within
+ * it; where a row lies, the timeline says.
+ * @param {Trace} trace
+ */
 export function buildRows(trace) {
+  /** @type {Row[]} */
   const rows = [];
+  /** @type {Map<string, Row>} */
   const rowAt = new Map();
   trace.layers.forEach((layer, l) => {
     const several = new Set(layer.lanes.map((lane) => lane.group)).size > 1;
+    /** @type {number | null} */
     let group = null;
     layer.lanes.forEach((lane, i) => {
+      /** @type {Row} */
       const row = {
         layer: layer.name,
         name: lane.name,
@@ -19,6 +29,9 @@ export function buildRows(trace) {
         head: several && lane.group !== group,
         journal: JOURNAL.test(lane.name),
         spans: [],
+        reach: new Float64Array(0),
+        y: 0,
+        h: 0,
       };
       group = lane.group;
       rowAt.set(`${l} ${i}`, row);
@@ -34,7 +47,11 @@ export function buildRows(trace) {
   return rows;
 }
 
-/** For each place in the row, the latest end up to it: ascending even where boxes overlap, so that it can be searched. */
+/**
+ * For each place in the row, the latest end up to it: ascending even where boxes overlap, so that it can be searched.
+ * @param {number[]} row
+ * @param {Trace} trace
+ */
 function reachOf(row, trace) {
   const reach = new Float64Array(row.length);
   let latest = -Infinity;
@@ -45,7 +62,11 @@ function reachOf(row, trace) {
   return reach;
 }
 
-/** The first place in a row whose span, or one before it, ends at or after the time. */
+/**
+ * The first place in a row whose span, or one before it, ends at or after the time.
+ * @param {Row} row
+ * @param {number} time
+ */
 export function firstReaching(row, time) {
   let low = 0;
   let high = row.reach.length;
@@ -57,7 +78,13 @@ export function firstReaching(row, time) {
   return low;
 }
 
-/** The span of a row at a time, give or take a tolerance; of several the longest, with how many there were. */
+/**
+ * The span of a row at a time, give or take a tolerance; of several the longest, with how many there were.
+ * @param {Row} row
+ * @param {Trace} trace
+ * @param {number} time
+ * @param {number} tolerance
+ */
 export function spanAt(row, trace, time, tolerance) {
   let found = -1;
   let among = 0;

@@ -4,18 +4,29 @@
 import { count, duration, moment } from './format.js';
 import { byId, el, fill, find } from './dom.js';
 
+/** @import { Trace } from './data.js' */
+
 const PAGE = 12;
 
+/** @type {Record<string, (trace: Trace) => (a: number, b: number) => number>} */
 const ORDERS = {
   time: (trace) => (a, b) => trace.operations.start[a] - trace.operations.start[b],
   slowest: (trace) => (a, b) => latencyOf(trace, b) - latencyOf(trace, a) || a - b,
 };
 
+/**
+ * @param {Trace} trace
+ * @param {number} operation
+ */
 function latencyOf(trace, operation) {
   return trace.operationEnd(operation) - trace.operations.start[operation];
 }
 
 export class OperationList {
+  /**
+   * @param {Trace} trace
+   * @param {(operation: number) => void} choose
+   */
   constructor(trace, choose) {
     this.trace = trace;
     this.choose = choose;
@@ -46,19 +57,27 @@ export class OperationList {
     this.show();
   }
 
+  /** @param {number} by */
   turn(by) {
     this.page = Math.max(0, Math.min(Math.ceil(this.rows.length / PAGE) - 1, this.page + by));
     this.show();
   }
 
-  /** The operation before or after one in time, among those of the chosen statement. */
+  /**
+   * The operation before or after one in time, among those of the chosen statement.
+   * @param {number} operation
+   * @param {number} by
+   */
   beside(operation, by) {
     const inTime = [...this.rows].sort(ORDERS.time(this.trace));
     const at = inTime.indexOf(operation);
     return inTime[at < 0 ? 0 : Math.max(0, Math.min(inTime.length - 1, at + by))] ?? -1;
   }
 
-  /** Marks the chosen operation and turns to its page. */
+  /**
+   * Marks the chosen operation and turns to its page.
+   * @param {number} operation
+   */
   mark(operation) {
     this.chosen = operation;
     const at = this.rows.indexOf(operation);

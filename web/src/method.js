@@ -5,7 +5,13 @@ import { count, duration, mean, moment, percent } from './format.js';
 import { el, fill, sureness, table } from './dom.js';
 import { CONFIDENCES } from './data.js';
 
-/** A fact's value with its unit, or why there is none. */
+/** @import { PageOf, Trace } from './data.js' */
+/** @import { Completeness, Fact, Loss, Probe, Summary } from './types.js' */
+
+/**
+ * A fact's value with its unit, or why there is none.
+ * @param {Fact | string | number | null | undefined} fact
+ */
 function said(fact) {
   if (fact === null || fact === undefined) return null;
   if (typeof fact !== 'object') return String(fact);
@@ -31,10 +37,15 @@ const HEADLINES = [
   ['Journal mode', ['sqlite.journal_mode']],
 ];
 
+/**
+ * @param {PageOf} page
+ * @param {Record<'title' | 'command' | 'facts' | 'badges', HTMLElement>} nodes
+ */
 export function showHeader(page, nodes) {
   const { summary, trace } = page;
   const environment = summary.environment ?? {};
   const recording = summary.trace ?? {};
+  const { start_ns: start = NaN, end_ns: end = NaN } = recording;
   const command = (recording.command ?? []).join(' ') || environment['trace.asked']?.value;
   nodes.title.textContent = page.title;
   fill(nodes.command, command ? el('code', {}, command) : null);
@@ -43,10 +54,7 @@ export function showHeader(page, nodes) {
     names.map((name) => said(environment[name])).find((value) => value && !value.startsWith('unknown')),
   ]).filter(([, value], i, all) => value && all.findIndex(([, other]) => other === value) === i);
   facts.push(
-    [
-      'Recorded',
-      duration(recording.end_ns > recording.start_ns ? recording.end_ns - recording.start_ns : trace.high - trace.low),
-    ],
+    ['Recorded', duration(end > start ? end - start : trace.high - trace.low)],
     ['Operations', count((summary.operations ?? []).reduce((sum, o) => sum + o.count, 0) || trace.operations.count)],
   );
   fill(
@@ -56,7 +64,11 @@ export function showHeader(page, nodes) {
   fill(nodes.badges, badges(summary, trace));
 }
 
-/** Only an archive that counted its losses may say that there are none. */
+/**
+ * Only an archive that counted its losses may say that there are none.
+ * @param {Loss | null | undefined} loss
+ * @param {Completeness | undefined} check
+ */
 function lossBadge(loss, check) {
   if (!loss) return el('a', { class: 'badge warn', href: '#method' }, 'loss unknown');
   if (nothingLost(loss)) {
@@ -71,16 +83,23 @@ function lossBadge(loss, check) {
   );
 }
 
+/** @param {Loss} loss */
 function nothingLost(loss) {
   return loss.events === 0 && !loss.untold && !loss.at_least && (loss.intervals ?? []).length === 0;
 }
 
-/** Whether a probe was not needed: of a file system that was not there nothing was missed. */
+/**
+ * Whether a probe was not needed: of a file system that was not there nothing was missed.
+ * @param {Probe} probe
+ */
 function unused(probe) {
   return probe.how === `no ${probe.probe.split('_')[0]} was mounted`;
 }
 
-/** @returns {HTMLElement[]} */
+/**
+ * @param {Summary} summary
+ * @param {Trace} trace
+ */
 function badges(summary, trace) {
   /** @type {HTMLElement[]} */
   const all = [lossBadge(summary.loss, summary.completeness)];
@@ -113,10 +132,15 @@ function badges(summary, trace) {
   return all;
 }
 
+/**
+ * @param {Summary} summary
+ * @returns {[string, number][]}
+ */
 function histogramOf(summary) {
   return [...CONFIDENCES].reverse().map((word) => [word, summary.links?.[word] ?? 0]);
 }
 
+/** @type {Record<string, string>} */
 const MEANING = {
   exact: 'same kernel object, by its address and lifetime',
   structural: 'by a field of the kernel’s: inode and page, the system call a thread was in',
@@ -125,6 +149,11 @@ const MEANING = {
   guess: 'suggested by a name or a pattern',
 };
 
+/**
+ * @param {Loss | null | undefined} loss
+ * @param {Completeness | undefined} check
+ * @param {Trace} trace
+ */
 function lossPart(loss, check, trace) {
   if (!loss) return el('p', { class: 'note' }, 'The archive has no information about losses.');
   if (nothingLost(loss)) {
@@ -155,6 +184,10 @@ function lossPart(loss, check, trace) {
   return table('Losses', columns, rows);
 }
 
+/**
+ * @param {PageOf} page
+ * @param {Record<'confidence' | 'losses' | 'coverage' | 'environment', HTMLElement>} nodes
+ */
 export function showMethod(page, nodes) {
   const { summary, trace } = page;
   const histogram = histogramOf(summary);

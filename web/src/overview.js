@@ -2,10 +2,18 @@
 
 import { layerPaint, paint, sharpen } from './theme.js';
 
+/** @import { Chain } from './chain.js' */
+/** @import { Trace } from './data.js' */
+/** @import { View } from './gestures.js' */
+
 const STRIP_HEIGHT = 34;
 const BARS = 480;
 
 export class Overview {
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {Trace} trace
+   */
   constructor(canvas, trace) {
     this.canvas = canvas;
     this.trace = trace;
@@ -13,21 +21,28 @@ export class Overview {
       trace,
       Array.from({ length: trace.operations.count }, (_, i) => [trace.operations.start[i], trace.operationEnd(i)]),
     );
+    /** @type {[number, number][]} */
     const commands = [];
     for (let i = 0; i < trace.spans.count; i += 1)
       if (trace.isCommand(i)) commands.push([trace.spans.start[i], trace.endOf(i)]);
     this.commands = busy(trace, commands);
   }
 
+  /** @param {number} x */
   timeAt(x) {
     return this.trace.low + (x / Math.max(this.canvas.clientWidth, 1)) * (this.trace.high - this.trace.low);
   }
 
+  /**
+   * @param {View} view
+   * @param {Chain | null} chain
+   */
   draw(view, chain) {
     const width = this.canvas.clientWidth;
     if (width === 0) return;
     const c = sharpen(this.canvas, width, STRIP_HEIGHT);
     const { low, high } = this.trace;
+    /** @param {number} time */
     const xOf = (time) => ((time - low) / (high - low)) * width;
     const bar = width / BARS;
     for (const { shares, layer, y } of [
@@ -61,7 +76,11 @@ export class Overview {
   }
 }
 
-/** The share of each bar's time that the intervals cover, more than one where they overlap. */
+/**
+ * The share of each bar's time that the intervals cover, more than one where they overlap.
+ * @param {Trace} trace
+ * @param {[number, number][]} intervals
+ */
 function busy(trace, intervals) {
   const shares = new Float64Array(BARS);
   const size = (trace.high - trace.low) / BARS;

@@ -4,16 +4,24 @@
 import { bytes, count, duration, mean, percent } from './format.js';
 import { el, fill, swatch, table } from './dom.js';
 
+/** @import { Child } from './dom.js' */
+/** @import { Counts, DiskCommands, FileUse, LayerTime, OperationSummary, StatementCounts, Summary } from './types.js' */
+/** @typedef { LayerTime & { name: string, ns: number } } NamedTime */
+
 const LAYERS = ['App', 'Database', 'Syscall', 'FileSystem', 'Block', 'IoScheduler', 'Driver', 'RunQueue', 'Tracer'];
 const OPEN_AT_FIRST = 3;
 
-/** Layers with time in them, from the application down, and what no slice explains. */
+/**
+ * Layers with time in them, from the application down, and what no slice explains.
+ * @param {OperationSummary} operation
+ */
 function layerTimes(operation) {
   const layers = operation.layers ?? {};
   const names = [
     ...LAYERS.filter((name) => name in layers),
     ...Object.keys(layers).filter((name) => !LAYERS.includes(name)),
   ];
+  /** @type {NamedTime[]} */
   const times = names
     .map((name) => ({ name, ...layers[name], ns: layers[name].exclusive_ns ?? 0 }))
     .filter((layer) => layer.ns > 0);
@@ -21,7 +29,10 @@ function layerTimes(operation) {
   return { times, sum: times.reduce((total, layer) => total + layer.ns, 0) };
 }
 
-/** What the thread did or waited for, the longest first: "device 80 %, flush 20 %". */
+/**
+ * What the thread did or waited for, the longest first: "device 80 %, flush 20 %".
+ * @param {NamedTime} time
+ */
 function reasonsOf(time) {
   const reasons = Object.entries(time.reasons ?? {})
     .filter(([, ns]) => ns > 0)
@@ -31,7 +42,11 @@ function reasonsOf(time) {
     : reasons.map(([reason, ns]) => `${reason} ${percent(ns / time.ns)}`).join(', ');
 }
 
-/** Time by layer as a bar and in numbers. The exclusive times of all executions add up to their latencies. */
+/**
+ * Time by layer as a bar and in numbers. The exclusive times of all executions add up to their latencies.
+ * @param {OperationSummary} operation
+ * @returns {HTMLElement[]}
+ */
 function timePart(operation) {
   const { times, sum } = layerTimes(operation);
   if (sum === 0) return [el('p', { class: 'note' }, 'Its time was not split into layers.')];
@@ -72,11 +87,15 @@ function timePart(operation) {
   ];
 }
 
-/** Where the recording itself took over a tenth of the time, that is said. */
+/**
+ * Where the recording itself took over a tenth of the time, that is said.
+ * @param {OperationSummary} operation
+ */
 function tracerPart(operation) {
   const part = operation.tracer;
   if (!part?.large) return [];
-  const of = (ns) => percent(ns / operation.latency_ns.sum);
+  /** @param {number} ns */
+  const of = (ns) => percent(ns / (operation.latency_ns?.sum ?? NaN));
   return [
     el(
       'p',
@@ -88,6 +107,7 @@ function tracerPart(operation) {
   ];
 }
 
+/** @param {StatementCounts | undefined} counts */
 function countsPart(counts) {
   if (!counts?.rows?.length) return [];
   let layer = '';
@@ -117,7 +137,10 @@ function countsPart(counts) {
   ];
 }
 
-/** Phases are runs of writes to files of one class without a sync between them. */
+/**
+ * Phases are runs of writes to files of one class without a sync between them.
+ * @param {OperationSummary} operation
+ */
 function gapsPart(operation) {
   const phases = operation.phases ?? [];
   const gaps = operation.gaps ?? [];
@@ -171,9 +194,15 @@ function gapsPart(operation) {
   return parts;
 }
 
-/** One statement: what it took, where, and how often each layer was entered. */
+/**
+ * One statement: what it took, where, and how often each layer was entered.
+ * @param {OperationSummary} operation
+ * @param {StatementCounts | undefined} counts
+ * @param {boolean} open
+ */
 function statementPart(operation, counts, open) {
   const latency = operation.latency_ns ?? {};
+  /** @type {(term: string, value: string) => HTMLElement} */
   const number = (term, value) => el('span', {}, el('small', {}, term), el('b', {}, value));
   return el(
     'details',
@@ -200,6 +229,11 @@ function statementPart(operation, counts, open) {
   );
 }
 
+/**
+ * @param {HTMLElement} node
+ * @param {Summary} summary
+ * @param {Counts} counts
+ */
 export function showStatements(node, summary, counts) {
   const operations = summary.operations ?? [];
   if (operations.length === 0) {
@@ -213,6 +247,7 @@ export function showStatements(node, summary, counts) {
   );
 }
 
+/** @type {['attributed' | 'other_processes' | 'tracer' | 'unattributed', string][]} */
 const ACCOUNT = [
   ['attributed', 'the recorded operations and processes'],
   ['other_processes', 'other processes'],
@@ -220,7 +255,11 @@ const ACCOUNT = [
   ['unattributed', 'unattributed'],
 ];
 
-/** Every device command in the window is on one of these lines. */
+/**
+ * Every device command in the window is on one of these lines.
+ * @param {HTMLElement} node
+ * @param {Summary} summary
+ */
 export function showAccount(node, summary) {
   const account = summary.device_commands;
   if (!account) {
@@ -228,17 +267,23 @@ export function showAccount(node, summary) {
     return;
   }
   const total = account.total ?? 0;
-  const incomplete = account.incomplete > 0 ? `; ${count(account.incomplete)} without a completion` : '';
-  const rows = ACCOUNT.filter(([key]) => typeof account[key] === 'number').map(([key, words]) => [
-    `charged to ${words}`,
-    mean(account[key]),
-    percent(total > 0 ? account[key] / total : 0),
-    el(
-      'span',
-      { class: 'meter', 'aria-hidden': 'true' },
-      el('i', { style: { width: `${total > 0 ? (100 * account[key]) / total : 0}%` } }),
-    ),
-  ]);
+  const incomplete = account.incomplete ? `; ${count(account.incomplete)} without a completion` : '';
+  /** @type {Child[][]} */
+  const rows = [];
+  for (const [key, words] of ACCOUNT) {
+    const number = account[key];
+    if (typeof number !== 'number') continue;
+    rows.push([
+      `charged to ${words}`,
+      mean(number),
+      percent(total > 0 ? number / total : 0),
+      el(
+        'span',
+        { class: 'meter', 'aria-hidden': 'true' },
+        el('i', { style: { width: `${total > 0 ? (100 * number) / total : 0}%` } }),
+      ),
+    ]);
+  }
   rows.push([`all${incomplete}`, count(total), '', '']);
   const processes = (account.processes ?? []).map((process) => [
     process.name || process.origin,
@@ -272,7 +317,10 @@ export function showAccount(node, summary) {
   );
 }
 
-/** Disks on top of each other carry the same work again: each is counted by itself. */
+/**
+ * Disks on top of each other carry the same work again: each is counted by itself.
+ * @param {Record<string, DiskCommands>} disks
+ */
 function diskTable(disks) {
   const rows = Object.entries(disks).map(([name, disk]) => {
     const kinds = Object.entries(disk.kinds ?? {})
@@ -297,8 +345,12 @@ function diskTable(disks) {
       );
 }
 
-/** What was done to all files of one name: a rollback journal is a new file with every transaction. */
+/**
+ * What was done to all files of one name: a rollback journal is a new file with every transaction.
+ * @param {FileUse[]} files
+ */
 function filesByName(files) {
+  /** @type {Map<string, FileUse & { files: number }>} */
   const named = new Map();
   for (const file of files) {
     // Without a name, the inode is all there is.
@@ -307,13 +359,20 @@ function filesByName(files) {
     if (!sum) named.set(key, { ...file, files: 1 });
     else {
       sum.files += 1;
-      for (const what of ['writes', 'bytes_written', 'reads', 'bytes_read']) sum[what] += file[what];
+      sum.writes += file.writes;
+      sum.bytes_written += file.bytes_written;
+      sum.reads += file.reads;
+      sum.bytes_read += file.bytes_read;
     }
   }
   return [...named.values()];
 }
 
-/** Files that the operations used. */
+/**
+ * Files that the operations used.
+ * @param {HTMLElement} node
+ * @param {Summary} summary
+ */
 export function showFiles(node, summary) {
   const files = summary.files ?? [];
   fill(

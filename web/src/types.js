@@ -40,4 +40,64 @@
  * } } BenchPage
  */
 
+// A recording's page (analysis::contract::Summary, analysis::figures, analysis::counts). What an archive or a test lacks is absent.
+
+/** @typedef { (number | null)[] } Numbers */
+/** @typedef { { after_ns?: number | null, why?: string, commands?: number } } LeftOut */
+/** @typedef { { name: string, role?: string } } DiskAxis */
+/** @typedef { { name: string, lanes: { name: string, group: number }[] } } LayerLanes */
+/** @typedef { { text: string, kind: string, count: number } } Shape */
+/** @typedef { { path?: string, class: string } } FileInfo */
+/** @typedef { { source: string, start: number, end: number } } LossMark */
+/** @typedef { Partial<Record<'layer' | 'lane' | 'kind' | 'start' | 'end' | 'operation' | 'file' | 'disk' | 'id' | 'tgid' | 'tid' | 'offset' | 'sector' | 'bytes' | 'result' | 'number' | 'label' | 'flags', Numbers>> } SpanColumns */
+/** @typedef { Partial<Record<'id' | 'shape' | 'nth' | 'span' | 'parent' | 'start' | 'end' | 'rows' | 'result', Numbers>> } OperationColumns */
+/** @typedef { Partial<Record<'parent' | 'child' | 'relation' | 'confidence', Numbers>> & { weakened?: boolean[] } } LinkColumns */
+/** @typedef { Partial<Record<'command' | 'operation' | 'origin' | 'process' | 'tgid' | 'share' | 'confidence' | 'via', Numbers>> } CauseColumns */
+/** @typedef { Partial<Record<'operation' | 'layer' | 'reason' | 'start' | 'end' | 'span' | 'confidence', Numbers>> } SliceColumns */
+/**
+ * @typedef { Partial<{
+ *   origin_ns: number, duration_ns: number, recorded_ns: number, presets_ns: number[], strings: string[], layers: LayerLanes[],
+ *   spans: SpanColumns, links: LinkColumns, operations: OperationColumns, shapes: Shape[], slices: SliceColumns,
+ *   causes: CauseColumns, files: FileInfo[], disks: DiskAxis[], losses: LossMark[], left_out: LeftOut
+ * }> } TimelineData
+ */
+/** @typedef { Partial<{ p50: number, p95: number, sum: number }> } Times */
+/** @typedef { Partial<{ exclusive_ns: number, p50_ns: number, p95_ns: number, reasons: Record<string, number> }> } LayerTime */
+/** @typedef { { ns: number, low_ns: number, high_ns: number, large: boolean } } TracerPart */
+/** @typedef { { count?: number, cache_hits?: number } } Reads */
+/**
+ * @typedef { { statement: string, count: number, unexplained_ns: number } & Partial<{
+ *   latency_ns: Times, layers: Record<string, LayerTime>, tracer: TracerPart | null, per_operation: { filesystem_reads?: Record<string, Reads> },
+ *   phases: { phase: string, count: number, writes: number, bytes: number, duration_ns?: Times }[],
+ *   gaps: { from: string, to: string, count: number, fsyncs: number, duration_ns?: Times }[]
+ * }> } OperationSummary
+ */
+/** @typedef { { source: string, program?: string | null, cpu?: number | null, start_ns: number, end_ns: number, events?: number | null, at_least?: boolean, weakened_links: number } } LossInterval */
+/** @typedef { { events: number, untold?: number, at_least?: boolean, intervals?: LossInterval[] } } Loss */
+/** @typedef { { state: string, why?: string | null } } Completeness */
+/** @typedef { { layer: string, probe: string, attached: boolean, how: string, runs_per_s?: number | null, misses?: number | null, price_ns?: number | null } } Probe */
+/** @typedef { { path: string | null, class: string, dev: string, ino: number, writes: number, bytes_written: number, reads: number, bytes_read: number } } FileUse */
+/** @typedef { { role?: string, total: number, kinds?: Record<string, number>, bytes_read: number, bytes_written: number } } DiskCommands */
+/**
+ * @typedef { Partial<Record<'total' | 'incomplete' | 'attributed' | 'other_processes' | 'tracer' | 'unattributed', number>> & {
+ *   by_disk?: Record<string, DiskCommands>,
+ *   processes?: { name: string, tgid?: number | null, origin: string, commands: number, bytes: number }[]
+ * } } DeviceCommands
+ */
+/**
+ * @typedef { Partial<{
+ *   trace: Partial<{ command: string[], complete: boolean, start_ns: number, end_ns: number }>, operations: OperationSummary[],
+ *   device_commands: DeviceCommands, links: Record<string, number>, cause_confidence: Record<string, number>, loss: Loss,
+ *   completeness: Completeness, environment: Environment, files: FileUse[], coverage: Probe[],
+ *   blind: { layer: string, wholly: boolean, means: string }[]
+ * }> } Summary
+ */
+/** @typedef { { statement: string, rows?: { layer: string, name: string, class: string | null, count: number, bytes: number | null, note?: string }[] } } StatementCounts */
+/** @typedef { { statements?: StatementCounts[] } } Counts */
+/** @typedef { { text: string, kind: string, read_only_looking: boolean, start: number | null, end: number | null, commands?: number } } ScatterShape */
+/** @typedef { Partial<Record<'t' | 'latency' | 'sector' | 'bytes' | 'kind' | 'disk' | 'shape' | 'origin' | 'share' | 'command', Numbers>> } PointColumns */
+/** @typedef { Partial<{ origin_ns: number, strings: string[], shapes: ScatterShape[], disks: DiskAxis[], points: PointColumns, left_out: LeftOut }> } ScatterData */
+/** @typedef { { title?: string, scatter?: ScatterData | null, operations?: OperationSummary[] | null } } CommandsData */
+/** @typedef { { title?: string, summary?: Summary | null, timeline?: TimelineData | null, counts?: Counts | null } } RecordingData */
+
 export {};
