@@ -10,6 +10,7 @@ help:
 	@echo "make test-all          make test, then what is long by nature: simulations with many seeds, soaks, other engines"
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
+	@echo "make papers-lab        paper 004's three systems in virtual machines: docs/results/paper-004.md"
 	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/results/papers.md"
 	@echo "make book              the manual as a site with search: target/book/index.html"
 	@echo "make dist              a .tar.gz and a .deb for x86_64 and for aarch64 under target/dist"
@@ -59,6 +60,18 @@ bench:
 .PHONY: papers
 papers: build
 	@$(FATHOM) papers $(or $(FIG),--output docs/results/papers.md)
+
+# Paper 004's three systems, and what of their settings makes the difference, in guests: counts, since an emulated processor's times are
+# no speed. The recordings stay in target/paper-004/.
+PAPER_004 = linux linux-truncate android-x86 phone phone-truncate phone-f2fs
+.PHONY: papers-lab
+papers-lab: build
+	@mkdir -p target/paper-004 && cd target/paper-004 && for system in $(PAPER_004); do \
+	    scenario=$${system%-truncate}; set --; \
+	    [ "$$scenario" = "$$system" ] || set -- --set sqlite.journal_mode=truncate; \
+	    ../../$(FATHOM) lab run paper-004-$$scenario -o $$system.lab "$$@" || exit 1; \
+	done
+	@$(FATHOM) papers 004/2-4 $(PAPER_004:%=--archive target/paper-004/%.lab/trace.fathom) --output docs/results/paper-004.md
 
 # README's pictures, of the recording that `fathom demo` carries.
 PICTURE = scripts/picture target/picture/sample.html docs/images

@@ -309,13 +309,20 @@ fn gap(
     }
 }
 
-/// The figures as Markdown tables, the papers' numbers and ours in columns of their own.
-pub fn markdown(figures: &[Figure]) -> String {
+/// The figures of one or several recordings as Markdown tables: the papers' numbers, a column for each recording by its name, and how
+/// they were obtained. All have the figures of [`compare`], or the same part of them.
+pub fn markdown(recordings: &[(String, Vec<Figure>)]) -> String {
     let mut out = String::new();
-    for figure in figures {
+    let Some((_, first)) = recordings.first() else { return out };
+    let head: Vec<&str> = match recordings {
+        [_] => vec!["ours"],
+        all => all.iter().map(|(name, _)| name.as_str()).collect(),
+    };
+    for (i, figure) in first.iter().enumerate() {
         let _ = writeln!(out, "### {} figure {}: {}\n", figure.paper, figure.figure, figure.title);
-        out.push_str("| what | paper | ours | how ours was obtained |\n|---|---|---|---|\n");
-        for row in &figure.rows {
+        let _ = writeln!(out, "| what | paper | {} | how ours was obtained |", head.join(" | "));
+        let _ = writeln!(out, "|---|---|{}---|", "---|".repeat(head.len()));
+        for (j, row) in figure.rows.iter().enumerate() {
             let paper: Vec<String> = row.paper.iter().map(|s| format!("{}: {}", s.system, s.text)).collect();
             let paper = if paper.is_empty() { "not stated".to_owned() } else { paper.join("; ") };
             let value = |x: f64| match row.unit {
@@ -323,8 +330,16 @@ pub fn markdown(figures: &[Figure]) -> String {
                 "bytes" => bytes(x),
                 _ => count(x),
             };
-            let ours = row.ours.map_or_else(|| "none".to_owned(), value);
-            let _ = writeln!(out, "| {} | {paper} | {ours} | {} |", row.what, row.note.replace('|', "\\|"));
+            let same = || recordings.iter().filter_map(|(_, figures)| figures.get(i)?.rows.get(j));
+            let ours: Vec<String> = same().map(|row| row.ours.map_or_else(|| "none".to_owned(), value)).collect();
+            let mut notes: Vec<&str> = Vec::new();
+            for note in same().map(|row| row.note.as_str()) {
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+            let note = notes.join("; ").replace('|', "\\|");
+            let _ = writeln!(out, "| {} | {paper} | {} | {note} |", row.what, ours.join(" | "));
         }
         out.push('\n');
     }
@@ -390,11 +405,24 @@ mod tests {
     }
 
     #[test]
+    fn recordings_stand_beside_each_other() {
+        let figures = compare(&summarise(&case::rows()));
+        let empty = compare(&summarise(&crate::Rows::default()));
+        let text = markdown(&[("pc".into(), figures), ("phone".into(), empty)]);
+        assert!(
+            text.contains("| what | paper | pc | phone | how ours was obtained |\n|---|---|---|---|---|\n"),
+            "{text}"
+        );
+        let row = text.lines().find(|line| line.starts_with("| of these to the journal |")).unwrap();
+        assert!(row.contains(" | 2 | none | ") && row.ends_with("; the recording has no such statement |"), "{row}");
+    }
+
+    #[test]
     fn empty_trace_has_no_measured_values() {
         let figures = compare(&summarise(&crate::Rows::default()));
         assert!(figures.iter().flat_map(|f| &f.rows).all(|r| r.ours.is_none() && !r.note.is_empty()));
         assert!(
-            markdown(&figures)
+            markdown(&[("here".into(), figures)])
                 .contains("| device commands per SELECT | Android: none: the page cache answers | none |")
         );
     }

@@ -266,9 +266,9 @@ pub struct Papers {
     /// Figures, such as 000/11 or 004/2 [default: all]
     #[arg(value_name = "FIG")]
     pub figures: Vec<String>,
-    /// Make the figures from this recording or benchmark instead of a new one
+    /// Make the figures from this recording or benchmark instead of a new one; several recordings stand beside each other
     #[arg(long, value_name = "T.fathom")]
-    pub archive: Option<PathBuf>,
+    pub archive: Vec<PathBuf>,
     /// Smoke test: few processes, small values
     #[arg(long)]
     pub quick: bool,

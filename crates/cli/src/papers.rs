@@ -75,16 +75,18 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         wanted.iter().filter(|k| k.command.is_some()).partition(|k| !k.bench.is_empty());
     let mut text = overview(&list.paper, &wanted);
     // An archive that is given makes the figures of its kind.
-    let benchmark = match &args.archive {
-        None => None,
-        Some(path) => {
-            let kind = archive::Archive::open(path)?.meta().kind.clone();
-            if let Some(why) = nothing_to_make(&kind, !measured.is_empty(), !made.is_empty()) {
-                return Err(Usage(format!("{}: {why}", path.display())).into());
-            }
-            Some(kind == "bench")
+    let mut benchmark = None;
+    for path in &args.archive {
+        let kind = archive::Archive::open(path)?.meta().kind.clone();
+        if let Some(why) = nothing_to_make(&kind, !measured.is_empty(), !made.is_empty()) {
+            return Err(Usage(format!("{}: {why}", path.display())).into());
         }
-    };
+        if kind == "bench" && args.archive.len() > 1 {
+            let why = "only recordings stand beside each other; `fathom bench compare` compares benchmarks";
+            return Err(Usage(format!("{}: {why}", path.display())).into());
+        }
+        benchmark = Some(kind == "bench");
+    }
     if !measured.is_empty() && benchmark != Some(false) {
         match scores(args, &measured)? {
             Made::Text(made) => text += &made,
@@ -93,15 +95,17 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         text += &notes(&measured);
     }
     if !made.is_empty() && benchmark != Some(true) {
-        let archive = match &args.archive {
-            Some(archive) => archive.clone(),
-            None => match recorded()? {
-                Some(archive) => archive,
+        let archives = match &args.archive[..] {
+            [] => match recorded()? {
+                Some(archive) => vec![archive],
                 None => return Ok(without_page(args, Path::new(RECORDING), ExitCode::from(bench::INTERRUPTED))),
             },
+            given => given.to_vec(),
         };
-        text += &values(&archive, &made)?;
-        draw(&archive, args.archive.is_none())?;
+        text += &values(&archives, &made)?;
+        for archive in &archives {
+            draw(archive, args.archive.is_empty())?;
+        }
     }
     match &args.output {
         Some(path) => crate::atomic_file::text(path, &(head() + &text))?,
@@ -188,7 +192,7 @@ fn recorded() -> Result<Option<PathBuf>> {
 
 /// The figures that a benchmark makes: of the archive given, or of the workloads run for the purpose with the papers' values.
 fn scores(args: &args::Papers, figures: &[&Known]) -> Result<Made> {
-    let path = match &args.archive {
+    let path = match args.archive.first() {
         Some(path) => path.clone(),
         None => {
             let path = PathBuf::from(BENCH);
@@ -250,24 +254,45 @@ fn notes(figures: &[&Known]) -> String {
     noted.map(|(k, note)| format!("\n### {} figure {}, besides\n\n{}\n", k.paper, k.number, note.trim())).collect()
 }
 
-fn values(archive: &Path, made: &[&Known]) -> Result<String> {
-    let summary = analysis::summarise_archive(&link::open(archive, &progress::context(false))?)?;
-    let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
-    let mut machine = Vec::new();
-    for (what, name) in [
-        ("kernel", "kernel.release"),
-        ("processor", "cpu.model"),
-        ("file system", "fs.type"),
-        ("disk", "disk.name"),
-        ("scheduler", "disk.scheduler"),
-    ] {
-        machine.extend(fact(name).map(|value| format!("{what} {value}")));
+fn values(archives: &[PathBuf], made: &[&Known]) -> Result<String> {
+    let (mut text, mut columns) = (String::from("\n"), Vec::new());
+    for (archive, name) in archives.iter().zip(names(archives)) {
+        let summary = analysis::summarise_archive(&link::open(archive, &progress::context(false))?)?;
+        let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
+        let mut machine = Vec::new();
+        for (what, name) in [
+            ("kernel", "kernel.release"),
+            ("processor", "cpu.model"),
+            ("file system", "fs.type"),
+            ("disk", "disk.name"),
+            ("scheduler", "disk.scheduler"),
+        ] {
+            machine.extend(fact(name).map(|value| format!("{what} {value}")));
+        }
+        let emulated = fact("virtual.accelerator").is_some_and(|accelerator| accelerator == "tcg");
+        let times = if emulated { " (emulated: its times show order, not speed)" } else { "" };
+        text += &experiment::folded(&format!("{}: {}{times}.\n", capital(&name), machine.join(", ")));
+        text.push('\n');
+        let mut figures = papers::compare(&summary);
+        figures.retain(|f| made.iter().any(|k| k.paper == f.paper && k.number == f.figure));
+        columns.push((name, figures));
     }
-    let figures: Vec<papers::Figure> = papers::compare(&summary)
-        .into_iter()
-        .filter(|f| made.iter().any(|k| k.paper == f.paper && k.number == f.figure))
-        .collect();
-    Ok(format!("\nHere: {}.\n\n{}", machine.join(", "), papers::markdown(&figures)))
+    Ok(text + &papers::markdown(&columns))
+}
+
+/// What each recording is called: `here` if there is one; else its name, or its folder's where all have one name.
+fn names(archives: &[PathBuf]) -> Vec<String> {
+    if let [_] = archives {
+        return vec!["here".into()];
+    }
+    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let alike = archives.windows(2).all(|pair| stem(&pair[0]) == stem(&pair[1]));
+    let folder = |path: &Path| path.parent().map(stem).filter(|name| !name.is_empty());
+    archives.iter().map(|path| folder(path).filter(|_| alike).unwrap_or_else(|| stem(path))).collect()
+}
+
+fn capital(text: &str) -> String {
+    if text == "here" { "Here".into() } else { format!("`{text}`") }
 }
 
 #[cfg(test)]
