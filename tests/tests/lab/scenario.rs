@@ -32,7 +32,8 @@ fn result(folder: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
     Ok((output.status.code(), line))
 }
 
-/// 25 INSERTs in the guest are 25 here, each with its way down to the disk of that driver.
+/// 25 INSERTs in the guest are 25 here, each with its way down to the disk of that driver. QEMU's SD card has no cache, so that none is
+/// flushed.
 pub fn insert(scenario: &str, disk: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (status, line) = result(folder.path(), &["run", scenario])?;
@@ -43,7 +44,8 @@ pub fn insert(scenario: &str, disk: &str) -> Result<()> {
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 25.0)?;
     let context = || format!("{:#}\n{line:#}", summary["device_commands"]);
     ensure!(number(&summary, &format!("/device_commands/by_disk/{disk}/total"))? >= 100.0, "{}", context());
-    ensure!(number(shape(&summary, "INSERT")?, "/per_operation/flushes")? > 1.0, "{}", context());
+    let flushes = number(shape(&summary, "INSERT")?, "/per_operation/flushes")?;
+    ensure!(if disk == "mmcblk0" { flushes == 0.0 } else { flushes > 1.0 }, "{flushes} flushes: {}", context());
     ensure!(line["recording"]["commands"] == summary["device_commands"]["total"], "{}", context());
     ensure!(summary["environment"]["virtual.accelerator"]["value"] == "tcg", "{:#}", summary["environment"]);
     let text = said(&Command::new(fathom()).arg("show").arg(&archive).output()?);
