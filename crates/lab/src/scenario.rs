@@ -128,6 +128,15 @@ impl Kind {
         }
     }
 
+    /// The smallest disk that its mkfs of Debian 12 takes (xfsprogs 6.1, btrfs-progs 6.2), which the others say themselves.
+    fn least(self) -> Bytes {
+        Bytes(match self {
+            Self::Ext4 | Self::F2fs => 0,
+            Self::Xfs => 300 << 20,
+            Self::Btrfs => 110 << 20,
+        })
+    }
+
     /// What mkfs is always told: no questions, and nothing left for the kernel to do later, while something else is counted.
     pub fn words(self) -> &'static [&'static str] {
         match self {
@@ -298,6 +307,15 @@ impl Scenario {
         if !self.disk.contains_key(&self.filesystem.disk) {
             let names: Vec<&str> = self.disk.keys().map(String::as_str).collect();
             return Err(format!("filesystem.disk: no disk {:?}; there is {}", self.filesystem.disk, names.join(", ")));
+        }
+        let (kind, size) = (self.filesystem.kind, self.disk[&self.filesystem.disk].size);
+        if size.0 < kind.least().0 {
+            let (least, size) = (String::from(kind.least()), String::from(size));
+            let disk = &self.filesystem.disk;
+            return Err(format!(
+                "filesystem.type: {} needs at least {least}, and disk.{disk}.size is {size}",
+                kind.name()
+            ));
         }
         if self.filesystem.mount.contains(char::is_whitespace) {
             return Err("filesystem.mount: expected options without blanks, such as noatime,commit=60".into());

@@ -89,6 +89,8 @@ fn unknown_setting_error_lists_valid_ones() {
     assert!(said("about.x=1").contains("about is no table"));
     assert!(said("sqlite.page_size=1000").contains("power of two"));
     assert!(said("filesystem.disk=log").contains("no disk \"log\"; there is data"));
+    assert!(said("filesystem.type=xfs").contains("xfs needs at least 300M, and disk.data.size is 256M"));
+    assert!(with(&["filesystem.type=xfs", "disk.data.size=300M"]).is_ok());
     assert!(said("disk.data.size=1T").contains("is no size"));
     assert!(said("workload.limit=0s").contains("from 1s to 24h"));
     assert!(said("disk.data.scheduler=cfq").contains("unknown variant `cfq`"));
