@@ -178,7 +178,7 @@ class Panel {
 
   /** Why a statement caused no command, as far as the trace knows. */
   whyNone() {
-    if (this.commands.leftOut?.commands > 0) return 'None of those on this page; some were omitted.';
+    if ((this.commands.leftOut?.spans ?? 0) > 0) return 'None of those on this page; some were omitted.';
     const shape = this.commands.shapes[this.shape];
     const reads = this.commands.readsOf(shape?.text);
     if (!shape?.read_only_looking || reads === null) return 'Nothing reached the device during the recording.';

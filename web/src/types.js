@@ -43,7 +43,7 @@
 // A recording's page (analysis::contract::Summary, analysis::figures, analysis::counts). What an archive or a test lacks is absent.
 
 /** @typedef { (number | null)[] } Numbers */
-/** @typedef { { after_ns?: number | null, why?: string, commands?: number } } LeftOut */
+/** @typedef { { after_ns?: number | null, why?: string, spans?: number } } LeftOut */
 /** @typedef { { name: string, role?: string } } DiskAxis */
 /** @typedef { { name: string, lanes: { name: string, group: number }[] } } LayerLanes */
 /** @typedef { { text: string, kind: string, count: number } } Shape */

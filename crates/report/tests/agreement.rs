@@ -41,6 +41,7 @@ fn synthetic_columns_match_figures() {
     same("causes", &timeline["causes"], &empty::<figures::CauseColumns>());
     same("points", &scatter["points"], &empty::<figures::PointColumns>());
     same("left_out", &timeline["left_out"], &empty::<figures::LeftOut>());
+    same("left_out of the scatter", &scatter["left_out"], &empty::<figures::LeftOut>());
 }
 
 #[test]

@@ -221,6 +221,15 @@ fn statement_without_device_commands_is_explained() -> Result<()> {
     shown.quiet()
 }
 
+fn statement_whose_commands_are_left_out_is_not_said_to_have_none() -> Result<()> {
+    let [timeline, mut scatter, counts, summary] = Synthetic::figures(INSERTS);
+    scatter["left_out"]["spans"] = json!(7);
+    let shown = show(&PageData { title: "truncated", summary, timeline, scatter, counts }, "")?;
+    let words = shown.browser.text(".scatter:last-child .none")?;
+    assert_eq!(words, "SELECT: no device command. None of those on this page; some were omitted.");
+    shown.quiet()
+}
+
 fn shared_command_names_every_cause_with_share() -> Result<()> {
     let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     let strings = timeline["strings"].as_array_mut().ok_or("strings")?;
@@ -456,6 +465,10 @@ fn main() {
         ("files_of_one_name_are_one_row", files_of_one_name_are_one_row),
         ("losses_are_shown", losses_are_shown),
         ("statement_without_device_commands_is_explained", statement_without_device_commands_is_explained),
+        (
+            "statement_whose_commands_are_left_out_is_not_said_to_have_none",
+            statement_whose_commands_are_left_out_is_not_said_to_have_none,
+        ),
         ("axis_labels_are_not_cut_off", axis_labels_are_not_cut_off),
         ("several_recordings_are_selectable_and_comparable", several_recordings_are_selectable_and_comparable),
         ("narrow_window_needs_no_horizontal_scrolling", narrow_window_needs_no_horizontal_scrolling),

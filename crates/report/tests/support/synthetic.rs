@@ -324,7 +324,7 @@ impl Synthetic {
             "shapes": [
                 reach(INSERT, false, 3_004_000, select_start, self.commands), reach(SELECT, true, select_start, self.now, 0), reach(HOSTILE, true, select_start, self.now, 0),
             ],
-            "disks": disks, "left_out": { "commands": 0, "after_ns": null, "why": "" },
+            "disks": disks, "left_out": { "operations": 0, "spans": 0, "links": 0, "slices": 0, "causes": 0, "after_ns": null, "why": "" },
         });
         [timeline, scatter, counts(), summary(inserts, self.commands, self.now)]
     }
