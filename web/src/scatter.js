@@ -6,6 +6,13 @@ import { numberTicks, timeTicks } from './scale.js';
 import { FONT, paint, sharpen } from './theme.js';
 import { el, fill } from './dom.js';
 
+/** @import { View } from './gestures.js' */
+/** @import { Tip } from './tip.js' */
+/** @import { CommandsData, ScatterShape } from './types.js' */
+/** @typedef { { time: number, latency: number | null, sector: number | null, bytes: number, kind: string, disk: number, shape: number, origin: string, share: number | null, command: number } } Point */
+/** @typedef { ScatterShape & { from?: number, to?: number } } TimedShape */
+/** @typedef { (recording: number, command: number) => void } Choose */
+
 const MAP_HEIGHT = 300;
 /** Room for the address labels, if they need no more. */
 const LEAST_LEFT = 62;
@@ -20,7 +27,12 @@ const EVERYTHING = -1;
 
 /** The points with the strings looked up and times from the first operation's start. */
 export class Commands {
-  /** `origin`: the clock at the first operation shown in the timeline; null: of another recording, whose own first counts. */
+  /**
+   * `origin`: the clock at the first operation shown in the timeline; null: of another recording, whose own first counts.
+   * @param {CommandsData} one
+   * @param {number} recording
+   * @param {number | null} origin
+   */
   constructor(one, recording, origin) {
     const raw = one.scatter ?? {};
     const begins = (raw.shapes ?? []).map((shape) => shape.start).filter((start) => start !== null);
@@ -29,20 +41,21 @@ export class Commands {
       origin !== null && raw.origin_ns !== undefined ? origin - raw.origin_ns : Number.isFinite(first) ? first : 0;
     this.recording = recording;
     this.title = one.title ?? '';
+    /** @type {TimedShape[]} */
     this.shapes = raw.shapes ?? [];
     this.disks = raw.disks ?? [];
     this.leftOut = raw.left_out ?? null;
     const points = raw.points ?? {};
     const strings = raw.strings ?? [];
     this.points = (points.t ?? []).map((t, i) => ({
-      time: t - shift,
+      time: (t ?? 0) - shift,
       latency: points.latency?.[i] ?? null,
       sector: points.sector?.[i] ?? null,
       bytes: points.bytes?.[i] ?? 0,
-      kind: strings[points.kind?.[i]] ?? 'other',
+      kind: strings[points.kind?.[i] ?? -1] ?? 'other',
       disk: points.disk?.[i] ?? -1,
       shape: points.shape?.[i] ?? -1,
-      origin: strings[points.origin?.[i]] ?? '',
+      origin: strings[points.origin?.[i] ?? -1] ?? '',
       share: points.share?.[i] ?? null,
       command: points.command?.[i] ?? -1,
     }));
@@ -54,11 +67,15 @@ export class Commands {
     }
   }
 
-  /** Reads of files per execution of a statement, and how many of them the page cache served; null if not counted. */
+  /**
+   * Reads of files per execution of a statement, and how many of them the page cache served; null if not counted.
+   * @param {string | undefined} statement
+   */
   readsOf(statement) {
     const classes = this.operations.find((operation) => operation.statement === statement)?.per_operation
       ?.filesystem_reads;
     if (!classes) return null;
+    /** @param {'count' | 'cache_hits'} name */
     const sum = (name) => Object.values(classes).reduce((total, reads) => total + (reads[name] ?? 0), 0);
     return { count: sum('count'), hits: sum('cache_hits') };
   }
@@ -67,12 +84,15 @@ export class Commands {
 /**
  * What the two panels begin with, as [recording, shape]: the writing statement that caused most commands and the reading
  * one, of whichever recordings; of equals, those of the recording that is shown.
+ * @param {Commands[]} all
+ * @param {number} shown
+ * @returns {[number, number][]}
  */
 function firstChoice(all, shown) {
   const ranked = all
     .flatMap((commands) =>
       commands.shapes.map((shape, i) => ({
-        at: [commands.recording, i],
+        at: /** @type {[number, number]} */ ([commands.recording, i]),
         shape,
         rank: rank(shape) + (commands.recording === shown ? 1e-3 : 0),
       })),
@@ -82,6 +102,7 @@ function firstChoice(all, shown) {
   const order = asked.length > 0 ? asked : ranked;
   const writers = order.filter(({ shape }) => !shape.read_only_looking);
   const readers = order.filter(({ shape }) => shape.read_only_looking);
+  /** @type { { at: [number, number] } } */
   const everything = { at: [shown, EVERYTHING] };
   return [writers[0] ?? readers[0] ?? everything, readers[0] ?? writers[1] ?? everything].map(({ at }) => at);
 }
@@ -89,18 +110,31 @@ function firstChoice(all, shown) {
 /**
  * Statements of the papers' kind come first; then who caused more, then who took longer. SQLite's own look at its schema
  * is a SELECT too, but nobody's question.
+ * @param {ScatterShape} shape
  */
 function rank(shape) {
   const asked = /^\s*(insert|select)\b/i.test(shape.text) && !/\bsqlite_(master|schema)\b/i.test(shape.text);
-  return (asked ? 1e12 : 0) + (shape.commands ?? 0) + (shape.end - shape.start) / 1e12;
+  return (asked ? 1e12 : 0) + (shape.commands ?? 0) + ((shape.end ?? 0) - (shape.start ?? 0)) / 1e12;
 }
 
 class Panel {
+  /**
+   * @param {Commands[]} all
+   * @param {[number, number]} at
+   * @param {Choose} choose
+   * @param {Tip} tip
+   */
   constructor(all, [recording, shape], choose, tip) {
     this.all = all;
+    this.commands = all[recording];
+    this.shape = shape;
+    /** @type {Point[]} */
+    this.points = [];
     this.choose = choose;
     this.tip = tip;
+    /** @type {Point | null} */
     this.hovered = null;
+    /** @type {Point | null} */
     this.chosen = null;
     this.left = LEAST_LEFT;
     this.plot = { width: 0, height: 0 };
@@ -108,23 +142,26 @@ class Panel {
     this.address = { low: 0, high: 1 };
     /** @type { { value: number, label: string }[]} */
     this.labels = [];
-    /** @type {any[]} */
+    /** @type {Point[]} */
     this.shown = [];
     // Where points lie on the canvas: nowhere until it is drawn.
     /** @type {(time: number) => number} */
     this.xOf = () => NaN;
-    /** @type {(point: any) => number} */
+    /** @type {(point: Point) => number} */
     this.yOf = () => NaN;
+    /** @type {View | null} */
     this.window = null;
     this.canvas = el('canvas', { role: 'img' });
     this.words = el('p', { class: 'none' });
+    /** @param {Commands} commands */
     const options = (commands) => [
       ...commands.shapes.map((s, i) => el('option', { value: `${commands.recording} ${i}` }, s.text)),
       el('option', { value: `${commands.recording} ${EVERYTHING}` }, 'every device command, whatever its origin'),
     ];
+    /** @type {HTMLSelectElement} */
     this.select = el(
       'select',
-      { 'aria-label': 'statement', onchange: () => this.set(...this.select.value.split(' ').map(Number)) },
+      { 'aria-label': 'statement', onchange: () => this.turn() },
       all.length > 1 ? all.map((one) => el('optgroup', { label: one.title }, options(one))) : all.flatMap(options),
     );
     this.caption = el('figcaption', {});
@@ -144,6 +181,16 @@ class Panel {
     this.set(recording, shape);
   }
 
+  /** To what the list has now. */
+  turn() {
+    const [recording, shape] = this.select.value.split(' ').map(Number);
+    this.set(recording, shape);
+  }
+
+  /**
+   * @param {number} recording
+   * @param {number} shape
+   */
   set(recording, shape) {
     this.commands = this.all[recording];
     this.shape = shape;
@@ -151,6 +198,7 @@ class Panel {
     this.node.dataset.recording = String(recording);
     const { points, shapes } = this.commands;
     this.points = shape === EVERYTHING ? points : points.filter((point) => point.shape === shape);
+    /** @param {string} kind */
     const of = (kind) => this.points.filter((point) => point.kind === kind).length;
     const tally = [
       ['write', 'writes'],
@@ -196,6 +244,7 @@ class Panel {
     c.textBaseline = 'middle';
     this.range(c, width);
     this.axes(c, width);
+    /** @type {Record<string, string>} */
     const marks = { write: paint('mark-write'), read: paint('mark-read'), flush: paint('mark-flush') };
     const size = this.shown.length > MANY_POINTS ? 3 : 5;
     for (const point of this.shown)
@@ -210,12 +259,15 @@ class Panel {
     }
   }
 
-  /** Both axes hold all points with a margin; addresses are bytes from the disk's start. */
+  /**
+   * Both axes hold all points with a margin; addresses are bytes from the disk's start.
+   * @param {CanvasRenderingContext2D} c
+   * @param {number} width
+   */
   range(c, width) {
     let [from, to, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
-    this.shown = this.window
-      ? this.points.filter((point) => point.time >= this.window.from && point.time <= this.window.to)
-      : this.points;
+    const view = this.window;
+    this.shown = view ? this.points.filter((point) => point.time >= view.from && point.time <= view.to) : this.points;
     for (const point of this.shown) {
       from = Math.min(from, point.time);
       to = Math.max(to, point.time);
@@ -225,11 +277,11 @@ class Panel {
       }
     }
     const shape = this.commands.shapes[this.shape];
-    if (this.window) [from, to] = [this.window.from, this.window.to];
-    else if (shape?.from !== undefined) [from, to] = [Math.min(from, shape.from), Math.max(to, shape.to)];
+    if (view) [from, to] = [view.from, view.to];
+    else if (shape?.from !== undefined) [from, to] = [Math.min(from, shape.from), Math.max(to, shape.to ?? shape.from)];
     if (low > high) [low, high] = [0, 1];
     const [across, up] = [Math.max(to - from, 1000), Math.max(high - low, 65536)];
-    const margin = this.window ? 0 : across * 0.02;
+    const margin = view ? 0 : across * 0.02;
     this.time = { from: from - margin, to: to + margin };
     this.address = { low: Math.max(0, low - up * 0.06), high: high + up * 0.06 };
     this.labels = addressLabels(this.address);
@@ -244,6 +296,10 @@ class Panel {
           this.plot.height * (1 - (point.sector * SECTOR - this.address.low) / (this.address.high - this.address.low));
   }
 
+  /**
+   * @param {CanvasRenderingContext2D} c
+   * @param {number} width
+   */
   axes(c, width) {
     const bottom = TOP + this.plot.height + FLUSH_BAND;
     c.fillStyle = paint('band');
@@ -276,6 +332,7 @@ class Panel {
     c.strokeRect(this.left + 0.5, TOP + 0.5, this.plot.width - 1, bottom - TOP - 1);
   }
 
+  /** @param {MouseEvent} event */
   near(event) {
     const box = this.canvas.getBoundingClientRect();
     const [x, y] = [event.clientX - box.left, event.clientY - box.top];
@@ -288,6 +345,7 @@ class Panel {
     return best;
   }
 
+  /** @param {PointerEvent} event */
   hover(event) {
     const point = this.near(event);
     if (point !== this.hovered) {
@@ -317,17 +375,24 @@ class Panel {
   }
 }
 
+/** @param {string} text */
 function firstWord(text) {
   return text.trim().split(/\s+/)[0] || text;
 }
 
-/** The unit in which addresses up to the highest are written, so that ticks fall on its round numbers. */
+/**
+ * The unit in which addresses up to the highest are written, so that ticks fall on its round numbers.
+ * @param {number} high
+ */
 function addressUnit(high) {
   const power = Math.max(0, Math.min(4, Math.floor(Math.log2(Math.max(high, 1)) / 10)));
   return { unit: ['B', 'KiB', 'MiB', 'GiB', 'TiB'][power], size: 1024 ** power };
 }
 
-/** The axis' values, in bytes, with their labels: digits enough to tell neighbours apart. */
+/**
+ * The axis' values, in bytes, with their labels: digits enough to tell neighbours apart.
+ * @param { { low: number, high: number } } range
+ */
 function addressLabels({ low, high }) {
   const { unit, size } = addressUnit(high);
   const values = numberTicks(low / size, high / size, 5);
@@ -336,6 +401,14 @@ function addressLabels({ low, high }) {
   return values.map((value) => ({ value: value * size, label: `${value.toFixed(decimals)} ${unit}` }));
 }
 
+/**
+ * @param {CanvasRenderingContext2D} c
+ * @param {number} x
+ * @param {number} y
+ * @param {string} kind
+ * @param {string} colour
+ * @param {number} size
+ */
 function mark(c, x, y, kind, colour, size) {
   c.fillStyle = colour;
   c.strokeStyle = colour;
@@ -357,21 +430,31 @@ function mark(c, x, y, kind, colour, size) {
   }
 }
 
-/** Puts both panels into a node; returns what redraws them and what marks a chosen command. */
+/**
+ * Puts both panels into a node; returns what redraws them and what marks a chosen command.
+ * @param {HTMLElement} node
+ * @param {Commands[]} all
+ * @param {number} shown
+ * @param {Choose} choose
+ * @param {Tip} tip
+ */
 export function showScatter(node, all, shown, choose, tip) {
   const panels = all.length > 0 ? firstChoice(all, shown).map((at) => new Panel(all, at, choose, tip)) : [];
   fill(
     node,
     panels.map((panel) => panel.node),
   );
+  /** @param {Panel} panel */
   const own = (panel) => panel.commands.recording === shown;
   return {
+    /** @param {View | null} view */
     draw: (view) =>
       panels.forEach((panel) => {
         // The timeline's window is of its own recording's time.
         panel.window = own(panel) ? view : null;
         panel.draw();
       }),
+    /** @param {number | null} command */
     mark: (command) =>
       panels.forEach((panel) => {
         const found = own(panel) && command !== null && panel.points.find((point) => point.command === command);

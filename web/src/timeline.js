@@ -7,22 +7,34 @@ import { timeTicks } from './scale.js';
 import { buildRows, firstReaching, spanAt } from './lanes.js';
 import { FONT, FONT_BOLD, hatch, layerInk, layerPaint, paint, sharpen } from './theme.js';
 
+/** @import { Chain } from './chain.js' */
+/** @import { Trace } from './data.js' */
+/** @import { View } from './gestures.js' */
+/** @import { Row } from './lanes.js' */
+
 const AXIS = 24;
 const LAYER_GAP = 9;
 const LEAST_LAYER = 20;
 const LAYER_ROOM = 96;
 const NAME_HEIGHT = 12;
 const MOST_LINES = 4000;
+/** @type {Record<string, number[]>} */
 const DASHES = { exact: [], structural: [], interval: [5, 3], address: [2, 3], guess: [1, 5] };
 
 export class Timeline {
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {Trace} trace
+   * @param {(span: number) => string} commandKind
+   */
   constructor(canvas, trace, commandKind) {
     this.width = 0;
     this.height = 0;
     this.gutter = 0;
     this.sliceY = 0;
+    /** @type {View} */
     this.view = { from: 0, to: 1 };
-    /** @type {any} */
+    /** @type {Chain | null} */
     this.chain = null;
     /** @type { { layer: string, top: number, bottom: number }[]} */
     this.bands = [];
@@ -31,14 +43,19 @@ export class Timeline {
     this.trace = trace;
     this.commandKind = commandKind;
     this.rows = buildRows(trace);
+    /** @type {Map<number, Row> | null} */
     this.rowIndex = null;
     this.boxes = { cover: new Float32Array(0), count: new Uint32Array(0) };
   }
 
-  /** Each layer has about the same room: few rows are high enough for words, many still fit a screen. */
+  /**
+   * Each layer has about the same room: few rows are high enough for words, many still fit a screen.
+   * @param {number} width
+   */
   layOut(width) {
     this.width = width;
     this.gutter = width < 640 ? 88 : 190;
+    /** @type {Map<string, number>} */
     const inLayer = new Map();
     for (const row of this.rows) inLayer.set(row.layer, (inLayer.get(row.layer) ?? 0) + 1);
     this.bands = [];
@@ -51,7 +68,7 @@ export class Timeline {
         band = { layer: row.layer, top: y, bottom: y + LEAST_LAYER };
         this.bands.push(band);
       }
-      const pitch = Math.max(3, Math.min(24, LAYER_ROOM / inLayer.get(row.layer)));
+      const pitch = Math.max(3, Math.min(24, LAYER_ROOM / (inLayer.get(row.layer) ?? 1)));
       row.y = y;
       row.h = pitch - (pitch > 6 ? 2 : 0.5);
       y += pitch;
@@ -65,20 +82,25 @@ export class Timeline {
     return Math.max(this.width - this.gutter - 1, 1);
   }
 
+  /** @param {number} time */
   xOf(time) {
     return this.gutter + ((time - this.view.from) / (this.view.to - this.view.from)) * this.plotWidth;
   }
 
+  /** @param {number} x */
   timeAt(x) {
     return this.view.from + ((x - this.gutter) / this.plotWidth) * (this.view.to - this.view.from);
   }
 
+  /** @param {number} y */
   rowAtY(y) {
     return this.rows.find((row) => y >= row.y - 1 && y < row.y + row.h + 1) ?? null;
   }
 
   /**
    * What lies under a point; null if nothing.
+   * @param {number} x
+   * @param {number} y
    * @returns { { slice: number, span?: undefined, among?: undefined } | { span: number, among: number, slice?: undefined } | null}
    */
   hit(x, y) {
@@ -97,6 +119,11 @@ export class Timeline {
     return span >= 0 ? { span, among } : null;
   }
 
+  /**
+   * @param {View} view
+   * @param {Chain | null} chain
+   * @param {number} hovered
+   */
   draw(view, chain, hovered) {
     this.view = view;
     this.chain = chain;
@@ -116,7 +143,7 @@ export class Timeline {
     c.globalAlpha = chain ? Number(paint('dimmed')) : 1;
     for (const row of this.rows) this.drawRow(row);
     c.globalAlpha = 1;
-    if (chain) this.drawChain();
+    if (chain) this.drawChain(chain);
     if (hovered >= 0) this.outline(hovered, paint('text'), 1);
     this.drawSlices();
     c.restore();
@@ -175,6 +202,7 @@ export class Timeline {
     }
   }
 
+  /** @param {Row} row */
   drawRow(row) {
     const { context: c, trace, view } = this;
     const { start } = trace.spans;
@@ -212,7 +240,13 @@ export class Timeline {
     }
   }
 
-  /** One box; x and width in pixels of the plot. Reads are open below, flushes hatched: told apart without colour. */
+  /**
+   * One box; x and width in pixels of the plot. Reads are open below, flushes hatched: told apart without colour.
+   * @param {Row} row
+   * @param {number} span
+   * @param {number} x
+   * @param {number} w
+   */
   box(row, span, x, w) {
     const { context: c, trace } = this;
     const left = this.gutter + Math.max(x, -2);
@@ -231,6 +265,13 @@ export class Timeline {
       this.write(trace.labelOf(span), left, width, row, kind === 'flush' || kind === 'commit' || kind === 'read');
   }
 
+  /**
+   * @param {string} said
+   * @param {number} left
+   * @param {number} width
+   * @param {Pick<Row, 'layer' | 'y' | 'h'>} row
+   * @param {boolean} backed
+   */
   write(said, left, width, row, backed) {
     const { context: c } = this;
     const text = visible(said);
@@ -245,24 +286,30 @@ export class Timeline {
     c.fillText(label, left + 4, row.y + row.h / 2 + 0.5, width - 6);
   }
 
+  /** @param {number} span */
   rowOf(span) {
     const { layer, lane } = this.trace.spans;
     this.rowIndex ??= new Map(this.indexRows());
     return this.rowIndex.get(layer[span] * 65536 + lane[span]);
   }
 
+  /** @returns {[number, Row][]} */
   indexRows() {
     let at = 0;
-    return this.trace.layers.flatMap((layer, l) => layer.lanes.map((_, i) => [l * 65536 + i, this.rows[at++]]));
+    return this.trace.layers.flatMap((layer, l) =>
+      layer.lanes.map((_, i) => /** @type {[number, Row]} */ ([l * 65536 + i, this.rows[at++]])),
+    );
   }
 
-  drawChain() {
-    const { context: c, trace, chain, view } = this;
+  /** @param {Chain} chain */
+  drawChain(chain) {
+    const { context: c, trace, view } = this;
     const scale = this.plotWidth / (view.to - view.from);
-    this.drawLinks();
+    this.drawLinks(chain);
     for (const span of chain.elements.keys()) {
       if (trace.endOf(span) < view.from || trace.spans.start[span] > view.to) continue;
       const row = this.rowOf(span);
+      if (!row) continue;
       const x = (trace.spans.start[span] - view.from) * scale;
       this.box(row, span, x, Math.max((trace.endOf(span) - trace.spans.start[span]) * scale, 2));
     }
@@ -270,9 +317,12 @@ export class Timeline {
     c.setLineDash([]);
   }
 
-  /** Curves from parent to child; how sure a link is shows as solid, dashed or dotted. */
-  drawLinks() {
-    const { context: c, trace, chain, view } = this;
+  /**
+   * Curves from parent to child; how sure a link is shows as solid, dashed or dotted.
+   * @param {Chain} chain
+   */
+  drawLinks(chain) {
+    const { context: c, trace, view } = this;
     const names = Object.keys(DASHES).reverse();
     c.strokeStyle = paint('link');
     c.lineWidth = 1.1;
@@ -284,6 +334,7 @@ export class Timeline {
         if (trace.links.level[link] !== level || drawn >= MOST_LINES) continue;
         const [parent, child] = [trace.links.parent[link], trace.links.child[link]];
         const [above, below] = [this.rowOf(parent), this.rowOf(child)];
+        if (!above || !below) continue;
         const leaves = Math.min(Math.max(trace.spans.start[child], trace.spans.start[parent]), trace.endOf(parent));
         const arrives = trace.spans.start[child];
         if (Math.max(leaves, arrives) < view.from || Math.min(leaves, arrives) > view.to) continue;
@@ -300,6 +351,11 @@ export class Timeline {
     c.setLineDash([]);
   }
 
+  /**
+   * @param {number} span
+   * @param {string} colour
+   * @param {number} width
+   */
   outline(span, colour, width) {
     const row = this.rowOf(span);
     if (!row) return;
