@@ -38,7 +38,7 @@ impl DatabaseHeader {
 
     /// The facts it tells, by the name of their PRAGMA; what it leaves open is not among them.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
-        let mode = if self.wal { "wal" } else { "no wal (delete, truncate, persist, memory or off)" };
+        let mode = if self.wal { "wal" } else { "not wal (delete, truncate, persist, memory or off)" };
         let mut facts = vec![("page_size", self.page_size.to_string()), ("journal_mode", mode.into())];
         facts.extend((self.schema_format > 0).then(|| ("schema_format", self.schema_format.to_string())));
         let encoding = ["", "UTF-8", "UTF-16le", "UTF-16be"][self.encoding as usize];
