@@ -17,10 +17,14 @@ import { OperationList } from './list.js';
 import { showAccount, showFiles, showStatements } from './tables.js';
 import { showHeader, showMethod } from './method.js';
 
+/** @import { Chain } from './chain.js' */
+/** @import { PageOf } from './data.js' */
+
 const MOST_IDS = 2000;
 const ROOM_BEFORE = 0.06;
 
 class Page {
+  /** @param {PageOf} data */
   constructor(data) {
     this.data = data;
     this.trace = data.trace;
@@ -38,7 +42,10 @@ class Page {
     );
     this.overview = new Overview(byId('overview'), this.trace);
     this.view = windowOf(this.trace.low, this.trace.high, this.trace.low, this.trace.high);
+    /** @type {Chain | null} */
     this.chain = null;
+    /** @type {number | undefined} */
+    this.writing = undefined;
     this.hovered = -1;
     this.waiting = false;
     this.list = new OperationList(this.trace, (operation) => this.chooseOperation(operation, true));
@@ -109,6 +116,7 @@ class Page {
       if (event.key === 'Escape' && event.target !== this.canvas) this.clear();
     });
     const strip = byId('overview');
+    /** @param {PointerEvent} event */
     const pull = (event) => {
       if (event.type === 'pointermove' && event.buttons !== 1) return;
       const half = (this.view.to - this.view.from) / 2;
@@ -134,6 +142,7 @@ class Page {
     const { trace } = this;
     const { operations, causes } = trace;
     if (operations.count === 0) return;
+    /** @type {Map<number, number>} */
     const work = new Map();
     causes.operation.forEach((operation, i) => {
       if (operation >= 0 && ['statement', 'transaction'].includes(trace.shapes[operations.shape[operation]]?.kind))
@@ -143,6 +152,7 @@ class Page {
     const ours = Array.from({ length: operations.count }, (_, i) => i).filter(
       (i) => operations.shape[i] === busiest && !Number.isNaN(operations.end[i]),
     );
+    /** @param {number} i */
     const length = (i) => operations.end[i] - operations.start[i];
     ours.sort((a, b) => length(a) - length(b));
     const operation = ours[Math.floor(ours.length / 2)] ?? 0;
@@ -150,18 +160,26 @@ class Page {
     this.preset(this.trace.presets[0] ?? 12e6);
   }
 
+  /**
+   * @param {number} from
+   * @param {number} to
+   */
   setView(from, to) {
     this.view = windowOf(from, to, this.trace.low, this.trace.high);
     this.draw();
     this.writeAddress();
   }
 
+  /** @param {number} factor */
   zoom(factor) {
     const view = zoomed(this.view, factor, (this.view.from + this.view.to) / 2);
     this.setView(view.from, view.to);
   }
 
-  /** A window of the papers' width, beginning shortly before what is chosen. */
+  /**
+   * A window of the papers' width, beginning shortly before what is chosen.
+   * @param {number} ns
+   */
   preset(ns) {
     const chosen = this.chain && this.chain.span >= 0 ? this.trace.spans.start[this.chain.span] : null;
     const inView = chosen !== null && chosen >= this.view.from && chosen <= this.view.to;
@@ -181,6 +199,7 @@ class Page {
     this.setView(start - room, end + room);
   }
 
+  /** @param {Chain | null} chain */
   choose(chain) {
     this.chain = chain;
     this.show();
@@ -188,17 +207,26 @@ class Page {
     this.writeAddress();
   }
 
+  /**
+   * @param {number} operation
+   * @param {boolean} reveal
+   */
   chooseOperation(operation, reveal) {
     this.choose(chainOfOperation(this.trace, operation));
     if (reveal) this.reveal(this.trace.operations.start[operation], this.trace.operationEnd(operation));
   }
 
+  /** @param {number} span */
   chooseSpan(span) {
     this.choose(chainOfSpan(this.trace, span));
     this.reveal(this.trace.spans.start[span], this.trace.endOf(span));
   }
 
-  /** A command by its recording and its number in the archive, as the address map knows it. */
+  /**
+   * A command by its recording and its number in the archive, as the address map knows it.
+   * @param {number} recording
+   * @param {number} id
+   */
   chooseCommand(recording, id) {
     if (recording !== this.data.recording) {
       this.turnTo(`#r=${recording}&span=${id}`);
@@ -208,6 +236,10 @@ class Page {
     if (span !== undefined) this.chooseSpan(span);
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
   chooseAt(x, y) {
     const hit = this.timeline.hit(x, y);
     if (!hit) this.clear();
@@ -221,12 +253,17 @@ class Page {
     if (this.chain) this.choose(null);
   }
 
+  /** @param {number} by */
   step(by) {
     const next = this.list.beside(this.chain ? this.chain.operation : -1, by);
     if (next >= 0) this.chooseOperation(next, true);
   }
 
-  /** Moves the window, without changing its width unless it is too narrow, so that the interval begins inside it. */
+  /**
+   * Moves the window, without changing its width unless it is too narrow, so that the interval begins inside it.
+   * @param {number} start
+   * @param {number} end
+   */
   reveal(start, end) {
     const width = this.view.to - this.view.from;
     if (start >= this.view.from && end <= this.view.to) return;
@@ -234,6 +271,10 @@ class Page {
     this.setView(start - wanted * ROOM_BEFORE, start - wanted * ROOM_BEFORE + wanted);
   }
 
+  /**
+   * @param {number} x
+   * @param {number} y
+   */
   hover(x, y) {
     const hit = this.timeline.hit(x, y);
     const box = this.canvas.getBoundingClientRect();
@@ -343,7 +384,10 @@ class Page {
     this.writing = setTimeout(() => history.replaceState(null, '', `#${parts.join('&')}`), 200);
   }
 
-  /** Goes to another recording: the page is read anew, so that only one timeline is ever held. */
+  /**
+   * Goes to another recording: the page is read anew, so that only one timeline is ever held.
+   * @param {string} hash
+   */
   turnTo(hash) {
     clearTimeout(this.writing);
     history.replaceState(null, '', hash);
@@ -353,14 +397,15 @@ class Page {
   /** Takes the state from the address; false if there is none in it. */
   readAddress(hash = location.hash) {
     const parts = new URLSearchParams(hash.slice(1));
+    /** @param {string} name */
     const number = (name) =>
       parts.has(name) && Number.isFinite(Number(parts.get(name))) ? Number(parts.get(name)) : undefined;
     if (number('r') !== undefined && recordingIn(hash) !== this.data.recording) {
       this.turnTo(hash);
       return true;
     }
-    const operation = this.trace.operationOfId.get(number('op'));
-    const span = this.trace.rowOfId.get(number('span'));
+    const operation = this.trace.operationOfId.get(number('op') ?? -1);
+    const span = this.trace.rowOfId.get(number('span') ?? -1);
     const [from, to] = [number('from'), number('to')];
     if (operation !== undefined) this.choose(chainOfOperation(this.trace, operation));
     else if (span !== undefined) this.choose(chainOfSpan(this.trace, span));
@@ -371,13 +416,21 @@ class Page {
   }
 }
 
-/** Which recording an address names: the first if none. */
+/**
+ * Which recording an address names: the first if none.
+ * @param {string} hash
+ */
 function recordingIn(hash) {
   const wanted = Number(new URLSearchParams(hash.slice(1)).get('r') ?? 0);
   return Number.isInteger(wanted) && wanted >= 0 && wanted < recordings().length ? wanted : 0;
 }
 
-/** A button for each recording, if there are several. */
+/**
+ * A button for each recording, if there are several.
+ * @param {HTMLElement} node
+ * @param {number} shown
+ * @param {(hash: string) => void} turnTo
+ */
 function showRecordings(node, shown, turnTo) {
   const all = recordings();
   node.hidden = all.length < 2;
@@ -390,7 +443,9 @@ function showRecordings(node, shown, turnTo) {
           type: 'button',
           'aria-pressed': String(i === shown),
           dataset: { recording: i },
-          onclick: () => i !== shown && turnTo(`#r=${i}`),
+          onclick: () => {
+            if (i !== shown) turnTo(`#r=${i}`);
+          },
         },
         block.dataset.title,
       ),

@@ -6,10 +6,23 @@ import { el, fill, sureness, swatch, terms } from './dom.js';
 import { CONFIDENCES } from './data.js';
 import { surenessOf, within } from './chain.js';
 
+/** @import { Chain, How } from './chain.js' */
+/** @import { Trace } from './data.js' */
+/** @typedef { (row: number) => void } Choose */
+
 const SHOWN_AT_FIRST = 12;
 const MOST_SHOWN = 2000;
+/** SQLite's result codes that are no error. */
+const RESULTS = new Map([
+  [100, ' (row)'],
+  [101, ' (done)'],
+]);
 
-/** What an element is about, in one short line. */
+/**
+ * What an element is about, in one short line.
+ * @param {Trace} trace
+ * @param {number} span
+ */
 function whereabouts(trace, span) {
   const { spans } = trace;
   const file = trace.fileOf(span);
@@ -25,6 +38,10 @@ function whereabouts(trace, span) {
   return parts;
 }
 
+/**
+ * @param {Trace} trace
+ * @param {How} how
+ */
 function howItBelongs(trace, how) {
   const word = CONFIDENCES[how.level];
   if (how.link < 0) return sureness(word);
@@ -36,11 +53,22 @@ function howItBelongs(trace, how) {
   return sureness(word, `last link: ${relation} (${own})${weakened}; weakest link of the chain: ${word}`);
 }
 
+/**
+ * @param {Trace} trace
+ * @param {number} span
+ */
 function tookOf(trace, span) {
   const end = trace.spans.end[span];
   return Number.isNaN(end) ? 'end not recorded' : duration(end - trace.spans.start[span]);
 }
 
+/**
+ * @param {Trace} trace
+ * @param {number} span
+ * @param {How} how
+ * @param {number | undefined} share
+ * @param {Choose} choose
+ */
 function elementItem(trace, span, how, share, choose) {
   return el(
     'li',
@@ -68,16 +96,27 @@ function elementItem(trace, span, how, share, choose) {
   );
 }
 
-/** The causes that name an operation, or one that ran inside it. */
+/**
+ * The causes that name an operation, or one that ran inside it.
+ * @param {Trace} trace
+ * @param {number} operation
+ */
 function causesOf(trace, operation) {
   return within(trace, operation).flatMap((one) => [...trace.causesOfOperation(one)]);
 }
 
-/** The elements of a chain by layer, in order of time; long lists open on demand. */
+/**
+ * The elements of a chain by layer, in order of time; long lists open on demand.
+ * @param {Trace} trace
+ * @param {Chain} chain
+ * @param {Choose} choose
+ */
 function chainList(trace, chain, choose) {
+  /** @type {Map<string, [number, How][]>} */
   const byLayer = new Map(trace.layers.map((layer) => [layer.name, []]));
   for (const [span, how] of chain.elements)
     if (span !== chain.span) byLayer.get(trace.layerOf(span))?.push([span, how]);
+  /** @type {Map<number, number>} */
   const shares = new Map();
   if (chain.operation >= 0) {
     for (const cause of causesOf(trace, chain.operation)) {
@@ -90,10 +129,15 @@ function chainList(trace, chain, choose) {
     if (elements.length === 0) continue;
     elements.sort(([a], [b]) => trace.spans.start[a] - trace.spans.start[b]);
     const list = el('ol', { class: 'elements' });
+    /**
+     * @param {number} from
+     * @param {number} to
+     */
     const items = (from, to) =>
       elements.slice(from, to).map(([span, how]) => elementItem(trace, span, how, shares.get(span), choose));
     list.append(...items(0, SHOWN_AT_FIRST));
     const rest = Math.min(elements.length, MOST_SHOWN);
+    /** @type {HTMLButtonElement | false} */
     const more =
       elements.length > SHOWN_AT_FIRST &&
       el(
@@ -101,11 +145,10 @@ function chainList(trace, chain, choose) {
         {
           type: 'button',
           class: 'more',
-          onclick: (event) => {
+          onclick: () => {
             list.append(...items(SHOWN_AT_FIRST, rest));
-            event.target.replaceWith(
-              elements.length > rest ? `the first ${count(rest)} of ${count(elements.length)}` : '',
-            );
+            if (more)
+              more.replaceWith(elements.length > rest ? `the first ${count(rest)} of ${count(elements.length)}` : '');
           },
         },
         `show all ${count(elements.length)}`,
@@ -123,8 +166,13 @@ function chainList(trace, chain, choose) {
   return groups;
 }
 
-/** Where the time of an operation went: one bar, and the same in numbers. */
+/**
+ * Where the time of an operation went: one bar, and the same in numbers.
+ * @param {Trace} trace
+ * @param {number} operation
+ */
 export function timeShares(trace, operation) {
+  /** @type {Map<string, { ns: number, level: number }>} */
   const sums = new Map();
   let whole = 0;
   for (const slice of trace.slicesOf(operation)) {
@@ -146,6 +194,10 @@ export function timeShares(trace, operation) {
     .sort((a, b) => b.ns - a.ns);
 }
 
+/**
+ * @param {Trace} trace
+ * @param {number} operation
+ */
 function timeBar(trace, operation) {
   const shares = timeShares(trace, operation);
   if (shares.length === 0)
@@ -191,6 +243,11 @@ function timeBar(trace, operation) {
   ];
 }
 
+/**
+ * @param {Trace} trace
+ * @param {number} span
+ * @param {Choose} chooseOperation
+ */
 function causeList(trace, span, chooseOperation) {
   const causes = [...trace.causesOfCommand(span)].sort((a, b) => trace.causes.share[b] - trace.causes.share[a]);
   if (causes.length === 0) return [];
@@ -223,11 +280,19 @@ function causeList(trace, span, chooseOperation) {
   ];
 }
 
-/** "execution 12": people count from one. */
+/**
+ * "execution 12": people count from one.
+ * @param {Trace} trace
+ * @param {number} operation
+ */
 export function ordinal(trace, operation) {
   return `execution ${count(trace.operations.nth[operation] + 1)}`;
 }
 
+/**
+ * @param {Trace} trace
+ * @param {number} operation
+ */
 function charged(trace, operation) {
   let commands = 0;
   let size = 0;
@@ -242,15 +307,23 @@ function charged(trace, operation) {
   return `${digits(commands)} (shares of ${count(touched.size)}), ${bytes(Math.round(size))}`;
 }
 
-/** SQLite's two codes that are no error say so. */
+/**
+ * SQLite's two codes that are no error say so.
+ * @param {Trace} trace
+ * @param {number} operation
+ */
 function resultOf(trace, operation) {
   const code = trace.operations.result[operation];
   if (Number.isNaN(code)) return null;
-  const word =
-    trace.shapes[trace.operations.shape[operation]]?.kind === 'statement' && { 100: ' (row)', 101: ' (done)' }[code];
+  const word = trace.shapes[trace.operations.shape[operation]]?.kind === 'statement' && RESULTS.get(code);
   return `${code}${word || ''}`;
 }
 
+/**
+ * @param {Trace} trace
+ * @param {Chain} chain
+ * @param {Choose} chooseOperation
+ */
 function operationPart(trace, chain, chooseOperation) {
   const { operations } = trace;
   const { operation } = chain;
@@ -284,10 +357,16 @@ function operationPart(trace, chain, chooseOperation) {
   ];
 }
 
+/**
+ * @param {Trace} trace
+ * @param {Chain} chain
+ * @param {Choose} chooseOperation
+ */
 function spanPart(trace, chain, chooseOperation) {
   const { spans } = trace;
   const { span } = chain;
   const [file, disk] = [trace.fileOf(span), trace.diskOf(span)];
+  /** @param {'offset' | 'sector' | 'result'} column */
   const number = (column) => (Number.isNaN(spans[column][span]) ? null : count(spans[column][span]));
   const operation = spans.operation[span];
   return [
@@ -324,7 +403,14 @@ function spanPart(trace, chain, chooseOperation) {
   ];
 }
 
-/** Shows a chain, or how to choose one. */
+/**
+ * Shows a chain, or how to choose one.
+ * @param {HTMLElement} node
+ * @param {Trace} trace
+ * @param {Chain | null} chain
+ * @param {Choose} choose
+ * @param {Choose} chooseOperation
+ */
 export function showPanel(node, trace, chain, choose, chooseOperation) {
   // What had the focus goes away with the old list: the panel itself keeps the reader's place.
   if (node.contains(document.activeElement)) node.focus({ preventScroll: true });
