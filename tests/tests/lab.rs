@@ -32,6 +32,7 @@ fn main() -> ExitCode {
         ("insert_is_followed_on_debian_virtio", needs(), || insert(Bus::Virtio)),
         ("long::insert_is_followed_on_debian_scsi", needs(), || insert(Bus::Scsi)),
         ("scsi_commands_match_kernel_events", needs(), driver::scsi_matches_the_kernel),
+        ("long::mmc_commands_match_kernel_events", needs(), driver::mmc_matches_the_kernel),
         ("long::nvme_commands_match_kernel_events", needs(), driver::nvme_matches_the_kernel),
         ("long::device_mapper_maps_to_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("long::btrfs_f2fs_and_xfs_are_followed_to_device", needs().and_then(|()| all_mkfs()), file_systems),

@@ -392,7 +392,7 @@ pub struct ProcessUse {
 pub struct DriverCommands {
     /// Name of the disk; absent if they went to a device that is none.
     pub disk: Option<String>,
-    /// The protocol: `scsi` or `nvme`.
+    /// The protocol: `scsi`, `nvme` or `mmc`.
     pub protocol: String,
     /// Their name in it, such as `WRITE(10)`.
     pub name: String,

@@ -21,7 +21,7 @@ const NAMED: usize = 4;
 /// A statement with less than this part of all time gets a line instead of a block, unless it is one of the first two.
 const SMALL: f64 = 0.01;
 /// File systems and protocols that have probes of their own, named after them; no machine has them all.
-const SOMETIMES: [&str; 6] = ["btrfs", "ext4", "f2fs", "nvme", "scsi", "xfs"];
+const SOMETIMES: [&str; 7] = ["btrfs", "ext4", "f2fs", "mmc", "nvme", "scsi", "xfs"];
 
 /// Facts of the header: what stands before them, and their names, the first known one being shown.
 const HEADER: [(&str, &[&str]); 9] = [

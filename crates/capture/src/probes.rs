@@ -52,6 +52,8 @@ const PROBES: &[Probe] = &[
     probe("scsi_timeout", Name, "scsi_dispatch_cmd_timeout", Layer::Driver),
     probe("scsi_refused", Name, "scsi_dispatch_cmd_error", Layer::Driver),
     probe("scsi_begin", Name, "scsi_dispatch_cmd_start", Layer::Driver),
+    probe("mmc_end", Name, "mmc_request_done", Layer::Driver),
+    probe("mmc_begin", Name, "mmc_request_start", Layer::Driver),
     probe("nvme_end", Name, "nvme_complete_rq", Layer::Driver),
     probe("nvme_begin", Name, "nvme_setup_cmd", Layer::Driver),
     probe("rq_issue", Type, "block_rq_issue", Layer::Driver),

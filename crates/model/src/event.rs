@@ -23,7 +23,9 @@ mod bits;
 mod parse_error;
 mod text;
 
-pub use bits::{bio_flags, driver_what, file_what, flags, header_flags, op_kind, task_what, uring_phase};
+pub use bits::{
+    bio_flags, driver_what, file_what, flags, header_flags, mmc_is, mmc_part, op_kind, task_what, uring_phase,
+};
 pub use parse_error::ParseError;
 
 /// Version of the records below; a change of their layout adds one. The archive stores it.
@@ -430,19 +432,19 @@ records! {
     }
     /// The driver sends a command of its own protocol to the device, for a request.
     29 driver_begin DriverBegin {
-        /// Address of the driver's command; of NVMe the request's.
+        /// Address of the driver's command; of NVMe the request's, of MMC the `mmc_request`'s.
         command: u64,
-        /// Address of the request that it is for.
+        /// Address of the request that it is for; of an MMC command that is for none, no request's.
         rq: u64,
-        /// The command as it is sent: of SCSI the first 16 bytes of the command block, of NVMe dwords 10 to 13.
+        /// The command as it is sent: of MMC argument, first sector of the data, blocks, [`mmc_is`]; of SCSI the first 16 bytes of the command block, of NVMe dwords 10 to 13.
         raw: [u8; 16],
         /// Bytes of data that it moves.
         bytes: u32,
-        /// Disk; 0: none.
+        /// Disk; 0: none, or not told (MMC).
         disk: u32,
         /// The protocol ([`crate::Protocol`]).
         protocol: u16,
-        /// Of SCSI the length of the command block; of NVMe the operation code.
+        /// Of SCSI the length of the command block; of NVMe the operation code; of MMC the command's index, or its task's tag.
         code: u16,
         /// Of NVMe the queue; 0: the admin queue.
         queue: u16,
@@ -453,13 +455,13 @@ records! {
     30 driver_end DriverEnd {
         /// Address of the driver's command.
         command: u64,
-        /// Of SCSI the result: the host's byte << 16 | the device's status. Of NVMe the status.
+        /// Of SCSI the result: the host's byte << 16 | the device's status. Of NVMe the status. Of MMC the host's error (-errno).
         result: u32,
         /// What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it.
         what: u16,
         /// The protocol ([`crate::Protocol`]).
         protocol: u16,
-        /// Of SCSI: sense key, additional code and its qualifier; zeroes if there are none.
+        /// Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]).
         sense: [u8; 4],
         /// Keeps the layout free of gaps.
         pad: u32,
@@ -588,6 +590,13 @@ pub fn c_constants() -> Vec<(&'static str, u64)> {
         ("DRIVER_ENDED", driver_what::ENDED.into()),
         ("DRIVER_TIMED_OUT", driver_what::TIMED_OUT.into()),
         ("DRIVER_REFUSED", driver_what::REFUSED.into()),
+        ("MMC_DATA", mmc_is::DATA.into()),
+        ("MMC_WRITES", mmc_is::WRITES.into()),
+        ("MMC_TASK", mmc_is::TASK.into()),
+        ("MMC_PART_COUNT", mmc_part::COUNT.into()),
+        ("MMC_PART_COMMAND", mmc_part::COMMAND.into()),
+        ("MMC_PART_DATA", mmc_part::DATA.into()),
+        ("MMC_PART_STOP", mmc_part::STOP.into()),
     ];
     all.extend(Call::ALL.iter().map(|c| (c.c_name(), u64::from(*c as u16))));
     all.extend(crate::DiskOp::ALL.iter().map(|o| (o.c_name(), *o as u64)));

@@ -336,7 +336,7 @@ tables! {
         command: Option<u64>,
         /// Confidence of that; empty without one.
         confidence: Option<Confidence>,
-        /// The protocol: `scsi` or `nvme`.
+        /// The protocol: `scsi`, `nvme` or `mmc`.
         protocol: Cow<'static, str>,
         /// Its name there, such as `WRITE(10)` or `Write`.
         name: Cow<'static, str>,

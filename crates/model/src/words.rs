@@ -339,6 +339,8 @@ numbers! {
         Scsi = 1 "scsi" "PROTOCOL_SCSI",
         /// NVMe.
         Nvme = 2 "nvme" "PROTOCOL_NVME",
+        /// MMC: SD cards, eMMC.
+        Mmc = 3 "mmc" "PROTOCOL_MMC",
     }
 }
 

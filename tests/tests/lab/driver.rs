@@ -208,3 +208,46 @@ pub fn nvme_matches_the_kernel() -> Result<()> {
     near("commands", total, recorded.commands.len() as f64)?;
     Ok(())
 }
+
+/// `mmc0: start struct mmc_request[…]: cmd_opcode=25 … blocks=8 block_size=512 blk_addr=2048 …` as `CMD25 2048 + 8`.
+fn mmc(text: &str) -> String {
+    match word(text, "cmd_opcode") {
+        code @ ("17" | "18" | "24" | "25") => {
+            format!("CMD{code} {} + {}", word(text, "blk_addr"), word(text, "blocks"))
+        }
+        code => format!("CMD{code}"),
+    }
+}
+
+fn mmc_row(row: &BTreeMap<String, String>) -> Option<String> {
+    let code = row["name"].split(' ').next()?.trim_start_matches('A');
+    let data = !row["blocks"].is_empty();
+    Some(if data { format!("{code} {} + {}", row["lba"], row["blocks"]) } else { code.into() })
+}
+
+pub fn mmc_matches_the_kernel() -> Result<()> {
+    let disk = Disk { name: "data".into(), bus: Bus::Sd, bytes: 128 << 20, ext4: true };
+    let config = Config { disks: vec![disk], files: vec![(fathom(), "/fathom".into())], ..Config::default() };
+    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    sh(&mut guest, "mount -t ext4 /dev/disk/data /mnt && echo warm > /mnt/warm && sync")?;
+    let inserts = format!("/fathom workload sqlite --op insert --rows {ROWS} --dir /mnt");
+    let recorded = both(&mut guest, &["mmc/mmc_request_start", "mmc/mmc_request_done"], &inserts)?;
+    let kernel = recorded.kernel("mmc_request_start", mmc);
+    let ours = recorded.ours(mmc_row);
+    ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
+    ensure!(recorded.summary["completeness"]["state"] == "checked", "{:#}", recorded.summary["completeness"]);
+    near("INSERTs", number(shape(&recorded.summary, "INSERT")?, "/count")?, ROWS.into())?;
+    // What moves data is a request's, each one's once; what the core sends by itself is none's.
+    let (data, own): (Vec<_>, Vec<_>) = recorded.commands.iter().partition(|row| !row["blocks"].is_empty());
+    let loose =
+        data.iter().find(|row| row["command"].is_empty() || row["confidence"] != "exact" || row["disk"].is_empty());
+    ensure!(loose.is_none(), "{loose:?}\n{}", recorded.text);
+    let total = number(&recorded.summary, "/device_commands/total")?;
+    near("commands", total, data.len() as f64)?;
+    ensure!(data.len() > ROWS as usize, "{}", recorded.text);
+    ensure!(own.iter().all(|row| row["command"].is_empty() && row["disk"].is_empty()), "{own:?}");
+    ensure!(own.iter().any(|row| row["name"] == "CMD13 SEND_STATUS"), "{}", recorded.text);
+    let bad = recorded.commands.iter().find(|row| !row["error"].is_empty() || row["end_ns"].is_empty());
+    ensure!(bad.is_none(), "{bad:?}\n{}", recorded.text);
+    Ok(())
+}

@@ -161,3 +161,93 @@ int PROBE(nvme_end, struct request *rq)
 	submit(r);
 	return 0;
 }
+
+/* MMC_DATA_WRITE (include/linux/mmc/core.h). */
+#define MMC_WRITES (1 << 8)
+
+/*
+ * The block driver's own mmc_request begins its part of the request (struct mmc_queue_req, mmc_blk_request; since
+ * "mmc: block: Add blk-mq support", 4.16). Any other is on a stack of the core, whose address is behind no request.
+ */
+SEC("raw_tp/mmc_request_start")
+int PROBE(mmc_begin, u64 host, struct mmc_request *mrq)
+{
+	struct fathom_driver_begin *r;
+	struct mmc_command *cmd;
+	struct mmc_data *data;
+	u32 blocks = 0, size = 0, what = 0;
+
+	if (!bpf_core_type_exists(struct mmc_request))
+		return 0;
+	cmd = BPF_CORE_READ(mrq, cmd);
+	data = BPF_CORE_READ(mrq, data);
+	if (data) {
+		blocks = BPF_CORE_READ(data, blocks);
+		size = BPF_CORE_READ(data, blksz);
+		what = FATHOM_MMC_DATA;
+		if (BPF_CORE_READ(data, flags) & MMC_WRITES)
+			what |= FATHOM_MMC_WRITES;
+	}
+	/* A task of a command queue engine: the engine makes the commands. */
+	if (!cmd)
+		what |= FATHOM_MMC_TASK;
+	r = RESERVE(driver_begin, DRIVER_BEGIN, bpf_ktime_get_boot_ns(), whoami());
+	if (!r)
+		return 0;
+	r->command = (u64)mrq;
+	r->rq = rq_of_payload((u64)mrq);
+	((u32 *)r->raw)[0] = cmd ? BPF_CORE_READ(cmd, arg) : 0;
+	((u32 *)r->raw)[1] = data ? BPF_CORE_READ(data, blk_addr) : 0;
+	((u32 *)r->raw)[2] = blocks;
+	((u32 *)r->raw)[3] = what;
+	r->bytes = blocks * size;
+	r->disk = 0;
+	r->protocol = FATHOM_PROTOCOL_MMC;
+	r->code = cmd ? BPF_CORE_READ(cmd, opcode) : BPF_CORE_READ(mrq, tag);
+	r->queue = 0;
+	r->pad = 0;
+	submit(r);
+	return 0;
+}
+
+SEC("raw_tp/mmc_request_done")
+int PROBE(mmc_end, u64 host, struct mmc_request *mrq)
+{
+	struct fathom_driver_end *r;
+	struct mmc_command *cmd;
+	struct mmc_data *data;
+	u32 part = FATHOM_MMC_PART_COUNT;
+	int error;
+
+	if (!bpf_core_type_exists(struct mmc_request))
+		return 0;
+	/* In the order in which they are sent; what failed first is told. */
+	cmd = BPF_CORE_READ(mrq, sbc);
+	error = cmd ? BPF_CORE_READ(cmd, error) : 0;
+	if (!error) {
+		part = FATHOM_MMC_PART_COMMAND;
+		cmd = BPF_CORE_READ(mrq, cmd);
+		error = cmd ? BPF_CORE_READ(cmd, error) : 0;
+	}
+	if (!error) {
+		part = FATHOM_MMC_PART_DATA;
+		data = BPF_CORE_READ(mrq, data);
+		error = data ? BPF_CORE_READ(data, error) : 0;
+	}
+	if (!error) {
+		part = FATHOM_MMC_PART_STOP;
+		cmd = BPF_CORE_READ(mrq, stop);
+		error = cmd ? BPF_CORE_READ(cmd, error) : 0;
+	}
+	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
+	if (!r)
+		return 0;
+	r->command = (u64)mrq;
+	r->result = error;
+	r->what = FATHOM_DRIVER_ENDED;
+	r->protocol = FATHOM_PROTOCOL_MMC;
+	*(u32 *)r->sense = error ? part : 0;
+	r->pad = 0;
+	submit(r);
+	return 0;
+}

@@ -27,6 +27,13 @@
 #define FATHOM_DRIVER_ENDED 0
 #define FATHOM_DRIVER_TIMED_OUT 1
 #define FATHOM_DRIVER_REFUSED 2
+#define FATHOM_MMC_DATA 1
+#define FATHOM_MMC_WRITES 2
+#define FATHOM_MMC_TASK 4
+#define FATHOM_MMC_PART_COUNT 1
+#define FATHOM_MMC_PART_COMMAND 2
+#define FATHOM_MMC_PART_DATA 3
+#define FATHOM_MMC_PART_STOP 4
 #define FATHOM_CALL_READ 1
 #define FATHOM_CALL_PREAD64 2
 #define FATHOM_CALL_READV 3
@@ -58,6 +65,7 @@
 #define FATHOM_OP_OTHER 6
 #define FATHOM_PROTOCOL_SCSI 1
 #define FATHOM_PROTOCOL_NVME 2
+#define FATHOM_PROTOCOL_MMC 3
 #define FATHOM_END_UNKNOWN 0
 #define FATHOM_END_EXT4 1
 #define FATHOM_END_BUFFER_HEAD 2
@@ -365,13 +373,13 @@ struct fathom_checkpoint {
 
 /* The driver sends a command of its own protocol to the device, for a request. */
 struct fathom_driver_begin {
-	__u64 command; /* Address of the driver's command; of NVMe the request's. */
-	__u64 rq; /* Address of the request that it is for. */
-	__u8 raw[16]; /* The command as it is sent: of SCSI the first 16 bytes of the command block, of NVMe dwords 10 to 13. */
+	__u64 command; /* Address of the driver's command; of NVMe the request's, of MMC the `mmc_request`'s. */
+	__u64 rq; /* Address of the request that it is for; of an MMC command that is for none, no request's. */
+	__u8 raw[16]; /* The command as it is sent: of MMC argument, first sector of the data, blocks, [`mmc_is`]; of SCSI the first 16 bytes of the command block, of NVMe dwords 10 to 13. */
 	__u32 bytes; /* Bytes of data that it moves. */
-	__u32 disk; /* Disk; 0: none. */
+	__u32 disk; /* Disk; 0: none, or not told (MMC). */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
-	__u16 code; /* Of SCSI the length of the command block; of NVMe the operation code. */
+	__u16 code; /* Of SCSI the length of the command block; of NVMe the operation code; of MMC the command's index, or its task's tag. */
 	__u16 queue; /* Of NVMe the queue; 0: the admin queue. */
 	__u16 pad; /* Keeps the layout free of gaps. */
 };
@@ -379,10 +387,10 @@ struct fathom_driver_begin {
 /* That command ended, or something happened to it. */
 struct fathom_driver_end {
 	__u64 command; /* Address of the driver's command. */
-	__u32 result; /* Of SCSI the result: the host's byte << 16 | the device's status. Of NVMe the status. */
+	__u32 result; /* Of SCSI the result: the host's byte << 16 | the device's status. Of NVMe the status. Of MMC the host's error (-errno). */
 	__u16 what; /* What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it. */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
-	__u8 sense[4]; /* Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. */
+	__u8 sense[4]; /* Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]). */
 	__u32 pad; /* Keeps the layout free of gaps. */
 };
 

@@ -362,6 +362,27 @@ struct nvme_request {
 	u16 status;
 };
 
+/* These are in the BTF of MMC's core where it is a module. */
+struct mmc_command {
+	u32 opcode;
+	u32 arg;
+	int error;
+};
+struct mmc_data {
+	unsigned int blksz;
+	unsigned int blocks;
+	unsigned int blk_addr;
+	int error;
+	unsigned int flags;
+};
+struct mmc_request {
+	struct mmc_command *sbc;
+	struct mmc_command *cmd;
+	struct mmc_data *data;
+	struct mmc_command *stop;
+	int tag;
+};
+
 struct kiocb {
 	struct file *ki_filp;
 	s64 ki_pos;

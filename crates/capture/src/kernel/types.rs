@@ -7,7 +7,7 @@ use bpf::btf::{VMLINUX, append};
 use std::fs;
 
 /// Whose types the probes read; a module that is not loaded has none, and nothing to tell.
-const MODULES: [&str; 5] = ["jbd2", "dm_mod", "dm_crypt", "scsi_mod", "nvme_core"];
+const MODULES: [&str; 6] = ["jbd2", "dm_mod", "dm_crypt", "scsi_mod", "nvme_core", "mmc_core"];
 
 /// The running kernel's types.
 pub struct KernelTypes {

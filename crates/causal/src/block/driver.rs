@@ -2,15 +2,15 @@
 //!
 //! A command belongs to the request that it names, by the request's address, while that request is on its way. One that
 //! NVMe's is made just before its request is issued, and found by it then. One that
-//! names none that was recorded (a disk's own housekeeping before the recording, a request whose issue was lost) is
-//! kept all the same.
+//! names none that was recorded (a disk's own housekeeping before the recording, a request whose issue was lost, all that
+//! MMC's core sends by itself, such as CMD13 until a card is ready) is kept all the same.
 //!
 //! *Uncertainty*: a command whose end was not seen ended at the latest when its memory became another's, which tells
 //! nothing of when; so it stays without an end. A command that timed out may still end, by itself or by an abort that no
 //! tracepoint tells of.
 
 use super::requests::MOST;
-use super::{BlockIo, nvme, scsi};
+use super::{BlockIo, mmc, nvme, scsi};
 use crate::context::Context;
 use crate::loss::Window;
 use model::event::{DriverBegin, DriverEnd, Header, RqIssue, driver_what};
@@ -45,6 +45,10 @@ impl BlockIo {
                 let command = nvme::Command::of(r.code, r.queue, &r.raw, r.bytes.into());
                 (command.name, command.lba, command.blocks, command.bytes)
             }
+            Protocol::Mmc => {
+                let command = mmc::Command::of(r.code, &r.raw);
+                (command.name, command.lba, command.blocks, r.bytes.into())
+            }
         };
         let early = protocol == Protocol::Nvme;
         let request = self.requests.get(&r.rq).filter(|_| !early);
@@ -60,7 +64,7 @@ impl BlockIo {
             confidence,
             protocol: protocol.name().into(),
             name,
-            disk: (r.disk != 0).then_some(r.disk),
+            disk: (r.disk != 0).then_some(r.disk).or_else(|| request.map(|request| request.disk)),
             lba,
             blocks,
             bytes,
@@ -97,6 +101,7 @@ impl BlockIo {
         row.error = match r.what {
             driver_what::REFUSED => Some("not taken by the driver".into()),
             _ if r.protocol == Protocol::Nvme as u16 => nvme::error(r.result),
+            _ if r.protocol == Protocol::Mmc as u16 => mmc::error(r.result, r.sense),
             _ => scsi::error(r.result, r.sense),
         };
         if let Some(sent) = self.sent.remove(&r.command) {

@@ -7,6 +7,7 @@ mod bio;
 mod bios;
 mod driver;
 mod flush;
+mod mmc;
 mod nvme;
 mod requests;
 mod scsi;

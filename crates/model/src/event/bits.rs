@@ -107,3 +107,25 @@ pub mod driver_what {
     /// The driver could not take it, and it will be tried again.
     pub const REFUSED: u16 = 2;
 }
+
+/// The last of `raw` in a `driver_begin` record of MMC: what the command is.
+pub mod mmc_is {
+    /// It moves data.
+    pub const DATA: u32 = 1;
+    /// To the card.
+    pub const WRITES: u32 = 2;
+    /// A task of a command queue engine, which makes the commands by itself.
+    pub const TASK: u32 = 4;
+}
+
+/// The part that failed, in a `driver_end` record of MMC; the first of them.
+pub mod mmc_part {
+    /// CMD23 before the command.
+    pub const COUNT: u32 = 1;
+    /// The command.
+    pub const COMMAND: u32 = 2;
+    /// Its data.
+    pub const DATA: u32 = 3;
+    /// CMD12 after it.
+    pub const STOP: u32 = 4;
+}

@@ -1,0 +1,171 @@
+//! MMC's commands and answers in words, by the SD Physical Layer and JEDEC's eMMC specifications.
+//!
+//! A command's index alone does not tell SD from eMMC, nor an application's command (after CMD55) from a plain one; its
+//! data and argument do, where both forms exist.
+//!
+//! *Uncertainty*: a discard (CMD38) names its blocks in the commands before it. What the card says in its status besides
+//! is not recorded: an error here is one that the host saw.
+
+use model::event::{mmc_is, mmc_part};
+use std::borrow::Cow;
+
+/// Names of commands, by index.
+const NAMES: [(u16, &str); 33] = [
+    (0, "CMD0 GO_IDLE_STATE"),
+    (3, "CMD3 SET_RELATIVE_ADDR"),
+    (5, "CMD5 SLEEP_AWAKE"),
+    (7, "CMD7 SELECT_CARD"),
+    (9, "CMD9 SEND_CSD"),
+    (10, "CMD10 SEND_CID"),
+    (12, "CMD12 STOP_TRANSMISSION"),
+    (16, "CMD16 SET_BLOCKLEN"),
+    (17, "CMD17 READ_SINGLE_BLOCK"),
+    (18, "CMD18 READ_MULTIPLE_BLOCK"),
+    (21, "CMD21 SEND_TUNING_BLOCK"),
+    (22, "ACMD22 SEND_NUM_WR_BLOCKS"),
+    (23, "CMD23 SET_BLOCK_COUNT"),
+    (24, "CMD24 WRITE_BLOCK"),
+    (25, "CMD25 WRITE_MULTIPLE_BLOCK"),
+    (32, "CMD32 ERASE_WR_BLK_START"),
+    (33, "CMD33 ERASE_WR_BLK_END"),
+    (35, "CMD35 ERASE_GROUP_START"),
+    (36, "CMD36 ERASE_GROUP_END"),
+    (38, "CMD38 ERASE"),
+    (41, "ACMD41 SD_SEND_OP_COND"),
+    (44, "CMD44 QUEUED_TASK_PARAMS"),
+    (45, "CMD45 QUEUED_TASK_ADDRESS"),
+    (46, "CMD46 EXECUTE_READ_TASK"),
+    (47, "CMD47 EXECUTE_WRITE_TASK"),
+    (48, "CMD48 READ_EXTR_SINGLE"),
+    (49, "CMD49 WRITE_EXTR_SINGLE"),
+    (51, "ACMD51 SEND_SCR"),
+    (52, "CMD52 IO_RW_DIRECT"),
+    (53, "CMD53 IO_RW_EXTENDED"),
+    (55, "CMD55 APP_CMD"),
+    (58, "CMD58 READ_EXTR_MULTI"),
+    (59, "CMD59 WRITE_EXTR_MULTI"),
+];
+
+/// Bytes of the EXT_CSD that eMMC's CMD6 writes while a disk is in use.
+const EXT_CSD: [(u32, &str); 8] = [
+    (31, "BARRIER"),
+    (32, "FLUSH_CACHE"),
+    (33, "CACHE_CTRL"),
+    (34, "POWER_OFF_NOTIFICATION"),
+    (164, "BKOPS_START"),
+    (165, "SANITIZE_START"),
+    (179, "PARTITION_CONFIG"),
+    (185, "HS_TIMING"),
+];
+
+/// A command.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Command {
+    pub name: Cow<'static, str>,
+    /// First sector of 512 bytes, if it names one.
+    pub lba: Option<u64>,
+    pub blocks: Option<u64>,
+}
+
+impl Command {
+    /// By its index, and by what the record has of it.
+    pub(super) fn of(code: u16, raw: &[u8; 16]) -> Self {
+        let word = |at: usize| u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]);
+        let [arg, sector, blocks, is] = [0, 4, 8, 12].map(word);
+        let has = |bit: u32| is & bit != 0;
+        let (name, moves): (Cow<'static, str>, bool) = if has(mmc_is::TASK) {
+            (if has(mmc_is::WRITES) { "CQE write" } else { "CQE read" }.into(), has(mmc_is::DATA))
+        } else {
+            // By sector, or by byte on a card of up to 2 GB; whoever sends another command of this kind tells no sector.
+            let same = arg == sector || arg == sector << 9;
+            (named(code, arg, has(mmc_is::DATA)), matches!(code, 17 | 18 | 24 | 25) && has(mmc_is::DATA) && same)
+        };
+        Self { name, lba: moves.then(|| sector.into()), blocks: moves.then(|| blocks.into()) }
+    }
+}
+
+fn named(code: u16, arg: u32, data: bool) -> Cow<'static, str> {
+    match (code, data) {
+        (6, true) => "CMD6 SWITCH_FUNC".into(),
+        (6, false) if arg >> 24 == 0 => "ACMD6 SET_BUS_WIDTH".into(),
+        (6, false) => {
+            let byte = arg >> 16 & 0xff;
+            let known = EXT_CSD.iter().find(|(own, _)| *own == byte);
+            known.map_or_else(|| format!("CMD6 SWITCH ({byte})"), |(_, name)| format!("CMD6 SWITCH ({name})")).into()
+        }
+        (8, true) => "CMD8 SEND_EXT_CSD".into(),
+        (8, false) => "CMD8 SEND_IF_COND".into(),
+        (13, true) => "ACMD13 SD_STATUS".into(),
+        (13, false) => "CMD13 SEND_STATUS".into(),
+        _ => NAMES
+            .iter()
+            .find(|(own, _)| *own == code)
+            .map_or_else(|| format!("CMD{code}").into(), |(_, name)| Cow::Borrowed(*name)),
+    }
+}
+
+/// Errors of hosts (include/linux/mmc/core.h says what they mean).
+const ERRORS: [(u32, &str); 5] = [
+    (5, "EIO"),
+    (22, "EINVAL: cannot be done"),
+    (84, "EILSEQ: bad CRC or response"),
+    (110, "ETIMEDOUT: no answer in time"),
+    (123, "ENOMEDIUM: no card"),
+];
+
+/// What the host told of the part of the command that failed.
+pub(super) fn error(result: u32, part: [u8; 4]) -> Option<String> {
+    let part = match u32::from_le_bytes(part) {
+        mmc_part::COUNT => "block count (CMD23)",
+        mmc_part::DATA => "data",
+        mmc_part::STOP => "stop (CMD12)",
+        _ => "command",
+    };
+    let number = result.wrapping_neg();
+    let known = ERRORS.iter().find(|(own, _)| *own == number);
+    let what = known.map_or_else(|| format!("error {}", result.cast_signed()), |(_, name)| (*name).into());
+    (result != 0).then(|| format!("{part}: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(words: [u32; 4]) -> [u8; 16] {
+        let mut raw = [0; 16];
+        words.iter().enumerate().for_each(|(i, word)| raw[i * 4..][..4].copy_from_slice(&word.to_le_bytes()));
+        raw
+    }
+
+    #[test]
+    fn commands_name_their_sectors() {
+        let (data, write, task) = (mmc_is::DATA, mmc_is::DATA | mmc_is::WRITES, mmc_is::TASK);
+        for (code, words, name, range) in [
+            (25, [2048, 2048, 8, write], "CMD25 WRITE_MULTIPLE_BLOCK", Some((2048, 8))),
+            (24, [2048 << 9, 2048, 1, write], "CMD24 WRITE_BLOCK", Some((2048, 1))),
+            // An ioctl's: the sector is the block driver's alone.
+            (18, [77, 0, 8, data], "CMD18 READ_MULTIPLE_BLOCK", None),
+            (3, [0, 4096, 16, write | task], "CQE write", Some((4096, 16))),
+            (4, [0, 4096, 16, data | task], "CQE read", Some((4096, 16))),
+            (13, [0xaaaa_0000, 0, 0, 0], "CMD13 SEND_STATUS", None),
+            (13, [0, 0, 1, data], "ACMD13 SD_STATUS", None),
+            (6, [0x0320_0101, 0, 0, 0], "CMD6 SWITCH (FLUSH_CACHE)", None),
+            (6, [0x03ff_0101, 0, 0, 0], "CMD6 SWITCH (255)", None),
+            (6, [2, 0, 0, 0], "ACMD6 SET_BUS_WIDTH", None),
+            (6, [0x80ff_fff1, 0, 1, data], "CMD6 SWITCH_FUNC", None),
+            (61, [0; 4], "CMD61", None),
+        ] {
+            let (lba, blocks) = range.unzip();
+            assert_eq!(Command::of(code, &raw(words)), Command { name: name.into(), lba, blocks });
+        }
+    }
+
+    #[test]
+    fn errors_name_the_part_that_failed() {
+        let of = |errno: i32, part: u32| error((-errno).cast_unsigned(), part.to_le_bytes());
+        assert_eq!(of(0, 0), None);
+        assert_eq!(of(110, mmc_part::COMMAND).as_deref(), Some("command: ETIMEDOUT: no answer in time"));
+        assert_eq!(of(84, mmc_part::DATA).as_deref(), Some("data: EILSEQ: bad CRC or response"));
+        assert_eq!(of(71, mmc_part::STOP).as_deref(), Some("stop (CMD12): error -71"));
+    }
+}
