@@ -72,7 +72,12 @@ pub fn every_shipped() -> Result<()> {
     let names = all.iter().map(|s| s["name"].as_str().context("name"));
     for name in names.collect::<Result<Vec<_>>>()? {
         let folder = tempfile::tempdir()?;
-        let (status, line) = result(folder.path(), &["run", name])?;
+        let (mut status, mut line) = result(folder.path(), &["run", name])?;
+        if line["ending"] == "hung" {
+            // Seen once in ten runs of an SD card with f2fs (docs/reference/limits.md).
+            println!("{name} hung, and is run again: {line:#}");
+            (status, line) = result(folder.path(), &["run", name])?;
+        }
         ensure!(status == Some(0) && line["as_expected"] == true, "{name}: {status:?}: {line:#}");
         let least = if name.ends_with("-errors") { 1.0 } else { 25.0 };
         ensure!(number(&line, "/recording/operations")? >= least, "{name}: {line:#}");
