@@ -91,7 +91,11 @@ fn unknown_setting_error_lists_valid_ones() {
     assert!(said("filesystem.disk=log").contains("no disk \"log\"; there is data"));
     assert!(said("filesystem.type=xfs").contains("xfs needs at least 300M, and disk.data.size is 256M"));
     assert!(with(&["filesystem.type=xfs", "disk.data.size=300M"]).is_ok());
+    assert_eq!(with(&["disk.data.size=536870912"]).unwrap().disk["data"].size, Bytes(512 << 20));
     assert!(said("disk.data.size=1T").contains("is no size"));
+    assert!(said("disk.data.size=-1").contains("\"-1\" is no size"));
+    assert!(said("disk.data.size=true").contains("expected a size such as"));
+    assert!(said("disk.dat.bus=nvme").contains("no disk \"dat\"; there is data"));
     assert!(said("workload.limit=0s").contains("from 1s to 24h"));
     assert!(said("disk.data.scheduler=cfq").contains("unknown variant `cfq`"));
     assert!(said("disk.data.map={target='delay', ms=5}").contains("unknown field `ms`"));
@@ -100,7 +104,7 @@ fn unknown_setting_error_lists_valid_ones() {
     assert!(said("disk.data.parameters=['delay=1']").contains("only bus scsi_debug"));
     assert!(said("disk.data={bus='scsi_debug', parameters=['delay=1; x']}").contains("is no parameter"));
     assert!(said("disk.data={bus='loop', size='600M'}").contains("twice their size"));
-    assert!(said("disk.exchange.bus=nvme").contains("disk.exchange: expected a name"));
+    assert!(said("disk.exchange={bus='nvme'}").contains("disk.exchange: expected a name"));
     assert!(said("record.arguments=['--output=x']").contains("the lab's own"));
     assert!(said("filesystem.mount='a, b'").contains("without blanks"));
 }

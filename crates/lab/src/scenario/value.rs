@@ -2,15 +2,27 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A size; written with a suffix K, M or G.
+/// A size; written with a suffix K, M or G, or as a number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(try_from = "String", into = "String")]
+#[serde(try_from = "Written", into = "String")]
 pub struct Bytes(pub u64);
 
-impl TryFrom<String> for Bytes {
+/// What TOML has for `"256M"` and for `268435456`.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a size such as \"512K\", \"256M\" or \"2G\"")]
+enum Written {
+    Text(String),
+    Number(i64),
+}
+
+impl TryFrom<Written> for Bytes {
     type Error = String;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(written: Written) -> Result<Self, String> {
+        let text = match written {
+            Written::Text(text) => text,
+            Written::Number(number) => number.to_string(),
+        };
         let number = |digits: &str, shift: u32| digits.parse::<u64>().ok()?.checked_mul(1 << shift);
         let bytes = match text.chars().last() {
             Some('K') => number(&text[..text.len() - 1], 10),
@@ -81,6 +93,17 @@ pub(super) fn set(table: &mut toml::Table, setting: &str) -> Result<(), String> 
     let parsed = toml::from_str::<toml::Table>(&format!("x = {value}")).ok().and_then(|mut t| t.remove("x"));
     let value = parsed.unwrap_or_else(|| toml::Value::String(value.to_string()));
     let (last, above) = parts.split_last().ok_or("expected a key")?;
+    if let ["disk", name] = above {
+        // Half a disk would be a second one, of defaults, that nothing uses: a mistyped name more often than a wish.
+        let disks = table.get("disk").and_then(toml::Value::as_table);
+        if disks.is_some_and(|disks| !disks.contains_key(*name)) {
+            let known: Vec<&str> = disks.into_iter().flat_map(|disks| disks.keys().map(String::as_str)).collect();
+            return Err(format!(
+                "no disk {name:?}; there is {}. To add one: --set \"disk.{name}={{bus='nvme', size='256M'}}\"",
+                known.join(", ")
+            ));
+        }
+    }
     let mut at = table;
     for (depth, part) in above.iter().enumerate() {
         let next = at.entry(*part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
