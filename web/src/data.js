@@ -75,6 +75,7 @@ export class Trace {
     const timeline = raw ?? {};
     this.strings = timeline.strings ?? [];
     this.layers = timeline.layers ?? [];
+    this.processes = new Map((timeline.processes ?? []).map(({ tgid, name }) => [tgid, name]));
     this.files = timeline.files ?? [];
     this.disks = timeline.disks ?? [];
     this.shapes = timeline.shapes ?? [];
@@ -251,6 +252,15 @@ export class Trace {
   /** @param {number} span */
   diskOf(span) {
     return this.disks[this.spans.disk[span]] ?? null;
+  }
+
+  /**
+   * The process and thread that made a span, by name where it is known; empty if none did.
+   * @param {number} span
+   */
+  threadOf(span) {
+    const [tgid, tid] = [this.spans.tgid[span], this.spans.tid[span]];
+    return tgid > 0 ? `${this.processes.get(tgid) ?? 'process'} ${tgid}${tid === tgid ? '' : `, thread ${tid}`}` : '';
   }
 
   /** @param {number} operation */

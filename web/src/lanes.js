@@ -2,54 +2,125 @@
 // and each row can be searched by time.
 
 /** @import { Trace } from './data.js' */
-/** @typedef { { layer: string, name: string, first: boolean, head: boolean, journal: boolean, spans: number[], reach: Float64Array, y: number, h: number } } Row */
+/** @typedef { { layer: string, name: string, first: boolean, head: boolean, group: number, shown: boolean, spans: Int32Array, reach: Float64Array, y: number, h: number } } Row */
 
-const JOURNAL = /^jbd2/;
+/** What a layer is high, if its rows can be. */
+const LAYER_ROOM = 96;
+const LEAST_LAYER = 20;
+export const LAYER_GAP = 9;
+const MOST_HIGH = 24;
+const LEAST_HIGH = 3;
+/** A group's name fits beside its rows. */
+export const NAME_HEIGHT = 12;
+/** With more groups than so many in a layer, names would make it higher than a screen. */
+const MOST_NAMED = 24;
 
 /**
- * Rows from the application down to the device. `first` marks a layer's first row, `head` that of a thread or disk within
- * it; where a row lies, the timeline says.
+ * Rows from the application down to the device. `first` marks a layer's first row, `head` that of a thread or disk where the
+ * layer has several; where a row lies, `layOutRows` says.
  * @param {Trace} trace
  */
 export function buildRows(trace) {
   /** @type {Row[]} */
   const rows = [];
-  /** @type {Map<string, Row>} */
-  const rowAt = new Map();
+  const firstOfLayer = new Int32Array(trace.layers.length + 1);
   trace.layers.forEach((layer, l) => {
     const several = new Set(layer.lanes.map((lane) => lane.group)).size > 1;
-    /** @type {number | null} */
-    let group = null;
-    layer.lanes.forEach((lane, i) => {
-      /** @type {Row} */
-      const row = {
+    firstOfLayer[l] = rows.length;
+    layer.lanes.forEach((lane, i) =>
+      rows.push({
         layer: layer.name,
         name: lane.name,
         first: i === 0,
-        head: several && lane.group !== group,
-        journal: JOURNAL.test(lane.name),
-        spans: [],
+        head: several && lane.group !== layer.lanes[i - 1]?.group,
+        group: lane.group,
+        shown: true,
+        spans: new Int32Array(0),
         reach: new Float64Array(0),
         y: 0,
         h: 0,
-      };
-      group = lane.group;
-      rowAt.set(`${l} ${i}`, row);
-      rows.push(row);
-    });
+      }),
+    );
   });
+  firstOfLayer[trace.layers.length] = rows.length;
   const { spans } = trace;
-  const order = Array.from({ length: spans.count }, (_, i) => i).sort(
-    (a, b) => spans.start[a] - spans.start[b] || trace.endOf(b) - trace.endOf(a),
-  );
-  for (const span of order) rowAt.get(`${spans.layer[span]} ${spans.lane[span]}`)?.spans.push(span);
-  for (const row of rows) row.reach = reachOf(row.spans, trace);
-  return rows;
+  const rowOf = new Int32Array(spans.count);
+  const sizes = new Int32Array(rows.length);
+  for (let span = 0; span < spans.count; span += 1) {
+    const layer = spans.layer[span];
+    const row = layer >= 0 && layer < trace.layers.length ? firstOfLayer[layer] + spans.lane[span] : -1;
+    rowOf[span] = row < firstOfLayer[layer + 1] ? row : -1;
+    if (rowOf[span] >= 0) sizes[rowOf[span]] += 1;
+  }
+  rows.forEach((row, i) => (row.spans = new Int32Array(sizes[i])));
+  sizes.fill(0);
+  const { start } = spans;
+  let sorted = true;
+  for (let span = 0; span < spans.count; span += 1) {
+    const row = rowOf[span];
+    if (row >= 0) rows[row].spans[sizes[row]++] = span;
+    sorted &&= span === 0 || start[span - 1] <= start[span];
+  }
+  for (const row of rows) {
+    if (!sorted) row.spans.sort((a, b) => start[a] - start[b] || trace.endOf(b) - trace.endOf(a));
+    row.reach = reachOf(row.spans, trace);
+  }
+  return { rows, rowOf };
+}
+
+/**
+ * Whether a row has anything in a window of time.
+ * @param {Row} row
+ * @param {Trace} trace
+ * @param {number} from
+ * @param {number} to
+ */
+export function isBusy(row, trace, from, to) {
+  const at = firstReaching(row, from);
+  return at < row.spans.length && trace.spans.start[row.spans[at]] <= to;
+}
+
+/**
+ * Gives the rows that are shown their places, and returns the bands of the layers. Each layer has about the same room: few rows
+ * are high enough for words, many still fit a screen. A layer's first row is always there, so that none vanishes.
+ * @param {Row[]} rows
+ * @param {number} top
+ * @param {number} heading room above the rows of a layer in which names do not fit beside its own
+ */
+export function layOutRows(rows, top, heading) {
+  /** @type { { layer: string, top: number, bottom: number }[]} */
+  const bands = [];
+  let y = top;
+  for (let at = 0; at < rows.length;) {
+    let end = at + 1;
+    while (end < rows.length && !rows[end].first) end += 1;
+    const own = rows.slice(at, end);
+    const shown = own.filter((row) => row.shown);
+    /** @type {Map<number, number>} */
+    const inGroup = new Map();
+    for (const row of shown) inGroup.set(row.group, (inGroup.get(row.group) ?? 0) + 1);
+    const band = { layer: own[0].layer, top: y, bottom: y };
+    bands.push(band);
+    const named = own.some((row) => row.head);
+    if (named) y += heading;
+    const pitch = Math.max(LEAST_HIGH, Math.min(MOST_HIGH, LAYER_ROOM / shown.length));
+    const least = named && inGroup.size <= MOST_NAMED ? NAME_HEIGHT : 0;
+    for (const row of own) {
+      const high = Math.max(pitch, least / (inGroup.get(row.group) ?? 1));
+      row.y = row.shown ? y : Math.max(y - high, band.top);
+      row.h = high - (high > 6 ? 2 : 0.5);
+      if (row.shown) y += high;
+    }
+    band.bottom = Math.max(y, band.top + LEAST_LAYER);
+    y = band.bottom + LAYER_GAP;
+    at = end;
+  }
+  return { bands, bottom: y - LAYER_GAP };
 }
 
 /**
  * For each place in the row, the latest end up to it: ascending even where boxes overlap, so that it can be searched.
- * @param {number[]} row
+ * @param {Int32Array} row
  * @param {Trace} trace
  */
 function reachOf(row, trace) {

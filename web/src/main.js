@@ -304,6 +304,7 @@ class Page {
       among > 1 ? `the longest of ${count(among)} here; zoom in to see each` : '',
       Number.isNaN(spans.end[span]) ? 'end not recorded' : duration(spans.end[span] - spans.start[span]),
       `at ${moment(spans.start[span])}`,
+      trace.threadOf(span),
       file ? `${file.path ?? 'unnamed file'} (${file.class})` : '',
       Number.isNaN(spans.offset[span]) ? '' : `offset ${count(spans.offset[span])}`,
       Number.isNaN(spans.sector[span])

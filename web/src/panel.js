@@ -387,7 +387,7 @@ function spanPart(trace, chain, chooseOperation) {
       ['Size', spans.bytes[span] > 0 ? bytes(spans.bytes[span]) : null],
       ['Flags', trace.text(spans.flags[span])],
       ['Result', number('result')],
-      ['Process', spans.tgid[span] > 0 ? `${spans.tgid[span]}, thread ${spans.tid[span]}` : null],
+      ['Process', trace.threadOf(span) || null],
       [
         'Within',
         operation >= 0 &&

@@ -4,7 +4,7 @@
 
 import { duration, visible } from './format.js';
 import { timeTicks } from './scale.js';
-import { buildRows, firstReaching, spanAt } from './lanes.js';
+import { LAYER_GAP, NAME_HEIGHT, buildRows, firstReaching, isBusy, layOutRows, spanAt } from './lanes.js';
 import { FONT, FONT_BOLD, hatch, layerInk, layerPaint, paint, sharpen } from './theme.js';
 
 /** @import { Chain } from './chain.js' */
@@ -13,11 +13,14 @@ import { FONT, FONT_BOLD, hatch, layerInk, layerPaint, paint, sharpen } from './
 /** @import { Row } from './lanes.js' */
 
 const AXIS = 24;
-const LAYER_GAP = 9;
-const LEAST_LAYER = 20;
-const LAYER_ROOM = 96;
-const NAME_HEIGHT = 12;
+/** Less than so many pixels are too few for names beside the rows: they stand above them. */
+const NARROW = 640;
+const HEADING = 16;
+/** A loss that may have been at any time of a window says little about any one of it: a strip above is enough. */
+const MOSTLY = 0.5;
+const LOSS_STRIP = 5;
 const MOST_LINES = 4000;
+const MOST_LABEL = 16;
 /** @type {Record<string, number[]>} */
 const DASHES = { exact: [], structural: [], interval: [5, 3], address: [2, 3], guess: [1, 5] };
 
@@ -42,39 +45,28 @@ export class Timeline {
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
     this.trace = trace;
     this.commandKind = commandKind;
-    this.rows = buildRows(trace);
-    /** @type {Map<number, Row> | null} */
-    this.rowIndex = null;
+    const { rows, rowOf } = buildRows(trace);
+    this.rows = rows;
+    this.rowNumber = rowOf;
+    this.shownFor = NaN;
     this.boxes = { cover: new Float32Array(0), count: new Uint32Array(0) };
   }
 
   /**
-   * Each layer has about the same room: few rows are high enough for words, many still fit a screen.
+   * Only rows that have something in the window take room, so that one deep burst does not make the rest of the run flat. While
+   * the window only moves, a row that was shown stays: what is being looked at must not jump.
    * @param {number} width
    */
   layOut(width) {
     this.width = width;
-    this.gutter = width < 640 ? 88 : 190;
-    /** @type {Map<string, number>} */
-    const inLayer = new Map();
-    for (const row of this.rows) inLayer.set(row.layer, (inLayer.get(row.layer) ?? 0) + 1);
-    this.bands = [];
-    /** @type { { layer: string, top: number, bottom: number } | null} */
-    let band = null;
-    let y = AXIS;
-    for (const row of this.rows) {
-      if (row.first || !band) {
-        y = band ? band.bottom + LAYER_GAP : AXIS;
-        band = { layer: row.layer, top: y, bottom: y + LEAST_LAYER };
-        this.bands.push(band);
-      }
-      const pitch = Math.max(3, Math.min(24, LAYER_ROOM / (inLayer.get(row.layer) ?? 1)));
-      row.y = y;
-      row.h = pitch - (pitch > 6 ? 2 : 0.5);
-      y += pitch;
-      band.bottom = Math.max(band.bottom, y);
-    }
-    this.sliceY = (band ? band.bottom : AXIS) + LAYER_GAP + 4;
+    this.gutter = width < NARROW ? 88 : 190;
+    const { from, to } = this.view;
+    const same = Math.abs(to - from - this.shownFor) <= 1e-6 * (to - from);
+    this.shownFor = to - from;
+    for (const row of this.rows) row.shown = row.first || (same && row.shown) || isBusy(row, this.trace, from, to);
+    const { bands, bottom } = layOutRows(this.rows, AXIS, width < NARROW ? HEADING : 0);
+    this.bands = bands;
+    this.sliceY = bottom + LAYER_GAP + 4;
     this.height = this.sliceY + 24 + 6;
   }
 
@@ -94,7 +86,7 @@ export class Timeline {
 
   /** @param {number} y */
   rowAtY(y) {
-    return this.rows.find((row) => y >= row.y - 1 && y < row.y + row.h + 1) ?? null;
+    return this.rows.find((row) => row.shown && y >= row.y - 1 && y < row.y + row.h + 1) ?? null;
   }
 
   /**
@@ -141,7 +133,7 @@ export class Timeline {
     c.rect(this.gutter, AXIS, this.plotWidth, this.height - AXIS);
     c.clip();
     c.globalAlpha = chain ? Number(paint('dimmed')) : 1;
-    for (const row of this.rows) this.drawRow(row);
+    for (const row of this.rows) if (row.shown) this.drawRow(row);
     c.globalAlpha = 1;
     if (chain) this.drawChain(chain);
     if (hovered >= 0) this.outline(hovered, paint('text'), 1);
@@ -151,12 +143,19 @@ export class Timeline {
     this.tellPlaces();
   }
 
-  /** Where layers are drawn, for tests and for tools that cannot see a canvas. */
+  /** Where layers and rows are drawn, for tests and for tools that cannot see a canvas. */
   tellPlaces() {
     this.canvas.dataset.gutter = String(this.gutter);
-    for (const row of this.rows)
+    /** @type {Record<string, [number, number, string][]>} */
+    const places = {};
+    for (const row of this.rows) {
       if (row.first)
         this.canvas.setAttribute(`data-${row.layer.toLowerCase()}-y`, String(Math.round(row.y + row.h / 2)));
+      if (row.shown) (places[row.layer] ??= []).push([row.y, row.h, row.name]);
+    }
+    this.canvas.dataset.rows = JSON.stringify(places);
+    this.canvas.dataset.width = String(this.width);
+    this.canvas.dataset.drawn = `${Math.round(this.view.from)} ${Math.round(this.view.to)}`;
   }
 
   drawGrid() {
@@ -191,14 +190,23 @@ export class Timeline {
   /** Time in which records were lost, or that the page leaves out, is hatched over all layers. */
   drawMissing() {
     const { context: c, trace, view } = this;
-    const gaps = trace.losses.map((loss) => [loss.start, loss.end]);
+    const gaps = trace.losses.map(({ start, end }) => ({ start, end, lost: true }));
     const after = trace.leftOut?.after_ns;
-    if (after !== null && after !== undefined) gaps.push([after - trace.origin, trace.high]);
-    for (const [start, end] of gaps) {
+    if (after !== null && after !== undefined) gaps.push({ start: after - trace.origin, end: trace.high, lost: false });
+    for (const { start, end, lost } of gaps) {
       if (end < view.from || start > view.to) continue;
       const x = Math.max(this.xOf(start), this.gutter);
       const w = Math.max(Math.min(this.xOf(end), this.width) - x, 2);
-      hatch(c, x, AXIS, w, this.height - AXIS, paint('loss'), 9);
+      const strip = lost && w > MOSTLY * this.plotWidth;
+      hatch(
+        c,
+        x,
+        strip ? AXIS - 2 - LOSS_STRIP : AXIS,
+        w,
+        strip ? LOSS_STRIP : this.height - AXIS,
+        paint('loss'),
+        strip ? 5 : 9,
+      );
     }
   }
 
@@ -288,17 +296,7 @@ export class Timeline {
 
   /** @param {number} span */
   rowOf(span) {
-    const { layer, lane } = this.trace.spans;
-    this.rowIndex ??= new Map(this.indexRows());
-    return this.rowIndex.get(layer[span] * 65536 + lane[span]);
-  }
-
-  /** @returns {[number, Row][]} */
-  indexRows() {
-    let at = 0;
-    return this.trace.layers.flatMap((layer, l) =>
-      layer.lanes.map((_, i) => /** @type {[number, Row]} */ ([l * 65536 + i, this.rows[at++]])),
-    );
+    return this.rows[this.rowNumber[span]];
   }
 
   /** @param {Chain} chain */
@@ -411,11 +409,21 @@ export class Timeline {
     }
     c.font = FONT;
     c.fillStyle = paint('muted');
+    const narrow = this.width < NARROW;
+    const left = narrow ? 12 : 96;
     let free = 0;
+    let group = -1;
     for (const row of this.rows) {
-      if (row.first) free = row.y;
-      if (!(row.first || row.head) || row.y < free || this.gutter < 120) continue;
-      c.fillText(visible(row.name), 96, row.y + 8, this.gutter - 96 - 6);
+      if (row.first) [free, group] = [row.y, -1];
+      if (!row.shown || row.group === group) continue;
+      group = row.group;
+      // A name that would stand beside another's rows is left out.
+      if ((narrow && !this.several(row)) || row.y < free - 0.5) continue;
+      c.fillText(
+        shortened(c, visible(row.name), this.gutter - left - 6),
+        left,
+        row.y + Math.min(Math.max(row.h, NAME_HEIGHT - 2), MOST_LABEL) / 2,
+      );
       free = row.y + NAME_HEIGHT;
     }
     c.font = FONT_BOLD;
@@ -428,4 +436,25 @@ export class Timeline {
     c.lineTo(this.gutter - 0.5, this.height);
     c.stroke();
   }
+
+  /**
+   * Whether the row's layer has rows of several threads or disks.
+   * @param {Row} row
+   */
+  several(row) {
+    return this.rows.some((other) => other.layer === row.layer && other.head);
+  }
+}
+
+/**
+ * A text that fits, cut at its end.
+ * @param {CanvasRenderingContext2D} c
+ * @param {string} text
+ * @param {number} room
+ */
+function shortened(c, text, room) {
+  if (c.measureText(text).width <= room) return text;
+  let length = text.length - 1;
+  while (length > 1 && c.measureText(`${text.slice(0, length)}…`).width > room) length -= 1;
+  return `${text.slice(0, length)}…`;
 }

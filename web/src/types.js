@@ -56,7 +56,7 @@
 /** @typedef { Partial<Record<'operation' | 'layer' | 'reason' | 'start' | 'end' | 'span' | 'confidence', Numbers>> } SliceColumns */
 /**
  * @typedef { Partial<{
- *   origin_ns: number, duration_ns: number, recorded_ns: number, presets_ns: number[], strings: string[], layers: LayerLanes[],
+ *   origin_ns: number, duration_ns: number, recorded_ns: number, presets_ns: number[], strings: string[], layers: LayerLanes[], processes: { tgid: number, name: string }[],
  *   spans: SpanColumns, links: LinkColumns, operations: OperationColumns, shapes: Shape[], slices: SliceColumns,
  *   causes: CauseColumns, files: FileInfo[], disks: DiskAxis[], losses: LossMark[], left_out: LeftOut
  * }> } TimelineData

@@ -425,6 +425,121 @@ fn narrow_window_needs_no_horizontal_scrolling() -> Result<()> {
     shown.quiet()
 }
 
+/// Adds to the timeline a burst of `deep` commands at once, and as many threads with a call each, that ends before `until`.
+fn with_burst(timeline: &mut Value, deep: u64, until: u64) -> Result<()> {
+    let layer = |name: &str| timeline["layers"].as_array().and_then(|all| all.iter().position(|l| l["name"] == name));
+    let (driver, syscall) = (layer("Driver").ok_or("Driver")?, layer("Syscall").ok_or("Syscall")?);
+    for at in 0..deep {
+        let lanes = |of: usize| timeline["layers"][of]["lanes"].as_array().map_or(0, Vec::len);
+        let places = [
+            (driver, lanes(driver), "vda".to_owned(), 0),
+            (syscall, lanes(syscall), format!("cp {}", 9000 + at), at + 1),
+        ];
+        for (layer, lane, name, group) in places {
+            let more = json!({ "name": name, "group": group });
+            timeline["layers"][layer]["lanes"].as_array_mut().ok_or("lanes")?.push(more);
+            let spans = timeline["spans"].as_object_mut().ok_or("spans")?;
+            for (column, values) in spans.iter_mut() {
+                let values = values.as_array_mut().ok_or("a column")?;
+                let value = match column.as_str() {
+                    "id" => json!(1_000_000 + values.len()),
+                    "layer" => json!(layer),
+                    "lane" => json!(lane),
+                    "start" => json!(until - 500_000 + at),
+                    "end" => json!(until),
+                    "kind" | "label" | "flags" | "bytes" => json!(0),
+                    "tgid" | "tid" => json!(9000 + at),
+                    _ => Value::Null,
+                };
+                values.push(value);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows that a layer shows: top, height, name.
+fn rows_of(shown: &Shown, layer: &str) -> Result<Vec<(f64, f64, String)>> {
+    // What is drawn in the next frame tells its places.
+    for _ in 0..100 {
+        let drawn = shown.browser.run("const c = document.querySelector('#timeline-canvas'); const f = document.querySelector('#timeline'); \
+             return c.dataset.drawn === `${f.dataset.fromNs} ${f.dataset.toNs}` && c.clientWidth === Number(c.dataset.width);", &[])?;
+        if drawn == json!(true) {
+            break;
+        }
+    }
+    let all: Value = serde_json::from_str(&shown.browser.attribute(CANVAS, "data-rows")?)?;
+    Ok(serde_json::from_value(all[layer].clone())?)
+}
+
+fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {
+    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let before = show(
+        &PageData {
+            title: "calm",
+            summary: summary.clone(),
+            timeline: timeline.clone(),
+            scatter: scatter.clone(),
+            counts: counts.clone(),
+        },
+        "#from=20000000&to=40000000",
+    )?;
+    let calm = rows_of(&before, "Driver")?;
+    with_burst(&mut timeline, 30, 4_000_000)?;
+    let shown = show(&PageData { title: "burst", summary, timeline, scatter, counts }, "#from=20000000&to=40000000")?;
+    assert_eq!(rows_of(&shown, "Driver")?, calm, "the burst is not in this window");
+    shown.browser.click("#fit")?;
+    let whole = rows_of(&shown, "Driver")?;
+    assert_eq!(whole.len(), calm.len() + 30);
+    assert!(whole.iter().all(|(_, high, _)| *high < 10.0), "{whole:?}");
+    // Moving keeps the rows in their places; another scale arranges them anew.
+    shown.browser.run("location.hash = '#from=0&to=9000000';", &[])?;
+    let there = rows_of(&shown, "Syscall")?;
+    shown.browser.run("document.getElementById('timeline-canvas').focus();", &[])?;
+    for _ in 0..4 {
+        shown.browser.keys(CANVAS, "\u{e014}")?;
+    }
+    assert!(shown.number("from-ns")? > 4e6, "the window has left the burst");
+    assert_eq!(rows_of(&shown, "Syscall")?, there);
+    shown.browser.keys(CANVAS, "+")?;
+    assert_eq!(rows_of(&shown, "Syscall")?.len(), 1);
+    shown.quiet()
+}
+
+fn names_stand_beside_their_rows() -> Result<()> {
+    let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    with_burst(&mut timeline, 20, 4_000_000)?;
+    let shown = show(&PageData { title: "names", summary, timeline, scatter, counts }, "#from=0&to=90000000")?;
+    for width in [1280, 390] {
+        shown.browser.resize(width, 900)?;
+        rows_of(&shown, "Syscall")?;
+        shown.browser.run(
+            "window.seen = []; const paint = CanvasRenderingContext2D.prototype.fillText; \
+             CanvasRenderingContext2D.prototype.fillText = function (text, x, y, most) { \
+               if (this.canvas.id === 'timeline-canvas') window.seen.push([text, x, y, this.measureText(text).width]); paint.call(this, text, x, y, most); };",
+            &[],
+        )?;
+        shown.browser.run("location.hash = `#from=0&to=${90000000 + innerWidth}`;", &[])?;
+        let rows = rows_of(&shown, "Syscall")?;
+        let seen = shown.browser.run("return window.seen;", &[])?;
+        let gutter: f64 = shown.browser.attribute(CANVAS, "data-gutter")?.parse()?;
+        // 20 threads of the burst and the program's own.
+        assert_eq!(rows.len(), 21);
+        for (top, high, name) in &rows {
+            let stem = name.split(' ').next().unwrap_or_default();
+            let label = seen.as_array().into_iter().flatten().find(|said| {
+                let [text, y] = [said[0].as_str().map(str::to_owned), said[2].as_f64().map(|y| y.to_string())];
+                let y: f64 = y.and_then(|y| y.parse().ok()).unwrap_or(-1.0);
+                text.is_some_and(|text| text.starts_with(stem)) && y > *top && y < top + high.max(12.0)
+            });
+            let label = label.ok_or_else(|| format!("{name} is not beside {top} at {width} pixels: {seen}"))?;
+            let (x, wide) = (label[1].as_f64().ok_or("x")?, label[3].as_f64().ok_or("width")?);
+            assert!(x + wide <= gutter, "{name} reaches into the plot at {width} pixels");
+        }
+    }
+    shown.quiet()
+}
+
 fn url_restores_selection_and_view() -> Result<()> {
     let shown = show_inserts("#op=105&from=14000000&to=19000000")?;
     assert_eq!(
@@ -472,6 +587,8 @@ fn main() {
         ("axis_labels_are_not_cut_off", axis_labels_are_not_cut_off),
         ("several_recordings_are_selectable_and_comparable", several_recordings_are_selectable_and_comparable),
         ("narrow_window_needs_no_horizontal_scrolling", narrow_window_needs_no_horizontal_scrolling),
+        ("burst_makes_lanes_flat_only_where_it_is", burst_makes_lanes_flat_only_where_it_is),
+        ("names_stand_beside_their_rows", names_stand_beside_their_rows),
         ("url_restores_selection_and_view", url_restores_selection_and_view),
         ("page_without_figures_says_so", page_without_figures_says_so),
     ]);

@@ -7,14 +7,16 @@
 //! A page has a limit, a trace has none. A timeline that would be too large holds whole operations from the beginning,
 //! with everything that happened until the last of them ended, and says what it left out.
 
+mod lanes;
 mod scatter;
 mod timeline;
 
 pub use crate::counts::{Counts, counts};
+pub use lanes::{Lane, LayerLanes};
 pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter};
 pub use timeline::{
-    CauseColumns, FileInfo, Lane, LayerLanes, LinkColumns, LossMark, OperationColumns, ShapeInfo, SliceColumns,
-    SpanColumns, Timeline, timeline,
+    CauseColumns, FileInfo, LinkColumns, LossMark, OperationColumns, ProcessName, ShapeInfo, SliceColumns, SpanColumns,
+    Timeline, timeline,
 };
 
 use crate::rows::Index;

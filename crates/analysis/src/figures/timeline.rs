@@ -1,5 +1,6 @@
 //! The layered timeline: papers 000, figures 13-15, and 004, figures 2-5.
 
+use super::lanes::{LayerLanes, lanes};
 use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
 use crate::driver;
 use crate::rows::{Does, Index, Rows};
@@ -8,7 +9,7 @@ use model::table::{DriverCommand, Slice, Span};
 use model::{Confidence, Layer, Relation};
 use serde::Serialize;
 use sqlite::FileClass;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 columns! {
     /// Spans.
@@ -129,24 +130,6 @@ columns! {
         via: u32,
     }
 }
-/// A layer and its lanes.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct LayerLanes {
-    /// Name.
-    pub name: &'static str,
-    /// Lanes from top to bottom.
-    pub lanes: Vec<Lane>,
-}
-
-/// A row of boxes that do not overlap, but for the last lane of a group that had too many at once.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Lane {
-    /// The thread or the disk.
-    pub name: String,
-    /// Lanes of one thread or disk share a number.
-    pub group: u32,
-}
-
 /// A statement, function or mark.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShapeInfo {
@@ -156,6 +139,15 @@ pub struct ShapeInfo {
     pub kind: String,
     /// Executions shown.
     pub count: u64,
+}
+
+/// A process.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct ProcessName {
+    /// Its number.
+    pub tgid: u32,
+    /// Its name.
+    pub name: String,
 }
 
 /// A file.
@@ -199,6 +191,8 @@ pub struct Timeline {
     pub strings: Vec<String>,
     /// Layers from top to bottom.
     pub layers: Vec<LayerLanes>,
+    /// Names of the processes that made any span.
+    pub processes: Vec<ProcessName>,
     /// Spans by begin.
     pub spans: SpanColumns,
     /// Links.
@@ -349,6 +343,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         recorded_ns: recorded_ns - origin_ns,
         presets_ns: [12_000_000, 80_000_000],
         layers,
+        processes: rows.processes.iter().map(|p| ProcessName { tgid: p.tgid, name: shown(&p.name) }).collect(),
         spans,
         links,
         operations: columns,
@@ -464,58 +459,6 @@ fn files(index: &Index) -> Vec<FileInfo> {
         None => format!("inode {} on {}", f.ino, model::Dev(f.dev)),
     };
     index.rows.files.iter().zip(&index.classes).map(|(f, &class)| FileInfo { path: path(f), class }).collect()
-}
-
-/// Puts spans, given by begin, into lanes: for each thread or disk the first lane that is free. Returns the layers and
-/// (layer, lane) of each span.
-fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, Vec<(u32, u32)>) {
-    /// A thread, or a disk.
-    type Group = (bool, u32, u32);
-    let spans = &index.rows.spans;
-    let group = |s: &Span| -> Group {
-        match (s.layer, s.disk) {
-            (Layer::Block | Layer::IoScheduler | Layer::Driver, disk) => (true, disk.unwrap_or(0), 0),
-            _ => (false, s.tgid, s.tid),
-        }
-    };
-    // For each layer and group, when each of its lanes is free again.
-    let mut free: BTreeMap<Layer, BTreeMap<Group, Vec<u64>>> = BTreeMap::new();
-    let mut within: Vec<(Layer, Group, usize)> = Vec::with_capacity(order.len());
-    for &at in order {
-        let span = &spans[at];
-        let ends = free.entry(span.layer).or_default().entry(group(span)).or_default();
-        let found = ends.iter().position(|&end| end <= span.start_ns);
-        let lane = found.unwrap_or_else(|| {
-            if ends.len() < most.max(1) {
-                ends.push(0);
-            }
-            ends.len() - 1
-        });
-        ends[lane] = ends[lane].max(end_of(span));
-        within.push((span.layer, group(span), lane));
-    }
-    let mut layers = Vec::new();
-    let mut first: HashMap<(Layer, Group), (u32, u32)> = HashMap::new();
-    for (layer, groups) in &free {
-        let mut lanes = Vec::new();
-        for (number, (&group, ends)) in groups.iter().enumerate() {
-            first.insert((*layer, group), (layers.len() as u32, lanes.len() as u32));
-            let name = match group {
-                (true, disk, _) => index.disk_name(disk),
-                (false, tgid, tid) => format!("{} {tid}", index.process_name(tgid).unwrap_or("thread")),
-            };
-            lanes.extend(ends.iter().map(|_| Lane { name: shown(&name), group: number as u32 }));
-        }
-        layers.push(LayerLanes { name: layer.name(), lanes });
-    }
-    let places = within
-        .into_iter()
-        .map(|(layer, group, lane)| {
-            let (layer, start) = first[&(layer, group)];
-            (layer, start + lane as u32)
-        })
-        .collect();
-    (layers, places)
 }
 
 #[cfg(test)]
