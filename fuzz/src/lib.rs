@@ -26,6 +26,7 @@ pub mod mutate;
 mod net;
 mod pool;
 mod sqlite;
+mod tables;
 mod targets;
 mod wire_key;
 mod words;
@@ -57,6 +58,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "database_header", seeds: sqlite::headers, run: sqlite::header },
     Target { name: "text_offset", seeds: sqlite::codes, run: sqlite::code },
     Target { name: "link", seeds: link::stories, run: link::link },
+    Target { name: "tables", seeds: tables::tables, run: tables::table },
     Target { name: "link_packet", seeds: link_packet::packets, run: link_packet::packet },
     Target { name: "runs", seeds: bench::logs, run: bench::log },
     Target { name: "design", seeds: bench::designs, run: bench::design },

@@ -43,7 +43,19 @@ const STREAMS: [&[&str]; 3] = [
     // Processors: programs that compute, and guests.
     &[WORKSPACE, "lab", FUZZ],
     // The kernel that is recorded, disks, displays.
-    &["android", "drawing", "engines", "errors", "ftrace", "install", "jvm", "pool", "pool_clients", "pool_kill"],
+    &[
+        "android",
+        "diff",
+        "drawing",
+        "engines",
+        "errors",
+        "ftrace",
+        "install",
+        "jvm",
+        "pool",
+        "pool_clients",
+        "pool_kill",
+    ],
     // Networks in namespaces of their own, where tests wait for packets.
     &["detour", "net", "rate", "reach"],
 ];

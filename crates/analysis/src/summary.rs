@@ -13,13 +13,14 @@ use crate::contract::{
     PerOperation, Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
 };
 use crate::driver;
+use crate::entries::{Entries, Use};
 use crate::gaps::{Act, Phases};
-use crate::rows::{Does, Index, Rows, call};
+use crate::rows::{Does, Index, Rows};
 use crate::times::times;
 use crate::tracer::{self, Prices, Times};
 use archive::{Archive, Error};
 use model::table::{Operation, Slice, Span};
-use model::{Call, Environment, Fact, Layer, Reason, Relation};
+use model::{Environment, Fact, Layer, Reason, Relation};
 use sqlite::{FileClass, PageGrid, database_of, part};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -232,7 +233,7 @@ impl<'a> Tallies<'a> {
         let index = self.index;
         let rows = index.rows;
         let pages = page_sizes(index);
-        let entries = entries(index);
+        let entries = Entries::new(index);
         let waits = std::mem::take(&mut self.waits);
         let recorded = recorded(rows);
         let mut acts: Vec<Act> = Vec::new();
@@ -241,16 +242,7 @@ impl<'a> Tallies<'a> {
             if operation.is_none() && !recorded.contains(&span.tgid) {
                 continue;
             }
-            let call = (span.layer == Layer::Syscall).then(|| call(span)).flatten();
-            // A call that reads or writes counts once, as the call; what enters the file system in another way
-            // (io_uring, splice, a mapped file) counts where it enters.
-            let enters = span.layer == Layer::FileSystem && !entries.below_call[i];
-            // What has no name may be a pipe: then it must have been seen in the file system.
-            let class = index.class_of(span).filter(|_| entries.enters[i] || enters || index.path_of(span).is_some());
-            let wrote = class.filter(|_| call.is_some_and(Call::writes) || enters && span.kind == "write");
-            let read = class.filter(|_| call.is_some_and(Call::reads) || enters && span.kind == "read");
-            let syncs = matches!(call, Some(Call::Fsync | Call::Fdatasync));
-            let bytes = span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0));
+            let Use { enters, class, wrote, read, syncs, bytes } = entries.of(index, i);
             let file = span.file.and_then(|id| index.file(id));
             if let Some(sums) = file.map(|at| &mut self.files[at]) {
                 sums.writes += u64::from(wrote.is_some());
@@ -513,28 +505,6 @@ fn page_sizes(index: &Index) -> Vec<Option<u32>> {
         }
     }
     (0..rows.files.len()).map(|at| grids.get(base(at)?)?.size()).collect()
-}
-
-/// How calls and the file system's own spans hang together, by position of span.
-struct Entries {
-    /// Was called by a system call that reads or writes, and so is counted with it.
-    below_call: Vec<bool>,
-    /// Has a span of the file system's below it.
-    enters: Vec<bool>,
-}
-
-fn entries(index: &Index) -> Entries {
-    let spans = &index.rows.spans;
-    let mut entries = Entries { below_call: vec![false; spans.len()], enters: vec![false; spans.len()] };
-    for link in index.rows.links.iter().filter(|l| l.relation == Relation::Calls) {
-        if let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) {
-            let upper = &spans[parent];
-            entries.below_call[child] |=
-                upper.layer == Layer::Syscall && call(upper).is_some_and(|c| c.reads() || c.writes());
-            entries.enters[parent] |= spans[child].layer == Layer::FileSystem;
-        }
-    }
-    entries
 }
 
 /// For each operation, when its thread began the next of its kind after its end.

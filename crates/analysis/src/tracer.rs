@@ -147,8 +147,17 @@ pub fn take_off(
     }
 }
 
-/// Takes the recording's part off one execution's layers.
-fn give(at: u32, part: Part, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
+/// What of each execution the recording took, by layer: for who adds up executions otherwise than by their shape.
+pub fn taken(index: &Index, prices: Prices, running: &Times) -> Vec<[(Layer, u64); 4]> {
+    let fitted = |(at, part): (usize, Part)| {
+        let taken = fitted(at as u32, part, running);
+        std::array::from_fn(|i| (LAYERS[i], taken[i]))
+    };
+    parts(index, prices).into_iter().enumerate().map(fitted).collect()
+}
+
+/// The recording's part of one execution by [`LAYERS`], no more than it was running there.
+fn fitted(at: u32, part: Part, running: &Times) -> [u64; 4] {
     let room = LAYERS.map(|layer| running.get(&(at, layer)).copied().unwrap_or(0));
     let mut taken: [u64; 4] = std::array::from_fn(|i| (part.layers[i].round() as u64).min(room[i]));
     // Which half of a pair lies where is known less well than the pair: what does not fit into one of the two is in the other.
@@ -157,6 +166,12 @@ fn give(at: u32, part: Part, all: &mut Times, running: &Times, summary: &mut Ope
         let left = (part.layers[from].round() as u64).saturating_sub(room[from]);
         taken[to] = taken[to].saturating_add(left).min(room[to]);
     }
+    taken
+}
+
+/// Takes the recording's part off one execution's layers.
+fn give(at: u32, part: Part, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
+    let taken = fitted(at, part, running);
     let sum = taken.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
     let told = summary.tracer.get_or_insert_with(TracerPart::default);
     told.ns = told.ns.saturating_add(sum);

@@ -1,6 +1,7 @@
 //! The command line, defined once: help, completions and manual pages come from it.
 
 mod bench;
+mod diff;
 mod import;
 mod lab;
 mod nbd;
@@ -10,6 +11,7 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+pub use diff::Diff;
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use net::{
@@ -57,6 +59,7 @@ pub struct Cli {
 pub enum Verb {
     Record(Record),
     Show(Show),
+    Diff(Diff),
     Report(Report),
     Export(Export),
     Import(Import),

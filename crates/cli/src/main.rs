@@ -8,6 +8,7 @@ mod args;
 mod atomic_file;
 mod bench;
 mod demo;
+mod diff;
 mod export;
 mod import;
 mod lab;
@@ -63,6 +64,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Pool(args) => return pool::run(&args),
         Verb::Lab(args) => return lab::run(&args),
         Verb::Net(args) => return net::run(&args),
+        Verb::Diff(args) => return diff::run(&args),
         Verb::Show(args) => show::run(&args)?,
         Verb::Report(args) => report::run(&args)?,
         Verb::Export(args) => export::run(&args)?,

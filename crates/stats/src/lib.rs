@@ -10,7 +10,7 @@
 //!   for what it says;
 //! - a suite: [`fdr`] for many verdicts at once, [`geomean`] for one number;
 //! - all of it tried on the noise that machines make: [`simulation`];
-//! - a series within one process, whose neighbours are alike: [`batch`];
+//! - a series within one process, whose neighbours are alike: [`batch`]; two of them, aligned place by place: [`stretches`];
 //! - a share, or a count of rare events: [`proportion`];
 //! - one value per replicate: [`median`] (distribution-free interval), [`ratio`] (arms measured in pairs; the A/A check);
 //! - underneath: [`quantile`], [`bootstrap`], [`student`], and [`random`], the generator that all share, which also
@@ -38,6 +38,7 @@ pub mod ratio;
 pub mod simulation;
 pub mod steady;
 pub mod stop;
+pub mod stretches;
 pub mod student;
 pub mod verdict;
 pub mod within;

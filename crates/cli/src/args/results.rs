@@ -166,7 +166,7 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// `slower` or `slower:5`: percent.
-fn fail_on(text: &str) -> Result<f64, String> {
+pub(super) fn fail_on(text: &str) -> Result<f64, String> {
     let wrong = || "expected slower or slower:PERCENT, such as slower:5".to_string();
     let percent = match text.strip_prefix("slower") {
         Some("") => 0.0,

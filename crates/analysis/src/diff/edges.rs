@@ -1,0 +1,197 @@
+//! What an execution did that the other recording's never did: a second flush, a sync of the directory, a checkpoint.
+//!
+//! The graph of an execution is a set of **edges**, each named so that two recordings can be compared: a call on a kind of file (the first,
+//! the second … sync of it apart), the n-th flush, a checkpoint of the WAL, and the kinds of links. Means hide such things: one flush
+//! more in every hundredth execution is 4.01 for 4.00.
+//!
+//! An edge that only one recording has may be chance, as one miss of the page cache is. If it were, each of its occurrences would be in
+//! either recording as a coin falls: from [`SURE`] on, that all are in one is no chance (p < 0.01). What a program asks for is counted by
+//! executions. What the system below makes of it comes in clusters, for as long as a machine is busy: that is counted by stretches.
+
+use super::align::Alignment;
+use super::phase::{Kind, Phase, Phases};
+use super::series::Slots;
+use crate::charges::Charges;
+use crate::rows::{Does, Index};
+use model::{Call, Layer, Relation};
+use serde::Serialize;
+use sqlite::{FileClass, database_of};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+
+/// Occurrences from which on an edge of one recording only is no chance: two sides of a coin that falls so often one way, 2 x 0.5^8 =
+/// 0.008.
+pub const SURE: u64 = 8;
+/// An ordinal from which things are not told apart.
+const MOST: u32 = 9;
+
+/// What is found in an execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Edge {
+    /// A system call; of a sync also which of its kind.
+    Calls(Phase, u32),
+    /// The n-th flush of the device that it had any part in.
+    Flush(u32),
+    /// It wrote the database of a WAL.
+    Checkpoint,
+    /// A span of one layer led to one of another.
+    Link(Layer, Relation, Layer),
+}
+
+impl fmt::Display for Edge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ordinal = |n: &u32| match n {
+            1 => "first".to_owned(),
+            2 => "second".to_owned(),
+            3 => "third".to_owned(),
+            n if *n < MOST => format!("{n}th"),
+            n => format!("{n}th or later"),
+        };
+        match self {
+            Self::Calls(phase, 0) => write!(f, "{phase}"),
+            Self::Calls(phase, n) => write!(f, "{} {phase}", ordinal(n)),
+            Self::Flush(n) => write!(f, "{} flush", ordinal(n)),
+            Self::Checkpoint => f.write_str("WAL checkpoint"),
+            Self::Link(from, relation, to) => write!(f, "{from} -> {to} ({relation})"),
+        }
+    }
+}
+
+/// Where an edge is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Occurs {
+    /// Executions that have it.
+    executions: u64,
+    /// A bit for each stretch that has one.
+    stretches: u32,
+}
+
+impl Occurs {
+    /// Whether there are too many for chance.
+    fn sure(self, edge: Edge) -> bool {
+        let asked = matches!(edge, Edge::Calls(..) | Edge::Checkpoint);
+        let occurrences = if asked { self.executions } else { self.stretches.count_ones().into() };
+        occurrences >= SURE
+    }
+}
+
+/// For each statement, where each edge is.
+pub type Found = Vec<BTreeMap<Edge, Occurs>>;
+
+/// Looks for them.
+pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
+    let rows = index.rows;
+    let phases = Phases::new(index);
+    let mut all: Vec<(u32, Edge)> = Vec::new();
+    let aligned = |at: &usize| slots[*at].is_some();
+    let wal: HashSet<&str> = rows
+        .files
+        .iter()
+        .zip(&index.classes)
+        .filter(|(_, class)| **class == FileClass::Wal)
+        .filter_map(|(file, _)| file.path.as_deref().map(database_of))
+        .collect();
+    let mut syncs: HashMap<(u32, Phase), u32> = HashMap::new();
+    let mut calls: Vec<usize> = (0..rows.spans.len()).filter(|&i| rows.spans[i].layer == Layer::Syscall).collect();
+    calls.sort_by_key(|&i| rows.spans[i].start_ns);
+    for i in calls {
+        let span = &rows.spans[i];
+        let (Some(operation), phase @ Phase::In(call, kind)) = (index.operation_of(span), phases.of_call(i)) else {
+            continue;
+        };
+        let of_wal = || index.path_of(span).is_some_and(|path| wal.contains(path));
+        let checkpoint = call.writes() && kind == Kind::Of(FileClass::Database) && of_wal();
+        for at in index.chain(operation).filter(aligned) {
+            let nth = match call {
+                Call::Fsync | Call::Fdatasync => {
+                    let nth = syncs.entry((at as u32, phase)).or_default();
+                    *nth += 1;
+                    (*nth).min(MOST)
+                }
+                _ => 0,
+            };
+            all.push((at as u32, Edge::Calls(phase, nth)));
+            if checkpoint {
+                all.push((at as u32, Edge::Checkpoint));
+            }
+        }
+    }
+    let mut flushes: HashMap<u32, u32> = HashMap::new();
+    for (span, parts) in Charges::new(index).commands.iter() {
+        let span = &rows.spans[span];
+        if Does::on_disk(span) != Does::Flush || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
+            continue;
+        }
+        for part in parts.iter().filter(|part| part.share > 0.0 && aligned(&(part.operation as usize))) {
+            let nth = flushes.entry(part.operation).or_default();
+            *nth += 1;
+            all.push((part.operation, Edge::Flush((*nth).min(MOST))));
+        }
+    }
+    for link in &rows.links {
+        let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
+        let (upper, lower) = (&rows.spans[parent], &rows.spans[child]);
+        let operation = [upper, lower].into_iter().find_map(|span| index.operation_of(span));
+        // What calls what is told by the calls themselves.
+        let Some(operation) = operation.filter(|_| link.relation != Relation::Calls) else { continue };
+        for at in index.chain(operation).filter(aligned) {
+            all.push((at as u32, Edge::Link(upper.layer, link.relation, lower.layer)));
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    let mut found: Found = vec![BTreeMap::new(); alignment.shapes.len()];
+    for (at, edge) in all {
+        if let Some(slot) = slots[at as usize] {
+            let occurs: &mut Occurs = found[slot.statement as usize].entry(edge).or_default();
+            occurs.executions += 1;
+            occurs.stretches |= 1 << slot.stretch;
+        }
+    }
+    found
+}
+
+/// An edge that only one recording has.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OneSided {
+    /// The statement.
+    pub statement: String,
+    /// What it is: `second flush`, `fdatasync directory`, `WAL checkpoint`.
+    pub edge: String,
+    /// Executions that have it.
+    pub executions: u64,
+    /// Executions that were compared.
+    pub of: u64,
+    /// Whether there are too many of them for chance.
+    pub sure: bool,
+}
+
+/// Edges by the recording that has them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Edges {
+    /// Edges of A that no execution of B has.
+    pub only_a: Vec<OneSided>,
+    /// Edges of B that no execution of A has.
+    pub only_b: Vec<OneSided>,
+}
+
+/// Those that only one has, the most frequent first.
+pub fn one_sided(alignment: &Alignment, [a, b]: [&Found; 2]) -> Edges {
+    let only = |these: &Found, those: &Found| {
+        let mut list = Vec::new();
+        for ((shape, here), there) in alignment.shapes.iter().zip(these).zip(those) {
+            for (edge, occurs) in here.iter().filter(|(edge, _)| !there.contains_key(edge)) {
+                list.push(OneSided {
+                    statement: shape.text.clone(),
+                    edge: edge.to_string(),
+                    executions: occurs.executions,
+                    of: shape.pairs.len() as u64,
+                    sure: occurs.sure(*edge),
+                });
+            }
+        }
+        list.sort_by_key(|one: &OneSided| std::cmp::Reverse(one.executions));
+        list
+    };
+    Edges { only_a: only(a, b), only_b: only(b, a) }
+}

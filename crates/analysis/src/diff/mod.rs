@@ -1,0 +1,223 @@
+//! `fathom diff`: two recordings, aligned by statement and occurrence: what the one asks of the layers below and the other does not, and
+//! how much of the difference of their times lies where.
+//!
+//! [`align`] says what belongs together, [`series`] sums up each recording, [`compare`] takes their differences and judges them,
+//! [`edges`] finds what only one does; [`contract`] is what comes of it, [`text`] the same for people.
+
+mod align;
+mod compare;
+pub mod contract;
+mod edges;
+mod phase;
+mod series;
+#[cfg(test)]
+mod tests;
+pub mod text;
+
+use crate::bench::differ;
+use crate::blind;
+use crate::completeness::lost_untold;
+use crate::contract::Blind;
+use crate::rows::{Index, Rows};
+use archive::{Archive, Error};
+use compare::{Both, Judged, Lots};
+use contract::{Diff, Lost, Side, Statement, VERSION};
+use model::table::{LossRow, Slice};
+use model::{Absence, Environment, Fact, Layer, LossSource};
+use stats::verdict::{MARGIN, Verdict};
+use std::collections::BTreeSet;
+
+/// Losses that may hide executions are harmless up to this part of them.
+const HARMLESS: f64 = 0.01;
+
+/// Compares two recordings held in memory.
+pub fn diff(a: &Rows, b: &Rows) -> Diff {
+    let all = |rows: &Rows, each: &mut dyn FnMut(&Slice)| {
+        rows.slices.iter().for_each(each);
+        Ok::<(), std::convert::Infallible>(())
+    };
+    match with_slices([a, b], [&mut |each| all(a, each), &mut |each| all(b, each)]) {
+        Ok(diff) => diff,
+        Err(never) => match never {},
+    }
+}
+
+/// Compares two archives without holding their slices.
+///
+/// # Errors
+/// Those of [`Rows::load`].
+pub fn diff_archives(a: &Archive, b: &Archive) -> Result<Diff, Error> {
+    let rows = [Rows::load_without_slices(a)?, Rows::load_without_slices(b)?];
+    with_slices(
+        [&rows[0], &rows[1]],
+        [&mut |each| a.for_each(|slice: Slice| each(&slice)), &mut |each| b.for_each(|slice: Slice| each(&slice))],
+    )
+}
+
+/// Who hands over the slices of a recording, one after the other.
+type Slices<'s, E> = &'s mut dyn FnMut(&mut dyn FnMut(&Slice)) -> Result<(), E>;
+
+fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, E> {
+    let indices = rows.map(Index::new);
+    let alignment = align::align(&indices[0], &indices[1]);
+    let slots = series::slots([&indices[0], &indices[1]], &alignment);
+    let count = alignment.shapes.len();
+    let [of_a, of_b] = slices;
+    let a = series::series(&indices[0], count, &slots[0], of_a)?;
+    let b = series::series(&indices[1], count, &slots[1], of_b)?;
+    let lots = Lots::default();
+    let mut statements: Vec<Statement> = Vec::with_capacity(count);
+    for (shape, (x, y)) in alignment.shapes.iter().zip(a.statements.iter().zip(&b.statements)) {
+        if shape.pairs.is_empty() {
+            continue;
+        }
+        let both = Both::new(&x.sums, &y.sums, &lots);
+        let Judged { verdict, why, times, different_work, phases, layers, .. } = both.judged();
+        statements.push(Statement {
+            statement: shape.text.clone(),
+            kind: shape.kind.clone(),
+            pairs: shape.pairs.len() as u64,
+            left_a: shape.left[0],
+            left_b: shape.left[1],
+            verdict: verdict.name().into(),
+            why,
+            latency_ns: times,
+            median_ns: compare::medians(x, y, &lots),
+            different_work_ns: different_work,
+            counts: both.counts(),
+            phases,
+            layers,
+        });
+    }
+    statements.sort_by(|p, q| q.latency_ns.delta_ns.abs().total_cmp(&p.latency_ns.delta_ns.abs()));
+    let found = [0, 1].map(|side| edges::found(&indices[side], &alignment, &slots[side]));
+    let edges = edges::one_sided(&alignment, [&found[0], &found[1]]);
+    let judged = Both::new(&a.whole, &b.whole, &lots).judged();
+    let sides = rows.map(side);
+    let withheld = withheld(rows, &sides, statements.iter().map(|s| s.pairs).sum());
+    let mut diff = Diff {
+        version: VERSION,
+        verdict: judged.verdict.name().into(),
+        why: judged.why,
+        withheld: withheld.is_some(),
+        margin: MARGIN,
+        latency_ns: judged.times,
+        different_work_ns: judged.different_work,
+        contributions: judged.contributions,
+        phases: judged.phases,
+        layers: judged.layers,
+        statements,
+        edges,
+        only_a: Vec::new(),
+        only_b: Vec::new(),
+        facts: differ::facts(&environment(rows[0]), &environment(rows[1])),
+        a: Side::default(),
+        b: Side::default(),
+    };
+    [diff.a, diff.b] = sides;
+    [diff.only_a, diff.only_b] = alignment.alone;
+    if let Some(why) = withheld {
+        withhold(&mut diff, &why);
+    }
+    Ok(diff)
+}
+
+fn environment(rows: &Rows) -> Environment {
+    let fact = |f: &model::table::FactRow| Fact {
+        value: f.value.clone(),
+        unknown: f.unknown.clone(),
+        unit: f.unit.clone(),
+        source: f.source.clone(),
+        varies: f.varies.clone(),
+    };
+    rows.facts.iter().map(|f| (f.name.clone(), fact(f))).collect()
+}
+
+fn side(rows: &Rows) -> Side {
+    let mut losses: Vec<Lost> = rows.losses.iter().map(|loss| lost(rows, loss)).collect();
+    let untold = lost_untold(rows);
+    if untold > 0 {
+        let source = "recorder".into();
+        losses.push(Lost { source, program: None, events: Some(untold), hides_executions: true });
+    }
+    Side {
+        command: rows.trace.command.clone(),
+        complete: rows.trace.complete,
+        executions: rows.operations.iter().filter(|o| o.end_ns.is_some()).count() as u64,
+        blind: blind::blind(&rows.coverage),
+        losses,
+    }
+}
+
+/// What was lost. A probe that did not run, or could not, misses its own events only: one of the device's cannot hide an execution.
+fn lost(rows: &Rows, loss: &LossRow) -> Lost {
+    let one_probe = matches!(loss.source, LossSource::NotRun | LossSource::Recursion);
+    let program = loss.program.as_deref().filter(|_| one_probe);
+    let layer = program.and_then(|program| rows.coverage.iter().find(|c| c.probe == program)).map(|c| c.layer);
+    let below = matches!(
+        layer,
+        Some(Layer::FileSystem | Layer::Block | Layer::IoScheduler | Layer::Driver | Layer::RunQueue | Layer::Tracer)
+    );
+    Lost {
+        source: loss.source.name().into(),
+        program: loss.program.clone(),
+        events: loss.events.filter(|_| !loss.at_least),
+        hides_executions: !below,
+    }
+}
+
+/// Why no verdict may be given, whatever the times say.
+fn withheld(rows: [&Rows; 2], sides: &[Side; 2], pairs: u64) -> Option<String> {
+    if pairs == 0 {
+        return Some("the recordings have no statement in common".into());
+    }
+    // Which program has no SQLite is not what was recorded of the others; what stands in for its statements is another shape.
+    let unseen = |rows: &Rows| -> BTreeSet<String> {
+        let coverage: Vec<_> = rows.coverage.iter().filter(|c| c.absence != Some(Absence::NoSqlite)).cloned().collect();
+        blind::blind(&coverage).into_iter().map(|Blind { means, .. }| means).collect()
+    };
+    let [a, b] = rows.map(unseen);
+    for (these, those, which) in [(&a, &b, "A"), (&b, &a, "B")] {
+        if let Some(means) = these.difference(those).next() {
+            return Some(format!("only in {which}: {}", means.trim_end_matches('.')));
+        }
+    }
+    for (side, which) in sides.iter().zip(["A", "B"]) {
+        let hiding = || side.losses.iter().filter(|lost| lost.hides_executions);
+        let known: u64 = hiding().filter_map(|lost| lost.events).fold(0, u64::saturating_add);
+        if hiding().any(|lost| lost.events.is_none()) {
+            return Some(format!("{which} lost an unknown number of records"));
+        }
+        if known as f64 > HARMLESS * pairs as f64 {
+            return Some(format!("{which} lost {known} records, which may have been executions"));
+        }
+    }
+    None
+}
+
+fn withhold(diff: &mut Diff, why: &str) {
+    let inconclusive = || Verdict::Inconclusive.name().to_owned();
+    (diff.verdict, diff.why) = (inconclusive(), why.to_owned());
+    for statement in &mut diff.statements {
+        (statement.verdict, statement.why) = (inconclusive(), why.to_owned());
+    }
+    let of_statements = diff.statements.iter_mut().flat_map(|s| s.phases.iter_mut().chain(&mut s.layers));
+    let all = diff.contributions.iter_mut().chain(&mut diff.phases).chain(&mut diff.layers).chain(of_statements);
+    all.for_each(|row| row.share = None);
+}
+
+impl Diff {
+    /// Whether B is slower than A by more than `percent`: all in all, or in a statement.
+    pub fn slower(&self, percent: f64) -> Vec<String> {
+        let beyond = |verdict: &str, ratio: Option<f64>| {
+            verdict == Verdict::Slower.name() && ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0)
+        };
+        let mut slower = Vec::new();
+        if beyond(&self.verdict, self.latency_ns.ratio) {
+            slower.push("all statements together".to_owned());
+        }
+        let each = self.statements.iter().filter(|s| beyond(&s.verdict, s.latency_ns.ratio));
+        slower.extend(each.map(|s| s.statement.clone()));
+        slower
+    }
+}

@@ -1,0 +1,172 @@
+//! What an operation was at when its time passed: in which system call, on which kind of file.
+//!
+//! Layers say where time went; they do not say for what. A thread that syncs sleeps, and when it is woken it waits for a CPU: on a busy
+//! machine most of what a second fsync costs is time in the run queue. So each slice of time is laid to the system call that its
+//! thread was in, and to the kind of file that this call was on.
+
+use crate::rows::{Index, call};
+use model::table::{File, Operation};
+use model::{Call, Layer};
+use sqlite::FileClass;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+/// What a file is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// One of SQLite's, or another.
+    Of(FileClass),
+    /// A directory.
+    Directory,
+    /// The call had no file, or it is not known.
+    Unknown,
+}
+
+impl Kind {
+    /// Its name in text and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Of(class) => class.name(),
+            Self::Directory => "directory",
+            Self::Unknown => "",
+        }
+    }
+}
+
+/// What an operation was at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// In this system call, on such a file.
+    In(Call, Kind),
+    /// In none.
+    Outside,
+    /// In the recording itself.
+    Tracer,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::In(call, Kind::Unknown) => f.write_str(call.name()),
+            Self::In(call, kind) => write!(f, "{} {}", call.name(), kind.name()),
+            Self::Outside => f.write_str("outside system calls"),
+            Self::Tracer => f.write_str("tracer"),
+        }
+    }
+}
+
+/// The calls of a recording, and what its files are.
+pub struct Phases<'a> {
+    index: &'a Index<'a>,
+    kinds: Vec<Kind>,
+    /// Calls of each thread by their begin, by position.
+    threads: HashMap<(u32, u32), Vec<u32>>,
+}
+
+impl<'a> Phases<'a> {
+    /// Looks through the rows once.
+    pub fn new(index: &'a Index<'a>) -> Self {
+        let spans = &index.rows.spans;
+        let mut threads: HashMap<(u32, u32), Vec<u32>> = HashMap::new();
+        for (at, span) in spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
+            threads.entry((span.tgid, span.tid)).or_default().push(at as u32);
+        }
+        for calls in threads.values_mut() {
+            calls.sort_by_key(|&at| spans[at as usize].start_ns);
+        }
+        Self { kinds: kinds(index), threads, index }
+    }
+
+    /// The kind of a span's file.
+    pub fn kind(&self, file: Option<u64>) -> Kind {
+        file.and_then(|id| self.index.file(id)).map_or(Kind::Unknown, |at| self.kinds[at])
+    }
+
+    /// What a span in the layer of system calls is.
+    pub fn of_call(&self, at: usize) -> Phase {
+        let span = &self.index.rows.spans[at];
+        call(span).map_or(Phase::Outside, |call| Phase::In(call, self.kind(span.file)))
+    }
+
+    /// What the thread of an operation was at.
+    pub fn at(&self, operation: &Operation, time_ns: u64) -> Phase {
+        self.of_thread((operation.tgid, operation.tid), time_ns)
+    }
+
+    /// What a thread was at.
+    pub fn of_thread(&self, thread: (u32, u32), time_ns: u64) -> Phase {
+        let spans = &self.index.rows.spans;
+        let Some(calls) = self.threads.get(&thread) else { return Phase::Outside };
+        let next = calls.partition_point(|&at| spans[at as usize].start_ns <= time_ns);
+        let Some(&before) = next.checked_sub(1).and_then(|at| calls.get(at)) else { return Phase::Outside };
+        // The end of one that was not seen to end is the begin of the next.
+        let open = spans[before as usize].end_ns.is_none_or(|end| time_ns < end);
+        if open { self.of_call(before as usize) } else { Phase::Outside }
+    }
+}
+
+/// What each file is. That something is a directory no record says: it is one if a file lies below its path; and if nobody knows its path, since it
+/// was opened in a way that is not recorded, if it was synced, but never read or written, and lies where the databases do.
+fn kinds(index: &Index) -> Vec<Kind> {
+    let rows = index.rows;
+    let parents: HashSet<&str> =
+        rows.files.iter().filter_map(|f| f.path.as_deref()?.rsplit_once('/')).map(|(folder, _)| folder).collect();
+    let mut data: HashSet<u64> = HashSet::new();
+    let mut synced: HashSet<u64> = HashSet::new();
+    for span in &rows.spans {
+        let (Some(file), Some(call)) = (span.file, (span.layer == Layer::Syscall).then(|| call(span)).flatten()) else {
+            continue;
+        };
+        if matches!(call, Call::Fsync | Call::Fdatasync) {
+            synced.insert(file)
+        } else {
+            data.insert(file)
+        };
+    }
+    let homes: HashSet<u32> =
+        rows.files.iter().zip(&index.classes).filter(|(_, c)| **c == FileClass::Database).map(|(f, _)| f.dev).collect();
+    let kind = |(file, class): (&File, &FileClass)| match &file.path {
+        Some(path) if parents.contains(path.as_str()) => Kind::Directory,
+        None if synced.contains(&file.id) && !data.contains(&file.id) && homes.contains(&file.dev) => Kind::Directory,
+        _ => Kind::Of(*class),
+    };
+    rows.files.iter().zip(&index.classes).map(kind).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case;
+
+    #[test]
+    fn time_is_laid_to_call_of_its_thread() {
+        let rows = case::rows();
+        let index = Index::new(&rows);
+        let phases = Phases::new(&index);
+        let insert = &rows.operations[1];
+        let at = |us: u64| phases.at(insert, 1_000_000_000 + us * 1000).to_string();
+        assert_eq!(at(15), "outside system calls");
+        assert_eq!(at(22), "pwrite64 rollback journal");
+        assert_eq!(at(100), "fdatasync rollback journal");
+        assert_eq!(at(300), "outside system calls", "a call's end is not in it");
+        assert_eq!(at(500), "fdatasync database");
+    }
+
+    #[test]
+    fn synced_file_without_path_or_data_is_directory() {
+        let mut rows = case::rows();
+        // The sync of the journal's directory, which SQLite opens in a way that is not recorded.
+        rows.files.push(File { id: 9, dev: 1, ino: 2, path: None, start_ns: 0 });
+        rows.files.push(File { id: 10, dev: 1, ino: 3, path: Some("/mnt".into()), start_ns: 0 });
+        for span in rows.spans.iter_mut().filter(|s| s.id == 25) {
+            span.file = Some(9);
+        }
+        let index = Index::new(&rows);
+        let phases = Phases::new(&index);
+        assert_eq!(phases.kind(Some(9)), Kind::Directory);
+        assert_eq!(phases.kind(Some(10)), Kind::Directory);
+        assert_eq!(phases.kind(Some(1)), Kind::Of(FileClass::RollbackJournal));
+        assert_eq!(phases.kind(Some(4)), Kind::Of(FileClass::Other), "it is written");
+        assert_eq!(phases.kind(None), Kind::Unknown);
+    }
+}

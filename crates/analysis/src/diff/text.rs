@@ -1,0 +1,250 @@
+//! A comparison as text for people: what `fathom diff` prints. Fits 100 columns, and says nothing that the JSON does not.
+
+use super::align::Alone;
+use super::contract::{Contribution, Count, Diff, Side, Statement};
+use super::edges::OneSided;
+use crate::text::{bytes, count, digits, duration, shown};
+use model::counted;
+use std::fmt::Write as _;
+
+/// Columns of the widest line.
+const WIDTH: usize = 100;
+/// Rows of a table, and things of a list, that are shown.
+const ROWS: usize = 12;
+/// A phase or layer with less than this part of the largest difference is not shown.
+const SMALL: f64 = 0.01;
+/// Facts that differ between any two recordings, and tell nothing.
+const ALWAYS: [&str; 6] = ["trace.", "tracer.", "load.", "memory.", "clock.", "temperature."];
+
+/// The text.
+pub fn text(diff: &Diff) -> String {
+    let mut out = String::new();
+    for (name, side) in [("A", &diff.a), ("B", &diff.b)] {
+        let cut_short = if side.complete { "" } else { "; the recording was interrupted" };
+        let command = if side.command.is_empty() { "(no command)".into() } else { side.command.join(" ") };
+        line(&mut out, &format!("{name}  {}", shown(&command)));
+        line(&mut out, &format!("   {}{cut_short}", counted(side.executions as usize, "finished execution")));
+    }
+    let _ =
+        writeln!(out, "\n{}", capital(&verdict(&diff.verdict, diff.latency_ns.ratio, diff.latency_ns.ratio_interval)));
+    let sums = [diff.latency_ns.a, diff.latency_ns.b].map(|ns| duration(ns as f64));
+    let (delta, interval) = (signed(diff.latency_ns.delta_ns), interval(diff.latency_ns.interval));
+    line(&mut out, &format!("  compared executions: {} -> {}, B - A {delta}{interval}", sums[0], sums[1]));
+    wrapped(&mut out, "  ", &capital(&diff.why));
+    if let Some(part) = &diff.different_work_ns {
+        let range = self::interval(Some(part.interval));
+        line(&mut out, &format!("  of that, in phases that did different work: {}{range}", signed(part.delta_ns)));
+    }
+    if !diff.phases.is_empty() {
+        line(&mut out, "");
+        table(&mut out, "phase", &diff.phases);
+        line(&mut out, "");
+        table(&mut out, "layer", &diff.layers);
+    }
+    statements(&mut out, diff);
+    alone(&mut out, "A", &diff.only_a);
+    alone(&mut out, "B", &diff.only_b);
+    unseen(&mut out, diff);
+    facts(&mut out, diff);
+    let _ = writeln!(out, "\nNotes");
+    wrapped(&mut out, "  ", NOTES);
+    out
+}
+
+/// How the numbers were obtained.
+const NOTES: &str = "Executions are aligned by statement and ordinal, not by time. Times are sums over the aligned executions, B - A; intervals \
+    (95 %) by a bootstrap over 20 stretches of them: they say how well these two recordings are known, not how much two others would differ. So a \
+    verdict needs different work (calls, bytes, bios, flushes, rows), marked *. A phase is the system call that the thread was in, and the kind of \
+    file. Counts are means per execution; what several share counts by share.";
+
+fn verdict(verdict: &str, ratio: Option<f64>, interval: Option<[f64; 2]>) -> String {
+    let range = interval.map_or(String::new(), |[low, high]| format!(" ({} to {})", digits(low), digits(high)));
+    match ratio {
+        Some(ratio) => format!("{verdict}: B / A = {}{range}", digits(ratio)),
+        None => verdict.to_owned(),
+    }
+}
+
+fn signed(ns: f64) -> String {
+    if ns > 0.0 { format!("+{}", duration(ns)) } else { duration(ns) }
+}
+
+fn interval(ends: Option<[f64; 2]>) -> String {
+    ends.map_or(String::new(), |[low, high]| format!(" ({} to {})", signed(low), signed(high)))
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Adds a line, cut at the width: only a name from outside can be so long.
+fn line(out: &mut String, text: &str) {
+    let text = text.trim_end();
+    if text.chars().count() <= WIDTH {
+        out.push_str(text);
+    } else {
+        out.extend(text.chars().take(WIDTH - 1).chain(['…']));
+    }
+    out.push('\n');
+}
+
+fn wrapped(out: &mut String, indent: &str, text: &str) {
+    let mut row = indent.to_owned();
+    for word in text.split_whitespace() {
+        if row.chars().count() + 1 + word.chars().count() > WIDTH && row.trim() != "" {
+            line(out, &row);
+            row = indent.to_owned();
+        }
+        if row.len() > indent.len() {
+            row.push(' ');
+        }
+        row.push_str(word);
+    }
+    line(out, &row);
+}
+
+fn name(row: &Contribution) -> String {
+    let words = |layer: model::Layer| match row.reason {
+        Some(reason) if !reason.name().eq_ignore_ascii_case(layer.name()) => format!("{layer} {reason}"),
+        _ => layer.to_string(),
+    };
+    match (&row.phase, row.layer) {
+        (Some(phase), _) => phase.clone(),
+        (None, Some(layer)) => words(layer),
+        (None, None) => "(no layer)".into(),
+    }
+}
+
+/// Rows that matter, and what the others come to.
+fn table(out: &mut String, what: &str, rows: &[Contribution]) {
+    line(out, &format!("  {what:<30} {:>9} {:>9} {:>10} {:>8}  95 % interval", "A", "B", "B - A", "share"));
+    let mut sizes: Vec<f64> = rows.iter().map(|row| row.delta_ns.abs()).collect();
+    sizes.sort_by(|p, q| q.total_cmp(p));
+    let most = sizes.first().copied().unwrap_or(0.0);
+    let least = sizes.get(ROWS - 1).copied().unwrap_or(0.0).max(SMALL * most);
+    let (shown, rest): (Vec<&Contribution>, Vec<&Contribution>) =
+        rows.iter().partition(|row| most > 0.0 && row.delta_ns.abs() >= least);
+    for row in shown {
+        let share = row.share.map_or(String::new(), |share| format!("{:.1} %", 100.0 * share));
+        let work = if row.different_work == Some(true) { "*" } else { " " };
+        let [a, b] = [row.a_ns, row.b_ns].map(duration);
+        let range = row.interval.map_or(String::new(), |[low, high]| format!("{} to {}", signed(low), signed(high)));
+        let (name, delta) = (name(row), signed(row.delta_ns));
+        line(out, &format!("{work} {name:<30} {a:>9} {b:>9} {delta:>10} {share:>8}  {range}"));
+    }
+    if !rest.is_empty() {
+        let sum = |of: fn(&Contribution) -> f64| rest.iter().map(|row| of(row)).sum::<f64>();
+        let (a, b) = (duration(sum(|row| row.a_ns)), duration(sum(|row| row.b_ns)));
+        let (name, delta) = (counted(rest.len(), "other"), signed(sum(|row| row.delta_ns)));
+        line(out, &format!("  {name:<30} {a:>9} {b:>9} {delta:>10}"));
+    }
+}
+
+fn statements(out: &mut String, diff: &Diff) {
+    let all = (diff.latency_ns.a.max(diff.latency_ns.b)) as f64;
+    let sure = |edges: &[OneSided], s: &Statement| edges.iter().any(|e| e.sure && e.statement == s.statement);
+    let matters = |s: &&Statement| {
+        let time = s.latency_ns.a.max(s.latency_ns.b) as f64;
+        time >= SMALL * all || sure(&diff.edges.only_a, s) || sure(&diff.edges.only_b, s)
+    };
+    let (shown, rest): (Vec<&Statement>, Vec<&Statement>) = diff.statements.iter().partition(matters);
+    for statement in shown.iter().take(ROWS) {
+        self::statement(out, statement, diff);
+    }
+    let rest = rest.len() + shown.len().saturating_sub(ROWS);
+    if rest > 0 {
+        line(out, &format!("\n{} below 1 % of the time (--json lists all)", counted(rest, "more statement")));
+    }
+}
+
+fn statement(out: &mut String, s: &Statement, diff: &Diff) {
+    line(out, &format!("\n{}", shown(&s.statement)));
+    line(out, &format!("  {}", verdict(&s.verdict, s.latency_ns.ratio, s.latency_ns.ratio_interval)));
+    let [a, b] = [s.median_ns.a, s.median_ns.b].map(|ns| duration(ns as f64));
+    let ratio = s.median_ns.ratio.zip(s.median_ns.ratio_interval).map_or(String::new(), |(ratio, [low, high])| {
+        format!(", typical ratio {} ({} to {})", digits(ratio), digits(low), digits(high))
+    });
+    line(out, &format!("  {} compared: median {a} -> {b}{ratio}", counted(s.pairs as usize, "execution")));
+    for (left, which) in [(s.left_a, "A"), (s.left_b, "B")] {
+        if left > 0 {
+            line(out, &format!("  {left} of {which} have no counterpart"));
+        }
+    }
+    let differing: Vec<&Count> = s.counts.iter().filter(|c| c.differs).collect();
+    if differing.is_empty() {
+        line(out, "  the counts of both agree");
+    } else {
+        line(out, &format!("  {:<48} {:>10} {:>10} {:>10}", "per execution", "A", "B", "B - A"));
+    }
+    for row in differing {
+        let of = row.file.as_ref().map_or(String::new(), |file| format!(" {file}"));
+        let shown = |x: f64| if row.name.contains("bytes") { bytes(x) } else { count(x) };
+        let sign = if row.delta < 0.0 { "-" } else { "+" };
+        let delta = format!("{sign}{}", shown(row.delta.abs()));
+        let name = format!("{:<12} {}{of}", row.layer.name(), row.name);
+        line(out, &format!("  {name:<48} {:>10} {:>10} {delta:>10}", shown(row.a), shown(row.b)));
+    }
+    for (edges, which) in [(&diff.edges.only_a, "A"), (&diff.edges.only_b, "B")] {
+        let own = edges.iter().filter(|e| e.sure && e.statement == s.statement);
+        let named: Vec<String> = own.map(|e| format!("{} ({} of {})", e.edge, e.executions, e.of)).collect();
+        if !named.is_empty() {
+            let more = if named.len() > ROWS { ", …" } else { "" };
+            wrapped(out, "  ", &format!("only in {which}: {}{more}", named[..named.len().min(ROWS)].join(", ")));
+        }
+    }
+}
+
+fn alone(out: &mut String, which: &str, list: &[Alone]) {
+    if list.is_empty() {
+        return;
+    }
+    line(out, &format!("\nStatements of {which} only"));
+    for one in list.iter().take(ROWS) {
+        let sum = duration(one.sum_ns as f64);
+        line(out, &format!("  {:>7} {sum:>9}  {}", one.count, shown(&one.statement)));
+    }
+    if list.len() > ROWS {
+        line(out, &format!("  {} more", list.len() - ROWS));
+    }
+}
+
+fn unseen(out: &mut String, diff: &Diff) {
+    let told = |side: &Side| !side.blind.is_empty() || !side.losses.is_empty();
+    if !told(&diff.a) && !told(&diff.b) {
+        return;
+    }
+    line(out, "\nNot recorded, or lost");
+    for (side, which) in [(&diff.a, "A"), (&diff.b, "B")] {
+        for blind in side.blind.iter().take(ROWS) {
+            wrapped(out, "  ", &format!("{which}: {}", shown(&blind.means)));
+        }
+        let mut losses: std::collections::BTreeMap<(String, bool), (u64, bool)> = std::collections::BTreeMap::new();
+        for lost in &side.losses {
+            let program = lost.program.as_ref().map_or(String::new(), |program| format!(" ({program})"));
+            let sum = losses.entry((lost.source.clone() + &program, lost.hides_executions)).or_default();
+            sum.0 = sum.0.saturating_add(lost.events.unwrap_or(0));
+            sum.1 |= lost.events.is_none();
+        }
+        for ((source, hides), (events, unknown)) in losses {
+            let what = if hides { "executions may be missing" } else { "executions are not affected" };
+            let many = if unknown { "unknown number of records".into() } else { counted(events as usize, "record") };
+            wrapped(out, "  ", &format!("{which}: {}: {many}; {what}", shown(&source)));
+        }
+    }
+}
+
+fn facts(out: &mut String, diff: &Diff) {
+    let tells = |fact: &str| !ALWAYS.iter().any(|start| fact.starts_with(start));
+    let facts: Vec<_> = diff.facts.iter().filter(|f| tells(&f.fact)).collect();
+    if facts.is_empty() {
+        return;
+    }
+    line(out, "\nFacts that differ");
+    for fact in facts.iter().take(ROWS) {
+        line(out, &format!("  {:<24} {} -> {}", fact.fact, shown(&fact.a), shown(&fact.b)));
+    }
+    if facts.len() > ROWS {
+        line(out, &format!("  {} more", facts.len() - ROWS));
+    }
+}

@@ -1,0 +1,67 @@
+//! What a span does to a file: whether it writes or reads one, and of which class.
+//!
+//! A call that reads or writes counts once, as the call; what enters the file system in another way (io_uring, splice, a mapped file)
+//! counts where it enters.
+
+use crate::rows::{Index, call};
+use model::{Call, Layer, Relation};
+use sqlite::FileClass;
+
+/// How calls and the file system's own spans hang together, by position of span.
+pub struct Entries {
+    /// Was called by a system call that reads or writes, and so is counted with it.
+    below_call: Vec<bool>,
+    /// Has a span of the file system's below it.
+    enters: Vec<bool>,
+}
+
+/// What one span does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Use {
+    /// Whether it enters the file system otherwise than by a call that reads or writes.
+    pub enters: bool,
+    /// Class of its file.
+    pub class: Option<FileClass>,
+    /// The same if it writes the file.
+    pub wrote: Option<FileClass>,
+    /// The same if it reads it.
+    pub read: Option<FileClass>,
+    /// Whether it is an fsync or fdatasync.
+    pub syncs: bool,
+    /// Bytes that it did read or write.
+    pub bytes: u64,
+}
+
+impl Entries {
+    /// Follows the links from calls.
+    pub fn new(index: &Index) -> Self {
+        let spans = &index.rows.spans;
+        let mut entries = Self { below_call: vec![false; spans.len()], enters: vec![false; spans.len()] };
+        for link in index.rows.links.iter().filter(|l| l.relation == Relation::Calls) {
+            if let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) {
+                let upper = &spans[parent];
+                entries.below_call[child] |=
+                    upper.layer == Layer::Syscall && call(upper).is_some_and(|c| c.reads() || c.writes());
+                entries.enters[parent] |= spans[child].layer == Layer::FileSystem;
+            }
+        }
+        entries
+    }
+
+    /// What the span at this position does.
+    pub fn of(&self, index: &Index, at: usize) -> Use {
+        let span = &index.rows.spans[at];
+        let call = (span.layer == Layer::Syscall).then(|| call(span)).flatten();
+        let enters = span.layer == Layer::FileSystem && !self.below_call[at];
+        // What has no name may be a pipe: then it must have been seen in the file system.
+        let class = index.class_of(span).filter(|_| self.enters[at] || enters || index.path_of(span).is_some());
+        Use {
+            enters,
+            class,
+            wrote: class.filter(|_| call.is_some_and(Call::writes) || enters && span.kind == "write"),
+            read: class.filter(|_| call.is_some_and(Call::reads) || enters && span.kind == "read"),
+            syncs: matches!(call, Some(Call::Fsync | Call::Fdatasync)),
+            bytes: span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0)),
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Command line of `fathom diff`.
+
+use super::results::fail_on;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Compare two recordings statement by statement, and show where the difference lies.
+///
+/// Executions are aligned by statement and ordinal: the n-th INSERT of A with the n-th of B. For each statement and for all
+/// together, prints what one recording did and the other did not (system calls by kind of file, bios, flushes, a sync of the
+/// directory, a WAL checkpoint), the ratio B / A of the times with its interval, and how much of the difference each phase and
+/// layer accounts for. Statements of one recording only are listed. The verdict is slower or faster only if different work
+/// accounts for it; times that differ for the same work are inconclusive, since one recording of each cannot tell a slower
+/// device from a busier machine.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom diff before.fathom after.fathom
+  fathom diff delete.fathom wal.fathom --json
+  fathom diff baseline.fathom new.fathom --fail-on slower:10   fail if over 10 % slower
+
+Exit status: 0 success; 1 failure, or with --fail-on a statement (or all together) is slower or the verdict is withheld; 2 usage error.")]
+pub struct Diff {
+    /// The baseline
+    #[arg(value_name = "A.fathom")]
+    pub a: PathBuf,
+    /// The candidate
+    #[arg(value_name = "B.fathom")]
+    pub b: PathBuf,
+    /// Exit with status 1 if B is slower (by more than PERCENT), or if the recordings do not allow a verdict
+    #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]
+    pub fail_on: Option<f64>,
+    /// Print JSON (format: docs/reference/json.md)
+    #[arg(long)]
+    pub json: bool,
+}

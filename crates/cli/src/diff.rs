@@ -1,0 +1,44 @@
+//! `fathom diff`: two recordings beside each other.
+
+use crate::{args, link, output, progress};
+use analysis::diff;
+use analysis::text::shown;
+use anyhow::{Result, bail};
+use archive::Archive;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Opens a recording.
+pub fn recording(path: &Path, json: bool) -> Result<Archive> {
+    let archive = link::open(path, &progress::context(json))?;
+    match archive.meta().kind.as_str() {
+        "trace" => Ok(archive),
+        "bench" => {
+            bail!("{} is a benchmark, not a recording; `fathom bench compare` compares benchmarks", path.display())
+        }
+        "net" => bail!("{} is a network run, not a recording; `fathom show` shows what limited it", path.display()),
+        kind => bail!("{} is a {kind}, not a recording", path.display()),
+    }
+}
+
+pub fn run(args: &args::Diff) -> Result<ExitCode> {
+    let (a, b) = (recording(&args.a, args.json)?, recording(&args.b, args.json)?);
+    let diff = diff::diff_archives(&a, &b)?;
+    output::text(&match args.json {
+        true => serde_json::to_string_pretty(&diff)? + "\n",
+        false => diff::text::text(&diff),
+    });
+    let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
+    let slower = diff.slower(percent);
+    for statement in &slower {
+        eprintln!("fathom: slower: {}", shown(statement));
+    }
+    // A build that compares nothing must not pass for one that is no slower.
+    let compared = !diff.withheld && diff.latency_ns.ratio_interval.is_some();
+    if !compared {
+        eprintln!("fathom: --fail-on: no verdict: {}", shown(&diff.why));
+    } else if slower.is_empty() {
+        eprintln!("fathom: --fail-on: no statement is slower");
+    }
+    Ok(if slower.is_empty() && compared { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}

@@ -1,0 +1,248 @@
+//! `fathom diff` on recordings of a program whose differences are known: the same workload twice, another journal mode, another
+//! synchronous, one sync more.
+//!
+//! No time is asserted. What is: that equal work is never called slower or faster, and that different work is named.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// argv: database, journal mode, synchronous, and whether a trigger syncs a file of its own in each INSERT.
+const PROGRAM: &str = r#"
+import os, sqlite3, sys
+path, mode, synchronous, extra = sys.argv[1:]
+db = sqlite3.connect(path, isolation_level=None)
+db.execute("PRAGMA journal_mode=" + mode)
+db.execute("PRAGMA synchronous=" + synchronous)
+db.execute("CREATE TABLE IF NOT EXISTS t (i INTEGER, s TEXT)")
+if extra == "again":
+    note = os.open(path + ".note", os.O_CREAT | os.O_RDWR, 0o644)
+    def again():
+        os.pwrite(note, b"x", 0)
+        os.fsync(note)
+    db.create_function("again", 0, again)
+    db.execute("CREATE TEMP TRIGGER more AFTER INSERT ON t BEGIN SELECT again(); END")
+for i in range(60):
+    db.execute("INSERT INTO t VALUES (?, ?)", (i, "x" * 100))
+os._exit(0)
+"#;
+
+fn main() -> ExitCode {
+    let needs = || root().and_then(|()| installed("python3"));
+    let cases: Vec<Case> = vec![
+        ("same_workload_is_neither_slower_nor_faster", needs(), same_workload),
+        ("wal_lacks_syncs_of_journal_and_directory", needs(), journal_modes),
+        ("synchronous_off_lacks_all_flushes", needs(), synchronous),
+        ("extra_fsync_and_its_flush_are_named", needs(), extra_sync),
+        ("kept_recordings_are_compared", Ok(()), kept_recordings),
+        ("benchmark_is_refused_with_its_own_verb", Ok(()), benchmarks_are_refused),
+        ("fail_on_passes_only_what_was_compared", Ok(()), fail_on),
+    ];
+    lane(cases)
+}
+
+/// A recording of the program on a disk of its own.
+fn recorded(folder: &Path, name: &str, settings: [&str; 3]) -> Result<PathBuf> {
+    let disk = ext4()?;
+    let database = disk.path().join("t.db").display().to_string();
+    let own = folder.join(name);
+    std::fs::create_dir(&own)?;
+    let argv = [&["python3", "-c", PROGRAM, &database][..], &settings].concat();
+    record(&own, &[], &argv)
+}
+
+fn diff(a: &Path, b: &Path) -> Result<Value> {
+    let output = run(Command::new(fathom()).args(["diff", "--json"]).args([a, b]))?;
+    serde_json::from_slice(&output.stdout).context("diff --json")
+}
+
+fn insert(diff: &Value) -> Result<&Value> {
+    let all = diff["statements"].as_array().context("statements[]")?;
+    all.iter().find(|s| s["statement"] == "INSERT INTO t VALUES (?, ?)").with_context(|| format!("no INSERT: {diff}"))
+}
+
+/// Means per INSERT of both, and whether they are said to differ.
+fn counted(diff: &Value, name: &str, file: Option<&str>) -> Result<(f64, f64, bool)> {
+    let counts = insert(diff)?["counts"].as_array().context("counts[]")?;
+    let found = counts.iter().find(|c| c["name"] == name && c["file"].as_str() == file);
+    let number = |c: &Value, side: &str| c[side].as_f64().context("a number");
+    match found {
+        Some(c) => Ok((number(c, "a")?, number(c, "b")?, c["differs"] == true)),
+        None => Ok((0.0, 0.0, false)),
+    }
+}
+
+/// The edges of one side that are no chance.
+fn edges(diff: &Value, side: &str) -> Result<Vec<String>> {
+    let all = diff["edges"][side].as_array().context("edges")?;
+    Ok(all.iter().filter(|e| e["sure"] == true).filter_map(|e| e["edge"].as_str().map(str::to_string)).collect())
+}
+
+fn phase<'d>(diff: &'d Value, name: &str) -> Result<&'d Value> {
+    let all = diff["phases"].as_array().context("phases[]")?;
+    all.iter().find(|p| p["phase"] == name).with_context(|| format!("no {name} in {all:?}"))
+}
+
+fn adds_up(diff: &Value) -> Result<()> {
+    let delta = diff["latency_ns"]["delta_ns"].as_f64().context("delta_ns")?;
+    for table in ["contributions", "phases", "layers"] {
+        let rows = diff[table].as_array().context("rows")?;
+        let sum: f64 = rows.iter().filter_map(|r| r["delta_ns"].as_f64()).sum();
+        ensure!((sum - delta).abs() <= 1e-6 * delta.abs() + 100.0, "{table}: {sum} of {delta}");
+        let shares: Vec<f64> = rows.iter().filter_map(|r| r["share"].as_f64()).collect();
+        let judged = ["slower", "faster"].contains(&diff["verdict"].as_str().unwrap_or(""));
+        ensure!(judged != shares.is_empty(), "{table}: {} with {shares:?}", diff["verdict"]);
+        ensure!(!judged || (shares.iter().sum::<f64>() - 1.0).abs() < 1e-6, "{table}: {shares:?}");
+    }
+    Ok(())
+}
+
+fn same_workload() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for mode in ["delete", "wal"] {
+        let a = recorded(folder.path(), &format!("{mode}-a"), [mode, "full", "once"])?;
+        let b = recorded(folder.path(), &format!("{mode}-b"), [mode, "full", "once"])?;
+        let done = diff(&a, &b)?;
+        let verdict = done["verdict"].as_str().context("verdict")?;
+        ensure!(["equivalent", "inconclusive"].contains(&verdict), "{mode}: {verdict}: {}", done["why"]);
+        ensure!(insert(&done)?["pairs"] == 60, "{}", insert(&done)?);
+        ensure!(edges(&done, "only_a")?.is_empty() && edges(&done, "only_b")?.is_empty(), "{mode}: {}", done["edges"]);
+        for file in ["rollback journal", "WAL", "database", "directory"] {
+            let (x, y, differs) = counted(&done, "fdatasync", Some(file))?;
+            ensure!(x == y && !differs, "{mode}: {x} and {y} syncs of the {file}");
+        }
+        adds_up(&done)?;
+        let itself = diff(&a, &a)?;
+        ensure!(itself["verdict"] == "equivalent" && itself["latency_ns"]["delta_ns"] == 0.0, "{itself}");
+    }
+    Ok(())
+}
+
+fn journal_modes() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let delete = recorded(folder.path(), "delete", ["delete", "full", "once"])?;
+    let wal = recorded(folder.path(), "wal", ["wal", "full", "once"])?;
+    let done = diff(&delete, &wal)?;
+    for (file, a, b) in
+        [("rollback journal", 2.0, 0.0), ("directory", 1.0, 0.0), ("database", 1.0, 0.0), ("WAL", 0.0, 1.0)]
+    {
+        ensure!(counted(&done, "fdatasync", Some(file))? == (a, b, true), "syncs of {file}: {}", insert(&done)?);
+        let phase = phase(&done, &format!("fdatasync {file}"))?;
+        ensure!(phase["different_work"] == true, "{phase}");
+    }
+    ensure!(counted(&done, "unlink", Some("rollback journal"))? == (1.0, 0.0, true), "{}", insert(&done)?);
+    let (a, b) = (edges(&done, "only_a")?, edges(&done, "only_b")?);
+    ensure!(
+        a.iter().any(|e| e == "second fdatasync rollback journal")
+            && a.iter().any(|e| e == "first fdatasync directory"),
+        "{a:?}"
+    );
+    ensure!(b.iter().any(|e| e == "first fdatasync WAL"), "{b:?}");
+    ensure!(
+        done["facts"].as_array().context("facts")?.iter().any(|f| f["fact"] == "sqlite.journal_mode"),
+        "{}",
+        done["facts"]
+    );
+    ensure!(done["verdict"] != "slower" && done["withheld"] == false, "{}: {}", done["verdict"], done["why"]);
+    if done["verdict"] == "faster" {
+        // What makes most of it is a sync that WAL does not have.
+        let first = &done["phases"][0];
+        ensure!(first["phase"].as_str().is_some_and(|p| p.starts_with("fdatasync ")), "{first}");
+        ensure!(first["different_work"] == true, "{first}");
+    }
+    adds_up(&done)
+}
+
+fn synchronous() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let full = recorded(folder.path(), "full", ["delete", "full", "once"])?;
+    let off = recorded(folder.path(), "off", ["delete", "off", "once"])?;
+    let done = diff(&full, &off)?;
+    for (file, a) in [("rollback journal", 2.0), ("directory", 1.0), ("database", 1.0)] {
+        ensure!(counted(&done, "fdatasync", Some(file))? == (a, 0.0, true), "syncs of {file}: {}", insert(&done)?);
+    }
+    let (flushes, none, differs) = counted(&done, "flushes", None)?;
+    ensure!(flushes > 0.9 && none == 0.0 && differs, "{flushes} and {none} flushes");
+    ensure!(edges(&done, "only_a")?.iter().any(|e| e == "first flush"), "{}", done["edges"]);
+    ensure!(done["verdict"] != "slower" && done["withheld"] == false, "{}: {}", done["verdict"], done["why"]);
+    // The other way round the same is slower, or as unclear.
+    let back = diff(&off, &full)?;
+    let mirrored = if done["verdict"] == "faster" { "slower" } else { "inconclusive" };
+    ensure!(back["verdict"] == mirrored, "{} and {}", done["verdict"], back["verdict"]);
+    ensure!(edges(&back, "only_b")? == edges(&done, "only_a")?, "{}", back["edges"]);
+    let (code, said) = gate(&off, &full, "slower")?;
+    let expected = if back["verdict"] == "slower" { 1 } else { 0 };
+    ensure!(code == Some(expected) && (expected == 0 || said.contains("slower: INSERT INTO t")), "{code:?}: {said}");
+    ensure!(gate(&full, &off, "slower")?.0 == Some(0), "faster is not slower");
+    adds_up(&done)
+}
+
+fn extra_sync() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let once = recorded(folder.path(), "once", ["delete", "full", "once"])?;
+    let again = recorded(folder.path(), "again", ["delete", "full", "again"])?;
+    let done = diff(&once, &again)?;
+    ensure!(counted(&done, "fsync", Some("other"))? == (0.0, 1.0, true), "{}", insert(&done)?);
+    for (file, n) in [("rollback journal", 2.0), ("directory", 1.0), ("database", 1.0)] {
+        ensure!(counted(&done, "fdatasync", Some(file))? == (n, n, false), "syncs of {file}: {}", insert(&done)?);
+    }
+    ensure!(phase(&done, "fsync other")?["different_work"] == true, "{}", done["phases"]);
+    ensure!(edges(&done, "only_b")?.iter().any(|e| e == "first fsync other"), "{}", done["edges"]);
+    let (a, b, differs) = counted(&done, "flushes", None)?;
+    ensure!(b - a > 0.5 && differs, "{a} and {b} flushes");
+    ensure!(done["verdict"] != "faster" && done["withheld"] == false, "{}: {}", done["verdict"], done["why"]);
+    adds_up(&done)
+}
+
+/// A copy of a kept archive: what is opened may be linked anew.
+fn kept(folder: &Path, name: &str) -> Result<PathBuf> {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives").join(name);
+    let to = folder.join(format!("{name}.fathom"));
+    run(Command::new("cp").arg("-r").arg(from).arg(&to))?;
+    Ok(to)
+}
+
+fn kept_recordings() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (a, b) = (kept(folder.path(), "v2-linux-6.18-virtio")?, kept(folder.path(), "v3-linux-6.18-virtio")?);
+    let done = diff(&a, &b)?;
+    ensure!(done["version"] == 1 && done["verdict"] == "inconclusive", "{done}");
+    let statements = done["statements"].as_array().context("statements")?;
+    let insert = statements.iter().find(|s| s["statement"] == "insert into t values (?)").context("no INSERT")?;
+    ensure!(insert["pairs"] == 2 && insert["why"].as_str().is_some_and(|why| why.contains("too few")), "{insert}");
+    let text = String::from_utf8(run(Command::new(fathom()).arg("diff").args([&a, &b]))?.stdout)?;
+    ensure!(text.contains("insert into t values (?)") && text.lines().all(|l| l.chars().count() <= 100), "{text}");
+    Ok(())
+}
+
+fn benchmarks_are_refused() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (trace, bench) = (kept(folder.path(), "v3-linux-6.18-virtio")?, kept(folder.path(), "v3-bench")?);
+    let net = kept(folder.path(), "v3-net")?;
+    for (other, told) in [(&bench, "`fathom bench compare`"), (&net, "a network run")] {
+        let output = Command::new(fathom()).arg("diff").args([&trace, other]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(1) && said.contains(told) && output.stdout.is_empty(), "{said}");
+    }
+    Ok(())
+}
+
+/// What `--fail-on slower:PERCENT` comes to: exit status and what was said.
+fn gate(a: &Path, b: &Path, percent: &str) -> Result<(Option<i32>, String)> {
+    let output = Command::new(fathom()).args(["diff", "--fail-on", percent]).args([a, b]).output()?;
+    Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+fn fail_on() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let a = kept(folder.path(), "v3-linux-6.18-virtio")?;
+    // Two executions tell nothing, and what tells nothing must not pass.
+    let (code, said) = gate(&a, &kept(folder.path(), "v2-linux-6.18-virtio")?, "slower:5")?;
+    ensure!(code == Some(1) && said.contains("no verdict: too few executions"), "{code:?}: {said}");
+    let v1 = kept(folder.path(), "v1-linux-6.1-virtio")?;
+    let (code, said) = gate(&v1, &v1, "slower")?;
+    ensure!(code == Some(0) && said.contains("no statement is slower"), "{code:?}: {said}");
+    Ok(())
+}
