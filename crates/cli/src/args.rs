@@ -182,9 +182,19 @@ pub enum Backend {
 }
 
 /// Show where the time of each statement went.
+///
+/// Prints per statement: count, median and p95, the share of each layer, how many system calls, bios and device commands it caused
+/// and for which files; then the tracer's overhead, how sure the links are, and what was lost or not recorded. Needs no root.
+///
+/// The first `show` or `report` of a recording builds its tables in the archive; the event log is not changed. For the archive of a
+/// benchmark or of a network run, its results are printed.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  fathom show T.fathom                               the summary
+  fathom show --json T.fathom | jq .operations       the same and more, for programs
+  fathom report T.fathom -o T.html                   the timeline as a page")]
 pub struct Show {
-    /// The archive
+    /// The archive: a recording, a benchmark or a network run
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
     /// Print JSON (format: docs/reference/json.md)

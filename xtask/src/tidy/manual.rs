@@ -27,7 +27,8 @@ fn shown(line: &str) -> usize {
     line.chars().count() - targets
 }
 
-/// Pages of the manual that its table of contents does not name: a site made of it would not have them.
+/// Pages that the manual's table of contents does not name (a site made of it would not have them), or that the index of their own
+/// folder does not.
 pub fn unlisted(files: &[File]) -> Vec<String> {
     let Some(contents) = files.iter().find(|f| f.path == CONTENTS) else {
         return vec![format!("there is no {CONTENTS}")];
@@ -35,7 +36,19 @@ pub fn unlisted(files: &[File]) -> Vec<String> {
     let listed: Vec<String> = links(&contents.text).iter().map(|(_, target)| format!("{MANUAL}{target}")).collect();
     let page = |f: &&File| f.path.starts_with(MANUAL) && f.path.ends_with(".md") && f.path != CONTENTS;
     let missing = files.iter().filter(page).filter(|f| !listed.contains(&f.path));
-    missing.map(|f| format!("{}: not in {CONTENTS}", f.path)).collect()
+    let mut offences: Vec<String> = missing.map(|f| format!("{}: not in {CONTENTS}", f.path)).collect();
+    for index in files.iter().filter(|f| f.path.starts_with(MANUAL) && f.path.ends_with("/README.md")) {
+        let folder = index.path.trim_end_matches("README.md");
+        let named: Vec<String> = links(&index.text).iter().map(|(_, target)| format!("{folder}{target}")).collect();
+        let beside = |f: &&File| {
+            page(f)
+                && f.path != index.path
+                && f.path.rsplit_once('/').is_some_and(|(dir, _)| dir == folder.trim_end_matches('/'))
+        };
+        let missing = files.iter().filter(beside).filter(|f| !named.contains(&f.path));
+        offences.extend(missing.map(|f| format!("{}: not in {}", f.path, index.path)));
+    }
+    offences
 }
 
 #[cfg(test)]
@@ -71,6 +84,10 @@ mod tests {
         let mut files = pages(&["docs/README.md", "docs/guide/a.md", "docs/b.md", "README.md", "docs/b.png"]);
         assert_eq!(unlisted(&files), ["there is no docs/SUMMARY.md"]);
         files.push(contents);
-        assert_eq!(unlisted(&files), ["docs/b.md: not in docs/SUMMARY.md"]);
+        let offences = ["docs/b.md: not in docs/SUMMARY.md", "docs/b.md: not in docs/README.md"];
+        assert_eq!(unlisted(&files), offences);
+        files.push(file("docs/guide/README.md", "[b](b.md)"));
+        let more = unlisted(&files);
+        assert!(more.contains(&"docs/guide/a.md: not in docs/guide/README.md".to_string()), "{more:?}");
     }
 }
