@@ -117,8 +117,8 @@ export function chainOfOperation(trace, operation) {
  * @returns {Chain}
  */
 export function chainOfSpan(trace, span) {
-  const operation = trace.operationOfSpan.get(span);
-  if (operation !== undefined) return chainOfOperation(trace, operation);
+  const operation = trace.operationOfSpan(span);
+  if (operation >= 0) return chainOfOperation(trace, operation);
   return chainOf(trace, -1, span, walk(trace, [[span, SUREST]], true), walk(trace, [[span, SUREST]], false));
 }
 

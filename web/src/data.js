@@ -2,50 +2,14 @@
 // an index in both directions. Times become nanoseconds from the first operation's start. Nothing is computed here that
 // a table on the page would show: that is Rust's.
 
-/** @import { CauseColumns, CommandsData, LinkColumns, Numbers, OperationColumns, RecordingData, SliceColumns, SpanColumns, TimelineData } from './types.js' */
-/** @typedef { ReturnType<typeof readPage> } PageOf */
+import { fillColumn, inflated, rowsOf } from './unpack.js';
+
+/** @import { CauseColumns, CellColumns, CommandsData, LinkColumns, Numbers, OperationColumns, Place, RecordingData, SliceColumns, SpanColumns, TimelineData } from './types.js' */
+/** @typedef { Awaited<ReturnType<typeof readPage>> } PageOf */
+/** @typedef { CommandsData & { bytes: Uint8Array } } CommandsOf */
 
 /** Least sure first: a chain is as sure as its least link, so the order is the policy (model::words::Confidence). */
 export const CONFIDENCES = ['guess', 'address', 'interval', 'structural', 'exact'];
-
-/**
- * One column: numbers, with NaN for what is missing.
- * @template {string} Name
- * @param {{ [column in NoInfer<Name>]?: Numbers } | undefined} table
- * @param {Name} name
- * @param {number} length
- */
-function numbers(table, name, length, shift = 0) {
-  const column = new Float64Array(length).fill(NaN);
-  (table?.[name] ?? []).forEach((value, i) => {
-    if (value !== null && i < length) column[i] = value - shift;
-  });
-  return column;
-}
-
-/**
- * One column of row numbers: -1 where there is none.
- * @template {string} Name
- * @param {{ [column in NoInfer<Name>]?: Numbers } | undefined} table
- * @param {Name} name
- * @param {number} length
- */
-function rowNumbers(table, name, length) {
-  const column = new Int32Array(length).fill(-1);
-  (table?.[name] ?? []).forEach((value, i) => {
-    if (value !== null && i < length) column[i] = value;
-  });
-  return column;
-}
-
-/**
- * @template {string} Name
- * @param {{ [column in NoInfer<Name>]?: Numbers } | undefined} table
- * @param {Name} name
- */
-function rowsIn(table, name) {
-  return table?.[name]?.length ?? 0;
-}
 
 /**
  * For each of `keys` rows, which rows of a table name it: compressed lists, in the order of the table.
@@ -54,25 +18,30 @@ function rowsIn(table, name) {
  */
 function indexBy(column, keys) {
   const first = new Int32Array(keys + 1);
-  for (const key of column) if (key >= 0 && key < keys) first[key + 1] += 1;
+  for (let row = 0; row < column.length; row += 1) {
+    const key = column[row];
+    if (key >= 0 && key < keys) first[key + 1] += 1;
+  }
   for (let i = 0; i < keys; i += 1) first[i + 1] += first[i];
   const next = first.slice(0, keys);
   const rows = new Int32Array(first[keys]);
-  column.forEach((key, row) => {
-    if (key >= 0 && key < keys) {
-      rows[next[key]] = row;
-      next[key] += 1;
-    }
-  });
+  for (let row = 0; row < column.length; row += 1) {
+    const key = column[row];
+    if (key >= 0 && key < keys) rows[next[key]++] = row;
+  }
   /** @param {number} key */
   return (key) => (key >= 0 && key < keys ? rows.subarray(first[key], first[key + 1]) : rows.subarray(0, 0));
 }
 
 /** The layered timeline. */
 export class Trace {
-  /** @param {TimelineData | null | undefined} raw */
-  constructor(raw) {
+  /**
+   * @param {TimelineData | null | undefined} raw
+   * @param {Uint8Array} bytes of its packed columns
+   */
+  constructor(raw, bytes) {
     const timeline = raw ?? {};
+    this.bytes = bytes;
     this.strings = timeline.strings ?? [];
     this.layers = timeline.layers ?? [];
     this.processes = new Map((timeline.processes ?? []).map(({ tgid, name }) => [tgid, name]));
@@ -82,7 +51,7 @@ export class Trace {
     this.leftOut = timeline.left_out ?? null;
     this.presets = timeline.presets_ns ?? [12e6, 80e6];
     this.clock = timeline.origin_ns ?? 0;
-    this.origin = numbers(timeline.operations, 'start', rowsIn(timeline.operations, 'start')).reduce(
+    this.origin = this.numbers(timeline.operations, 'start', rowsOf(timeline.operations?.start)).reduce(
       (a, b) => Math.min(a, b),
       Infinity,
     );
@@ -93,9 +62,8 @@ export class Trace {
       end: loss.end - this.origin,
     }));
     this.spans = this.readSpans(timeline.spans);
-    /** @type {Map<number, number>} */
-    this.rowOfId = new Map();
-    this.spans.id.forEach((id, row) => this.rowOfId.set(id, row));
+    /** @type {Map<number, number> | null} */
+    this.spanOfId = null;
     this.operations = this.readOperations(timeline.operations);
     // A damaged archive may name an operation as its own parent; parents stand before what ran inside them.
     this.operationsIn = indexBy(
@@ -103,12 +71,9 @@ export class Trace {
       this.operations.count,
     );
     this.spansOf = indexBy(this.spans.operation, this.operations.count);
-    /** @type {Map<number, number>} */
-    this.operationOfSpan = new Map();
-    this.operations.span.forEach((span, operation) => span >= 0 && this.operationOfSpan.set(span, operation));
-    /** @type {Map<number, number>} */
-    this.operationOfId = new Map();
-    this.operations.id.forEach((id, row) => this.operationOfId.set(id, row));
+    /** @type {Map<number, number> | null} */
+    this.operationById = null;
+    this.operationsAt = indexBy(this.operations.span, this.spans.count);
     this.links = this.readLinks(timeline.links);
     this.linksDown = indexBy(this.links.parent, this.spans.count);
     this.linksUp = indexBy(this.links.child, this.spans.count);
@@ -117,99 +82,176 @@ export class Trace {
     this.causesOfOperation = indexBy(this.causes.operation, this.operations.count);
     this.slices = this.readSlices(timeline.slices);
     this.slicesOf = indexBy(this.slices.operation, this.operations.count);
+    this.levels = (timeline.levels ?? []).map((level) => this.readLevel(level));
     this.low = Math.min(0, -this.origin);
     this.high = Math.max(this.low + 1000, (timeline.duration_ns ?? 0) - this.origin);
-    // What the page leaves out belongs to the run all the same: it is shown as missing, not as if the run had ended.
-    if (this.leftOut?.why) this.high = Math.max(this.high, (timeline.recorded_ns ?? 0) - this.origin);
     for (let i = 0; i < this.spans.count; i += 1) this.high = Math.max(this.high, this.endOf(i));
+  }
+
+  /**
+   * One column: numbers, with NaN for what is missing.
+   * @template {string} Name
+   * @param {{ [column in NoInfer<Name>]?: Numbers | Place } | undefined} table
+   * @param {Name} name
+   * @param {number} length
+   * @param {number} shift
+   * @param {Float64Array | null} starts
+   */
+  numbers(table, name, length, shift = 0, starts = null) {
+    return fillColumn(this.bytes, table?.[name], new Float64Array(length).fill(NaN), shift, starts);
+  }
+
+  /**
+   * One column of row numbers: -1 where there is none.
+   * @template {string} Name
+   * @param {{ [column in NoInfer<Name>]?: Numbers | Place } | undefined} table
+   * @param {Name} name
+   * @param {number} length
+   */
+  rowNumbers(table, name, length) {
+    return fillColumn(this.bytes, table?.[name], new Int32Array(length).fill(-1));
   }
 
   /** @param {SpanColumns | undefined} raw */
   readSpans(raw) {
-    const n = rowsIn(raw, 'start');
+    const n = rowsOf(raw?.start);
+    const start = this.numbers(raw, 'start', n, this.origin);
     return {
       count: n,
-      layer: rowNumbers(raw, 'layer', n),
-      lane: rowNumbers(raw, 'lane', n),
-      kind: rowNumbers(raw, 'kind', n),
-      start: numbers(raw, 'start', n, this.origin),
-      end: numbers(raw, 'end', n, this.origin),
-      operation: rowNumbers(raw, 'operation', n),
-      file: rowNumbers(raw, 'file', n),
-      disk: rowNumbers(raw, 'disk', n),
-      id: numbers(raw, 'id', n),
-      tgid: numbers(raw, 'tgid', n),
-      tid: numbers(raw, 'tid', n),
-      offset: numbers(raw, 'offset', n),
-      sector: numbers(raw, 'sector', n),
-      bytes: numbers(raw, 'bytes', n),
-      result: numbers(raw, 'result', n),
-      number: numbers(raw, 'number', n),
-      label: rowNumbers(raw, 'label', n),
-      flags: rowNumbers(raw, 'flags', n),
+      layer: this.rowNumbers(raw, 'layer', n),
+      lane: this.rowNumbers(raw, 'lane', n),
+      kind: this.rowNumbers(raw, 'kind', n),
+      start,
+      end: this.numbers(raw, 'end', n, this.origin, start),
+      operation: this.rowNumbers(raw, 'operation', n),
+      file: this.rowNumbers(raw, 'file', n),
+      disk: this.rowNumbers(raw, 'disk', n),
+      id: this.numbers(raw, 'id', n),
+      tgid: this.numbers(raw, 'tgid', n),
+      tid: this.numbers(raw, 'tid', n),
+      offset: this.numbers(raw, 'offset', n),
+      sector: this.numbers(raw, 'sector', n),
+      bytes: this.numbers(raw, 'bytes', n),
+      result: this.numbers(raw, 'result', n),
+      number: this.numbers(raw, 'number', n),
+      label: this.rowNumbers(raw, 'label', n),
+      flags: this.rowNumbers(raw, 'flags', n),
     };
   }
 
   /** @param {OperationColumns | undefined} raw */
   readOperations(raw) {
-    const n = rowsIn(raw, 'start');
+    const n = rowsOf(raw?.start);
+    const start = this.numbers(raw, 'start', n, this.origin);
     return {
       count: n,
-      id: numbers(raw, 'id', n),
-      shape: rowNumbers(raw, 'shape', n),
-      nth: numbers(raw, 'nth', n),
-      span: rowNumbers(raw, 'span', n),
-      parent: rowNumbers(raw, 'parent', n),
-      start: numbers(raw, 'start', n, this.origin),
-      end: numbers(raw, 'end', n, this.origin),
-      rows: numbers(raw, 'rows', n),
-      result: numbers(raw, 'result', n),
+      id: this.numbers(raw, 'id', n),
+      shape: this.rowNumbers(raw, 'shape', n),
+      nth: this.numbers(raw, 'nth', n),
+      span: this.rowNumbers(raw, 'span', n),
+      parent: this.rowNumbers(raw, 'parent', n),
+      start,
+      end: this.numbers(raw, 'end', n, this.origin, start),
+      rows: this.numbers(raw, 'rows', n),
+      result: this.numbers(raw, 'result', n),
+      /** Whether all that belongs to it is on the page; of tables that do not say, it is. */
+      whole: fillColumn(this.bytes, raw?.whole, new Int32Array(n).fill(1)),
+    };
+  }
+
+  /**
+   * A level of detail: cells by row, each row's by time.
+   * @param { { part_ns: number, cells: CellColumns } } raw
+   */
+  readLevel({ part_ns: part, cells }) {
+    const n = rowsOf(cells.row);
+    const row = this.rowNumbers(cells, 'row', n);
+    const last = row.reduce((a, b) => Math.max(a, b), -1);
+    return {
+      part,
+      at: this.rowNumbers(cells, 'at', n),
+      busy: this.numbers(cells, 'busy', n),
+      begun: this.rowNumbers(cells, 'begun', n),
+      of: indexBy(row, last + 1),
     };
   }
 
   /** @param {LinkColumns | undefined} raw */
   readLinks(raw) {
-    const n = rowsIn(raw, 'parent');
+    const n = rowsOf(raw?.parent);
     const levels = new Map(CONFIDENCES.map((name, level) => [name, level]));
     return {
       count: n,
-      parent: rowNumbers(raw, 'parent', n),
-      child: rowNumbers(raw, 'child', n),
-      relation: rowNumbers(raw, 'relation', n),
-      level: rowNumbers(raw, 'confidence', n).map((name) => levels.get(this.text(name)) ?? 0),
-      weakened: raw?.weakened ?? [],
+      parent: this.rowNumbers(raw, 'parent', n),
+      child: this.rowNumbers(raw, 'child', n),
+      relation: this.rowNumbers(raw, 'relation', n),
+      level: this.rowNumbers(raw, 'confidence', n).map((name) => levels.get(this.text(name)) ?? 0),
+      weakened: this.numbers(raw, 'weakened', n),
     };
   }
 
   /** @param {CauseColumns | undefined} raw */
   readCauses(raw) {
-    const n = rowsIn(raw, 'command');
+    const n = rowsOf(raw?.command);
     return {
       count: n,
-      command: rowNumbers(raw, 'command', n),
-      operation: rowNumbers(raw, 'operation', n),
-      origin: rowNumbers(raw, 'origin', n),
-      process: rowNumbers(raw, 'process', n),
-      tgid: numbers(raw, 'tgid', n),
-      share: numbers(raw, 'share', n),
-      confidence: rowNumbers(raw, 'confidence', n),
-      via: rowNumbers(raw, 'via', n),
+      command: this.rowNumbers(raw, 'command', n),
+      operation: this.rowNumbers(raw, 'operation', n),
+      origin: this.rowNumbers(raw, 'origin', n),
+      process: this.rowNumbers(raw, 'process', n),
+      tgid: this.numbers(raw, 'tgid', n),
+      share: this.numbers(raw, 'share', n),
+      confidence: this.rowNumbers(raw, 'confidence', n),
+      via: this.rowNumbers(raw, 'via', n),
     };
   }
 
   /** @param {SliceColumns | undefined} raw */
   readSlices(raw) {
-    const n = rowsIn(raw, 'start');
+    const n = rowsOf(raw?.start);
+    const start = this.numbers(raw, 'start', n, this.origin);
     return {
       count: n,
-      operation: rowNumbers(raw, 'operation', n),
-      layer: rowNumbers(raw, 'layer', n),
-      reason: rowNumbers(raw, 'reason', n),
-      start: numbers(raw, 'start', n, this.origin),
-      end: numbers(raw, 'end', n, this.origin),
-      span: rowNumbers(raw, 'span', n),
-      confidence: rowNumbers(raw, 'confidence', n),
+      operation: this.rowNumbers(raw, 'operation', n),
+      layer: this.rowNumbers(raw, 'layer', n),
+      reason: this.rowNumbers(raw, 'reason', n),
+      start,
+      end: this.numbers(raw, 'end', n, this.origin, start),
+      span: this.rowNumbers(raw, 'span', n),
+      confidence: this.rowNumbers(raw, 'confidence', n),
     };
+  }
+
+  /**
+   * Rows of spans by their numbers in the archive. Made when first asked for: of a million it takes a while.
+   * @returns {Map<number, number>}
+   */
+  get rowOfId() {
+    if (!this.spanOfId) {
+      this.spanOfId = new Map();
+      for (let row = 0; row < this.spans.count; row += 1) this.spanOfId.set(this.spans.id[row], row);
+    }
+    return this.spanOfId;
+  }
+
+  /**
+   * Rows of operations by their numbers in the archive.
+   * @returns {Map<number, number>}
+   */
+  get operationOfId() {
+    if (!this.operationById) {
+      this.operationById = new Map();
+      for (let row = 0; row < this.operations.count; row += 1) this.operationById.set(this.operations.id[row], row);
+    }
+    return this.operationById;
+  }
+
+  /**
+   * The operation that a span is; -1 if it is none.
+   * @param {number} span
+   */
+  operationOfSpan(span) {
+    return this.operationsAt(span)[0] ?? -1;
   }
 
   /**
@@ -288,14 +330,17 @@ export function recordings() {
   return Array.from(document.querySelectorAll('script.recording'));
 }
 
-/** The device commands of all recordings, with their titles. */
+/** The device commands of all recordings, with their titles and the bytes of their packed columns. */
 export function readCommands() {
   const titles = recordings().map((block) => block.dataset.title);
-  return [...document.querySelectorAll('script.commands')].map((block, i) => {
-    /** @type {CommandsData} */
-    const commands = JSON.parse(block.textContent);
-    return { ...commands, title: titles[i] ?? '' };
-  });
+  const blocks = [...document.querySelectorAll('script.commands')];
+  return Promise.all(
+    blocks.map(async (block, i) => {
+      /** @type {CommandsData} */
+      const commands = JSON.parse(block.textContent);
+      return { ...commands, title: titles[i] ?? '', bytes: await inflated(commands.scatter?.packed) };
+    }),
+  );
 }
 
 /**
@@ -303,7 +348,7 @@ export function readCommands() {
  * @param {string} text
  * @param {number} recording
  */
-export function readPage(text, recording) {
+export async function readPage(text, recording) {
   /** @type {RecordingData} */
   const page = JSON.parse(text);
   return {
@@ -311,6 +356,6 @@ export function readPage(text, recording) {
     title: page.title ?? '',
     summary: page.summary ?? {},
     counts: page.counts ?? {},
-    trace: new Trace(page.timeline),
+    trace: new Trace(page.timeline, await inflated(page.timeline?.packed)),
   };
 }

@@ -2,7 +2,8 @@
 // and each row can be searched by time.
 
 /** @import { Trace } from './data.js' */
-/** @typedef { { layer: string, name: string, first: boolean, head: boolean, group: number, shown: boolean, spans: Int32Array, reach: Float64Array, y: number, h: number } } Row */
+/** @typedef { { layer: string, name: string, first: boolean, head: boolean, group: number, number: number, shown: boolean, spans: Int32Array, reach: Float64Array, y: number, h: number } } Row */
+/** @typedef { Trace['levels'][number] } Level */
 
 /** What a layer is high, if its rows can be. */
 const LAYER_ROOM = 96;
@@ -34,6 +35,7 @@ export function buildRows(trace) {
         first: i === 0,
         head: several && lane.group !== layer.lanes[i - 1]?.group,
         group: lane.group,
+        number: rows.length,
         shown: true,
         spans: new Int32Array(0),
         reach: new Float64Array(0),
@@ -78,6 +80,27 @@ export function buildRows(trace) {
 export function isBusy(row, trace, from, to) {
   const at = firstReaching(row, from);
   return at < row.spans.length && trace.spans.start[row.spans[at]] <= to;
+}
+
+/**
+ * The cells of a row in a window, as a range of their numbers: `cells` are the row's own, by time.
+ * @param {Level} level
+ * @param {Int32Array} cells
+ * @param {number} low the run's begin
+ * @param {number} from
+ * @param {number} to
+ */
+export function cellsIn(level, cells, low, from, to) {
+  const first = Math.floor((from - low) / level.part);
+  let [a, b] = [0, cells.length];
+  while (a < b) {
+    const middle = (a + b) >> 1;
+    if (level.at[cells[middle]] < first) a = middle + 1;
+    else b = middle;
+  }
+  let end = a;
+  while (end < cells.length && low + level.at[cells[end]] * level.part <= to) end += 1;
+  return cells.subarray(a, end);
 }
 
 /**

@@ -18,21 +18,24 @@ import { showAccount, showFiles, showStatements } from './tables.js';
 import { showHeader, showMethod } from './method.js';
 
 /** @import { Chain } from './chain.js' */
-/** @import { PageOf } from './data.js' */
+/** @import { CommandsOf, PageOf } from './data.js' */
 
 const MOST_IDS = 2000;
 const ROOM_BEFORE = 0.06;
 
 class Page {
-  /** @param {PageOf} data */
-  constructor(data) {
+  /**
+   * @param {PageOf} data
+   * @param {CommandsOf[]} others
+   */
+  constructor(data, others) {
     this.data = data;
     this.trace = data.trace;
     this.tip = new Tip(byId('tip'));
-    const others = readCommands();
     const shift = this.trace.origin + this.trace.clock;
     this.recordings = others.map((one, i) => new Commands(one, i, i === data.recording ? shift : null));
-    this.commands = this.recordings[data.recording] ?? new Commands({}, data.recording, shift);
+    this.commands =
+      this.recordings[data.recording] ?? new Commands({ bytes: new Uint8Array(0) }, data.recording, shift);
     this.figure = byId('timeline');
     this.canvas = byId('timeline-canvas');
     this.timeline = new Timeline(
@@ -144,18 +147,18 @@ class Page {
     if (operations.count === 0) return;
     /** @type {Map<number, number>} */
     const work = new Map();
-    causes.operation.forEach((operation, i) => {
-      if (operation >= 0 && ['statement', 'transaction'].includes(trace.shapes[operations.shape[operation]]?.kind))
-        work.set(operations.shape[operation], (work.get(operations.shape[operation]) ?? 0) + causes.share[i]);
-    });
+    for (let i = 0; i < causes.count; i += 1) {
+      const operation = causes.operation[i];
+      const shape = operation >= 0 ? operations.shape[operation] : -1;
+      if (['statement', 'transaction'].includes(trace.shapes[shape]?.kind ?? ''))
+        work.set(shape, (work.get(shape) ?? 0) + causes.share[i]);
+    }
     const busiest = [...work].sort((a, b) => b[1] - a[1])[0]?.[0] ?? operations.shape[0];
-    const ours = Array.from({ length: operations.count }, (_, i) => i).filter(
-      (i) => operations.shape[i] === busiest && !Number.isNaN(operations.end[i]),
+    const lengths = operations.end.map((end, i) =>
+      operations.shape[i] === busiest && operations.whole[i] ? end - operations.start[i] : NaN,
     );
-    /** @param {number} i */
-    const length = (i) => operations.end[i] - operations.start[i];
-    ours.sort((a, b) => length(a) - length(b));
-    const operation = ours[Math.floor(ours.length / 2)] ?? 0;
+    const ended = lengths.filter((length) => !Number.isNaN(length)).sort();
+    const operation = Math.max(0, lengths.indexOf(ended[Math.floor(ended.length / 2)] ?? NaN));
     this.choose(chainOfOperation(this.trace, operation));
     this.preset(this.trace.presets[0] ?? 12e6);
   }
@@ -455,4 +458,11 @@ function showRecordings(node, shown, turnTo) {
 }
 
 const chosen = recordingIn(location.hash);
-new Page(readPage(recordings()[chosen].textContent, chosen)).start();
+try {
+  const [data, others] = await Promise.all([readPage(recordings()[chosen].textContent, chosen), readCommands()]);
+  new Page(data, others).start();
+  document.body.dataset.opened = 'true';
+} catch (error) {
+  byId('left-out').textContent = `This page could not be read: ${error instanceof Error ? error.message : error}`;
+  throw error;
+}

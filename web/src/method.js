@@ -128,7 +128,7 @@ function badges(summary, trace) {
       ),
     );
   }
-  if (trace.leftOut?.why) all.push(el('span', { class: 'badge warn' }, 'timeline truncated'));
+  if (trace.leftOut?.why) all.push(el('span', { class: 'badge warn' }, 'spans in part'));
   return all;
 }
 
@@ -221,7 +221,7 @@ export function showMethod(page, nodes) {
     nodes.losses,
     el('h3', {}, 'Losses'),
     lossPart(summary.loss, summary.completeness, trace),
-    trace.leftOut?.why ? el('p', { class: 'note' }, `Omitted from this page: ${trace.leftOut.why}`) : null,
+    trace.leftOut?.why ? el('p', { class: 'note' }, trace.leftOut.why) : null,
   );
 
   const coverage = summary.coverage ?? [];

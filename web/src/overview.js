@@ -17,15 +17,30 @@ export class Overview {
   constructor(canvas, trace) {
     this.canvas = canvas;
     this.trace = trace;
-    this.operations = busy(
-      trace,
-      Array.from({ length: trace.operations.count }, (_, i) => [trace.operations.start[i], trace.operationEnd(i)]),
-    );
-    /** @type {[number, number][]} */
-    const commands = [];
-    for (let i = 0; i < trace.spans.count; i += 1)
-      if (trace.isCommand(i)) commands.push([trace.spans.start[i], trace.endOf(i)]);
-    this.commands = busy(trace, commands);
+    const { operations, spans } = trace;
+    this.operations = new Float64Array(BARS);
+    for (let i = 0; i < operations.count; i += 1)
+      addBusy(this.operations, trace, operations.start[i], trace.operationEnd(i));
+    this.commands = new Float64Array(BARS);
+    // What the page does not hold one by one is in the levels of detail.
+    if (trace.leftOut?.spans && trace.levels.length > 0) this.addLevel();
+    else
+      for (let i = 0; i < spans.count; i += 1)
+        if (trace.isCommand(i)) addBusy(this.commands, trace, spans.start[i], trace.endOf(i));
+  }
+
+  addLevel() {
+    const { trace } = this;
+    const [level] = trace.levels;
+    let row = 0;
+    for (const layer of trace.layers)
+      for (let lane = 0; lane < layer.lanes.length; lane += 1, row += 1) {
+        if (layer.name !== 'Driver') continue;
+        for (const cell of level.of(row)) {
+          const start = trace.low + level.at[cell] * level.part;
+          addBusy(this.commands, trace, start, start + Math.min(level.busy[cell], level.part));
+        }
+      }
   }
 
   /** @param {number} x */
@@ -77,21 +92,19 @@ export class Overview {
 }
 
 /**
- * The share of each bar's time that the intervals cover, more than one where they overlap.
+ * Adds an interval to the share of each bar's time that is covered, more than one where intervals overlap.
+ * @param {Float64Array} shares
  * @param {Trace} trace
- * @param {[number, number][]} intervals
+ * @param {number} start
+ * @param {number} end
  */
-function busy(trace, intervals) {
-  const shares = new Float64Array(BARS);
+function addBusy(shares, trace, start, end) {
   const size = (trace.high - trace.low) / BARS;
-  for (const [start, end] of intervals) {
-    const first = Math.max(0, Math.floor((start - trace.low) / size));
-    const last = Math.min(BARS - 1, Math.floor((end - trace.low) / size));
-    for (let i = first; i <= last; i += 1) {
-      const from = trace.low + i * size;
-      shares[i] += Math.max(0, Math.min(end, from + size) - Math.max(start, from)) / size;
-    }
-    if (first <= last) shares[first] = Math.max(shares[first], 0.02);
+  const first = Math.max(0, Math.floor((start - trace.low) / size));
+  const last = Math.min(BARS - 1, Math.floor((end - trace.low) / size));
+  for (let i = first; i <= last; i += 1) {
+    const from = trace.low + i * size;
+    shares[i] += Math.max(0, Math.min(end, from + size) - Math.max(start, from)) / size;
   }
-  return shares;
+  if (first <= last) shares[first] = Math.max(shares[first], 0.02);
 }

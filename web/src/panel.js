@@ -200,6 +200,18 @@ export function timeShares(trace, operation) {
  */
 function timeBar(trace, operation) {
   const shares = timeShares(trace, operation);
+  if (!trace.operations.whole[operation]) {
+    const [from, to] = [trace.operations.start[operation], trace.operationEnd(operation)].map((ns) => ns / 1e6);
+    const range = `--from ${Math.floor(from) / 1e3} --to ${Math.ceil(to) / 1e3}`;
+    return [
+      el(
+        'p',
+        { class: 'note', dataset: { whole: 'false' } },
+        'This page has no room for all of its spans. This makes a page that has: ',
+        el('code', {}, `fathom report ${document.title.replace(/ · Fathom$/, '')} ${range}`),
+      ),
+    ];
+  }
   if (shares.length === 0)
     return [
       el(
@@ -349,8 +361,13 @@ function operationPart(trace, chain, chooseOperation) {
             `${trace.shapeText(parent)} · ${ordinal(trace, parent)}`,
           ),
       ],
-      ['Device commands', charged(trace, operation)],
-      ['Chain', el('span', {}, `${count(chain.elements.size)} elements, weakest link `, sureness(surenessOf(chain)))],
+      ['Device commands', operations.whole[operation] ? charged(trace, operation) : null],
+      [
+        'Chain',
+        operations.whole[operation]
+          ? el('span', {}, `${count(chain.elements.size)} elements, weakest link `, sureness(surenessOf(chain)))
+          : null,
+      ],
     ]),
     el('h3', {}, 'Time by layer'),
     ...timeBar(trace, operation),

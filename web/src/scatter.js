@@ -5,10 +5,12 @@ import { bytes, count, duration, moment, percent } from './format.js';
 import { numberTicks, timeTicks } from './scale.js';
 import { FONT, paint, sharpen } from './theme.js';
 import { el, fill } from './dom.js';
+import { fillColumn, rowsOf } from './unpack.js';
 
 /** @import { View } from './gestures.js' */
 /** @import { Tip } from './tip.js' */
-/** @import { CommandsData, ScatterShape } from './types.js' */
+/** @import { CommandsOf } from './data.js' */
+/** @import { ScatterShape } from './types.js' */
 /** @typedef { { time: number, latency: number | null, sector: number | null, bytes: number, kind: string, disk: number, shape: number, origin: string, share: number | null, command: number } } Point */
 /** @typedef { ScatterShape & { from?: number, to?: number } } TimedShape */
 /** @typedef { (recording: number, command: number) => void } Choose */
@@ -29,7 +31,7 @@ const EVERYTHING = -1;
 export class Commands {
   /**
    * `origin`: the clock at the first operation shown in the timeline; null: of another recording, whose own first counts.
-   * @param {CommandsData} one
+   * @param {CommandsOf} one
    * @param {number} recording
    * @param {number | null} origin
    */
@@ -47,17 +49,38 @@ export class Commands {
     this.leftOut = raw.left_out ?? null;
     const points = raw.points ?? {};
     const strings = raw.strings ?? [];
-    this.points = (points.t ?? []).map((t, i) => ({
-      time: (t ?? 0) - shift,
-      latency: points.latency?.[i] ?? null,
-      sector: points.sector?.[i] ?? null,
-      bytes: points.bytes?.[i] ?? 0,
-      kind: strings[points.kind?.[i] ?? -1] ?? 'other',
-      disk: points.disk?.[i] ?? -1,
-      shape: points.shape?.[i] ?? -1,
-      origin: strings[points.origin?.[i] ?? -1] ?? '',
-      share: points.share?.[i] ?? null,
-      command: points.command?.[i] ?? -1,
+    const count = rowsOf(points.t);
+    /** @param {keyof typeof points} name */
+    const column = (name) => fillColumn(one.bytes, points[name], new Float64Array(count).fill(NaN));
+    /** @param {number} value */
+    const known = (value) => (Number.isNaN(value) ? null : value);
+    /** @param {number} value */
+    const row = (value) => (Number.isNaN(value) ? -1 : value);
+    const [t, latency, sector, bytes, kind] = [
+      column('t'),
+      column('latency'),
+      column('sector'),
+      column('bytes'),
+      column('kind'),
+    ];
+    const [disk, shape, origins, share, command] = [
+      column('disk'),
+      column('shape'),
+      column('origin'),
+      column('share'),
+      column('command'),
+    ];
+    this.points = Array.from({ length: count }, (_, i) => ({
+      time: t[i] - shift,
+      latency: known(latency[i]),
+      sector: known(sector[i]),
+      bytes: known(bytes[i]) ?? 0,
+      kind: strings[row(kind[i])] ?? 'other',
+      disk: row(disk[i]),
+      shape: row(shape[i]),
+      origin: strings[row(origins[i])] ?? '',
+      share: known(share[i]),
+      command: row(command[i]),
     }));
     this.operations = one.operations ?? [];
     this.kinds = new Map(this.points.map((point) => [point.command, point.kind]));

@@ -4,13 +4,13 @@
 
 import { duration, visible } from './format.js';
 import { timeTicks } from './scale.js';
-import { LAYER_GAP, NAME_HEIGHT, buildRows, firstReaching, isBusy, layOutRows, spanAt } from './lanes.js';
+import { LAYER_GAP, NAME_HEIGHT, buildRows, cellsIn, firstReaching, isBusy, layOutRows, spanAt } from './lanes.js';
 import { FONT, FONT_BOLD, hatch, layerInk, layerPaint, paint, sharpen } from './theme.js';
 
 /** @import { Chain } from './chain.js' */
 /** @import { Trace } from './data.js' */
 /** @import { View } from './gestures.js' */
-/** @import { Row } from './lanes.js' */
+/** @import { Level, Row } from './lanes.js' */
 
 const AXIS = 24;
 /** Less than so many pixels are too few for names beside the rows: they stand above them. */
@@ -21,6 +21,8 @@ const MOSTLY = 0.5;
 const LOSS_STRIP = 5;
 const MOST_LINES = 4000;
 const MOST_LABEL = 16;
+/** A row with more spans in the window than so many is drawn by its level of detail. */
+const MOST_SPANS = 20000;
 /** @type {Record<string, number[]>} */
 const DASHES = { exact: [], structural: [], interval: [5, 3], address: [2, 3], guess: [1, 5] };
 
@@ -63,7 +65,8 @@ export class Timeline {
     const { from, to } = this.view;
     const same = Math.abs(to - from - this.shownFor) <= 1e-6 * (to - from);
     this.shownFor = to - from;
-    for (const row of this.rows) row.shown = row.first || (same && row.shown) || isBusy(row, this.trace, from, to);
+    for (const row of this.rows)
+      row.shown = row.first || (same && row.shown) || isBusy(row, this.trace, from, to) || this.hasCells(row);
     const { bands, bottom } = layOutRows(this.rows, AXIS, width < NARROW ? HEADING : 0);
     this.bands = bands;
     this.sliceY = bottom + LAYER_GAP + 4;
@@ -187,26 +190,53 @@ export class Timeline {
     } else c.fillText('first operation + …', 6, 9, this.gutter - 10);
   }
 
-  /** Time in which records were lost, or that the page leaves out, is hatched over all layers. */
+  /** Time in which records were lost is hatched over all layers. */
   drawMissing() {
     const { context: c, trace, view } = this;
-    const gaps = trace.losses.map(({ start, end }) => ({ start, end, lost: true }));
-    const after = trace.leftOut?.after_ns;
-    if (after !== null && after !== undefined) gaps.push({ start: after - trace.origin, end: trace.high, lost: false });
-    for (const { start, end, lost } of gaps) {
+    for (const { start, end } of trace.losses) {
       if (end < view.from || start > view.to) continue;
       const x = Math.max(this.xOf(start), this.gutter);
       const w = Math.max(Math.min(this.xOf(end), this.width) - x, 2);
-      const strip = lost && w > MOSTLY * this.plotWidth;
-      hatch(
-        c,
-        x,
-        strip ? AXIS - 2 - LOSS_STRIP : AXIS,
-        w,
-        strip ? LOSS_STRIP : this.height - AXIS,
-        paint('loss'),
-        strip ? 5 : 9,
-      );
+      const strip = w > MOSTLY * this.plotWidth;
+      if (strip) hatch(c, x, AXIS - 2 - LOSS_STRIP, w, LOSS_STRIP, paint('loss'), 5);
+      else hatch(c, x, AXIS, w, this.height - AXIS, paint('loss'), 9);
+    }
+  }
+
+  /** The level whose parts are no wider than pixels; where none is so fine, the finest. */
+  level() {
+    const pixel = (this.view.to - this.view.from) / this.plotWidth;
+    return this.trace.levels.find((level) => level.part <= pixel) ?? this.trace.levels.at(-1);
+  }
+
+  /**
+   * Whether spans of the row that the page does not hold one by one are in the window.
+   * @param {Row} row
+   */
+  hasCells(row) {
+    const level = this.trace.leftOut?.spans ? this.level() : null;
+    return !!level && cellsIn(level, level.of(row.number), this.trace.low, this.view.from, this.view.to).length > 0;
+  }
+
+  /**
+   * Adds a row's cells to what its pixels hold.
+   * @param {Row} row
+   * @param {Level} level
+   * @param {number} scale
+   */
+  addCells(row, level, scale) {
+    const { view, trace } = this;
+    const { cover, count } = this.boxes;
+    const last = cover.length - 2;
+    for (const cell of cellsIn(level, level.of(row.number), trace.low, view.from, view.to)) {
+      const x = (trace.low + level.at[cell] * level.part - view.from) * scale;
+      const w = Math.max(level.part * scale, 1);
+      const share = Math.min(1, level.busy[cell] / level.part);
+      const to = Math.min(last, Math.ceil(x + w) - 1);
+      for (let pixel = Math.max(0, Math.floor(x)); pixel <= to; pixel += 1) {
+        cover[pixel] += share * Math.min(1, Math.max(level.part * scale, 1e-9), x + w - pixel);
+        count[pixel] += 2;
+      }
     }
   }
 
@@ -215,8 +245,8 @@ export class Timeline {
     const { context: c, trace, view } = this;
     const { start } = trace.spans;
     const pixels = Math.ceil(this.plotWidth);
-    if (this.boxes.cover.length < pixels + 1) {
-      this.boxes = { cover: new Float32Array(pixels + 1), count: new Uint32Array(pixels + 1) };
+    if (this.boxes.cover.length < pixels + 2) {
+      this.boxes = { cover: new Float32Array(pixels + 2), count: new Uint32Array(pixels + 2) };
     }
     const { cover, count } = this.boxes;
     cover.fill(0);
@@ -224,7 +254,18 @@ export class Timeline {
     const scale = this.plotWidth / (view.to - view.from);
     const colour = layerPaint(row.layer);
     c.fillStyle = colour;
-    for (let i = firstReaching(row, view.from); i < row.spans.length; i += 1) {
+    const left = (trace.leftOut?.spans ?? 0) > 0;
+    const level = this.level();
+    const first = firstReaching(row, view.from);
+    const dense = level && level.part * scale <= 1 && firstReaching(row, view.to) - first > MOST_SPANS;
+    if (level && (left || dense)) {
+      this.addCells(row, level, scale);
+      this.shade(row, left && !dense ? 0.5 : 1);
+      if (dense) return;
+      cover.fill(0);
+      count.fill(0);
+    }
+    for (let i = first; i < row.spans.length; i += 1) {
       const span = row.spans[i];
       if (start[span] > view.to) break;
       const end = trace.endOf(span);
@@ -238,14 +279,25 @@ export class Timeline {
         count[pixel] += 1;
       }
     }
-    const alpha = c.globalAlpha;
-    for (let pixel = 0; pixel < pixels; pixel += 1) {
+    this.shade(row, 1);
+  }
+
+  /**
+   * Fills a row's pixels by the share of their time in which it was busy.
+   * @param {Row} row
+   * @param {number} strength
+   */
+  shade(row, strength) {
+    const { context: c } = this;
+    const { cover, count } = this.boxes;
+    const alpha = c.globalAlpha * strength;
+    c.fillStyle = layerPaint(row.layer);
+    for (let pixel = 0; pixel < Math.ceil(this.plotWidth); pixel += 1) {
       if (count[pixel] === 0) continue;
-      if (count[pixel] > 1) c.globalAlpha = alpha * (0.35 + 0.65 * Math.min(1, cover[pixel]));
-      c.fillStyle = colour;
+      c.globalAlpha = count[pixel] > 1 ? alpha * (0.35 + 0.65 * Math.min(1, cover[pixel])) : alpha;
       c.fillRect(this.gutter + pixel, row.y, count[pixel] > 1 ? 1 : 1.5, row.h);
-      c.globalAlpha = alpha;
     }
+    c.globalAlpha = alpha / strength;
   }
 
   /**

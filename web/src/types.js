@@ -42,23 +42,25 @@
 
 // A recording's page (analysis::contract::Summary, analysis::figures, analysis::counts). What an archive or a test lacks is absent.
 
-/** @typedef { (number | null)[] } Numbers */
+/** @typedef { (number | boolean | null)[] } Numbers */
+/** @typedef { { at: number, rows: number, form: string } } Place */
 /** @typedef { { after_ns?: number | null, why?: string, spans?: number } } LeftOut */
 /** @typedef { { name: string, role?: string } } DiskAxis */
 /** @typedef { { name: string, lanes: { name: string, group: number }[] } } LayerLanes */
 /** @typedef { { text: string, kind: string, count: number } } Shape */
 /** @typedef { { path?: string, class: string } } FileInfo */
 /** @typedef { { source: string, start: number, end: number } } LossMark */
-/** @typedef { Partial<Record<'layer' | 'lane' | 'kind' | 'start' | 'end' | 'operation' | 'file' | 'disk' | 'id' | 'tgid' | 'tid' | 'offset' | 'sector' | 'bytes' | 'result' | 'number' | 'label' | 'flags', Numbers>> } SpanColumns */
-/** @typedef { Partial<Record<'id' | 'shape' | 'nth' | 'span' | 'parent' | 'start' | 'end' | 'rows' | 'result', Numbers>> } OperationColumns */
-/** @typedef { Partial<Record<'parent' | 'child' | 'relation' | 'confidence', Numbers>> & { weakened?: boolean[] } } LinkColumns */
-/** @typedef { Partial<Record<'command' | 'operation' | 'origin' | 'process' | 'tgid' | 'share' | 'confidence' | 'via', Numbers>> } CauseColumns */
-/** @typedef { Partial<Record<'operation' | 'layer' | 'reason' | 'start' | 'end' | 'span' | 'confidence', Numbers>> } SliceColumns */
+/** @typedef { Partial<Record<'layer' | 'lane' | 'kind' | 'start' | 'end' | 'operation' | 'file' | 'disk' | 'id' | 'tgid' | 'tid' | 'offset' | 'sector' | 'bytes' | 'result' | 'number' | 'label' | 'flags', Numbers | Place>> } SpanColumns */
+/** @typedef { Partial<Record<'id' | 'shape' | 'nth' | 'span' | 'parent' | 'start' | 'end' | 'rows' | 'result' | 'whole', Numbers | Place>> } OperationColumns */
+/** @typedef { Partial<Record<'parent' | 'child' | 'relation' | 'confidence' | 'weakened', Numbers | Place>> } LinkColumns */
+/** @typedef { Partial<Record<'command' | 'operation' | 'origin' | 'process' | 'tgid' | 'share' | 'confidence' | 'via', Numbers | Place>> } CauseColumns */
+/** @typedef { Partial<Record<'operation' | 'layer' | 'reason' | 'start' | 'end' | 'span' | 'confidence', Numbers | Place>> } SliceColumns */
+/** @typedef { Partial<Record<'row' | 'at' | 'busy' | 'begun', Numbers | Place>> } CellColumns */
 /**
  * @typedef { Partial<{
- *   origin_ns: number, duration_ns: number, recorded_ns: number, presets_ns: number[], strings: string[], layers: LayerLanes[], processes: { tgid: number, name: string }[],
+ *   levels: { part_ns: number, cells: CellColumns }[], origin_ns: number, duration_ns: number, presets_ns: number[], strings: string[], layers: LayerLanes[], processes: { tgid: number, name: string }[],
  *   spans: SpanColumns, links: LinkColumns, operations: OperationColumns, shapes: Shape[], slices: SliceColumns,
- *   causes: CauseColumns, files: FileInfo[], disks: DiskAxis[], losses: LossMark[], left_out: LeftOut
+ *   causes: CauseColumns, files: FileInfo[], disks: DiskAxis[], losses: LossMark[], left_out: LeftOut, packed: string
  * }> } TimelineData
  */
 /** @typedef { Partial<{ p50: number, p95: number, sum: number }> } Times */
@@ -95,8 +97,8 @@
 /** @typedef { { statement: string, rows?: { layer: string, name: string, class: string | null, count: number, bytes: number | null, note?: string }[] } } StatementCounts */
 /** @typedef { { statements?: StatementCounts[] } } Counts */
 /** @typedef { { text: string, kind: string, read_only_looking: boolean, start: number | null, end: number | null, commands?: number } } ScatterShape */
-/** @typedef { Partial<Record<'t' | 'latency' | 'sector' | 'bytes' | 'kind' | 'disk' | 'shape' | 'origin' | 'share' | 'command', Numbers>> } PointColumns */
-/** @typedef { Partial<{ origin_ns: number, strings: string[], shapes: ScatterShape[], disks: DiskAxis[], points: PointColumns, left_out: LeftOut }> } ScatterData */
+/** @typedef { Partial<Record<'t' | 'latency' | 'sector' | 'bytes' | 'kind' | 'disk' | 'shape' | 'origin' | 'share' | 'command', Numbers | Place>> } PointColumns */
+/** @typedef { Partial<{ origin_ns: number, strings: string[], shapes: ScatterShape[], disks: DiskAxis[], points: PointColumns, left_out: LeftOut, packed: string }> } ScatterData */
 /** @typedef { { title?: string, scatter?: ScatterData | null, operations?: OperationSummary[] | null } } CommandsData */
 /** @typedef { { title?: string, summary?: Summary | null, timeline?: TimelineData | null, counts?: Counts | null } } RecordingData */
 

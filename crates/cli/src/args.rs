@@ -215,6 +215,12 @@ pub struct Report {
     /// File to write [default: the first archive's name with .html]
     #[arg(short, long, value_name = "x.html")]
     pub output: Option<PathBuf>,
+    /// Of a recording too long for the page: show what ran from this second on one by one, counted from the first operation
+    #[arg(long, value_name = "S", value_parser = moment)]
+    pub from: Option<std::time::Duration>,
+    /// Until this second
+    #[arg(long, value_name = "S", value_parser = moment)]
+    pub to: Option<std::time::Duration>,
 }
 
 /// Export a recording to Perfetto, Parquet, CSV or text.
@@ -328,6 +334,14 @@ pub fn usage_error(sentence: &str) -> ! {
 
 fn process(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected a process ID, as `pgrep NAME` prints it".into())
+}
+
+/// Seconds from a begin: none is a moment too.
+fn moment(text: &str) -> Result<std::time::Duration, String> {
+    let seconds = text.trim_end_matches('s').parse().ok();
+    seconds
+        .and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "expected seconds, such as 0 or 12.5".into())
 }
 
 fn seconds(text: &str) -> Result<std::time::Duration, String> {

@@ -18,6 +18,10 @@ pub fn run(args: &args::Report) -> Result<()> {
     }
     let of = |kind: &str| opened.iter().filter(|(archive, _)| archive.meta().kind == kind).count();
     let (runs, benchmarks) = (of("net"), of("bench"));
+    anyhow::ensure!(
+        runs + benchmarks == 0 || args.from.is_none() && args.to.is_none(),
+        "--from and --to choose a time of a recording; a benchmark's or a network run's page holds all of it"
+    );
     if runs > 0 && benchmarks == 0 {
         return net(&opened, args.output.as_deref());
     }
@@ -30,7 +34,8 @@ pub fn run(args: &args::Report) -> Result<()> {
         return benchmark_page(&args.archives, args.output.as_deref());
     }
     let titles: Vec<String> = opened.iter().map(|(_, path)| path.display().to_string()).collect();
-    let recordings = opened.iter().zip(&titles).map(|((archive, _), title)| recording(archive, title));
+    let window = window(args)?;
+    let recordings = opened.iter().zip(&titles).map(|((archive, _), title)| recording(archive, title, window));
     let recordings: Vec<PageData> = recordings.collect::<Result<_>>()?;
     let first = args.archives.first().map_or(Path::new("trace.fathom"), PathBuf::as_path);
     let output = args.output.clone().unwrap_or_else(|| beside(first, "html"));
@@ -82,23 +87,37 @@ fn write_page(title: &str, page: &Page, output: Option<&Path>, archive: &Path) -
     Ok(())
 }
 
-/// Spans of one recording in a page, about 150 bytes each. With 300,000 a browser takes four seconds to open the page, with
-/// 60,000 less than one; zooming and choosing stay below half a second in both. What is left out is said there.
-const SPANS: usize = 150_000;
+/// Spans of one recording in a page, about 11 bytes each there with all that refers to them. With 1,440,000 and 380,000 operations the page has 16 MB, and a
+/// browser takes five seconds to open it and 590 MB on two busy cores; what is drawn afterwards takes one or two frames. What is left
+/// out is said there.
+const SPANS: usize = 1_500_000;
+/// Device commands of the address map.
+const POINTS: usize = 200_000;
+
+/// The time that `--from` and `--to` ask for, in ns from the first operation.
+fn window(args: &args::Report) -> Result<Option<(u64, u64)>> {
+    if args.from.is_none() && args.to.is_none() {
+        return Ok(None);
+    }
+    let ns = |time: std::time::Duration| time.as_nanos().try_into().unwrap_or(u64::MAX);
+    let (from, to) = (args.from.map_or(0, ns), args.to.map_or(u64::MAX, ns));
+    anyhow::ensure!(from <= to, "--from {} s is after --to {} s", from as f64 / 1e9, to as f64 / 1e9);
+    Ok(Some((from, to)))
+}
 
 /// One recording of a page. What was loaded for it goes before the next one comes.
-fn recording<'a>(archive: &Archive, title: &'a str) -> Result<PageData<'a>> {
+fn recording<'a>(archive: &Archive, title: &'a str, window: Option<(u64, u64)>) -> Result<PageData<'a>> {
     let rows = Rows::load(archive)?;
-    let limits = figures::Limits { spans: SPANS, ..figures::Limits::default() };
+    let limits = figures::Limits { spans: SPANS, points: POINTS, window, ..figures::Limits::default() };
     let (timeline, scatter) = (figures::timeline(&rows, &limits), figures::scatter(&rows, &limits));
     let summary = summary::summarise(&rows);
-    Ok(PageData::of(title, &summary, &timeline, &scatter, &figures::counts(&summary))?)
+    Ok(PageData::of(title, &summary, timeline, scatter, &figures::counts(&summary))?)
 }
 
 /// Writes the page of `archive` to `output`.
 pub fn write(archive: &Archive, name: &Path, output: &Path) -> Result<()> {
     let title = name.display().to_string();
-    atomic_file::text(output, &report::page(&recording(archive, &title)?))
+    atomic_file::text(output, &report::page(&recording(archive, &title, None)?))
 }
 
 /// `T.fathom` with another ending.

@@ -8,6 +8,7 @@
 
 mod bench;
 mod hash;
+mod pack;
 mod script;
 
 pub use bench::{bench_page, bench_page_of};
@@ -15,7 +16,9 @@ pub use bench::{bench_page, bench_page_of};
 use analysis::contract::Summary;
 use analysis::counts::Counts;
 use analysis::figures::{Scatter, Timeline};
+use pack::Packed;
 use serde_json::{Value, json};
+use std::mem::take;
 
 /// What the page shows, as JSON: made [of an archive's figures](PageData::of), or by hand in the browser's tests. A part that is
 /// `Value::Null` is said to be missing, not left blank.
@@ -34,25 +37,61 @@ pub struct PageData<'a> {
 }
 
 impl<'a> PageData<'a> {
-    /// What the page shows of a recording.
+    /// What the page shows of a recording. The figures' columns are packed.
     ///
     /// # Errors
     /// A part cannot be written as JSON.
     pub fn of(
         title: &'a str,
         summary: &Summary,
-        timeline: &Timeline,
-        scatter: &Scatter,
+        timeline: Timeline,
+        scatter: Scatter,
         counts: &Counts,
     ) -> serde_json::Result<Self> {
         Ok(Self {
             title,
             summary: serde_json::to_value(summary)?,
-            timeline: serde_json::to_value(timeline)?,
-            scatter: serde_json::to_value(scatter)?,
+            timeline: packed_timeline(timeline)?,
+            scatter: packed_scatter(scatter)?,
             counts: serde_json::to_value(counts)?,
         })
     }
+}
+
+fn packed_timeline(mut timeline: Timeline) -> serde_json::Result<Value> {
+    let mut packed = Packed::default();
+    let tables = [
+        ("spans", packed.table(take(&mut timeline.spans))),
+        ("links", packed.table(take(&mut timeline.links))),
+        ("operations", packed.table(take(&mut timeline.operations))),
+        ("slices", packed.table(take(&mut timeline.slices))),
+        ("causes", packed.table(take(&mut timeline.causes))),
+    ];
+    let cells: Vec<Value> = timeline.levels.iter_mut().map(|level| packed.table(take(&mut level.cells))).collect();
+    let mut figure = with(serde_json::to_value(timeline)?, tables, &packed)?;
+    for (at, cells) in cells.into_iter().enumerate() {
+        figure["levels"][at]["cells"] = cells;
+    }
+    Ok(figure)
+}
+
+fn packed_scatter(mut scatter: Scatter) -> serde_json::Result<Value> {
+    let mut packed = Packed::default();
+    let tables = [("points", packed.table(take(&mut scatter.points)))];
+    with(serde_json::to_value(scatter)?, tables, &packed)
+}
+
+/// A figure with the places of its columns, and these.
+fn with<const N: usize>(
+    mut figure: Value,
+    tables: [(&'static str, Value); N],
+    packed: &Packed,
+) -> serde_json::Result<Value> {
+    if let Some(figure) = figure.as_object_mut() {
+        figure.extend(tables.map(|(name, places)| (name.into(), places)));
+        figure.insert("packed".into(), packed.text().into());
+    }
+    Ok(figure)
 }
 
 const TEMPLATE: &str = concat!(include_str!("../../../web/head.html"), include_str!("../../../web/index.html"));

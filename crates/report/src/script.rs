@@ -12,6 +12,7 @@
 pub const MODULES: &[(&str, &str)] = &[
     ("format.js", include_str!("../../../web/src/format.js")),
     ("scale.js", include_str!("../../../web/src/scale.js")),
+    ("unpack.js", include_str!("../../../web/src/unpack.js")),
     ("data.js", include_str!("../../../web/src/data.js")),
     ("dom.js", include_str!("../../../web/src/dom.js")),
     ("theme.js", include_str!("../../../web/src/theme.js")),
@@ -101,7 +102,9 @@ mod tests {
         text.lines()
             .map(|line| line.strip_prefix("export ").unwrap_or(line))
             .filter_map(|line| {
-                ["const ", "let ", "function ", "function* ", "class "].iter().find_map(|k| line.strip_prefix(k))
+                ["const ", "let ", "function ", "async function ", "function* ", "class "]
+                    .iter()
+                    .find_map(|k| line.strip_prefix(k))
             })
             .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(rest))
             .collect()

@@ -2,13 +2,16 @@
 //! test here is counted as ignored, and its reason printed as `SKIP name: reason`.
 
 mod support {
+    pub mod many;
     pub mod shown;
     pub mod synthetic;
     pub mod webdriver;
 }
 
+use analysis::figures::Limits;
 use report::{PageData, page, pages};
 use serde_json::{Value, json};
+use support::many;
 use support::shown::{Shown, of_modules, run};
 use support::synthetic::{HOSTILE, INSERT, Synthetic};
 use support::webdriver::Result;
@@ -295,8 +298,8 @@ fn losses_are_shown() -> Result<()> {
     let [mut timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
     timeline["losses"] =
         json!([{ "source": "ring buffer full", "cpu": 1, "start": 4_000_000, "end": 5_000_000, "events": 3 }]);
-    timeline["left_out"] = json!({ "after_ns": 100_000_000, "why": "The page holds at most so many spans." });
-    timeline["recorded_ns"] = json!(60_000_000_000u64);
+    timeline["left_out"] = json!({ "why": "The page holds at most so many spans." });
+    timeline["duration_ns"] = json!(60_000_000_000u64);
     summary["trace"]["complete"] = json!(false);
     summary["loss"] = json!({ "events": 3, "at_least": true, "weakened_links": 2, "intervals": [
         { "source": "ring buffer full", "cpu": 1, "start_ns": 86_400_004_000_000u64, "end_ns": 86_400_005_000_000u64, "events": 3, "at_least": true, "program": null, "weakened_links": 2 },
@@ -305,7 +308,7 @@ fn losses_are_shown() -> Result<()> {
     shown.browser.click("#fit")?;
     assert!(shown.number("width-ns")? > 59e9, "the whole run is what was recorded, not what the page holds");
     let badges = shown.browser.text("#badges")?;
-    for word in ["at least 3 events lost", "interrupted recording", "1 probe not attached", "timeline truncated"] {
+    for word in ["at least 3 events lost", "interrupted recording", "1 probe not attached", "spans in part"] {
         assert!(badges.contains(word), "{word:?} is not in {badges}");
     }
     assert!(shown.browser.text("#losses")?.contains("ring buffer full"));
@@ -540,6 +543,82 @@ fn names_stand_beside_their_rows() -> Result<()> {
     shown.quiet()
 }
 
+/// Shows a recording of so many operations, of which the page holds so many spans.
+fn show_many(operations: u64, spans: usize, window: Option<(u64, u64)>, hash: &str) -> Result<Shown> {
+    let rows = many::rows(operations);
+    let limits = Limits { spans, window, ..Limits::default() };
+    let summary = analysis::summary::summarise(&rows);
+    let counts = analysis::figures::counts(&summary);
+    let (timeline, scatter) = (analysis::figures::timeline(&rows, &limits), analysis::figures::scatter(&rows, &limits));
+    let shown = Shown::page(&page(&PageData::of("many", &summary, timeline, scatter, &counts)?), hash)?;
+    for _ in 0..600 {
+        if shown.browser.run("return document.body.dataset.opened === 'true';", &[])? == json!(true) {
+            return Ok(shown);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    Err("the page was not opened".into())
+}
+
+fn packed_columns_are_what_was_recorded() -> Result<()> {
+    let shown = show_many(2_000, usize::MAX, None, "#op=1017")?;
+    assert_eq!(shown.data("operation")?, "1017");
+    let listed: Vec<(String, String)> = shown.listed("layer")?.into_iter().zip(shown.listed("span")?).collect();
+    let own = |layer: &str, id: u64| (layer.to_owned(), id.to_string());
+    assert_eq!(listed, [own("Syscall", many::call(1017)), own("Driver", many::command(1017))]);
+    let panel = shown.browser.text("#panel")?.replace('\n', " ");
+    for word in [many::latency_text(1017).as_str(), "weakest link structural", "Device commands 1 (shares of 1), 4 KiB"]
+    {
+        assert!(panel.contains(word), "{word:?} is not in {panel}");
+    }
+    assert_eq!(shown.browser.text("#left-out")?, "");
+    shown.browser.click("#fit")?;
+    assert_eq!(rows_of(&shown, "Syscall")?.len(), 1);
+    shown.quiet()
+}
+
+fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()> {
+    const ALL: u64 = 2_000;
+    let shown = show_many(ALL, 600, None, "")?;
+    let badges = shown.browser.text("#badges")?;
+    assert!(badges.contains("spans in part"), "{badges}");
+    // All are listed, the slowest first, and that one is whole.
+    assert!(shown.browser.text("#list-page")?.starts_with("2,000 operations"));
+    shown.browser.run(
+        "const o = document.querySelector('#list-order'); o.value = 'slowest'; o.dispatchEvent(new Event('change'));",
+        &[],
+    )?;
+    let slowest = shown.browser.run("return document.querySelector('#list-rows button').dataset.operation;", &[])?;
+    assert_eq!(slowest, json!(many::slowest(ALL).to_string()));
+    shown.browser.click("#list-rows button")?;
+    assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
+    // One that has no room says how to see it.
+    let quick = many::quickest(ALL);
+    shown.browser.run(&format!("location.hash = '#op={quick}';"), &[])?;
+    let told = shown.browser.text("#panel [data-whole=false]")?;
+    assert!(told.contains("fathom report many --from ") && told.contains(" --to "), "{told}");
+    // The run is drawn to its end, also where no span is held: by how busy the rows were.
+    shown.browser.run("location.hash = ''; document.getElementById('fit').click();", &[])?;
+    rows_of(&shown, "Driver")?;
+    let seen = |layer: &str| -> Result<f64> {
+        let row = rows_of(&shown, layer)?.remove(0);
+        let share = shown.browser.run(
+            "const c = document.querySelector('#timeline-canvas'); const s = c.width / c.clientWidth; const g = Number(c.dataset.gutter) + 2; \
+             const d = c.getContext('2d').getImageData(Math.round(g * s), Math.round(arguments[0] * s), c.width - Math.round((g + 4) * s), 1).data; \
+             const empty = c.getContext('2d').getImageData(Math.round((g - 4) * s), Math.round(arguments[0] * s), 1, 1).data; \
+             let n = 0; for (let i = 0; i < d.length; i += 4) if (Math.abs(d[i] - empty[0]) + Math.abs(d[i + 2] - empty[2]) > 12) n += 1; return n / (d.length / 4);",
+            &[json!(row.0 + row.1 / 2.0)],
+        )?;
+        share.as_f64().ok_or_else(|| "a share".into())
+    };
+    assert!(seen("Driver")? > 0.9, "{} of the driver's row is drawn", seen("Driver")?);
+    // Asked for, its time is held.
+    let window = many::window(quick);
+    let shown = show_many(ALL, 600, Some(window), &format!("#op={quick}"))?;
+    assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
+    shown.quiet()
+}
+
 fn url_restores_selection_and_view() -> Result<()> {
     let shown = show_inserts("#op=105&from=14000000&to=19000000")?;
     assert_eq!(
@@ -589,6 +668,11 @@ fn main() {
         ("narrow_window_needs_no_horizontal_scrolling", narrow_window_needs_no_horizontal_scrolling),
         ("burst_makes_lanes_flat_only_where_it_is", burst_makes_lanes_flat_only_where_it_is),
         ("names_stand_beside_their_rows", names_stand_beside_their_rows),
+        ("packed_columns_are_what_was_recorded", packed_columns_are_what_was_recorded),
+        (
+            "page_without_room_shows_whole_run_and_opens_any_operation",
+            page_without_room_shows_whole_run_and_opens_any_operation,
+        ),
         ("url_restores_selection_and_view", url_restores_selection_and_view),
         ("page_without_figures_says_so", page_without_figures_says_so),
     ]);

@@ -4,15 +4,18 @@
 //! All that is computed is computed here; the page only draws. Long lists are columns, which are a third of the size of
 //! a list of objects, times are relative to the first one shown, and what refers to a row refers by position.
 //!
-//! A page has a limit, a trace has none. A timeline that would be too large holds whole operations from the beginning,
-//! with everything that happened until the last of them ended, and says what it left out.
+//! A page has a limit, a trace has none. A timeline that would be too large holds the slowest operations whole, shows all others as
+//! levels of detail and in the list, and says so.
 
+mod detail;
 mod lanes;
+mod levels;
 mod scatter;
 mod timeline;
 
 pub use crate::counts::{Counts, counts};
 pub use lanes::{Lane, LayerLanes};
+pub use levels::{CellColumns, Level};
 pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter};
 pub use timeline::{
     CauseColumns, FileInfo, LinkColumns, LossMark, OperationColumns, ProcessName, ShapeInfo, SliceColumns, SpanColumns,
@@ -37,12 +40,57 @@ pub struct Limits {
     pub points: usize,
     /// Lanes of one thread or disk.
     pub lanes: usize,
+    /// The time whose spans come first where not all have room, in ns from the first operation's begin.
+    pub window: Option<(u64, u64)>,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { spans: 200_000, points: 200_000, lanes: 32 }
+        Self { spans: 200_000, points: 200_000, lanes: 32, window: None }
     }
+}
+
+/// One column of a table, as the page packs it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Column {
+    /// Whole numbers, and nothing where there is none.
+    Whole(Vec<Option<i64>>),
+    /// Other numbers.
+    Real(Vec<f64>),
+}
+
+/// What a column may hold.
+trait Cell: Copy {
+    fn column(values: Vec<Self>) -> Column;
+}
+
+macro_rules! whole_cells {
+    ($($ty:ty),*) => {$(
+        impl Cell for $ty {
+            fn column(values: Vec<Self>) -> Column {
+                Column::Whole(values.into_iter().map(|value| Some(value as i64)).collect())
+            }
+        }
+        impl Cell for Option<$ty> {
+            fn column(values: Vec<Self>) -> Column {
+                Column::Whole(values.into_iter().map(|value| value.map(|value| value as i64)).collect())
+            }
+        }
+    )*};
+}
+
+whole_cells!(u32, u64, i64, bool);
+
+impl Cell for f64 {
+    fn column(values: Vec<Self>) -> Column {
+        Column::Real(values)
+    }
+}
+
+/// A table held as columns.
+pub trait Table: Default {
+    /// Hands over its columns by name, one after the other, and leaves it empty.
+    fn take_columns(&mut self, each: &mut dyn FnMut(&'static str, Column));
 }
 
 /// Declares a table held as columns.
@@ -54,6 +102,11 @@ macro_rules! columns {
         impl $Type {
             #[allow(clippy::too_many_arguments, reason = "a row has as many values as the table has columns")]
             fn push(&mut self, $( $column: $ty ),*) { $( self.$column.push($column); )* }
+        }
+        impl $crate::figures::Table for $Type {
+            fn take_columns(&mut self, each: &mut dyn FnMut(&'static str, $crate::figures::Column)) {
+                $( each(stringify!($column), $crate::figures::Cell::column(std::mem::take(&mut self.$column))); )*
+            }
         }
     };
 }

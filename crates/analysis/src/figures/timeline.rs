@@ -1,7 +1,8 @@
 //! The layered timeline: papers 000, figures 13-15, and 004, figures 2-5.
 
 use super::lanes::{LayerLanes, lanes};
-use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
+use super::levels::{Level, levels};
+use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, detail, end_of};
 use crate::driver;
 use crate::rows::{Does, Index, Rows};
 use crate::text::shown;
@@ -88,6 +89,8 @@ columns! {
         rows: u64,
         /// Result.
         result: Option<i64>,
+        /// Whether all that belongs to it is shown.
+        whole: bool,
     }
 }
 columns! {
@@ -181,10 +184,8 @@ pub struct Timeline {
     pub version: u32,
     /// CLOCK_BOOTTIME that all times are relative to, ns.
     pub origin_ns: u64,
-    /// Last time shown.
+    /// Last time that anything was recorded.
     pub duration_ns: u64,
-    /// Last time that anything was recorded: later than `duration_ns` if not all is shown.
-    pub recorded_ns: u64,
     /// Widths of the papers' windows.
     pub presets_ns: [u64; 2],
     /// Texts; no control characters, not escaped for HTML.
@@ -193,6 +194,8 @@ pub struct Timeline {
     pub layers: Vec<LayerLanes>,
     /// Names of the processes that made any span.
     pub processes: Vec<ProcessName>,
+    /// All spans in short, the coarse level first.
+    pub levels: Vec<Level>,
     /// Spans by begin.
     pub spans: SpanColumns,
     /// Links.
@@ -223,18 +226,25 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     let origin_ns = order.first().map_or(0, |&at| rows.spans[at].start_ns);
     let mut operations: Vec<usize> = (0..rows.operations.len()).collect();
     operations.sort_by_key(|&at| (rows.operations[at].start_ns, rows.operations[at].id));
-    let cut_ns = cut(rows, &order, &operations, limits.spans);
-    let in_time = |start: u64| cut_ns.is_none_or(|cut| start <= cut);
-    order.retain(|&at| in_time(rows.spans[at].start_ns));
-    order.truncate(limits.spans);
-    operations.retain(|&at| in_time(rows.operations[at].end_ns.unwrap_or(rows.operations[at].start_ns)));
+    let recorded_ns = rows.spans.iter().map(end_of).max().unwrap_or(origin_ns).max(origin_ns);
+    let (layers, all_places) = lanes(&index, &order, limits.lanes);
+    let too_many = order.len() > limits.spans;
+    let run = (origin_ns, recorded_ns - origin_ns);
+    let levels = levels(&rows.spans, &order, &all_places, &layers, run, too_many);
+    let first_operation = operations.first().map_or(origin_ns, |&at| rows.operations[at].start_ns);
+    let window = limits.window.map(|(from, to)| [from, to].map(|ns| first_operation.saturating_add(ns)));
+    let held = too_many.then(|| detail::chosen(&index, limits.spans, window.map(|[from, to]| (from, to))));
+    let is_held = |at: usize| held.as_ref().is_none_or(|held| held.spans[at]);
+    let places: Vec<(u32, u32)> =
+        order.iter().zip(all_places).filter(|(at, _)| is_held(**at)).map(|(_, place)| place).collect();
+    order.retain(|&at| is_held(at));
+    let has_all = |at: usize| held.as_ref().is_none_or(|held| held.operations[at]);
 
     let span_at: HashMap<u64, u32> = order.iter().enumerate().map(|(i, &at)| (rows.spans[at].id, i as u32)).collect();
     let operation_at: HashMap<u64, u32> =
         operations.iter().enumerate().map(|(i, &at)| (rows.operations[at].id, i as u32)).collect();
     let mut strings = Strings::default();
     let mut disks = Disks::default();
-    let (layers, places) = lanes(&index, &order, limits.lanes);
     let carried = carried_files(&index);
     let sent: HashMap<u64, &DriverCommand> =
         rows.driver_commands.iter().filter_map(|row| Some((row.command?, row))).collect();
@@ -288,11 +298,13 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
             o.end_ns.map(|e| e.saturating_sub(origin_ns)),
             o.rows,
             o.result,
+            has_all(at),
         );
     }
     let mut slices = SliceColumns::default();
     let mut by_operation: Vec<_> =
         rows.slices.iter().filter_map(|s| Some((*operation_at.get(&s.operation)?, s.start_ns, s))).collect();
+    by_operation.retain(|&(operation, ..)| columns.whole[operation as usize]);
     by_operation.sort_by_key(|&(operation, start, _)| (operation, start));
     let sure = Sureness::of(&index);
     for (operation, _, s) in by_operation {
@@ -309,23 +321,23 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         let (origin, confidence) = (strings.of(c.origin.name()), strings.of(c.confidence.name()));
         causes.push(command, origin, operation, c.tgid, process, c.share, confidence, strings.of(&c.via));
     }
-    let recorded_ns = rows.spans.iter().map(end_of).max().unwrap_or(origin_ns).max(origin_ns);
     let left_out = LeftOut {
-        operations: rows.operations.len() - operations.len(),
+        operations: columns.whole.iter().filter(|whole| !**whole).count(),
         spans: rows.spans.len() - order.len(),
         links: rows.links.len() - links.parent.len(),
         slices: rows.slices.len() - slices.operation.len(),
         causes: rows.causes.len() - causes.command.len(),
-        after_ns: cut_ns.map(|cut| cut.saturating_sub(origin_ns)),
-        why: if cut_ns.is_some() {
+        after_ns: None,
+        why: if too_many {
+            let first = if window.is_some() { "the time that was asked for, and then of " } else { "" };
             format!(
-                "The timeline contains at most {} of the {} recorded spans: complete operations from the beginning, \
-                 {:.3} s of {:.3} s. The rest is hatched. The numbers below are of the whole recording; `fathom \
-                 export --perfetto` exports all of it.",
-                limits.spans,
+                "Of {} recorded spans, the timeline holds {} one by one: those of {first}the slowest operations. The others \
+                 are drawn as how busy each row was, and {} of {} operations are listed without their chains: `fathom \
+                 report --from S --to S` makes a page with those of a time. The numbers below are of the whole recording.",
                 rows.spans.len(),
-                cut_ns.unwrap_or(origin_ns).saturating_sub(origin_ns) as f64 / 1e9,
-                (recorded_ns - origin_ns) as f64 / 1e9
+                order.len(),
+                columns.whole.iter().filter(|whole| !**whole).count(),
+                rows.operations.len(),
             )
         } else {
             String::new()
@@ -334,15 +346,10 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     Timeline {
         version: VERSION,
         origin_ns,
-        duration_ns: order
-            .iter()
-            .map(|&at| end_of(&rows.spans[at]))
-            .max()
-            .unwrap_or(origin_ns)
-            .saturating_sub(origin_ns),
-        recorded_ns: recorded_ns - origin_ns,
+        duration_ns: recorded_ns - origin_ns,
         presets_ns: [12_000_000, 80_000_000],
         layers,
+        levels,
         processes: rows.processes.iter().map(|p| ProcessName { tgid: p.tgid, name: shown(&p.name) }).collect(),
         spans,
         links,
@@ -418,17 +425,6 @@ fn carried_files(index: &Index) -> HashMap<u64, (Option<u64>, Option<u64>)> {
         }
     }
     found
-}
-
-/// The end of the last operation that fits, if not all do. `order` and `operations` are by begin.
-fn cut(rows: &Rows, order: &[usize], operations: &[usize], limit: usize) -> Option<u64> {
-    if order.len() <= limit {
-        return None;
-    }
-    // Spans that begin at or after this time do not fit.
-    let full_ns = rows.spans[order[limit]].start_ns;
-    let ends = operations.iter().filter_map(|&at| rows.operations[at].end_ns);
-    Some(ends.filter(|&end| end < full_ns).max().unwrap_or(full_ns.saturating_sub(1)))
 }
 
 /// What is written into a span's box.
@@ -536,20 +532,26 @@ mod tests {
     }
 
     #[test]
-    fn truncated_page_has_complete_operations_and_says_so() {
+    fn page_without_room_lists_all_operations_and_says_which_are_whole() {
         let rows = case::rows();
-        let t = timeline(&rows, &Limits { spans: rows.spans.len() - 3, ..Limits::default() });
-        assert!(t.spans.id.len() <= rows.spans.len() - 3);
-        assert_eq!(t.left_out.spans + t.spans.id.len(), rows.spans.len());
-        assert!(t.left_out.operations > 0 && !t.left_out.why.is_empty());
         let whole = timeline(&rows, &Limits::default());
-        assert!(
-            t.duration_ns < t.recorded_ns
-                && t.recorded_ns == whole.duration_ns
-                && whole.recorded_ns == whole.duration_ns
-        );
-        let last = t.left_out.after_ns.unwrap();
-        assert!(t.operations.end.iter().all(|end| end.is_some_and(|end| end <= last)));
+        let spans = rows.spans.len() / 2;
+        let t = timeline(&rows, &Limits { spans, ..Limits::default() });
+        assert_eq!((t.spans.id.len(), t.left_out.spans), (spans, rows.spans.len() - spans));
+        assert!(t.left_out.operations > 0 && !t.left_out.why.is_empty());
+        assert_eq!((&t.operations.id, &t.operations.start), (&whole.operations.id, &whole.operations.start));
+        assert_eq!((t.duration_ns, &t.layers), (whole.duration_ns, &whole.layers));
+        let counts = |t: &Timeline| t.shapes.iter().map(|s| s.count).collect::<Vec<_>>();
+        assert_eq!(counts(&t), counts(&whole));
+        let left = t.operations.whole.iter().filter(|whole| !**whole).count();
+        assert_eq!(left, t.left_out.operations);
+        // Slices only of whole operations, and of these all.
+        for (at, id) in t.operations.id.iter().enumerate() {
+            let shown = t.slices.operation.iter().filter(|&&operation| operation as usize == at).count();
+            let all = rows.slices.iter().filter(|s| s.operation == *id).count();
+            assert_eq!(shown, if t.operations.whole[at] { all } else { 0 }, "operation {id}");
+        }
+        assert!(whole.operations.whole.iter().all(|whole| *whole));
     }
 
     #[test]

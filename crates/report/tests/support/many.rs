@@ -1,0 +1,121 @@
+//! A recording that never was, of as many operations as wanted: each an INSERT with one call and one device command. How slow one is
+//! does not depend on when it ran.
+
+use analysis::Rows;
+use model::table::{Cause, Disk, Link, Operation, Process, Shape, Span};
+use model::{Confidence, Layer, Origin, Relation};
+
+/// From the begin of one to that of the next.
+const PERIOD: u64 = 100_000;
+const ORIGIN: u64 = 7_000_000_000_000;
+const DISK: u32 = 254 << 20;
+
+/// Numbers of the operation's spans.
+pub fn call(operation: u64) -> u64 {
+    operation * 3 + 1
+}
+/// As above.
+pub fn command(operation: u64) -> u64 {
+    operation * 3 + 2
+}
+
+/// Its latency: no two of 20,000 have the same.
+fn latency(operation: u64) -> u64 {
+    70_000 + operation * 7919 % 20_011
+}
+
+/// As the page writes it.
+pub fn latency_text(operation: u64) -> String {
+    format!("{:.1} µs", latency(operation) as f64 / 1e3)
+}
+
+/// The slowest of so many.
+pub fn slowest(operations: u64) -> u64 {
+    (0..operations).max_by_key(|&at| latency(at)).unwrap_or(0)
+}
+
+/// The quickest.
+pub fn quickest(operations: u64) -> u64 {
+    (0..operations).min_by_key(|&at| latency(at)).unwrap_or(0)
+}
+
+/// Its time from the first one's begin.
+pub fn window(operation: u64) -> (u64, u64) {
+    (operation * PERIOD, operation * PERIOD + latency(operation))
+}
+
+/// The recording.
+pub fn rows(operations: u64) -> Rows {
+    let mut rows = Rows {
+        shapes: vec![Shape { id: 1, kind: "statement".into(), text: "INSERT INTO many VALUES (?)".into() }],
+        processes: vec![Process { tgid: 50, name: "many".into(), parent: None, tracked: true }],
+        disks: vec![Disk { dev: DISK, name: "vda".into(), below: String::new(), holds_files: true }],
+        ..Rows::default()
+    };
+    for at in 0..operations {
+        let (start, end) = (ORIGIN + at * PERIOD, ORIGIN + at * PERIOD + latency(at));
+        let step = at * 3;
+        let span = |id: u64, layer: Layer, kind: &'static str, start_ns: u64, end_ns: u64| Span {
+            id,
+            layer,
+            kind: kind.into(),
+            start_ns,
+            end_ns: Some(end_ns),
+            tgid: 50,
+            tid: 50,
+            operation: (layer != Layer::Driver).then_some(at),
+            file: None,
+            offset: None,
+            disk: None,
+            sector: None,
+            bytes: 0,
+            result: None,
+            number: None,
+            cache_added: None,
+            flags: "".into(),
+        };
+        rows.spans.push(span(step, Layer::Database, "step", start, end));
+        rows.spans.push(span(call(at), Layer::Syscall, "pwrite64", start + 1_000, end - 1_000));
+        rows.spans.push(Span {
+            disk: Some(DISK),
+            sector: Some(2048 + at * 8),
+            bytes: 4096,
+            flags: "write".into(),
+            ..span(command(at), Layer::Driver, "write", start + 2_000, end - 2_000)
+        });
+        for (parent, child) in [(step, call(at)), (call(at), command(at))] {
+            rows.links.push(Link {
+                parent,
+                child,
+                relation: Relation::Calls,
+                confidence: Confidence::Structural,
+                weakened_by: None,
+            });
+        }
+        rows.causes.push(Cause {
+            command: command(at),
+            origin: Origin::Operation,
+            operation: Some(at),
+            tgid: Some(50),
+            share: 1.0,
+            confidence: Confidence::Structural,
+            via: "thread".into(),
+        });
+        rows.operations.push(Operation {
+            id: at,
+            span: step,
+            shape: 1,
+            nth: at,
+            parent: None,
+            tgid: 50,
+            tid: 50,
+            start_ns: start,
+            end_ns: Some(end),
+            inside_ns: end - start,
+            rows: 0,
+            steps: Some(1),
+            result: Some(101),
+        });
+    }
+    rows
+}
