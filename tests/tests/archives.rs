@@ -1,5 +1,5 @@
-//! Archives of version 0.1 through the program: what they hold is shown, drawn, handed on, compared and linked again as when they
-//! were made. `tests/archives/README.md` says how that was.
+//! Archives of version 0.1 through the program: show, report, export, compare and reindex give the same results as when
+//! they were made (how: `tests/archives/README.md`).
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, lane, run};

@@ -1,5 +1,5 @@
-//! What a user meets around a benchmark: two runs of one name, a full disk, no terminal, advice that helps, and Android's modes
-//! where there is no Android, or a fake of it.
+//! User-facing behaviour around `bench`: two runs of one name, a full disk, no terminal, useful advice, and Android's modes
+//! without Android or with a fake of it.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, measured, root, run, until};
@@ -229,7 +229,7 @@ fn run_of_nothing() -> Result<()> {
     let then = folder.run(&["bench", "show", "bench.fathom"])?;
     for _ in 0..3 {
         let (status, out, _) = folder.said(&["bench", "run", "seq", "--dir=/proc", "--blocks=2"])?;
-        ensure!(status == Some(1) && out.contains("not run: cannot make a folder in /proc"), "{out}");
+        ensure!(status == Some(1) && out.contains("not run: cannot create a folder in /proc"), "{out}");
     }
     let (_, _, said) = folder.said(&["bench", "run", "--resume", "bench.fathom"])?;
     ensure!(said.contains("none of it could run"), "{said}");

@@ -1,5 +1,5 @@
-//! `fathom net run --link`: two devices whose way leads through this machine, which delays it. Devices and the machine between them are
-//! network namespaces, set up as docs/guide/net-link.md says.
+//! `fathom net run --link`: two devices routed through this host's emulated link. Devices and host are network
+//! namespaces, set up as in docs/guide/net-link.md.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, rows, run, until};

@@ -1,5 +1,5 @@
-//! Drawing on a device, without a device: how Android's `app_process` is started, by a FAKE of it (tests/fakes/app_process); what
-//! is refused; and that our classes do not take another machine for Android's canvas.
+//! Drawing on a device, without a device: how Android's `app_process` is started, with a FAKE of it (tests/fakes/app_process);
+//! what is refused; and that our classes do not mistake another canvas for Android's.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, run};

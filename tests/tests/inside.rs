@@ -1,4 +1,4 @@
-//! Probes inside the command's processes: the same operations as by uprobes, whatever the program does, and nothing left behind.
+//! Probes inside the command's processes: the same operations as by uprobes, whatever the program does, and no leftovers.
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{

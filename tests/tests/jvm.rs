@@ -1,5 +1,5 @@
 //! Bytecode beside native code: the same results to the last bit in every mode, modes that are proven, and errors that
-//! help. Ground truth are the published residuals, and a JVM that is made to lie.
+//! help. Ground truth are the published residuals, and a JVM stub that reports false results.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, run};

@@ -1,11 +1,11 @@
-//! What held a run back, where we know it: a limit is injected, and the first cause that `fathom net run` names must be that one.
+//! Bottleneck identification: a limit is injected, and the first cause that `fathom net run` names must be that one.
 //!
 //! Each limit is run a few times ([`RUNS`] by default; `FATHOM_RUNS=20` for the table of the manual), each over an emulated link
 //! of its own kind, and must be named right in 19 of 20, or in all but one of fewer. All traffic is in namespaces that the
 //! program makes.
 //!
-//! A run is repeated for one reason only, and whatever it named: that the machine had no time for anybody meanwhile ([`Pulse`]), which is
-//! another limit than the one that was injected. Where too few runs are left, that is told as a SKIP with their number, and those that are left count.
+//! A run is repeated for one reason only, whatever cause it named: the host was CPU-starved during the run ([`Pulse`]), which
+//! is a limit other than the injected one. If too few runs are left, the test prints SKIP with the number of usable runs.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, root, run};

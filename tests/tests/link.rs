@@ -1,4 +1,4 @@
-//! `fathom net link` and what stands on it, through the program: commands on both ends, figures, ends and errors. All traffic
+//! `fathom net link` and the commands built on it, through the program: commands on both ends, figures, ends and errors. All traffic
 //! is in namespaces that the program makes.
 
 use anyhow::{Context, Result, ensure};
@@ -573,9 +573,9 @@ fn iperf3_agrees() -> Result<()> {
                     "{tool} {way}: the link took {packets} packets {direction}, the kernel sent {handed}"
                 );
             }
-            // Every byte that arrived was in a packet of at most so much; beyond them the link carried what was under way at the end,
-            // what was sent again though it was not lost, and the ends' own words. iperf3 goes on while its ends agree to stop, for as long as the machine takes
-            // to let them: of that nobody's count tells.
+            // Every byte that arrived was in a packet of at most this size; the link also carried what was in flight at the end,
+            // spurious retransmissions, and the control messages of both ends. iperf3 keeps sending until both ends have agreed
+            // to stop, which takes longer on a busy machine: no counter shows this.
             let carried = number(way, "delivered_bytes")?;
             let needed = c.bytes + (c.bytes / PAYLOAD).ceil() * (PACKET - PAYLOAD);
             let twice = (c.again - number(way, "queue_full")?).max(0.0) * PACKET;

@@ -1,4 +1,4 @@
-//! The pool through the program: what it refuses, that an end in order loses nothing, and that a trial leaves nothing behind.
+//! The pool through the program: what it refuses, that a clean shutdown loses no data, and that a demo leaves no process.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::{Client, Server, Verb, pool};
@@ -179,7 +179,7 @@ fn status() -> Result<()> {
     let by_address = fathom_tests::run(&mut pool(&["status", "--json", metrics]))?.stdout;
     ensure!(serde_json::from_slice::<serde_json::Value>(&by_address)?["pool"] == "p\"q", "another pool");
 
-    // One that is gone is told of, with the reason.
+    // A missing node is reported with the reason.
     let [first, second] = nodes;
     drop(second);
     let mut why = String::new();
@@ -575,7 +575,7 @@ fn trial() -> Result<()> {
         ensure!(figures["failed"] == 0 && figures["ops_per_s"].as_f64() > Some(0.0), "{row}");
         ensure!(figures["latency_us"]["p50"].as_f64() <= figures["latency_us"]["p99"].as_f64(), "{row}");
     }
-    // Ctrl-C in the middle is no success, and leaves nobody behind either.
+    // Ctrl-C during the run fails and leaves no process.
     let mut command = pool(&["try", "--nodes", "2", "--size", &size, "--duration", "60"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut told = [0; 8];

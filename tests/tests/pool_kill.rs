@@ -1,7 +1,7 @@
-//! kill -9 of nodes and coordinators under load: what was answered is there afterwards, and nothing else.
+//! kill -9 of nodes and coordinators under load: acknowledged writes survive, unacknowledged ones may be lost, and
+//! nothing else is read.
 //!
-//! A process that is killed leaves the kernel's page cache behind, so not only what was flushed must be there, but all
-//! that was answered. Each round kills some of the nodes while writes are on their way, at a moment drawn from a seed; every
+//! The page cache survives a killed process, so not only flushed writes must be there, but all that were answered. Each round kills some of the nodes while writes are on their way, at a moment drawn from a seed; every
 //! fourth kills the coordinator, whose clients then do not know what became of what they had asked. `FATHOM_KILL_ROUNDS=100`
 //! makes it a hundred rounds.
 

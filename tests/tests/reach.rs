@@ -1,5 +1,5 @@
 //! `fathom net run --from DEVICE --to DEVICE`, with real ways to devices: network namespaces, a real sshd of the test's own, and the real
-//! adb client before a fake of its server (tests/fakes/adb). What is pretended are only the devices: they are this machine.
+//! adb client before a fake of its server (tests/fakes/adb). Only the devices are simulated, by this host.
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{Case, drawn, fathom, installed, lane, rows, run, until};

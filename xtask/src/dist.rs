@@ -21,7 +21,7 @@ const AARCH64: &str = "aarch64-unknown-linux-musl";
 /// Builds and packs every target that can be built here.
 pub fn all(root: &Path) -> Result<()> {
     let dist = root.join("target/dist");
-    std::fs::create_dir_all(&dist).with_context(|| format!("cannot make {}", dist.display()))?;
+    std::fs::create_dir_all(&dist).with_context(|| format!("cannot create {}", dist.display()))?;
 
     run(&mut Command::new(root.join("scripts/build")))?;
     let own = output(Command::new(root.join("scripts/toolchain")).arg("target"))?.trim().to_string();
@@ -90,7 +90,7 @@ fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -
     install(root, program, runs, &folder, "/usr")?;
     let (control, documents) = (folder.join("DEBIAN"), folder.join("usr/share/doc/fathom"));
     for made in [&control, &documents] {
-        std::fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
+        std::fs::create_dir_all(made).with_context(|| format!("cannot create {}", made.display()))?;
     }
     for file in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         std::fs::copy(root.join(file), documents.join(file)).with_context(|| format!("cannot copy {file}"))?;
@@ -132,7 +132,7 @@ fn fresh(folder: &Path) -> Result<PathBuf> {
     if folder.exists() {
         std::fs::remove_dir_all(folder).with_context(|| format!("cannot clear {}", folder.display()))?;
     }
-    std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder.to_path_buf())
 }
 

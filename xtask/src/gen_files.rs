@@ -28,7 +28,7 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
         stale.push(path);
         if !check {
             let folder = file.parent().context("a generated file has a folder")?;
-            std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+            std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
             std::fs::write(&file, content).with_context(|| format!("cannot write {path}"))?;
             println!("wrote {path}");
         }

@@ -234,7 +234,7 @@ impl Count {
             why.push_str(&format!("---- {test} ----\n"));
             let text = message.iter().fold(String::new(), |text, line| text + line + "\n");
             let text = text.trim_end();
-            why.push_str(if text.is_empty() { "(it said nothing)" } else { text });
+            why.push_str(if text.is_empty() { "(no output)" } else { text });
             why.push('\n');
         }
         why

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_names_the_blocks_that_are_known() {
+    fn label_names_known_blocks() {
         let whole = row("WRITE(10)", None, None, None);
         assert_eq!(label(&whole), "WRITE(10) lba 2048 + 8");
         assert_eq!(label(&DriverCommand { blocks: None, ..whole.clone() }), "WRITE(10) lba 2048");

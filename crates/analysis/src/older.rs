@@ -48,7 +48,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_that_an_archive_holds_are_kept() {
+    fn stored_reasons_are_kept() {
         let row = Coverage::absent(Layer::FileSystem, "probe", Absence::Failed, "no xfs was mounted");
         assert_eq!(coverage(row.clone()), row);
         let attached = Coverage::attached(Layer::FileSystem, "probe", "no xfs was mounted");

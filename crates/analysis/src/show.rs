@@ -412,7 +412,7 @@ fn driver_commands(out: &mut String, summary: &Summary) {
     }
     let unlinked: u64 = all.iter().map(|c| c.count - c.linked).sum();
     if unlinked > 0 {
-        line(out, &format!("  ({unlinked} of them for no recorded request)"));
+        line(out, &format!("  ({unlinked} not linked to a recorded request)"));
     }
 }
 

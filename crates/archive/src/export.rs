@@ -30,7 +30,7 @@ pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<St
         }
         let from = tables::file(archive.dir(), name);
         let mut source = tables::sound(&Index::read(archive.dir())?, name, &from)?;
-        let mut copy = File::create_new(path).tried("make", path)?;
+        let mut copy = File::create_new(path).tried("create", path)?;
         std::io::copy(&mut source, &mut copy).and_then(|_| copy.sync_all()).tried("write", path)
     })
 }
@@ -42,7 +42,7 @@ pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<St
 pub fn csv(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String>> {
     each_table(archive, to, "csv", |name, path| {
         let Some(table) = TABLES.iter().find(|t| t.name == name) else { return Ok(()) };
-        let mut out = BufWriter::new(File::create_new(path).tried("make", path)?);
+        let mut out = BufWriter::new(File::create_new(path).tried("create", path)?);
         let names: Vec<&str> = table.columns.iter().map(|c| c.name).collect();
         let mut written = write!(out, "{}\r\n", names.join(","));
         let mut line = String::new();
@@ -77,7 +77,7 @@ fn each_table(
     let made = match fs::create_dir(to) {
         Ok(()) => true,
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => false,
-        Err(e) => return Err(Error::Io { action: "make the folder", path: to.into(), source: e }),
+        Err(e) => return Err(Error::Io { action: "create the folder", path: to.into(), source: e }),
     };
     let tmp = |name: &String| to.join(format!(".{name}.{ending}.{}.tmp", std::process::id()));
     let written = names.iter().try_for_each(|name| each(name, &tmp(name)));

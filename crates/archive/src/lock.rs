@@ -27,7 +27,7 @@ impl Lock {
         let path = path(dir);
         loop {
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-            let mut file = file.tried("make", &path)?;
+            let mut file = file.tried("create", &path)?;
             if !flock(&file, libc::LOCK_EX)? {
                 return Err(busy(dir, &mut file));
             }

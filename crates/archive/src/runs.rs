@@ -264,7 +264,7 @@ impl RunsWriter {
     pub fn create(dir: &Path) -> Result<Self> {
         let lock = Lock::take(dir)?;
         let path = path(dir);
-        let file = OpenOptions::new().append(true).create_new(true).open(&path).tried("make", &path)?;
+        let file = OpenOptions::new().append(true).create_new(true).open(&path).tried("create", &path)?;
         Ok(Self { _lock: lock, path, file, runs: Runs::default() })
     }
 

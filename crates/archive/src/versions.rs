@@ -66,7 +66,7 @@ pub fn check(path: &Path, what: &'static str, found: u32, newest: u32, made_by: 
         0 => Err(Error::Damaged {
             path: path.into(),
             why: format!("its {what} has version 0, which never existed"),
-            remedy: "Record again, or repair the file by hand".into(),
+            remedy: "Record again, or repair the file manually".into(),
         }),
         _ if found > newest => Err(Error::Newer { path: path.into(), what, found, newest, made_by: made_by.into() }),
         _ => Ok(()),

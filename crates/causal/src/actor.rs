@@ -1,8 +1,7 @@
-//! Who can be charged, directly or by way of something that is still open.
+//! Who a device command is charged to: actors, or something whose actors are not known yet.
 //!
-//! Picture a bill that is passed on: the waiter writes on it either a name, or "whoever the kitchen's list says", and
-//! the list is read only when it is complete. A device command's bill names actors, the members of a transaction (not
-//! known until the transaction closed), those who waited for its commit, or whoever pays for another command (the
+//! A [`Charge`] names either actors, or a [`Source`] that is resolved when it is complete: the members of a transaction
+//! (known once the transaction is closed), the waiters of its commit, or whoever another command is charged to (the
 //! command of a loop disk, which a file below it serves).
 
 use crate::context::Context;

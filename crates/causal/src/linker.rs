@@ -1,4 +1,4 @@
-//! Which tracker hears of which event, and what one hands to the next. No idea lives here.
+//! Event router: dispatches each event to the trackers. No linking logic.
 
 use crate::Config;
 use crate::attribution::Attribution;

@@ -139,7 +139,7 @@ pub struct Record {
     /// Do not measure the cost of each probe
     #[arg(long)]
     pub no_probe_cost: bool,
-    /// How SQLite's functions are probed: inside CMD's processes, which costs a small part of what uprobes cost, or by uprobes
+    /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes
     /// (docs/internals/inside.md)
     #[arg(long, value_enum, default_value_t = Probes::Uprobe)]
     pub probes: Probes,
@@ -158,9 +158,9 @@ pub struct Record {
 /// How SQLite's functions are probed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Probes {
-    /// Inside where that sees all that uprobes see, else by uprobes.
+    /// Inside where no data would be lost, otherwise uprobes.
     Auto,
-    /// Inside, or not at all.
+    /// Inside only; fail otherwise.
     Inside,
     /// By uprobes.
     Uprobe,
@@ -169,11 +169,11 @@ pub enum Probes {
 /// Where events come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
-    /// eBPF where the kernel allows it, else ftrace, and says so.
+    /// eBPF if permitted, otherwise ftrace (with a notice).
     Auto,
     /// eBPF programs on tracepoints and function entries.
     Ebpf,
-    /// The kernel's trace buffers (tracefs), in instances of their own: links go by disk, sector and time.
+    /// The kernel's trace buffers (tracefs), in separate instances; events are linked by disk, sector and time.
     Ftrace,
     /// The eBPF probes with programs that return at once: the cost of attaching alone.
     Attached,
@@ -285,7 +285,7 @@ pub struct Papers {
     /// Figures, such as 000/11 or 004/2 [default: all]
     #[arg(value_name = "FIG")]
     pub figures: Vec<String>,
-    /// Make the figures from this recording or benchmark instead of a new one; several recordings stand beside each other
+    /// Make the figures from this recording or benchmark instead of a new one; several recordings are compared side by side
     #[arg(long, value_name = "T.fathom")]
     pub archive: Vec<PathBuf>,
     /// Smoke test: few processes, small values

@@ -72,7 +72,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Reindex(args) => link::run(&args)?,
         Verb::Papers(args) => return papers::run(&args),
         Verb::Agent { folder } => device::reach::agent::run(std::io::stdin(), std::io::stdout(), &folder)
-            .with_context(|| format!("cannot make a folder in {}", folder.display()))?,
+            .with_context(|| format!("cannot create a folder in {}", folder.display()))?,
         Verb::Completions { shell } => {
             let mut command = args::Cli::command();
             let mut text = Vec::new();
@@ -80,7 +80,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
             print!("{}", String::from_utf8_lossy(&text));
         }
         Verb::Man { dir: Some(dir) } => {
-            std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
             let written = clap_mangen::generate_to(args::Cli::command(), &dir);
             written.with_context(|| format!("cannot write manual pages into {}", dir.display()))?;
         }

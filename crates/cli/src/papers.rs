@@ -82,7 +82,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
             return Err(Usage(format!("{}: {why}", path.display())).into());
         }
         if kind == "bench" && args.archive.len() > 1 {
-            let why = "only recordings stand beside each other; `fathom bench compare` compares benchmarks";
+            let why = "only recordings can be shown side by side; use `fathom bench compare` for benchmarks";
             return Err(Usage(format!("{}: {why}", path.display())).into());
         }
         benchmark = Some(kind == "bench");
@@ -251,7 +251,7 @@ fn overview(papers: &[Paper], wanted: &[&Known]) -> String {
 
 fn notes(figures: &[&Known]) -> String {
     let noted = figures.iter().filter_map(|k| Some((k, k.note.as_ref()?)));
-    noted.map(|(k, note)| format!("\n### {} figure {}, besides\n\n{}\n", k.paper, k.number, note.trim())).collect()
+    noted.map(|(k, note)| format!("\n### {} figure {}, notes\n\n{}\n", k.paper, k.number, note.trim())).collect()
 }
 
 fn values(archives: &[PathBuf], made: &[&Known]) -> Result<String> {
@@ -345,7 +345,7 @@ mod tests {
             for workload in &known.bench {
                 assert!(
                     workload == "cluster" || experiment::catalog::names().unwrap().contains(workload),
-                    "{workload} is no workload of the suite"
+                    "{workload} is not a workload of the suite"
                 );
                 assert!(known.command.is_some());
             }

@@ -29,7 +29,9 @@ pub fn mount_of(reader: &dyn Reader, path: &str) -> Result<Mount, String> {
     let holds =
         |m: &Mount| m.point == "/" || path.strip_prefix(&m.point).is_some_and(|r| r.is_empty() || r.starts_with('/'));
     let all = list.lines().filter_map(parse).filter(holds);
-    all.max_by_key(|m| m.point.len()).filter(|_| path.starts_with('/')).ok_or_else(|| "no mount holds it".into())
+    all.max_by_key(|m| m.point.len())
+        .filter(|_| path.starts_with('/'))
+        .ok_or_else(|| "not on any mounted file system".into())
 }
 
 /// All mounts.

@@ -72,7 +72,7 @@ fn opens_direct(dir: &Path) -> Result<(), String> {
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
             Err(format!("the file system of {} does not support O_DIRECT", dir.display()))
         }
-        Err(e) => Err(format!("cannot make a file in {}: {e}", dir.display())),
+        Err(e) => Err(format!("cannot create a file in {}: {e}", dir.display())),
     }
 }
 

@@ -427,7 +427,7 @@ impl Runner<'_, '_> {
         let work: BTreeSet<u64> = outcome.lines.iter().filter(|l| l.metric == "work").map(|l| l.v.to_bits()).collect();
         match (plan.score.of, work.len(), work.first().map(|bits| f64::from_bits(*bits))) {
             (Of::Rate, 1, Some(v)) if v > 0.0 => None,
-            (Of::Rate, 0, _) => Some("it printed no amount of work, so there is no rate".into()),
+            (Of::Rate, 0, _) => Some("no `work` metric was printed, so no rate can be computed".into()),
             (Of::Rate, 1, v) => Some(format!("it printed an amount of work of {}", v.unwrap_or_default())),
             (Of::Rate, ..) => Some("it printed varying amounts of work".into()),
             _ => None,

@@ -16,7 +16,7 @@ const PREFIX: &str = "fathom-run-";
 
 /// No folder could be made.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot make a folder in {}: {source}", parent.display())]
+#[error("cannot create a folder in {}: {source}", parent.display())]
 pub struct NoFolder {
     /// Where.
     pub parent: PathBuf,

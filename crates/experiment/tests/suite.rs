@@ -229,7 +229,7 @@ fn unverified_crashed_and_invalid_replicates_have_no_result() {
         (2, "printed no iteration"),
         (3, "an invalid line"),
         (4, "not a valid time"),
-        (5, "printed no amount of work"),
+        (5, "no `work` metric was printed"),
     ] {
         assert!(why(cell).contains(part), "{}: {}", kinds[cell], why(cell));
     }

@@ -25,7 +25,7 @@ impl Packages {
     pub fn new(cache: &Path, arch: &str) -> Result<Self, Error> {
         crate::need("apt-get", "apt")?;
         crate::need("dpkg-deb", "dpkg")?;
-        fs::create_dir_all(cache).map_err(|e| Error::io("make", cache, e))?;
+        fs::create_dir_all(cache).map_err(|e| Error::io("create", cache, e))?;
         let cache = fs::canonicalize(cache).map_err(|e| Error::io("find", cache, e))?;
         Ok(Self { cache, arch: arch.to_string() })
     }
@@ -45,7 +45,7 @@ impl Packages {
         if fresh.exists() {
             fs::remove_dir_all(&fresh).map_err(|e| Error::io("clear", &fresh, e))?;
         }
-        fs::create_dir_all(&fresh).map_err(|e| Error::io("make", &fresh, e))?;
+        fs::create_dir_all(&fresh).map_err(|e| Error::io("create", &fresh, e))?;
         let package = self.download(name, &fresh)?;
         run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&fresh))?;
         fs::remove_file(&package).map_err(|e| Error::io("remove", &package, e))?;
@@ -85,7 +85,7 @@ impl Packages {
         let done = self.cache.join(format!("apt-{}/updated", self.arch));
         if again || !done.exists() {
             run(self.apt("apt-get")?.arg("update"))?;
-            File::create(&done).map_err(|e| Error::io("make", &done, e))?;
+            File::create(&done).map_err(|e| Error::io("create", &done, e))?;
         }
         Ok(())
     }
@@ -95,7 +95,7 @@ impl Packages {
         let state = self.cache.join(format!("apt-{}", self.arch));
         for folder in ["lists/partial", "cache/archives/partial"] {
             let folder = state.join(folder);
-            fs::create_dir_all(&folder).map_err(|e| Error::io("make", &folder, e))?;
+            fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, e))?;
         }
         let mut command = Command::new(program);
         let mut option = |name: &str, value: &str| {
@@ -119,7 +119,7 @@ impl Packages {
 
     fn lock(&self) -> Result<File, Error> {
         let path = self.cache.join("lock");
-        let file = File::create(&path).map_err(|e| Error::io("make", &path, e))?;
+        let file = File::create(&path).map_err(|e| Error::io("create", &path, e))?;
         file.lock().map_err(|e| Error::io("lock", &path, e))?;
         Ok(file)
     }

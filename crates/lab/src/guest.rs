@@ -209,9 +209,9 @@ impl Guest {
         available()?;
         let kernel = Kernel::stock(cache)?;
         let temporary = tempfile::Builder::new().prefix("fathom-lab-").tempdir();
-        let temporary = temporary.map_err(|e| Error::io("make a folder in", &std::env::temp_dir(), e))?;
+        let temporary = temporary.map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), e))?;
         let folder = config.keep.as_deref().unwrap_or(temporary.path());
-        std::fs::create_dir_all(folder).map_err(|e| Error::io("make", folder, e))?;
+        std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
         let initramfs = folder.join("initramfs");
         std::fs::write(&initramfs, image(config, &kernel)?).map_err(|e| Error::io("write", &initramfs, e))?;
 
@@ -226,7 +226,7 @@ impl Guest {
         let file = |name: &str| -> Result<File, Error> {
             let path = folder.join(name);
             let open = File::options().read(true).append(true).create(true).open(&path);
-            open.map_err(|e| Error::io("make", &path, e))
+            open.map_err(|e| Error::io("create", &path, e))
         };
         let files = Files { console: file("console.log")?, errors: file("qemu.log")?, exchange: file("exchange")? };
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file("qemu.log")?);
@@ -468,7 +468,7 @@ fn words(command: &Command) -> String {
 fn attach(command: &mut Command, disk: &Disk, folder: &Path) -> Result<(), Error> {
     let path = folder.join(&disk.name);
     let open = File::options().write(true).create(true).truncate(false).open(&path);
-    open.and_then(|f| f.set_len(disk.bytes)).map_err(|e| Error::io("make", &path, e))?;
+    open.and_then(|f| f.set_len(disk.bytes)).map_err(|e| Error::io("create", &path, e))?;
     if disk.ext4 {
         let mut mkfs = Command::new(need("mkfs.ext4", "e2fsprogs")?);
         // Not lazily: the kernel's own zeroing thread would write while a test counts.

@@ -181,7 +181,7 @@ impl LoopDisk {
         let mut said = keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
         match (said.next(), said.next()) {
             (Some(Ok(device)), Some(Ok(mount))) => Ok(Self { keeper, device: device.into(), mount: mount.into() }),
-            _ => Err(Error::other(format!("cannot make a loop disk: {}", farewell(&mut keeper)?.1))),
+            _ => Err(Error::other(format!("cannot create a loop disk: {}", farewell(&mut keeper)?.1))),
         }
     }
 

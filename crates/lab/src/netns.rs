@@ -100,7 +100,7 @@ impl Namespace {
             Error::new(
                 error.kind(),
                 format!(
-                    "cannot make a network namespace: {error}. Run as root, or allow user namespaces \
+                    "cannot create a network namespace: {error}. Run as root, or allow user namespaces \
                      (sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces)"
                 ),
             )
@@ -113,7 +113,7 @@ impl Namespace {
     /// The kernel refuses, such as for `user.max_net_namespaces`.
     pub fn beside(other: &Self) -> Result<Self> {
         Self::make(&Origin::Beside(other.files.clone()))
-            .map_err(|error| Error::new(error.kind(), format!("cannot make a second network namespace: {error}")))
+            .map_err(|error| Error::new(error.kind(), format!("cannot create a second network namespace: {error}")))
     }
 
     /// Whether namespaces can be made here, or what is missing.
@@ -355,7 +355,7 @@ fn maker(name: &str, vnet_header: bool) -> Result<impl FnMut() -> Result<RawFd> 
 }
 
 fn no_tun(error: Error) -> Error {
-    let text = format!("cannot make a TUN device (needs /dev/net/tun readable and writable): {error}");
+    let text = format!("cannot create a TUN device (needs /dev/net/tun readable and writable): {error}");
     Error::new(error.kind(), text)
 }
 

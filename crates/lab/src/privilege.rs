@@ -19,7 +19,7 @@ pub enum Lacking {
         uid: String,
     },
     /// It is, without these capabilities.
-    #[error("needs {}, which this root lacks (a container's?)", .0.join(", "))]
+    #[error("needs {}, missing from this root's capabilities (a container?)", .0.join(", "))]
     Capabilities(Vec<&'static str>),
     /// The kernel's types are not known.
     #[error("the kernel has no BTF")]
@@ -80,7 +80,7 @@ mod tests {
         // Docker's default.
         let docker = status(0, "00000000a80425fb").unwrap_err();
         assert_eq!(docker, Lacking::Capabilities(ALL.map(|(name, _)| name).into()));
-        let words = "needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF, which this root lacks (a container's?)";
+        let words = "needs CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_PERFMON, CAP_BPF, missing from this root's capabilities (a container?)";
         assert_eq!(docker.to_string(), words);
     }
 }

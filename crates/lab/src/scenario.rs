@@ -337,7 +337,7 @@ impl Scenario {
         self.workload.commands.iter().try_for_each(|command| self.filled(command).map(drop))?;
         let program = |name: &&String| name.is_empty() || name.contains(['/', '\0', '\n']);
         if let Some(name) = self.workload.programs.iter().find(program) {
-            return Err(format!("workload.programs: {name:?} is no program's name"));
+            return Err(format!("workload.programs: {name:?} is not a program name"));
         }
         let taken = ["-o", "--output", "--backend", "--"];
         let given = |word: &&String| taken.iter().any(|t| *word == t || word.starts_with(&format!("{t}=")));

@@ -91,7 +91,7 @@ impl Probe {
         sweep(&instances);
         let dir = instances.join(format!("{NAME}{}-{number}", std::process::id()));
         let refused = |doing, source| ProbeError::Io { doing, source };
-        fs::create_dir(&dir).map_err(|e| refused("make a trace instance", e))?;
+        fs::create_dir(&dir).map_err(|e| refused("create a trace instance", e))?;
         let filter = cookies.iter().map(|c| format!("sock_cookie == {c}")).collect::<Vec<_>>().join(" || ");
         let set = || {
             fs::write(dir.join("trace_clock"), "boot")?;

@@ -17,7 +17,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 pub fn connecting(to: SocketAddr, options: &SocketOptions, interface: Option<&str>, udp: bool) -> Result<Socket> {
     let (kind, protocol) = if udp { (Type::DGRAM, Protocol::UDP) } else { (Type::STREAM, Protocol::TCP) };
     let socket = Socket::new(Domain::for_address(to), kind, Some(protocol))
-        .map_err(|source| Error::Io { doing: "make a socket", source })?;
+        .map_err(|source| Error::Io { doing: "create a socket", source })?;
     if let Some(name) = interface {
         bind_to(&socket, name)?;
     }

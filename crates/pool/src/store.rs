@@ -201,10 +201,10 @@ impl Store {
             move |source| Error::Io { action, path, source }
         };
         let file = rustix::fs::memfd_create("fathom-pool-store", rustix::fs::MemfdFlags::CLOEXEC);
-        let file = File::from(file.map_err(|e| tried("make")(e.into()))?);
+        let file = File::from(file.map_err(|e| tried("create")(e.into()))?);
         let size_bytes = size_bytes - size_bytes % BLOCK_BYTES;
         let whole = whole_bytes(size_bytes);
-        file.set_len(whole).map_err(tried("make"))?;
+        file.set_len(whole).map_err(tried("create"))?;
         let map = Map::new(&file, whole).map_err(tried("map"))?;
         let store = Self::new(Disk::memory(file), Header::new(node, size_bytes), whole);
         Ok(Self { map: Some(map), regions: None, ..store })

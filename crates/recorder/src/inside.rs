@@ -181,7 +181,7 @@ impl Watch {
         let value = match &self.unused {
             Some(why) => format!("uprobes: {why}"),
             None if self.rows.is_empty() => "inside".into(),
-            None => "inside, and uprobes where the coverage says so".into(),
+            None => "inside; uprobes where listed in the coverage".into(),
         };
         fact(&value, None, "the recorder")
     }

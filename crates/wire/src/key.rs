@@ -58,7 +58,7 @@ pub enum KeyError {
         why: Malformed,
     },
     /// There are no random numbers, or the cryptography fails its own checks.
-    #[error("cannot make a key: {0}")]
+    #[error("cannot create a key: {0}")]
     Unusable(String),
 }
 
@@ -196,7 +196,7 @@ impl Key {
         let file = File::options().write(true).create_new(true).mode(0o600).open(path);
         let mut file = file.map_err(|source| match source.kind() {
             io::ErrorKind::AlreadyExists => KeyError::Exists { path: path.into() },
-            _ => KeyError::Io { action: "make", path: path.into(), source },
+            _ => KeyError::Io { action: "create", path: path.into(), source },
         })?;
         file.write_all(self.to_text().as_bytes()).and_then(|()| file.sync_all()).map_err(|source| {
             // Half a key is of no use; if it cannot be removed, the first error is the one to tell.

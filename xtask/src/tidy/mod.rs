@@ -38,7 +38,8 @@ pub fn run(root: &Path) -> Result<()> {
         offences.extend(docs::refused(&binary, &commands)?);
         offences.extend(crate::cli_page::stale(root, &binary)?);
     } else {
-        offences.push(format!("{} is not there to judge the docs; run `make build` first", binary.display()));
+        offences
+            .push(format!("{} is missing; run `make build` first (the docs are checked against it)", binary.display()));
     }
 
     for offence in &offences {

@@ -64,7 +64,7 @@ impl LogWriter {
     /// [`Error::Io`] if it cannot be made.
     pub fn create(dir: &Path, max_bytes: Option<u64>) -> Result<Self> {
         let path = super::path(dir);
-        let file = File::create(&path).tried("make", &path)?;
+        let file = File::create(&path).tried("create", &path)?;
         Ok(Self {
             file,
             path,

@@ -50,7 +50,7 @@ impl TablesWriter {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e).tried("remove", &tmp),
             _ => {}
         }
-        fs::create_dir(&tmp).tried("make the folder", &tmp)?;
+        fs::create_dir(&tmp).tried("create the folder", &tmp)?;
         Ok(Self { dir: dir.into(), tmp, tables: BTreeMap::new(), finished: false })
     }
 
@@ -177,7 +177,7 @@ impl Table {
                 KeyValue::new("fathom.table_version".into(), TABLE_VERSION.to_string()),
             ]))
             .build();
-        let file = File::create(&path).tried("make", &path)?;
+        let file = File::create(&path).tried("create", &path)?;
         let file = Summed { file, sum: crc32fast::Hasher::new() };
         let file = schema(&info)
             .and_then(|schema| SerializedFileWriter::new(file, schema, Arc::new(properties)))

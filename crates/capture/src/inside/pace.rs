@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn synced_inserts_wake_nobody_more_often_than_the_kernels_rings_do() {
+    fn synced_inserts_wake_recorder_no_more_than_kernel_rings() {
         // 20,000 a second of 96 bytes.
         let (looks, readings, fullest) = run(0.46);
         assert!(looks <= 50 && readings <= 1 && fullest <= FULL + 0.01, "{looks} {readings} {fullest}");
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rush_after_a_lull_is_met_within_an_ordinary_look() {
+    fn burst_after_idle_is_polled_within_normal_interval() {
         let mut pace = Pace::default();
         assert!(!pace.look(Duration::from_secs(1), 0.0));
         assert_eq!(pace.rest(), ORDINARY);

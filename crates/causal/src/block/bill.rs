@@ -1,4 +1,4 @@
-//! Who pays for a bio, as far as is known when it is queued.
+//! Attribution of a bio at queue time.
 //!
 //! *Uncertainty*: what the journal's thread writes to the disk's metadata outside a commit (its superblock) is taken to be
 //! for the newest transaction, which is a guess.

@@ -1,12 +1,12 @@
 //! Who waits for a flush of the disk's cache.
 //!
-//! Picture a lift: several people press the button, and one ride serves them all. The block layer keeps one flush on its
-//! way per hardware queue and lets everybody who asked meanwhile ride with the next (block/blk-flush.c), so a flush is
-//! shared equally by its waiters. A waiter is a bio: a bare flush of the call that sent it, or a write with PREFLUSH or
-//! FUA, which the journal sends with a commit record and which so stands for those who wait for that commit.
+//! Flushes are coalesced: one flush completes for several waiters. The block layer keeps one flush in flight per hardware
+//! queue and merges flushes requested meanwhile into the next (block/blk-flush.c), so a flush is shared equally by its
+//! waiters. A waiter is a bio: a bare flush of the call that sent it, or a write with PREFLUSH or FUA, which the journal
+//! sends with a commit record and which therefore represents all waiters of that commit.
 //!
-//! *Uncertainty*: a waiter may be listed without its bio (the list was cut at four, or the bio is not at hand); then the
-//! oldest barriers of the disk that wait are taken for it, and the link says `address`.
+//! *Uncertainty*: a waiter may be listed without its bio (the list was cut at four, or the bio is unknown); then the
+//! disk's oldest waiting barriers are taken for it, and the link's confidence is `address`.
 
 use super::requests::Request;
 use super::{BlockIo, Env};

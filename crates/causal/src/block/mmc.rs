@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_part_that_failed() {
+    fn errors_name_failed_part() {
         let of = |errno: i32, part: u32| error((-errno).cast_unsigned(), part.to_le_bytes());
         assert_eq!(of(0, 0), None);
         assert_eq!(of(110, mmc_part::COMMAND).as_deref(), Some("command: ETIMEDOUT: no answer in time"));

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn status_is_told_in_words() {
+    fn status_is_decoded_to_text() {
         // 0x4000: do not retry.
         assert_eq!(error(0x4281).as_deref(), Some("Unrecovered Read Error (2/81)"));
         assert_eq!(error(0x1ff).as_deref(), Some("status (1/ff)"));

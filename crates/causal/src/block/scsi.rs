@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_told_in_words() {
+    fn results_are_decoded_to_text() {
         for (result, sense, text) in [
             (0, [0; 4], None),
             (2, [3, 0x11, 0, 0], Some("MEDIUM ERROR (11/00)")),

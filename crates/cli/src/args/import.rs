@@ -3,11 +3,11 @@
 use clap::Args;
 use std::path::PathBuf;
 
-/// Make an archive of a trace that another tool recorded.
+/// Convert another tool's trace into an archive.
 ///
-/// Read are trace.dat files of trace-cmd (versions 6 and 7, also compressed). Layers of which the trace tells nothing are
-/// named. ftrace tells no addresses of the kernel's objects, so bios, requests and pages are linked by disk, sector and
-/// time, and the links say so.
+/// Reads trace.dat files of trace-cmd (versions 6 and 7, also compressed), and prints which layers the trace lacks. ftrace
+/// does not record addresses of kernel objects, so bios, requests and pages are linked by disk, sector and time, with lower
+/// confidence.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
@@ -19,13 +19,13 @@ pub struct Import {
     /// The trace
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The archive to make, by default named after FILE; an archive of that name is kept as NAME.fathom.old
+    /// Archive to write [default: FILE's name with .fathom]; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "T.fathom")]
     pub output: Option<PathBuf>,
-    /// Store SQL text with its literals; without this they are replaced by ? before anything is stored
+    /// Keep literals in stored SQL text; by default they are replaced by ? before anything is stored
     #[arg(long)]
     pub keep_sql: bool,
-    /// Say nothing but errors
+    /// Print only errors
     #[arg(short, long)]
     pub quiet: bool,
 }

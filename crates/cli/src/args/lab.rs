@@ -3,9 +3,9 @@
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// Record workloads on disks and file systems that this machine lacks: a virtual machine with Debian's stock kernel.
+/// Record workloads on disks and file systems that this machine lacks, in a virtual machine with Debian's stock kernel.
 ///
-/// QEMU boots the kernel with the modules of a scenario, and this program runs inside: real drivers for SCSI, NVMe and others on any
+/// QEMU boots the kernel with the modules of a scenario, and Fathom records inside: real drivers for SCSI, NVMe and others on any
 /// machine, without root. The processor is emulated: a run shows what happens and in which order, not how fast.
 #[derive(Debug, Args)]
 #[command(
@@ -33,8 +33,8 @@ pub enum LabVerb {
 
 /// Boot a guest with a scenario's disks, or with those given, and open a shell in it.
 ///
-/// The file system is at /mnt, this program is `fathom`, and /share is the folder named by -o, which stays. The guest ends with the
-/// shell.
+/// The file system is at /mnt, this program is `fathom`, and /share is the folder named by -o, which is kept. The guest shuts down
+/// with the shell.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -50,7 +50,7 @@ pub struct LabShell {
     /// Set a value of the scenario (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Folder of this machine that is /share in the guest [default: one that is removed]
+    /// Folder of the host that is /share in the guest [default: a temporary one]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     /// Folder for kernels [default: fathom/lab in the user's cache folder]
@@ -75,16 +75,16 @@ pub struct LabList {
 /// Boot a guest, run a scenario's workload in it under `fathom record`, and bring back the recording.
 ///
 /// The folder of the result holds trace.fathom, workload.log, console.log and scenario.toml. They are written while the guest runs: a
-/// guest that crashes, hangs or is ended by Ctrl-C leaves what was recorded until then. The first run fetches Debian's kernel (70 MB)
-/// with apt-get; nothing is installed.
+/// guest that crashes, hangs or is stopped by Ctrl-C leaves what was recorded until then. The first run downloads Debian's kernel
+/// (70 MB) with apt-get; nothing is installed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom lab run scsi-ext4                                        a scenario that is shipped
+  fathom lab run scsi-ext4                                        a built-in scenario
   fathom lab run scsi-ext4 --set disk.data.bus=nvme -o nvme.lab   with another disk
   fathom lab run my.toml                                          your own (docs/guide/lab.md)
 
-Exit status: 0 if the workload did what the scenario expects, 1 if not or if the guest crashed or hung.")]
+Exit status: 0 if the workload ended as the scenario expects, 1 if not or if the guest crashed or hung.")]
 pub struct LabRun {
     /// A scenario's name, or a file: FILE.toml
     #[arg(value_name = "SCENARIO")]

@@ -92,7 +92,7 @@ pub struct NetServe {
 Examples:
   fathom net run 127.0.0.1:7100 --duration 30 --cc reno --sndbuf 256K
   fathom net run 127.0.0.1:7100 --udp --preset iperf2       1 Mb/s, as iperf 2 by default
-  fathom net run 127.0.0.1:7100 --transactions              one byte there, one byte back
+  fathom net run 127.0.0.1:7100 --transactions              one-byte request, one-byte response
   fathom net run 127.0.0.1:7100 --json -o run.fathom
 
 Start both ends from here, with a key made for the run:

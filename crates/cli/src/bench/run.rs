@@ -486,6 +486,6 @@ fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn std::error::E
         return Err(format!("unknown kind of disk {}; expected loop-ram-ext4", wanted.kind).into());
     }
     let disk = LoopDisk::create(wanted.size_mib << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())
-        .map_err(|e| format!("cannot make a disk in memory: {e} (this needs root)"))?;
+        .map_err(|e| format!("cannot create a disk in memory: {e} (this needs root)"))?;
     Ok(Box::new(RamDisk(disk)))
 }

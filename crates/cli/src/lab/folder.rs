@@ -22,20 +22,20 @@ pub fn result(folder: &Path) -> Result<()> {
     let used = || Ok::<_, std::io::Error>(std::fs::read_dir(folder)?.next().is_some());
     if folder.exists() && used().with_context(|| format!("cannot read {name}"))? {
         if !folder.join(lab::run::SCENARIO).is_file() {
-            bail!("{name} holds something else than a lab's result: name another folder with -o DIR");
+            bail!("{name} exists and is not a lab result: name another folder with -o DIR");
         }
         let mut old = folder.canonicalize().with_context(|| format!("cannot find {name}"))?.into_os_string();
         old.push(".old");
         let old = PathBuf::from(old);
         if old.exists() {
             if !old.join(lab::run::SCENARIO).is_file() {
-                bail!("{} is in the way of keeping {name}: move it away", old.display());
+                bail!("{} already exists; move it to keep {name}", old.display());
             }
             std::fs::remove_dir_all(&old).with_context(|| format!("cannot remove {}", old.display()))?;
         }
         std::fs::rename(folder, &old).with_context(|| format!("cannot move {name} to {}", old.display()))?;
     }
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {name}"))
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot create {name}"))
 }
 
 #[cfg(test)]
@@ -54,6 +54,6 @@ mod tests {
         let kept = std::fs::read_to_string(top.path().join("x.lab.old").join(lab::run::SCENARIO)).unwrap();
         assert_eq!(kept, "2");
         let said = result(top.path()).unwrap_err().to_string();
-        assert!(said.contains("holds something else") && folder.exists(), "{said}");
+        assert!(said.contains("is not a lab result") && folder.exists(), "{said}");
     }
 }

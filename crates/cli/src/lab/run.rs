@@ -36,7 +36,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
         Ok(outcome) => outcome,
         Err(NotStarted::Wrong(error)) => return Err(usage(error)),
         Err(NotStarted::Lab(_)) if context.cancelled() => {
-            eprintln!("fathom: interrupted before the guest was up");
+            eprintln!("fathom: interrupted before the guest had booted");
             return Ok(ExitCode::from(crate::bench::INTERRUPTED));
         }
         Err(NotStarted::Lab(error)) => return Err(explained(error)),
@@ -120,7 +120,7 @@ fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Rec
         Ending::TimedOut => "the workload did not end within workload.limit".into(),
         Ending::NotPrepared(why) => format!("the disks could not be prepared: {why}"),
         Ending::NotRecorded(why) => format!("the recording failed: {why}"),
-        Ending::Crashed(said) => format!("the guest's kernel gave up: {said} (see {})", lab::run::CONSOLE),
+        Ending::Crashed(said) => format!("the guest kernel panicked: {said} (see {})", lab::run::CONSOLE),
         Ending::Hung => format!("the guest hung: it was silent for machine.silence (see {})", lab::run::CONSOLE),
         Ending::Interrupted => "interrupted".into(),
     };

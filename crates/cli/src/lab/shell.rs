@@ -25,9 +25,9 @@ pub fn run(args: &args::LabShell) -> Result<ExitCode> {
     let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
     let program = program.context("where this program is")?;
     lab::guest::available().map_err(explained)?;
-    let temporary = tempfile::tempdir().context("cannot make a folder")?;
+    let temporary = tempfile::tempdir().context("cannot create a folder")?;
     let share = args.output.as_deref().unwrap_or(temporary.path());
-    std::fs::create_dir_all(share).with_context(|| format!("cannot make {}", share.display()))?;
+    std::fs::create_dir_all(share).with_context(|| format!("cannot create {}", share.display()))?;
     let context = progress::context(false);
     progress::end_on_signal(&context);
     let options = Options { cache: &cache, program: &program, folder: share, keep: false };
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disks_make_a_scenario() {
+    fn disks_form_scenario() {
         let scenario = Scenario::parse("--disk", &of_disks(&["nvme:1G".into(), "sd".into()]), &[]).unwrap();
         assert_eq!(scenario.disk["disk0"].size, scenario::Bytes(1 << 30));
         assert_eq!(scenario.disk["disk1"].bus, scenario::Bus::Sd);

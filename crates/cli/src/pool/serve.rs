@@ -113,6 +113,6 @@ async fn last_flush<E: Export>(disk: &E, again: Pin<&mut impl Future<Output = ()
     eprintln!("fathom: the nodes are flushing; Ctrl-C again to stop without waiting");
     tokio::select! {
         flushed = flush => Ok(flushed),
-        () = again => bail!("{UNSAVED}: the flush was not awaited"),
+        () = again => bail!("{UNSAVED}: stopped before the flush completed"),
     }
 }

@@ -155,7 +155,7 @@ fn send(place: &DeviceAddress, binary: &Binary, folder: &str, name: &str) -> Res
         let (part, folder) = (quoted(&part), quoted(folder));
         run(
             &format!(
-                "[ $(wc -c <{part}) -eq {} ] || {{ echo 'it did not arrive whole' >&2; exit 1; }}; chmod 700 {part} && rm -f {folder}/fathom-?* 2>/dev/null; mv -f {part} {}",
+                "[ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && rm -f {folder}/fathom-?* 2>/dev/null; mv -f {part} {}",
                 binary.bytes,
                 quoted(name)
             ),

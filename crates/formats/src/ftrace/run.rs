@@ -58,7 +58,7 @@ impl fmt::Display for NoClock {
         match self {
             Self::Cycles => write!(
                 f,
-                "its clock counts cycles (x86-tsc), and the trace does not say how long one is; record with `-C boot`"
+                "its clock counts cycles (x86-tsc), and the trace lacks the TSC frequency; record with `-C boot`"
             ),
             Self::NoTime(clock) => write!(f, "its clock ({clock}) counts no time; record with `-C boot`"),
         }

@@ -180,7 +180,7 @@ impl Disk {
         }
         let word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || "_=,.-".contains(c));
         if let Some(bad) = self.parameters.iter().find(|p| !word(p) || !p.contains('=')) {
-            return Err(("parameters", format!("{bad:?} is no parameter; expected one such as \"delay=5\"")));
+            return Err(("parameters", format!("{bad:?} is not a module parameter; expected e.g. \"delay=5\"")));
         }
         match &self.map {
             Some(Map::Flakey { up_s: 0, down_s: 0, .. }) => Err(("map", "up_s and down_s are both 0".into())),

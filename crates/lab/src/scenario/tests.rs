@@ -86,14 +86,14 @@ fn unknown_setting_error_lists_valid_ones() {
     assert!(unknown.starts_with("--set disk.data.speed=1: ") && unknown.contains("unknown field `speed`"), "{unknown}");
     assert!(said("sqlite").contains("expected KEY=VALUE"));
     assert!(said("sqlite.=1").contains("expected a key such as"));
-    assert!(said("about.x=1").contains("about is no table"));
+    assert!(said("about.x=1").contains("about is not a table"));
     assert!(said("sqlite.page_size=1000").contains("power of two"));
     assert!(said("filesystem.disk=log").contains("no disk \"log\"; there is data"));
     assert!(said("filesystem.type=xfs").contains("xfs needs at least 300M, and disk.data.size is 256M"));
     assert!(with(&["filesystem.type=xfs", "disk.data.size=300M"]).is_ok());
     assert_eq!(with(&["disk.data.size=536870912"]).unwrap().disk["data"].size, Bytes(512 << 20));
-    assert!(said("disk.data.size=1T").contains("is no size"));
-    assert!(said("disk.data.size=-1").contains("\"-1\" is no size"));
+    assert!(said("disk.data.size=1T").contains("is not a size"));
+    assert!(said("disk.data.size=-1").contains("\"-1\" is not a size"));
     assert!(said("disk.data.size=true").contains("expected a size such as"));
     assert!(said("disk.dat.bus=nvme").contains("no disk \"dat\"; there is data"));
     assert!(said("workload.limit=0s").contains("from 1s to 24h"));
@@ -102,7 +102,7 @@ fn unknown_setting_error_lists_valid_ones() {
     assert!(said("disk.data.map={target='flakey', up_s=0, down_s=0}").contains("disk.data.map: up_s and down_s"));
     assert!(said("disk.data={bus='sd', size='300M'}").contains("a power of two"));
     assert!(said("disk.data.parameters=['delay=1']").contains("only bus scsi_debug"));
-    assert!(said("disk.data={bus='scsi_debug', parameters=['delay=1; x']}").contains("is no parameter"));
+    assert!(said("disk.data={bus='scsi_debug', parameters=['delay=1; x']}").contains("is not a module parameter"));
     assert!(said("disk.data={bus='loop', size='600M'}").contains("twice their size"));
     assert!(said("disk.exchange={bus='nvme'}").contains("disk.exchange: expected a name"));
     assert!(said("record.arguments=['--output=x']").contains("the lab's own"));

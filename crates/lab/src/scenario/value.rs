@@ -30,7 +30,7 @@ impl TryFrom<Written> for Bytes {
             Some('G') => number(&text[..text.len() - 1], 30),
             _ => number(&text, 0),
         };
-        bytes.map(Self).ok_or_else(|| format!("{text:?} is no size; expected one such as \"512K\", \"256M\" or \"2G\""))
+        bytes.map(Self).ok_or_else(|| format!("{text:?} is not a size; expected e.g. \"512K\", \"256M\" or \"2G\""))
     }
 }
 
@@ -68,7 +68,7 @@ impl TryFrom<String> for Span {
             Some('h') => number(&text[..text.len() - 1], 3600),
             _ => None,
         };
-        seconds.map(Self).ok_or_else(|| format!("{text:?} is no time; expected one such as \"90s\", \"5m\" or \"1h\""))
+        seconds.map(Self).ok_or_else(|| format!("{text:?} is not a duration; expected e.g. \"90s\", \"5m\" or \"1h\""))
     }
 }
 
@@ -107,7 +107,7 @@ pub(super) fn set(table: &mut toml::Table, setting: &str) -> Result<(), String> 
     let mut at = table;
     for (depth, part) in above.iter().enumerate() {
         let next = at.entry(*part).or_insert_with(|| toml::Value::Table(toml::Table::new()));
-        at = next.as_table_mut().ok_or_else(|| format!("{} is no table", parts[..=depth].join(".")))?;
+        at = next.as_table_mut().ok_or_else(|| format!("{} is not a table", parts[..=depth].join(".")))?;
     }
     at.insert((*last).to_string(), value);
     Ok(())

@@ -1,8 +1,8 @@
-//! One flush at a time, and one for all who wait for it.
+//! Flush coalescing: one flush at a time, shared by all waiters.
 //!
-//! The kernel tells of a write that it lost once, to whoever asks first; another that asks beside it would be told that all is
-//! well. So flushes take turns. A bus that leaves the stop takes all who stand there: whoever came before a flush began is served
-//! by it, and need not have one of his own.
+//! The kernel reports a lost write once, to the first fsync; a concurrent second one would succeed. So flushes are
+//! serialised. One flush covers every write that was answered before it began: all who asked for a flush before it began
+//! get its result.
 
 use crate::frame::Status;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -149,7 +149,7 @@ impl Load for Linpack {
     }
 
     fn left(&mut self) -> Result<String, String> {
-        Ok(format!("{} solutions, all the same", self.solutions))
+        Ok(format!("{} identical solutions", self.solutions))
     }
 }
 

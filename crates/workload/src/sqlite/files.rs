@@ -20,7 +20,7 @@ impl Files {
         // of that name is never taken for ours and removed.
         std::fs::File::create_new(&database).map_err(|e| {
             Error::Failed(format!(
-                "cannot make a database in {}: {e} (choose another folder with --dir)",
+                "cannot create a database in {}: {e} (choose another folder with --dir)",
                 dir.display()
             ))
         })?;

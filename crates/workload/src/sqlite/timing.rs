@@ -84,7 +84,7 @@ impl Latencies {
     /// None yet; up to an hour, three digits.
     pub(super) fn new() -> Result<Self, Error> {
         let made = Histogram::new_with_bounds(1, 3_600_000_000_000, 3);
-        made.map(Self).map_err(|e| Error::Failed(format!("cannot make a histogram: {e}")))
+        made.map(Self).map_err(|e| Error::Failed(format!("cannot create a histogram: {e}")))
     }
 
     /// Percentiles, of one statement each; nothing if there were none.

@@ -18,7 +18,7 @@ impl Folder {
     pub(crate) fn new(dir: &Path, name: &str) -> Result<Self, Error> {
         // A name that nobody has; create_dir fails if somebody does, so that nothing of others is ever removed.
         let path = dir.join(format!("fathom-{name}-{}-{}", std::process::id(), clock::now_ns()));
-        std::fs::create_dir(&path).map_err(|e| super::trouble::failed("make a folder in", dir, &e))?;
+        std::fs::create_dir(&path).map_err(|e| super::trouble::failed("create a folder in", dir, &e))?;
         Ok(Self { path })
     }
 
@@ -30,7 +30,7 @@ impl Folder {
     /// A new folder inside.
     pub(crate) fn inner(&self, name: &str) -> Result<Self, Error> {
         let path = self.path.join(name);
-        std::fs::create_dir(&path).map_err(on("make", &path))?;
+        std::fs::create_dir(&path).map_err(on("create", &path))?;
         Ok(Self { path })
     }
 

@@ -44,7 +44,7 @@ impl Coming {
         let mut name = plain(output).into_os_string();
         name.push(format!(".coming-{}", std::process::id()));
         let folder = PathBuf::from(name);
-        fs::create_dir(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
         Ok(Self { folder, taken: std::cell::Cell::new(0) })
     }
 
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn archive_is_received_whole_or_not_at_all() {
+    fn archive_transfer_is_atomic() {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("r.fathom");
         let coming = Coming::begin(&output).unwrap();

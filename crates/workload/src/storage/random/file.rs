@@ -20,7 +20,7 @@ pub(super) fn pattern() -> Pattern {
 
 /// Writes a new file, past the cache where that can be, and syncs it. Removed again if that fails.
 pub(super) fn lay_out(path: &Path, size: u64, context: &Context) -> Result<(), Error> {
-    let new = OpenOptions::new().write(true).create_new(true).open(path).map_err(on("make", path))?;
+    let new = OpenOptions::new().write(true).create_new(true).open(path).map_err(on("create", path))?;
     let result = fill(path, &new, size, context);
     if result.is_err() {
         let _ = std::fs::remove_file(path);

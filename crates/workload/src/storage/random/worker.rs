@@ -92,7 +92,7 @@ pub(super) struct Part {
 
 /// A histogram of three digits.
 pub(super) fn histogram() -> Result<Histogram<u64>, Error> {
-    Histogram::new_with_bounds(1, LONGEST, 3).map_err(|e| Error::Failed(format!("cannot make a histogram: {e}")))
+    Histogram::new_with_bounds(1, LONGEST, 3).map_err(|e| Error::Failed(format!("cannot create a histogram: {e}")))
 }
 
 /// Where threads and the one who drives them meet.
