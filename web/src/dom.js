@@ -8,7 +8,7 @@ import { visible } from './format.js';
 /** @typedef { Child | Child[] } Children */
 /** @typedef { 'class' | 'title' | 'type' | 'role' | 'tabindex' | 'href' | 'scope' | 'value' | 'open' | 'label' | 'colspan' } Name */
 /** @typedef { Partial<Record<Name | `aria-${string}`, Value>> } Plain */
-/** @typedef { { dataset?: Record<string, string | number>, style?: { width: string }, onclick?: () => void, onchange?: () => void } } Special */
+/** @typedef { { dataset?: Record<string, string | number>, style?: { width: string, left?: string, height?: string }, onclick?: () => void, onchange?: () => void } } Special */
 /** @typedef { Plain & Special } Attributes */
 /** @typedef { { name: string, title?: string, number?: boolean } } Column */
 /** @typedef { { 'timeline-canvas': HTMLCanvasElement, overview: HTMLCanvasElement, 'scatter-follow': HTMLInputElement, 'list-shape': HTMLSelectElement, 'list-order': HTMLSelectElement } & Record<'clear' | 'fit-operation' | 'list-before' | 'list-after', HTMLButtonElement> } Kinds */

@@ -3,6 +3,7 @@
 
 import { bytes, count, duration, mean, percent } from './format.js';
 import { el, fill, swatch, table } from './dom.js';
+import { deviceTimes, distributionBars } from './times.js';
 
 /** @import { Child } from './dom.js' */
 /** @import { Counts, DiskCommands, FileUse, LayerTime, OperationSummary, StatementCounts, Summary } from './types.js' */
@@ -217,13 +218,15 @@ function statementPart(operation, counts, open) {
         number('executions', count(operation.count)),
         number('median', duration(latency.p50)),
         number('p95', duration(latency.p95)),
+        latency.p99 === undefined ? null : number('p99', duration(latency.p99)),
+        latency.max === undefined ? null : number('max', duration(latency.max)),
         number('sum', duration(latency.sum)),
       ),
     ),
     el(
       'div',
       { class: 'columns' },
-      el('div', {}, timePart(operation), gapsPart(operation)),
+      el('div', {}, timePart(operation), distributionBars(operation.distribution), gapsPart(operation)),
       el('div', {}, countsPart(counts)),
     ),
   );
@@ -301,6 +304,7 @@ export function showAccount(node, summary) {
       { class: 'account' },
     ),
     diskTable(account.by_disk ?? {}),
+    timesTable(account.by_disk ?? {}),
     processes.length > 0
       ? table(
           'Commands outside of operations',
@@ -343,6 +347,33 @@ function diskTable(disks) {
         ],
         rows,
       );
+}
+
+/**
+ * Queue to issue and issue to completion, as btt names them.
+ * @param {Record<string, DiskCommands>} disks
+ */
+function timesTable(disks) {
+  const { rows, depths } = deviceTimes(disks);
+  if (rows.length === 0) return null;
+  const numbers = ['median', 'p99', 'max'].map((name) => ({ name, number: true }));
+  return el(
+    'div',
+    { class: 'scroll device-times' },
+    table(
+      'Device times. Q2D: from the first bio of a command to its issue; D2C: from its issue to its completion',
+      [
+        { name: 'disk' },
+        { name: 'kind' },
+        { name: 'Q2D', number: true },
+        ...numbers,
+        { name: 'D2C', number: true },
+        ...numbers,
+      ],
+      rows,
+    ),
+    depths.map((depth) => el('p', { class: 'note' }, depth)),
+  );
 }
 
 /**

@@ -63,13 +63,15 @@
  *   causes: CauseColumns, files: FileInfo[], disks: DiskAxis[], losses: LossMark[], left_out: LeftOut, packed: string
  * }> } TimelineData
  */
-/** @typedef { Partial<{ p50: number, p95: number, sum: number }> } Times */
+/** @typedef { Partial<{ p50: number, p95: number, p99: number, max: number, sum: number }> } Times */
+/** @typedef { { from_ns: number, to_ns: number, count: number } } Bin */
+/** @typedef { { queued: number, queue_to_issue_ns: Times, completed: number, issue_to_complete_ns: Times } } CommandTimes */
 /** @typedef { Partial<{ exclusive_ns: number, p50_ns: number, p95_ns: number, reasons: Record<string, number> }> } LayerTime */
 /** @typedef { { ns: number, low_ns: number, high_ns: number, large: boolean } } TracerPart */
 /** @typedef { { count?: number, cache_hits?: number } } Reads */
 /**
  * @typedef { { statement: string, count: number, unexplained_ns: number } & Partial<{
- *   latency_ns: Times, layers: Record<string, LayerTime>, tracer: TracerPart | null, per_operation: { filesystem_reads?: Record<string, Reads> },
+ *   latency_ns: Times, distribution: Bin[], layers: Record<string, LayerTime>, tracer: TracerPart | null, per_operation: { filesystem_reads?: Record<string, Reads> },
  *   phases: { phase: string, count: number, writes: number, bytes: number, duration_ns?: Times }[],
  *   gaps: { from: string, to: string, count: number, fsyncs: number, duration_ns?: Times }[]
  * }> } OperationSummary
@@ -79,7 +81,7 @@
 /** @typedef { { state: string, why?: string | null } } Completeness */
 /** @typedef { { layer: string, probe: string, attached: boolean, how: string, runs_per_s?: number | null, misses?: number | null, price_ns?: number | null } } Probe */
 /** @typedef { { path: string | null, class: string, dev: string, ino: number, writes: number, bytes_written: number, reads: number, bytes_read: number } } FileUse */
-/** @typedef { { role?: string, total: number, kinds?: Record<string, number>, bytes_read: number, bytes_written: number } } DiskCommands */
+/** @typedef { { role?: string, total: number, kinds?: Record<string, number>, bytes_read: number, bytes_written: number, times?: Record<string, CommandTimes>, depth_mean?: number, depth_max?: number } } DiskCommands */
 /**
  * @typedef { Partial<Record<'total' | 'incomplete' | 'attributed' | 'other_processes' | 'tracer' | 'unattributed', number>> & {
  *   by_disk?: Record<string, DiskCommands>,

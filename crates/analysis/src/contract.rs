@@ -73,8 +73,23 @@ pub struct Times {
     pub p50: u64,
     /// 95th percentile.
     pub p95: u64,
+    /// 99th percentile.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
     /// Sum.
     pub sum: u64,
+}
+
+/// How many durations are from one length to below another.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Bin {
+    /// From this on.
+    pub from_ns: u64,
+    /// Below this.
+    pub to_ns: u64,
+    /// How many.
+    pub count: u64,
 }
 
 /// All executions of one shape.
@@ -96,6 +111,8 @@ pub struct OperationSummary {
     pub rows: u64,
     /// From begin to end.
     pub latency_ns: Times,
+    /// How that is distributed: bins of a quarter of an octave, those without any left out. Their counts add up to `count`.
+    pub distribution: Vec<Bin>,
     /// Of that, inside the database's calls.
     pub inside_ns: Times,
     /// Where the time went. `exclusive_ns` of all layers and `unexplained_ns` add up to `latency_ns.sum`.
@@ -370,6 +387,25 @@ pub struct DiskCommands {
     pub bytes_read: u64,
     /// Bytes written.
     pub bytes_written: u64,
+    /// Their times, by what they do.
+    pub times: BTreeMap<String, CommandTimes>,
+    /// Commands at the device at once: mean over the recording.
+    pub depth_mean: f64,
+    /// The most.
+    pub depth_max: u64,
+}
+
+/// Times of the commands of one kind on one disk.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct CommandTimes {
+    /// Commands with a recorded bio.
+    pub queued: u64,
+    /// From the begin of the first of their bios to being issued (btt's Q2D).
+    pub queue_to_issue_ns: Times,
+    /// Commands that completed.
+    pub completed: u64,
+    /// From being issued to completion (btt's D2C).
+    pub issue_to_complete_ns: Times,
 }
 
 /// What one process had of the device outside operations.

@@ -15,6 +15,7 @@ mod charges;
 pub mod completeness;
 pub mod contract;
 pub mod counts;
+mod device_times;
 pub mod diff;
 mod driver;
 mod entries;

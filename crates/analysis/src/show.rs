@@ -4,6 +4,7 @@
 use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
 use crate::contract::{ByConfidence, Completeness, FileUse, OperationSummary, Probe, Summary};
 use crate::counts::{self, StatementCounts};
+use crate::device_times;
 use crate::text::{bytes, count, digits, duration, shown, size};
 use model::Absence;
 use std::cmp::Reverse;
@@ -61,6 +62,7 @@ pub fn text(summary: &Summary) -> String {
         wrapped(&mut out, "", &shown(&capital(&blind.means)));
     }
     commands(&mut out, summary);
+    device_times::text(&mut out, summary);
     driver_commands(&mut out, summary);
     confidence(&mut out, summary);
     losses(&mut out, summary);
@@ -89,7 +91,7 @@ fn how_to_see_calls(out: &mut String, summary: &Summary) {
 }
 
 /// Adds a line, cut at the width: only a name from outside can be so long.
-fn line(out: &mut String, text: &str) {
+pub fn line(out: &mut String, text: &str) {
     out.push_str(&cut(text.trim_end(), WIDTH));
     out.push('\n');
 }
@@ -189,10 +191,12 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
     line(out, &counts.statement);
     let latency = &operation.latency_ns;
     let mut head = format!(
-        "  {}: median {}, p95 {}, sum {}",
+        "  {}: median {}, p95 {}, p99 {}, max {}, sum {}",
         number(operation.count, "time", "times"),
         duration(latency.p50 as f64),
         duration(latency.p95 as f64),
+        duration(latency.p99 as f64),
+        duration(latency.max as f64),
         duration(latency.sum as f64)
     );
     for (n, one, many) in [
@@ -721,7 +725,7 @@ mod tests {
             statement: statement.into(),
             count,
             errors,
-            latency_ns: Times { p50: sum / count, p95: sum / count, sum },
+            latency_ns: Times { p50: sum / count, p95: sum / count, p99: sum / count, max: sum / count, sum },
             ..OperationSummary::default()
         };
         summary.operations[2].latency_ns.sum = 30_000;

@@ -12,11 +12,12 @@ use crate::contract::{
     ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary, Own,
     PerOperation, Probe, Reads, Summary, Touched, VERSION, Writes, size_class,
 };
+use crate::device_times;
 use crate::driver;
 use crate::entries::{Entries, Use};
 use crate::gaps::{Act, Phases};
 use crate::rows::{Does, Index, Rows};
-use crate::times::times;
+use crate::times::{distribution, times};
 use crate::tracer::{self, Prices, Times};
 use archive::{Archive, Error};
 use model::table::{Operation, Slice, Span};
@@ -72,11 +73,13 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     let last = || rows.spans.iter().map(|s| s.end_ns.unwrap_or(s.start_ns)).max();
     trace.start_ns = fact("trace.start").or_else(first).unwrap_or(0);
     trace.end_ns = fact("trace.end").or_else(last).unwrap_or(0);
+    let mut device_commands = account::device_commands(&index);
+    device_times::add(&index, &mut device_commands.by_disk, trace.end_ns.saturating_sub(trace.start_ns));
     Ok(Summary {
         version: VERSION,
         trace,
         operations,
-        device_commands: account::device_commands(&index),
+        device_commands,
         driver_commands: driver::driver_commands(&index),
         links,
         relations,
@@ -406,6 +409,7 @@ impl Tally {
     fn finish(mut self) -> OperationSummary {
         let mut summary = self.summary;
         summary.latency_ns = times(&mut self.latency);
+        summary.distribution = distribution(&self.latency);
         summary.inside_ns = times(&mut self.inside);
         for (layer, time) in &mut summary.layers {
             let mut each = self.layers.remove(layer).unwrap_or_default();

@@ -1,14 +1,40 @@
-//! Durations in short: median, 95th percentile and sum, by the project's one definition of a quantile
+//! Durations in short: median, 95th and 99th percentile, maximum and sum, by the project's one definition of a quantile
 //! ([`stats::quantile`], type 7), rounded to whole ns.
 
-use crate::contract::Times;
+use crate::contract::{Bin, Times};
+use std::collections::BTreeMap;
 
 /// The order statistics of durations in ns; sorts them.
 pub fn times(ns: &mut [u64]) -> Times {
     ns.sort_unstable();
     let values: Vec<f64> = ns.iter().map(|&x| x as f64).collect();
     let at = |p| stats::quantile::of_sorted(&values, p).map_or(0, |x| x.round() as u64);
-    Times { p50: at(0.5), p95: at(0.95), sum: ns.iter().fold(0, |sum, &x| sum.saturating_add(x)) }
+    Times {
+        p50: at(0.5),
+        p95: at(0.95),
+        p99: at(0.99),
+        max: ns.last().copied().unwrap_or(0),
+        sum: ns.iter().fold(0, |sum, &x| sum.saturating_add(x)),
+    }
+}
+
+/// How many durations lie in each bin, those without any left out. Bins are a quarter of an octave wide, from 2^(i/4) ns on; the
+/// first is from 0.
+pub fn distribution(ns: &[u64]) -> Vec<Bin> {
+    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    for &x in ns {
+        let octaves = if x < 2 { 0 } else { x.ilog2() * 4 };
+        // The logarithm's quarter, by the bins' own borders.
+        let bin = (octaves..octaves + 4).rev().find(|&bin| border(bin) <= x).unwrap_or(0);
+        *counts.entry(bin).or_default() += 1;
+    }
+    let from = |bin| if bin == 0 { 0 } else { border(bin) };
+    counts.into_iter().map(|(bin, count)| Bin { from_ns: from(bin), to_ns: border(bin + 1), count }).collect()
+}
+
+/// 2^(bin/4), rounded up.
+fn border(bin: u32) -> u64 {
+    2_f64.powf(f64::from(bin) / 4.0).ceil() as u64
 }
 
 #[cfg(test)]
@@ -17,8 +43,21 @@ mod tests {
 
     #[test]
     fn quantiles_are_interpolated() {
-        assert_eq!(times(&mut [40, 10, 20, 30]), Times { p50: 25, p95: 39, sum: 100 });
-        assert_eq!(times(&mut [7]), Times { p50: 7, p95: 7, sum: 7 });
+        assert_eq!(times(&mut [40, 10, 20, 30]), Times { p50: 25, p95: 39, p99: 40, max: 40, sum: 100 });
+        assert_eq!(times(&mut [7]), Times { p50: 7, p95: 7, p99: 7, max: 7, sum: 7 });
         assert_eq!(times(&mut []), Times::default());
+    }
+
+    #[test]
+    fn bins_hold_every_duration_once() {
+        let ns: Vec<u64> = (0..3000).chain((0..64).map(|i| 1 << i)).chain((2..64).map(|i| (1 << i) - 1)).collect();
+        let bins = distribution(&ns);
+        assert_eq!(bins.iter().map(|bin| bin.count).sum::<u64>(), ns.len() as u64);
+        for bin in &bins {
+            assert!(bin.from_ns < bin.to_ns, "{bin:?}");
+            let within = ns.iter().filter(|&&x| (bin.from_ns..bin.to_ns).contains(&x)).count();
+            assert_eq!(within as u64, bin.count, "{bin:?}");
+        }
+        assert!(bins.windows(2).all(|two| two[0].to_ns <= two[1].from_ns));
     }
 }

@@ -25,6 +25,7 @@ pub const MODULES: &[(&str, &str)] = &[
     ("panel.js", include_str!("../../../web/src/panel.js")),
     ("scatter.js", include_str!("../../../web/src/scatter.js")),
     ("list.js", include_str!("../../../web/src/list.js")),
+    ("times.js", include_str!("../../../web/src/times.js")),
     ("tables.js", include_str!("../../../web/src/tables.js")),
     ("method.js", include_str!("../../../web/src/method.js")),
     ("main.js", include_str!("../../../web/src/main.js")),

@@ -577,6 +577,30 @@ fn packed_columns_are_what_was_recorded() -> Result<()> {
     shown.quiet()
 }
 
+fn latencies_and_device_times_are_shown() -> Result<()> {
+    let shown = show_many(500, usize::MAX, None, "")?;
+    let counts = shown.browser.run(
+        "return [...document.querySelectorAll('.bins i')].map((bar) => Number(bar.dataset.count)).reduce((a, b) => a + b, 0);",
+        &[],
+    )?;
+    assert_eq!(counts, json!(500), "every operation is in one bar");
+    let numbers = shown.browser.text(".statement-part .numbers")?;
+    for word in ["median", "p95", "p99", "max"] {
+        assert!(numbers.contains(word), "{word} is not in {numbers}");
+    }
+    let cells = shown.browser.run(
+        "return [...document.querySelectorAll('.device-times tbody td, .device-times tbody th')].map((cell) => cell.textContent);",
+        &[],
+    )?;
+    // No bio was recorded: nothing is said of the queue.
+    assert_eq!(
+        cells.as_array().map(|all| all[..7].to_vec()),
+        Some(json!(["vda", "write", "0", "–", "–", "–", "500"]).as_array().cloned().unwrap_or_default())
+    );
+    assert!(shown.browser.text(".device-times .note")?.ends_with("1 at most."));
+    shown.quiet()
+}
+
 fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()> {
     const ALL: u64 = 2_000;
     let shown = show_many(ALL, 600, None, "")?;
@@ -669,6 +693,7 @@ fn main() {
         ("burst_makes_lanes_flat_only_where_it_is", burst_makes_lanes_flat_only_where_it_is),
         ("names_stand_beside_their_rows", names_stand_beside_their_rows),
         ("packed_columns_are_what_was_recorded", packed_columns_are_what_was_recorded),
+        ("latencies_and_device_times_are_shown", latencies_and_device_times_are_shown),
         (
             "page_without_room_shows_whole_run_and_opens_any_operation",
             page_without_room_shows_whole_run_and_opens_any_operation,

@@ -1,0 +1,137 @@
+//! How long commands waited to be issued and how long the device took, by disk and kind: btt's Q2D and D2C. And how many were at the
+//! device at once.
+//!
+//! A command's queue time begins with the first of its bios, as the links have them: what was merged into its request later waited less
+//! (btt counts each bio). A command without a recorded bio has a D2C only.
+
+use crate::contract::{CommandTimes, DiskCommands, Summary, Times};
+use crate::rows::{Does, Index};
+use crate::show::line;
+use crate::text::{digits, duration, shown};
+use crate::times::times;
+use model::{Layer, Relation};
+use std::collections::{BTreeMap, HashMap};
+
+/// Of one disk and kind: queue to issue, issue to completion.
+type Durations = (Vec<u64>, Vec<u64>);
+
+/// Adds times and depths to the disks. `length_ns`: of the recording.
+pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, length_ns: u64) {
+    let rows = index.rows;
+    let mut above: HashMap<u64, Vec<u64>> = HashMap::new();
+    for link in rows.links.iter().filter(|l| matches!(l.relation, Relation::Carries | Relation::Merges)) {
+        above.entry(link.child).or_default().push(link.parent);
+    }
+    let queued = |command: u64| {
+        let mut first: Option<u64> = None;
+        let mut waiting = vec![command];
+        // A chain has three layers; a damaged table may hold a ring.
+        for _ in 0..3 {
+            let next: Vec<u64> = waiting.iter().filter_map(|id| above.get(id)).flatten().copied().collect();
+            let starts = next.iter().filter_map(|&id| index.span(id)).map(|at| &rows.spans[at]);
+            let bios = starts.filter(|span| span.layer == Layer::Block).map(|span| span.start_ns);
+            first = first.into_iter().chain(bios).min();
+            waiting = next;
+        }
+        first
+    };
+    let mut all: BTreeMap<(u32, &'static str), Durations> = BTreeMap::new();
+    // When commands come to each disk, and when they go.
+    let mut moments: BTreeMap<u32, Vec<(u64, i64)>> = BTreeMap::new();
+    for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
+        let disk = span.disk.unwrap_or(0);
+        let (waited, took) = all.entry((disk, Does::on_disk(span).name())).or_default();
+        waited.extend(queued(span.id).map(|since| span.start_ns.saturating_sub(since)));
+        let Some(end_ns) = span.end_ns else { continue };
+        took.push(end_ns.saturating_sub(span.start_ns));
+        moments.entry(disk).or_default().extend([(span.start_ns, 1), (end_ns, -1)]);
+    }
+    let name = |dev: u32| if dev == 0 { "unknown disk".to_owned() } else { index.disk_name(dev) };
+    for ((disk, kind), (mut waited, mut took)) in all {
+        let times = CommandTimes {
+            queued: waited.len() as u64,
+            queue_to_issue_ns: times(&mut waited),
+            completed: took.len() as u64,
+            issue_to_complete_ns: times(&mut took),
+        };
+        disks.entry(name(disk)).or_default().times.insert(kind.into(), times);
+    }
+    for (disk, mut moments) in moments {
+        // Who leaves at the moment at which another comes was not there with it.
+        moments.sort_unstable();
+        let of = disks.entry(name(disk)).or_default();
+        let (mut depth, mut most, mut before, mut sum) = (0_i64, 0_i64, 0, 0.0);
+        for (at, step) in moments {
+            sum += depth as f64 * (at - before) as f64;
+            (depth, before) = (depth + step, at);
+            most = most.max(depth);
+        }
+        of.depth_max = most.unsigned_abs();
+        of.depth_mean = if length_ns > 0 { sum / length_ns as f64 } else { 0.0 };
+    }
+}
+
+/// Adds a table of them to what `fathom show` prints.
+pub fn text(out: &mut String, summary: &Summary) {
+    let disks = || summary.device_commands.by_disk.iter().filter(|(_, disk)| !disk.times.is_empty());
+    if disks().next().is_none() {
+        return;
+    }
+    line(out, "\nDevice times (Q2D: first bio queued to issued; D2C: issued to completed)");
+    let row = |first: [&str; 2], a: [String; 4], b: [String; 4]| {
+        let ([disk, kind], [n, a, b, c], [m, d, e, f]) = (first, a, b);
+        format!("  {disk:<10} {kind:<8} {n:>7} {a:>9} {b:>9} {c:>9} {m:>8} {d:>9} {e:>9} {f:>9}")
+    };
+    let head = |count: &str| [count, "median", "p99", "max"].map(str::to_owned);
+    line(out, &row(["disk", "kind"], head("Q2D"), head("D2C")));
+    let cells = |count: u64, t: &Times| {
+        let time = |ns: u64| if count == 0 { "-".to_owned() } else { duration(ns as f64) };
+        [count.to_string(), time(t.p50), time(t.p99), time(t.max)]
+    };
+    for (name, disk) in disks() {
+        for (kind, t) in &disk.times {
+            let (waited, took) = (cells(t.queued, &t.queue_to_issue_ns), cells(t.completed, &t.issue_to_complete_ns));
+            line(out, &row([&shown(name), kind], waited, took));
+        }
+        let depth = format!("{} on average, {} at most", digits(disk.depth_mean), disk.depth_max);
+        line(out, &format!("  {:<10} commands at the device at once: {depth}", shown(name)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::case;
+    use crate::summary::summarise;
+    use model::{Layer, Relation};
+
+    #[test]
+    fn times_are_those_of_commands_and_their_first_bios() {
+        let rows = case::rows();
+        let summary = summarise(&rows);
+        let start = |id: u64| rows.spans.iter().find(|s| s.id == id).map(|s| (s.layer, s.start_ns));
+        let (mut waited, mut took) = (0, 0);
+        for command in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
+            took += command.end_ns.map_or(0, |end| end - command.start_ns);
+            let carried = |l: &&model::table::Link| {
+                l.child == command.id && matches!(l.relation, Relation::Carries | Relation::Merges)
+            };
+            let bios = rows.links.iter().filter(carried).filter_map(|l| start(l.parent));
+            let first = bios.filter(|(layer, _)| *layer == Layer::Block).map(|(_, start)| start).min();
+            waited += first.map_or(0, |first| command.start_ns - first);
+        }
+        let disks = &summary.device_commands.by_disk;
+        let times = || disks.values().flat_map(|disk| disk.times.values());
+        assert_eq!(times().map(|t| t.queue_to_issue_ns.sum).sum::<u64>(), waited);
+        assert_eq!(times().map(|t| t.issue_to_complete_ns.sum).sum::<u64>(), took);
+        assert!(waited > 0 && took > 0);
+        for disk in disks.values() {
+            let ended: u64 = disk.times.values().map(|t| t.completed).sum();
+            assert_eq!(ended, disk.total - disk.incomplete);
+            // Little: the mean depth is the time at the device by the time there was.
+            let time: u64 = disk.times.values().map(|t| t.issue_to_complete_ns.sum).sum();
+            let length = (summary.trace.end_ns - summary.trace.start_ns) as f64;
+            assert!((disk.depth_mean - time as f64 / length).abs() < 1e-9, "{} of {time}", disk.depth_mean);
+            assert!(disk.depth_max >= 1);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+// How times are distributed: a statement's latencies as bars, and what device commands waited and took, by disk and kind.
+
+import { count, digits, duration } from './format.js';
+import { el } from './dom.js';
+
+/** @import { Bin, DiskCommands, Times } from './types.js' */
+
+/**
+ * Bars of a logarithmic axis of time, one a bin; bins without anything in them keep their place.
+ * @param {Bin[] | undefined} bins
+ */
+export function distributionBars(bins) {
+  if (!bins || bins.length === 0) return null;
+  const most = bins.reduce((a, bin) => Math.max(a, bin.count), 1);
+  /** @param {number} ns */
+  const place = (ns) => Math.log2(Math.max(ns, 1));
+  const [low, high] = [place(bins[0].from_ns), place(bins[bins.length - 1].to_ns)];
+  /** @param {number} ns */
+  const x = (ns) => (100 * (place(ns) - low)) / Math.max(high - low, 1e-9);
+  return el(
+    'figure',
+    { class: 'distribution' },
+    el(
+      'div',
+      {
+        class: 'bins',
+        role: 'img',
+        'aria-label': `Latencies from ${duration(bins[0].from_ns)} to ${duration(bins[bins.length - 1].to_ns)}`,
+      },
+      bins.map((bin) =>
+        el('i', {
+          dataset: { count: bin.count },
+          title: `${count(bin.count)} from ${duration(bin.from_ns)} to ${duration(bin.to_ns)}`,
+          style: {
+            left: `${x(bin.from_ns)}%`,
+            width: `${Math.max(x(bin.to_ns) - x(bin.from_ns), 0.4)}%`,
+            height: `${Math.max((100 * bin.count) / most, 3)}%`,
+          },
+        }),
+      ),
+    ),
+    el(
+      'figcaption',
+      {},
+      el('span', {}, duration(bins[0].from_ns)),
+      el('span', {}, 'latency, logarithmic'),
+      el('span', {}, duration(bins[bins.length - 1].to_ns)),
+    ),
+  );
+}
+
+/**
+ * Rows of the table of device times, and a sentence for each disk on its queue depth.
+ * @param {Record<string, DiskCommands>} disks
+ */
+export function deviceTimes(disks) {
+  const rows = [];
+  const depths = [];
+  for (const [name, disk] of Object.entries(disks)) {
+    for (const [kind, times] of Object.entries(disk.times ?? {}))
+      rows.push([
+        name,
+        kind,
+        ...cells(times.queued, times.queue_to_issue_ns),
+        ...cells(times.completed, times.issue_to_complete_ns),
+      ]);
+    if (disk.depth_max)
+      depths.push(
+        `${name}: ${digits(disk.depth_mean ?? 0)} commands at the device on average, ${count(disk.depth_max)} at most.`,
+      );
+  }
+  return { rows, depths };
+}
+
+/**
+ * @param {number} n
+ * @param {Times} times
+ */
+function cells(n, times) {
+  return [count(n), ...[times.p50, times.p99, times.max].map((ns) => (n > 0 && ns !== undefined ? duration(ns) : '–'))];
+}
