@@ -4,6 +4,7 @@ use crate::connect::{Stream, prepare};
 use crate::listener::{Accepted, Endpoint, Listener};
 use crate::nbd_bench::escaped;
 use nbd::{Export, Exports, Tls};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::io;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
@@ -15,6 +16,11 @@ const CLIENTS: usize = 256;
 const VISITORS: usize = 256;
 /// How long that may take.
 const HANDSHAKE: Duration = Duration::from_secs(30);
+
+/// What may wait in a Unix socket for its client; the kernel makes it less where its limit is lower (`net.core.wmem_max`). Its own choice, 208
+/// KiB, is less than a large answer, each of which would be written in pieces, with a wait for the client between them. (A TCP socket's grows
+/// by itself.)
+const SEND_BYTES: usize = 1 << 20;
 
 /// The export's name, which is also the default.
 pub const EXPORT: &str = "pool";
@@ -88,7 +94,11 @@ impl Server {
             let report = self.report.clone();
             tokio::task::spawn_local(async move {
                 match stream {
-                    Accepted::Unix(stream) => client(stream, visitor, &*exports, &tls, place, &*report).await,
+                    Accepted::Unix(stream) => {
+                        // Without it, it is slower, and nothing else.
+                        let _ = set_socket_send_buffer_size(&stream, SEND_BYTES);
+                        client(stream, visitor, &*exports, &tls, place, &*report).await;
+                    }
                     Accepted::Tcp(stream) => {
                         // Without it, it is slower, or is kept for longer than it should be, and nothing else.
                         let _ = prepare(&stream);

@@ -6,7 +6,8 @@
 //! of nothing until the last had come, ask for all anew at once, and the way would lie empty meanwhile. A file may make
 //! its reader wait, so that is done by a few threads beside it; then answers leave as they are ready, in whatever order, but
 //! not in fewer than the coordinator's batch while more are to come: where packets are scarce they are so both ways.
-//! What the page cache has at hand, or takes small writes into, is done on the spot here too, for a thread costs more than that.
+//! What the page cache has at hand, or takes writes into, is done on the spot here too, for a thread costs more than that: a MiB at a time, so that
+//! the first answers leave before the last data are moved.
 //!
 //! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
 //! them is allowed, and so is serving a coordinator's connections beside each other, each in a thread of its own ([`crew`]).
@@ -40,7 +41,7 @@ use wire::{Key, Lobby, Unmet, Visitor};
 mod batch;
 mod crew;
 
-use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts, written, written_at_hand};
+use batch::{Answers, Batch, CUT_BYTES, Served, at_hand, drain, moved_bytes, parts, turn, written, written_at_hand};
 use crew::Crew;
 
 /// An answer waits at most so long for others to leave with.
@@ -54,7 +55,7 @@ const GRANTED_BYTES: usize = 64 << 20;
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// Connections that have not greeted yet.
 const VISITORS: usize = 256;
-/// Small writes that took longer were made to wait by the kernel, and so may those be that come so soon after them.
+/// Writes that took longer were made to wait by the kernel, and so may those be that come so soon after them.
 const WAITED: Duration = Duration::from_millis(20);
 const WARY: Duration = Duration::from_secs(1);
 /// Threads that serve a file.
@@ -432,8 +433,10 @@ impl Node {
         let (mut served, mut held) = (Served::default(), Served::default());
         let mut held_since: Option<tokio::time::Instant> = None;
         let mut haste = Haste::default();
+        // Not tried yet.
+        let mut rest = Vec::new();
         loop {
-            let (mut batch, most) = drain(&mut input, epoch, &mut wanted)?;
+            let (batch, most) = drain(&mut input, epoch, &mut wanted)?;
             waiting_bytes += batch.iter().map(|(request, _)| moved_bytes(request)).sum::<usize>();
             if waiting_bytes > GRANTED_BYTES {
                 return Err(Broken::Sense("more data in flight than granted").into());
@@ -449,8 +452,10 @@ impl Node {
                     }
                 }
                 answers.leave(&mut writer).await?;
-            } else if !batch.is_empty() {
+            } else if !(batch.is_empty() && rest.is_empty()) {
                 waiting += batch.len();
+                rest.extend(batch);
+                let mut batch = turn(&mut rest);
                 let working = Working::new(&self.busy);
                 if *self.live.borrow() != number {
                     return Err(Ended::TakenOver);
@@ -497,6 +502,8 @@ impl Node {
                         return Ok(());
                     }
                 }
+                // Who has another connection on this thread has his turn, too.
+                () = tokio::task::yield_now(), if !rest.is_empty() => {}
             }
             // They leave when the coordinator's batch is full, when no other can join, or when they have waited enough.
             let full = held.replies.len() >= wanted || held.replies.len() == waiting || held.data_bytes() >= CUT_BYTES;
@@ -507,12 +514,15 @@ impl Node {
                 answers.leave(&mut writer).await?;
                 self.sent(&held, waiting);
                 (held, held_since) = (Served::default(), None);
+                if !rest.is_empty() {
+                    tokio::task::yield_now().await;
+                }
             }
         }
     }
 }
 
-/// Whether small writes are done by the thread that serves the connection. If the kernel made it wait, threads do them for a while, for who
+/// Whether writes are done by the thread that serves the connection. If the kernel made it wait, threads do them for a while, for who
 /// asks for something else must not wait with it.
 #[derive(Debug, Default)]
 struct Haste {

@@ -60,6 +60,8 @@ pub use settler::Settler;
 
 /// Bytes of a block: what a checksum covers.
 pub const BLOCK_BYTES: u64 = 4096;
+/// A trim is done in pieces of so many bytes.
+const TRIM_BYTES: u64 = 1 << 20;
 /// Blocks whose pairs are read or written at once: of a large store the whole table must not be in memory twice.
 const TABLE_PIECE: usize = 64 << 10;
 
@@ -711,8 +713,8 @@ impl Store {
         self.write(offset, &ZEROES[..(first - offset) as usize], false)?;
         self.write(last, &ZEROES[..(end - last) as usize], false)?;
         // In pieces, so that one long trim does not hold every lock.
-        for begin in (first..last).step_by((LOCKS * BLOCK_BYTES) as usize) {
-            let stop = last.min(begin + LOCKS * BLOCK_BYTES);
+        for begin in (first..last).step_by(TRIM_BYTES as usize) {
+            let stop = last.min(begin + TRIM_BYTES);
             let blocks = begin / BLOCK_BYTES..stop / BLOCK_BYTES;
             let _guard = self.lock(blocks.clone());
             let pairs: Result<Vec<u64>, Status> = blocks.clone().map(|block| self.succeed(block, 0)).collect();

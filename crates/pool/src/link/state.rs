@@ -39,6 +39,9 @@ const FRAME_BYTES: usize = 1 << 20;
 const WORTH_A_PLACE_BYTES: usize = 2 << 10;
 /// Data asked for or sent, and not answered.
 const UNDER_WAY_BYTES: usize = 16 << 20;
+/// The same where they are in memory that both share: no way has to be filled, and more would be in no cache any more when it is
+/// used next.
+const SHARED_BYTES: usize = 4 << 20;
 
 /// Who decides on window and batch.
 #[derive(Debug, Clone)]
@@ -424,6 +427,7 @@ impl State {
     fn frame(&mut self, nth: usize, now: Instant, out: &mut Outbox) {
         let (under_way, waiting, room) = (self.under_way(), self.pending.len(), self.room());
         let (mut frame_bytes, mut large) = (0, false);
+        let most = if self.connections[nth].memory { SHARED_BYTES } else { UNDER_WAY_BYTES };
         while self.requests.len() < room && frame_bytes < FRAME_BYTES {
             while let Some(job) = self.pending.pop_front_if(|job| job.reply.is_closed()) {
                 self.settled(job.number);
@@ -433,7 +437,7 @@ impl State {
                 break;
             }
             let bytes = job.bytes();
-            if self.bytes > 0 && self.bytes + bytes > UNDER_WAY_BYTES {
+            if self.bytes > 0 && self.bytes + bytes > most {
                 break;
             }
             let (Some(tag), Some(mut job)) = (self.free.pop(), self.pending.pop_front()) else { break };

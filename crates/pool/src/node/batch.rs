@@ -18,8 +18,10 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 pub(super) const CUT_BYTES: usize = 64 << 10;
 /// Small writes that one thread does, of one batch.
 const PART_BYTES: usize = 256 << 10;
-/// Small writes that are done at once by who has no time to wait.
+/// Writes that are done at once by who has no time to wait, or one that is longer.
 const GROUP_BYTES: usize = 128 << 10;
+/// What is tried at once before answers leave.
+const TURN_BYTES: usize = 1 << 20;
 /// And time.
 const CUT_TIME: Duration = Duration::from_millis(1);
 
@@ -67,10 +69,28 @@ pub(super) fn written(request: &Request) -> Option<(u64, u64)> {
     (request.operation == Operation::Write).then_some((request.offset, u64::from(request.length)))
 }
 
-/// A small write of whole blocks, which need not be durable.
-fn is_small(request: &Request) -> bool {
+/// A write of whole blocks, which need not be durable.
+fn is_plain(request: &Request) -> bool {
     let whole = (request.offset | u64::from(request.length)).is_multiple_of(BLOCK_BYTES);
-    request.operation == Operation::Write && whole && !request.durable && (request.length as usize) < LARGE_BYTES
+    request.operation == Operation::Write && whole && !request.durable
+}
+
+/// And which is small.
+fn is_small(request: &Request) -> bool {
+    is_plain(request) && (request.length as usize) < LARGE_BYTES
+}
+
+/// The next requests of a batch, as many as are tried before the answers leave: the other end has something to do meanwhile, and finds the
+/// data in a cache.
+pub(super) fn turn(batch: &mut Vec<(Request, Bytes)>) -> Vec<(Request, Bytes)> {
+    let mut bytes = 0;
+    let count = batch.iter().take_while(|(request, _)| {
+        let fits = bytes < TURN_BYTES;
+        bytes += moved_bytes(request);
+        fits
+    });
+    let rest = batch.split_off(count.count());
+    std::mem::replace(batch, rest)
 }
 
 /// Shares a batch among threads that may wait, at most so many but for small writes of whole blocks. Those go to the page cache one behind
@@ -234,8 +254,9 @@ pub(super) fn at_hand(store: &Store, memory: &Attached, batch: &mut Vec<(Request
     served.time += begin.elapsed();
 }
 
-/// Does those small writes of a batch, which is in the order of the store, that nothing has to be waited for, for as long as an answer may
-/// wait: handing them to a thread and back costs as much as a few of them. What is left is for threads that may wait.
+/// Does those writes of a batch, which is in the order of the store, that nothing has to be waited for, for as long as an answer may
+/// wait: handing them to a thread and back costs as much as a few small ones, and threads would wait for each other's. What is left is for
+/// threads that may wait.
 pub(super) fn written_at_hand(
     store: &Store,
     memory: Option<&Attached>,
@@ -249,8 +270,9 @@ pub(super) fn written_at_hand(
         let mut bytes = 0;
         let fits = |item: &&(Request, Bytes)| {
             let request = &item.0;
+            let first = bytes == 0;
             bytes += request.length as usize;
-            is_small(request) && bytes <= GROUP_BYTES
+            is_plain(request) && (first || bytes <= GROUP_BYTES)
         };
         let group = &rest[..rest.iter().take_while(fits).count()];
         let done = !group.is_empty() && begin.elapsed() < CUT_TIME && group_at_hand(store, memory, group, served);
@@ -261,22 +283,30 @@ pub(super) fn written_at_hand(
     served.time += begin.elapsed();
 }
 
-/// Where a small write goes, and what it writes; None if that is not where it says, which an error is answered to elsewhere.
-fn small<'b>((request, data): &'b (Request, Bytes), memory: Option<&'b Attached>) -> Option<(u64, &'b [u8])> {
-    let bytes = match request.places {
-        0 => &data[..],
-        // SAFETY: as in `placed`.
-        1 => unsafe { memory?.bytes(Extent::all(data).next()?) }?,
-        _ => return None,
+/// Where a write goes, and what it writes, in its parts; None if that is not where it says, which an error is answered to elsewhere.
+fn parts_of<'b>((request, data): &'b (Request, Bytes), memory: Option<&'b Attached>) -> Option<Vec<(u64, &'b [u8])>> {
+    let mut end = request.offset;
+    let mut part = |bytes: &'b [u8]| {
+        let begin = end;
+        end = begin.checked_add(bytes.len() as u64)?;
+        Some((begin, bytes))
     };
-    (bytes.len() == request.length as usize).then_some((request.offset, bytes))
+    let parts: Option<Vec<_>> = match request.places {
+        0 => [part(data)].into_iter().collect(),
+        // SAFETY: as in `placed`.
+        _ => Extent::all(data).map(|place| part(unsafe { memory?.bytes(place) }?)).collect(),
+    };
+    parts.filter(|_| end - request.offset == u64::from(request.length))
 }
 
 /// Does those writes, or none of them.
 fn group_at_hand(store: &Store, memory: Option<&Attached>, group: &[(Request, Bytes)], served: &mut Served) -> bool {
-    let writes: Option<Vec<(u64, &[u8])>> = group.iter().map(|item| small(item, memory)).collect();
-    let Some(results) = writes.and_then(|writes| store.write_at_hand(&writes)) else { return false };
-    for ((request, _), result) in group.iter().zip(results) {
+    let parts: Option<Vec<_>> = group.iter().map(|item| parts_of(item, memory)).collect();
+    let Some(parts) = parts else { return false };
+    let Some(results) = store.write_at_hand(&parts.concat()) else { return false };
+    let mut results = results.into_iter();
+    for ((request, _), parts) in group.iter().zip(&parts) {
+        let result: Result<(), Status> = results.by_ref().take(parts.len()).fold(Ok(()), Result::and);
         let status = result.err().unwrap_or(Status::Done);
         served.replies.push(Reply { status, placed: false, tag: request.tag, length: 0, checksum: 0 });
         served.moved_bytes += moved_bytes(request);
@@ -416,6 +446,57 @@ mod tests {
         store.read(0, 1 << 16, &mut now).expect("it is whole");
         let at = |block: usize| now[block * 4096];
         assert_eq!([at(0), at(1), at(2), at(3), at(4), at(6), at(10)], [2, 3, 3, 1, 1, 6, 1]);
+    }
+
+    #[test]
+    fn large_inline_write_in_parts_is_answered_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::format(&folder.path().join("store"), Some(1 << 20), "n".into(), false).expect("a store");
+        store.write(0, &[1; 1 << 20], false).expect("it has room");
+        let offer = crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
+        let memory = Attached::find(&offer).expect("it is this process");
+        let mut data = nbd::buffer::Buffer::new(256 << 10);
+        data.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 999) as u8);
+        let write = |tag, parts: &[&[u8]]| {
+            let places = Extent::of(parts.iter().copied()).expect("it is taken from there");
+            let length = parts.iter().map(|part| part.len()).sum::<usize>() as u32;
+            let (operation, offset) = (Operation::Write, 64 << 10);
+            let places_count = Extent::count(&places);
+            (Request { operation, durable: false, unchecked: false, places: places_count, tag, length, offset }, places)
+        };
+        let (first, second) = data.split_at(100 << 10);
+        // A part that is not of whole blocks is left to who can read the others first.
+        let mut batch = vec![write(1, &[first, second]), write(2, &[&data[..1000], &data[1000..8192]])];
+        let mut served = Served::default();
+        written_at_hand(&store, Some(&memory), &mut batch, &mut served);
+        let replies: Vec<_> = served.replies.iter().map(|reply| (reply.tag, reply.status)).collect();
+        let left: Vec<_> = batch.iter().map(|(request, _)| request.tag).collect();
+        // On a busy machine both may be left, for time.
+        assert!(matches!((&replies[..], &left[..]), ([(1, Status::Done)], [2]) | ([], [1, 2])), "{replies:?} {left:?}");
+        if replies.is_empty() {
+            return;
+        }
+        let mut now = Vec::new();
+        store.read(64 << 10, 256 << 10, &mut now).expect("it is whole");
+        assert!(now == data[..]);
+    }
+
+    #[test]
+    fn turn_takes_front_of_batch_and_leaves_rest() {
+        let read = |tag, length| {
+            let (operation, offset) = (Operation::Read, u64::from(tag));
+            let request = Request { operation, durable: false, unchecked: false, places: 0, tag, length, offset };
+            (request, Bytes::new())
+        };
+        let tags = |turn: Vec<(Request, Bytes)>| turn.iter().map(|(request, _)| request.tag).collect::<Vec<_>>();
+        let mut batch: Vec<_> = (0..10).map(|tag| read(tag, 256 << 10)).collect();
+        batch.push(read(10, 1 << 20));
+        batch.push(read(11, 4096));
+        assert_eq!(tags(turn(&mut batch)), [0, 1, 2, 3]);
+        assert_eq!(tags(turn(&mut batch)), [4, 5, 6, 7]);
+        assert_eq!(tags(turn(&mut batch)), [8, 9, 10]);
+        assert_eq!(tags(turn(&mut batch)), [11]);
+        assert_eq!(tags(turn(&mut batch)), [0; 0]);
     }
 
     #[test]

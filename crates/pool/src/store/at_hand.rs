@@ -1,4 +1,4 @@
-//! Small writes that came together, done together, if nothing has to be waited for.
+//! Writes that came together, done together, if nothing has to be waited for.
 //!
 //! Each is of whole blocks, in regions that are marked, of which nobody else has one; so all that is left to do is to put sums and
 //! data into the page cache. The sums of all go first, in one step, and then the data of each: as in a single write of many blocks, a process that is killed
@@ -27,7 +27,7 @@ impl Store {
             return None;
         }
         let blocks = |(offset, data): &(u64, &[u8])| offset / BLOCK_BYTES..(offset + data.len() as u64) / BLOCK_BYTES;
-        let _guards = self.try_lock_all(writes.iter().flat_map(blocks))?;
+        let _guards = self.try_lock_all(writes.iter().map(blocks))?;
         let mut pairs = Vec::with_capacity(writes.len());
         for write in writes {
             for (block, content) in blocks(write).zip(write.1.chunks_exact(BLOCK_BYTES as usize)) {

@@ -17,8 +17,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 /// (ext4_block_write_begin): after writes of 1 MiB that was more than half of what a node's small writes took.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// So many pairs of sums are written by as many calls as cost less than those that write many.
+/// So many runs of pairs of sums are written by as many calls as cost less than those that write many;
 const FEW: usize = 1;
+/// and one more for so many pairs.
+const RUN: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Disk {
@@ -101,24 +103,30 @@ impl Disk {
         self.table = self.durable.as_ref().and_then(|_| Scatter::new(&self.file, part).ok());
     }
 
-    /// Writes pairs of sums, each `at` its place.
+    /// Writes pairs of sums, each `at` its place; those of blocks that follow one another stand one behind the other.
     pub fn write_pairs(&self, pairs: &[(usize, u64)], at: impl Fn(usize) -> u64) -> io::Result<()> {
-        let words: Vec<(u64, [u8; 8])> = pairs.iter().map(|(block, pair)| (at(*block), pair.to_le_bytes())).collect();
-        if words.len() > FEW && self.table.as_ref().is_some_and(|table| self.put(table, &words)) {
+        let runs = || pairs.chunk_by(|(one, _), (next, _)| one + 1 == *next);
+        if runs().count() > FEW + pairs.len() / RUN
+            && self.table.as_ref().is_some_and(|table| self.put(table, pairs, &at))
+        {
             return Ok(());
         }
         // What is there already is written again; and what cannot be is told why.
-        words.iter().try_for_each(|(at, word)| self.write(word, *at))
+        runs().try_for_each(|run| {
+            let bytes: Vec<u8> = run.iter().flat_map(|(_, pair)| pair.to_le_bytes()).collect();
+            self.write(&bytes, at(run[0].0))
+        })
     }
 
-    fn put(&self, table: &Scatter, words: &[(u64, [u8; 8])]) -> bool {
+    fn put(&self, table: &Scatter, pairs: &[(usize, u64)], at: impl Fn(usize) -> u64) -> bool {
+        let words: Vec<(u64, [u8; 8])> = pairs.iter().map(|(block, pair)| (at(*block), pair.to_le_bytes())).collect();
         #[cfg(test)]
         let begun: Vec<_> = self
             .log
             .iter()
             .flat_map(|log| words.iter().map(|(at, word)| log.begin(What::Write { at: *at, bytes: word.to_vec() })))
             .collect();
-        let put = table.put(words);
+        let put = table.put(&words);
         #[cfg(test)]
         self.log.iter().for_each(|log| begun.iter().for_each(|begun| log.end(*begun)));
         put

@@ -4,37 +4,64 @@ use super::Store;
 use std::ops::Range;
 use std::sync::{MutexGuard, PoisonError};
 
-/// Blocks whose numbers are equal modulo this have one lock.
+/// Locks of a store.
 pub(super) const LOCKS: u64 = 256;
+/// Blocks that follow one another and have one lock. A large request takes a few locks, and two of them that are neighbours, or come to threads a
+/// MiB apart, none in common.
+const TOGETHER: u64 = 16;
 
-/// The locks of a range, held until it is dropped. Most ranges are within one block.
+/// The locks of a range, held until it is dropped. Most ranges have one.
 pub(super) enum Locked<'s> {
     One(#[expect(dead_code, reason = "held, not looked at")] MutexGuard<'s, ()>),
     Many(#[expect(dead_code, reason = "held, not looked at")] Vec<MutexGuard<'s, ()>>),
 }
 
+/// The locks of these blocks, each once.
+fn of(blocks: Range<u64>) -> impl Iterator<Item = usize> {
+    let groups = blocks.start / TOGETHER..blocks.end.div_ceil(TOGETHER);
+    groups.take(LOCKS as usize).map(|group| (group % LOCKS) as usize)
+}
+
 impl Store {
     /// The locks of the blocks, taken in one order so that two ranges never wait for each other.
     pub(super) fn lock(&self, blocks: Range<u64>) -> Locked<'_> {
-        let lock = |stripe: u64| self.locks[stripe as usize].lock().unwrap_or_else(PoisonError::into_inner);
-        if blocks.end - blocks.start == 1 {
-            return Locked::One(lock(blocks.start % LOCKS));
+        let lock = |nth: usize| self.locks[nth].lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wanted = of(blocks.clone());
+        if let (Some(one), None) = (wanted.next(), wanted.next()) {
+            return Locked::One(lock(one));
         }
-        let mut stripes: Vec<u64> = blocks.take(LOCKS as usize).map(|block| block % LOCKS).collect();
-        stripes.sort_unstable();
-        Locked::Many(stripes.into_iter().map(lock).collect())
+        let mut wanted: Vec<usize> = of(blocks).collect();
+        wanted.sort_unstable();
+        Locked::Many(wanted.into_iter().map(lock).collect())
     }
 
     /// The same, if nobody has one of them now.
     pub(super) fn try_lock(&self, blocks: Range<u64>) -> Option<Vec<MutexGuard<'_, ()>>> {
-        blocks.take(LOCKS as usize).map(|block| self.locks[(block % LOCKS) as usize].try_lock().ok()).collect()
+        of(blocks).map(|nth| self.locks[nth].try_lock().ok()).collect()
     }
 
     /// Those of all of these, if nobody has one of them now.
-    pub(super) fn try_lock_all(&self, blocks: impl Iterator<Item = u64>) -> Option<Vec<MutexGuard<'_, ()>>> {
+    pub(super) fn try_lock_all(&self, ranges: impl Iterator<Item = Range<u64>>) -> Option<Vec<MutexGuard<'_, ()>>> {
         let mut wanted = [false; LOCKS as usize];
-        blocks.for_each(|block| wanted[(block % LOCKS) as usize] = true);
+        ranges.flat_map(of).for_each(|nth| wanted[nth] = true);
         let wanted = self.locks.iter().zip(wanted).filter(|(_, wanted)| *wanted);
         wanted.map(|(lock, _)| lock.try_lock().ok()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_blocks_share_lock_and_neighbouring_requests_do_not() {
+        let locks = |first: u64, many: u64| of(first..first + many).collect::<Vec<_>>();
+        for block in [0, 15, 16, 4095, 4096, 1 << 40] {
+            assert!(locks(block, 1).len() == 1 && locks(block / 64 * 64, 64).contains(&locks(block, 1)[0]), "{block}");
+        }
+        // Requests of 256 KiB, as threads have them that share a batch.
+        let all: Vec<usize> = [0, 64, 256, 512, 1024].into_iter().flat_map(|first| locks(first, 64)).collect();
+        assert!(all.len() == 20 && (1..20).all(|nth| !all[..nth].contains(&all[nth])), "{all:?}");
+        assert_eq!((locks(8, 16).len(), locks(3, 0).len(), locks(0, 1 << 30).len()), (2, 1, LOCKS as usize));
     }
 }

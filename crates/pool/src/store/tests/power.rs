@@ -323,13 +323,18 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     one.durable = true;
                 }
                 20..=23 => {
-                    // Small writes that came together.
+                    // Writes that came together, of a block or some.
                     let mut blocks: Vec<u64> = hot.iter().chain(&[place]).map(|place| place / BLOCK_BYTES).collect();
                     blocks.sort_unstable();
                     blocks.dedup();
                     blocks.retain(|_| chance.one_in(2));
-                    let bytes = vec![chance.next() as u8; BLOCK_BYTES as usize];
-                    let writes: Vec<(u64, &[u8])> = blocks.iter().map(|b| (b * BLOCK_BYTES, &bytes[..])).collect();
+                    let bytes = vec![chance.next() as u8; 4 * BLOCK_BYTES as usize];
+                    let mut writes: Vec<(u64, &[u8])> = Vec::new();
+                    let ends = blocks[..].iter().skip(1).copied().chain([kind.size / BLOCK_BYTES]);
+                    for (block, end) in blocks.iter().zip(ends) {
+                        let many = (1 + chance.next() % 4).min(end - block) as usize;
+                        writes.push((block * BLOCK_BYTES, &bytes[..many * BLOCK_BYTES as usize]));
+                    }
                     match store.write_at_hand(&writes) {
                         Some(results) => results.into_iter().collect::<Result<(), _>>().map_err(|e| e.to_string())?,
                         None => writes
