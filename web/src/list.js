@@ -3,6 +3,7 @@
 
 import { count, duration, moment } from './format.js';
 import { byId, el, fill, find } from './dom.js';
+import { found } from './search.js';
 
 /** @import { Trace } from './data.js' */
 
@@ -26,14 +27,21 @@ export class OperationList {
   /**
    * @param {Trace} trace
    * @param {(operation: number) => void} choose
+   * @param {(span: number) => void} chooseSpan
    */
-  constructor(trace, choose) {
+  constructor(trace, choose, chooseSpan) {
     this.trace = trace;
     this.choose = choose;
+    this.chooseSpan = chooseSpan;
+    /** @type {ReturnType<typeof found> | null} */
+    this.found = null;
+    this.at = -1;
     this.page = 0;
     this.chosen = -1;
     /** @type {number[]} */
     this.rows = [];
+    /** @type {number[] | null} */
+    this.inTime = null;
     this.shape = byId('list-shape');
     this.order = byId('list-order');
     this.shape.append(
@@ -41,18 +49,65 @@ export class OperationList {
       ...trace.shapes.map((shape, i) => el('option', { value: i }, `${shape.text} (${count(shape.count)})`)),
     );
     for (const control of [this.shape, this.order]) control.addEventListener('change', () => this.arrange());
+    this.search = byId('search');
+    this.search.addEventListener('input', () => this.look());
+    this.search.addEventListener('keydown', (event) => {
+      if (event.key === 'Enter') this.toFound(event.shiftKey ? -1 : 1);
+      else if (event.key === 'Escape') {
+        this.search.value = '';
+        this.look();
+      } else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+    byId('found-before').addEventListener('click', () => this.toFound(-1));
+    byId('found-after').addEventListener('click', () => this.toFound(1));
     byId('list-before').addEventListener('click', () => this.turn(-1));
     byId('list-after').addEventListener('click', () => this.turn(1));
     this.arrange();
+  }
+
+  /** Looks for the text: the list holds what it is in, and the spans can be gone through. */
+  look() {
+    const text = this.search.value.trim();
+    this.found = text === '' ? null : found(this.trace, text);
+    this.at = -1;
+    this.tell();
+    this.arrange();
+  }
+
+  /** @param {number} by */
+  toFound(by) {
+    const spans = this.found?.spans ?? [];
+    if (spans.length === 0) return;
+    this.at = this.at < 0 && by < 0 ? spans.length - 1 : (this.at + by + spans.length) % spans.length;
+    this.tell();
+    this.chooseSpan(spans[this.at]);
+  }
+
+  tell() {
+    const spans = this.found?.spans ?? [];
+    byId('found').textContent = !this.found
+      ? ''
+      : `${this.at >= 0 ? `${count(this.at + 1)} of ` : ''}${count(spans.length)} ${spans.length === 1 ? 'span' : 'spans'}`;
+    byId('found-before').disabled = byId('found-after').disabled = spans.length === 0;
   }
 
   arrange() {
     const { trace } = this;
     const wanted = this.shape.value === '' ? null : Number(this.shape.value);
     this.rows = [];
+    this.inTime = null;
     for (let i = 0; i < trace.operations.count; i += 1)
-      if (wanted === null || trace.operations.shape[i] === wanted) this.rows.push(i);
+      if ((wanted === null || trace.operations.shape[i] === wanted) && (!this.found || this.found.inOperation[i]))
+        this.rows.push(i);
     this.rows.sort(ORDERS[this.order.value](trace));
+    this.page = 0;
+    this.show();
+  }
+
+  /** Shows the list from its beginning. */
+  toBegin() {
     this.page = 0;
     this.show();
   }
@@ -69,7 +124,8 @@ export class OperationList {
    * @param {number} by
    */
   beside(operation, by) {
-    const inTime = [...this.rows].sort(ORDERS.time(this.trace));
+    this.inTime ??= [...this.rows].sort(ORDERS.time(this.trace));
+    const { inTime } = this;
     const at = inTime.indexOf(operation);
     return inTime[at < 0 ? 0 : Math.max(0, Math.min(inTime.length - 1, at + by))] ?? -1;
   }

@@ -51,7 +51,11 @@ class Page {
     this.writing = undefined;
     this.hovered = -1;
     this.waiting = false;
-    this.list = new OperationList(this.trace, (operation) => this.chooseOperation(operation, true));
+    this.list = new OperationList(
+      this.trace,
+      (operation) => this.chooseOperation(operation, true),
+      (span) => this.chooseSpan(span),
+    );
     this.scatter = showScatter(
       byId('scatter-body'),
       this.recordings,
@@ -161,6 +165,7 @@ class Page {
     const operation = Math.max(0, lengths.indexOf(ended[Math.floor(ended.length / 2)] ?? NaN));
     this.choose(chainOfOperation(this.trace, operation));
     this.preset(this.trace.presets[0] ?? 12e6);
+    this.list.toBegin();
   }
 
   /**

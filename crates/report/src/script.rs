@@ -24,6 +24,7 @@ pub const MODULES: &[(&str, &str)] = &[
     ("gestures.js", include_str!("../../../web/src/gestures.js")),
     ("panel.js", include_str!("../../../web/src/panel.js")),
     ("scatter.js", include_str!("../../../web/src/scatter.js")),
+    ("search.js", include_str!("../../../web/src/search.js")),
     ("list.js", include_str!("../../../web/src/list.js")),
     ("times.js", include_str!("../../../web/src/times.js")),
     ("tables.js", include_str!("../../../web/src/tables.js")),

@@ -577,6 +577,42 @@ fn packed_columns_are_what_was_recorded() -> Result<()> {
     shown.quiet()
 }
 
+fn search_finds_statements_files_and_spans() -> Result<()> {
+    let shown = show_inserts("")?;
+    let operations =
+        || -> Result<String> { Ok(shown.browser.text("#list-page")?.split(' ').next().unwrap_or_default().to_owned()) };
+    assert_eq!(operations()?, (INSERTS + INSERTS / 10 + 1).to_string());
+    let latencies = shown.browser.run(
+        "return [...document.querySelectorAll('#list-rows tr')].map((row) => parseFloat(row.children[3].textContent));",
+        &[],
+    )?;
+    let latencies: Vec<f64> = serde_json::from_value(latencies)?;
+    assert!(latencies.is_sorted_by(|a, b| a >= b), "the slowest first: {latencies:?}");
+    // What used the journal's file: the INSERTs.
+    shown.browser.keys("#search", "DB-JOURNAL")?;
+    assert_eq!(operations()?, INSERTS.to_string());
+    let all: u64 = shown.browser.text("#found")?.replace(',', "").replace(" spans", "").parse()?;
+    assert_eq!(all % INSERTS, 0, "each has as many: {all}");
+    shown.browser.keys("#search", "\u{e007}")?;
+    assert!(shown.browser.text("#found")?.starts_with("1 of "));
+    assert!(shown.browser.text("#panel")?.contains("test.db-journal"));
+    let first = shown.data("span")?;
+    shown.browser.click("#found-after")?;
+    assert_ne!(shown.data("span")?, first);
+    shown.browser.click("#found-before")?;
+    assert_eq!(shown.data("span")?, first);
+    // A statement's own text; nothing; and all again.
+    shown.browser.keys("#search", ESCAPE)?;
+    shown.browser.keys("#search", "onerror")?;
+    assert_eq!(operations()?, "1");
+    shown.browser.keys("#search", "zzz")?;
+    assert_eq!([operations()?, shown.browser.text("#found")?], ["0", "0 spans"]);
+    shown.browser.keys("#search", ESCAPE)?;
+    assert_eq!(operations()?, (INSERTS + INSERTS / 10 + 1).to_string());
+    assert_eq!(shown.browser.text("#found")?, "");
+    shown.quiet()
+}
+
 fn latencies_and_device_times_are_shown() -> Result<()> {
     let shown = show_many(500, usize::MAX, None, "")?;
     let counts = shown.browser.run(
@@ -693,6 +729,7 @@ fn main() {
         ("burst_makes_lanes_flat_only_where_it_is", burst_makes_lanes_flat_only_where_it_is),
         ("names_stand_beside_their_rows", names_stand_beside_their_rows),
         ("packed_columns_are_what_was_recorded", packed_columns_are_what_was_recorded),
+        ("search_finds_statements_files_and_spans", search_finds_statements_files_and_spans),
         ("latencies_and_device_times_are_shown", latencies_and_device_times_are_shown),
         (
             "page_without_room_shows_whole_run_and_opens_any_operation",
