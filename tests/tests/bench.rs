@@ -377,7 +377,7 @@ fn compared() -> Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && said.contains("slower: fake duration=1000"), "{said}");
     let value: Value = serde_json::from_slice(&output.stdout)?;
-    ensure!(verdicts(&value) == ["slower", "slower"] && value["version"] == 2, "{value}");
+    ensure!(verdicts(&value) == ["slower", "slower"] && value["version"] == 3, "{value}");
     for (result, expected) in value["results"].as_array().context("results")?.iter().zip([1.0 / 11.0, 1.0 / 6.0]) {
         let ratio = result["ratio"].as_f64().context("ratio")?;
         let [low, high] = [0, 1].map(|i| result["ratio_ci95"][i].as_f64().unwrap_or(f64::NAN));

@@ -174,7 +174,7 @@ fn forms() -> Result<()> {
     }
     ensure!(number(&value, "/throughput_bps/whole_run")? < 20e6, "more than the link carries: {value}");
     ensure!(number(&value, "/link/down/delivered_bytes")? >= number(&value, "/directions/0/streams_bytes/0")?);
-    ensure!(value["ends"]["asks"] == *bench.device("phone"), "{value}");
+    ensure!(value["ends"]["client"] == *bench.device("phone"), "{value}");
     let marks = rows(&archive, "marks")?;
     ensure!(marks.iter().any(|m| m["name"] == "link"), "the archive does not tell of the link: {marks:?}");
     ensure!(rows(&archive, "samples")?.iter().any(|s| s["metric"] == "link.late.p99"), "nor how late it was");

@@ -46,13 +46,13 @@ struct Injected {
     /// What `limited_by` must begin with.
     cause: &'static str,
     link: &'static [&'static str],
-    /// Words before the command of the end that serves.
+    /// Words before the command of the server.
     serve: String,
     /// Words of `net run`.
     run: &'static [&'static str],
-    /// Shell's words that are run in the background; `$serve` is the end that serves.
+    /// Shell's words that are run in the background; `$serve` is the server.
     beside: String,
-    /// Shell's words that are run at the end that serves, before it does.
+    /// Shell's words that are run at the server, before it does.
     before: &'static str,
     seconds: f64,
 }

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-/// An end that serves, ended when it is dropped.
+/// A server, ended when it is dropped.
 struct Serving {
     child: Child,
     at: String,

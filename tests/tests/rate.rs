@@ -102,11 +102,11 @@ fn held(value: &Value) -> Result<Option<f64>> {
         return Ok(None);
     }
     let (rate, loss) = (number(search, "/rate_bps")?, number(packets, "/loss")?);
-    let upper = number(search, "/not_carried_upper")?;
-    println!("{rate} bit/s held: loss {loss}, at most {upper}; not held: {}", search["not_held_bps"]);
+    let upper = number(search, "/lost_or_queued_upper")?;
+    println!("{rate} bit/s held: loss {loss}, at most {upper}; not held: {}", search["lowest_failed_bps"]);
     ensure!(loss <= upper && upper <= 0.01, "its own run does not hold it: {value}");
     ensure!(value["spec"]["traffic"]["udp"]["rate_bps"] == search["rate_bps"], "told is another run's: {value}");
-    ensure!(search["not_held_bps"].is_null() || number(search, "/not_held_bps")? > rate, "{search}");
+    ensure!(search["lowest_failed_bps"].is_null() || number(search, "/lowest_failed_bps")? > rate, "{search}");
     Ok(Some(rate))
 }
 

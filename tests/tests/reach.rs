@@ -150,12 +150,12 @@ fn namespaces() -> Result<()> {
     })?;
     // 198.18.7.2, the least byte first.
     ensure!(seen.len() == 1 && seen[0].starts_with("020712C6:"), "{seen:?}");
-    ensure!(listening(&pair, "a")?.is_empty(), "the end that asks listens");
+    ensure!(listening(&pair, "a")?.is_empty(), "the client listens");
     let output = child.wait_with_output()?;
     let value = document(&output)?;
     ensure!(value["samples"] == archive.to_str().context("a path of text")?, "{}", value["samples"]);
     let (a, b) = (format!("netns:{}", pair.name("a")), format!("netns:{}", pair.name("b")));
-    ensure!(value["ends"]["asks"] == *a && value["ends"]["serves"] == *b, "{}", value["ends"]);
+    ensure!(value["ends"]["client"] == *a && value["ends"]["server"] == *b, "{}", value["ends"]);
     ensure!(pair.empty()?, "something is left running");
 
     run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
@@ -166,7 +166,7 @@ fn namespaces() -> Result<()> {
     let marks = fs::read_to_string(folder.path().join("csv/marks.csv"))?;
     ensure!(marks.contains(&a) && marks.contains(&b) && marks.contains("to within"), "{marks}");
     let facts = fs::read_to_string(folder.path().join("csv/facts.csv"))?;
-    ensure!(facts.contains("serves.kernel.release"), "no facts of the end that serves");
+    ensure!(facts.contains("server.kernel.release"), "no facts of the server");
     let page = folder.path().join("run.html");
     run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(&page))?;
     let page = fs::read_to_string(page)?;
@@ -462,7 +462,7 @@ fn over_ssh() -> Result<()> {
     let go = || -> Result<String> {
         let output = ssh.asking(&words).arg(&archive).output()?;
         let value = document(&output)?;
-        ensure!(value["ends"]["asks"] == *device, "{}", value["ends"]);
+        ensure!(value["ends"]["client"] == *device, "{}", value["ends"]);
         ensure!(ssh.kept()?.len() == 1, "left behind: {:?}", ssh.kept()?);
         Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     };
@@ -549,12 +549,12 @@ fn over_adb() -> Result<()> {
     let words = ["--from", "adb:R58", "--to", "adb:192.0.2.3:5555", "--duration", "0.5", "--json", "-o"];
     let output = adb.asking(&words).arg(&archive).output()?;
     let value = document(&output)?;
-    ensure!(value["ends"]["serves"] == "adb:192.0.2.3:5555", "{}", value["ends"]);
+    ensure!(value["ends"]["server"] == "adb:192.0.2.3:5555", "{}", value["ends"]);
     ensure!(String::from_utf8_lossy(&output.stderr).matches("copying").count() == 1);
     ensure!(archive.join("meta.json").exists(), "no archive");
     let kept = adb.kept()?;
     ensure!(kept.len() == 1 && kept[0].starts_with("fathom-"), "left behind: {kept:?}");
-    // What the end that asks says, and its status, come through.
+    // What the client says, and its status, come through.
     refused(&mut adb.asking(&["--from", "adb:R58", "--to", "local", "--cc", "nosuch"]), 1, "nosuch")?;
     let output =
         adb.asking(&["--to", "adb:R58", "--duration", "0.3", "--udp", "--preset", "iperf2", "--json"]).output()?;

@@ -79,13 +79,13 @@ function lossBadge(loss, check) {
   return el(
     'a',
     { class: 'badge bad', href: '#method' },
-    `${loss.at_least ? 'at least ' : ''}${count(loss.events + (loss.untold ?? 0))} events lost`,
+    `${loss.at_least ? 'at least ' : ''}${count(loss.events + (loss.events_at_unknown_time ?? 0))} events lost`,
   );
 }
 
 /** @param {Loss} loss */
 function nothingLost(loss) {
-  return loss.events === 0 && !loss.untold && !loss.at_least && (loss.intervals ?? []).length === 0;
+  return loss.events === 0 && !loss.events_at_unknown_time && !loss.at_least && (loss.intervals ?? []).length === 0;
 }
 
 /**
@@ -172,7 +172,8 @@ function lossPart(loss, check, trace) {
     typeof lost.events === 'number' ? `${lost.at_least ? 'at least ' : ''}${count(lost.events)}` : 'unknown',
     count(lost.weakened_links),
   ]);
-  if (loss.untold) rows.push(['counted by the recorder', 'any', 'unknown', 'unknown', count(loss.untold), 'unknown']);
+  if (loss.events_at_unknown_time)
+    rows.push(['counted by the recorder', 'any', 'unknown', 'unknown', count(loss.events_at_unknown_time), 'unknown']);
   const columns = [
     { name: 'Source' },
     { name: 'CPU', number: true },

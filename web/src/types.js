@@ -24,7 +24,7 @@
  * } } CellResult
  */
 /** @typedef { { estimate: number | null } } Side */
-/** @typedef { CellName & { unit: string, a: Side, b: Side, ratio: number | null, ratio_ci95: Interval | null, ratio_ci_told: Interval | null, verdict: string, notes: string[] } } Pair */
+/** @typedef { CellName & { unit: string, a: Side, b: Side, ratio: number | null, ratio_ci95: Interval | null, ratio_ci_adjusted: Interval | null, verdict: string, notes: string[] } } Pair */
 /**
  * @typedef { {
  *   a: string, b: string, scope: string, results: Pair[], incomparable: (CellName & { why: string[] })[],
@@ -77,7 +77,7 @@
  * }> } OperationSummary
  */
 /** @typedef { { source: string, program?: string | null, cpu?: number | null, start_ns: number, end_ns: number, events?: number | null, at_least?: boolean, weakened_links: number } } LossInterval */
-/** @typedef { { events: number, untold?: number, at_least?: boolean, intervals?: LossInterval[] } } Loss */
+/** @typedef { { events: number, events_at_unknown_time?: number, at_least?: boolean, intervals?: LossInterval[] } } Loss */
 /** @typedef { { state: string, why?: string | null } } Completeness */
 /** @typedef { { layer: string, probe: string, attached: boolean, how: string, runs_per_s?: number | null, misses?: number | null, price_ns?: number | null } } Probe */
 /** @typedef { { path: string | null, class: string, dev: string, ino: number, writes: number, bytes_written: number, reads: number, bytes_read: number } } FileUse */

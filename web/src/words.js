@@ -124,7 +124,7 @@ export function showBeside(byId, compared) {
     score(pair.a, pair.unit),
     score(pair.b, pair.unit),
     pair.ratio === null ? '–' : pair.ratio.toPrecision(4),
-    pair.ratio_ci95 ? interval(pair.ratio_ci_told ?? pair.ratio_ci95) : '',
+    pair.ratio_ci95 ? interval(pair.ratio_ci_adjusted ?? pair.ratio_ci95) : '',
     pair.verdict,
     pair.notes.join('; '),
   ]);

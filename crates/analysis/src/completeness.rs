@@ -18,7 +18,7 @@ pub const FAILED: &str = "failed";
 pub const NOT_CHECKED: &str = "not checked";
 
 /// Records that the recorder counted as lost, but of which no loss is told: when is not known.
-pub fn lost_untold(rows: &Rows) -> u64 {
+pub fn lost_at_unknown_time(rows: &Rows) -> u64 {
     let fact = rows.facts.iter().find(|f| f.name == "tracer.records_lost");
     let counted: u64 = fact.and_then(|f| f.value.as_ref()?.parse().ok()).unwrap_or(0);
     let counts = |source| matches!(source, LossSource::Ring | LossSource::TableFull | LossSource::Recursion);
@@ -54,7 +54,7 @@ pub fn completeness(index: &Index) -> Completeness {
         (FAILED, Some(told(failed)))
     } else if !rows.losses.is_empty() {
         (FAILED, Some("records were lost".into()))
-    } else if lost_untold(rows) > 0 {
+    } else if lost_at_unknown_time(rows) > 0 {
         (FAILED, Some("records were lost at an unknown time".into()))
     } else if disks.is_empty() && !used.is_empty() {
         (NOT_CHECKED, Some("the archive has no disk statistics".into()))
@@ -138,9 +138,9 @@ mod tests {
         rows.losses[0].source = LossSource::Ring;
         let told = rows.losses.iter().filter_map(|l| l.events).sum::<u64>();
         rows.facts.push(case::fact("tracer.records_lost", told));
-        assert_eq!(lost_untold(&rows), 0);
+        assert_eq!(lost_at_unknown_time(&rows), 0);
         rows.losses[0].source = LossSource::ArchiveFull;
-        assert_eq!(lost_untold(&rows), told, "the archive's own are in another count");
+        assert_eq!(lost_at_unknown_time(&rows), told, "the archive's own are in another count");
     }
 
     #[test]

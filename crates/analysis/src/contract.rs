@@ -11,8 +11,8 @@ use serde::Serialize;
 use sqlite::FileClass;
 use std::collections::BTreeMap;
 
-/// Version of this contract.
-pub const VERSION: u32 = 1;
+/// Version of this contract. 2 renamed `loss.untold` to `loss.events_at_unknown_time`.
+pub const VERSION: u32 = 2;
 
 /// What an archive holds, in one object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -481,8 +481,8 @@ impl<T> ByConfidence<T> {
 pub struct Loss {
     /// Records lost, where their number is known.
     pub events: u64,
-    /// Records that the recorder counted as lost, beside those: nobody knows when.
-    pub untold: u64,
+    /// Further lost records that the recorder counted, without their times.
+    pub events_at_unknown_time: u64,
     /// Whether more may be lost.
     pub at_least: bool,
     /// Links that are less sure for it.

@@ -1,6 +1,6 @@
-//! What older archives say in words only.
+//! What older archives hold in another form: reasons as texts only, and other names.
 
-use model::table::Coverage;
+use model::table::{Coverage, MarkRow};
 use model::{Absence, Layer};
 
 /// Archives written before `coverage` had the column `absence` give the reason as a text: these are the texts that they hold.
@@ -21,9 +21,40 @@ pub fn coverage(mut row: Coverage) -> Coverage {
     row
 }
 
+/// Archives of network runs written by 0.2 and before called the server's facts `serves.NAME`.
+pub fn fact(name: String) -> String {
+    match name.strip_prefix("serves.") {
+        Some(rest) => format!("server.{rest}"),
+        None => name,
+    }
+}
+
+/// They called the ends' marks `end.asks` and `end.serves`.
+pub fn mark(mut row: MarkRow) -> MarkRow {
+    match row.name.as_str() {
+        "end.asks" => row.name = "end.client".into(),
+        "end.serves" => row.name = "end.server".into(),
+        _ => {}
+    }
+    row
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn older_names_of_ends_become_client_and_server() {
+        let of = |name: &str| mark(MarkRow { replicate: None, name: name.into(), text: "x".into() }).name;
+        assert_eq!(
+            ["end.asks", "end.serves", "end.client", "clocks"].map(of),
+            ["end.client", "end.server", "end.client", "clocks"]
+        );
+        assert_eq!(
+            ["serves.kernel.release", "kernel.release"].map(|n| fact(n.into())),
+            ["server.kernel.release", "kernel.release"]
+        );
+    }
 
     #[test]
     fn texts_of_older_archives_become_reasons() {

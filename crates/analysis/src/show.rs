@@ -450,8 +450,8 @@ fn losses(out: &mut String, summary: &Summary) {
     let loss = &summary.loss;
     let check = &summary.completeness;
     let why = check.why.as_deref().map_or(String::new(), |why| format!(": {}", shown(why)));
-    if loss.intervals.is_empty() && loss.untold > 0 {
-        line(out, &format!("\nLost: {} at an unknown time", number(loss.untold, "record", "records")));
+    if loss.intervals.is_empty() && loss.events_at_unknown_time > 0 {
+        line(out, &format!("\nLost: {} at an unknown time", number(loss.events_at_unknown_time, "record", "records")));
         return disk_checks(out, check);
     }
     if loss.intervals.is_empty() {
@@ -476,8 +476,8 @@ fn losses(out: &mut String, summary: &Summary) {
         line(out, &format!("  {events} on {cpu}, {} at {at} within {length}{program}", interval.source));
     }
     more(out, loss.intervals.len());
-    if loss.untold > 0 {
-        line(out, &format!("  {} more at an unknown time", loss.untold));
+    if loss.events_at_unknown_time > 0 {
+        line(out, &format!("  {} more at an unknown time", loss.events_at_unknown_time));
     }
     if check.state == NOT_CHECKED {
         wrapped(out, "  ", &format!("Completeness was not checked{why}."));
@@ -711,7 +711,7 @@ mod tests {
     #[test]
     fn losses_counted_by_recorder_are_always_shown() {
         let mut summary = summarise(&case::rows());
-        summary.loss = crate::contract::Loss { untold: 940, ..Default::default() };
+        summary.loss = crate::contract::Loss { events_at_unknown_time: 940, ..Default::default() };
         let all = text(&summary);
         assert!(all.contains("\nLost: 940 records at an unknown time\n"), "{all}");
         assert!(!all.contains("No losses"), "{all}");

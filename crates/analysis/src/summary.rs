@@ -544,7 +544,7 @@ fn loss(rows: &Rows) -> Loss {
     }
     Loss {
         events: rows.losses.iter().filter_map(|l| l.events).fold(0, u64::saturating_add),
-        untold: crate::completeness::lost_untold(rows),
+        events_at_unknown_time: crate::completeness::lost_at_unknown_time(rows),
         at_least: rows.losses.iter().any(|l| l.at_least || l.events.is_none()),
         weakened_links: weakened.values().sum(),
         intervals: rows

@@ -108,7 +108,7 @@ pub fn folded(text: &str) -> String {
 fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> String {
     let mut notes = Vec::new();
     if let Some(check) = &c.self_check {
-        let told = match (c.untold, check.passed) {
+        let told = match (c.too_disturbed, check.passed) {
             (true, _) => "A/A disturbed",
             (false, true) => "A/A passed",
             (false, false) => "A/A FAILED",
@@ -117,14 +117,14 @@ fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> S
     }
     if let Some(goal) = cell.goal {
         notes.push(match c.ratio {
-            _ if c.untold => format!("target {goal}: not judged"),
+            _ if c.too_disturbed => format!("target {goal}: not judged"),
             Some(r) if r.low >= goal => format!("target {goal}: met"),
             Some(r) if r.high < goal => format!("target {goal}: missed"),
             Some(_) => format!("target {goal}: inconclusive"),
             None => format!("wanted {goal}"),
         });
     }
-    if let (Some(percent), Some(ratio)) = (cell.within_percent, c.ratio.filter(|_| !c.untold)) {
+    if let (Some(percent), Some(ratio)) = (cell.within_percent, c.ratio.filter(|_| !c.too_disturbed)) {
         notes.push(agreement(percent, &ratio, noise, &cell.because));
     }
     if c.ratio.is_none() && c.pairs > 0 && !is_baseline {
@@ -132,7 +132,7 @@ fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> S
     }
     if c.disturbed > 0 {
         let which = model::counted(c.disturbed, if is_baseline { "replicate" } else { "pair" });
-        notes.push(match (is_baseline, c.untold) {
+        notes.push(match (is_baseline, c.too_disturbed) {
             (true, _) => format!("{which} disturbed by others"),
             (false, false) => format!("{which} disturbed, excluded"),
             (false, true) => format!(

@@ -83,7 +83,7 @@ pub struct Comparison {
     /// Blocks in which one of the two was disturbed while it ran.
     pub disturbed: usize,
     /// Whether these were too many to be left out: then they are part of the ratio, and nothing is concluded from it.
-    pub untold: bool,
+    pub too_disturbed: bool,
     /// Its metric divided by the baseline's, pair by pair; empty for the baseline itself and for fewer than six pairs.
     pub ratio: Option<Estimate>,
     /// The median of those quotients, however few they are; empty for the baseline itself.
@@ -175,8 +175,8 @@ impl Results {
                 .filter(|(block, _)| shaken.contains(block))
                 .map(|(block, _)| *block)
                 .collect::<BTreeSet<_>>();
-            let untold = crate::disturbed::too_many(shaken.len(), all.len());
-            let counts = |(block, _): &&(u64, (f64, f64))| untold || !shaken.contains(block);
+            let too_disturbed = crate::disturbed::too_many(shaken.len(), all.len());
+            let counts = |(block, _): &&(u64, (f64, f64))| too_disturbed || !shaken.contains(block);
             let pairs: Vec<(f64, f64)> = all.iter().filter(counts).map(|(_, pair)| *pair).collect();
             // A seed of its own for each cell: equal arms must not get equal resamples by construction.
             let ratio = (at != baseline)
@@ -191,7 +191,7 @@ impl Results {
                 replicates: values.len(),
                 pairs: pairs.len(),
                 disturbed: if at == baseline { disturbed[at].len() } else { shaken.len() },
-                untold: at != baseline && untold,
+                too_disturbed: at != baseline && too_disturbed,
                 middle: quantile::of(&pairs.iter().map(|(a, b)| a / b).collect::<Vec<_>>(), 0.5)
                     .filter(|middle| at != baseline && middle.is_finite()),
                 failed,

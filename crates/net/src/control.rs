@@ -52,7 +52,7 @@ pub type Token = [u8; 16];
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "is")]
 pub enum Message {
-    /// The first words of the end that asks. No later version may change them.
+    /// The first words of the client. No later version may change them.
     Hello {
         /// The oldest version it speaks.
         oldest: u32,
@@ -70,7 +70,7 @@ pub enum Message {
     },
     /// No common version.
     Skew {
-        /// The oldest version that the end that serves speaks.
+        /// The oldest version that the server speaks.
         oldest: u32,
         /// The newest.
         newest: u32,

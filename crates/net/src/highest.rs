@@ -117,7 +117,7 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
         }
     };
     let told = json!({
-        "rate_bps": search.held(), "not_carried_upper": upper, "confidence": LEVEL, "not_held_bps": above, "stopped_by": stopped,
+        "rate_bps": search.held(), "lost_or_queued_upper": upper, "confidence": LEVEL, "lowest_failed_bps": above, "stopped_by": stopped,
         "trials": trials, "runs": runs, "text": text,
     });
     Ok((outcome, told))
@@ -160,7 +160,7 @@ fn told(step: Step, spec: &Spec, held: &Held, judgement: Trial) -> Value {
     let (Step::Trial(rate_bps) | Step::Run(rate_bps)) = step;
     json!({
         "rate_bps": rate_bps, "seconds": spec.duration_ms as f64 / 1e3, "loss": held.loss, "loss_upper": held.loss_upper,
-        "waiting": held.queued, "burst_packets": held.burst, "passed": judgement == Trial::Passed,
+        "queued": held.queued, "burst_packets": held.burst, "passed": judgement == Trial::Passed,
     })
 }
 

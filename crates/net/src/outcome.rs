@@ -192,7 +192,7 @@ pub struct PacketsReceived {
 /// How many parts a run's loss is reported in, so that bursts of it can be seen.
 pub const BLOCKS: u64 = 20;
 
-/// Transactions at the end that asks.
+/// Transactions at the client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transactions {
     /// When counting began.

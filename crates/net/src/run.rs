@@ -1,4 +1,4 @@
-//! The end that asks: connects, agrees, brings the data connections, takes part in the traffic, and collects what both
+//! The client: connects, agrees, brings the data connections, takes part in the traffic, and collects what both
 //! ends saw.
 
 use crate::control::{self, Announcement, CONTROL, Channel, DATA, Message, PATIENCE, Token, VERSIONS};
@@ -19,7 +19,7 @@ use tokio::io::AsyncWriteExt as _;
 /// How often the other end's clock is asked before and after a run.
 const PINGS: usize = 20;
 
-/// A connection to an end that serves.
+/// A connection to a server.
 #[derive(Debug)]
 pub struct Session {
     channel: Channel,
@@ -59,12 +59,12 @@ impl Outcome {
 
     /// The end that sends what goes that way.
     pub fn sender(&self, direction: Direction) -> &EndReport {
-        if Side::Asks.sends(direction) { &self.own } else { &self.other }
+        if Side::Client.sends(direction) { &self.own } else { &self.other }
     }
 
     /// The end that receives what goes that way.
     pub fn receiver(&self, direction: Direction) -> &EndReport {
-        if Side::Asks.sends(direction) { &self.other } else { &self.own }
+        if Side::Client.sends(direction) { &self.other } else { &self.own }
     }
 }
 
@@ -120,8 +120,8 @@ impl Session {
         if self.watch.interrupted.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        let (own_spec, _supplied) = serve::supply(spec, Side::Asks)?;
-        if spec.probe && spec.directions.iter().any(|d| Side::Asks.sends(*d)) {
+        let (own_spec, _supplied) = serve::supply(spec, Side::Client)?;
+        if spec.probe && spec.directions.iter().any(|d| Side::Client.sends(*d)) {
             crate::probe::possible()?;
         }
         self.exchanges.clear();
@@ -132,12 +132,12 @@ impl Session {
             true => {
                 let connections = self.bring(&own_spec, token).await?;
                 self.ready("waiting for all data connections").await?;
-                serve::made_ready(spec, Side::Asks, connections).await?
+                serve::made_ready(spec, Side::Client, connections).await?
             }
             false => self.bring_udp(spec, token).await?,
         };
         self.channel.send(&Message::Go, "beginning").await?;
-        let mut own = serve::drive(&mut self.channel, spec, Side::Asks, carrier, &self.watch).await?;
+        let mut own = serve::drive(&mut self.channel, spec, Side::Client, carrier, &self.watch).await?;
         let other = self.collect(spec).await?;
         self.ask_clock(PINGS).await?;
         let clock = offset::between(own.clock.as_deref().zip(other.clock.as_deref()), &self.exchanges);

@@ -1,4 +1,4 @@
-//! The end that serves: one TCP port for control and data, and for a UDP run the UDP port of the same number on the same
+//! The server: one TCP port for control and data, and for a UDP run the UDP port of the same number on the same
 //! address. It opens nothing else.
 //!
 //! A task a connection, on one thread; the traffic of a run has threads of its own. Several runs may be under way at
@@ -36,7 +36,7 @@ const IDLE: Duration = Duration::from_secs(60);
 /// Where runs that begin and what went wrong are reported.
 pub type Told = Rc<dyn Fn(String)>;
 
-/// An end that serves.
+/// A server.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
@@ -247,7 +247,7 @@ impl Server {
     async fn run(&self, channel: &mut Channel, local: SocketAddr, spec: Spec) -> Result<()> {
         let token = fresh_token()?;
         let ready = async {
-            let (spec, supplied) = supply(&spec, Side::Serves)?;
+            let (spec, supplied) = supply(&spec, Side::Server)?;
             Ok((self.gather(channel, local, &spec, token).await?, supplied))
         };
         let (carrier, _supplied) = match ready.await {
@@ -259,14 +259,14 @@ impl Server {
             Err(error) => return Err(error),
         };
         (self.told)(format!("{}: {}", channel.peer(), describe(&spec)));
-        let report = drive(channel, &spec, Side::Serves, carrier, &Watch::default()).await?;
+        let report = drive(channel, &spec, Side::Server, carrier, &Watch::default()).await?;
         give(channel, report).await
     }
 
     /// The connections of a run, once it may begin.
     async fn gather(&self, channel: &mut Channel, local: SocketAddr, spec: &Spec, token: Token) -> Result<Carrier> {
         let ready = Message::Ready { token: control::token_text(&token) };
-        if spec.probe && spec.directions.iter().any(|d| Side::Serves.sends(*d)) {
+        if spec.probe && spec.directions.iter().any(|d| Side::Server.sends(*d)) {
             crate::probe::possible()?;
         }
         if !spec.is_tcp() {
@@ -310,7 +310,7 @@ impl Server {
             let options = crate::spec::SocketOptions { mss: None, ..spec.socket.clone() };
             socket::set(&SockRef::from(&c.stream), &options, true)?;
         }
-        let carrier = made_ready(spec, Side::Serves, connections).await?;
+        let carrier = made_ready(spec, Side::Server, connections).await?;
         // All have come: only now does the asker know that it may begin.
         channel.send(&ready, "preparing the run").await?;
         expect_go(channel).await?;
@@ -398,7 +398,7 @@ pub(crate) fn supply(spec: &Spec, side: Side) -> Result<(Spec, Option<cc::Regist
 }
 
 /// Runs an end's traffic in threads, and answers the other end meanwhile. If the control connection ends, so does the run.
-/// Who watches may interrupt the run of the end that asks, which then tells the other one.
+/// Who watches may interrupt the run of the client, which then tells the other one.
 pub(crate) async fn drive(
     channel: &mut Channel,
     spec: &Spec,
@@ -415,8 +415,8 @@ pub(crate) async fn drive(
     });
     let longest = Duration::from_millis(spec.duration_ms) + IDLE;
     let ended = |source| Error::Task { doing: "the test failed: ", source };
-    if side == Side::Asks {
-        // The end that asks has nothing to read before its own traffic is done.
+    if side == Side::Client {
+        // The client has nothing to read before its own traffic is done.
         while !watch.interrupted.load(Ordering::Relaxed) {
             tokio::select! {
                 report = &mut traffic => return report.map_err(ended),

@@ -32,13 +32,13 @@ pub fn readings_every_ns(sockets: u64, duration_ns: u64) -> u64 {
     SAMPLE_NS.max(fits.next_multiple_of(SAMPLE_NS))
 }
 
-/// Which way data goes, seen from the end that asks.
+/// Which way data goes, seen from the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
-    /// From the end that asks to the end that serves.
+    /// From the client to the server.
     Up,
-    /// From the end that serves to the end that asks.
+    /// From the server to the client.
     Down,
 }
 

@@ -95,11 +95,11 @@ pub struct Pair {
     pub ratio: Option<f64>,
     /// Ends of its interval.
     pub ratio_ci95: Option<[f64; 2]>,
-    /// Of a difference that is told as one of many: the ends of the interval of the level that belongs to it, so that one in twenty
-    /// of the intervals of those told misses the truth.
-    pub ratio_ci_told: Option<[f64; 2]>,
+    /// Of a cell that is faster or slower: the interval adjusted for the selection (false coverage rate), so that one in twenty of the
+    /// intervals of reported differences misses the truth.
+    pub ratio_ci_adjusted: Option<[f64; 2]>,
     /// That level.
-    pub level_told: Option<f64>,
+    pub adjusted_level: Option<f64>,
     /// How it was made.
     pub method: String,
     /// p value of a ratio of 1.
@@ -177,8 +177,9 @@ struct Match<'a> {
     levels: Option<[String; 2]>,
 }
 
-/// The version of the contract: 2 lists what cannot be compared, and tells each side's command.
-const VERSION: u32 = 2;
+/// The version of the contract. 2 lists what cannot be compared, and has each side's command; 3 renamed `ratio_ci_told` and
+/// `level_told` to `ratio_ci_adjusted` and `adjusted_level`.
+const VERSION: u32 = 3;
 
 /// Compares the cells that both have.
 pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
@@ -432,7 +433,7 @@ fn pairs(matches: &[Match], pairing: Pairing, all: &[&Measured], rules: &Rules) 
         let mut pair = pair(m, r, p_adjusted, (margin, better));
         if let Some(level) = level.filter(|_| ["faster", "slower"].contains(&pair.verdict)) {
             let again = ratio_of(m.a, m.b, pairing, level).map(|c| [c.ratio.low, c.ratio.high]);
-            (pair.ratio_ci_told, pair.level_told) = (again, again.map(|_| level));
+            (pair.ratio_ci_adjusted, pair.adjusted_level) = (again, again.map(|_| level));
         }
         pair.notes.extend(comparable::note(m.a, m.b, rules).filter(|_| m.levels.is_none()));
         Some(pair)
@@ -460,8 +461,8 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
         b,
         ratio: ratio.map(|r| r.ratio.value),
         ratio_ci95: ratio.map(|r| [r.ratio.low, r.ratio.high]),
-        ratio_ci_told: None,
-        level_told: None,
+        ratio_ci_adjusted: None,
+        adjusted_level: None,
         method: ratio.map_or_else(String::new, |r| r.ratio.method.into()),
         p: ratio.map(|r| r.p),
         p_adjusted,

@@ -83,7 +83,7 @@ fn scaled(p: &Pair) -> (f64, String) {
 }
 
 fn ratio(p: &Pair) -> String {
-    match p.ratio.zip(p.ratio_ci_told.or(p.ratio_ci95)) {
+    match p.ratio.zip(p.ratio_ci_adjusted.or(p.ratio_ci95)) {
         Some((r, [low, high])) => format!("x {r:.3} ({low:.3} to {high:.3})"),
         None => "no ratio".into(),
     }
@@ -118,8 +118,10 @@ pub fn markdown(c: &Compared) -> String {
     };
     text.push_str("| cell | A | B | unit | B / A | 95 % interval | verdict | Cliff's delta | notes |\n|---|---:|---:|---|---:|---:|---|---:|---|\n");
     for p in &c.results {
-        let interval =
-            p.ratio_ci_told.or(p.ratio_ci95).map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
+        let interval = p
+            .ratio_ci_adjusted
+            .or(p.ratio_ci95)
+            .map_or_else(String::new, |[low, high]| format!("{low:.3} to {high:.3}"));
         let (size, unit) = scaled(p);
         let cells = [
             p.title(),

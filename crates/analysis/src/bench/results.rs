@@ -5,9 +5,10 @@
 //! compared all the same.
 
 use super::{CellEstimate, Process, Score, Tables, counts, disturbed, estimate_by, process, seconds};
+use crate::older;
 use archive::{Archive, Error};
 use model::Fact;
-use model::table::{DesignCell, DesignRow, FactRow, Replicate, Sample};
+use model::table::{DesignCell, DesignRow, FactRow, MarkRow, Replicate, Sample};
 use serde::Deserialize;
 use stats::cells;
 use stats::steady::Penalty;
@@ -125,8 +126,9 @@ impl Bench {
         let facts: Vec<FactRow> = archive.rows()?;
         let fact = |f: FactRow| {
             let FactRow { name, value, unknown, unit, source, varies } = f;
-            (name, Fact { value, unknown, unit, source, varies })
+            (older::fact(name), Fact { value, unknown, unit, source, varies })
         };
+        let marks: Vec<MarkRow> = archive.rows()?;
         Ok(Self {
             name: name.into(),
             created_unix_ns: meta.created_unix_ns,
@@ -137,7 +139,7 @@ impl Bench {
                 cells: archive.rows()?,
                 replicates: archive.rows()?,
                 samples: archive.rows()?,
-                marks: archive.rows()?,
+                marks: marks.into_iter().map(older::mark).collect(),
                 environment: facts.into_iter().map(fact).collect(),
             },
             penalty: Penalty::default(),

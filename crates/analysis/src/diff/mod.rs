@@ -16,7 +16,7 @@ pub mod text;
 
 use crate::bench::differ;
 use crate::blind;
-use crate::completeness::lost_untold;
+use crate::completeness::lost_at_unknown_time;
 use crate::contract::Blind;
 use crate::rows::{Index, Rows};
 use archive::{Archive, Error};
@@ -135,10 +135,10 @@ fn environment(rows: &Rows) -> Environment {
 
 fn side(rows: &Rows) -> Side {
     let mut losses: Vec<Lost> = rows.losses.iter().map(|loss| lost(rows, loss)).collect();
-    let untold = lost_untold(rows);
-    if untold > 0 {
+    let more = lost_at_unknown_time(rows);
+    if more > 0 {
         let source = "recorder".into();
-        losses.push(Lost { source, program: None, events: Some(untold), hides_executions: true });
+        losses.push(Lost { source, program: None, events: Some(more), hides_executions: true });
     }
     Side {
         command: rows.trace.command.clone(),

@@ -9,8 +9,9 @@ use net::why::Limit;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// Version 1 told no version, and of two directions only what limited the first.
-const VERSION: u32 = 2;
+/// Version 1 had no `version`, and of two directions only what limited the first. 3 renamed `ends.asks`, `ends.serves` (client, server),
+/// and in `search` `not_carried_upper` (lost_or_queued_upper), `not_held_bps` (lowest_failed_bps) and `waiting` (queued).
+const VERSION: u32 = 3;
 
 /// What held each direction back, or the transactions.
 fn limited_by(outcome: &Outcome, told: &[Told<'_>]) -> Vec<Value> {

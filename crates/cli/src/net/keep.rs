@@ -30,8 +30,8 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&RunEnds>) -> Result<()> {
     Archive::create(dir, &meta, true)?;
     let mut log = RunsWriter::create(dir)?;
     let mut facts = crate::bench::facts(&[]);
-    if let Some(Endpoint { facts: theirs, .. }) = about.and_then(|a| a.serves.as_ref()) {
-        facts.extend(theirs.iter().map(|(name, fact)| (format!("serves.{name}"), fact.clone())));
+    if let Some(Endpoint { facts: theirs, .. }) = about.and_then(|a| a.server.as_ref()) {
+        facts.extend(theirs.iter().map(|(name, fact)| (format!("server.{name}"), fact.clone())));
     }
     log.push(Entry::Machine(facts))?;
     let metric = metric(&outcome.spec);
@@ -88,8 +88,8 @@ fn replicate(outcome: &Outcome, about: Option<&RunEnds>) -> Run {
 
 /// What is told of the ends, and of the clocks.
 fn ends(about: &RunEnds, outcome: &Outcome) -> Vec<(&'static str, String)> {
-    let mut told = vec![("end.asks", one(&about.asks))];
-    told.extend(about.serves.as_ref().map(|s| ("end.serves", one(s))));
+    let mut told = vec![("end.client", one(&about.client))];
+    told.extend(about.server.as_ref().map(|s| ("end.server", one(s))));
     let mut clocks = match about.skew_ns {
         Some((ahead, error)) => format!(
             "times are of the machine that started both ends; the client's clock was {:.6} s ahead of it, to within \

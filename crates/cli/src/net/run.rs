@@ -151,7 +151,7 @@ fn show(
     if args.json {
         let mut value = super::json::of(outcome, samples, search)?;
         if let Some(about) = about {
-            value["ends"] = json!({"asks": about.asks.name, "serves": about.serves.as_ref().map(|s| &s.name)});
+            value["ends"] = json!({"client": about.client.name, "server": about.server.as_ref().map(|s| &s.name)});
         }
         output::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
         return Ok(());
@@ -168,8 +168,8 @@ fn show(
     if let Some(search) = search.and_then(|s| s["text"].as_str()) {
         text = format!("{search}\n{text}");
     }
-    if let Some(RunEnds { asks, serves: Some(serves), .. }) = about {
-        text = format!("from {} to {}\n{text}", asks.name, serves.name);
+    if let Some(RunEnds { client, server: Some(server), .. }) = about {
+        text = format!("from {} to {}\n{text}", client.name, server.name);
     }
     output::text(&text);
     Ok(())

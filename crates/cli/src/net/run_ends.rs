@@ -1,21 +1,21 @@
-//! What the two ends of a run say to each other beside the run: what the one that asks is told of both, and what it tells of its
+//! What the two ends of a run say to each other beside the run: what the client is told of both, and what it tells of its
 //! result to the process that conducts them.
 
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
-/// What the end that asks is told of both.
+/// What the client is told of both.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunEnds {
-    /// The end that asks.
-    pub asks: Endpoint,
-    /// The end that serves, if it was started too.
-    pub serves: Option<Endpoint>,
-    /// How far the clock of the end that asks is ahead of this machine's, and the bound of the error, ns.
+    /// The client.
+    pub client: Endpoint,
+    /// The server, if it was started too.
+    pub server: Option<Endpoint>,
+    /// How far the clock of the client is ahead of this machine's, and the bound of the error, ns.
     pub skew_ns: Option<(i64, u64)>,
     /// The boot whose clock this machine's is.
     pub boot: Option<String>,
-    /// Whether the end that asks is to append a [`Trailer`] to what it prints.
+    /// Whether the client is to append a [`Trailer`] to what it prints.
     #[serde(default)]
     pub trailer: bool,
     /// Where the archive will be.
@@ -39,7 +39,7 @@ impl RunEnds {
     }
 }
 
-/// What the end that asks says of its result, whatever form it prints that in: a last line of its own.
+/// What the client says of its result, whatever form it prints that in: a last line of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Trailer {
     /// How far its interval reaches to either side, as a share ([`net::result::Summary::within`]).

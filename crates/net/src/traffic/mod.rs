@@ -68,15 +68,15 @@ pub use udp::prepare;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The one that asked for the run.
-    Asks,
-    /// The one that serves.
-    Serves,
+    Client,
+    /// The server.
+    Server,
 }
 
 impl Side {
     /// Whether this end sends what goes that way.
     pub fn sends(self, direction: Direction) -> bool {
-        (self == Self::Asks) == (direction == Direction::Up)
+        (self == Self::Client) == (direction == Direction::Up)
     }
 }
 

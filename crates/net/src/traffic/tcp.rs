@@ -351,7 +351,8 @@ mod tests {
             }];
             let (stop, live) = (AtomicBool::new(false), Live::default());
             std::thread::scope(|scope| {
-                let sender = scope.spawn(|| run(&spec, Side::Asks, rate_bps, (connections, Vec::new()), &stop, &live));
+                let sender =
+                    scope.spawn(|| run(&spec, Side::Client, rate_bps, (connections, Vec::new()), &stop, &live));
                 receiver.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
                 let (begun, mut room) = (Instant::now(), vec![0; GULP]);
                 while begun.elapsed() < Duration::from_millis(400) {

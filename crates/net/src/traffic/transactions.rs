@@ -1,5 +1,5 @@
 //! Transactions: a request, its response, the next request; one under way a connection. Their number and times are taken
-//! at the end that asks. Of a byte each way they show what a packet costs.
+//! at the client. Of a byte each way they show what a packet costs.
 
 use super::{Connection, Course, Ends, Live, Side};
 use crate::clock;
@@ -38,10 +38,10 @@ pub fn run(
                     let before = Thread::now();
                     let mut times = histogram();
                     let ended = match side {
-                        Side::Asks => ask(&c.stream, sizes, done, &mut times, course),
-                        Side::Serves => answer(&c.stream, sizes),
+                        Side::Client => ask(&c.stream, sizes, done, &mut times, course),
+                        Side::Server => answer(&c.stream, sizes),
                     };
-                    let by = if side == Side::Asks { Ends::Here } else { Ends::There };
+                    let by = if side == Side::Client { Ends::Here } else { Ends::There };
                     let why = ended.map_or_else(|e| e.to_string(), |()| "closed by the other end".into());
                     let trouble = course.ended(c.announcement.stream, &why, by);
                     (Thread::now().since(before), times, trouble)
@@ -53,8 +53,8 @@ pub fn run(
             totals.push(done.load(Ordering::Relaxed));
             live.set(Direction::Up, done.load(Ordering::Relaxed));
         });
-        if side == Side::Serves {
-            // The end that asks has its own clock; what it still asks is answered.
+        if side == Side::Server {
+            // The client has its own clock; what it still asks is answered.
             let deadline = clock::now_ns() + 2_000_000_000;
             while !course.cut_short() && clock::now_ns() < deadline && !handles.iter().all(|h| h.is_finished()) {
                 std::thread::sleep(Duration::from_millis(5));
@@ -73,7 +73,7 @@ pub fn run(
         }
         report.trouble = report.trouble.take().or_else(|| course.stood_still());
     });
-    if side == Side::Asks {
+    if side == Side::Client {
         let before = std::iter::once(0).chain(totals.iter().copied());
         let us = |q: f64| all.value_at_quantile(q) as f64 / 1e3;
         report.transactions = Some(Transactions {

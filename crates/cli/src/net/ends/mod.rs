@@ -1,7 +1,7 @@
 //! Both ends of a run, conducted from here: each is this program on a device, held by its agent. They get a key that is made for the run
 //! alone; it never stands in a file here, and there in one that goes with the agent.
 //!
-//! The end that serves starts first and says where it listens; the end that asks is told that, and what this machine knows of both
+//! The server starts first and says where it listens; the client is told that, and what this machine knows of both
 //! ([`RunEnds`]). What it prints is printed here as it comes, and its archive is brought home. Whatever happens (an end dies, a
 //! device is lost, Ctrl-C), both ends are then let go, and clean up.
 
@@ -24,7 +24,7 @@ use wire::Key;
 
 /// How often it is looked whether somebody asked for an end.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the end that serves may take to listen.
+/// How long the server may take to listen.
 const READY: Duration = Duration::from_secs(30);
 /// How long one end may go on without the other, to say what it has to say.
 const ALONE: Duration = Duration::from_secs(20);
@@ -48,8 +48,8 @@ pub fn wanted(args: &NetRun) -> bool {
 /// Which end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    Asks,
-    Serves,
+    Client,
+    Server,
 }
 
 /// `spec` is what they will be asked for.
@@ -83,9 +83,10 @@ pub fn run(args: &NetRun, spec: &Spec) -> Result<ExitCode> {
         }
         Ok(link)
     };
-    let serves = args.to.as_ref().map(|address| reach(End::Serves, address)).transpose()?;
-    let asks = reach(End::Asks, &args.from)?;
-    let mut run = Run { args, context, events, asks, serves, complaints: String::new(), left: None, said: Vec::new() };
+    let server = args.to.as_ref().map(|address| reach(End::Server, address)).transpose()?;
+    let client = reach(End::Client, &args.from)?;
+    let mut run =
+        Run { args, context, events, client, server, complaints: String::new(), left: None, said: Vec::new() };
     let code = run.conduct(&listen, key.is_some());
     run.end(code)
 }
@@ -106,7 +107,7 @@ fn in_one_piece(args: &NetRun, to: SocketAddr, mtu: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// How the end that serves is told where to listen; or where the one that asks will find it.
+/// How the server is told where to listen; or where the client will find it.
 fn listen(args: &NetRun) -> Result<Vec<String>, String> {
     if args.link.is_some() && (args.from == DeviceAddress::Local || args.to == Some(DeviceAddress::Local)) {
         return Err(BETWEEN.into());
@@ -129,24 +130,24 @@ struct Run<'a> {
     args: &'a NetRun,
     context: model::Context,
     events: Receiver<(End, Event)>,
-    asks: AgentLink,
-    serves: Option<AgentLink>,
-    /// What the end that serves said; told if something goes wrong.
+    client: AgentLink,
+    server: Option<AgentLink>,
+    /// What the server said; told if something goes wrong.
     complaints: String,
     /// Since when one end is alone.
     left: Option<Instant>,
-    /// What the end that asks printed, if the link is still to be added to it.
+    /// What the client printed, if the link is still to be added to it.
     said: Vec<u8>,
 }
 
 impl Run<'_> {
     fn conduct(&mut self, listen: &[String], key: bool) -> Result<ExitCode> {
-        let address = match &self.serves {
-            Some(serves) => {
-                let mut argv = vec![serves.deployment().program.clone()];
+        let address = match &self.server {
+            Some(server) => {
+                let mut argv = vec![server.deployment().program.clone()];
                 argv.extend(["net", "serve", "--once", "--key", KEY].map(String::from));
                 argv.extend_from_slice(listen);
-                serves.start(&argv)?;
+                server.start(&argv)?;
                 self.ready()?
             }
             None => self.args.address.context("no address")?,
@@ -156,10 +157,10 @@ impl Run<'_> {
         }
         let between = self.args.link.as_ref().map(|link| Between::create(&link.spec, address)).transpose()?;
         let about = serde_json::to_vec(&self.about())?;
-        self.asks.put(ABOUT, &about)?;
-        let mut argv = vec![self.asks.deployment().program.clone()];
+        self.client.put(ABOUT, &about)?;
+        let mut argv = vec![self.client.deployment().program.clone()];
         argv.extend(words::asking(self.args, address, key));
-        self.asks.start(&argv)?;
+        self.client.start(&argv)?;
         let status = self.follow()?;
         let link = match (&self.args.link, between) {
             (Some(link), Some(between)) => Some((link, between.finish())),
@@ -167,7 +168,7 @@ impl Run<'_> {
         };
         let valid = link.as_ref().is_none_or(|(link, outcome)| self.tell(link, outcome, status));
         if let Some(output) = &self.args.output {
-            self.asks.fetch(ARCHIVE)?;
+            self.client.fetch(ARCHIVE)?;
             let came = self.bring(output, link.as_ref().map(|(link, outcome)| (*link, outcome)));
             // Of a run that failed there may be none.
             if status == 0 || status == 130 {
@@ -184,7 +185,7 @@ impl Run<'_> {
         Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
     }
 
-    /// Prints what the end that asks said, with the link's part of it. Whether the result counts.
+    /// Prints what the client said, with the link's part of it. Whether the result counts.
     fn tell(&self, link: &InOneWord, outcome: &net::link::Outcome, status: i32) -> bool {
         let said = String::from_utf8_lossy(&self.said);
         let (said, Trailer { within }) = Trailer::cut(&said);
@@ -218,7 +219,7 @@ impl Run<'_> {
         }
     }
 
-    /// The address on which the end that serves listens.
+    /// The address on which the server listens.
     fn ready(&mut self) -> Result<SocketAddr> {
         let begun = Instant::now();
         let mut said = Vec::new();
@@ -253,11 +254,11 @@ impl Run<'_> {
             facts: device::collect(link, None),
         };
         RunEnds {
-            asks: one(&self.asks),
-            serves: self.serves.as_ref().map(one),
+            client: one(&self.client),
+            server: self.server.as_ref().map(one),
             // Others have this machine's clock.
             skew_ns: matches!(self.args.from, DeviceAddress::Ssh(..) | DeviceAddress::Adb(_))
-                .then(|| self.asks.skew())
+                .then(|| self.client.skew())
                 .flatten()
                 .map(|Skew { ahead_ns, error_ns }| (ahead_ns, error_ns)),
             boot: device::boot_id(&device::Local),
@@ -266,32 +267,32 @@ impl Run<'_> {
         }
     }
 
-    /// Hands on what the end that asks says until it ends; its exit status.
+    /// Hands on what the client says until it ends; its exit status.
     fn follow(&mut self) -> Result<i32> {
         let mut told = false;
         let (mut out, mut aside) = (output::Lines::new(output::out), output::Lines::new(output::aside));
         loop {
             if self.context.cancelled() && !told {
                 told = true;
-                self.asks.signal(libc::SIGINT as u8)?;
+                self.client.signal(libc::SIGINT as u8)?;
             }
             if self.left.is_some_and(|since| since.elapsed() > ALONE) {
                 bail!("the server was lost; the client continues");
             }
             match self.events.recv_timeout(LOOK) {
-                // The one that asks finds out by itself, and says what it has measured.
-                Ok((End::Serves, Event::Gone(why))) => {
+                // The client finds out by itself, and says what it has measured.
+                Ok((End::Server, Event::Gone(why))) => {
                     self.complaints += &format!("fathom: {why}\n");
                     self.left.get_or_insert_with(Instant::now);
                 }
-                Ok((End::Serves, Event::Exit(_))) => drop(self.left.get_or_insert_with(Instant::now)),
-                Ok((End::Serves, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
-                Ok((End::Asks, Event::Out(bytes))) if self.args.link.is_some() => self.said.extend(bytes),
-                Ok((End::Asks, Event::Out(bytes))) => out.take(&bytes),
-                Ok((End::Asks, Event::Err(bytes))) => aside.take(&bytes),
+                Ok((End::Server, Event::Exit(_))) => drop(self.left.get_or_insert_with(Instant::now)),
+                Ok((End::Server, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
+                Ok((End::Client, Event::Out(bytes))) if self.args.link.is_some() => self.said.extend(bytes),
+                Ok((End::Client, Event::Out(bytes))) => out.take(&bytes),
+                Ok((End::Client, Event::Err(bytes))) => aside.take(&bytes),
                 // A command that a signal ended.
-                Ok((End::Asks, Event::Exit(status))) => return Ok(if status < 0 { 128 - status } else { status }),
-                Ok((End::Asks, Event::Gone(why))) => return Err(why.into()),
+                Ok((End::Client, Event::Exit(status))) => return Ok(if status < 0 { 128 - status } else { status }),
+                Ok((End::Client, Event::Gone(why))) => return Err(why.into()),
                 Ok((_, Event::Done(Err(why)))) => bail!("{why}"),
                 Ok(_) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => bail!("both ends were lost"),
@@ -305,11 +306,11 @@ impl Run<'_> {
         let mut last = Instant::now();
         loop {
             match self.events.recv_timeout(LOOK) {
-                Ok((End::Asks, Event::Part(name, bytes))) => {
+                Ok((End::Client, Event::Part(name, bytes))) => {
                     last = Instant::now();
                     coming.take(ARCHIVE, &name, &bytes)?;
                 }
-                Ok((End::Asks, Event::Done(done))) => {
+                Ok((End::Client, Event::Done(done))) => {
                     done.map_err(anyhow::Error::msg).context("the archive cannot be copied from the device")?;
                     if let Some((link, outcome)) = link {
                         let within = Trailer::cut(&String::from_utf8_lossy(&self.said)).1.within;
@@ -317,7 +318,7 @@ impl Run<'_> {
                     }
                     return coming.finish(output, self.args.json || self.args.lines);
                 }
-                Ok((End::Asks, Event::Gone(why))) => return Err(why.into()),
+                Ok((End::Client, Event::Gone(why))) => return Err(why.into()),
                 Ok(_) | Err(RecvTimeoutError::Timeout) if last.elapsed() < STALLED => {}
                 _ => bail!("the transfer of the archive stalled"),
             }
@@ -333,7 +334,7 @@ impl Run<'_> {
                 eprintln!("fathom: {name}: {}", line.trim_start_matches("fathom: "));
             }
         }
-        for link in [Some(self.asks), self.serves].into_iter().flatten() {
+        for link in [Some(self.client), self.server].into_iter().flatten() {
             let name = link.deployment().place.to_string();
             if !link.close() {
                 eprintln!(

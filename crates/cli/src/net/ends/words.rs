@@ -1,4 +1,4 @@
-//! The words with which the end that asks is called.
+//! The words with which the client is called.
 
 use super::{ABOUT, ARCHIVE, KEY};
 use crate::args::{NetRun, Rate};
