@@ -147,7 +147,8 @@ pub fn parquet(bytes: &[u8]) {
 }
 
 pub fn metas() -> Vec<Vec<u8>> {
-    let mut meta = Meta::new("trace", 1_700_000_000_000_000_000, vec!["sqlite3".into(), "é\u{1}".into()]);
+    let mut meta =
+        Meta::new(archive::ArchiveKind::Trace, 1_700_000_000_000_000_000, vec!["sqlite3".into(), "é\u{1}".into()]);
     meta.extra.insert("sqlite".into(), "3.40.1".into());
     // With its fields in the order of the file.
     let dir = tempfile::tempdir();

@@ -385,7 +385,7 @@ mod tests {
         let rows = case::rows();
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("t.fathom");
-        let meta = Meta { complete: true, ..Meta::new("trace", 7, rows.trace.command.clone()) };
+        let meta = Meta { complete: true, ..Meta::new(archive::ArchiveKind::Trace, 7, rows.trace.command.clone()) };
         let archive = Archive::create(&dir, &meta, false).unwrap();
         let mut tables = TablesWriter::create(&dir).unwrap();
         macro_rules! push {

@@ -69,8 +69,8 @@ impl Archive {
             return Ok(Existing::Empty);
         }
         match Meta::read(dir) {
-            Ok(_) | Err(Error::Newer { .. }) if overwrite => Ok(Existing::Archive),
-            Ok(_) | Err(Error::Newer { .. }) => Err(Error::Exists { path: dir.into() }),
+            Ok(_) | Err(Error::Newer { .. } | Error::UnknownKind { .. }) if overwrite => Ok(Existing::Archive),
+            Ok(_) | Err(Error::Newer { .. } | Error::UnknownKind { .. }) => Err(Error::Exists { path: dir.into() }),
             Err(_) => {
                 Err(not_ours("it contains other files, which Fathom does not overwrite; choose another name with -o"))
             }

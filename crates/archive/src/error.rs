@@ -59,6 +59,20 @@ pub enum Error {
         /// Who made it.
         made_by: String,
     },
+    /// It holds what this program does not know.
+    #[error(
+        "{} was made by {made_by}: it is of kind {kind:?}, which this Fathom ({}) does not know. Use that version of \
+         Fathom or a newer one",
+        path.display(), env!("CARGO_PKG_VERSION")
+    )]
+    UnknownKind {
+        /// The archive.
+        path: PathBuf,
+        /// What its `meta.json` says.
+        kind: String,
+        /// Who made it.
+        made_by: String,
+    },
     /// A file's content is wrong.
     #[error("{} is damaged: {why}. {remedy}", path.display())]
     Damaged {
@@ -109,6 +123,11 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// Whether an archive's log is worth something in spite of what is the matter with its `meta.json`.
+    pub fn is_rescuable(&self) -> bool {
+        matches!(self, Self::Damaged { .. } | Self::NotAnArchive { .. })
+    }
+
     pub(crate) fn damaged_table(path: &Path, why: impl std::fmt::Display) -> Self {
         Self::Damaged {
             path: path.into(),
@@ -119,6 +138,22 @@ impl Error {
             ),
         }
     }
+}
+
+/// Whether the place that was written to is at fault, somewhere among an error's causes: no space, no quota, or not a place to
+/// write to.
+pub fn lacks_room(error: &(dyn std::error::Error + 'static)) -> bool {
+    use io::ErrorKind as Kind;
+    const KINDS: [Kind; 5] =
+        [Kind::StorageFull, Kind::QuotaExceeded, Kind::FileTooLarge, Kind::ReadOnlyFilesystem, Kind::PermissionDenied];
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|io| KINDS.contains(&io.kind())) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 /// Adds to an I/O error what was tried with which file.

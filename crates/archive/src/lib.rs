@@ -21,19 +21,23 @@
 mod archive;
 pub mod error;
 pub mod export;
+mod kind;
 mod lock;
 pub mod log;
 mod meta;
 pub mod runs;
 pub mod signal_cleanup;
+pub mod table_maker;
 pub mod tables;
 pub mod versions;
 
 pub use archive::Archive;
 pub use error::{Error, Result};
+pub use kind::ArchiveKind;
 pub use lock::Lock;
 pub use log::{Damage, LogReader, LogSummary, LogWriter};
 pub use meta::{Meta, unix_now_ns};
 pub use runs::{Runs, RunsWriter, is_lost};
 pub use signal_cleanup::SignalCleanup;
+pub use table_maker::TableMaker;
 pub use tables::TablesWriter;

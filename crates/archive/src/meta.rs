@@ -2,7 +2,7 @@
 //! and not with a parser's complaint, and replaced as a whole, so that it is never half written.
 
 use crate::error::{Error, Result, Tried};
-use crate::versions;
+use crate::{ArchiveKind, versions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -27,8 +27,8 @@ pub struct Meta {
     /// Who made it, such as `Fathom 0.2.0`.
     #[serde(default)]
     pub made_by: String,
-    /// What was done: `trace`, `bench`, …
-    pub kind: String,
+    /// What was done.
+    pub kind: ArchiveKind,
     /// When it was made, ns since 1970 (CLOCK_REALTIME).
     pub created_unix_ns: u64,
     /// The command that was recorded, or empty.
@@ -55,12 +55,12 @@ pub struct Meta {
 
 impl Meta {
     /// Of an archive that is being made now, with this program's versions.
-    pub fn new(kind: &str, created_unix_ns: u64, command: Vec<String>) -> Self {
+    pub fn new(kind: ArchiveKind, created_unix_ns: u64, command: Vec<String>) -> Self {
         Self {
             format: FORMAT.into(),
             version: versions::newest(versions::FOLDER),
             made_by: format!("Fathom {}", env!("CARGO_PKG_VERSION")),
-            kind: kind.into(),
+            kind,
             created_unix_ns,
             command,
             complete: false,
@@ -146,6 +146,12 @@ impl Meta {
             let found = value.get(key).and_then(Value::as_u64).ok_or_else(|| damaged(format!("it has no {key}")))?;
             versions::check(path, what, u32::try_from(found).unwrap_or(u32::MAX), newest, &made_by)?;
         }
+        // A kind is added without raising a version: what older programs know is not changed by it.
+        if let Some(kind) =
+            value.get("kind").and_then(Value::as_str).filter(|word| ArchiveKind::of_word(word).is_none())
+        {
+            return Err(Error::UnknownKind { path: dir.into(), kind: kind.into(), made_by });
+        }
         serde_json::from_value(value).map_err(|e| damaged(e.to_string()))
     }
 
@@ -190,7 +196,8 @@ mod tests {
     use super::*;
 
     fn sample() -> Meta {
-        let mut meta = Meta::new("trace", 1_700_000_000_000_000_000, vec!["sqlite3".into(), "a \"b\"".into()]);
+        let mut meta =
+            Meta::new(ArchiveKind::Trace, 1_700_000_000_000_000_000, vec!["sqlite3".into(), "a \"b\"".into()]);
         meta.extra.insert("sqlite".into(), serde_json::json!({"version": "3.40.1"}));
         meta
     }
@@ -218,6 +225,18 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    /// An archive of another version's kind is not damaged, and must not be rebuilt as something else.
+    #[test]
+    fn unknown_kind_is_reported() {
+        let mut value = serde_json::to_value(sample()).unwrap();
+        value["kind"] = "heat".into();
+        value["made_by"] = "Fathom 7.1.0".into();
+        let error = Meta::parse(Path::new("x.fathom/meta.json"), value.to_string().as_bytes()).unwrap_err();
+        assert!(matches!(error, Error::UnknownKind { .. }) && !error.is_rescuable(), "{error}");
+        let text = error.to_string();
+        assert!(text.contains("Fathom 7.1.0") && text.contains("\"heat\""), "{text}");
     }
 
     #[test]

@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn log_round_trips_and_becomes_tables() {
         let dir = tempfile::tempdir().unwrap();
-        crate::Archive::create(dir.path(), &crate::Meta::new("bench", 1, vec![]), false).unwrap();
+        crate::Archive::create(dir.path(), &crate::Meta::new(crate::ArchiveKind::Bench, 1, vec![]), false).unwrap();
         let written = write(dir.path());
         let read = Runs::read(dir.path()).unwrap();
         assert_eq!(read, written);
@@ -436,7 +436,7 @@ mod tests {
     #[test]
     fn leftovers_of_table_writer_are_listed() {
         let dir = tempfile::tempdir().unwrap();
-        crate::Archive::create(dir.path(), &crate::Meta::new("bench", 1, vec![]), false).unwrap();
+        crate::Archive::create(dir.path(), &crate::Meta::new(crate::ArchiveKind::Bench, 1, vec![]), false).unwrap();
         let written = write(dir.path());
         let litter = TablesWriter::litter(dir.path());
         let tmp = litter.last().unwrap();

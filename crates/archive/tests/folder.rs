@@ -1,7 +1,7 @@
 //! An archive as a directory: its tables round-trip, are written whole or not at all, and other files stay untouched.
 
 use archive::tables::{Index, read_file};
-use archive::{Archive, Error, LogWriter, Meta, TablesWriter, export};
+use archive::{Archive, ArchiveKind, Error, LogWriter, Meta, TablesWriter, export};
 use model::table::{
     Cell, ColumnInfo, ColumnType, DesignCell, DesignRow, Link, Operation, Replicate, Row, Sample, Shape, Span,
     TableInfo,
@@ -36,7 +36,7 @@ fn span(id: u64) -> Span {
 }
 
 fn meta() -> Meta {
-    Meta::new("trace", 1, vec!["x".into()])
+    Meta::new(ArchiveKind::Trace, 1, vec!["x".into()])
 }
 
 /// An archive with some spans in `dir`.
@@ -262,9 +262,9 @@ fn archive_is_overwritten_only_on_request() {
     make(&place, 3);
     LogWriter::create(&place, None).unwrap().finish().unwrap();
     assert!(matches!(Archive::create(&place, &meta(), false), Err(Error::Exists { .. })));
-    let archive = Archive::create(&place, &Meta::new("bench", 2, vec![]), true).unwrap();
+    let archive = Archive::create(&place, &Meta::new(ArchiveKind::Bench, 2, vec![]), true).unwrap();
     assert!(!archive.has_tables() && archive.log().is_err());
-    assert_eq!(Archive::open(&place).unwrap().meta().kind, "bench");
+    assert_eq!(Archive::open(&place).unwrap().meta().kind, ArchiveKind::Bench);
 }
 
 #[test]
@@ -370,16 +370,16 @@ fn archives_of_every_version_open() {
     };
     for dir in entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
         let archive = Archive::open(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
-        match archive.meta().kind.as_str() {
-            "bench" => {
+        match archive.meta().kind {
+            ArchiveKind::Bench => {
                 assert!(!archive.rows::<Replicate>().unwrap().is_empty(), "{}", dir.display());
                 continue;
             }
-            "net" => {
+            ArchiveKind::Net => {
                 assert!(!archive.rows::<Sample>().unwrap().is_empty(), "{}", dir.display());
                 continue;
             }
-            _ => {}
+            ArchiveKind::Trace => {}
         }
         let mut log = archive.log().unwrap();
         assert!(log.by_ref().count() > 0 && log.damage().is_none(), "{}", dir.display());

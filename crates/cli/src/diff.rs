@@ -4,21 +4,20 @@ use crate::{args, link, output, progress};
 use analysis::diff;
 use analysis::text::shown;
 use anyhow::{Result, bail};
-use archive::Archive;
+use archive::{Archive, ArchiveKind};
 use std::path::Path;
 use std::process::ExitCode;
 
 /// Opens a recording.
 pub fn recording(path: &Path, json: bool) -> Result<Archive> {
     let archive = link::open(path, &progress::context(json))?;
-    match archive.meta().kind.as_str() {
-        "trace" => Ok(archive),
-        "bench" => {
-            bail!("{} is a benchmark, not a recording; `fathom bench compare` compares benchmarks", path.display())
-        }
-        "net" => bail!("{} is a network run, not a recording; `fathom show` shows what limited it", path.display()),
-        kind => bail!("{} is a {kind}, not a recording", path.display()),
-    }
+    let kind = archive.meta().kind;
+    let instead = match kind {
+        ArchiveKind::Trace => return Ok(archive),
+        ArchiveKind::Bench => "`fathom bench compare` compares benchmarks",
+        ArchiveKind::Net => "`fathom show` shows what limited it",
+    };
+    bail!("{} is {kind}, not a recording; {instead}", path.display())
 }
 
 pub fn run(args: &args::Diff) -> Result<ExitCode> {

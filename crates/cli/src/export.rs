@@ -2,6 +2,7 @@
 
 use crate::{args, atomic_file, link, output, progress, report::beside};
 use anyhow::{Context as _, Result, bail};
+use archive::ArchiveKind;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -12,16 +13,13 @@ pub fn run(args: &args::Export) -> Result<()> {
     // Neither has an event log, nor anything with layers: what would be written is an empty trace.
     if (args.perfetto || args.events)
         && let Ok(meta) = archive::Meta::read(&args.archive)
-        && let Some(what) = match meta.kind.as_str() {
-            "bench" => Some("a benchmark"),
-            "net" => Some("a network run"),
-            _ => None,
-        }
+        && meta.kind != ArchiveKind::Trace
     {
         bail!(
-            "{} is {what}, without events or a trace to export; use --csv or --parquet for its numbers, or `fathom \
+            "{} is {}, without events or a trace to export; use --csv or --parquet for its numbers, or `fathom \
              report`",
-            args.archive.display()
+            args.archive.display(),
+            meta.kind
         );
     }
     if args.events {

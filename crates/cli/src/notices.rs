@@ -17,6 +17,25 @@ pub fn warned((runs, warnings): (Runs, Vec<String>)) -> Runs {
     runs
 }
 
+/// Says what a benchmark's table maker has to say.
+pub fn tell_of_runs(notice: experiment::tables::Notice) {
+    use experiment::tables::Notice as Runs;
+    match notice {
+        Runs::Building { archive, live } => {
+            let state = if live { "is still running" } else { "has no tables yet" };
+            eprintln!("fathom: {} {state}; building the tables from its log", archive.display());
+        }
+        Runs::MetaUnreadable(error) => {
+            eprintln!("fathom: {}", without_remedy(&error));
+            eprintln!(
+                "fathom: continuing with the log (runs.jsonl) alone: the command line is lost, and the archive's \
+                 time is that of its first process"
+            );
+        }
+        Runs::Missing(what) => eprintln!("fathom: {what}"),
+    }
+}
+
 /// Warnings only.
 pub fn warn(notice: Notice) {
     if !is_remark(&notice) {
@@ -87,7 +106,7 @@ pub fn keep_old(output: &Path, quiet: bool) -> Result<()> {
 const EVENTS_ALONE: &str = "continuing with the events alone; disks, facts and coverage are lost";
 
 /// What is the matter with `meta.json`, without the advice to do what is being done.
-pub fn without_remedy(error: &archive::Error) -> String {
+fn without_remedy(error: &archive::Error) -> String {
     match error {
         archive::Error::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.display()),
         archive::Error::NotAnArchive { path, .. } => format!("{} has no valid meta.json", path.display()),

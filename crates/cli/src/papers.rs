@@ -3,6 +3,7 @@
 use crate::{Usage, args, bench, demo, link, notices, output, progress, report};
 use analysis::papers;
 use anyhow::{Context as _, Result, bail};
+use archive::ArchiveKind;
 use clap::Parser;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -77,15 +78,15 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
     // An archive that is given makes the figures of its kind.
     let mut benchmark = None;
     for path in &args.archive {
-        let kind = archive::Archive::open(path)?.meta().kind.clone();
-        if let Some(why) = nothing_to_make(&kind, !measured.is_empty(), !made.is_empty()) {
+        let kind = archive::Archive::open(path)?.meta().kind;
+        if let Some(why) = nothing_to_make(kind, !measured.is_empty(), !made.is_empty()) {
             return Err(Usage(format!("{}: {why}", path.display())).into());
         }
-        if kind == "bench" && args.archive.len() > 1 {
+        if kind == ArchiveKind::Bench && args.archive.len() > 1 {
             let why = "only recordings can be shown side by side; use `fathom bench compare` for benchmarks";
             return Err(Usage(format!("{}: {why}", path.display())).into());
         }
-        benchmark = Some(kind == "bench");
+        benchmark = Some(kind == ArchiveKind::Bench);
     }
     if !measured.is_empty() && benchmark != Some(false) {
         match scores(args, &measured)? {
@@ -135,11 +136,11 @@ enum Made {
 }
 
 /// Why an archive of this kind makes none of the figures that are wanted: some that a benchmark makes, some that a recording makes.
-fn nothing_to_make(kind: &str, of_benchmark: bool, of_recording: bool) -> Option<String> {
-    let (kind, fits, needed) = match kind {
-        "bench" => ("a benchmark", of_benchmark, "a recording (`fathom record`, or `fathom demo`)"),
-        "net" => ("a network run", false, "a recording (`fathom record`) or a benchmark (`fathom bench run`)"),
-        _ => ("a recording", of_recording, "a benchmark (`fathom bench run`)"),
+fn nothing_to_make(kind: ArchiveKind, of_benchmark: bool, of_recording: bool) -> Option<String> {
+    let (fits, needed) = match kind {
+        ArchiveKind::Bench => (of_benchmark, "a recording (`fathom record`, or `fathom demo`)"),
+        ArchiveKind::Net => (false, "a recording (`fathom record`) or a benchmark (`fathom bench run`)"),
+        ArchiveKind::Trace => (of_recording, "a benchmark (`fathom bench run`)"),
     };
     let any = of_benchmark || of_recording;
     let wanted = if any { format!("is made of {needed}") } else { "can be made by a command".into() };
@@ -302,12 +303,22 @@ mod tests {
     #[test]
     fn archive_without_requested_figures_is_refused() {
         for (kind, of_benchmark, of_recording, told) in [
-            ("bench", true, false, None),
-            ("bench", false, true, Some("this is a benchmark, and what was requested is made of a recording")),
-            ("trace", false, true, None),
-            ("trace", true, false, Some("this is a recording, and what was requested is made of a benchmark")),
-            ("net", true, true, Some("this is a network run")),
-            ("bench", false, false, Some("nothing that was requested can be made by a command")),
+            (ArchiveKind::Bench, true, false, None),
+            (
+                ArchiveKind::Bench,
+                false,
+                true,
+                Some("this is a benchmark, and what was requested is made of a recording"),
+            ),
+            (ArchiveKind::Trace, false, true, None),
+            (
+                ArchiveKind::Trace,
+                true,
+                false,
+                Some("this is a recording, and what was requested is made of a benchmark"),
+            ),
+            (ArchiveKind::Net, true, true, Some("this is a network run")),
+            (ArchiveKind::Bench, false, false, Some("nothing that was requested can be made by a command")),
         ] {
             let why = nothing_to_make(kind, of_benchmark, of_recording);
             assert_eq!(why.is_some(), told.is_some(), "{kind}: {why:?}");

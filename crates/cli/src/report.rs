@@ -6,7 +6,7 @@ use analysis::bench::page::Page;
 use analysis::bench::results::Bench;
 use analysis::{Rows, figures, summary};
 use anyhow::{Result, bail};
-use archive::Archive;
+use archive::{Archive, ArchiveKind};
 use report::PageData;
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ pub fn run(args: &args::Report) -> Result<()> {
     for path in &args.archives {
         opened.push((link::open(path, &context)?, path));
     }
-    let of = |kind: &str| opened.iter().filter(|(archive, _)| archive.meta().kind == kind).count();
-    let (runs, benchmarks) = (of("net"), of("bench"));
+    let of = |kind: ArchiveKind| opened.iter().filter(|(archive, _)| archive.meta().kind == kind).count();
+    let (runs, benchmarks) = (of(ArchiveKind::Net), of(ArchiveKind::Bench));
     anyhow::ensure!(
         runs + benchmarks == 0 || args.from.is_none() && args.to.is_none(),
         "--from and --to choose a time of a recording; a benchmark's or a network run's page holds all of it"
@@ -50,7 +50,7 @@ fn net(opened: &[(Archive, &PathBuf)], output: Option<&Path>) -> Result<()> {
     let mut last = Path::new("net.fathom");
     for (archive, path) in opened {
         let (meta, name) = (archive.meta(), path.display().to_string());
-        if meta.kind == "net" {
+        if meta.kind == ArchiveKind::Net {
             runs.push(Bench::load(archive, &name)?);
             last = path;
         } else {

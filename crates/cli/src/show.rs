@@ -6,21 +6,26 @@ use analysis::bench::results::Bench;
 use analysis::bench::run_score::Held;
 use analysis::text::shown;
 use anyhow::Result;
+use archive::{Archive, ArchiveKind};
 use model::text::rate;
 use std::fmt::Write as _;
 
 pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;
-    if archive.meta().kind == "net" {
-        return net(&Bench::load(&archive, &args.archive.display().to_string())?, args.json);
+    match archive.meta().kind {
+        ArchiveKind::Trace => recording(&archive, args.json),
+        ArchiveKind::Net => net(&Bench::load(&archive, &args.archive.display().to_string())?, args.json),
+        ArchiveKind::Bench => {
+            let (archive, json) = (args.archive.clone(), args.json);
+            let args = args::BenchShow { archive, json, csv: None, markdown: None, penalty: args::Penalty::Fixed };
+            bench::show(&args).map(drop)
+        }
     }
-    if archive.meta().kind == "bench" {
-        let (archive, json) = (args.archive.clone(), args.json);
-        let args = args::BenchShow { archive, json, csv: None, markdown: None, penalty: args::Penalty::Fixed };
-        return bench::show(&args).map(drop);
-    }
-    let summary = analysis::summarise_archive(&archive)?;
-    if args.json {
+}
+
+fn recording(archive: &Archive, json: bool) -> Result<()> {
+    let summary = analysis::summarise_archive(archive)?;
+    if json {
         println!("{}", serde_json::to_string_pretty(&summary)?);
     } else {
         print!("{}", analysis::show::text(&summary));

@@ -2,8 +2,66 @@
 
 use crate::store::{self, Error};
 use archive::runs::NET_RUN;
-use archive::{Archive, Meta, Runs, SignalCleanup};
-use std::path::Path;
+use archive::table_maker::{Failure, Made};
+use archive::{Archive, ArchiveKind, Meta, Runs, SignalCleanup, TableMaker};
+use model::Context;
+use std::path::{Path, PathBuf};
+
+/// What a user should know while tables are made. The caller decides how it reads.
+#[derive(Debug)]
+pub enum Notice {
+    /// An archive is opened whose tables must be made first.
+    Building {
+        /// The archive.
+        archive: PathBuf,
+        /// Whether its benchmark still runs.
+        live: bool,
+    },
+    /// An archive's `meta.json` is missing or damaged; the tables are made without what it said.
+    MetaUnreadable(archive::Error),
+    /// Something is missing in the log.
+    Missing(String),
+}
+
+/// Tables from `runs.jsonl`: of benchmarks and of network runs.
+pub struct FromRuns<'a> {
+    /// Where notices go.
+    pub notify: &'a dyn Fn(Notice),
+}
+
+impl FromRuns<'_> {
+    fn made(&self, (runs, missing): (Runs, Vec<String>)) -> Made {
+        missing.into_iter().for_each(|warning| (self.notify)(Notice::Missing(warning)));
+        Made { read: (runs.designs.len() as u64, "design"), found: (runs.runs.len() as u64, "process") }
+    }
+}
+
+impl TableMaker for FromRuns<'_> {
+    fn kinds(&self) -> &'static [ArchiveKind] {
+        &[ArchiveKind::Bench, ArchiveKind::Net]
+    }
+
+    fn log(&self, dir: &Path) -> PathBuf {
+        archive::runs::path(dir)
+    }
+
+    fn reads_live(&self) -> bool {
+        true
+    }
+
+    fn report_start(&self, dir: &Path, live: bool) {
+        (self.notify)(Notice::Building { archive: dir.into(), live });
+    }
+
+    fn make(&self, dir: &Path, _context: &Context) -> Result<Made, Failure> {
+        Ok(self.made(make(dir)?))
+    }
+
+    fn make_without_meta(&self, dir: &Path, why: archive::Error, _context: &Context) -> Result<Made, Failure> {
+        (self.notify)(Notice::MetaUnreadable(why));
+        Ok(self.made(make_without_meta(dir)?))
+    }
+}
 
 /// Makes a benchmark's tables from its log, and says in `meta.json` that they are made. The second value says what is missing.
 ///
@@ -17,10 +75,10 @@ pub fn make(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
 ///
 /// # Errors
 /// As [`make`].
-pub fn make_without_meta(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
+fn make_without_meta(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
     let (runs, _) = Runs::salvage(dir)?;
     let began = runs.runs.first().and_then(|run| run.replicate.start_unix_ns).unwrap_or(0);
-    let kind = if runs.designs.iter().any(|d| d.name == NET_RUN) { "net" } else { "bench" };
+    let kind = if runs.designs.iter().any(|d| d.name == NET_RUN) { ArchiveKind::Net } else { ArchiveKind::Bench };
     make_with(dir, Meta::new(kind, began, Vec::new()))
 }
 

@@ -100,22 +100,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// Whether the archive's place is at fault: no space, no quota, or not a place to write to.
     pub fn lacks_room(&self) -> bool {
-        use std::io::ErrorKind as Kind;
-        const KINDS: [Kind; 5] = [
-            Kind::StorageFull,
-            Kind::QuotaExceeded,
-            Kind::FileTooLarge,
-            Kind::ReadOnlyFilesystem,
-            Kind::PermissionDenied,
-        ];
-        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(error) = cause {
-            if error.downcast_ref::<io::Error>().is_some_and(|io| KINDS.contains(&io.kind())) {
-                return true;
-            }
-            cause = error.source();
-        }
-        false
+        archive::error::lacks_room(self)
     }
 }
 

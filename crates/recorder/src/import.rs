@@ -74,7 +74,7 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
         tracer: None,
     };
     context.progress("reading the trace", 0, 0);
-    let mut meta = Meta::new("trace", archive::unix_now_ns(), Vec::new());
+    let mut meta = Meta::new(archive::ArchiveKind::Trace, archive::unix_now_ns(), Vec::new());
     if let Some(kept) = output::keep_old(&request.output)? {
         notify(Notice::KeptOld(kept));
     }

@@ -93,7 +93,7 @@ mod tests {
     fn metadata_format_is_stable() {
         let metadata =
             Metadata { under_way: vec![(1, 2, 3)], counted_after: vec![(1, 2, 3, vec![4])], ..Metadata::default() };
-        let mut meta = Meta::new("trace", 1, Vec::new());
+        let mut meta = Meta::new(archive::ArchiveKind::Trace, 1, Vec::new());
         metadata.store(&mut meta).unwrap();
         let json = serde_json::json!({
             "tracer": null, "tracer_files": [], "disks": [], "loop_files": [], "partitions": [], "functions": [],
@@ -102,7 +102,7 @@ mod tests {
         });
         assert_eq!(meta.extra["surroundings"], json);
         assert_eq!(Metadata::load(&meta).unwrap().under_way, metadata.under_way);
-        assert!(Metadata::load(&Meta::new("trace", 1, Vec::new())).unwrap().tracer.is_none());
+        assert!(Metadata::load(&Meta::new(archive::ArchiveKind::Trace, 1, Vec::new())).unwrap().tracer.is_none());
         meta.extra.insert("surroundings".into(), 5.into());
         assert!(Metadata::load(&meta).unwrap_err().to_string().contains("damaged"));
     }

@@ -27,7 +27,8 @@ impl<'a> NewArchive<'a> {
     pub fn create(request: &'a Request, context: &Context, notify: Notify<'_>) -> Result<Self> {
         let output = &request.output;
         let boot = device::boot_id(&Local);
-        let mut meta = Meta { boot, ..Meta::new("trace", archive::unix_now_ns(), request.stored_command()) };
+        let mut meta =
+            Meta { boot, ..Meta::new(archive::ArchiveKind::Trace, archive::unix_now_ns(), request.stored_command()) };
         let kept = output::keep_old(output)?;
         kept.iter().for_each(|kept| notify(Notice::KeptOld(kept.clone())));
         Archive::create(output, &meta, true)?;

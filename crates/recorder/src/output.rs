@@ -81,7 +81,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("t.fathom");
         let make = |command: &str| {
-            Archive::create(&output, &Meta::new("trace", 1, vec![command.into()]), false).unwrap();
+            Archive::create(&output, &Meta::new(archive::ArchiveKind::Trace, 1, vec![command.into()]), false).unwrap();
         };
         assert_eq!(keep_old(&output).unwrap(), None);
         make("first");

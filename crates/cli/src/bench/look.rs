@@ -8,7 +8,7 @@ use analysis::bench::regressions::regressions;
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
 use anyhow::{Context as _, Result, bail};
-use archive::Archive;
+use archive::{Archive, ArchiveKind};
 use stats::verdict::Better;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,11 +16,13 @@ use std::process::ExitCode;
 /// The benchmark in an archive.
 pub fn load(path: &Path) -> Result<Bench> {
     let archive = link::open(path, &progress::context(true))?;
-    match archive.meta().kind.as_str() {
-        "bench" => Ok(Bench::load(&archive, &path.display().to_string())?),
-        "net" => bail!("{} is a network run, not a benchmark; `fathom report` shows it", path.display()),
-        kind => bail!("{} is a {kind}, not a benchmark; `fathom show` shows it", path.display()),
-    }
+    let kind = archive.meta().kind;
+    let instead = match kind {
+        ArchiveKind::Bench => return Ok(Bench::load(&archive, &path.display().to_string())?),
+        ArchiveKind::Net => "`fathom report` shows it",
+        ArchiveKind::Trace => "`fathom show` shows it",
+    };
+    bail!("{} is {kind}, not a benchmark; {instead}", path.display())
 }
 
 /// The same, with its processes classified as the user wants it.
@@ -169,7 +171,7 @@ fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let entries = std::fs::read_dir(path).with_context(|| format!("reading {}", path.display()))?;
         let mut found: Vec<PathBuf> = entries
             .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|p| Archive::open(p).is_ok_and(|a| a.meta().kind == "bench"))
+            .filter(|p| Archive::open(p).is_ok_and(|a| a.meta().kind == ArchiveKind::Bench))
             .collect();
         if found.is_empty() {
             bail!("{} is not an archive and contains none made by `fathom bench run`", path.display());

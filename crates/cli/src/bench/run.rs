@@ -7,7 +7,7 @@ use crate::{args, notices, output, progress};
 use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
-use archive::{Archive, Meta, Runs};
+use archive::{Archive, ArchiveKind, Meta, Runs};
 use clap::Parser as _;
 use device::{Count, Local, Look, Readings};
 use experiment::catalog::{self, Runnable};
@@ -405,7 +405,7 @@ fn of_parameter<'a>(name: &'a str, workload: &Workload) -> Option<&'a str> {
 
 fn create(args: &args::BenchRun, designs: &[Design], dirs: &[(String, PathBuf)]) -> Result<Store> {
     notices::keep_old(&args.output, args.quiet)?;
-    let meta = Meta::new("bench", archive::unix_now_ns(), std::env::args().collect());
+    let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
     Archive::create(&args.output, &meta, true)?;
     let mut store = Store::create(&args.output)?;
     store.push(Entry::Machine(machine::facts(dirs)))?;
@@ -416,8 +416,8 @@ fn create(args: &args::BenchRun, designs: &[Design], dirs: &[(String, PathBuf)])
 /// Opens an archive to go on with it, and writes down what has changed since.
 fn resume(dir: &Path) -> Result<Store> {
     let archive = Archive::open(dir)?;
-    if archive.meta().kind != "bench" {
-        bail!("{} is a {}, not a benchmark: nothing to resume", dir.display(), archive.meta().kind);
+    if archive.meta().kind != ArchiveKind::Bench {
+        bail!("{} is {}, not a benchmark: nothing to resume", dir.display(), archive.meta().kind);
     }
     // The tables are made from the log again at the end.
     store::keeps_tables(dir, &Runs::salvage(dir)?.0)?;

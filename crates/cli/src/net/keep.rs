@@ -5,7 +5,7 @@ use super::run_ends::{Endpoint, RunEnds};
 use analysis::bench::run_score::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
-use archive::{Archive, Meta, RunsWriter, SignalCleanup};
+use archive::{Archive, ArchiveKind, Meta, RunsWriter, SignalCleanup};
 use model::table::{DesignCell, DesignRow};
 use net::result::TRANSACTIONS;
 use net::rows::{self, Besides, factors, metric};
@@ -26,7 +26,7 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&RunEnds>) -> Result<()> {
         Some(about) => about.boot.clone(),
         None => device::boot_id(&device::Local),
     };
-    let mut meta = Meta { boot, ..Meta::new("net", archive::unix_now_ns(), argv.clone()) };
+    let mut meta = Meta { boot, ..Meta::new(ArchiveKind::Net, archive::unix_now_ns(), argv.clone()) };
     Archive::create(dir, &meta, true)?;
     let mut log = RunsWriter::create(dir)?;
     let mut facts = crate::bench::facts(&[]);

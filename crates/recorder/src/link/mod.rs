@@ -17,12 +17,13 @@ mod tables;
 mod used_disks;
 
 use crate::{Error, Metadata, Notice, Notify, Result};
-use archive::{Archive, Lock, LogReader, Meta, SignalCleanup, TablesWriter};
+use archive::table_maker::{Failure, Made};
+use archive::{ArchiveKind, LogReader, Meta, SignalCleanup, TableMaker, TablesWriter};
 use causal::Linker;
 use causal::accounts::Accounts;
 use model::table::{Disk, FactRow, Process};
 use model::{Context, Event, LossSource, Record};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tables::Tables;
 
 /// What linking found.
@@ -113,38 +114,60 @@ fn put_metadata(metadata: &Metadata, accounts: &Accounts, tables: &mut Tables) {
 
 /// A log whose `meta.json` is gone or damaged is still worth its events; what was known of the machine is lost.
 fn without_meta(dir: &Path, error: archive::Error, notify: Notify<'_>) -> Result<Meta> {
-    if !is_rescuable(&error) || !archive::log::path(dir).is_file() {
+    if !error.is_rescuable() || !archive::log::path(dir).is_file() {
         return Err(error.into());
     }
     notify(Notice::MetaUnreadable(error));
-    Ok(Meta::new("trace", 0, Vec::new()))
-}
-
-/// Whether an archive's log is worth something in spite of what is the matter with its `meta.json`.
-pub fn is_rescuable(error: &archive::Error) -> bool {
-    matches!(error, archive::Error::Damaged { .. } | archive::Error::NotAnArchive { .. })
+    Ok(Meta::new(ArchiveKind::Trace, 0, Vec::new()))
 }
 
 fn is_mark(event: &Event) -> bool {
     matches!(event.record, Record::Mark(_))
 }
 
-/// Opens an archive of a trace, linking it first if it has no tables, as after a recording that was cut short.
-///
-/// # Errors
-/// It cannot be read, is being written, or cannot be linked.
-pub fn open(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Archive> {
-    let archive = Archive::open(dir)?;
-    if archive.has_tables() {
-        return Ok(archive);
+/// Tables from `events.log`.
+pub struct FromEvents<'a> {
+    /// Where notices go.
+    pub notify: Notify<'a>,
+}
+
+impl FromEvents<'_> {
+    fn link(&self, dir: &Path, context: &Context) -> std::result::Result<Made, Failure> {
+        let linked = link(dir, context, self.notify)?;
+        Ok(Made { read: (linked.events, "event"), found: (linked.operations, "operation") })
     }
-    let _lock = Lock::take(dir)?;
-    // Whoever held the lock before may have made them.
-    if !Archive::open(dir)?.has_tables() {
-        notify(Notice::Linking { archive: dir.into() });
-        link(dir, context, notify)?;
+}
+
+impl TableMaker for FromEvents<'_> {
+    fn kinds(&self) -> &'static [ArchiveKind] {
+        &[ArchiveKind::Trace]
     }
-    Ok(Archive::open(dir)?)
+
+    fn log(&self, dir: &Path) -> PathBuf {
+        archive::log::path(dir)
+    }
+
+    fn reads_live(&self) -> bool {
+        false
+    }
+
+    fn report_start(&self, dir: &Path, _live: bool) {
+        (self.notify)(Notice::Linking { archive: dir.into() });
+    }
+
+    fn make(&self, dir: &Path, context: &Context) -> std::result::Result<Made, Failure> {
+        self.link(dir, context)
+    }
+
+    /// [`link()`] sees for itself that there is none.
+    fn make_without_meta(
+        &self,
+        dir: &Path,
+        _why: archive::Error,
+        context: &Context,
+    ) -> std::result::Result<Made, Failure> {
+        self.link(dir, context)
+    }
 }
 
 #[cfg(test)]

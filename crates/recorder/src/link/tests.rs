@@ -1,11 +1,12 @@
 use super::*;
 use archive::LogWriter;
+use archive::{Archive, Lock, table_maker};
 
 /// An archive of two writes with these event lines and this count by the disk.
 fn recorded(lines: &[&str], writes: u64) -> analysis::Summary {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    let mut meta = Meta { complete: true, ..Meta::new("trace", 1, Vec::new()) };
+    let mut meta = Meta { complete: true, ..Meta::new(ArchiveKind::Trace, 1, Vec::new()) };
     let fields = |writes: u64| {
         let mut fields = vec![0; 17];
         (fields[4], fields[6]) = (100 + writes, 800 + 8 * writes);
@@ -68,16 +69,16 @@ fn completeness_is_judged_by_diskstats() {
 fn opening_archive_in_use_keeps_its_tables() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path();
-    Archive::create(dir, &Meta::new("trace", 1, Vec::new()), false).unwrap();
+    Archive::create(dir, &Meta::new(ArchiveKind::Trace, 1, Vec::new()), false).unwrap();
     LogWriter::create(dir, None).unwrap().finish().unwrap();
     let half_made = dir.join("tables.tmp/spans.parquet");
     std::fs::create_dir(dir.join("tables.tmp")).unwrap();
     std::fs::write(&half_made, "half").unwrap();
     let lock = Lock::take(dir).unwrap();
-    let error = open(dir, &Context::silent(), &|_| ()).unwrap_err().to_string();
+    let error = table_maker::open(dir, &[&FromEvents { notify: &|_| () }], &Context::silent()).unwrap_err().to_string();
     assert!(error.contains("is being written by process") && half_made.exists(), "{error}");
     drop(lock);
     // Leftovers of a crash are replaced, and no lock stays.
-    assert!(open(dir, &Context::silent(), &|_| ()).unwrap().has_tables());
+    assert!(table_maker::open(dir, &[&FromEvents { notify: &|_| () }], &Context::silent()).unwrap().has_tables());
     assert!(!dir.join("tables.tmp").exists() && !dir.join("lock").exists());
 }

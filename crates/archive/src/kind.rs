@@ -1,0 +1,60 @@
+//! What an archive holds: the one place that knows the words of `meta.json`, so that everybody else matches on a type.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArchiveKind {
+    /// Events of a kernel, recorded or imported.
+    Trace,
+    /// Designs and what their processes measured.
+    Bench,
+    /// One run over a network.
+    Net,
+}
+
+impl ArchiveKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Trace, Self::Bench, Self::Net];
+
+    /// Its word in `meta.json`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Trace => "trace",
+            Self::Bench => "bench",
+            Self::Net => "net",
+        }
+    }
+
+    /// The kind of this word in `meta.json`.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// For people, without an article's choice left to the caller: `a recording`.
+impl fmt::Display for ArchiveKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Trace => "a recording",
+            Self::Bench => "a benchmark",
+            Self::Net => "a network run",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_word_round_trips() {
+        for kind in ArchiveKind::ALL {
+            assert_eq!(ArchiveKind::of_word(kind.word()), Some(kind));
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
+        }
+        assert_eq!(ArchiveKind::of_word("lab"), None);
+    }
+}

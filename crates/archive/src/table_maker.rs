@@ -1,0 +1,224 @@
+//! From an archive to its tables, whatever kind it is of: the rooms that write a log implement [`TableMaker`], and who opens
+//! archives hands in all of them. So nobody above asks an archive for its kind in order to open it.
+
+use crate::{Archive, ArchiveKind, Error, Lock};
+use model::Context;
+use std::path::{Path, PathBuf};
+
+/// What a [`TableMaker`] failed with: an error of its own room.
+pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Makes the tables of some kinds of archives from their log.
+pub trait TableMaker {
+    /// The kinds whose tables it makes.
+    fn kinds(&self) -> &'static [ArchiveKind];
+
+    /// Where its log is in the archive `dir`.
+    fn log(&self, dir: &Path) -> PathBuf;
+
+    /// Whether its log may be read while it is written; the tables of such an archive are made anew each time it is opened.
+    fn reads_live(&self) -> bool;
+
+    /// Reports that an archive is opened whose tables must be made first; `live` if it is being written.
+    fn report_start(&self, dir: &Path, live: bool);
+
+    /// Makes the tables. The caller holds the archive's lock, unless the archive is live.
+    ///
+    /// # Errors
+    /// Those of its room.
+    fn make(&self, dir: &Path, context: &Context) -> Result<Made, Failure>;
+
+    /// The same where `meta.json` cannot be read, and why: from the log alone.
+    ///
+    /// # Errors
+    /// As [`TableMaker::make`].
+    fn make_without_meta(&self, dir: &Path, why: Error, context: &Context) -> Result<Made, Failure>;
+}
+
+/// What tables were made of: how many of what, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Made {
+    /// What the log holds, such as 12 events.
+    pub read: (u64, &'static str),
+    /// What came of it, such as 3 operations.
+    pub found: (u64, &'static str),
+}
+
+/// Why an archive cannot be opened, or its tables not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot be opened.
+    #[error(transparent)]
+    Archive(#[from] Error),
+    /// It can, and has no tables, and they cannot be made.
+    #[error(transparent)]
+    Tables(Failure),
+    /// Nobody makes tables of this kind.
+    #[error("this program makes no tables of {0}")]
+    NoMaker(ArchiveKind),
+}
+
+impl OpenError {
+    /// Whether the archive was read, and only its place is at fault: no space, no quota, or not a place to write to.
+    pub fn lacks_room(&self) -> bool {
+        matches!(self, Self::Tables(failure) if crate::error::lacks_room(&**failure))
+    }
+}
+
+/// Opens the archive at `dir`, making its tables first if it has none, as after a recording that was cut short.
+///
+/// # Errors
+/// It cannot be read, is being written, or its tables cannot be made.
+pub fn open(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result<Archive, OpenError> {
+    let archive = Archive::open(dir)?;
+    let maker = maker_of(archive.meta().kind, makers)?;
+    // Of an archive that is being written the tables are of when somebody opened it before.
+    let live = maker.reads_live() && Lock::is_free(dir).is_err();
+    if archive.has_tables() && !live {
+        return Ok(archive);
+    }
+    // Who writes it holds the lock until its end.
+    let _lock = if live { None } else { Some(Lock::take(dir).map_err(|error| OpenError::Tables(error.into()))?) };
+    // Whoever held the lock before may have made them.
+    if live || !archive.has_tables() {
+        maker.report_start(dir, live);
+        maker.make(dir, context).map_err(OpenError::Tables)?;
+    }
+    Ok(Archive::open(dir)?)
+}
+
+/// Makes the tables of the archive at `dir` anew. Where `meta.json` is gone or damaged, whichever log is there says whose they are.
+///
+/// # Errors
+/// As [`open`].
+pub fn remake(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result<Made, OpenError> {
+    let logged = makers.iter().find(|maker| maker.log(dir).is_file());
+    // In a folder that is no archive nothing is made, not even a lock.
+    let _lock = logged.map(|_| Lock::take(dir)).transpose()?;
+    let made = match (Archive::open(dir), logged) {
+        (Ok(archive), _) => maker_of(archive.meta().kind, makers)?.make(dir, context),
+        (Err(error), Some(maker)) if error.is_rescuable() => maker.make_without_meta(dir, error, context),
+        (Err(error), _) => return Err(error.into()),
+    };
+    made.map_err(OpenError::Tables)
+}
+
+fn maker_of<'a>(kind: ArchiveKind, makers: &[&'a dyn TableMaker]) -> Result<&'a dyn TableMaker, OpenError> {
+    makers.iter().copied().find(|maker| maker.kinds().contains(&kind)).ok_or(OpenError::NoMaker(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Meta, TablesWriter};
+    use std::cell::RefCell;
+
+    /// Writes down what it was asked for.
+    struct Maker {
+        kinds: &'static [ArchiveKind],
+        log: &'static str,
+        live: bool,
+        calls: RefCell<Vec<String>>,
+    }
+
+    const MADE: Made = Made { read: (2, "line"), found: (1, "row") };
+
+    impl TableMaker for Maker {
+        fn kinds(&self) -> &'static [ArchiveKind] {
+            self.kinds
+        }
+        fn log(&self, dir: &Path) -> PathBuf {
+            dir.join(self.log)
+        }
+        fn reads_live(&self) -> bool {
+            self.live
+        }
+        fn report_start(&self, _: &Path, live: bool) {
+            self.calls.borrow_mut().push(format!("start live={live}"));
+        }
+        fn make(&self, dir: &Path, _: &Context) -> Result<Made, Failure> {
+            self.calls.borrow_mut().push("make".into());
+            TablesWriter::create(dir)?.finish()?;
+            Ok(MADE)
+        }
+        fn make_without_meta(&self, _: &Path, _: Error, _: &Context) -> Result<Made, Failure> {
+            self.calls.borrow_mut().push("make without meta".into());
+            Ok(MADE)
+        }
+    }
+
+    fn makers() -> (Maker, Maker) {
+        let of = |kinds, log, live| Maker { kinds, log, live, calls: RefCell::default() };
+        (
+            of(&[ArchiveKind::Bench, ArchiveKind::Net], "runs.jsonl", true),
+            of(&[ArchiveKind::Trace], "events.log", false),
+        )
+    }
+
+    fn archive(kind: ArchiveKind) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("x.fathom");
+        Archive::create(&dir, &Meta::new(kind, 1, vec![]), false).unwrap();
+        (folder, dir)
+    }
+
+    #[test]
+    fn tables_are_made_once_by_maker_of_kind() {
+        let (runs, events) = makers();
+        let (_folder, dir) = archive(ArchiveKind::Trace);
+        for _ in 0..2 {
+            let opened = open(&dir, &[&runs, &events], &Context::silent()).unwrap();
+            assert!(opened.has_tables());
+        }
+        assert_eq!(*events.calls.borrow(), ["start live=false", "make"]);
+        assert!(runs.calls.borrow().is_empty());
+        assert!(!dir.join("lock").exists());
+    }
+
+    #[test]
+    fn live_archive_gets_new_tables_without_lock() {
+        let (runs, events) = makers();
+        let (_folder, dir) = archive(ArchiveKind::Bench);
+        let _written = Lock::take(&dir).unwrap();
+        for _ in 0..2 {
+            open(&dir, &[&runs, &events], &Context::silent()).unwrap();
+        }
+        assert_eq!(*runs.calls.borrow(), ["start live=true", "make", "start live=true", "make"]);
+        // A recording that is being made is busy instead.
+        let (_folder, dir) = archive(ArchiveKind::Trace);
+        let _written = Lock::take(&dir).unwrap();
+        let error = open(&dir, &[&runs, &events], &Context::silent()).unwrap_err();
+        assert!(error.to_string().contains("is being written") && !error.lacks_room(), "{error}");
+    }
+
+    #[test]
+    fn log_decides_where_meta_is_gone() {
+        let (runs, events) = makers();
+        let (_folder, dir) = archive(ArchiveKind::Bench);
+        std::fs::remove_file(Meta::path(&dir)).unwrap();
+        let error = remake(&dir, &[&runs, &events], &Context::silent()).unwrap_err();
+        assert!(matches!(error, OpenError::Archive(Error::NotAnArchive { .. })), "{error}");
+        assert!(!dir.join("lock").exists(), "nothing is made in a folder without a log");
+        std::fs::write(dir.join("events.log"), "").unwrap();
+        assert_eq!(remake(&dir, &[&runs, &events], &Context::silent()).unwrap(), MADE);
+        assert_eq!(*events.calls.borrow(), ["make without meta"]);
+        assert!(runs.calls.borrow().is_empty());
+    }
+
+    #[test]
+    fn kind_without_maker_is_an_error() {
+        let (_folder, dir) = archive(ArchiveKind::Net);
+        let error = open(&dir, &[], &Context::silent()).unwrap_err();
+        assert_eq!(error.to_string(), "this program makes no tables of a network run");
+    }
+
+    #[test]
+    fn full_disk_is_found_below_other_causes() {
+        let full = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let below = Error::Io { action: "write", path: "x".into(), source: full };
+        assert!(OpenError::Tables(Box::new(below)).lacks_room());
+        let gone = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let unreadable = Error::Io { action: "read", path: "x".into(), source: gone };
+        assert!(!OpenError::Archive(unreadable).lacks_room(), "a copy would not be readable either");
+    }
+}
