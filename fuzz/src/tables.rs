@@ -2,8 +2,7 @@
 //!
 //! An input is the executions of a recording, and changes of cells of its tables: `executions table row column value`, one a line.
 
-use analysis::Rows;
-use analysis::diff;
+use analysis::{Rows, diff, explain};
 use model::table::{Cause, Disk, File, Link, Operation, Shape, Slice, Span};
 use model::{Confidence, Layer, Origin, Reason, Relation};
 
@@ -182,6 +181,13 @@ pub fn table(bytes: &[u8]) {
         }
     }
     let _ = analysis::show::text(&analysis::summarise(&changed));
+    let explained = explain::explain(&changed);
+    for finding in &explained.findings {
+        assert!(finding.share.is_none_or(|share| (0.0..=1.0 + 1e-9).contains(&share)), "{finding:?}");
+        assert!(finding.saving_ns.unwrap_or(0) <= finding.time_ns.unwrap_or(0), "{finding:?}");
+    }
+    let told = explain::text::text(&explained) + &explain::text::summary(&explained);
+    assert!(told.lines().all(|line| line.chars().count() <= 100), "{told}");
     let same = diff::diff(&changed, &changed);
     assert!(["equivalent", "inconclusive"].contains(&same.verdict.as_str()), "{}", same.why);
     for done in [same, diff::diff(&plain, &changed), diff::diff(&changed, &plain)] {

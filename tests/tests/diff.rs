@@ -1,11 +1,12 @@
-//! `fathom diff` on recordings of a program whose differences are known: the same workload twice, another journal mode, another
+//! `fathom diff` and `fathom explain` on recordings of a program whose differences are known: the same workload twice, another journal mode, another
 //! synchronous, one sync more.
 //!
 //! No time is asserted. What is: that equal work is never called slower or faster, and that different work is named.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run};
+use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, rows, run};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -36,6 +37,8 @@ fn main() -> ExitCode {
         ("wal_lacks_syncs_of_journal_and_directory", needs(), journal_modes),
         ("synchronous_off_lacks_all_flushes", needs(), synchronous),
         ("extra_fsync_and_its_flush_are_named", needs(), extra_sync),
+        ("journal_created_per_transaction_is_explained", needs(), explained),
+        ("statement_prepared_every_time_is_explained", needs(), prepared),
         ("kept_recordings_are_compared", Ok(()), kept_recordings),
         ("benchmark_is_refused_with_its_own_verb", Ok(()), benchmarks_are_refused),
         ("fail_on_passes_only_what_was_compared", Ok(()), fail_on),
@@ -196,6 +199,67 @@ fn extra_sync() -> Result<()> {
     adds_up(&done)
 }
 
+/// Codes of the findings about a statement, whose spans are in the archive.
+fn findings(archive: &Path, statement: &str) -> Result<Vec<String>> {
+    let output = run(Command::new(fathom()).args(["explain", "--json"]).arg(archive))?;
+    let explanation: Value = serde_json::from_slice(&output.stdout).context("explain --json")?;
+    let all = explanation["findings"].as_array().context("findings[]")?;
+    let spans: BTreeSet<String> = rows(archive, "spans")?.iter_mut().filter_map(|row| row.remove("id")).collect();
+    for finding in all {
+        let evidence = finding["evidence"].as_array().context("evidence[]")?;
+        ensure!(evidence.iter().all(|id| spans.contains(&id.to_string())), "spans that are not there: {finding}");
+        let (time, saving) = (finding["time_ns"].as_u64().unwrap_or(0), finding["saving_ns"].as_u64().unwrap_or(0));
+        ensure!(saving <= time && time <= explanation["latency_ns"].as_u64().context("latency_ns")?, "{finding}");
+    }
+    let own = all.iter().filter(|f| f["statement"] == statement);
+    Ok(own.filter_map(|f| f["code"].as_str().map(str::to_string)).collect())
+}
+
+/// What an INSERT of each journal mode does on a disk whose flushes take their time. A scheduling delay may be found besides.
+fn explained() -> Result<()> {
+    const INSERT: &str = "INSERT INTO t VALUES (?, ?)";
+    let folder = tempfile::tempdir()?;
+    let delete = recorded(folder.path(), "delete", ["delete", "full", "once"])?;
+    let found = findings(&delete, INSERT)?;
+    ensure!(["F01", "S01"].iter().all(|code| found.iter().any(|f| f == code)), "{found:?}");
+    let wal = findings(&recorded(folder.path(), "wal", ["wal", "full", "once"])?, INSERT)?;
+    ensure!(wal.iter().any(|f| f == "S01"), "{wal:?}");
+    ensure!(!wal.iter().any(|f| ["J02", "F01"].contains(&f.as_str())), "WAL has neither: {wal:?}");
+    // Without syncs the calls that make and remove the journal are most of it.
+    let off = findings(&recorded(folder.path(), "off", ["delete", "off", "once"])?, INSERT)?;
+    ensure!(
+        off.iter().any(|f| f == "J02") && !off.iter().any(|f| ["F01", "F03", "S01"].contains(&f.as_str())),
+        "{off:?}"
+    );
+    let text = String::from_utf8(run(Command::new(fathom()).arg("show").arg(&delete))?.stdout)?;
+    let first = text.lines().next().unwrap_or_default();
+    ensure!(first.starts_with("Findings: "), "{first}");
+    Ok(())
+}
+
+fn prepared() -> Result<()> {
+    const READER: &str = "\
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None, cached_statements=int(sys.argv[2]))
+db.execute('CREATE TABLE t (i INTEGER PRIMARY KEY)')
+for i in range(60):
+    db.execute('SELECT i FROM t WHERE i = ?', (i,)).fetchall()
+os._exit(0)
+";
+    let folder = tempfile::tempdir()?;
+    for (cached, expected) in [("0", true), ("100", false)] {
+        let own = folder.path().join(cached);
+        std::fs::create_dir(&own)?;
+        // In memory, so that nothing but the statements takes time.
+        let archive = record(&own, &[], &["python3", "-c", READER, ":memory:", cached])?;
+        let output = run(Command::new(fathom()).args(["explain", "--json"]).arg(&archive))?;
+        let explanation: Value = serde_json::from_slice(&output.stdout)?;
+        let found = explanation["findings"].as_array().context("findings[]")?.iter().any(|f| f["code"] == "S03");
+        ensure!(found == expected, "cached_statements={cached}: {explanation}");
+    }
+    Ok(())
+}
+
 /// A copy of a kept archive: what is opened may be linked anew.
 fn kept(folder: &Path, name: &str) -> Result<PathBuf> {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives").join(name);
@@ -221,6 +285,8 @@ fn benchmarks_are_refused() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (trace, bench) = (kept(folder.path(), "v3-linux-6.18-virtio")?, kept(folder.path(), "v3-bench")?);
     let net = kept(folder.path(), "v3-net")?;
+    let output = Command::new(fathom()).arg("explain").arg(&bench).output()?;
+    ensure!(output.status.code() == Some(1), "a benchmark is explained");
     for (other, told) in [(&bench, "`fathom bench compare`"), (&net, "a network run")] {
         let output = Command::new(fathom()).arg("diff").args([&trace, other]).output()?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();

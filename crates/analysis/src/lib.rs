@@ -19,8 +19,11 @@ mod device_times;
 pub mod diff;
 mod driver;
 mod entries;
+pub mod explain;
 pub mod figures;
 mod gaps;
+#[cfg(test)]
+mod made;
 mod older;
 pub mod papers;
 pub mod rows;

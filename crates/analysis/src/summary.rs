@@ -53,7 +53,10 @@ pub fn summarise_archive(archive: &Archive) -> Result<Summary, Error> {
 }
 
 /// Summarises a trace whose slices are handed over by `slices`, one after the other.
-fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Summary, E> {
+pub(crate) fn with_slices<E>(
+    rows: &Rows,
+    slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>,
+) -> Result<Summary, E> {
     let index = Index::new(rows);
     let charges = Charges::new(&index);
     let mut tallies = Tallies::new(&index);

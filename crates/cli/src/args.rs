@@ -11,7 +11,7 @@ mod pool;
 mod results;
 
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
-pub use diff::Diff;
+pub use diff::{Diff, Explain};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use net::{
@@ -59,6 +59,7 @@ pub struct Cli {
 pub enum Verb {
     Record(Record),
     Show(Show),
+    Explain(Explain),
     Diff(Diff),
     Report(Report),
     Export(Export),

@@ -9,6 +9,7 @@ mod atomic_file;
 mod bench;
 mod demo;
 mod diff;
+mod explain;
 mod export;
 mod import;
 mod lab;
@@ -66,6 +67,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Net(args) => return net::run(&args),
         Verb::Diff(args) => return diff::run(&args),
         Verb::Show(args) => show::run(&args)?,
+        Verb::Explain(args) => explain::run(&args)?,
         Verb::Report(args) => report::run(&args)?,
         Verb::Export(args) => export::run(&args)?,
         Verb::Import(args) => import::run(&args)?,

@@ -4,6 +4,7 @@ use crate::{args, bench, link, output, progress};
 use analysis::bench::net::page_of;
 use analysis::bench::results::Bench;
 use analysis::bench::run_score::Held;
+use analysis::explain;
 use analysis::text::shown;
 use anyhow::Result;
 use archive::{Archive, ArchiveKind};
@@ -24,11 +25,11 @@ pub fn run(args: &args::Show) -> Result<()> {
 }
 
 fn recording(archive: &Archive, json: bool) -> Result<()> {
-    let summary = analysis::summarise_archive(archive)?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&summary)?);
+        println!("{}", serde_json::to_string_pretty(&analysis::summarise_archive(archive)?)?);
     } else {
-        print!("{}", analysis::show::text(&summary));
+        let (summary, explanation) = explain::summarise_and_explain(archive)?;
+        print!("{}{}", explain::text::summary(&explanation), analysis::show::text(&summary));
     }
     Ok(())
 }

@@ -9,14 +9,14 @@
 //! executions. What the system below makes of it comes in clusters, for as long as a machine is busy: that is counted by stretches.
 
 use super::align::Alignment;
-use super::phase::{Kind, Phase, Phases};
+use super::phase::{Kind, Phase, Phases, wal_databases};
 use super::series::Slots;
 use crate::charges::Charges;
 use crate::rows::{Does, Index};
 use model::{Call, Layer, Relation};
 use serde::Serialize;
-use sqlite::{FileClass, database_of};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use sqlite::FileClass;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 /// Occurrences from which on an edge of one recording only is no chance: two sides of a coin that falls so often one way, 2 x 0.5^8 =
@@ -84,13 +84,7 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
     let phases = Phases::new(index);
     let mut all: Vec<(u32, Edge)> = Vec::new();
     let aligned = |at: &usize| slots[*at].is_some();
-    let wal: HashSet<&str> = rows
-        .files
-        .iter()
-        .zip(&index.classes)
-        .filter(|(_, class)| **class == FileClass::Wal)
-        .filter_map(|(file, _)| file.path.as_deref().map(database_of))
-        .collect();
+    let wal = wal_databases(index);
     let mut syncs: HashMap<(u32, Phase), u32> = HashMap::new();
     let mut calls: Vec<usize> = (0..rows.spans.len()).filter(|&i| rows.spans[i].layer == Layer::Syscall).collect();
     calls.sort_by_key(|&i| rows.spans[i].start_ns);

@@ -8,7 +8,7 @@ mod align;
 mod compare;
 pub mod contract;
 mod edges;
-mod phase;
+pub(crate) mod phase;
 mod series;
 #[cfg(test)]
 mod tests;
@@ -150,7 +150,7 @@ fn side(rows: &Rows) -> Side {
 }
 
 /// What was lost. A probe that did not run, or could not, misses its own events only: one of the device's cannot hide an execution.
-fn lost(rows: &Rows, loss: &LossRow) -> Lost {
+pub(crate) fn lost(rows: &Rows, loss: &LossRow) -> Lost {
     let one_probe = matches!(loss.source, LossSource::NotRun | LossSource::Recursion);
     let program = loss.program.as_deref().filter(|_| one_probe);
     let layer = program.and_then(|program| rows.coverage.iter().find(|c| c.probe == program)).map(|c| c.layer);

@@ -7,7 +7,7 @@
 use crate::rows::{Index, call};
 use model::table::{File, Operation};
 use model::{Call, Layer};
-use sqlite::FileClass;
+use sqlite::{FileClass, database_of};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
@@ -131,6 +131,13 @@ fn kinds(index: &Index) -> Vec<Kind> {
         _ => Kind::Of(*class),
     };
     rows.files.iter().zip(&index.classes).map(kind).collect()
+}
+
+/// Paths of the databases whose WAL the recording saw.
+pub fn wal_databases<'a>(index: &Index<'a>) -> HashSet<&'a str> {
+    let rows = index.rows;
+    let wal = rows.files.iter().zip(&index.classes).filter(|(_, class)| **class == FileClass::Wal);
+    wal.filter_map(|(file, _)| file.path.as_deref().map(database_of)).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Command line of `fathom diff`.
+//! Command line of `fathom diff` and `fathom explain`.
 
 use super::results::fail_on;
 use clap::Args;
@@ -30,6 +30,26 @@ pub struct Diff {
     /// Exit with status 1 if B is slower (by more than PERCENT), or if the recordings do not allow a verdict
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]
     pub fail_on: Option<f64>,
+    /// Print JSON (format: docs/reference/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Name what the statements of a recording lose their time to.
+///
+/// Each finding has a code, a claim with its numbers, its share of the statement's time with its interval, what the remedy saves at
+/// most, and the spans that show it. Findings overlap: a flush may be the second of a commit and stand behind somebody else's.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom explain trace.fathom
+  fathom explain trace.fathom --json
+
+The codes are described in docs/guide/explain.md.")]
+pub struct Explain {
+    /// The archive
+    #[arg(value_name = "T.fathom")]
+    pub archive: PathBuf,
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,

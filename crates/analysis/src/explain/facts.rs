@@ -1,0 +1,387 @@
+//! What each execution has of what the rules ask for: time awaited on flushes, on queues, on the file system's own writes, on what others
+//! wrote. One pass over the slices and the spans; no rule reads a table again.
+
+use crate::charges::Charges;
+use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
+use crate::rows::{Does, Index};
+use model::table::{Slice, Span};
+use model::{Call, Layer, Reason, Relation};
+use sqlite::FileClass;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// What time is told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Of {
+    /// Asleep until a flush was done.
+    Flush,
+    /// Asleep until the device had read or written.
+    Device,
+    /// Asleep until a bio or request was issued.
+    Queue,
+    /// Runnable without a CPU.
+    RunQueue,
+    /// In fsync and fdatasync.
+    Sync,
+    /// In calls that open, remove or sync the directory of a rollback journal.
+    JournalFile,
+    /// Asleep for the file system's journal and metadata.
+    Metadata,
+    /// In a sync, asleep for pages that another process wrote, or for its part of a commit.
+    Foreign,
+    /// Behind a flush that was for others.
+    OthersFlush,
+    /// Writing a WAL's pages into its database, and syncing that.
+    Checkpoint,
+    /// In prepare calls right before the execution; no part of its latency.
+    Prepare,
+}
+
+/// Spans that are kept as evidence.
+const EVIDENCE: usize = 5;
+
+/// The facts of all executions.
+#[derive(Debug, Default)]
+pub struct Facts {
+    times: HashMap<(u32, Of), u64>,
+    evidence: HashMap<(usize, Of), Vec<(u64, u64)>>,
+    /// Flushes that an execution had a part in.
+    pub flushes: HashMap<u32, u32>,
+    /// Calls of fsync and fdatasync, and the longest of them.
+    pub syncs: HashMap<u32, (u32, u64)>,
+    /// Rollback journals opened and removed.
+    pub journals: HashMap<u32, (u32, u32)>,
+    /// Executions that synced a directory.
+    pub directories: HashSet<u32>,
+    /// Bytes: written by calls to the database and the journals, of all; by the device, of these the file system's own.
+    pub bytes: HashMap<u32, [f64; 4]>,
+    /// Executions that wrote a WAL's database.
+    pub checkpoints: HashSet<u32>,
+    /// By statement: whom it waited for, ns.
+    pub culprits: BTreeMap<(usize, Of, String), u64>,
+}
+
+impl Facts {
+    /// Time of an execution.
+    pub fn ns(&self, at: u32, of: Of) -> u64 {
+        self.times.get(&(at, of)).copied().unwrap_or(0)
+    }
+
+    /// The spans with most of it.
+    pub fn evidence(&self, shape: usize, of: Of) -> Vec<u64> {
+        let mut spans = self.evidence.get(&(shape, of)).cloned().unwrap_or_default();
+        spans.sort_unstable_by(|p, q| q.cmp(p));
+        spans.into_iter().map(|(_, span)| span).collect()
+    }
+
+    /// Who made a statement wait longest.
+    pub fn culprit(&self, shape: usize, of: Of) -> Option<&str> {
+        let own = self.culprits.iter().filter(|((s, o, _), _)| (*s, *o) == (shape, of));
+        own.max_by_key(|(_, ns)| **ns).map(|((.., name), _)| name.as_str())
+    }
+
+    /// Gives one execution its time, with a span that shows it.
+    fn give(&mut self, index: &Index, at: usize, of: Of, ns: u64, span: u64) {
+        if ns == 0 {
+            return;
+        }
+        let sum = self.times.entry((at as u32, of)).or_default();
+        *sum = sum.saturating_add(ns);
+        let Some(shape) = index.shape(at) else { return };
+        let list = self.evidence.entry((shape, of)).or_default();
+        match list.iter_mut().find(|(_, known)| *known == span) {
+            Some(known) => known.0 = known.0.saturating_add(ns),
+            None => list.push((ns, span)),
+        }
+        if list.len() > EVIDENCE {
+            let least = (0..list.len()).min_by_key(|&i| list[i].0).unwrap_or(0);
+            list.swap_remove(least);
+        }
+    }
+
+    /// The same for those around it.
+    fn give_around(&mut self, index: &Index, operation: usize, of: Of, ns: u64, span: u64) {
+        index.chain(operation).for_each(|at| self.give(index, at, of, ns, span));
+    }
+
+    fn blame(&mut self, index: &Index, at: usize, of: Of, who: String, ns: u64) {
+        if let Some(shape) = index.shape(at) {
+            let sum = self.culprits.entry((shape, of, who)).or_default();
+            *sum = sum.saturating_add(ns);
+        }
+    }
+}
+
+/// What commands are of the file system's own, and who wrote what the others carry.
+struct Carried {
+    metadata: HashSet<u64>,
+    writers: HashMap<u64, Vec<u32>>,
+    /// Of each commit, the processes of the calls that joined it, one a call.
+    joined: HashMap<u64, Vec<u32>>,
+}
+
+impl Carried {
+    /// Which part of a commit is of other processes, and whose most of it is.
+    fn foreign(&self, commit: u64, own: u32) -> Option<(f64, u32)> {
+        let joined = self.joined.get(&commit)?;
+        let mut others: BTreeMap<u32, usize> = BTreeMap::new();
+        for tgid in joined.iter().filter(|tgid| **tgid != own && **tgid != 0) {
+            *others.entry(*tgid).or_default() += 1;
+        }
+        let (most, _) = others.iter().max_by_key(|(_, n)| **n)?;
+        Some((others.values().sum::<usize>() as f64 / joined.len() as f64, *most))
+    }
+}
+
+fn is_metadata(span: &Span) -> bool {
+    span.flags.split(' ').any(|flag| flag == "meta")
+}
+
+fn carried(index: &Index) -> Carried {
+    let rows = index.rows;
+    let span = |id: u64| index.span(id).map(|at| &rows.spans[at]);
+    let below = |s: &Span| matches!(s.layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
+    let metadata = rows.spans.iter().filter(|s| below(s) && is_metadata(s)).map(|s| s.id).collect();
+    let mut writers: HashMap<u64, Vec<u32>> = HashMap::new();
+    let mut add = |to: u64, who: &[u32]| {
+        let list = writers.entry(to).or_default();
+        for tgid in who {
+            if !list.contains(tgid) && list.len() < 8 {
+                list.push(*tgid);
+            }
+        }
+    };
+    for link in rows.links.iter().filter(|l| l.relation == Relation::Dirties) {
+        if let Some(tgid) = span(link.parent).map(|s| s.tgid).filter(|tgid| *tgid != 0) {
+            add(link.child, &[tgid]);
+        }
+    }
+    // From bios to requests, and from these to commands: two steps, and one more for split bios.
+    for _ in 0..3 {
+        for link in &rows.links {
+            if matches!(link.relation, Relation::Carries | Relation::Merges | Relation::Splits) {
+                let who = writers.get(&link.parent).cloned().unwrap_or_default();
+                let list = writers.entry(link.child).or_default();
+                for tgid in who {
+                    if !list.contains(&tgid) && list.len() < 8 {
+                        list.push(tgid);
+                    }
+                }
+            }
+        }
+    }
+    let mut joined: HashMap<u64, Vec<u32>> = HashMap::new();
+    for link in rows.links.iter().filter(|l| l.relation == Relation::JoinsTransaction) {
+        if let Some(tgid) = span(link.parent).map(|s| s.tgid) {
+            joined.entry(link.child).or_default().push(tgid);
+        }
+    }
+    Carried { metadata, writers, joined }
+}
+
+/// Gathers the facts; the slices are handed over by `slices` one after the other.
+pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Facts, E> {
+    let phases = Phases::new(index);
+    let carried = carried(index);
+    let mut facts = Facts::default();
+    slices(&mut |slice| {
+        // Of those around an operation the inner one's slices tell the same: each adds its own, to itself alone.
+        let Some(at) = index.operation(slice.operation) else { return };
+        let ns = slice.end_ns.saturating_sub(slice.start_ns);
+        own_slice(&mut facts, index, &phases, &carried, at, slice, ns);
+    })?;
+    calls(&mut facts, index, &phases);
+    commands(&mut facts, index, &carried);
+    prepares(&mut facts, index);
+    Ok(facts)
+}
+
+fn own_slice(facts: &mut Facts, index: &Index, phases: &Phases, carried: &Carried, at: usize, slice: &Slice, ns: u64) {
+    let operation = &index.rows.operations[at];
+    let span = slice.span.unwrap_or(operation.span);
+    let give = |facts: &mut Facts, of: Of| facts.give(index, at, of, ns, span);
+    match slice.reason {
+        Reason::Flush => give(facts, Of::Flush),
+        Reason::Device => give(facts, Of::Device),
+        Reason::Queue => give(facts, Of::Queue),
+        Reason::RunQueue => give(facts, Of::RunQueue),
+        Reason::Cpu | Reason::Journal | Reason::Other => {}
+    }
+    let own = slice.span.is_some_and(|span| carried.metadata.contains(&span));
+    // A commit that others joined is theirs by as much.
+    let commit = slice.span.filter(|_| slice.reason == Reason::Journal);
+    let foreign = commit.and_then(|commit| carried.foreign(commit, operation.tgid));
+    let theirs = foreign.map_or(0, |(part, _)| (part * ns as f64) as u64);
+    if slice.reason == Reason::Journal || own && slice.reason != Reason::Cpu {
+        facts.give(index, at, Of::Metadata, ns.saturating_sub(theirs), span);
+    }
+    if let Some((_, tgid)) = foreign {
+        facts.give(index, at, Of::Foreign, theirs, span);
+        facts.blame(index, at, Of::Foreign, who(index, tgid), theirs);
+    }
+    let phase = phases.at(operation, slice.start_ns);
+    if let Phase::In(call, kind) = phase {
+        let syncs = matches!(call, Call::Fsync | Call::Fdatasync);
+        if syncs {
+            give(facts, Of::Sync);
+        }
+        let journal = kind == Kind::Of(FileClass::RollbackJournal) && matches!(call, Call::Open | Call::Unlink);
+        if journal || syncs && kind == Kind::Directory {
+            give(facts, Of::JournalFile);
+        }
+        let writers = slice.span.and_then(|span| carried.writers.get(&span));
+        if let Some(writers) = writers.filter(|w| syncs && !w.is_empty() && !w.contains(&operation.tgid)) {
+            give(facts, Of::Foreign);
+            facts.blame(index, at, Of::Foreign, who(index, writers[0]), ns);
+        }
+    }
+}
+
+/// A process, as it is told to people.
+fn who(index: &Index, tgid: u32) -> String {
+    format!("{} ({tgid})", index.process_name(tgid).unwrap_or("unnamed"))
+}
+
+/// What the calls tell.
+fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
+    let rows = index.rows;
+    let wal = wal_databases(index);
+    let mut writes_back: HashSet<(u32, u64)> = HashSet::new();
+    for (i, span) in rows.spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
+        let (Some(operation), Phase::In(call, kind)) = (index.operation_of(span), phases.of_call(i)) else { continue };
+        let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
+        let done = span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0)) as f64;
+        let own_class =
+            matches!(kind, Kind::Of(FileClass::RollbackJournal | FileClass::Wal | FileClass::MasterJournal));
+        let back = kind == Kind::Of(FileClass::Database) && index.path_of(span).is_some_and(|path| wal.contains(path));
+        for at in index.chain(operation).map(|at| at as u32) {
+            match call {
+                Call::Fsync | Call::Fdatasync => {
+                    let (count, most) = facts.syncs.entry(at).or_default();
+                    (*count, *most) = (*count + 1, (*most).max(ns));
+                    if kind == Kind::Directory {
+                        facts.directories.insert(at);
+                    }
+                }
+                Call::Open if kind == Kind::Of(FileClass::RollbackJournal) => {
+                    facts.journals.entry(at).or_default().0 += 1
+                }
+                Call::Unlink if kind == Kind::Of(FileClass::RollbackJournal) => {
+                    facts.journals.entry(at).or_default().1 += 1;
+                }
+                call if call.writes() => {
+                    let bytes = facts.bytes.entry(at).or_default();
+                    bytes[0] += done;
+                    bytes[1] += if own_class { done } else { 0.0 };
+                }
+                _ => {}
+            }
+        }
+        if back && call.writes() {
+            facts.checkpoints.extend(index.chain(operation).map(|at| at as u32));
+            writes_back.insert((operation as u32, span.file.unwrap_or(0)));
+        }
+        let syncs = matches!(call, Call::Fsync | Call::Fdatasync);
+        if back && (call.writes() || syncs && writes_back.contains(&(operation as u32, span.file.unwrap_or(0)))) {
+            facts.give_around(index, operation, Of::Checkpoint, ns, span.id);
+        }
+    }
+}
+
+/// What device commands tell: flushes and bytes by share, and flushes behind those of others.
+fn commands(facts: &mut Facts, index: &Index, carried: &Carried) {
+    let rows = index.rows;
+    let charges = Charges::new(index);
+    let mut queued: HashMap<u64, u64> = HashMap::new();
+    for link in rows.links.iter().filter(|l| l.relation == Relation::WaitsForFlush) {
+        let (Some(from), Some(to)) = (index.span(link.parent), index.span(link.child)) else { continue };
+        if rows.spans[from].layer == Layer::Block && rows.spans[to].layer == Layer::Driver {
+            let first = queued.entry(link.child).or_insert(u64::MAX);
+            *first = (*first).min(rows.spans[from].start_ns);
+        }
+    }
+    let mut flushes: Vec<(u32, u64, usize, Vec<u32>)> = Vec::new();
+    for (at, parts) in charges.commands.iter() {
+        let span = &rows.spans[at];
+        let Some(disk) = span.disk.filter(|disk| index.counted.contains(disk)) else { continue };
+        let sharers = parts.iter().filter(|part| part.share > 0.0);
+        match Does::on_disk(span) {
+            Does::Flush => {
+                let whose: Vec<u32> = sharers.map(|part| part.operation).collect();
+                whose.iter().for_each(|at| *facts.flushes.entry(*at).or_default() += 1);
+                flushes.push((disk, span.start_ns, at, whose));
+            }
+            Does::Write => {
+                for part in sharers {
+                    let bytes = facts.bytes.entry(part.operation).or_default();
+                    bytes[2] += span.bytes as f64 * part.share;
+                    let own = carried.metadata.contains(&span.id);
+                    bytes[3] += if own { span.bytes as f64 * part.share } else { 0.0 };
+                }
+            }
+            Does::Read | Does::Discard | Does::Other => {}
+        }
+    }
+    flushes.sort_unstable();
+    let whose: HashMap<u64, String> = rows
+        .causes
+        .iter()
+        .filter(|cause| cause.share > 0.0)
+        .map(|cause| (cause.command, cause.tgid.map_or_else(|| "an unknown process".into(), |tgid| who(index, tgid))))
+        .collect();
+    for pair in flushes.windows(2) {
+        let [(disk, _, before, others), (own_disk, issued, at, own)] = pair else { continue };
+        let other = &rows.spans[*before];
+        let (Some(&queued), Some(end)) = (queued.get(&rows.spans[*at].id), other.end_ns) else { continue };
+        if disk != own_disk || other.start_ns > queued || end <= queued {
+            continue;
+        }
+        let name = whose.get(&other.id).map_or("an unknown process", String::as_str);
+        for &operation in own.iter().filter(|operation| !others.contains(operation)) {
+            let row = &rows.operations[operation as usize];
+            // Of those around it, too, parts are listed: each is given its own.
+            let from = queued.max(row.start_ns);
+            let to = end.min(*issued).min(row.end_ns.unwrap_or(u64::MAX));
+            let ns = to.saturating_sub(from);
+            facts.give(index, operation as usize, Of::OthersFlush, ns, other.id);
+            if ns > 0 {
+                facts.blame(index, operation as usize, Of::OthersFlush, name.to_owned(), ns);
+            }
+        }
+    }
+}
+
+/// What a thread did by its begin: an execution, or a prepare (`Err`), by their positions.
+type Calls = Vec<(u64, Result<usize, usize>)>;
+
+/// Prepare calls of a thread between one execution and the next belong to the next.
+fn prepares(facts: &mut Facts, index: &Index) {
+    let rows = index.rows;
+    let mut threads: BTreeMap<(u32, u32), Calls> = BTreeMap::new();
+    let statement = |at: usize| index.shape(at).is_some_and(|shape| rows.shapes[shape].kind == "statement");
+    for (i, span) in rows.spans.iter().enumerate() {
+        if span.layer == Layer::Database && span.kind == "prepare" && span.operation.is_none() {
+            threads.entry((span.tgid, span.tid)).or_default().push((span.start_ns, Err(i)));
+        }
+    }
+    for (at, operation) in rows.operations.iter().enumerate().filter(|(at, o)| o.parent.is_none() && statement(*at)) {
+        if let Some(list) = threads.get_mut(&(operation.tgid, operation.tid)) {
+            list.push((operation.start_ns, Ok(at)));
+        }
+    }
+    for list in threads.values_mut() {
+        list.sort_by_key(|(start, what)| (*start, what.is_ok()));
+        let mut last: Option<usize> = None;
+        for (_, what) in list.iter() {
+            match what {
+                Err(prepare) => last = Some(*prepare),
+                Ok(at) => {
+                    if let Some(prepare) = last.take() {
+                        let span = &rows.spans[prepare];
+                        let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
+                        facts.give_around(index, *at, Of::Prepare, ns, span.id);
+                    }
+                }
+            }
+        }
+    }
+}

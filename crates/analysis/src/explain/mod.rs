@@ -1,0 +1,168 @@
+//! `fathom explain`: what a recording's statements lose their time to, as findings: a code, a claim with its numbers, its share of the
+//! time, spans that show it, and a remedy.
+//!
+//! [`facts`] gathers what each execution has of everything a rule asks for; [`rules`] are the findings, one function each. A rule
+//! claims only what the archive decides: time that was awaited, calls that were made, commands that were charged. What a remedy would
+//! save is told as *at most*, since what takes its place takes time too.
+
+pub mod contract;
+mod facts;
+mod rules;
+#[cfg(test)]
+mod tests;
+pub mod text;
+
+use crate::contract::Summary;
+use crate::rows::{Index, Rows};
+use crate::summary;
+use archive::{Archive, Error};
+use contract::{Explanation, Finding, VERSION};
+use model::table::Slice;
+use stats::stretches::{Draws, STRETCHES, stretch, sum};
+
+/// A finding that concerns less of its statement's time is not told.
+const LEAST_SHARE: f64 = 0.05;
+/// Nor one that concerns less of all time.
+const LEAST_OF_ALL: f64 = 0.01;
+/// The seed of the intervals.
+const SEED: u64 = 2026;
+
+/// Explains a recording held in memory.
+pub fn explain(rows: &Rows) -> Explanation {
+    let all = |each: &mut dyn FnMut(&Slice)| {
+        rows.slices.iter().for_each(each);
+        Ok::<(), std::convert::Infallible>(())
+    };
+    match with_slices(rows, all) {
+        Ok(explanation) => explanation,
+        Err(never) => match never {},
+    }
+}
+
+/// Explains an archive without holding its slices.
+///
+/// # Errors
+/// Those of [`Rows::load`].
+pub fn explain_archive(archive: &Archive) -> Result<Explanation, Error> {
+    let rows = Rows::load_without_slices(archive)?;
+    with_slices(&rows, |each| archive.for_each(|slice: Slice| each(&slice)))
+}
+
+/// Summarises and explains an archive, reading its tables once.
+///
+/// # Errors
+/// Those of [`Rows::load`].
+pub fn summarise_and_explain(archive: &Archive) -> Result<(Summary, Explanation), Error> {
+    let rows = Rows::load_without_slices(archive)?;
+    let summary = summary::with_slices(&rows, |each| archive.for_each(|slice: Slice| each(&slice)))?;
+    Ok((summary, with_slices(&rows, |each| archive.for_each(|slice: Slice| each(&slice)))?))
+}
+
+fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Explanation, E> {
+    let index = Index::new(rows);
+    let facts = facts::facts(&index, slices)?;
+    let outermost = (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none());
+    let latency_ns = outermost.fold(0_u64, |sum, at| sum.saturating_add(latency(rows, at)));
+    let mut findings = Vec::new();
+    for statement in statements(&index) {
+        for found in rules::statement(&index, &facts, &statement) {
+            findings.extend(finding(&index, &statement, found, latency_ns));
+        }
+    }
+    findings.sort_by_key(|finding: &Finding| std::cmp::Reverse(finding.time_ns));
+    // What makes the rest doubtful stands before it.
+    findings.splice(0..0, rules::recording(&index));
+    Ok(Explanation { version: VERSION, findings, latency_ns })
+}
+
+fn latency(rows: &Rows, at: usize) -> u64 {
+    let operation = &rows.operations[at];
+    operation.end_ns.map_or(0, |end| end.saturating_sub(operation.start_ns))
+}
+
+/// A statement's finished executions, in their order.
+struct Statement {
+    shape: usize,
+    executions: Vec<u32>,
+}
+
+/// What findings are about: statements and transactions; in a recording without any, whatever its operations are.
+fn statements(index: &Index) -> Vec<Statement> {
+    let rows = index.rows;
+    let sql = |shape: usize| matches!(rows.shapes[shape].kind.as_ref(), "statement" | "transaction");
+    let mut all: Vec<Statement> =
+        (0..rows.shapes.len()).map(|shape| Statement { shape, executions: Vec::new() }).collect();
+    for (at, operation) in rows.operations.iter().enumerate() {
+        if let Some(shape) = index.shape(at).filter(|_| operation.end_ns.is_some()) {
+            all[shape].executions.push(at as u32);
+        }
+    }
+    all.retain(|statement| !statement.executions.is_empty());
+    if all.iter().any(|statement| sql(statement.shape)) {
+        all.retain(|statement| sql(statement.shape));
+    }
+    for statement in &mut all {
+        statement.executions.sort_by_key(|&at| {
+            let operation = &rows.operations[at as usize];
+            (operation.nth, operation.start_ns)
+        });
+    }
+    all
+}
+
+/// What a rule says of a statement.
+struct Found {
+    code: &'static str,
+    title: &'static str,
+    claim: String,
+    /// The time concerned, an execution.
+    time: Vec<u64>,
+    /// Time that belongs to the executions and is not in their latency.
+    beside: Option<Vec<u64>>,
+    executions: u64,
+    saving_ns: Option<u64>,
+    remedy: String,
+    evidence: Vec<u64>,
+}
+
+/// A finding, if it matters.
+fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Option<Finding> {
+    let latency = |at: usize| {
+        let beside = found.beside.as_ref().map_or(0, |beside| beside[at]);
+        latency(index.rows, statement.executions[at] as usize).saturating_add(beside)
+    };
+    let count = statement.executions.len();
+    let mut sums = [vec![0.0; STRETCHES], vec![0.0; STRETCHES]];
+    let (mut time, mut whole) = (0_u64, 0_u64);
+    for at in 0..count {
+        let stretch = stretch(at, count, STRETCHES.min(count));
+        sums[0][stretch] += found.time[at] as f64;
+        sums[1][stretch] += latency(at) as f64;
+        time = time.saturating_add(found.time[at]);
+        whole = whole.saturating_add(latency(at));
+    }
+    let share = time as f64 / whole.max(1) as f64;
+    let of_all = time as f64 / all.max(1) as f64;
+    if share < LEAST_SHARE || of_all < LEAST_OF_ALL {
+        return None;
+    }
+    let used = STRETCHES.min(count);
+    let draws = Draws::new(used, SEED);
+    let interval =
+        draws.and_then(|draws| draws.estimate(0.95, |t| sum(t, &sums[0][..used]) / sum(t, &sums[1][..used])));
+    Some(Finding {
+        code: found.code.into(),
+        title: found.title.into(),
+        statement: Some(index.rows.shapes[statement.shape].text.clone()),
+        claim: found.claim,
+        executions: found.executions,
+        of: count as u64,
+        time_ns: Some(time),
+        share: Some(share),
+        interval: interval.map(|e| [e.low, e.high]),
+        share_of_all: Some(of_all),
+        saving_ns: found.saving_ns.map(|ns| ns.min(time)),
+        remedy: found.remedy,
+        evidence: found.evidence,
+    })
+}

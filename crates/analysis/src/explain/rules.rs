@@ -1,0 +1,417 @@
+//! The findings, a function each. docs/guide/explain.md says of each what it means, how it is found and what to do.
+
+use super::contract::Finding;
+use super::facts::{Facts, Of};
+use super::{Found, Statement, latency};
+use crate::blind;
+use crate::completeness::lost_untold;
+use crate::diff::lost;
+use crate::rows::Index;
+use crate::text::{bytes, count, duration};
+use model::{Layer, counted};
+use std::collections::HashSet;
+
+/// The part of executions from which on a statement does something as a rule.
+const MOSTLY: f64 = 0.5;
+/// Statements in a row, each its own transaction, from which on they are a loop.
+const LOOP: usize = 10;
+/// Bytes written to the device for a byte written to files from which on that is much.
+const AMPLIFICATION: f64 = 4.0;
+/// The file system's own part of what the device writes from which on it is told.
+const OWN_PART: f64 = 0.2;
+
+/// Records of the device's that may be lost without a finding, as a part of its commands.
+const HARMLESS: f64 = 0.01;
+
+/// All that is found of a statement.
+pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> Vec<Found> {
+    let case = Case { index, facts, statement };
+    [
+        case.j01(),
+        case.j02(),
+        case.f01(),
+        case.f02(),
+        case.f03(),
+        case.w01(),
+        case.q01(),
+        case.s01(),
+        case.s02(),
+        case.s03(),
+        case.r01(),
+        case.g01(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+struct Case<'a> {
+    index: &'a Index<'a>,
+    facts: &'a Facts,
+    statement: &'a Statement,
+}
+
+impl Case<'_> {
+    fn each(&self, value: impl Fn(u32) -> u64) -> Vec<u64> {
+        self.statement.executions.iter().map(|&at| value(at)).collect()
+    }
+
+    fn time(&self, of: Of) -> Vec<u64> {
+        self.each(|at| self.facts.ns(at, of))
+    }
+
+    fn sum(&self, of: Of) -> u64 {
+        total(&self.time(of))
+    }
+
+    fn count(&self) -> usize {
+        self.statement.executions.len()
+    }
+
+    fn having(&self, has: impl Fn(u32) -> bool) -> usize {
+        self.statement.executions.iter().filter(|&&at| has(at)).count()
+    }
+
+    fn mostly(&self, having: usize) -> bool {
+        having as f64 >= MOSTLY * self.count() as f64
+    }
+
+    fn mean(&self, value: impl Fn(u32) -> f64) -> f64 {
+        self.statement.executions.iter().map(|&at| value(at)).sum::<f64>() / self.count().max(1) as f64
+    }
+
+    fn evidence(&self, of: Of) -> Vec<u64> {
+        self.facts.evidence(self.statement.shape, of)
+    }
+
+    fn latency(&self) -> u64 {
+        total(&self.each(|at| latency(self.index.rows, at as usize)))
+    }
+
+    fn bytes(&self, which: usize) -> f64 {
+        self.mean(|at| self.facts.bytes.get(&at).map_or(0.0, |bytes| bytes[which]))
+    }
+
+    /// A finding that is a kind of time, whose remedy saves it at most.
+    fn found(&self, code: &'static str, title: &'static str, of: Of, claim: String, remedy: &str) -> Found {
+        let time = self.time(of);
+        Found {
+            code,
+            title,
+            claim,
+            executions: time.iter().filter(|ns| **ns > 0).count() as u64,
+            saving_ns: Some(total(&time)),
+            beside: None,
+            time,
+            remedy: remedy.into(),
+            evidence: self.evidence(of),
+        }
+    }
+
+    /// The file system's journal and metadata, beside a journal of the database's own.
+    fn j01(&self) -> Option<Found> {
+        let [journal, device, own] = [1, 2, 3].map(|which| self.bytes(which));
+        if journal <= 0.0 || own < OWN_PART * device {
+            return None;
+        }
+        let claim = format!(
+            "beside {} of the database's journal, {} of the {} that the device writes are the file system's own journal and metadata",
+            bytes(journal),
+            bytes(own),
+            bytes(device)
+        );
+        Some(self.found(
+            "J01",
+            "journal of a journal",
+            Of::Metadata,
+            claim,
+            "let the journal's file keep its size and its place: PRAGMA journal_mode = WAL, PERSIST or TRUNCATE; fewer, larger transactions",
+        ))
+    }
+
+    fn j02(&self) -> Option<Found> {
+        let both = |at: u32| self.facts.journals.get(&at).is_some_and(|(opened, removed)| *opened > 0 && *removed > 0);
+        let having = self.having(both);
+        self.mostly(having).then(|| {
+            let directory = self.having(|at| self.facts.directories.contains(&at));
+            let synced = if directory > 0 { ", and sync its directory" } else { "" };
+            let executions = counted(self.count(), "execution");
+            let claim = format!("the rollback journal is created and deleted{synced}: in {having} of {executions}");
+            let remedy = "PRAGMA journal_mode = WAL; or TRUNCATE or PERSIST, which keep the file";
+            self.found("J02", "journal file created and deleted per transaction", Of::JournalFile, claim, remedy)
+        })
+    }
+
+    /// All time in syncs but that of each execution's longest.
+    fn f01(&self) -> Option<Found> {
+        let flushes = |at: u32| self.facts.flushes.get(&at).copied().unwrap_or(0);
+        let having = self.having(|at| flushes(at) >= 2);
+        self.mostly(having).then(|| {
+            let further = |at: u32| {
+                let longest = self.facts.syncs.get(&at).map_or(0, |(_, longest)| *longest);
+                if flushes(at) >= 2 { self.facts.ns(at, Of::Sync).saturating_sub(longest) } else { 0 }
+            };
+            let time = self.each(further);
+            Found {
+                code: "F01",
+                title: "two or more flushes a commit",
+                claim: format!(
+                    "{} flushes and {} syncs an execution, of which one makes a transaction durable; the time is that of all but the longest",
+                    count(self.mean(|at| flushes(at).into())),
+                    count(self.mean(|at| self.facts.syncs.get(&at).map_or(0.0, |(n, _)| (*n).into())))
+                ),
+                executions: having as u64,
+                saving_ns: Some(total(&time)),
+                time,
+                beside: None,
+                remedy: "PRAGMA journal_mode = WAL (one sync a commit, none with synchronous = NORMAL); fewer, larger transactions".into(),
+                evidence: self.evidence(Of::Sync),
+            }
+        })
+    }
+
+    fn f02(&self) -> Option<Found> {
+        let culprit = self.facts.culprit(self.statement.shape, Of::OthersFlush)?;
+        let having = self.having(|at| self.facts.ns(at, Of::OthersFlush) > 0);
+        let claim = format!(
+            "{having} of {} waited behind a flush that was for others, {} in all; most of it for {culprit}",
+            counted(self.count(), "execution"),
+            duration(self.sum(Of::OthersFlush) as f64)
+        );
+        let remedy = "let the other program sync less often, or use another disk";
+        Some(self.found("F02", "flush behind someone else's flush", Of::OthersFlush, claim, remedy))
+    }
+
+    fn f03(&self) -> Option<Found> {
+        let (flush, sync) = (self.sum(Of::Flush), self.sum(Of::Sync));
+        (sync > 0 && flush as f64 >= 0.5 * sync as f64).then(|| {
+            let claim = format!(
+                "of {} in fsync and fdatasync, {} were spent asleep until the device had flushed its cache",
+                duration(sync as f64),
+                duration(flush as f64)
+            );
+            let remedy =
+                "fewer syncs (WAL, larger transactions), or a device with power-loss protection or cheaper flushes";
+            self.found("F03", "flush dominates", Of::Flush, claim, remedy)
+        })
+    }
+
+    fn w01(&self) -> Option<Found> {
+        let culprit = self.facts.culprit(self.statement.shape, Of::Foreign)?;
+        let claim = format!(
+            "{} asleep for pages that other processes wrote, or for their part of a commit; most of it for {culprit}",
+            duration(self.sum(Of::Foreign) as f64)
+        );
+        let remedy =
+            "put the other program's files on another file system, or let it write with less in the page cache";
+        Some(self.found("W01", "foreign pages in my fsync", Of::Foreign, claim, remedy))
+    }
+
+    fn q01(&self) -> Option<Found> {
+        let (queue, device) = (self.sum(Of::Queue), self.sum(Of::Device).saturating_add(self.sum(Of::Flush)));
+        (queue > device).then(|| {
+            let claim = format!(
+                "{} asleep until requests were issued, {} until the device had done them",
+                duration(queue as f64),
+                duration(device as f64)
+            );
+            let remedy = "look at what else uses the disk (`fathom show`, device commands), its I/O scheduler and its queue depth";
+            self.found("Q01", "queue longer than device", Of::Queue, claim, remedy)
+        })
+    }
+
+    /// Statements of one shape, one after the other on a thread, each of which syncs.
+    fn s01(&self) -> Option<Found> {
+        let rows = self.index.rows;
+        if rows.shapes[self.statement.shape].kind != "statement"
+            || ends_transaction(&rows.shapes[self.statement.shape].text)
+        {
+            return None;
+        }
+        let runs = self.runs();
+        let longest = runs.iter().map(Vec::len).max().filter(|longest| *longest >= LOOP)?;
+        let looped: Vec<&Vec<u32>> = runs.iter().filter(|run| run.len() >= LOOP).collect();
+        let inside: HashSet<u32> = looped.iter().flat_map(|run| run.iter().copied()).collect();
+        let time = self.each(|at| if inside.contains(&at) { self.facts.ns(at, Of::Sync) } else { 0 });
+        // One of each run has to be synced all the same.
+        let kept: u64 = looped
+            .iter()
+            .map(|run| total(&run.iter().map(|&at| self.facts.ns(at, Of::Sync)).collect::<Vec<_>>()) / run.len() as u64)
+            .sum();
+        Some(Found {
+            code: "S01",
+            title: "autocommit loop",
+            claim: format!("up to {longest} in a row on one thread, each a transaction of its own with its own syncs"),
+            executions: inside.len() as u64,
+            saving_ns: Some(total(&time).saturating_sub(kept)),
+            time,
+            beside: None,
+            remedy: "BEGIN before and COMMIT after them, if they need not be durable one by one".into(),
+            evidence: self.evidence(Of::Sync),
+        })
+    }
+
+    /// Executions of this statement that follow each other on their thread, no other between, and that sync.
+    fn runs(&self) -> Vec<Vec<u32>> {
+        let rows = self.index.rows;
+        let statement = |at: usize| self.index.shape(at).is_some_and(|shape| rows.shapes[shape].kind == "statement");
+        let inner = |at: usize| self.index.chain(at).skip(1).any(statement);
+        let mut order: Vec<usize> = (0..rows.operations.len()).filter(|&at| statement(at) && !inner(at)).collect();
+        order.sort_by_key(|&at| (rows.operations[at].tgid, rows.operations[at].tid, rows.operations[at].start_ns));
+        let mut runs: Vec<Vec<u32>> = Vec::new();
+        let mut thread = None;
+        for at in order {
+            let operation = &rows.operations[at];
+            let own = (operation.tgid, operation.tid);
+            let counts = self.index.shape(at) == Some(self.statement.shape)
+                && operation.end_ns.is_some()
+                && self.facts.ns(at as u32, Of::Sync) > 0;
+            match (counts, thread == Some(own)) {
+                (true, true) => match runs.last_mut() {
+                    Some(run) => run.push(at as u32),
+                    None => runs.push(vec![at as u32]),
+                },
+                (true, false) => runs.push(vec![at as u32]),
+                (false, _) => {}
+            }
+            thread = counts.then_some(own);
+        }
+        runs
+    }
+
+    fn s02(&self) -> Option<Found> {
+        let having = self.having(|at| self.facts.checkpoints.contains(&at));
+        if having == 0 {
+            return None;
+        }
+        let mut others: Vec<u64> = self
+            .statement
+            .executions
+            .iter()
+            .filter(|at| !self.facts.checkpoints.contains(at))
+            .map(|&at| latency(self.index.rows, at as usize))
+            .collect();
+        others.sort_unstable();
+        let beside = others
+            .get(others.len() / 2)
+            .map_or(String::new(), |ns| format!("; the others' median is {}", duration(*ns as f64)));
+        let most = self.each(|at| self.facts.ns(at, Of::Checkpoint)).into_iter().max().unwrap_or(0);
+        let claim = format!(
+            "{having} of {} wrote the WAL back into the database, for up to {}{beside}",
+            counted(self.count(), "execution"),
+            duration(most as f64)
+        );
+        let remedy = "checkpoint in another thread or when idle: PRAGMA wal_autocheckpoint = 0 and PRAGMA wal_checkpoint(PASSIVE) there";
+        Some(self.found("S02", "WAL checkpoint stall", Of::Checkpoint, claim, remedy))
+    }
+
+    fn s03(&self) -> Option<Found> {
+        let time = self.time(Of::Prepare);
+        let having = time.iter().filter(|ns| **ns > 0).count();
+        (having >= LOOP && having as f64 >= 0.9 * self.count() as f64).then(|| Found {
+            code: "S03",
+            title: "statement prepared for every execution",
+            claim: format!(
+                "{having} of {} come right after a prepare on their thread, which takes {} each, beside their own time",
+                counted(self.count(), "execution"),
+                duration(total(&time) as f64 / having as f64)
+            ),
+            executions: having as u64,
+            saving_ns: Some(total(&time)),
+            beside: Some(time.clone()),
+            time,
+            remedy:
+                "keep the prepared statement and bind new values (sqlite3_reset); in Python, a larger cached_statements"
+                    .into(),
+            evidence: self.evidence(Of::Prepare),
+        })
+    }
+
+    fn r01(&self) -> Option<Found> {
+        let [written, _, device, _] = [0, 1, 2, 3].map(|which| self.bytes(which));
+        let factor = device / written;
+        (factor.is_finite() && factor >= AMPLIFICATION).then(|| {
+            let claim = format!(
+                "the device writes {} for {} that the statement writes to files: x {factor:.1}",
+                bytes(device),
+                bytes(written)
+            );
+            let remedy = "fewer, larger transactions; WAL; a page size that fits the rows";
+            let found = self.found("R01", "write amplification", Of::Device, claim, remedy);
+            // What is written once has to be written all the same.
+            Found { saving_ns: found.saving_ns.map(|ns| (ns as f64 * (1.0 - 1.0 / factor)) as u64), ..found }
+        })
+    }
+
+    fn g01(&self) -> Option<Found> {
+        let waited = self.sum(Of::RunQueue);
+        (waited as f64 >= 0.1 * self.latency() as f64).then(|| {
+            let claim = format!(
+                "{} runnable without a CPU, {} an execution",
+                duration(waited as f64),
+                duration(waited as f64 / self.count() as f64)
+            );
+            let remedy = "fewer busy threads or more CPUs; a higher priority for this program; fewer sleeps (syncs), after each of which it waits anew";
+            self.found("G01", "scheduling delay", Of::RunQueue, claim, remedy)
+        })
+    }
+}
+
+/// Whether a statement's syncs are those of a transaction of several.
+fn ends_transaction(text: &str) -> bool {
+    let first = text.split_whitespace().next().unwrap_or("").trim_end_matches(';');
+    ["COMMIT", "END", "RELEASE", "ROLLBACK", "PRAGMA", "VACUUM"].iter().any(|word| first.eq_ignore_ascii_case(word))
+}
+
+fn total(ns: &[u64]) -> u64 {
+    ns.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
+}
+
+/// What makes the recording itself doubtful.
+pub(super) fn recording(index: &Index) -> Option<Finding> {
+    let rows = index.rows;
+    let mut reasons = Vec::new();
+    let losses: Vec<_> = rows.losses.iter().map(|loss| lost(rows, loss)).collect();
+    let events = |hides: bool| {
+        losses.iter().filter(|l| l.hides_executions == hides).filter_map(|l| l.events).fold(0_u64, u64::saturating_add)
+    };
+    let (hiding, below) = (events(true).saturating_add(lost_untold(rows)), events(false));
+    if hiding > 0 {
+        reasons.push(format!("{hiding} records were lost that may have been statements or calls"));
+    }
+    if losses.iter().any(|lost| lost.events.is_none()) {
+        reasons.push("an unknown number of records was lost".into());
+    }
+    // A handful of commands without an end changes no figure.
+    let commands = rows.spans.iter().filter(|s| s.layer == Layer::Driver).count();
+    if below as f64 > HARMLESS * commands as f64 {
+        reasons.push(format!(
+            "{} of what the device did: its commands are incomplete",
+            plural(below, "record was lost", "records were lost")
+        ));
+    }
+    if !rows.trace.complete {
+        reasons.push("the recording was interrupted".into());
+    }
+    reasons.extend(blind::blind(&rows.coverage).into_iter().map(|blind| blind.means.trim_end_matches('.').to_owned()));
+    let claim = reasons.join("; ");
+    (!claim.is_empty()).then(|| Finding {
+        code: "T01".into(),
+        title: "the trace is unreliable here".into(),
+        statement: None,
+        claim,
+        executions: 0,
+        of: 0,
+        time_ns: None,
+        share: None,
+        interval: None,
+        share_of_all: None,
+        saving_ns: None,
+        remedy: "record again with less load; `fathom show` lists losses and coverage".into(),
+        evidence: Vec::new(),
+    })
+}
+
+fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}

@@ -1,0 +1,304 @@
+//! Findings on recordings made by hand, so that every share is arithmetic.
+
+use super::contract::Finding;
+use super::*;
+use crate::made::{DATABASE, DEV, DIRECTORY, Execution, INSERT, JOURNAL, insert, recording};
+use model::table::{Cause, File, Link, LossRow, Process, Shape, Span};
+use model::{Confidence, Layer, LossSource, Origin, Reason, Relation};
+use proptest::prelude::*;
+
+const WAL: u64 = 4;
+
+fn codes(explanation: &Explanation) -> Vec<&str> {
+    explanation.findings.iter().map(|f| f.code.as_str()).collect()
+}
+
+fn the<'e>(explanation: &'e Explanation, code: &str) -> &'e Finding {
+    let found = explanation.findings.iter().find(|f| f.code == code);
+    found.unwrap_or_else(|| panic!("no {code} in {:?}", codes(explanation)))
+}
+
+/// With a WAL beside the database.
+fn with_wal(executions: &[Execution]) -> Rows {
+    let mut rows = recording(executions);
+    rows.files.push(File { id: WAL, dev: 1, ino: 9, path: Some("/m/t.db-wal".into()), start_ns: 0 });
+    rows
+}
+
+/// Lets every slice that `of` chooses be another's reason, layer and span.
+fn turn(rows: &mut Rows, from: Reason, to: (Layer, Reason)) {
+    for slice in rows.slices.iter_mut().filter(|s| s.reason == from) {
+        (slice.layer, slice.reason) = to;
+    }
+}
+
+#[test]
+fn flushes_and_syncs_of_delete_mode_are_found() {
+    let done = explain(&recording(&vec![insert(); 40]));
+    assert_eq!(done.latency_ns, 40 * 340_000);
+    // Two syncs of 100 and 200 us: the first is more than one needs; half of each is the flush.
+    let f01 = the(&done, "F01");
+    assert_eq!((f01.executions, f01.of, f01.time_ns), (40, 40, Some(40 * 100_000)));
+    assert!((f01.share.unwrap() - 100.0 / 340.0).abs() < 1e-9, "{f01:?}");
+    assert!(f01.interval.unwrap().iter().all(|end| (end - 100.0 / 340.0).abs() < 1e-9), "all are equal: {f01:?}");
+    assert_eq!(f01.saving_ns, Some(40 * 100_000));
+    assert!(f01.claim.starts_with("2 flushes and 2 syncs"), "{}", f01.claim);
+    let f03 = the(&done, "F03");
+    assert_eq!(f03.time_ns, Some(40 * 150_000));
+    // In a row, each its own transaction: one of forty is needed all the same.
+    let s01 = the(&done, "S01");
+    assert_eq!((s01.time_ns, s01.saving_ns), (Some(40 * 300_000), Some(39 * 300_000)));
+    assert_eq!(codes(&done), ["S01", "F03", "F01"], "the most time first");
+    assert!(s01.statement.as_deref() == Some(INSERT) && !s01.evidence.is_empty() && s01.evidence.len() <= 5);
+}
+
+#[test]
+fn one_sync_of_wal_is_no_second_flush() {
+    let commit =
+        Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120), ("fdatasync", WAL, 90_000, 0)] };
+    let done = explain(&with_wal(&vec![commit; 9]));
+    assert_eq!(codes(&done), ["F03"], "nine in a row are no loop");
+}
+
+#[test]
+fn journal_that_is_created_and_deleted_is_found() {
+    let calls = [
+        vec![("openat", JOURNAL, 0, 0), ("open", JOURNAL, 30_000, 0)],
+        insert().calls,
+        vec![("fdatasync", DIRECTORY, 50_000, 0), ("unlink", JOURNAL, 40_000, 0)],
+    ];
+    let with = Execution { calls: calls.concat(), ..insert() };
+    let done = explain(&recording(&vec![with; 20]));
+    let j02 = the(&done, "J02");
+    assert_eq!((j02.executions, j02.time_ns), (20, Some(20 * 120_000)));
+    assert!(j02.claim.contains("sync its directory"), "{}", j02.claim);
+    assert!(!codes(&explain(&recording(&vec![insert(); 20]))).contains(&"J02"), "a journal that stays is no finding");
+}
+
+#[test]
+fn own_writes_of_file_system_beside_journal_are_found() {
+    let mut rows = recording(&vec![insert(); 20]);
+    let mut id = 100_000;
+    for at in 0..rows.operations.len() {
+        let operation = rows.operations[at].clone();
+        for (flags, bytes) in [("write sync", 6000), ("write sync meta", 4000)] {
+            id += 1;
+            let template = rows.spans[0].clone();
+            rows.spans.push(Span {
+                id,
+                layer: Layer::Driver,
+                kind: "command".into(),
+                flags: flags.into(),
+                bytes,
+                disk: Some(DEV),
+                file: None,
+                operation: None,
+                start_ns: operation.start_ns,
+                ..template
+            });
+            rows.causes.push(Cause {
+                command: id,
+                origin: Origin::Operation,
+                operation: Some(operation.id),
+                tgid: Some(5),
+                share: 1.0,
+                confidence: Confidence::Exact,
+                via: "page".into(),
+            });
+        }
+        // The first sync's flush becomes waiting for the metadata.
+        let slice = rows.slices.iter_mut().find(|s| s.operation == operation.id && s.reason == Reason::Flush).unwrap();
+        (slice.reason, slice.span) = (Reason::Device, Some(id));
+    }
+    let done = explain(&rows);
+    let j01 = the(&done, "J01");
+    assert_eq!((j01.time_ns, j01.executions), (Some(20 * 50_000), 20));
+    assert!(j01.claim.contains("512 B") && j01.claim.contains("3.91 KiB of the 9.77 KiB"), "{}", j01.claim);
+    // 10,000 B on the device for 4,608 B that were written: x 2.2.
+    assert!(!codes(&done).contains(&"R01"));
+}
+
+#[test]
+fn checkpoint_in_statement_is_found() {
+    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
+    let back = vec![("pwrite64", DATABASE, 30_000, 4096), ("fdatasync", DATABASE, 200_000, 0)];
+    let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
+    let mut executions = vec![plain; 100];
+    executions.iter_mut().step_by(10).for_each(|execution| *execution = stalled.clone());
+    let done = explain(&with_wal(&executions));
+    let s02 = the(&done, "S02");
+    assert_eq!((s02.executions, s02.of, s02.time_ns), (10, 100, Some(10 * 230_000)));
+    assert!(s02.claim.contains("the others' median is 7.00 us"), "{}", s02.claim);
+}
+
+#[test]
+fn prepare_before_every_execution_is_found() {
+    let mut rows =
+        recording(&vec![Execution { outside_ns: 10_000, calls: vec![("pread64", DATABASE, 5_000, 16)] }; 30]);
+    for at in 0..30 {
+        let (operation, template) = (rows.operations[at].clone(), rows.spans[0].clone());
+        rows.spans.push(Span {
+            id: 50_000 + at as u64,
+            layer: Layer::Database,
+            kind: "prepare".into(),
+            start_ns: operation.start_ns - 500,
+            end_ns: Some(operation.start_ns - 100),
+            operation: None,
+            file: None,
+            ..template
+        });
+    }
+    assert_eq!(codes(&explain(&rows)), [""; 0], "400 ns of 25.4 us are no finding");
+    for operation in &mut rows.operations {
+        operation.end_ns = Some(operation.start_ns + 600);
+    }
+    let done = explain(&rows);
+    let s03 = the(&done, "S03");
+    assert_eq!((s03.executions, s03.time_ns), (30, Some(30 * 400)));
+    assert!((s03.share.unwrap() - 0.4).abs() < 1e-9, "beside 600 ns of its own: {s03:?}");
+}
+
+#[test]
+fn queue_and_run_queue_are_found_where_they_last() {
+    let mut rows = recording(&vec![insert(); 20]);
+    turn(&mut rows, Reason::Flush, (Layer::IoScheduler, Reason::Queue));
+    let done = explain(&rows);
+    assert_eq!(the(&done, "Q01").time_ns, Some(20 * 150_000));
+    assert!(!codes(&done).contains(&"F03"));
+    turn(&mut rows, Reason::Queue, (Layer::RunQueue, Reason::RunQueue));
+    let done = explain(&rows);
+    assert_eq!(the(&done, "G01").time_ns, Some(20 * 150_000));
+    assert!(!codes(&done).contains(&"Q01"));
+}
+
+#[test]
+fn flush_behind_that_of_other_process_names_culprit() {
+    let mut rows = recording(&vec![insert(); 20]);
+    rows.processes.push(Process { tgid: 77, name: "backup".into(), parent: None, tracked: false });
+    let own: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
+    for (n, flush) in own.iter().enumerate() {
+        let id = 90_000 + 2 * n as u64;
+        // Its bio was queued as it began; another's flush runs, and the device begins its own 30 us later.
+        let issued = flush.start_ns + 30_000;
+        rows.spans.push(Span { id, layer: Layer::Block, kind: "bio".into(), ..flush.clone() });
+        let link = Link {
+            parent: id,
+            child: flush.id,
+            relation: Relation::WaitsForFlush,
+            confidence: Confidence::Exact,
+            weakened_by: None,
+        };
+        rows.links.push(link);
+        let other = Span { id: id + 1, start_ns: flush.start_ns - 5_000, end_ns: Some(issued), ..flush.clone() };
+        rows.spans.push(other);
+        rows.causes.push(Cause {
+            command: id + 1,
+            origin: Origin::OtherProcess,
+            operation: None,
+            tgid: Some(77),
+            share: 1.0,
+            confidence: Confidence::Exact,
+            via: "flush".into(),
+        });
+        rows.spans.iter_mut().find(|s| s.id == flush.id).unwrap().start_ns = issued;
+    }
+    let done = explain(&rows);
+    let f02 = the(&done, "F02");
+    assert_eq!((f02.executions, f02.time_ns), (20, Some(20 * 60_000)));
+    assert!(f02.claim.contains("backup (77)"), "{}", f02.claim);
+    assert!(f02.evidence.iter().all(|id| *id > 90_000), "the culprit's flushes: {:?}", f02.evidence);
+}
+
+#[test]
+fn pages_of_other_process_in_sync_name_their_writer() {
+    let mut rows = recording(&vec![insert(); 20]);
+    rows.processes.push(Process { tgid: 77, name: "logger".into(), parent: None, tracked: false });
+    let template = rows.spans[0].clone();
+    rows.spans.push(Span { id: 80_000, layer: Layer::FileSystem, kind: "write".into(), tgid: 77, ..template.clone() });
+    rows.spans.push(Span { id: 80_001, layer: Layer::Block, kind: "bio".into(), ..template.clone() });
+    rows.spans.push(Span { id: 80_002, layer: Layer::Driver, kind: "command".into(), disk: Some(DEV), ..template });
+    for (parent, child, relation) in [(80_000, 80_001, Relation::Dirties), (80_001, 80_002, Relation::Carries)] {
+        rows.links.push(Link { parent, child, relation, confidence: Confidence::Exact, weakened_by: None });
+    }
+    for slice in rows.slices.iter_mut().filter(|s| s.reason == Reason::Flush) {
+        (slice.reason, slice.span) = (Reason::Device, Some(80_002));
+    }
+    let done = explain(&rows);
+    let w01 = the(&done, "W01");
+    assert_eq!((w01.time_ns, w01.evidence.as_slice()), (Some(20 * 150_000), &[80_002][..]));
+    assert!(w01.claim.contains("logger (77)"), "{}", w01.claim);
+}
+
+#[test]
+fn lost_statements_make_trace_unreliable() {
+    let mut rows = recording(&vec![insert(); 10]);
+    assert!(!codes(&explain(&rows)).contains(&"T01"));
+    rows.losses.push(LossRow {
+        id: 1,
+        source: LossSource::Ring,
+        cpu: None,
+        start_ns: 0,
+        end_ns: 1,
+        events: Some(3),
+        at_least: false,
+        program: None,
+    });
+    rows.trace.complete = false;
+    let done = explain(&rows);
+    assert_eq!(codes(&done)[0], "T01", "before all others");
+    let claim = &done.findings[0].claim;
+    assert!(claim.contains("3 records were lost") && claim.contains("interrupted"), "{claim}");
+}
+
+#[test]
+fn text_and_line_of_show_name_findings() {
+    let done = explain(&recording(&vec![insert(); 40]));
+    let told = text::text(&done);
+    assert!(told.contains("F01  two or more flushes a commit: INSERT INTO t VALUES (?)"), "{told}");
+    assert!(told.contains("remedy:") && told.lines().all(|line| line.chars().count() <= 100), "{told}");
+    let line = text::summary(&done);
+    assert!(
+        line.starts_with("Findings: S01 autocommit loop (88 %), F03") && line.ends_with("(`fathom explain`)\n"),
+        "{line}"
+    );
+    let none = explain(&recording(&[]));
+    assert!(none.findings.is_empty() && text::summary(&none).is_empty() && text::text(&none).starts_with("No finding"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn no_finding_claims_more_than_the_statement_took(
+        calls in prop::collection::vec(
+            prop::collection::vec(
+                (prop::sample::select(vec!["pwrite64", "fdatasync", "unlink", "open"]), 1..5_u64, 0..500_000_u64, 0..9000_u64),
+                0..6,
+            ),
+            0..30,
+        ),
+    ) {
+        let executions: Vec<Execution> = calls.into_iter().map(|calls| Execution { outside_ns: 500, calls }).collect();
+        let rows = with_wal(&executions);
+        let done = explain(&rows);
+        for finding in &done.findings {
+            prop_assert!(finding.time_ns.unwrap() <= done.latency_ns, "{:?}", finding);
+            prop_assert!(finding.saving_ns.is_none_or(|saving| saving <= finding.time_ns.unwrap()));
+            let share = finding.share.unwrap();
+            prop_assert!((LEAST_SHARE..=1.0).contains(&share));
+            prop_assert!(finding.executions <= finding.of);
+            let known = |id: &u64| rows.spans.iter().any(|s| s.id == *id) || rows.operations.iter().any(|o| o.span == *id);
+            prop_assert!(finding.evidence.iter().all(known), "{:?}", finding);
+        }
+    }
+}
+
+/// A statement of another kind, so that what is asked about is no SQL.
+#[test]
+fn functions_are_explained_where_there_is_no_sql() {
+    let mut rows = recording(&vec![insert(); 12]);
+    rows.shapes = vec![Shape { id: 1, kind: "function".into(), text: "handle".into() }];
+    let done = explain(&rows);
+    assert_eq!(the(&done, "F01").statement.as_deref(), Some("handle"));
+    assert!(!codes(&done).contains(&"S01"), "a function is no transaction");
+}

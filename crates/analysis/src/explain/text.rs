@@ -1,0 +1,114 @@
+//! Findings as text for people: what `fathom explain` prints, and the line of `fathom show`. Fits 100 columns.
+
+use super::contract::{Explanation, Finding};
+use crate::text::{duration, shown};
+use model::counted;
+
+/// Columns of the widest line.
+const WIDTH: usize = 100;
+/// Codes that the line of `fathom show` names.
+const NAMED: usize = 3;
+
+/// All findings.
+pub fn text(explanation: &Explanation) -> String {
+    let mut out = String::new();
+    for finding in &explanation.findings {
+        head(&mut out, finding);
+        wrapped(&mut out, "  ", &capital(&shown(&finding.claim)));
+        if let (Some(share), Some(time)) = (finding.share, finding.time_ns) {
+            let range = finding
+                .interval
+                .map_or(String::new(), |[low, high]| format!(" ({:.0} to {:.0} %)", 100.0 * low, 100.0 * high));
+            let executions = format!("in {} of {}", finding.executions, counted(finding.of as usize, "execution"));
+            wrapped(
+                &mut out,
+                "  ",
+                &format!(
+                    "time: {}, {:.0} % of the statement's{range}; {executions}",
+                    duration(time as f64),
+                    100.0 * share
+                ),
+            );
+        }
+        if let Some(saving) = finding.saving_ns {
+            wrapped(&mut out, "  ", &format!("saving: at most {}", duration(saving as f64)));
+        }
+        wrapped(&mut out, "  ", &format!("remedy: {}", finding.remedy));
+        if !finding.evidence.is_empty() {
+            let spans: Vec<String> = finding.evidence.iter().map(u64::to_string).collect();
+            wrapped(&mut out, "  ", &format!("spans: {}", spans.join(", ")));
+        }
+        out.push('\n');
+    }
+    if explanation.findings.is_empty() {
+        out.push_str("No finding: nothing that is known to cost time took a noticeable part of it.\n");
+    } else {
+        wrapped(
+            &mut out,
+            "",
+            "Findings overlap: their times are not to be added. Each code is described in docs/guide/explain.md.",
+        );
+    }
+    out
+}
+
+fn head(out: &mut String, finding: &Finding) {
+    let statement = finding.statement.as_ref().map_or(String::new(), |text| format!(": {}", shown(text)));
+    line(out, &format!("{}  {}{statement}", finding.code, finding.title));
+}
+
+/// The line of `fathom show`; empty without a finding.
+pub fn summary(explanation: &Explanation) -> String {
+    if explanation.findings.is_empty() {
+        return String::new();
+    }
+    let named = |finding: &Finding| match finding.share_of_all {
+        Some(share) => format!("{} {} ({:.0} %)", finding.code, finding.title, 100.0 * share),
+        None => format!("{} {}", finding.code, finding.title),
+    };
+    // Of each code the finding with most time.
+    let mut codes: Vec<&str> = Vec::new();
+    let mut names: Vec<String> = Vec::new();
+    for finding in &explanation.findings {
+        if !codes.contains(&finding.code.as_str()) {
+            codes.push(&finding.code);
+            names.push(named(finding));
+        }
+    }
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let more = if more > 0 { format!(", {more} more") } else { String::new() };
+    let mut out = String::new();
+    wrapped(&mut out, "", &format!("Findings: {}{more} (`fathom explain`)", names.join(", ")));
+    out
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn line(out: &mut String, text: &str) {
+    let text = text.trim_end();
+    if text.chars().count() <= WIDTH {
+        out.push_str(text);
+    } else {
+        out.extend(text.chars().take(WIDTH - 1).chain(['…']));
+    }
+    out.push('\n');
+}
+
+fn wrapped(out: &mut String, indent: &str, text: &str) {
+    let mut row = indent.to_owned();
+    for word in text.split_whitespace() {
+        if row.chars().count() + 1 + word.chars().count() > WIDTH && !row.trim().is_empty() {
+            line(out, &row);
+            row = format!("{indent}  ");
+        }
+        if !row.trim().is_empty() {
+            row.push(' ');
+        }
+        row.push_str(word);
+    }
+    line(out, &row);
+}

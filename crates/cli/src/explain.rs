@@ -1,0 +1,13 @@
+//! `fathom explain`: what a recording's statements lose their time to.
+
+use crate::{args, diff, output};
+use anyhow::Result;
+
+pub fn run(args: &args::Explain) -> Result<()> {
+    let explanation = analysis::explain::explain_archive(&diff::recording(&args.archive, args.json)?)?;
+    output::text(&match args.json {
+        true => serde_json::to_string_pretty(&explanation)? + "\n",
+        false => analysis::explain::text::text(&explanation),
+    });
+    Ok(())
+}
