@@ -4,7 +4,7 @@ use super::contract::Finding;
 use super::facts::{Facts, Of};
 use super::{Found, Statement, latency};
 use crate::blind;
-use crate::completeness::lost_untold;
+use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
 use crate::rows::Index;
 use crate::text::{bytes, count, duration};
@@ -375,7 +375,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
     let events = |hides: bool| {
         losses.iter().filter(|l| l.hides_executions == hides).filter_map(|l| l.events).fold(0_u64, u64::saturating_add)
     };
-    let (hiding, below) = (events(true).saturating_add(lost_untold(rows)), events(false));
+    let (hiding, below) = (events(true).saturating_add(lost_at_unknown_time(rows)), events(false));
     if hiding > 0 {
         reasons.push(format!("{hiding} records were lost that may have been statements or calls"));
     }
