@@ -20,7 +20,7 @@ use contract::{Explanation, Finding, VERSION};
 use model::table::Slice;
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
 
-/// A finding that concerns less of its statement's time is not told.
+/// A finding that concerns less of its statement's time is not listed.
 const LEAST_SHARE: f64 = 0.05;
 /// Nor one that concerns less of all time.
 const LEAST_OF_ALL: f64 = 0.01;

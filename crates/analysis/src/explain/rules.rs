@@ -134,7 +134,7 @@ impl Case<'_> {
         let having = self.having(both);
         self.mostly(having).then(|| {
             let directory = self.having(|at| self.facts.directories.contains(&at));
-            let synced = if directory > 0 { ", and sync its directory" } else { "" };
+            let synced = if directory > 0 { ", and its directory synced" } else { "" };
             let executions = counted(self.count(), "execution");
             let claim = format!("the rollback journal is created and deleted{synced}: in {having} of {executions}");
             let remedy = "PRAGMA journal_mode = WAL; or TRUNCATE or PERSIST, which keep the file";

@@ -71,7 +71,7 @@ fn journal_that_is_created_and_deleted_is_found() {
     let done = explain(&recording(&vec![with; 20]));
     let j02 = the(&done, "J02");
     assert_eq!((j02.executions, j02.time_ns), (20, Some(20 * 120_000)));
-    assert!(j02.claim.contains("sync its directory"), "{}", j02.claim);
+    assert!(j02.claim.contains("its directory synced"), "{}", j02.claim);
     assert!(!codes(&explain(&recording(&vec![insert(); 20]))).contains(&"J02"), "a journal that stays is no finding");
 }
 
