@@ -168,6 +168,7 @@ fn varying() -> Result<()> {
         scope.spawn(|| {
             for rate in [24, 8].into_iter().cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
                 let _ = bench.tc(&format!("qdisc change dev eth0 root tbf rate {rate}mbit burst 5kb limit 20kb"));
+                // A fixed wait: the rate changes four times a second.
                 std::thread::sleep(Duration::from_millis(250));
             }
         });

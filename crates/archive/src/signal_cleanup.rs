@@ -166,6 +166,7 @@ mod tests {
             let path = Path::new(&path);
             let _cleanup = SignalCleanup::file(path).unwrap();
             std::fs::write(path, "half").unwrap();
+            // A fixed wait: the signal comes long before.
             std::thread::sleep(Duration::from_secs(60));
             return;
         }
@@ -184,6 +185,7 @@ mod tests {
         let _cleanup = SignalCleanup::folder(&[there.to_path_buf(), tmp.join("not-yet"), tmp.to_path_buf()]).unwrap();
         std::fs::create_dir(tmp).unwrap();
         std::fs::write(there, "half").unwrap();
+        // A fixed wait: the signal comes long before.
         std::thread::sleep(Duration::from_secs(60));
     }
 

@@ -107,6 +107,7 @@ mod tests {
             let _cleanup = SignalCleanup::folder(&[there.to_path_buf(), tmp.to_path_buf()]).unwrap();
             std::fs::create_dir(tmp).unwrap();
             std::fs::write(there, "half").unwrap();
+            // A fixed wait: the signals come long before.
             std::thread::sleep(Duration::from_secs(60));
             return;
         }
@@ -124,6 +125,7 @@ mod tests {
         // SAFETY: a child of ours that was not waited for.
         let interrupt = || unsafe { libc::kill(pid, libc::SIGINT) };
         interrupt();
+        // A fixed wait: that the child does not end cannot be polled.
         std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
         assert!(child.try_wait().unwrap().is_none() && there.exists());
         // Timed from when the child got the first signal, which may be late on a busy machine.

@@ -476,6 +476,7 @@ mod tests {
     fn output_of_ended_process_is_read_to_end() {
         let (sender, said) = channel();
         let late = std::thread::spawn(move || {
+            // A fixed wait: the reader is late by more than a tick, twice.
             std::thread::sleep(4 * TICK);
             sender.send(1).unwrap();
             std::thread::sleep(3 * TICK);

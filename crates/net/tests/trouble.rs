@@ -61,7 +61,7 @@ async fn saying(frames: Vec<Message>) -> SocketAddr {
             };
             match answer {
                 Some(message) => stream.write_all(&message.frame().unwrap()).await.unwrap(),
-                None => tokio::time::sleep(Duration::from_secs(3600)).await,
+                None => std::future::pending().await,
             }
         }
     });
@@ -135,7 +135,7 @@ fn foreign_protocol_is_recognised() {
         tokio::task::spawn_local(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-            tokio::time::sleep(Duration::from_secs(3600)).await;
+            std::future::pending::<()>().await;
         });
         said(Session::connect(at, None, None).await, &["does not speak Fathom's protocol", "fathom net serve"]);
         // Unknown clients of our server, and data for no run, do no harm.

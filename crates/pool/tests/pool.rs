@@ -510,6 +510,7 @@ fn killed() -> Result<(), Failed> {
                     tokio::task::spawn_local(async move { volume.write_range(offset, data, false).await })
                 })
                 .collect();
+            // A fixed wait: each round kills at another moment of the writes.
             tokio::time::sleep(Duration::from_millis(u64::from(round) % 4)).await;
             nodes.processes[usize::from(round) % 3].restart()?;
             for write in writes {

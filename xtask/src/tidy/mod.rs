@@ -5,6 +5,7 @@ mod arrows;
 mod code;
 mod docs;
 mod manual;
+mod testing;
 
 use crate::metadata::packages;
 use crate::source::{files, paths};
@@ -29,6 +30,7 @@ pub fn run(root: &Path) -> Result<()> {
     for file in &files {
         offences.extend(code::offences(file));
         offences.extend(manual::long_lines(file));
+        offences.extend(testing::offences(file));
     }
     offences.extend(manual::unlisted(&files));
     let commands = docs::commands(&files);

@@ -119,7 +119,7 @@ fn executions_without_counterpart_are_listed_and_not_compared() {
 }
 
 #[test]
-fn nested_executions_count_once_in_the_whole() {
+fn nested_executions_count_once_in_total() {
     let nest = |mut rows: Rows| {
         rows.shapes.push(Shape { id: 2, kind: "function".into(), text: "handle".into() });
         let outer: Vec<Operation> = rows
@@ -143,7 +143,7 @@ fn nested_executions_count_once_in_the_whole() {
 }
 
 #[test]
-fn checkpoint_is_an_edge_of_the_recording_that_has_it() {
+fn checkpoint_is_edge_of_recording_that_has_it() {
     const WAL: u64 = 4;
     let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
     let checkpoint = Execution {
@@ -254,7 +254,7 @@ proptest! {
     }
 
     #[test]
-    fn contributions_add_up_to_the_difference(a in executions(), b in executions()) {
+    fn contributions_add_up_to_difference(a in executions(), b in executions()) {
         let done = diff(&recording(&a), &recording(&b));
         let all = (done.latency_ns.a + done.latency_ns.b) as f64;
         let statements = done.statements.iter().flat_map(|s| [(&s.phases, &s.latency_ns), (&s.layers, &s.latency_ns)]);

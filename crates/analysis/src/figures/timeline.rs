@@ -532,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn page_without_room_lists_all_operations_and_says_which_are_whole() {
+    fn page_without_room_lists_operations_and_marks_complete_ones() {
         let rows = case::rows();
         let whole = timeline(&rows, &Limits::default());
         let spans = rows.spans.len() / 2;

@@ -1,0 +1,171 @@
+//! The rules of tests: how they are named, and that none sleeps without a reason.
+//!
+//! A sleep that polls stands in a loop that ends when the condition holds. Any other one makes a test slow where the machine is fast
+//! and fail where it is slow, so a comment has to say why nothing can be polled. Loops are recognised by indentation, as rustfmt
+//! leaves it; a loop without an exit would not be recognised as one that polls.
+
+use crate::source::File;
+
+/// Longer names are not read.
+const NAME: usize = 60;
+
+/// Words that carry nothing in a name.
+const ARTICLES: [&str; 3] = ["a", "an", "the"];
+
+/// Where time is simulated: a sleep takes none.
+const SIMULATED: &str = "crates/pool/tests/simulated/";
+
+/// What the comment above a sleep that polls nothing must have, in any case of its first letter.
+const REASON: [&str; 2] = ["ixed wait: ", "ixed waits: "];
+
+/// How many lines above the sleep it may stand.
+const ABOVE: usize = 5;
+
+/// What a file's tests do against the rules, as `path:line: what`.
+pub fn offences(file: &File) -> Vec<String> {
+    if !file.is_rust() {
+        return Vec::new();
+    }
+    let lines: Vec<&str> = file.text.lines().collect();
+    let mut found = Vec::new();
+    for (line, name) in names(&lines, file.path.starts_with("tests/tests/")) {
+        if let Some(what) = misnamed(name) {
+            found.push(format!("{}:{}: the test {name} {what}", file.path, line + 1));
+        }
+    }
+    if file.path.starts_with(SIMULATED) {
+        return found;
+    }
+    let from = if is_test(&file.path) { Some(0) } else { lines.iter().position(|l| *l == "mod tests {") };
+    for at in from.into_iter().flat_map(|from| from..lines.len()) {
+        if sleeps(lines[at]) && !polls(&lines, at) && !reasoned(&lines, at) && !paused(&lines, at) {
+            found.push(format!("{}:{}: a sleep that polls nothing, without \"A fixed wait: why\"", file.path, at + 1));
+        }
+    }
+    found
+}
+
+/// Whether all of a file is tests.
+fn is_test(path: &str) -> bool {
+    path.split('/').any(|part| part == "tests" || part == "tests.rs")
+}
+
+/// The tests, with their lines from 0: functions with the attribute, and a lane's cases.
+fn names<'a>(lines: &[&'a str], lane: bool) -> Vec<(usize, &'a str)> {
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().map(|l| l.trim_start()).enumerate() {
+        if ["#[test]", "#[tokio::test"].iter().any(|a| line.starts_with(a)) {
+            let function = |l: &&'a str| {
+                let l = l.trim_start().trim_start_matches("async ").strip_prefix("fn ")?;
+                Some(&l[..l.find('(')?])
+            };
+            let next = lines.iter().enumerate().skip(at + 1).take(5);
+            found.extend(next.filter_map(|(i, l)| Some((i, function(&l)?))).next());
+        }
+        let opened = at > 0 && lines[at - 1].trim() == "(";
+        let case = line.strip_prefix("(\"").or_else(|| line.strip_prefix('"').filter(|_| opened));
+        if let Some((name, _)) = case.filter(|_| lane).and_then(|rest| rest.split_once("\",")) {
+            let letters = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c));
+            found.extend((letters && name.contains('_')).then_some((at, name)));
+        }
+    }
+    found
+}
+
+/// What is wrong with a name.
+fn misnamed(name: &str) -> Option<String> {
+    let name = name.strip_prefix("long::").unwrap_or(name);
+    let length = name.chars().count();
+    if length > NAME {
+        return Some(format!("has {length} characters, more than {NAME}"));
+    }
+    let article = name.split('_').find(|word| ARTICLES.contains(word))?;
+    Some(format!("has the article {article:?}"))
+}
+
+/// Whether this line sleeps; programs in other languages that a test holds as text do not count.
+fn sleeps(line: &str) -> bool {
+    let code = line.trim_start();
+    let before = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    !code.starts_with("//") && code.match_indices("sleep(").any(|(at, _)| !code[..at].ends_with(before))
+}
+
+/// Whether a loop around this line ends when something holds.
+fn polls(lines: &[&str], at: usize) -> bool {
+    let indent = |line: &str| line.len() - line.trim_start().len();
+    let mut inner = indent(lines[at]) + 1;
+    for head in (0..=at).rev() {
+        let (line, depth) = (lines[head].trim_start(), indent(lines[head]));
+        if line.is_empty() || depth >= inner {
+            continue;
+        }
+        inner = depth;
+        if line.starts_with("fn ") || line.contains(" fn ") {
+            return false;
+        }
+        let ends = || {
+            let body = lines[head + 1..].iter().take_while(|l| l.trim().is_empty() || indent(l) > depth);
+            body.clone().any(|l| l.contains("return") || l.contains("break"))
+        };
+        let word = |word: &str| line.starts_with(word) || line.contains(&format!(" {word}"));
+        if word("while ") || line.contains(".any(|") || (word("loop {") || word("for ")) && ends() {
+            return true;
+        }
+    }
+    false
+}
+
+fn reasoned(lines: &[&str], at: usize) -> bool {
+    lines[at.saturating_sub(ABOVE)..=at].iter().any(|l| REASON.iter().any(|r| l.contains(r)))
+}
+
+/// Whether the test's clock stands still.
+fn paused(lines: &[&str], at: usize) -> bool {
+    lines[..at].iter().rev().find(|l| l.contains("#[tokio::test")).is_some_and(|l| l.contains("start_paused"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(path: &str, text: &str) -> Vec<String> {
+        offences(&File { path: path.into(), text: text.into() })
+    }
+
+    #[test]
+    fn names_with_articles_or_too_long_are_offences() {
+        let long = "x_".repeat(30) + "x";
+        let test = |name: &str| check("crates/x/src/y.rs", &format!("#[test]\nfn {name}() {{}}\n"));
+        assert_eq!(test("log_is_read"), [""; 0]);
+        assert_eq!(
+            test("log_is_read_by_the_linker"),
+            ["crates/x/src/y.rs:2: the test log_is_read_by_the_linker has the article \"the\""]
+        );
+        assert_eq!(test(&long).len(), 1);
+        let lane = "    (\"a_log_is_read\", root(), read),\n    (\n        \"long::log_of_a_node\",\n        root(),\n    ),\n";
+        assert_eq!(check("tests/tests/x.rs", lane).len(), 2);
+        assert_eq!(check("crates/x/tests/x.rs", lane), [""; 0]);
+    }
+
+    #[test]
+    fn sleeps_without_loop_or_reason_are_offences() {
+        let of = |body: &str| check("crates/x/tests/y.rs", &format!("fn f() {{\n{body}\n}}\n")).len();
+        for (body, offences) in [
+            ("    thread::sleep(X);", 1),
+            ("    // A fixed wait: the kernel has no event for it.\n    thread::sleep(X);", 0),
+            ("    while !done() {\n        thread::sleep(X);\n    }", 0),
+            ("    loop {\n        if done() {\n            break;\n        }\n        sleep(X).await;\n    }", 0),
+            ("    for _ in 0..9 {\n        sleep(X).await;\n    }", 1),
+            ("    while !done() {}\n    sleep(X).await;", 1),
+            ("    let so = (0..9).any(|_| {\n        thread::sleep(X);\n        done()\n    });", 0),
+            ("    let python = \"time.sleep(1)\";", 0),
+        ] {
+            assert_eq!(of(body), offences, "{body}");
+        }
+        let unit =
+            "fn f() {\n    thread::sleep(X);\n}\nmod tests {\n    fn g() {\n        thread::sleep(X);\n    }\n}\n";
+        assert_eq!(check("crates/x/src/y.rs", unit).len(), 1);
+        let still = "#[tokio::test(start_paused = true)]\nasync fn x() {\n    sleep(X).await;\n}\n";
+        assert_eq!(check("crates/x/tests/y.rs", still), [""; 0]);
+    }
+}
