@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn kind_without_maker_is_an_error() {
+    fn kind_without_maker_is_reported() {
         let (_folder, dir) = archive(ArchiveKind::Net);
         let error = open(&dir, &[], &Context::silent()).unwrap_err();
         assert_eq!(error.to_string(), "this program makes no tables of a network run");

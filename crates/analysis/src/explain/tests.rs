@@ -269,7 +269,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn no_finding_claims_more_than_the_statement_took(
+    fn no_finding_exceeds_its_statement(
         calls in prop::collection::vec(
             prop::collection::vec(
                 (prop::sample::select(vec!["pwrite64", "fdatasync", "unlink", "open"]), 1..5_u64, 0..500_000_u64, 0..9000_u64),
