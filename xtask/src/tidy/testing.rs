@@ -60,7 +60,7 @@ fn names<'a>(lines: &[&'a str], lane: bool) -> Vec<(usize, &'a str)> {
                 Some(&l[..l.find('(')?])
             };
             let next = lines.iter().enumerate().skip(at + 1).take(5);
-            found.extend(next.filter_map(|(i, l)| Some((i, function(&l)?))).next());
+            found.extend(next.filter_map(|(i, l)| Some((i, function(l)?))).next());
         }
         let opened = at > 0 && lines[at - 1].trim() == "(";
         let case = line.strip_prefix("(\"").or_else(|| line.strip_prefix('"').filter(|_| opened));
