@@ -5,8 +5,8 @@
 //! (btt counts each bio). A command without a recorded bio has a D2C only.
 
 use crate::contract::{CommandTimes, DiskCommands, Summary, Times};
+use crate::lines::line;
 use crate::rows::{Does, Index};
-use crate::show::line;
 use crate::text::{digits, duration, shown};
 use crate::times::times;
 use model::{Layer, Relation};

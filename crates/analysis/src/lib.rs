@@ -22,6 +22,7 @@ mod entries;
 pub mod explain;
 pub mod figures;
 mod gaps;
+mod lines;
 #[cfg(test)]
 mod made;
 mod older;

@@ -10,7 +10,7 @@ use model::table::{
     Cause, CheckRow, Coverage, Disk, DriverCommand, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice,
     Span,
 };
-use model::{Call, Layer, Relation};
+use model::{Call, Environment, Fact, Layer, Relation};
 use sqlite::{Companions, FileClass, reads_database_header};
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -56,6 +56,18 @@ impl Rows {
     /// Those of [`Archive::rows`]: not linked, damaged, newer.
     pub fn load(archive: &Archive) -> Result<Self, Error> {
         Ok(Self { slices: archive.rows()?, ..Self::load_without_slices(archive)? })
+    }
+
+    /// The facts by name, as the machine told them.
+    pub fn environment(&self) -> Environment {
+        let fact = |f: &FactRow| Fact {
+            value: f.value.clone(),
+            unknown: f.unknown.clone(),
+            unit: f.unit.clone(),
+            source: f.source.clone(),
+            varies: f.varies.clone(),
+        };
+        self.facts.iter().map(|f| (f.name.clone(), fact(f))).collect()
     }
 
     /// Reads all but the slices, of which there are more than of anything else.

@@ -5,14 +5,13 @@ use crate::completeness::{CHECKED, FAILED, NOT_CHECKED};
 use crate::contract::{ByConfidence, Completeness, FileUse, OperationSummary, Probe, Summary};
 use crate::counts::{self, StatementCounts};
 use crate::device_times;
+use crate::lines::{WIDTH, capital, line, paragraph, wrapped};
 use crate::text::{bytes, count, digits, duration, shown, size};
 use model::Absence;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-/// Columns of the widest line.
-const WIDTH: usize = 100;
 /// Columns of a bar that stands for all of a latency.
 const BAR: usize = 24;
 /// Rows of a list of processes, files or losses that are shown.
@@ -68,7 +67,8 @@ pub fn text(summary: &Summary) -> String {
     losses(&mut out, summary);
     coverage(&mut out, summary);
     files(&mut out, summary);
-    let _ = write!(out, "\nNotes\n{}", indent(NOTES));
+    line(&mut out, "\nNotes");
+    paragraph(&mut out, "  ", NOTES);
     out
 }
 
@@ -90,36 +90,8 @@ fn how_to_see_calls(out: &mut String, summary: &Summary) {
     );
 }
 
-/// Adds a line, cut at the width: only a name from outside can be so long.
-pub fn line(out: &mut String, text: &str) {
-    out.push_str(&cut(text.trim_end(), WIDTH));
-    out.push('\n');
-}
-
 fn number(n: u64, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
-}
-
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.into();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-}
-
-fn indent(text: &str) -> String {
-    let mut out = String::new();
-    let mut width = 0;
-    for word in text.split_whitespace() {
-        if width + word.chars().count() + 1 > WIDTH {
-            out.push('\n');
-            width = 0;
-        }
-        out.push_str(if width == 0 { "  " } else { " " });
-        width += word.chars().count() + if width == 0 { 2 } else { 1 };
-        out.push_str(word);
-    }
-    out + "\n"
 }
 
 fn header(out: &mut String, summary: &Summary) {
@@ -555,28 +527,6 @@ fn coverage(out: &mut String, summary: &Summary) {
         let how_much = if blind.wholly { "no probe attached" } else { "not recorded" };
         wrapped(out, "  ", &format!("{how_much}, {}: {}", blind.layer.name(), shown(&blind.means)));
     }
-}
-
-/// A sentence begins with a capital.
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
-}
-
-/// Adds a text over as many lines as it needs, the first behind `head`, the others as far to the right.
-fn wrapped(out: &mut String, head: &str, text: &str) {
-    let (mut now, next) = (head.to_string(), " ".repeat(head.chars().count() + 2));
-    let mut empty = true;
-    for word in text.split_whitespace() {
-        if !empty && now.chars().count() + 1 + word.chars().count() > WIDTH {
-            line(out, &now);
-            (now, empty) = (next.clone(), true);
-        }
-        now += if empty { "" } else { " " };
-        now += word;
-        empty = false;
-    }
-    line(out, &now);
 }
 
 /// Adds parts behind `head`, with commas between them, over as many lines as they need: none is torn.

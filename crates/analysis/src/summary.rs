@@ -21,7 +21,7 @@ use crate::times::{distribution, times};
 use crate::tracer::{self, Prices, Times};
 use archive::{Archive, Error};
 use model::table::{Operation, Slice, Span};
-use model::{Environment, Fact, Layer, Reason, Relation};
+use model::{Layer, Reason, Relation};
 use sqlite::{FileClass, PageGrid, database_of, part};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -89,7 +89,7 @@ pub(crate) fn with_slices<E>(
         cause_confidence: account::confidence(&index),
         loss: loss(rows),
         completeness: completeness(&index),
-        environment: environment(rows),
+        environment: rows.environment(),
         disks: disks(&index),
         files: file_uses(&index, &files),
         coverage: coverage(rows),
@@ -565,17 +565,6 @@ fn loss(rows: &Rows) -> Loss {
             })
             .collect(),
     }
-}
-
-fn environment(rows: &Rows) -> Environment {
-    let fact = |f: &model::table::FactRow| Fact {
-        value: f.value.clone(),
-        unknown: f.unknown.clone(),
-        unit: f.unit.clone(),
-        source: f.source.clone(),
-        varies: f.varies.clone(),
-    };
-    rows.facts.iter().map(|f| (f.name.clone(), fact(f))).collect()
 }
 
 fn disks(index: &Index) -> Vec<DiskInfo> {

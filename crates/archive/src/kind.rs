@@ -1,5 +1,6 @@
 //! What an archive holds: the one place that knows the words of `meta.json`, so that everybody else matches on a type.
 
+use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -19,18 +20,9 @@ impl ArchiveKind {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Trace, Self::Bench, Self::Net];
 
-    /// Its word in `meta.json`.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Trace => "trace",
-            Self::Bench => "bench",
-            Self::Net => "net",
-        }
-    }
-
     /// The kind of this word in `meta.json`.
     pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.word() == word)
+        Self::deserialize(StrDeserializer::<serde::de::value::Error>::new(word)).ok()
     }
 }
 
@@ -50,10 +42,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stored_word_round_trips() {
-        for kind in ArchiveKind::ALL {
-            assert_eq!(ArchiveKind::of_word(kind.word()), Some(kind));
-            assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
+    fn stored_words_are_those_of_older_archives() {
+        for (kind, word) in ArchiveKind::ALL.into_iter().zip(["trace", "bench", "net"]) {
+            assert_eq!((ArchiveKind::of_word(word), serde_json::to_value(kind).unwrap()), (Some(kind), word.into()));
         }
         assert_eq!(ArchiveKind::of_word("lab"), None);
     }

@@ -8,20 +8,22 @@ use archive::{Archive, ArchiveKind};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Opens a recording.
-pub fn recording(path: &Path, json: bool) -> Result<Archive> {
+/// Opens a recording; of a benchmark, `of_bench` says which verb does the like.
+pub fn recording(path: &Path, of_bench: &str, json: bool) -> Result<Archive> {
     let archive = link::open(path, &progress::context(json))?;
     let kind = archive.meta().kind;
     let instead = match kind {
         ArchiveKind::Trace => return Ok(archive),
-        ArchiveKind::Bench => "`fathom bench compare` compares benchmarks",
+        ArchiveKind::Bench => of_bench,
         ArchiveKind::Net => "`fathom show` shows what limited it",
     };
     bail!("{} is {kind}, not a recording; {instead}", path.display())
 }
 
 pub fn run(args: &args::Diff) -> Result<ExitCode> {
-    let (a, b) = (recording(&args.a, args.json)?, recording(&args.b, args.json)?);
+    let [a, b] =
+        [&args.a, &args.b].map(|path| recording(path, "`fathom bench compare` compares benchmarks", args.json));
+    let (a, b) = (a?, b?);
     let diff = diff::diff_archives(&a, &b)?;
     output::text(&match args.json {
         true => serde_json::to_string_pretty(&diff)? + "\n",

@@ -4,7 +4,8 @@ use crate::{args, diff, output};
 use anyhow::Result;
 
 pub fn run(args: &args::Explain) -> Result<()> {
-    let explanation = analysis::explain::explain_archive(&diff::recording(&args.archive, args.json)?)?;
+    let archive = diff::recording(&args.archive, "`fathom bench show` shows its results", args.json)?;
+    let explanation = analysis::explain::explain_archive(&archive)?;
     output::text(&match args.json {
         true => serde_json::to_string_pretty(&explanation)? + "\n",
         false => analysis::explain::text::text(&explanation),

@@ -23,7 +23,7 @@ use archive::{Archive, Error};
 use compare::{Both, Judged, Lots};
 use contract::{Diff, Lost, Side, Statement, VERSION};
 use model::table::{LossRow, Slice};
-use model::{Absence, Environment, Fact, Layer, LossSource};
+use model::{Absence, Layer, LossSource};
 use stats::verdict::{MARGIN, Verdict};
 use std::collections::BTreeSet;
 
@@ -110,7 +110,7 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
         edges,
         only_a: Vec::new(),
         only_b: Vec::new(),
-        facts: differ::facts(&environment(rows[0]), &environment(rows[1])),
+        facts: differ::facts(&rows[0].environment(), &rows[1].environment()),
         a: Side::default(),
         b: Side::default(),
     };
@@ -120,17 +120,6 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
         withhold(&mut diff, &why);
     }
     Ok(diff)
-}
-
-fn environment(rows: &Rows) -> Environment {
-    let fact = |f: &model::table::FactRow| Fact {
-        value: f.value.clone(),
-        unknown: f.unknown.clone(),
-        unit: f.unit.clone(),
-        source: f.source.clone(),
-        varies: f.varies.clone(),
-    };
-    rows.facts.iter().map(|f| (f.name.clone(), fact(f))).collect()
 }
 
 fn side(rows: &Rows) -> Side {

@@ -129,7 +129,7 @@ pub fn slots(indices: [&Index; 2], alignment: &super::align::Alignment) -> [Slot
         }
     }
     let inside = |side: usize, at: u32| {
-        indices[side].chain(at as usize).skip(1).any(|outer| outer != at as usize && slots[side][outer].is_some())
+        indices[side].chain(at as usize).any(|outer| outer != at as usize && slots[side][outer].is_some())
     };
     let inner: Vec<[u32; 2]> = alignment
         .shapes

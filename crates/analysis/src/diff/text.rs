@@ -3,12 +3,11 @@
 use super::align::Alone;
 use super::contract::{Contribution, Count, Diff, Side, Statement};
 use super::edges::OneSided;
+use crate::lines::{capital, line, paragraph};
 use crate::text::{bytes, count, digits, duration, shown};
 use model::counted;
 use std::fmt::Write as _;
 
-/// Columns of the widest line.
-const WIDTH: usize = 100;
 /// Rows of a table, and things of a list, that are shown.
 const ROWS: usize = 12;
 /// A phase or layer with less than this part of the largest difference is not shown.
@@ -30,7 +29,7 @@ pub fn text(diff: &Diff) -> String {
     let sums = [diff.latency_ns.a, diff.latency_ns.b].map(|ns| duration(ns as f64));
     let (delta, interval) = (signed(diff.latency_ns.delta_ns), interval(diff.latency_ns.interval));
     line(&mut out, &format!("  compared executions: {} -> {}, B - A {delta}{interval}", sums[0], sums[1]));
-    wrapped(&mut out, "  ", &capital(&diff.why));
+    paragraph(&mut out, "  ", &capital(&diff.why));
     if let Some(part) = &diff.different_work_ns {
         let range = self::interval(Some(part.interval));
         line(&mut out, &format!("  of that, in phases that did different work: {}{range}", signed(part.delta_ns)));
@@ -47,7 +46,7 @@ pub fn text(diff: &Diff) -> String {
     unseen(&mut out, diff);
     facts(&mut out, diff);
     let _ = writeln!(out, "\nNotes");
-    wrapped(&mut out, "  ", NOTES);
+    paragraph(&mut out, "  ", NOTES);
     out
 }
 
@@ -71,37 +70,6 @@ fn signed(ns: f64) -> String {
 
 fn interval(ends: Option<[f64; 2]>) -> String {
     ends.map_or(String::new(), |[low, high]| format!(" ({} to {})", signed(low), signed(high)))
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
-}
-
-/// Adds a line, cut at the width: only a name from outside can be so long.
-fn line(out: &mut String, text: &str) {
-    let text = text.trim_end();
-    if text.chars().count() <= WIDTH {
-        out.push_str(text);
-    } else {
-        out.extend(text.chars().take(WIDTH - 1).chain(['…']));
-    }
-    out.push('\n');
-}
-
-fn wrapped(out: &mut String, indent: &str, text: &str) {
-    let mut row = indent.to_owned();
-    for word in text.split_whitespace() {
-        if row.chars().count() + 1 + word.chars().count() > WIDTH && row.trim() != "" {
-            line(out, &row);
-            row = indent.to_owned();
-        }
-        if row.len() > indent.len() {
-            row.push(' ');
-        }
-        row.push_str(word);
-    }
-    line(out, &row);
 }
 
 fn name(row: &Contribution) -> String {
@@ -190,7 +158,7 @@ fn statement(out: &mut String, s: &Statement, diff: &Diff) {
         let named: Vec<String> = own.map(|e| format!("{} ({} of {})", e.edge, e.executions, e.of)).collect();
         if !named.is_empty() {
             let more = if named.len() > ROWS { ", …" } else { "" };
-            wrapped(out, "  ", &format!("only in {which}: {}{more}", named[..named.len().min(ROWS)].join(", ")));
+            paragraph(out, "  ", &format!("only in {which}: {}{more}", named[..named.len().min(ROWS)].join(", ")));
         }
     }
 }
@@ -217,7 +185,7 @@ fn unseen(out: &mut String, diff: &Diff) {
     line(out, "\nNot recorded, or lost");
     for (side, which) in [(&diff.a, "A"), (&diff.b, "B")] {
         for blind in side.blind.iter().take(ROWS) {
-            wrapped(out, "  ", &format!("{which}: {}", shown(&blind.means)));
+            paragraph(out, "  ", &format!("{which}: {}", shown(&blind.means)));
         }
         let mut losses: std::collections::BTreeMap<(String, bool), (u64, bool)> = std::collections::BTreeMap::new();
         for lost in &side.losses {
@@ -229,7 +197,7 @@ fn unseen(out: &mut String, diff: &Diff) {
         for ((source, hides), (events, unknown)) in losses {
             let what = if hides { "executions may be missing" } else { "executions are not affected" };
             let many = if unknown { "unknown number of records".into() } else { counted(events as usize, "record") };
-            wrapped(out, "  ", &format!("{which}: {}: {many}; {what}", shown(&source)));
+            paragraph(out, "  ", &format!("{which}: {}: {many}; {what}", shown(&source)));
         }
     }
 }

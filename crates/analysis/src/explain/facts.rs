@@ -142,7 +142,7 @@ fn carried(index: &Index) -> Carried {
     let below = |s: &Span| matches!(s.layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
     let metadata = rows.spans.iter().filter(|s| below(s) && is_metadata(s)).map(|s| s.id).collect();
     let mut writers: HashMap<u64, Vec<u32>> = HashMap::new();
-    let mut add = |to: u64, who: &[u32]| {
+    let add = |writers: &mut HashMap<u64, Vec<u32>>, to: u64, who: &[u32]| {
         let list = writers.entry(to).or_default();
         for tgid in who {
             if !list.contains(tgid) && list.len() < 8 {
@@ -152,20 +152,16 @@ fn carried(index: &Index) -> Carried {
     };
     for link in rows.links.iter().filter(|l| l.relation == Relation::Dirties) {
         if let Some(tgid) = span(link.parent).map(|s| s.tgid).filter(|tgid| *tgid != 0) {
-            add(link.child, &[tgid]);
+            add(&mut writers, link.child, &[tgid]);
         }
     }
     // From bios to requests, and from these to commands: two steps, and one more for split bios.
     for _ in 0..3 {
         for link in &rows.links {
-            if matches!(link.relation, Relation::Carries | Relation::Merges | Relation::Splits) {
-                let who = writers.get(&link.parent).cloned().unwrap_or_default();
-                let list = writers.entry(link.child).or_default();
-                for tgid in who {
-                    if !list.contains(&tgid) && list.len() < 8 {
-                        list.push(tgid);
-                    }
-                }
+            if matches!(link.relation, Relation::Carries | Relation::Merges | Relation::Splits)
+                && let Some(who) = writers.get(&link.parent).cloned()
+            {
+                add(&mut writers, link.child, &who);
             }
         }
     }

@@ -1,11 +1,10 @@
 //! Findings as text for people: what `fathom explain` prints, and the line of `fathom show`. Fits 100 columns.
 
 use super::contract::{Explanation, Finding};
+use crate::lines::{capital, line, wrapped};
 use crate::text::{duration, shown};
 use model::counted;
 
-/// Columns of the widest line.
-const WIDTH: usize = 100;
 /// Codes that the line of `fathom show` names.
 const NAMED: usize = 3;
 
@@ -81,34 +80,4 @@ pub fn summary(explanation: &Explanation) -> String {
     let mut out = String::new();
     wrapped(&mut out, "", &format!("Findings: {}{more} (`fathom explain`)", names.join(", ")));
     out
-}
-
-fn capital(text: &str) -> String {
-    let mut chars = text.chars();
-    chars.next().map_or(String::new(), |first| first.to_uppercase().chain(chars).collect())
-}
-
-fn line(out: &mut String, text: &str) {
-    let text = text.trim_end();
-    if text.chars().count() <= WIDTH {
-        out.push_str(text);
-    } else {
-        out.extend(text.chars().take(WIDTH - 1).chain(['…']));
-    }
-    out.push('\n');
-}
-
-fn wrapped(out: &mut String, indent: &str, text: &str) {
-    let mut row = indent.to_owned();
-    for word in text.split_whitespace() {
-        if row.chars().count() + 1 + word.chars().count() > WIDTH && !row.trim().is_empty() {
-            line(out, &row);
-            row = format!("{indent}  ");
-        }
-        if !row.trim().is_empty() {
-            row.push(' ');
-        }
-        row.push_str(word);
-    }
-    line(out, &row);
 }

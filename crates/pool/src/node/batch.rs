@@ -80,8 +80,9 @@ fn is_small(request: &Request) -> bool {
     is_plain(request) && (request.length as usize) < LARGE_BYTES
 }
 
-/// The next requests of a batch, as many as are tried before the answers leave: the other end has something to do meanwhile, and finds the
-/// data in a cache.
+/// The next requests of those not tried yet, as many as are tried before the answers leave: the other end has something to do meanwhile, and
+/// finds the data in a cache. They come in the order of the store, also where they are of two drains; over all that wait it would
+/// let a request be overtaken for ever.
 pub(super) fn turn(batch: &mut Vec<(Request, Bytes)>) -> Vec<(Request, Bytes)> {
     let mut bytes = 0;
     let count = batch.iter().take_while(|(request, _)| {
@@ -90,7 +91,9 @@ pub(super) fn turn(batch: &mut Vec<(Request, Bytes)>) -> Vec<(Request, Bytes)> {
         fits
     });
     let rest = batch.split_off(count.count());
-    std::mem::replace(batch, rest)
+    let mut next = std::mem::replace(batch, rest);
+    next.sort_unstable_by_key(|(request, _)| request.offset);
+    next
 }
 
 /// Shares a batch among threads that may wait, at most so many but for small writes of whole blocks. Those go to the page cache one behind

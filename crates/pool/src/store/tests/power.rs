@@ -330,7 +330,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     blocks.retain(|_| chance.one_in(2));
                     let bytes = vec![chance.next() as u8; 4 * BLOCK_BYTES as usize];
                     let mut writes: Vec<(u64, &[u8])> = Vec::new();
-                    let ends = blocks[..].iter().skip(1).copied().chain([kind.size / BLOCK_BYTES]);
+                    let ends = blocks.iter().skip(1).copied().chain([kind.size / BLOCK_BYTES]);
                     for (block, end) in blocks.iter().zip(ends) {
                         let many = (1 + chance.next() % 4).min(end - block) as usize;
                         writes.push((block * BLOCK_BYTES, &bytes[..many * BLOCK_BYTES as usize]));

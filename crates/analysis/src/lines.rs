@@ -1,0 +1,75 @@
+//! Lines for a terminal: `show`, `diff` and `explain` print no line wider than 100 columns, whatever a traced program's names hold.
+
+/// Columns of the widest line.
+pub const WIDTH: usize = 100;
+
+/// Adds a line, cut at the width: only a name from outside can be so long.
+pub fn line(out: &mut String, text: &str) {
+    let text = text.trim_end();
+    if text.chars().count() <= WIDTH {
+        out.push_str(text);
+    } else {
+        out.extend(text.chars().take(WIDTH - 1).chain(['…']));
+    }
+    out.push('\n');
+}
+
+/// Adds a text over as many lines as it needs: the first behind `head`, the others two columns further in.
+pub fn wrapped(out: &mut String, head: &str, text: &str) {
+    folded(out, head, head.chars().count() + 2, text);
+}
+
+/// The same with every line behind `indent`.
+pub fn paragraph(out: &mut String, indent: &str, text: &str) {
+    folded(out, indent, indent.chars().count(), text);
+}
+
+fn folded(out: &mut String, head: &str, hang: usize, text: &str) {
+    let (mut now, mut empty) = (head.to_string(), true);
+    for word in text.split_whitespace() {
+        if !empty && now.chars().count() + 1 + word.chars().count() > WIDTH {
+            line(out, &now);
+            (now, empty) = (" ".repeat(hang), true);
+        }
+        now += if empty { "" } else { " " };
+        now += word;
+        empty = false;
+    }
+    line(out, &now);
+}
+
+/// A sentence begins with a capital.
+pub fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_exceeds_width_and_no_word_is_lost() {
+        let text = "é".repeat(60) + " b " + &"c ".repeat(80);
+        for add in [wrapped, paragraph] {
+            let mut out = String::new();
+            add(&mut out, "  head: ", &text);
+            assert!(out.lines().all(|line| line.chars().count() <= WIDTH), "{out}");
+            assert_eq!(out.split_whitespace().skip(1).collect::<Vec<_>>(), text.split_whitespace().collect::<Vec<_>>());
+        }
+        let mut out = String::new();
+        line(&mut out, &"x".repeat(WIDTH + 1));
+        assert!(out.ends_with("x…\n") && out.chars().count() == WIDTH + 1, "{out}");
+    }
+
+    #[test]
+    fn following_lines_are_indented() {
+        let text = "w".repeat(99) + " next";
+        let second = |add: fn(&mut String, &str, &str)| {
+            let mut out = String::new();
+            add(&mut out, "  ", &text);
+            out.lines().last().unwrap().to_owned()
+        };
+        assert_eq!((second(wrapped), second(paragraph)), ("    next".into(), "  next".into()));
+    }
+}
