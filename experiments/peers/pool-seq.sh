@@ -2,11 +2,14 @@
 # pool-seq.sh FATHOM SCRATCH WHAT RW BLOCK DEPTH: serves a disk of 512 MiB over a Unix socket, fills it, and prints how fast fio reads or
 # writes it (RW: read, write, randwrite), and how fast nbdcopy copies all of it out or in.
 #
-# WHAT: nbdkit-memory, nbdkit-file; memory (the coordinator's own); node, stripe, concat (one or four nodes with stores in files). With RATE (such as
-# 400mbit, as root) each node is in a network namespace of its own, behind a link of that rate both ways.
+# WHAT: nbdkit-memory, nbdkit-file; nbdkit-relay (nbdkit's nbd plugin in front of nbdkit-file: what two processes of nbdkit cost); memory (the
+# coordinator's own); node, stripe, concat (one or four nodes with stores in files). With "-together" all servers run on one processor, the last
+# that this script may use. With RATE (such as 400mbit, as root) each node is in a network namespace of its own, behind a link of that rate both
+# ways.
 # shellcheck disable=SC2086 # $nodes and $apart are lists of arguments.
 set -eu
 fathom=$1 scratch=$2 what=$3 rw=$4 block=$5 depth=$6 rate=${7:-}
+everywhere=$(taskset -c -p $$) && everywhere=${everywhere##* }
 size=512M bytes=$((512 << 20)) servers="" spaces="" subnet=$(($$ % 250))
 
 # However it ends, nobody is left behind; first the coordinator, then its nodes.
@@ -57,6 +60,14 @@ coordinator() {
     servers="$! $servers"
 }
 
+# The client may go where it likes.
+case $what in
+    *-together)
+        what=${what%-together}
+        taskset -c -p "${everywhere##*[,-]}" $$ >/dev/null
+        ;;
+esac
+
 case $what in
     nbdkit-memory)
         nbdkit --foreground --unix "$scratch/nbd" memory "$size" &
@@ -66,6 +77,14 @@ case $what in
         truncate -s "$size" "$scratch/disk"
         nbdkit --foreground --unix "$scratch/nbd" file "$scratch/disk" &
         servers=$!
+        ;;
+    nbdkit-relay)
+        truncate -s "$size" "$scratch/disk"
+        nbdkit --foreground --unix "$scratch/behind" file "$scratch/disk" &
+        servers=$!
+        there -S "$scratch/behind"
+        nbdkit --foreground --unix "$scratch/nbd" nbd "socket=$scratch/behind" &
+        servers="$! $servers"
         ;;
     memory) coordinator --backend "memory:$size" ;;
     node) node 0 "$size" && coordinator $nodes ;;
@@ -77,6 +96,8 @@ case $what in
 esac
 there -S "$scratch/nbd"
 
+# Servers have inherited it.
+taskset -c -p "$everywhere" $$ >/dev/null
 uri="nbd+unix:///?socket=$scratch/nbd"
 load() { fio --name=load --ioengine=nbd --uri="$uri" --size="$size" --output-format=terse --terse-version=3 "$@"; }
 load --rw=write --bs=1M --iodepth=8 >/dev/null

@@ -356,6 +356,7 @@ export async function readPage(text, recording) {
     title: page.title ?? '',
     summary: page.summary ?? {},
     counts: page.counts ?? {},
+    explanation: page.explanation,
     trace: new Trace(page.timeline, await inflated(page.timeline?.packed)),
   };
 }

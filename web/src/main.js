@@ -15,6 +15,7 @@ import { ordinal, showPanel } from './panel.js';
 import { Commands, showScatter } from './scatter.js';
 import { OperationList } from './list.js';
 import { showAccount, showFiles, showStatements } from './tables.js';
+import { showFindings } from './findings.js';
 import { showHeader, showMethod } from './method.js';
 
 /** @import { Chain } from './chain.js' */
@@ -75,6 +76,12 @@ class Page {
       coverage: byId('coverage'),
       environment: byId('environment'),
     });
+    showFindings(
+      byId('findings-body'),
+      data.explanation,
+      (id) => this.trace.rowOfId.has(id),
+      (id) => this.chooseCommand(data.recording, id),
+    );
     showStatements(byId('statements-body'), data.summary, data.counts);
     showAccount(byId('account'), data.summary);
     showFiles(byId('files'), data.summary);

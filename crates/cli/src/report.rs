@@ -4,7 +4,7 @@ use crate::{args, atomic_file, bench, link, progress};
 use analysis::bench::beside::Beside;
 use analysis::bench::page::Page;
 use analysis::bench::results::Bench;
-use analysis::{Rows, figures, summary};
+use analysis::{Rows, explain, figures, summary};
 use anyhow::{Result, bail};
 use archive::{Archive, ArchiveKind};
 use report::PageData;
@@ -111,7 +111,8 @@ fn recording<'a>(archive: &Archive, title: &'a str, window: Option<(u64, u64)>) 
     let limits = figures::Limits { spans: SPANS, points: POINTS, window, ..figures::Limits::default() };
     let (timeline, scatter) = (figures::timeline(&rows, &limits), figures::scatter(&rows, &limits));
     let summary = summary::summarise(&rows);
-    Ok(PageData::of(title, &summary, timeline, scatter, &figures::counts(&summary))?)
+    let explanation = explain::explain(&rows);
+    Ok(PageData::of(title, &summary, timeline, scatter, &figures::counts(&summary), &explanation)?)
 }
 
 /// Writes the page of `archive` to `output`.

@@ -15,6 +15,7 @@ pub use bench::{bench_page, bench_page_of};
 
 use analysis::contract::Summary;
 use analysis::counts::Counts;
+use analysis::explain::contract::Explanation;
 use analysis::figures::{Scatter, Timeline};
 use pack::Packed;
 use serde_json::{Value, json};
@@ -22,7 +23,7 @@ use std::mem::take;
 
 /// What the page shows, as JSON: made [of an archive's figures](PageData::of), or by hand in the browser's tests. A part that is
 /// `Value::Null` is said to be missing, not left blank.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct PageData<'a> {
     /// What was measured, in a few words: the page's heading.
     pub title: &'a str,
@@ -34,6 +35,8 @@ pub struct PageData<'a> {
     pub scatter: Value,
     /// Counts per execution and layer (`analysis::figures::counts`).
     pub counts: Value,
+    /// What the statements lose time to: the contract of `fathom explain --json`.
+    pub explanation: Value,
 }
 
 impl<'a> PageData<'a> {
@@ -47,6 +50,7 @@ impl<'a> PageData<'a> {
         timeline: Timeline,
         scatter: Scatter,
         counts: &Counts,
+        explanation: &Explanation,
     ) -> serde_json::Result<Self> {
         Ok(Self {
             title,
@@ -54,6 +58,7 @@ impl<'a> PageData<'a> {
             timeline: packed_timeline(timeline)?,
             scatter: packed_scatter(scatter)?,
             counts: serde_json::to_value(counts)?,
+            explanation: serde_json::to_value(explanation)?,
         })
     }
 }
@@ -117,8 +122,13 @@ pub fn pages(recordings: &[PageData]) -> String {
 
 /// The two blocks of a recording.
 fn blocks(data: &PageData) -> String {
-    let figures =
-        json!({ "title": data.title, "summary": data.summary, "timeline": data.timeline, "counts": data.counts });
+    let figures = json!({
+        "title": data.title,
+        "summary": data.summary,
+        "timeline": data.timeline,
+        "counts": data.counts,
+        "explanation": data.explanation,
+    });
     let commands = json!({ "scatter": data.scatter, "operations": data.summary.get("operations") });
     format!(
         "<script type=\"application/json\" class=\"recording\" data-title=\"{}\">{}</script>\n\
@@ -182,13 +192,7 @@ mod tests {
     use super::*;
 
     fn page_of(title: &str, statement: &str) -> String {
-        page(&PageData {
-            title,
-            summary: json!({ "operations": [{ "statement": statement }] }),
-            timeline: Value::Null,
-            scatter: Value::Null,
-            counts: Value::Null,
-        })
+        page(&PageData { title, summary: json!({ "operations": [{ "statement": statement }] }), ..PageData::default() })
     }
 
     /// The text between two markers of the page.
@@ -209,13 +213,7 @@ mod tests {
 
     #[test]
     fn each_recording_has_own_data_block() {
-        let one = |title| PageData {
-            title,
-            summary: json!({ "operations": [] }),
-            timeline: Value::Null,
-            scatter: Value::Null,
-            counts: Value::Null,
-        };
+        let one = |title| PageData { title, summary: json!({ "operations": [] }), ..PageData::default() };
         let page = pages(&[one("a"), one("b\"><script>")]);
         assert_eq!(page.matches("<script").count(), 5);
         assert!(page.contains("<title>a, b&quot;&gt;&lt;script&gt;</title>"));

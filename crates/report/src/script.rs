@@ -28,6 +28,7 @@ pub const MODULES: &[(&str, &str)] = &[
     ("list.js", include_str!("../../../web/src/list.js")),
     ("times.js", include_str!("../../../web/src/times.js")),
     ("tables.js", include_str!("../../../web/src/tables.js")),
+    ("findings.js", include_str!("../../../web/src/findings.js")),
     ("method.js", include_str!("../../../web/src/method.js")),
     ("main.js", include_str!("../../../web/src/main.js")),
 ];

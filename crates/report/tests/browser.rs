@@ -8,6 +8,7 @@ mod support {
     pub mod webdriver;
 }
 
+use analysis::explain::contract::Explanation;
 use analysis::figures::Limits;
 use report::{PageData, page, pages};
 use serde_json::{Value, json};
@@ -28,7 +29,10 @@ fn show(data: &PageData, hash: &str) -> Result<Shown> {
 
 fn show_inserts(hash: &str) -> Result<Shown> {
     let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
-    show(&PageData { title: "60 INSERTs <b>&amp;</b> scans", summary, timeline, scatter, counts }, hash)
+    show(
+        &PageData { title: "60 INSERTs <b>&amp;</b> scans", summary, timeline, scatter, counts, ..PageData::default() },
+        hash,
+    )
 }
 
 impl Shown {
@@ -109,7 +113,10 @@ fn operation_clicked_in_list_shows_its_chain() -> Result<()> {
 
 fn chain_without_mark_has_confidence_of_its_links() -> Result<()> {
     let [mut timeline, scatter, counts, summary] = Synthetic::without_marks(INSERTS);
-    let shown = show(&PageData { title: "no marks", summary, timeline: timeline.clone(), scatter, counts }, "#op=105")?;
+    let shown = show(
+        &PageData { title: "no marks", summary, timeline: timeline.clone(), scatter, counts, ..PageData::default() },
+        "#op=105",
+    )?;
     assert!(!shown.listed("layer")?.contains(&"App".to_owned()), "no mark is in the chain");
     let sure: Vec<_> = shown.listed("layer")?.into_iter().zip(shown.listed("confidence")?).collect();
     // Every way leads through a call, and a call is its statement's by structure: nothing is surer than that.
@@ -124,7 +131,8 @@ fn chain_without_mark_has_confidence_of_its_links() -> Result<()> {
     for (_, column) in timeline["links"].as_object_mut().ok_or("links")?.iter_mut() {
         *column = json!([]);
     }
-    let shown = show(&PageData { title: "no links", summary, timeline, scatter, counts }, "#op=105")?;
+    let shown =
+        show(&PageData { title: "no links", summary, timeline, scatter, counts, ..PageData::default() }, "#op=105")?;
     let sure: Vec<_> = shown.listed("layer")?.into_iter().zip(shown.listed("confidence")?).collect();
     let calls: Vec<_> = sure.iter().filter(|(layer, _)| layer == "Syscall").map(|(_, sure)| sure.as_str()).collect();
     assert_eq!(calls, ["interval"; 10]);
@@ -227,7 +235,7 @@ fn statement_without_device_commands_is_explained() -> Result<()> {
 fn statement_whose_commands_are_left_out_is_not_said_to_have_none() -> Result<()> {
     let [timeline, mut scatter, counts, summary] = Synthetic::figures(INSERTS);
     scatter["left_out"]["spans"] = json!(7);
-    let shown = show(&PageData { title: "truncated", summary, timeline, scatter, counts }, "")?;
+    let shown = show(&PageData { title: "truncated", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
     let words = shown.browser.text(".scatter:last-child .none")?;
     assert_eq!(words, "SELECT: no device command. None of those on this page; some were omitted.");
     shown.quiet()
@@ -261,7 +269,10 @@ fn shared_command_names_every_cause_with_share() -> Result<()> {
             timeline["causes"][column].as_array_mut().ok_or("a column")?.push(value.clone());
         }
     }
-    let shown = show(&PageData { title: "shared", summary, timeline, scatter, counts }, &format!("#span={id}"))?;
+    let shown = show(
+        &PageData { title: "shared", summary, timeline, scatter, counts, ..PageData::default() },
+        &format!("#span={id}"),
+    )?;
     let causes = shown.browser.run("return [...document.querySelectorAll('#panel li[data-cause]')].map((li) => [li.dataset.cause, li.dataset.share]);", &[])?;
     assert_eq!(causes, json!([["100", "0.5"], ["101", "0.25"], ["", "0.25"]]));
     assert!(shown.browser.text("#panel")?.contains("other process (cron <i>)"));
@@ -280,7 +291,7 @@ fn files_of_one_name_are_one_row() -> Result<()> {
     let journals = (0..200).map(|ino| file(Some("/home/ann/test.db-journal"), ino));
     let files: Vec<Value> = journals.chain([file(None, 900), file(None, 901)]).collect();
     summary["files"] = json!(files);
-    let shown = show(&PageData { title: "files", summary, timeline, scatter, counts }, "")?;
+    let shown = show(&PageData { title: "files", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
     let rows = shown.browser.run(
         "return [...document.querySelectorAll('#files tbody tr')].map((r) => [...r.children].map((c) => c.textContent));",
         &[],
@@ -304,7 +315,7 @@ fn losses_are_shown() -> Result<()> {
     summary["loss"] = json!({ "events": 3, "at_least": true, "weakened_links": 2, "intervals": [
         { "source": "ring buffer full", "cpu": 1, "start_ns": 86_400_004_000_000u64, "end_ns": 86_400_005_000_000u64, "events": 3, "at_least": true, "program": null, "weakened_links": 2 },
     ] });
-    let shown = show(&PageData { title: "damaged", summary, timeline, scatter, counts }, "")?;
+    let shown = show(&PageData { title: "damaged", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
     shown.browser.click("#fit")?;
     assert!(shown.number("width-ns")? > 59e9, "the whole run is what was recorded, not what the page holds");
     let badges = shown.browser.text("#badges")?;
@@ -328,7 +339,7 @@ fn axis_labels_are_not_cut_off() -> Result<()> {
             *sector = json!(339_020_000 + 37 * i as u64);
         }
     }
-    let shown = show(&PageData { title: "far out", summary, timeline, scatter, counts }, "")?;
+    let shown = show(&PageData { title: "far out", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
     let labels = shown.browser.run(
         "const seen = []; const paint = CanvasRenderingContext2D.prototype.fillText; \
          CanvasRenderingContext2D.prototype.fillText = function (text, x, y) { \
@@ -353,10 +364,49 @@ fn axis_labels_are_not_cut_off() -> Result<()> {
     shown.quiet()
 }
 
+fn finding_leads_to_spans_that_show_it() -> Result<()> {
+    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let finding = |code: &str, evidence: &[u64]| {
+        json!({
+            "code": code, "title": "two or more flushes a commit", "statement": HOSTILE, "claim": "3 flushes", "executions": 59, "of": 60,
+            "time_ns": 120_000_000_u64, "share": 0.41, "interval": [0.38, 0.44], "share_of_all": 0.4, "saving_ns": null,
+            "remedy": "WAL", "evidence": evidence,
+        })
+    };
+    let findings =
+        [finding("F01", &[5010, 5003, 9_999_999]), finding("J02", &[]), finding("S01", &[]), finding("R01", &[])];
+    let explanation = json!({ "version": 1, "findings": findings, "latency_ns": 300_000_000_u64 });
+    let shown = show(&PageData { title: "found", summary, timeline, scatter, counts, explanation }, "")?;
+    let text = shown.browser.text("#findings")?.replace('\n', " ");
+    for part in [
+        "F01",
+        "40 % of all time",
+        "120 ms, 41 % of the statement’s (38 % to 44 %); in 59 of 60 executions",
+        "1 of the spans is",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    assert!(!text.contains("saving"), "an unknown saving is left out: {text}");
+    let open =
+        shown.browser.run("return [...document.querySelectorAll('#findings details')].map((d) => d.open);", &[])?;
+    assert_eq!(open, json!([true, true, true, false]));
+    shown.browser.click("#findings button[data-evidence='5003']")?;
+    assert_eq!(shown.data("span")?, "5003");
+    shown.quiet()
+}
+
+fn page_without_finding_says_so() -> Result<()> {
+    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let explanation = json!({ "version": 1, "findings": [], "latency_ns": 1 });
+    let shown = show(&PageData { title: "healthy", summary, timeline, scatter, counts, explanation }, "")?;
+    assert!(shown.browser.text("#findings")?.contains("No finding: nothing"));
+    shown.quiet()
+}
+
 fn several_recordings_are_selectable_and_comparable() -> Result<()> {
     let part = |title, inserts| {
         let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
-        PageData { title, summary, timeline, scatter, counts }
+        PageData { title, summary, timeline, scatter, counts, ..PageData::default() }
     };
     let shown = Shown::page(&pages(&[part("first", INSERTS), part("second <i>", 20)]), "")?;
     assert_eq!(shown.browser.text("#recordings")?, "first\nsecond <i>");
@@ -484,12 +534,16 @@ fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {
             timeline: timeline.clone(),
             scatter: scatter.clone(),
             counts: counts.clone(),
+            ..PageData::default()
         },
         "#from=20000000&to=40000000",
     )?;
     let calm = rows_of(&before, "Driver")?;
     with_burst(&mut timeline, 30, 4_000_000)?;
-    let shown = show(&PageData { title: "burst", summary, timeline, scatter, counts }, "#from=20000000&to=40000000")?;
+    let shown = show(
+        &PageData { title: "burst", summary, timeline, scatter, counts, ..PageData::default() },
+        "#from=20000000&to=40000000",
+    )?;
     assert_eq!(rows_of(&shown, "Driver")?, calm, "the burst is not in this window");
     shown.browser.click("#fit")?;
     let whole = rows_of(&shown, "Driver")?;
@@ -512,7 +566,10 @@ fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {
 fn names_stand_beside_their_rows() -> Result<()> {
     let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     with_burst(&mut timeline, 20, 4_000_000)?;
-    let shown = show(&PageData { title: "names", summary, timeline, scatter, counts }, "#from=0&to=90000000")?;
+    let shown = show(
+        &PageData { title: "names", summary, timeline, scatter, counts, ..PageData::default() },
+        "#from=0&to=90000000",
+    )?;
     for width in [1280, 390] {
         shown.browser.resize(width, 900)?;
         rows_of(&shown, "Syscall")?;
@@ -550,7 +607,10 @@ fn show_many(operations: u64, spans: usize, window: Option<(u64, u64)>, hash: &s
     let summary = analysis::summary::summarise(&rows);
     let counts = analysis::figures::counts(&summary);
     let (timeline, scatter) = (analysis::figures::timeline(&rows, &limits), analysis::figures::scatter(&rows, &limits));
-    let shown = Shown::page(&page(&PageData::of("many", &summary, timeline, scatter, &counts)?), hash)?;
+    let shown = Shown::page(
+        &page(&PageData::of("many", &summary, timeline, scatter, &counts, &Explanation::default())?),
+        hash,
+    )?;
     for _ in 0..600 {
         if shown.browser.run("return document.body.dataset.opened === 'true';", &[])? == json!(true) {
             return Ok(shown);
@@ -695,8 +755,10 @@ fn page_without_figures_says_so() -> Result<()> {
         timeline: Value::Null,
         scatter: Value::Null,
         counts: Value::Null,
+        explanation: Value::Null,
     };
     let shown = show(&nothing, "")?;
+    assert!(shown.browser.text("#findings")?.contains("No findings were computed"));
     assert!(shown.browser.text("#statements")?.contains("No operation was recorded."));
     assert!(shown.browser.text("#panel")?.contains("Nothing selected"));
     assert_eq!(shown.browser.text("#badges")?, "loss unknown", "what was not counted is not said to be none");
@@ -724,6 +786,8 @@ fn main() {
             statement_whose_commands_are_left_out_is_not_said_to_have_none,
         ),
         ("axis_labels_are_not_cut_off", axis_labels_are_not_cut_off),
+        ("finding_leads_to_spans_that_show_it", finding_leads_to_spans_that_show_it),
+        ("page_without_finding_says_so", page_without_finding_says_so),
         ("several_recordings_are_selectable_and_comparable", several_recordings_are_selectable_and_comparable),
         ("narrow_window_needs_no_horizontal_scrolling", narrow_window_needs_no_horizontal_scrolling),
         ("burst_makes_lanes_flat_only_where_it_is", burst_makes_lanes_flat_only_where_it_is),

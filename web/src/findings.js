@@ -1,0 +1,85 @@
+// The findings of `fathom explain`: what the statements lose time to, with the spans that show it a click away.
+
+import { count, duration, percent } from './format.js';
+import { el, fill, terms } from './dom.js';
+
+/** @import { Explanation, Finding } from './types.js' */
+
+const CLOSED_AFTER = 3;
+
+/**
+ * @param {Finding} finding
+ * @returns {string | null}
+ */
+function timeOf(finding) {
+  if (typeof finding.time_ns !== 'number' || typeof finding.share !== 'number') return null;
+  const range = finding.interval ? ` (${percent(finding.interval[0])} to ${percent(finding.interval[1])})` : '';
+  const executions = `in ${count(finding.executions ?? 0)} of ${count(finding.of ?? 0)} executions`;
+  return `${duration(finding.time_ns)}, ${percent(finding.share)} of the statement’s${range}; ${executions}`;
+}
+
+/**
+ * @param {Finding} finding
+ * @param {boolean} open
+ * @param {(id: number) => boolean} has whether the page has this span
+ * @param {(id: number) => void} choose
+ */
+function entry(finding, open, has, choose) {
+  const spans = (finding.evidence ?? []).filter(has);
+  const left = (finding.evidence ?? []).length - spans.length;
+  const buttons = spans.map((id, i) =>
+    el(
+      'button',
+      { type: 'button', dataset: { evidence: id }, title: `span ${id}`, onclick: () => choose(id) },
+      i === 0 ? 'the longest' : `${i + 1}`,
+    ),
+  );
+  const evidence = [
+    ...buttons,
+    left > 0
+      ? el('span', { class: 'note' }, `${left} of the spans ${left === 1 ? 'is' : 'are'} not in this page`)
+      : null,
+  ];
+  return el(
+    'details',
+    { open, dataset: { code: finding.code } },
+    el(
+      'summary',
+      {},
+      el('b', {}, finding.code),
+      ` ${finding.title ?? ''}`,
+      typeof finding.share_of_all === 'number' ? ` · ${percent(finding.share_of_all)} of all time` : null,
+      finding.statement ? el('code', {}, finding.statement) : null,
+    ),
+    terms([
+      ['claim', finding.claim],
+      ['time', timeOf(finding)],
+      ['saving', typeof finding.saving_ns === 'number' ? `at most ${duration(finding.saving_ns)}` : null],
+      ['remedy', finding.remedy],
+      ['evidence', evidence.some(Boolean) ? el('span', { class: 'group' }, evidence) : null],
+    ]),
+  );
+}
+
+/**
+ * @param {HTMLElement} node
+ * @param {Explanation | null | undefined} explanation
+ * @param {(id: number) => boolean} has
+ * @param {(id: number) => void} choose
+ */
+export function showFindings(node, explanation, has, choose) {
+  if (!explanation) {
+    fill(node, el('p', { class: 'note' }, 'No findings were computed for this page.'));
+    return;
+  }
+  const findings = explanation.findings ?? [];
+  fill(
+    node,
+    findings.length === 0
+      ? el('p', { class: 'note' }, 'No finding: nothing that is known to cost time took a noticeable part of it.')
+      : [
+          ...findings.map((finding, i) => entry(finding, i < CLOSED_AFTER, has, choose)),
+          el('p', { class: 'note' }, 'Findings overlap: their times do not add up.'),
+        ],
+  );
+}
