@@ -5,7 +5,7 @@ import { el, fill, terms } from './dom.js';
 
 /** @import { Explanation, Finding } from './types.js' */
 
-const CLOSED_AFTER = 3;
+const CLOSED_AFTER = 1;
 
 /**
  * @param {Finding} finding

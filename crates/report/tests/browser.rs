@@ -389,7 +389,7 @@ fn finding_leads_to_spans_that_show_it() -> Result<()> {
     assert!(!text.contains("saving"), "an unknown saving is left out: {text}");
     let open =
         shown.browser.run("return [...document.querySelectorAll('#findings details')].map((d) => d.open);", &[])?;
-    assert_eq!(open, json!([true, true, true, false]));
+    assert_eq!(open, json!([true, false, false, false]));
     shown.browser.click("#findings button[data-evidence='5003']")?;
     assert_eq!(shown.data("span")?, "5003");
     shown.quiet()
