@@ -26,6 +26,8 @@ pub enum Of {
     JournalFile,
     /// Asleep for the file system's journal and metadata.
     Metadata,
+    /// In fdatasync of a file, asleep for a commit of the file system's journal.
+    DataCommit,
     /// In a sync, asleep for pages that another process wrote, or for its part of a commit.
     Foreign,
     /// Behind a flush that was for others.
@@ -54,6 +56,8 @@ pub struct Facts {
     pub directories: HashSet<u32>,
     /// Bytes: written by calls to the database and the journals, of all; by the device, of these the file system's own.
     pub bytes: HashMap<u32, [f64; 4]>,
+    /// Device commands, by share.
+    pub commands: HashMap<u32, f64>,
     /// Executions that wrote a WAL's database.
     pub checkpoints: HashSet<u32>,
     /// By statement: whom it waited for, ns.
@@ -67,10 +71,10 @@ impl Facts {
     }
 
     /// The spans with most of it.
-    pub fn evidence(&self, shape: usize, of: Of) -> Vec<u64> {
-        let mut spans = self.evidence.get(&(shape, of)).cloned().unwrap_or_default();
+    pub fn evidence(&self, shape: usize, of: &[Of]) -> Vec<u64> {
+        let mut spans: Vec<_> = of.iter().filter_map(|of| self.evidence.get(&(shape, *of))).flatten().collect();
         spans.sort_unstable_by(|p, q| q.cmp(p));
-        spans.into_iter().map(|(_, span)| span).collect()
+        spans.into_iter().map(|(_, span)| *span).take(EVIDENCE).collect()
     }
 
     /// Who made a statement wait longest.
@@ -216,6 +220,9 @@ fn own_slice(facts: &mut Facts, index: &Index, phases: &Phases, carried: &Carrie
     }
     let phase = phases.at(operation, slice.start_ns);
     if let Phase::In(call, kind) = phase {
+        if call == Call::Fdatasync && kind != Kind::Directory && slice.reason == Reason::Journal {
+            facts.give(index, at, Of::DataCommit, ns.saturating_sub(theirs), span);
+        }
         let syncs = matches!(call, Call::Fsync | Call::Fdatasync);
         if syncs {
             give(facts, Of::Sync);
@@ -300,6 +307,9 @@ fn commands(facts: &mut Facts, index: &Index, carried: &Carried) {
         let span = &rows.spans[at];
         let Some(disk) = span.disk.filter(|disk| index.counted.contains(disk)) else { continue };
         let sharers = parts.iter().filter(|part| part.share > 0.0);
+        for part in sharers.clone() {
+            *facts.commands.entry(part.operation).or_default() += part.share;
+        }
         match Does::on_disk(span) {
             Does::Flush => {
                 let whose: Vec<u32> = sharers.map(|part| part.operation).collect();

@@ -15,6 +15,12 @@ use std::collections::HashSet;
 const MOSTLY: f64 = 0.5;
 /// Statements in a row, each its own transaction, from which on they are a loop.
 const LOOP: usize = 10;
+/// Executions from which on a few of them are a tail.
+const TAILED: usize = 20;
+/// An execution is in the tail if it takes so many times the median.
+const TAIL: u64 = 2;
+/// With so many times the median's device commands it is slow by its work, not by the device.
+const SAME_WORK: f64 = 1.5;
 /// Bytes written to the device for a byte written to files from which on that is much.
 const AMPLIFICATION: f64 = 4.0;
 /// The file system's own part of what the device writes from which on it is told.
@@ -29,11 +35,13 @@ pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> 
     [
         case.j01(),
         case.j02(),
+        case.j03(),
         case.f01(),
         case.f02(),
         case.f03(),
         case.w01(),
         case.q01(),
+        case.d01(),
         case.s01(),
         case.s02(),
         case.s03(),
@@ -81,7 +89,7 @@ impl Case<'_> {
     }
 
     fn evidence(&self, of: Of) -> Vec<u64> {
-        self.facts.evidence(self.statement.shape, of)
+        self.facts.evidence(self.statement.shape, &[of])
     }
 
     fn latency(&self) -> u64 {
@@ -139,6 +147,18 @@ impl Case<'_> {
             let claim = format!("the rollback journal is created and deleted{synced}: in {having} of {executions}");
             let remedy = "PRAGMA journal_mode = WAL; or TRUNCATE or PERSIST, which keep the file";
             self.found("J02", "journal file created and deleted per transaction", Of::JournalFile, claim, remedy)
+        })
+    }
+
+    fn j03(&self) -> Option<Found> {
+        let having = self.having(|at| self.facts.ns(at, Of::DataCommit) > 0);
+        self.mostly(having).then(|| {
+            let claim = format!(
+                "in {having} of {} an fdatasync waited for a commit of the file system's journal, as an fsync does: the file's size or blocks had changed",
+                counted(self.count(), "execution")
+            );
+            let remedy = "let files keep their size: PRAGMA journal_mode = WAL (a WAL that has its size is overwritten) or PERSIST; preallocate the database (SQLITE_FCNTL_CHUNK_SIZE)";
+            self.found("J03", "fdatasync turned into a full commit", Of::DataCommit, claim, remedy)
         })
     }
 
@@ -220,6 +240,49 @@ impl Case<'_> {
         })
     }
 
+    /// What the device took more in slow executions than in the median one, for as many commands.
+    fn d01(&self) -> Option<Found> {
+        if self.count() < TAILED {
+            return None;
+        }
+        let latencies = self.each(|at| latency(self.index.rows, at as usize));
+        let device = self.each(|at| self.facts.ns(at, Of::Device).saturating_add(self.facts.ns(at, Of::Flush)));
+        let commands: Vec<f64> =
+            self.statement.executions.iter().map(|at| self.facts.commands.get(at).copied().unwrap_or(0.0)).collect();
+        let (usual, usual_device) = (median(&latencies), median(&device));
+        let mut sorted = commands.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let usual_commands = sorted[sorted.len() / 2];
+        let (mut time, mut beyond, mut slow) = (vec![0; latencies.len()], 0_u64, 0_u64);
+        for at in 0..latencies.len() {
+            if latencies[at] <= TAIL.saturating_mul(usual) || commands[at] > SAME_WORK * usual_commands {
+                continue;
+            }
+            let excess = latencies[at] - usual;
+            time[at] = device[at].saturating_sub(usual_device).min(excess);
+            beyond = beyond.saturating_add(excess);
+            slow += 1;
+        }
+        let of_device = total(&time);
+        (slow > 0 && of_device as f64 >= MOSTLY * beyond as f64).then(|| Found {
+            code: "D01",
+            title: "device tail",
+            claim: format!(
+                "{slow} of {} took over {TAIL} times the median ({}) for no more commands: {} longer in all, {} of it the device",
+                counted(self.count(), "execution"),
+                duration(usual as f64),
+                duration(beyond as f64),
+                duration(of_device as f64)
+            ),
+            executions: slow,
+            saving_ns: Some(of_device),
+            time,
+            beside: None,
+            remedy: "a device of steadier latency; leave it free space and discard what is deleted (fstrim), so that it collects garbage less".into(),
+            evidence: self.facts.evidence(self.statement.shape, &[Of::Device, Of::Flush]),
+        })
+    }
+
     /// Statements of one shape, one after the other on a thread, each of which syncs.
     fn s01(&self) -> Option<Found> {
         let rows = self.index.rows;
@@ -284,17 +347,12 @@ impl Case<'_> {
         if having == 0 {
             return None;
         }
-        let mut others: Vec<u64> = self
-            .statement
-            .executions
-            .iter()
-            .filter(|at| !self.facts.checkpoints.contains(at))
-            .map(|&at| latency(self.index.rows, at as usize))
-            .collect();
-        others.sort_unstable();
-        let beside = others
-            .get(others.len() / 2)
-            .map_or(String::new(), |ns| format!("; the others' median is {}", duration(*ns as f64)));
+        let others = self.statement.executions.iter().filter(|at| !self.facts.checkpoints.contains(at));
+        let others: Vec<u64> = others.map(|&at| latency(self.index.rows, at as usize)).collect();
+        let beside = match others.is_empty() {
+            true => String::new(),
+            false => format!("; the others' median is {}", duration(median(&others) as f64)),
+        };
         let most = self.each(|at| self.facts.ns(at, Of::Checkpoint)).into_iter().max().unwrap_or(0);
         let claim = format!(
             "{having} of {} wrote the WAL back into the database, for up to {}{beside}",
@@ -361,6 +419,13 @@ impl Case<'_> {
 fn ends_transaction(text: &str) -> bool {
     let first = text.split_whitespace().next().unwrap_or("").trim_end_matches(';');
     ["COMMIT", "END", "RELEASE", "ROLLBACK", "PRAGMA", "VACUUM"].iter().any(|word| first.eq_ignore_ascii_case(word))
+}
+
+/// The upper one of two; of some.
+fn median(ns: &[u64]) -> u64 {
+    let mut sorted = ns.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
 }
 
 fn total(ns: &[u64]) -> u64 {

@@ -230,6 +230,41 @@ fn pages_of_other_process_in_sync_name_their_writer() {
 }
 
 #[test]
+fn fdatasync_that_waits_for_commit_is_found() {
+    let mut rows = recording(&vec![insert(); 20]);
+    assert!(!codes(&explain(&rows)).contains(&"J03"));
+    turn(&mut rows, Reason::Flush, (Layer::FileSystem, Reason::Journal));
+    let done = explain(&rows);
+    let j03 = the(&done, "J03");
+    assert_eq!((j03.executions, j03.time_ns), (20, Some(20 * 150_000)));
+    assert!(!j03.evidence.is_empty() && j03.claim.contains("in 20 of 20"), "{j03:?}");
+}
+
+#[test]
+fn slow_device_is_tail_and_more_work_is_none() {
+    let commit = |sync_ns| Execution {
+        outside_ns: 1_000,
+        calls: vec![("pwrite64", DATABASE, 5_000, 4096), ("fdatasync", DATABASE, sync_ns, 0)],
+    };
+    let mut executions = vec![commit(100_000); 40];
+    assert!(!codes(&explain(&recording(&executions))).contains(&"D01"), "all are equal");
+    executions[7] = commit(2_100_000);
+    executions[21] = commit(1_100_000);
+    let done = explain(&recording(&executions));
+    let d01 = the(&done, "D01");
+    // Half of a sync is its flush: 1 ms and 0.5 ms more than the median.
+    assert_eq!((d01.executions, d01.of, d01.time_ns), (2, 40, Some(1_500_000)));
+    assert!(d01.claim.contains("3.00 ms longer in all, 1.50 ms of it the device"), "{}", d01.claim);
+    // As slow, with flushes of its own for it.
+    let work = vec![("fdatasync", DATABASE, 700_000, 0); 3];
+    executions[7] = Execution { calls: work.clone(), ..commit(0) };
+    executions[21] = Execution { calls: work, ..commit(0) };
+    assert!(!codes(&explain(&recording(&executions))).contains(&"D01"));
+    executions.truncate(19);
+    assert!(!codes(&explain(&recording(&executions))).contains(&"D01"), "too few for a tail");
+}
+
+#[test]
 fn lost_statements_make_trace_unreliable() {
     let mut rows = recording(&vec![insert(); 10]);
     assert!(!codes(&explain(&rows)).contains(&"T01"));
