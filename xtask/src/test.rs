@@ -44,6 +44,7 @@ const STREAMS: [&[&str]; 3] = [
     &[WORKSPACE, "lab", FUZZ],
     // The kernel that is recorded, disks, displays.
     &[
+        "ab",
         "android",
         "diff",
         "drawing",

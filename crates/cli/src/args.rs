@@ -1,5 +1,6 @@
 //! The command line, defined once: help, completions and manual pages come from it.
 
+mod ab;
 mod bench;
 mod diff;
 mod import;
@@ -10,6 +11,7 @@ mod paper;
 mod pool;
 mod results;
 
+pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use diff::{Diff, Explain};
 pub use import::Import;

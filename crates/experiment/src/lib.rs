@@ -12,6 +12,7 @@
 //! This room does not know how a disk is made: the caller hands it a maker of disks ([`Setting::make_disk`]). Rows go to a [`Sink`],
 //! such as the log of an archive ([`store::Store`]).
 
+pub mod ab;
 pub mod catalog;
 mod design;
 pub mod disturbed;

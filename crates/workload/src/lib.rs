@@ -14,6 +14,7 @@
 
 pub mod art;
 pub mod clock;
+pub mod command;
 pub mod cpu;
 pub mod draw;
 pub mod http;
@@ -74,6 +75,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("draw", "rectangles, lines or circles on an image, in Java"),
     ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database"),
     ("demo", "INSERTs, then full scans of a new database: sqlite --op demo"),
+    ("command", "any command, timed, with what it used, read and wrote"),
     ("spin", "arithmetic only, for testing the method"),
 ];
 
@@ -106,6 +108,7 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
         Some((name, rest)) if name == "himeno" => cpu::run("himeno", rest, context, out),
         Some((name, rest)) if name == "draw" => draw::run(rest, context, out),
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
+        Some((name, rest)) if name == "command" => command::run(rest, context, out),
         Some((name, rest)) if name == "spin" => spin::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.
         Some((name, rest)) if name == "demo" => {

@@ -1,5 +1,6 @@
 //! Command line of `fathom bench`.
 
+use super::ab::BenchAb;
 use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp, percent};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ Start here:
   fathom bench run --quick                   smoke test of the whole suite, in a few minutes
   fathom bench run sqlite                    one workload, until its intervals are narrow
   fathom bench run sqlite -p journal_mode=wal,delete -p synchronous=full,normal --dir /mnt/card
+  fathom bench ab -- './old' './new'         any two commands, with a control
   fathom bench selftest                      the method's false-positive rate on this machine"
 )]
 pub struct Bench {
@@ -31,6 +33,7 @@ pub struct Bench {
 pub enum BenchVerb {
     List(BenchList),
     Run(BenchRun),
+    Ab(BenchAb),
     Show(BenchShow),
     Compare(BenchCompare),
     History(BenchHistory),

@@ -1,5 +1,6 @@
 //! `fathom bench`: a file a verb. The suite's designs are part of the program.
 
+mod ab;
 mod eta;
 mod list;
 mod look;
@@ -23,6 +24,7 @@ pub fn run(args: &Bench) -> Result<ExitCode> {
     match &args.verb {
         BenchVerb::List(args) => list::run(args),
         BenchVerb::Run(args) => run::run(args),
+        BenchVerb::Ab(args) => ab::run(args),
         BenchVerb::Show(args) => look::show(args),
         BenchVerb::Compare(args) => look::compare(args),
         BenchVerb::History(args) => look::history(args),

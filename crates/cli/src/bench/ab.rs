@@ -1,0 +1,167 @@
+//! `fathom bench ab`: commands beside each other.
+
+use super::run::INTERRUPTED;
+use super::{eta, machine};
+use crate::{Usage, args, notices, output, progress};
+use analysis::text::shown;
+use anyhow::{Context as _, Result};
+use archive::runs::Entry;
+use archive::{Archive, ArchiveKind, Meta};
+use experiment::ab::contract::Outcome;
+use experiment::ab::git::Worktrees;
+use experiment::ab::{self, Asked, Command};
+use experiment::eta::{Eta, Part};
+use experiment::store::Store;
+use experiment::{DiskWanted, Setting};
+use std::process::ExitCode;
+
+pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
+    let fathom = std::env::current_exe().context("where this program is")?;
+    let parameters = parameters(&args.param)?;
+    let lines = args.commands.iter().map(|line| Command { line: line.clone(), ..Command::default() });
+    let mut commands = ab::combined(&lines.collect::<Vec<_>>(), &parameters).map_err(Usage)?;
+    if args.git.is_none() && commands.len() < 2 {
+        return Err(
+            Usage("at least two commands are needed, each as one word in quotes: -- 'CMD A' 'CMD B'".into()).into()
+        );
+    }
+    if args.git.is_none() && args.prepare.is_none() {
+        commands.iter().try_for_each(|command| found(&ab::filled(&command.line, &command.values)))?;
+    }
+    let worktrees = args.git.as_ref().map(|range| checked_out(args, range)).transpose()?;
+    if let Some(worktrees) = &worktrees {
+        commands = commands.iter().flat_map(|command| in_each(worktrees, command, commands.len() > 1)).collect();
+    }
+    let design = ab::design(&Asked {
+        commands,
+        prepare: args.prepare.clone(),
+        warmup: args.warmup,
+        blocks: args.blocks,
+        budget: args.budget,
+        precision: args.precision,
+        seed: args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000),
+    })?;
+    notices::keep_old(&args.output, args.quiet)?;
+    let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
+    Archive::create(&args.output, &meta, true)?;
+    let mut store = Store::create(&args.output)?;
+    store.push(Entry::Machine(machine::facts(&[])))?;
+    store.plan(std::slice::from_ref(&design))?;
+    let (context, _) = eta::context(args.quiet, Eta::new(vec![Part::of(&design)]));
+    progress::end_on_signal(&context);
+    let mut make = |_: &DiskWanted| Err("no disks are available here".into());
+    let mut half_widths = ab::half_widths;
+    let mut setting = Setting::new(&fathom, &mut make);
+    setting.half_widths = Some(&mut half_widths);
+    setting.past = store.begin(0);
+    super::run::clean(&design, &setting);
+    let results = experiment::run(&design, &mut setting, &context, &mut store)?;
+    if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
+        store.end(0, stopped)?;
+    }
+    progress::clear(&context);
+    let tables = experiment::tables::make(&args.output).map(notices::warned);
+    recorder::output::give_to_caller(&args.output)?;
+    let outcome = Outcome::new(&results);
+    output::text(&match args.json {
+        true => {
+            let mut value = serde_json::to_value(&outcome)?;
+            value["archive"] = serde_json::json!(args.output);
+            serde_json::to_string_pretty(&value)? + "\n"
+        }
+        false => ab::text::text(&outcome),
+    });
+    tables?;
+    ended(args, &outcome, results.complete())
+}
+
+/// The exit status, and what is to be said besides.
+fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<ExitCode> {
+    if !complete {
+        let what = if args.git.is_none() {
+            format!("continue with: fathom bench run --resume {}", output::word(&args.output))
+        } else {
+            format!("what was measured is kept: fathom bench show {}", output::word(&args.output))
+        };
+        eprintln!("fathom: interrupted; {what}");
+        return Ok(ExitCode::from(INTERRUPTED));
+    }
+    let mut code = ExitCode::SUCCESS;
+    // What was given up only because nothing was left to compare it with did not fail.
+    for command in outcome.commands.iter().filter(|c| c.failed > 0 || c.failure.is_some()) {
+        if command.control && code == ExitCode::FAILURE {
+            continue;
+        }
+        let why = command.failure.as_deref().map(ab::text::reason).unwrap_or_default();
+        eprintln!("fathom: {} failed: {}", shown(&command.name), shown(&why));
+        code = ExitCode::FAILURE;
+    }
+    if let Some(percent) = args.fail_on {
+        let slower = outcome.slower(percent);
+        for one in &slower {
+            eprintln!("fathom: slower: {}", shown(&one.name));
+            code = ExitCode::FAILURE;
+        }
+        // A build that compares nothing must not pass for one that is no slower.
+        if !outcome.compared() {
+            eprintln!("fathom: --fail-on: no verdict: too few runs");
+            code = ExitCode::FAILURE;
+        } else if slower.is_empty() {
+            eprintln!("fathom: --fail-on: no command is slower than the first");
+        }
+    }
+    Ok(code)
+}
+
+/// `--param NAME VALUES`, pair by pair.
+fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
+    let pair = |pair: &[String]| -> Result<(String, Vec<String>)> {
+        let [name, values] = pair else { return Err(Usage("--param: expected NAME VALUES".into()).into()) };
+        let values = ab::values(values).map_err(|why| Usage(format!("--param {name} {why}")))?;
+        Ok((name.clone(), values))
+    };
+    words.chunks(2).map(pair).collect()
+}
+
+/// Refuses a command whose program is not there, before anything runs.
+fn found(line: &str) -> Result<()> {
+    let words = workload::command::words(line).map_err(Usage)?;
+    let program = words.argv.first().map_or("", String::as_str);
+    let there = |path: &std::path::Path| path.is_file();
+    let found = match program.contains('/') {
+        true => there(std::path::Path::new(program)),
+        false => {
+            std::env::var_os("PATH").is_some_and(|all| std::env::split_paths(&all).any(|dir| there(&dir.join(program))))
+        }
+    };
+    if found { Ok(()) } else { Err(Usage(format!("{}: command not found: {}", shown(line), shown(program))).into()) }
+}
+
+/// The commits in worktrees, built.
+fn checked_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
+    let here = std::env::current_dir().context("where this is")?;
+    let worktrees = Worktrees::new(&here, range)?;
+    if let Some(build) = &args.build {
+        for (at, (commit, _)) in worktrees.all.iter().enumerate() {
+            if !args.quiet {
+                eprintln!("fathom: building {}", shown(commit));
+            }
+            worktrees.build(at, build)?;
+        }
+    }
+    Ok(worktrees)
+}
+
+/// A command in each worktree.
+fn in_each(worktrees: &Worktrees, command: &Command, several: bool) -> Vec<Command> {
+    let named = |commit: &String| match several {
+        true => format!("{commit}: {}", if command.name.is_empty() { &command.line } else { &command.name }),
+        false => commit.clone(),
+    };
+    let of = |(commit, folder): &(String, std::path::PathBuf)| Command {
+        name: named(commit),
+        folder: Some(folder.clone()),
+        ..command.clone()
+    };
+    worktrees.all.iter().map(of).collect()
+}

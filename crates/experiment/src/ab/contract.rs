@@ -1,0 +1,206 @@
+//! What a comparison of commands found, as `--json` gives it. A change of a field's meaning or type changes [`VERSION`].
+
+use super::{METRIC, line};
+use crate::{Cell, Comparison, Results};
+use serde::Serialize;
+use stats::verdict::{self, Better, Verdict};
+use stats::{Estimate, quantile};
+use std::collections::BTreeMap;
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+/// Everything.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The commands in their order; the first is the baseline, the last the control.
+    pub commands: Vec<Measured>,
+    /// Each command but the first beside the first, without the control.
+    pub comparisons: Vec<Compared>,
+    /// The first beside itself; `null` if there are too few pairs.
+    pub control: Option<Control>,
+    /// The smallest difference that counts as one: 2 %, or what the control differs from itself by.
+    pub margin: f64,
+    /// Blocks that count.
+    pub blocks: u64,
+    /// Blocks that do not.
+    pub warmup: u64,
+    /// Of the order.
+    pub seed: u64,
+    /// Why no further block was run: `blocks`, `precision`, `budget`; `null` if it was interrupted.
+    pub stopped: Option<String>,
+    /// Where the numbers come from.
+    pub sources: BTreeMap<String, String>,
+}
+
+/// One command.
+#[derive(Debug, Clone, Serialize)]
+pub struct Measured {
+    /// Its name.
+    pub name: String,
+    /// The command line.
+    pub command: String,
+    /// Whether it is the first once more.
+    pub control: bool,
+    /// Processes that count.
+    pub runs: u64,
+    /// Processes that failed.
+    pub failed: u64,
+    /// Why it failed, or has no (further) result.
+    pub failure: Option<String>,
+    /// Wall time of every process that counts, s, in their order.
+    pub wall_s: Vec<f64>,
+    /// Of every metric: its distribution over the processes.
+    pub metrics: BTreeMap<String, Metric>,
+}
+
+/// A metric's values over processes.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Metric {
+    /// Median.
+    pub median: f64,
+    /// Mean.
+    pub mean: f64,
+    /// Least.
+    pub min: f64,
+    /// Most.
+    pub max: f64,
+}
+
+/// A command beside the first.
+#[derive(Debug, Clone, Serialize)]
+pub struct Compared {
+    /// The command's name.
+    pub name: String,
+    /// The first one's.
+    pub baseline: String,
+    /// Median of its time divided by the first's, pair by pair; without an interval below six pairs.
+    pub ratio: Option<f64>,
+    /// The interval of 95 %.
+    pub ci95: Option<[f64; 2]>,
+    /// Blocks in which both gave a result.
+    pub pairs: u64,
+    /// `slower`, `faster`, `equivalent`, `inconclusive`.
+    pub verdict: String,
+}
+
+/// The first beside itself.
+#[derive(Debug, Clone, Serialize)]
+pub struct Control {
+    /// As in a comparison.
+    pub ratio: f64,
+    /// As in a comparison.
+    pub ci95: [f64; 2],
+    /// Whether its interval holds 1.
+    pub passed: bool,
+    /// A difference that cannot be told from none.
+    pub noise: f64,
+}
+
+impl Outcome {
+    /// What came of a run.
+    pub fn new(results: &Results) -> Self {
+        let all = results.comparisons();
+        let baseline = results.design.baseline.clone().unwrap_or_default();
+        let control = all.iter().find_map(|c| Some((c.ratio?, c.self_check?))).map(|(ratio, check)| Control {
+            ratio: ratio.value,
+            ci95: [ratio.low, ratio.high],
+            passed: check.passed,
+            noise: check.noise,
+        });
+        let margin = verdict::margin(control.as_ref().map(|c| c.noise));
+        let cells = || results.design.cells.iter().zip(&all).enumerate();
+        let compared = |c: &Comparison| Compared {
+            name: c.cell.clone(),
+            baseline: baseline.clone(),
+            ratio: c.ratio.map(|r| r.value).or(c.middle),
+            ci95: c.ratio.map(|r: Estimate| [r.low, r.high]),
+            pairs: c.pairs as u64,
+            verdict: c
+                .ratio
+                .map_or(Verdict::Inconclusive, |ratio| verdict::judge(&ratio, Better::Lower, margin))
+                .name()
+                .into(),
+        };
+        let counted = results.replicates.iter().filter(|r| !r.warmup).map(|r| r.block);
+        Self {
+            version: VERSION,
+            commands: cells().map(|(at, (cell, c))| measured(results, at, cell, c)).collect(),
+            comparisons: cells()
+                .filter(|(_, (cell, c))| cell.same_as.is_none() && c.cell != baseline)
+                .map(|(_, (_, c))| compared(c))
+                .collect(),
+            control,
+            margin,
+            blocks: counted.collect::<std::collections::BTreeSet<_>>().len() as u64,
+            warmup: results.design.warmup,
+            seed: results.design.seed,
+            stopped: results.stopped.map(|s| s.name().into()),
+            sources: sources(results),
+        }
+    }
+
+    /// The commands that are slower than the first by more than this fraction.
+    pub fn slower(&self, percent: f64) -> Vec<&Compared> {
+        let beyond = |c: &&Compared| {
+            c.verdict == Verdict::Slower.name() && c.ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0)
+        };
+        self.comparisons.iter().filter(beyond).collect()
+    }
+
+    /// Whether every command has been compared: what has no interval must not pass for no slower.
+    pub fn compared(&self) -> bool {
+        self.comparisons.iter().all(|c| c.ci95.is_some())
+    }
+}
+
+fn sources(results: &Results) -> BTreeMap<String, String> {
+    let has = |metric: &str| results.samples.iter().any(|s| s.metric == metric);
+    let mut all = BTreeMap::from([
+        ("wall".to_string(), "CLOCK_MONOTONIC from before the process is made to its end".to_string()),
+        (
+            "user, system, max_rss, major_faults, context_switches".into(),
+            "wait4: with children that it waited for".into(),
+        ),
+    ]);
+    let io = "read_calls, write_calls, bytes_read, bytes_written, disk_bytes_read, disk_bytes_written";
+    let from = match has("read_calls") {
+        true => "/proc/PID/io of the ended process: with children that it waited for",
+        false => "not counted: the kernel has no /proc/PID/io, or does not let it be read",
+    };
+    all.insert(io.into(), from.into());
+    all
+}
+
+fn measured(results: &Results, at: usize, cell: &Cell, c: &Comparison) -> Measured {
+    let own: Vec<_> = results.replicates.iter().filter(|r| r.cell == at as u64 && !r.warmup).collect();
+    let good: Vec<u64> = own.iter().filter(|r| r.failure.is_none()).map(|r| r.id).collect();
+    let mut values: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for sample in &results.samples {
+        if sample.replicate.is_some_and(|id| good.contains(&id)) && !sample.metric.starts_with("process.") {
+            values.entry(&sample.metric).or_default().push(sample.value);
+        }
+    }
+    let failure = results.replicates.iter().rev().filter(|r| r.cell == at as u64).find_map(|r| r.failure.clone());
+    Measured {
+        name: cell.name.clone(),
+        command: line(cell).into(),
+        control: cell.same_as.is_some(),
+        runs: good.len() as u64,
+        failed: (own.len() - good.len()) as u64,
+        failure: failure.or_else(|| c.absent.clone()),
+        wall_s: values.get(METRIC).cloned().unwrap_or_default(),
+        metrics: values.iter().filter_map(|(name, all)| Some((name.to_string(), metric(all)?))).collect(),
+    }
+}
+
+fn metric(values: &[f64]) -> Option<Metric> {
+    Some(Metric {
+        median: quantile::of(values, 0.5)?,
+        mean: values.iter().sum::<f64>() / values.len() as f64,
+        min: values.iter().copied().reduce(f64::min)?,
+        max: values.iter().copied().reduce(f64::max)?,
+    })
+}

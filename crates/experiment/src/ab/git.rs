@@ -1,0 +1,159 @@
+//! Two commits of a repository beside each other: each in a worktree of its own, built there, removed afterwards.
+//!
+//! The worktrees lie in a folder of the run's own ([`Scratch`]), so that a killed run's are cleaned away by the next; git forgets them
+//! with its next `git worktree prune`, which this does first.
+
+use crate::scratch::{NoFolder, Scratch};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Why a commit could not be made ready.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Not two names.
+    #[error("--git {0}: expected BASE..HEAD, such as main..HEAD")]
+    Range(String),
+    /// git is not there, or refuses.
+    #[error("git {what}: {why}")]
+    Git {
+        /// Its arguments.
+        what: String,
+        /// What it says.
+        why: String,
+    },
+    /// A commit cannot be built.
+    #[error("building {commit} failed: {why}")]
+    Build {
+        /// Which.
+        commit: String,
+        /// What the build's end says.
+        why: String,
+    },
+    /// No folder for them.
+    #[error(transparent)]
+    Folder(#[from] NoFolder),
+}
+
+/// Lines that are kept of what a failed build says.
+const LAST_LINES: usize = 15;
+
+/// Commits, each in a folder; removed when dropped.
+#[derive(Debug)]
+pub struct Worktrees {
+    repository: PathBuf,
+    /// Commit as it was named with its short number, and its folder.
+    pub all: Vec<(String, PathBuf)>,
+    _scratch: Scratch,
+}
+
+impl Worktrees {
+    /// Checks out both ends of `range` of the repository in which `here` is.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub fn new(here: &Path, range: &str) -> Result<Self, Error> {
+        let (base, head) = range
+            .split_once("..")
+            .filter(|(base, head)| !base.is_empty() && !head.starts_with('.'))
+            .ok_or_else(|| Error::Range(range.into()))?;
+        let head = if head.is_empty() { "HEAD" } else { head };
+        let repository = PathBuf::from(git(here, &["rev-parse", "--show-toplevel"])?);
+        git(&repository, &["worktree", "prune"])?;
+        let temporary = std::env::temp_dir();
+        crate::clean(&temporary);
+        let scratch = Scratch::new(&temporary)?;
+        let mut made = Self { repository, all: Vec::new(), _scratch: scratch };
+        for (place, name) in [base, head].into_iter().enumerate() {
+            let commit = git(&made.repository, &["rev-parse", "--verify", "--quiet", &format!("{name}^{{commit}}")])
+                .map_err(|_| Error::Git { what: format!("rev-parse {name}"), why: "no such commit".into() })?;
+            let short = git(&made.repository, &["rev-parse", "--short", &commit])?;
+            let folder = made._scratch.path.join(["base", "head"][place]);
+            git(&made.repository, &["worktree", "add", "--quiet", "--detach", &folder.to_string_lossy(), &commit])?;
+            let name = if commit.starts_with(name) { short } else { format!("{name} ({short})") };
+            made.all.push((name, folder));
+        }
+        Ok(made)
+    }
+
+    /// Runs a build in one of them.
+    ///
+    /// # Errors
+    /// It failed, with the end of what it said.
+    pub fn build(&self, at: usize, build: &str) -> Result<(), Error> {
+        let Some((commit, folder)) = self.all.get(at) else { return Ok(()) };
+        let failed = |why: String| Error::Build { commit: commit.clone(), why };
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", build]).current_dir(folder).stdin(Stdio::null());
+        let done = shell.output().map_err(|e| failed(e.to_string()))?;
+        if done.status.success() {
+            return Ok(());
+        }
+        let said = [done.stdout, done.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        let lines: Vec<&str> = said.trim_end().lines().collect();
+        let last = lines[lines.len().saturating_sub(LAST_LINES)..].join("\n");
+        Err(failed(format!("{build}: {}\n{last}", done.status)))
+    }
+}
+
+impl Drop for Worktrees {
+    fn drop(&mut self) {
+        for (_, folder) in &self.all {
+            // What git leaves, the folder's own end removes; the name is pruned by the next run.
+            let _ = git(&self.repository, &["worktree", "remove", "--force", &folder.to_string_lossy()]);
+        }
+    }
+}
+
+/// What git prints.
+fn git(here: &Path, words: &[&str]) -> Result<String, Error> {
+    let failed = |why: String| Error::Git { what: words.join(" "), why };
+    let done = Command::new("git")
+        .arg("-C")
+        .arg(here)
+        .args(words)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| failed(e.to_string()))?;
+    match done.status.success() {
+        true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_string()),
+        false => Err(failed(String::from_utf8_lossy(&done.stderr).trim().to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commits_are_checked_out_built_and_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path();
+        let run = |words: &[&str]| {
+            let identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
+            git(here, &[&identity, words].concat())
+        };
+        if let Err(error) = run(&["init", "--quiet"]) {
+            println!("SKIP commits_are_checked_out_built_and_removed: {error}");
+            return;
+        }
+        for text in ["one", "two"] {
+            std::fs::write(here.join("f"), text).unwrap();
+            run(&["add", "f"]).unwrap();
+            run(&["commit", "--quiet", "-m", text]).unwrap();
+        }
+        let both = Worktrees::new(here, "HEAD~1..").unwrap();
+        let text = |at: usize| std::fs::read_to_string(both.all[at].1.join("built")).unwrap();
+        both.build(0, "cp f built").unwrap();
+        both.build(1, "cp f built").unwrap();
+        assert_eq!((text(0), text(1)), ("one".into(), "two".into()));
+        let error = both.build(1, "echo no rule; exit 2").unwrap_err().to_string();
+        assert!(error.contains("HEAD") && error.contains("no rule"), "{error}");
+        let gone: Vec<PathBuf> = both.all.iter().map(|(_, folder)| folder.clone()).collect();
+        drop(both);
+        assert!(gone.iter().all(|folder| !folder.exists()));
+        assert_eq!(git(here, &["worktree", "list"]).unwrap().lines().count(), 1);
+        assert!(Worktrees::new(here, "HEAD").unwrap_err().to_string().contains("BASE..HEAD"));
+        assert!(Worktrees::new(here, "nope..HEAD").unwrap_err().to_string().contains("no such commit"));
+    }
+}

@@ -1,0 +1,273 @@
+//! Any commands beside each other, without a file: a design is made of them, with the first as the baseline and the first once more
+//! under another name, which shows what the machine cannot tell apart.
+//!
+//! Each command is run by `fathom workload command`, which prints the wall time and what the process used. Commands reach it as values
+//! of variables, so that their own braces mean what they say.
+
+pub mod contract;
+pub mod git;
+pub mod text;
+
+use crate::expand::{Fill, Plan};
+use crate::suite::{Better, Of, Score};
+use crate::{Cell, Design, Error, Results};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What is compared: the wall time.
+pub const METRIC: &str = "wall";
+/// The name of such a design.
+pub const NAME: &str = "ab";
+/// The least number of blocks: an interval of fewer is worth little.
+pub const LEAST_BLOCKS: u64 = 10;
+/// A command that runs longer than a day is ended.
+const TIMEOUT_S: u64 = 86_400;
+/// Time without an end.
+const FOR_EVER: Duration = Duration::from_secs(1 << 40);
+
+/// A command to be compared.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Command {
+    /// What it is called; its line, if that is empty.
+    pub name: String,
+    /// The command line.
+    pub line: String,
+    /// Where it runs, if not here.
+    pub folder: Option<PathBuf>,
+    /// The values of parameters in it.
+    pub values: BTreeMap<String, String>,
+}
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Asked {
+    /// The commands; the first is the baseline.
+    pub commands: Vec<Command>,
+    /// Runs before each of them, untimed.
+    pub prepare: Option<String>,
+    /// Blocks before those that count.
+    pub warmup: u64,
+    /// So many blocks that count, whatever the intervals say.
+    pub blocks: Option<u64>,
+    /// When no further block is begun, after the least number of them.
+    pub budget: Duration,
+    /// Half the width of the ratios' intervals that ends the run.
+    pub precision: f64,
+    /// Of the order.
+    pub seed: u64,
+}
+
+/// The design of these commands.
+///
+/// # Errors
+/// [`Error::Design`]: there are fewer than two.
+pub fn design(asked: &Asked) -> Result<Design, Error> {
+    let wrong = |what: &str| Error::Design { name: NAME.into(), what: what.into() };
+    let [first, _, ..] = asked.commands.as_slice() else {
+        return Err(wrong("at least two commands are needed, each as one word in quotes: -- 'CMD A' 'CMD B'"));
+    };
+    let mut names = BTreeSet::new();
+    let mut name = |command: &Command, suffix: &str| {
+        let base = if command.name.is_empty() { &command.line } else { &command.name };
+        let numbered = |n: usize| if n == 1 { String::new() } else { format!(" ({n})") };
+        let free = (1..).map(|n| format!("{base}{suffix}{}", numbered(n))).find(|name| !names.contains(name));
+        let name = free.unwrap_or_default();
+        names.insert(name.clone());
+        name
+    };
+    let cell = |name: String, command: &Command| {
+        let path = command.folder.as_ref().map_or(String::new(), |folder| folder.to_string_lossy().into_owned());
+        let variables = [
+            ("ab_folder", path),
+            ("ab_prepare", filled(asked.prepare.as_deref().unwrap_or_default(), &command.values)),
+            ("ab_command", filled(&command.line, &command.values)),
+        ];
+        Cell {
+            name,
+            factors: command.values.clone(),
+            argv: [
+                "{fathom}",
+                "workload",
+                "command",
+                "--in",
+                "{ab_folder}",
+                "--prepare",
+                "{ab_prepare}",
+                "--",
+                "{ab_command}",
+            ]
+            .map(String::from)
+            .to_vec(),
+            fill: Fill {
+                variables: variables.map(|(name, value)| (name.to_string(), value)).into(),
+                words: BTreeMap::new(),
+            },
+            ..Cell::default()
+        }
+    };
+    let mut cells: Vec<Cell> = asked.commands.iter().map(|command| cell(name(command, ""), command)).collect();
+    let baseline = cells[0].name.clone();
+    cells.push(Cell { same_as: Some(baseline.clone()), ..cell(name(first, " again"), first) });
+    Ok(Design {
+        name: NAME.into(),
+        question: format!("How long does each command run, beside {baseline}?"),
+        metric: METRIC.into(),
+        better: Some(Better::Lower),
+        baseline: Some(baseline),
+        blocks: asked.blocks.unwrap_or(LEAST_BLOCKS),
+        warmup: asked.warmup,
+        seed: asked.seed,
+        timeout_s: TIMEOUT_S,
+        words: BTreeMap::new(),
+        disk: None,
+        cells,
+        plan: Some(Plan {
+            score: Score {
+                of: Of::Value,
+                metric: METRIC.into(),
+                unit: Some("s".into()),
+                scale: 1.0,
+                better: Some(Better::Lower),
+                set_by: None,
+            },
+            also: Vec::new(),
+            precision: asked.precision,
+            budget: if asked.blocks.is_some() { FOR_EVER } else { asked.budget },
+            exactly: asked.blocks.is_some(),
+            quick: false,
+            sizing: None,
+            figures: Vec::new(),
+        }),
+        folder: None,
+    })
+}
+
+/// A line with the values of its parameters.
+pub fn filled(line: &str, values: &BTreeMap<String, String>) -> String {
+    values.iter().fold(line.to_string(), |line, (name, value)| line.replace(&format!("{{{name}}}"), value))
+}
+
+/// The command line of a cell.
+pub fn line(cell: &Cell) -> &str {
+    cell.fill.variables.get("ab_command").map_or("", String::as_str)
+}
+
+/// The half-widths by which such a run stops: those of the ratios, which are what it is about. A baseline has none and needs none.
+pub fn half_widths(results: &Results) -> Vec<Option<f64>> {
+    let of = |c: crate::Comparison| match &results.design.baseline {
+        Some(baseline) if *baseline == c.cell => Some(0.0),
+        _ => c.ratio.map(|r| (r.high - r.low) / 2.0 / r.value),
+    };
+    results.comparisons().into_iter().map(of).collect()
+}
+
+/// Values of a parameter: `1..8`, `1..9..2` (both ends belong to it), `a,b,c`.
+///
+/// # Errors
+/// It makes no sense, as a sentence.
+pub fn values(text: &str) -> Result<Vec<String>, String> {
+    let wrong = || format!("{text:?}: expected FROM..TO, FROM..TO..STEP or VALUE,VALUE, such as 1..8");
+    let ends: Vec<&str> = text.split("..").collect();
+    if let [_] = ends.as_slice() {
+        let values: Vec<String> = text.split(',').map(String::from).collect();
+        return if values.iter().any(String::is_empty) { Err(wrong()) } else { Ok(values) };
+    }
+    let numbers: Vec<i64> = ends.iter().map(|n| n.parse()).collect::<Result<_, _>>().map_err(|_| wrong())?;
+    let (from, to, step) = match *numbers.as_slice() {
+        [from, to] => (from, to, 1),
+        [from, to, step] if step > 0 => (from, to, step),
+        _ => return Err(wrong()),
+    };
+    let step = usize::try_from(step).map_err(|_| wrong())?;
+    let all: Vec<String> = (from..=to).step_by(step).take(MOST_VALUES + 1).map(|n| n.to_string()).collect();
+    match all.len() {
+        0 => Err(format!("{text:?}: the first value is above the last")),
+        n if n > MOST_VALUES => Err(format!("{text:?}: more than {MOST_VALUES} values")),
+        _ => Ok(all),
+    }
+}
+
+/// More values than anybody waits for.
+const MOST_VALUES: usize = 1000;
+
+/// The commands with every combination of the parameters' values that they name. A command that names none stays as it is.
+///
+/// # Errors
+/// No command names a parameter.
+pub fn combined(commands: &[Command], parameters: &[(String, Vec<String>)]) -> Result<Vec<Command>, String> {
+    for (name, _) in parameters {
+        if !commands.iter().any(|c| c.line.contains(&format!("{{{name}}}"))) {
+            return Err(format!("--param {name}: no command has {{{name}}} in it"));
+        }
+    }
+    let mut all = Vec::new();
+    for command in commands {
+        let mut made = vec![command.clone()];
+        for (name, values) in parameters.iter().filter(|(name, _)| command.line.contains(&format!("{{{name}}}"))) {
+            let with = |command: &Command| {
+                let value = |value: &String| {
+                    let mut command = command.clone();
+                    command.values.insert(name.clone(), value.clone());
+                    command
+                };
+                values.iter().map(value).collect::<Vec<_>>()
+            };
+            made = made.iter().flat_map(with).collect();
+        }
+        for command in &mut made {
+            if !command.values.is_empty() {
+                let name = if command.name.is_empty() { &command.line } else { &command.name };
+                command.name = filled(name, &command.values);
+            }
+        }
+        all.extend(made);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(line: &str) -> Command {
+        Command { line: line.into(), ..Command::default() }
+    }
+
+    fn asked(lines: &[&str]) -> Asked {
+        Asked {
+            commands: lines.iter().map(|line| command(line)).collect(),
+            prepare: Some("sync {N}".into()),
+            warmup: 1,
+            blocks: None,
+            budget: Duration::from_secs(1),
+            precision: 0.01,
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn first_command_is_baseline_and_control() {
+        let design = design(&asked(&["a", "b", "a"])).unwrap();
+        let names: Vec<&str> = design.cells.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "a (2)", "a again"]);
+        assert_eq!((design.baseline.as_deref(), design.cells[3].same_as.as_deref()), (Some("a"), Some("a")));
+        assert_eq!(line(&design.cells[3]), "a");
+        assert!(super::design(&asked(&["a"])).unwrap_err().to_string().contains("two commands"));
+    }
+
+    #[test]
+    fn parameters_are_combined() {
+        assert_eq!(values("1..3").unwrap(), ["1", "2", "3"]);
+        assert_eq!(values("1..9..4").unwrap(), ["1", "5", "9"]);
+        assert_eq!(values("-O1,-O2").unwrap(), ["-O1", "-O2"]);
+        for wrong in ["3..1", "a..b", "1..2..0", "1..2..3..4", "a,,b", "", "0..1000000000"] {
+            assert!(values(wrong).is_err(), "{wrong}");
+        }
+        let two = |name: &str| (name.to_string(), vec!["1".to_string(), "2".into()]);
+        let all = combined(&[command("x {N} {M}"), command("y")], &[two("N"), two("M")]).unwrap();
+        let names: Vec<&str> = all.iter().map(|c| c.name.as_str()).collect();
+        assert_eq!(names, ["x 1 1", "x 1 2", "x 2 1", "x 2 2", ""]);
+        assert!(combined(&[command("x")], &[two("N")]).unwrap_err().contains("{N}"));
+    }
+}

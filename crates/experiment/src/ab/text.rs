@@ -1,0 +1,141 @@
+//! A comparison of commands as text for people. Says nothing that the JSON does not.
+
+use super::contract::{Control, Measured, Metric, Outcome};
+use model::counted;
+use model::text::{bytes, count, digits, duration};
+use std::fmt::Write as _;
+
+/// The text.
+pub fn text(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    let letters: Vec<String> = (0..outcome.commands.len()).map(letter).collect();
+    let label = |at: usize, command: &Measured| match command.control {
+        true => format!("{} again", letters[0]),
+        false => letters[at].clone(),
+    };
+    for (at, command) in outcome.commands.iter().enumerate().filter(|(_, c)| !c.control) {
+        let _ = writeln!(out, "{}  {}", letters[at], command.name);
+        if command.name != command.command && !command.command.is_empty() {
+            let _ = writeln!(out, "   {}", command.command);
+        }
+    }
+    let _ = writeln!(
+        out,
+        "\n{:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7} {:>9} {:>5}",
+        "", "median", "mean", "min", "max", "user", "system", "reads", "writes", "written", "runs"
+    );
+    for (at, command) in outcome.commands.iter().enumerate() {
+        row(&mut out, &label(at, command), command);
+    }
+    out.push('\n');
+    for compared in &outcome.comparisons {
+        let at = outcome.commands.iter().position(|c| c.name == compared.name).unwrap_or_default();
+        let Some(ratio) = compared.ratio else {
+            let _ = writeln!(out, "{} / {}: not compared", letters[at], letters[0]);
+            continue;
+        };
+        let range = match compared.ci95 {
+            Some([low, high]) => format!(" ({} to {})", digits(low), digits(high)),
+            None => format!(" (too few pairs for an interval: {})", compared.pairs),
+        };
+        let _ = writeln!(out, "{} / {} = {}{range}: {}", letters[at], letters[0], digits(ratio), compared.verdict);
+    }
+    match &outcome.control {
+        Some(control) => control_line(&mut out, &letters[0], control),
+        None => {
+            let _ = writeln!(out, "{0} again / {0}: too few pairs for a control", letters[0]);
+        }
+    }
+    notes(&mut out, outcome);
+    out
+}
+
+/// A, B … Z, AA, AB …
+fn letter(at: usize) -> String {
+    let last = char::from(b'A' + (at % 26) as u8);
+    if at < 26 { last.to_string() } else { letter(at / 26 - 1) + &last.to_string() }
+}
+
+fn row(out: &mut String, label: &str, command: &Measured) {
+    let of = |name: &str, value: fn(&Metric) -> f64| command.metrics.get(name).map(value);
+    let time = |name: &str, value: fn(&Metric) -> f64| of(name, value).map_or("-".into(), |s| duration(s * 1e9));
+    let median = |m: &Metric| m.median;
+    let number = |name: &str| of(name, |m| m.median).map_or("-".into(), count);
+    let written = of("bytes_written", |m| m.median).map_or("-".into(), bytes);
+    let _ = writeln!(
+        out,
+        "{label:<10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>7} {written:>9} {:>5}",
+        time("wall", median),
+        time("wall", |m| m.mean),
+        time("wall", |m| m.min),
+        time("wall", |m| m.max),
+        time("user", median),
+        time("system", median),
+        number("read_calls"),
+        number("write_calls"),
+        command.runs,
+    );
+}
+
+fn control_line(out: &mut String, first: &str, control: &Control) {
+    let [low, high] = control.ci95.map(digits);
+    let percent = digits(control.noise * 100.0);
+    let passed = if control.passed { "passed" } else { "FAILED" };
+    let _ = writeln!(
+        out,
+        "{first} again / {first} = {} ({low} to {high}): A/A control {passed}, differences below {percent} % are noise here",
+        digits(control.ratio)
+    );
+}
+
+/// A failure without what the process that ran the command says of itself.
+pub fn reason(why: &str) -> String {
+    let why = match why.strip_prefix("exit status: ").and_then(|rest| rest.split_once(": ")) {
+        Some((status, rest)) if status.bytes().all(|b| b.is_ascii_digit()) => rest,
+        _ => why,
+    };
+    // What the command complained about stands before it.
+    let (complaint, said) = why.rsplit_once("fathom: ").unwrap_or(("", why));
+    match complaint.trim().lines().last() {
+        Some(complaint) => format!("{} ({complaint})", said.trim()),
+        None => said.trim().to_string(),
+    }
+}
+
+fn notes(out: &mut String, outcome: &Outcome) {
+    let ended = match outcome.stopped.as_deref() {
+        None => "interrupted",
+        Some("precision") => "stopped when every ratio was precise",
+        Some("nothing to run") => "stopped since no command was left to compare",
+        Some("budget") => "stopped when the time budget was spent",
+        Some(_) => "all blocks that were asked for",
+    };
+    let margin = digits(outcome.margin * 100.0);
+    let io = if outcome.commands.iter().any(|c| c.metrics.contains_key("read_calls")) {
+        "reads, writes (calls) and written (bytes): /proc/PID/io"
+    } else {
+        "reads and writes are not counted: no /proc/PID/io"
+    };
+    let _ = writeln!(
+        out,
+        "\n{} in random order (seed {}, {} before them as warm-up): {ended}. Ratios are\nmedians of pairs within blocks \
+         with 95 % bootstrap intervals; margin of a verdict {margin} %. user, system:\nwait4; {io}. Each with children \
+         that were waited for.",
+        counted(outcome.blocks as usize, "block"),
+        outcome.seed,
+        outcome.warmup,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_is_told_without_wrapper() {
+        assert_eq!(reason("exit status: 1: ls: no x\nfathom: ls x: exit status 2"), "ls x: exit status 2 (ls: no x)");
+        assert_eq!(reason("exit status: 1: fathom: cannot start x: no"), "cannot start x: no");
+        assert_eq!(reason("timed out after 5 s"), "timed out after 5 s");
+        assert_eq!([0, 25, 26, 27].map(letter), ["A", "Z", "AA", "AB"]);
+    }
+}

@@ -1,0 +1,257 @@
+//! Any command as a replicate: how long it ran, what it used, what it read and wrote.
+//!
+//! The wall time is from before the process is made until the kernel tells that it has ended: what `hyperfine -N` times. This
+//! program's own start is not in it. User and system time are `wait4`'s, and what was read and written is `/proc/PID/io` of the ended
+//! process: both have what its children did that it waited for, and nothing of daemons that it left behind.
+//!
+//! A command without anything that only a shell understands is executed directly, since a shell's own start is longer than many
+//! commands. Its output goes nowhere; what it complains about goes to this process's stderr.
+
+use crate::{Error, sample};
+use model::Context;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Instant;
+
+const USAGE: &str = "command [--in FOLDER] [--prepare COMMAND] COMMAND\n\n\
+    Runs COMMAND once; one that a shell must read is handed to /bin/sh.";
+
+/// A command as it is executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Words {
+    /// The program and its arguments.
+    pub argv: Vec<String>,
+    /// Whether the program is a shell that was not asked for by name.
+    pub shell: bool,
+}
+
+/// Words that a shell itself carries out.
+const BUILTIN: [&str; 23] = [
+    ".", ":", "alias", "bg", "cd", "command", "eval", "exec", "exit", "export", "fg", "jobs", "local", "read",
+    "readonly", "return", "set", "shift", "source", "trap", "ulimit", "umask", "wait",
+];
+
+/// Takes a command line apart, if it has only words and quotes; otherwise a shell must.
+///
+/// # Errors
+/// It is empty.
+pub fn words(line: &str) -> Result<Words, String> {
+    if line.trim().is_empty() {
+        return Err("an empty command".into());
+    }
+    let by_shell = || Words { argv: vec!["/bin/sh".into(), "-c".into(), line.into()], shell: true };
+    let Some(argv) = plain(line) else { return Ok(by_shell()) };
+    // A word before the program may set a variable, and some programs only a shell has.
+    let first = argv.first().map_or("", String::as_str);
+    Ok(if first.contains('=') || BUILTIN.contains(&first) { by_shell() } else { Words { argv, shell: false } })
+}
+
+/// The words of a line without anything but words and quotes.
+fn plain(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut letters = line.chars();
+    while let Some(c) = letters.next() {
+        match c {
+            ' ' | '\t' => words.extend(word.take()),
+            '\'' => {
+                let text = word.get_or_insert_default();
+                loop {
+                    match letters.next()? {
+                        '\'' => break,
+                        c => text.push(c),
+                    }
+                }
+            }
+            '"' => {
+                let text = word.get_or_insert_default();
+                loop {
+                    match letters.next()? {
+                        '"' => break,
+                        '$' | '`' | '\\' => return None,
+                        c => text.push(c),
+                    }
+                }
+            }
+            '\n' | '|' | '&' | ';' | '<' | '>' | '(' | ')' | '$' | '`' | '\\' | '*' | '?' | '[' | '#' | '~' | '!'
+            | '{' | '}' => return None,
+            c => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    Some(words)
+}
+
+/// Runs a command once.
+pub(crate) fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+    let (mut prepare, mut folder, mut line) = (None, None, None);
+    let mut rest = words.iter();
+    while let Some(word) = rest.next() {
+        let value = |rest: &mut std::slice::Iter<'_, String>| {
+            rest.next().cloned().ok_or_else(|| Error::Usage(format!("{word} needs a value")))
+        };
+        match word.as_str() {
+            "--help" | "-h" => return Err(Error::Help(USAGE.into())),
+            "--prepare" => prepare = Some(value(&mut rest)?),
+            "--in" => folder = Some(value(&mut rest)?),
+            "--" => line = Some(value(&mut rest)?),
+            _ if line.is_none() => line = Some(word.clone()),
+            _ => return Err(Error::Usage(format!("one command is expected, in quotes: {word:?} is too much"))),
+        }
+    }
+    let line = line.ok_or_else(|| Error::Usage(format!("no command; {USAGE}")))?;
+    if let Some(folder) = folder.filter(|folder| !folder.is_empty()) {
+        std::env::set_current_dir(&folder).map_err(|e| Error::Failed(format!("cannot go to {folder}: {e}")))?;
+    }
+    if let Some(prepare) = prepare.filter(|prepare| !prepare.is_empty()) {
+        let ended = once(&prepare)?.0;
+        checked(&format!("to prepare, {prepare}"), ended, context)?;
+    }
+    let (ended, used) = once(&line)?;
+    checked(&line, ended, context)?;
+    let now = crate::clock::now_ns();
+    for (metric, unit, value) in used.metrics() {
+        sample(out, metric, unit, now, value)?;
+    }
+    Ok(())
+}
+
+/// What a process used.
+struct Used {
+    wall_s: f64,
+    usage: libc::rusage,
+    io: Option<String>,
+}
+
+impl Used {
+    fn metrics(&self) -> Vec<(&'static str, &'static str, f64)> {
+        let s = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+        let usage = &self.usage;
+        let mut all = vec![
+            ("wall", "s", self.wall_s),
+            ("user", "s", s(usage.ru_utime)),
+            ("system", "s", s(usage.ru_stime)),
+            ("max_rss", "B", usage.ru_maxrss as f64 * 1024.0),
+            ("major_faults", "", usage.ru_majflt as f64),
+            ("context_switches", "", (usage.ru_nvcsw + usage.ru_nivcsw) as f64),
+        ];
+        let field = |name: &str| {
+            let line = self.io.as_ref()?.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": "))?;
+            line.trim().parse::<u64>().ok()
+        };
+        for (metric, unit, name) in [
+            ("read_calls", "", "syscr"),
+            ("write_calls", "", "syscw"),
+            ("bytes_read", "B", "rchar"),
+            ("bytes_written", "B", "wchar"),
+            ("disk_bytes_read", "B", "read_bytes"),
+            ("disk_bytes_written", "B", "write_bytes"),
+        ] {
+            all.extend(field(name).map(|v| (metric, unit, v as f64)));
+        }
+        all
+    }
+}
+
+/// Starts a command and waits for its end.
+fn once(line: &str) -> Result<(ExitStatus, Used), Error> {
+    let Words { argv, .. } = words(line).map_err(Error::Usage)?;
+    let begun = Instant::now();
+    let child = Command::new(&argv[0])
+        .args(&argv[1..])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|e| Error::Failed(format!("cannot start {}: {e}", argv[0])))?;
+    end_of(&child);
+    let wall_s = begun.elapsed().as_secs_f64();
+    // Its counts are there until somebody has waited for it.
+    let io = std::fs::read_to_string(format!("/proc/{}/io", child.id())).ok();
+    let (status, usage) = reap(&child)?;
+    Ok((status, Used { wall_s, usage, io }))
+}
+
+/// Waits until a process has ended, and leaves it a zombie.
+fn end_of(child: &Child) {
+    loop {
+        // SAFETY: siginfo_t may be all zeroes.
+        let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        // SAFETY: waitid writes into our siginfo_t only; WNOWAIT leaves the child to be reaped.
+        let result = unsafe { libc::waitid(libc::P_PID, child.id(), &raw mut info, libc::WEXITED | libc::WNOWAIT) };
+        if result == 0 || std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            return;
+        }
+    }
+}
+
+fn reap(child: &Child) -> Result<(ExitStatus, libc::rusage), Error> {
+    let mut status = 0;
+    // SAFETY: a rusage may be all zeroes.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let pid = i32::try_from(child.id()).unwrap_or(-1);
+    // SAFETY: wait4 writes into our two variables only, and waits for a child of ours that nobody else reaps.
+    if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } != pid {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok((ExitStatus::from_raw(status), usage))
+}
+
+fn checked(line: &str, status: ExitStatus, context: &Context) -> Result<(), Error> {
+    if context.cancelled() {
+        return Err(Error::Interrupted);
+    }
+    match (status.code(), status.signal()) {
+        (Some(0), _) => Ok(()),
+        // What a shell says of a program that is not there.
+        (Some(127), _) => Err(Error::Failed(format!("{line}: exit status 127 (not found)"))),
+        (Some(code), _) => Err(Error::Failed(format!("{line}: exit status {code}"))),
+        (None, Some(signal)) => Err(Error::Failed(format!("{line}: killed by signal {signal}"))),
+        (None, None) => Err(Error::Failed(format!("{line}: its exit status is unknown"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(line: &str) -> Result<Vec<(String, f64)>, Error> {
+        let mut out = Vec::new();
+        run(&["--".into(), line.into()], &Context::silent(), &mut out)?;
+        let value = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+        let lines = String::from_utf8(out).unwrap();
+        Ok(lines.lines().map(value).map(|v| (v["metric"].as_str().unwrap().into(), v["v"].as_f64().unwrap())).collect())
+    }
+
+    #[test]
+    fn only_what_needs_shell_is_run_by_shell() {
+        let direct = |line: &str| words(line).map(|w| (!w.shell).then_some(w.argv));
+        assert_eq!(direct("ls -l  'a b'\"c\" ''"), Ok(Some(["ls", "-l", "a bc", ""].map(String::from).to_vec())));
+        for line in ["a | b", "a > f", "X=1 a", "cd /", "echo $X", "echo \"$X\"", "ls *.c", "a; b", "echo 'a", "a\\ b"]
+        {
+            assert_eq!(direct(line), Ok(None), "{line}");
+        }
+        assert!(words("  ").is_err());
+    }
+
+    #[test]
+    fn reads_and_writes_of_children_are_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f");
+        let found = measured(&format!("/bin/sh -c 'head -c 100000 /dev/zero > {}; exit 0'", file.display())).unwrap();
+        let of = |name: &str| found.iter().find(|(metric, _)| metric == name).map(|(_, v)| *v);
+        assert!(of("wall").unwrap() > 0.0 && of("user").is_some() && of("system").is_some());
+        if std::path::Path::new("/proc/self/io").exists() {
+            assert!(of("bytes_written").unwrap() >= 100_000.0, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn failure_names_command() {
+        let failure = |line: &str| measured(line).unwrap_err().to_string();
+        assert_eq!(failure("/bin/sh -c 'exit 3'"), "/bin/sh -c 'exit 3': exit status 3");
+        assert_eq!(failure("kill -9 $$"), "kill -9 $$: killed by signal 9");
+        assert!(failure("/no/such/program").starts_with("cannot start /no/such/program"));
+        assert!(failure("/no/such/program; false | true; exit 127").contains("not found"));
+    }
+}
