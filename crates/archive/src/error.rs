@@ -30,6 +30,20 @@ pub enum Error {
         /// The archive.
         path: PathBuf,
     },
+    /// There is no space for it.
+    #[error(
+        "not enough space for {} (about {:.1} MiB): free some, or choose another path with -o; nothing was measured: \
+         {source}",
+        path.display(), *bytes as f64 / 1048576.0
+    )]
+    NoSpace {
+        /// The archive.
+        path: PathBuf,
+        /// How large it will be at least.
+        bytes: u64,
+        /// What the system says.
+        source: io::Error,
+    },
     /// Somebody writes the archive now.
     #[error(
         "{} is being written{}; wait until it is complete, or give another name",

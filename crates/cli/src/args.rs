@@ -17,7 +17,8 @@ pub use diff::{Diff, Explain};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use net::{
-    Cost, IPERF2_PACKET, IPERF2_RATE, InOneWord, Net, NetCc, NetLink, NetRun, NetServe, NetTrial, NetVerb, Rate, Way,
+    Buffer, Cost, IPERF2_PACKET, IPERF2_RATE, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb,
+    PACKET, Rate, UdpRate, Way,
 };
 pub use paper::{Between, Paper, PaperBench};
 pub use pool::{

@@ -1,5 +1,6 @@
 //! The clocks: one for all times of a run, one for the CPU time of a thread.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// CLOCK_BOOTTIME in nanoseconds: the clock of recordings, so that a run and a recording of it lie on one axis.
@@ -17,9 +18,30 @@ pub fn name() -> Option<String> {
     (!boot.trim().is_empty()).then(|| format!("{} {}", boot.trim(), offset.join(" ")))
 }
 
-/// CLOCK_REALTIME in nanoseconds: only to translate the kernel's time stamps of packets.
+/// CLOCK_REALTIME in nanoseconds: to translate the kernel's time stamps of packets, and to date a run.
 pub fn unix_ns() -> u64 {
     read(libc::CLOCK_REALTIME)
+}
+
+/// One moment by two clocks of a machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// [`now_ns`].
+    pub boot_ns: u64,
+    /// Nanoseconds since 1970.
+    pub unix_ns: u64,
+}
+
+impl Moment {
+    /// Now.
+    pub fn now() -> Self {
+        Self { boot_ns: now_ns(), unix_ns: unix_ns() }
+    }
+
+    /// When it was, in ns since 1970, at `boot_ns` before this.
+    pub fn unix_at(self, boot_ns: u64) -> u64 {
+        self.unix_ns.saturating_sub(self.boot_ns.saturating_sub(boot_ns))
+    }
 }
 
 /// CPU time of the calling thread so far, the kernel's work on its behalf included, in nanoseconds.

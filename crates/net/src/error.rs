@@ -45,6 +45,9 @@ pub enum Error {
     /// The ends have no key in common.
     #[error("{0}")]
     Key(wire::Refused),
+    /// A key cannot be read.
+    #[error(transparent)]
+    KeyFile(#[from] wire::KeyError),
     /// It speaks other versions of the protocol.
     #[error(
         "the other end ({program}) speaks versions {} to {} of the protocol, this one {} to {}; use the same Fathom on both",
@@ -127,6 +130,9 @@ pub enum Error {
     /// A search came to nothing.
     #[error("{0}")]
     Search(String),
+    /// What was measured could not be handed from process to process.
+    #[error("the result cannot be handed over: {0}")]
+    HandOver(#[source] serde_json::Error),
     /// Somebody asked for an end.
     #[error("interrupted")]
     Interrupted,

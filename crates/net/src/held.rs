@@ -14,6 +14,7 @@
 //! queue, or hide it.
 
 use crate::outcome::{PacketsReceived, PacketsSent};
+use serde::{Deserialize, Serialize};
 use stats::{proportion, student};
 
 /// The share that may be lost or left waiting.
@@ -30,7 +31,7 @@ pub const BURST: f64 = 8.0;
 pub const ENOUGH: u64 = 1000;
 
 /// How a trial went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trial {
     /// Little enough was lost.
     Passed,

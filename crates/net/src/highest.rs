@@ -5,9 +5,9 @@ use crate::held::{BURST, ENOUGH, Held, LEVEL, MOST, Trial};
 use crate::run::{Outcome, Session};
 use crate::search::{Search, Step};
 use crate::spec::{MAX_RATE, Spec, Traffic};
-use crate::{Error, Result};
+use crate::{Error, Result, nan};
 use model::text::rate;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,11 +18,60 @@ const TRIAL: Duration = Duration::from_secs(1);
 /// A run that few packets would tell little of is made longer, up to this.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// What a search found, as its JSON has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// The highest rate that a run held, bit/s.
+    pub rate_bps: Option<u64>,
+    /// The trials, in their order.
+    pub trials: Vec<Tried>,
+    /// The runs, in theirs.
+    pub runs: Vec<Tried>,
+    /// What it found, for people, before the result.
+    pub text: String,
+    /// How sure that is; nothing of a search that was not completed.
+    #[serde(flatten)]
+    pub bounds: Option<Bounds>,
+}
+
+/// A trial or a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Bit/s.
+    pub rate_bps: u64,
+    /// How long it was.
+    pub seconds: f64,
+    /// See [`Held`].
+    pub loss: f64,
+    /// See [`Held`].
+    pub loss_upper: f64,
+    /// See [`Held`].
+    pub queued: f64,
+    /// See [`Held`].
+    #[serde(deserialize_with = "nan::read")]
+    pub burst_packets: f64,
+    /// Whether it held its rate.
+    pub passed: bool,
+}
+
+/// How sure a search is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// No more than this share was lost or still waited at the rate that was found.
+    pub lost_or_queued_upper: Option<f64>,
+    /// With this confidence.
+    pub confidence: f64,
+    /// The lowest rate that was not held.
+    pub lowest_failed_bps: Option<u64>,
+    /// Why not.
+    pub stopped_by: String,
+}
+
 /// Searches, and tells each step. If it is interrupted, the answer is what a run has held until then; without one the last run is given, and is not valid.
 ///
 /// # Errors
 /// What a run's are.
-pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(String)) -> Result<(Outcome, Value)> {
+pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(String)) -> Result<(Outcome, Found)> {
     let Traffic::Udp { packet_bytes, .. } = spec.traffic else {
         return Err(Error::Search("--rate auto is for UDP".into()));
     };
@@ -62,8 +111,8 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
                 .own
                 .trouble
                 .get_or_insert_with(|| "the search was interrupted before any run sustained its rate".into());
-            let text = "the search was not completed; its last run:";
-            return Ok((outcome, json!({"rate_bps": null, "trials": trials, "runs": runs, "text": text})));
+            let text = "the search was not completed; its last run:".into();
+            return Ok((outcome, Found { rate_bps: None, trials, runs, text, bounds: None }));
         }
         match step {
             Step::Trial(_) => search.tried(held.likely),
@@ -116,11 +165,9 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
             (outcome, "no rate was sustained; the last run:".to_string(), None)
         }
     };
-    let told = json!({
-        "rate_bps": search.held(), "lost_or_queued_upper": upper, "confidence": LEVEL, "lowest_failed_bps": above, "stopped_by": stopped,
-        "trials": trials, "runs": runs, "text": text,
-    });
-    Ok((outcome, told))
+    let bounds =
+        Bounds { lost_or_queued_upper: upper, confidence: LEVEL, lowest_failed_bps: above, stopped_by: stopped };
+    Ok((outcome, Found { rate_bps: search.held(), trials, runs, text, bounds: Some(bounds) }))
 }
 
 /// A step for people, while the search goes on.
@@ -156,12 +203,17 @@ fn judged(outcome: &Outcome) -> Option<Held> {
     Some(Held::of(sent, received, outcome.spec.duration_ms * 1_000_000))
 }
 
-fn told(step: Step, spec: &Spec, held: &Held, judgement: Trial) -> Value {
+fn told(step: Step, spec: &Spec, held: &Held, judgement: Trial) -> Tried {
     let (Step::Trial(rate_bps) | Step::Run(rate_bps)) = step;
-    json!({
-        "rate_bps": rate_bps, "seconds": spec.duration_ms as f64 / 1e3, "loss": held.loss, "loss_upper": held.loss_upper,
-        "queued": held.queued, "burst_packets": held.burst, "passed": judgement == Trial::Passed,
-    })
+    Tried {
+        rate_bps,
+        seconds: spec.duration_ms as f64 / 1e3,
+        loss: held.loss,
+        loss_upper: held.loss_upper,
+        queued: held.queued,
+        burst_packets: held.burst,
+        passed: judgement == Trial::Passed,
+    }
 }
 
 fn because(trial: Trial) -> &'static str {

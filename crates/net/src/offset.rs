@@ -13,6 +13,9 @@
 //! takes longer one way than the other shifts both one-way delays by half the difference, and nothing sent over the same
 //! path can show it.
 
+use crate::nan;
+use serde::{Deserialize, Serialize};
+
 /// One question and its answer. `asked` and `back` are by our clock, `came` and `left` by the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange {
@@ -46,15 +49,18 @@ const SPAN_NS: u64 = 2_000_000_000;
 const MOST_DRIFT: f64 = 500e-6;
 
 /// How the other clock relates to ours.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
     /// Our time at which `ahead_ns` holds.
     pub at_ns: u64,
     /// How far the other clock was ahead then, ns.
+    #[serde(deserialize_with = "nan::read")]
     pub ahead_ns: f64,
     /// How much further it gets in a second, as a fraction.
+    #[serde(deserialize_with = "nan::read")]
     pub drift: f64,
     /// The offset is wrong by no more than this, ns: half the least round trip, or 0 if both ends read one clock.
+    #[serde(deserialize_with = "nan::read")]
     pub error_ns: f64,
 }
 

@@ -1,6 +1,7 @@
 //! What an end saw of a run: numbers as they were read, which go back over the control connection. Nothing here is an
 //! interpretation; [`crate::estimate`] and [`crate::why`] make those.
 
+use crate::nan;
 use crate::spec::Direction;
 use crate::tcp_info::TcpSample;
 use serde::{Deserialize, Serialize};
@@ -163,6 +164,7 @@ pub struct PacketsSent {
     /// Times that it refused one for lack of room (they were sent later).
     pub refused: u64,
     /// How late packets were handed over, us: median, 99th percentile, the latest.
+    #[serde(deserialize_with = "nan::read")]
     pub late_us: [f64; 3],
 }
 
@@ -180,6 +182,7 @@ pub struct PacketsReceived {
     /// The highest number seen, plus one; of all flows.
     pub expected: u64,
     /// Smoothed deviation of transit times (RFC 3550, 6.4.1), us; the mean over the flows.
+    #[serde(deserialize_with = "nan::read")]
     pub jitter_us: f64,
     /// Of packets chosen evenly: when they arrived (this end's clock), and that less when they were sent (the other's).
     pub transit_ns: Vec<(u64, i64)>,
@@ -202,6 +205,7 @@ pub struct Transactions {
     /// Transactions in each.
     pub counts: Vec<u64>,
     /// Time of a transaction, us: median, 90th, 99th, 99.9th percentile, the longest.
+    #[serde(deserialize_with = "nan::read")]
     pub latency_us: [f64; 5],
     /// The threads that asked.
     pub threads: crate::usage::Threads,

@@ -262,6 +262,13 @@ pub fn whole(outcome: &Outcome, told: &[Told<'_>]) -> Option<Throughput> {
     }
 }
 
+/// How far the widest interval of a direction's score reaches to either side, as a share of it.
+pub fn within(outcome: &Outcome, told: &[Told<'_>]) -> Option<f64> {
+    let each = told.iter().map(|t| t.throughput.clone()).chain(whole(outcome, told).filter(|_| told.is_empty()));
+    let shares = each.map(|t| t.ci95.map(|(low, high)| (high - low) / 2.0 / t.steady)).collect::<Option<Vec<f64>>>();
+    shares.and_then(|all| all.into_iter().reduce(f64::max)).filter(|within| within.is_finite())
+}
+
 /// A number of the whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metric {
@@ -349,9 +356,6 @@ pub fn summary(outcome: &Outcome) -> Summary {
         None => format!("{counted} counted at the receiver"),
     };
     let verified = outcome.own.trouble.is_none() && counted > 0;
-    let each = told.iter().map(|t| t.throughput.clone()).chain(whole(outcome, &told).filter(|_| told.is_empty()));
-    let within = each.map(|t| t.ci95.map(|(low, high)| (high - low) / 2.0 / t.steady)).collect::<Option<Vec<f64>>>();
-    let within = within.and_then(|all| all.into_iter().reduce(f64::max)).filter(|within| within.is_finite());
     let mut marks = Vec::new();
     let of_transactions = transactions(outcome);
     let both = told.len() > 1;
@@ -367,5 +371,5 @@ pub fn summary(outcome: &Outcome) -> Summary {
             marks.push(Mark { name: format!("granted {} {end}", t.direction.name()), text });
         }
     }
-    Summary { metrics, verified, by, within, marks }
+    Summary { metrics, verified, by, within: within(outcome, &told), marks }
 }

@@ -2,8 +2,9 @@
 //! reading of the sender's TCP. All times are CLOCK_BOOTTIME of the end that asked, so that a recording made beside it lies
 //! on the same axis; where both ends were started from a third machine, that machine's.
 
-use crate::clock;
+use crate::clock::Moment;
 use crate::estimate::Throughput;
+use crate::link::Linked;
 use crate::result::{THROUGHPUT, TRANSACTIONS, over_time, summary, told, transactions, whole};
 use crate::run::Outcome;
 use crate::spec::{Direction, Readings, Spec, Traffic, readings_every_ns};
@@ -28,16 +29,18 @@ pub fn size(spec: &Spec) -> u64 {
 }
 
 /// What is known of a run besides what its ends saw.
-#[derive(Debug, Default)]
-pub struct Besides {
+#[derive(Debug)]
+pub struct Besides<'a> {
     /// How far the clock of the end that asked is ahead of the one whose times are written, ns.
     pub ahead_ns: i64,
     /// Facts.
     pub marks: Vec<(String, String)>,
     /// What the marks of what held a direction back are called, before the direction.
     pub limited_by: &'static str,
-    /// Now, ns since 1970.
-    pub unix_ns: u64,
+    /// A moment by the clock of the end that asked: CLOCK_BOOTTIME and ns since 1970.
+    pub moment: Moment,
+    /// The emulated link that the run went over.
+    pub link: Option<Linked<'a>>,
 }
 
 /// The rows of a run.
@@ -95,7 +98,7 @@ fn estimate(metric: &str, all: &Throughput) -> Vec<(String, f64)> {
 }
 
 /// Makes them.
-pub fn of(outcome: &Outcome, besides: Besides) -> Rows {
+pub fn of(outcome: &Outcome, besides: Besides<'_>) -> Rows {
     let told = told(outcome);
     // Both ends may have been started from elsewhere: by the clock there.
     let home = |ns: u64| ns.saturating_add_signed(besides.ahead_ns.saturating_neg());
@@ -160,9 +163,9 @@ pub fn of(outcome: &Outcome, besides: Besides) -> Rows {
     let mut marks: Vec<MarkRow> = Vec::new();
     let mark = |(name, text): (String, String)| MarkRow { replicate: Some(0), name, text };
     let all = summary(outcome);
-    marks.extend(all.marks.into_iter().map(|m| mark((m.name, m.text))));
-    for m in all.metrics.into_iter().filter(|m| m.name != metric(&outcome.spec)) {
-        push(m.name, m.unit, String::new(), None, if m.value.is_finite() { m.value } else { 0.0 });
+    marks.extend(all.marks.iter().map(|m| mark((m.name.clone(), m.text.clone()))));
+    for m in all.metrics.iter().filter(|m| m.name != metric(&outcome.spec)) {
+        push(m.name.clone(), m.unit, String::new(), None, if m.value.is_finite() { m.value } else { 0.0 });
     }
     marks.extend(besides.marks.into_iter().map(mark));
     let of_transactions = outcome.own.transactions.iter().map(|_| (Direction::Up, transactions(outcome)));
@@ -179,6 +182,14 @@ pub fn of(outcome: &Outcome, besides: Besides) -> Rows {
         };
         marks.push(mark((name, text)));
     }
+    let mut failure = outcome.own.trouble.clone();
+    if let Some(link) = &besides.link {
+        for (name, unit, value) in link.metrics() {
+            push(name, unit, String::new(), None, value);
+        }
+        marks.push(mark(("link".into(), link.document(all.within, None).to_string())));
+        failure = link.failure(failure, all.within);
+    }
     let replicate = Replicate {
         id: 0,
         cell: 0,
@@ -186,14 +197,14 @@ pub fn of(outcome: &Outcome, besides: Besides) -> Rows {
         place: 0,
         start_ns: home(start.min(end)),
         end_ns: home(end),
-        start_unix_ns: Some(besides.unix_ns.saturating_sub(clock::now_ns().saturating_sub(start.min(end)))),
+        start_unix_ns: Some(besides.moment.unix_at(start.min(end))),
         exit: Some(0),
-        verified: Some(outcome.own.trouble.is_none()),
+        verified: Some(failure.is_none()),
         verified_by: Some("bytes counted at the receiver".into()),
         warmup: false,
         why: None,
         gates: None,
-        failure: outcome.own.trouble.clone(),
+        failure,
     };
     Rows { replicate, samples, marks }
 }

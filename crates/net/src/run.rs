@@ -9,6 +9,7 @@ use crate::outcome::EndReport;
 use crate::spec::{Direction, Spec};
 use crate::traffic::{self, Carrier, Connection, Side, packet};
 use crate::{Error, Result, clock, serve, socket};
+use serde::{Deserialize, Serialize};
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct Session {
 }
 
 /// What a run gave, as both ends saw it.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// What was asked for.
     pub spec: Spec,

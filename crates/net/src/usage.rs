@@ -6,7 +6,7 @@
 //! **Uncertainty.** What the kernel does for a connection in interrupts is charged to whoever ran, or to nobody; the
 //! share of the busiest processor shows it.
 
-use crate::clock;
+use crate::{clock, nan};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -75,10 +75,13 @@ pub struct Machine {
     /// Its processors.
     pub cpus: u64,
     /// Share of their time in which they did something.
+    #[serde(deserialize_with = "nan::read")]
     pub busy: f64,
     /// That of the busiest.
+    #[serde(deserialize_with = "nan::read")]
     pub busiest: f64,
     /// Share of the run in which the control group's quota held its threads back.
+    #[serde(deserialize_with = "nan::read")]
     pub throttled: f64,
 }
 

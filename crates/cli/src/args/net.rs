@@ -6,9 +6,10 @@ mod sweep;
 
 pub use cc::NetCc;
 pub use link::{InOneWord, NetLink};
-pub use sweep::{NetSweep, NetTrial};
+pub use sweep::{Buffer, NetSweep, NetTrial, UdpRate};
 
 use super::seconds;
+use ::net::spec::Direction;
 use clap::{Args, Subcommand, ValueEnum};
 use device::reach::DeviceAddress;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -55,6 +56,7 @@ pub struct Net {
 pub enum NetVerb {
     Serve(NetServe),
     Run(Box<NetRun>),
+    Measure(NetMeasure),
     Cc(NetCc),
     Link(NetLink),
     Sweep(NetSweep),
@@ -143,7 +145,7 @@ pub struct NetRun {
     #[arg(long, value_enum, requires = "udp", conflicts_with = "rate")]
     pub preset: Option<Preset>,
     /// UDP payload per packet, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1400, requires = "udp", conflicts_with = "preset")]
+    #[arg(long, value_name = "BYTES", default_value_t = PACKET, requires = "udp", conflicts_with = "preset")]
     pub packet: u32,
     /// Size of a request
     #[arg(long, value_name = "BYTES", default_value_t = 1, requires = "transactions")]
@@ -213,9 +215,15 @@ pub struct NetRun {
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE")]
     pub binary: Vec<PathBuf>,
-    /// What the machine that started both ends knows of them
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub ends: Option<PathBuf>,
+}
+
+/// Measure as another process of Fathom asks for it, and hand the result to it
+#[derive(Debug, Args)]
+#[command(hide = true)]
+pub struct NetMeasure {
+    /// What is asked for
+    #[arg(value_name = "FILE")]
+    pub asked: PathBuf,
 }
 
 /// Direction of the data.
@@ -229,6 +237,17 @@ pub enum Way {
     Both,
 }
 
+impl Way {
+    /// The directions in which data goes.
+    pub fn directions(self) -> Vec<Direction> {
+        match self {
+            Self::Up => vec![Direction::Up],
+            Self::Down => vec![Direction::Down],
+            Self::Both => vec![Direction::Up, Direction::Down],
+        }
+    }
+}
+
 /// The rate to send at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
@@ -238,6 +257,8 @@ pub enum Rate {
     Auto,
 }
 
+/// Payload of a packet of UDP if nobody says more, bytes.
+pub const PACKET: u32 = 1400;
 /// What iperf 2 sends by UDP if nobody says more: bits a second, bytes a packet.
 pub const IPERF2_RATE: u64 = 1_000_000;
 /// See [`IPERF2_RATE`].

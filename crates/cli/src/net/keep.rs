@@ -1,36 +1,59 @@
 //! A run in an archive: [`net::rows`] says of what, here it is written.
 
-use super::ends::home::Coming;
-use super::run_ends::{Endpoint, RunEnds};
 use analysis::bench::run_score::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
-use archive::{Archive, ArchiveKind, Meta, RunsWriter, SignalCleanup};
+use archive::{Archive, ArchiveKind, Meta, RunsWriter, SignalCleanup, Staged};
+use device::reach::Skew;
 use model::table::{DesignCell, DesignRow};
+use net::link::Linked;
+use net::measure::{HandedOver, Measured};
+use net::remote::{Conducted, Endpoint};
 use net::result::TRANSACTIONS;
 use net::rows::{self, Besides, factors, metric};
 use net::run::Outcome;
+use net::spec::Spec;
 use std::path::Path;
 
-/// Writes it, beside its place until all of it is there: if that fails, what stood there stands there still.
-pub fn keep(outcome: &Outcome, output: &Path, about: Option<&RunEnds>, quiet: bool) -> Result<()> {
-    let coming = Coming::begin(output)?;
-    write(outcome, coming.folder(), about)?;
-    coming.finish(output, quiet)
+/// Whether the archive could be written, before anything is measured.
+pub fn possible(output: &Path, spec: &Spec) -> Result<()> {
+    Ok(Staged::possible(output, rows::size(spec))?)
 }
 
-fn write(outcome: &Outcome, dir: &Path, about: Option<&RunEnds>) -> Result<()> {
+/// Writes it, beside its place until all of it is there: if that fails, what stood there stands there still. `link`: the link that the run
+/// went over, as it was asked for.
+pub fn keep(
+    handed: &HandedOver,
+    conducted: Option<&Conducted>,
+    link: Option<(&str, Linked<'_>)>,
+    output: &Path,
+    quiet: bool,
+) -> Result<()> {
+    let staged = Staged::begin(output)?;
+    write(handed, conducted, link, staged.folder())?;
+    crate::notices::keep_old(staged.place(), quiet)?;
+    let output = staged.finish()?;
+    Ok(recorder::output::give_to_caller(&output)?)
+}
+
+fn write(
+    handed: &HandedOver,
+    conducted: Option<&Conducted>,
+    link: Option<(&str, Linked<'_>)>,
+    dir: &Path,
+) -> Result<()> {
+    let HandedOver { measured: Measured { outcome, .. }, place } = handed;
     let argv: Vec<String> = std::env::args().collect();
     // Whose clock the times are of.
-    let boot = match about.filter(|about| about.skew_ns.is_some()) {
-        Some(about) => about.boot.clone(),
-        None => device::boot_id(&device::Local),
+    let boot = match conducted.filter(|conducted| conducted.skew.is_some()) {
+        Some(_) => device::boot_id(&device::Local),
+        None => place.boot.clone(),
     };
     let mut meta = Meta { boot, ..Meta::new(ArchiveKind::Net, archive::unix_now_ns(), argv.clone()) };
     Archive::create(dir, &meta, true)?;
     let mut log = RunsWriter::create(dir)?;
-    let mut facts = crate::bench::facts(&[]);
-    if let Some(Endpoint { facts: theirs, .. }) = about.and_then(|a| a.server.as_ref()) {
+    let mut facts = place.facts.clone();
+    if let Some(Endpoint { facts: theirs, .. }) = conducted.and_then(|c| c.server.as_ref()) {
         facts.extend(theirs.iter().map(|(name, fact)| (format!("server.{name}"), fact.clone())));
     }
     log.push(Entry::Machine(facts))?;
@@ -50,17 +73,21 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&RunEnds>) -> Result<()> {
         baseline: None,
         design: serde_json::to_string(&outcome.spec)?,
     }))?;
+    let mut factors = factors(&outcome.spec);
+    if let Some((words, _)) = link {
+        factors.insert("link", words.into());
+    }
     log.push(Entry::Cell(DesignCell {
         id: 0,
         design: 0,
         name: "run".into(),
-        factors: serde_json::to_string(&factors(&outcome.spec))?,
+        factors: serde_json::to_string(&factors)?,
         argv: serde_json::to_string(&argv)?,
         metric: Some(metric.into()),
         same_as: None,
         absent: None,
     }))?;
-    log.push(Entry::Replicate(Box::new(replicate(outcome, about))))?;
+    log.push(Entry::Replicate(Box::new(replicate(handed, conducted, link.map(|(_, link)| link)))))?;
     log.push(Entry::Stopped { design: 0, why: "blocks".into(), replicates: Some(1) })?;
     {
         let _cleanup = SignalCleanup::tables(dir)?;
@@ -72,26 +99,26 @@ fn write(outcome: &Outcome, dir: &Path, about: Option<&RunEnds>) -> Result<()> {
     Ok(())
 }
 
-fn replicate(outcome: &Outcome, about: Option<&RunEnds>) -> Run {
-    let told = about.map(|about| ends(about, outcome)).unwrap_or_default();
-    let rows::Rows { replicate, samples, marks } = rows::of(
-        outcome,
-        Besides {
-            ahead_ns: about.and_then(|about| about.skew_ns).map_or(0, |(ahead, _)| ahead),
-            marks: told.into_iter().map(|(name, text)| (name.to_string(), text)).collect(),
-            limited_by: LIMITED_BY,
-            unix_ns: archive::unix_now_ns(),
-        },
-    );
+fn replicate(handed: &HandedOver, conducted: Option<&Conducted>, link: Option<Linked<'_>>) -> Run {
+    let outcome = &handed.measured.outcome;
+    let told = conducted.map(|conducted| ends(conducted, outcome)).unwrap_or_default();
+    let besides = Besides {
+        ahead_ns: conducted.and_then(|conducted| conducted.skew).map_or(0, |skew| skew.ahead_ns),
+        marks: told.into_iter().map(|(name, text)| (name.to_string(), text)).collect(),
+        limited_by: LIMITED_BY,
+        moment: handed.place.moment,
+        link,
+    };
+    let rows::Rows { replicate, samples, marks } = rows::of(outcome, besides);
     Run { replicate, samples, marks }
 }
 
 /// What is told of the ends, and of the clocks.
-fn ends(about: &RunEnds, outcome: &Outcome) -> Vec<(&'static str, String)> {
-    let mut told = vec![("end.client", one(&about.client))];
-    told.extend(about.server.as_ref().map(|s| ("end.server", one(s))));
-    let mut clocks = match about.skew_ns {
-        Some((ahead, error)) => format!(
+fn ends(conducted: &Conducted, outcome: &Outcome) -> Vec<(&'static str, String)> {
+    let mut told = vec![("end.client", one(&conducted.client))];
+    told.extend(conducted.server.as_ref().map(|s| ("end.server", one(s))));
+    let mut clocks = match conducted.skew {
+        Some(Skew { ahead_ns: ahead, error_ns: error }) => format!(
             "times are of the machine that started both ends; the client's clock was {:.6} s ahead of it, to within \
              {:.1} us",
             ahead as f64 / 1e9,

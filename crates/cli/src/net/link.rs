@@ -2,22 +2,14 @@
 
 use crate::args::NetLink;
 use crate::progress;
-use ::net::link::effect::Effect;
-use ::net::link::lateness::Lateness;
-use ::net::link::schedule::{DOWN, UP};
+use ::net::link::Linked;
 use ::net::link::test_bed::{CLIENT, SERVER, TestBed};
-use ::net::link::{Outcome, Spec};
 use anyhow::{Context as _, Result};
 use model::Context;
-use serde_json::{Value, json};
-use std::fmt::Write as _;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
-
-/// Version of the JSON.
-const VERSION: u64 = 1;
 
 pub fn run(args: &NetLink) -> Result<ExitCode> {
     let spec = match args.link.spec() {
@@ -49,12 +41,13 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
         }
     };
     let outcome = testbed.finish()?;
+    let link = Linked { spec: &spec, outcome: &outcome };
     if args.json {
-        println!("{:#}", document(&spec, &outcome, None, status));
+        println!("{:#}", link.document(None, status.map(code)));
     } else {
-        eprint!("{}", summary(&spec, &outcome, None));
+        eprint!("{}", link.text(None));
     }
-    Ok(status.map_or(ExitCode::SUCCESS, exit_code))
+    Ok(status.map_or(ExitCode::SUCCESS, |s| ExitCode::from(u8::try_from(code(s)).unwrap_or(1))))
 }
 
 /// Waits for the command. Ctrl-C reaches it from the terminal too and it ends as it likes, within a second; then, or if only
@@ -77,10 +70,9 @@ fn wait(mut child: Child, context: &Context) -> Result<ExitStatus> {
     }
 }
 
-/// As a shell would say it.
-fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
-    ExitCode::from(u8::try_from(code).unwrap_or(1))
+/// A status as a shell would say it.
+fn code(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 fn usage(testbed: &TestBed) -> String {
@@ -92,93 +84,4 @@ fn usage(testbed: &TestBed) -> String {
         SERVER.join(" and "),
         testbed.server().nsenter(false),
     )
-}
-
-fn effect(effect: &Effect) -> Value {
-    let ms = effect.added_ns.map(|ns| ns / 1e6);
-    json!({"rate": effect.rate, "round_trip_added_ms": ms, "round_trip_ms": effect.round_trip_ns / 1e6, "latest_ms": effect.longest_ns as f64 / 1e6})
-}
-
-/// The figures as JSON; what is measured over a link is marked with the same. `own`: how far the interval of what was measured reaches to
-/// either side, as a share.
-pub fn document(spec: &Spec, outcome: &Outcome, own: Option<f64>, status: Option<ExitStatus>) -> Value {
-    let invalid = outcome.invalid(spec, own);
-    let late = |of: &Lateness| {
-        let us = |q: f64| of.quantile(q) as f64 / 1e3;
-        json!({"packets": of.count(), "mean": of.mean() / 1e3, "p50": us(0.5), "p90": us(0.9), "p99": us(0.99), "p99_9": us(0.999), "max": of.max() as f64 / 1e3})
-    };
-    let way = |d: usize| {
-        let (way, c) = (if d == UP { &spec.up } else { &spec.down }, &outcome.counts[d]);
-        json!({
-            "delay_ms": way.delay_ns as f64 / 1e6, "rate_bps": way.rate_bps, "packet_cost_us": way.packet_ns as f64 / 1e3,
-            "jitter_ms": way.jitter_ns as f64 / 1e6, "loss_mean": way.loss.mean(), "queue_packets": way.queue_packets,
-            "queue_bytes": way.queue_bytes, "packets": c.offered, "bytes": c.offered_bytes, "delivered": c.delivered,
-            "delivered_bytes": c.delivered_bytes, "lost": c.lost, "queue_full": c.dropped, "under_way": c.under_way(),
-            "queue_max": c.queue_max, "queue_full_in_doubt": outcome.in_doubt[d],
-            "late_us": late(&outcome.late[d].known), "late_at_most_us": late(&outcome.late[d].most),
-        })
-    };
-    json!({
-        "version": VERSION,
-        "up": way(UP),
-        "down": way(DOWN),
-        "half_duplex": spec.half_duplex,
-        "mtu": spec.mtu(),
-        "large_packets": outcome.large_packets,
-        "seed": spec.seed,
-        "lateness_us": late(&outcome.lateness()),
-        "effect": effect(&outcome.effect(spec)),
-        "passing_ms": outcome.passing_ns as f64 / 1e6,
-        "stalled_ms": outcome.stalled_ns as f64 / 1e6,
-        "realtime": outcome.realtime,
-        "overrun": outcome.overrun,
-        "valid": invalid.is_empty(),
-        "invalid_because": invalid,
-        "status": status.map(|s| s.code().unwrap_or_else(|| 128 + s.signal().unwrap_or(0))),
-    })
-}
-
-/// The figures for people.
-pub fn summary(spec: &Spec, outcome: &Outcome, own: Option<f64>) -> String {
-    let mut text = String::from(
-        "\n  direction   packets    delivered      lost  queue full  in flight  longest queue        bytes\n",
-    );
-    for (d, name) in [(UP, "up"), (DOWN, "down")] {
-        let c = &outcome.counts[d];
-        let _ = writeln!(
-            text,
-            "  {name:<9} {:>9} {:>12} {:>9} {:>11} {:>10} {:>14} {:>12}",
-            c.offered,
-            c.delivered,
-            c.lost,
-            c.dropped,
-            c.under_way(),
-            c.queue_max,
-            c.offered_bytes
-        );
-    }
-    let lateness = outcome.lateness();
-    let us = |q: f64| lateness.quantile(q) as f64 / 1e3;
-    let _ = writeln!(
-        text,
-        "  lateness  median {:.1} us, p90 {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1} ({} packets)",
-        us(0.5),
-        us(0.9),
-        us(0.99),
-        us(0.999),
-        lateness.max() as f64 / 1e3,
-        lateness.count()
-    );
-    let _ = writeln!(text, "  {}", outcome.effect(spec).text());
-    let doubt = outcome.in_doubt.iter().sum::<u64>();
-    if doubt > 0 {
-        let _ = writeln!(text, "  of the queue-full drops, {doubt} may be due to the emulator reading late");
-    }
-    if !outcome.realtime {
-        text += "  without real-time priority: SCHED_FIFO needs root\n";
-    }
-    for reason in outcome.invalid(spec, own) {
-        let _ = writeln!(text, "  invalid: {reason}");
-    }
-    text
 }

@@ -1,16 +1,11 @@
 //! `fathom net`: a file a verb.
 
 mod cc;
-mod ends;
-mod json;
 mod keep;
-mod lines;
 mod link;
-mod linked;
+mod measure;
 mod run;
-mod run_ends;
 mod serve;
-mod text;
 mod trial;
 
 use crate::args::{Net, NetVerb};
@@ -23,6 +18,7 @@ pub fn run(args: &Net) -> Result<ExitCode> {
     match &args.verb {
         NetVerb::Serve(args) => serve::run(args),
         NetVerb::Run(args) => run::run(args),
+        NetVerb::Measure(args) => measure::run(args),
         NetVerb::Cc(args) => cc::run(args),
         NetVerb::Link(args) => link::run(args),
         NetVerb::Sweep(args) => crate::bench::sweep(&args.as_bench()),

@@ -1,182 +1,153 @@
-//! `fathom net run`.
+//! `fathom net run`: what is asked for, where it is measured, and how it is shown and kept.
 
-use super::ends;
-use super::run_ends::{RunEnds, Trailer};
+use super::{keep, measure};
 use crate::args::{Cost, IPERF2_PACKET, IPERF2_RATE, NetRun, Rate, Way};
-use crate::output;
+use crate::{output, progress};
 use anyhow::{Context as _, Result};
+use device::reach::DeviceAddress;
 use net::highest;
-use net::run::{Outcome, Session};
-use net::spec::{Direction, Readings, SocketOptions, Spec, Traffic};
-use serde_json::{Value, json};
-use std::path::Path;
+use net::link::Linked;
+use net::measure::{Asked, HandedOver};
+use net::remote::{self, Conducted, Job, Listen, Note, Server};
+use net::show::{self, Shown};
+use net::spec::{Readings, SocketOptions, Spec, Traffic};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+
+/// Why this machine is no end of a run whose way is led through it.
+const BETWEEN: &str = "--link needs two other devices, with this machine as the router between them: give --from \
+    DEVICE and --to DEVICE (or ADDR:PORT). To make this machine an end, use a network namespace: \
+    docs/guide/net-link.md has the commands";
+
+/// Why a search for the highest rate goes one way.
+pub const ONE_DIRECTION: &str = "--rate auto needs one direction: --direction up or down";
 
 pub fn run(args: &NetRun) -> Result<ExitCode> {
-    let spec = match spec(args).and_then(|spec| spec.check().map(|()| spec).map_err(|why| why.to_string())) {
-        Ok(spec) => spec,
+    let asked = spec(args).and_then(|spec| spec.check().map(|()| spec).map_err(|why| why.to_string()));
+    let (spec, server) = match asked.and_then(|spec| Ok((spec, server(args)?))) {
+        Ok(asked) => asked,
         Err(why) => {
             eprintln!("fathom: {why}");
             return Ok(ExitCode::from(2));
         }
     };
-    if ends::wanted(args) {
-        return ends::run(args, &spec);
-    }
-    if args.link.is_some() {
-        eprintln!("fathom: {}", ends::BETWEEN);
-        return Ok(ExitCode::from(2));
-    }
     if let Some(output) = &args.output {
-        ends::home::possible(output, net::rows::size(&spec))?;
+        keep::possible(output, &spec)?;
     }
-    let about = args.ends.as_deref().map(RunEnds::read).transpose()?;
-    let address = args.address.context("no address")?;
-    let key = super::key(args.key.as_deref())?;
-    let done = super::local(2, async {
-        let mut session = Session::connect(address, key.as_ref(), args.interface.as_deref()).await?;
-        let interrupter = session.interrupter();
-        let first = tokio::task::spawn_local({
-            let interrupter = interrupter.clone();
-            async move {
-                if tokio::signal::ctrl_c().await.is_ok() {
-                    interrupter.store(true, Ordering::Relaxed);
-                }
+    match server {
+        Server::Stands(address) if args.from == DeviceAddress::Local => {
+            let asked = Asked {
+                address,
+                key: args.key.clone(),
+                interface: args.interface.clone(),
+                highest: args.rate == Some(Rate::Auto),
+                progress: !args.json && !args.lines,
+                spec,
+            };
+            match measure::measure(&asked)? {
+                Some(measured) => finish(args, &HandedOver { measured, place: measure::place() }, None),
+                None => Ok(interrupted()),
             }
-        });
-        let people = !args.json && !args.lines;
-        // The steps of a search are told instead: its counters begin anew at each.
-        let shown = (people && args.rate != Some(Rate::Auto))
-            .then(|| tokio::task::spawn_local(live(session.live(), spec.clone())));
-        let done = match args.rate {
-            Some(Rate::Auto) => {
-                let mut tell = |line: String| {
-                    if people {
-                        eprintln!("{line}")
-                    }
-                };
-                let found = highest::find(&mut session, &spec, &mut tell).await;
-                found.map(|(outcome, told)| (outcome, Some(told)))
-            }
-            _ => session.run(&spec).await.map(|outcome| (outcome, None)),
-        };
-        first.abort();
-        shown.inspect(|shown| shown.abort());
-        let (outcome, search) = done?;
-        Ok((outcome, search, interrupter.load(Ordering::Relaxed)))
-    })?;
-    let Some((outcome, found, interrupted)) = done else {
-        eprintln!("fathom: interrupted; nothing was stored");
-        return Ok(ExitCode::from(130));
+        }
+        server => conduct(args, &spec, server),
+    }
+}
+
+fn interrupted() -> ExitCode {
+    eprintln!("fathom: interrupted; nothing was stored");
+    ExitCode::from(130)
+}
+
+/// A run of which an end is elsewhere.
+fn conduct(args: &NetRun, spec: &Spec, server: Server<'_>) -> Result<ExitCode> {
+    let context = progress::context(true);
+    progress::end_on_signal(&context);
+    let job = Job {
+        client: &args.from,
+        server,
+        key: super::key(args.key.as_deref())?,
+        binaries: &args.binary,
+        link: args.link.as_ref().map(|link| &link.spec),
+        spec,
+        interface: args.interface.as_deref(),
+        highest: args.rate == Some(Rate::Auto),
+        progress: !args.json && !args.lines,
     };
-    print(args, &outcome, found.as_ref(), about.as_ref())?;
-    if interrupted {
+    let mut aside = output::Lines::new(output::aside);
+    let conducted = remote::run(&job, &context, &mut |note| match note {
+        Note::Said(line) => eprintln!("fathom: {line}"),
+        Note::Client(bytes) => aside.take(bytes),
+    });
+    drop(aside);
+    match conducted {
+        Ok(conducted) => match &conducted.result {
+            Ok(handed) => finish(args, handed, Some(&conducted)),
+            Err(status) => Ok(ExitCode::from(*status)),
+        },
+        Err(remote::Error::Interrupted) => Ok(interrupted()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Keeps it and shows it: also what could not be kept, and says so then.
+fn finish(args: &NetRun, handed: &HandedOver, conducted: Option<&Conducted>) -> Result<ExitCode> {
+    let link = args.link.as_ref().zip(conducted.and_then(|c| c.link.as_ref()));
+    let ends = conducted.map(|c| (c.client.name.as_str(), c.server.as_ref().map(|s| s.name.as_str())));
+    let link = link.map(|(word, outcome)| (word.text.as_str(), Linked { spec: &word.spec, outcome }));
+    let shown = Shown { measured: &handed.measured, ends, link: link.map(|(_, link)| link) };
+    let kept = args.output.as_deref().map(|output| {
+        keep::keep(handed, conducted, link, output, args.json || args.lines)
+            .with_context(|| format!("the run is printed but not stored in {}", output.display()))
+    });
+    if args.json {
+        let samples = args.output.as_deref().filter(|_| kept.as_ref().is_some_and(Result::is_ok));
+        let value = show::json::of(&shown, samples).context("nothing was measured")?;
+        output::text(&format!("{value:#}\n"));
+    } else if args.lines {
+        output::text(&(show::lines::of(&shown, args.readings).lines.join("\n") + "\n"));
+    } else {
+        output::text(&show::text::of(&shown));
+    }
+    kept.unwrap_or(Ok(()))?;
+    let outcome = &handed.measured.outcome;
+    let objection = shown.link.and_then(|link| link.objection(net::result::summary(outcome).within));
+    if let Some(objection) = &objection {
+        eprintln!("fathom: {objection}");
+    }
+    if handed.measured.interrupted {
         eprintln!("fathom: interrupted; the results so far");
         return Ok(ExitCode::from(130));
     }
     if let Some(trouble) = &outcome.own.trouble {
-        eprintln!("fathom: {}", analysis::text::shown(trouble));
-        return Ok(ExitCode::FAILURE);
+        eprintln!("fathom: {}", model::text::shown(trouble));
     }
-    Ok(ExitCode::SUCCESS)
+    let counts = objection.is_none() && outcome.own.trouble.is_none();
+    Ok(if counts { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A line a second while a run is under way, on stderr.
-async fn live(live: Arc<net::traffic::Live>, spec: Spec) {
-    let mut ticks = tokio::time::interval(Duration::from_secs(1));
-    let (mut progress, origin) = (Progress::default(), std::time::Instant::now());
-    loop {
-        ticks.tick().await;
-        let now: Vec<u64> = spec.directions.iter().map(|d| live.amount(*d)).collect();
-        let Some((at, rates)) = progress.tick(origin.elapsed().as_secs_f64(), live.under_way(), now) else { continue };
-        let told = spec.directions.iter().zip(rates).map(|(direction, rate)| match spec.traffic {
-            Traffic::Transactions { .. } => format!("{rate:.0} transactions/s"),
-            _ => format!("{} {}", direction.name(), model::text::rate(rate * 8.0)),
-        });
-        eprintln!("{at:6.1} s  {}", told.collect::<Vec<_>>().join("  "));
+/// Where the server is, or why that makes no sense.
+fn server(args: &NetRun) -> Result<Server<'_>, String> {
+    if args.link.is_some() && (args.from == DeviceAddress::Local || args.to == Some(DeviceAddress::Local)) {
+        return Err(BETWEEN.into());
     }
-}
-
-/// From amounts seen at times to rates between them.
-#[derive(Default)]
-struct Progress {
-    /// When something had come, s; and the last look.
-    begun: Option<(f64, f64, Vec<u64>)>,
-}
-
-impl Progress {
-    /// A look at `now` s: the seconds since the beginning, and the rate of each direction since the last look. Nothing if no data go: what
-    /// is counted then is of the run before, or still connections are made.
-    fn tick(&mut self, now: f64, under_way: bool, amounts: Vec<u64>) -> Option<(f64, Vec<f64>)> {
-        if !under_way {
-            return None;
+    let interface = args.to_interface.as_ref().or(args.interface.as_ref());
+    match (&args.to, args.address, interface) {
+        (Some(_), Some(address), _) | (None, Some(address), _)
+            if address.ip().is_unspecified() && (args.to.is_some() || args.from != DeviceAddress::Local) =>
+        {
+            Err(format!("{address} is the wildcard address: give the server's own, such as 192.0.2.7:7100"))
         }
-        let Some((start, last, before)) = &mut self.begun else {
-            self.begun = amounts.iter().any(|n| *n > 0).then_some((now, now, amounts));
-            return None;
-        };
-        let rates = amounts.iter().zip(&*before).map(|(n, b)| n.saturating_sub(*b) as f64 / (now - *last)).collect();
-        (*last, *before) = (now, amounts);
-        Some((now - *start, rates))
-    }
-}
-
-/// Keeps it and prints it: also what could not be kept, and says so then.
-fn print(args: &NetRun, outcome: &Outcome, search: Option<&Value>, about: Option<&RunEnds>) -> Result<()> {
-    let kept = args.output.as_deref().map(|output| {
-        let kept = super::keep::keep(outcome, output, about, args.json || args.lines);
-        kept.with_context(|| format!("the run is printed but not stored in {}", output.display()))
-    });
-    let samples = match &kept {
-        Some(Err(_)) => None,
-        _ => about.map_or(args.output.as_deref(), |about| about.archive.as_deref()),
-    };
-    show(args, outcome, search, about, samples)?;
-    if about.is_some_and(|about| about.trailer) {
-        output::text(&Trailer { within: net::result::summary(outcome).within }.line()?);
-    }
-    kept.unwrap_or(Ok(()))
-}
-
-fn show(
-    args: &NetRun,
-    outcome: &Outcome,
-    search: Option<&Value>,
-    about: Option<&RunEnds>,
-    samples: Option<&Path>,
-) -> Result<()> {
-    if args.json {
-        let mut value = super::json::of(outcome, samples, search)?;
-        if let Some(about) = about {
-            value["ends"] = json!({"client": about.client.name, "server": about.server.as_ref().map(|s| &s.name)});
+        (None, Some(address), _) => Ok(Server::Stands(address)),
+        (Some(to), Some(address), _) => Ok(Server::Start(to, Listen::At(address))),
+        (Some(to), None, Some(interface)) => Ok(Server::Start(to, Listen::On(interface))),
+        (Some(to), None, None) if *to == args.from => {
+            Ok(Server::Start(to, Listen::At((std::net::Ipv4Addr::LOCALHOST, 0).into())))
         }
-        output::text(&format!("{}\n", serde_json::to_string_pretty(&value)?));
-        return Ok(());
+        _ => Err("no address to test: give --interface IF (the server listens on its address) or ADDR:PORT".into()),
     }
-    if args.lines {
-        let mut lines = super::lines::of(outcome);
-        if args.readings {
-            lines.extend(super::lines::readings(outcome));
-        }
-        output::text(&(lines.join("\n") + "\n"));
-        return Ok(());
-    }
-    let mut text = super::text::of(outcome);
-    if let Some(search) = search.and_then(|s| s["text"].as_str()) {
-        text = format!("{search}\n{text}");
-    }
-    if let Some(RunEnds { client, server: Some(server), .. }) = about {
-        text = format!("from {} to {}\n{text}", client.name, server.name);
-    }
-    output::text(&text);
-    Ok(())
 }
 
 /// What the words ask for, or why it makes no sense.
-pub fn spec(args: &NetRun) -> Result<Spec, String> {
+fn spec(args: &NetRun) -> Result<Spec, String> {
     let traffic = match (args.udp, args.transactions, args.rate) {
         (true, _, _) if args.preset.is_some() => Traffic::Udp { rate_bps: IPERF2_RATE, packet_bytes: IPERF2_PACKET },
         (true, _, Some(Rate::Of(rate_bps))) => Traffic::Udp { rate_bps, packet_bytes: args.packet },
@@ -196,15 +167,11 @@ pub fn spec(args: &NetRun) -> Result<Spec, String> {
         (_, _, None) => Traffic::Tcp { rate_bps: None },
     };
     if args.rate == Some(Rate::Auto) && args.direction == Way::Both {
-        return Err("--rate auto needs one direction: --direction up or down".into());
+        return Err(ONE_DIRECTION.into());
     }
     Ok(Spec {
         traffic,
-        directions: match args.direction {
-            Way::Up => vec![Direction::Up],
-            Way::Down => vec![Direction::Down],
-            Way::Both => vec![Direction::Up, Direction::Down],
-        },
+        directions: args.direction.directions(),
         streams: args.streams,
         duration_ms: u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX),
         socket: SocketOptions {
@@ -223,19 +190,4 @@ pub fn spec(args: &NetRun) -> Result<Spec, String> {
             _ => Readings::All,
         },
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_of_earlier_trial_do_not_count() {
-        let mut progress = Progress::default();
-        // The last trial of a search had 4 MB; the run after it counts from 0.
-        assert_eq!(progress.tick(0.0, false, vec![4_000_000]), None);
-        assert_eq!(progress.tick(1.0, true, vec![3_000_000]), None);
-        assert_eq!(progress.tick(2.0, true, vec![6_750_000]), Some((1.0, vec![3_750_000.0])));
-        assert_eq!(progress.tick(3.0, false, vec![7_000_000]), None);
-    }
 }

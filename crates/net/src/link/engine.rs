@@ -3,16 +3,16 @@
 //!
 //! One thread does both directions, so that a half-duplex medium needs no lock. It sleeps until shortly before the next
 //! instant (`ppoll` with the timer slack at one nanosecond) and watches the clock for the rest; how long before, and from when a packet's delay counts that came
-//! while it slept, is [`looks`](super::looks)'. Where it is allowed it runs with SCHED_FIFO and its memory locked: an
+//! while it slept, is [`arrival`](super::arrival)'. Where it is allowed it runs with SCHED_FIFO and its memory locked: an
 //! ordinary thread waits for the sender and the receiver that it stands between. Whether that was granted is in the
 //! outcome.
 //!
 //! A TUN device drops what its queue cannot hold, before the emulator ever sees it. The queue is made long
 //! ([`TUN_QUEUE`]), and the kernel's own count of such drops is read at the end ([`super::test_bed`]).
 
+use super::arrival::{Ahead, Looks, Slept};
 use super::effect::Effect;
 use super::lateness::{Late, Lateness};
-use super::looks::{Ahead, Looks, Slept};
 use super::packet::{HEADER, LARGEST, measure};
 use super::schedule::{Counts, DOWN, EmulatedLink, Refused, UP};
 use super::spec::{Spec, Way};

@@ -4,7 +4,7 @@
 //! passes from there until it is handed to the kernel is **known** to be late. How long the kernel takes to take it is counted to **most**, since the packet may
 //! arrive at its beginning or at its end. When it came is not known as well: it entered the TUN device some time
 //! before the emulator read it. So of each packet the emulator keeps the earliest moment at which it can have come
-//! ([`super::looks`]), and what lies between that and the moment from which its delay was counted is added to most too.
+//! ([`super::arrival`]), and what lies between that and the moment from which its delay was counted is added to most too.
 //! The truth is between the two, for each packet and so for their mean.
 
 use hdrhistogram::Histogram;

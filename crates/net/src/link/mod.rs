@@ -5,25 +5,30 @@
 //! - [`schedule`]: when which packet leaves, a pure struct: no clock, no I/O, no thread;
 //! - [`loss`]: which packets are lost, from a seed;
 //! - [`packet`]: what a TUN device hands over, read without believing it;
-//! - [`looks`]: when a packet can have come, and how long before an instant to wake; pure too;
+//! - [`arrival`]: when a packet can have come, and how long before an instant to wake; pure too;
 //! - [`lateness`]: how late packets were written; [`effect`]: what that did to a result, and whether it counts;
 //! - [`engine`]: the loop that reads, waits and writes;
+//! - [`linked`]: what the link did, beside what was measured over it;
 //! - [`test_bed`]: two namespaces with the link between them;
+//! - [`trial`]: a run from one namespace to the other;
 //! - [`between`]: two devices with the link between them.
 
+pub mod arrival;
 pub mod between;
 pub mod effect;
 pub mod engine;
 pub mod lateness;
-pub mod looks;
+pub mod linked;
 pub mod loss;
 pub mod packet;
 pub mod schedule;
 pub mod spec;
 mod spec_error;
 pub mod test_bed;
+pub mod trial;
 
 pub use between::Between;
 pub use engine::Outcome;
+pub use linked::Linked;
 pub use spec::{Spec, Way};
 pub use test_bed::TestBed;

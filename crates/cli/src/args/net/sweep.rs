@@ -1,7 +1,7 @@
 //! Command line of `fathom net trial` and `fathom net sweep`.
 
-use super::Way;
 use super::link::LinkOptions;
+use super::{Rate, Way, buffer, rate};
 use crate::args::BenchRun;
 use clap::Args;
 use std::path::PathBuf;
@@ -35,17 +35,53 @@ pub struct NetTrial {
     #[arg(long, value_name = "NAME")]
     pub cc: Option<String>,
     /// SO_SNDBUF of both ends, or auto for the kernel's autotuning
-    #[arg(long, value_name = "BYTES")]
-    pub sndbuf: Option<String>,
+    #[arg(long, value_name = "BYTES", value_parser = buffer_or_auto)]
+    pub sndbuf: Option<Buffer>,
     /// SO_RCVBUF of both ends, or auto
-    #[arg(long, value_name = "BYTES")]
-    pub rcvbuf: Option<String>,
+    #[arg(long, value_name = "BYTES", value_parser = buffer_or_auto)]
+    pub rcvbuf: Option<Buffer>,
     /// UDP: iperf2 (1 Mb/s, iperf 2's default), auto (the highest rate with at most 1 % loss), or a rate
-    #[arg(long, value_name = "RATE")]
-    pub udp: Option<String>,
+    #[arg(long, value_name = "RATE", value_parser = udp_rate)]
+    pub udp: Option<UdpRate>,
     /// Requests and responses of one byte each
     #[arg(long, conflicts_with = "udp")]
     pub transactions: bool,
+}
+
+/// A size of a socket's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buffer {
+    /// As the kernel tunes it.
+    Auto,
+    /// This many bytes.
+    Of(u32),
+}
+
+impl Buffer {
+    /// What is set, if something is.
+    pub fn bytes(self) -> Option<u32> {
+        match self {
+            Self::Auto => None,
+            Self::Of(bytes) => Some(bytes),
+        }
+    }
+}
+
+fn buffer_or_auto(text: &str) -> Result<Buffer, String> {
+    if text == "auto" { Ok(Buffer::Auto) } else { buffer(text).map(Buffer::Of) }
+}
+
+/// How UDP is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UdpRate {
+    /// As iperf 2 does by default.
+    Iperf2,
+    /// At a rate.
+    Of(Rate),
+}
+
+fn udp_rate(text: &str) -> Result<UdpRate, String> {
+    if text == "iperf2" { Ok(UdpRate::Iperf2) } else { rate(text).map(UdpRate::Of) }
 }
 
 /// Benchmark throughput over emulated links: delay, congestion control, buffers, direction and loss as factors of a design.

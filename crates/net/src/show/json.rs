@@ -1,11 +1,11 @@
 //! A run as JSON. Its contract stands in docs/guide/net.md.
 
-use anyhow::{Context as _, Result};
-use net::estimate::Throughput;
-use net::result::{Told, told, transactions, whole};
-use net::run::Outcome;
-use net::spec::Direction;
-use net::why::Limit;
+use super::Shown;
+use crate::estimate::Throughput;
+use crate::result::{Told, told, transactions, whole, within};
+use crate::run::Outcome;
+use crate::spec::Direction;
+use crate::why::Limit;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -26,18 +26,23 @@ fn limited_by(outcome: &Outcome, told: &[Told<'_>]) -> Vec<Value> {
     }
 }
 
-/// The whole of it. `invalid`: why it is not to be believed.
-pub fn of(outcome: &Outcome, samples: Option<&Path>, search: Option<&Value>) -> Result<Value> {
+/// The whole of it, with the archive that has its samples; `None` if nothing was measured.
+pub fn of(shown: &Shown<'_>, samples: Option<&Path>) -> Option<Value> {
+    let outcome = &shown.measured.outcome;
     let told = told(outcome);
-    let all = whole(outcome, &told).context("nothing was measured")?;
-    let invalid = outcome.own.trouble.clone();
+    let all = whole(outcome, &told)?;
+    let mut invalid = outcome.own.trouble.clone();
+    let own = within(outcome, &told);
+    if let Some(link) = &shown.link {
+        invalid = link.failure(invalid, own);
+    }
     let mut value = json!({
         "version": VERSION,
         "throughput_bps": throughput(&all),
         "limited_by": limited_by(outcome, &told),
         "samples": samples,
-        // Of an emulated link, which is told beside the run; by itself it has none.
-        "lateness_us": null,
+        // Of an emulated link; without one there is none.
+        "lateness_us": shown.link.map(|link| link.lateness()),
         "valid": invalid.is_none(),
         "invalid": invalid,
         "spec": outcome.spec,
@@ -52,10 +57,16 @@ pub fn of(outcome: &Outcome, samples: Option<&Path>, search: Option<&Value>) -> 
         let [p50, p90, p99, p999, max] = t.latency_us;
         value["latency_us"] = json!({"p50": p50, "p90": p90, "p99": p99, "p99_9": p999, "max": max});
     }
-    if let Some(search) = search {
-        value["search"] = search.clone();
+    if let Some(search) = &shown.measured.search {
+        value["search"] = json!(search);
     }
-    Ok(value)
+    if let Some((client, server)) = shown.ends {
+        value["ends"] = json!({"client": client, "server": server});
+    }
+    if let Some(link) = &shown.link {
+        value["link"] = link.document(own, None);
+    }
+    Some(value)
 }
 
 fn throughput(t: &Throughput) -> Value {
@@ -76,7 +87,7 @@ fn sampler(t: &Told<'_>, outcome: &Outcome) -> f64 {
 }
 
 fn direction(t: &Told<'_>, outcome: &Outcome) -> Value {
-    let last = |of: fn(&net::tcp_info::TcpSample) -> u64| {
+    let last = |of: fn(&crate::tcp_info::TcpSample) -> u64| {
         let streams = t.sent.sockets.len() as u64;
         let last = |stream| t.sent.samples.iter().rev().find(|s| s.stream == stream);
         (0..streams).filter_map(last).map(of).fold(0, u64::saturating_add)

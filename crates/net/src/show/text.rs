@@ -1,18 +1,24 @@
 //! A run for people. What the other end told, such as a setting, may not look like a line of ours.
 
-use analysis::text::shown;
-use model::text::rate;
-use net::estimate::Throughput;
-use net::outcome::Granted;
-use net::result::{Told, told, transactions, whole};
-use net::run::Outcome;
-use net::spec::Readings;
-use net::why::Limit;
+use super::Shown;
+use crate::estimate::Throughput;
+use crate::outcome::Granted;
+use crate::result::{Told, told, transactions, whole, within};
+use crate::spec::Readings;
+use crate::why::Limit;
+use model::text::{rate, shown};
 use std::fmt::Write as _;
 
 /// The whole of it.
-pub fn of(outcome: &Outcome) -> String {
+pub fn of(shown: &Shown<'_>) -> String {
+    let outcome = &shown.measured.outcome;
     let mut text = String::new();
+    if let Some((client, Some(server))) = shown.ends {
+        let _ = writeln!(text, "from {client} to {server}");
+    }
+    if let Some(search) = &shown.measured.search {
+        let _ = writeln!(text, "{}", search.text);
+    }
     let told = told(outcome);
     if let Some(t) = &outcome.own.transactions
         && let Some(all) = whole(outcome, &told)
@@ -25,6 +31,9 @@ pub fn of(outcome: &Outcome) -> String {
     }
     for t in &told {
         one(&mut text, t, outcome.spec.readings);
+    }
+    if let Some(link) = &shown.link {
+        text += &link.text(within(outcome, &told));
     }
     text
 }

@@ -1,0 +1,126 @@
+//! An archive that is being made: it stands under a name of its own beside its place until all of it is there.
+
+use crate::error::Tried as _;
+use crate::{Archive, Error, Result};
+use std::fs::{self, File};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+
+/// It goes if it is not finished.
+#[derive(Debug)]
+pub struct Staged {
+    folder: PathBuf,
+    place: PathBuf,
+}
+
+impl Staged {
+    /// Whether an archive of so many bytes could be written, before anything is measured: the place is one for it, and has room. Leaves
+    /// nothing there.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn possible(place: &Path, bytes: u64) -> Result<()> {
+        Archive::has_room(&plain(place), true)?;
+        let staged = Self::begin(place)?;
+        staged.room(bytes).map_err(|source| Error::NoSpace { path: staged.place.clone(), bytes, source })
+    }
+
+    /// A folder beside `place`.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn begin(place: &Path) -> Result<Self> {
+        let place = plain(place);
+        let mut name = place.clone().into_os_string();
+        name.push(format!(".coming-{}", std::process::id()));
+        let folder = PathBuf::from(name);
+        fs::create_dir(&folder).tried("create", &folder)?;
+        Ok(Self { folder, place })
+    }
+
+    /// Where it stands until it is finished.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Where it will stand.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Takes so many bytes for a moment.
+    fn room(&self, bytes: u64) -> std::io::Result<()> {
+        let file = File::create(self.folder.join("room"))?;
+        let bytes = libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
+        // SAFETY: integer arguments, and a descriptor that lives until the call returns.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes) } == 0 {
+            return Ok(());
+        }
+        let error = std::io::Error::last_os_error();
+        match error.raw_os_error() {
+            // The file system cannot tell.
+            Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINTR) => Ok(()),
+            _ => Err(error),
+        }
+    }
+
+    /// Puts it at its place, from which what was there has been moved.
+    ///
+    /// # Errors
+    /// It cannot be renamed.
+    pub fn finish(self) -> Result<PathBuf> {
+        fs::rename(&self.folder, &self.place).tried("write the archive to", &self.place)?;
+        Ok(self.place.clone())
+    }
+}
+
+/// Without a slash at the end, which names beside it cannot be made from.
+fn plain(place: &Path) -> PathBuf {
+    place.components().collect()
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unfinished_archive_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("r.fathom");
+        let staged = Staged::begin(&place).unwrap();
+        fs::write(staged.folder().join("a"), b"12").unwrap();
+        drop(staged);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        let staged = Staged::begin(&place).unwrap();
+        fs::write(staged.folder().join("a"), b"123").unwrap();
+        assert_eq!(staged.finish().unwrap(), place);
+        assert_eq!(fs::read(place.join("a")).unwrap(), b"123");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn destination_and_free_space_are_checked_without_leftovers() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("r.fathom/");
+        Staged::possible(&place, 1 << 20).unwrap();
+        let why = Staged::possible(&place, 1 << 60).unwrap_err().to_string();
+        assert!(why.contains("not enough space for") && why.contains("nothing was measured"), "{why}");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(Staged::possible(Path::new("/no/such/folder/r.fathom"), 1).is_err());
+        // A destination that is no archive is reported before the run, not after it.
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("mine"), "").unwrap();
+        assert!(Staged::possible(&place, 1).unwrap_err().to_string().contains("not a Fathom archive"));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        // A trailing slash does not change the name.
+        fs::remove_file(place.join("mine")).unwrap();
+        Staged::begin(&place).unwrap().finish().unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+}

@@ -1,0 +1,87 @@
+//! One run over an emulated link: both ends are processes of this program, each in its namespace. The client hands over what was measured.
+
+use super::test_bed::{SERVER, TestBed};
+use crate::measure::{Asked, HandedOver};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+/// The server's port, in a namespace where nobody else is.
+const PORT: u16 = 7100;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// This machine did not let it.
+    #[error("cannot run over the link: {0}")]
+    Io(#[from] std::io::Error),
+    /// No key can be made.
+    #[error(transparent)]
+    Key(#[from] wire::KeyError),
+    /// The client failed, or measured nothing that counts.
+    #[error("the run over the link failed: {0}")]
+    Failed(String),
+    /// What it handed over is no result.
+    #[error(transparent)]
+    HandOver(#[from] crate::Error),
+}
+
+/// The server's address on every link.
+///
+/// # Panics
+/// Never: the address is written in this program.
+pub fn server() -> SocketAddr {
+    format!("{}:{PORT}", SERVER[0]).parse().expect("the address of a test bed is one")
+}
+
+/// Runs it. Both ends get a key of their own; `asked` says the rest.
+///
+/// # Errors
+/// An end did not start, or has no result.
+pub fn run(testbed: &TestBed, mut asked: Asked) -> Result<HandedOver, Error> {
+    let program = std::env::current_exe()?;
+    let key = in_memory(wire::Key::generate()?.to_text().as_bytes())?;
+    let key_path = format!("/proc/self/fd/{}", key.as_raw_fd());
+    let mut serve = testbed.server().command(&program);
+    serve.args(["net", "serve", "--once", "--key", &key_path, "--listen", &asked.address.to_string()]);
+    let mut serve = serve.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut ready = String::new();
+    if let Some(stdout) = serve.stdout.as_mut() {
+        BufReader::new(stdout).read_line(&mut ready)?;
+    }
+    asked.key = Some(key_path.into());
+    let asked = in_memory(&serde_json::to_vec(&asked).map_err(std::io::Error::from)?)?;
+    let mut client = testbed.command(&program);
+    client.args(["net", "measure", &format!("/proc/self/fd/{}", asked.as_raw_fd())]);
+    let output = client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).output();
+    // It may wait for another asker; nothing is left of it to be told.
+    let _ = serve.kill();
+    serve.wait()?;
+    let output = output?;
+    if !output.status.success() {
+        return Err(Error::Failed(String::from_utf8_lossy(&output.stderr).trim().into()));
+    }
+    let handed = HandedOver::parse(&output.stdout)?;
+    match &handed.measured.outcome.own.trouble {
+        Some(trouble) => Err(Error::Failed(trouble.clone())),
+        None if handed.measured.interrupted => Err(Error::Failed("interrupted".into())),
+        None => Ok(handed),
+    }
+}
+
+/// A file for both ends that has no name and goes with us.
+fn in_memory(bytes: &[u8]) -> std::io::Result<File> {
+    // SAFETY: the name is a C string. Without MFD_CLOEXEC, so that both ends inherit it.
+    let fd = unsafe { libc::memfd_create(c"fathom-net".as_ptr(), 0) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was just made and is nobody else's.
+    let mut file = unsafe { File::from_raw_fd(fd) };
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    file.write_all(bytes)?;
+    Ok(file)
+}

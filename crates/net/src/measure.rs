@@ -1,0 +1,237 @@
+//! A measurement as it is asked of a process, and as that hands it back: whoever starts a run elsewhere (on a device, in a
+//! namespace with an emulated link) gets what both ends saw and not what was printed of it, adds what it knows itself, and shows
+//! it once.
+//!
+//! Both travel as JSON. Readings of TCP's state, which an [`EndReport`](crate::outcome::EndReport) leaves out since they have frames of their
+//! own between two ends, stand beside it here.
+
+use crate::clock::Moment;
+use crate::highest::{self, Found};
+use crate::run::{Outcome, Session};
+use crate::spec::Spec;
+use crate::tcp_info::TcpSample;
+use crate::{Error, Result};
+use model::Environment;
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+/// What is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The server.
+    pub address: SocketAddr,
+    /// Where its key is.
+    pub key: Option<PathBuf>,
+    /// The only interface of the client that is to be used.
+    pub interface: Option<String>,
+    /// The run.
+    pub spec: Spec,
+    /// Whether the highest rate of UDP is searched for; the run's own is not used then.
+    pub highest: bool,
+    /// Whether progress is told on stderr.
+    pub progress: bool,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    /// As both ends saw it.
+    pub outcome: Outcome,
+    /// The search, if one was asked for.
+    pub search: Option<Found>,
+    /// Whether somebody ended it before its time.
+    pub interrupted: bool,
+}
+
+impl Asked {
+    /// Measures. `begun` is given the session before anything is sent, `tell` each step of a search.
+    ///
+    /// # Errors
+    /// What a session's are.
+    pub async fn measure(&self, begun: impl FnOnce(&Session), tell: &mut dyn FnMut(String)) -> Result<Measured> {
+        let key = self.key.as_deref().map(wire::Key::read).transpose()?;
+        let mut session = Session::connect(self.address, key.as_ref(), self.interface.as_deref()).await?;
+        begun(&session);
+        let (outcome, search) = match self.highest {
+            true => {
+                highest::find(&mut session, &self.spec, tell).await.map(|(outcome, found)| (outcome, Some(found)))?
+            }
+            false => (session.run(&self.spec).await?, None),
+        };
+        Ok(Measured { outcome, search, interrupted: session.interrupter().load(Ordering::Relaxed) })
+    }
+}
+
+/// What the process that measured hands back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HandedOver {
+    /// The result.
+    pub measured: Measured,
+    /// Where it ran.
+    pub place: Place,
+}
+
+/// The machine of a client.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Place {
+    /// What is known of it.
+    pub facts: Environment,
+    /// Its boot, by the kernel's name of it.
+    pub boot: Option<String>,
+    /// A moment after the run.
+    pub moment: Moment,
+}
+
+/// Readings of one direction.
+#[derive(Serialize, Deserialize)]
+struct Readings {
+    samples: Vec<TcpSample>,
+    acks: Vec<TcpSample>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Wire {
+    outcome: Outcome,
+    /// In the order in which [`sending`] goes.
+    readings: Vec<Readings>,
+    search: Option<Found>,
+    interrupted: bool,
+    place: Place,
+}
+
+/// All that was sent, at either end.
+fn sending(outcome: &mut Outcome) -> impl Iterator<Item = &mut crate::outcome::Sent> {
+    outcome.own.sent.iter_mut().chain(&mut outcome.other.sent)
+}
+
+impl HandedOver {
+    /// As JSON, in one line.
+    ///
+    /// # Errors
+    /// It cannot be written so.
+    pub fn into_json(self) -> Result<String> {
+        let Self { measured: Measured { mut outcome, search, interrupted }, place } = self;
+        let readings = sending(&mut outcome)
+            .map(|sent| Readings { samples: std::mem::take(&mut sent.samples), acks: std::mem::take(&mut sent.acks) })
+            .collect();
+        serde_json::to_string(&Wire { outcome, readings, search, interrupted, place }).map_err(Error::HandOver)
+    }
+
+    /// From JSON.
+    ///
+    /// # Errors
+    /// It is something else.
+    pub fn parse(json: &[u8]) -> Result<Self> {
+        let Wire { mut outcome, readings, search, interrupted, place } =
+            serde_json::from_slice(json).map_err(Error::HandOver)?;
+        for (sent, readings) in sending(&mut outcome).zip(readings) {
+            (sent.samples, sent.acks) = (readings.samples, readings.acks);
+        }
+        Ok(Self { measured: Measured { outcome, search, interrupted }, place })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offset::Clock;
+    use crate::outcome::{EndReport, PacketsSent, Sent, Transactions};
+    use crate::spec::{Direction, Readings as When, SocketOptions, Traffic};
+
+    fn sent(direction: Direction, cwnd: u64) -> Sent {
+        let sample = TcpSample { time_ns: 5, cwnd, ..TcpSample::default() };
+        Sent {
+            direction,
+            start_ns: 1,
+            end_ns: u64::MAX,
+            sockets: vec![Default::default()],
+            threads: Default::default(),
+            packets: None,
+            samples: vec![sample; 3],
+            acks: vec![sample],
+            acks_lost: 7,
+            carried: Vec::new(),
+        }
+    }
+
+    fn handed_over() -> HandedOver {
+        let spec = Spec {
+            traffic: Traffic::Tcp { rate_bps: None },
+            directions: vec![Direction::Up, Direction::Down],
+            streams: 1,
+            duration_ms: 1000,
+            socket: SocketOptions::default(),
+            copy: false,
+            probe: true,
+            readings: When::All,
+        };
+        let own = EndReport {
+            sent: vec![sent(Direction::Up, 10)],
+            trouble: Some("a \"b\"\n".into()),
+            ..EndReport::default()
+        };
+        let other = EndReport { sent: vec![sent(Direction::Down, 20)], ..EndReport::default() };
+        let clock = Some(Clock { at_ns: 1, ahead_ns: -0.5, drift: 0.25, error_ns: 0.0 });
+        let outcome = Outcome { spec, own, other, clock, searched: Some(crate::held::Trial::Lossy) };
+        let place = Place { boot: Some("b".into()), moment: Moment { boot_ns: 9, unix_ns: 10 }, ..Place::default() };
+        HandedOver { measured: Measured { outcome, search: None, interrupted: true }, place }
+    }
+
+    #[test]
+    fn handed_over_run_is_read_back_with_its_readings() {
+        let one = handed_over();
+        assert_eq!(HandedOver::parse(one.clone().into_json().unwrap().as_bytes()).unwrap(), one);
+    }
+
+    #[test]
+    fn search_survives_hand_over() {
+        let tried = highest::Tried {
+            rate_bps: 5,
+            seconds: 1.0,
+            loss: 0.5,
+            loss_upper: 0.75,
+            queued: 0.0,
+            burst_packets: 1.5,
+            passed: true,
+        };
+        let bounds = highest::Bounds {
+            lost_or_queued_upper: None,
+            confidence: 0.95,
+            lowest_failed_bps: Some(6),
+            stopped_by: "x".into(),
+        };
+        for bounds in [None, Some(bounds)] {
+            let mut one = handed_over();
+            let found = Found { rate_bps: Some(5), trials: vec![tried], runs: vec![], text: "t".into(), bounds };
+            one.measured.search = Some(found);
+            assert_eq!(HandedOver::parse(one.clone().into_json().unwrap().as_bytes()).unwrap(), one);
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_survive_hand_over() {
+        let mut one = handed_over();
+        one.measured.outcome.clock = Some(Clock { at_ns: 1, ahead_ns: f64::NAN, drift: 0.5, error_ns: f64::INFINITY });
+        one.measured.outcome.own.machine.busy = f64::NAN;
+        one.measured.outcome.own.transactions =
+            Some(Transactions { latency_us: [1.0, f64::NAN, 3.0, 4.0, 5.0], ..Transactions::default() });
+        one.measured.outcome.own.sent[0].packets =
+            Some(PacketsSent { late_us: [f64::NAN; 3], ..PacketsSent::default() });
+        let back = HandedOver::parse(one.into_json().unwrap().as_bytes()).unwrap().measured.outcome;
+        let clock = back.clock.unwrap();
+        assert!(clock.ahead_ns.is_nan() && clock.drift == 0.5 && clock.error_ns.is_nan());
+        assert!(back.own.machine.busy.is_nan());
+        let latency = back.own.transactions.unwrap().latency_us;
+        assert!(latency[0] == 1.0 && latency[1].is_nan() && latency[4] == 5.0);
+        assert!(back.own.sent[0].packets.as_ref().unwrap().late_us.iter().all(|late| late.is_nan()));
+    }
+
+    #[test]
+    fn text_that_is_no_result_is_refused() {
+        for bad in [&b""[..], b"{}", b"fathom: no", b"\xff", b"{\"outcome\":null}"] {
+            assert!(matches!(HandedOver::parse(bad), Err(Error::HandOver(_))));
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Both ends of a run, conducted from here: each is this program on a device, held by its agent. They get a key that is made for the run
+//! alone; it never stands in a file here, and there in one that goes with the agent.
+//!
+//! The server starts first and says where it listens; the client is told that, and what is asked of it ([`Asked`]). What it measured comes
+//! back as it is ([`HandedOver`]), for whoever shows and stores it. Whatever happens (an end dies, a device is lost, somebody wants it to
+//! end), both ends are then let go, and clean up.
+
+use crate::link::{self, Between};
+use crate::measure::{Asked, HandedOver};
+use crate::spec::{Spec, Traffic};
+use device::reach::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
+use model::{Context, Environment};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+use wire::Key;
+
+/// How often it is looked whether somebody asked for an end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the server may take to listen.
+const READY: Duration = Duration::from_secs(30);
+/// How long one end may be silent without the other, when it has something to say.
+const ALONE: Duration = Duration::from_secs(20);
+/// More than this no run is, bytes: a device shall not fill the memory here.
+const MOST: usize = 4 << 30;
+/// Names in the agents' folders.
+const KEY: &str = "net.key";
+const ASKED: &str = "asked.json";
+
+/// Why a run between devices came to nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A device, or the way to it.
+    #[error(transparent)]
+    Device(#[from] Unreachable),
+    /// A key cannot be made.
+    #[error(transparent)]
+    Key(#[from] wire::KeyError),
+    /// This program's own file.
+    #[error("cannot find Fathom's own binary: {0}")]
+    Program(std::io::Error),
+    /// The way to an agent.
+    #[error("cannot reach the agent on a device: {0}")]
+    Pipe(#[from] std::io::Error),
+    /// The link cannot be, or this machine does not let it.
+    #[error("{0}")]
+    Link(std::io::Error),
+    /// An agent could not do what it was told to.
+    #[error("{0}")]
+    Agent(String),
+    /// The server ended before it listened.
+    #[error("{0} cannot run the server")]
+    NoServer(DeviceAddress),
+    /// It listens, and did not say where.
+    #[error("the server did not report its address: {0}")]
+    NoAddress(std::net::AddrParseError),
+    /// It takes too long.
+    #[error("the server is not listening after {} s", READY.as_secs())]
+    NotListening,
+    /// Packets would not pass the link.
+    #[error(transparent)]
+    Fragmented(#[from] Fragmented),
+    /// The client alone is of no use.
+    #[error("the server was lost; the client continues")]
+    ServerLost,
+    /// Nobody is there any more.
+    #[error("both ends were lost")]
+    Lost,
+    /// What the client handed over is no result.
+    #[error("on {0}: {1}")]
+    HandOver(DeviceAddress, crate::Error),
+    /// It is too much.
+    #[error("{0} sent a result that is too large")]
+    TooLarge(DeviceAddress),
+    /// Somebody asked for an end before there was a result.
+    #[error("interrupted; nothing was stored")]
+    Interrupted,
+}
+
+/// Packets that come in pieces, of which only the first has ports: the rules that lead a run through the link do not find the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "packets of {packet} bytes are {} bytes with headers, over the link's MTU of {mtu}: they would be fragmented and \
+     bypass the link; give --packet {} or less, or a link with a larger mtu",
+    packet + heads, mtu.saturating_sub(*heads)
+)]
+pub struct Fragmented {
+    packet: u32,
+    heads: u32,
+    mtu: u32,
+}
+
+/// Where the server listens.
+#[derive(Debug, Clone, Copy)]
+pub enum Listen<'a> {
+    /// At an address.
+    At(SocketAddr),
+    /// At an interface's address, at a free port.
+    On(&'a str),
+}
+
+/// The server, if it is to be started too; else it stands somewhere.
+#[derive(Debug, Clone, Copy)]
+pub enum Server<'a> {
+    /// It is started on a device.
+    Start(&'a DeviceAddress, Listen<'a>),
+    /// It is there.
+    Stands(SocketAddr),
+}
+
+/// A run between devices.
+#[derive(Debug)]
+pub struct Job<'a> {
+    /// Where the client runs.
+    pub client: &'a DeviceAddress,
+    /// Where the server is.
+    pub server: Server<'a>,
+    /// The server's key. One that is started gets one that is made for the run, if there is none.
+    pub key: Option<Key>,
+    /// This program for devices of other processors.
+    pub binaries: &'a [PathBuf],
+    /// The emulated link between both, on this machine.
+    pub link: Option<&'a link::Spec>,
+    /// The run.
+    pub spec: &'a Spec,
+    /// See [`Asked`].
+    pub interface: Option<&'a str>,
+    /// See [`Asked`].
+    pub highest: bool,
+    /// See [`Asked`].
+    pub progress: bool,
+}
+
+/// What is told while it goes on.
+#[derive(Debug)]
+pub enum Note<'a> {
+    /// A sentence of this side.
+    Said(String),
+    /// A piece of what the client says for people.
+    Client(&'a [u8]),
+}
+
+/// What is known of an end.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Endpoint {
+    /// The device's name.
+    pub name: String,
+    /// Facts about it.
+    pub facts: Environment,
+}
+
+/// How it went.
+#[derive(Debug)]
+pub struct Conducted {
+    /// The client.
+    pub client: Endpoint,
+    /// The server, if it was started too.
+    pub server: Option<Endpoint>,
+    /// How the client's clock relates to this machine's, if it has one of its own.
+    pub skew: Option<Skew>,
+    /// What the client handed over, or the exit status with which it ended without; it has said why.
+    pub result: Result<HandedOver, u8>,
+    /// What the link did.
+    pub link: Option<link::Outcome>,
+}
+
+/// Which end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Client,
+    Server,
+}
+
+/// Conducts a run until `context` asks for an end. Then, and when all is measured, the client says what it has.
+///
+/// # Errors
+/// A device, an end or the link failed before there was a result.
+pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<Conducted, Error> {
+    let made = match (&job.key, job.server) {
+        (None, Server::Start(..)) => Some(Key::generate()?),
+        _ => None,
+    };
+    let key = job.key.as_ref().or(made.as_ref());
+    let (sender, events) = channel();
+    let mut reach = |end: End, address: &DeviceAddress| -> Result<AgentLink, Error> {
+        let ours = std::env::current_exe().map_err(Error::Program)?;
+        let said = std::cell::RefCell::new(&mut *tell);
+        let told = |line| said.borrow_mut()(Note::Said(line));
+        let deployment = program::put(address, &ours, job.binaries, &told)?;
+        let sender = sender.clone();
+        let link = AgentLink::open(&deployment, move |event| drop(sender.send((end, event))))?;
+        if let Some(key) = key {
+            link.put(KEY, key.to_text().as_bytes())?;
+        }
+        Ok(link)
+    };
+    let server = match job.server {
+        Server::Start(address, _) => Some(reach(End::Server, address)?),
+        Server::Stands(_) => None,
+    };
+    let client = reach(End::Client, job.client)?;
+    let mut run = Run { job, context, events, client, server, complaints: String::new(), left: None };
+    let done = run.conduct(key.is_some(), tell);
+    run.end(done, tell)
+}
+
+/// Whether packets of a run pass a link of this MTU in one piece.
+///
+/// # Errors
+/// They do not.
+pub fn in_one_piece(spec: &Spec, to: SocketAddr, mtu: u32) -> Result<(), Fragmented> {
+    let Traffic::Udp { packet_bytes: packet, .. } = spec.traffic else { return Ok(()) };
+    // IP's head and UDP's.
+    let heads = if to.is_ipv4() { 28 } else { 48 };
+    if packet + heads > mtu { Err(Fragmented { packet, heads, mtu }) } else { Ok(()) }
+}
+
+struct Run<'a> {
+    job: &'a Job<'a>,
+    context: &'a Context,
+    events: Receiver<(End, Event)>,
+    client: AgentLink,
+    server: Option<AgentLink>,
+    /// What the server said; told if something goes wrong.
+    complaints: String,
+    /// Since when one end is alone, and silent.
+    left: Option<Instant>,
+}
+
+impl Run<'_> {
+    fn conduct(&mut self, key: bool, tell: &mut dyn FnMut(Note<'_>)) -> Result<Conducted, Error> {
+        let address = match (self.job.server, &self.server) {
+            (Server::Start(place, listen), Some(server)) => {
+                let mut argv = vec![server.deployment().program.clone()];
+                argv.extend(["net", "serve", "--once", "--key", KEY].map(String::from));
+                argv.extend(match listen {
+                    Listen::At(address) => ["--listen".into(), address.to_string()],
+                    Listen::On(interface) => ["--interface".into(), interface.to_string()],
+                });
+                server.start(&argv)?;
+                self.ready(place)?
+            }
+            (Server::Stands(address), _) => address,
+            (Server::Start(place, _), None) => return Err(Error::NoServer(place.clone())),
+        };
+        if let Some(link) = self.job.link {
+            in_one_piece(self.job.spec, address, link.mtu())?;
+        }
+        let between = self.job.link.map(|link| Between::create(link, address)).transpose().map_err(Error::Link)?;
+        let asked = Asked {
+            address,
+            key: key.then(|| KEY.into()),
+            interface: self.job.interface.map(String::from),
+            spec: self.job.spec.clone(),
+            highest: self.job.highest,
+            progress: self.job.progress,
+        };
+        self.client.put(ASKED, &serde_json::to_vec(&asked).map_err(std::io::Error::from)?)?;
+        let one = |link: &AgentLink| Endpoint {
+            name: link.deployment().place.to_string(),
+            facts: device::collect(link, None),
+        };
+        let (client, server) = (one(&self.client), self.server.as_ref().map(one));
+        // Others have this machine's clock.
+        let own_clock = matches!(self.job.client, DeviceAddress::Ssh(..) | DeviceAddress::Adb(_));
+        let skew = if own_clock { self.client.skew() } else { None };
+        let program = self.client.deployment().program.clone();
+        self.client.start(&[program, "net".into(), "measure".into(), ASKED.into()])?;
+        let (status, said) = self.follow(tell)?;
+        let link = between.map(Between::finish);
+        let result = match status {
+            0 => Ok(HandedOver::parse(&said).map_err(|why| Error::HandOver(self.job.client.clone(), why))?),
+            // A command that a signal ended.
+            status => Err(u8::try_from(if status < 0 { 128 - status } else { status }).unwrap_or(1)),
+        };
+        Ok(Conducted { client, server, skew, result, link })
+    }
+
+    /// The address on which the server listens.
+    fn ready(&mut self, place: &DeviceAddress) -> Result<SocketAddr, Error> {
+        let begun = Instant::now();
+        let mut said = Vec::new();
+        loop {
+            match self.events.recv_timeout(LOOK) {
+                Ok((_, Event::Gone(why))) => return Err(why.into()),
+                Ok((_, Event::Done(Err(why)))) => return Err(Error::Agent(why)),
+                Ok((_, Event::Out(bytes))) => said.extend(bytes),
+                Ok((_, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
+                Ok((_, Event::Exit(_))) => return Err(Error::NoServer(place.clone())),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::Lost),
+            }
+            if let Some(line) = said.split_inclusive(|b| *b == b'\n').next().filter(|l| l.ends_with(b"\n")) {
+                return String::from_utf8_lossy(line).trim().parse().map_err(Error::NoAddress);
+            }
+            if self.context.cancelled() {
+                return Err(Error::Interrupted);
+            }
+            if begun.elapsed() > READY {
+                return Err(Error::NotListening);
+            }
+        }
+    }
+
+    /// Hands on what the client says for people until it ends; its exit status, and what it handed over.
+    fn follow(&mut self, tell: &mut dyn FnMut(Note<'_>)) -> Result<(i32, Vec<u8>), Error> {
+        let (mut told, mut said) = (false, Vec::new());
+        loop {
+            if self.context.cancelled() && !told {
+                told = true;
+                self.client.signal(libc::SIGINT as u8)?;
+            }
+            if self.left.is_some_and(|since| since.elapsed() > ALONE) {
+                return Err(Error::ServerLost);
+            }
+            match self.events.recv_timeout(LOOK) {
+                // The client finds out by itself, and says what it has measured.
+                Ok((End::Server, Event::Gone(why))) => {
+                    self.complaints += &format!("fathom: {why}\n");
+                    self.left.get_or_insert_with(Instant::now);
+                }
+                Ok((End::Server, Event::Exit(_))) => drop(self.left.get_or_insert_with(Instant::now)),
+                Ok((End::Server, Event::Err(bytes))) => self.complaints += &String::from_utf8_lossy(&bytes),
+                Ok((End::Client, Event::Out(bytes))) => {
+                    said.extend(bytes);
+                    if said.len() > MOST {
+                        return Err(Error::TooLarge(self.job.client.clone()));
+                    }
+                    // A long result over a slow way: it is not silent.
+                    self.left = self.left.map(|_| Instant::now());
+                }
+                Ok((End::Client, Event::Err(bytes))) => tell(Note::Client(&bytes)),
+                Ok((End::Client, Event::Exit(status))) => return Ok((status, said)),
+                Ok((End::Client, Event::Gone(why))) => return Err(why.into()),
+                Ok((_, Event::Done(Err(why)))) => return Err(Error::Agent(why)),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::Lost),
+            }
+        }
+    }
+
+    /// Lets both ends go.
+    fn end(self, done: Result<Conducted, Error>, tell: &mut dyn FnMut(Note<'_>)) -> Result<Conducted, Error> {
+        let well = done.as_ref().is_ok_and(|done| match &done.result {
+            Ok(handed) => handed.measured.outcome.own.trouble.is_none(),
+            Err(status) => *status == 130,
+        });
+        if let (false, Server::Start(place, _)) = (well, self.job.server) {
+            for line in self.complaints.lines().filter(|l| !l.contains("waiting for runs")) {
+                tell(Note::Said(format!("{place}: {}", line.trim_start_matches("fathom: "))));
+            }
+        }
+        for link in [Some(self.client), self.server].into_iter().flatten() {
+            let name = link.deployment().place.to_string();
+            if !link.close() {
+                tell(Note::Said(format!(
+                    "{name} did not confirm its clean-up; what was started there exits by itself within a minute"
+                )));
+            }
+        }
+        if done.is_err() && self.context.cancelled() { Err(Error::Interrupted) } else { done }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{Direction, Readings, SocketOptions};
+
+    #[test]
+    fn packets_that_would_be_fragmented_are_refused() {
+        let (v4, v6) = ("192.0.2.7:7100".parse().unwrap(), "[2001:db8::7]:7100".parse().unwrap());
+        let udp = |packet_bytes| Traffic::Udp { rate_bps: 1_000_000, packet_bytes };
+        for (traffic, to, mtu, fits) in [
+            (udp(1472), v4, 1500, true),
+            (udp(1473), v4, 1500, false),
+            (udp(1400), v4, 1280, false),
+            (udp(1470), v4, 1500, true),
+            (udp(1470), v6, 1500, false),
+            (Traffic::Tcp { rate_bps: None }, v4, 1280, true),
+        ] {
+            let spec = Spec {
+                traffic,
+                directions: vec![Direction::Up],
+                streams: 1,
+                duration_ms: 1000,
+                socket: SocketOptions::default(),
+                copy: false,
+                probe: false,
+                readings: Readings::All,
+            };
+            assert_eq!(in_one_piece(&spec, to, mtu).is_ok(), fits, "{traffic:?} to {to}");
+        }
+        let why = Fragmented { packet: 1473, heads: 28, mtu: 1500 }.to_string();
+        assert!(why.contains("are 1501 bytes with headers") && why.contains("--packet 1472"), "{why}");
+    }
+}

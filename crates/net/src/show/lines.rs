@@ -1,0 +1,72 @@
+//! A run as a benchmark's replicate prints it: a line of JSON a sample.
+
+use super::Shown;
+use crate::result::{Summary, over_time, summary, told};
+use crate::run::Outcome;
+use crate::spec::Direction;
+use serde_json::{Value, json};
+
+/// The lines of a run, and whether its result counts.
+#[derive(Debug)]
+pub struct Lines {
+    /// Each without its end; an archive's samples are more.
+    pub lines: Vec<String>,
+    /// Whether the result counts.
+    pub verified: bool,
+    /// Why, or why not.
+    pub by: String,
+}
+
+/// Makes them. `over_time`: with what a page draws over time.
+pub fn of(shown: &Shown<'_>, over_time: bool) -> Lines {
+    let outcome = &shown.measured.outcome;
+    let all = summary(outcome);
+    let mut lines: Vec<Value> =
+        all.metrics.iter().map(|m| json!({"metric": m.name, "unit": m.unit, "v": m.value})).collect();
+    let marks = all.marks.iter().map(|m| json!({"mark": m.name, "text": m.text}));
+    let Some(link) = &shown.link else {
+        let Summary { verified, by, within, .. } = &all;
+        lines.push(json!({"verified": verified, "by": by, "within": within}));
+        lines.extend(marks);
+        if over_time {
+            lines.extend(readings(outcome));
+        }
+        return Lines { lines: texts(&lines), verified: all.verified, by: all.by };
+    };
+    lines.extend(marks);
+    if over_time {
+        lines.extend(readings(outcome));
+    }
+    let (verified, by) = link.verdict(&all);
+    lines.extend(link.metrics().into_iter().map(|(name, unit, v)| json!({"metric": name, "unit": unit, "v": v})));
+    lines.push(json!({"mark": "link", "text": link.document(all.within, None).to_string()}));
+    lines.push(json!({"verified": verified, "by": by}));
+    Lines { lines: texts(&lines), verified, by }
+}
+
+fn texts(lines: &[Value]) -> Vec<String> {
+    lines.iter().map(Value::to_string).collect()
+}
+
+/// What a page draws over time: of the sending end's TCP the congestion window and the smoothed round-trip time, the throughput of
+/// every interval, what held it back, and one-way delays. All by the clock of the end that asked.
+fn readings(outcome: &Outcome) -> Vec<Value> {
+    let mut lines = Vec::new();
+    for t in &told(outcome) {
+        let points = over_time(outcome, t);
+        lines.extend(
+            points
+                .into_iter()
+                .map(|p| json!({"metric": p.metric, "unit": p.unit, "t": p.time_ns, "v": p.value, "labels": p.labels})),
+        );
+        let by_other = t.direction == Direction::Down;
+        for reading in &t.sent.samples {
+            let labels = format!("direction={} stream={}", t.direction.name(), reading.stream);
+            let at = outcome.clock.filter(|_| by_other).map_or(reading.time_ns, |c| c.ours(reading.time_ns));
+            for (metric, unit, v) in [("tcp.cwnd", "segment", reading.cwnd), ("tcp.srtt_us", "us", reading.srtt_us)] {
+                lines.push(json!({"metric": metric, "unit": unit, "t": at, "v": v, "labels": labels}));
+            }
+        }
+    }
+    lines
+}

@@ -1,0 +1,20 @@
+//! A run as it is shown: as JSON, as a benchmark's lines, for people. Each makes a text or a value of what was measured, and of the emulated
+//! link that it went over; nothing here prints.
+
+pub mod json;
+pub mod lines;
+pub mod text;
+
+use crate::link::Linked;
+use crate::measure::Measured;
+
+/// What is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a> {
+    /// The run.
+    pub measured: &'a Measured,
+    /// The names of the client and, if it was started too, of the server, where both were told where to run.
+    pub ends: Option<(&'a str, Option<&'a str>)>,
+    /// The emulated link that it went over.
+    pub link: Option<Linked<'a>>,
+}
