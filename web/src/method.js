@@ -103,6 +103,14 @@ function unused(probe) {
 function badges(summary, trace) {
   /** @type {HTMLElement[]} */
   const all = [lossBadge(summary.loss, summary.completeness)];
+  if (said(summary.environment?.['virtual.accelerator']) === 'tcg')
+    all.push(
+      el(
+        'a',
+        { class: 'badge warn', href: '#method', title: 'an emulated processor (QEMU’s TCG)' },
+        'emulated times: order, not speed',
+      ),
+    );
   if (summary.trace?.complete === false)
     all.push(el('a', { class: 'badge bad', href: '#method' }, 'interrupted recording'));
   const blind = (summary.coverage ?? []).filter((probe) => !probe.attached && !unused(probe));

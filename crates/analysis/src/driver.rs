@@ -3,7 +3,6 @@
 use crate::contract::DriverCommands;
 use crate::rows::Index;
 use crate::times::times;
-use model::table::DriverCommand;
 use std::collections::BTreeMap;
 
 /// Disk, protocol and name.
@@ -43,21 +42,13 @@ pub fn driver_commands(index: &Index) -> Vec<DriverCommands> {
     all.into_iter().map(|(_, commands)| commands).collect()
 }
 
-/// A command with the blocks that it names: `WRITE(10) lba 2048 + 8`.
-pub fn label(row: &DriverCommand) -> String {
-    match (row.lba, row.blocks) {
-        (Some(lba), Some(blocks)) => format!("{} lba {lba} + {blocks}", row.name),
-        (Some(lba), None) => format!("{} lba {lba}", row.name),
-        (None, _) => row.name.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::case;
     use crate::rows::Rows;
     use model::Dev;
+    use model::table::DriverCommand;
 
     fn row(name: &'static str, command: Option<u64>, end_ns: Option<u64>, error: Option<&str>) -> DriverCommand {
         DriverCommand {
@@ -97,8 +88,8 @@ mod tests {
     #[test]
     fn label_names_known_blocks() {
         let whole = row("WRITE(10)", None, None, None);
-        assert_eq!(label(&whole), "WRITE(10) lba 2048 + 8");
-        assert_eq!(label(&DriverCommand { blocks: None, ..whole.clone() }), "WRITE(10) lba 2048");
-        assert_eq!(label(&DriverCommand { lba: None, ..whole }), "WRITE(10)");
+        assert_eq!(whole.label(), "WRITE(10) lba 2048 + 8");
+        assert_eq!(DriverCommand { blocks: None, ..whole.clone() }.label(), "WRITE(10) lba 2048");
+        assert_eq!(DriverCommand { lba: None, ..whole }.label(), "WRITE(10)");
     }
 }

@@ -80,6 +80,7 @@ pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<formats::pe
         spans: &rows.spans,
         links: &rows.links,
         causes: &rows.causes,
+        driver_commands: &rows.driver_commands,
         files: &rows.files,
         processes: &rows.processes,
         disks: &rows.disks,

@@ -5,6 +5,8 @@ mod synthetic;
 use formats::perfetto::fields::{clock_snapshot, interned_data, track_event};
 use formats::perfetto::reader::{Annotation, Body, TrackEvent};
 use formats::perfetto::{Packet, Reader, Summary, Tables, export};
+use model::Layer;
+use model::table::DriverCommand;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use synthetic::{Made, everything, inserts};
@@ -119,6 +121,54 @@ fn annotations_describe_slice() {
             r#"@11300 "Driver: device" operation=2 waits_for_span=8"#.into(),
         ]
     );
+}
+
+#[test]
+fn driver_commands_name_their_requests_and_have_own_row_without_one() {
+    let mut made = inserts(1);
+    let request = made.spans.iter().find(|s| s.layer == Layer::Driver).unwrap().clone();
+    let sent = |command, name: &'static str, start_ns, end_ns, error: Option<&str>| DriverCommand {
+        command,
+        confidence: None,
+        protocol: "mmc".into(),
+        name: name.into(),
+        disk: request.disk,
+        lba: command.map(|_| 64),
+        blocks: command.map(|_| 8),
+        bytes: 0,
+        start_ns,
+        end_ns,
+        timed_out: false,
+        error: error.map(Into::into),
+    };
+    made.driver_commands = vec![
+        sent(Some(request.id), "CMD25", request.start_ns, Some(request.start_ns + 5), Some("ETIMEDOUT")),
+        sent(Some(request.id), "CMD25", request.start_ns + 6, request.end_ns, None),
+        sent(None, "CMD13", request.start_ns + 1, Some(request.start_ns + 3), None),
+        sent(None, "CMD6", request.start_ns + 2, None, None),
+    ];
+    let (bytes, summary) = write(&made);
+    let packets = packets(&bytes);
+    let all = events(&packets);
+    assert_nested(&all);
+    let titles = texts(&packets, interned_data::EVENT_NAMES);
+    let values = texts(&packets, interned_data::DEBUG_ANNOTATION_STRING_VALUES);
+    let begun: Vec<_> = all.iter().filter(|(_, e)| e.kind == track_event::SLICE_BEGIN).collect();
+    let named = |name: &str| begun.iter().filter(|(_, e)| titles[&e.name_iid] == name).collect::<Vec<_>>();
+    let of_request = named("CMD25 lba 64 + 8");
+    assert_eq!(of_request.len(), 1, "the request's own slice, once");
+    assert!(
+        of_request[0]
+            .1
+            .annotations
+            .iter()
+            .any(|(_, v)| matches!(v, Annotation::Interned(x) if values[x] == "ETIMEDOUT"))
+    );
+    let (status, flush) = (named("CMD13"), named("CMD6"));
+    assert!(status.len() == 1 && flush.len() == 1 && status[0].1.track_uuid != of_request[0].1.track_uuid);
+    assert_ne!(status[0].1.track_uuid, flush[0].1.track_uuid, "they overlap: a lane each");
+    assert_eq!(summary.slices as usize, made.spans.len() + made.slices.len() + 2);
+    assert_eq!(summary.unfinished, 1);
 }
 
 #[test]

@@ -602,6 +602,17 @@ tables! {
     }
 }
 
+impl DriverCommand {
+    /// Its name with the blocks that it names: `WRITE(10) lba 2048 + 8`.
+    pub fn label(&self) -> String {
+        match (self.lba, self.blocks) {
+            (Some(lba), Some(blocks)) => format!("{} lba {lba} + {blocks}", self.name),
+            (Some(lba), None) => format!("{} lba {lba}", self.name),
+            (None, _) => self.name.to_string(),
+        }
+    }
+}
+
 impl Coverage {
     /// A probe that is attached, and how.
     pub fn attached(layer: Layer, probe: impl Into<String>, how: impl Into<String>) -> Self {

@@ -748,6 +748,16 @@ fn url_restores_selection_and_view() -> Result<()> {
     shown.quiet()
 }
 
+fn emulated_times_are_marked() -> Result<()> {
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    summary["environment"]["virtual.accelerator"] = json!({ "value": "tcg", "source": "boot command line" });
+    let shown = show(&PageData { title: "guest", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
+    assert!(shown.browser.text("#badges")?.contains("emulated times: order, not speed"));
+    shown.quiet()?;
+    assert!(!show_inserts("")?.browser.text("#badges")?.contains("emulated"));
+    Ok(())
+}
+
 fn page_without_figures_says_so() -> Result<()> {
     let nothing = PageData {
         title: "nothing",
@@ -787,6 +797,7 @@ fn main() {
         ),
         ("axis_labels_are_not_cut_off", axis_labels_are_not_cut_off),
         ("finding_leads_to_spans_that_show_it", finding_leads_to_spans_that_show_it),
+        ("emulated_times_are_marked", emulated_times_are_marked),
         ("page_without_finding_says_so", page_without_finding_says_so),
         ("several_recordings_are_selectable_and_comparable", several_recordings_are_selectable_and_comparable),
         ("narrow_window_needs_no_horizontal_scrolling", narrow_window_needs_no_horizontal_scrolling),

@@ -3,7 +3,6 @@
 use super::lanes::{LayerLanes, lanes};
 use super::levels::{Level, levels};
 use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, detail, end_of};
-use crate::driver;
 use crate::rows::{Does, Index, Rows};
 use crate::text::shown;
 use model::table::{DriverCommand, Slice, Span};
@@ -253,7 +252,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         let s = &rows.spans[at];
         let (file, offset) = carried.get(&s.id).copied().unwrap_or((s.file, s.offset));
         let file = file.and_then(|id| index.file(id)).map(|at| at as u32);
-        let label = sent.get(&s.id).map_or_else(|| label(&index, s), |row| driver::label(row));
+        let label = sent.get(&s.id).map_or_else(|| label(&index, s), |row| row.label());
         spans.push(
             s.id,
             layer,

@@ -11,7 +11,7 @@
 
 use super::lanes::{Lanes, Share};
 use super::writer::{Clocks, Flow, Note, Slice, Track, Writer};
-use model::table::{Cause, Disk, File, Link, LossRow, Operation, Process, Shape, Span};
+use model::table::{Cause, Disk, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Span};
 use model::{Confidence, Dev, Layer, Origin};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -33,6 +33,7 @@ pub struct Tables<'a> {
     pub spans: &'a [Span],
     pub links: &'a [Link],
     pub causes: &'a [Cause],
+    pub driver_commands: &'a [DriverCommand],
     /// Where the time of each operation went.
     pub slices: &'a [model::table::Slice],
     pub files: &'a [File],
@@ -46,7 +47,7 @@ pub struct Tables<'a> {
 /// What was written; a viewer must find the same numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// Slices: one a span, and one a row of `slices`.
+    /// Slices: one a span, one a row of `slices`, and one a driver's command that carried out no recorded request.
     pub slices: u64,
     /// Slices whose end was not seen.
     pub unfinished: u64,
@@ -79,6 +80,7 @@ pub fn export<W: Write>(rows: &Tables<'_>, out: W) -> io::Result<Summary> {
     exporter.losses(rows.losses)?;
     exporter.spans(rows)?;
     exporter.slices(rows)?;
+    exporter.own_commands(rows)?;
     exporter.in_flight(rows)?;
     exporter.writer.finish()?;
     Ok(exporter.done)
@@ -94,6 +96,8 @@ struct Known<'a> {
     processes: HashMap<u32, &'a str>,
     disks: HashMap<u32, &'a str>,
     causes: HashMap<u64, Vec<&'a Cause>>,
+    /// What the driver sent for a request, in the order of the table: more than one if it sent it again.
+    sent: HashMap<u64, Vec<&'a DriverCommand>>,
 }
 
 impl<'a> Known<'a> {
@@ -102,8 +106,16 @@ impl<'a> Known<'a> {
         for cause in rows.causes {
             causes.entry(cause.command).or_default().push(cause);
         }
+        let mut sent: HashMap<u64, Vec<&DriverCommand>> = HashMap::new();
+        for command in rows.driver_commands {
+            if let Some(request) = command.command {
+                sent.entry(request).or_default().push(command);
+            }
+        }
         let span_ends = rows.spans.iter().map(|s| s.end_ns.unwrap_or(s.start_ns));
-        let ends = span_ends.chain(rows.slices.iter().map(|s| s.end_ns)).chain(rows.losses.iter().map(|l| l.end_ns));
+        let sent_ends = rows.driver_commands.iter().map(|c| c.end_ns.unwrap_or(c.start_ns));
+        let slice_ends = rows.slices.iter().map(|s| s.end_ns);
+        let ends = span_ends.chain(slice_ends).chain(rows.losses.iter().map(|l| l.end_ns)).chain(sent_ends);
         Self {
             end_ns: ends.max().unwrap_or(0),
             operations: rows.operations.iter().map(|o| (o.id, o)).collect(),
@@ -113,6 +125,7 @@ impl<'a> Known<'a> {
             processes: rows.processes.iter().map(|p| (p.tgid, p.name.as_str())).collect(),
             disks: rows.disks.iter().map(|d| (d.dev, d.name.as_str())).collect(),
             causes,
+            sent,
         }
     }
 
@@ -182,6 +195,8 @@ enum What<'a> {
     Span(usize, &'a Span),
     /// A piece of an operation's time.
     Piece(&'a model::table::Slice),
+    /// A driver's command that carried out no recorded request.
+    Command(&'a DriverCommand),
 }
 
 /// The arrows at each span, and what is known of the links above it.
@@ -244,6 +259,24 @@ impl<'a, W: Write> Exporter<'a, W> {
         }
         for (place, bars) in bars {
             self.row(place, "Where the time goes", Layer::ALL.len() as u32, Share::Nested, bars, None)?;
+        }
+        Ok(())
+    }
+
+    /// What drivers sent beside the recorded requests, under the disk.
+    fn own_commands(&mut self, rows: &Tables<'a>) -> io::Result<()> {
+        let mut bars: BTreeMap<TrackOwner, Vec<Bar<'a>>> = BTreeMap::new();
+        for command in rows.driver_commands.iter().filter(|c| c.command.is_none()) {
+            let place = command.disk.map_or(TrackOwner::Nowhere, TrackOwner::Disk);
+            let end_ns = command.end_ns.unwrap_or(self.known.end_ns).max(command.start_ns);
+            bars.entry(place).or_default().push(Bar {
+                start_ns: command.start_ns,
+                end_ns,
+                what: What::Command(command),
+            });
+        }
+        for (place, bars) in bars {
+            self.row(place, "Driver, no request", Layer::ALL.len() as u32, Share::Alone, bars, None)?;
         }
         Ok(())
     }
@@ -340,6 +373,7 @@ impl<'a, W: Write> Exporter<'a, W> {
             match bar.what {
                 What::Span(at, span) => self.begin_span(track, at, span, arrows)?,
                 What::Piece(piece) => self.begin_piece(track, piece)?,
+                What::Command(command) => self.begin_command(track, command)?,
             }
             self.done.slices += 1;
         }
@@ -373,6 +407,11 @@ impl<'a, W: Write> Exporter<'a, W> {
         if !span.flags.is_empty() {
             notes.push(("flags", Note::Repeated(&span.flags)));
         }
+        let sent = known.sent.get(&span.id);
+        let label = sent.and_then(|sent| sent.first()).map(|command| command.label());
+        notes.extend(sent.map(|sent| ("driver_commands", Note::Unsigned(sent.len() as u64))));
+        let error = sent.and_then(|sent| sent.iter().find_map(|command| command.error.as_deref()));
+        notes.extend(error.map(|e| ("driver_error", Note::Repeated(e))));
         let charged = known.causes.get(&span.id).map(|causes| charged_to(causes));
         notes.extend(charged.as_deref().map(|c| ("charged_to", Note::Text(c))));
         if let Some(arrows) = arrows {
@@ -387,13 +426,27 @@ impl<'a, W: Write> Exporter<'a, W> {
         }
         let own = operation.filter(|o| o.span == span.id).and(statement);
         let slice = Slice {
-            name: own.map_or(&*span.kind, |text| first(text, NAME)),
+            name: own.map_or_else(|| label.as_deref().unwrap_or(&span.kind), |text| first(text, NAME)),
             category: span.layer.name(),
             correlation: operation.map(|o| o.id),
             flows: arrows.map_or(&[], |a| &a.flows[at]),
             notes: &notes,
         };
         self.writer.begin(track, span.start_ns, &slice)
+    }
+
+    fn begin_command(&mut self, track: Track, command: &DriverCommand) -> io::Result<()> {
+        let mut notes = vec![("protocol", Note::Repeated(&command.protocol))];
+        if command.bytes > 0 {
+            notes.push(("bytes", Note::Unsigned(command.bytes)));
+        }
+        notes.extend(command.error.as_deref().map(|e| ("driver_error", Note::Repeated(e))));
+        if command.end_ns.is_none() {
+            notes.push(("unfinished", Note::Bool(true)));
+            self.done.unfinished += 1;
+        }
+        let slice = Slice { name: &command.label(), category: "Driver", notes: &notes, ..Slice::default() };
+        self.writer.begin(track, command.start_ns, &slice)
     }
 
     fn begin_piece(&mut self, track: Track, piece: &model::table::Slice) -> io::Result<()> {

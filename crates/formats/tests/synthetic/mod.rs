@@ -2,7 +2,7 @@
 //! that several wait for, an end that was not seen, spans of no length, a child that began before its parent.
 
 use formats::perfetto::{Clocks, Tables};
-use model::table::{Cause, Disk, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
+use model::table::{Cause, Disk, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
 use model::{Confidence, Layer, LossSource, Origin, Reason, Relation};
 
 /// The rows, to be borrowed as [`Tables`].
@@ -13,6 +13,7 @@ pub struct Made {
     pub spans: Vec<Span>,
     pub links: Vec<Link>,
     pub causes: Vec<Cause>,
+    pub driver_commands: Vec<DriverCommand>,
     pub slices: Vec<Slice>,
     pub files: Vec<File>,
     pub processes: Vec<Process>,
@@ -30,6 +31,7 @@ impl Made {
             spans: &self.spans,
             links: &self.links,
             causes: &self.causes,
+            driver_commands: &self.driver_commands,
             slices: &self.slices,
             files: &self.files,
             processes: &self.processes,
