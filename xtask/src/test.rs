@@ -46,6 +46,7 @@ const STREAMS: [&[&str]; 3] = [
     &[
         "ab",
         "android",
+        "check",
         "diff",
         "drawing",
         "engines",

@@ -12,6 +12,7 @@ mod blind;
 #[cfg(test)]
 mod case;
 mod charges;
+pub mod check;
 pub mod completeness;
 pub mod contract;
 pub mod counts;

@@ -2,6 +2,7 @@
 
 mod ab;
 mod bench;
+mod check;
 mod diff;
 mod import;
 mod lab;
@@ -13,6 +14,7 @@ mod results;
 
 pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
+pub use check::{Check, CheckRecord, CheckVerb};
 pub use diff::{Diff, Explain};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
@@ -64,6 +66,7 @@ pub enum Verb {
     Show(Show),
     Explain(Explain),
     Diff(Diff),
+    Check(Check),
     Report(Report),
     Export(Export),
     Import(Import),

@@ -7,6 +7,7 @@ mod output;
 mod args;
 mod atomic_file;
 mod bench;
+mod check;
 mod demo;
 mod diff;
 mod explain;
@@ -66,6 +67,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Lab(args) => return lab::run(&args),
         Verb::Net(args) => return net::run(&args),
         Verb::Diff(args) => return diff::run(&args),
+        Verb::Check(args) => return check::run(&args),
         Verb::Show(args) => show::run(&args)?,
         Verb::Explain(args) => explain::run(&args)?,
         Verb::Report(args) => report::run(&args)?,

@@ -1,0 +1,182 @@
+//! What a run does that the contract does not have.
+
+use super::because;
+use super::contract::{Contract, Section};
+use super::observe::{CHECKPOINTS, EXECUTIONS, FLUSHES, Observed, One};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The version of the JSON.
+pub const VERSION: u32 = 1;
+
+/// One count that is not as it was.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// The statement; none outside of statements.
+    pub statement: Option<String>,
+    /// What is counted, such as `fdatasync WAL`.
+    pub what: String,
+    /// Least and most that is expected.
+    pub expected: [u64; 2],
+    /// What was counted.
+    pub found: u64,
+    /// Whether it is the device's, not the program's.
+    pub device: bool,
+    /// A file that it concerns.
+    pub example: Option<String>,
+    /// What it may cost; the greatest first.
+    #[serde(skip)]
+    weight: f64,
+}
+
+impl Difference {
+    /// By how much it is more than expected; less if negative.
+    pub fn delta(&self) -> i64 {
+        let [least, most] = self.expected.map(|n| i64::try_from(n).unwrap_or(i64::MAX));
+        let found = i64::try_from(self.found).unwrap_or(i64::MAX);
+        if found > most { found - most } else { found - least }
+    }
+
+    fn same(&self, other: &Self) -> bool {
+        self.statement == other.statement && self.what == other.what && (self.delta() > 0) == (other.delta() > 0)
+    }
+}
+
+/// What came of a check.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Whether the run is as the contract says.
+    pub passed: bool,
+    /// How it was counted.
+    pub counted_by: String,
+    /// Runs that were compared: a difference must be in all of them.
+    pub runs: u64,
+    /// The difference that matters most, in a sentence.
+    pub first: Option<String>,
+    /// The setting or habit that explains it, if one does.
+    pub because: Option<String>,
+    /// All, the one that matters most first.
+    pub differences: Vec<Difference>,
+}
+
+/// How much a count weighs: what waits for the medium most, bytes least.
+fn weight(what: &str) -> f64 {
+    let call = what.split(' ').next().unwrap_or_default();
+    match call {
+        _ if what == CHECKPOINTS => 20_000.0,
+        _ if what == FLUSHES => 2_000.0,
+        "fsync" | "fdatasync" | "sync" | "msync" | "sync_file_range" => 10_000.0,
+        "unlink" | "rename" | "ftruncate" | "fallocate" => 100.0,
+        "write" | "pwrite64" | "writev" | "pwritev" | "copy_file_range" => 20.0,
+        "read" | "pread64" | "readv" | "preadv" => 5.0,
+        "bytes" => 0.001,
+        _ => 1.0,
+    }
+}
+
+/// How far above the device's band is clearly more: a quarter, and two.
+fn clearly_more(most: u64) -> u64 {
+    most + most / 4 + 2
+}
+
+fn of_section(statement: Option<&str>, expected: &Section, found: &One) -> Vec<Difference> {
+    let mut all = Vec::new();
+    let new = |what: &str, expected: [u64; 2], count: u64, device: bool| {
+        let mut one = Difference {
+            statement: statement.map(Into::into),
+            what: what.into(),
+            expected,
+            found: count,
+            device,
+            example: found.examples.get(what).cloned(),
+            weight: 0.0,
+        };
+        one.weight = one.delta().unsigned_abs() as f64 * weight(what);
+        one
+    };
+    let names: BTreeSet<&String> =
+        expected.exact.keys().chain(found.calls.keys()).filter(|name| !expected.varied.contains_key(*name)).collect();
+    for name in names {
+        let (was, is) = (expected.exact.get(name).copied().unwrap_or(0), found.calls.get(name).copied().unwrap_or(0));
+        if was != is {
+            all.push(new(name, [was, was], is, false));
+        }
+    }
+    for (name, [least, most]) in &expected.varied {
+        let is = found.calls.get(name).copied().unwrap_or(0);
+        let slack = most - least;
+        if is > most + slack || is < least.saturating_sub(slack) {
+            all.push(new(name, [*least, *most], is, false));
+        }
+    }
+    for (name, amount) in &found.device {
+        let [least, most] = expected.device.get(name).copied().unwrap_or_default();
+        let is = amount.round() as u64;
+        if is > clearly_more(most) {
+            all.push(new(name, [least, most], is, true));
+        }
+    }
+    all
+}
+
+/// What a traced run does that the contract does not have, what matters most first.
+pub fn differences(contract: &Contract, found: &Observed) -> Vec<Difference> {
+    let nothing = (Section::default(), One::default());
+    let mut all = of_section(None, &contract.program, &found.program);
+    let was: BTreeMap<&str, &Section> = contract.statements.iter().map(|s| (s.text.as_str(), &s.counts)).collect();
+    let texts: BTreeSet<&str> = was.keys().copied().chain(found.statements.keys().map(String::as_str)).collect();
+    for text in texts {
+        let (expected, now) = (was.get(text), found.statements.get(text));
+        let mut own = of_section(Some(text), expected.unwrap_or(&&nothing.0), now.unwrap_or(&nothing.1));
+        if expected.is_none() || now.is_none() {
+            // That it is there, or not, is the difference; the counts only follow.
+            let sum: f64 = own.iter().map(|d| d.weight).sum();
+            own.retain(|d| d.what == EXECUTIONS);
+            own.iter_mut().for_each(|d| d.weight = sum / 2.0);
+        }
+        all.extend(own);
+    }
+    sort(&mut all);
+    all
+}
+
+/// The statement whose differences weigh most first, and of each its weightiest.
+fn sort(all: &mut [Difference]) {
+    let mut sums: BTreeMap<Option<String>, f64> = BTreeMap::new();
+    for one in all.iter() {
+        // A device follows what the program asks.
+        *sums.entry(one.statement.clone()).or_default() += if one.device { 0.0 } else { one.weight };
+    }
+    let sum = |d: &Difference| sums.get(&d.statement).copied().unwrap_or(0.0);
+    all.sort_by(|a, b| {
+        let groups = sum(b).total_cmp(&sum(a)).then_with(|| a.statement.cmp(&b.statement));
+        groups.then(a.device.cmp(&b.device)).then(b.weight.total_cmp(&a.weight)).then_with(|| a.what.cmp(&b.what))
+    });
+}
+
+/// What a run without tracing does that the contract does not have.
+pub fn of_proc(contract: &Contract, found: &One) -> Vec<Difference> {
+    let mut all = of_section(None, &contract.proc, found);
+    sort(&mut all);
+    all
+}
+
+/// Judges runs: what is in all of them is a difference. `last` is the last traced run.
+pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observed>, counted_by: &str) -> Outcome {
+    let (last_run, earlier) = runs.split_last().map_or((&[][..], &[][..]), |(last, rest)| (last.as_slice(), rest));
+    let in_all = |d: &&Difference| earlier.iter().all(|run| run.iter().any(|other| other.same(d)));
+    let mut differences: Vec<Difference> = last_run.iter().filter(in_all).cloned().collect();
+    sort(&mut differences);
+    let because = last.and_then(|found| because::because(contract, found, &differences));
+    Outcome {
+        version: VERSION,
+        passed: differences.is_empty(),
+        counted_by: counted_by.into(),
+        runs: runs.len() as u64,
+        first: super::text::first(&differences),
+        because,
+        differences,
+    }
+}

@@ -1,0 +1,19 @@
+//! `fathom check`: what a program asks of the layers below, as a contract in a file, and what a later run does otherwise.
+//!
+//! Times cannot be a contract: the same INSERTs take three times as long on a busy machine. Counts can. System calls are the program's
+//! own, and exact; what the device is asked depends on who else flushes, and gets a band.
+//!
+//! [`observe`] counts a recording, [`contract`] is what several of them have in common, [`compare`] finds what another does otherwise and
+//! [`because`] the setting that explains it; [`text`] tells it.
+
+mod because;
+mod compare;
+pub mod contract;
+pub mod observe;
+#[cfg(test)]
+mod tests;
+pub mod text;
+
+pub use compare::{Difference, Outcome, differences, judge, of_proc};
+pub use contract::{Contract, Unreadable};
+pub use observe::{Observed, One, observe};

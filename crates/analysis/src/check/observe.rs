@@ -1,0 +1,210 @@
+//! What one recording counted: by statement, and of all that ran outside statements.
+//!
+//! A call counts for the innermost execution in which it was made. Files of the system (libraries, locales, settings) are not the
+//! program's: another machine has others, so they are left out. So is what goes to terminals and pipes.
+
+use crate::charges::Charges;
+use crate::completeness::lost_at_unknown_time;
+use crate::diff::lost;
+use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
+use crate::entries::Entries;
+use crate::rows::{Does, Index, Rows};
+use model::{Call, Layer};
+use sqlite::FileClass;
+use std::collections::{BTreeMap, HashSet};
+
+/// Counts by what is counted, such as `fdatasync WAL`.
+pub type Counts = BTreeMap<String, u64>;
+
+/// What was counted of a statement, or outside of statements.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct One {
+    /// What depends on the program alone.
+    pub calls: Counts,
+    /// What the device was asked for it, by shares: depends on who else asks.
+    pub device: BTreeMap<String, f64>,
+    /// A file for each count.
+    pub examples: BTreeMap<String, String>,
+}
+
+/// What a run did.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Observed {
+    /// Outside of statements; of a program without SQLite, everything.
+    pub program: One,
+    /// By the statement's text.
+    pub statements: BTreeMap<String, One>,
+    /// What is missing of it, if anything that could be counted is.
+    pub incomplete: Option<String>,
+}
+
+/// How often a statement ran.
+pub const EXECUTIONS: &str = "executions";
+/// Rows that it returned.
+pub const ROWS: &str = "rows returned";
+/// Executions that wrote the database of a WAL.
+pub const CHECKPOINTS: &str = "WAL checkpoints";
+/// Flushes of the device's cache.
+pub const FLUSHES: &str = "flushes";
+
+/// Where systems keep what is no program's own.
+const SYSTEM: [&str; 14] = [
+    "/usr/",
+    "/lib",
+    "/bin/",
+    "/sbin/",
+    "/etc/",
+    "/proc/",
+    "/sys/",
+    "/dev/",
+    "/run/",
+    "/opt/",
+    "/nix/",
+    "/snap/",
+    "/var/lib/",
+    "/var/cache/",
+];
+/// Folders of tools and of what they keep, wherever they are.
+const TOOLS: [&str; 10] = [
+    ".pyenv",
+    ".cargo",
+    ".rustup",
+    ".cache",
+    ".nvm",
+    ".config",
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "node_modules",
+];
+
+/// Whether a file is the program's own.
+fn own(path: &str) -> bool {
+    path.starts_with('/')
+        && !path.starts_with("/memfd:")
+        && !SYSTEM.iter().any(|start| path.starts_with(start))
+        && !path.split('/').any(|part| TOOLS.contains(&part))
+}
+
+/// Counts a recording.
+pub fn observe(rows: &Rows) -> Observed {
+    let index = Index::new(rows);
+    let mut found = Observed { incomplete: incomplete(rows), ..Observed::default() };
+    for (at, operation) in rows.operations.iter().enumerate() {
+        if operation.end_ns.is_none() {
+            found.incomplete.get_or_insert_with(|| "an execution has no end".into());
+            continue;
+        }
+        if let Some(shape) = index.shape(at) {
+            let one = found.statements.entry(rows.shapes[shape].text.clone()).or_default();
+            *one.calls.entry(EXECUTIONS.into()).or_default() += 1;
+            if operation.rows > 0 {
+                *one.calls.entry(ROWS.into()).or_default() += operation.rows;
+            }
+        }
+    }
+    calls(&index, &mut found);
+    device(&index, &mut found);
+    found
+}
+
+fn incomplete(rows: &Rows) -> Option<String> {
+    let more = lost_at_unknown_time(rows);
+    let hiding = rows.losses.iter().map(|loss| lost(rows, loss)).find(|lost| lost.hides_executions);
+    match hiding {
+        Some(lost) => Some(match lost.events {
+            Some(n) => format!("{n} records were lost ({})", lost.source),
+            None => format!("an unknown number of records was lost ({})", lost.source),
+        }),
+        None if more > 0 => Some(format!("{more} records were lost")),
+        None => (!rows.trace.complete).then(|| "the recording was interrupted".into()),
+    }
+}
+
+impl Observed {
+    fn of(&mut self, index: &Index, operation: Option<usize>) -> &mut One {
+        match operation.and_then(|at| index.shape(at)) {
+            Some(shape) => self.statements.entry(index.rows.shapes[shape].text.clone()).or_default(),
+            None => &mut self.program,
+        }
+    }
+}
+
+/// The name of a kind of file, if it counts.
+fn named(kind: Kind, path: Option<&str>) -> Option<&'static str> {
+    match (kind, path) {
+        (Kind::Of(FileClass::Other), Some(path)) => own(path).then_some("file"),
+        (Kind::Of(class), _) if class != FileClass::Other => Some(class.name()),
+        (Kind::Directory, Some(path)) => own(path).then_some("directory"),
+        (Kind::Directory, None) => Some("directory"),
+        _ => None,
+    }
+}
+
+fn calls(index: &Index, found: &mut Observed) {
+    let rows = index.rows;
+    let tracked: HashSet<u32> = rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();
+    let (phases, entries, wal) = (Phases::new(index), Entries::new(index), wal_databases(index));
+    // What was open before the program began (stdout in a file) is not its own.
+    let opened: HashSet<u64> =
+        rows.spans.iter().filter(|s| s.kind == Call::Open.name()).filter_map(|s| s.file).collect();
+    let mut checkpointed: HashSet<usize> = HashSet::new();
+    for (at, span) in rows.spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
+        let Phase::In(call, kind) = phases.of_call(at) else { continue };
+        if !tracked.contains(&span.tgid) || matches!(call, Call::Lseek | Call::Mmap) {
+            continue;
+        }
+        let operation = index.operation_of(span);
+        let path = index.path_of(span);
+        let everything = matches!(call, Call::Sync | Call::IoUringEnter);
+        let changes = call.changes() || span.file.is_some_and(|file| opened.contains(&file)) || path.is_none();
+        let name = match named(kind, path) {
+            Some(name) if changes || kind != Kind::Of(FileClass::Other) => format!("{} {name}", call.name()),
+            _ if everything => call.name().into(),
+            _ => continue,
+        };
+        let bytes = entries.of(index, at).bytes;
+        let one = found.of(index, operation);
+        if let Some(path) = path {
+            one.examples.entry(name.clone()).or_insert_with(|| path.into());
+        }
+        if bytes > 0 && (call.reads() || call.writes()) {
+            let (verb, file) =
+                (if call.reads() { "read" } else { "written" }, name.split_once(' ').map_or("", |n| n.1));
+            *one.calls.entry(format!("bytes {verb} {file}")).or_default() += bytes;
+        }
+        *one.calls.entry(name).or_default() += 1;
+        let of_wal = || path.is_some_and(|path| wal.contains(path));
+        if let Some(at) = operation.filter(|_| call.writes() && kind == Kind::Of(FileClass::Database) && of_wal())
+            && checkpointed.insert(at)
+        {
+            *found.of(index, operation).calls.entry(CHECKPOINTS.into()).or_default() += 1;
+        }
+    }
+}
+
+/// Shares of the disks' commands that executions have, and those of the program's processes that no execution has.
+fn device(index: &Index, found: &mut Observed) {
+    let spans = &index.rows.spans;
+    let mut add = |operation: Option<usize>, at: usize, share: f64| {
+        let span = &spans[at];
+        if share <= 0.0 || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
+            return;
+        }
+        let one = found.of(index, operation);
+        match Does::on_disk(span) {
+            Does::Flush => *one.device.entry(FLUSHES.into()).or_default() += share,
+            Does::Write => *one.device.entry("write commands".into()).or_default() += share,
+            Does::Read | Does::Discard | Does::Other => {}
+        }
+    };
+    for (at, parts) in Charges::new(index).commands.iter() {
+        parts.iter().for_each(|part| add(Some(part.operation as usize), at, part.own));
+    }
+    let tracked: HashSet<u32> = index.rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();
+    for cause in index.rows.causes.iter().filter(|c| c.operation.is_none()) {
+        if let (Some(at), true) = (index.span(cause.command), cause.tgid.is_some_and(|tgid| tracked.contains(&tgid))) {
+            add(None, at, cause.share);
+        }
+    }
+}

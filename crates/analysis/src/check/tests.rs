@@ -1,0 +1,165 @@
+//! Contracts of hand-made counts, and of the small trace.
+
+use super::compare::of_proc;
+use super::contract::{BPF, Contract, PROC};
+use super::observe::{Observed, One, observe};
+use super::{differences, judge, text};
+use crate::case;
+
+fn one(calls: &[(&str, u64)], flushes: f64) -> One {
+    One {
+        calls: calls.iter().map(|(name, n)| (name.to_string(), *n)).collect(),
+        device: [("flushes".to_string(), flushes)].into(),
+        ..One::default()
+    }
+}
+
+fn observed(statements: &[(&str, One)]) -> Observed {
+    Observed {
+        statements: statements.iter().map(|(text, one)| (text.to_string(), one.clone())).collect(),
+        ..Observed::default()
+    }
+}
+
+const INSERT: &str = "INSERT INTO orders VALUES (?)";
+
+fn wal() -> Observed {
+    observed(&[(INSERT, one(&[("executions", 10), ("pwrite64 WAL", 20), ("fdatasync WAL", 10)], 10.0))])
+}
+
+fn learnt(runs: &[Observed]) -> Contract {
+    Contract::learn(vec!["app".into()], None, runs, &[])
+}
+
+#[test]
+fn contract_survives_its_file() {
+    let mut second = wal();
+    second.statements.get_mut(INSERT).unwrap().calls.insert("open WAL".into(), 1);
+    let contract = Contract::learn(
+        vec!["app".into(), "a b".into()],
+        Some("rm x".into()),
+        &[wal(), second],
+        &[one(&[("read calls", 3)], 0.0)],
+    );
+    let text = contract.to_toml().unwrap();
+    assert_eq!(Contract::parse(&text).unwrap(), contract, "{text}");
+    assert!(text.contains("\"open WAL\" = [0, 1]") && text.contains("\"fdatasync WAL\" = 10"), "{text}");
+    assert!(
+        Contract::parse(&text.replace("version = 1", "version = 9")).unwrap_err().to_string().contains("version 9")
+    );
+    assert!(Contract::parse("version = 1").is_err());
+}
+
+#[test]
+fn equal_run_passes_and_any_exact_count_fails() {
+    let contract = learnt(&[wal(), wal()]);
+    assert_eq!(differences(&contract, &wal()), []);
+    for (name, count) in [("fdatasync WAL", 11), ("fdatasync WAL", 9), ("unlink file", 1), ("pwrite64 WAL", 0)] {
+        let mut run = wal();
+        run.statements.get_mut(INSERT).unwrap().calls.insert(name.into(), count);
+        let found = differences(&contract, &run);
+        assert_eq!((found.len(), found[0].what.as_str(), found[0].found), (1, name, count));
+    }
+}
+
+#[test]
+fn device_counts_fail_only_when_clearly_more() {
+    let contract = learnt(&[wal()]);
+    for (flushes, fails) in [(0.0, false), (14.4, false), (15.0, true)] {
+        let mut run = wal();
+        run.statements.get_mut(INSERT).unwrap().device.insert("flushes".into(), flushes);
+        assert_eq!(!differences(&contract, &run).is_empty(), fails, "{flushes}");
+    }
+}
+
+#[test]
+fn counts_that_varied_have_band_of_their_spread() {
+    let run = |reads: u64| observed(&[(INSERT, one(&[("read file", reads)], 0.0))]);
+    let contract = learnt(&[run(4), run(6)]);
+    for (reads, passes) in [(2, true), (8, true), (1, false), (9, false)] {
+        assert_eq!(differences(&contract, &run(reads)).is_empty(), passes, "{reads}");
+    }
+}
+
+#[test]
+fn difference_must_be_in_every_run() {
+    let contract = learnt(&[wal()]);
+    let mut more = wal();
+    more.statements.get_mut(INSERT).unwrap().calls.insert("fdatasync WAL".into(), 12);
+    let mut less = wal();
+    less.statements.get_mut(INSERT).unwrap().calls.insert("fdatasync WAL".into(), 8);
+    let [more, less, none] = [&more, &less, &wal()].map(|run| differences(&contract, run));
+    let passed = |runs: &[&Vec<super::Difference>]| {
+        judge(&contract, &runs.iter().map(|r| (*r).clone()).collect::<Vec<_>>(), None, BPF).passed
+    };
+    assert!(!passed(&[&more, &more]));
+    assert!(passed(&[&more, &less]) && passed(&[&more, &none]) && passed(&[&none, &more]));
+}
+
+#[test]
+fn journal_mode_is_named_before_all_else() {
+    let contract = learnt(&[wal()]);
+    let delete = [
+        ("executions", 10),
+        ("pwrite64 rollback journal", 30),
+        ("fdatasync rollback journal", 20),
+        ("pwrite64 database", 20),
+        ("fdatasync database", 10),
+        ("fdatasync directory", 10),
+        ("unlink rollback journal", 10),
+    ];
+    let run = observed(&[("PRAGMA journal_mode=delete", one(&[("executions", 1)], 0.0)), (INSERT, one(&delete, 40.0))]);
+    let outcome = judge(&contract, &[differences(&contract, &run)], Some(&run), BPF);
+    let first = format!("{INSERT}: +20 fdatasync rollback journal (0 -> 20), and with it +30 flushes (10 -> 40)");
+    assert_eq!(outcome.first.as_deref(), Some(first.as_str()));
+    assert_eq!(outcome.because.as_deref(), Some("journal_mode changed from WAL to DELETE"));
+    let text = text::text(&outcome);
+    assert!(text.starts_with(&first) && text.contains("  since journal_mode"), "{text}");
+}
+
+#[test]
+fn lost_transaction_is_named() {
+    let batch = observed(&[
+        (INSERT, one(&[("executions", 10)], 0.0)),
+        ("COMMIT", one(&[("executions", 1), ("pwrite64 WAL", 9), ("fdatasync WAL", 1)], 1.0)),
+    ]);
+    let contract = learnt(&[batch]);
+    let outcome = judge(&contract, &[differences(&contract, &wal())], Some(&wal()), BPF);
+    assert!(outcome.first.unwrap().starts_with(&format!("{INSERT}: +10 fdatasync WAL")));
+    assert!(outcome.because.unwrap().contains("COMMIT ran 0 times, before 1"));
+}
+
+#[test]
+fn reads_without_index_are_explained() {
+    let select = |reads| {
+        observed(&[(
+            "SELECT s FROM t WHERE i=?",
+            one(&[("executions", 5), ("rows returned", 5), ("pread64 database", reads)], 0.0),
+        )])
+    };
+    let contract = learnt(&[select(20)]);
+    let outcome = judge(&contract, &[differences(&contract, &select(2000))], Some(&select(2000)), BPF);
+    assert!(outcome.because.unwrap().contains("index is missing"));
+}
+
+#[test]
+fn untraced_run_is_compared_by_its_own_counts() {
+    let untraced = |writes| one(&[("write calls", writes)], 0.0);
+    let contract = Contract::learn(vec!["app".into()], None, &[], &[untraced(5), untraced(5)]);
+    assert_eq!(contract.counted_by, PROC);
+    assert!(of_proc(&contract, &untraced(5)).is_empty());
+    assert_eq!(of_proc(&contract, &untraced(6))[0].delta(), 1);
+}
+
+#[test]
+fn small_trace_is_counted_by_kind_of_file() {
+    let mut rows = case::rows();
+    rows.losses.clear();
+    let found = observe(&rows);
+    let insert = &found.statements[case::INSERT];
+    // Its third execution has no end, so that nothing can be concluded from this recording.
+    assert!(found.incomplete.is_some());
+    assert_eq!(insert.calls["executions"], 2);
+    assert_eq!((insert.calls["pwrite64 rollback journal"], insert.calls["fdatasync rollback journal"]), (4, 2));
+    assert_eq!(insert.calls.get("fdatasync database"), Some(&1));
+}

@@ -1,0 +1,69 @@
+//! A check's outcome as text for people.
+
+use super::compare::{Difference, Outcome};
+use super::observe::FLUSHES;
+use crate::text::shown;
+use model::counted;
+use std::fmt::Write as _;
+
+/// Differences that are shown.
+const ROWS: usize = 12;
+
+fn expected(d: &Difference) -> String {
+    match d.expected {
+        [least, most] if least == most => least.to_string(),
+        [least, most] => format!("{least} to {most}"),
+    }
+}
+
+fn whose(d: &Difference) -> String {
+    d.statement.as_ref().map_or("program".into(), |text| shown(text))
+}
+
+fn change(d: &Difference) -> String {
+    let delta = d.delta();
+    let sign = if delta > 0 { "+" } else { "" };
+    format!("{sign}{delta} {} ({} -> {})", d.what, expected(d), d.found)
+}
+
+/// The difference that matters most, with the flushes that come of it.
+pub(super) fn first(differences: &[Difference]) -> Option<String> {
+    let first = differences.first()?;
+    let flushes = differences.iter().find(|d| d.statement == first.statement && d.device && d.what == FLUSHES);
+    let flushes = flushes.filter(|d| !first.device && d.delta() > 0);
+    let with = flushes.map_or(String::new(), |d| format!(", and with it {}", change(d)));
+    // SQLite's files are named by their kind; of others it must be said which.
+    let other = first.what.ends_with(" file") || first.what.ends_with(" directory");
+    let example = first.example.as_ref().filter(|_| other && first.found > 0);
+    let example = example.map_or(String::new(), |path| format!(", such as {}", shown(path)));
+    Some(format!("{}: {}{example}{with}", whose(first), change(first)))
+}
+
+/// The text.
+pub fn text(outcome: &Outcome) -> String {
+    let mut out = String::new();
+    let runs = counted(outcome.runs as usize, "run");
+    if outcome.passed {
+        let _ = writeln!(out, "As recorded (counted by {}, {runs})", outcome.counted_by);
+        return out;
+    }
+    let _ = writeln!(out, "{}", outcome.first.as_deref().unwrap_or_default());
+    if let Some(because) = &outcome.because {
+        let _ = writeln!(out, "  since {}", shown(because));
+    }
+    let mut last = None;
+    for one in outcome.differences.iter().skip(1).take(ROWS) {
+        if last != Some(&one.statement) {
+            let _ = writeln!(out, "{}", whose(one));
+            last = Some(&one.statement);
+        }
+        let device = if one.device { ", device" } else { "" };
+        let _ = writeln!(out, "  {}{device}", change(one));
+    }
+    if outcome.differences.len() > ROWS + 1 {
+        let _ = writeln!(out, "{} more (--json lists all)", outcome.differences.len() - ROWS - 1);
+    }
+    let _ =
+        writeln!(out, "\nCounted by {}, in each of {runs}. If it is intended: fathom check record", outcome.counted_by);
+    out
+}

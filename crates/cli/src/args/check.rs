@@ -1,0 +1,70 @@
+//! Command line of `fathom check`.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Check that a command asks the same of files and disk as recorded in a contract: an I/O test for CI.
+///
+/// Times vary with the machine; counts do not. Compared are system calls, syncs and bytes by kind of file, per SQL statement, exactly, and
+/// flushes and write commands of the device with a band. A difference must show in three runs. Without permission to trace, only
+/// the calls and bytes of /proc/PID/io are compared, which is said.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  sudo fathom check record --prepare 'rm -f t.db' -- python3 app.py t.db
+  sudo fathom check                                  run it again, and compare
+  sudo fathom check io.toml --json -- python3 app.py t.db
+
+Exit status: 0 as recorded, 1 a difference or failure, 2 usage error."
+)]
+pub struct Check {
+    /// Make the contract instead.
+    #[command(subcommand)]
+    pub verb: Option<CheckVerb>,
+    /// The contract
+    #[arg(value_name = "FILE", default_value = "fathom-check.toml")]
+    pub file: PathBuf,
+    /// Run this before each run [default: the contract's]
+    #[arg(long, value_name = "COMMAND")]
+    pub prepare: Option<String>,
+    /// Do not trace, even where it is permitted
+    #[arg(long)]
+    pub no_trace: bool,
+    /// Print JSON (format: docs/reference/json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// The command [default: the contract's]
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+/// The commands of `check`.
+#[derive(Debug, Subcommand)]
+pub enum CheckVerb {
+    Record(CheckRecord),
+}
+
+/// Run a command several times and write what the runs have in common to a file.
+///
+/// Counts that differ between the runs get a band, and the file says so. Commit the file, and record again when a
+/// difference is intended.
+#[derive(Debug, Args)]
+pub struct CheckRecord {
+    /// File to write
+    #[arg(short, long, value_name = "FILE", default_value = "fathom-check.toml")]
+    pub output: PathBuf,
+    /// Runs
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(2..=100))]
+    pub runs: u64,
+    /// Run this before each run, so that each finds the same files
+    #[arg(long, value_name = "COMMAND")]
+    pub prepare: Option<String>,
+    /// Do not trace, even where it is permitted
+    #[arg(long)]
+    pub no_trace: bool,
+    /// The command
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}

@@ -1,0 +1,199 @@
+//! `fathom check` on real programs: repeats never fail without a change, and a seeded regression is found, the right one first.
+//!
+//! Nothing here asserts a time. A difference must show in three runs, so that what a busy machine does to the device is none.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, installed, lane, root};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, ExitCode, Output, Stdio};
+
+/// argv: journal mode, synchronous, and what else is done: `each` commits each INSERT, `sync` syncs a file of its own, `small` checkpoints
+/// often, `scan` drops the index before it asks.
+const PROGRAM: &str = r#"
+import os, sqlite3, sys
+mode, synchronous, extra = sys.argv[1:]
+db = sqlite3.connect("t.db", isolation_level=None)
+db.execute("PRAGMA journal_mode=" + mode)
+db.execute("PRAGMA synchronous=" + synchronous)
+db.execute("PRAGMA cache_size=5")
+db.execute("PRAGMA wal_autocheckpoint=" + ("5" if extra == "small" else "100000"))
+for batch in range(4):
+    if extra != "each": db.execute("BEGIN")
+    for i in range(5):
+        db.execute("INSERT INTO orders VALUES (?, ?)", (1000 + i, "x" * 500))
+        if extra == "sync":
+            note = os.open("note", os.O_CREAT | os.O_RDWR, 0o644)
+            os.write(note, b"x")
+            os.fsync(note)
+            os.close(note)
+    if extra != "each": db.execute("COMMIT")
+for i in range(10):
+    db.execute("SELECT s FROM items WHERE i=?", (i,)).fetchall()
+os._exit(0)
+"#;
+
+/// A database with a table of 200 pages, with or without an index.
+const MAKE: &str = r#"
+import sqlite3, sys
+db = sqlite3.connect("t.db", isolation_level=None)
+db.execute("CREATE TABLE orders (i INTEGER, s TEXT)")
+db.execute("CREATE TABLE items (i INTEGER, s TEXT)")
+if sys.argv[1] == "index": db.execute("CREATE INDEX x ON items (i)")
+db.execute("BEGIN")
+db.executemany("INSERT INTO items VALUES (?, ?)", ((i, "y" * 400) for i in range(2000)))
+db.execute("COMMIT")
+"#;
+
+fn main() -> ExitCode {
+    let needs = |program: &str| root().and_then(|()| installed(program));
+    let cases: Vec<Case> = vec![
+        ("unchanged_python_passes_and_regressions_are_named", needs("python3"), regressions),
+        ("unchanged_sqlite3_shell_passes_and_mode_is_named", needs("sqlite3"), shell),
+        ("unchanged_git_commit_passes_and_fsync_is_found", needs("git"), git),
+        ("unchanged_tar_passes_and_more_files_are_found", needs("tar"), tar),
+        ("untraced_counts_find_more_writes", installed("dd"), untraced),
+        ("failed_command_and_bad_contract_are_errors", Ok(()), errors),
+    ];
+    lane(cases)
+}
+
+fn check(folder: &Path, words: &[&str], command: &[&str]) -> Result<Output> {
+    let mut check = Command::new(fathom());
+    check.arg("check").args(words).current_dir(folder).stdin(Stdio::null());
+    if !command.is_empty() {
+        check.arg("--").args(command);
+    }
+    Ok(check.output()?)
+}
+
+fn record(folder: &Path, options: &[&str], command: &[&str]) -> Result<()> {
+    let output = check(folder, &[&["record"], options].concat(), command)?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+/// Checks again, three times: never a difference.
+fn passes(folder: &Path) -> Result<()> {
+    for _ in 0..3 {
+        let output = check(folder, &[], &[])?;
+        let said = [&output.stdout[..], &output.stderr].concat();
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+    }
+    Ok(())
+}
+
+fn fails(folder: &Path, options: &[&str], command: &[&str]) -> Result<Value> {
+    let output = check(folder, &[&["--json"], options].concat(), command)?;
+    let outcome: Value =
+        serde_json::from_slice(&output.stdout).with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    ensure!(output.status.code() == Some(1) && outcome["passed"] == false, "{command:?}: {outcome}");
+    Ok(outcome)
+}
+
+fn text<'a>(outcome: &'a Value, name: &str) -> &'a str {
+    outcome[name].as_str().unwrap_or_default()
+}
+
+fn regressions() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let here = folder.path();
+    std::fs::write(here.join("app.py"), PROGRAM)?;
+    std::fs::write(here.join("make.py"), MAKE)?;
+    let prepare = |index: &str| format!("rm -f t.db* note; python3 make.py {index}");
+    let app = |arguments: [&'static str; 3]| [&["python3", "app.py"][..], &arguments].concat();
+    let insert = "INSERT INTO orders VALUES (?, ?)";
+    record(here, &["--prepare", &prepare("index")], &app(["wal", "full", "-"]))?;
+    passes(here)?;
+    for (arguments, statement, what, because) in [
+        (["delete", "full", "-"], "COMMIT", "fdatasync", "journal_mode changed from WAL to DELETE"),
+        (["truncate", "full", "-"], "COMMIT", "fdatasync", "journal_mode changed from WAL to TRUNCATE"),
+        (["wal", "off", "-"], "COMMIT", "fdatasync WAL", "synchronous"),
+        (["wal", "normal", "-"], "COMMIT", "fdatasync WAL", "synchronous"),
+        (["wal", "full", "each"], insert, "fdatasync WAL", "no longer share a transaction"),
+        (["wal", "full", "small"], "COMMIT", "WAL checkpoints", "checkpointed"),
+        (["wal", "full", "sync"], "", "fsync file", ""),
+    ] {
+        let outcome = fails(here, &[], &app(arguments))?;
+        let first = &outcome["differences"][0];
+        ensure!(text(first, "statement") == statement, "{arguments:?}: {outcome}");
+        ensure!(text(first, "what").starts_with(what), "{arguments:?}: {outcome}");
+        ensure!(text(&outcome, "because").contains(because), "{arguments:?}: {outcome}");
+        println!("{arguments:?}: {}; {}", text(&outcome, "first"), text(&outcome, "because"));
+    }
+    let outcome = fails(here, &["--prepare", &prepare("none")], &app(["wal", "full", "-"]))?;
+    ensure!(text(&outcome, "first").starts_with("SELECT s FROM items WHERE i=?: +"), "{outcome}");
+    ensure!(text(&outcome, "because").contains("index is missing"), "{outcome}");
+    println!("no index: {}", text(&outcome, "first"));
+    Ok(())
+}
+
+fn shell() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let sql =
+        |mode: &str| format!("PRAGMA journal_mode={mode}; CREATE TABLE t (x); INSERT INTO t VALUES (1); DELETE FROM t");
+    record(folder.path(), &["--prepare", "rm -f t.db*"], &["sqlite3", "t.db", &sql("delete")])?;
+    passes(folder.path())?;
+    let outcome = fails(folder.path(), &[], &["sqlite3", "t.db", &sql("persist")])?;
+    ensure!(text(&outcome, "because").contains("journal_mode changed from DELETE to PERSIST"), "{outcome}");
+    Ok(())
+}
+
+fn git() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let prepare = "rm -rf r && git init -q r && echo x > r/f && git -C r add f";
+    let commit = |sync: &'static str| {
+        let settings = ["git", "-C", "r", "-c", "user.name=a", "-c", "user.email=a@b", "-c", "gc.auto=0", "-c", sync];
+        [&settings[..], &["commit", "-q", "-m", "x"]].concat()
+    };
+    record(folder.path(), &["--prepare", prepare], &commit("core.fsync=none"))?;
+    passes(folder.path())?;
+    let outcome = fails(folder.path(), &[], &commit("core.fsync=all"))?;
+    ensure!(text(&outcome["differences"][0], "what").starts_with("fsync"), "{outcome}");
+    ensure!(text(&outcome, "first").contains("/.git/"), "{outcome}");
+    println!("git: {}", text(&outcome, "first"));
+    Ok(())
+}
+
+fn tar() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let make = |files: u32| format!("rm -rf d t.tar; mkdir d; for i in $(seq {files}); do echo $i > d/$i; done");
+    record(folder.path(), &["--prepare", &make(20)], &["tar", "cf", "t.tar", "d"])?;
+    passes(folder.path())?;
+    let outcome = fails(folder.path(), &["--prepare", &make(200)], &[])?;
+    ensure!(outcome["differences"].to_string().contains("open file"), "{outcome}");
+    Ok(())
+}
+
+fn untraced() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let copy = |blocks: &'static str| ["dd", "if=/dev/zero", "of=f", "bs=1000", "status=none", blocks];
+    record(folder.path(), &["--no-trace"], &copy("count=20"))?;
+    let written = std::fs::read_to_string(folder.path().join("fathom-check.toml"))?;
+    ensure!(written.contains("\"write calls\" = 20") && written.contains("counted_by = \"/proc/PID/io\""), "{written}");
+    let output = check(folder.path(), &[], &[])?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success() && said.contains("syncs, statements"), "{said}");
+    let outcome = fails(folder.path(), &[], &copy("count=21"))?;
+    ensure!(
+        outcome["counted_by"] == "/proc/PID/io" && outcome["differences"].to_string().contains("write calls"),
+        "{outcome}"
+    );
+    Ok(())
+}
+
+fn errors() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let says = |words: &[&str], command: &[&str], code: i32, expected: &str| {
+        let output = check(folder.path(), words, command)?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(code) && said.contains(expected), "{words:?}: {said}");
+        Ok(())
+    };
+    says(&[], &["true"], 1, "fathom check record -o fathom-check.toml")?;
+    says(&["record", "--no-trace"], &["/no/such/program"], 1, "/no/such/program")?;
+    says(&["record", "--no-trace"], &["sh", "-c", "exit 3"], 1, "exit status 3")?;
+    says(&["record"], &[], 2, "CMD")?;
+    std::fs::write(folder.path().join("bad.toml"), "version = 9")?;
+    says(&["bad.toml"], &["true"], 1, "version 9")
+}
