@@ -124,7 +124,7 @@ fn annotations_describe_slice() {
 }
 
 #[test]
-fn driver_commands_name_their_requests_and_have_own_row_without_one() {
+fn driver_commands_name_requests_or_have_own_row() {
     let mut made = inserts(1);
     let request = made.spans.iter().find(|s| s.layer == Layer::Driver).unwrap().clone();
     let sent = |command, name: &'static str, start_ns, end_ns, error: Option<&str>| DriverCommand {
