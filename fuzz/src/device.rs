@@ -42,9 +42,9 @@ pub fn devices() -> Vec<Vec<u8>> {
     all
 }
 
-struct Told(BTreeMap<String, String>);
+struct FakeFiles(BTreeMap<String, String>);
 
-impl Told {
+impl FakeFiles {
     fn new(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let mut files: BTreeMap<String, String> = BTreeMap::new();
@@ -64,7 +64,7 @@ impl Told {
     }
 }
 
-impl Reader for Told {
+impl Reader for FakeFiles {
     fn read(&self, path: &str) -> Result<String, String> {
         self.0.get(path).cloned().ok_or_else(|| "no such file".into())
     }
@@ -93,28 +93,28 @@ impl Reader for Told {
 
 /// A fact is known, or it is said why not. A mount holds its path. A stack of disks ends, and has each disk once.
 pub fn facts(bytes: &[u8]) {
-    let told = Told::new(bytes);
+    let files = FakeFiles::new(bytes);
     for path in ["/", "/data", "/home/somebody/a.db", ""] {
-        for (name, fact) in device::collect(&told, Some(path)) {
+        for (name, fact) in device::collect(&files, Some(path)) {
             assert!(fact.value.is_some() != fact.unknown.is_some(), "{name}: {fact:?}");
         }
-        if let Ok(mount) = device::mount_of(&told, path) {
+        if let Ok(mount) = device::mount_of(&files, path) {
             assert!(path.starts_with(&mount.point), "{path} is not below {}", mount.point);
         }
     }
-    device::versions(&told);
-    let readings = Readings::now(&told, &Look::now(&told));
+    device::versions(&files);
+    let readings = Readings::now(&files, &Look::now(&files));
     assert!(readings.busy_cpus.is_err(), "no tick can have passed");
-    let Ok(disks) = Disks::read(&told) else { return };
+    let Ok(disks) = Disks::read(&files) else { return };
     for (dev, disk) in &disks.all {
         assert!(disks.whole(*dev).is_some_and(|d| d.dev == *dev));
-        let stack: Vec<Dev> = disks.stack(&told, disk).iter().map(|d| d.dev).collect();
+        let stack: Vec<Dev> = disks.stack(&files, disk).iter().map(|d| d.dev).collect();
         assert_eq!(stack.iter().collect::<BTreeSet<_>>().len(), stack.len(), "a disk stands on itself");
-        if let Ok(stat) = DiskStat::read(&told, &disk.name) {
+        if let Ok(stat) = DiskStat::read(&files, &disk.name) {
             assert_eq!(stat.since(&stat), DiskStat { in_flight: stat.in_flight, ..DiskStat::default() });
         }
     }
-    let pairs = disks.volumes(&told);
+    let pairs = disks.volumes(&files);
     assert_eq!(pairs.iter().collect::<BTreeSet<_>>().len(), pairs.len());
     assert_eq!(disks.rows(None).len(), disks.all.len());
 }

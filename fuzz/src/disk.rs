@@ -58,12 +58,12 @@ pub fn sessions() -> Vec<Vec<u8>> {
 
 /// A client that has said all it will ever say, and keeps what it is told.
 #[derive(Default)]
-pub struct Said<'b> {
+pub struct ScriptedStream<'b> {
     pub says: &'b [u8],
-    pub told: Vec<u8>,
+    pub received: Vec<u8>,
 }
 
-impl AsyncRead for Said<'_> {
+impl AsyncRead for ScriptedStream<'_> {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         let (now, rest) = self.says.split_at(self.says.len().min(into.remaining()));
         into.put_slice(now);
@@ -72,9 +72,9 @@ impl AsyncRead for Said<'_> {
     }
 }
 
-impl AsyncWrite for Said<'_> {
+impl AsyncWrite for ScriptedStream<'_> {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
-        self.told.extend_from_slice(bytes);
+        self.received.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))
     }
 
@@ -101,9 +101,9 @@ pub fn session(bytes: &[u8]) {
 /// How the session of a client ends, and what it was told.
 pub fn serve(says: &[u8]) -> (Result<(), nbd::Failure>, Vec<u8>) {
     let exports = Single { name: "disk".into(), export: Memory::new(DISK_BYTES) };
-    let mut client = Said { says, told: Vec::new() };
+    let mut client = ScriptedStream { says, received: Vec::new() };
     let ended = RUNTIME.with(|runtime| runtime.block_on(nbd::serve(&mut client, &exports, &Tls::Off)));
-    (ended, client.told)
+    (ended, client.received)
 }
 
 /// Blocks of the stores that are changed.

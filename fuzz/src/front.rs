@@ -74,7 +74,7 @@ fn asked(mut bytes: &[u8]) -> Vec<u64> {
 }
 
 /// The cookies of the replies, each taken apart as the protocol says; `None` if they are not whole replies.
-fn told(mut bytes: &[u8], structured: bool, lengths: impl Fn(u64) -> Option<usize>) -> Option<Vec<u64>> {
+fn handles(mut bytes: &[u8], structured: bool, lengths: impl Fn(u64) -> Option<usize>) -> Option<Vec<u64>> {
     let mut cookies = Vec::new();
     while !bytes.is_empty() {
         let magic = number::<4>(&mut bytes)?;
@@ -111,7 +111,7 @@ pub fn request_bytes(bytes: &[u8]) {
     let (ended, all) = serve(&[begin(structured), bytes.clone()].concat());
     let lengths = |cookie: u64| reads.get(cookie as usize).copied();
     let said = all.strip_prefix(&greeting[..]).unwrap_or_else(|| panic!("the handshake depends on what follows it"));
-    let answered = told(said, structured, lengths).unwrap_or_else(|| panic!("a reply is not whole: {said:02x?}"));
+    let answered = handles(said, structured, lengths).unwrap_or_else(|| panic!("a reply is not whole: {said:02x?}"));
     let mut expected = asked(&bytes);
     let mut sorted = answered;
     sorted.sort_unstable();

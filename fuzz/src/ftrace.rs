@@ -1,12 +1,12 @@
 //! Foreign traces: trace.dat files, and pages of ftrace, from bytes to the linker's events.
 
 use formats::ftrace::calls::Machine;
+use formats::ftrace::decoder::{Decoder, Kind};
 use formats::ftrace::format::Format;
 use formats::ftrace::merge::Clock;
 use formats::ftrace::page::Layout;
 use formats::ftrace::run::{self, Part};
-use formats::ftrace::seen::{Decoder, Kind};
-use formats::ftrace::translate::Told;
+use formats::ftrace::translate::TraceContext;
 use formats::tracedat::TraceDat;
 use model::Event;
 use std::borrow::Cow;
@@ -15,8 +15,8 @@ const HEADER: &str = "field: u64 timestamp;offset:0;size:8;signed:0;\nfield: loc
     field: char data;offset:16;size:4080;signed:0;\n";
 const PAGE: usize = 4096;
 
-fn told() -> Told {
-    Told {
+fn trace_context() -> TraceContext {
+    TraceContext {
         machine: Machine::X86_64,
         names: vec![(50, "jbd2/vda-8".into()), (10, "app".into())],
         tasks: Vec::new(),
@@ -129,7 +129,7 @@ fn translate(bytes: &[u8], layout: Layout, sink: &mut dyn FnMut(&Event)) -> run:
     let decoder = Decoder::new(layout, &formats());
     let half = (bytes.len() / 2).next_multiple_of(PAGE).min(bytes.len());
     let cpus = vec![(0, Cow::Borrowed(&bytes[..half])), (1, Cow::Borrowed(&bytes[half..]))];
-    run::run(&[Part { decoder, layout, clock: Clock::NS, cpus }], &told(), &[], sink)
+    run::run(&[Part { decoder, layout, clock: Clock::NS, cpus }], &trace_context(), &[], sink)
 }
 
 /// Whatever the pages hold becomes events that go through the log unchanged.
@@ -174,5 +174,5 @@ pub fn files() -> Vec<Vec<u8>> {
 pub fn trace_dat(bytes: &[u8]) {
     let Ok(trace) = TraceDat::parse(bytes) else { return };
     let Ok(parts) = run::parts(&trace) else { return };
-    run::run(&parts, &told(), &trace.stats, &mut |_| ());
+    run::run(&parts, &trace_context(), &trace.stats, &mut |_| ());
 }

@@ -1,6 +1,6 @@
 //! What the HTTP server reads: requests of whoever reaches its address.
 
-use workload::http::{Asked, HEAD, Request, Requests};
+use workload::http::{HEAD, Request, RequestKind, Requests};
 
 pub fn requests() -> Vec<Vec<u8>> {
     [
@@ -38,5 +38,5 @@ pub fn request(bytes: &[u8]) {
     let before = whole.split_last().map_or(&[][..], |(_, before)| before);
     assert!(before.iter().all(|r| !r.last), "nothing follows the last");
     let written = bytes.windows(4).filter(|w| w == b"GET ").count();
-    assert!(whole.iter().filter(|r| r.asked == Asked::Get).count() <= written, "{written} were written");
+    assert!(whole.iter().filter(|r| r.asked == RequestKind::Get).count() <= written, "{written} were written");
 }

@@ -2,7 +2,7 @@
 
 use net::link::packet::{HEADER, measure};
 use net::link::schedule::{EmulatedLink, UP};
-use net::link::{Spec, Way};
+use net::link::{DirectionSpec, Spec};
 
 /// A header and a packet of 3,000 bytes of TCP, to be cut, or of UDP, whole.
 fn frame(kind: u8, version: u8) -> Vec<u8> {
@@ -25,7 +25,13 @@ pub fn packets() -> Vec<Vec<u8>> {
 pub fn packet(bytes: &[u8]) {
     let Some(size) = measure(bytes) else { return };
     assert!(size.packets >= 1 && size.bytes >= (bytes.len() - HEADER) as u64);
-    let way = Way { rate_bps: 1_000_000, packet_ns: 1000, delay_ns: 1000, queue_packets: 10, ..Way::default() };
+    let way = DirectionSpec {
+        rate_bps: 1_000_000,
+        packet_ns: 1000,
+        delay_ns: 1000,
+        queue_packets: 10,
+        ..DirectionSpec::default()
+    };
     let mut link = EmulatedLink::new(&Spec::both(way));
     let _ = link.push(UP, (), size, 0);
     while let Some(next) = link.next_event() {

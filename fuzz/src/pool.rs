@@ -24,11 +24,11 @@ pub fn frames() -> Vec<Vec<u8>> {
     let requests: Vec<Request> = operations.into_iter().zip(0..).map(|(o, tag)| request(o, tag)).collect();
     let reply = |status, tag, length| Reply { status, placed: false, tag, length, checksum: 5 };
     let replies = [reply(Status::Done, 0, DATA.len() as u32), reply(Status::Damaged, 1, 0)];
-    let (mut asked, mut told) = (BytesMut::new(), BytesMut::new());
+    let (mut asked, mut replied) = (BytesMut::new(), BytesMut::new());
     let data = [Bytes::from_static(DATA)];
     frame::put_requests(&mut asked, &head, &requests, |_| &data);
-    frame::put_replies(&mut told, &head, &replies, DATA, &[]);
-    vec![asked.to_vec(), told.to_vec()]
+    frame::put_replies(&mut replied, &head, &replies, DATA, &[]);
+    vec![asked.to_vec(), replied.to_vec()]
 }
 
 /// A frame that is taken is one that could have been written: written again it is the same. Checksums would hide all that is

@@ -186,8 +186,8 @@ pub fn table(bytes: &[u8]) {
         assert!(finding.share.is_none_or(|share| (0.0..=1.0 + 1e-9).contains(&share)), "{finding:?}");
         assert!(finding.saving_ns.unwrap_or(0) <= finding.time_ns.unwrap_or(0), "{finding:?}");
     }
-    let told = explain::text::text(&explained) + &explain::text::summary(&explained);
-    assert!(told.lines().all(|line| line.chars().count() <= 100), "{told}");
+    let text = explain::text::text(&explained) + &explain::text::summary(&explained);
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     let same = diff::diff(&changed, &changed);
     assert!(["equivalent", "inconclusive"].contains(&same.verdict.as_str()), "{}", same.why);
     for done in [same, diff::diff(&plain, &changed), diff::diff(&changed, &plain)] {

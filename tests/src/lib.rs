@@ -3,7 +3,7 @@
 
 pub mod bench;
 pub mod pool;
-pub mod strangers;
+pub mod silent_connections;
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};

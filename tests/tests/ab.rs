@@ -37,9 +37,9 @@ fn slower() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let commands = ["sleep 0.001", "sleep 1"];
     let output = ab(folder.path(), &["--blocks", "7", "--fail-on", "slower:50", "--json"], &commands)?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     let outcome: Value = serde_json::from_slice(&output.stdout)?;
-    ensure!(output.status.code() == Some(1) && said.contains("slower: sleep 1"), "{said}");
+    ensure!(output.status.code() == Some(1) && messages.contains("slower: sleep 1"), "{messages}");
     ensure!(outcome["version"] == 1 && outcome["comparisons"][0]["verdict"] == "slower", "{outcome}");
     ensure!(outcome["comparisons"][0]["pairs"] == 7 && outcome["commands"][2]["control"] == true, "{outcome}");
     let output = ab(folder.path(), &["--blocks", "7", "--fail-on", "slower:50"], &["sleep 1", "sleep 0.001"])?;
@@ -79,8 +79,8 @@ fn failures() -> Result<()> {
         (["exit 4", "true"], 1, "exit 4: exit status 4"),
     ] {
         let output = ab(folder.path(), &["--blocks", "6"], &commands)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.code() == Some(code) && said.contains(expected), "{commands:?}: {said}");
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(code) && messages.contains(expected), "{commands:?}: {messages}");
     }
     let output = ab(folder.path(), &[], &["true"])?;
     ensure!(output.status.code() == Some(2), "one command");
@@ -122,8 +122,11 @@ fn commits() -> Result<()> {
     let left = String::from_utf8(git(&["worktree", "list"])?.stdout)?;
     ensure!(left.lines().count() == 1, "{left}");
     let output = ab(here, &["--git", "HEAD~1..HEAD", "--build", "echo no rule; exit 2"], &["./app"])?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.code() == Some(1) && said.contains("no rule") && said.contains("HEAD~1"), "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(
+        output.status.code() == Some(1) && messages.contains("no rule") && messages.contains("HEAD~1"),
+        "{messages}"
+    );
     let left = String::from_utf8(git(&["worktree", "list"])?.stdout)?;
     ensure!(left.lines().count() == 1, "{left}");
     Ok(())
@@ -156,8 +159,8 @@ fn interrupted() -> Result<()> {
     })?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.code() == Some(130) && said.contains("--resume"), "{:?} {said}", output.status);
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.code() == Some(130) && messages.contains("--resume"), "{:?} {messages}", output.status);
     let outcome: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(outcome["stopped"].is_null() && number(&outcome, "/commands/0/runs")? >= 1.0, "{outcome}");
     run(Command::new(fathom()).args(["bench", "run", "--quiet", "--resume"]).arg(&archive).current_dir(folder.path()))?;

@@ -60,24 +60,24 @@ const RECORDED: [Recorded; 3] = [
 
 fn recordings() -> Result<()> {
     for recorded in &RECORDED {
-        recorded.holds(Kept::copy(recorded.name)?.shown()?)?;
+        recorded.holds(KeptArchive::copy(recorded.name)?.show_json()?)?;
     }
     Ok(())
 }
 
 fn linked_again() -> Result<()> {
     for recorded in &RECORDED {
-        let kept = Kept::copy(recorded.name)?;
+        let kept = KeptArchive::copy(recorded.name)?;
         std::fs::remove_dir_all(kept.path.join("tables"))?;
         run(Command::new(fathom()).arg("link").arg(&kept.path))?;
-        recorded.holds(kept.shown()?)?;
+        recorded.holds(kept.show_json()?)?;
     }
     Ok(())
 }
 
 impl Recorded {
-    fn holds(&self, shown: Value) -> Result<()> {
-        let operations = shown["operations"].as_array().context("operations")?;
+    fn holds(&self, show_json: Value) -> Result<()> {
+        let operations = show_json["operations"].as_array().context("operations")?;
         let found = operations.iter().find(|o| o["statement"] == self.statement);
         let operation = found.with_context(|| format!("{}: no {}", self.name, self.statement))?;
         ensure!(operation["count"] == self.times, "{}: {}", self.name, operation["count"]);
@@ -85,9 +85,9 @@ impl Recorded {
             near(self.name, what, &operation["per_operation"][what], expected)?;
         }
         for (what, expected) in self.commands {
-            near(self.name, what, &shown["device_commands"][what], expected)?;
+            near(self.name, what, &show_json["device_commands"][what], expected)?;
         }
-        ensure!(shown["loss"]["events"] == 0, "{}: {}", self.name, shown["loss"]);
+        ensure!(show_json["loss"]["events"] == 0, "{}: {}", self.name, show_json["loss"]);
         Ok(())
     }
 }
@@ -98,9 +98,9 @@ fn benchmarks() -> Result<()> {
         ("v3-bench", 6, [4_998_750.312, 2_499_437.627]),
         ("v3-bench-slower", 6, [454_522.728, 416_657.986]),
     ] {
-        let shown = Kept::copy(name)?.shown()?;
-        let results = shown["results"].as_array().context("results")?;
-        ensure!(results.len() == rates.len() && shown["complete"] == true, "{name}: {shown}");
+        let show_json = KeptArchive::copy(name)?.show_json()?;
+        let results = show_json["results"].as_array().context("results")?;
+        ensure!(results.len() == rates.len() && show_json["complete"] == true, "{name}: {show_json}");
         for (result, rate) in results.iter().zip(rates) {
             ensure!(result["processes"] == processes && result["verified"] == true, "{name}: {result}");
             ensure!(result["unit"] == "row/s", "{name}: {result}");
@@ -112,32 +112,32 @@ fn benchmarks() -> Result<()> {
 
 /// Its tables do not name a design, so that there is nothing by which a score could be made.
 fn without_a_log() -> Result<()> {
-    let kept = Kept::copy("v1-bench")?;
-    let shown = kept.shown()?;
-    ensure!(shown["results"].as_array().is_some_and(Vec::is_empty), "{shown}");
-    ensure!(shown["environment"]["cpu.architecture"]["value"] == "x86_64", "{shown}");
+    let kept = KeptArchive::copy("v1-bench")?;
+    let show_json = kept.show_json()?;
+    ensure!(show_json["results"].as_array().is_some_and(Vec::is_empty), "{show_json}");
+    ensure!(show_json["environment"]["cpu.architecture"]["value"] == "x86_64", "{show_json}");
     ensure!(kept.rows()?["replicates"] == 17, "{:?}", kept.rows()?);
     Ok(())
 }
 
 fn network_runs() -> Result<()> {
     for (name, rate) in [("v2-net", 23_268_752_380.59), ("v3-net", 6_882_069_533.16)] {
-        let shown = Kept::copy(name)?.shown()?;
-        let result = &shown["results"][0];
+        let show_json = KeptArchive::copy(name)?.show_json()?;
+        let result = &show_json["results"][0];
         ensure!(result["unit"] == "bit/s" && result["processes"] == 1, "{name}: {result}");
         near(name, "estimate", &result["estimate"], rate)?;
-        ensure!(shown["limited_by"][0]["limits"][0]["cause"] == "CPU", "{name}: {}", shown["limited_by"]);
+        ensure!(show_json["limited_by"][0]["limits"][0]["cause"] == "CPU", "{name}: {}", show_json["limited_by"]);
     }
     Ok(())
 }
 
 fn compared() -> Result<()> {
-    let (baseline, candidate) = (Kept::copy("v3-bench")?, Kept::copy("v3-bench-slower")?);
+    let (baseline, candidate) = (KeptArchive::copy("v3-bench")?, KeptArchive::copy("v3-bench-slower")?);
     let mut compare = Command::new(fathom());
     compare.args(["bench", "compare", "--json"]).arg(&baseline.path).arg(&candidate.path);
-    let told: Value = serde_json::from_slice(&run(&mut compare)?.stdout)?;
-    let results = told["results"].as_array().context("results")?;
-    ensure!(results.len() == 2 && results.iter().all(|r| r["verdict"] == "slower"), "{told}");
+    let output: Value = serde_json::from_slice(&run(&mut compare)?.stdout)?;
+    let results = output["results"].as_array().context("results")?;
+    ensure!(results.len() == 2 && results.iter().all(|r| r["verdict"] == "slower"), "{output}");
     near("compare", "ratio", &results[0]["ratio"], 0.090_926_858)?;
     let mut history = Command::new(fathom());
     history.args(["bench", "history"]).arg(&baseline.path).arg(&candidate.path);
@@ -153,7 +153,7 @@ fn pages() -> Result<()> {
         (vec!["v3-bench".into(), "v3-bench-slower".into()], "duration=1000"),
         (vec!["v2-net".into(), "v3-net".into()], "net run"),
     ]) {
-        let kept = archives.iter().map(Kept::copy).collect::<Result<Vec<_>>>()?;
+        let kept = archives.iter().map(KeptArchive::copy).collect::<Result<Vec<_>>>()?;
         let page = kept[0].folder.path().join("page.html");
         run(Command::new(fathom()).arg("report").args(kept.iter().map(|k| &k.path)).arg("-o").arg(&page))?;
         let text = std::fs::read_to_string(&page)?;
@@ -164,7 +164,7 @@ fn pages() -> Result<()> {
 
 fn exported() -> Result<()> {
     for name in names()? {
-        let kept = Kept::copy(&name)?;
+        let kept = KeptArchive::copy(&name)?;
         let to = kept.folder.path().join("out");
         for (flag, extension) in [("--csv", "csv"), ("--parquet", "parquet")] {
             let folder = to.join(extension);
@@ -187,7 +187,7 @@ fn exported() -> Result<()> {
 
 fn other_formats() -> Result<()> {
     for recorded in &RECORDED {
-        let kept = Kept::copy(recorded.name)?;
+        let kept = KeptArchive::copy(recorded.name)?;
         let trace = kept.folder.path().join("trace.pftrace");
         run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&kept.path).arg("-o").arg(&trace))?;
         let bytes = std::fs::read(&trace)?;
@@ -201,12 +201,12 @@ fn other_formats() -> Result<()> {
 }
 
 /// The copy of an archive, since an archive may be written to when it is opened.
-struct Kept {
+struct KeptArchive {
     folder: TempDir,
     path: PathBuf,
 }
 
-impl Kept {
+impl KeptArchive {
     fn copy(name: impl AsRef<Path>) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let path = folder.path().join(name.as_ref());
@@ -214,7 +214,7 @@ impl Kept {
         Ok(Self { folder, path })
     }
 
-    fn shown(&self) -> Result<Value> {
+    fn show_json(&self) -> Result<Value> {
         let output = run(Command::new(fathom()).args(["show", "--json"]).arg(&self.path))?;
         Ok(serde_json::from_slice(&output.stdout)?)
     }

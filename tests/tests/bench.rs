@@ -83,8 +83,8 @@ budget_s = 60
     // Without a declared unit archives have what was printed, and are not compared if that differs.
     measured_as("a.fathom", "", "ms 1500")?;
     measured_as("b.fathom", "", "s 1.5")?;
-    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom"])?;
-    ensure!(status == Some(1) && said.contains("not compared"), "{status:?}: {said}");
+    let (status, messages) = bench.messages(&["compare", "a.fathom", "b.fathom"])?;
+    ensure!(status == Some(1) && messages.contains("not compared"), "{status:?}: {messages}");
     Ok(())
 }
 
@@ -113,11 +113,11 @@ budget_s = 60
     fs::write(bench.path("breaks.toml"), design)?;
     for (archive, works, status) in [("a.fathom", "9", 0), ("b.fathom", "2", 1)] {
         fs::write(bench.path("left"), works)?;
-        let (rc, said) = bench.said(&["run", "breaks.toml", "--blocks=6", "-o", archive])?;
-        ensure!(rc == Some(status), "{archive}: {rc:?}: {said}");
+        let (rc, messages) = bench.messages(&["run", "breaks.toml", "--blocks=6", "-o", archive])?;
+        ensure!(rc == Some(status), "{archive}: {rc:?}: {messages}");
     }
-    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
-    ensure!(status == Some(1) && said.contains("no result in B: breaks"), "{status:?}: {said}");
+    let (status, messages) = bench.messages(&["compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
+    ensure!(status == Some(1) && messages.contains("no result in B: breaks"), "{status:?}: {messages}");
     Ok(())
 }
 
@@ -152,7 +152,7 @@ impl Bench {
         Ok(serde_json::from_slice(&run(&mut self.command(words))?.stdout)?)
     }
 
-    fn said(&self, words: &[&str]) -> Result<(Option<i32>, String)> {
+    fn messages(&self, words: &[&str]) -> Result<(Option<i32>, String)> {
         let Output { status, stderr, .. } = self.command(words).output()?;
         Ok((status.code(), String::from_utf8_lossy(&stderr).into_owned()))
     }
@@ -280,15 +280,15 @@ fn damaged() -> Result<()> {
     let log = bench.path("bench.fathom/runs.jsonl");
     let text = fs::read_to_string(&log)?;
     fs::write(&log, text.replacen("\"block\":1", "\"block\":-1", 1))?;
-    let (status, said) = bench.said(&["run", "--resume", "bench.fathom"])?;
+    let (status, messages) = bench.messages(&["run", "--resume", "bench.fathom"])?;
     ensure!(
-        status == Some(1) && said.contains("is truncated or damaged") && said.contains("its tables have 6"),
-        "{said}"
+        status == Some(1) && messages.contains("is truncated or damaged") && messages.contains("its tables have 6"),
+        "{messages}"
     );
     // Without tables the intact part is shown, and the damaged line named.
     fs::rename(bench.path("bench.fathom/tables"), bench.path("tables"))?;
-    let (status, said) = bench.said(&["show", "bench.fathom"])?;
-    ensure!(status == Some(0) && said.contains("checksum mismatch") && said.contains("--resume"), "{said}");
+    let (status, messages) = bench.messages(&["show", "bench.fathom"])?;
+    ensure!(status == Some(0) && messages.contains("checksum mismatch") && messages.contains("--resume"), "{messages}");
     fs::remove_dir_all(bench.path("bench.fathom/tables"))?;
     fs::rename(bench.path("tables"), bench.path("bench.fathom/tables"))?;
     // Cut, while the tables are whole: they must stay.
@@ -296,15 +296,15 @@ fn damaged() -> Result<()> {
     fs::write(&log, &text[..last])?;
     let table = bench.path("bench.fathom/tables/replicates.parquet");
     let before = fs::read(&table)?;
-    let (status, said) = bench.said(&["run", "--resume", "bench.fathom"])?;
-    ensure!(status == Some(1) && said.contains("is truncated or damaged"), "{said}");
+    let (status, messages) = bench.messages(&["run", "--resume", "bench.fathom"])?;
+    ensure!(status == Some(1) && messages.contains("is truncated or damaged"), "{messages}");
     ensure!(fs::read(&table)? == before, "the tables were made anew");
     fs::remove_file(&log)?;
-    let (status, said) = bench.said(&["run", "--resume", "bench.fathom"])?;
-    ensure!(status == Some(1) && said.contains("contains no benchmark"), "{said}");
+    let (status, messages) = bench.messages(&["run", "--resume", "bench.fathom"])?;
+    ensure!(status == Some(1) && messages.contains("contains no benchmark"), "{messages}");
     fs::create_dir(bench.path("other"))?;
-    let (status, said) = bench.said(&["run", "--resume", "other"])?;
-    ensure!(status == Some(1) && said.contains("not a Fathom archive"), "{said}");
+    let (status, messages) = bench.messages(&["run", "--resume", "other"])?;
+    ensure!(status == Some(1) && messages.contains("not a Fathom archive"), "{messages}");
     Ok(())
 }
 
@@ -320,8 +320,8 @@ fn mistakes() -> Result<()> {
         (&["run", "fake.toml", "--precision", "0"], "percent"),
         (&["run", "fake.toml", "--resume", "x.fathom"], "cannot be used with"),
     ] {
-        let (status, said) = bench.said(words)?;
-        ensure!(status == Some(2) && said.contains(part), "{words:?}: {status:?}: {said}");
+        let (status, messages) = bench.messages(words)?;
+        ensure!(status == Some(2) && messages.contains(part), "{words:?}: {status:?}: {messages}");
     }
     ensure!(!bench.path("bench.fathom").exists(), "an archive was left behind");
     Ok(())
@@ -335,8 +335,11 @@ fn design_mistakes() -> Result<()> {
         ("blocks = 6", "blokcs = 6", "line "),
     ] {
         fs::write(bench.path("wrong.toml"), DESIGN.replacen(from, to, 1))?;
-        let (status, said) = bench.said(&["run", "wrong.toml"])?;
-        ensure!(status == Some(2) && said.contains("wrong.toml") && said.contains(part), "{status:?}: {said}");
+        let (status, messages) = bench.messages(&["run", "wrong.toml"])?;
+        ensure!(
+            status == Some(2) && messages.contains("wrong.toml") && messages.contains(part),
+            "{status:?}: {messages}"
+        );
     }
     Ok(())
 }
@@ -374,8 +377,8 @@ fn compared() -> Result<()> {
     // The exit status follows the verdict, as scripts need.
     run(&mut bench.command(&["compare", "a.fathom", "same.fathom", "--fail-on=slower"]))?;
     let output = bench.command(&["compare", "a.fathom", "slow.fathom", "--fail-on=slower:50", "--json"]).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1) && said.contains("slower: fake duration=1000"), "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && messages.contains("slower: fake duration=1000"), "{messages}");
     let value: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(verdicts(&value) == ["slower", "slower"] && value["version"] == 3, "{value}");
     for (result, expected) in value["results"].as_array().context("results")?.iter().zip([1.0 / 11.0, 1.0 / 6.0]) {
@@ -397,13 +400,13 @@ fn compared() -> Result<()> {
     ensure!(results.len() == 1 && results[0]["levels"] == serde_json::json!(["1000", "2000"]), "{value}");
     ensure!(results[0]["ratio"].as_f64().is_some_and(|r| (r * 12.0 - 1.0).abs() < 0.01), "{value}");
     for (by, part) in [("duration=1000", "mode=jvm-tiered,art-jit"), ("duration=1000,7", "it has 1000, 2000")] {
-        let (status, said) = bench.said(&["compare", "a.fathom", "slow.fathom", "--by", by])?;
-        ensure!(status == Some(2) && said.contains(part), "{by}: {status:?}: {said}");
+        let (status, messages) = bench.messages(&["compare", "a.fathom", "slow.fathom", "--by", by])?;
+        ensure!(status == Some(2) && messages.contains(part), "{by}: {status:?}: {messages}");
     }
-    let (status, said) = bench.said(&["compare", "a.fathom", "missing.fathom"])?;
-    ensure!(status == Some(1) && said.contains("missing.fathom"), "{status:?}: {said}");
-    let (status, said) = bench.said(&["compare", "a.fathom", "slow.fathom", "--fail-on=faster"])?;
-    ensure!(status == Some(2) && said.contains("slower"), "{status:?}: {said}");
+    let (status, messages) = bench.messages(&["compare", "a.fathom", "missing.fathom"])?;
+    ensure!(status == Some(1) && messages.contains("missing.fathom"), "{status:?}: {messages}");
+    let (status, messages) = bench.messages(&["compare", "a.fathom", "slow.fathom", "--fail-on=faster"])?;
+    ensure!(status == Some(2) && messages.contains("slower"), "{status:?}: {messages}");
     Ok(())
 }
 
@@ -434,24 +437,27 @@ argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"wall\",\"unit\":\"ms\",\"v\":$(ca
         Ok(())
     };
     fs::write(bench.path("times.toml"), design("", "x"))?;
-    let (status, said) = bench.said(&["run", "times.toml"])?;
-    ensure!(status == Some(2) && said.contains("\"wall\" has no direction"), "{status:?}: {said}");
+    let (status, messages) = bench.messages(&["run", "times.toml"])?;
+    ensure!(status == Some(2) && messages.contains("\"wall\" has no direction"), "{status:?}: {messages}");
     measure("a.fathom", "104", "x")?;
     measure("b.fathom", "133", "x")?;
     measure("other.fathom", "133", "y")?;
     // Both orders: 104 ms that became 133 are slower, and the other way round faster.
-    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
-    ensure!(status == Some(1) && said.contains("slower: times"), "{status:?}: {said}");
+    let (status, messages) = bench.messages(&["compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
+    ensure!(status == Some(1) && messages.contains("slower: times"), "{status:?}: {messages}");
     let output = run(&mut bench.command(&["compare", "b.fathom", "a.fathom", "--fail-on=slower", "--json"]))?;
     let value: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(value["results"][0]["verdict"] == "faster" && value["results"][0]["unit"] == "ms", "{value}");
     ensure!(value["results"][0]["higher_is_better"] == false, "{value}");
     // Another command under the same name is not compared unless it is asked for.
-    let (status, said) = bench.said(&["compare", "a.fathom", "other.fathom", "--fail-on=slower"])?;
-    ensure!(status == Some(1) && said.contains("their commands differ: A has \"x\" where B has \"y\""), "{said}");
-    let (status, said) =
-        bench.said(&["compare", "other.fathom", "a.fathom", "--other-commands", "--fail-on=slower"])?;
-    ensure!(status == Some(0), "{status:?}: {said}");
+    let (status, messages) = bench.messages(&["compare", "a.fathom", "other.fathom", "--fail-on=slower"])?;
+    ensure!(
+        status == Some(1) && messages.contains("their commands differ: A has \"x\" where B has \"y\""),
+        "{messages}"
+    );
+    let (status, messages) =
+        bench.messages(&["compare", "other.fathom", "a.fathom", "--other-commands", "--fail-on=slower"])?;
+    ensure!(status == Some(0), "{status:?}: {messages}");
     // An older archive: log and tables have no direction, and lines neither number nor checksum.
     let log = bench.path("b.fathom/runs.jsonl");
     let text = fs::read_to_string(&log)?;
@@ -465,13 +471,14 @@ argv = ["/bin/sh", "-c", 'echo "{{\"metric\":\"wall\",\"unit\":\"ms\",\"v\":$(ca
     ensure!(old != text, "the log has another form: {text}");
     fs::write(&log, old)?;
     fs::remove_dir_all(bench.path("b.fathom/tables"))?;
-    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom"])?;
+    let (status, messages) = bench.messages(&["compare", "a.fathom", "b.fathom"])?;
     ensure!(
-        status == Some(1) && said.contains("does not record the direction") && said.contains("--better"),
-        "{status:?}: {said}"
+        status == Some(1) && messages.contains("does not record the direction") && messages.contains("--better"),
+        "{status:?}: {messages}"
     );
-    let (status, said) = bench.said(&["compare", "a.fathom", "b.fathom", "--better=lower", "--fail-on=slower"])?;
-    ensure!(status == Some(1) && said.contains("slower: times"), "{status:?}: {said}");
+    let (status, messages) =
+        bench.messages(&["compare", "a.fathom", "b.fathom", "--better=lower", "--fail-on=slower"])?;
+    ensure!(status == Some(1) && messages.contains("slower: times"), "{status:?}: {messages}");
     Ok(())
 }
 
@@ -521,8 +528,8 @@ fn compared_within() -> Result<()> {
     ensure!(value["by"] == "duration" && result["levels"] == serde_json::json!(["2000", "1000"]), "{value}");
     ensure!(result["verdict"] == "faster", "{value}");
     ensure!(result["ratio"].as_f64().is_some_and(|r| (r - 2.0).abs() < 0.01), "{value}");
-    let (status, said) = bench.said(&["compare", "bench.fathom", "--by=speed"])?;
-    ensure!(status == Some(2) && said.contains("speed"), "{status:?}: {said}");
+    let (status, messages) = bench.messages(&["compare", "bench.fathom", "--by=speed"])?;
+    ensure!(status == Some(2) && messages.contains("speed"), "{status:?}: {messages}");
     Ok(())
 }
 
@@ -547,8 +554,8 @@ fn history() -> Result<()> {
     let output = run(&mut bench.command(&["history", "all/second.fathom", "all/first.fathom"]))?;
     let text = String::from_utf8(output.stdout)?;
     ensure!(text.contains("duration=1000") && text.contains("slower"), "{text}");
-    let (status, said) = bench.said(&["history", "fake.toml"])?;
-    ensure!(status == Some(1) && said.contains("fake.toml"), "{status:?}: {said}");
+    let (status, messages) = bench.messages(&["history", "fake.toml"])?;
+    ensure!(status == Some(1) && messages.contains("fake.toml"), "{status:?}: {messages}");
     Ok(())
 }
 
@@ -613,11 +620,11 @@ fn without_baseline() -> Result<()> {
     fs::write(bench.path("first.toml"), comparison("first", "no-such-program"))?;
     fs::write(bench.path("second.toml"), comparison("second", "sh"))?;
     let output = bench.command(&["run", "first.toml", "second.toml", "--json"]).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let messages = String::from_utf8_lossy(&output.stderr);
     let reason = "one is missing: no-such-program is not installed";
     ensure!(
-        output.status.code() == Some(1) && said.contains("first was not compared") && said.contains(reason),
-        "{said}"
+        output.status.code() == Some(1) && messages.contains("first was not compared") && messages.contains(reason),
+        "{messages}"
     );
     let value: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(value["complete"] == true, "{value}");
@@ -708,10 +715,10 @@ fn without_root() -> Result<()> {
         "{value}"
     );
     ensure!(!result["marks"]["cache"].is_null(), "what the cache held is not told: {result}");
-    let told = "random: op=read-cold instead of op=read-dropped, which needs drop_caches";
+    let expected = "random: op=read-cold instead of op=read-dropped, which needs drop_caches";
     let marks = value["marks"].as_array().context("marks")?;
-    ensure!(marks.iter().any(|m| m["name"] == "instead" && m["text"] == told), "{value}");
-    ensure!(String::from_utf8_lossy(&output.stderr).contains(told), "it is not said while it runs");
+    ensure!(marks.iter().any(|m| m["name"] == "instead" && m["text"] == expected), "{value}");
+    ensure!(String::from_utf8_lossy(&output.stderr).contains(expected), "it is not said while it runs");
     // Asking for it by name gives it, or the reason why not.
     let output = as_nobody(&["-p", "op=read-dropped", "-o", "asked.fathom"]).output()?;
     let value: Value = serde_json::from_slice(&output.stdout)?;

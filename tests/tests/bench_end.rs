@@ -40,7 +40,7 @@ impl Folder {
         command
     }
 
-    fn said(&self, words: &[&str]) -> Result<(Option<i32>, String)> {
+    fn messages(&self, words: &[&str]) -> Result<(Option<i32>, String)> {
         let Output { status, stderr, .. } = self.command(words).output()?;
         Ok((status.code(), String::from_utf8_lossy(&stderr).into_owned()))
     }
@@ -51,7 +51,7 @@ impl Folder {
     }
 
     /// What the one that was started last said.
-    fn it_said(&self) -> Result<String> {
+    fn messages_of_last(&self) -> Result<String> {
         Ok(fs::read_to_string(self.path("said"))?)
     }
 
@@ -76,10 +76,10 @@ fn papers() -> Result<()> {
         until("a process", || Ok(folder.measured("papers-bench.fathom") > 0))?;
         signal(&child, name)?;
         let status = child.wait()?;
-        let said = folder.it_said()?;
-        ensure!(status.code() == Some(130), "{name}: {status:?}: {said}");
+        let messages = folder.messages_of_last()?;
+        ensure!(status.code() == Some(130), "{name}: {status:?}: {messages}");
         ensure!(fs::read_to_string(folder.path("page.md"))? == "made yesterday\n", "the page was replaced");
-        ensure!(said.contains("page.md was not written") && said.contains("papers-bench.fathom"), "{said}");
+        ensure!(messages.contains("page.md was not written") && messages.contains("papers-bench.fathom"), "{messages}");
         ensure!(folder.measured("papers-bench.fathom") > 0, "what was measured has gone");
     }
     Ok(())
@@ -92,8 +92,8 @@ fn papers_recorded() -> Result<()> {
     until("a recording", || Ok(folder.path("papers.fathom/lock").exists()))?;
     signal(&child, "INT")?;
     let status = child.wait()?;
-    let said = folder.it_said()?;
-    ensure!(status.code() == Some(130) && said.contains("page.md was not written"), "{status:?}: {said}");
+    let messages = folder.messages_of_last()?;
+    ensure!(status.code() == Some(130) && messages.contains("page.md was not written"), "{status:?}: {messages}");
     ensure!(fs::read_to_string(folder.path("page.md"))? == "made yesterday\n", "the page was replaced");
     Ok(())
 }
@@ -105,7 +105,7 @@ fn demo() -> Result<()> {
     until("a recording", || Ok(folder.path("demo.fathom/lock").exists()))?;
     signal(&child, "INT")?;
     let status = child.wait()?;
-    ensure!(status.code() == Some(130), "{status:?}: {}", folder.it_said()?);
+    ensure!(status.code() == Some(130), "{status:?}: {}", folder.messages_of_last()?);
     ensure!(fs::read_to_string(folder.path("demo.html"))? == "made yesterday\n", "the page was replaced");
     ensure!(!folder.path("demo.pftrace").exists(), "a trace of half of it");
     Ok(())
@@ -119,15 +119,15 @@ fn run_files() -> Result<()> {
     until("a process", || Ok(folder.measured("bench.fathom") > 0))?;
     signal(&child, "INT")?;
     let status = child.wait()?;
-    let said = folder.it_said()?;
-    ensure!(status.code() == Some(130) && said.contains("(the run is incomplete)"), "{said}");
+    let messages = folder.messages_of_last()?;
+    ensure!(status.code() == Some(130) && messages.contains("(the run is incomplete)"), "{messages}");
     ensure!(fs::read_to_string(folder.path("r.md"))? == "made yesterday\n", "the page was replaced");
     ensure!(!folder.path("r.csv").exists(), "half a table");
     // The advice is a command that works.
-    let advice = said.lines().find_map(|l| l.split("continue with: fathom ").nth(1)).context("no advice")?;
+    let advice = messages.lines().find_map(|l| l.split("continue with: fathom ").nth(1)).context("no advice")?;
     let words: Vec<&str> = advice.split(' ').collect();
-    let (status, said) = folder.said(&[&words[..], &["--no-wait"]].concat())?;
-    ensure!(status == Some(0), "{advice}: {said}");
+    let (status, messages) = folder.messages(&[&words[..], &["--no-wait"]].concat())?;
+    ensure!(status == Some(0), "{advice}: {messages}");
     ensure!(fs::read_to_string(folder.path("r.md"))?.contains("| duration=2000 ") && folder.path("r.csv").exists(), "");
     Ok(())
 }
@@ -183,9 +183,9 @@ fn no_room() -> Result<()> {
         &["export", "bench.fathom", "--parquet", "-o", "small/out"],
         &["pool", "keygen", "small/key"],
     ] {
-        let (status, said) = folder.said(words)?;
-        ensure!(status == Some(1), "{words:?}: {status:?}: {said}");
-        ensure!(said.contains("No space left") || said.contains("not enough space"), "{words:?}: {said}");
+        let (status, messages) = folder.messages(words)?;
+        ensure!(status == Some(1), "{words:?}: {status:?}: {messages}");
+        ensure!(messages.contains("No space left") || messages.contains("not enough space"), "{words:?}: {messages}");
         ensure!(names()? == before, "{words:?} left {:?}", names()?.difference(&before));
         for name in ["file", "out/designs.csv", "out/designs.parquet"] {
             let text = fs::read_to_string(folder.path("small").join(name))?;
@@ -263,8 +263,8 @@ wait''']
     ensure!(of(&child)? > 0, "it was killed while a process ran");
     let measured = folder.measured("live.fathom");
     let words = ["bench", "run", "stored.toml", "--no-wait", "--dir=disk", "--blocks=2", "-o", "next.fathom"];
-    let (status, said) = folder.said(&words)?;
-    ensure!(status == Some(0) && said.contains("left behind by a killed run"), "{said}");
+    let (status, messages) = folder.messages(&words)?;
+    ensure!(status == Some(0) && messages.contains("left behind by a killed run"), "{messages}");
     ensure!(of(&child)? == 0, "its folders are still there");
     until("the live run goes on", || Ok(folder.measured("live.fathom") > measured + 1))?;
     signal(&live, "INT")?;
@@ -319,16 +319,16 @@ fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
     for _ in 0..5 {
         let words = ["bench", "run", "--no-wait", "--resume", archive, "--json"];
         let Output { status, stdout, stderr } = folder.command(&words).output()?;
-        let said = String::from_utf8_lossy(&stderr).into_owned();
+        let messages = String::from_utf8_lossy(&stderr).into_owned();
         if status.success() {
             return Ok(Some(serde_json::from_slice(&stdout)?));
         }
-        if ["start a new run", "start again"].iter().any(|end| said.to_lowercase().contains(end)) {
+        if ["start a new run", "start again"].iter().any(|end| messages.to_lowercase().contains(end)) {
             return Ok(None);
         }
         // A command is at the end of a sentence.
-        let (_, advice) = said.trim().rsplit_once(": ").context("no advice")?;
-        ensure!(advice.starts_with("mv "), "no advice that could be followed: {said}");
+        let (_, advice) = messages.trim().rsplit_once(": ").context("no advice")?;
+        ensure!(advice.starts_with("mv "), "no advice that could be followed: {messages}");
         run(Command::new("sh").args(["-c", advice]).current_dir(folder.0.path()))?;
     }
     anyhow::bail!("the advice leads nowhere")

@@ -53,7 +53,7 @@ impl Folder {
         command
     }
 
-    fn said(&self, words: &[&str]) -> Result<(Option<i32>, String, String)> {
+    fn messages(&self, words: &[&str]) -> Result<(Option<i32>, String, String)> {
         let Output { status, stdout, stderr } = self.command(words).output()?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok((status.code(), text(stdout), text(stderr)))
@@ -81,8 +81,8 @@ fn two_runs() -> Result<()> {
         &["bench", "run", "--resume", "bench.fathom"],
         &["reindex", "bench.fathom"],
     ] {
-        let (status, _, said) = folder.said(words)?;
-        ensure!(status == Some(1) && said.contains(&holder), "{words:?}: {status:?}: {said}");
+        let (status, _, messages) = folder.messages(words)?;
+        ensure!(status == Some(1) && messages.contains(&holder), "{words:?}: {status:?}: {messages}");
     }
     ensure!(!folder.path("bench.fathom.old").exists(), "the live archive was moved");
     // Readers are allowed, also twice.
@@ -101,13 +101,13 @@ fn two_recordings() -> Result<()> {
     let folder = Folder::new()?;
     let mut first = start(&mut folder.command(&["record", "-o", "t.fathom", "--", "sleep", "60"]))?;
     until("a recording", || Ok(folder.path("t.fathom/lock").exists()))?;
-    let (status, _, said) = folder.said(&["record", "-o", "t.fathom", "--", "true"])?;
-    let held = said.contains(&format!("being written by process {}", first.id()));
+    let (status, _, messages) = folder.messages(&["record", "-o", "t.fathom", "--", "true"])?;
+    let held = messages.contains(&format!("being written by process {}", first.id()));
     // A second signal ends it at once.
     let pid = first.id().to_string();
     run(Command::new("kill").args(["-INT", &pid]))?;
     first.wait()?;
-    ensure!(status == Some(1) && held && !folder.path("t.fathom.old").exists(), "{said}");
+    ensure!(status == Some(1) && held && !folder.path("t.fathom.old").exists(), "{messages}");
     Ok(())
 }
 
@@ -121,45 +121,51 @@ fn without_meta() -> Result<()> {
             Some(text) => fs::write(&meta, text)?,
             None => fs::remove_file(&meta)?,
         }
-        let (status, _, said) = folder.said(&["bench", "show", "bench.fathom"])?;
-        ensure!(status == Some(1) && said.contains("fathom reindex bench.fathom"), "{said}");
+        let (status, _, messages) = folder.messages(&["bench", "show", "bench.fathom"])?;
+        ensure!(status == Some(1) && messages.contains("fathom reindex bench.fathom"), "{messages}");
         // What was advised does what was said, and does not advise it again.
-        let (status, _, said) = folder.said(&["reindex", "bench.fathom"])?;
+        let (status, _, messages) = folder.messages(&["reindex", "bench.fathom"])?;
         ensure!(
-            status == Some(0) && said.contains("continuing with the log") && !said.contains("fathom reindex"),
-            "{said}"
+            status == Some(0) && messages.contains("continuing with the log") && !messages.contains("fathom reindex"),
+            "{messages}"
         );
         let again: Value = serde_json::from_str(&folder.run(&["bench", "show", "bench.fathom", "--json"])?)?;
         ensure!(again["results"] == whole["results"] && again["complete"] == true, "{again}");
     }
     fs::write(&meta, "{")?;
     fs::remove_file(folder.path("bench.fathom/runs.jsonl"))?;
-    let (status, _, said) = folder.said(&["reindex", "bench.fathom"])?;
-    ensure!(status == Some(1) && said.contains("no log") && !said.contains("fathom reindex"), "{said}");
+    let (status, _, messages) = folder.messages(&["reindex", "bench.fathom"])?;
+    ensure!(status == Some(1) && messages.contains("no log") && !messages.contains("fathom reindex"), "{messages}");
     Ok(())
 }
 
 fn finished() -> Result<()> {
     let folder = Folder::new()?;
-    let (status, _, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
+    let (status, _, messages) = folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
     for part in ["results are in a.fathom", "fathom bench show a.fathom", "fathom bench compare a.fathom"] {
-        ensure!(status == Some(0) && said.contains(part), "{part}: {said}");
+        ensure!(status == Some(0) && messages.contains(part), "{part}: {messages}");
     }
-    let (status, out, said) = folder.said(&["bench", "run", "--resume", "a.fathom"])?;
-    ensure!(status == Some(0) && out.contains("row/s"), "{said}");
-    ensure!(said.contains("a.fathom is complete (6 processes, 2 blocks)") && said.contains("--blocks N"), "{said}");
-    let (_, _, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-q", "-o", "b.fathom"])?;
-    ensure!(said.is_empty(), "quiet is quiet: {said}");
+    let (status, out, messages) = folder.messages(&["bench", "run", "--resume", "a.fathom"])?;
+    ensure!(status == Some(0) && out.contains("row/s"), "{messages}");
+    ensure!(
+        messages.contains("a.fathom is complete (6 processes, 2 blocks)") && messages.contains("--blocks N"),
+        "{messages}"
+    );
+    let (_, _, messages) = folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-q", "-o", "b.fathom"])?;
+    ensure!(messages.is_empty(), "quiet is quiet: {messages}");
     Ok(())
 }
 
 fn lines() -> Result<()> {
     let folder = Folder::new()?;
-    let (status, out, said) = folder.said(&["bench", "run", "fake.toml", "--json"])?;
+    let (status, out, messages) = folder.messages(&["bench", "run", "fake.toml", "--json"])?;
     let value: Value = serde_json::from_str(&out)?;
     ensure!(status == Some(0) && value["complete"] == true, "{out}");
-    ensure!(said.contains("fathom: fake, warm-up: duration=") && said.contains("(1/14)"), "{said}");
-    ensure!(said.contains(" left, until ") && !said.contains('\r') && !said.contains('\u{1b}'), "{said}");
+    ensure!(messages.contains("fathom: fake, warm-up: duration=") && messages.contains("(1/14)"), "{messages}");
+    ensure!(
+        messages.contains(" left, until ") && !messages.contains('\r') && !messages.contains('\u{1b}'),
+        "{messages}"
+    );
     Ok(())
 }
 
@@ -185,10 +191,10 @@ fn waiting() -> Result<()> {
         .args(["bench", "run", "fake.toml", "--quick", "--blocks=2"])
         .current_dir(folder.0.path())
         .stdin(Stdio::null());
-    let said = String::from_utf8(run(&mut command)?.stderr)?;
-    let line = said.lines().find(|l| l.contains("waiting for the machine: load"));
+    let messages = String::from_utf8(run(&mut command)?.stderr)?;
+    let line = messages.lines().find(|l| l.contains("waiting for the machine: load"));
     // The first line of a design is told before its first process waits, so that only a long wait shows as a line.
-    ensure!(line.is_none_or(|l| l.contains("/6)") && l.contains(" left")), "{said}");
+    ensure!(line.is_none_or(|l| l.contains("/6)") && l.contains(" left")), "{messages}");
     let gates = folder.run(&["bench", "show", "bench.fathom"])?;
     ensure!(gates.contains("without passing the gate load"), "{gates}");
     Ok(())
@@ -217,9 +223,9 @@ fn gates() -> Result<()> {
         let _busy = busy()?;
         folder.run(&["bench", "run", "fake.toml", "--blocks=6", "-o", "b.fathom"])?;
     }
-    let (status, _, said) = folder.said(&["bench", "compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
-    ensure!(status == Some(0) && said.contains("no compared cell is slower"), "{said}");
-    ensure!(said.contains("B: gate load not passed before") && said.contains("measure again"), "{said}");
+    let (status, _, messages) = folder.messages(&["bench", "compare", "a.fathom", "b.fathom", "--fail-on=slower"])?;
+    ensure!(status == Some(0) && messages.contains("no compared cell is slower"), "{messages}");
+    ensure!(messages.contains("B: gate load not passed before") && messages.contains("measure again"), "{messages}");
     Ok(())
 }
 
@@ -228,19 +234,19 @@ fn run_of_nothing() -> Result<()> {
     folder.run(&["bench", "run", "fake.toml", "--blocks=2"])?;
     let then = folder.run(&["bench", "show", "bench.fathom"])?;
     for _ in 0..3 {
-        let (status, out, _) = folder.said(&["bench", "run", "seq", "--dir=/proc", "--blocks=2"])?;
+        let (status, out, _) = folder.messages(&["bench", "run", "seq", "--dir=/proc", "--blocks=2"])?;
         ensure!(status == Some(1) && out.contains("not run: cannot create a folder in /proc"), "{out}");
     }
-    let (_, _, said) = folder.said(&["bench", "run", "--resume", "bench.fathom"])?;
-    ensure!(said.contains("none of it could run"), "{said}");
+    let (_, _, messages) = folder.messages(&["bench", "run", "--resume", "bench.fathom"])?;
+    ensure!(messages.contains("none of it could run"), "{messages}");
     ensure!(folder.run(&["bench", "show", "bench.fathom.old"])? == then, "the results have gone");
     Ok(())
 }
 
 fn fileless() -> Result<()> {
     let folder = Folder::new()?;
-    let (status, _, said) = folder.said(&["bench", "run", "linpack", "--dir=."])?;
-    ensure!(status == Some(2) && said.contains("--dir: linpack has no files"), "{status:?}: {said}");
+    let (status, _, messages) = folder.messages(&["bench", "run", "linpack", "--dir=."])?;
+    ensure!(status == Some(2) && messages.contains("--dir: linpack has no files"), "{status:?}: {messages}");
     ensure!(!folder.path("bench.fathom").exists(), "nothing was made");
     Ok(())
 }
@@ -254,8 +260,8 @@ fn unknown() -> Result<()> {
         (&["bench", "compare", "bench.fathom", "--by=speed"], "speed"),
         (&["papers", "009/1"], "unknown figure \"009/1\""),
     ] {
-        let (status, _, said) = folder.said(words)?;
-        ensure!(status == Some(2) && said.contains(part), "{words:?}: {status:?}: {said}");
+        let (status, _, messages) = folder.messages(words)?;
+        ensure!(status == Some(2) && messages.contains(part), "{words:?}: {status:?}: {messages}");
     }
     Ok(())
 }
@@ -310,8 +316,11 @@ fn unmounted() -> Result<()> {
     first.kill()?;
     first.wait()?;
     run(Command::new("umount").arg("-l").arg(&card.0))?;
-    let (status, _, said) = folder.said(&["bench", "run", "--resume", "b.fathom"])?;
-    ensure!(status == Some(1) && said.contains("different storage") && said.contains("fs.type was ramfs"), "{said}");
+    let (status, _, messages) = folder.messages(&["bench", "run", "--resume", "b.fathom"])?;
+    ensure!(
+        status == Some(1) && messages.contains("different storage") && messages.contains("fs.type was ramfs"),
+        "{messages}"
+    );
     run(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&card.0))?;
     let value: Value = serde_json::from_str(&folder.run(&["bench", "run", "--resume", "b.fathom", "--json"])?)?;
     ensure!(value["complete"] == true && measured(&value["results"][0])? == 20.0, "{value}");
@@ -322,13 +331,16 @@ fn no_room() -> Result<()> {
     let folder = Folder::new()?;
     let _disk = Tmpfs::new(folder.path("small"), "16m")?;
     let sqlite = |words: &[&str]| {
-        folder.said(&[&["workload", "sqlite", "--dir=small", "--per-transaction=1000"][..], words].concat())
+        folder.messages(&[&["workload", "sqlite", "--dir=small", "--per-transaction=1000"][..], words].concat())
     };
     // 100,000 rows are some 13 MB, and a write-ahead log beside.
-    let (status, _, said) = sqlite(&["--rows=100000", "--journal-mode=wal"])?;
-    ensure!(status == Some(1) && said.contains("not enough space for") && said.contains("--rows"), "{said}");
-    let (status, out, said) = sqlite(&["--rows=1000"])?;
-    ensure!(status == Some(0) && out.contains("\"verified\":true"), "{said}");
+    let (status, _, messages) = sqlite(&["--rows=100000", "--journal-mode=wal"])?;
+    ensure!(
+        status == Some(1) && messages.contains("not enough space for") && messages.contains("--rows"),
+        "{messages}"
+    );
+    let (status, out, messages) = sqlite(&["--rows=1000"])?;
+    ensure!(status == Some(0) && out.contains("\"verified\":true"), "{messages}");
     ensure!(fs::read_dir(folder.path("small"))?.next().is_none(), "files were left");
     Ok(())
 }
@@ -345,10 +357,14 @@ fn full() -> Result<()> {
     let room = pages("runs.jsonl")? + 2 * pages("meta.json")? + 1 + 3;
     fs::remove_dir_all(folder.path("small/b.fathom"))?;
     fs::write(&filler, vec![1; ((1024 - room) as usize) << 12])?;
-    let (status, out, said) = folder.said(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
-    ensure!(status == Some(1) && out.contains("row/s") && out.contains("duration=2000"), "{status:?}: {out}{said}");
-    ensure!(said.contains("runs.jsonl, which is kept") && said.contains("fathom reindex small/b.fathom"), "{said}");
-    ensure!(!said.to_lowercase().contains("panicked"), "{said}");
+    let (status, out, messages) =
+        folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "small/b.fathom"])?;
+    ensure!(status == Some(1) && out.contains("row/s") && out.contains("duration=2000"), "{status:?}: {out}{messages}");
+    ensure!(
+        messages.contains("runs.jsonl, which is kept") && messages.contains("fathom reindex small/b.fathom"),
+        "{messages}"
+    );
+    ensure!(!messages.to_lowercase().contains("panicked"), "{messages}");
     fs::remove_file(&filler)?;
     folder.run(&["reindex", "small/b.fathom"])?;
     ensure!(folder.run(&["bench", "show", "small/b.fathom"])? == out, "what was shown then");
@@ -366,10 +382,10 @@ fn no_art() -> Result<()> {
             let reason = format!("not available (mode={mode}): no Android runtime");
             ensure!(list.contains(&reason), "{workload} {mode}: {list}");
         }
-        let (status, out, said) = folder.said(&["workload", workload, "--mode=art-jit"])?;
+        let (status, out, messages) = folder.messages(&["workload", workload, "--mode=art-jit"])?;
         ensure!(
-            status == Some(1) && out.is_empty() && said.contains("dalvikvm64") && said.contains("java/dex"),
-            "{said}"
+            status == Some(1) && out.is_empty() && messages.contains("dalvikvm64") && messages.contains("java/dex"),
+            "{messages}"
         );
     }
     // In a run it is one cell that says why, beside those that can be run.
@@ -442,19 +458,19 @@ fn fake_art() -> Result<()> {
         ("art-aot", vec![ART, &odex], "fathom-dex.odex is mapped executable"),
     ] {
         maps(&folder, &proof)?;
-        let (status, out, said) = art(mode)?;
+        let (status, out, messages) = art(mode)?;
         ensure!(
             status == Some(0) && out.contains("\"verified\":true") && out.contains("\"iteration\""),
-            "{mode}: {said}"
+            "{mode}: {messages}"
         );
         ensure!(out.contains(&format!("{mode}: in /proc/self/maps: ")) && out.contains(part), "{out}");
         ensure!(!out.contains("art.maps"), "{out}");
         // A proof of one mode proves no other.
         for other in ["art-interpreter", "art-jit", "art-aot"].iter().filter(|other| **other != mode) {
-            let (status, out, said) = art(other)?;
+            let (status, out, messages) = art(other)?;
             ensure!(
-                status == Some(1) && out.is_empty() && said.contains("not in mode"),
-                "{mode} as {other}: {out}{said}"
+                status == Some(1) && out.is_empty() && messages.contains("not in mode"),
+                "{mode} as {other}: {out}{messages}"
             );
         }
     }
@@ -472,15 +488,15 @@ fn fake_art() -> Result<()> {
     ensure!(commands.matches("dex2oat").count() == 1, "compiled once:\n{commands}");
     // Without a proof there is no score, and a wrong result is none either.
     fs::write(folder.path("maps"), "")?;
-    let (status, out, said) = art("art-jit")?;
-    ensure!(status == Some(1) && out.is_empty() && said.contains("printed no memory map"), "{said}");
+    let (status, out, messages) = art("art-jit")?;
+    ensure!(status == Some(1) && out.is_empty() && messages.contains("printed no memory map"), "{messages}");
     maps(&folder, &[JIT])?;
-    let (status, out, said) = art("art-jit")?;
-    ensure!(status == Some(1) && out.is_empty() && said.contains("libart.so"), "{said}");
+    let (status, out, messages) = art("art-jit")?;
+    ensure!(status == Some(1) && out.is_empty() && messages.contains("libart.so"), "{messages}");
     maps(&folder, &[ART, JIT])?;
     fs::write(folder.path("right"), "false")?;
-    let (status, out, said) = art("art-jit")?;
-    ensure!(status == Some(1) && out.contains("\"verified\":false") && said.contains("wrong result"), "{said}");
+    let (status, out, messages) = art("art-jit")?;
+    ensure!(status == Some(1) && out.contains("\"verified\":false") && messages.contains("wrong result"), "{messages}");
     // As a cell of a design, with its proof in the archive.
     fs::write(folder.path("right"), "true")?;
     let dex = format!("dex_jar={}", folder.path("fathom-dex.jar").display());
@@ -491,8 +507,8 @@ fn fake_art() -> Result<()> {
     ensure!(result["marks"]["mode"].as_str().is_some_and(|m| m.contains("jit-cache")), "{}", result["marks"]);
     // A launcher without the jar.
     fs::remove_file(folder.path("fathom-dex.jar"))?;
-    let (status, _, said) = art("art-jit")?;
-    ensure!(status == Some(1) && said.contains("java/dex") && said.contains("--dex-jar"), "{said}");
+    let (status, _, messages) = art("art-jit")?;
+    ensure!(status == Some(1) && messages.contains("java/dex") && messages.contains("--dex-jar"), "{messages}");
     Ok(())
 }
 
@@ -515,10 +531,10 @@ fn false_art() -> Result<()> {
     let (art, dex) = (format!("--art={}", launcher.display()), format!("--dex-jar={}", jar.display()));
     let words =
         ["workload", "linpack", "--size=100", "--mode=art-interpreter", &art, &dex, "--iterations=2", "--inner=1"];
-    let (status, out, said) = folder.said(&words)?;
+    let (status, out, messages) = folder.messages(&words)?;
     ensure!(
-        status == Some(1) && out.is_empty() && said.contains("the runtime itself (libart.so)"),
-        "{status:?}: {out}{said}"
+        status == Some(1) && out.is_empty() && messages.contains("the runtime itself (libart.so)"),
+        "{status:?}: {out}{messages}"
     );
     Ok(())
 }

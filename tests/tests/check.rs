@@ -77,8 +77,8 @@ fn record(folder: &Path, options: &[&str], command: &[&str]) -> Result<()> {
 fn passes(folder: &Path) -> Result<()> {
     for _ in 0..3 {
         let output = check(folder, &[], &[])?;
-        let said = [&output.stdout[..], &output.stderr].concat();
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+        let messages = [&output.stdout[..], &output.stderr].concat();
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&messages));
     }
     Ok(())
 }
@@ -172,8 +172,8 @@ fn untraced() -> Result<()> {
     let written = std::fs::read_to_string(folder.path().join("fathom-check.toml"))?;
     ensure!(written.contains("\"write calls\" = 20") && written.contains("counted_by = \"/proc/PID/io\""), "{written}");
     let output = check(folder.path(), &[], &[])?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.success() && said.contains("syncs, statements"), "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success() && messages.contains("syncs, statements"), "{messages}");
     let outcome = fails(folder.path(), &[], &copy("count=21"))?;
     ensure!(
         outcome["counted_by"] == "/proc/PID/io" && outcome["differences"].to_string().contains("write calls"),
@@ -186,8 +186,8 @@ fn errors() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let says = |words: &[&str], command: &[&str], code: i32, expected: &str| {
         let output = check(folder.path(), words, command)?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.code() == Some(code) && said.contains(expected), "{words:?}: {said}");
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(output.status.code() == Some(code) && messages.contains(expected), "{words:?}: {messages}");
         Ok(())
     };
     says(&[], &["true"], 1, "fathom check record -o fathom-check.toml")?;

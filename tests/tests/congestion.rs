@@ -63,10 +63,10 @@ fn lent() -> Result<()> {
     let load: Vec<&str> = names.iter().flat_map(|n| ["--load", n]).collect();
     let output = cc(&[&load[..], &["--", "sh", "-c", &script]].concat())?;
     ensure!(output.status.code() == Some(7), "{output:?}");
-    let said = text(&output.stdout);
+    let messages = text(&output.stdout);
     for name in names {
-        let listed = said.lines().any(|l| l.starts_with(name) && l.contains("through BPF"));
-        ensure!(said.lines().next().is_some_and(|l| l.contains(name)) && listed, "{name}: {said}");
+        let listed = messages.lines().any(|l| l.starts_with(name) && l.contains("through BPF"));
+        ensure!(messages.lines().next().is_some_and(|l| l.contains(name)) && listed, "{name}: {messages}");
     }
     let left = available()?;
     ensure!(!left.iter().any(|n| n.starts_with("fathom_")), "{left:?}");
@@ -121,8 +121,11 @@ fn run_supplied() -> Result<()> {
 
 fn errors() -> Result<()> {
     let output = cc(&["--load", "nobodys", "--", "true"])?;
-    let said = text(&output.stderr);
-    ensure!(output.status.code() == Some(1) && said.contains("nobodys") && said.contains("westwood"), "{output:?}");
+    let messages = text(&output.stderr);
+    ensure!(
+        output.status.code() == Some(1) && messages.contains("nobodys") && messages.contains("westwood"),
+        "{output:?}"
+    );
     // Contradictory options are usage errors.
     for words in [&["--load", "bic"][..], &["--", "true"], &["--load", "bic", "--json", "--", "true"]] {
         let output = cc(words)?;

@@ -175,9 +175,12 @@ fn synchronous() -> Result<()> {
     let mirrored = if done["verdict"] == "faster" { "slower" } else { "inconclusive" };
     ensure!(back["verdict"] == mirrored, "{} and {}", done["verdict"], back["verdict"]);
     ensure!(edges(&back, "only_b")? == edges(&done, "only_a")?, "{}", back["edges"]);
-    let (code, said) = gate(&off, &full, "slower")?;
+    let (code, messages) = gate(&off, &full, "slower")?;
     let expected = if back["verdict"] == "slower" { 1 } else { 0 };
-    ensure!(code == Some(expected) && (expected == 0 || said.contains("slower: INSERT INTO t")), "{code:?}: {said}");
+    ensure!(
+        code == Some(expected) && (expected == 0 || messages.contains("slower: INSERT INTO t")),
+        "{code:?}: {messages}"
+    );
     ensure!(gate(&full, &off, "slower")?.0 == Some(0), "faster is not slower");
     adds_up(&done)
 }
@@ -261,7 +264,7 @@ os._exit(0)
 }
 
 /// A copy of a kept archive: what is opened may be linked anew.
-fn kept(folder: &Path, name: &str) -> Result<PathBuf> {
+fn kept_archive(folder: &Path, name: &str) -> Result<PathBuf> {
     let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives").join(name);
     let to = folder.join(format!("{name}.fathom"));
     run(Command::new("cp").arg("-r").arg(from).arg(&to))?;
@@ -270,7 +273,8 @@ fn kept(folder: &Path, name: &str) -> Result<PathBuf> {
 
 fn kept_recordings() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let (a, b) = (kept(folder.path(), "v2-linux-6.18-virtio")?, kept(folder.path(), "v3-linux-6.18-virtio")?);
+    let (a, b) =
+        (kept_archive(folder.path(), "v2-linux-6.18-virtio")?, kept_archive(folder.path(), "v3-linux-6.18-virtio")?);
     let done = diff(&a, &b)?;
     ensure!(done["version"] == 1 && done["verdict"] == "inconclusive", "{done}");
     let statements = done["statements"].as_array().context("statements")?;
@@ -283,14 +287,18 @@ fn kept_recordings() -> Result<()> {
 
 fn benchmarks_are_refused() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let (trace, bench) = (kept(folder.path(), "v3-linux-6.18-virtio")?, kept(folder.path(), "v3-bench")?);
-    let net = kept(folder.path(), "v3-net")?;
+    let (trace, bench) =
+        (kept_archive(folder.path(), "v3-linux-6.18-virtio")?, kept_archive(folder.path(), "v3-bench")?);
+    let net = kept_archive(folder.path(), "v3-net")?;
     let output = Command::new(fathom()).arg("explain").arg(&bench).output()?;
     ensure!(output.status.code() == Some(1), "a benchmark is explained");
-    for (other, told) in [(&bench, "`fathom bench compare`"), (&net, "a network run")] {
+    for (other, expected) in [(&bench, "`fathom bench compare`"), (&net, "a network run")] {
         let output = Command::new(fathom()).arg("diff").args([&trace, other]).output()?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(output.status.code() == Some(1) && said.contains(told) && output.stdout.is_empty(), "{said}");
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(
+            output.status.code() == Some(1) && messages.contains(expected) && output.stdout.is_empty(),
+            "{messages}"
+        );
     }
     Ok(())
 }
@@ -303,12 +311,12 @@ fn gate(a: &Path, b: &Path, percent: &str) -> Result<(Option<i32>, String)> {
 
 fn fail_on() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let a = kept(folder.path(), "v3-linux-6.18-virtio")?;
+    let a = kept_archive(folder.path(), "v3-linux-6.18-virtio")?;
     // Two executions tell nothing, and what tells nothing must not pass.
-    let (code, said) = gate(&a, &kept(folder.path(), "v2-linux-6.18-virtio")?, "slower:5")?;
-    ensure!(code == Some(1) && said.contains("no verdict: too few executions"), "{code:?}: {said}");
-    let v1 = kept(folder.path(), "v1-linux-6.1-virtio")?;
-    let (code, said) = gate(&v1, &v1, "slower")?;
-    ensure!(code == Some(0) && said.contains("no statement is slower"), "{code:?}: {said}");
+    let (code, messages) = gate(&a, &kept_archive(folder.path(), "v2-linux-6.18-virtio")?, "slower:5")?;
+    ensure!(code == Some(1) && messages.contains("no verdict: too few executions"), "{code:?}: {messages}");
+    let v1 = kept_archive(folder.path(), "v1-linux-6.1-virtio")?;
+    let (code, messages) = gate(&v1, &v1, "slower")?;
+    ensure!(code == Some(0) && messages.contains("no statement is slower"), "{code:?}: {messages}");
     Ok(())
 }

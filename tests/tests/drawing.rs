@@ -16,7 +16,7 @@ fn main() -> ExitCode {
         ("fake_app_process_gets_documented_command_and_proves_mode", Ok(()), started),
         ("jit_enabled_by_properties_fails_art_aot", Ok(()), properties),
         ("design_cell_runs_on_fake_app_process", Ok(()), cell),
-        ("missing_android_graphics_is_reported", java(), elsewhere),
+        ("missing_android_graphics_is_reported", java(), without_framework),
     ];
     lane(cases)
 }
@@ -72,9 +72,12 @@ fn no_android() -> Result<()> {
         let reason = format!("not available (mode={mode}): no Android runtime");
         ensure!(list.contains(&reason) && list.contains("one of app_process64, app_process"), "{mode}: {list}");
         let output = Command::new(fathom()).args(["workload", "draw", "--mode", mode]).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(1) && output.stdout.is_empty(), "{said}");
-        ensure!(said.contains("none of app_process64, app_process is on PATH") && said.contains("java/dex"), "{said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1) && output.stdout.is_empty(), "{messages}");
+        ensure!(
+            messages.contains("none of app_process64, app_process is on PATH") && messages.contains("java/dex"),
+            "{messages}"
+        );
     }
     Ok(())
 }
@@ -82,8 +85,8 @@ fn no_android() -> Result<()> {
 fn started() -> Result<()> {
     let device = Device::new()?;
     for (mode, proof) in [("art-interpreter", "no JIT cache"), ("art-jit", "/memfd:jit-cache")] {
-        let (status, out, said) = device.draw(&["--mode", mode, "--shape=circle", "--antialias=on"])?;
-        ensure!(status == Some(0) && out.contains("\"iteration\"") && out.contains("\"verified\":true"), "{said}");
+        let (status, out, messages) = device.draw(&["--mode", mode, "--shape=circle", "--antialias=on"])?;
+        ensure!(status == Some(0) && out.contains("\"iteration\"") && out.contains("\"verified\":true"), "{messages}");
         ensure!(out.contains(&format!("{mode}: in /proc/self/maps: ")) && out.contains(proof), "{out}");
         ensure!(!out.contains("art.maps"), "{out}");
         // The class path and our words by the environment, and the class without arguments.
@@ -99,42 +102,45 @@ fn started() -> Result<()> {
         (&["--mode=art-jit", "--art=/apex/com.android.art/bin/dalvikvm64"][..], "registers no native methods"),
         (&["--mode=art-jit", "--format=rgb"], "argb-pre and rgb565"),
     ] {
-        let (status, out, said) = device.draw(words)?;
-        ensure!(status == Some(2) && out.is_empty() && said.contains(part), "{words:?}: {said}");
+        let (status, out, messages) = device.draw(words)?;
+        ensure!(status == Some(2) && out.is_empty() && messages.contains(part), "{words:?}: {messages}");
     }
     // A wrong picture is no score.
     fs::write(device.path("main"), "echo '{\"verified\":false,\"by\":\"a wrong picture\"}'; exit 1\n")?;
-    let (status, out, said) = device.draw(&["--mode=art-jit"])?;
-    ensure!(status == Some(1) && out.contains("a wrong picture") && said.contains("wrong result"), "{out}{said}");
+    let (status, out, messages) = device.draw(&["--mode=art-jit"])?;
+    ensure!(
+        status == Some(1) && out.contains("a wrong picture") && messages.contains("wrong result"),
+        "{out}{messages}"
+    );
     ensure!(out.matches("\"verified\"").count() == 1, "{out}");
     // What it says when it cannot draw is handed on.
     fs::write(device.path("main"), "echo 'fathom: no canvas' >&2; exit 1\n")?;
-    let (status, out, said) = device.draw(&["--mode=art-jit"])?;
-    ensure!(status == Some(1) && out.is_empty() && said.contains("fathom: no canvas"), "{out}{said}");
+    let (status, out, messages) = device.draw(&["--mode=art-jit"])?;
+    ensure!(status == Some(1) && out.is_empty() && messages.contains("fathom: no canvas"), "{out}{messages}");
     fs::remove_file(device.path("fathom-dex.jar"))?;
-    let (status, _, said) = device.draw(&["--mode=art-jit"])?;
-    ensure!(status == Some(1) && said.contains("java/dex") && said.contains("--dex-jar"), "{said}");
+    let (status, _, messages) = device.draw(&["--mode=art-jit"])?;
+    ensure!(status == Some(1) && messages.contains("java/dex") && messages.contains("--dex-jar"), "{messages}");
     Ok(())
 }
 
 fn properties() -> Result<()> {
     let device = Device::new()?;
     // Compiled before, as dex2oat would have left it.
-    let (_, _, said) = device.draw(&["--mode=art-aot"])?;
-    ensure!(said.contains("needs ART's compiler"), "{said}");
+    let (_, _, messages) = device.draw(&["--mode=art-aot"])?;
+    ensure!(messages.contains("needs ART's compiler"), "{messages}");
     let oat = device.path("aot/oat").join(if cfg!(target_arch = "aarch64") { "arm64" } else { "x86_64" });
     fs::create_dir_all(&oat)?;
     fs::copy(device.path("fathom-dex.jar"), device.path("aot/fathom-dex.jar"))?;
     fs::write(oat.join("fathom-dex.odex"), "compiled")?;
-    let (status, out, said) = device.draw(&["--mode=art-aot"])?;
-    ensure!(status == Some(0) && out.contains("fathom-dex.odex is mapped executable"), "{out}{said}");
+    let (status, out, messages) = device.draw(&["--mode=art-aot"])?;
+    ensure!(status == Some(0) && out.contains("fathom-dex.odex is mapped executable"), "{out}{messages}");
     fs::write(device.path("usejit"), "true")?;
-    let (status, out, said) = device.draw(&["--mode=art-aot"])?;
+    let (status, out, messages) = device.draw(&["--mode=art-aot"])?;
     ensure!(status == Some(1) && out.is_empty(), "{out}");
-    ensure!(said.contains("not in mode art-aot") && said.contains("properties dalvik.vm.*"), "{said}");
+    ensure!(messages.contains("not in mode art-aot") && messages.contains("properties dalvik.vm.*"), "{messages}");
     fs::write(device.path("usejit"), "false")?;
-    let (status, out, said) = device.draw(&["--mode=art-jit"])?;
-    ensure!(status == Some(1) && out.is_empty() && said.contains("no JIT cache"), "{said}");
+    let (status, out, messages) = device.draw(&["--mode=art-jit"])?;
+    ensure!(status == Some(1) && out.is_empty() && messages.contains("no JIT cache"), "{messages}");
     Ok(())
 }
 
@@ -154,7 +160,7 @@ fn cell() -> Result<()> {
 }
 
 /// The real classes, on a JVM that says it is Android's: there is no android.graphics, and that is said.
-fn elsewhere() -> Result<()> {
+fn without_framework() -> Result<()> {
     let device = Device::new()?;
     let jar = device.path("classes.jar");
     run(Command::new("sh").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../java/build")).arg(&jar).arg("android"))?;
@@ -164,8 +170,11 @@ fn elsewhere() -> Result<()> {
     run(Command::new("javac").arg("-cp").arg(&jar).arg("-d").arg(device.0.path()).arg(device.path("Says.java")))?;
     let script = format!("exec java -cp {}:{} Says \"$@\"\n", jar.display(), device.0.path().display());
     fs::write(device.path("main"), script)?;
-    let (status, out, said) = device.draw(&["--mode=art-jit"])?;
+    let (status, out, messages) = device.draw(&["--mode=art-jit"])?;
     ensure!(status == Some(1) && out.is_empty(), "{out}");
-    ensure!(said.contains("Android's canvas does not work here") && said.contains("android/graphics/"), "{said}");
+    ensure!(
+        messages.contains("Android's canvas does not work here") && messages.contains("android/graphics/"),
+        "{messages}"
+    );
     Ok(())
 }

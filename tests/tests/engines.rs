@@ -68,7 +68,7 @@ fn net(folder: &Path) -> Result<PathBuf> {
 }
 
 /// The rows of each table, as the archive's own index has them.
-fn told(tables: &Path) -> Result<BTreeMap<String, u64>> {
+fn totals(tables: &Path) -> Result<BTreeMap<String, u64>> {
     let index: serde_json::Value = serde_json::from_slice(&std::fs::read(tables.join("index.json"))?)?;
     let rows = index["rows"].as_object().context("index.json has no rows")?;
     rows.iter().map(|(name, n)| Ok((name.clone(), n.as_u64().context("no number of rows")?))).collect()
@@ -80,7 +80,7 @@ fn reads(engine: &str) -> Result<()> {
     let mut expected: BTreeMap<PathBuf, BTreeMap<String, u64>> = BTreeMap::new();
     for archive in archives {
         let tables = archive.join("tables");
-        expected.insert(tables.clone(), told(&tables)?);
+        expected.insert(tables.clone(), totals(&tables)?);
     }
     // What older versions wrote, as it is handed on today.
     for old in std::fs::read_dir(here("archives"))? {
@@ -90,7 +90,7 @@ fn reads(engine: &str) -> Result<()> {
         }
         let exported = folder.path().join(old.file_name().context("an archive without a name")?);
         run(Command::new(fathom()).args(["export", "--parquet"]).arg(&old).arg("-o").arg(&exported))?;
-        expected.insert(exported, told(&old.join("tables"))?);
+        expected.insert(exported, totals(&old.join("tables"))?);
     }
     let output = run(Command::new(python()).arg(here("programs/engines.py")).arg(engine).args(expected.keys()))?;
     let mut read: BTreeMap<PathBuf, BTreeMap<String, u64>> = BTreeMap::new();

@@ -51,7 +51,7 @@ fn out(command: &mut Command) -> Result<Output> {
     command.stdin(Stdio::null()).output().with_context(|| format!("starting {command:?}"))
 }
 
-fn said(output: &Output) -> String {
+fn messages(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -66,7 +66,7 @@ fn demo_unprivileged() -> Result<()> {
         .args(["demo", "--rows", "7", "--scans", "3"])
         .current_dir(folder.path()))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success(), "{}: {text}{}", output.status, said(&output));
+    ensure!(output.status.success(), "{}: {text}{}", output.status, messages(&output));
     let (reason, rest) = text.split_once("==== Sample recording: ").context("no sample is shown")?;
     ensure!(reason.contains("CAP_BPF") && reason.contains("sudo"), "it does not say how to get there: {reason}");
     let (sample, measured) = rest.split_once("==== This machine, untraced").context("nothing is measured")?;
@@ -90,8 +90,8 @@ fn without_root() -> Result<()> {
         .args(["record", "--", "true"])
         .current_dir(folder.path()))?;
     ensure!(output.status.code() == Some(1), "{:?}", output.status);
-    let said = said(&output);
-    ensure!(said.contains("root") && said.contains("CAP_BPF"), "{said}");
+    let messages = messages(&output);
+    ensure!(messages.contains("root") && messages.contains("CAP_BPF"), "{messages}");
     ensure!(!folder.path().join("trace.fathom").exists(), "an archive was left behind");
     Ok(())
 }
@@ -108,13 +108,13 @@ fn with_mounts(script: &str, folder: &Path) -> Result<Output> {
 fn without_btf() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record --backend ebpf -- true", folder.path())?;
-    let refused = said(&output);
+    let refused = messages(&output);
     ensure!(output.status.code() == Some(1), "{:?}: {refused}", output.status);
     ensure!(refused.contains("CONFIG_DEBUG_INFO_BTF") && refused.contains("/sys/kernel/btf/vmlinux"), "{refused}");
     ensure!(!folder.path().join("trace.fathom").exists(), "an archive was left behind");
     // What is not asked for by name is recorded another way, and the reason is reported.
     let output = with_mounts("mount --bind $1 /sys/kernel/btf; $0 record -- true", folder.path())?;
-    let reported = said(&output);
+    let reported = messages(&output);
     ensure!(output.status.success() && reported.contains("through ftrace"), "{:?}: {reported}", output.status);
     ensure!(reported.contains("CONFIG_DEBUG_INFO_BTF"), "{reported}");
     Ok(())
@@ -127,7 +127,7 @@ fn unmounted_tracefs() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let script = format!("{UNMOUNT} $0 record --backend ftrace -- true; test ! -e /sys/kernel/tracing/events");
     let output = with_mounts(&script, folder.path())?;
-    ensure!(output.status.success(), "{:?}: {}", output.status, said(&output));
+    ensure!(output.status.success(), "{:?}: {}", output.status, messages(&output));
     let probes = show(&folder.path().join("trace.fathom"))?["coverage"].as_array().context("coverage[]")?.clone();
     ensure!(probes.iter().any(|row| row["attached"] == true), "{probes:#?}");
     Ok(())
@@ -140,7 +140,7 @@ fn without_tracefs() -> Result<()> {
         disk.path().join("t.db").display()
     );
     let output = with_mounts(&script, folder.path())?;
-    ensure!(output.status.success(), "{}", said(&output));
+    ensure!(output.status.success(), "{}", messages(&output));
     let summary = show(&folder.path().join("trace.fathom"))?;
     ensure!(number(shape(&summary, "INSERT")?, "/per_operation/flushes")? > 0.0, "the INSERT was not followed down");
     Ok(())
@@ -151,8 +151,8 @@ fn lockdown() -> Result<()> {
     let script = "mount -t tmpfs fathom-test /sys/kernel/security; \
                   echo 'none integrity [confidentiality]' > /sys/kernel/security/lockdown; $0 record -- true";
     let output = with_mounts(script, folder.path())?;
-    let said = said(&output);
-    ensure!(output.status.code() == Some(1) && said.contains("lockdown"), "{:?}: {said}", output.status);
+    let messages = messages(&output);
+    ensure!(output.status.code() == Some(1) && messages.contains("lockdown"), "{:?}: {messages}", output.status);
     Ok(())
 }
 
@@ -168,8 +168,8 @@ fn one_capability() -> Result<()> {
             .arg(&copy)
             .args(["record", "--", "true"])
             .current_dir(folder.path()))?;
-        let said = said(&output);
-        ensure!(output.status.code() == Some(1) && said.contains(lacks), "{has}: {:?}: {said}", output.status);
+        let messages = messages(&output);
+        ensure!(output.status.code() == Some(1) && messages.contains(lacks), "{has}: {:?}: {messages}", output.status);
     }
     Ok(())
 }
@@ -188,21 +188,21 @@ fn two_capabilities() -> Result<()> {
         .arg(disk.path().join("t.db"))
         .arg("create table t(i); insert into t values (1); insert into t values (2);")
         .current_dir(folder.path()))?;
-    let said = said(&output);
-    if said.contains("not permitted") && !output.status.success() {
+    let messages = messages(&output);
+    if messages.contains("not permitted") && !output.status.success() {
         // This kernel wants root for any probe: it says so, which is the other test's.
         return Ok(());
     }
-    ensure!(output.status.success(), "{:?}: {said}", output.status);
+    ensure!(output.status.success(), "{:?}: {messages}", output.status);
     let summary = show(&folder.path().join("trace.fathom"))?;
     let blind = summary["blind"].as_array().context("blind[]")?;
     let wholly = blind.iter().any(|b| b["layer"] == "Database" && b["wholly"] == true);
     if fs::read("/sys/kernel/btf/vmlinux")?.windows(22).any(|w| w == b"BPF_TRACE_UPROBE_MULTI") {
         // From Linux 6.6 on functions of programs are probed by links, which need no more.
-        ensure!(!wholly && !said.contains("the kernel refused"), "{blind:?}: {said}");
+        ensure!(!wholly && !messages.contains("the kernel refused"), "{blind:?}: {messages}");
         return near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 2.0);
     }
-    ensure!(wholly && said.contains("the kernel refused"), "{blind:?}: {said}");
+    ensure!(wholly && messages.contains("the kernel refused"), "{blind:?}: {messages}");
     // The layers below go on, and the files' names stand for the statements.
     near("transactions", number(shape(&summary, "(WRITE TRANSACTION ON T.DB")?, "/count")?, 3.0)
 }
@@ -210,7 +210,7 @@ fn two_capabilities() -> Result<()> {
 fn without_dashes() -> Result<()> {
     let output = out(Command::new(fathom()).args(["record", "-q", "ls", "-l"]))?;
     ensure!(output.status.code() == Some(2), "{:?}", output.status);
-    ensure!(said(&output).contains("fathom record -q -- ls -l"), "{}", said(&output));
+    ensure!(messages(&output).contains("fathom record -q -- ls -l"), "{}", messages(&output));
     Ok(())
 }
 
@@ -219,10 +219,13 @@ fn nobody_of_that_name() -> Result<()> {
     let record = |name: &str| {
         out(Command::new(fathom()).args(["record", "--duration", "1", "--comm", name]).current_dir(folder.path()))
     };
-    let said_of = |name: &str| record(name).map(|output| said(&output));
-    ensure!(said_of("no-such-name")?.contains("no process named no-such-name"), "nothing says that nobody was there");
+    let messages_of = |name: &str| record(name).map(|output| messages(&output));
+    ensure!(
+        messages_of("no-such-name")?.contains("no process named no-such-name"),
+        "nothing says that nobody was there"
+    );
     let me = fs::read_to_string("/proc/self/comm")?;
-    ensure!(!said_of(me.trim())?.contains("no process named"), "this very process was not found");
+    ensure!(!messages_of(me.trim())?.contains("no process named"), "this very process was not found");
     Ok(())
 }
 
@@ -235,15 +238,19 @@ fn kernel_thread() -> Result<()> {
     // kthreadd, where this is not within a namespace of processes.
     ensure!(fs::read_to_string("/proc/2/comm")?.trim() == "kthreadd", "process 2 is another");
     let output = record(2)?;
-    ensure!(output.status.success() && said(&output).contains("(kthreadd) is a kernel thread"), "{}", said(&output));
-    ensure!(!said(&record(std::process::id())?).contains("kernel thread"), "this very process is called one");
+    ensure!(
+        output.status.success() && messages(&output).contains("(kthreadd) is a kernel thread"),
+        "{}",
+        messages(&output)
+    );
+    ensure!(!messages(&record(std::process::id())?).contains("kernel thread"), "this very process is called one");
     Ok(())
 }
 
 fn kept_recordings() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let record = || out(Command::new(fathom()).args(["record", "--", "true"]).current_dir(folder.path()));
-    let all = [record()?, record()?, record()?].map(|output| said(&output));
+    let all = [record()?, record()?, record()?].map(|output| messages(&output));
     ensure!(!all[0].contains(".old"), "{}", all[0]);
     ensure!(all[1].contains("trace.fathom.old") && !all[1].contains("deleted"), "{}", all[1]);
     ensure!(all[2].contains("trace.fathom.old") && all[2].contains("deleted"), "{}", all[2]);
@@ -253,8 +260,8 @@ fn kept_recordings() -> Result<()> {
 fn unknown_command() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let output = out(Command::new(fathom()).args(["record", "--", "no-such-command-here"]).current_dir(folder.path()))?;
-    ensure!(output.status.code() == Some(127), "{:?}: {}", output.status, said(&output));
-    ensure!(said(&output).contains("no-such-command-here"), "{}", said(&output));
+    ensure!(output.status.code() == Some(127), "{:?}: {}", output.status, messages(&output));
+    ensure!(messages(&output).contains("no-such-command-here"), "{}", messages(&output));
     Ok(())
 }
 
@@ -262,10 +269,10 @@ fn unknown_process() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let output = out(Command::new(fathom()).args(["record", "--pid", "4194303"]).current_dir(folder.path()))?;
     ensure!(
-        output.status.code() == Some(1) && said(&output).contains("4194303"),
+        output.status.code() == Some(1) && messages(&output).contains("4194303"),
         "{:?}: {}",
         output.status,
-        said(&output)
+        messages(&output)
     );
     Ok(())
 }
@@ -275,7 +282,12 @@ fn exit_status() -> Result<()> {
     for (script, status) in [("exit 7", 7), ("kill -KILL $$", 137)] {
         let output =
             out(Command::new(fathom()).args(["record", "-q", "--", "sh", "-c", script]).current_dir(folder.path()))?;
-        ensure!(output.status.code() == Some(status), "`{script}` ended with {:?}: {}", output.status, said(&output));
+        ensure!(
+            output.status.code() == Some(status),
+            "`{script}` ended with {:?}: {}",
+            output.status,
+            messages(&output)
+        );
     }
     Ok(())
 }
@@ -397,8 +409,8 @@ fn full_disk() -> Result<()> {
     let archive = small.0.path().join("t.fathom");
     let script = many(&disk.path().join("t.db"), 8000);
     let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
-    let said = said(&output);
-    ensure!(said.contains("full") || said.contains("No space"), "{said}");
+    let messages = messages(&output);
+    ensure!(messages.contains("full") || messages.contains("No space"), "{messages}");
     // The tables do not fit beside the log; on a disk with more space everything that was kept can be seen.
     let roomy = tempfile::tempdir()?;
     run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
@@ -443,11 +455,11 @@ fn no_room_for_tables() -> Result<()> {
     run(Command::new("sh").args(["-c", &fill]))?;
     // Closes its stdin.
     let output = child.wait_with_output()?;
-    let said = said(&output);
-    ensure!(output.status.code() == Some(3), "not the command's status: {:?}: {said}", output.status);
+    let messages = messages(&output);
+    ensure!(output.status.code() == Some(3), "not the command's status: {:?}: {messages}", output.status);
     ensure!(
-        said.contains("a disk with more space") && said.contains("not linked") && !said.contains("next:"),
-        "{said}"
+        messages.contains("a disk with more space") && messages.contains("not linked") && !messages.contains("next:"),
+        "{messages}"
     );
     run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path().join("copy.fathom")))?;
     near("INSERTs", number(shape(&show(&roomy.path().join("copy.fathom"))?, "INSERT")?, "/count")?, 200.0)
@@ -460,7 +472,11 @@ fn max_size() -> Result<()> {
     let mut command = Command::new(fathom());
     command.args(["record", "-q", "--max-size", "200K", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]);
     let output = run(&mut command)?;
-    ensure!(said(&output).contains("ended early"), "nothing says that the limit was reached: {}", said(&output));
+    ensure!(
+        messages(&output).contains("ended early"),
+        "nothing says that the limit was reached: {}",
+        messages(&output)
+    );
     let size = fs::metadata(archive.join("events.log"))?.len();
     ensure!(size <= 200 << 10, "the log has {size} bytes");
     let count = number(shape(&show(&archive)?, "INSERT")?, "/count")?;
@@ -503,8 +519,11 @@ fn damaged_table() -> Result<()> {
     bytes[end..].fill(0xff);
     fs::write(&table, bytes)?;
     let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
-    let said = said(&output);
-    ensure!(output.status.code() == Some(1) && said.contains("spans") && said.contains("fathom reindex"), "{said}");
+    let messages = messages(&output);
+    ensure!(
+        output.status.code() == Some(1) && messages.contains("spans") && messages.contains("fathom reindex"),
+        "{messages}"
+    );
     run(Command::new(fathom()).arg("reindex").arg(&archive))?;
     run(Command::new(fathom()).arg("show").arg(&archive))?;
     // A single bit must not become a number.
@@ -525,7 +544,7 @@ fn newer_archive() -> Result<()> {
     value["version"] = 999.into();
     fs::write(&meta, value.to_string())?;
     let output = out(Command::new(fathom()).arg("show").arg(&archive))?;
-    ensure!(output.status.code() == Some(1) && said(&output).contains("999"), "{}", said(&output));
+    ensure!(output.status.code() == Some(1) && messages(&output).contains("999"), "{}", messages(&output));
     // The name of the maker is untrusted text.
     value["made_by"] = "Fathom \u{1b}[31m9".into();
     fs::write(&meta, value.to_string())?;
@@ -550,9 +569,9 @@ fn removed_meanwhile() -> Result<()> {
     let mut command = Command::new(fathom());
     command.args(["record", "-o", "t.fathom", "--", "rm", "-r", "t.fathom"]).current_dir(folder.path());
     let output = out(&mut command)?;
-    let said = said(&output);
-    ensure!(output.status.code() == Some(1), "{:?}: {said}", output.status);
-    ensure!(said.contains("was removed while it was being written") && !said.contains("kept"), "{said}");
+    let messages = messages(&output);
+    ensure!(output.status.code() == Some(1), "{:?}: {messages}", output.status);
+    ensure!(messages.contains("was removed while it was being written") && !messages.contains("kept"), "{messages}");
     Ok(())
 }
 
@@ -575,10 +594,13 @@ fn hostile_sql() -> Result<()> {
     let script = r#"import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute("create table t (a)"); d.execute("insert into t values (1)"); d.commit()"#;
     let archive = record(folder.path(), &[], &["python3", "-c", script, &name.to_string_lossy()])?;
     for options in [&[][..], &["--json"]] {
-        let said = run(Command::new(fathom()).arg("show").args(options).arg(&archive))?.stdout;
-        let said = String::from_utf8(said)?;
-        ensure!(!said.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{options:?}: a name steers the terminal: {said:?}");
-        ensure!(said.contains("bd.t"), "{options:?}: the file is not told of");
+        let messages = run(Command::new(fathom()).arg("show").args(options).arg(&archive))?.stdout;
+        let messages = String::from_utf8(messages)?;
+        ensure!(
+            !messages.contains(['\u{1b}', '\u{9b}', '\u{202e}']),
+            "{options:?}: a name steers the terminal: {messages:?}"
+        );
+        ensure!(messages.contains("bd.t"), "{options:?}: the file is not told of");
     }
     let files = &show(&archive)?["files"];
     let told = |file: &serde_json::Value| file["path"].as_str() == name.to_str();
@@ -694,12 +716,16 @@ fn nobody_reads_stdout() -> Result<()> {
     ];
     for line in lines {
         let output = out(Command::new(fathom()).args(line).stdout(Stdio::null()))?;
-        ensure!(output.status.success(), "{line:?} with a reader: {}: {}", output.status, said(&output));
+        ensure!(output.status.success(), "{line:?} with a reader: {}: {}", output.status, messages(&output));
         let mut child = Command::new(fathom());
         child.args(line).stdin(Stdio::null()).stdout(nobody()?).stderr(Stdio::piped());
         let output = child.spawn()?.wait_with_output()?;
-        ensure!(output.status.success(), "{line:?}: {}: {}", output.status, said(&output));
-        ensure!(!said(&output).contains("panicked") && !said(&output).contains("Broken pipe"), "{}", said(&output));
+        ensure!(output.status.success(), "{line:?}: {}: {}", output.status, messages(&output));
+        ensure!(
+            !messages(&output).contains("panicked") && !messages(&output).contains("Broken pipe"),
+            "{}",
+            messages(&output)
+        );
     }
     ensure!(Path::new(&page).exists(), "the page was not made");
     Ok(())
@@ -712,7 +738,7 @@ fn full_stdout() -> Result<()> {
         let child = Command::new(fathom()).args(line).stdout(full).stderr(Stdio::piped()).spawn()?;
         let output = child.wait_with_output()?;
         ensure!(output.status.code() == Some(1), "{line:?}: {}", output.status);
-        ensure!(said(&output).contains("No space left"), "{line:?}: {}", said(&output));
+        ensure!(messages(&output).contains("No space left"), "{line:?}: {}", messages(&output));
     }
     Ok(())
 }

@@ -380,7 +380,7 @@ fn import_agrees() -> Result<()> {
         let report = run(Command::new("trace-cmd").arg("report").arg(&file))?;
         let report = String::from_utf8_lossy(&report.stdout).into_owned();
         ensure!(!report.contains("EVENTS DROPPED"), "trace-cmd lost events: the machine is too busy for this test");
-        let told = |event: &str, rest: &str| {
+        let counted = |event: &str, rest: &str| {
             let name = format!(" {event}: ");
             report
                 .lines()
@@ -390,10 +390,10 @@ fn import_agrees() -> Result<()> {
 
         let archive = folder.path().join("t.fathom");
         let output = run(Command::new(fathom()).arg("import").arg(&file).arg("-o").arg(&archive))?;
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(
-            said.contains(&format!("version {version}")) && said.contains("not in the trace: App, Database"),
-            "{said}"
+            messages.contains(&format!("version {version}")) && messages.contains("not in the trace: App, Database"),
+            "{messages}"
         );
         let spans = rows(&archive, "spans")?;
         let number = dev.0.to_string();
@@ -402,10 +402,10 @@ fn import_agrees() -> Result<()> {
             spans.iter().filter(is).count()
         };
         for (what, truth, ours) in [
-            ("bios", told("block_bio_queue", &kernel_name), count("Block", "bio")),
-            ("requests", told("block_rq_issue", &kernel_name), count("IoScheduler", "request")),
-            ("flushes", told("block_rq_issue", &format!("{kernel_name}FF")), count("Driver", "flush")),
-            ("commits", told("jbd2_start_commit", &format!("dev {kernel_name}")), count("FileSystem", "commit")),
+            ("bios", counted("block_bio_queue", &kernel_name), count("Block", "bio")),
+            ("requests", counted("block_rq_issue", &kernel_name), count("IoScheduler", "request")),
+            ("flushes", counted("block_rq_issue", &format!("{kernel_name}FF")), count("Driver", "flush")),
+            ("commits", counted("jbd2_start_commit", &format!("dev {kernel_name}")), count("FileSystem", "commit")),
         ] {
             println!("version {version}: {what}: {truth} by trace-cmd, {ours} imported");
             ensure!(truth > 0 && truth == ours, "version {version}: {what}: trace-cmd tells {truth}, we {ours}");
@@ -414,7 +414,7 @@ fn import_agrees() -> Result<()> {
         let syncs =
             |r: &&Row| matches!(cell(r, "kind"), "fsync" | "fdatasync") && files.contains(&cell(r, "file").to_owned());
         let (ours, truth) =
-            (spans.iter().filter(syncs).count(), told("ext4_sync_file_enter", &format!("dev {kernel_name}")));
+            (spans.iter().filter(syncs).count(), counted("ext4_sync_file_enter", &format!("dev {kernel_name}")));
         ensure!(ours == truth && truth > 0, "syncs: trace-cmd tells {truth}, we {ours}");
         ensure!(!rows(&archive, "links")?.is_empty(), "nothing was linked");
         run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(folder.path().join("t.html")))?;
@@ -433,8 +433,8 @@ fn refused() -> Result<()> {
         fs::write(&file, bytes)?;
         let output =
             Command::new(fathom()).arg("import").arg(&file).arg("-o").arg(folder.path().join("t.fathom")).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(1) && said.contains(why), "{name}: {said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(1) && messages.contains(why), "{name}: {messages}");
         ensure!(!folder.path().join("t.fathom").exists(), "{name}: an archive was made");
     }
     Ok(())

@@ -572,15 +572,16 @@ fn perfetto_agrees() -> Result<()> {
     let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "delete", &ROWS.to_string(), "3"];
     let archive = record(folder.path(), &[], &argv)?;
     let (trace, tables) = (folder.path().join("t.pftrace"), folder.path().join("csv"));
-    let said = run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&archive).arg("-o").arg(&trace))?.stdout;
+    let messages =
+        run(Command::new(fathom()).args(["export", "--perfetto"]).arg(&archive).arg("-o").arg(&trace))?.stdout;
     run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(&tables))?;
     let rows = |table: &str| -> Result<u64> {
         Ok(fs::read_to_string(tables.join(table).with_extension("csv"))?.lines().count() as u64 - 1)
     };
     // "N slices, N arrows; N more arrows are not drawn, …"
-    let said = String::from_utf8(said)?;
-    let numbers: Vec<u64> = said.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
-    let left_out = if said.contains("not drawn") { numbers[2] } else { 0 };
+    let messages = String::from_utf8(messages)?;
+    let numbers: Vec<u64> = messages.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+    let left_out = if messages.contains("not drawn") { numbers[2] } else { 0 };
     let [spans, slices, links] = [rows("spans")?, rows("slices")?, rows("links")?];
     ensure!(spans > 40 * 20 && links > spans / 2, "{spans} spans and {links} links: the recording is empty");
     let checks = [

@@ -49,7 +49,7 @@ fn facts(summary: &Value) -> Result<BTreeMap<String, Value>> {
 }
 
 /// Records a command both ways and compares. Whatever a command leaves is removed by it when it begins.
-fn the_same(argv: &[&str], least: usize) -> Result<Value> {
+fn same_operations(argv: &[&str], least: usize) -> Result<Value> {
     let folder = tempfile::tempdir()?;
     let mut both = Vec::new();
     for way in ["inside", "uprobe"] {
@@ -89,7 +89,7 @@ fn python() -> Result<()> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
     for mode in ["delete", "wal"] {
-        let summary = the_same(&["python3", "-c", PYTHON, &database.to_string_lossy(), mode], 9)?;
+        let summary = same_operations(&["python3", "-c", PYTHON, &database.to_string_lossy(), mode], 9)?;
         let inserts = shape(&summary, "INSERT INTO T (B)")?;
         near("INSERTs", number(inserts, "/count")?, 60.0)?;
         near("updates between rows", number(shape(&summary, "UPDATE")?, "/count")?, 19.0)?;
@@ -106,7 +106,7 @@ fn shell() -> Result<()> {
     // By way of a shell, whose children inherit the object.
     let script =
         format!("rm -f {0}; sqlite3 {0} '{sql}'; echo 'select max(a) from t;' | sqlite3 {0}", database.display());
-    let summary = the_same(&["sh", "-c", &script], 8)?;
+    let summary = same_operations(&["sh", "-c", &script], 8)?;
     let rows = number(shape(&summary, "SELECT MAX")?, "/rows")?;
     near("rows", rows, 1.0)
 }
@@ -121,7 +121,7 @@ fn compile(compiler: &str, source: &str, folder: &Path) -> Result<PathBuf> {
 fn threads() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("cc", "sqlite_threads.c", folder.path())?;
-    let summary = the_same(&[&program.to_string_lossy(), "40"], 5)?;
+    let summary = same_operations(&[&program.to_string_lossy(), "40"], 5)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
     let rows: u32 = (0..40).map(|round: u32| (round % 7 + 1).min(round + 1)).sum();
     near("rows", number(shape(&summary, "SELECT A FROM T")?, "/rows")?, f64::from(66 * rows))

@@ -146,10 +146,10 @@ fn wrong_result() -> Result<()> {
     let script = "set -- $(for a; do echo \"$a\" | sed 's/^3bcc0fd7,/3bcc0fd8,/'; done)\nexec java \"$@\"";
     let java = format!("--java={}", launcher(folder.path(), script)?.display());
     let output = workload(&["himeno", "--size=XS", "--iterations=2", "--inner=1", "--mode=jvm-int", &java])?;
-    let (said, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let (messages, complaint) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.code() == Some(1) && complaint.contains("wrong result"), "{}: {complaint}", output.status);
-    ensure!(said.contains("\"verified\":false") && said.contains("6.227474e-03"), "{said}");
-    ensure!(!said.contains("\"iteration\""), "a score of a wrong result: {said}");
+    ensure!(messages.contains("\"verified\":false") && messages.contains("6.227474e-03"), "{messages}");
+    ensure!(!messages.contains("\"iteration\""), "a score of a wrong result: {messages}");
     Ok(())
 }
 
@@ -181,9 +181,9 @@ fn read_enough() -> Result<()> {
     for (stdout, expected) in [(Stdio::from(writer), 0), (Stdio::from(full), 1)] {
         let output =
             Command::new(fathom()).args(words).stdout(stdout).stderr(Stdio::piped()).spawn()?.wait_with_output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(expected), "{}: {said}", output.status);
-        ensure!(said.contains("cannot write the result") == (expected == 1), "{said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(expected), "{}: {messages}", output.status);
+        ensure!(messages.contains("cannot write the result") == (expected == 1), "{messages}");
     }
     Ok(())
 }

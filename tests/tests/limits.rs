@@ -236,9 +236,9 @@ fn made_over_a_link(limit: &Injected, runs: usize) -> Result<OverLink> {
     let output = link.output()?;
     let report: Value =
         serde_json::from_slice(&output.stdout).with_context(|| format!("the link's report: {output:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
+    let messages = String::from_utf8_lossy(&output.stderr);
     let one = |i: usize| -> Result<_> {
-        let value = parsed(&folder.path().join(format!("{i}.json"))).with_context(|| said.to_string())?;
+        let value = parsed(&folder.path().join(format!("{i}.json"))).with_context(|| messages.to_string())?;
         let times = std::fs::read_to_string(folder.path().join(format!("{i}.times")))?;
         let (begin, end) = times.trim().split_once('\n').context("no times")?;
         Ok((begin.parse()?, end.parse()?, value["limited_by"].clone()))
@@ -250,12 +250,12 @@ fn made_over_a_link(limit: &Injected, runs: usize) -> Result<OverLink> {
 
 /// Notes when this machine had no time for a process that wants next to none.
 struct Pulse {
-    beats: Arc<Mutex<Vec<Beat>>>,
+    beats: Arc<Mutex<Vec<Sleep>>>,
     stop: Arc<AtomicBool>,
 }
 
 /// A sleep: when it began and ended, s since the machine was started, and how much of it was a wait for a processor.
-struct Beat {
+struct Sleep {
     from: f64,
     to: f64,
     waited: f64,
@@ -271,7 +271,7 @@ impl Pulse {
                 std::thread::sleep(Duration::from_millis(10));
                 let now = (uptime(), waited());
                 if let Ok(mut beats) = beats.lock() {
-                    beats.push(Beat { from: before.0, to: now.0, waited: now.1 - before.1 });
+                    beats.push(Sleep { from: before.0, to: now.0, waited: now.1 - before.1 });
                 }
                 before = now;
             }
@@ -282,7 +282,7 @@ impl Pulse {
     /// Why what was measured between these times is not the injected limit's, if it is not.
     fn missed(&self, begin: f64, end: f64) -> Result<Option<String>> {
         let beats = self.beats.lock().map_err(|_| anyhow::anyhow!("the pulse's thread died"))?;
-        let within = |beat: &Beat| (beat.to.min(end) - beat.from.max(begin)).max(0.0);
+        let within = |beat: &Sleep| (beat.to.min(end) - beat.from.max(begin)).max(0.0);
         let late: f64 = beats.iter().filter(|beat| beat.to - beat.from > LATE).map(within).sum();
         let waited: f64 = beats.iter().filter(|beat| within(beat) > 0.0).map(|beat| beat.waited).sum();
         Ok(if late > 0.0 {

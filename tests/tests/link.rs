@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         (
             "kernel_timestamps_agree_with_reported_lateness",
             bed().and_then(|()| fathom_tests::root()).and_then(|()| installed("python3")),
-            stamped,
+            lateness_is_stamped,
         ),
         (
             "documented_commands_set_up_router",
@@ -86,8 +86,8 @@ fn command_and_figures() -> Result<()> {
         "echo said; echo $FATHOM_LINK_CLIENT $FATHOM_LINK_SERVER6; $FATHOM_LINK_ENTER_SERVER cat /proc/net/dev";
     let output = link(&["--json", "--delay", "3ms/7ms", "--preset", "satellite"], script)?;
     // What the command prints does not mix with the figures.
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(said.contains("said\n198.18.0.1 2001:2::2\n") && said.contains("link0"), "{output:?}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(messages.contains("said\n198.18.0.1 2001:2::2\n") && messages.contains("link0"), "{output:?}");
     let json = figures(&output)?;
     ensure!(json["version"] == 1 && json["up"]["delay_ms"] == 3.0 && json["down"]["delay_ms"] == 7.0, "{json}");
     ensure!(json["down"]["rate_bps"] == 20_000_000 && json["status"] == 0 && json["mtu"] == 1500, "{json}");
@@ -126,9 +126,9 @@ c.sendall(d); c.close(); print(hashlib.sha256(d).hexdigest(), flush=True)
     let script = format!("$FATHOM_LINK_ENTER_SERVER python3 {at}/server.py & python3 {at}/client.py; wait");
     for (gso, large) in [("on", true), ("off", false)] {
         let output = link(&["--json", "--delay", "1ms", "--gso", gso], &script)?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let sums: Vec<&str> = said.lines().filter(|l| l.len() == 64).collect();
-        ensure!(sums.len() == 2 && sums[0] == sums[1], "what was sent is not what arrived: {said}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        let sums: Vec<&str> = messages.lines().filter(|l| l.len() == 64).collect();
+        ensure!(sums.len() == 2 && sums[0] == sums[1], "what was sent is not what arrived: {messages}");
         let json = figures(&output)?;
         ensure!(json["large_packets"] == large, "{json}");
         // As on a wire, whether the packets passed in one piece or not: 20 MiB in pieces of at most 1448 bytes.
@@ -163,8 +163,8 @@ fn status() -> Result<()> {
     let json = figures(&link(&["--json"], "exit 3")?)?;
     ensure!(json["status"] == 3, "{json}");
     let missing = Command::new(fathom()).args(["net", "link", "--", "no-such-program"]).output()?;
-    let said = String::from_utf8_lossy(&missing.stderr);
-    ensure!(missing.status.code() == Some(1) && said.contains("no-such-program"), "{missing:?}");
+    let messages = String::from_utf8_lossy(&missing.stderr);
+    ensure!(missing.status.code() == Some(1) && messages.contains("no-such-program"), "{missing:?}");
     Ok(())
 }
 
@@ -206,8 +206,8 @@ fn nonsense() -> Result<()> {
     ] {
         for verb in ["link", "trial"] {
             let output = Command::new(fathom()).args(["net", verb]).args(words).stdin(Stdio::null()).output()?;
-            let said = String::from_utf8_lossy(&output.stderr);
-            ensure!(output.status.code() == Some(2) && said.contains(part), "{verb} {words:?}: {output:?}");
+            let messages = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.code() == Some(2) && messages.contains(part), "{verb} {words:?}: {output:?}");
         }
     }
     // What a trial hands on to its ends is looked at before a link is made for it.
@@ -219,8 +219,8 @@ fn nonsense() -> Result<()> {
         (&["--udp", "auto", "--direction", "both"], "one direction"),
     ] {
         let output = Command::new(fathom()).args(["net", "trial"]).args(words).stdin(Stdio::null()).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(2) && said.contains(part), "trial {words:?}: {output:?}");
+        let messages = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.code() == Some(2) && messages.contains(part), "trial {words:?}: {output:?}");
     }
     Ok(())
 }
@@ -242,25 +242,25 @@ fn metric(lines: &[Value], name: &str) -> Result<f64> {
 
 fn trial() -> Result<()> {
     for direction in ["up", "down"] {
-        let said = lines(&["--delay", "2ms", "--rate", "20mbit", "--direction", direction])?;
-        let rate = metric(&said, "throughput")?;
+        let messages = lines(&["--delay", "2ms", "--rate", "20mbit", "--direction", direction])?;
+        let rate = metric(&messages, "throughput")?;
         ensure!(rate > 0.0 && rate < 20e6, "payload over 20 Mb/s came at {rate}");
-        metric(&said, "link.late.p99")?;
-        let link = said.iter().find(|l| l["mark"] == "link").context("the mark of the link")?;
+        metric(&messages, "link.late.p99")?;
+        let link = messages.iter().find(|l| l["mark"] == "link").context("the mark of the link")?;
         let link: Value = serde_json::from_str(link["text"].as_str().context("text")?)?;
         let (with, against) = if direction == "up" { ("up", "down") } else { ("down", "up") };
         let bytes = |d: &str| link[d]["delivered_bytes"].as_u64().unwrap_or(0);
         ensure!(bytes(with) > bytes(against), "{link}");
     }
-    let said = lines(&["--udp", "iperf2", "--direction", "up", "--delay", "2ms"])?;
-    ensure!(metric(&said, "throughput")? < 1.1e6, "iperf 2 sends 1 Mb/s: {said:?}");
+    let messages = lines(&["--udp", "iperf2", "--direction", "up", "--delay", "2ms"])?;
+    ensure!(metric(&messages, "throughput")? < 1.1e6, "iperf 2 sends 1 Mb/s: {messages:?}");
     Ok(())
 }
 
 fn supplied() -> Result<()> {
-    let said = lines(&["--cc", "westwood", "--delay", "2ms", "--rate", "20mbit"])?;
-    let granted = said.iter().any(|l| l["text"].as_str().is_some_and(|t| t.contains("westwood")));
-    ensure!(granted, "no socket says that it uses westwood: {said:?}");
+    let messages = lines(&["--cc", "westwood", "--delay", "2ms", "--rate", "20mbit"])?;
+    let granted = messages.iter().any(|l| l["text"].as_str().is_some_and(|t| t.contains("westwood")));
+    ensure!(granted, "no socket says that it uses westwood: {messages:?}");
     // Nothing of it is left for the next one.
     run(Command::new(fathom()).args(["net", "cc"])).map(drop)
 }
@@ -309,7 +309,7 @@ print('TOOK', len(took), min(took), sum(took))
 "#;
 
 /// The emulator as it is, and one that is stopped again and again: what it tells of its lateness holds what the kernel saw.
-fn stamped() -> Result<()> {
+fn lateness_is_stamped() -> Result<()> {
     const COUNT: f64 = 400.0;
     const DELAYS_NS: f64 = 16e6;
     let folder = tempfile::tempdir()?;
@@ -328,10 +328,10 @@ fn stamped() -> Result<()> {
         }
         let output = child.wait_with_output()?;
         let json = figures(&output)?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let told = said.lines().find_map(|l| l.strip_prefix("TOOK ")).with_context(|| said.to_string())?;
+        let messages = String::from_utf8_lossy(&output.stderr);
+        let told = messages.lines().find_map(|l| l.strip_prefix("TOOK ")).with_context(|| messages.to_string())?;
         let told: Vec<f64> = told.split(' ').map(str::parse).collect::<Result<_, _>>()?;
-        let [count, least, sum] = told[..] else { anyhow::bail!("{said}") };
+        let [count, least, sum] = told[..] else { anyhow::bail!("{messages}") };
         ensure!(count == COUNT && least >= DELAYS_NS, "an echo took {least} ns, and both delays are {DELAYS_NS}");
         // A clock that is being set may run by 500 ppm faster or slower; other packets (of IPv6) are few, and late too.
         let clock = 5e-4 * sum;
@@ -405,9 +405,9 @@ fn measured_through(router: &Namespace, one: &Namespace, two: &Namespace, block:
     let mut link = router.command(fathom());
     link.args(["net", "link", "--delay", "16ms", "--rate", "20mbit"]).stdin(Stdio::null());
     let mut link = link.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-    let mut said = BufReader::new(link.stderr.take().context("stderr")?).lines();
+    let mut messages = BufReader::new(link.stderr.take().context("stderr")?).lines();
     let mut process = || -> Result<String> {
-        let line = said.by_ref().find(|l| l.as_ref().map_or(true, |l| l.contains("--target")));
+        let line = messages.by_ref().find(|l| l.as_ref().map_or(true, |l| l.contains("--target")));
         let line = line.context("it says no process number")??;
         let number = line.split_whitespace().skip_while(|word| *word != "--target").nth(1);
         number.map(str::to_string).context("it says no process number")
@@ -466,9 +466,9 @@ fn sweep() -> Result<()> {
         }
         run(Command::new("kill").args([signal, &child.id().to_string()]))?;
         let output = child.wait_with_output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let advised = output.status.code() == Some(130) && said.contains("fathom net sweep --resume s.fathom");
-        ensure!(signal == "-KILL" || advised, "{:?}: {said}", output.status);
+        let messages = String::from_utf8_lossy(&output.stderr);
+        let advised = output.status.code() == Some(130) && messages.contains("fathom net sweep --resume s.fathom");
+        ensure!(signal == "-KILL" || advised, "{:?}: {messages}", output.status);
     }
     ensure!(made("s.fathom")?.len() < 8, "it was over before it was killed");
     sweep(&["--resume", "s.fathom"]).output()?;
@@ -509,11 +509,11 @@ fn over_fixed(result: &Path, tool: &str, read: fn(&Value) -> Option<[f64; 3]>) -
     let handed = format!("awk '/link0:/ {{ print $11 }}' /proc/net/dev >>{}", dev.display());
     let script = format!("{tool} && sleep 0.2 && {handed} && $FATHOM_LINK_ENTER_SERVER {handed}");
     let output = link(&fixed::OPTIONS, &script)?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{messages}");
     let text = std::fs::read_to_string(result)?;
     let [bytes, bps, again] =
-        serde_json::from_str(&text).ok().as_ref().and_then(read).with_context(|| format!("{said}{text}"))?;
+        serde_json::from_str(&text).ok().as_ref().and_then(read).with_context(|| format!("{messages}{text}"))?;
     let handed: Vec<f64> = std::fs::read_to_string(&dev)?.lines().filter_map(|l| l.parse().ok()).collect();
     std::fs::remove_file(&dev)?;
     let handed = handed.try_into().map_err(|all| anyhow::anyhow!("no two counters of the kernel: {all:?}"))?;
@@ -526,7 +526,7 @@ fn ours(value: &Value) -> Option<[f64; 3]> {
     Some([bytes, value["throughput_bps"]["whole_run"].as_f64()?, way["retransmits"].as_f64()?])
 }
 
-fn theirs(value: &Value) -> Option<[f64; 3]> {
+fn iperf_result(value: &Value) -> Option<[f64; 3]> {
     let sum = |which: &str, what: &str| value["end"][which][what].as_f64();
     Some([sum("sum_received", "bytes")?, sum("sum_received", "bits_per_second")?, sum("sum_sent", "retransmits")?])
 }
@@ -559,11 +559,11 @@ fn iperf3_agrees() -> Result<()> {
              iperf3 -c $FATHOM_LINK_SERVER -p 5201 -t {SECONDS} {reverse} -J >{at}/iperf3.json; s=$?; wait; [ $s = 0 ]"
         );
         let ours = over_fixed(&folder.path().join("fathom.json"), &fathom, ours)?;
-        let theirs = over_fixed(&folder.path().join("iperf3.json"), &iperf3, theirs)?;
+        let iperf_result = over_fixed(&folder.path().join("iperf3.json"), &iperf3, iperf_result)?;
         // No faster than the link, and slower by what the beginning costs: half a round trip until the first packet arrives, and then
         // 10 and 20 segments where 33 would have fitted, which is another; as much again for handshakes and the end.
         let (most, least) = (RATE * PAYLOAD / PACKET, RATE * PAYLOAD / PACKET * (1.0 - 4.0 * ROUND_TRIP_S / SECONDS));
-        for (tool, c) in [("fathom", &ours), ("iperf3", &theirs)] {
+        for (tool, c) in [("fathom", &ours), ("iperf3", &iperf_result)] {
             let number =
                 |direction: &str, name: &str| c.link[direction][name].as_f64().context("a count of the link's");
             for (direction, handed) in ["up", "down"].into_iter().zip(c.handed) {
@@ -599,15 +599,15 @@ fn iperf3_agrees() -> Result<()> {
             }
         }
         // A link that was late carried less than it could, each time another amount.
-        match [&ours, &theirs].into_iter().find(|c| c.link["valid"] != true) {
+        match [&ours, &iperf_result].into_iter().find(|c| c.link["valid"] != true) {
             Some(late) => println!(
                 "SKIP link_kernel_iperf3_and_fathom_counts_agree: rates {way} are not compared: {}",
                 late.link["invalid_because"]
             ),
             None => {
-                let apart = (ours.bps - theirs.bps).abs();
-                let least = least * lowered(&ours.link)?.min(lowered(&theirs.link)?);
-                ensure!(apart <= most - least, "{way}: fathom {} bit/s, iperf3 {}", ours.bps, theirs.bps);
+                let apart = (ours.bps - iperf_result.bps).abs();
+                let least = least * lowered(&ours.link)?.min(lowered(&iperf_result.link)?);
+                ensure!(apart <= most - least, "{way}: fathom {} bit/s, iperf3 {}", ours.bps, iperf_result.bps);
             }
         }
     }

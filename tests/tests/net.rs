@@ -1,7 +1,7 @@
 //! `fathom net` through the program: what it refuses and what it prints.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, drawn, fathom, lane, rows, run, strangers};
+use fathom_tests::{Case, drawn, fathom, lane, rows, run, silent_connections};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -53,7 +53,7 @@ fn idle_strangers() -> Result<()> {
     run(Command::new(fathom()).args(["pool", "keygen", &key]))?;
     let serving = Serving::start(&["--key", &key])?;
     let begun = |first: &[u8]| -> Result<()> {
-        let mut idle = strangers::idle(&serving.at)?;
+        let mut idle = silent_connections::open(&serving.at)?;
         // Some are closed already.
         idle.iter_mut().for_each(|stream| drop(std::io::Write::write_all(stream, first)));
         run(&mut net(&["run", &serving.at, "--key", &key, "--duration", "0.5", "--json"]))?;
@@ -71,8 +71,12 @@ fn net(words: &[&str]) -> Command {
 
 fn refused(words: &[&str], status: i32, reason: &str) -> Result<()> {
     let output = net(words).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(status) && said.contains(reason), "{words:?}: {:?}: {said}", output.status);
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(status) && messages.contains(reason),
+        "{words:?}: {:?}: {messages}",
+        output.status
+    );
     Ok(())
 }
 
@@ -123,8 +127,8 @@ fn documents() -> Result<()> {
     let shown = String::from_utf8(run(Command::new(fathom()).args(["show", archive]))?.stdout)?;
     ensure!(shown.contains("up was limited by") && shown.contains("down was limited by"), "{shown}");
     let shown: Value = serde_json::from_slice(&run(Command::new(fathom()).args(["show", "--json", archive]))?.stdout)?;
-    let said = shown["results"][0]["estimate"].as_f64().context("an estimate")?;
-    ensure!((said / value["throughput_bps"]["estimate"].as_f64().unwrap_or(0.0) - 1.0).abs() < 1e-9, "{shown}");
+    let estimate = shown["results"][0]["estimate"].as_f64().context("an estimate")?;
+    ensure!((estimate / value["throughput_bps"]["estimate"].as_f64().unwrap_or(0.0) - 1.0).abs() < 1e-9, "{shown}");
     ensure!(shown["limited_by"].as_array().is_some_and(|l| l.len() == 2), "{shown}");
     run(Command::new(fathom()).args(["export", "--csv", archive, "-o"]).arg(folder.path().join("csv")))?;
     let samples = std::fs::read_to_string(folder.path().join("csv/samples.csv"))?;
@@ -159,8 +163,9 @@ fn page_says_the_same(value: &Value, archive: &str) -> Result<()> {
         let (a, b) = (a.as_f64().unwrap_or(f64::NAN), b.as_f64().unwrap_or(f64::NAN));
         (a - b).abs() <= 1e-9 * b.abs()
     };
-    let same = |shown: &Value, told: &Value| {
-        near(&shown["estimate"], &told["estimate"]) && (0..2).all(|end| near(&shown["ci95"][end], &told["ci95"][end]))
+    let same = |shown: &Value, expected: &Value| {
+        near(&shown["estimate"], &expected["estimate"])
+            && (0..2).all(|end| near(&shown["ci95"][end], &expected["ci95"][end]))
     };
     let result = &page["shown"]["results"][0];
     ensure!(same(result, &value["throughput_bps"]), "{result} is not {}", value["throughput_bps"]);
@@ -176,9 +181,9 @@ fn page_says_the_same(value: &Value, archive: &str) -> Result<()> {
             held["direction"] == way["direction"] && held["limits"].as_array().is_some_and(|l| l.len() == limits.len()),
             "{held}"
         );
-        for (shown, told) in held["limits"].as_array().into_iter().flatten().zip(limits) {
-            let same = ["share", "evidence", "remedy"].iter().all(|key| shown[key] == told[key]);
-            ensure!(same && shown["cause"].as_str().is_some_and(|c| !c.contains('_')), "{shown} is not {told}");
+        for (shown, expected) in held["limits"].as_array().into_iter().flatten().zip(limits) {
+            let same = ["share", "evidence", "remedy"].iter().all(|key| shown[key] == expected[key]);
+            ensure!(same && shown["cause"].as_str().is_some_and(|c| !c.contains('_')), "{shown} is not {expected}");
         }
     }
     Ok(())
@@ -191,13 +196,13 @@ fn interrupted() -> Result<()> {
     let mut asking = net(&["run", &serving.at, "--duration", "600", "--direction", "both", "-o"]);
     let mut asking = asking.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     // It tells a rate each second: then there is something to keep.
-    let mut told = BufReader::new(asking.stderr.take().context("stderr")?);
-    let mut said = String::new();
-    told.read_line(&mut said)?;
+    let mut expected = BufReader::new(asking.stderr.take().context("stderr")?);
+    let mut messages = String::new();
+    expected.read_line(&mut messages)?;
     run(Command::new("kill").args(["-INT", &asking.id().to_string()]))?;
-    told.read_to_string(&mut said)?;
+    expected.read_to_string(&mut messages)?;
     let output = asking.wait_with_output()?;
-    ensure!(output.status.code() == Some(130) && said.contains("interrupted; the results so far"), "{said}");
+    ensure!(output.status.code() == Some(130) && messages.contains("interrupted; the results so far"), "{messages}");
     let text = String::from_utf8(output.stdout)?;
     ensure!(text.starts_with("up ") && text.contains("\ndown ") && text.contains("limited by"), "{text}");
     run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
@@ -222,8 +227,12 @@ fn unkept() -> Result<()> {
         ensure!(std::fs::read_dir(&place)?.count() == 0, "something stands there before there is a result");
         std::fs::remove_dir(&place)?;
         let output = asking.wait_with_output()?;
-        let (text, said) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
-        ensure!(output.status.code() == Some(1) && said.contains("not stored in"), "{:?}: {said}", output.status);
+        let (text, messages) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+        ensure!(
+            output.status.code() == Some(1) && messages.contains("not stored in"),
+            "{:?}: {messages}",
+            output.status
+        );
         match words {
             [] => ensure!(text.starts_with("up ") && text.contains("limited by"), "{text}"),
             _ => {
@@ -367,7 +376,7 @@ fn recorded() -> Result<()> {
         .args(["--", "sh", "-c", "echo >other"])
         .current_dir(folder.path()))?;
     let output = Command::new(fathom()).arg("report").args([&net_run, &other]).arg("-o").arg(&page).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1) && said.contains("does not overlap"), "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && messages.contains("does not overlap"), "{messages}");
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::{Client, Server, Verb, pool};
-use fathom_tests::{Case, installed, lane, strangers};
+use fathom_tests::{Case, installed, lane, silent_connections};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -11,7 +11,11 @@ use std::time::Duration;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
-        ("insecure_is_required_once_for_loopback_and_twice_elsewhere", Ok(()), said_twice),
+        (
+            "insecure_is_required_once_for_loopback_and_twice_elsewhere",
+            Ok(()),
+            insecure_is_refused_without_confirmation,
+        ),
         ("wrong_key_is_refused_and_reported_at_both_ends", installed("qemu-io"), keyed),
         ("status_shows_every_node_and_lost_ones", installed("qemu-io"), status),
         ("without_shared_memory_data_uses_connection", installed("qemu-io"), without_memory),
@@ -39,12 +43,16 @@ fn refused(words: &[&str], status: i32, reason: &str) -> Result<Output> {
     // If it is not refused, it may serve forever.
     let mut command = Command::new("timeout");
     let output = command.arg("60").arg(fathom_tests::fathom()).arg("pool").args(words).stdin(Stdio::null()).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(status) && said.contains(reason), "{words:?}: {:?}: {said}", output.status);
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(status) && messages.contains(reason),
+        "{words:?}: {:?}: {messages}",
+        output.status
+    );
     Ok(output)
 }
 
-fn said_twice() -> Result<()> {
+fn insecure_is_refused_without_confirmation() -> Result<()> {
     let twice = "pass --insecure twice";
     refused(&["node", "--backend", "memory:1M", "--listen", "127.0.0.1:0"], 2, "pool keygen")?;
     refused(&["node", "--backend", "memory:1M", "--listen", "0.0.0.0:0", "--insecure"], 2, twice)?;
@@ -60,7 +68,7 @@ fn said_twice() -> Result<()> {
 fn keyed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (right, wrong, said) = (path("right"), path("wrong"), path("said"));
+    let (right, wrong, messages) = (path("right"), path("wrong"), path("said"));
     let made = pool(&["keygen", &right]).output()?;
     let fingerprint = String::from_utf8(made.stdout)?.trim().to_string();
     ensure!(made.status.success() && fingerprint.len() == 19, "{fingerprint:?}");
@@ -71,14 +79,14 @@ fn keyed() -> Result<()> {
 
     // Any address is fine with a key.
     let listen = ["node", "--backend", "memory:4M", "--listen", "0.0.0.0:0", "--key", &right];
-    let node = start_telling(&listen, &said)?;
+    let node = start_telling(&listen, &messages)?;
     let port = node.says.rsplit(':').next().context("no port")?;
     let address = format!("127.0.0.1:{port}");
     refused(&["bench", "--node", &address, "--key", &wrong], 1, &format!("peer's key ({fingerprint})"))?;
     refused(&["bench", "--node", &address, "--insecure"], 1, "give --key FILE")?;
     std::net::TcpStream::connect(&address)?.write_all(b"GET / HTTP/1.0\r\n\r\n")?;
     for words in ["the peer's key differs", "the peer was started without a key", "first bytes are \"GET / HT\""] {
-        told(&said, words)?;
+        told(&messages, words)?;
     }
     let front = format!("unix:{}", path("nbd"));
     let old = path("old");
@@ -92,7 +100,7 @@ fn keyed() -> Result<()> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let figures: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     ensure!(figures["failed"] == 0 && figures["ops_per_s"].as_f64() > Some(0.0), "{figures}");
-    told(&said, "another coordinator has taken over")?;
+    told(&messages, "another coordinator has taken over")?;
     told(&old, "another coordinator has taken over (epoch 2, this one's is 1): process ")?;
     ensure!(coordinator.end().is_err(), "its last flush cannot succeed");
     told(&old, "the last flush failed; unflushed writes may be lost: node ")?;
@@ -133,13 +141,13 @@ fn status() -> Result<()> {
     let socket = path("nbd");
     let start = |listen: &str| Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", listen]);
     let nodes = [start("127.0.0.1:0")?, start("127.0.0.1:0")?];
-    let said = path("said");
+    let messages = path("said");
     let front = format!("unix:{socket}");
     let words = [
         &["serve", "--insecure", "--pool", "p\"q", "--nbd", &front, "--metrics", "127.0.0.1:0"][..],
         &["--node", &nodes[0].says, "--node", &nodes[1].says],
     ];
-    let coordinator = start_telling(&words.concat(), &said)?;
+    let coordinator = start_telling(&words.concat(), &messages)?;
     qemu_io(&coordinator.says, &["write -P 7 3M 2M", "read -P 7 3M 1M"])?;
     let ask = || -> Result<serde_json::Value> {
         Ok(serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?)
@@ -162,8 +170,8 @@ fn status() -> Result<()> {
     let table = String::from_utf8(fathom_tests::run(&mut pool(&["status", &front]))?.stdout)?;
     ensure!(table.contains(&nodes[1].says) && table.contains("8 MiB in 2 nodes"), "{table}");
 
-    told(&said, "metrics at http://")?;
-    let text = std::fs::read_to_string(&said)?;
+    told(&messages, "metrics at http://")?;
+    let text = std::fs::read_to_string(&messages)?;
     let metrics = text.split("http://").nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
     let page = get(metrics, "/metrics")?;
     let line = format!(
@@ -388,9 +396,9 @@ fn in_vain() -> Result<()> {
 fn too_many_clients() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    let (socket, said) = (path("nbd"), path("said"));
+    let (socket, messages) = (path("nbd"), path("said"));
     let words = ["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{socket}"), "--insecure"];
-    let coordinator = start_telling(&words, &said)?;
+    let coordinator = start_telling(&words, &messages)?;
     let served = || -> Result<Option<Client>> {
         let (mut client, _) = Client::connect(Path::new(&socket))?;
         Ok(client.now(Verb::Read, 0, 512, &[]).is_ok().then_some(client))
@@ -401,7 +409,7 @@ fn too_many_clients() -> Result<()> {
     }
     ensure!(served()?.is_none(), "a client too many is served");
     ensure!(
-        std::fs::read_to_string(&said)?.contains("refused an NBD client: 256 are connected"),
+        std::fs::read_to_string(&messages)?.contains("refused an NBD client: 256 are connected"),
         "nothing tells of it"
     );
     clients.pop();
@@ -418,25 +426,25 @@ fn too_many_clients() -> Result<()> {
 fn idle_strangers() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (key, said, heard) = (path("key"), path("said"), path("heard"));
+    let (key, messages, heard) = (path("key"), path("said"), path("heard"));
     fathom_tests::run(&mut pool(&["keygen", &key]))?;
     let node = ["node", "--backend", "memory:4M", "--listen", "127.0.0.1:0", "--key", &key];
     let node = start_telling(&[&node[..], &["--metrics", "127.0.0.1:0"]].concat(), &heard)?;
-    let before_node = strangers::idle(&node.says)?;
+    let before_node = silent_connections::open(&node.says)?;
     let words = ["serve", "--key", &key, "--node", &node.says, "--insecure", "--nbd", "tcp:127.0.0.1:0"];
-    let coordinator = start_telling(&[&words[..], &["--metrics", "127.0.0.1:0"]].concat(), &said)?;
+    let coordinator = start_telling(&[&words[..], &["--metrics", "127.0.0.1:0"]].concat(), &messages)?;
     let front = coordinator.says.trim_start_matches("nbd://").trim_end_matches("/pool").to_string();
-    let before_front = strangers::idle(&front)?;
+    let before_front = silent_connections::open(&front)?;
     fathom_tests::run(Command::new("nbdinfo").args(["--size", &coordinator.says]))?;
-    for (log, page) in [(&said, "fathom_pool_size_bytes"), (&heard, "fathom_pool_store_size_bytes")] {
+    for (log, page) in [(&messages, "fathom_pool_size_bytes"), (&heard, "fathom_pool_store_size_bytes")] {
         told(log, "metrics at http://")?;
         let text = std::fs::read_to_string(log)?;
         let metrics = text.split("http://").nth(1).and_then(|rest| rest.split('/').next()).context("no address")?;
-        let _before_metrics = strangers::idle(metrics)?;
+        let _before_metrics = silent_connections::open(metrics)?;
         ensure!(get(metrics, "/metrics")?.contains(page), "no metrics at {metrics}");
     }
     // Once, and not for each of them.
-    for log in [&said, &heard] {
+    for log in [&messages, &heard] {
         let text = std::fs::read_to_string(log)?;
         ensure!(text.matches("unauthenticated connections").count() == 2, "{text}");
     }
@@ -458,7 +466,7 @@ fn libnbd() -> Result<(), String> {
 fn dead_node() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (socket, said, store) = (path("nbd"), path("said"), path("store"));
+    let (socket, messages, store) = (path("nbd"), path("said"), path("store"));
     fathom_tests::run(&mut pool(&["node", "--init", "--store", &store, "--size", "4M"]))?;
     let second = |listen: &str| Server::start(&["node", "--store", &store, "--insecure", "--listen", listen]);
     let first = Server::start(&["node", "--backend", "memory:4M", "--insecure", "--listen", "127.0.0.1:0"])?;
@@ -467,7 +475,7 @@ fn dead_node() -> Result<()> {
     let front = format!("unix:{socket}");
     let nodes = ["--node", &first.says, "--node", &address, "--node-timeout", "2s"];
     let serve = [&["serve", "--insecure", "--nbd", &front][..], &nodes].concat();
-    let coordinator = start_telling(&serve, &said)?;
+    let coordinator = start_telling(&serve, &messages)?;
     let (mut client, _) = Client::connect(Path::new(&socket))?;
     client.now(Verb::Write, 5 << 20, 4096, &[7; 4096])?;
     client.now(Verb::Flush, 0, 0, &[])?;
@@ -484,8 +492,8 @@ fn dead_node() -> Result<()> {
     }
     client.now(Verb::Read, 0, 4096, &[]).context("the other node serves")?;
     let named = format!("node {address}: no answer for 2 s");
-    told(&said, &format!("a flush failed, clients get EIO: {named}"))?;
-    let log = std::fs::read_to_string(&said)?;
+    told(&messages, &format!("a flush failed, clients get EIO: {named}"))?;
+    let log = std::fs::read_to_string(&messages)?;
     ensure!(log.matches("a flush failed").count() == 1, "{log}");
     let status: serde_json::Value =
         serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?;
@@ -500,7 +508,7 @@ fn dead_node() -> Result<()> {
     ensure!(!asked.status.success() && text.contains(&named), "{text}");
 
     dead = second(&address)?;
-    told(&said, &format!("node {address}: it is back"))?;
+    told(&messages, &format!("node {address}: it is back"))?;
     client.now(Verb::Flush, 0, 0, &[])?;
     // What failed may have been written; what was flushed before is there if not.
     let data = client.now(Verb::Read, 5 << 20, 4096, &[])?;
@@ -520,8 +528,12 @@ fn qemu_io(uri: &str, commands: &[&str]) -> Result<()> {
     let mut command = Command::new("qemu-io");
     command.args(["-f", "raw"]).args(commands.iter().flat_map(|c| ["-c", c])).arg(uri);
     let output = command.output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(output.status.success() && !said.contains("failed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let messages = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success() && !messages.contains("failed"),
+        "{messages}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
@@ -583,9 +595,9 @@ fn trial() -> Result<()> {
     // The heading is printed once Ctrl-C is heard.
     ensure!(Command::new("kill").args(["-INT", &child.id().to_string()]).status()?.success(), "it exited");
     let output = child.wait_with_output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(130), "{}: {said}", output.status);
-    ensure!(said.contains("interrupted after 0 of 4 measurements"), "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(130), "{}: {messages}", output.status);
+    ensure!(messages.contains("interrupted after 0 of 4 measurements"), "{messages}");
     nobody_has(&format!("memory:{size}"))
 }
 

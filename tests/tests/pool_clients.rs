@@ -119,8 +119,8 @@ fn trimmed() -> Result<()> {
     let pool = pool("concat")?;
     let qemu_io = |commands: &[&str]| {
         let mut command = Command::new("qemu-io");
-        let said = text(command.args(["-f", "raw"]).args(commands.iter().flat_map(|c| ["-c", c])).arg(pool.uri()))?;
-        ensure!(!said.contains("failed"), "{said}");
+        let messages = text(command.args(["-f", "raw"]).args(commands.iter().flat_map(|c| ["-c", c])).arg(pool.uri()))?;
+        ensure!(!messages.contains("failed"), "{messages}");
         Ok(())
     };
     qemu_io(&["write -P 7 0 60M", "flush"])?;

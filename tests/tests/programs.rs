@@ -604,8 +604,8 @@ fn sudo_user() -> Result<()> {
             .args(["--", "id", "-u"])
             .env("SUDO_UID", "65534")
             .env("SUDO_GID", "65534"))?;
-        let said = String::from_utf8_lossy(&output.stdout).trim().to_string();
-        ensure!(said.lines().next() == Some(uid), "{options:?}: ran as {said}");
+        let messages = String::from_utf8_lossy(&output.stdout).trim().to_string();
+        ensure!(messages.lines().next() == Some(uid), "{options:?}: ran as {messages}");
     }
     Ok(())
 }

@@ -94,7 +94,7 @@ fn document(command: &mut Command) -> Result<Value> {
 
 /// A valid answer is what its own run held: of the packets at most 1 % were lost, by a bound that is above what was lost; and it says which rate was not held.
 /// On a machine that has no time for the sender no rate may be held: then it is not valid, and says so.
-fn held(value: &Value) -> Result<Option<f64>> {
+fn highest_rate(value: &Value) -> Result<Option<f64>> {
     let (search, packets) = (&value["search"], &value["directions"][0]["packets"]);
     if value["valid"] != true {
         ensure!(search["rate_bps"].is_null() && value["invalid"].is_string(), "{value}");
@@ -115,7 +115,7 @@ fn through_bucket(queue: &str) -> Result<Option<(f64, Value)>> {
     const RATE: f64 = 20e6;
     let bench = Bench::make()?;
     bench.tc(&format!("qdisc add dev eth0 root tbf rate 20mbit {queue}"))?;
-    let Some(rate) = held(&bench.udp("auto")?)? else { return Ok(None) };
+    let Some(rate) = highest_rate(&bench.udp("auto")?)? else { return Ok(None) };
     // In 2 s a bucket gives its burst besides; a rate that holds leaves at most 1 % of it behind.
     ensure!(rate * 0.99 * FRAME / PACKET <= RATE * 1.005, "{rate} bit/s is more than the bucket gives");
     // The same rate once more, by itself: what the kernel dropped is what our ends say was lost.
@@ -154,7 +154,7 @@ fn policer() -> Result<()> {
     nft(&format!(
         "add rule ip police in udp dport 7100 limit rate over {POLICED}/second burst 20 packets counter drop"
     ))?;
-    let Some(rate) = held(&bench.udp("auto")?)? else { return Ok(()) };
+    let Some(rate) = highest_rate(&bench.udp("auto")?)? else { return Ok(()) };
     ensure!(rate * 0.99 <= POLICED * PACKET * 8.0 * 1.01, "{rate} bit/s is more than the policer lets through");
     Ok(())
 }
@@ -174,7 +174,7 @@ fn varying() -> Result<()> {
         });
         let told = bench.udp("auto");
         over.store(true, Ordering::Relaxed);
-        let Some(rate) = held(&told?)? else { return Ok(()) };
+        let Some(rate) = highest_rate(&told?)? else { return Ok(()) };
         // Whatever a run holds is within what the slow half carries and a queue of a few ms: in each half second a quarter of it is at 8 Mb/s.
         ensure!(rate < 10e6, "{rate} bit/s while half of the time 8 Mb/s were to be had");
         Ok(())
@@ -228,7 +228,7 @@ fn lossy(loss: &str) -> Result<()> {
 /// A loss of 0.1 % is tolerated.
 fn loses_little() -> Result<()> {
     let value = over_link("2", &["--delay", "1ms", "--rate", "20mbit", "--loss", "0.1%", "--seed", "3"])?;
-    if let Some(rate) = held(&value)? {
+    if let Some(rate) = highest_rate(&value)? {
         ensure!(rate * 0.99 * IP / PACKET <= 20e6, "{rate} bit/s over 20 Mb/s");
     }
     Ok(())

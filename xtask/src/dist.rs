@@ -78,7 +78,7 @@ fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -> 
     tar.args(["--owner=0", "--group=0", "--numeric-owner", "--sort=name", "--mtime=@0", &name]);
     run(&mut tar)?;
     std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
-    tell(&archive);
+    print_size(&archive);
     debian(root, dist, target, program, runs)
 }
 
@@ -111,7 +111,7 @@ fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -
     build.args(["--build", "--root-owner-group", "-Zxz"]).arg(&folder).arg(&package).env("SOURCE_DATE_EPOCH", "0");
     output(&mut build)?;
     std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
-    tell(&package);
+    print_size(&package);
     Ok(())
 }
 
@@ -136,7 +136,7 @@ fn fresh(folder: &Path) -> Result<PathBuf> {
     Ok(folder.to_path_buf())
 }
 
-fn tell(made: &Path) {
+fn print_size(made: &Path) {
     let size = std::fs::metadata(made).map(|m| m.len()).unwrap_or(0);
     println!("{} ({:.1} MB)", made.display(), size as f64 / 1e6);
 }

@@ -125,12 +125,13 @@ fn one(words: &mut Words<'_>, licences: &BTreeSet<String>) -> Option<bool> {
 }
 
 fn texts(metadata: &Value, target: &str) -> Result<String> {
-    let mut held: Vec<&Value> = held(metadata).into_iter().filter(|p| p["source"].is_string()).collect();
-    held.sort_by_key(|p| (text(&p["name"]), text(&p["version"])));
+    let mut packages_held: Vec<&Value> =
+        packages_held(metadata).into_iter().filter(|p| p["source"].is_string()).collect();
+    packages_held.sort_by_key(|p| (text(&p["name"]), text(&p["version"])));
     let mut all = format!("Third-party software in fathom {} for {target}\n\n{BESIDES}\n", env!("CARGO_PKG_VERSION"));
     // The same text goes with many: it is given once.
     let mut by_text: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
-    for package in held {
+    for package in packages_held {
         let name = format!("{} {}", text(&package["name"]), text(&package["version"]));
         let from = package["repository"].as_str().map(|at| format!(", {at}")).unwrap_or_default();
         writeln!(all, "- {name}: {}{from}", text(&package["license"]))?;
@@ -148,7 +149,7 @@ fn texts(metadata: &Value, target: &str) -> Result<String> {
 }
 
 /// The packages that are linked into the program: what it depends on, without what only builds or tests it.
-fn held(metadata: &Value) -> Vec<&Value> {
+fn packages_held(metadata: &Value) -> Vec<&Value> {
     let packages: BTreeMap<&str, &Value> = array(&metadata["packages"]).iter().map(|p| (text(&p["id"]), p)).collect();
     let nodes: BTreeMap<&str, &Value> =
         array(&metadata["resolve"]["nodes"]).iter().map(|n| (text(&n["id"]), n)).collect();

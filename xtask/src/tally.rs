@@ -34,7 +34,7 @@ pub struct Tally {
     /// Tests that said SKIP themselves, with their reason.
     said: BTreeMap<String, String>,
     failures: Vec<Failure>,
-    part: Part,
+    part: OutputSection,
     /// The last lines, whatever they are.
     last: VecDeque<String>,
     /// The program, if its tests run side by side: then only what all of them took is known.
@@ -54,7 +54,7 @@ pub struct Failure {
 
 /// The part of a test program's output that tells of failures: messages below each test's name, then the names alone.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum OutputSection {
     #[default]
     Elsewhere,
     Messages,
@@ -147,11 +147,11 @@ impl Tally {
     /// A failure's message stands below `---- test ----`, where libtest adds the stream's name.
     fn read_failure(&mut self, line: &str) {
         match (self.part, line.trim_end()) {
-            (Part::Messages, "failures:") => self.part = Part::Names,
-            (_, "failures:") => self.part = Part::Messages,
-            (_, "successes:") => self.part = Part::Elsewhere,
-            (_, line) if line.starts_with("test result: ") => self.part = Part::Elsewhere,
-            (Part::Messages, line) => {
+            (OutputSection::Messages, "failures:") => self.part = OutputSection::Names,
+            (_, "failures:") => self.part = OutputSection::Messages,
+            (_, "successes:") => self.part = OutputSection::Elsewhere,
+            (_, line) if line.starts_with("test result: ") => self.part = OutputSection::Elsewhere,
+            (OutputSection::Messages, line) => {
                 if let Some(test) = line.strip_prefix("---- ").and_then(|l| l.strip_suffix(" ----")) {
                     let test = test.strip_suffix(" stdout").unwrap_or(test).into();
                     self.failures.push(Failure { test, message: VecDeque::new() });
@@ -159,13 +159,13 @@ impl Tally {
                     keep(&mut failure.message, line);
                 }
             }
-            (Part::Names, line) => {
+            (OutputSection::Names, line) => {
                 let test = line.trim();
                 if !test.is_empty() && self.failures.iter().all(|failure| failure.test != test) {
                     self.failures.push(Failure { test: test.into(), message: VecDeque::new() });
                 }
             }
-            (Part::Elsewhere, _) => {}
+            (OutputSection::Elsewhere, _) => {}
         }
     }
 

@@ -59,7 +59,7 @@ const STREAMS: [&[&str]; 3] = [
         "pool_kill",
     ],
     // Networks in namespaces of their own, where tests wait for packets.
-    &["detour", "net", "rate", "reach"],
+    &["net", "net_devices", "net_routed", "rate"],
 ];
 
 /// Runs the named lanes (all if none is named), or lists them.
@@ -78,7 +78,7 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     let drives = wanted.iter().any(|lane| ![WORKSPACE, PRIVILEGED, FUZZ].contains(lane));
     ensure!(!drives || binary.exists(), "{} is not there; run `make build` first", binary.display());
 
-    let mut ground = Ground {
+    let mut ground = Lanes {
         root: root.to_path_buf(),
         binary,
         programs: programs::build(root, FUZZ_PACKAGE)?,
@@ -129,7 +129,7 @@ impl Ran {
 }
 
 /// What the lanes share.
-struct Ground {
+struct Lanes {
     root: PathBuf,
     binary: PathBuf,
     programs: Vec<Program>,
@@ -148,7 +148,7 @@ impl Drop for StopOthers<'_> {
     }
 }
 
-impl Ground {
+impl Lanes {
     /// Runs lanes one by one. What a lane prints is shown at its end, so that lanes side by side do not mix.
     fn stream(&self, lanes: &[&str]) {
         let _others = StopOthers(&self.stop);

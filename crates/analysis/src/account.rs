@@ -2,7 +2,7 @@
 //! charged adds up to what was issued.
 
 use crate::contract::{ByConfidence, DeviceCommands, DiskCommands, ProcessUse};
-use crate::rows::{Does, Index};
+use crate::rows::{Index, IoAction};
 use model::table::Cause;
 use model::{Layer, Origin, Relation};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,8 +25,8 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
     for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
         // Without a disk's number nobody can say that the command was not for the files' disk.
         let counted = span.disk.is_none_or(|d| index.counted.contains(&d));
-        let does = Does::on_disk(span);
-        let bytes = if does == Does::Flush { 0 } else { span.bytes };
+        let does = IoAction::on_disk(span);
+        let bytes = if does == IoAction::Flush { 0 } else { span.bytes };
         let disk = by_disk.entry(span.disk.unwrap_or(0)).or_default();
         // The driver had no room for it: what it gave back was issued again, and that is the command.
         if retried.contains(&span.id) {
@@ -38,9 +38,9 @@ pub fn device_commands(index: &Index) -> DeviceCommands {
         disk.incomplete += u64::from(span.end_ns.is_none());
         *disk.kinds.entry(does.name().into()).or_default() += 1;
         match does {
-            Does::Read => disk.bytes_read = disk.bytes_read.saturating_add(bytes),
-            Does::Write => disk.bytes_written = disk.bytes_written.saturating_add(bytes),
-            Does::Flush | Does::Discard | Does::Other => {}
+            IoAction::Read => disk.bytes_read = disk.bytes_read.saturating_add(bytes),
+            IoAction::Write => disk.bytes_written = disk.bytes_written.saturating_add(bytes),
+            IoAction::Flush | IoAction::Discard | IoAction::Other => {}
         }
         account.total += u64::from(counted);
         account.incomplete += u64::from(counted && span.end_ns.is_none());

@@ -65,10 +65,10 @@ pub fn blind(coverage: &[Coverage]) -> Vec<Blind> {
         }
     }
     for row in coverage.iter().filter(|c| !c.attached) {
-        let told = all.iter().any(|b| b.layer == row.layer && b.wholly);
+        let covered = all.iter().any(|b| b.layer == row.layer && b.wholly);
         if row.absence == Some(Absence::NoSqlite) {
             all.push(Blind { layer: row.layer, wholly: false, means: format!("{}.", row.how) });
-        } else if let Some((_, means)) = SINGLE.iter().find(|(probe, _)| *probe == row.probe && !told) {
+        } else if let Some((_, means)) = SINGLE.iter().find(|(probe, _)| *probe == row.probe && !covered) {
             all.push(Blind { layer: row.layer, wholly: false, means: (*means).into() });
         }
     }

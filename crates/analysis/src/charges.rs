@@ -9,10 +9,10 @@
 //!   who joined, so theirs are shared by the calls that waited for it.
 //!
 //! Shares of an operation are also those of the operations around it, so a function around a statement has all that the
-//! statement has. What is the innermost operation's, and so nobody's else, is told apart ([`Part::own`]): one item's own
+//! statement has. What is the innermost operation's, and so nobody's else, is told apart ([`OperationShare::own`]): one item's own
 //! shares and those of nobody add up to 1.
 
-use crate::rows::{Does, Index};
+use crate::rows::{Index, IoAction};
 use model::{Layer, Origin, Relation};
 
 /// Absent, in tables of positions.
@@ -20,7 +20,7 @@ const NONE: u32 = u32::MAX;
 
 /// What an operation has of an item.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
+pub struct OperationShare {
     /// Its position.
     pub operation: u32,
     /// Its share, with those of the operations inside it.
@@ -30,9 +30,9 @@ pub struct Part {
 }
 
 /// A share of an operation, and the same share of those around it.
-fn parts<'i>(index: &'i Index<'i>, operation: usize, share: f64) -> impl Iterator<Item = Part> + 'i {
+fn parts<'i>(index: &'i Index<'i>, operation: usize, share: f64) -> impl Iterator<Item = OperationShare> + 'i {
     let own = move |at: usize| if at == operation { share } else { 0.0 };
-    index.chain(operation).map(move |at| Part { operation: at as u32, share, own: own(at) })
+    index.chain(operation).map(move |at| OperationShare { operation: at as u32, share, own: own(at) })
 }
 
 /// Items (spans by position), each with its shares.
@@ -40,22 +40,22 @@ fn parts<'i>(index: &'i Index<'i>, operation: usize, share: f64) -> impl Iterato
 pub struct Shared {
     items: Vec<u32>,
     ends: Vec<u32>,
-    shares: Vec<Part>,
+    shares: Vec<OperationShare>,
 }
 
 impl Shared {
     /// Each item: position of its span, and all who have a part.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &[Part])> {
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &[OperationShare])> {
         (0..self.items.len()).map(|i| (self.items[i] as usize, self.of(i)))
     }
 
-    fn of(&self, item: usize) -> &[Part] {
+    fn of(&self, item: usize) -> &[OperationShare] {
         let start = item.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
         &self.shares[start..self.ends[item] as usize]
     }
 
     /// Adds an item. Parts of one operation are added up.
-    fn push(&mut self, span: usize, parts: impl Iterator<Item = Part>) {
+    fn push(&mut self, span: usize, parts: impl Iterator<Item = OperationShare>) {
         let start = self.shares.len();
         for part in parts {
             match self.shares[start..].iter_mut().find(|p| p.operation == part.operation) {
@@ -122,7 +122,7 @@ fn commands(index: &Index) -> (Shared, Vec<u32>) {
 }
 
 /// A link between the block layer and the driver, by positions of spans.
-struct Carried {
+struct DriverLink {
     child: u32,
     parent: u32,
     waits: bool,
@@ -137,7 +137,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         Layer::Driver => Some(2),
         _ => None,
     };
-    let mut links: Vec<Carried> = Vec::new();
+    let mut links: Vec<DriverLink> = Vec::new();
     let mut is_part = vec![false; rows.spans.len()];
     for link in &rows.links {
         let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
@@ -148,7 +148,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         is_part[child] |= splits;
         if (from < to || splits) && same_disk && link.relation != Relation::Remaps {
             let waits = link.relation == Relation::WaitsForFlush;
-            links.push(Carried { child: child as u32, parent: parent as u32, waits });
+            links.push(DriverLink { child: child as u32, parent: parent as u32, waits });
         }
     }
     links.sort_by_key(|l| l.child);
@@ -178,7 +178,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         found.retain(|&(bio, _)| !is_part[bio as usize]);
         let linked = found.iter().filter(|(_, waited)| !waited).count() as u32;
         let span = &rows.spans[command as usize];
-        let said = span.number.filter(|_| Does::on_disk(span) != Does::Flush);
+        let said = span.number.filter(|_| IoAction::on_disk(span) != IoAction::Flush);
         carried.push(said.and_then(|n| n.try_into().ok()).unwrap_or(0).max(linked));
         pairs.extend(found.drain(..).map(|(bio, waited)| (bio, waited, number[command as usize])));
     }
@@ -196,7 +196,7 @@ fn bios(index: &Index, commands: &Shared, number: &[u32]) -> (Shared, Vec<u32>) 
         rest = after;
         let own = &own[..own.partition_point(|&(_, waited, _)| waited == own[0].1)];
         let part = 1.0 / own.len().max(1) as f64;
-        let carriers = own.iter().flat_map(|&(.., command)| commands.of(command as usize)).map(|p| Part {
+        let carriers = own.iter().flat_map(|&(.., command)| commands.of(command as usize)).map(|p| OperationShare {
             share: p.share * part,
             own: p.own * part,
             ..*p

@@ -22,8 +22,8 @@ pub fn lost_at_unknown_time(rows: &Rows) -> u64 {
     let fact = rows.facts.iter().find(|f| f.name == "tracer.records_lost");
     let counted: u64 = fact.and_then(|f| f.value.as_ref()?.parse().ok()).unwrap_or(0);
     let counts = |source| matches!(source, LossSource::Ring | LossSource::TableFull | LossSource::Recursion);
-    let told = rows.losses.iter().filter(|l| counts(l.source)).filter_map(|l| l.events);
-    counted.saturating_sub(told.fold(0, u64::saturating_add))
+    let reported = rows.losses.iter().filter(|l| counts(l.source)).filter_map(|l| l.events);
+    counted.saturating_sub(reported.fold(0, u64::saturating_add))
 }
 
 /// Of a trace.
@@ -36,7 +36,7 @@ pub fn completeness(index: &Index) -> Completeness {
     let disks: BTreeMap<String, DiskCheck> =
         by_disk.into_iter().map(|(dev, rows)| (index.disk_name(dev), disk(&rows))).collect();
     let all = |state: &str| disks.iter().filter(|(_, d)| d.state == state).collect::<Vec<_>>();
-    let told = |list: Vec<(&String, &DiskCheck)>| {
+    let reported = |list: Vec<(&String, &DiskCheck)>| {
         let each = |(name, check): &(&String, &DiskCheck)| format!("{name}: {}", check.why.as_deref().unwrap_or(""));
         list.iter().map(each).collect::<Vec<_>>().join("; ")
     };
@@ -51,7 +51,7 @@ pub fn completeness(index: &Index) -> Completeness {
     let (state, why) = if !rows.trace.complete {
         (NOT_CHECKED, Some("the recording was cut short".into()))
     } else if !failed.is_empty() {
-        (FAILED, Some(told(failed)))
+        (FAILED, Some(reported(failed)))
     } else if !rows.losses.is_empty() {
         (FAILED, Some("records were lost".into()))
     } else if lost_at_unknown_time(rows) > 0 {
@@ -59,7 +59,7 @@ pub fn completeness(index: &Index) -> Completeness {
     } else if disks.is_empty() && !used.is_empty() {
         (NOT_CHECKED, Some("the archive has no disk statistics".into()))
     } else if !unchecked.is_empty() {
-        (NOT_CHECKED, Some(told(unchecked)))
+        (NOT_CHECKED, Some(reported(unchecked)))
     } else if !uncounted.is_empty() {
         (NOT_CHECKED, Some(format!("the statistics of {} were not read", uncounted.join(", "))))
     } else {
@@ -136,11 +136,11 @@ mod tests {
         assert_eq!(state(lost(940)), (FAILED.into(), "records were lost at an unknown time".into()));
         let mut rows = case::rows();
         rows.losses[0].source = LossSource::Ring;
-        let told = rows.losses.iter().filter_map(|l| l.events).sum::<u64>();
-        rows.facts.push(case::fact("tracer.records_lost", told));
+        let reported = rows.losses.iter().filter_map(|l| l.events).sum::<u64>();
+        rows.facts.push(case::fact("tracer.records_lost", reported));
         assert_eq!(lost_at_unknown_time(&rows), 0);
         rows.losses[0].source = LossSource::ArchiveFull;
-        assert_eq!(lost_at_unknown_time(&rows), told, "the archive's own are in another count");
+        assert_eq!(lost_at_unknown_time(&rows), reported, "the archive's own are in another count");
     }
 
     #[test]

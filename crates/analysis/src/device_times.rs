@@ -6,7 +6,7 @@
 
 use crate::contract::{CommandTimes, DiskCommands, Summary, Times};
 use crate::lines::line;
-use crate::rows::{Does, Index};
+use crate::rows::{Index, IoAction};
 use crate::text::{digits, duration, shown};
 use crate::times::times;
 use model::{Layer, Relation};
@@ -40,7 +40,7 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, length_ns:
     let mut moments: BTreeMap<u32, Vec<(u64, i64)>> = BTreeMap::new();
     for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
         let disk = span.disk.unwrap_or(0);
-        let (waited, took) = all.entry((disk, Does::on_disk(span).name())).or_default();
+        let (waited, took) = all.entry((disk, IoAction::on_disk(span).name())).or_default();
         waited.extend(queued(span.id).map(|since| span.start_ns.saturating_sub(since)));
         let Some(end_ns) = span.end_ns else { continue };
         took.push(end_ns.saturating_sub(span.start_ns));

@@ -104,7 +104,7 @@ impl Rows {
 
 /// What a span does to a disk or a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Does {
+pub enum IoAction {
     /// Reads.
     Read,
     /// Writes.
@@ -117,7 +117,7 @@ pub enum Does {
     Other,
 }
 
-impl Does {
+impl IoAction {
     /// Its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -478,13 +478,13 @@ mod tests {
     fn flags_determine_kind_of_command() {
         let does = |kind: &'static str, flags: &'static str| {
             let span = case::rows().spans.swap_remove(0);
-            Does::on_disk(&Span { kind: kind.into(), flags: flags.into(), ..span })
+            IoAction::on_disk(&Span { kind: kind.into(), flags: flags.into(), ..span })
         };
-        assert_eq!(does("request", "write sync preflush fua"), Does::Write);
-        assert_eq!(does("request", "read readahead"), Does::Read);
-        assert_eq!(does("flush", ""), Does::Flush);
-        assert_eq!(does("request", "discard sync"), Does::Discard);
-        assert_eq!(does("request", "write zeroes sync"), Does::Other);
-        assert_eq!(does("request", "driver command"), Does::Other);
+        assert_eq!(does("request", "write sync preflush fua"), IoAction::Write);
+        assert_eq!(does("request", "read readahead"), IoAction::Read);
+        assert_eq!(does("flush", ""), IoAction::Flush);
+        assert_eq!(does("request", "discard sync"), IoAction::Discard);
+        assert_eq!(does("request", "write zeroes sync"), IoAction::Other);
+        assert_eq!(does("request", "driver command"), IoAction::Other);
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::account;
 use crate::blind;
-use crate::charges::{Charges, Part, Shared};
+use crate::charges::{Charges, OperationShare, Shared};
 use crate::completeness::completeness;
 use crate::contract::{
     ByConfidence, BytesWritten, DiskInfo, DiskUse, FileUse, LayerTime, Loss, LossInterval, OperationSummary, Own,
@@ -16,7 +16,7 @@ use crate::device_times;
 use crate::driver;
 use crate::entries::{Entries, Use};
 use crate::gaps::{Act, Phases};
-use crate::rows::{Does, Index, Rows};
+use crate::rows::{Index, IoAction, Rows};
 use crate::times::{distribution, times};
 use crate::tracer::{self, Prices, Times};
 use archive::{Archive, Error};
@@ -330,18 +330,18 @@ impl<'a> Tallies<'a> {
             .into_iter()
             .map(|d| (d, index.disk_name(d)))
             .collect();
-        self.each(&charges.commits, |sums, own, _, _, Part { share, own: alone, .. }| {
+        self.each(&charges.commits, |sums, own, _, _, OperationShare { share, own: alone, .. }| {
             own.journal_commits += alone;
             sums.journal_commits += share;
             sums.touched.journal_commits += 1.0;
         });
         let carried: HashMap<usize, u32> =
             charges.commands.iter().zip(&charges.carried).map(|((span, _), &n)| (span, n)).collect();
-        self.each(&charges.commands, |sums, own, at, span, Part { share, own: alone, .. }| {
-            let does = Does::on_disk(span);
-            let flush = does == Does::Flush;
+        self.each(&charges.commands, |sums, own, at, span, OperationShare { share, own: alone, .. }| {
+            let does = IoAction::on_disk(span);
+            let flush = does == IoAction::Flush;
             // A discard names bytes but carries none.
-            let data = matches!(does, Does::Read | Does::Write);
+            let data = matches!(does, IoAction::Read | IoAction::Write);
             let bytes = if data { span.bytes as f64 * share } else { 0.0 };
             if let Some(name) = span.disk.and_then(|d| names.get(&d)) {
                 let disk = entry(&mut sums.by_disk, name);
@@ -368,12 +368,12 @@ impl<'a> Tallies<'a> {
                 sums.merges += f64::from(carried.get(&at).copied().unwrap_or(0).saturating_sub(1)) * share;
                 sums.device_bytes += bytes;
                 *sums.request_sizes.entry(size_class(span.bytes)).or_default() += share;
-                if Does::on_disk(span) == Does::Write {
+                if IoAction::on_disk(span) == IoAction::Write {
                     sums.bytes_written.device += bytes;
                 }
             }
         });
-        self.each(&charges.bios, |sums, own, _, span, Part { share, own: alone, .. }| {
+        self.each(&charges.bios, |sums, own, _, span, OperationShare { share, own: alone, .. }| {
             if let Some(name) = span.disk.and_then(|d| names.get(&d)) {
                 entry(&mut sums.by_disk, name).bios += share;
             }
@@ -381,10 +381,10 @@ impl<'a> Tallies<'a> {
                 own.bios += alone;
                 sums.bios += share;
                 sums.touched.bios += 1.0;
-                if matches!(Does::on_disk(span), Does::Read | Does::Write) {
+                if matches!(IoAction::on_disk(span), IoAction::Read | IoAction::Write) {
                     sums.block_bytes += span.bytes as f64 * share;
                 }
-                if Does::on_disk(span) == Does::Write {
+                if IoAction::on_disk(span) == IoAction::Write {
                     sums.bytes_written.block += span.bytes as f64 * share;
                 }
             }
@@ -392,7 +392,11 @@ impl<'a> Tallies<'a> {
     }
 
     /// Hands each share of a finished operation to `add`, with the item's span and its position.
-    fn each(&mut self, shared: &Shared, mut add: impl FnMut(&mut PerOperation, &mut Own, usize, &Span, Part)) {
+    fn each(
+        &mut self,
+        shared: &Shared,
+        mut add: impl FnMut(&mut PerOperation, &mut Own, usize, &Span, OperationShare),
+    ) {
         for (at, parts) in shared.iter() {
             for &part in parts.iter().filter(|part| part.share > 0.0) {
                 if let Some(shape) = self.of[part.operation as usize] {

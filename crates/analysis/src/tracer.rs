@@ -75,14 +75,14 @@ impl Prices {
 
 /// What the recording took of an execution, in ns.
 #[derive(Debug, Clone, Copy, Default)]
-struct Part {
+struct TracerTime {
     /// By [`LAYERS`].
     layers: [f64; 4],
     low: f64,
     high: f64,
 }
 
-impl Part {
+impl TracerTime {
     fn add(&mut self, layer: usize, pairs: f64, price: Price) {
         let [ns, low, high] = price.ns;
         self.layers[layer] += pairs * ns;
@@ -92,12 +92,12 @@ impl Part {
 }
 
 /// What the recording took of each execution, by its position.
-fn parts(index: &Index, prices: Prices) -> Vec<Part> {
+fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
     const APP: usize = 0;
     const DATABASE: usize = 1;
     const SYSCALL: usize = 2;
     let rows = index.rows;
-    let mut parts = vec![Part::default(); rows.operations.len()];
+    let mut parts = vec![TracerTime::default(); rows.operations.len()];
     let mut calls = vec![0_u32; rows.operations.len()];
     for span in rows.spans.iter().filter(|s| s.layer == Layer::Syscall) {
         if let Some(at) = span.operation.and_then(|id| index.operation(id)) {
@@ -149,7 +149,7 @@ pub fn take_off(
 
 /// What of each execution the recording took, by layer: for who adds up executions otherwise than by their shape.
 pub fn taken(index: &Index, prices: Prices, running: &Times) -> Vec<[(Layer, u64); 4]> {
-    let fitted = |(at, part): (usize, Part)| {
+    let fitted = |(at, part): (usize, TracerTime)| {
         let taken = fitted(at as u32, part, running);
         std::array::from_fn(|i| (LAYERS[i], taken[i]))
     };
@@ -157,7 +157,7 @@ pub fn taken(index: &Index, prices: Prices, running: &Times) -> Vec<[(Layer, u64
 }
 
 /// The recording's part of one execution by [`LAYERS`], no more than it was running there.
-fn fitted(at: u32, part: Part, running: &Times) -> [u64; 4] {
+fn fitted(at: u32, part: TracerTime, running: &Times) -> [u64; 4] {
     let room = LAYERS.map(|layer| running.get(&(at, layer)).copied().unwrap_or(0));
     let mut taken: [u64; 4] = std::array::from_fn(|i| (part.layers[i].round() as u64).min(room[i]));
     // Which half of a pair lies where is known less well than the pair: what does not fit into one of the two is in the other.
@@ -170,13 +170,13 @@ fn fitted(at: u32, part: Part, running: &Times) -> [u64; 4] {
 }
 
 /// Takes the recording's part off one execution's layers.
-fn give(at: u32, part: Part, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
+fn give(at: u32, part: TracerTime, all: &mut Times, running: &Times, summary: &mut OperationSummary) {
     let taken = fitted(at, part, running);
     let sum = taken.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
-    let told = summary.tracer.get_or_insert_with(TracerPart::default);
-    told.ns = told.ns.saturating_add(sum);
-    told.low_ns = told.low_ns.saturating_add(part.low.round() as u64);
-    told.high_ns = told.high_ns.saturating_add(part.high.round() as u64);
+    let part_of = summary.tracer.get_or_insert_with(TracerPart::default);
+    part_of.ns = part_of.ns.saturating_add(sum);
+    part_of.low_ns = part_of.low_ns.saturating_add(part.low.round() as u64);
+    part_of.high_ns = part_of.high_ns.saturating_add(part.high.round() as u64);
     if sum == 0 {
         return;
     }
@@ -282,7 +282,7 @@ mod tests {
     /// On tmpfs the file system's span is the whole call.
     #[test]
     fn probe_cost_of_call_without_own_time_is_in_file_system() {
-        let part = Part { layers: [0.0, 0.0, 300.0, 0.0], low: 280.0, high: 330.0 };
+        let part = TracerTime { layers: [0.0, 0.0, 300.0, 0.0], low: 280.0, high: 330.0 };
         let mut all = Times::from([((0, Layer::Syscall), 50), ((0, Layer::FileSystem), 1000)]);
         let running = all.clone();
         let mut summary = OperationSummary::default();
@@ -294,7 +294,7 @@ mod tests {
     /// Waiting is not overhead, but overhead beyond the running time may still be part of the latency.
     #[test]
     fn overhead_interval_is_capped_only_by_latency() {
-        let told = |latency| {
+        let part_of = |latency| {
             let mut summary = OperationSummary {
                 tracer: Some(TracerPart { ns: 100, low_ns: 280, high_ns: 330, ..TracerPart::default() }),
                 ..OperationSummary::default()
@@ -304,7 +304,7 @@ mod tests {
             let part = summary.tracer.unwrap();
             (part.ns, part.low_ns, part.high_ns)
         };
-        assert_eq!(told(1000), (100, 280, 330));
-        assert_eq!(told(200), (100, 200, 200));
+        assert_eq!(part_of(1000), (100, 280, 330));
+        assert_eq!(part_of(200), (100, 200, 200));
     }
 }

@@ -26,18 +26,18 @@ pub trait TableMaker {
     ///
     /// # Errors
     /// Those of its room.
-    fn make(&self, dir: &Path, context: &Context) -> Result<Made, Failure>;
+    fn make(&self, dir: &Path, context: &Context) -> Result<TableCounts, Failure>;
 
     /// The same where `meta.json` cannot be read, and why: from the log alone.
     ///
     /// # Errors
     /// As [`TableMaker::make`].
-    fn make_without_meta(&self, dir: &Path, why: Error, context: &Context) -> Result<Made, Failure>;
+    fn make_without_meta(&self, dir: &Path, why: Error, context: &Context) -> Result<TableCounts, Failure>;
 }
 
 /// What tables were made of: how many of what, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Made {
+pub struct TableCounts {
     /// What the log holds, such as 12 events.
     pub read: (u64, &'static str),
     /// What came of it, such as 3 operations.
@@ -91,7 +91,7 @@ pub fn open(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result
 ///
 /// # Errors
 /// As [`open`].
-pub fn remake(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result<Made, OpenError> {
+pub fn remake(dir: &Path, makers: &[&dyn TableMaker], context: &Context) -> Result<TableCounts, OpenError> {
     let logged = makers.iter().find(|maker| maker.log(dir).is_file());
     // In a folder that is no archive nothing is made, not even a lock.
     let _lock = logged.map(|_| Lock::take(dir)).transpose()?;
@@ -121,7 +121,7 @@ mod tests {
         calls: RefCell<Vec<String>>,
     }
 
-    const MADE: Made = Made { read: (2, "line"), found: (1, "row") };
+    const MADE: TableCounts = TableCounts { read: (2, "line"), found: (1, "row") };
 
     impl TableMaker for Maker {
         fn kinds(&self) -> &'static [ArchiveKind] {
@@ -136,12 +136,12 @@ mod tests {
         fn report_start(&self, _: &Path, live: bool) {
             self.calls.borrow_mut().push(format!("start live={live}"));
         }
-        fn make(&self, dir: &Path, _: &Context) -> Result<Made, Failure> {
+        fn make(&self, dir: &Path, _: &Context) -> Result<TableCounts, Failure> {
             self.calls.borrow_mut().push("make".into());
             TablesWriter::create(dir)?.finish()?;
             Ok(MADE)
         }
-        fn make_without_meta(&self, _: &Path, _: Error, _: &Context) -> Result<Made, Failure> {
+        fn make_without_meta(&self, _: &Path, _: Error, _: &Context) -> Result<TableCounts, Failure> {
             self.calls.borrow_mut().push("make without meta".into());
             Ok(MADE)
         }

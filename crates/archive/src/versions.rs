@@ -40,7 +40,7 @@ struct Added {
 const ADDED: &[Added] = &[Added { table: "cells", column: "design", version: 2, was: || Cell::I64(0) }];
 
 /// A value that older tables hold where there was none.
-struct Nothing {
+struct FormerDefault {
     table: &'static str,
     column: &'static str,
     /// The table version that leaves it empty.
@@ -50,7 +50,8 @@ struct Nothing {
 
 /// Version 3 of the tables made their whole numbers signed, and left out the sector of a request that flushes: the kernel
 /// gives it 2^64 - 1.
-const NOTHING: &[Nothing] = &[Nothing { table: "spans", column: "sector", version: 3, was: || Cell::I64(-1) }];
+const NOTHING: &[FormerDefault] =
+    &[FormerDefault { table: "spans", column: "sector", version: 3, was: || Cell::I64(-1) }];
 
 /// The newest version of a part.
 pub fn newest(history: &[Version]) -> u32 {

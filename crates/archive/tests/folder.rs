@@ -141,7 +141,7 @@ fn damage_error_names_file_and_reindex() {
     let archive = make(dir.path(), 100);
     let path = dir.path().join("tables/spans.parquet");
     let whole = fs::read(&path).unwrap();
-    let told = |bytes: Option<&[u8]>| {
+    let damaged = |bytes: Option<&[u8]>| {
         match bytes {
             Some(bytes) => fs::write(&path, bytes).unwrap(),
             None => fs::remove_file(&path).unwrap(),
@@ -149,12 +149,12 @@ fn damage_error_names_file_and_reindex() {
         let error = archive.rows::<Span>().unwrap_err().to_string();
         assert!(error.contains("spans.parquet") && error.contains("fathom reindex"), "{error}");
     };
-    told(Some(&[]));
-    told(Some(&whole[..whole.len() / 2]));
-    told(Some(b"PAR1 not at all PAR1"));
+    damaged(Some(&[]));
+    damaged(Some(&whole[..whole.len() / 2]));
+    damaged(Some(b"PAR1 not at all PAR1"));
     // Another table's file is whole, but it is not this one.
-    told(Some(&fs::read(dir.path().join("tables/shapes.parquet")).unwrap()));
-    told(None);
+    damaged(Some(&fs::read(dir.path().join("tables/shapes.parquet")).unwrap()));
+    damaged(None);
 }
 
 /// As in an archive made before tables had checksums.

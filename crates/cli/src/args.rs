@@ -19,10 +19,10 @@ pub use diff::{Diff, Explain};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use net::{
-    Buffer, Cost, IPERF2_PACKET, IPERF2_RATE, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb,
-    PACKET, Rate, UdpRate, Way,
+    Buffer, Cost, Directions, IPERF2_PACKET, IPERF2_RATE, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial,
+    NetVerb, PACKET, Rate, UdpRate,
 };
-pub use paper::{Between, Paper, PaperBench};
+pub use paper::{LinkTopology, Paper, PaperBench};
 pub use pool::{
     AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolLoad, PoolNode,
     PoolServe, PoolStatus, PoolTry, PoolVerb, Trust,
@@ -493,9 +493,10 @@ mod tests {
         }
         assert!(bytes("0").is_err() && bytes("99999999T").is_err() && bytes("many").is_err() && bytes("").is_err());
         assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
-        for (text, told) in [("-1", "more than 0"), ("0", "more than 0"), ("nan", "such as 10"), ("1e99", "such as 10")]
+        for (text, expected) in
+            [("-1", "more than 0"), ("0", "more than 0"), ("nan", "such as 10"), ("1e99", "such as 10")]
         {
-            assert!(seconds(text).is_err_and(|why| why.contains(told)), "{text}: {:?}", seconds(text));
+            assert!(seconds(text).is_err_and(|why| why.contains(expected)), "{text}: {:?}", seconds(text));
         }
         let minutes = |text| long(text).map(|d| d.as_secs_f64() / 60.0);
         assert_eq!(

@@ -63,12 +63,12 @@ impl<'a> Runs<'a> {
             record.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
             let done = record.arg("--").args(self.command).stdin(Stdio::null()).stdout(Stdio::null()).output()?;
             if !archive.join("meta.json").exists() {
-                let said = last(&done.stderr);
+                let error = last(&done.stderr);
                 // The command could not be started: then nothing else can be done either.
                 if matches!(done.status.code(), Some(126 | 127)) {
-                    bail!("{said}");
+                    bail!("{error}");
                 }
-                return Ok(Traced::Impossible(said));
+                return Ok(Traced::Impossible(error));
             }
             if !done.status.success() {
                 bail!("{} failed: {}: {}", self.shown(), done.status, last(&done.stderr));
@@ -117,14 +117,14 @@ impl<'a> Runs<'a> {
     }
 }
 
-fn last(said: &[u8]) -> String {
-    let said = String::from_utf8_lossy(said);
-    let line = said.trim_end().lines().last().unwrap_or_default();
+fn last(error: &[u8]) -> String {
+    let error = String::from_utf8_lossy(error);
+    let line = error.trim_end().lines().last().unwrap_or_default();
     shown(line.strip_prefix("fathom: ").unwrap_or(line))
 }
 
 /// Says what is not counted without tracing.
-fn tell_blind(why: &str) {
+fn print_blind(why: &str) {
     eprintln!(
         "fathom: not traced ({why}): only calls that read and write, and their bytes, of all files and pipes together, are counted; \
          syncs, statements, kinds of file and device commands are not"
@@ -138,13 +138,13 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
     let untraced = (0..args.runs).map(|_| runs.untraced()).collect::<Result<Vec<_>>>()?;
     let mut traced = Vec::new();
     if args.no_trace {
-        tell_blind("--no-trace");
+        print_blind("--no-trace");
     } else {
         for _ in 0..args.runs {
             match runs.traced()? {
                 Traced::Counted(observed) => traced.push(observed),
                 Traced::Impossible(why) => {
-                    tell_blind(&why);
+                    print_blind(&why);
                     break;
                 }
             }
@@ -182,7 +182,7 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
     let outcome = match compared(args, &contract, &runs)? {
         Ok(outcome) => outcome,
         Err(why) => {
-            tell_blind(&why);
+            print_blind(&why);
             untraced(&contract, &runs)?
         }
     };

@@ -71,7 +71,7 @@ fn untraced(args: &args::Demo, refusal: &capture::Error, context: &Context) -> R
     );
     let archive = args.folder.join("sample.fathom");
     sample::unpack(&archive)?;
-    recorder::link::link(&archive, context, &notices::tell)?;
+    recorder::link::link(&archive, context, &notices::print)?;
     println!("==== Sample recording: {} ====\n", sample::MACHINE);
     show(&archive, context)?;
     println!("\n==== This machine, untraced: the same workload on the disk of {} ====\n", args.folder.display());

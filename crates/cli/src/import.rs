@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 pub fn run(args: &args::Import) -> Result<()> {
     let context = progress::context(args.quiet);
-    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::tell(notice) };
+    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
     let name = || PathBuf::from(args.file.file_stem().unwrap_or_default()).with_extension("fathom");
     let archive = args.output.clone().unwrap_or_else(name);
     let request = Import { file: args.file.clone(), output: archive.clone(), keep_sql: args.keep_sql };

@@ -10,7 +10,7 @@ use std::path::Path;
 
 /// Who makes an archive's tables, whatever its kind.
 const TABLE_MAKERS: [&dyn TableMaker; 2] =
-    [&FromRuns { notify: &notices::tell_of_runs }, &FromEvents { notify: &notices::tell }];
+    [&FromRuns { notify: &notices::print_run_notice }, &FromEvents { notify: &notices::print }];
 
 /// Opens an archive, making its tables first if it has none, as after a recording that was cut short.
 pub fn open(dir: &Path, context: &Context) -> Result<Archive> {

@@ -18,7 +18,7 @@ pub fn warned((runs, warnings): (Runs, Vec<String>)) -> Runs {
 }
 
 /// Says what a benchmark's table maker has to say.
-pub fn tell_of_runs(notice: experiment::tables::Notice) {
+pub fn print_run_notice(notice: experiment::tables::Notice) {
     use experiment::tables::Notice as Runs;
     match notice {
         Runs::Building { archive, live } => {
@@ -39,12 +39,12 @@ pub fn tell_of_runs(notice: experiment::tables::Notice) {
 /// Warnings only.
 pub fn warn(notice: Notice) {
     if !is_remark(&notice) {
-        tell(notice);
+        print(notice);
     }
 }
 
 /// Says what the recorder has to say.
-pub fn tell(notice: Notice) {
+pub fn print(notice: Notice) {
     match notice {
         Notice::MayThrow { path, function } => eprintln!(
             "fathom: {} may throw exceptions or panic: one that unwinds through {function} aborts the program while \
@@ -98,7 +98,7 @@ pub fn tell(notice: Notice) {
 /// Moves an archive of that name out of the way, and says so unless `quiet`.
 pub fn keep_old(output: &Path, quiet: bool) -> Result<()> {
     if let Some(kept) = recorder::output::keep_old(output)?.filter(|_| !quiet) {
-        tell(Notice::KeptOld(kept));
+        print(Notice::KeptOld(kept));
     }
     Ok(())
 }

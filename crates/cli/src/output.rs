@@ -10,7 +10,7 @@
 //! Much of what is said is not ours: names of files and processes, SQL, what another machine told. Nothing of it may steer the
 //! terminal, and who composes a text need not think of it: what could is written as an escape here, at the one way out. In JSON that
 //! escape means the same character. Only what `fathom export` writes to stdout as a file, and
-//! the lines of a workload of ours ([`Out`]), go out as they are.
+//! the lines of a workload of ours ([`Stdout`]), go out as they are.
 
 use analysis::text::steers;
 pub use model::shell_word as word;
@@ -58,9 +58,9 @@ fn all(text: &str) {
 }
 
 /// Stdout for who writes many lines; says the same way, so that it never fails.
-pub struct Out;
+pub struct Stdout;
 
-impl Write for Out {
+impl Write for Stdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if REFUSED.get().is_none()
             && let Err(error) = io::stdout().lock().write_all(bytes)

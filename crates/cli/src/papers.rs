@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn archive_without_requested_figures_is_refused() {
-        for (kind, of_benchmark, of_recording, told) in [
+        for (kind, of_benchmark, of_recording, expected) in [
             (ArchiveKind::Bench, true, false, None),
             (
                 ArchiveKind::Bench,
@@ -321,8 +321,8 @@ mod tests {
             (ArchiveKind::Bench, false, false, Some("nothing that was requested can be made by a command")),
         ] {
             let why = nothing_to_make(kind, of_benchmark, of_recording);
-            assert_eq!(why.is_some(), told.is_some(), "{kind}: {why:?}");
-            assert!(told.is_none_or(|told| why.as_ref().unwrap().contains(told)), "{why:?}");
+            assert_eq!(why.is_some(), expected.is_some(), "{kind}: {why:?}");
+            assert!(expected.is_none_or(|expected| why.as_ref().unwrap().contains(expected)), "{why:?}");
         }
     }
 

@@ -12,7 +12,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     let request = request(args);
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
-    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::tell(notice) };
+    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
     let done = match args.backend {
         args::Backend::None => recorder::run_untraced(&request, &context, &notify),
         args::Backend::Attached => recorder::run_attached(&request, &context, &notify),

@@ -1,8 +1,8 @@
 //! `fathom report`: archives as one page.
 
 use crate::{args, atomic_file, bench, link, progress};
-use analysis::bench::beside::Beside;
 use analysis::bench::page::Page;
+use analysis::bench::recording_series::RecordingSeries;
 use analysis::bench::results::Bench;
 use analysis::{Rows, explain, figures, summary};
 use anyhow::{Result, bail};
@@ -54,7 +54,7 @@ fn net(opened: &[(Archive, &PathBuf)], output: Option<&Path>) -> Result<()> {
             runs.push(Bench::load(archive, &name)?);
             last = path;
         } else {
-            recordings.push(Beside::new(&Rows::load(archive)?, &name, meta.boot.clone()));
+            recordings.push(RecordingSeries::new(&Rows::load(archive)?, &name, meta.boot.clone()));
         }
         titles.push(name);
     }

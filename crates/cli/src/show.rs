@@ -3,7 +3,7 @@
 use crate::{args, bench, link, output, progress};
 use analysis::bench::net::page_of;
 use analysis::bench::results::Bench;
-use analysis::bench::run_score::Held;
+use analysis::bench::run_score::DirectionLimits;
 use analysis::explain;
 use analysis::text::shown;
 use anyhow::Result;
@@ -46,9 +46,10 @@ fn net(run: &Bench, json: bool) -> Result<()> {
     }
     let mut text = String::new();
     for bar in page.figures.iter().flat_map(|figure| &figure.bars) {
-        let told = |v: f64| if bar.unit == "bit/s" { rate(v) } else { format!("{v:.1} {}", bar.unit) };
-        let value = bar.estimate.map_or_else(|| "no result".into(), told);
-        let interval = bar.ci95.map_or_else(String::new, |[low, high]| format!("  ({} to {})", told(low), told(high)));
+        let formatted = |v: f64| if bar.unit == "bit/s" { rate(v) } else { format!("{v:.1} {}", bar.unit) };
+        let value = bar.estimate.map_or_else(|| "no result".into(), formatted);
+        let interval =
+            bar.ci95.map_or_else(String::new, |[low, high]| format!("  ({} to {})", formatted(low), formatted(high)));
         let _ = writeln!(text, "{}\n  {value}{interval}", shown(&bar.label));
         // What limited it follows with its evidence.
         for note in bar.notes.iter().filter(|note| !note.starts_with("limited by")) {
@@ -58,7 +59,7 @@ fn net(run: &Bench, json: bool) -> Result<()> {
     for mark in run.tables.marks.iter().filter(|m| m.name.starts_with("end.")) {
         let _ = writeln!(text, "  {}: {}", shown(&mark.name), shown(&mark.text));
     }
-    for Held { direction, limits, .. } in &page.held {
+    for DirectionLimits { direction, limits, .. } in &page.held {
         let _ = writeln!(text, "\n{} was limited by", shown(direction));
         for limit in limits {
             let (cause, evidence) = (shown(&limit.cause), shown(&limit.evidence));

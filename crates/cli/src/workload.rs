@@ -9,7 +9,7 @@ use workload::Error;
 pub fn run(args: &args::Workload) -> Result<ExitCode> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
-    let mut out = BufWriter::new(output::Out);
+    let mut out = BufWriter::new(output::Stdout);
     let result = workload::run(&args.words, &context, &mut out);
     progress::clear(&context);
     out.flush()?;

@@ -19,7 +19,7 @@
 //! below three ticks is no count, and a process of less than ten ticks cannot be judged.
 
 use crate::gate::{Mark, Marks, State};
-use crate::process::Own;
+use crate::process::ResourceUse;
 use device::During;
 use model::table::Replicate;
 
@@ -39,7 +39,7 @@ const FREQUENCY: f64 = 0.01;
 pub const MOST: f64 = 0.25;
 
 /// The marks of a process that lasted `wall_s`. `beside` says that something else of this run ran meanwhile.
-pub fn judge(wall_s: f64, during: &During, own: &Own, beside: bool) -> Marks {
+pub fn judge(wall_s: f64, during: &During, own: &ResourceUse, beside: bool) -> Marks {
     let mut marks = Marks::new();
     let mut wrong = Vec::new();
     let mut put = |name: &str, unit: &str, value: Result<f64, String>, most: f64, said: &str| {
@@ -129,9 +129,9 @@ mod tests {
         }
     }
 
-    fn own(cpu_s: f64, ran_s: f64, waited_s: f64) -> Own {
+    fn own(cpu_s: f64, ran_s: f64, waited_s: f64) -> ResourceUse {
         let ns = |s: f64| (s * 1e9) as u64;
-        Own { cpu_s, scheduled: Some(Scheduled { ran_ns: ns(ran_s), waited_ns: ns(waited_s) }) }
+        ResourceUse { cpu_s, scheduled: Some(Scheduled { ran_ns: ns(ran_s), waited_ns: ns(waited_s) }) }
     }
 
     fn failed(marks: &Marks) -> Vec<&str> {
@@ -167,7 +167,7 @@ mod tests {
         // Two ticks are none.
         assert!(failed(&judge(0.15, &calm(), &own(0.1, 0.1, 0.0), false)).is_empty());
         let hidden = During { others_s: Err("hidden".into()), ..calm() };
-        let marks = judge(1.0, &hidden, &Own { cpu_s: 1.0, scheduled: None }, false);
+        let marks = judge(1.0, &hidden, &ResourceUse { cpu_s: 1.0, scheduled: None }, false);
         assert_eq!(
             (marks["during.others"].state, marks["during.queue"].state),
             (State::Unavailable, State::Unavailable)

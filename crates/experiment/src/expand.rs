@@ -4,7 +4,7 @@
 //! only where the operation is a scan). Combinations that differ in unused factors only are one cell. So a cell's factors
 //! are what makes it what it is, and two archives agree on which cells are the same by comparing them.
 
-use crate::suite::{Also, Factor, Score, Sizing, Workload};
+use crate::suite::{ExtraScore, Factor, Score, Sizing, Workload};
 use crate::{Cell, Design, Error, template};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +42,7 @@ pub struct Plan {
     pub score: Score,
     /// Further scores of the same processes.
     #[serde(default)]
-    pub also: Vec<Also>,
+    pub also: Vec<ExtraScore>,
     /// Half the width of every cell's interval that ends the run, as a fraction of the estimate.
     pub precision: f64,
     /// No block is begun that would end later, also if there are fewer than wanted by then.
@@ -170,15 +170,15 @@ fn stand_in<'a>(factor: &'a Factor, value: &str, choices: &Choices) -> Option<(&
 /// Which values give way to others, in words; [`expand`] puts the others in their place.
 pub fn instead(workload: &Workload, choices: &Choices) -> Vec<String> {
     let open = workload.factors.iter().filter(|f| !choices.factors.contains_key(&f.name));
-    let told = |factor: &Factor| {
-        let told = |value: &String| {
+    let substitutions = |factor: &Factor| {
+        let substitutions = |value: &String| {
             let (other, need) = stand_in(factor, value, choices)?;
             let (workload, name) = (&workload.name, &factor.name);
             Some(format!("{workload}: {name}={other} instead of {name}={value}, which needs {need}"))
         };
-        usual(factor, choices).iter().filter_map(told).collect::<Vec<_>>()
+        usual(factor, choices).iter().filter_map(substitutions).collect::<Vec<_>>()
     };
-    open.flat_map(told).collect()
+    open.flat_map(substitutions).collect()
 }
 
 /// Every combination; the last factor varies fastest.

@@ -35,22 +35,22 @@ const PAUSE_MS: u32 = 2;
 
 /// The runner's ends of the guard's pipes: what it watches over ends when this is dropped.
 #[derive(Debug)]
-pub struct Leash {
+pub struct GuardHandle {
     pipe: OwnedFd,
     word: OwnedFd,
 }
 
-impl Leash {
+impl GuardHandle {
     /// Has the guard end whoever is left. What comes back tells, once the guard has ended, what the scheduler counted of the command.
-    pub fn let_go(self) -> Word {
+    pub fn let_go(self) -> GuardReply {
         drop(self.pipe);
-        Word(self.word)
+        GuardReply(self.word)
     }
 }
 
 /// What the guard leaves behind.
 #[derive(Debug)]
-pub struct Word(OwnedFd);
+pub struct GuardReply(OwnedFd);
 
 /// What the scheduler counted of a command's first thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Scheduled {
     pub waited_ns: u64,
 }
 
-impl Word {
+impl GuardReply {
     /// What the guard told, if the kernel counts it.
     pub fn read(self) -> Option<Scheduled> {
         let mut text = [0_u8; 128];
@@ -89,7 +89,7 @@ fn pipe() -> io::Result<[OwnedFd; 2]> {
 ///
 /// # Errors
 /// No pipe can be had.
-pub fn guard(command: &mut Command) -> io::Result<Leash> {
+pub fn guard(command: &mut Command) -> io::Result<GuardHandle> {
     let [read, write] = pipe()?;
     let [hears, tells] = pipe()?;
     let words = *words();
@@ -99,7 +99,7 @@ pub fn guard(command: &mut Command) -> io::Result<Leash> {
     unsafe {
         command.pre_exec(move || between([read.as_raw_fd(), tells.as_raw_fd()], words));
     }
-    Ok(Leash { pipe: write, word: hears })
+    Ok(GuardHandle { pipe: write, word: hears })
 }
 
 /// Where this process's words stand in its memory: what `ps` shows of it.
@@ -164,7 +164,7 @@ fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, 
         let mut status = None;
         let mut alone = false;
         while status.is_none() && !alone {
-            tell(tells, command);
+            send_status(tells, command);
             status = reap(command, libc::WNOHANG).0;
             if status.is_some() {
                 break;
@@ -175,8 +175,8 @@ fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, 
             libc::poll(both.as_mut_ptr(), 2, if ended < 0 { 10 } else { -1 });
             alone = both[0].revents != 0;
             if ended >= 0 {
-                let mut told = [0_u8; 512];
-                while libc::read(ended, told.as_mut_ptr().cast(), told.len()) > 0 {}
+                let mut drained = [0_u8; 512];
+                while libc::read(ended, drained.as_mut_ptr().cast(), drained.len()) > 0 {}
             }
         }
         let left = end_all(command);
@@ -188,7 +188,7 @@ fn watch([pipe, tells]: [RawFd; 2], command: libc::pid_t, words: Option<(usize, 
 ///
 /// # Safety
 /// Async-signal-safe.
-unsafe fn tell(to: RawFd, command: libc::pid_t) {
+unsafe fn send_status(to: RawFd, command: libc::pid_t) {
     // SAFETY: structures and buffers of ours; the path ends with a zero.
     unsafe {
         let mut info: libc::siginfo_t = std::mem::zeroed();
@@ -431,7 +431,7 @@ mod tests {
     }
 
     /// A command whose child stays in the group, whose daemon leaves it, and whose keeper has something to take down.
-    fn family() -> (std::process::Child, Leash, tempfile::TempDir) {
+    fn family() -> (std::process::Child, GuardHandle, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
         let script = "sleep 1000 & echo $! >child
             setsid sh -c 'echo $$ >daemon.new; mv daemon.new daemon; sleep 1000 & wait' &
@@ -469,8 +469,8 @@ mod tests {
         let leash = guard(&mut command).unwrap();
         let mut child = command.spawn().unwrap();
         let status = child.wait().unwrap();
-        let told = leash.let_go().read().unwrap();
-        assert!(status.success() && told.ran_ns > 1_000_000 && told.ran_ns < 60_000_000_000, "{told:?}");
+        let drained = leash.let_go().read().unwrap();
+        assert!(status.success() && drained.ran_ns > 1_000_000 && drained.ran_ns < 60_000_000_000, "{drained:?}");
         let mut digits = [0; 12];
         assert_eq!((write_number(40_312, &mut digits), &digits[..5]), (5, &b"40312"[..]));
         assert_eq!((write_number(0, &mut digits), digits[0]), (1, b'0'));

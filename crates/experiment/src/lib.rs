@@ -38,9 +38,9 @@ pub use design::{Cell, Design, DiskWanted, Fresh};
 pub use expand::{Choices, Fill, Plan, expand, instead};
 pub use markdown::{folded, markdown};
 pub use results::{Absent, Comparison, Results, Stopped};
-pub use run::{Disk, HalfWidths, MakeDisk, Past, Setting, Sink, Stored, parents, run};
+pub use run::{Completed, Disk, HalfWidths, MakeDisk, Setting, Sink, Stored, parents, run};
 pub use scratch::{NoFolder, clean};
-pub use suite::{Also, Better, Workload};
+pub use suite::{Better, ExtraScore, Workload};
 
 /// Why a design could not be run.
 #[derive(Debug, thiserror::Error)]

@@ -108,12 +108,12 @@ pub fn folded(text: &str) -> String {
 fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> String {
     let mut notes = Vec::new();
     if let Some(check) = &c.self_check {
-        let told = match (c.too_disturbed, check.passed) {
+        let check_result = match (c.too_disturbed, check.passed) {
             (true, _) => "A/A disturbed",
             (false, true) => "A/A passed",
             (false, false) => "A/A FAILED",
         };
-        notes.push(format!("{told}: minimum detectable difference {:.1} %", check.noise * 100.0));
+        notes.push(format!("{check_result}: minimum detectable difference {:.1} %", check.noise * 100.0));
     }
     if let Some(goal) = cell.goal {
         notes.push(match c.ratio {

@@ -4,7 +4,7 @@
 //! the runner decides how a replicate ends. Whoever is left then, in the group or not, is ended by the process's [`guard`], just as
 //! everybody is if the runner itself is killed. While it runs, this side sleeps in a pipe and wakes ten times a second.
 
-use crate::guard::{self, Leash, Scheduled};
+use crate::guard::{self, GuardHandle, Scheduled};
 use serde::Deserialize;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -71,12 +71,12 @@ pub struct Outcome {
     /// Whether it has none because it was interrupted.
     pub interrupted: bool,
     /// What it used.
-    pub own: Own,
+    pub own: ResourceUse,
 }
 
 /// What a process and everybody whom it started used.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Own {
+pub struct ResourceUse {
     /// Processor time, s.
     pub cpu_s: f64,
     /// What the scheduler counted of its first thread, if it does.
@@ -186,7 +186,7 @@ fn read(clock: libc::clockid_t) -> u64 {
 }
 
 /// A command under a guard, ready to be spawned.
-fn command(argv: &[String]) -> std::io::Result<(Command, Leash)> {
+fn command(argv: &[String]) -> std::io::Result<(Command, GuardHandle)> {
     // A design has no empty argv; an empty one would only fail to start.
     let mut command = Command::new(argv.first().map_or("", String::as_str));
     command.args(argv.get(1..).unwrap_or_default()).stdin(Stdio::null());
@@ -195,7 +195,7 @@ fn command(argv: &[String]) -> std::io::Result<(Command, Leash)> {
 }
 
 /// Starts it with its output piped where it is wanted.
-fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, Leash), String> {
+fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, GuardHandle), String> {
     let started = command(argv).and_then(|(mut command, leash)| {
         let child = command.stdout(stdout).stderr(Stdio::piped()).spawn()?;
         Ok((child, leash))
@@ -248,7 +248,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
     };
     let (status, scheduled) = end_group(&mut child, leash);
     let end = Clocks::now();
-    outcome.own = Own { cpu_s: (children_s() - before_s).max(0.0), scheduled };
+    outcome.own = ResourceUse { cpu_s: (children_s() - before_s).max(0.0), scheduled };
     outcome.end_ns = end.boot;
     while let Some(line) = next(&said) {
         nonsense = nonsense.or(outcome.take(&line).err());
@@ -279,7 +279,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
 #[derive(Debug)]
 pub struct Background {
     child: Child,
-    leash: Option<Leash>,
+    leash: Option<GuardHandle>,
 }
 
 impl Background {
@@ -331,7 +331,7 @@ fn children_s() -> f64 {
 
 /// Ends what is left of a group: SIGINT, the time to finish; then its guard kills whoever is left. Returns how the command ended, and what the
 /// scheduler counted of it.
-fn end_group(child: &mut Child, leash: Leash) -> (Option<ExitStatus>, Option<Scheduled>) {
+fn end_group(child: &mut Child, leash: GuardHandle) -> (Option<ExitStatus>, Option<Scheduled>) {
     let deadline = Instant::now() + GRACE;
     if !ended(child) {
         let group = i32::try_from(child.id()).unwrap_or(i32::MAX);

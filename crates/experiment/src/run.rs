@@ -19,7 +19,7 @@ mod ready;
 mod replay;
 
 use ready::Ready;
-pub use replay::Past;
+pub use replay::Completed;
 use replay::Replay;
 
 /// After so many failures in a row a cell is given up, so that a peer that cannot run here costs minutes and not hours.
@@ -72,7 +72,7 @@ pub struct Setting<'a> {
     /// The folder for recordings of one process of each cell; without it none is made.
     pub why: Option<PathBuf>,
     /// What was measured before an interruption.
-    pub past: Past,
+    pub past: Completed,
 }
 
 impl<'a> Setting<'a> {
@@ -88,7 +88,7 @@ impl<'a> Setting<'a> {
             wait: true,
             half_widths: None,
             why: None,
-            past: Past::default(),
+            past: Completed::default(),
         }
     }
 }
@@ -140,7 +140,7 @@ pub fn run(
         gate: Gate::new(Patience { once_ns: ns(once), allowance_ns: ns(allowance) }),
         begun_ns: process::now_ns(),
         disk: None,
-        now: Now::default(),
+        now: RunProgress::default(),
         design,
         setting,
         context,
@@ -174,12 +174,12 @@ struct Runner<'a, 'b> {
     gate: Gate,
     begun_ns: u64,
     disk: Option<Box<dyn Disk>>,
-    now: Now,
+    now: RunProgress,
 }
 
 /// The run's progress, as last reported.
 #[derive(Default)]
-struct Now {
+struct RunProgress {
     what: String,
     done: u64,
     total: u64,
@@ -281,7 +281,7 @@ impl Runner<'_, '_> {
                 if self.context.cancelled() {
                     return Ok(());
                 }
-                self.now = Now { what: self.doing(block, at), done: block * cells + place as u64, total };
+                self.now = RunProgress { what: self.doing(block, at), done: block * cells + place as u64, total };
                 self.context.progress(&self.now.what, self.now.done, total);
                 if let Some(run) = self.past.runs.remove(&(block, at as u64)) {
                     let (row, samples, marks) = replay::renumbered(run, self.results.replicates.len() as u64);

@@ -1,7 +1,7 @@
 //! Where a run's rows go: into the archive's log, each as it is made, under numbers of the whole archive; and what a log says when
 //! it is read again.
 
-use crate::{Absent, Design, Past, Results, Sink, Stopped, Stored};
+use crate::{Absent, Completed, Design, Results, Sink, Stopped, Stored};
 use archive::runs::{Entry, Run};
 use archive::{Archive, Meta, Runs, RunsWriter, is_lost};
 use model::shell_word;
@@ -113,8 +113,8 @@ impl Store {
     }
 
     /// Begins design `at`, or goes on with it; gives what was measured of it before.
-    pub fn begin(&mut self, at: usize) -> Past {
-        let own = Own::of(self.log.runs(), at);
+    pub fn begin(&mut self, at: usize) -> Completed {
+        let own = DesignLog::of(self.log.runs(), at);
         (self.design, self.cells) = (at as u64, own.cells);
         own.past
     }
@@ -156,7 +156,7 @@ pub fn comparisons(runs: &Runs) -> Result<Vec<Results>, Error> {
 
 /// What a log says of design `at`.
 fn results(runs: &Runs, at: usize, design: &Design) -> Results {
-    let own = Own::of(runs, at);
+    let own = DesignLog::of(runs, at);
     let cells = runs.cells.iter().filter(|c| c.design == at as u64);
     let cells: Vec<DesignCell> = cells.map(|c| DesignCell { id: c.id - own.cells, ..c.clone() }).collect();
     let absent = |c: &DesignCell| Some(Absent { cell: c.name.clone(), why: c.absent.clone()? });
@@ -172,12 +172,12 @@ fn results(runs: &Runs, at: usize, design: &Design) -> Results {
 }
 
 /// What a log holds of one design, in numbers of that design alone, and where those of its cells begin.
-struct Own {
+struct DesignLog {
     cells: u64,
-    past: Past,
+    past: Completed,
 }
 
-impl Own {
+impl DesignLog {
     fn of(runs: &Runs, at: usize) -> Self {
         let id = at as u64;
         // Cells of a design stand together. Its replicates do too, unless some were lost and measured again later.
@@ -192,7 +192,7 @@ impl Own {
         let samples = own.iter().flat_map(|(local, r)| r.samples.iter().map(|s| (*local, s)));
         let marks = own.iter().flat_map(|(local, r)| r.marks.iter().map(|m| (*local, m)));
         let absent = runs.cells.iter().filter(|c| c.design == id);
-        let past = Past {
+        let past = Completed {
             replicates: own.iter().map(replicate).collect(),
             samples: samples.map(|(local, s)| Sample { replicate: Some(local), ..s.clone() }).collect(),
             marks: marks.map(|(local, m)| MarkRow { replicate: Some(local), ..m.clone() }).collect(),

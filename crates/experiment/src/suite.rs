@@ -41,7 +41,7 @@ pub struct Workload {
     pub score: Score,
     /// Further scores of the same processes.
     #[serde(default)]
-    pub also: Vec<Also>,
+    pub also: Vec<ExtraScore>,
     /// How long it is run.
     pub run: Effort,
     /// How long it is run with `--quick`.
@@ -90,7 +90,7 @@ pub struct Score {
 /// A further score of every cell: a metric that its processes print besides, such as a percentile of latencies.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Also {
+pub struct ExtraScore {
     /// The metric.
     pub metric: String,
     /// Unit of the score; by default the metric's own.

@@ -2,7 +2,7 @@
 
 use crate::store::{self, Error};
 use archive::runs::NET_RUN;
-use archive::table_maker::{Failure, Made};
+use archive::table_maker::{Failure, TableCounts};
 use archive::{Archive, ArchiveKind, Meta, Runs, SignalCleanup, TableMaker};
 use model::Context;
 use std::path::{Path, PathBuf};
@@ -30,9 +30,9 @@ pub struct FromRuns<'a> {
 }
 
 impl FromRuns<'_> {
-    fn made(&self, (runs, missing): (Runs, Vec<String>)) -> Made {
+    fn made(&self, (runs, missing): (Runs, Vec<String>)) -> TableCounts {
         missing.into_iter().for_each(|warning| (self.notify)(Notice::Missing(warning)));
-        Made { read: (runs.designs.len() as u64, "design"), found: (runs.runs.len() as u64, "process") }
+        TableCounts { read: (runs.designs.len() as u64, "design"), found: (runs.runs.len() as u64, "process") }
     }
 }
 
@@ -53,11 +53,11 @@ impl TableMaker for FromRuns<'_> {
         (self.notify)(Notice::Building { archive: dir.into(), live });
     }
 
-    fn make(&self, dir: &Path, _context: &Context) -> Result<Made, Failure> {
+    fn make(&self, dir: &Path, _context: &Context) -> Result<TableCounts, Failure> {
         Ok(self.made(make(dir)?))
     }
 
-    fn make_without_meta(&self, dir: &Path, why: archive::Error, _context: &Context) -> Result<Made, Failure> {
+    fn make_without_meta(&self, dir: &Path, why: archive::Error, _context: &Context) -> Result<TableCounts, Failure> {
         (self.notify)(Notice::MetaUnreadable(why));
         Ok(self.made(make_without_meta(dir)?))
     }

@@ -188,11 +188,11 @@ fn missing_baseline_stops_comparison_with_reason() {
     assert_eq!(results.stopped, Some(Stopped::Nothing));
     let baseline = results.without_baseline().unwrap();
     assert!(baseline.cell == "a" && baseline.why.contains("given up after 3 consecutive failures"), "{baseline:?}");
-    let told = rows.cells.iter().map(|c| c.absent.as_deref().unwrap());
+    let reasons = rows.cells.iter().map(|c| c.absent.as_deref().unwrap());
     assert!(
-        told.clone().all(|why| why.contains("a cannot run") != why.contains("given up")),
+        reasons.clone().all(|why| why.contains("a cannot run") != why.contains("given up")),
         "{:?}",
-        told.collect::<Vec<_>>()
+        reasons.collect::<Vec<_>>()
     );
     // However its lines are wrapped.
     let page = experiment::markdown(&results).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -1,7 +1,9 @@
 //! Workloads of shell commands whose numbers are fixed: stopping, resuming, sizing, lying, gates, folders.
 
 use device::Readings;
-use experiment::{Choices, Design, DiskWanted, Past, Results, Setting, Sink, Stopped, Workload, expand, order, run};
+use experiment::{
+    Choices, Completed, Design, DiskWanted, Results, Setting, Sink, Stopped, Workload, expand, order, run,
+};
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use std::collections::BTreeMap;
@@ -108,7 +110,7 @@ const FAKE: &str = r#"
 
 #[derive(Default)]
 struct Options<'a> {
-    past: Past,
+    past: Completed,
     sensors: Option<&'a mut dyn FnMut() -> Readings>,
     widths: Option<Box<experiment::HalfWidths<'static>>>,
     why: Option<PathBuf>,
@@ -175,8 +177,8 @@ fn cells_of_block_get_its_number() {
     let script = format!("echo \"{{\\\"mark\\\":\\\"seed\\\",\\\"text\\\":\\\"$5\\\"}}\"\n{FAKE}");
     let design = design(&workload(&script, ""), &folder, &["a", "b"], 3);
     let (_, rows) = go(&design, &folder, &Context::silent(), Options::default());
-    let told: Vec<&str> = rows.marks.iter().filter(|m| m.name == "seed").map(|m| m.text.as_str()).collect();
-    assert_eq!(told, ["0", "0", "1", "1", "2", "2", "3", "3"]);
+    let texts: Vec<&str> = rows.marks.iter().filter(|m| m.name == "seed").map(|m| m.text.as_str()).collect();
+    assert_eq!(texts, ["0", "0", "1", "1", "2", "2", "3", "3"]);
 }
 
 #[test]
@@ -189,7 +191,7 @@ fn resumed_run_equals_uninterrupted_one() {
     for cut in 0..=rows.replicates.len() {
         let before = |id: Option<u64>| id.is_some_and(|id| id < cut as u64);
         let given_up = plan(&rows.replicates[..cut]).iter().filter(|(_, cell, ..)| *cell == 1).count() == 3;
-        let past = Past {
+        let past = Completed {
             replicates: rows.replicates[..cut].to_vec(),
             samples: rows.samples.iter().filter(|s| before(s.replicate)).cloned().collect(),
             marks: rows.marks.iter().filter(|m| before(m.replicate)).cloned().collect(),
@@ -210,8 +212,8 @@ fn failed_recording_says_why() {
     design.cells[0].why.as_mut().unwrap().variables.clear();
     let options = Options { why: Some(folder.0.clone()), ..Options::default() };
     let (results, rows) = go(&design, &folder, &Context::silent(), options);
-    let told = |r: &&Replicate| r.why.as_deref() == Some("fake-0.fathom");
-    let (kept, stored) = (results.replicates.iter().find(told), rows.replicates.iter().find(told));
+    let texts = |r: &&Replicate| r.why.as_deref() == Some("fake-0.fathom");
+    let (kept, stored) = (results.replicates.iter().find(texts), rows.replicates.iter().find(texts));
     assert!(kept.and_then(|r| r.failure.as_ref()).is_some_and(|why| why.contains("{kind}")), "{kept:?}");
     assert_eq!(kept, stored);
 }
@@ -276,7 +278,8 @@ fn calibrated_inner_count_is_fixed_after_warm_up() {
     let said: Vec<f64> = rows.samples.iter().filter(|s| s.metric == "said").map(|s| s.value).collect();
     assert_eq!(said, [0.0, 0.0, 64.0, 64.0, 64.0, 64.0, 64.0, 64.0]);
     // A run that goes on does not size again.
-    let past = Past { replicates: rows.replicates[..2].to_vec(), marks: rows.marks.clone(), ..Past::default() };
+    let past =
+        Completed { replicates: rows.replicates[..2].to_vec(), marks: rows.marks.clone(), ..Completed::default() };
     let (_, rest) = go(&design, &folder, &Context::silent(), Options { past, ..Options::default() });
     assert!(rest.samples.iter().filter(|s| s.metric == "said").all(|s| s.value == 64.0));
     assert_eq!(rest.replicates.len(), 6);

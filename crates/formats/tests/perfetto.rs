@@ -92,7 +92,7 @@ fn annotations_describe_slice() {
     let names = texts(&packets, interned_data::DEBUG_ANNOTATION_NAMES);
     let values = texts(&packets, interned_data::DEBUG_ANNOTATION_STRING_VALUES);
     let titles = texts(&packets, interned_data::EVENT_NAMES);
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     for (time, event) in events(&packets) {
         if event.kind != track_event::SLICE_BEGIN || event.correlation_id != Some(2) {
             continue;
@@ -102,11 +102,11 @@ fn annotations_describe_slice() {
             Annotation::Text(x) => format!("{}={x}", names[name]),
             Annotation::Interned(x) => format!("{}={:?}", names[name], values[x]),
         });
-        told.push(format!("@{time} {:?} {}", titles[&event.name_iid], notes.collect::<Vec<_>>().join(" ")));
+        lines.push(format!("@{time} {:?} {}", titles[&event.name_iid], notes.collect::<Vec<_>>().join(" ")));
     }
     let statement = r#"statement="INSERT INTO \"t<b>\" VALUES (?, ?) -- \u{1}\n'é""#;
     assert_eq!(
-        told,
+        lines,
         [
             format!(
                 r#"@11000 "INSERT INTO \"t<b>\" VALUES (?, ?) -- \u{{1}}\n'é" span=5 {statement} operation=2 rows=0 bytes=4096 result=-5 flags="sync meta""#

@@ -10,7 +10,7 @@
 
 use net::run::Session;
 use net::spec::{Direction, Readings, SocketOptions, Spec, Traffic};
-use net::why::{self, Cause, Seen, stored::Stored};
+use net::why::{self, BothEnds, Cause, stored::Stored};
 use serde_json::Value;
 
 fn main() {
@@ -49,7 +49,7 @@ fn main() {
     });
     let outcome = outcome.expect("the run comes to its end");
     let (sent, received) = (outcome.sent(direction).expect("sent"), outcome.received(direction).expect("received"));
-    let seen = Seen {
+    let seen = BothEnds {
         spec: &outcome.spec,
         sent,
         received,

@@ -383,7 +383,7 @@ mod tests {
         let (mut raw, b) = tokio::io::duplex(1 << 16);
         let mut b = Channel::new(Box::new(b), peer());
         raw.write_all(b"HTTP/1.1 400 Bad Request\r\n").await.unwrap();
-        let told = b.next(PATIENCE, doing).await.unwrap_err().to_string();
-        assert!(told.contains("fathom net serve"), "{told}");
+        let error = b.next(PATIENCE, doing).await.unwrap_err().to_string();
+        assert!(error.contains("fathom net serve"), "{error}");
     }
 }

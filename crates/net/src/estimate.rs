@@ -193,8 +193,8 @@ mod tests {
             for (at, (rate, late, is_late, burst)) in course.iter().enumerate() {
                 let end = (at as u64 + 1) * 100_000_000 + if *is_late { (late * 1e8) as u64 } else { 0 };
                 true_total += rate * (end - before) as f64 / 1e2;
-                let told = true_total + burst * 1e6;
-                let amount = f64::max(told - counted, 0.0).round();
+                let delivered = true_total + burst * 1e6;
+                let amount = f64::max(delivered - counted, 0.0).round();
                 counted += amount;
                 ends.push(end);
                 amounts.push(amount as u64);

@@ -1,7 +1,7 @@
 //! Finds the highest rate of UDP that a run holds ([`crate::search`] says what to try): trials, then full runs until one holds its rate; that
 //! run is the result. If none holds there is a result too, the last run's, and it is not valid.
 
-use crate::held::{BURST, ENOUGH, Held, LEVEL, MOST, Trial};
+use crate::rate_check::{BURST, ENOUGH, LEVEL, MOST, RateCheck, TrialVerdict};
 use crate::run::{Outcome, Session};
 use crate::search::{Search, Step};
 use crate::spec::{MAX_RATE, Spec, Traffic};
@@ -24,9 +24,9 @@ pub struct Found {
     /// The highest rate that a run held, bit/s.
     pub rate_bps: Option<u64>,
     /// The trials, in their order.
-    pub trials: Vec<Tried>,
+    pub trials: Vec<TrialRow>,
     /// The runs, in theirs.
-    pub runs: Vec<Tried>,
+    pub runs: Vec<TrialRow>,
     /// What it found, for people, before the result.
     pub text: String,
     /// How sure that is; nothing of a search that was not completed.
@@ -36,18 +36,18 @@ pub struct Found {
 
 /// A trial or a run.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Tried {
+pub struct TrialRow {
     /// Bit/s.
     pub rate_bps: u64,
     /// How long it was.
     pub seconds: f64,
-    /// See [`Held`].
+    /// See [`RateCheck`].
     pub loss: f64,
-    /// See [`Held`].
+    /// See [`RateCheck`].
     pub loss_upper: f64,
-    /// See [`Held`].
+    /// See [`RateCheck`].
     pub queued: f64,
-    /// See [`Held`].
+    /// See [`RateCheck`].
     #[serde(deserialize_with = "nan::read")]
     pub burst_packets: f64,
     /// Whether it held its rate.
@@ -95,13 +95,13 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
         };
         let broken = outcome.own.trouble.is_some();
         // Of what was not held last.
-        if held.surely != Trial::Passed {
+        if held.surely != TrialVerdict::Passed {
             bursts = held.burst;
         }
         tell(line(step, &spec, &held));
         match step {
-            Step::Trial(_) => trials.push(told(step, &spec, &held, held.likely)),
-            Step::Run(_) => runs.push(told(step, &spec, &held, held.surely)),
+            Step::Trial(_) => trials.push(row(step, &spec, &held, held.likely)),
+            Step::Run(_) => runs.push(row(step, &spec, &held, held.surely)),
         }
         if interrupter.load(Ordering::Relaxed) || broken {
             if best.is_some() {
@@ -117,7 +117,7 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
         match step {
             Step::Trial(_) => search.tried(held.likely),
             Step::Run(_) if search.ran(&held) => {
-                outcome.searched = Some(Trial::Passed);
+                outcome.searched = Some(TrialVerdict::Passed);
                 best = Some((outcome, held));
                 continue;
             }
@@ -126,14 +126,14 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
         last = Some(outcome);
     }
     let (above, stopped_by) = search.broke().unzip();
-    let stopped_by = stopped_by.unwrap_or(Trial::Passed);
+    let stopped_by = stopped_by.unwrap_or(TrialVerdict::Passed);
     let stopped = match bursts > BURST {
-        true if stopped_by == Trial::Lossy => format!(
+        true if stopped_by == TrialVerdict::Lossy => format!(
             "{}, and the sender was short of CPU time: it sent bursts of {bursts:.0} packets and more, which a short \
              queue drops; on a quieter machine the rate may be higher",
-            because(stopped_by)
+            stop_reason(stopped_by)
         ),
-        _ => because(stopped_by).to_string(),
+        _ => stop_reason(stopped_by).to_string(),
     };
     let tries = format!("{} trials of {} s, {} runs", trials.len(), TRIAL.as_secs(), runs.len());
     let (outcome, text, upper) = match best {
@@ -171,19 +171,19 @@ pub async fn find(session: &mut Session, spec: &Spec, tell: &mut dyn FnMut(Strin
 }
 
 /// A step for people, while the search goes on.
-fn line(step: Step, spec: &Spec, held: &Held) -> String {
+fn line(step: Step, spec: &Spec, held: &RateCheck) -> String {
     let (what, judgement) = match step {
         Step::Trial(_) => ("trial", held.likely),
         Step::Run(_) => ("run", held.surely),
     };
-    let told = match judgement {
-        Trial::Passed => "held".to_string(),
-        Trial::Short => "the sender did not reach it".into(),
-        Trial::Lossy | Trial::Dropped => {
+    let row = match judgement {
+        TrialVerdict::Passed => "held".to_string(),
+        TrialVerdict::Short => "the sender did not reach it".into(),
+        TrialVerdict::Lossy | TrialVerdict::Dropped => {
             format!("not sustained ({:.2} % lost, {:.2} % still queued)", 100.0 * held.loss, 100.0 * held.queued)
         }
     };
-    format!("{what} of {:.1} s at {}: {told}", spec.duration_ms as f64 / 1e3, of(step))
+    format!("{what} of {:.1} s at {}: {row}", spec.duration_ms as f64 / 1e3, of(step))
 }
 
 fn of(step: Step) -> String {
@@ -197,31 +197,31 @@ fn long_enough(rate_bps: u64, packet_bytes: u32, asked: Duration) -> Duration {
     asked.max(enough.min(LONGEST))
 }
 
-fn judged(outcome: &Outcome) -> Option<Held> {
+fn judged(outcome: &Outcome) -> Option<RateCheck> {
     let direction = *outcome.spec.directions.first()?;
     let (sent, received) = (outcome.sent(direction)?.packets.as_ref()?, outcome.received(direction)?.packets.as_ref()?);
-    Some(Held::of(sent, received, outcome.spec.duration_ms * 1_000_000))
+    Some(RateCheck::of(sent, received, outcome.spec.duration_ms * 1_000_000))
 }
 
-fn told(step: Step, spec: &Spec, held: &Held, judgement: Trial) -> Tried {
+fn row(step: Step, spec: &Spec, held: &RateCheck, judgement: TrialVerdict) -> TrialRow {
     let (Step::Trial(rate_bps) | Step::Run(rate_bps)) = step;
-    Tried {
+    TrialRow {
         rate_bps,
         seconds: spec.duration_ms as f64 / 1e3,
         loss: held.loss,
         loss_upper: held.loss_upper,
         queued: held.queued,
         burst_packets: held.burst,
-        passed: judgement == Trial::Passed,
+        passed: judgement == TrialVerdict::Passed,
     }
 }
 
-fn because(trial: Trial) -> &'static str {
+fn stop_reason(trial: TrialVerdict) -> &'static str {
     match trial {
-        Trial::Short => "the sender's CPU is saturated",
-        Trial::Dropped => "the receiver's own socket dropped more than 1 %",
-        Trial::Lossy => "more was lost or still queued",
-        Trial::Passed => "this is the highest rate that can be requested",
+        TrialVerdict::Short => "the sender's CPU is saturated",
+        TrialVerdict::Dropped => "the receiver's own socket dropped more than 1 %",
+        TrialVerdict::Lossy => "more was lost or still queued",
+        TrialVerdict::Passed => "this is the highest rate that can be requested",
     }
 }
 

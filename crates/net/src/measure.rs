@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct RunRequest {
     /// The server.
     pub address: SocketAddr,
     /// Where its key is.
@@ -45,7 +45,7 @@ pub struct Measured {
     pub interrupted: bool,
 }
 
-impl Asked {
+impl RunRequest {
     /// Measures. `begun` is given the session before anything is sent, `tell` each step of a search.
     ///
     /// # Errors
@@ -66,16 +66,16 @@ impl Asked {
 
 /// What the process that measured hands back.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HandedOver {
+pub struct Handover {
     /// The result.
     pub measured: Measured,
     /// Where it ran.
-    pub place: Place,
+    pub place: ClientMachine,
 }
 
 /// The machine of a client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Place {
+pub struct ClientMachine {
     /// What is known of it.
     pub facts: Environment,
     /// Its boot, by the kernel's name of it.
@@ -98,7 +98,7 @@ struct Wire {
     readings: Vec<Readings>,
     search: Option<Found>,
     interrupted: bool,
-    place: Place,
+    place: ClientMachine,
 }
 
 /// All that was sent, at either end.
@@ -106,7 +106,7 @@ fn sending(outcome: &mut Outcome) -> impl Iterator<Item = &mut crate::outcome::S
     outcome.own.sent.iter_mut().chain(&mut outcome.other.sent)
 }
 
-impl HandedOver {
+impl Handover {
     /// As JSON, in one line.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ mod tests {
         }
     }
 
-    fn handed_over() -> HandedOver {
+    fn handed_over() -> Handover {
         let spec = Spec {
             traffic: Traffic::Tcp { rate_bps: None },
             directions: vec![Direction::Up, Direction::Down],
@@ -174,20 +174,24 @@ mod tests {
         };
         let other = EndReport { sent: vec![sent(Direction::Down, 20)], ..EndReport::default() };
         let clock = Some(Clock { at_ns: 1, ahead_ns: -0.5, drift: 0.25, error_ns: 0.0 });
-        let outcome = Outcome { spec, own, other, clock, searched: Some(crate::held::Trial::Lossy) };
-        let place = Place { boot: Some("b".into()), moment: Moment { boot_ns: 9, unix_ns: 10 }, ..Place::default() };
-        HandedOver { measured: Measured { outcome, search: None, interrupted: true }, place }
+        let outcome = Outcome { spec, own, other, clock, searched: Some(crate::rate_check::TrialVerdict::Lossy) };
+        let place = ClientMachine {
+            boot: Some("b".into()),
+            moment: Moment { boot_ns: 9, unix_ns: 10 },
+            ..ClientMachine::default()
+        };
+        Handover { measured: Measured { outcome, search: None, interrupted: true }, place }
     }
 
     #[test]
     fn handed_over_run_is_read_back_with_its_readings() {
         let one = handed_over();
-        assert_eq!(HandedOver::parse(one.clone().into_json().unwrap().as_bytes()).unwrap(), one);
+        assert_eq!(Handover::parse(one.clone().into_json().unwrap().as_bytes()).unwrap(), one);
     }
 
     #[test]
     fn search_survives_hand_over() {
-        let tried = highest::Tried {
+        let tried = highest::TrialRow {
             rate_bps: 5,
             seconds: 1.0,
             loss: 0.5,
@@ -206,7 +210,7 @@ mod tests {
             let mut one = handed_over();
             let found = Found { rate_bps: Some(5), trials: vec![tried], runs: vec![], text: "t".into(), bounds };
             one.measured.search = Some(found);
-            assert_eq!(HandedOver::parse(one.clone().into_json().unwrap().as_bytes()).unwrap(), one);
+            assert_eq!(Handover::parse(one.clone().into_json().unwrap().as_bytes()).unwrap(), one);
         }
     }
 
@@ -219,7 +223,7 @@ mod tests {
             Some(Transactions { latency_us: [1.0, f64::NAN, 3.0, 4.0, 5.0], ..Transactions::default() });
         one.measured.outcome.own.sent[0].packets =
             Some(PacketsSent { late_us: [f64::NAN; 3], ..PacketsSent::default() });
-        let back = HandedOver::parse(one.into_json().unwrap().as_bytes()).unwrap().measured.outcome;
+        let back = Handover::parse(one.into_json().unwrap().as_bytes()).unwrap().measured.outcome;
         let clock = back.clock.unwrap();
         assert!(clock.ahead_ns.is_nan() && clock.drift == 0.5 && clock.error_ns.is_nan());
         assert!(back.own.machine.busy.is_nan());
@@ -231,7 +235,7 @@ mod tests {
     #[test]
     fn text_that_is_no_result_is_refused() {
         for bad in [&b""[..], b"{}", b"fathom: no", b"\xff", b"{\"outcome\":null}"] {
-            assert!(matches!(HandedOver::parse(bad), Err(Error::HandOver(_))));
+            assert!(matches!(Handover::parse(bad), Err(Error::HandOver(_))));
         }
     }
 }

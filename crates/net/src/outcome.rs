@@ -58,7 +58,7 @@ pub struct Sent {
     pub acks_lost: u64,
     /// TCP: what the interface had sent in all, whoever's it was, at the start and every 100 ms.
     #[serde(default)]
-    pub carried: Vec<Carried>,
+    pub carried: Vec<InterfaceCount>,
 }
 
 /// A direction at its receiving end.
@@ -84,27 +84,27 @@ pub struct Received {
     pub packets: Option<PacketsReceived>,
     /// TCP: what the interface had received in all, whoever's it was, at the start and every 100 ms.
     #[serde(default)]
-    pub carried: Vec<Carried>,
+    pub carried: Vec<InterfaceCount>,
 }
 
 /// A counter of the network interface that a direction's connections go through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
-pub struct Carried {
+pub struct InterfaceCount {
     /// When it was read, CLOCK_BOOTTIME of this end.
     pub time_ns: u64,
     /// Bytes of whole packets in this direction since the interface was made.
     pub bytes: u64,
 }
 
-impl From<(u64, u64)> for Carried {
+impl From<(u64, u64)> for InterfaceCount {
     fn from((time_ns, bytes): (u64, u64)) -> Self {
         Self { time_ns, bytes }
     }
 }
 
-impl From<Carried> for (u64, u64) {
-    fn from(c: Carried) -> Self {
+impl From<InterfaceCount> for (u64, u64) {
+    fn from(c: InterfaceCount) -> Self {
         (c.time_ns, c.bytes)
     }
 }

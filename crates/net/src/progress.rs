@@ -14,11 +14,11 @@ impl Progress {
     /// A look at `now` s: the line for people, if there is one yet.
     pub fn line(&mut self, spec: &Spec, now: f64, under_way: bool, amounts: Vec<u64>) -> Option<String> {
         let (at, rates) = self.tick(now, under_way, amounts)?;
-        let told = spec.directions.iter().zip(rates).map(|(direction, of)| match spec.traffic {
+        let columns = spec.directions.iter().zip(rates).map(|(direction, of)| match spec.traffic {
             Traffic::Transactions { .. } => format!("{of:.0} transactions/s"),
             _ => format!("{} {}", direction.name(), rate(of * 8.0)),
         });
-        Some(format!("{at:6.1} s  {}", told.collect::<Vec<_>>().join("  ")))
+        Some(format!("{at:6.1} s  {}", columns.collect::<Vec<_>>().join("  ")))
     }
 
     /// The seconds since the beginning, and the rate of each direction since the last look. Nothing if no data go: what is counted then is of the

@@ -1,12 +1,12 @@
 //! Both ends of a run, conducted from here: each is this program on a device, held by its agent. They get a key that is made for the run
 //! alone; it never stands in a file here, and there in one that goes with the agent.
 //!
-//! The server starts first and says where it listens; the client is told that, and what is asked of it ([`Asked`]). What it measured comes
-//! back as it is ([`HandedOver`]), for whoever shows and stores it. Whatever happens (an end dies, a device is lost, somebody wants it to
+//! The server starts first and says where it listens; the client is told that, and what is asked of it ([`RunRequest`]). What it measured comes
+//! back as it is ([`Handover`]), for whoever shows and stores it. Whatever happens (an end dies, a device is lost, somebody wants it to
 //! end), both ends are then let go, and clean up.
 
-use crate::link::{self, Between};
-use crate::measure::{Asked, HandedOver};
+use crate::link::{self, RoutedLink};
+use crate::measure::{Handover, RunRequest};
 use crate::spec::{Spec, Traffic};
 use device::reach::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
 use model::{Context, Environment};
@@ -125,11 +125,11 @@ pub struct Job<'a> {
     pub link: Option<&'a link::Spec>,
     /// The run.
     pub spec: &'a Spec,
-    /// See [`Asked`].
+    /// See [`RunRequest`].
     pub interface: Option<&'a str>,
-    /// See [`Asked`].
+    /// See [`RunRequest`].
     pub highest: bool,
-    /// See [`Asked`].
+    /// See [`RunRequest`].
     pub progress: bool,
 }
 
@@ -161,7 +161,7 @@ pub struct Conducted {
     /// How the client's clock relates to this machine's, if it has one of its own.
     pub skew: Option<Skew>,
     /// What the client handed over, or the exit status with which it ended without; it has said why.
-    pub result: Result<HandedOver, u8>,
+    pub result: Result<Handover, u8>,
     /// What the link did.
     pub link: Option<link::Outcome>,
 }
@@ -187,8 +187,8 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
     let mut reach = |end: End, address: &DeviceAddress| -> Result<AgentLink, Error> {
         let ours = std::env::current_exe().map_err(Error::Program)?;
         let said = std::cell::RefCell::new(&mut *tell);
-        let told = |line| said.borrow_mut()(Note::Said(line));
-        let deployment = program::put(address, &ours, job.binaries, &told)?;
+        let deploying = |line| said.borrow_mut()(Note::Said(line));
+        let deployment = program::put(address, &ours, job.binaries, &deploying)?;
         let sender = sender.clone();
         let link = AgentLink::open(&deployment, move |event| drop(sender.send((end, event))))?;
         if let Some(key) = key {
@@ -201,7 +201,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
         Server::Stands(_) => None,
     };
     let client = reach(End::Client, job.client)?;
-    let mut run = Run { job, context, events, client, server, complaints: String::new(), left: None };
+    let mut run = RemoteRun { job, context, events, client, server, complaints: String::new(), left: None };
     let done = run.conduct(key.is_some(), tell);
     run.end(done, tell)
 }
@@ -217,7 +217,7 @@ pub fn in_one_piece(spec: &Spec, to: SocketAddr, mtu: u32) -> Result<(), Fragmen
     if packet + heads > mtu { Err(Fragmented { packet, heads, mtu }) } else { Ok(()) }
 }
 
-struct Run<'a> {
+struct RemoteRun<'a> {
     job: &'a Job<'a>,
     context: &'a Context,
     events: Receiver<(End, Event)>,
@@ -229,7 +229,7 @@ struct Run<'a> {
     left: Option<Instant>,
 }
 
-impl Run<'_> {
+impl RemoteRun<'_> {
     fn conduct(&mut self, key: bool, tell: &mut dyn FnMut(Note<'_>)) -> Result<Conducted, Error> {
         let address = match (self.job.server, &self.server) {
             (Server::Start(place, listen), Some(server)) => {
@@ -248,8 +248,8 @@ impl Run<'_> {
         if let Some(link) = self.job.link {
             in_one_piece(self.job.spec, address, link.mtu())?;
         }
-        let between = self.job.link.map(|link| Between::create(link, address)).transpose().map_err(Error::Link)?;
-        let asked = Asked {
+        let between = self.job.link.map(|link| RoutedLink::create(link, address)).transpose().map_err(Error::Link)?;
+        let asked = RunRequest {
             address,
             key: key.then(|| KEY.into()),
             interface: self.job.interface.map(String::from),
@@ -269,9 +269,9 @@ impl Run<'_> {
         let program = self.client.deployment().program.clone();
         self.client.start(&[program, "net".into(), "measure".into(), ASKED.into()])?;
         let (status, said) = self.follow(tell)?;
-        let link = between.map(Between::finish);
+        let link = between.map(RoutedLink::finish);
         let result = match status {
-            0 => Ok(HandedOver::parse(&said).map_err(|why| Error::HandOver(self.job.client.clone(), why))?),
+            0 => Ok(Handover::parse(&said).map_err(|why| Error::HandOver(self.job.client.clone(), why))?),
             // A command that a signal ended.
             status => Err(u8::try_from(if status < 0 { 128 - status } else { status }).unwrap_or(1)),
         };
@@ -306,10 +306,10 @@ impl Run<'_> {
 
     /// Hands on what the client says for people until it ends; its exit status, and what it handed over.
     fn follow(&mut self, tell: &mut dyn FnMut(Note<'_>)) -> Result<(i32, Vec<u8>), Error> {
-        let (mut told, mut said) = (false, Vec::new());
+        let (mut deploying, mut said) = (false, Vec::new());
         loop {
-            if self.context.cancelled() && !told {
-                told = true;
+            if self.context.cancelled() && !deploying {
+                deploying = true;
                 self.client.signal(libc::SIGINT as u8)?;
             }
             if self.left.is_some_and(|since| since.elapsed() > ALONE) {

@@ -5,11 +5,11 @@ use crate::outcome::{Received, Sent};
 use crate::run::Outcome;
 use crate::spec::{Direction, Readings};
 use crate::turns::{self, Turns};
-use crate::why::{self, Limit, Moment};
+use crate::why::{self, Limit, TimedCause};
 
 /// One direction.
 #[derive(Debug)]
-pub struct Told<'a> {
+pub struct DirectionResult<'a> {
     /// Which.
     pub direction: Direction,
     /// How much came through.
@@ -17,7 +17,7 @@ pub struct Told<'a> {
     /// What held it back.
     pub limits: Vec<Limit>,
     /// The same as time went on.
-    pub course: Vec<Moment>,
+    pub course: Vec<TimedCause>,
     /// The sending end's view.
     pub sent: &'a Sent,
     /// The receiving end's view.
@@ -92,14 +92,14 @@ pub struct Delay {
 }
 
 /// Every direction of a run.
-pub fn told(outcome: &Outcome) -> Vec<Told<'_>> {
+pub fn directions(outcome: &Outcome) -> Vec<DirectionResult<'_>> {
     outcome.spec.directions.iter().filter_map(|d| one(outcome, *d)).collect()
 }
 
-fn one(outcome: &Outcome, direction: Direction) -> Option<Told<'_>> {
+fn one(outcome: &Outcome, direction: Direction) -> Option<DirectionResult<'_>> {
     let (sent, received) = (outcome.sent(direction)?, outcome.received(direction)?);
     let throughput = estimate::of(outcome.spec.traffic, sent, received)?;
-    let seen = why::Seen {
+    let seen = why::BothEnds {
         spec: &outcome.spec,
         sent,
         received,
@@ -124,7 +124,7 @@ fn one(outcome: &Outcome, direction: Direction) -> Option<Told<'_>> {
         }
         _ => None,
     };
-    Some(Told { direction, limits, course, packets, throughput, sent, received, bounds, cost })
+    Some(DirectionResult { direction, limits, course, packets, throughput, sent, received, bounds, cost })
 }
 
 /// What the readings cost.
@@ -203,7 +203,7 @@ pub struct Point {
 
 /// What a page draws over time besides TCP's own readings: the throughput of every interval, what held TCP back in each 100 ms, and
 /// the one-way delays of some packets of UDP.
-pub fn over_time(outcome: &Outcome, t: &Told<'_>) -> Vec<Point> {
+pub fn over_time(outcome: &Outcome, t: &DirectionResult<'_>) -> Vec<Point> {
     let up = t.direction == Direction::Up;
     // A time of the end that saw it, by our clock.
     let here = |by_other: bool, ns: u64| match outcome.clock.filter(|_| by_other) {
@@ -238,11 +238,11 @@ pub fn transactions(outcome: &Outcome) -> Vec<Limit> {
 }
 
 /// All directions of bulk together, or the transactions.
-pub fn whole(outcome: &Outcome, told: &[Told<'_>]) -> Option<Throughput> {
+pub fn total(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<Throughput> {
     if let Some(t) = &outcome.own.transactions {
         return estimate::throughput(t.start_ns, &t.ends_ns, &t.counts, 1.0);
     }
-    match told {
+    match directions {
         [one] => Some(one.throughput.clone()),
         [a, b] => {
             let (x, y) = (&a.throughput, &b.throughput);
@@ -263,8 +263,11 @@ pub fn whole(outcome: &Outcome, told: &[Told<'_>]) -> Option<Throughput> {
 }
 
 /// How far the widest interval of a direction's score reaches to either side, as a share of it.
-pub fn within(outcome: &Outcome, told: &[Told<'_>]) -> Option<f64> {
-    let each = told.iter().map(|t| t.throughput.clone()).chain(whole(outcome, told).filter(|_| told.is_empty()));
+pub fn within(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Option<f64> {
+    let each = directions
+        .iter()
+        .map(|t| t.throughput.clone())
+        .chain(total(outcome, directions).filter(|_| directions.is_empty()));
     let shares = each.map(|t| t.ci95.map(|(low, high)| (high - low) / 2.0 / t.steady)).collect::<Option<Vec<f64>>>();
     shares.and_then(|all| all.into_iter().reduce(f64::max)).filter(|within| within.is_finite())
 }
@@ -311,11 +314,11 @@ pub const THROUGHPUT: &str = "throughput";
 
 /// What a run came to in a few numbers.
 pub fn summary(outcome: &Outcome) -> Summary {
-    let told = told(outcome);
+    let directions = directions(outcome);
     let mut metrics = Vec::new();
     let mut metric =
         |name: &str, unit: &'static str, value: f64| metrics.push(Metric { name: name.into(), unit, value });
-    if let Some(all) = whole(outcome, &told) {
+    if let Some(all) = total(outcome, &directions) {
         match &outcome.own.transactions {
             Some(t) => {
                 metric(TRANSACTIONS, "1/s", all.steady);
@@ -328,9 +331,9 @@ pub fn summary(outcome: &Outcome) -> Summary {
             }
         }
     }
-    for t in &told {
+    for t in &directions {
         let d = t.direction.name();
-        if told.len() > 1 {
+        if directions.len() > 1 {
             metric(&format!("throughput.{d}"), "bit/s", t.throughput.steady);
         }
         for limit in &t.limits {
@@ -349,7 +352,7 @@ pub fn summary(outcome: &Outcome) -> Summary {
             p.one_way_us.as_ref().inspect(|one| metric(&format!("one_way.{d}.p50"), "us", one.p50));
         }
     }
-    let received = told.iter().flat_map(|t| &t.received.streams).fold(0_u64, |sum, n| sum.saturating_add(*n));
+    let received = directions.iter().flat_map(|t| &t.received.streams).fold(0_u64, |sum, n| sum.saturating_add(*n));
     let counted = outcome.own.transactions.as_ref().map_or(received, |t| t.counts.iter().sum());
     let by = match &outcome.own.trouble {
         Some(trouble) => trouble.clone(),
@@ -358,18 +361,18 @@ pub fn summary(outcome: &Outcome) -> Summary {
     let verified = outcome.own.trouble.is_none() && counted > 0;
     let mut marks = Vec::new();
     let of_transactions = transactions(outcome);
-    let both = told.len() > 1;
-    let firsts = told.iter().map(|t| (t.limits.first(), if both { t.direction.name() } else { "" }));
+    let both = directions.len() > 1;
+    let firsts = directions.iter().map(|t| (t.limits.first(), if both { t.direction.name() } else { "" }));
     for (limit, way) in firsts.chain([(of_transactions.first(), "")]) {
         let Some(limit) = limit else { continue };
         let mark = format!("limited by {way}");
         marks.push(Mark { name: mark.trim().into(), text: limit.cause.name().into() });
     }
-    for t in &told {
+    for t in &directions {
         for (end, sockets) in [("sender", &t.sent.sockets), ("receiver", &t.received.sockets)] {
             let text = serde_json::to_string(&sockets.first()).unwrap_or_default();
             marks.push(Mark { name: format!("granted {} {end}", t.direction.name()), text });
         }
     }
-    Summary { metrics, verified, by, within: within(outcome, &told), marks }
+    Summary { metrics, verified, by, within: within(outcome, &directions), marks }
 }

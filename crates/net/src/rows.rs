@@ -4,8 +4,8 @@
 
 use crate::clock::Moment;
 use crate::estimate::Throughput;
-use crate::link::Linked;
-use crate::result::{THROUGHPUT, TRANSACTIONS, over_time, summary, told, transactions, whole};
+use crate::link::LinkReport;
+use crate::result::{THROUGHPUT, TRANSACTIONS, directions, over_time, summary, total, transactions};
 use crate::run::Outcome;
 use crate::spec::{Direction, Readings, Spec, Traffic, readings_every_ns};
 use crate::tcp_info::FIELDS;
@@ -30,7 +30,7 @@ pub fn size(spec: &Spec) -> u64 {
 
 /// What is known of a run besides what its ends saw.
 #[derive(Debug)]
-pub struct Besides<'a> {
+pub struct RowContext<'a> {
     /// How far the clock of the end that asked is ahead of the one whose times are written, ns.
     pub ahead_ns: i64,
     /// Facts.
@@ -40,7 +40,7 @@ pub struct Besides<'a> {
     /// A moment by the clock of the end that asked: CLOCK_BOOTTIME and ns since 1970.
     pub moment: Moment,
     /// The emulated link that the run went over.
-    pub link: Option<Linked<'a>>,
+    pub link: Option<LinkReport<'a>>,
 }
 
 /// The rows of a run.
@@ -98,8 +98,8 @@ fn estimate(metric: &str, all: &Throughput) -> Vec<(String, f64)> {
 }
 
 /// Makes them.
-pub fn of(outcome: &Outcome, besides: Besides<'_>) -> Rows {
-    let told = told(outcome);
+pub fn of(outcome: &Outcome, besides: RowContext<'_>) -> Rows {
+    let directions = directions(outcome);
     // Both ends may have been started from elsewhere: by the clock there.
     let home = |ns: u64| ns.saturating_add_signed(besides.ahead_ns.saturating_neg());
     let mut samples = Vec::new();
@@ -119,7 +119,7 @@ pub fn of(outcome: &Outcome, besides: Besides<'_>) -> Rows {
         None => ns,
     };
     let (mut start, mut end) = (u64::MAX, 0);
-    for t in &told {
+    for t in &directions {
         let up = t.direction == Direction::Up;
         let way = format!("direction={}", t.direction.name());
         if outcome.own.transactions.is_none() {
@@ -154,7 +154,7 @@ pub fn of(outcome: &Outcome, besides: Besides<'_>) -> Rows {
         end = end.max(here(!up, t.sent.end_ns));
     }
     if let Some(t) = &outcome.own.transactions {
-        for (name, value) in whole(outcome, &told).iter().flat_map(|all| estimate(TRANSACTIONS, all)) {
+        for (name, value) in total(outcome, &directions).iter().flat_map(|all| estimate(TRANSACTIONS, all)) {
             push(name, "1/s", "direction=up".into(), None, value);
         }
         (start, end) = (t.start_ns, t.ends_ns.last().copied().unwrap_or(t.start_ns));
@@ -169,12 +169,12 @@ pub fn of(outcome: &Outcome, besides: Besides<'_>) -> Rows {
     }
     marks.extend(besides.marks.into_iter().map(mark));
     let of_transactions = outcome.own.transactions.iter().map(|_| (Direction::Up, transactions(outcome)));
-    let of_bulk = told.iter().map(|t| (t.direction, t.limits.clone()));
+    let of_bulk = directions.iter().map(|t| (t.direction, t.limits.clone()));
     for (direction, limits) in of_transactions.chain(of_bulk).filter(|(_, limits)| !limits.is_empty()) {
         let name = format!("{}{}", besides.limited_by, direction.name());
         marks.push(mark((name, serde_json::to_string(&limits).unwrap_or_default())));
     }
-    for t in told.iter().filter(|_| outcome.own.transactions.is_none()) {
+    for t in directions.iter().filter(|_| outcome.own.transactions.is_none()) {
         let (all, name) = (&t.throughput, format!("steady {}", t.direction.name()));
         let text = match all.is_steady {
             true => format!("from {:.1} s on; whole run {}", all.steady_from_s, rate(all.whole)),

@@ -3,11 +3,11 @@
 
 use crate::control::{self, Announcement, CONTROL, Channel, DATA, Message, PATIENCE, Token, VERSIONS};
 use crate::error::Doing as _;
-use crate::held::Trial;
 use crate::offset::{self, Exchange};
 use crate::outcome::EndReport;
+use crate::rate_check::TrialVerdict;
 use crate::spec::{Direction, Spec};
-use crate::traffic::{self, Carrier, Connection, Side, packet};
+use crate::traffic::{self, Carrier, Connection, Role, packet};
 use crate::{Error, Result, clock, serve, socket};
 use serde::{Deserialize, Serialize};
 use std::io::Write as _;
@@ -44,7 +44,7 @@ pub struct Outcome {
     /// How the clocks of both relate.
     pub clock: Option<offset::Clock>,
     /// UDP at the highest rate that a search found: what stopped the search.
-    pub searched: Option<Trial>,
+    pub searched: Option<TrialVerdict>,
 }
 
 impl Outcome {
@@ -60,12 +60,12 @@ impl Outcome {
 
     /// The end that sends what goes that way.
     pub fn sender(&self, direction: Direction) -> &EndReport {
-        if Side::Client.sends(direction) { &self.own } else { &self.other }
+        if Role::Client.sends(direction) { &self.own } else { &self.other }
     }
 
     /// The end that receives what goes that way.
     pub fn receiver(&self, direction: Direction) -> &EndReport {
-        if Side::Client.sends(direction) { &self.other } else { &self.own }
+        if Role::Client.sends(direction) { &self.other } else { &self.own }
     }
 }
 
@@ -108,7 +108,7 @@ impl Session {
     }
 
     /// What has come through of the run under way, as this end sees it.
-    pub fn live(&self) -> Arc<traffic::Live> {
+    pub fn live(&self) -> Arc<traffic::LiveCounters> {
         self.watch.live.clone()
     }
 
@@ -121,8 +121,8 @@ impl Session {
         if self.watch.interrupted.load(Ordering::Relaxed) {
             return Err(Error::Interrupted);
         }
-        let (own_spec, _supplied) = serve::supply(spec, Side::Client)?;
-        if spec.probe && spec.directions.iter().any(|d| Side::Client.sends(*d)) {
+        let (own_spec, _supplied) = serve::supply(spec, Role::Client)?;
+        if spec.probe && spec.directions.iter().any(|d| Role::Client.sends(*d)) {
             crate::probe::possible()?;
         }
         self.exchanges.clear();
@@ -131,14 +131,14 @@ impl Session {
         let token = self.ready("requesting a run").await?;
         let carrier = match spec.is_tcp() {
             true => {
-                let connections = self.bring(&own_spec, token).await?;
+                let connections = self.connect_data(&own_spec, token).await?;
                 self.ready("waiting for all data connections").await?;
-                serve::made_ready(spec, Side::Client, connections).await?
+                serve::made_ready(spec, Role::Client, connections).await?
             }
-            false => self.bring_udp(spec, token).await?,
+            false => self.connect_udp(spec, token).await?,
         };
         self.channel.send(&Message::Go, "beginning").await?;
-        let mut own = serve::drive(&mut self.channel, spec, Side::Client, carrier, &self.watch).await?;
+        let mut own = serve::drive(&mut self.channel, spec, Role::Client, carrier, &self.watch).await?;
         let other = self.collect(spec).await?;
         self.ask_clock(PINGS).await?;
         let clock = offset::between(own.clock.as_deref().zip(other.clock.as_deref()), &self.exchanges);
@@ -173,7 +173,7 @@ impl Session {
         Ok(())
     }
 
-    async fn bring(&self, spec: &Spec, token: Token) -> Result<Vec<Connection>> {
+    async fn connect_data(&self, spec: &Spec, token: Token) -> Result<Vec<Connection>> {
         let mut connections = Vec::new();
         for direction in &spec.directions {
             for stream in 0..spec.streams {
@@ -195,7 +195,7 @@ impl Session {
         Ok(connections)
     }
 
-    async fn bring_udp(&self, spec: &Spec, token: Token) -> Result<Carrier> {
+    async fn connect_udp(&self, spec: &Spec, token: Token) -> Result<Carrier> {
         let address = self.address;
         let socket = socket::connecting(address, &spec.socket, self.interface.as_deref(), true)?;
         let own_buffer = spec.socket.receive_buffer.is_none();

@@ -86,7 +86,7 @@ pub struct Read {
 }
 
 impl Read {
-    fn take(&mut self, watched: &Watched) {
+    fn take(&mut self, watched: &WatchedSocket) {
         let (fd, stream) = (watched.stream.as_raw_fd(), u64::from(watched.number));
         if watched.sends {
             // A connection that broke is reported by its thread.
@@ -132,7 +132,7 @@ pub struct Watch {
 
 /// A socket of those that are watched.
 #[derive(Debug, Clone)]
-pub struct Watched {
+pub struct WatchedSocket {
     /// Its place among them.
     pub place: usize,
     /// The connection.
@@ -149,12 +149,12 @@ impl Watch {
         Self { plan, start_ns, sockets: std::iter::repeat_with(Mutex::default).take(sockets).collect() }
     }
 
-    fn log(&self, watched: &Watched) -> MutexGuard<'_, Log> {
+    fn log(&self, watched: &WatchedSocket) -> MutexGuard<'_, Log> {
         self.sockets[watched.place].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes that reading of a socket unless it has been made. Nobody else reads the socket meanwhile, so that its readings are in order.
-    fn look(&self, watched: &Watched, number: u64) {
+    fn look(&self, watched: &WatchedSocket, number: u64) {
         let mut log = self.log(watched);
         if log.last < number {
             log.last = number;
@@ -163,7 +163,7 @@ impl Watch {
     }
 
     /// That reading is due, and the thread that moves the data is not in the kernel.
-    fn between_calls(&self, watched: &Watched, number: u64) {
+    fn between_calls(&self, watched: &WatchedSocket, number: u64) {
         if watched.sends {
             self.look(watched, number);
         } else {
@@ -173,7 +173,7 @@ impl Watch {
     }
 
     /// That reading is overdue, unless the thread that moves the data was seen since. Says whether it is.
-    fn overdue(&self, watched: &Watched, number: u64) -> bool {
+    fn overdue(&self, watched: &WatchedSocket, number: u64) -> bool {
         let mut log = self.log(watched);
         let late = log.last < number;
         log.last = log.last.max(number);
@@ -184,12 +184,12 @@ impl Watch {
     }
 
     /// Of a socket on which this end sends: how much has arrived, as far as was read.
-    pub fn acknowledged(&self, watched: &Watched) -> u64 {
+    pub fn acknowledged(&self, watched: &WatchedSocket) -> u64 {
         self.log(watched).read.samples.last().map_or(0, |sample| sample.bytes_acked)
     }
 
     /// All readings of these.
-    pub fn take(&self, sockets: &[Watched]) -> Read {
+    pub fn take(&self, sockets: &[WatchedSocket]) -> Read {
         Read::of(sockets.iter().map(|watched| std::mem::take(&mut self.log(watched).read)))
     }
 }
@@ -198,14 +198,14 @@ impl Watch {
 #[derive(Debug)]
 pub struct SamplerControl<'a> {
     watch: &'a Watch,
-    sockets: Vec<Watched>,
+    sockets: Vec<WatchedSocket>,
     /// How many more times in a row nothing must be overdue until it is looked at rarely.
     alert: u32,
 }
 
 impl<'a> SamplerControl<'a> {
     /// Of all sockets.
-    pub fn new(watch: &'a Watch, sockets: Vec<Watched>) -> Self {
+    pub fn new(watch: &'a Watch, sockets: Vec<WatchedSocket>) -> Self {
         Self { watch, sockets, alert: 0 }
     }
 
@@ -242,17 +242,17 @@ impl<'a> SamplerControl<'a> {
 
 /// Readings by the thread that moves the data.
 #[derive(Debug)]
-pub struct Between<'a> {
+pub struct InlineSampler<'a> {
     watch: &'a Watch,
-    watched: &'a Watched,
+    watched: &'a WatchedSocket,
     next_ns: u64,
     /// CPU time that they took, ns.
     pub cpu_ns: u64,
 }
 
-impl<'a> Between<'a> {
+impl<'a> InlineSampler<'a> {
     /// Of one socket.
-    pub fn new(watch: &'a Watch, watched: &'a Watched) -> Self {
+    pub fn new(watch: &'a Watch, watched: &'a WatchedSocket) -> Self {
         Self { watch, watched, next_ns: watch.start_ns + watch.plan.next(0), cpu_ns: 0 }
     }
 
@@ -309,13 +309,13 @@ mod tests {
         assert_eq!(none.due(500 * MS), 0);
     }
 
-    fn watched(readings: Readings) -> (Watch, [Watched; 2]) {
+    fn watched(readings: Readings) -> (Watch, [WatchedSocket; 2]) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (receiver, _) = listener.accept().unwrap();
         std::io::Write::write_all(&mut &sender, &[0; 1000]).unwrap();
-        let sending = Watched { place: 0, stream: sender.into(), number: 3, sends: true };
-        let receiving = Watched { place: 1, stream: receiver.into(), number: 4, sends: false };
+        let sending = WatchedSocket { place: 0, stream: sender.into(), number: 3, sends: true };
+        let receiving = WatchedSocket { place: 1, stream: receiver.into(), number: 4, sends: false };
         (Watch::new(plan(readings, 3_600_000), clock::now_ns(), 2), [sending, receiving])
     }
 
@@ -401,7 +401,7 @@ mod tests {
     fn nothing_is_read_if_readings_are_off() {
         let (watch, sockets) = watched(Readings::None);
         let mut sampler_control = SamplerControl::new(&watch, sockets.to_vec());
-        let mut between = Between::new(&watch, &sockets[0]);
+        let mut between = InlineSampler::new(&watch, &sockets[0]);
         between.next_ns = 0;
         between.calls();
         sampler_control.look(500 * MS);

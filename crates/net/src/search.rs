@@ -1,4 +1,4 @@
-//! The highest rate of UDP that a run held. Pure: it takes the outcome of each trial and each run ([`crate::held`]), and says what to do next.
+//! The highest rate of UDP that a run held. Pure: it takes the outcome of each trial and each run ([`crate::rate_check`]), and says what to do next.
 //!
 //! **Trials** are short. From the first rate on it doubles until a trial fails, then halves the interval, on a logarithmic scale, until
 //! its ends lie within [`CLOSE`]. What fails is tried once more before it counts, since one burst of loss, or one moment in which a busy
@@ -8,10 +8,10 @@
 //! carried, and the next is a little below that. If one holds far below one that did not, runs in between follow. The answer is the highest rate
 //! that a run held; if none did there is no answer.
 //!
-//! **Uncertainty.** Each run has the chance of [`crate::held::LEVEL`] to be right in what it says, and of several runs one may be lucky; on a path that
+//! **Uncertainty.** Each run has the chance of [`crate::rate_check::LEVEL`] to be right in what it says, and of several runs one may be lucky; on a path that
 //! carries now more and now less the answer is that of the time of its run.
 
-use crate::held::{Held, Trial};
+use crate::rate_check::{RateCheck, TrialVerdict};
 
 /// How close the two ends of the trials come.
 pub const CLOSE: f64 = 1.03;
@@ -39,11 +39,11 @@ pub struct Search {
     /// The highest rate whose trial passed, bit/s.
     passed: Option<f64>,
     /// The lowest whose trials failed.
-    failed: Option<(f64, Trial)>,
+    failed: Option<(f64, TrialVerdict)>,
     /// The highest that a run held.
     held: Option<f64>,
     /// The lowest above it that a run did not hold.
-    broke: Option<(f64, Trial)>,
+    broke: Option<(f64, TrialVerdict)>,
     next: f64,
     /// Whether the last trial failed and is made once more.
     again: bool,
@@ -79,14 +79,14 @@ impl Search {
     }
 
     /// How the trial that [`next`](Self::next) asked for went.
-    pub fn tried(&mut self, trial: Trial) {
+    pub fn tried(&mut self, trial: TrialVerdict) {
         self.trials += 1;
-        self.again = trial != Trial::Passed && !self.again;
+        self.again = trial != TrialVerdict::Passed && !self.again;
         if self.again {
             return;
         }
         match trial {
-            Trial::Passed => self.passed = Some(self.next),
+            TrialVerdict::Passed => self.passed = Some(self.next),
             lossy => self.failed = Some((self.next, lossy)),
         }
         self.next = match (self.passed, self.failed) {
@@ -98,11 +98,11 @@ impl Search {
     }
 
     /// How the run that [`next`](Self::next) asked for went; says whether it is the best so far.
-    pub fn ran(&mut self, run: &Held) -> bool {
+    pub fn ran(&mut self, run: &RateCheck) -> bool {
         let Some(Step::Run(rate)) = self.next() else { return false };
         self.runs += 1;
         let rate = rate as f64;
-        if run.surely == Trial::Passed {
+        if run.surely == TrialVerdict::Passed {
             self.held = Some(rate);
             return true;
         }
@@ -117,7 +117,7 @@ impl Search {
     }
 
     /// The lowest rate above it that was tried and not held, and why; `None` if there is none.
-    pub fn broke(&self) -> Option<(u64, Trial)> {
+    pub fn broke(&self) -> Option<(u64, TrialVerdict)> {
         let known = [self.broke, self.failed].into_iter().flatten();
         let above = known.filter(|(rate, _)| self.held.is_none_or(|held| *rate > held));
         above.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(rate, why)| (rate as u64, why))
@@ -127,17 +127,17 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::held::MOST;
+    use crate::rate_check::MOST;
     use proptest::prelude::*;
 
     /// What a path that carries so much, behind a queue that holds so many s of it, and that loses a share of all, makes of a run.
-    fn over(path: (f64, f64, f64), rate: f64, seconds: f64) -> Held {
+    fn over(path: (f64, f64, f64), rate: f64, seconds: f64) -> RateCheck {
         let (carries, queue_s, share) = path;
         let excess = (1.0 - carries / rate).max(0.0);
         let queued = excess.min(queue_s / seconds);
         let loss = (excess - queued).max(share);
-        let judged = |loss: f64| if loss + queued > MOST { Trial::Lossy } else { Trial::Passed };
-        Held {
+        let judged = |loss: f64| if loss + queued > MOST { TrialVerdict::Lossy } else { TrialVerdict::Passed };
+        RateCheck {
             loss,
             loss_upper: loss * 1.2 + 0.0005,
             queued,

@@ -10,7 +10,7 @@ use crate::control::{
 use crate::error::Doing as _;
 use crate::outcome::EndReport;
 use crate::spec::{Spec, Traffic};
-use crate::traffic::{self, Carrier, Connection, Side, packet};
+use crate::traffic::{self, Carrier, Connection, Role, packet};
 use crate::{Error, Result, cc, clock, socket};
 use socket2::SockRef;
 use std::cell::{Cell, RefCell};
@@ -34,14 +34,14 @@ const MEETING: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Where runs that begin and what went wrong are reported.
-pub type Told = Rc<dyn Fn(String)>;
+pub type Reporter = Rc<dyn Fn(String)>;
 
 /// A server.
 pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     key: Option<wire::Key>,
-    told: Told,
+    report: Reporter,
     runs: RefCell<HashMap<Token, mpsc::UnboundedSender<Connection>>>,
     sessions: Cell<usize>,
     lobby: wire::Lobby,
@@ -74,7 +74,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Listen`], or [`Error::NeedsKey`].
-    pub async fn listen(address: SocketAddr, key: Option<wire::Key>, told: Told) -> Result<Rc<Self>> {
+    pub async fn listen(address: SocketAddr, key: Option<wire::Key>, report: Reporter) -> Result<Rc<Self>> {
         if key.is_none() && !address.ip().is_loopback() {
             return Err(Error::NeedsKey(address));
         }
@@ -84,7 +84,7 @@ impl Server {
             listener,
             address,
             key,
-            told,
+            report,
             runs: RefCell::default(),
             sessions: Cell::new(0),
             lobby: wire::Lobby::new(VISITORS, MEETING),
@@ -113,21 +113,21 @@ impl Server {
                 Ok((stream, peer)) => {
                     let (server, gone, visitor) = (self.clone(), gone.clone(), self.lobby.enter());
                     if let Some(crowd) = visitor.crowd() {
-                        (self.told)(crowd);
+                        (self.report)(crowd);
                     }
                     tokio::task::spawn_local(async move {
                         match server.meet(stream, peer, visitor).await {
                             Ok(asked) if asked && once => drop(gone.send(())),
                             Ok(_) => (),
                             Err(error) => {
-                                (server.told)(format!("{peer}: {error}"));
+                                (server.report)(format!("{peer}: {error}"));
                                 // Whoever only knocked at the door does not end the service.
                             }
                         }
                     });
                 }
                 Err(error) => {
-                    (self.told)(format!("cannot accept a connection: {error}"));
+                    (self.report)(format!("cannot accept a connection: {error}"));
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
@@ -146,18 +146,18 @@ impl Server {
         };
         drop(visitor);
         match met {
-            Met::Gone => Ok(false),
-            Met::Data(run, connection) => {
+            Visitor::Gone => Ok(false),
+            Visitor::Data(run, connection) => {
                 // The run may have ended.
                 let _ = run.send(connection);
                 Ok(false)
             }
-            Met::Asker(channel, local, _session) => self.session(*channel, local).await.map(|()| true),
+            Visitor::Asker(channel, local, _session) => self.session(*channel, local).await.map(|()| true),
         }
     }
 
     /// Finds out what a connection is for, and whether it may be.
-    async fn let_in(&self, mut stream: TcpStream, peer: SocketAddr) -> Result<Met<'_>> {
+    async fn let_in(&self, mut stream: TcpStream, peer: SocketAddr) -> Result<Visitor<'_>> {
         let doing = "waiting for its first message";
         let mut first = [0; 8];
         let met = tokio::time::timeout(PATIENCE, async {
@@ -203,14 +203,14 @@ impl Server {
         if self.sessions.get() >= MOST_RUNS {
             let why = format!("{MOST_RUNS} other runs are in progress; try again later");
             channel.send(&Message::Refused { why }, "refusing").await?;
-            return Ok(Met::Gone);
+            return Ok(Visitor::Gone);
         }
         let session = Counted::new(&self.sessions);
         agree(&mut channel, theirs).await?;
-        Ok(Met::Asker(Box::new(channel), local, session))
+        Ok(Visitor::Asker(Box::new(channel), local, session))
     }
 
-    async fn take_data(&self, mut stream: TcpStream) -> Result<Met<'_>> {
+    async fn take_data(&self, mut stream: TcpStream) -> Result<Visitor<'_>> {
         let mut words = [0; 8 + Announcement::LENGTH];
         let read = tokio::time::timeout(PATIENCE, stream.read_exact(&mut words)).await;
         read.map_err(|_| Error::Stalled { doing: "reading an announcement", waited: PATIENCE })?
@@ -222,7 +222,7 @@ impl Server {
         };
         let stream = stream.into_std().doing("take over a connection")?;
         stream.set_nonblocking(false).doing("take over a connection")?;
-        Ok(Met::Data(run, Connection { announcement, stream }))
+        Ok(Visitor::Data(run, Connection { announcement, stream }))
     }
 
     async fn session(&self, mut channel: Channel, local: SocketAddr) -> Result<()> {
@@ -247,7 +247,7 @@ impl Server {
     async fn run(&self, channel: &mut Channel, local: SocketAddr, spec: Spec) -> Result<()> {
         let token = fresh_token()?;
         let ready = async {
-            let (spec, supplied) = supply(&spec, Side::Server)?;
+            let (spec, supplied) = supply(&spec, Role::Server)?;
             Ok((self.gather(channel, local, &spec, token).await?, supplied))
         };
         let (carrier, _supplied) = match ready.await {
@@ -258,15 +258,15 @@ impl Server {
             }
             Err(error) => return Err(error),
         };
-        (self.told)(format!("{}: {}", channel.peer(), describe(&spec)));
-        let report = drive(channel, &spec, Side::Server, carrier, &Watch::default()).await?;
+        (self.report)(format!("{}: {}", channel.peer(), describe(&spec)));
+        let report = drive(channel, &spec, Role::Server, carrier, &Watch::default()).await?;
         give(channel, report).await
     }
 
     /// The connections of a run, once it may begin.
     async fn gather(&self, channel: &mut Channel, local: SocketAddr, spec: &Spec, token: Token) -> Result<Carrier> {
         let ready = Message::Ready { token: control::token_text(&token) };
-        if spec.probe && spec.directions.iter().any(|d| Side::Server.sends(*d)) {
+        if spec.probe && spec.directions.iter().any(|d| Role::Server.sends(*d)) {
             crate::probe::possible()?;
         }
         if !spec.is_tcp() {
@@ -288,7 +288,7 @@ impl Server {
         }
         let (bring, mut brought) = mpsc::unbounded_channel();
         self.runs.borrow_mut().insert(token, bring);
-        let _forget = Forget { runs: &self.runs, token };
+        let _forget = Unregister { runs: &self.runs, token };
         channel.send(&ready, "preparing the run").await?;
         let wanted = usize::from(spec.streams) * spec.directions.len();
         let mut connections: Vec<Connection> = Vec::with_capacity(wanted);
@@ -310,7 +310,7 @@ impl Server {
             let options = crate::spec::SocketOptions { mss: None, ..spec.socket.clone() };
             socket::set(&SockRef::from(&c.stream), &options, true)?;
         }
-        let carrier = made_ready(spec, Side::Server, connections).await?;
+        let carrier = made_ready(spec, Role::Server, connections).await?;
         // All have come: only now does the asker know that it may begin.
         channel.send(&ready, "preparing the run").await?;
         expect_go(channel).await?;
@@ -319,7 +319,7 @@ impl Server {
 }
 
 /// What a connection turned out to be.
-enum Met<'s> {
+enum Visitor<'s> {
     /// It has its answer, or went.
     Gone,
     /// One of a run's.
@@ -348,19 +348,19 @@ async fn agree(channel: &mut Channel, (theirs, program): ((u32, u32), String)) -
 }
 
 /// [`Carrier::tcp`], while the runtime goes on.
-pub(crate) async fn made_ready(spec: &Spec, side: Side, connections: Vec<Connection>) -> Result<Carrier> {
+pub(crate) async fn made_ready(spec: &Spec, side: Role, connections: Vec<Connection>) -> Result<Carrier> {
     let spec = spec.clone();
     let made = tokio::task::spawn_blocking(move || Carrier::tcp(&spec, side, connections));
     Ok(made.await??)
 }
 
 /// Takes a run out of the list when it ends, however it does.
-struct Forget<'a> {
+struct Unregister<'a> {
     runs: &'a RefCell<HashMap<Token, mpsc::UnboundedSender<Connection>>>,
     token: Token,
 }
 
-impl Drop for Forget<'_> {
+impl Drop for Unregister<'_> {
     fn drop(&mut self) {
         self.runs.borrow_mut().remove(&self.token);
     }
@@ -384,7 +384,7 @@ async fn pong(channel: &mut Channel, asked_ns: u64) -> Result<()> {
 
 /// Sees to it that this end can use the congestion control that the run names: its kernel's, or Fathom's own for as long as
 /// the second result is kept. An end that only receives needs none, and then it is taken out of the spec.
-pub(crate) fn supply(spec: &Spec, side: Side) -> Result<(Spec, Option<cc::Registered>)> {
+pub(crate) fn supply(spec: &Spec, side: Role) -> Result<(Spec, Option<cc::Registered>)> {
     let mut spec = spec.clone();
     if !spec.is_tcp() {
         return Ok((spec, None));
@@ -402,7 +402,7 @@ pub(crate) fn supply(spec: &Spec, side: Side) -> Result<(Spec, Option<cc::Regist
 pub(crate) async fn drive(
     channel: &mut Channel,
     spec: &Spec,
-    side: Side,
+    side: Role,
     carrier: Carrier,
     watch: &Watch,
 ) -> Result<EndReport> {
@@ -415,7 +415,7 @@ pub(crate) async fn drive(
     });
     let longest = Duration::from_millis(spec.duration_ms) + IDLE;
     let ended = |source| Error::Task { doing: "the test failed: ", source };
-    if side == Side::Client {
+    if side == Role::Client {
         // The client has nothing to read before its own traffic is done.
         while !watch.interrupted.load(Ordering::Relaxed) {
             tokio::select! {
@@ -451,7 +451,7 @@ pub(crate) async fn drive(
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watch {
     pub interrupted: Arc<AtomicBool>,
-    pub live: Arc<traffic::Live>,
+    pub live: Arc<traffic::LiveCounters>,
 }
 
 /// How often it is looked whether the user wants an end.

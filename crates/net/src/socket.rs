@@ -42,22 +42,28 @@ fn bind_to(socket: &Socket, interface: &str) -> Result<()> {
 /// # Errors
 /// [`Error::Setting`].
 pub fn set(socket: &SockRef<'_>, options: &SocketOptions, tcp: bool) -> Result<()> {
-    let told = |what: String, remedy: &'static str| move |source| Error::Setting { what, source, remedy };
+    let setting_error = |what: String, remedy: &'static str| move |source| Error::Setting { what, source, remedy };
     if let Some(bytes) = options.send_buffer {
-        socket.set_send_buffer_size(bytes as usize).map_err(told(format!("a send buffer of {bytes} bytes"), ""))?;
+        socket
+            .set_send_buffer_size(bytes as usize)
+            .map_err(setting_error(format!("a send buffer of {bytes} bytes"), ""))?;
     }
     if let Some(bytes) = options.receive_buffer {
-        socket.set_recv_buffer_size(bytes as usize).map_err(told(format!("a receive buffer of {bytes} bytes"), ""))?;
+        socket
+            .set_recv_buffer_size(bytes as usize)
+            .map_err(setting_error(format!("a receive buffer of {bytes} bytes"), ""))?;
     }
     if let Some(bps) = options.pacing_bps {
-        pace(socket.as_raw_fd(), bps / 8).map_err(told(format!("a pacing of {bps} bit/s"), ""))?;
+        pace(socket.as_raw_fd(), bps / 8).map_err(setting_error(format!("a pacing of {bps} bit/s"), ""))?;
     }
     if !tcp {
         return Ok(());
     }
-    socket.set_tcp_nodelay(options.nodelay).map_err(told("TCP_NODELAY".into(), ""))?;
+    socket.set_tcp_nodelay(options.nodelay).map_err(setting_error("TCP_NODELAY".into(), ""))?;
     if let Some(mss) = options.mss {
-        socket.set_tcp_mss(mss).map_err(told(format!("an MSS of {mss} bytes"), "; it can be 88 to 32767 bytes"))?;
+        socket
+            .set_tcp_mss(mss)
+            .map_err(setting_error(format!("an MSS of {mss} bytes"), "; it can be 88 to 32767 bytes"))?;
     }
     if let Some(name) = &options.congestion {
         socket.set_tcp_congestion(name.as_bytes()).map_err(|source| Error::Setting {
@@ -121,8 +127,8 @@ pub fn ended(fd: RawFd) -> bool {
     // What is told needs not be asked for.
     let mut asked = libc::pollfd { fd, events: 0, revents: 0 };
     // SAFETY: one pollfd of ours is read and written.
-    let told = unsafe { libc::poll(&raw mut asked, 1, 0) };
-    told > 0 && asked.revents & (libc::POLLERR | libc::POLLHUP) != 0
+    let setting_error = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    setting_error > 0 && asked.revents & (libc::POLLERR | libc::POLLHUP) != 0
 }
 
 /// The kernel's settings that bound buffers and congestion controls.
@@ -169,9 +175,15 @@ mod tests {
     fn refused_socket_option_error_has_remedy() {
         let to = "127.0.0.1:1".parse().unwrap();
         let none = SocketOptions { congestion: Some("nosuch".into()), ..SocketOptions::default() };
-        let told = connecting(to, &none, None, false).unwrap_err().to_string();
-        assert!(told.contains("nosuch") && told.contains("tcp_available_congestion_control"), "{told}");
-        let told = connecting(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
-        assert!(told.contains("nosuch0") && (told.contains("ip link") || told.contains("root")), "{told}");
+        let setting_error = connecting(to, &none, None, false).unwrap_err().to_string();
+        assert!(
+            setting_error.contains("nosuch") && setting_error.contains("tcp_available_congestion_control"),
+            "{setting_error}"
+        );
+        let setting_error = connecting(to, &SocketOptions::default(), Some("nosuch0"), false).unwrap_err().to_string();
+        assert!(
+            setting_error.contains("nosuch0") && (setting_error.contains("ip link") || setting_error.contains("root")),
+            "{setting_error}"
+        );
     }
 }

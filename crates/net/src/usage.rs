@@ -87,13 +87,13 @@ pub struct Machine {
 
 /// A look at the counters, from which a later one makes a [`Machine`].
 #[derive(Debug)]
-pub struct Look {
+pub struct CpuSnapshot {
     at_ns: u64,
     cpus: Vec<(u64, u64)>,
     throttled_us: u64,
 }
 
-impl Look {
+impl CpuSnapshot {
     /// Looks now. A counter that cannot be read stands still.
     pub fn now() -> Self {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();

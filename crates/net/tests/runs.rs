@@ -53,7 +53,7 @@ fn limits(outcome: &Outcome, direction: Direction) -> Vec<why::Limit> {
     let (sent, received) = (outcome.sent(direction).unwrap(), outcome.received(direction).unwrap());
     let rate_bps = net::estimate::received(received).unwrap().whole;
     let (sender, receiver) = (outcome.sender(direction), outcome.receiver(direction));
-    why::limits(&why::Seen { spec: &outcome.spec, sent, received, sender, receiver, rate_bps, searched: None })
+    why::limits(&why::BothEnds { spec: &outcome.spec, sent, received, sender, receiver, rate_bps, searched: None })
 }
 
 #[test]
@@ -168,8 +168,8 @@ fn one_session_carries_several_runs() {
             assert_eq!(session.run(&wanted).await.unwrap().own.trouble, None);
         }
         wanted.socket.congestion = Some("nosuch".into());
-        let told = session.run(&wanted).await.unwrap_err().to_string();
-        assert!(told.contains("nosuch"), "{told}");
+        let error = session.run(&wanted).await.unwrap_err().to_string();
+        assert!(error.contains("nosuch"), "{error}");
     });
 }
 

@@ -174,8 +174,8 @@ mod tests {
         assert_eq!(why_not(&own, "main", "said so"), "said so");
         assert_eq!(why_not(Path::new("/no/such/file"), "main", "said so"), "said so");
         if cfg!(target_env = "gnu") {
-            let told = why_not(&own, "write", "said so");
-            assert!(told.contains("imports it: ") && told.contains("libc.so.6:write"), "{told}");
+            let why = why_not(&own, "write", "said so");
+            assert!(why.contains("imports it: ") && why.contains("libc.so.6:write"), "{why}");
         }
     }
 }

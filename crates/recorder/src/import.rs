@@ -9,9 +9,9 @@ use crate::output;
 use crate::{Doing, Error, Metadata, Notice, Notify, Result, link};
 use archive::{Archive, Lock, Meta};
 use formats::ftrace::calls::Machine;
+use formats::ftrace::decoder::Kind;
 use formats::ftrace::run::{self, Summary};
-use formats::ftrace::seen::Kind;
-use formats::ftrace::translate::Told;
+use formats::ftrace::translate::TraceContext;
 use formats::tracedat::TraceDat;
 use model::table::{Coverage, Disk};
 use model::{Absence, Context, Dev, Event, Layer, Record};
@@ -65,7 +65,7 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     let trace = TraceDat::parse(&bytes).map_err(|e| refuse(e.to_string()))?;
     let parts = run::parts(&trace).map_err(|e| refuse(e.to_string()))?;
     let machine = trace.uname.split_whitespace().rev().find_map(Machine::of).unwrap_or(Machine::X86_64);
-    let told = Told {
+    let trace_context = TraceContext {
         machine,
         names: trace.names.clone(),
         tasks: Vec::new(),
@@ -81,7 +81,7 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     Archive::create(&request.output, &meta, true)?;
     let _lock = Lock::take(&request.output)?;
     let mut store = Store::new(&request.output, request.keep_sql)?;
-    let summary = run::run(&parts, &told, &trace.stats, &mut |event| store.put(event));
+    let summary = run::run(&parts, &trace_context, &trace.stats, &mut |event| store.put(event));
     let format = format!("trace.dat version {} of trace-cmd", trace.version);
     let mut metadata = store.finish(&summary)?;
     let mut add = |name: &str, value: &str| {

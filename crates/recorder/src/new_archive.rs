@@ -3,7 +3,7 @@
 use crate::collect::Collector;
 use crate::event_log::EventLog;
 use crate::libraries::Libraries;
-use crate::output::{self, Kept};
+use crate::output::{self, MovedArchive};
 use crate::request::Request;
 use crate::{Error, Notice, Notify, Result, sqlite_facts};
 use archive::{Archive, Lock, Meta};
@@ -16,7 +16,7 @@ pub struct NewArchive<'a> {
     request: &'a Request,
     meta: Meta,
     /// What stood there before.
-    kept: Option<Kept>,
+    kept: Option<MovedArchive>,
     pub log: EventLog,
     pub collector: Collector,
     _lock: Lock,

@@ -1,7 +1,7 @@
 //! What a user should know while a recording is made or linked. The caller decides how it reads, and what is worth saying.
 
 use crate::Error;
-use crate::output::Kept;
+use crate::output::MovedArchive;
 use std::path::PathBuf;
 
 /// One such fact.
@@ -35,7 +35,7 @@ pub enum Notice {
         why: String,
     },
     /// An archive stood where the new one goes.
-    KeptOld(Kept),
+    KeptOld(MovedArchive),
     /// What is to be recorded is a thread of the kernel, which makes no calls and runs no statements.
     KernelThread {
         /// Its number.

@@ -11,7 +11,7 @@ const SMALL_LOG: u64 = 1 << 20;
 
 /// An archive that was moved out of the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Kept {
+pub struct MovedArchive {
     /// Where it is now.
     pub path: PathBuf,
     /// Whether an older one that stood there is gone.
@@ -22,7 +22,7 @@ pub struct Kept {
 ///
 /// # Errors
 /// Somebody is writing one of the two, or they cannot be moved.
-pub fn keep_old(output: &Path) -> Result<Option<Kept>> {
+pub fn keep_old(output: &Path) -> Result<Option<MovedArchive>> {
     Lock::is_free(output)?;
     if Meta::read(output).is_err() {
         return Ok(None);
@@ -42,11 +42,11 @@ pub fn keep_old(output: &Path) -> Result<Option<Kept>> {
         fs::remove_dir_all(&path).doing(|| format!("removing {}", path.display()))?;
     }
     fs::rename(output, &path).doing(|| format!("keeping {} as {}", output.display(), path.display()))?;
-    Ok(Some(Kept { path, replaced }))
+    Ok(Some(MovedArchive { path, replaced }))
 }
 
 /// Removes the archive of a command that never ran, and puts the one back that stood there.
-pub(crate) fn put_back(output: &Path, kept: Option<&Kept>) {
+pub(crate) fn put_back(output: &Path, kept: Option<&MovedArchive>) {
     // It holds nothing but its own empty log; a failure leaves both, under their two names.
     if Meta::read(output).is_ok() && fs::remove_dir_all(output).is_ok() {
         let _ = kept.map(|kept| fs::rename(&kept.path, output));
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(keep_old(&output).unwrap(), None);
         make("first");
         let path = folder.path().join("t.fathom.old");
-        assert_eq!(keep_old(&output).unwrap(), Some(Kept { path: path.clone(), replaced: false }));
+        assert_eq!(keep_old(&output).unwrap(), Some(MovedArchive { path: path.clone(), replaced: false }));
         make("second");
         let kept = keep_old(&output).unwrap().unwrap();
         assert!(kept.replaced && Meta::read(&path).unwrap().command == ["second"] && !output.exists());

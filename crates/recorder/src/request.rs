@@ -90,7 +90,7 @@ impl Request {
     }
 
     /// What is asked of the probes. `hollow`: they are attached and record nothing.
-    pub(crate) fn asked_of_probes(&self, hollow: bool) -> Result<capture::Request> {
+    pub(crate) fn probe_request(&self, hollow: bool) -> Result<capture::Request> {
         let scope = match &self.target {
             Target::Command(_) => Scope::Command,
             Target::Pids(pids) => Scope::Pids(pids.clone()),
@@ -153,7 +153,7 @@ mod tests {
     fn missing_file_of_function_is_named() {
         let mut request = Request::new("t.fathom".into(), Target::All);
         request.functions.push(("./nosuch".into(), "f".into()));
-        let error = request.asked_of_probes(false).unwrap_err().to_string();
+        let error = request.probe_request(false).unwrap_err().to_string();
         assert!(error.starts_with("--op ./nosuch:f: ") && error.contains("give the path"), "{error}");
     }
 }

@@ -25,7 +25,7 @@ pub struct Setup {
 impl Setup {
     /// Starts the command and attaches the probes. `hollow`: they record nothing.
     pub fn new(request: &Request, hollow: bool, notify: Notify<'_>) -> Result<Self> {
-        let probes = request.asked_of_probes(hollow)?;
+        let probes = request.probe_request(hollow)?;
         let inside = if hollow { Err("nothing is recorded".into()) } else { inside::prepare(request) };
         if let (Probes::Inside, Err(why)) = (request.probes, &inside) {
             return Err(Error::NotInside { why: why.clone() });

@@ -3,7 +3,7 @@
 
 mod support {
     #![allow(dead_code, reason = "another test uses the rest")]
-    pub mod shown;
+    pub mod page;
     pub mod webdriver;
 }
 
@@ -13,7 +13,7 @@ use analysis::bench::results::Bench;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use report::bench_page_of;
 use serde_json::{Value, json};
-use support::shown::{Shown, of_modules, run};
+use support::page::{Shown, of_modules, run};
 use support::webdriver::Result;
 
 fn show(data: &Value) -> Result<Shown> {

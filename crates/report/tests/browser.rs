@@ -2,8 +2,8 @@
 //! test here is counted as ignored, and its reason printed as `SKIP name: reason`.
 
 mod support {
-    pub mod many;
-    pub mod shown;
+    pub mod many_operations;
+    pub mod page;
     pub mod synthetic;
     pub mod webdriver;
 }
@@ -12,8 +12,8 @@ use analysis::explain::contract::Explanation;
 use analysis::figures::Limits;
 use report::{PageData, page, pages};
 use serde_json::{Value, json};
-use support::many;
-use support::shown::{Shown, of_modules, run};
+use support::many_operations;
+use support::page::{Shown, of_modules, run};
 use support::synthetic::{HOSTILE, INSERT, Synthetic};
 use support::webdriver::Result;
 
@@ -602,7 +602,7 @@ fn names_stand_beside_their_rows() -> Result<()> {
 
 /// Shows a recording of so many operations, of which the page holds so many spans.
 fn show_many(operations: u64, spans: usize, window: Option<(u64, u64)>, hash: &str) -> Result<Shown> {
-    let rows = many::rows(operations);
+    let rows = many_operations::rows(operations);
     let limits = Limits { spans, window, ..Limits::default() };
     let summary = analysis::summary::summarise(&rows);
     let counts = analysis::figures::counts(&summary);
@@ -625,10 +625,13 @@ fn packed_columns_are_what_was_recorded() -> Result<()> {
     assert_eq!(shown.data("operation")?, "1017");
     let listed: Vec<(String, String)> = shown.listed("layer")?.into_iter().zip(shown.listed("span")?).collect();
     let own = |layer: &str, id: u64| (layer.to_owned(), id.to_string());
-    assert_eq!(listed, [own("Syscall", many::call(1017)), own("Driver", many::command(1017))]);
+    assert_eq!(listed, [own("Syscall", many_operations::call(1017)), own("Driver", many_operations::command(1017))]);
     let panel = shown.browser.text("#panel")?.replace('\n', " ");
-    for word in [many::latency_text(1017).as_str(), "weakest link structural", "Device commands 1 (shares of 1), 4 KiB"]
-    {
+    for word in [
+        many_operations::latency_text(1017).as_str(),
+        "weakest link structural",
+        "Device commands 1 (shares of 1), 4 KiB",
+    ] {
         assert!(panel.contains(word), "{word:?} is not in {panel}");
     }
     assert_eq!(shown.browser.text("#left-out")?, "");
@@ -709,14 +712,14 @@ fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()> {
         &[],
     )?;
     let slowest = shown.browser.run("return document.querySelector('#list-rows button').dataset.operation;", &[])?;
-    assert_eq!(slowest, json!(many::slowest(ALL).to_string()));
+    assert_eq!(slowest, json!(many_operations::slowest(ALL).to_string()));
     shown.browser.click("#list-rows button")?;
     assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
     // One that has no room says how to see it.
-    let quick = many::quickest(ALL);
+    let quick = many_operations::quickest(ALL);
     shown.browser.run(&format!("location.hash = '#op={quick}';"), &[])?;
-    let told = shown.browser.text("#panel [data-whole=false]")?;
-    assert!(told.contains("fathom report many --from ") && told.contains(" --to "), "{told}");
+    let panel = shown.browser.text("#panel [data-whole=false]")?;
+    assert!(panel.contains("fathom report many --from ") && panel.contains(" --to "), "{panel}");
     // The run is drawn to its end, also where no span is held: by how busy the rows were.
     shown.browser.run("location.hash = ''; document.getElementById('fit').click();", &[])?;
     rows_of(&shown, "Driver")?;
@@ -733,7 +736,7 @@ fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()> {
     };
     assert!(seen("Driver")? > 0.9, "{} of the driver's row is drawn", seen("Driver")?);
     // Asked for, its time is held.
-    let window = many::window(quick);
+    let window = many_operations::window(quick);
     let shown = show_many(ALL, 600, Some(window), &format!("#op={quick}"))?;
     assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
     shown.quiet()

@@ -5,7 +5,7 @@
 //! ```
 
 use stats::cells::Pairing;
-use stats::simulation::{BLOCKS, Kept, SHAPES, Shape, kept, many};
+use stats::simulation::{BLOCKS, Coverage, SHAPES, Shape, coverage, many};
 
 const TRIALS: u64 = 4000;
 const SEED: u64 = 14;
@@ -26,10 +26,10 @@ fn main() {
     println!("| noise | cell | ratio within blocks | A/A | 3 % | ratio of two archives | A/A | 3 % |");
     println!("|---|---:|---:|---:|---:|---:|---:|---:|");
     for shape in SHAPES {
-        let blocks = kept(shape, BLOCKS, Pairing::Blocks, TRIALS, SEED);
-        let apart = (!shape.changes()).then(|| kept(shape, BLOCKS, Pairing::Unpaired, TRIALS, SEED));
+        let blocks = coverage(shape, BLOCKS, Pairing::Blocks, TRIALS, SEED);
+        let apart = (!shape.changes()).then(|| coverage(shape, BLOCKS, Pairing::Unpaired, TRIALS, SEED));
         assert!(blocks.wrong == 0.0 && blocks.beyond == 0.0, "{shape:?}: {blocks:?}");
-        let of = |k: &Kept| format!("{:.3} | {:.3} | {:.3}", k.ratio, k.alarms, k.power);
+        let of = |k: &Coverage| format!("{:.3} | {:.3} | {:.3}", k.ratio, k.alarms, k.power);
         let apart = apart.as_ref().map_or_else(|| "not linked | | ".into(), of);
         println!("| {} | {:.3} | {} | {apart} |", shape.about(), blocks.cell, of(&blocks));
     }
@@ -44,8 +44,8 @@ fn main() {
     for shape in [Shape::Normal, Shape::Disturbed, Shape::Modes] {
         for blocks in [5, 6, 8, 10, 12, 16, 20, 30] {
             let (within, apart) = (
-                kept(shape, blocks, Pairing::Blocks, TRIALS, SEED),
-                kept(shape, blocks, Pairing::Unpaired, TRIALS, SEED),
+                coverage(shape, blocks, Pairing::Blocks, TRIALS, SEED),
+                coverage(shape, blocks, Pairing::Unpaired, TRIALS, SEED),
             );
             println!(
                 "| {} | {blocks} | {:.3} | {:.3} | {:.3} | {:.3} | {:.3} |",

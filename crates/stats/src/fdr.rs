@@ -11,11 +11,11 @@
 //!
 //! **Intervals of what was picked.** A difference that is told because it was large was picked for its luck too, and its interval of
 //! 0.95 holds the truth less often than that. Of R differences told of k, intervals of 1 - R / k x 0.05 miss the truth in one of
-//! twenty again, on average over the list (false coverage rate: Benjamini and Yekutieli, JASA 100, 2005): [`Told::level`].
+//! twenty again, on average over the list (false coverage rate: Benjamini and Yekutieli, JASA 100, 2005): [`Adjusted::level`].
 
 /// What is left of many comparisons.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct Adjusted {
     /// The adjusted p values, in the order given: below the rate are those that are told.
     pub adjusted: Vec<f64>,
     /// The level at which intervals of those that are told hold as often as they say; nothing if none is.
@@ -24,7 +24,7 @@ pub struct Told {
 
 /// Adjusts `p` values so that those whose adjusted value is at most `rate` (0.05) are false in at most that share, on average. `None`
 /// if one is not within 0 to 1.
-pub fn told(p: &[f64], rate: f64) -> Option<Told> {
+pub fn adjust(p: &[f64], rate: f64) -> Option<Adjusted> {
     if !p.iter().all(|p| (0.0..=1.0).contains(p)) {
         return None;
     }
@@ -39,7 +39,7 @@ pub fn told(p: &[f64], rate: f64) -> Option<Told> {
     }
     let many = adjusted.iter().filter(|a| **a <= rate).count();
     let level = (many > 0).then(|| 1.0 - many as f64 / k * rate);
-    Some(Told { adjusted, level })
+    Some(Adjusted { adjusted, level })
 }
 
 #[cfg(test)]
@@ -49,17 +49,17 @@ mod tests {
     /// R: `p.adjust(c(0.01, 0.04, 0.03, 0.005), "BH")` is 0.02 0.04 0.04 0.02.
     #[test]
     fn benjamini_hochberg_matches_r() {
-        let found = told(&[0.01, 0.04, 0.03, 0.005], 0.05).unwrap();
+        let found = adjust(&[0.01, 0.04, 0.03, 0.005], 0.05).unwrap();
         for (ours, theirs) in found.adjusted.iter().zip([0.02, 0.04, 0.04, 0.02]) {
             assert!((ours - theirs).abs() < 1e-12, "{found:?}");
         }
         assert_eq!(found.level, Some(0.95), "all are told: nothing was picked");
-        let one = told(&[0.001, 0.9, 0.8, 0.7], 0.05).unwrap();
+        let one = adjust(&[0.001, 0.9, 0.8, 0.7], 0.05).unwrap();
         assert!(one.level.is_some_and(|level| (level - 0.9875).abs() < 1e-12), "{one:?}");
-        assert_eq!(told(&[0.6, 0.9], 0.05).unwrap(), Told { adjusted: vec![0.9, 0.9], level: None });
-        assert_eq!(told(&[0.2], 0.05).unwrap().adjusted, [0.2]);
-        assert_eq!(told(&[], 0.05).unwrap().adjusted, [0.0; 0]);
-        assert_eq!(told(&[0.5, f64::NAN], 0.05), None);
-        assert_eq!(told(&[1.5], 0.05), None);
+        assert_eq!(adjust(&[0.6, 0.9], 0.05).unwrap(), Adjusted { adjusted: vec![0.9, 0.9], level: None });
+        assert_eq!(adjust(&[0.2], 0.05).unwrap().adjusted, [0.2]);
+        assert_eq!(adjust(&[], 0.05).unwrap().adjusted, [0.0; 0]);
+        assert_eq!(adjust(&[0.5, f64::NAN], 0.05), None);
+        assert_eq!(adjust(&[1.5], 0.05), None);
     }
 }

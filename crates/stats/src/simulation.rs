@@ -128,7 +128,7 @@ impl Shape {
 
 /// The times of the processes of two cells, block by block, and what is true of them.
 #[derive(Debug, Clone)]
-pub struct Run {
+pub struct PairedTimes {
     /// The first cell's, whose processes take `ratio` times as long.
     pub a: Vec<f64>,
     /// The second's.
@@ -137,7 +137,7 @@ pub struct Run {
 }
 
 /// A run of so many blocks, in each of which the lot decides which cell comes first.
-pub fn run(shape: Shape, blocks: usize, ratio: f64, noise: &mut Noise) -> Run {
+pub fn run(shape: Shape, blocks: usize, ratio: f64, noise: &mut Noise) -> PairedTimes {
     let step = noise.0.unit();
     let (mut a, mut b) = (Vec::with_capacity(blocks), Vec::with_capacity(blocks));
     for block in 0..blocks {
@@ -151,7 +151,7 @@ pub fn run(shape: Shape, blocks: usize, ratio: f64, noise: &mut Noise) -> Run {
         let of = if noise.0.below(2) == 0 { &mut a } else { &mut b };
         of[hit] *= 11.0;
     }
-    Run { a, b, step }
+    PairedTimes { a, b, step }
 }
 
 /// The median time of the processes that `shape` makes; of a machine that changes, of all moments of a run whose step is where this
@@ -165,7 +165,7 @@ fn truth(shape: Shape, step: f64) -> f64 {
 
 /// How often what was promised came true, as shares of the trials.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Kept {
+pub struct Coverage {
     /// The cell's interval held the median of its processes.
     pub cell: f64,
     /// The interval of the ratio held the truth (3 % either way, and none).
@@ -181,7 +181,7 @@ pub struct Kept {
 }
 
 /// Tries one shape: runs of `blocks` blocks, compared as `pairing` says, with a margin of 2 %.
-pub fn kept(shape: Shape, blocks: usize, pairing: Pairing, trials: u64, seed: u64) -> Kept {
+pub fn coverage(shape: Shape, blocks: usize, pairing: Pairing, trials: u64, seed: u64) -> Coverage {
     let steady = truth(shape, 1.0);
     let mut hits = [0_u64; 6];
     for trial in 0..trials {
@@ -207,18 +207,18 @@ pub fn kept(shape: Shape, blocks: usize, pairing: Pairing, trials: u64, seed: u6
             let slack = 1.0 + 1e-9;
             hits[5] += u64::from(e.low < a_least / b_most / slack || e.high > a_most / b_least * slack);
             let right = [None, Some(Verdict::Slower), Some(Verdict::Faster)][of];
-            let told = verdict::judge(&e, Better::Lower, verdict::MARGIN);
-            if matches!(told, Verdict::Faster | Verdict::Slower) {
+            let adjusted = verdict::judge(&e, Better::Lower, verdict::MARGIN);
+            if matches!(adjusted, Verdict::Faster | Verdict::Slower) {
                 hits[match right {
                     None => 2,
-                    Some(right) if right == told => 3,
+                    Some(right) if right == adjusted => 3,
                     Some(_) => 4,
                 }] += 1;
             }
         }
     }
     let share = |at: usize, of: u64| hits[at] as f64 / (trials * of) as f64;
-    Kept {
+    Coverage {
         cell: share(0, 1),
         ratio: share(1, 3),
         alarms: share(2, 1),
@@ -238,7 +238,7 @@ fn range(values: &[f64]) -> (f64, f64) {
 
 /// How a suite of many cells fared.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Many {
+pub struct SuiteErrors {
     /// The mean share of false ones among the differences told.
     pub false_share: f64,
     /// The share of true differences that were told.
@@ -258,7 +258,7 @@ pub fn many(
     pairing: Pairing,
     trials: u64,
     seed: u64,
-) -> Many {
+) -> SuiteErrors {
     let (mut false_share, mut missed, mut told_true, mut holm_true) = (0.0, 0.0, 0_usize, 0_usize);
     for trial in 0..trials {
         let mut noise = Noise::new(seed ^ (trial + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -284,16 +284,16 @@ pub fn many(
             .collect();
         let found: Vec<_> = arms.iter().filter_map(|(a, b)| ratio(a, b, pairing, LEVEL)).collect();
         let p: Vec<f64> = found.iter().map(|c| c.p).collect();
-        let Some(told) = fdr::told(&p, 0.05) else { continue };
+        let Some(adjusted) = fdr::adjust(&p, 0.05) else { continue };
         let holm = holm(&p);
-        let picked: Vec<usize> = (0..found.len()).filter(|i| told.adjusted[*i] <= 0.05).collect();
+        let picked: Vec<usize> = (0..found.len()).filter(|i| adjusted.adjusted[*i] <= 0.05).collect();
         let is_true = |i: &usize| (found[*i].ratio.value > 1.0) == (truths[*i] > 1.0) && truths[*i] != 1.0;
         let right = picked.iter().filter(|i| is_true(i)).count();
         told_true += right;
         holm_true += (0..found.len()).filter(|i| holm[*i] <= 0.05 && is_true(i)).count();
         if !picked.is_empty() {
             false_share += (picked.len() - right) as f64 / picked.len() as f64;
-            let level = told.level.unwrap_or(LEVEL);
+            let level = adjusted.level.unwrap_or(LEVEL);
             let misses = picked.iter().filter(|i| {
                 let again = ratio(&arms[**i].0, &arms[**i].1, pairing, level);
                 again.is_none_or(|c| {
@@ -304,7 +304,7 @@ pub fn many(
         }
     }
     let all = (trials as usize * differ).max(1) as f64;
-    Many {
+    SuiteErrors {
         false_share: false_share / trials as f64,
         power: told_true as f64 / all,
         power_of_holm: holm_true as f64 / all,

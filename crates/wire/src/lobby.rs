@@ -45,7 +45,7 @@ struct Inner {
     /// In the order in which they came, and how each is told to go.
     visitors: VecDeque<(u64, oneshot::Sender<()>)>,
     next: u64,
-    told: Option<Instant>,
+    reported: Option<Instant>,
 }
 
 /// One of them, until it is dropped.
@@ -75,8 +75,8 @@ impl Lobby {
         {
             // It may be going by itself.
             let _ = tell.send(());
-            crowd |= inner.told.is_none_or(|told| now.saturating_duration_since(told) > TOLD_AGAIN);
-            inner.told = if crowd { Some(now) } else { inner.told };
+            crowd |= inner.reported.is_none_or(|reported| now.saturating_duration_since(reported) > TOLD_AGAIN);
+            inner.reported = if crowd { Some(now) } else { inner.reported };
         }
         let number = inner.next;
         inner.next += 1;
@@ -148,7 +148,7 @@ mod tests {
         let mut fourth = lobby.enter();
         assert!(fourth.crowd().is_none() && lobby.len() == 3);
         let mut fifth = lobby.enter();
-        assert!(fifth.crowd().is_some_and(|told| told.contains("more than 3")));
+        assert!(fifth.crowd().is_some_and(|reported| reported.contains("more than 3")));
         let sixth = lobby.enter();
         assert!(sixth.crowd().is_none(), "it was told of already");
         for mut gone in first {

@@ -55,7 +55,7 @@ const MAIN: &str = "fathom.Main";
 const TICK: Duration = Duration::from_millis(50);
 
 /// How Android's runtime is to run the classes.
-pub struct Wish<'a> {
+pub struct ModeRequest<'a> {
     /// One of [`MODES`].
     pub mode: &'a str,
     /// A program, or empty for the first of the launchers on PATH.
@@ -72,7 +72,7 @@ pub struct Wish<'a> {
 ///
 /// # Errors
 /// There is no ART or no jar; it failed; its result is wrong; or the mode is not proven.
-pub fn run(wish: &Wish, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
+pub fn run(wish: &ModeRequest, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let (mode, jar) = (wish.mode, wish.jar);
     let launcher = launcher(wish.launcher, wish.framework)?;
     if !jar.is_file() {
@@ -84,8 +84,8 @@ pub fn run(wish: &Wish, words: &[String], context: &Context, out: &mut dyn Write
     }
     let jar = if mode == "art-aot" { compiled(jar)? } else { jar.to_path_buf() };
     let mut command = command(&launcher, &jar, mode, wish.heap, words);
-    let said = machine(&mut command, &launcher, context)?;
-    let (proof, lines) = told(&said);
+    let printed = machine(&mut command, &launcher, context)?;
+    let (proof, lines) = parse_output(&printed);
     let proof = proof.and_then(|maps| judge(mode, &maps, &jar));
     // A process that failed has said why by its lines; its mode is of no interest then.
     if lines.iter().any(|line| line.starts_with("{\"verified\":false")) {
@@ -178,13 +178,13 @@ fn compiled(jar: &Path) -> Result<PathBuf, Error> {
         .output()
         .map_err(|e| Error::Failed(format!("cannot run {}: {e}", compiler.display())))?;
     if !output.status.success() || !odex.is_file() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stderr);
         return Err(Error::Failed(format!(
             "{} did not compile {} ({}): {}",
             compiler.display(),
             copy.display(),
             output.status,
-            said.trim()
+            printed.trim()
         )));
     }
     Ok(copy)
@@ -213,10 +213,10 @@ fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<
         .map_err(|e| Error::Failed(format!("cannot run {}: {e}", launcher.display())))?;
     let stdout = child.stdout.take();
     let reader = std::thread::spawn(move || {
-        let mut said = Vec::new();
+        let mut printed = Vec::new();
         // An error ends the text there; the missing proof is then the message.
-        let _ = stdout.map(|mut from| from.read_to_end(&mut said));
-        String::from_utf8_lossy(&said).into_owned()
+        let _ = stdout.map(|mut from| from.read_to_end(&mut printed));
+        String::from_utf8_lossy(&printed).into_owned()
     });
     let status = loop {
         if let Some(status) = child.try_wait()? {
@@ -229,21 +229,21 @@ fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<
         }
         std::thread::sleep(TICK);
     };
-    let said = reader.join().unwrap_or_default();
+    let printed = reader.join().unwrap_or_default();
     match status.code() {
-        Some(0) => Ok(said),
+        Some(0) => Ok(printed),
         // A wrong result is among the lines.
-        Some(1) if said.contains("\"verified\":false") => Ok(said),
+        Some(1) if printed.contains("\"verified\":false") => Ok(printed),
         Some(2) => Err(Error::Usage(format!("{}: usage error; its output is above", launcher.display()))),
         _ => Err(Error::Failed(format!("{} ended with {status}; its output is above", launcher.display()))),
     }
 }
 
 /// What the machine told of itself, and its other lines.
-fn told(said: &str) -> (Result<String, Unproven>, Vec<&str>) {
+fn parse_output(printed: &str) -> (Result<String, Unproven>, Vec<&str>) {
     let mut maps = Err(Unproven::from("it printed no memory map as evidence"));
     let mut lines = Vec::new();
-    for line in said.lines() {
+    for line in printed.lines() {
         let mark: Option<Value> =
             line.starts_with("{\"mark\":\"art.maps\"").then(|| serde_json::from_str(line).ok()).flatten();
         match mark.as_ref().and_then(|mark| mark["text"].as_str()) {
@@ -365,7 +365,11 @@ mod tests {
             assert!(why.contains("libart.so"), "{why}");
         }
         assert!(
-            told("{\"mark\":\"mode\",\"text\":\"art-jit\"}\n").0.unwrap_err().to_string().contains("no memory map")
+            parse_output("{\"mark\":\"mode\",\"text\":\"art-jit\"}\n")
+                .0
+                .unwrap_err()
+                .to_string()
+                .contains("no memory map")
         );
     }
 

@@ -81,7 +81,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     let heap = (256 << 20) + 4 * u64::from(width) * u64::from(height);
     if on_android {
         let (launcher, jar) = (options.text("art"), Path::new(options.text("dex-jar")));
-        return art::run(&art::Wish { mode, launcher, jar, heap, framework: true }, &words, context, out);
+        return art::run(&art::ModeRequest { mode, launcher, jar, heap, framework: true }, &words, context, out);
     }
     jvm::become_jvm(options.text("java"), mode, heap, &words, out)
 }

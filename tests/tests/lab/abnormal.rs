@@ -1,6 +1,6 @@
 //! Guests that end otherwise: what `fathom lab` says, what it leaves, and that no QEMU stays.
 
-use super::scenario::{lab, said};
+use super::scenario::{lab, messages};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{number, show, until};
 use serde_json::Value;
@@ -66,7 +66,7 @@ impl Drop for Running {
 }
 
 /// What was recorded before the end can be shown.
-fn shown(out: &Path) -> Result<()> {
+fn show_json(out: &Path) -> Result<()> {
     let summary = show(&out.join("trace.fathom"))?;
     ensure!(summary["trace"]["complete"] == false, "{:#}", summary["trace"]);
     ensure!(number(&summary, "/device_commands/total")? > 0.0, "{:#}", summary["device_commands"]);
@@ -78,13 +78,13 @@ pub fn crash() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let commands = format!("workload.commands=['{BUSY}', 'echo c >/proc/sysrq-trigger']");
     let output = lab(folder.path(), &words(&commands, "machine.silence=2m")).output()?;
-    let line: Value = serde_json::from_slice(&output.stdout).with_context(|| said(&output))?;
+    let line: Value = serde_json::from_slice(&output.stdout).with_context(|| messages(&output))?;
     ensure!(output.status.code() == Some(1) && line["ending"] == "crashed", "{line:#}");
     ensure!(line["said"].as_str().is_some_and(|s| s.contains("Kernel panic")), "{line:#}");
     ensure!(line["recording"]["complete"] == false && line["recording"]["operations"] != 0, "{line:#}");
     let console = std::fs::read_to_string(folder.path().join("out/console.log"))?;
     ensure!(console.contains("sysrq"), "{console}");
-    shown(&folder.path().join("out"))
+    show_json(&folder.path().join("out"))
 }
 
 pub fn hang() -> Result<()> {
@@ -94,7 +94,7 @@ pub fn hang() -> Result<()> {
     Running::signal(running.qemu, "STOP")?;
     let (status, line, out) = running.end()?;
     ensure!(status == Some(1) && line.contains("\"ending\":\"hung\""), "{status:?}: {line}");
-    shown(&out)
+    show_json(&out)
 }
 
 pub fn interrupted() -> Result<()> {
@@ -103,7 +103,7 @@ pub fn interrupted() -> Result<()> {
     Running::signal(running.fathom.id(), "INT")?;
     let (status, line, out) = running.end()?;
     ensure!(status == Some(130) && line.contains("\"ending\":\"interrupted\""), "{status:?}: {line}");
-    shown(&out)
+    show_json(&out)
 }
 
 pub fn killed() -> Result<()> {
@@ -112,5 +112,5 @@ pub fn killed() -> Result<()> {
     Running::signal(running.fathom.id(), "KILL")?;
     let (status, line, out) = running.end()?;
     ensure!(status.is_none() && line.is_empty(), "{status:?}: {line}");
-    shown(&out)
+    show_json(&out)
 }

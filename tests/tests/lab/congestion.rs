@@ -106,11 +106,11 @@ pub fn trajectories() -> Result<()> {
             samples(&text)
         };
         let (mut modules, mut ours) = (Vec::new(), Vec::new());
-        let mut told = Ok(());
+        let mut verdict = Ok(());
         for _ in 0..TRIES {
             append(&mut modules, send(bound.name)?);
             append(&mut ours, send(&format!("fathom_{}", bound.name))?);
-            told = match (Cycles::new(&modules), Cycles::new(&ours)) {
+            verdict = match (Cycles::new(&modules), Cycles::new(&ours)) {
                 (Ok(module), Ok(ours)) => {
                     println!("{}: module {module}; ours {ours}; area {:.3}", bound.name, module.area(&ours));
                     bound.holds(&module, &ours).map_err(|why| format!("{why:#}"))
@@ -120,11 +120,11 @@ pub fn trajectories() -> Result<()> {
                     Err(format!("too few cycles to compare: {left}, and {spoiled} in which the guest stood still"))
                 }
             };
-            if told.is_ok() {
+            if verdict.is_ok() {
                 break;
             }
         }
-        if let Err(why) = told {
+        if let Err(why) = verdict {
             let _ = writeln!(wrong, "{}: {why}", bound.name);
         }
     }

@@ -27,9 +27,9 @@ fn metric(lines: &str, name: &str) -> Result<f64> {
 /// What netem is told; every packet on the loopback device passes it once, so a round trip passes it twice.
 fn over_netem(guest: &mut Guest, netem: &str, words: &str) -> Result<String> {
     sh(guest, &format!("tc qdisc replace dev lo root netem limit 100000 {netem}"))?;
-    let said = sh(guest, &format!("{NETEM} {words}"));
+    let messages = sh(guest, &format!("{NETEM} {words}"));
     sh(guest, "tc qdisc del dev lo root")?;
-    said
+    messages
 }
 
 /// The lines of a trial over ours. In a guest it may be late: it then fails, and its lines say what was measured all the same.

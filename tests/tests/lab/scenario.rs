@@ -21,14 +21,14 @@ fn cache() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab")
 }
 
-pub fn said(output: &Output) -> String {
+pub fn messages(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 /// Runs it with `--json`: its exit status, and what it printed.
 fn result(folder: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
     let output = lab(folder, words).arg("--json").output()?;
-    let line = serde_json::from_slice(&output.stdout).with_context(|| said(&output))?;
+    let line = serde_json::from_slice(&output.stdout).with_context(|| messages(&output))?;
     Ok((output.status.code(), line))
 }
 
@@ -48,7 +48,7 @@ pub fn insert(scenario: &str, disk: &str) -> Result<()> {
     ensure!(if disk == "mmcblk0" { flushes == 0.0 } else { flushes > 1.0 }, "{flushes} flushes: {}", context());
     ensure!(line["recording"]["commands"] == summary["device_commands"]["total"], "{}", context());
     ensure!(summary["environment"]["virtual.accelerator"]["value"] == "tcg", "{:#}", summary["environment"]);
-    let text = said(&Command::new(fathom()).arg("show").arg(&archive).output()?);
+    let text = messages(&Command::new(fathom()).arg("show").arg(&archive).output()?);
     ensure!(text.contains("they show order, not speed"), "{text}");
     for file in ["workload.log", "console.log", "kernel.log", "scenario.toml"] {
         ensure!(made.join(file).is_file(), "no {file}");
@@ -133,7 +133,7 @@ pub fn shell() -> Result<()> {
     std::fs::write(folder.path().join("typed"), typed)?;
     let mut command = lab(folder.path(), &["shell", "--disk", "virtio:64M", "--disk", "nvme", "-o", "."]);
     let output = command.stdin(std::fs::File::open(folder.path().join("typed"))?).output()?;
-    let text = said(&output);
+    let text = messages(&output);
     ensure!(output.status.success(), "{}: {text}", output.status);
     for part in [" /mnt ext4 ", "-> /dev/nvme0n1", "/dev/ttyS2"] {
         ensure!(text.contains(part), "no {part:?} in {text}");
@@ -151,7 +151,7 @@ pub fn errors() -> Result<()> {
             command.env("PATH", path);
         }
         let output = command.output()?;
-        let text = said(&output);
+        let text = messages(&output);
         ensure!(output.status.code() == Some(code), "{words:?}: {}: {text}", output.status);
         parts.iter().try_for_each(|part| {
             ensure!(text.contains(part), "{words:?}: no {part:?} in {text}");
@@ -168,10 +168,10 @@ pub fn errors() -> Result<()> {
     std::fs::write(folder.path().join("my.toml"), "about = \"x\"\ndisks = 1\n")?;
     fails(&["run", "my.toml"], None, 2, &["my.toml: ", "line 2", "unknown field `disks`"])?;
     fails(&["run", "scsi-ext4"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed", "apt-get install"])?;
-    let list = said(&lab(folder.path(), &["list"]).output()?);
+    let list = messages(&lab(folder.path(), &["list"]).output()?);
     ensure!(list.lines().any(|l| l.starts_with("scsi-ext4 ") && l.contains("SCSI")), "{list}");
     // What is printed as a file is one.
-    let file = said(&lab(folder.path(), &["list", "nvme-ext4"]).output()?);
+    let file = messages(&lab(folder.path(), &["list", "nvme-ext4"]).output()?);
     std::fs::write(folder.path().join("mine.toml"), file)?;
     fails(&["run", "mine.toml"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed"])?;
     let left = folder.path().read_dir()?.flatten().filter(|e| e.path().is_dir()).count();

@@ -3,7 +3,7 @@
 use super::text;
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::pool::{Server, pool};
-use fathom_tests::{run, strangers};
+use fathom_tests::{run, silent_connections};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,7 +56,7 @@ impl Served {
     }
 
     /// Waits until its terminal has these words; they are what its user has to go by.
-    fn said(&self, words: &str) -> Result<()> {
+    fn messages(&self, words: &str) -> Result<()> {
         for _ in 0..200 {
             if std::fs::read_to_string(&self.log)?.contains(words) {
                 return Ok(());
@@ -70,9 +70,9 @@ impl Served {
 /// A command that must fail; what it said.
 fn refused(command: &mut Command) -> Result<String> {
     let output = command.output()?;
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    ensure!(!output.status.success(), "it was let in: {said}");
-    Ok(said)
+    let messages = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    ensure!(!output.status.success(), "it was let in: {messages}");
+    Ok(messages)
 }
 
 pub fn checked() -> Result<()> {
@@ -100,8 +100,8 @@ pub fn checked() -> Result<()> {
         let commands = commands.iter().flat_map(|c| ["-c", c]);
         text(Command::new("qemu-io").args(["--object", &credentials, "--image-opts"]).args(commands).arg(&disk))
     };
-    let said = qemu(&["write -P 9 1M 64k", "flush", "read -P 9 1M 64k"])?;
-    ensure!(!said.contains("failed"), "{said}");
+    let messages = qemu(&["write -P 9 1M 64k", "flush", "read -P 9 1M 64k"])?;
+    ensure!(!messages.contains("failed"), "{messages}");
 
     // A certificate of an authority that only has our authority's name; of one of another name, which the client does not show since the
     // server does not ask for it; none; no encryption; an authority that does not know the server.
@@ -112,22 +112,22 @@ pub fn checked() -> Result<()> {
     ] {
         let with = folder.path().join(name);
         mixed(&with, &[(&ours, "ca-cert.pem"), (authority, client[0]), (authority, client[1])])?;
-        let said = refused(Command::new("nbdinfo").arg(served.uri(&with)))?;
-        println!("{name}: {said}");
-        served.said(why)?;
+        let messages = refused(Command::new("nbdinfo").arg(served.uri(&with)))?;
+        println!("{name}: {messages}");
+        served.messages(why)?;
     }
     let bare = folder.path().join("bare");
     mixed(&bare, &[(&ours, "ca-cert.pem")])?;
-    let said = refused(Command::new("nbdinfo").arg(served.uri(&bare)))?;
-    println!("no certificate: {said}");
-    served.said("the TLS handshake failed: peer sent no certificates")?;
+    let messages = refused(Command::new("nbdinfo").arg(served.uri(&bare)))?;
+    println!("no certificate: {messages}");
+    served.messages("the TLS handshake failed: peer sent no certificates")?;
     let plain = format!("nbd://{}/pool", served.address);
     refused(Command::new("nbdinfo").arg(&plain))?;
-    let said = refused(Command::new("qemu-io").args(["-f", "raw", "-c", "read 0 4k"]).arg(&plain))?;
-    ensure!(said.contains("requires STARTTLS"), "the client does not know why: {said}");
-    let said = refused(Command::new("nbdinfo").arg(served.uri(&theirs)))?;
-    println!("a client that does not know the authority: {said}");
-    served.said("it may not trust this server's certificate")?;
+    let messages = refused(Command::new("qemu-io").args(["-f", "raw", "-c", "read 0 4k"]).arg(&plain))?;
+    ensure!(messages.contains("requires STARTTLS"), "the client does not know why: {messages}");
+    let messages = refused(Command::new("nbdinfo").arg(served.uri(&theirs)))?;
+    println!("a client that does not know the authority: {messages}");
+    served.messages("it may not trust this server's certificate")?;
     println!("the coordinator's side:\n{}", std::fs::read_to_string(&served.log)?);
 
     // Refused clients do not affect the others.
@@ -147,10 +147,10 @@ pub fn crowded() -> Result<()> {
     authority(&ours, "ours")?;
     let served = Served::start(folder.path(), "log", &["--tls", &ours.display().to_string(), "--verify-clients"])?;
     let uri = served.uri(&ours);
-    let before = strangers::idle(&served.address)?;
+    let before = silent_connections::open(&served.address)?;
     run(Command::new("nbdinfo").arg("--size").arg(&uri))?;
     // Nor do clients that stop during the TLS handshake.
-    let mut halfway = strangers::idle(&served.address)?;
+    let mut halfway = silent_connections::open(&served.address)?;
     let words = b"\0\0\0\x03IHAVEOPT\0\0\0\x05\0\0\0\0";
     // Some are closed already.
     halfway.iter_mut().for_each(|stream| drop(std::io::Write::write_all(stream, words)));

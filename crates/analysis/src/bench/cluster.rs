@@ -18,10 +18,10 @@ const SATURATED: f64 = 0.95;
 
 type Factors = BTreeMap<String, String>;
 
-static VALUES: LazyLock<Vec<Known>> = LazyLock::new(|| {
+static VALUES: LazyLock<Vec<PaperFigure>> = LazyLock::new(|| {
     #[derive(Deserialize)]
     struct File {
-        figure: Vec<Known>,
+        figure: Vec<PaperFigure>,
     }
     // A test reads it, so a mistake in it cannot reach a user.
     toml::from_str::<File>(include_str!("../../../../experiments/papers/cluster-values.toml"))
@@ -32,7 +32,7 @@ static VALUES: LazyLock<Vec<Known>> = LazyLock::new(|| {
 /// A figure of the paper.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct PaperFigure {
     number: String,
     title: String,
     says: String,
@@ -74,7 +74,7 @@ pub fn figures(bench: &Bench, all: &[Measured]) -> Vec<Figure> {
     figures.filter(|figure| !figure.bars.is_empty()).collect()
 }
 
-fn is(m: &Measured, known: &Known, by: &str) -> bool {
+fn is(m: &Measured, known: &PaperFigure, by: &str) -> bool {
     m.design.name == WORKLOAD && m.factors.get("by").is_some_and(|b| b == by) && has(&m.factors, &known.cells)
 }
 
@@ -82,7 +82,7 @@ fn has(factors: &Factors, wanted: &Factors) -> bool {
     wanted.iter().all(|(name, value)| factors.get(name) == Some(value))
 }
 
-fn figure(bench: &Bench, known: &'static Known, ours: &[&Measured], addition: &str, paper: bool) -> Figure {
+fn figure(bench: &Bench, known: &'static PaperFigure, ours: &[&Measured], addition: &str, paper: bool) -> Figure {
     let bars: Vec<Bar> = ours.iter().filter_map(|m| bar(bench, known, m)).collect();
     let value = |wanted: &Factors| {
         let of = |m: &&Measured| has(&m.factors, wanted).then_some(m.estimate.estimate).flatten();
@@ -126,7 +126,7 @@ fn saturation(ours: &[&Measured], at: &Factors) -> Option<f64> {
     by_threads.iter().find(|c| c.1 >= SATURATED * best).map(|c| c.0).filter(|_| by_threads.len() > 1)
 }
 
-fn bar(bench: &Bench, known: &Known, m: &Measured) -> Option<Bar> {
+fn bar(bench: &Bench, known: &PaperFigure, m: &Measured) -> Option<Bar> {
     let score = super::figure::score(m);
     let Some(metric) = &known.metric else {
         let [x, series] = known.lines.each_ref().map(|name| m.factors.get(name).cloned());

@@ -164,6 +164,6 @@ pub fn command(m: &Measured) -> Vec<String> {
 
 /// The peers that a cell's processes say they talked to.
 fn peers(m: &Measured) -> Option<String> {
-    let said = m.marks.get("peer")?;
-    Some(said.keys().cloned().collect::<Vec<_>>().join(", "))
+    let peers = m.marks.get("peer")?;
+    Some(peers.keys().cloned().collect::<Vec<_>>().join(", "))
 }

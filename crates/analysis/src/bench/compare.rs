@@ -16,10 +16,10 @@
 use super::LEVEL;
 use super::comparable::{self, Incomparable, Rules};
 use super::contract::MODE;
-use super::differ::{self, Differs};
 use super::error::Error;
+use super::fact_difference::{self, FactDifference};
 use super::results::{Bench, Measured, words};
-use super::{disturbed, said};
+use super::{disturbed, merged_marks};
 use crate::text::digits;
 use model::counted;
 use serde::Serialize;
@@ -118,7 +118,7 @@ pub struct Pair {
 
 /// A cell without a counterpart.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Alone {
+pub struct Unmatched {
     /// `a` or `b`.
     pub of: &'static str,
     /// The design's name.
@@ -160,11 +160,11 @@ pub struct Compared {
     /// Cells that both have, and that are not the same quantity.
     pub incomparable: Vec<Incomparable>,
     /// The others.
-    pub unmatched: Vec<Alone>,
+    pub unmatched: Vec<Unmatched>,
     /// All in one number; of two cells or more.
     pub overall: Option<Overall>,
     /// What differed between the machines.
-    pub differs: Vec<Differs>,
+    pub differs: Vec<FactDifference>,
     /// For what it holds.
     pub scope: String,
 }
@@ -194,8 +194,8 @@ pub fn archives(a: &Bench, b: &Bench, rules: &Rules) -> Compared {
         })
         .collect();
     let mut unmatched = Vec::new();
-    unmatched.extend(first.iter().filter(|m| !in_b.contains(&key(m, &m.factors))).map(|m| alone("a", m)));
-    unmatched.extend(second.iter().filter(|m| !in_a.contains(&key(m, &m.factors))).map(|m| alone("b", m)));
+    unmatched.extend(first.iter().filter(|m| !in_b.contains(&key(m, &m.factors))).map(|m| unmatched_cell("a", m)));
+    unmatched.extend(second.iter().filter(|m| !in_a.contains(&key(m, &m.factors))).map(|m| unmatched_cell("b", m)));
     compared((a, &first), (b, &second), matches, unmatched, rules)
 }
 
@@ -236,10 +236,11 @@ pub fn across(a: &Bench, b: &Bench, by: &str, values: [&str; 2], rules: &Rules) 
                 let levels = Some(values.map(String::from));
                 matches.push(Match { a: x, b: y, parameters: rest(x), levels });
             }
-            None => unmatched.push(alone("a", x)),
+            None => unmatched.push(unmatched_cell("a", x)),
         }
     }
-    unmatched.extend(of_b.iter().filter(|y| !taken.contains(&(y.cell.id, y.further()))).map(|y| alone("b", y)));
+    unmatched
+        .extend(of_b.iter().filter(|y| !taken.contains(&(y.cell.id, y.further()))).map(|y| unmatched_cell("b", y)));
     Ok(compared((a, &first), (b, &second), matches, unmatched, rules))
 }
 
@@ -251,8 +252,8 @@ fn key(m: &Measured, factors: &BTreeMap<String, String>) -> Key {
     (m.design.name.clone(), factors.clone(), same_name(m), m.further().map(String::from))
 }
 
-fn alone(of: &'static str, m: &Measured) -> Alone {
-    Alone { of, workload: m.design.name.clone(), parameters: named(m), score: m.further().map(String::from) }
+fn unmatched_cell(of: &'static str, m: &Measured) -> Unmatched {
+    Unmatched { of, workload: m.design.name.clone(), parameters: named(m), score: m.further().map(String::from) }
 }
 
 /// Two archives, their cells matched.
@@ -260,7 +261,7 @@ fn compared(
     (a, first): (&Bench, &[Measured]),
     (b, second): (&Bench, &[Measured]),
     matches: Vec<Match>,
-    unmatched: Vec<Alone>,
+    unmatched: Vec<Unmatched>,
     rules: &Rules,
 ) -> Compared {
     let (matches, incomparable) = sound(matches, rules);
@@ -276,8 +277,8 @@ fn compared(
         results: pairs(&matches, Pairing::Unpaired, &all, rules),
         incomparable,
         unmatched,
-        differs: differ::facts(&a.tables.environment, &b.tables.environment),
-        scope: differ::scope(&a.tables.environment, &b.tables.environment),
+        differs: fact_difference::facts(&a.tables.environment, &b.tables.environment),
+        scope: fact_difference::scope(&a.tables.environment, &b.tables.environment),
     }
 }
 
@@ -338,7 +339,7 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
                 parameters: rest(m).1,
                 levels: Some([a.factors[by].clone(), m.factors[by].clone()]),
             }),
-            _ => unmatched.push(alone("b", m)),
+            _ => unmatched.push(unmatched_cell("b", m)),
         }
     }
     if matches.is_empty() {
@@ -364,7 +365,7 @@ pub fn within(bench: &Bench, by: &str, base: Option<&str>, rules: &Rules) -> Res
         incomparable,
         unmatched,
         differs: Vec::new(),
-        scope: differ::scope(&bench.tables.environment, &bench.tables.environment),
+        scope: fact_difference::scope(&bench.tables.environment, &bench.tables.environment),
     })
 }
 
@@ -423,11 +424,11 @@ fn pairs(matches: &[Match], pairing: Pairing, all: &[&Measured], rules: &Rules) 
     let ratios: Vec<Option<Comparison>> = matches.iter().map(|m| ratio_of(m.a, m.b, pairing, LEVEL)).collect();
     // Cells without a ratio are no tests, and do not make it harder for the others.
     let tested: Vec<f64> = ratios.iter().flatten().map(|r| r.p).collect();
-    let told = fdr::told(&tested, ALPHA);
-    let mut adjusted = told.iter().flat_map(|told| told.adjusted.clone());
-    let level = told.as_ref().and_then(|told| told.level);
+    let adjusted = fdr::adjust(&tested, ALPHA);
+    let mut p_values = adjusted.iter().flat_map(|adjusted| adjusted.adjusted.clone());
+    let level = adjusted.as_ref().and_then(|adjusted| adjusted.level);
     let one = |(m, r): (&Match, Option<Comparison>)| {
-        let p_adjusted = r.and_then(|_| adjusted.next());
+        let p_adjusted = r.and_then(|_| p_values.next());
         let better = comparable::better(m.a, m.b, rules).ok()?;
         let margin = verdict::margin(noises.get(&m.a.further()).copied().flatten());
         let mut pair = pair(m, r, p_adjusted, (margin, better));
@@ -442,8 +443,8 @@ fn pairs(matches: &[Match], pairing: Pairing, all: &[&Measured], rules: &Rules) 
 }
 
 fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, better): (f64, Better)) -> Pair {
-    let alone = ratio.map(|r| verdict::judge(&r.ratio, better, margin));
-    let verdict = match alone {
+    let uncorrected = ratio.map(|r| verdict::judge(&r.ratio, better, margin));
+    let verdict = match uncorrected {
         Some(v) => v.among_many(p_adjusted.unwrap_or(f64::NAN), ALPHA),
         None => Verdict::Inconclusive,
     };
@@ -456,7 +457,7 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
         levels: m.levels.clone(),
         unit: m.a.estimate.unit.clone(),
         higher_is_better: better == Better::Higher,
-        notes: notes(m, &second, alone, verdict, ratio.map(|r| verdict::is_surely_beyond(&r.ratio, margin))),
+        notes: notes(m, &second, uncorrected, verdict, ratio.map(|r| verdict::is_surely_beyond(&r.ratio, margin))),
         a,
         b,
         ratio: ratio.map(|r| r.ratio.value),
@@ -498,7 +499,7 @@ fn second(a: &[f64], b: &[f64]) -> Second {
 fn notes(
     m: &Match,
     second: &Second,
-    alone: Option<Verdict>,
+    uncorrected: Option<Verdict>,
     verdict: Verdict,
     surely_beyond: Option<bool>,
 ) -> Vec<String> {
@@ -507,7 +508,7 @@ fn notes(
     if !has_ratio {
         notes.push("too few results for a ratio".into());
     }
-    if alone.is_some_and(|v| v != verdict) {
+    if uncorrected.is_some_and(|v| v != verdict) {
         notes.push("significant by itself, but not after correction for the number of cells".into());
     }
     if matches!(verdict, Verdict::Faster | Verdict::Slower) && second.mann_whitney_p.is_none_or(|p| p >= ALPHA) {
@@ -520,7 +521,7 @@ fn notes(
         notes.push("quick run".into());
     }
     for (which, x) in [("A", m.a), ("B", m.b)] {
-        notes.extend(achieved(x).map(|told| format!("{which}: {told}")));
+        notes.extend(achieved(x).map(|adjusted| format!("{which}: {adjusted}")));
         let class = x.estimate.class.as_deref().unwrap_or_default();
         if class == "inconsistent" || class == "no steady state" {
             notes.push(format!("{which}: {class}"));
@@ -543,7 +544,7 @@ fn notes(
             true => {
                 let a: Vec<&str> = texts.keys().map(String::as_str).collect();
                 let b: Vec<&str> = other.keys().map(String::as_str).collect();
-                said::contradict(&a, &b)
+                merged_marks::contradict(&a, &b)
             }
             false => !other.keys().eq(texts.keys()),
         };

@@ -1,6 +1,6 @@
 //! A comparison for people: as text and as Markdown.
 
-use super::compare::{Alone, Compared, Pair, Side};
+use super::compare::{Compared, Pair, Side, Unmatched};
 use super::results::words;
 use crate::text::{digits, escaped, scale, shown};
 use model::counted;
@@ -57,7 +57,7 @@ pub fn text(c: &Compared) -> String {
         let _ = writeln!(text, "{}", shown(&i.words()));
     }
     for a in &c.unmatched {
-        let _ = writeln!(text, "{}", shown(&alone(a)));
+        let _ = writeln!(text, "{}", shown(&unmatched_line(a)));
     }
     if !c.differs.is_empty() {
         let name = c.differs.iter().map(|d| d.fact.len()).max().unwrap_or(0);
@@ -89,7 +89,7 @@ fn ratio(p: &Pair) -> String {
     }
 }
 
-fn alone(a: &Alone) -> String {
+fn unmatched_line(a: &Unmatched) -> String {
     let score = a.score.as_ref().map_or_else(String::new, |metric| format!(" {metric}"));
     format!("Only in {}: {} {}{score}", a.of.to_uppercase(), a.workload, words(&a.parameters))
 }
@@ -149,7 +149,7 @@ pub fn markdown(c: &Compared) -> String {
         let _ = writeln!(text, "\n{}", escaped(&i.words()));
     }
     for a in &c.unmatched {
-        let _ = writeln!(text, "\n{}", escaped(&alone(a)));
+        let _ = writeln!(text, "\n{}", escaped(&unmatched_line(a)));
     }
     if !c.differs.is_empty() {
         text.push_str("\n| fact | A | B |\n|---|---|---|\n");

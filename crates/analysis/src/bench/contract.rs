@@ -1,7 +1,7 @@
 //! The contract of `fathom bench run --json` (docs/reference/json.md), built from the archive's tables.
 
-use super::metrics::{Other, others};
-use super::{CellEstimate, estimate, said};
+use super::metrics::{OtherMetric, others};
+use super::{CellEstimate, estimate, merged_marks};
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::{Environment, Fact};
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub struct CellResult {
     /// Marks that all its processes agree on, such as the mode and its proof.
     pub marks: BTreeMap<String, String>,
     /// What its processes printed besides, by name: latencies, what the disk did.
-    pub metrics: BTreeMap<String, Other>,
+    pub metrics: BTreeMap<String, OtherMetric>,
     /// Where the time of a recorded process went, if one was recorded.
     pub why: Option<Why>,
 }
@@ -196,7 +196,7 @@ fn agreed(replicates: &[u64], marks: &[MarkRow]) -> BTreeMap<String, String> {
     }
     let agreed = |(name, texts): (&str, Vec<&str>)| {
         let same = || texts.iter().all(|t| t == &texts[0]).then(|| texts[0].to_string());
-        let said = if COUNTED.contains(&name) { said::in_common(&texts) } else { same() };
+        let said = if COUNTED.contains(&name) { merged_marks::in_common(&texts) } else { same() };
         Some((name.to_string(), said.filter(|_| texts.len() >= replicates.len())?))
     };
     all.into_iter().filter_map(agreed).collect()

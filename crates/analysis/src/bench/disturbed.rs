@@ -131,8 +131,8 @@ mod tests {
             let done = compare::archives(&calm, &b, &Rules::default());
             let pair = &done.results[0];
             assert_eq!(pair.verdict, verdict, "{shaken}: {:?}", pair.ratio);
-            let told = pair.notes.iter().any(|n| n.contains(&format!("{shaken} of 10 processes disturbed")));
-            assert_eq!(told, shaken > 0, "{:?}", pair.notes);
+            let mentioned = pair.notes.iter().any(|n| n.contains(&format!("{shaken} of 10 processes disturbed")));
+            assert_eq!(mentioned, shaken > 0, "{:?}", pair.notes);
             assert!(done.slower(0.0).is_empty());
             // Either way round.
             assert_eq!(compare::archives(&b, &calm, &Rules::default()).results[0].verdict, verdict);

@@ -7,9 +7,9 @@
 //! Of each cell the first process that counts is drawn: a course is an example, and an average of courses would be one that
 //! no flow ever took.
 
-use super::beside::Beside;
 use super::counts;
 use super::error::Error;
+use super::recording_series::RecordingSeries;
 use super::results::{Bench, Measured, words};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,18 +71,18 @@ pub struct Band {
 }
 
 /// Times and values.
-type Course = Vec<(u64, f64)>;
+type Points = Vec<(u64, f64)>;
 
 /// The readings of a process that are drawn, by chart and by labels.
 #[derive(Default)]
-struct Courses<'a> {
+struct Lines<'a> {
     /// By what is drawn, by direction, and by the rest of the labels.
-    lines: BTreeMap<(usize, &'a str, String), Course>,
+    lines: BTreeMap<(usize, &'a str, String), Points>,
     /// By direction and time the cause with its share, the greatest.
     causes: BTreeMap<(&'a str, u64), (&'a str, f64)>,
 }
 
-impl<'a> Courses<'a> {
+impl<'a> Lines<'a> {
     fn of(bench: &'a Bench, process: u64) -> Self {
         let mut courses = Self::default();
         for s in bench.tables.samples.iter().filter(|s| s.replicate == Some(process)) {
@@ -158,7 +158,7 @@ type Charts = BTreeMap<(usize, String), Chart>;
 pub fn flows(bench: &Bench, all: &[Measured]) -> Vec<Flows> {
     let mut charts = Charts::new();
     for m in all {
-        let Some(courses) = first(bench, m).map(|id| Courses::of(bench, id)) else { continue };
+        let Some(courses) = first(bench, m).map(|id| Lines::of(bench, id)) else { continue };
         let rest: BTreeMap<String, String> = m.factors.clone().into_iter().filter(|(name, _)| name != APART).collect();
         let title = format!("{} {}", m.design.name, words(&rest));
         let apart = m.factors.get(APART).cloned().unwrap_or_default();
@@ -173,11 +173,11 @@ pub fn flows(bench: &Bench, all: &[Measured]) -> Vec<Flows> {
 ///
 /// # Errors
 /// A recording has no place there.
-pub fn together(runs: &[Bench], recordings: &[Beside]) -> Result<Vec<Flows>, Error> {
+pub fn flows_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Vec<Flows>, Error> {
     let mut all = Vec::new();
     for bench in runs {
         for m in bench.measured() {
-            let Some(courses) = first(bench, &m).map(|id| Courses::of(bench, id)) else { continue };
+            let Some(courses) = first(bench, &m).map(|id| Lines::of(bench, id)) else { continue };
             let apart = m.factors.get(APART).cloned().unwrap_or_default();
             all.push((bench.name.clone(), apart, m.cell.name.clone(), courses));
         }
@@ -222,7 +222,7 @@ fn first(bench: &Bench, m: &Measured) -> Option<u64> {
 }
 
 /// Adds a run's lines; `called` says what it is called, `otherwise` if that is nothing and there is one line.
-fn add(charts: &mut Charts, courses: &Courses, start: u64, title: &str, called: &[&str], otherwise: &str) {
+fn add(charts: &mut Charts, courses: &Lines, start: u64, title: &str, called: &[&str], otherwise: &str) {
     let both = courses.directions() > 1;
     for ((at, direction, labels), course) in &courses.lines {
         let several = courses.lines.keys().filter(|(a, d, _)| (a, d) == (at, direction)).count() > 1;
@@ -251,7 +251,7 @@ fn finished(charts: Charts, end: Option<f64>) -> Vec<Flows> {
     charts.into_iter().map(chart).collect()
 }
 
-fn points(mut course: Course, start: u64) -> Vec<(f64, f64)> {
+fn points(mut course: Points, start: u64) -> Vec<(f64, f64)> {
     course.sort_unstable_by_key(|(t, _)| *t);
     let step = course.len().div_ceil(POINTS).max(1);
     course.iter().step_by(step).map(|(t, v)| (t.saturating_sub(start) as f64 / 1e9, *v)).collect()
@@ -335,7 +335,7 @@ mod tests {
 
     #[test]
     fn streams_of_run_share_axis_with_shaded_limits() {
-        let charts = together(&[run("a", 5_000_000_000)], &[]).unwrap();
+        let charts = flows_of(&[run("a", 5_000_000_000)], &[]).unwrap();
         let said: Vec<(&str, Vec<&str>)> =
             charts.iter().map(|c| (c.title.as_str(), c.flows.iter().map(|f| f.name.as_str()).collect())).collect();
         let cell = run("a", 0).tables.cells[0].name.clone();
@@ -349,25 +349,25 @@ mod tests {
     #[test]
     fn simultaneous_runs_share_time_axis() {
         let course = |charts: &[Flows], flow: usize| charts[1].flows[flow].points[0].0;
-        let charts = together(&[run("a", 5_000_000_000), run("b", 6_000_000_000)], &[]).unwrap();
+        let charts = flows_of(&[run("a", 5_000_000_000), run("b", 6_000_000_000)], &[]).unwrap();
         assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 1.0));
         assert_eq!(charts[1].flows[2].name, "b stream=0");
         assert!(charts.iter().all(|c| c.bands.is_empty()), "of two runs");
-        let charts = together(&[run("a", 5_000_000_000), run("b", 60_000_000_000)], &[]).unwrap();
+        let charts = flows_of(&[run("a", 5_000_000_000), run("b", 60_000_000_000)], &[]).unwrap();
         assert_eq!((course(&charts, 0), course(&charts, 2)), (0.0, 0.0), "they begin together");
     }
 
     #[test]
     fn recording_is_aligned_by_clock_or_refused() {
-        let recording = Beside {
+        let recording = RecordingSeries {
             name: "r".into(),
             boot: Some("one".into()),
             operations: vec![(4_000_000_000, 7.0), (5_500_000_000, 8.0)],
             commands: [(("vda".into(), "write"), vec![(5_150_000_000, 12_500), (5_160_000_000, 12_500)])].into(),
-            ..Beside::default()
+            ..RecordingSeries::default()
         };
         let mut run_a = run("a", 5_000_000_000);
-        let charts = together(std::slice::from_ref(&run_a), std::slice::from_ref(&recording)).unwrap();
+        let charts = flows_of(std::slice::from_ref(&run_a), std::slice::from_ref(&recording)).unwrap();
         let of = |title: &str| charts.iter().find(|c| c.title.contains(title)).unwrap();
         let latency = of("recorded operations");
         // Events before the run are not drawn.
@@ -379,7 +379,7 @@ mod tests {
         assert!(charts.iter().all(|c| c.end == 2.0), "one axis");
 
         let refused = |runs: &[Bench], reason: &str| {
-            let why = together(runs, std::slice::from_ref(&recording)).unwrap_err().to_string();
+            let why = flows_of(runs, std::slice::from_ref(&recording)).unwrap_err().to_string();
             assert!(why.contains(reason), "{why}");
         };
         refused(&[run("a", 60_000_000_000)], "does not overlap");
@@ -401,7 +401,7 @@ mod tests {
                 value: 10.0,
             });
         }
-        let charts = together(&[a], &[]).unwrap();
+        let charts = flows_of(&[a], &[]).unwrap();
         let windows = charts.iter().find(|c| c.title == "congestion window").unwrap();
         let names: Vec<&str> = windows.flows.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["stream=0", "stream=0 each acknowledgement", "stream=1"]);

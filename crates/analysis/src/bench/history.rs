@@ -6,7 +6,7 @@
 
 use super::comparable::Rules;
 use super::compare::{Compared, archives, named};
-use super::differ::{self, Differs};
+use super::fact_difference::{self, FactDifference};
 use super::results::{Bench, words};
 use crate::text::{date, digits, scale, shown};
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct Entry {
     /// Whether it came to its end.
     pub complete: bool,
     /// What changed of the machine since the one before.
-    pub changed: Vec<Differs>,
+    pub changed: Vec<FactDifference>,
 }
 
 /// A cell over time.
@@ -81,7 +81,7 @@ pub fn history(mut benches: Vec<Bench>) -> History {
     let mut entries = Vec::new();
     for (at, bench) in benches.iter().enumerate() {
         let changed = match at.checked_sub(1).and_then(|before| benches.get(before)) {
-            Some(before) => differ::facts(&before.tables.environment, &bench.tables.environment)
+            Some(before) => fact_difference::facts(&before.tables.environment, &bench.tables.environment)
                 .into_iter()
                 .filter(|d| d.varies != "run")
                 .collect(),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A metric of a cell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Other {
+pub struct OtherMetric {
     /// Its unit, as the processes print it.
     pub unit: String,
     /// Mean over processes.
@@ -18,7 +18,7 @@ pub struct Other {
 }
 
 /// The metrics of each cell, by name; those that make the score are left out, and those with labels.
-pub fn others(replicates: &[Replicate], samples: &[Sample]) -> BTreeMap<u64, BTreeMap<String, Other>> {
+pub fn others(replicates: &[Replicate], samples: &[Sample]) -> BTreeMap<u64, BTreeMap<String, OtherMetric>> {
     let out = super::disturbed::left_out(replicates);
     let counted = replicates.iter().filter(|r| counts(r) && !out.contains(&r.id));
     let cells: BTreeMap<u64, u64> = counted.map(|r| (r.id, r.cell)).collect();
@@ -31,18 +31,18 @@ pub fn others(replicates: &[Replicate], samples: &[Sample]) -> BTreeMap<u64, BTr
             all.entry((cell, &s.metric)).or_insert((&s.unit, BTreeMap::new())).1.entry(id).or_default().push(s.value);
         }
     }
-    let mut by_cell: BTreeMap<u64, BTreeMap<String, Other>> = BTreeMap::new();
+    let mut by_cell: BTreeMap<u64, BTreeMap<String, OtherMetric>> = BTreeMap::new();
     for ((cell, metric), (unit, of)) in all {
         let means: Vec<f64> = of.values().map(|values| mean(values)).collect();
         let range = means.iter().fold([f64::MAX, f64::MIN], |[low, high], v| [low.min(*v), high.max(*v)]);
-        let other = Other { unit: unit.into(), mean: mean(&means), range };
+        let other = OtherMetric { unit: unit.into(), mean: mean(&means), range };
         by_cell.entry(cell).or_default().insert(metric.into(), other);
     }
     by_cell
 }
 
 /// In a line for people: the latencies of single requests, and what the disk moved for each byte that was asked for.
-pub fn line(metrics: &BTreeMap<String, Other>) -> Option<String> {
+pub fn line(metrics: &BTreeMap<String, OtherMetric>) -> Option<String> {
     let percentiles: BTreeSet<&str> = metrics.keys().filter_map(|name| name.strip_prefix("latency.p")).collect();
     let latency = |p: &&str| {
         let found = metrics.get(&format!("latency.p{p}")).filter(|m| m.unit == "ns")?;
@@ -77,7 +77,7 @@ mod tests {
 
     #[test]
     fn metrics_line_shows_latencies_and_amplification() {
-        let other = |unit: &str, mean| Other { unit: unit.into(), mean, range: [mean, mean] };
+        let other = |unit: &str, mean| OtherMetric { unit: unit.into(), mean, range: [mean, mean] };
         let mut all = BTreeMap::from([
             ("latency.p50".to_string(), other("ns", 12_300.0)),
             ("latency.p99".into(), other("ns", 90_000.0)),

@@ -15,27 +15,27 @@
 //! A replicate that failed, belongs to a warm-up block or was recorded to show why is part of no estimate; failures are
 //! counted and their first reason is kept.
 
-pub mod beside;
 pub mod cluster;
 pub mod comparable;
 pub mod compare;
 pub mod compared;
 pub mod contract;
-pub mod differ;
 pub mod disturbed;
 mod error;
+pub mod fact_difference;
 pub mod figure;
 pub mod figures;
 pub mod flows;
 pub mod history;
+pub mod merged_marks;
 pub mod metrics;
 pub mod net;
 pub mod page;
 pub mod plan;
+pub mod recording_series;
 pub mod regressions;
 pub mod results;
 pub mod run_score;
-pub mod said;
 mod selftest;
 pub mod show;
 
@@ -78,7 +78,7 @@ impl Score {
     }
 
     /// A further one.
-    pub fn also(also: &results::Also) -> Self {
+    pub fn also(also: &results::ExtraScore) -> Self {
         Self { of: "value".into(), metric: also.metric.clone(), unit: also.unit.clone(), scale: also.scale }
     }
 }
@@ -114,8 +114,8 @@ pub struct Process {
 /// metric, or no work where there must be some.
 pub fn process(score: &Score, penalty: Penalty, replicate: u64, samples: &[&Sample]) -> Option<Process> {
     let own: Vec<&&Sample> = samples.iter().filter(|s| s.metric == score.metric).collect();
-    let times: Vec<f64> = match run_score::is_told(score) {
-        true => vec![run_score::told(&score.metric, samples, |_| true)?.value],
+    let times: Vec<f64> = match run_score::is_per_run(score) {
+        true => vec![run_score::run_score(&score.metric, samples, |_| true)?.value],
         false => own.iter().map(|s| s.value).collect(),
     };
     let unit = own.first()?.unit.clone();
@@ -248,9 +248,9 @@ fn of_cell(
     let same = |p: &Process| -> Vec<f64> { p.values.iter().map(|v| v * of_first / amount(p)).collect() };
     let times: Vec<Vec<f64>> = processes.iter().map(same).collect();
     let convert = |time: f64| converted(score, processes.first(), time);
-    let told = good.iter().filter(|_| run_score::is_told(score)).find_map(|r| {
-        let told = run_score::told(&score.metric, samples.get(&r.id)?, |_| true)?;
-        Some((told.value, told.ci95, told.method()))
+    let of_run = good.iter().filter(|_| run_score::is_per_run(score)).find_map(|r| {
+        let score = run_score::run_score(&score.metric, samples.get(&r.id)?, |_| true)?;
+        Some((score.value, score.ci95, score.method()))
     });
     let between = || {
         let middle = |cell: &cells::Cell| scored(&cells::middle(cell, LEVEL)?, &convert);
@@ -265,7 +265,7 @@ fn of_cell(
             None => Some((few()?, None, "median of processes; too few for an interval")),
         }
     };
-    let estimate = if run_score::is_told(score) { told } else { between() };
+    let estimate = if run_score::is_per_run(score) { of_run } else { between() };
     let firsts: Vec<f64> = processes.iter().map(|p| p.first).collect();
     let verified: Vec<bool> = good.iter().filter_map(|r| r.verified).collect();
     CellEstimate {
@@ -326,11 +326,11 @@ fn scored(time: &Estimate, convert: &dyn Fn(f64) -> Option<f64>) -> Option<Estim
 }
 
 fn unit(score: &Score, process: Option<&Process>) -> String {
-    let told = |p: &Process| match (score.of.as_str(), &p.work) {
+    let of_process = |p: &Process| match (score.of.as_str(), &p.work) {
         ("rate", Some((_, unit))) => format!("{unit}/s"),
         _ => p.unit.clone(),
     };
-    score.unit.clone().or_else(|| process.map(told)).unwrap_or_default()
+    score.unit.clone().or_else(|| process.map(of_process)).unwrap_or_default()
 }
 
 fn gates(replicates: &[&Replicate]) -> BTreeMap<String, BTreeMap<String, u64>> {

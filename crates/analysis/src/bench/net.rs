@@ -1,13 +1,13 @@
 //! Network runs (`fathom net run -o`): a cell with one process, whose score and interval are its own words (`run_score`).
 
-use super::beside::Beside;
 use super::counts;
 use super::error::Error;
 use super::figure::{Bar, Figure};
 use super::flows;
 use super::page::{Page, page};
+use super::recording_series::RecordingSeries;
 use super::results::{Bench, words};
-use super::run_score::{Held, LIMITED_BY, Limit, cause, told};
+use super::run_score::{DirectionLimits, LIMITED_BY, Limit, cause, run_score};
 use model::table::{MarkRow, Sample};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, BTreeSet};
 ///
 /// # Errors
 /// A recording has no place on their axis, or there is no run.
-pub fn page_of(runs: &[Bench], recordings: &[Beside]) -> Result<Page, Error> {
+pub fn page_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Page, Error> {
     let nothing = |_: &str| -> super::Why { unreachable!("network runs contain no recordings") };
     let several = runs.len() > 1;
     let mut pages = runs.iter().map(|run| {
         let mut page = page(run, &nothing);
         page.figures = figure(run, several).into_iter().collect();
-        page.held = held(run, several);
+        page.held = direction_limits(run, several);
         if several {
             page.shown.results.iter_mut().for_each(|result| result.workload = run.name.clone());
             page.metrics.iter_mut().for_each(|metric| metric.title = format!("{}: {}", run.name, metric.title));
@@ -40,7 +40,7 @@ pub fn page_of(runs: &[Bench], recordings: &[Beside]) -> Result<Page, Error> {
         whole.held.extend(page.held);
         whole.command = page.command;
     }
-    whole.flows = flows::together(runs, recordings)?;
+    whole.flows = flows::flows_of(runs, recordings)?;
     Ok(whole)
 }
 
@@ -67,7 +67,7 @@ fn figure(bench: &Bench, several: bool) -> Option<Figure> {
     let mut bars = vec![whole];
     if directions.len() > 1 && bars[0].estimate.is_some() {
         for way in directions {
-            let told = told(&score.metric, &samples, |labels| direction(labels) == Some(way))?;
+            let run_score = run_score(&score.metric, &samples, |labels| direction(labels) == Some(way))?;
             let factors: BTreeMap<String, String> = m
                 .factors
                 .iter()
@@ -76,9 +76,9 @@ fn figure(bench: &Bench, several: bool) -> Option<Figure> {
             let label = name(words(&factors));
             bars.push(Bar {
                 label,
-                estimate: Some(told.value),
-                ci95: told.ci95,
-                values: vec![told.value],
+                estimate: Some(run_score.value),
+                ci95: run_score.ci95,
+                values: vec![run_score.value],
                 ..bars[0].clone()
             });
         }
@@ -100,14 +100,14 @@ fn direction(labels: &str) -> Option<&str> {
 }
 
 /// What held each direction back, as the run told it. A mark that is no such text, in a foreign archive, is left out.
-fn held(bench: &Bench, several: bool) -> Vec<Held> {
+fn direction_limits(bench: &Bench, several: bool) -> Vec<DirectionLimits> {
     let good: BTreeSet<u64> = bench.tables.replicates.iter().filter(|r| counts(r)).map(|r| r.id).collect();
     let of_run = bench.tables.marks.iter().filter(|m| m.replicate.is_some_and(|id| good.contains(&id)));
     let one = |mark: &MarkRow| {
         let direction = mark.name.strip_prefix(LIMITED_BY)?.to_string();
         let mut limits: Vec<Limit> = serde_json::from_str(&mark.text).ok()?;
         limits.iter_mut().for_each(|limit| limit.cause = cause(&limit.cause));
-        Some(Held { run: several.then(|| bench.name.clone()), direction, limits })
+        Some(DirectionLimits { run: several.then(|| bench.name.clone()), direction, limits })
     };
     of_run.filter_map(one).collect()
 }

@@ -5,9 +5,9 @@ use super::compare::{Compared, archives, named};
 use super::figure::Figure;
 use super::figures::{figures, others};
 use super::flows::{Flows, flows};
-use super::metrics::{self, Other};
-use super::results::{Bench, Measured, Run, words};
-use super::run_score::{self, Held};
+use super::metrics::{self, OtherMetric};
+use super::results::{Bench, CountedProcess, Measured, words};
+use super::run_score::{self, DirectionLimits};
 use super::{Benchmark, Why, benchmark};
 use crate::text::digits;
 use model::counted;
@@ -36,7 +36,7 @@ pub struct Page {
     /// What sending TCPs said of themselves over time.
     pub flows: Vec<Flows>,
     /// What held network runs back.
-    pub held: Vec<Held>,
+    pub held: Vec<DirectionLimits>,
     /// Another benchmark beside this one, if there is one.
     pub compared: Option<Compared>,
 }
@@ -162,7 +162,10 @@ fn title(m: &Measured) -> String {
 }
 
 /// The other metrics of a cell.
-fn of_cell<'a>(m: &'a Measured, metrics: Option<&'a BTreeMap<String, Other>>) -> impl Iterator<Item = Metric> + 'a {
+fn of_cell<'a>(
+    m: &'a Measured,
+    metrics: Option<&'a BTreeMap<String, OtherMetric>>,
+) -> impl Iterator<Item = Metric> + 'a {
     metrics.into_iter().flatten().map(|(metric, other)| Metric {
         cell: m.cell.id,
         title: title(m),
@@ -175,7 +178,7 @@ fn of_cell<'a>(m: &'a Measured, metrics: Option<&'a BTreeMap<String, Other>>) ->
 
 fn curves(m: &Measured, penalty: Penalty) -> Curves {
     let score = m.score();
-    let one = |run: &Run| {
+    let one = |run: &CountedProcess| {
         // Classified again as the estimate does, since the rows keep no segments.
         let classified = || steady::classify(&run.series, steady::EQUIVALENCE, penalty, run.row.id);
         let steady = (!matches!(score.of.as_str(), "value" | run_score::OF)).then(classified).flatten();

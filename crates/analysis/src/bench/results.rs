@@ -44,18 +44,18 @@ pub struct Measured<'a> {
     /// The score.
     pub estimate: CellEstimate,
     /// The processes that the score is made of.
-    pub processes: Vec<Run<'a>>,
+    pub processes: Vec<CountedProcess<'a>>,
     /// What the processes said of themselves, with how many said it: by name.
     pub marks: BTreeMap<String, BTreeMap<String, u64>>,
     /// Nothing if this is the cell's score; of a further one ([`Bench::scores`]) what it is.
-    pub also: Option<Also>,
+    pub also: Option<ExtraScore>,
     /// The rate that the cell's processes were told to send at, per second, whatever became of it; what they achieved is the score.
     pub offered: Option<f64>,
 }
 
 /// A further score of a design's cells: a metric that processes print besides, such as a percentile of latencies.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-pub struct Also {
+pub struct ExtraScore {
     /// The metric.
     pub metric: String,
     /// Unit of the score; by default the metric's own.
@@ -76,7 +76,7 @@ struct Planned {
 #[derive(Debug, Default, Deserialize)]
 struct Scores {
     #[serde(default)]
-    also: Vec<Also>,
+    also: Vec<ExtraScore>,
     #[serde(default)]
     score: SetBy,
 }
@@ -96,7 +96,7 @@ impl Scores {
 
 /// A process that counts.
 #[derive(Debug, Clone)]
-pub struct Run<'a> {
+pub struct CountedProcess<'a> {
     /// Its row.
     pub row: &'a Replicate,
     /// As the estimate sees it.
@@ -107,7 +107,7 @@ pub struct Run<'a> {
     pub series: Vec<f64>,
 }
 
-impl Run<'_> {
+impl CountedProcess<'_> {
     /// The process's own score.
     pub fn score(&self, score: &Score) -> Option<f64> {
         let mean = super::mean(&self.costs);
@@ -218,7 +218,7 @@ impl Bench {
     }
 }
 
-fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Sample]) -> Option<Run<'a>> {
+fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Sample]) -> Option<CountedProcess<'a>> {
     let process = process(score, penalty, row.id, samples)?;
     let cost = |value: &f64| match &process.work {
         Some((work, _)) if score.of == "rate" => seconds(&process.unit, *value).map(|s| s / work),
@@ -226,11 +226,11 @@ fn run<'a>(score: &Score, penalty: Penalty, row: &'a Replicate, samples: &[&Samp
     };
     let costs: Vec<f64> = process.values.iter().filter_map(cost).collect();
     // A run's two directions are no course.
-    let series = match super::run_score::is_told(score) {
+    let series = match super::run_score::is_per_run(score) {
         true => process.values.clone(),
         false => samples.iter().filter(|s| s.metric == score.metric).map(|s| s.value).collect(),
     };
-    (costs.len() == process.values.len()).then_some(Run { row, process, costs, series })
+    (costs.len() == process.values.len()).then_some(CountedProcess { row, process, costs, series })
 }
 
 impl Measured<'_> {

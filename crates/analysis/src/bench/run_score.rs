@@ -22,7 +22,7 @@ const METHOD: &str = "batch means of this one run";
 
 /// What held one direction of a run back.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Held {
+pub struct DirectionLimits {
     /// The run's archive, if the page shows several.
     pub run: Option<String>,
     /// `up` or `down`.
@@ -46,14 +46,14 @@ pub struct Limit {
 
 /// A score as a run told it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Told {
+pub struct RunScore {
     /// The estimate, of all directions together.
     pub value: f64,
     /// Its interval, if the run was long enough for one.
     pub ci95: Option<[f64; 2]>,
 }
 
-impl Told {
+impl RunScore {
     /// How the interval was made; nothing if there is none.
     pub fn method(&self) -> &'static str {
         if self.ci95.is_some() { METHOD } else { "" }
@@ -61,14 +61,14 @@ impl Told {
 }
 
 /// The score that these samples of a run tell, of all directions or of those whose labels `wanted` takes.
-pub fn told(metric: &str, samples: &[&Sample], wanted: impl Fn(&str) -> bool) -> Option<Told> {
+pub fn run_score(metric: &str, samples: &[&Sample], wanted: impl Fn(&str) -> bool) -> Option<RunScore> {
     let of = |metric: &str| -> Vec<f64> {
         samples.iter().filter(|s| s.metric == metric && wanted(&s.labels)).map(|s| s.value).collect()
     };
     let (values, lows, highs) = (of(metric), of(&format!("{metric}.low")), of(&format!("{metric}.high")));
     let whole = lows.len() == values.len() && highs.len() == values.len();
     let ci95 = whole.then(|| [lows.iter().sum(), highs.iter().sum()]);
-    (!values.is_empty()).then(|| Told { value: values.iter().sum(), ci95 })
+    (!values.is_empty()).then(|| RunScore { value: values.iter().sum(), ci95 })
 }
 
 /// How a run was measured, in sentences; `None` for any other design.
@@ -89,6 +89,6 @@ pub(super) fn cause(written: &str) -> String {
 }
 
 /// Whether a score is one that a run told.
-pub(super) fn is_told(score: &Score) -> bool {
+pub(super) fn is_per_run(score: &Score) -> bool {
     score.of == OF
 }

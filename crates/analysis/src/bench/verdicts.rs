@@ -317,8 +317,8 @@ fn percentile_can_be_compared_and_failed_on() {
     let at = [("op", "x"), ("rate", "0")];
     let (a, b) = (with_latency("a", &at, 181_000.0), with_latency("b", &at, 3_376_000.0));
     let c = archives(&a, &b, &Rules::default());
-    let told: Vec<(Option<&str>, &str)> = c.results.iter().map(|p| (p.score.as_deref(), p.verdict)).collect();
-    assert_eq!(told, [(None, "equivalent"), (Some("latency.p99"), "slower")]);
+    let results: Vec<(Option<&str>, &str)> = c.results.iter().map(|p| (p.score.as_deref(), p.verdict)).collect();
+    assert_eq!(results, [(None, "equivalent"), (Some("latency.p99"), "slower")]);
     let p = &c.results[1];
     assert!((p.a.estimate.unwrap() - 181.1).abs() < 0.1 && p.unit == "us" && !p.higher_is_better, "{:?}", p.a);
     assert!((p.ratio.unwrap() - 18.65).abs() < 0.05 && p.title() == "w op=x rate=0 latency.p99", "{}", p.title());

@@ -8,7 +8,7 @@ use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::entries::Entries;
-use crate::rows::{Does, Index, Rows};
+use crate::rows::{Index, IoAction, Rows};
 use model::{Call, Layer};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashSet};
@@ -192,10 +192,10 @@ fn device(index: &Index, found: &mut Observed) {
             return;
         }
         let one = found.of(index, operation);
-        match Does::on_disk(span) {
-            Does::Flush => *one.device.entry(FLUSHES.into()).or_default() += share,
-            Does::Write => *one.device.entry("write commands".into()).or_default() += share,
-            Does::Read | Does::Discard | Does::Other => {}
+        match IoAction::on_disk(span) {
+            IoAction::Flush => *one.device.entry(FLUSHES.into()).or_default() += share,
+            IoAction::Write => *one.device.entry("write commands".into()).or_default() += share,
+            IoAction::Read | IoAction::Discard | IoAction::Other => {}
         }
     };
     for (at, parts) in Charges::new(index).commands.iter() {

@@ -156,8 +156,8 @@ impl<'a> Both<'a> {
         let (delta_ns, interval) = self.delta(moved.get(&()).map(|g| &g[0]), moved.get(&()).map(|g| &g[1]));
         let different_work = interval.map(|interval| Delta { delta_ns, interval });
         let (verdict, why) = self.verdict(&times, different_work.as_ref());
-        let told = matches!(verdict, Verdict::Faster | Verdict::Slower);
-        let share = |delta: f64| Some(delta / times.delta_ns).filter(|share| told && share.is_finite());
+        let decided = matches!(verdict, Verdict::Faster | Verdict::Slower);
+        let share = |delta: f64| Some(delta / times.delta_ns).filter(|share| decided && share.is_finite());
         let row = |phase: Option<Phase>, layer: Option<(Layer, Reason)>, [a, b]: &[Sums; 2]| {
             let (delta_ns, interval) = self.delta(Some(a), Some(b));
             Contribution {

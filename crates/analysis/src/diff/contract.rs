@@ -5,7 +5,7 @@
 
 use super::align::Alone;
 use super::edges::Edges;
-use crate::bench::differ::Differs;
+use crate::bench::fact_difference::FactDifference;
 use crate::contract::Blind;
 use model::{Layer, Reason};
 use serde::Serialize;
@@ -49,7 +49,7 @@ pub struct Diff {
     /// Statements of B only.
     pub only_b: Vec<Alone>,
     /// Facts about the devices and recordings that differ.
-    pub facts: Vec<Differs>,
+    pub facts: Vec<FactDifference>,
 }
 
 /// One recording.

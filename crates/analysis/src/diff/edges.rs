@@ -12,7 +12,7 @@ use super::align::Alignment;
 use super::phase::{Kind, Phase, Phases, wal_databases};
 use super::series::Slots;
 use crate::charges::Charges;
-use crate::rows::{Does, Index};
+use crate::rows::{Index, IoAction};
 use model::{Call, Layer, Relation};
 use serde::Serialize;
 use sqlite::FileClass;
@@ -113,7 +113,7 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
     let mut flushes: HashMap<u32, u32> = HashMap::new();
     for (span, parts) in Charges::new(index).commands.iter() {
         let span = &rows.spans[span];
-        if Does::on_disk(span) != Does::Flush || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
+        if IoAction::on_disk(span) != IoAction::Flush || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
             continue;
         }
         for part in parts.iter().filter(|part| part.share > 0.0 && aligned(&(part.operation as usize))) {

@@ -14,7 +14,7 @@ mod series;
 mod tests;
 pub mod text;
 
-use crate::bench::differ;
+use crate::bench::fact_difference;
 use crate::blind;
 use crate::completeness::lost_at_unknown_time;
 use crate::contract::Blind;
@@ -110,7 +110,7 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
         edges,
         only_a: Vec::new(),
         only_b: Vec::new(),
-        facts: differ::facts(&rows[0].environment(), &rows[1].environment()),
+        facts: fact_difference::facts(&rows[0].environment(), &rows[1].environment()),
         a: Side::default(),
         b: Side::default(),
     };

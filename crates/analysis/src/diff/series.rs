@@ -6,7 +6,7 @@
 use super::phase::{Kind, Phase, Phases};
 use crate::charges::Charges;
 use crate::entries::Entries;
-use crate::rows::{Does, Index};
+use crate::rows::{Index, IoAction};
 use crate::tracer::{self, Prices, Times};
 use model::table::{Slice, Span};
 use model::{Call, Layer, Reason, Relation};
@@ -337,7 +337,7 @@ impl Adder<'_> {
             self.shares(parts, &[(Layer::FileSystem, "journal commits", 1.0)]);
         }
         for (at, parts) in charges.bios.iter().filter(|(at, _)| counted(*at)) {
-            let data = matches!(Does::on_disk(&spans[at]), Does::Read | Does::Write);
+            let data = matches!(IoAction::on_disk(&spans[at]), IoAction::Read | IoAction::Write);
             let bytes = if data { spans[at].bytes as f64 } else { 0.0 };
             self.shares(parts, &[(Layer::Block, "bios", 1.0), (Layer::Block, "bytes of bios", bytes)]);
         }
@@ -345,17 +345,17 @@ impl Adder<'_> {
             let span = &spans[at];
             let bytes = span.bytes as f64;
             let sent = (Layer::Driver, "driver's own commands", carried_out.get(&span.id).copied().unwrap_or(0.0));
-            let what: &[(Layer, &'static str, f64)] = match Does::on_disk(span) {
-                Does::Flush => &[(Layer::Driver, "flushes", 1.0), sent],
-                Does::Read => &[(Layer::Driver, "requests", 1.0), (Layer::Driver, "bytes read", bytes), sent],
-                Does::Write => &[(Layer::Driver, "requests", 1.0), (Layer::Driver, "bytes written", bytes), sent],
-                Does::Discard | Does::Other => &[(Layer::Driver, "discards", 1.0), sent],
+            let what: &[(Layer, &'static str, f64)] = match IoAction::on_disk(span) {
+                IoAction::Flush => &[(Layer::Driver, "flushes", 1.0), sent],
+                IoAction::Read => &[(Layer::Driver, "requests", 1.0), (Layer::Driver, "bytes read", bytes), sent],
+                IoAction::Write => &[(Layer::Driver, "requests", 1.0), (Layer::Driver, "bytes written", bytes), sent],
+                IoAction::Discard | IoAction::Other => &[(Layer::Driver, "discards", 1.0), sent],
             };
             self.shares(parts, what);
         }
     }
 
-    fn shares(&mut self, parts: &[crate::charges::Part], what: &[(Layer, &'static str, f64)]) {
+    fn shares(&mut self, parts: &[crate::charges::OperationShare], what: &[(Layer, &'static str, f64)]) {
         // The parts are those of the operations around the innermost one already.
         for part in parts.iter().filter(|part| part.share > 0.0) {
             self.each(part.operation as usize, |to, stretch| {
@@ -371,8 +371,8 @@ impl Adder<'_> {
         let parts = self.series.statements.iter_mut().map(|s| &mut s.sums).chain([&mut self.series.whole]);
         for part in parts {
             for stretch in 0..STRETCHES {
-                let told: f64 = part.times.values().map(|sums| sums[stretch]).sum();
-                let rest = part.latency_ns[stretch] - told;
+                let placed: f64 = part.times.values().map(|sums| sums[stretch]).sum();
+                let rest = part.latency_ns[stretch] - placed;
                 // Less than a nanosecond was made by adding fractions.
                 if rest.abs() >= 1.0 {
                     add(&mut part.times, Place { phase: Phase::Outside, layer: None }, stretch, rest);

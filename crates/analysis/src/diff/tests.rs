@@ -56,9 +56,12 @@ fn extra_sync_of_directory_is_named_and_charged() {
     let edges: Vec<(&str, u64, u64, bool)> =
         diff.edges.only_b.iter().map(|e| (e.edge.as_str(), e.executions, e.of, e.sure)).collect();
     assert_eq!(edges, [("first fdatasync directory", 40, 40, true), ("third flush", 40, 40, true)]);
-    let told = text::text(&diff);
-    assert!(told.contains("fdatasync directory") && told.contains("third flush (40 of 40)"), "{told}");
-    assert!(told.lines().all(|line| line.chars().count() <= 100), "{told}");
+    let text_shown = text::text(&diff);
+    assert!(
+        text_shown.contains("fdatasync directory") && text_shown.contains("third flush (40 of 40)"),
+        "{text_shown}"
+    );
+    assert!(text_shown.lines().all(|line| line.chars().count() <= 100), "{text_shown}");
 }
 
 #[test]

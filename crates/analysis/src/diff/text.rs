@@ -178,8 +178,8 @@ fn alone(out: &mut String, which: &str, list: &[Alone]) {
 }
 
 fn unseen(out: &mut String, diff: &Diff) {
-    let told = |side: &Side| !side.blind.is_empty() || !side.losses.is_empty();
-    if !told(&diff.a) && !told(&diff.b) {
+    let incomplete = |side: &Side| !side.blind.is_empty() || !side.losses.is_empty();
+    if !incomplete(&diff.a) && !incomplete(&diff.b) {
         return;
     }
     line(out, "\nNot recorded, or lost");

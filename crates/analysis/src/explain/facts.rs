@@ -3,7 +3,7 @@
 
 use crate::charges::Charges;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
-use crate::rows::{Does, Index};
+use crate::rows::{Index, IoAction};
 use model::table::{Slice, Span};
 use model::{Call, Layer, Reason, Relation};
 use sqlite::FileClass;
@@ -310,13 +310,13 @@ fn commands(facts: &mut Facts, index: &Index, carried: &Carried) {
         for part in sharers.clone() {
             *facts.commands.entry(part.operation).or_default() += part.share;
         }
-        match Does::on_disk(span) {
-            Does::Flush => {
+        match IoAction::on_disk(span) {
+            IoAction::Flush => {
                 let whose: Vec<u32> = sharers.map(|part| part.operation).collect();
                 whose.iter().for_each(|at| *facts.flushes.entry(*at).or_default() += 1);
                 flushes.push((disk, span.start_ns, at, whose));
             }
-            Does::Write => {
+            IoAction::Write => {
                 for part in sharers {
                     let bytes = facts.bytes.entry(part.operation).or_default();
                     bytes[2] += span.bytes as f64 * part.share;
@@ -324,7 +324,7 @@ fn commands(facts: &mut Facts, index: &Index, carried: &Carried) {
                     bytes[3] += if own { span.bytes as f64 * part.share } else { 0.0 };
                 }
             }
-            Does::Read | Does::Discard | Does::Other => {}
+            IoAction::Read | IoAction::Discard | IoAction::Other => {}
         }
     }
     flushes.sort_unstable();

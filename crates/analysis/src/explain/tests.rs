@@ -288,9 +288,9 @@ fn lost_statements_make_trace_unreliable() {
 #[test]
 fn text_and_line_of_show_name_findings() {
     let done = explain(&recording(&vec![insert(); 40]));
-    let told = text::text(&done);
-    assert!(told.contains("F01  two or more flushes a commit: INSERT INTO t VALUES (?)"), "{told}");
-    assert!(told.contains("remedy:") && told.lines().all(|line| line.chars().count() <= 100), "{told}");
+    let text = text::text(&done);
+    assert!(text.contains("F01  two or more flushes a commit: INSERT INTO t VALUES (?)"), "{text}");
+    assert!(text.contains("remedy:") && text.lines().all(|line| line.chars().count() <= 100), "{text}");
     let line = text::summary(&done);
     assert!(
         line.starts_with("Findings: S01 autocommit loop (88 %), F03") && line.ends_with("(`fathom explain`)\n"),

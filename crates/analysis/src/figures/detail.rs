@@ -20,12 +20,12 @@ pub struct Detail {
 }
 
 /// Rows of one table by a key that is a position of another.
-struct By {
+struct RowsByKey {
     first: Vec<u32>,
     rows: Vec<u32>,
 }
 
-impl By {
+impl RowsByKey {
     fn new(keys: usize, pairs: impl Iterator<Item = (usize, u32)> + Clone) -> Self {
         let mut first = vec![0_u32; keys + 1];
         pairs.clone().for_each(|(key, _)| first[key + 1] += 1);
@@ -50,17 +50,17 @@ impl By {
 pub fn chosen(index: &Index, limit: usize, window: Option<(u64, u64)>) -> Detail {
     let rows = index.rows;
     let links = || rows.links.iter().filter_map(|l| Some((index.span(l.parent)?, index.span(l.child)?, l.relation)));
-    let down = By::new(rows.spans.len(), links().map(|(parent, child, _)| (parent, child as u32)));
+    let down = RowsByKey::new(rows.spans.len(), links().map(|(parent, child, _)| (parent, child as u32)));
     // What carries a command's data stands above it; the calls and threads above that are others' too.
     let carried = |relation| matches!(relation, Relation::Carries | Relation::Merges);
     let up = links().filter(|&(_, _, relation)| carried(relation));
-    let up = By::new(rows.spans.len(), up.map(|(parent, child, _)| (child, parent as u32)));
+    let up = RowsByKey::new(rows.spans.len(), up.map(|(parent, child, _)| (child, parent as u32)));
     let made = rows.spans.iter().enumerate();
     let made = made.filter_map(|(at, span)| Some((index.operation(span.operation?)?, at as u32)));
-    let made = By::new(rows.operations.len(), made);
+    let made = RowsByKey::new(rows.operations.len(), made);
     let causes = rows.causes.iter();
     let charged = causes.filter_map(|c| Some((index.operation(c.operation?)?, index.span(c.command)? as u32)));
-    let charged = By::new(rows.operations.len(), charged);
+    let charged = RowsByKey::new(rows.operations.len(), charged);
 
     let mut detail = Detail { spans: vec![false; rows.spans.len()], operations: vec![false; rows.operations.len()] };
     let mut held = 0;

@@ -41,20 +41,20 @@ enum Group {
     /// A thread, by process and thread.
     Thread(u32, u32),
     /// Threads that lived one after the other.
-    Brief(u32),
+    ShortLived(u32),
     /// A disk.
     Disk(u32),
 }
 
 /// Threads that lived briefly, with the set that each is in.
 #[derive(Debug, Default)]
-struct Brief {
+struct ShortLived {
     of: HashMap<(u32, u32), u32>,
     /// Threads of each set.
     threads: Vec<usize>,
 }
 
-impl Brief {
+impl ShortLived {
     fn new(spans: &[Span], order: &[usize]) -> Self {
         let mut lives: HashMap<(u32, u32), (u64, u64)> = HashMap::new();
         let (mut first, mut last) = (u64::MAX, 0);
@@ -103,7 +103,7 @@ impl Brief {
         self.of
             .get(&(span.tgid, span.tid))
             .filter(|&&set| self.threads[set as usize] > 1)
-            .map_or(Group::Thread(span.tgid, span.tid), |&set| Group::Brief(set))
+            .map_or(Group::Thread(span.tgid, span.tid), |&set| Group::ShortLived(set))
     }
 }
 
@@ -115,7 +115,7 @@ fn on_disk(layer: Layer) -> bool {
 /// each span.
 pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, Vec<(u32, u32)>) {
     let spans = &index.rows.spans;
-    let brief = Brief::new(spans, order);
+    let brief = ShortLived::new(spans, order);
     // For each layer and group, when each of its lanes is free again.
     let mut free: BTreeMap<Layer, BTreeMap<Group, Vec<u64>>> = BTreeMap::new();
     let mut within: Vec<(Layer, Group, usize)> = Vec::with_capacity(order.len());
@@ -124,7 +124,7 @@ pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, V
     for &at in order {
         let span = &spans[at];
         let group = brief.group(span);
-        if matches!(group, Group::Brief(_)) {
+        if matches!(group, Group::ShortLived(_)) {
             seen.entry((span.layer, group)).or_default().insert((span.tgid, span.tid));
         }
         let ends = free.entry(span.layer).or_default().entry(group).or_default();
@@ -147,7 +147,7 @@ pub fn lanes(index: &Index, order: &[usize], most: usize) -> (Vec<LayerLanes>, V
             let name = match group {
                 Group::Disk(disk) => index.disk_name(disk),
                 Group::Thread(tgid, tid) => format!("{} {tid}", index.process_name(tgid).unwrap_or("thread")),
-                Group::Brief(_) => format!("{} short-lived", seen.get(&(*layer, group)).map_or(0, HashSet::len)),
+                Group::ShortLived(_) => format!("{} short-lived", seen.get(&(*layer, group)).map_or(0, HashSet::len)),
             };
             lanes.extend(ends.iter().map(|_| Lane { name: shown(&name), group: number as u32 }));
         }

@@ -1,7 +1,7 @@
 //! Device commands by time and address: paper 000, figures 11 (INSERT) and 12 (SELECT).
 
 use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, end_of};
-use crate::rows::{Does, Index, Rows};
+use crate::rows::{Index, IoAction, Rows};
 use crate::text::shown;
 use model::table::Span;
 use model::{Layer, Origin};
@@ -117,12 +117,12 @@ pub fn scatter(rows: &Rows, limits: &Limits) -> Scatter {
         let largest = shares.get(&s.id).and_then(|own| own.iter().max_by(|a, b| a.1.total_cmp(b.1)));
         let ((origin, shape), share) =
             largest.map_or(((Origin::Unattributed, None), 1.0), |(&who, &share)| (who, share));
-        let does = Does::on_disk(s);
+        let does = IoAction::on_disk(s);
         end_ns = end_ns.max(end_of(s));
         points.push(
             s.start_ns - origin_ns,
             s.end_ns.map(|e| e.saturating_sub(s.start_ns)),
-            s.sector.filter(|_| does != Does::Flush),
+            s.sector.filter(|_| does != IoAction::Flush),
             s.bytes,
             strings.of(does.name()),
             s.disk.map(|d| disks.of(&index, d, s)),

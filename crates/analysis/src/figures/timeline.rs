@@ -3,7 +3,7 @@
 use super::lanes::{LayerLanes, lanes};
 use super::levels::{Level, levels};
 use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, detail, end_of};
-use crate::rows::{Does, Index, Rows};
+use crate::rows::{Index, IoAction, Rows};
 use crate::text::shown;
 use model::table::{DriverCommand, Slice, Span};
 use model::{Confidence, Layer, Relation};
@@ -305,7 +305,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         rows.slices.iter().filter_map(|s| Some((*operation_at.get(&s.operation)?, s.start_ns, s))).collect();
     by_operation.retain(|&(operation, ..)| columns.whole[operation as usize]);
     by_operation.sort_by_key(|&(operation, start, _)| (operation, start));
-    let sure = Sureness::of(&index);
+    let sure = Confidences::of(&index);
     for (operation, _, s) in by_operation {
         let sure = strings.of(sure.slice(s).name());
         let (layer, reason) = (strings.of(s.layer.name()), strings.of(s.reason.name()));
@@ -384,12 +384,12 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
 }
 
 /// How sure slices are.
-struct Sureness {
+struct Confidences {
     /// Commands charged to operations, by both.
     charged: HashMap<(u64, u64), Confidence>,
 }
 
-impl Sureness {
+impl Confidences {
     fn of(index: &Index) -> Self {
         let causes = index.rows.causes.iter();
         Self { charged: causes.filter_map(|c| Some(((c.operation?, c.command), c.confidence))).collect() }
@@ -398,9 +398,9 @@ impl Sureness {
     /// As the linker concluded (archives from before it said so: as if from what was under way at the time), and no surer
     /// than the charge of the command that was waited for.
     fn slice(&self, slice: &Slice) -> Confidence {
-        let told = slice.confidence.unwrap_or(Confidence::Interval);
+        let confidence = slice.confidence.unwrap_or(Confidence::Interval);
         let charged = slice.span.and_then(|span| self.charged.get(&(slice.operation, span)));
-        charged.map_or(told, |c| told.min(*c))
+        charged.map_or(confidence, |c| confidence.min(*c))
     }
 }
 
@@ -435,9 +435,9 @@ fn label(index: &Index, span: &Span) -> String {
         return index.rows.shapes[shape].text.clone();
     }
     match span.layer {
-        Layer::Block | Layer::IoScheduler | Layer::Driver => match Does::on_disk(span) {
-            Does::Flush => "flush".into(),
-            Does::Other => format!("{} {}", span.kind, span.bytes),
+        Layer::Block | Layer::IoScheduler | Layer::Driver => match IoAction::on_disk(span) {
+            IoAction::Flush => "flush".into(),
+            IoAction::Other => format!("{} {}", span.kind, span.bytes),
             does => format!("{} {}", does.name(), span.bytes),
         },
         _ => match index.class_of(span) {
@@ -517,8 +517,10 @@ mod tests {
         }
         // Each slice has the linker's confidence, and no more than that of its command's charge.
         let mut rows = case::rows();
-        for (slice, told) in rows.slices.iter_mut().zip([Confidence::Exact, Confidence::Guess].into_iter().cycle()) {
-            slice.confidence = Some(told);
+        for (slice, confidence) in
+            rows.slices.iter_mut().zip([Confidence::Exact, Confidence::Guess].into_iter().cycle())
+        {
+            slice.confidence = Some(confidence);
         }
         let t = timeline(&rows, &Limits::default());
         for (i, slice) in rows.slices.iter().enumerate() {

@@ -124,7 +124,7 @@ impl LogWriter {
     fn store(&mut self, records: &[u8]) -> Result<()> {
         let (mut rest, mut size) = (records, records.len());
         while !rest.is_empty() {
-            let part = Part::of(rest, size);
+            let part = Prefix::of(rest, size);
             let why = match self.write(&rest[..part.bytes], part) {
                 Ok(None) => {
                     rest = &rest[part.bytes..];
@@ -133,7 +133,7 @@ impl LogWriter {
                 Ok(Some(why)) => why,
                 Err(error) => {
                     self.full = Some(error.to_string());
-                    let left = Part::of(rest, usize::MAX);
+                    let left = Prefix::of(rest, usize::MAX);
                     self.lose(left.events.into(), left.first_ns);
                     return Err(Error::Io { action: "write", path: self.path.clone(), source: error });
                 }
@@ -143,7 +143,7 @@ impl LogWriter {
                 continue;
             }
             self.full = Some(why);
-            let left = Part::of(rest, usize::MAX);
+            let left = Prefix::of(rest, usize::MAX);
             self.lose(left.events.into(), left.first_ns);
             return Err(self.full_error());
         }
@@ -151,7 +151,7 @@ impl LogWriter {
     }
 
     /// Writes a chunk, or says why there is no room for it, and leaves the file as it was.
-    fn write(&mut self, raw: &[u8], part: Part) -> std::io::Result<Option<String>> {
+    fn write(&mut self, raw: &[u8], part: Prefix) -> std::io::Result<Option<String>> {
         let began_ns = *self.began_ns.get_or_insert(part.first_ns);
         let room = lz4_flex::block::get_maximum_output_size(raw.len());
         if self.packed.len() < room {
@@ -234,14 +234,14 @@ impl LogWriter {
 
 /// The first records of a payload.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct Prefix {
     bytes: usize,
     events: u32,
     first_ns: u64,
     last_ns: u64,
 }
 
-impl Part {
+impl Prefix {
     /// Those that take at most `most` bytes, but one at least. `records` are whole records, each with its length before it.
     fn of(records: &[u8], most: usize) -> Self {
         let mut part = Self { bytes: 0, events: 0, first_ns: u64::MAX, last_ns: 0 };

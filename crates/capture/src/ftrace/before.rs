@@ -2,13 +2,13 @@
 
 use crate::tasks;
 use formats::ftrace::calls::Machine;
-use formats::ftrace::translate::{Open, Told};
+use formats::ftrace::translate::{Open, TraceContext};
 use model::Record;
 use std::fs;
 
 /// Every task of `/proc`, by thread; `me` is the recorder.
-pub fn told(me: u32) -> Told {
-    let mut told = Told {
+pub fn told(me: u32) -> TraceContext {
+    let mut told = TraceContext {
         machine: if cfg!(target_arch = "x86_64") { Machine::X86_64 } else { Machine::Generic },
         names: Vec::new(),
         tasks: Vec::new(),

@@ -24,7 +24,7 @@ use crate::sqlite::find::Found;
 use bpf::tracefs;
 use formats::ftrace::format::Format;
 use formats::ftrace::page::Layout;
-use formats::ftrace::translate::Told;
+use formats::ftrace::translate::TraceContext;
 use formats::tracedat::Stats;
 use instance::Instance;
 use std::fs;
@@ -138,7 +138,7 @@ pub struct Session {
     calls: Instance,
     disks: Instance,
     functions: functions::Functions,
-    told: Told,
+    told: TraceContext,
     started_ns: u64,
     cpu_before_ns: u64,
 }
@@ -162,7 +162,7 @@ pub struct Recording {
     /// Calls, and disks.
     pub raw: Vec<Raw>,
     /// What was known of tasks and files.
-    pub told: Told,
+    pub told: TraceContext,
     /// Probes on functions: what, and how or why not.
     pub functions: Vec<(String, std::result::Result<String, String>)>,
     /// Begin and end, CLOCK_BOOTTIME.

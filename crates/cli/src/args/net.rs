@@ -127,8 +127,8 @@ pub struct NetRun {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub streams: u16,
     /// Direction of the data; up is to the server
-    #[arg(long, value_enum, default_value_t = Way::Up)]
-    pub direction: Way,
+    #[arg(long, value_enum, default_value_t = Directions::Up)]
+    pub direction: Directions,
     /// TCP at full speed, or at --rate per stream (the default)
     #[arg(long)]
     pub tcp: bool,
@@ -228,7 +228,7 @@ pub struct NetMeasure {
 
 /// Direction of the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Way {
+pub enum Directions {
     /// To the server.
     Up,
     /// From the server.
@@ -237,7 +237,7 @@ pub enum Way {
     Both,
 }
 
-impl Way {
+impl Directions {
     /// The directions in which data goes.
     pub fn directions(self) -> Vec<Direction> {
         match self {

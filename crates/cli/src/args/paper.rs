@@ -48,7 +48,7 @@ pub struct PaperBench {
     pub no_io: bool,
     /// Emulated network between coordinator and nodes: one half-duplex medium for all, like Wi-Fi, or a link per node
     #[arg(long, value_enum, value_name = "shared|per-node", requires = "nodes")]
-    pub link: Option<Between>,
+    pub link: Option<LinkTopology>,
     /// Packets per second on the medium (or on each link, in each direction), whatever their size
     #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub packets_per_s: u32,
@@ -92,7 +92,7 @@ pub enum Paper {
 
 /// What is between coordinator and nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Between {
+pub enum LinkTopology {
     /// One medium for all nodes and both directions.
     Shared,
     /// A link for each node.

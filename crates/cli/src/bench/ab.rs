@@ -9,7 +9,7 @@ use archive::runs::Entry;
 use archive::{Archive, ArchiveKind, Meta};
 use experiment::ab::contract::Outcome;
 use experiment::ab::git::Worktrees;
-use experiment::ab::{self, Asked, Command};
+use experiment::ab::{self, AbRequest, Command};
 use experiment::eta::{Eta, Part};
 use experiment::store::Store;
 use experiment::{DiskWanted, Setting};
@@ -32,7 +32,7 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
     if let Some(worktrees) = &worktrees {
         commands = commands.iter().flat_map(|command| in_each(worktrees, command, commands.len() > 1)).collect();
     }
-    let design = ab::design(&Asked {
+    let design = ab::design(&AbRequest {
         commands,
         prepare: args.prepare.clone(),
         warmup: args.warmup,

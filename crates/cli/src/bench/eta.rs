@@ -25,16 +25,16 @@ pub fn context(quiet: bool, eta: Eta) -> (Context, Arc<Mutex<Eta>>) {
         let now = begun.elapsed();
         // A poisoned lock only means that some thread panicked; the estimate is as good as before.
         let left = shared.lock().unwrap_or_else(PoisonError::into_inner).left(now, done, total);
-        let said = format!("{what} ({}/{total}){}", done + 1, left.map_or(String::new(), told));
+        let status_line = format!("{what} ({}/{total}){}", done + 1, left.map_or(String::new(), time_left));
         if let Some(lines) = &lines
             && lines.lock().unwrap_or_else(PoisonError::into_inner).due(now, done)
         {
-            eprintln!("fathom: {said}");
+            eprintln!("fathom: {status_line}");
         }
         let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
         match left {
-            Some((_, most)) => inner.progress(&said, ms(now), ms(now + most).max(1)),
-            None => inner.progress(&said, done, total),
+            Some((_, most)) => inner.progress(&status_line, ms(now), ms(now + most).max(1)),
+            None => inner.progress(&status_line, done, total),
         }
     }));
     (context, eta)
@@ -61,7 +61,7 @@ impl Lines {
 }
 
 /// The time left, and by when.
-fn told((least, most): (Duration, Duration)) -> String {
+fn time_left((least, most): (Duration, Duration)) -> String {
     let end = clock_in(most).map_or(String::new(), |time| format!(", until about {time}"));
     let or_before = if least == most || end.is_empty() { "" } else { " or before" };
     format!(", {} left{end}{or_before}", range(least, most))
@@ -117,12 +117,14 @@ mod tests {
     #[test]
     fn finishing_time_is_approximate_or_upper_bound() {
         for (least, most) in [(s(20), s(600)), (s(0), s(90)), (s(30), s(30))] {
-            let said = told((least, most));
+            let status_line = time_left((least, most));
             assert!(
-                said.contains("left, until about ") && !said.contains("at the latest") && !said.contains("at most"),
-                "{said}"
+                status_line.contains("left, until about ")
+                    && !status_line.contains("at the latest")
+                    && !status_line.contains("at most"),
+                "{status_line}"
             );
-            assert_eq!(said.ends_with(" or before"), least != most, "{said}");
+            assert_eq!(status_line.ends_with(" or before"), least != most, "{status_line}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 mod ab;
 mod eta;
+mod inspect;
 mod list;
-mod look;
 mod machine;
 mod results;
 mod run;
@@ -15,7 +15,7 @@ use crate::args::{Bench, BenchVerb};
 use anyhow::Result;
 use std::process::ExitCode;
 
-pub use look::{load, show};
+pub use inspect::{load, show};
 pub use machine::facts;
 pub use results::explain;
 pub use run::{INTERRUPTED, run as sweep};
@@ -25,10 +25,10 @@ pub fn run(args: &Bench) -> Result<ExitCode> {
         BenchVerb::List(args) => list::run(args),
         BenchVerb::Run(args) => run::run(args),
         BenchVerb::Ab(args) => ab::run(args),
-        BenchVerb::Show(args) => look::show(args),
-        BenchVerb::Compare(args) => look::compare(args),
-        BenchVerb::History(args) => look::history(args),
-        BenchVerb::Plan(args) => look::plan(args),
+        BenchVerb::Show(args) => inspect::show(args),
+        BenchVerb::Compare(args) => inspect::compare(args),
+        BenchVerb::History(args) => inspect::history(args),
+        BenchVerb::Plan(args) => inspect::plan(args),
         BenchVerb::ServeHttp(args) => serve_http::run(args),
         BenchVerb::Selftest(args) => selftest::run(args),
     }

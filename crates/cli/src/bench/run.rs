@@ -58,7 +58,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         }
     };
     if args.resume.is_some() && designs.iter().enumerate().all(|(at, design)| store.finished(at, design).is_some()) {
-        say_finished(&dir, &store);
+        print_finished(&dir, &store);
     }
     let (context, eta) = eta::context(args.quiet, Eta::new(designs.iter().map(Part::of).collect()));
     progress::end_on_signal(&context);
@@ -108,7 +108,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         let why = if ended { "nothing was measured" } else { "the run is incomplete" };
         eprintln!("fathom: not written: {} ({why})", unwritten.join(" and "));
     } else {
-        let what = asked_for(args, &dir);
+        let what = design_names(args, &dir);
         files
             .write(&benchmark, &all, Some(&what))
             .with_context(|| format!("everything measured is kept: fathom bench show {}", output::word(&dir)))?;
@@ -148,7 +148,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
 }
 
 /// What was to be run: of a run that goes on, what its archive was made for.
-fn asked_for(args: &args::BenchRun, dir: &Path) -> Vec<String> {
+fn design_names(args: &args::BenchRun, dir: &Path) -> Vec<String> {
     let words = || {
         let meta = Meta::read(dir).ok()?;
         match args::Cli::try_parse_from(meta.command).ok()?.verb {
@@ -172,7 +172,7 @@ fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> a
 }
 
 /// Says that there is nothing to go on with, and how to get what may have been wanted.
-fn say_finished(dir: &Path, store: &Store) {
+fn print_finished(dir: &Path, store: &Store) {
     let blocks = |r: &archive::runs::Run| (!r.replicate.warmup).then_some(r.replicate.block);
     let blocks = store.runs().runs.iter().filter_map(blocks).collect::<BTreeSet<u64>>().len();
     if blocks == 0 {

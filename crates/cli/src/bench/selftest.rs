@@ -33,7 +33,7 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
     super::run::clean(&design, &setting);
     setting.sensors = Some(&mut sensors);
     setting.wait = !args.no_wait;
-    let results = experiment::run(&design, &mut setting, &context, &mut Nowhere)?;
+    let results = experiment::run(&design, &mut setting, &context, &mut DiscardSink)?;
     progress::clear(&context);
     if let Some(failure) = results.replicates.iter().find_map(|r| r.failure.as_ref()) {
         bail!("{}: a process failed: {failure}", design.name);
@@ -135,9 +135,9 @@ fn text(done: &SelfTest, design: &Design, args: &args::BenchSelftest) -> String 
 }
 
 /// The self-test keeps its rows in memory only.
-struct Nowhere;
+struct DiscardSink;
 
-impl Sink for Nowhere {
+impl Sink for DiscardSink {
     fn cell(&mut self, _: &DesignCell) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         Ok(())
     }

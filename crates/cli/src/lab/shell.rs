@@ -82,7 +82,7 @@ fn attach(terminal: UnixStream) -> Option<(Raw, std::thread::JoinHandle<()>)> {
         while let Ok(n @ 1..) = from.read(&mut bytes) {
             // The other thread listens once only.
             let _ = spoke.send(());
-            let _ = output::Out.write_all(&bytes[..n]).and_then(|()| output::Out.flush());
+            let _ = output::Stdout.write_all(&bytes[..n]).and_then(|()| output::Stdout.flush());
         }
     });
     Some((raw, printing))

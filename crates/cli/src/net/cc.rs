@@ -3,7 +3,7 @@
 use crate::{args, output, progress};
 use anyhow::{Context as _, Result, bail};
 use capture::launch::{Command, LaunchError, User};
-use net::cc::{self, Known, Origin};
+use net::cc::{self, CongestionControl, Origin};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -54,13 +54,13 @@ fn words(origin: &Origin) -> (&'static str, String) {
     }
 }
 
-fn contract(known: &Known) -> serde_json::Value {
+fn contract(known: &CongestionControl) -> serde_json::Value {
     let (origin, _) = words(&known.origin);
     let why = if let Origin::Missing(why) = &known.origin { Some(why) } else { None };
     json!({"name": known.name, "origin": origin, "missing_because": why})
 }
 
-fn table(known: &[Known]) -> String {
+fn table(known: &[CongestionControl]) -> String {
     let width = known.iter().map(|k| k.name.len()).max().unwrap_or(0);
     known.iter().fold(String::new(), |mut out, known| {
         let _ = writeln!(out, "{:width$}  {}", known.name, words(&known.origin).1);
@@ -86,13 +86,13 @@ fn with(args: &args::NetCc) -> Result<ExitCode> {
     }
     let mut child = command.spawn()?;
     child.release()?;
-    let mut told = false;
+    let mut reported = false;
     let exit = loop {
         if let Some(exit) = child.try_wait()? {
             break exit;
         }
-        if context.cancelled() && !told {
-            told = true;
+        if context.cancelled() && !reported {
+            reported = true;
             child.signal(libc::SIGTERM)?;
         }
         std::thread::sleep(POLL);

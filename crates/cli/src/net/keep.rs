@@ -6,11 +6,11 @@ use archive::runs::{Entry, Run};
 use archive::{Archive, ArchiveKind, Meta, RunsWriter, SignalCleanup, Staged};
 use device::reach::Skew;
 use model::table::{DesignCell, DesignRow};
-use net::link::Linked;
-use net::measure::{HandedOver, Measured};
+use net::link::LinkReport;
+use net::measure::{Handover, Measured};
 use net::remote::{Conducted, Endpoint};
 use net::result::TRANSACTIONS;
-use net::rows::{self, Besides, factors, metric};
+use net::rows::{self, RowContext, factors, metric};
 use net::run::Outcome;
 use net::spec::Spec;
 use std::path::Path;
@@ -23,9 +23,9 @@ pub fn possible(output: &Path, spec: &Spec) -> Result<()> {
 /// Writes it, beside its place until all of it is there: if that fails, what stood there stands there still. `link`: the link that the run
 /// went over, as it was asked for.
 pub fn keep(
-    handed: &HandedOver,
+    handed: &Handover,
     conducted: Option<&Conducted>,
-    link: Option<(&str, Linked<'_>)>,
+    link: Option<(&str, LinkReport<'_>)>,
     output: &Path,
     quiet: bool,
 ) -> Result<()> {
@@ -37,12 +37,12 @@ pub fn keep(
 }
 
 fn write(
-    handed: &HandedOver,
+    handed: &Handover,
     conducted: Option<&Conducted>,
-    link: Option<(&str, Linked<'_>)>,
+    link: Option<(&str, LinkReport<'_>)>,
     dir: &Path,
 ) -> Result<()> {
-    let HandedOver { measured: Measured { outcome, .. }, place } = handed;
+    let Handover { measured: Measured { outcome, .. }, place } = handed;
     let argv: Vec<String> = std::env::args().collect();
     // Whose clock the times are of.
     let boot = match conducted.filter(|conducted| conducted.skew.is_some()) {
@@ -99,12 +99,12 @@ fn write(
     Ok(())
 }
 
-fn replicate(handed: &HandedOver, conducted: Option<&Conducted>, link: Option<Linked<'_>>) -> Run {
+fn replicate(handed: &Handover, conducted: Option<&Conducted>, link: Option<LinkReport<'_>>) -> Run {
     let outcome = &handed.measured.outcome;
-    let told = conducted.map(|conducted| ends(conducted, outcome)).unwrap_or_default();
-    let besides = Besides {
+    let facts = conducted.map(|conducted| ends(conducted, outcome)).unwrap_or_default();
+    let besides = RowContext {
         ahead_ns: conducted.and_then(|conducted| conducted.skew).map_or(0, |skew| skew.ahead_ns),
-        marks: told.into_iter().map(|(name, text)| (name.to_string(), text)).collect(),
+        marks: facts.into_iter().map(|(name, text)| (name.to_string(), text)).collect(),
         limited_by: LIMITED_BY,
         moment: handed.place.moment,
         link,
@@ -115,8 +115,8 @@ fn replicate(handed: &HandedOver, conducted: Option<&Conducted>, link: Option<Li
 
 /// What is told of the ends, and of the clocks.
 fn ends(conducted: &Conducted, outcome: &Outcome) -> Vec<(&'static str, String)> {
-    let mut told = vec![("end.client", one(&conducted.client))];
-    told.extend(conducted.server.as_ref().map(|s| ("end.server", one(s))));
+    let mut facts = vec![("end.client", one(&conducted.client))];
+    facts.extend(conducted.server.as_ref().map(|s| ("end.server", one(s))));
     let mut clocks = match conducted.skew {
         Some(Skew { ahead_ns: ahead, error_ns: error }) => format!(
             "times are of the machine that started both ends; the client's clock was {:.6} s ahead of it, to within \
@@ -133,8 +133,8 @@ fn ends(conducted: &Conducted, outcome: &Outcome) -> Vec<(&'static str, String)>
             clock.error_ns / 1e3
         );
     }
-    told.push(("clocks", clocks));
-    told
+    facts.push(("clocks", clocks));
+    facts
 }
 
 fn one(end: &Endpoint) -> String {

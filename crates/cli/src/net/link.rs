@@ -2,7 +2,7 @@
 
 use crate::args::NetLink;
 use crate::progress;
-use ::net::link::Linked;
+use ::net::link::LinkReport;
 use ::net::link::test_bed::{CLIENT, SERVER, TestBed};
 use anyhow::{Context as _, Result};
 use model::Context;
@@ -41,7 +41,7 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
         }
     };
     let outcome = testbed.finish()?;
-    let link = Linked { spec: &spec, outcome: &outcome };
+    let link = LinkReport { spec: &spec, outcome: &outcome };
     if args.json {
         println!("{:#}", link.document(None, status.map(code)));
     } else {
@@ -53,13 +53,13 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
 /// Waits for the command. Ctrl-C reaches it from the terminal too and it ends as it likes, within a second; then, or if only
 /// we were told to end, it is told.
 fn wait(mut child: Child, context: &Context) -> Result<ExitStatus> {
-    let mut told = None;
+    let mut cancelled_at = None;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
         if context.cancelled() {
-            let since = *told.get_or_insert_with(Instant::now);
+            let since = *cancelled_at.get_or_insert_with(Instant::now);
             if since.elapsed() > Duration::from_secs(1) {
                 // SAFETY: two integers; the child was not waited for yet, so that the number is its.
                 unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };

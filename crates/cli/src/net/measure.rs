@@ -5,7 +5,7 @@ use crate::args::NetMeasure;
 use crate::output;
 use anyhow::{Context as _, Result};
 use net::clock::Moment;
-use net::measure::{Asked, HandedOver, Measured, Place};
+use net::measure::{ClientMachine, Handover, Measured, RunRequest};
 use net::progress::Progress;
 use net::run::Session;
 use net::spec::Spec;
@@ -16,23 +16,23 @@ use std::time::Duration;
 
 pub fn run(args: &NetMeasure) -> Result<ExitCode> {
     let text = std::fs::read(&args.asked).with_context(|| format!("reading {}", args.asked.display()))?;
-    let asked: Asked = serde_json::from_slice(&text)
+    let asked: RunRequest = serde_json::from_slice(&text)
         .with_context(|| format!("{} does not ask for a measurement", args.asked.display()))?;
     let Some(measured) = measure(&asked)? else {
         eprintln!("fathom: interrupted; nothing was stored");
         return Ok(ExitCode::from(130));
     };
-    output::text(&HandedOver { measured, place: place() }.into_json()?);
+    output::text(&Handover { measured, place: place() }.into_json()?);
     Ok(ExitCode::SUCCESS)
 }
 
 /// This machine, after a run.
-pub fn place() -> Place {
-    Place { facts: crate::bench::facts(&[]), boot: device::boot_id(&device::Local), moment: Moment::now() }
+pub fn place() -> ClientMachine {
+    ClientMachine { facts: crate::bench::facts(&[]), boot: device::boot_id(&device::Local), moment: Moment::now() }
 }
 
 /// Measures. The first Ctrl-C ends the run, with what it has; the second ends everything: `None`.
-pub fn measure(asked: &Asked) -> Result<Option<Measured>> {
+pub fn measure(asked: &RunRequest) -> Result<Option<Measured>> {
     super::local(2, async {
         let mut beside = Vec::new();
         let begun = |session: &Session| {
@@ -59,7 +59,7 @@ pub fn measure(asked: &Asked) -> Result<Option<Measured>> {
 }
 
 /// A line a second while a run is under way, on stderr.
-async fn live(live: Arc<net::traffic::Live>, spec: Spec) {
+async fn live(live: Arc<net::traffic::LiveCounters>, spec: Spec) {
     let mut ticks = tokio::time::interval(Duration::from_secs(1));
     let (mut progress, origin) = (Progress::default(), std::time::Instant::now());
     loop {

@@ -1,15 +1,15 @@
 //! `fathom net run`: what is asked for, where it is measured, and how it is shown and kept.
 
 use super::{keep, measure};
-use crate::args::{Cost, IPERF2_PACKET, IPERF2_RATE, NetRun, Rate, Way};
+use crate::args::{Cost, Directions, IPERF2_PACKET, IPERF2_RATE, NetRun, Rate};
 use crate::{output, progress};
 use anyhow::{Context as _, Result};
 use device::reach::DeviceAddress;
 use net::highest;
-use net::link::Linked;
-use net::measure::{Asked, HandedOver};
+use net::link::LinkReport;
+use net::measure::{Handover, RunRequest};
 use net::remote::{self, Conducted, Job, Listen, Note, Server};
-use net::show::{self, Shown};
+use net::show::{self, RunView};
 use net::spec::{Readings, SocketOptions, Spec, Traffic};
 use std::process::ExitCode;
 
@@ -35,7 +35,7 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
     }
     match server {
         Server::Stands(address) if args.from == DeviceAddress::Local => {
-            let asked = Asked {
+            let asked = RunRequest {
                 address,
                 key: args.key.clone(),
                 interface: args.interface.clone(),
@@ -44,7 +44,7 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
                 spec,
             };
             match measure::measure(&asked)? {
-                Some(measured) => finish(args, &HandedOver { measured, place: measure::place() }, None),
+                Some(measured) => finish(args, &Handover { measured, place: measure::place() }, None),
                 None => Ok(interrupted()),
             }
         }
@@ -89,11 +89,11 @@ fn conduct(args: &NetRun, spec: &Spec, server: Server<'_>) -> Result<ExitCode> {
 }
 
 /// Keeps it and shows it: also what could not be kept, and says so then.
-fn finish(args: &NetRun, handed: &HandedOver, conducted: Option<&Conducted>) -> Result<ExitCode> {
+fn finish(args: &NetRun, handed: &Handover, conducted: Option<&Conducted>) -> Result<ExitCode> {
     let link = args.link.as_ref().zip(conducted.and_then(|c| c.link.as_ref()));
     let ends = conducted.map(|c| (c.client.name.as_str(), c.server.as_ref().map(|s| s.name.as_str())));
-    let link = link.map(|(word, outcome)| (word.text.as_str(), Linked { spec: &word.spec, outcome }));
-    let shown = Shown { measured: &handed.measured, ends, link: link.map(|(_, link)| link) };
+    let link = link.map(|(word, outcome)| (word.text.as_str(), LinkReport { spec: &word.spec, outcome }));
+    let shown = RunView { measured: &handed.measured, ends, link: link.map(|(_, link)| link) };
     let kept = args.output.as_deref().map(|output| {
         keep::keep(handed, conducted, link, output, args.json || args.lines)
             .with_context(|| format!("the run is printed but not stored in {}", output.display()))
@@ -166,7 +166,7 @@ fn spec(args: &NetRun) -> Result<Spec, String> {
         (_, _, Some(Rate::Of(rate))) => Traffic::Tcp { rate_bps: Some(rate) },
         (_, _, None) => Traffic::Tcp { rate_bps: None },
     };
-    if args.rate == Some(Rate::Auto) && args.direction == Way::Both {
+    if args.rate == Some(Rate::Auto) && args.direction == Directions::Both {
         return Err(ONE_DIRECTION.into());
     }
     Ok(Spec {

@@ -1,20 +1,20 @@
 //! `fathom net trial`: one run over an emulated link, as a benchmark's replicate prints it.
 
 use super::run::ONE_DIRECTION;
-use crate::args::{Buffer, IPERF2_PACKET, IPERF2_RATE, NetTrial, PACKET, Rate, UdpRate, Way};
+use crate::args::{Buffer, Directions, IPERF2_PACKET, IPERF2_RATE, NetTrial, PACKET, Rate, UdpRate};
 use crate::progress;
 use ::net::highest;
-use ::net::link::{Linked, TestBed, trial};
-use ::net::measure::Asked;
-use ::net::show::{Shown, lines};
+use ::net::link::{LinkReport, TestBed, trial};
+use ::net::measure::RunRequest;
+use ::net::show::{RunView, lines};
 use ::net::spec::{Direction, Readings, SocketOptions, Spec, Traffic};
 use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(args: &NetTrial) -> Result<ExitCode> {
-    let asked = args.link.spec().and_then(|link| Ok((link, asked(args)?)));
-    let (spec, asked) = match asked {
-        Ok(asked) => asked,
+    let request = args.link.spec().and_then(|link| Ok((link, request(args)?)));
+    let (spec, request) = match request {
+        Ok(request) => request,
         Err(sentence) => {
             eprintln!("fathom net trial: {sentence}");
             return Ok(ExitCode::from(2));
@@ -24,21 +24,21 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
     // Supplied for as long as it is held.
     let _cc = args.cc.as_deref().map(::net::cc::ensure).transpose()?;
     let testbed = TestBed::create(&spec)?;
-    let handed = trial::run(&testbed, asked);
+    let handed = trial::run(&testbed, request);
     let outcome = testbed.finish()?;
-    let link = Some(Linked { spec: &spec, outcome: &outcome });
-    let told = lines::of(&Shown { measured: &handed?.measured, ends: None, link }, true);
-    crate::output::text(&(told.lines.join("\n") + "\n"));
-    if told.verified {
+    let link = Some(LinkReport { spec: &spec, outcome: &outcome });
+    let printed = lines::of(&RunView { measured: &handed?.measured, ends: None, link }, true);
+    crate::output::text(&(printed.lines.join("\n") + "\n"));
+    if printed.verified {
         return Ok(ExitCode::SUCCESS);
     }
     // The runner keeps this as the reason.
-    eprintln!("fathom net trial: {}", told.by);
+    eprintln!("fathom net trial: {}", printed.by);
     Ok(ExitCode::FAILURE)
 }
 
 /// What is asked of the client, or why it makes no sense.
-fn asked(args: &NetTrial) -> Result<Asked, String> {
+fn request(args: &NetTrial) -> Result<RunRequest, String> {
     let udp = |rate_bps, packet_bytes| Traffic::Udp { rate_bps, packet_bytes };
     let traffic = match args.udp {
         Some(UdpRate::Iperf2) => udp(IPERF2_RATE, IPERF2_PACKET),
@@ -48,7 +48,7 @@ fn asked(args: &NetTrial) -> Result<Asked, String> {
         None => Traffic::Tcp { rate_bps: None },
     };
     let highest = args.udp == Some(UdpRate::Of(Rate::Auto));
-    if highest && args.direction == Way::Both {
+    if highest && args.direction == Directions::Both {
         return Err(ONE_DIRECTION.into());
     }
     let spec = Spec {
@@ -68,5 +68,5 @@ fn asked(args: &NetTrial) -> Result<Asked, String> {
         readings: Readings::All,
     };
     spec.check().map_err(|why| why.to_string())?;
-    Ok(Asked { address: trial::server(), key: None, interface: None, spec, highest, progress: false })
+    Ok(RunRequest { address: trial::server(), key: None, interface: None, spec, highest, progress: false })
 }

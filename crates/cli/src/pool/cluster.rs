@@ -41,8 +41,8 @@ impl Cluster {
             pool::paper::coordinator::addressable(u64::from(wanted.count), paper.size)?;
         }
         let kind = paper.link.map(|link| match link {
-            args::Between::Shared => Kind::Shared,
-            args::Between::PerNode => Kind::PerNode,
+            args::LinkTopology::Shared => Kind::Shared,
+            args::LinkTopology::PerNode => Kind::PerNode,
         });
         let rate = Rate { packets_per_s: paper.packets_per_s, queue_packets: paper.queue_packets };
         let medium = kind.map(|kind| Medium::create(kind, wanted.count as usize, rate)).transpose();

@@ -41,7 +41,7 @@ pub struct Command {
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct AbRequest {
     /// The commands; the first is the baseline.
     pub commands: Vec<Command>,
     /// Runs before each of them, untimed.
@@ -62,7 +62,7 @@ pub struct Asked {
 ///
 /// # Errors
 /// [`Error::Design`]: there are fewer than two.
-pub fn design(asked: &Asked) -> Result<Design, Error> {
+pub fn design(asked: &AbRequest) -> Result<Design, Error> {
     let wrong = |what: &str| Error::Design { name: NAME.into(), what: what.into() };
     let [first, _, ..] = asked.commands.as_slice() else {
         return Err(wrong("at least two commands are needed, each as one word in quotes: -- 'CMD A' 'CMD B'"));
@@ -234,8 +234,8 @@ mod tests {
         Command { line: line.into(), ..Command::default() }
     }
 
-    fn asked(lines: &[&str]) -> Asked {
-        Asked {
+    fn asked(lines: &[&str]) -> AbRequest {
+        AbRequest {
             commands: lines.iter().map(|line| command(line)).collect(),
             prepare: Some("sync {N}".into()),
             warmup: 1,

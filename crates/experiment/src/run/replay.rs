@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 /// What was measured before an interruption, numbered as in [`Results`].
 #[derive(Debug, Clone, Default)]
-pub struct Past {
+pub struct Completed {
     /// The replicates in their order.
     pub replicates: Vec<Replicate>,
     /// Their samples.
@@ -17,10 +17,10 @@ pub struct Past {
 }
 
 /// A replicate with what it printed.
-pub(super) type Run = (Replicate, Vec<Sample>, Vec<MarkRow>);
+pub(super) type ReplayedRun = (Replicate, Vec<Sample>, Vec<MarkRow>);
 
 /// The same under another number: what was lost of a damaged log is measured again between what is there.
-pub(super) fn renumbered((row, samples, marks): Run, id: u64) -> Run {
+pub(super) fn renumbered((row, samples, marks): ReplayedRun, id: u64) -> ReplayedRun {
     let samples = samples.into_iter().map(|s| Sample { replicate: Some(id), ..s }).collect();
     let marks = marks.into_iter().map(|m| MarkRow { replicate: Some(id), ..m }).collect();
     (Replicate { id, ..row }, samples, marks)
@@ -29,17 +29,17 @@ pub(super) fn renumbered((row, samples, marks): Run, id: u64) -> Run {
 /// What was measured before, by block and cell.
 #[derive(Default)]
 pub(super) struct Replay {
-    pub runs: BTreeMap<(u64, u64), Run>,
+    pub runs: BTreeMap<(u64, u64), ReplayedRun>,
     /// Those that were recorded, by cell.
-    pub whys: BTreeMap<u64, Run>,
+    pub whys: BTreeMap<u64, ReplayedRun>,
     pub absent: BTreeMap<u64, String>,
     /// How long it took.
     pub took_ns: u64,
 }
 
 impl Replay {
-    pub(super) fn new(past: Past) -> Self {
-        let mut by_id: BTreeMap<u64, Run> =
+    pub(super) fn new(past: Completed) -> Self {
+        let mut by_id: BTreeMap<u64, ReplayedRun> =
             past.replicates.into_iter().map(|r| (r.id, (r, Vec::new(), Vec::new()))).collect();
         let took_ns = by_id.values().map(|(r, ..)| r.end_ns.saturating_sub(r.start_ns)).sum();
         for sample in past.samples {
@@ -52,7 +52,8 @@ impl Replay {
                 marks.push(mark);
             }
         }
-        let (whys, runs): (Vec<Run>, Vec<Run>) = by_id.into_values().partition(|run| run.0.why.is_some());
+        let (whys, runs): (Vec<ReplayedRun>, Vec<ReplayedRun>) =
+            by_id.into_values().partition(|run| run.0.why.is_some());
         let runs = runs.into_iter().map(|run| ((run.0.block, run.0.cell), run)).collect();
         let whys = whys.into_iter().map(|run| (run.0.cell, run)).collect();
         Self { runs, whys, absent: past.absent, took_ns }

@@ -17,7 +17,7 @@ pub struct Shape {
 
 /// What changes what a file descriptor means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Other {
+pub enum DescriptorChange {
     /// `close`.
     Close,
     /// `dup`, `dup2`, `dup3`: the result is what the first argument was.
@@ -58,7 +58,7 @@ impl Machine {
     }
 
     /// The call of that number, if it changes descriptors or positions.
-    pub fn other(self, number: u64) -> Option<Other> {
+    pub fn other(self, number: u64) -> Option<DescriptorChange> {
         let number = u16::try_from(number).ok().filter(|n| *n != NO)?;
         OTHERS.iter().find(|(both, _)| self.column(*both) == number).map(|(_, other)| *other)
     }
@@ -104,12 +104,12 @@ const LINES: &[Line] = &[
     Line((306, 267), Call::Sync, 0, NONE, NONE),
 ];
 
-const OTHERS: &[((u16, u16), Other)] = &[
-    ((3, 57), Other::Close),
-    ((32, 23), Other::Dup),
-    ((33, NO), Other::Dup),
-    ((292, 24), Other::Dup),
-    ((8, 62), Other::Seek),
+const OTHERS: &[((u16, u16), DescriptorChange)] = &[
+    ((3, 57), DescriptorChange::Close),
+    ((32, 23), DescriptorChange::Dup),
+    ((33, NO), DescriptorChange::Dup),
+    ((292, 24), DescriptorChange::Dup),
+    ((8, 62), DescriptorChange::Seek),
 ];
 
 #[cfg(test)]
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(call(Machine::X86_64, 18), Some(Call::Pwrite64));
         assert_eq!(call(Machine::Generic, 68), Some(Call::Pwrite64));
         assert_eq!(call(Machine::Generic, 18), None);
-        assert_eq!(Machine::X86_64.other(3), Some(Other::Close));
+        assert_eq!(Machine::X86_64.other(3), Some(DescriptorChange::Close));
         assert_eq!([u64::from(NO), u64::MAX].map(|n| call(Machine::Generic, n)), [None; 2]);
         assert_eq!(Machine::of("i686"), None);
     }

@@ -1,7 +1,7 @@
 //! The CPUs' streams as one, in order of time: each is in order by itself.
 
+use super::decoder::{DecodedEvent, Decoder};
 use super::page::{Item, Missed, Pages};
-use super::seen::{Decoder, Seen};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One CPU's part of a trace.
@@ -43,7 +43,7 @@ impl Clock {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
     /// An event.
-    Seen(Seen),
+    DecodedEvent(DecodedEvent),
     /// Events of a CPU that are missing, in ns.
     Missed(u16, Missed),
 }
@@ -58,7 +58,7 @@ pub struct Merged<'a> {
     /// Events that mean nothing here, by name.
     pub left_out: BTreeMap<String, u64>,
     /// Events taken, by kind.
-    pub taken: BTreeMap<super::seen::Kind, u64>,
+    pub taken: BTreeMap<super::decoder::Kind, u64>,
 }
 
 impl<'a> Merged<'a> {
@@ -90,7 +90,7 @@ impl<'a> Merged<'a> {
                         }
                         continue;
                     };
-                    (time, Next::Seen(seen))
+                    (time, Next::DecodedEvent(seen))
                 }
                 Item::Missed(m) => {
                     let (since, until) = (stream.clock.ns(m.since), stream.clock.ns(m.until));
@@ -114,7 +114,7 @@ impl Iterator for Merged<'_> {
         let (_, i) = self.waiting.pop_first()?;
         let next = self.heads[i].take();
         self.advance(i);
-        if let Some(Next::Seen(seen)) = &next {
+        if let Some(Next::DecodedEvent(seen)) = &next {
             *self.taken.entry(seen.kind).or_default() += 1;
         }
         next
@@ -150,7 +150,7 @@ mod tests {
         let make = |cpu, bytes| Stream { cpu, pages: Pages::new(LAYOUT, bytes), decoder: &decoder, clock };
         let all: Vec<(u64, u16)> = Merged::new(vec![make(0, &a), make(1, &b)])
             .map(|next| match next {
-                Next::Seen(seen) => (seen.time_ns, seen.cpu),
+                Next::DecodedEvent(seen) => (seen.time_ns, seen.cpu),
                 Next::Missed(..) => panic!("nothing is missing"),
             })
             .collect();

@@ -8,9 +8,9 @@
 //! - [`translate`]: what they tell, as the events of the eBPF backend.
 
 pub mod calls;
+pub mod decoder;
 pub mod format;
 pub mod merge;
 pub mod page;
 pub mod run;
-pub mod seen;
 pub mod translate;

@@ -1,9 +1,9 @@
 //! A whole trace, from pages to events.
 
+use super::decoder::{Decoder, Kind};
 use super::merge::{Clock, Merged, Next, Stream};
 use super::page::{Layout, Pages};
-use super::seen::{Decoder, Kind};
-use super::translate::{Told, Translator};
+use super::translate::{TraceContext, Translator};
 use crate::tracedat::{Stats, TraceDat};
 use model::Event;
 use std::borrow::Cow;
@@ -94,7 +94,7 @@ pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, NoClock> {
 }
 
 /// Reads the trace twice and hands on what it tells, in order of time.
-pub fn run(parts: &[Part<'_>], told: &Told, stats: &[Stats], sink: &mut dyn FnMut(&Event)) -> Summary {
+pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], sink: &mut dyn FnMut(&Event)) -> Summary {
     let streams = || {
         let of = |part: &'_ Part<'_>| (part.layout, part.clock);
         let all = parts.iter().flat_map(|part| {
@@ -108,9 +108,9 @@ pub fn run(parts: &[Part<'_>], told: &Told, stats: &[Stats], sink: &mut dyn FnMu
         });
         Merged::new(all.collect())
     };
-    let mut first = Translator::learn(told);
+    let mut first = Translator::learn(trace_context);
     streams().for_each(|next| first.take(&next));
-    let mut second = first.again(told);
+    let mut second = first.again(trace_context);
     let mut merged = streams();
     let mut summary = Summary::default();
     for next in merged.by_ref() {
@@ -130,9 +130,9 @@ pub fn run(parts: &[Part<'_>], told: &Told, stats: &[Stats], sink: &mut dyn FnMu
         *sum = sum.saturating_add(stats.lost);
     }
     for (cpu, counted) in counted {
-        let told = summary.lost.get(&cpu).copied().unwrap_or(0);
-        if counted > told {
-            second.lost(cpu, counted - told);
+        let trace_context = summary.lost.get(&cpu).copied().unwrap_or(0);
+        if counted > trace_context {
+            second.lost(cpu, counted - trace_context);
             second.events().for_each(|event| sink(&event));
             summary.lost.insert(cpu, counted);
         }

@@ -67,7 +67,7 @@ pub struct Summary {
 /// Those of `out`.
 pub fn export<W: Write>(rows: &Tables<'_>, out: W) -> io::Result<Summary> {
     let mut exporter = Exporter {
-        known: Known::of(rows),
+        known: Lookup::of(rows),
         writer: Writer::new(out)?,
         processes: HashMap::new(),
         threads: HashMap::new(),
@@ -87,7 +87,7 @@ pub fn export<W: Write>(rows: &Tables<'_>, out: W) -> io::Result<Summary> {
 }
 
 /// What is looked up by its number.
-struct Known<'a> {
+struct Lookup<'a> {
     end_ns: u64,
     operations: HashMap<u64, &'a Operation>,
     by_span: HashMap<u64, &'a Operation>,
@@ -100,7 +100,7 @@ struct Known<'a> {
     sent: HashMap<u64, Vec<&'a DriverCommand>>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> Lookup<'a> {
     fn of(rows: &Tables<'a>) -> Self {
         let mut causes: HashMap<u64, Vec<&Cause>> = HashMap::new();
         for cause in rows.causes {
@@ -187,10 +187,10 @@ impl Row {
 struct Bar<'a> {
     start_ns: u64,
     end_ns: u64,
-    what: What<'a>,
+    what: Content<'a>,
 }
 
-enum What<'a> {
+enum Content<'a> {
     /// A span, by its place in the list.
     Span(usize, &'a Span),
     /// A piece of an operation's time.
@@ -207,7 +207,7 @@ struct Arrows {
 }
 
 struct Exporter<'a, W> {
-    known: Known<'a>,
+    known: Lookup<'a>,
     writer: Writer<W>,
     processes: HashMap<u32, Track>,
     threads: HashMap<(u32, u32), Track>,
@@ -239,7 +239,7 @@ impl<'a, W: Write> Exporter<'a, W> {
         let arrows = self.arrows(rows);
         let mut bars: BTreeMap<Row, Vec<Bar<'a>>> = BTreeMap::new();
         for (at, span) in rows.spans.iter().enumerate() {
-            let bar = Bar { start_ns: span.start_ns, end_ns: self.known.end(span), what: What::Span(at, span) };
+            let bar = Bar { start_ns: span.start_ns, end_ns: self.known.end(span), what: Content::Span(at, span) };
             bars.entry(Row::of(span)).or_default().push(bar);
         }
         for (row, bars) in bars {
@@ -255,7 +255,7 @@ impl<'a, W: Write> Exporter<'a, W> {
             let Some(operation) = self.known.operations.get(&piece.operation) else { continue };
             let place = TrackOwner::Thread(operation.tgid, operation.tid);
             let (start_ns, end_ns) = (piece.start_ns, piece.end_ns.max(piece.start_ns));
-            bars.entry(place).or_default().push(Bar { start_ns, end_ns, what: What::Piece(piece) });
+            bars.entry(place).or_default().push(Bar { start_ns, end_ns, what: Content::Piece(piece) });
         }
         for (place, bars) in bars {
             self.row(place, "Where the time goes", Layer::ALL.len() as u32, Share::Nested, bars, None)?;
@@ -272,7 +272,7 @@ impl<'a, W: Write> Exporter<'a, W> {
             bars.entry(place).or_default().push(Bar {
                 start_ns: command.start_ns,
                 end_ns,
-                what: What::Command(command),
+                what: Content::Command(command),
             });
         }
         for (place, bars) in bars {
@@ -371,9 +371,9 @@ impl<'a, W: Write> Exporter<'a, W> {
             open.push(bar.end_ns);
             let track = *track;
             match bar.what {
-                What::Span(at, span) => self.begin_span(track, at, span, arrows)?,
-                What::Piece(piece) => self.begin_piece(track, piece)?,
-                What::Command(command) => self.begin_command(track, command)?,
+                Content::Span(at, span) => self.begin_span(track, at, span, arrows)?,
+                Content::Piece(piece) => self.begin_piece(track, piece)?,
+                Content::Command(command) => self.begin_command(track, command)?,
             }
             self.done.slices += 1;
         }

@@ -96,13 +96,13 @@ impl std::error::Error for Broken {}
 pub struct Reader<'a> {
     fields: Fields<'a>,
     len: usize,
-    told: bool,
+    failed: bool,
 }
 
 impl<'a> Reader<'a> {
     /// Of the trace in `bytes`.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { fields: Fields::new(bytes), len: bytes.len(), told: false }
+        Self { fields: Fields::new(bytes), len: bytes.len(), failed: false }
     }
 }
 
@@ -117,8 +117,8 @@ impl<'a> Iterator for Reader<'a> {
                     return Some(packet(bytes).ok_or(Broken { at }));
                 }
                 Some(_) => {}
-                None if self.fields.failed() && !self.told => {
-                    self.told = true;
+                None if self.fields.failed() && !self.failed => {
+                    self.failed = true;
                     return Some(Err(Broken { at }));
                 }
                 None => return None,

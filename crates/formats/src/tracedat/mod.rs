@@ -212,14 +212,14 @@ impl<'a> TraceDat<'a> {
             Err(_) => Vec::new(),
         };
         let mut buffers = Vec::new();
-        for told in &options.buffers_7 {
-            let layout = layout(&header_page, frame, told.page_size as usize)?;
-            let compressed = reader.is_compressed(told.offset)?;
+        for buffer in &options.buffers_7 {
+            let layout = layout(&header_page, frame, buffer.page_size as usize)?;
+            let compressed = reader.is_compressed(buffer.offset)?;
             let mut cpus = Vec::new();
-            for &(cpu, offset, size) in &told.cpus {
+            for &(cpu, offset, size) in &buffer.cpus {
                 cpus.push((cpu, reader.pages(offset, size, compressed, &mut budget)?));
             }
-            buffers.push(Buffer { name: told.name.clone(), clock: Some(told.clock.clone()), layout, cpus });
+            buffers.push(Buffer { name: buffer.name.clone(), clock: Some(buffer.clock.clone()), layout, cpus });
         }
         Ok(Self {
             version: 7,
@@ -312,12 +312,12 @@ fn buffer_6<'a>(
         let end = start.saturating_add(size as usize).min(bytes.len());
         all.push((cpu as u16, Cow::Borrowed(&bytes[start..end])));
     }
-    let told = if options.clock.is_some() {
+    let buffer = if options.clock.is_some() {
         at.u64("a clock").and_then(|n| at.take(n as usize, "a clock")).ok()
     } else {
         None
     };
-    let clock = told.map(|text| options::selected(&String::from_utf8_lossy(text)));
+    let clock = buffer.map(|text| options::selected(&String::from_utf8_lossy(text)));
     Ok(Buffer { name, clock: clock.or_else(|| options.clock.clone()), layout, cpus: all })
 }
 

@@ -1,7 +1,7 @@
 use super::*;
+use crate::ftrace::decoder::{Decoder, Kind};
 use crate::ftrace::merge::{Merged, Next, Stream};
 use crate::ftrace::page::Pages;
-use crate::ftrace::seen::{Decoder, Kind};
 
 const HEADER_PAGE: &str = "field: u64 timestamp;offset:0;size:8;signed:0;\nfield: local_t commit;offset:8;size:8;\
     signed:1;\nfield: char data;offset:16;size:4080;signed:0;\n";
@@ -123,7 +123,7 @@ fn transactions(trace: &TraceDat<'_>) -> Vec<(u64, u16, u32, u64)> {
     });
     Merged::new(streams.collect())
         .map(|next| match next {
-            Next::Seen(s) if s.kind == Kind::CommitEnd => (s.time_ns, s.cpu, s.tid, s.numbers[1]),
+            Next::DecodedEvent(s) if s.kind == Kind::CommitEnd => (s.time_ns, s.cpu, s.tid, s.numbers[1]),
             other => panic!("{other:?}"),
         })
         .collect()

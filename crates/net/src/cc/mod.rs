@@ -168,7 +168,7 @@ pub enum Origin {
 
 /// A congestion control and how it can be had.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct CongestionControl {
     /// What a socket calls it.
     pub name: String,
     /// Where it comes from.
@@ -188,7 +188,7 @@ pub fn available() -> Result<Vec<String>, Error> {
 ///
 /// # Errors
 /// `NoList` where /proc is not mounted.
-pub fn list() -> Result<Vec<Known>, Error> {
+pub fn list() -> Result<Vec<CongestionControl>, Error> {
     let available: BTreeSet<String> = available()?.into_iter().collect();
     let by_bpf = by_bpf();
     let modules = modules();
@@ -205,7 +205,7 @@ pub fn list() -> Result<Vec<Known>, Error> {
             Err(why) => Origin::Missing(why.to_string()),
         },
     };
-    Ok(names.into_iter().map(|name| Known { origin: origin(&name), name }).collect())
+    Ok(names.into_iter().map(|name| CongestionControl { origin: origin(&name), name }).collect())
 }
 
 /// Makes sure that a socket can choose `name`: it is there, or the kernel has a module, or Fathom registers its own for as

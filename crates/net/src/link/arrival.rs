@@ -6,7 +6,7 @@
 //! to was stopped, or its machine was, and then nothing is known but when it lay down.
 //!
 //! **How long before.** Waking takes a time that nobody can foresee, from microseconds on an idle machine to hundreds on a busy one. So it
-//! wakes early, by what 98 of 100 wakings take ([`Ahead`]), and watches the clock for the rest. What that takes of a processor beyond the least ([`LEAST_NS`]) is kept within a
+//! wakes early, by what 98 of 100 wakings take ([`WakeLead`]), and watches the clock for the rest. What that takes of a processor beyond the least ([`LEAST_NS`]) is kept within a
 //! budget ([`SHARE`]): the ends of the link need processors too.
 //!
 //! **Uncertainty.** Time in which a hypervisor did not run the processor that was to be woken is in nobody's account; it is no longer than a sleep, which
@@ -31,7 +31,7 @@ const STEP_NS: f64 = 10_000.0;
 
 /// A sleep that is over.
 #[derive(Debug, Clone, Copy)]
-pub struct Slept {
+pub struct Sleep {
     /// When it began.
     pub from: u64,
     /// For how long at most it was to be.
@@ -42,7 +42,7 @@ pub struct Slept {
     pub waited_ns: Option<u64>,
 }
 
-impl Slept {
+impl Sleep {
     /// Of the first packet that ended it: the earliest and the latest moment at which it came.
     fn first(&self) -> (u64, u64) {
         let overslept = self.woke.saturating_sub(self.from) > self.asked_ns.saturating_add(OVERSLEPT_NS);
@@ -58,14 +58,14 @@ impl Slept {
 
 /// What is known of one device.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Looks {
+pub struct ArrivalBounds {
     /// Nothing that is read from now on came before this.
     not_before: u64,
     /// The first packet that is read came at this moment or before.
     first_by: Option<u64>,
 }
 
-impl Looks {
+impl ArrivalBounds {
     /// Nothing has come before this.
     pub fn since(now: u64) -> Self {
         Self { not_before: now, first_by: None }
@@ -77,7 +77,7 @@ impl Looks {
     }
 
     /// A sleep was ended by this device, and only by it if `alone`.
-    pub fn woken(&mut self, slept: &Slept, alone: bool) {
+    pub fn woken(&mut self, slept: &Sleep, alone: bool) {
         let (earliest, latest) = slept.first();
         self.not_before = self.not_before.max(earliest);
         self.first_by = alone.then_some(latest);
@@ -92,14 +92,14 @@ impl Looks {
 
 /// How long before an instant to wake.
 #[derive(Debug, Clone, Copy)]
-pub struct Ahead {
+pub struct WakeLead {
     ahead_ns: f64,
     /// What may be spent on watching the clock, ns.
     saved_ns: f64,
     last: u64,
 }
 
-impl Ahead {
+impl WakeLead {
     /// At the beginning.
     pub fn new(now: u64) -> Self {
         Self { ahead_ns: LEAST_NS as f64, saved_ns: SAVED_NS, last: now }
@@ -132,8 +132,8 @@ mod tests {
 
     #[test]
     fn waking_packet_is_dated_by_run_queue_wait() {
-        let slept = Slept { from: 1_000_000, asked_ns: 1_000_000, woke: 1_700_000, waited_ns: Some(600_000) };
-        let mut looks = Looks::since(1_000_000);
+        let slept = Sleep { from: 1_000_000, asked_ns: 1_000_000, woke: 1_700_000, waited_ns: Some(600_000) };
+        let mut looks = ArrivalBounds::since(1_000_000);
         looks.woken(&slept, true);
         assert_eq!(looks.came(1_705_000), (1_100_000, WAKING_NS));
         // Later packets came between that time and their read.
@@ -145,16 +145,16 @@ mod tests {
     #[test]
     fn packets_during_stop_have_unknown_lateness() {
         // Stopped: the wait for a processor is not counted then.
-        let slept = Slept { from: 0, asked_ns: 1_000_000, woke: 30_000_000, waited_ns: Some(5_000) };
-        let mut looks = Looks::since(0);
+        let slept = Sleep { from: 0, asked_ns: 1_000_000, woke: 30_000_000, waited_ns: Some(5_000) };
+        let mut looks = ArrivalBounds::since(0);
         looks.woken(&slept, true);
         assert_eq!(looks.came(30_001_000), (30_000_000, 30_000_000));
         // Likewise if the kernel counts no waits, or both devices are readable.
-        let mut looks = Looks::since(0);
-        looks.woken(&Slept { waited_ns: None, woke: 900_000, ..slept }, true);
+        let mut looks = ArrivalBounds::since(0);
+        looks.woken(&Sleep { waited_ns: None, woke: 900_000, ..slept }, true);
         assert_eq!(looks.came(901_000), (900_000, 900_000));
-        let mut looks = Looks::since(0);
-        looks.woken(&Slept { waited_ns: Some(700_000), woke: 900_000, ..slept }, false);
+        let mut looks = ArrivalBounds::since(0);
+        looks.woken(&Sleep { waited_ns: Some(700_000), woke: 900_000, ..slept }, false);
         assert_eq!(looks.came(901_000), (901_000, 701_000 + WAKING_NS));
     }
 
@@ -164,14 +164,14 @@ mod tests {
         fn assumed_arrival_is_between_sleep_and_read(
             steps in prop::collection::vec((0_u64..3_000_000, prop::option::of(0_u64..3_000_000), 0_u8..4), 1..60),
         ) {
-            let (mut now, mut looks) = (0, Looks::since(0));
+            let (mut now, mut looks) = (0, ArrivalBounds::since(0));
             for (long, waited_ns, what) in steps {
                 let before = now;
                 now += long;
                 match what {
                     0 => looks.empty(before),
-                    1 => looks.woken(&Slept { from: before, asked_ns: 1_000_000, woke: now, waited_ns }, true),
-                    2 => looks.woken(&Slept { from: before, asked_ns: 1_000_000, woke: now, waited_ns }, false),
+                    1 => looks.woken(&Sleep { from: before, asked_ns: 1_000_000, woke: now, waited_ns }, true),
+                    2 => looks.woken(&Sleep { from: before, asked_ns: 1_000_000, woke: now, waited_ns }, false),
                     _ => {
                         let (from, unseen) = looks.came(now);
                         prop_assert!(from <= now && unseen <= from);
@@ -184,7 +184,7 @@ mod tests {
         #[test]
         fn wake_up_lead_adapts_to_wake_latency(longest in 1_000_u64..300_000, seed: u64) {
             let mut random = stats::random::Random::new(seed);
-            let (mut ahead, mut now, mut late, mut watched) = (Ahead::new(0), 0, 0, 0);
+            let (mut ahead, mut now, mut late, mut watched) = (WakeLead::new(0), 0, 0, 0);
             for at in 0..4000 {
                 let by = ahead.ns(now);
                 let target = now + 5_000_000;
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn busy_waiting_stays_within_budget() {
         // A deadline every 50 us, and wake-ups that take 300 us now and then.
-        let (mut ahead, mut now, mut extra) = (Ahead::new(0), 0, 0);
+        let (mut ahead, mut now, mut extra) = (WakeLead::new(0), 0, 0);
         for at in 0..100_000_u64 {
             let by = ahead.ns(now);
             let late = if at % 10 == 0 { 300_000 } else { 0 };

@@ -15,7 +15,7 @@
 //!
 //! A result counts where that interval is narrow: no wider than the result's own interval, or than [`ALLOWED`] where that is more.
 
-use super::lateness::Late;
+use super::lateness::LatenessBounds;
 use super::schedule::{DOWN, UP};
 use super::spec::Spec;
 
@@ -43,7 +43,7 @@ pub enum TooLate {
         "packets were late: mean round trips were {:.2} to {:.2} ms longer than {:.2} ms, which may have lowered \
          a rate by {:.1} %, and {}",
         effect.added_ns[0] / 1e6, effect.added_ns[1] / 1e6, effect.round_trip_ns / 1e6, -100.0 * effect.rate[0],
-        than(*own)
+        difference(*own)
     )]
     RateLowered {
         /// What lateness did.
@@ -54,7 +54,7 @@ pub enum TooLate {
 }
 
 /// What the lowering is held against.
-fn than(own: Option<f64>) -> String {
+fn difference(own: Option<f64>) -> String {
     match own {
         Some(own) if own > ALLOWED => format!("the result's own interval is ± {:.1} %", 100.0 * own),
         _ => format!("{:.0} % are allowed", 100.0 * ALLOWED),
@@ -76,7 +76,7 @@ pub struct Effect {
 
 impl Effect {
     /// Of packets up and down, of an emulator that was behind for so long of the time in which packets passed.
-    pub fn of(spec: &Spec, late: &[Late; 2], stalled_ns: u64, passing_ns: u64) -> Self {
+    pub fn of(spec: &Spec, late: &[LatenessBounds; 2], stalled_ns: u64, passing_ns: u64) -> Self {
         let full = f64::from(spec.mtu()) * 8e9;
         let sending = [&spec.up, &spec.down].map(|way| {
             let bits = if way.rate_bps > 0 { full / way.rate_bps as f64 } else { 0.0 };
@@ -84,7 +84,7 @@ impl Effect {
         });
         let asked = spec.up.delay_ns as f64 + spec.down.delay_ns as f64 + sending[0].min(sending[1]);
         let round_trip_ns = asked.max(SHORTEST_NS);
-        let sum = |of: fn(&Late) -> f64| of(&late[UP]) + of(&late[DOWN]);
+        let sum = |of: fn(&LatenessBounds) -> f64| of(&late[UP]) + of(&late[DOWN]);
         let added_ns = [sum(|l| l.known.mean()), sum(|l| l.most.mean())];
         let longest_ns = late[UP].most.max().max(late[DOWN].most.max());
         let share = |ns: u64| if ns == 0 { 0.0 } else { (ns as f64 / passing_ns.max(1) as f64).min(1.0) };
@@ -120,12 +120,12 @@ impl Effect {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spec::Way;
+    use super::super::spec::DirectionSpec;
     use super::*;
 
     fn effect(delay_ms: u64, rate_bps: u64, packets: &[(u64, u64)]) -> Effect {
-        let way = Way { delay_ns: delay_ms * 1_000_000, rate_bps, ..Way::default() };
-        let mut late = [Late::default(), Late::default()];
+        let way = DirectionSpec { delay_ns: delay_ms * 1_000_000, rate_bps, ..DirectionSpec::default() };
+        let mut late = [LatenessBounds::default(), LatenessBounds::default()];
         for (known, unseen) in packets {
             late.iter_mut().for_each(|l| l.record(0, (*known, *known), *unseen));
         }

@@ -10,12 +10,12 @@
 //! A TUN device drops what its queue cannot hold, before the emulator ever sees it. The queue is made long
 //! ([`TUN_QUEUE`]), and the kernel's own count of such drops is read at the end ([`super::test_bed`]).
 
-use super::arrival::{Ahead, Looks, Slept};
+use super::arrival::{ArrivalBounds, Sleep, WakeLead};
 use super::effect::Effect;
-use super::lateness::{Late, Lateness};
+use super::lateness::{Lateness, LatenessBounds};
 use super::packet::{HEADER, LARGEST, measure};
 use super::schedule::{Counts, DOWN, EmulatedLink, Refused, UP};
-use super::spec::{Spec, Way};
+use super::spec::{DirectionSpec, Spec};
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read as _, Result, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -51,7 +51,7 @@ const SPARE: usize = 1024;
 #[derive(Debug, Clone, Default)]
 pub struct Outcome {
     /// Lateness of every packet delivered, up and down.
-    pub late: [Late; 2],
+    pub late: [LatenessBounds; 2],
     /// Of those that found the queue full, how many were read after the emulator had not looked for longer than such a packet takes to be sent, up and down.
     pub in_doubt: [u64; 2],
     /// For how long packets passed, ns.
@@ -117,7 +117,7 @@ pub fn now_ns() -> u64 {
 }
 
 /// A packet on the link.
-struct Held {
+struct HeldPacket {
     frame: Vec<u8>,
     /// It may have come so much earlier than its delay counts from, ns.
     unseen_ns: u64,
@@ -127,9 +127,9 @@ struct Held {
 pub struct Engine {
     /// The client's device and the server's.
     ends: [File; 2],
-    link: EmulatedLink<Held>,
-    looks: [Looks; 2],
-    ahead: Ahead,
+    link: EmulatedLink<HeldPacket>,
+    looks: [ArrivalBounds; 2],
+    ahead: WakeLead,
     /// When a packet was read last.
     passed: u64,
     /// The kernel's account of this thread.
@@ -158,8 +158,8 @@ impl Engine {
         Ok(Self {
             ends,
             link: EmulatedLink::new(spec),
-            looks: [Looks::since(now); 2],
-            ahead: Ahead::new(now),
+            looks: [ArrivalBounds::since(now); 2],
+            ahead: WakeLead::new(now),
             passed: now,
             account: None,
             spec: *spec,
@@ -267,7 +267,7 @@ impl Engine {
             (looked, self.passed) = (now, now);
             let (from, unseen_ns) = self.looks[direction].came(now);
             // Whoever is refused is counted there.
-            if self.link.push(direction, Held { frame, unseen_ns }, size, from) == Err(Refused::Queue) {
+            if self.link.push(direction, HeldPacket { frame, unseen_ns }, size, from) == Err(Refused::Queue) {
                 let takes_ns = self.way(direction).takes_ns(size.bytes, size.packets);
                 self.outcome.in_doubt[direction] += if unseen_ns > takes_ns { u64::from(size.packets) } else { 0 };
             }
@@ -279,7 +279,7 @@ impl Engine {
         Ok(true)
     }
 
-    fn way(&self, direction: usize) -> &Way {
+    fn way(&self, direction: usize) -> &DirectionSpec {
         if direction == UP { &self.spec.up } else { &self.spec.down }
     }
 
@@ -336,7 +336,7 @@ impl Engine {
         }
         let since = |before: u64| self.waited_ns().map(|now| now.saturating_sub(before));
         let waited_ns = if woke - from > SOON_NS { before.and_then(since) } else { None };
-        let slept = Slept { from, asked_ns: ns, woke, waited_ns };
+        let slept = Sleep { from, asked_ns: ns, woke, waited_ns };
         for (direction, fd) in fds.iter().enumerate().filter(|(_, fd)| fd.revents != 0) {
             debug_assert_eq!(fd.fd, self.ends[direction].as_raw_fd());
             self.looks[direction].woken(&slept, ready == 1);

@@ -65,14 +65,14 @@ impl Lateness {
 
 /// The packets of one direction.
 #[derive(Debug, Clone, Default)]
-pub struct Late {
+pub struct LatenessBounds {
     /// By which each is known to have been late.
     pub known: Lateness,
     /// By which it was late at most.
     pub most: Lateness,
 }
 
-impl Late {
+impl LatenessBounds {
     /// A packet was due at `due`, and handed on between `begun` and `done`; it may have waited for `unseen_ns` before its delay was counted.
     pub fn record(&mut self, due: u64, (begun, done): (u64, u64), unseen_ns: u64) {
         self.known.record(begun.saturating_sub(due));
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn known_and_maximum_lateness_have_exact_means() {
-        let mut late = Late::default();
+        let mut late = LatenessBounds::default();
         (0..100).for_each(|i| {
             let at = 1_000 + if i < 2 { 2_000_000 } else { 20_000 };
             late.record(1_000, (at, at + 2_000), 3_000);
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn extreme_lateness_values_are_handled() {
-        let mut late = Late::default();
+        let mut late = LatenessBounds::default();
         late.record(10, (5, 6), 0);
         late.record(0, (u64::MAX, u64::MAX), u64::MAX);
         assert_eq!(late.known.count(), 2);

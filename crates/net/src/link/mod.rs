@@ -14,21 +14,21 @@
 //! - [`between`]: two devices with the link between them.
 
 pub mod arrival;
-pub mod between;
 pub mod effect;
 pub mod engine;
 pub mod lateness;
-pub mod linked;
 pub mod loss;
 pub mod packet;
+pub mod report;
+pub mod routed;
 pub mod schedule;
 pub mod spec;
 mod spec_error;
 pub mod test_bed;
 pub mod trial;
 
-pub use between::Between;
 pub use engine::Outcome;
-pub use linked::Linked;
-pub use spec::{Spec, Way};
+pub use report::LinkReport;
+pub use routed::RoutedLink;
+pub use spec::{DirectionSpec, Spec};
 pub use test_bed::TestBed;

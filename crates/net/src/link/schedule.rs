@@ -1,6 +1,6 @@
 //! When which packet leaves the link: a queue, a medium and a line, per direction. Pure: the caller says what time it is.
 //!
-//! Think of a ferry. Packets wait at the pier ([`Way::queue_packets`]); the ferry takes one at a time and is away for as long
+//! Think of a ferry. Packets wait at the pier ([`DirectionSpec::queue_packets`]); the ferry takes one at a time and is away for as long
 //! as the packet's bytes and the packet's own cost say (the *medium*); what has crossed travels on by road for a constant
 //! time, any number at once (the *line*: delay and jitter). On a half-duplex link both piers share one ferry, which
 //! alternates while both have somebody waiting.
@@ -15,7 +15,7 @@
 
 use super::loss::Losses;
 use super::packet::Size;
-use super::spec::{Spec, Way};
+use super::spec::{DirectionSpec, Spec};
 use stats::random::Random;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -112,8 +112,8 @@ impl<T> PartialEq for Flying<T> {
 
 impl<T> Eq for Flying<T> {}
 
-struct Side<T> {
-    way: Way,
+struct HalfLink<T> {
+    way: DirectionSpec,
     waiting: VecDeque<Waiting<T>>,
     waiting_packets: u64,
     waiting_bytes: u64,
@@ -137,7 +137,7 @@ struct Medium {
 
 /// A link with packets of type `T` on it.
 pub struct EmulatedLink<T> {
-    sides: [Side<T>; 2],
+    sides: [HalfLink<T>; 2],
     media: Vec<(Medium, Vec<Direction>)>,
     order: u64,
 }
@@ -145,7 +145,7 @@ pub struct EmulatedLink<T> {
 impl<T> EmulatedLink<T> {
     /// An empty link.
     pub fn new(spec: &Spec) -> Self {
-        let side = |way: Way, number: u64| Side {
+        let side = |way: DirectionSpec, number: u64| HalfLink {
             way,
             waiting: VecDeque::new(),
             waiting_packets: 0,

@@ -26,7 +26,7 @@ fn dues(link: &mut EmulatedLink<u32>) -> Vec<u64> {
 
 #[test]
 fn constant_delay_is_added_exactly() {
-    let mut link = EmulatedLink::new(&Spec::both(Way { delay_ns: 8 * MS, ..Way::default() }));
+    let mut link = EmulatedLink::new(&Spec::both(DirectionSpec { delay_ns: 8 * MS, ..DirectionSpec::default() }));
     for (i, at) in [0, 1, 1, 5 * MS].into_iter().enumerate() {
         link.push(UP, i as u32, size(1500), at).unwrap();
     }
@@ -36,7 +36,11 @@ fn constant_delay_is_added_exactly() {
 #[test]
 fn rate_delays_packets_by_serialization_time() {
     // 1500 bytes at 12 Mb/s take 1 ms.
-    let mut link = EmulatedLink::new(&Spec::both(Way { rate_bps: 12_000_000, delay_ns: 10 * MS, ..Way::default() }));
+    let mut link = EmulatedLink::new(&Spec::both(DirectionSpec {
+        rate_bps: 12_000_000,
+        delay_ns: 10 * MS,
+        ..DirectionSpec::default()
+    }));
     for i in 0..3 {
         link.push(UP, i, size(1500), 0).unwrap();
     }
@@ -50,7 +54,7 @@ fn rate_delays_packets_by_serialization_time() {
 #[test]
 fn serialization_time_does_not_accumulate_rounding() {
     // 1000 bytes at 7 Mb/s: 1142857.142857… ns. 7000 of them take 8 s exactly.
-    let way = Way { rate_bps: 7_000_000, queue_packets: 10_000, ..Way::default() };
+    let way = DirectionSpec { rate_bps: 7_000_000, queue_packets: 10_000, ..DirectionSpec::default() };
     let mut link = EmulatedLink::new(&Spec::both(way));
     for i in 0..7000 {
         link.push(UP, i, size(1000), 0).unwrap();
@@ -60,7 +64,7 @@ fn serialization_time_does_not_accumulate_rounding() {
 
 #[test]
 fn half_duplex_directions_alternate_with_packet_cost() {
-    let way = Way { packet_ns: 100, ..Way::default() };
+    let way = DirectionSpec { packet_ns: 100, ..DirectionSpec::default() };
     let mut link = EmulatedLink::new(&Spec { half_duplex: true, ..Spec::both(way) });
     for i in 0..3 {
         link.push(UP, i, size(1), 0).unwrap();
@@ -78,7 +82,7 @@ fn half_duplex_directions_alternate_with_packet_cost() {
 
 #[test]
 fn full_queue_drops_tail() {
-    let way = Way { rate_bps: 12_000_000, queue_packets: 2, ..Way::default() };
+    let way = DirectionSpec { rate_bps: 12_000_000, queue_packets: 2, ..DirectionSpec::default() };
     let mut link = EmulatedLink::new(&Spec::both(way));
     let taken: Vec<bool> = (0..5).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
     // One is being sent, two wait.
@@ -93,7 +97,7 @@ fn full_queue_drops_tail() {
     assert_eq!((counts.offered, counts.delivered, counts.dropped, counts.queue_max), (7, 4, 3, 2));
     assert_eq!(counts.under_way(), 0);
 
-    let way = Way { rate_bps: 12_000_000, queue_bytes: 3000, ..Way::default() };
+    let way = DirectionSpec { rate_bps: 12_000_000, queue_bytes: 3000, ..DirectionSpec::default() };
     let mut link = EmulatedLink::new(&Spec::both(way));
     let taken: Vec<bool> = (0..4).map(|i| link.push(UP, i, size(1500), 0).is_ok()).collect();
     assert_eq!(taken, [true, true, true, false]);
@@ -101,8 +105,8 @@ fn full_queue_drops_tail() {
 
 #[test]
 fn unlimited_direction_queues_for_shared_medium() {
-    let slow = Way { rate_bps: 12_000_000, ..Way::default() };
-    let free = Way { queue_packets: 1, ..Way::default() };
+    let slow = DirectionSpec { rate_bps: 12_000_000, ..DirectionSpec::default() };
+    let free = DirectionSpec { queue_packets: 1, ..DirectionSpec::default() };
     let mut link = EmulatedLink::new(&Spec { up: slow, down: free, half_duplex: true, ..Spec::default() });
     link.push(UP, 0, size(1500), 0).unwrap();
     let taken: Vec<bool> = (1..3).map(|i| link.push(DOWN, i, size(1500), 0).is_ok()).collect();
@@ -112,7 +116,7 @@ fn unlimited_direction_queues_for_shared_medium() {
 
 #[test]
 fn late_polling_does_not_change_due_times() {
-    let way = Way { rate_bps: 12_000_000, delay_ns: MS, ..Way::default() };
+    let way = DirectionSpec { rate_bps: 12_000_000, delay_ns: MS, ..DirectionSpec::default() };
     let mut link = EmulatedLink::new(&Spec::both(way));
     for i in 0..3 {
         link.push(UP, i, size(1500), 0).unwrap();
@@ -123,8 +127,8 @@ fn late_polling_does_not_change_due_times() {
 
 #[test]
 fn lost_packet_occupies_medium() {
-    let way = Way { rate_bps: 12_000_000, loss: Loss::Each(1.0), ..Way::default() };
-    let mut link = EmulatedLink::new(&Spec { up: way, down: Way::default(), ..Spec::default() });
+    let way = DirectionSpec { rate_bps: 12_000_000, loss: Loss::Each(1.0), ..DirectionSpec::default() };
+    let mut link = EmulatedLink::new(&Spec { up: way, down: DirectionSpec::default(), ..Spec::default() });
     link.push(UP, 0, size(1500), 0).unwrap();
     link.push(UP, 1, size(1500), 0).unwrap();
     assert_eq!(link.next_event(), Some(MS), "the second starts when the first was sent");
@@ -134,7 +138,7 @@ fn lost_packet_occupies_medium() {
 
 #[test]
 fn gso_packet_counts_as_its_packets() {
-    let way = Way { packet_ns: 10, queue_packets: 5, ..Way::default() };
+    let way = DirectionSpec { packet_ns: 10, queue_packets: 5, ..DirectionSpec::default() };
     let mut link = EmulatedLink::new(&Spec::both(way));
     let large = Size { packets: 4, bytes: 6000 };
     link.push(UP, 0, large, 0).unwrap();
@@ -146,7 +150,7 @@ fn gso_packet_counts_as_its_packets() {
 
 #[test]
 fn memory_limit_and_full_queue_are_distinguished() {
-    let mut link = EmulatedLink::new(&Spec::both(Way { delay_ns: MS, ..Way::default() }));
+    let mut link = EmulatedLink::new(&Spec::both(DirectionSpec { delay_ns: MS, ..DirectionSpec::default() }));
     let large = Size { packets: 1, bytes: IN_FLIGHT_BYTES / 2 };
     assert!(link.push(UP, 0, large, 0).is_ok() && link.push(UP, 1, large, 0).is_ok());
     assert_eq!(link.push(UP, 2, size(1), 0), Err(Refused::Memory));
@@ -154,10 +158,10 @@ fn memory_limit_and_full_queue_are_distinguished() {
     assert!(link.push(UP, 3, size(1), MS).is_ok());
 }
 
-fn way() -> impl Strategy<Value = Way> {
+fn way() -> impl Strategy<Value = DirectionSpec> {
     let rate = prop_oneof![Just(0), 1_000..10_000_000_000_u64];
     (0..MS, rate, 0..10_000_u64, any::<bool>(), 0.0..0.5, 1..20_u64, 0..20_000_u64).prop_map(
-        |(delay_ns, rate_bps, packet_ns, reorder, loss, queue_packets, queue_bytes)| Way {
+        |(delay_ns, rate_bps, packet_ns, reorder, loss, queue_packets, queue_bytes)| DirectionSpec {
             delay_ns,
             rate_bps,
             packet_ns,
@@ -228,7 +232,7 @@ proptest! {
     /// A busy medium is never idle: n packets at once end after exactly the sum of their times.
     #[test]
     fn busy_medium_is_never_idle(rate in 1_000..10_000_000_000_u64, sizes in prop::collection::vec(1..9000_u64, 1..50)) {
-        let mut link = EmulatedLink::new(&Spec::both(Way { rate_bps: rate, ..Way::default() }));
+        let mut link = EmulatedLink::new(&Spec::both(DirectionSpec { rate_bps: rate, ..DirectionSpec::default() }));
         for (i, bytes) in sizes.iter().enumerate() {
             link.push(UP, i as u32, size(*bytes), 0).unwrap();
         }

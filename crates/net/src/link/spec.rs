@@ -8,7 +8,7 @@ pub use super::spec_error::{QuantityError, SpecError};
 
 /// One direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Way {
+pub struct DirectionSpec {
     /// From the end of sending to the arrival, nanoseconds.
     pub delay_ns: u64,
     /// Bits of IP packets per second; 0: no limit.
@@ -27,7 +27,7 @@ pub struct Way {
     pub queue_bytes: u64,
 }
 
-impl Default for Way {
+impl Default for DirectionSpec {
     fn default() -> Self {
         Self {
             delay_ns: 0,
@@ -42,7 +42,7 @@ impl Default for Way {
     }
 }
 
-impl Way {
+impl DirectionSpec {
     /// How long the medium is taken by so many packets of so many bytes in all, nanoseconds.
     pub fn takes_ns(&self, bytes: u64, packets: u32) -> u64 {
         let bits = u128::from(bytes) * 8_000_000_000;
@@ -72,9 +72,9 @@ pub enum Gso {
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Spec {
     /// From the client to the server.
-    pub up: Way,
+    pub up: DirectionSpec,
     /// From the server to the client.
-    pub down: Way,
+    pub down: DirectionSpec,
     /// One medium for both directions, as on Wi-Fi: one packet at a time, the directions taking turns when both want.
     pub half_duplex: bool,
     /// Largest IP packet, bytes; 0 stands for 1500.
@@ -96,34 +96,34 @@ pub const PRESETS: &[(&str, &str)] = &[
 
 impl Spec {
     /// Both directions alike.
-    pub fn both(way: Way) -> Self {
+    pub fn both(way: DirectionSpec) -> Self {
         Self { up: way, down: way, ..Self::default() }
     }
 
     /// A link that is known by a name.
     pub fn preset(name: &str) -> Option<Self> {
-        let way = Way::default();
-        let shared = |way: Way| Self { half_duplex: true, ..Self::both(way) };
+        let way = DirectionSpec::default();
+        let shared = |way: DirectionSpec| Self { half_duplex: true, ..Self::both(way) };
         Some(match name {
-            "wifi-g" => shared(Way { rate_bps: 54_000_000, packet_ns: 165_000, delay_ns: 500_000, ..way }),
-            "wifi-n" => shared(Way { rate_bps: 65_000_000, packet_ns: 20_000, delay_ns: 500_000, ..way }),
+            "wifi-g" => shared(DirectionSpec { rate_bps: 54_000_000, packet_ns: 165_000, delay_ns: 500_000, ..way }),
+            "wifi-n" => shared(DirectionSpec { rate_bps: 65_000_000, packet_ns: 20_000, delay_ns: 500_000, ..way }),
             "bluetooth-edr" => {
-                let slow = Way { rate_bps: 2_178_000, packet_ns: 1_250_000, delay_ns: 5_000_000, ..way };
-                shared(Way { queue_packets: 50, ..slow })
+                let slow = DirectionSpec { rate_bps: 2_178_000, packet_ns: 1_250_000, delay_ns: 5_000_000, ..way };
+                shared(DirectionSpec { queue_packets: 50, ..slow })
             }
             "lte" => {
-                let way = Way { delay_ns: 20_000_000, jitter_ns: 4_000_000, ..way };
+                let way = DirectionSpec { delay_ns: 20_000_000, jitter_ns: 4_000_000, ..way };
                 Self {
-                    up: Way { rate_bps: 20_000_000, ..way },
-                    down: Way { rate_bps: 50_000_000, ..way },
+                    up: DirectionSpec { rate_bps: 20_000_000, ..way },
+                    down: DirectionSpec { rate_bps: 50_000_000, ..way },
                     ..Self::default()
                 }
             }
             "satellite" => {
-                let way = Way { delay_ns: 275_000_000, ..way };
+                let way = DirectionSpec { delay_ns: 275_000_000, ..way };
                 Self {
-                    up: Way { rate_bps: 3_000_000, ..way },
-                    down: Way { rate_bps: 20_000_000, ..way },
+                    up: DirectionSpec { rate_bps: 3_000_000, ..way },
+                    down: DirectionSpec { rate_bps: 20_000_000, ..way },
                     ..Self::default()
                 }
             }
@@ -138,7 +138,7 @@ impl Spec {
 
     /// Whether packets larger than the link's pass in one piece.
     pub fn large_packets(&self) -> bool {
-        let plain = |w: &Way| !w.is_slow() && w.loss == Loss::None && w.jitter_ns == 0;
+        let plain = |w: &DirectionSpec| !w.is_slow() && w.loss == Loss::None && w.jitter_ns == 0;
         match self.gso {
             Gso::On => true,
             Gso::Off => false,
@@ -265,22 +265,22 @@ mod tests {
 
     #[test]
     fn gso_is_used_only_if_it_changes_nothing() {
-        let delay = Spec::both(Way { delay_ns: 1_000_000, ..Way::default() });
+        let delay = Spec::both(DirectionSpec { delay_ns: 1_000_000, ..DirectionSpec::default() });
         assert!(delay.large_packets());
         assert!(!Spec { gso: Gso::Off, ..delay }.large_packets());
-        let rate = Spec::both(Way { rate_bps: 1_000_000, ..Way::default() });
+        let rate = Spec::both(DirectionSpec { rate_bps: 1_000_000, ..DirectionSpec::default() });
         assert!(!rate.large_packets() && Spec { gso: Gso::On, ..rate }.large_packets());
-        let loss = Spec::both(Way { loss: Loss::Each(0.1), ..Way::default() });
+        let loss = Spec::both(DirectionSpec { loss: Loss::Each(0.1), ..DirectionSpec::default() });
         assert!(!loss.large_packets());
         assert!(Spec { gso: Gso::On, ..loss }.check().is_err());
     }
 
     #[test]
     fn impossible_links_are_refused_with_reason() {
-        let bad = |way: Way| Spec::both(way).check().unwrap_err();
-        assert_eq!(bad(Way { jitter_ns: 2, delay_ns: 1, ..Way::default() }), SpecError::Jitter);
-        assert_eq!(bad(Way { queue_packets: 0, ..Way::default() }), SpecError::Queue);
-        assert_eq!(bad(Way { rate_bps: 1, ..Way::default() }), SpecError::Rate);
+        let bad = |way: DirectionSpec| Spec::both(way).check().unwrap_err();
+        assert_eq!(bad(DirectionSpec { jitter_ns: 2, delay_ns: 1, ..DirectionSpec::default() }), SpecError::Jitter);
+        assert_eq!(bad(DirectionSpec { queue_packets: 0, ..DirectionSpec::default() }), SpecError::Queue);
+        assert_eq!(bad(DirectionSpec { rate_bps: 1, ..DirectionSpec::default() }), SpecError::Rate);
         assert_eq!(Spec { mtu: 100, ..Spec::default() }.check(), Err(SpecError::Mtu(100)));
     }
 }

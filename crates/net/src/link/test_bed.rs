@@ -101,7 +101,7 @@ pub(super) fn overrun(table: &str, device: &str) -> Result<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::spec::Way;
+    use super::super::spec::DirectionSpec;
     use super::*;
 
     fn bed(test: &str, spec: &Spec) -> Option<TestBed> {
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn packets_pass_both_ways_and_are_accounted_for() {
-        let way = Way { delay_ns: 5_000_000, ..Way::default() };
+        let way = DirectionSpec { delay_ns: 5_000_000, ..DirectionSpec::default() };
         let Some(bed) = bed("packets_pass_both_ways_and_are_accounted_for", &Spec::both(way)) else { return };
         let server = "
 import socket

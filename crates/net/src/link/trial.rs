@@ -1,7 +1,7 @@
 //! One run over an emulated link: both ends are processes of this program, each in its namespace. The client hands over what was measured.
 
 use super::test_bed::{SERVER, TestBed};
-use crate::measure::{Asked, HandedOver};
+use crate::measure::{Handover, RunRequest};
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -41,7 +41,7 @@ pub fn server() -> SocketAddr {
 ///
 /// # Errors
 /// An end did not start, or has no result.
-pub fn run(testbed: &TestBed, mut asked: Asked) -> Result<HandedOver, Error> {
+pub fn run(testbed: &TestBed, mut asked: RunRequest) -> Result<Handover, Error> {
     let program = std::env::current_exe()?;
     let key = in_memory(wire::Key::generate()?.to_text().as_bytes())?;
     let key_path = format!("/proc/self/fd/{}", key.as_raw_fd());
@@ -64,7 +64,7 @@ pub fn run(testbed: &TestBed, mut asked: Asked) -> Result<HandedOver, Error> {
     if !output.status.success() {
         return Err(Error::Failed(String::from_utf8_lossy(&output.stderr).trim().into()));
     }
-    let handed = HandedOver::parse(&output.stdout)?;
+    let handed = Handover::parse(&output.stdout)?;
     match &handed.measured.outcome.own.trouble {
         Some(trouble) => Err(Error::Failed(trouble.clone())),
         None if handed.measured.interrupted => Err(Error::Failed("interrupted".into())),

@@ -1,8 +1,8 @@
 //! A run as JSON. Its contract stands in docs/guide/net.md.
 
-use super::Shown;
+use super::RunView;
 use crate::estimate::Throughput;
-use crate::result::{Told, told, transactions, whole, within};
+use crate::result::{DirectionResult, directions, total, transactions, within};
 use crate::run::Outcome;
 use crate::spec::Direction;
 use crate::why::Limit;
@@ -14,7 +14,7 @@ use std::path::Path;
 const VERSION: u32 = 3;
 
 /// What held each direction back, or the transactions.
-fn limited_by(outcome: &Outcome, told: &[Told<'_>]) -> Vec<Value> {
+fn limited_by(outcome: &Outcome, directions: &[DirectionResult<'_>]) -> Vec<Value> {
     let one = |direction: Option<Direction>, limit: &Limit| {
         let mut value = json!(limit);
         value["direction"] = json!(direction);
@@ -22,31 +22,31 @@ fn limited_by(outcome: &Outcome, told: &[Told<'_>]) -> Vec<Value> {
     };
     match &outcome.own.transactions {
         Some(_) => transactions(outcome).iter().map(|limit| one(None, limit)).collect(),
-        None => told.iter().flat_map(|t| t.limits.iter().map(|limit| one(Some(t.direction), limit))).collect(),
+        None => directions.iter().flat_map(|t| t.limits.iter().map(|limit| one(Some(t.direction), limit))).collect(),
     }
 }
 
 /// The whole of it, with the archive that has its samples; `None` if nothing was measured.
-pub fn of(shown: &Shown<'_>, samples: Option<&Path>) -> Option<Value> {
+pub fn of(shown: &RunView<'_>, samples: Option<&Path>) -> Option<Value> {
     let outcome = &shown.measured.outcome;
-    let told = told(outcome);
-    let all = whole(outcome, &told)?;
+    let directions = directions(outcome);
+    let all = total(outcome, &directions)?;
     let mut invalid = outcome.own.trouble.clone();
-    let own = within(outcome, &told);
+    let own = within(outcome, &directions);
     if let Some(link) = &shown.link {
         invalid = link.failure(invalid, own);
     }
     let mut value = json!({
         "version": VERSION,
         "throughput_bps": throughput(&all),
-        "limited_by": limited_by(outcome, &told),
+        "limited_by": limited_by(outcome, &directions),
         "samples": samples,
         // Of an emulated link; without one there is none.
         "lateness_us": shown.link.map(|link| link.lateness()),
         "valid": invalid.is_none(),
         "invalid": invalid,
         "spec": outcome.spec,
-        "directions": told.iter().map(|t| direction(t, outcome)).collect::<Vec<_>>(),
+        "directions": directions.iter().map(|t| direction(t, outcome)).collect::<Vec<_>>(),
         "clock": outcome.clock.map(|c| json!({
             "other_ahead_ns": c.ahead_ns, "drift": c.drift, "error_ns": c.error_ns,
         })),
@@ -81,12 +81,12 @@ fn throughput(t: &Throughput) -> Value {
 }
 
 /// The CPU time of the sending end's sampler as a share of the run.
-fn sampler(t: &Told<'_>, outcome: &Outcome) -> f64 {
+fn sampler(t: &DirectionResult<'_>, outcome: &Outcome) -> f64 {
     let wall = t.sent.end_ns.saturating_sub(t.sent.start_ns).max(1);
     outcome.sender(t.direction).sampler_cpu_ns as f64 / wall as f64
 }
 
-fn direction(t: &Told<'_>, outcome: &Outcome) -> Value {
+fn direction(t: &DirectionResult<'_>, outcome: &Outcome) -> Value {
     let last = |of: fn(&crate::tcp_info::TcpSample) -> u64| {
         let streams = t.sent.sockets.len() as u64;
         let last = |stream| t.sent.samples.iter().rev().find(|s| s.stream == stream);

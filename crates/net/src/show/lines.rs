@@ -1,7 +1,7 @@
 //! A run as a benchmark's replicate prints it: a line of JSON a sample.
 
-use super::Shown;
-use crate::result::{Summary, over_time, summary, told};
+use super::RunView;
+use crate::result::{Summary, directions, over_time, summary};
 use crate::run::Outcome;
 use crate::spec::Direction;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub struct Lines {
 }
 
 /// Makes them. `over_time`: with what a page draws over time.
-pub fn of(shown: &Shown<'_>, over_time: bool) -> Lines {
+pub fn of(shown: &RunView<'_>, over_time: bool) -> Lines {
     let outcome = &shown.measured.outcome;
     let all = summary(outcome);
     let mut lines: Vec<Value> =
@@ -52,7 +52,7 @@ fn texts(lines: &[Value]) -> Vec<String> {
 /// every interval, what held it back, and one-way delays. All by the clock of the end that asked.
 fn readings(outcome: &Outcome) -> Vec<Value> {
     let mut lines = Vec::new();
-    for t in &told(outcome) {
+    for t in &directions(outcome) {
         let points = over_time(outcome, t);
         lines.extend(
             points

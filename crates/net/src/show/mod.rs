@@ -5,16 +5,16 @@ pub mod json;
 pub mod lines;
 pub mod text;
 
-use crate::link::Linked;
+use crate::link::LinkReport;
 use crate::measure::Measured;
 
 /// What is shown.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct RunView<'a> {
     /// The run.
     pub measured: &'a Measured,
     /// The names of the client and, if it was started too, of the server, where both were told where to run.
     pub ends: Option<(&'a str, Option<&'a str>)>,
     /// The emulated link that it went over.
-    pub link: Option<Linked<'a>>,
+    pub link: Option<LinkReport<'a>>,
 }

@@ -1,16 +1,16 @@
 //! A run for people. What the other end told, such as a setting, may not look like a line of ours.
 
-use super::Shown;
+use super::RunView;
 use crate::estimate::Throughput;
 use crate::outcome::Granted;
-use crate::result::{Told, told, transactions, whole, within};
+use crate::result::{DirectionResult, directions, total, transactions, within};
 use crate::spec::Readings;
 use crate::why::Limit;
 use model::text::{rate, shown};
 use std::fmt::Write as _;
 
 /// The whole of it.
-pub fn of(shown: &Shown<'_>) -> String {
+pub fn of(shown: &RunView<'_>) -> String {
     let outcome = &shown.measured.outcome;
     let mut text = String::new();
     if let Some((client, Some(server))) = shown.ends {
@@ -19,9 +19,9 @@ pub fn of(shown: &Shown<'_>) -> String {
     if let Some(search) = &shown.measured.search {
         let _ = writeln!(text, "{}", search.text);
     }
-    let told = told(outcome);
+    let directions = directions(outcome);
     if let Some(t) = &outcome.own.transactions
-        && let Some(all) = whole(outcome, &told)
+        && let Some(all) = total(outcome, &directions)
     {
         let (ci, [p50, p90, p99, p999, max]) = (interval(&all, |v| format!("{v:.0}")), t.latency_us);
         let _ = writeln!(text, "{:.0} transactions/s{ci}", all.steady);
@@ -29,16 +29,16 @@ pub fn of(shown: &Shown<'_>) -> String {
             writeln!(text, "  latency: median {p50:.1} us, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}");
         held_back(&mut text, &transactions(outcome));
     }
-    for t in &told {
+    for t in &directions {
         one(&mut text, t, outcome.spec.readings);
     }
     if let Some(link) = &shown.link {
-        text += &link.text(within(outcome, &told));
+        text += &link.text(within(outcome, &directions));
     }
     text
 }
 
-fn one(text: &mut String, t: &Told<'_>, readings: Readings) {
+fn one(text: &mut String, t: &DirectionResult<'_>, readings: Readings) {
     let rates = &t.throughput;
     let _ = writeln!(text, "{:5} {}{}", t.direction.name(), rate(rates.steady), interval(rates, rate));
     if !rates.is_steady {

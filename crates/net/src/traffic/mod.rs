@@ -41,7 +41,7 @@ impl Carrier {
     ///
     /// # Errors
     /// Why acknowledgements cannot be recorded.
-    pub fn tcp(spec: &Spec, side: Side, connections: Vec<Connection>) -> Result<Self, ProbeError> {
+    pub fn tcp(spec: &Spec, side: Role, connections: Vec<Connection>) -> Result<Self, ProbeError> {
         let probe = |direction: &Direction| {
             let own = connections.iter().filter(|c| c.announcement.direction == *direction);
             let cookies = own.map(|c| socket::granted(&SockRef::from(&c.stream), true).cookie).collect();
@@ -66,14 +66,14 @@ pub use udp::prepare;
 
 /// Which end this is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
+pub enum Role {
     /// The one that asked for the run.
     Client,
     /// The server.
     Server,
 }
 
-impl Side {
+impl Role {
     /// Whether this end sends what goes that way.
     pub fn sends(self, direction: Direction) -> bool {
         (self == Self::Client) == (direction == Direction::Up)
@@ -83,13 +83,13 @@ impl Side {
 /// What has come through so far, for whoever watches a run: bytes of the direction, or transactions. At the receiving end
 /// what arrived; at the sending end what TCP was told of as arrived, or of UDP what was handed over.
 #[derive(Debug, Default)]
-pub struct Live {
+pub struct LiveCounters {
     up: AtomicU64,
     down: AtomicU64,
     under_way: AtomicBool,
 }
 
-impl Live {
+impl LiveCounters {
     /// Whether data still goes: what is counted in a stretch of time that began before the end and ended after it is no rate.
     pub fn under_way(&self) -> bool {
         self.under_way.load(Ordering::Relaxed)
@@ -113,11 +113,11 @@ impl Live {
 }
 
 /// Runs one end from now to the end of its time, or until `stop` is set. Blocks.
-pub fn run(spec: &Spec, side: Side, carrier: Carrier, stop: &AtomicBool, live: &Live) -> EndReport {
+pub fn run(spec: &Spec, side: Role, carrier: Carrier, stop: &AtomicBool, live: &LiveCounters) -> EndReport {
     live.set(Direction::Up, 0);
     live.set(Direction::Down, 0);
     live.under_way.store(true, Ordering::Relaxed);
-    let before = usage::Look::now();
+    let before = usage::CpuSnapshot::now();
     clock::exact_timers();
     let mut report = match (spec.traffic, carrier) {
         (Traffic::Transactions { request_bytes, response_bytes }, Carrier::Tcp { connections, .. }) => {
@@ -131,18 +131,18 @@ pub fn run(spec: &Spec, side: Side, carrier: Carrier, stop: &AtomicBool, live: &
         }
         _ => EndReport { trouble: Some("the carrier does not fit the traffic".into()), ..EndReport::default() },
     };
-    report.machine = usage::Look::now().since(&before);
+    report.machine = usage::CpuSnapshot::now().since(&before);
     report.settings = socket::settings();
     report.clock = clock::name();
     report
 }
 
 /// The time of a run at one end, cut into steps.
-struct Course<'a> {
+struct RunClock<'a> {
     start_ns: u64,
     end_ns: u64,
     stop: &'a AtomicBool,
-    live: &'a Live,
+    live: &'a LiveCounters,
     /// Set by a thread whose connection broke.
     broken: AtomicBool,
     /// Set when the time is over: what breaks now is the end.
@@ -166,8 +166,8 @@ const STILL_NS: u64 = 1_000_000_000;
 /// Somebody who wants an end waits for it no longer than this.
 const LONGEST_WAIT_NS: u64 = 50_000_000;
 
-impl<'a> Course<'a> {
-    fn new(spec: &Spec, stop: &'a AtomicBool, live: &'a Live) -> Self {
+impl<'a> RunClock<'a> {
+    fn new(spec: &Spec, stop: &'a AtomicBool, live: &'a LiveCounters) -> Self {
         let start_ns = clock::now_ns();
         Self {
             start_ns,
@@ -273,9 +273,9 @@ mod tests {
             probe: false,
             readings: crate::spec::Readings::All,
         };
-        let (stop, live) = (AtomicBool::new(false), Live::default());
+        let (stop, live) = (AtomicBool::new(false), LiveCounters::default());
         let at = |gone_ms: u64, by: Ends| {
-            let mut course = Course::new(&spec, &stop, &live);
+            let mut course = RunClock::new(&spec, &stop, &live);
             (course.start_ns, course.end_ns) =
                 (course.start_ns - gone_ms * 1_000_000, course.end_ns - gone_ms * 1_000_000);
             course.ended(3, "reset", by)

@@ -4,10 +4,10 @@
 //! The receiver's clock ends the run: when its time is over it resets its connections. The sender counts until its own
 //! time is over and goes on sending until that reset arrives, so that the last interval is as full as the others.
 
-use super::{Connection, Course, Ends, Live, Side};
-use crate::outcome::{Carried, EndReport, Granted, Received, Sent};
+use super::{Connection, Ends, LiveCounters, Role, RunClock};
+use crate::outcome::{EndReport, Granted, InterfaceCount, Received, Sent};
 use crate::probe::Probe;
-use crate::sampler::{Between, Plan, Read, SamplerControl, Watch, Watched};
+use crate::sampler::{InlineSampler, Plan, Read, SamplerControl, Watch, WatchedSocket};
 use crate::spec::{Direction, Spec};
 use crate::usage::{Thread, Threads};
 use crate::{clock, interface, socket};
@@ -34,10 +34,10 @@ const GRACE: Duration = Duration::from_secs(2);
 struct Counter(AtomicU64);
 
 /// One direction at this end.
-struct Way {
+struct DirectionState {
     direction: Direction,
     sends: bool,
-    sockets: Vec<Watched>,
+    sockets: Vec<WatchedSocket>,
     counters: Arc<Vec<Counter>>,
     ends_ns: Vec<u64>,
     totals: Vec<u64>,
@@ -45,16 +45,16 @@ struct Way {
     read: Read,
     /// The interface that its connections go through.
     interface: Option<String>,
-    carried: Vec<Carried>,
+    carried: Vec<InterfaceCount>,
 }
 
-impl Way {
+impl DirectionState {
     /// With its connections out of all, whose sockets are watched from place `first` on.
-    fn new(direction: Direction, side: Side, connections: &mut Vec<Connection>, first: usize) -> Self {
+    fn new(direction: Direction, side: Role, connections: &mut Vec<Connection>, first: usize) -> Self {
         let (own, others) = connections.drain(..).partition(|c: &Connection| c.announcement.direction == direction);
         *connections = others;
         let sends = side.sends(direction);
-        let watched = |(place, c): (usize, Connection)| Watched {
+        let watched = |(place, c): (usize, Connection)| WatchedSocket {
             place,
             stream: Arc::new(c.stream),
             number: c.announcement.stream,
@@ -78,9 +78,9 @@ impl Way {
 
     /// Reads what the interface has carried.
     fn carries(&mut self) {
-        let told = self.interface.as_deref().and_then(interface::carried);
-        let bytes = told.map(|(received, sent)| if self.sends { sent } else { received });
-        self.carried.extend(bytes.map(|bytes| Carried { time_ns: clock::now_ns(), bytes }));
+        let counted = self.interface.as_deref().and_then(interface::carried);
+        let bytes = counted.map(|(received, sent)| if self.sends { sent } else { received });
+        self.carried.extend(bytes.map(|bytes| InterfaceCount { time_ns: clock::now_ns(), bytes }));
     }
 
     /// At the end of an interval.
@@ -111,16 +111,16 @@ impl Way {
 
 pub fn run(
     spec: &Spec,
-    side: Side,
+    side: Role,
     rate: Option<u64>,
     (mut connections, probes): (Vec<Connection>, Vec<(Direction, Probe)>),
     stop: &AtomicBool,
-    live: &Live,
+    live: &LiveCounters,
 ) -> EndReport {
-    let mut ways: Vec<Way> = Vec::new();
+    let mut ways: Vec<DirectionState> = Vec::new();
     for direction in &spec.directions {
         let first = ways.iter().map(|way| way.sockets.len()).sum();
-        ways.push(Way::new(*direction, side, &mut connections, first));
+        ways.push(DirectionState::new(*direction, side, &mut connections, first));
     }
     let block = super::noise(BLOCK);
     let mut report = EndReport::default();
@@ -129,9 +129,9 @@ pub fn run(
             way.probe = Some(probe);
         }
     }
-    ways.iter_mut().for_each(Way::carries);
-    let course = Course::new(spec, stop, live);
-    let sockets: Vec<Watched> = ways.iter().flat_map(|way| way.sockets.clone()).collect();
+    ways.iter_mut().for_each(DirectionState::carries);
+    let course = RunClock::new(spec, stop, live);
+    let sockets: Vec<WatchedSocket> = ways.iter().flat_map(|way| way.sockets.clone()).collect();
     let watch = Watch::new(Plan::new(spec, sockets.len() as u64), course.start_ns, sockets.len());
     std::thread::scope(|scope| {
         let (course, watch, block) = (&course, &watch, &block[..]);
@@ -141,7 +141,7 @@ pub fn run(
                 let (socket, counters) = (socket.clone(), way.counters.clone());
                 scope.spawn(move || {
                     let before = Thread::now();
-                    let mut between = Between::new(watch, &socket);
+                    let mut between = InlineSampler::new(watch, &socket);
                     let mut paused_ns = 0;
                     let (ended, by) = match socket.sends {
                         true => (send(&socket.stream, block, rate, course, &mut between, &mut paused_ns), Ends::There),
@@ -169,7 +169,7 @@ pub fn run(
         report.sampler_wait_ns = used.wait_ns;
         sampler_control.end();
         drop(sampler_control);
-        let granted: Vec<Vec<Granted>> = ways.iter().map(Way::granted).collect();
+        let granted: Vec<Vec<Granted>> = ways.iter().map(DirectionState::granted).collect();
         let mut joined: Vec<Threads> = vec![Threads::default(); ways.len()];
         // Receivers first: the other end's senders wait for their resets, as ours wait for the other's.
         for sends in [false, true] {
@@ -247,8 +247,8 @@ fn send(
     stream: &TcpStream,
     block: &[u8],
     rate: Option<u64>,
-    course: &Course<'_>,
-    between: &mut Between<'_>,
+    course: &RunClock<'_>,
+    between: &mut InlineSampler<'_>,
     paused_ns: &mut u64,
 ) -> String {
     let mut sent = 0_u64;
@@ -285,7 +285,7 @@ fn send(
 }
 
 /// Receives until the connection ends; says how it did.
-fn receive(stream: &TcpStream, copy: bool, counter: &AtomicU64, between: &mut Between<'_>) -> String {
+fn receive(stream: &TcpStream, copy: bool, counter: &AtomicU64, between: &mut InlineSampler<'_>) -> String {
     let mut room = vec![0_u8; GULP];
     let flags = if copy { 0 } else { libc::MSG_TRUNC };
     loop {
@@ -349,10 +349,10 @@ mod tests {
                 announcement: Announcement { token: [0; 16], direction: Direction::Up, stream: 0 },
                 stream,
             }];
-            let (stop, live) = (AtomicBool::new(false), Live::default());
+            let (stop, live) = (AtomicBool::new(false), LiveCounters::default());
             std::thread::scope(|scope| {
                 let sender =
-                    scope.spawn(|| run(&spec, Side::Client, rate_bps, (connections, Vec::new()), &stop, &live));
+                    scope.spawn(|| run(&spec, Role::Client, rate_bps, (connections, Vec::new()), &stop, &live));
                 receiver.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
                 let (begun, mut room) = (Instant::now(), vec![0; GULP]);
                 while begun.elapsed() < Duration::from_millis(400) {

@@ -1,7 +1,7 @@
 //! Transactions: a request, its response, the next request; one under way a connection. Their number and times are taken
 //! at the client. Of a byte each way they show what a packet costs.
 
-use super::{Connection, Course, Ends, Live, Side};
+use super::{Connection, Ends, LiveCounters, Role, RunClock};
 use crate::clock;
 use crate::outcome::{EndReport, Transactions};
 use crate::spec::{Direction, Spec};
@@ -17,13 +17,13 @@ type Sizes = (usize, usize);
 
 pub fn run(
     spec: &Spec,
-    side: Side,
+    side: Role,
     sizes: Sizes,
     connections: Vec<Connection>,
     stop: &AtomicBool,
-    live: &Live,
+    live: &LiveCounters,
 ) -> EndReport {
-    let course = Course::new(spec, stop, live);
+    let course = RunClock::new(spec, stop, live);
     let done = AtomicU64::new(0);
     let mut report = EndReport::default();
     let (mut ends_ns, mut totals) = (Vec::new(), Vec::new());
@@ -38,10 +38,10 @@ pub fn run(
                     let before = Thread::now();
                     let mut times = histogram();
                     let ended = match side {
-                        Side::Client => ask(&c.stream, sizes, done, &mut times, course),
-                        Side::Server => answer(&c.stream, sizes),
+                        Role::Client => ask(&c.stream, sizes, done, &mut times, course),
+                        Role::Server => answer(&c.stream, sizes),
                     };
-                    let by = if side == Side::Client { Ends::Here } else { Ends::There };
+                    let by = if side == Role::Client { Ends::Here } else { Ends::There };
                     let why = ended.map_or_else(|e| e.to_string(), |()| "closed by the other end".into());
                     let trouble = course.ended(c.announcement.stream, &why, by);
                     (Thread::now().since(before), times, trouble)
@@ -53,7 +53,7 @@ pub fn run(
             totals.push(done.load(Ordering::Relaxed));
             live.set(Direction::Up, done.load(Ordering::Relaxed));
         });
-        if side == Side::Server {
+        if side == Role::Server {
             // The client has its own clock; what it still asks is answered.
             let deadline = clock::now_ns() + 2_000_000_000;
             while !course.cut_short() && clock::now_ns() < deadline && !handles.iter().all(|h| h.is_finished()) {
@@ -73,7 +73,7 @@ pub fn run(
         }
         report.trouble = report.trouble.take().or_else(|| course.stood_still());
     });
-    if side == Side::Client {
+    if side == Role::Client {
         let before = std::iter::once(0).chain(totals.iter().copied());
         let us = |q: f64| all.value_at_quantile(q) as f64 / 1e3;
         report.transactions = Some(Transactions {
@@ -97,7 +97,7 @@ fn ask(
     (request, response): Sizes,
     done: &AtomicU64,
     times: &mut Histogram<u64>,
-    course: &Course<'_>,
+    course: &RunClock<'_>,
 ) -> std::io::Result<()> {
     let (request, mut room) = (super::noise(request), vec![0; response]);
     while !course.is_over() {

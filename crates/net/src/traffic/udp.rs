@@ -9,7 +9,7 @@
 
 use super::order::{Arrival, Order};
 use super::packet::{HEADER, Packet};
-use super::{Course, Ends, Live, Side};
+use super::{Ends, LiveCounters, Role, RunClock};
 use crate::outcome::{BLOCKS, EndReport, PacketsReceived, PacketsSent, Received, Sent};
 use crate::spec::Spec;
 use crate::usage::{Thread, Threads};
@@ -35,13 +35,13 @@ const LONGEST_NS: u64 = 5_000_000_000;
 
 pub fn run(
     spec: &Spec,
-    side: Side,
+    side: Role,
     (rate_bps, packet_bytes): (u64, u32),
     (socket, run): (&UdpSocket, u64),
     stop: &AtomicBool,
-    live: &Live,
+    live: &LiveCounters,
 ) -> EndReport {
-    let course = Course::new(spec, stop, live);
+    let course = RunClock::new(spec, stop, live);
     let (counter, handed_over) = (AtomicU64::new(0), AtomicU64::new(0));
     let mut report = EndReport::default();
     let (mut ends_ns, mut totals) = (Vec::new(), Vec::new());
@@ -106,7 +106,7 @@ pub fn run(
     report
 }
 
-impl Course<'_> {
+impl RunClock<'_> {
     /// How many packets are due in all.
     fn packets(&self, rate_bps: u64, packet_bytes: u32) -> u64 {
         let bits = u128::from(rate_bps) * u128::from(self.end_ns - self.start_ns) / 1_000_000_000;
@@ -131,7 +131,7 @@ fn send(
     run: u64,
     rate_bps: u64,
     packet_bytes: u32,
-    course: &Course<'_>,
+    course: &RunClock<'_>,
     handed_over: &AtomicU64,
 ) -> (PacketsSent, Threads, Option<String>) {
     clock::exact_timers();
@@ -221,7 +221,7 @@ fn receive(
     run: u64,
     expected: u64,
     counter: &AtomicU64,
-    course: &Course<'_>,
+    course: &RunClock<'_>,
 ) -> (PacketsReceived, Threads, Option<String>) {
     let before = Thread::now();
     let mut packets = PacketsReceived::default();

@@ -6,7 +6,7 @@
 
 use super::path::Path;
 use super::readings::{Window, unread};
-use super::{Facts, LEAST, Reason, Seen, cpu_bound, ready};
+use super::{BothEnds, Facts, LEAST, Reason, cpu_bound, ready};
 use crate::spec::Traffic;
 use crate::{bound, spec};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ const OTHERS: f64 = 0.1;
 
 /// A part of the run's time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
+pub struct ReasonTime {
     /// The number of its window.
     pub number: u64,
     pub reason: Reason,
@@ -83,7 +83,7 @@ impl Basis {
 /// All that was concluded.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    pub parts: Vec<Part>,
+    pub parts: Vec<ReasonTime>,
     pub basis: BTreeMap<Reason, Basis>,
     /// The same of the second half of the run. The models of loss are of windows that have come to rest, and a slow start overshoots by much.
     late: BTreeMap<Reason, Basis>,
@@ -91,21 +91,21 @@ pub struct Verdict {
 
 impl Verdict {
     /// What a reason is judged and told by.
-    pub fn told(&self, reason: Reason) -> Option<&Basis> {
+    pub fn basis_of(&self, reason: Reason) -> Option<&Basis> {
         let late = if reason == Reason::Loss { self.late.get(&reason) } else { None };
         late.or_else(|| self.basis.get(&reason))
     }
 }
 
 /// Judges the whole run.
-pub fn verdict(seen: &Seen<'_>, facts: &Facts, windows: &[Window], path: &Path) -> Verdict {
-    let run = Run::of(seen, facts, windows, path);
+pub fn verdict(seen: &BothEnds<'_>, facts: &Facts, windows: &[Window], path: &Path) -> Verdict {
+    let run = JudgeContext::of(seen, facts, windows, path);
     let mut refuted = BTreeSet::new();
     loop {
         let verdict = run.pass(&refuted);
         let all: f64 = verdict.basis.values().map(|b| b.ns).sum();
         let contradicted = |(reason, basis): (&Reason, &Basis)| {
-            let by = verdict.told(*reason).unwrap_or(basis);
+            let by = verdict.basis_of(*reason).unwrap_or(basis);
             (basis.ns >= LEAST * all && contradicted(*reason, by, seen, facts)).then_some(*reason)
         };
         let more: Vec<Reason> = verdict.basis.iter().filter_map(contradicted).collect();
@@ -118,7 +118,7 @@ pub fn verdict(seen: &Seen<'_>, facts: &Facts, windows: &[Window], path: &Path) 
 }
 
 /// The least and the most of what the reason allows one connection, bit/s, by the numbers that it is reported with; `None` if it names no rate.
-pub fn allows(reason: Reason, basis: &Basis, seen: &Seen<'_>, facts: &Facts) -> Option<(f64, f64)> {
+pub fn allows(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts) -> Option<(f64, f64)> {
     let in_a_round_trip = |bytes: f64| (basis.rtt_us > 0.0).then(|| bytes * 8e6 / basis.rtt_us);
     let one = |bps: f64| (bps, bps);
     match reason {
@@ -140,7 +140,7 @@ pub fn allows(reason: Reason, basis: &Basis, seen: &Seen<'_>, facts: &Facts) -> 
 }
 
 /// Whether what the reason allows is far from what arrived while it held.
-pub fn contradicted(reason: Reason, basis: &Basis, seen: &Seen<'_>, facts: &Facts) -> bool {
+pub fn contradicted(reason: Reason, basis: &Basis, seen: &BothEnds<'_>, facts: &Facts) -> bool {
     let Some((least, most)) = allows(reason, basis, seen, facts) else { return false };
     let arrived = basis.acked_bps;
     // A stream that stands still is allowed nothing, and nothing arrives.
@@ -149,8 +149,8 @@ pub fn contradicted(reason: Reason, basis: &Basis, seen: &Seen<'_>, facts: &Fact
 }
 
 /// What is the same for all windows of a run.
-struct Run<'a> {
-    seen: &'a Seen<'a>,
+struct JudgeContext<'a> {
+    seen: &'a BothEnds<'a>,
     facts: &'a Facts,
     windows: &'a [Window],
     path: &'a Path,
@@ -169,8 +169,8 @@ struct Run<'a> {
     first_loss: BTreeMap<u64, u64>,
 }
 
-impl<'a> Run<'a> {
-    fn of(seen: &'a Seen<'a>, facts: &'a Facts, windows: &'a [Window], path: &'a Path) -> Self {
+impl<'a> JudgeContext<'a> {
+    fn of(seen: &'a BothEnds<'a>, facts: &'a Facts, windows: &'a [Window], path: &'a Path) -> Self {
         let wall = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
         let (sender_ready, receiver_ready) =
             (ready(&seen.sent.threads, seen.sender, wall), ready(&seen.received.threads, seen.receiver, wall));
@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
         let mut add = |window: &Window, reason, share: f64| {
             let ns = share * window.length_ns;
             if ns > 0.0 {
-                verdict.parts.push(Part { number: window.number, reason, ns });
+                verdict.parts.push(ReasonTime { number: window.number, reason, ns });
                 verdict.basis.entry(reason).or_default().add(window, ns);
                 if window.number > last / 2 {
                     verdict.late.entry(reason).or_default().add(window, ns);

@@ -47,8 +47,8 @@ mod text;
 mod udp;
 
 use crate::bound;
-use crate::held::Trial;
 use crate::outcome::{EndReport, Received, Sent};
+use crate::rate_check::TrialVerdict;
 use crate::spec::{Spec, Traffic};
 use crate::tcp_info::TcpSample;
 use crate::usage::Threads;
@@ -137,7 +137,7 @@ pub struct Limit {
 
 /// What both ends saw of a direction.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a> {
+pub struct BothEnds<'a> {
     /// What was asked for.
     pub spec: &'a Spec,
     /// The direction at its sender.
@@ -151,7 +151,7 @@ pub struct Seen<'a> {
     /// What arrived, bit/s over the whole run.
     pub rate_bps: f64,
     /// UDP at the highest rate that a search found: what stopped the search.
-    pub searched: Option<Trial>,
+    pub searched: Option<TrialVerdict>,
 }
 
 /// Where a part of the time went, finer than [`Cause`], since remedies differ.
@@ -211,23 +211,23 @@ struct Facts {
 }
 
 /// All that a TCP direction is judged by, and the verdict.
-struct Judged {
+struct Judgement {
     facts: Facts,
     path: Path,
     verdict: Verdict,
 }
 
-fn judged(seen: &Seen<'_>) -> Judged {
+fn judged(seen: &BothEnds<'_>) -> Judgement {
     let windows = readings::windows(&seen.sent.samples, seen.sent.start_ns);
     let facts = readings::facts(&seen.sent.samples);
     let path = Path::of(seen.sent, seen.received, seen.sent.sockets.len());
     let verdict = judge::verdict(seen, &facts, &windows, &path);
-    Judged { facts, path, verdict }
+    Judgement { facts, path, verdict }
 }
 
 /// What held TCP back in a stretch of time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Moment {
+pub struct TimedCause {
     /// When the stretch began, CLOCK_BOOTTIME of the sending end. It is 100 ms long.
     pub start_ns: u64,
     /// What.
@@ -238,7 +238,7 @@ pub struct Moment {
 
 /// What held the direction back as time went on: the shares of each 100 ms, of all streams together. Of UDP one cause holds for
 /// the whole run. Empty for transactions.
-pub fn course(seen: &Seen<'_>) -> Vec<Moment> {
+pub fn course(seen: &BothEnds<'_>) -> Vec<TimedCause> {
     match seen.spec.traffic {
         Traffic::Tcp { .. } => (),
         Traffic::Udp { .. } => {
@@ -246,7 +246,7 @@ pub fn course(seen: &Seen<'_>) -> Vec<Moment> {
             // However long the other end says that it sent.
             let long_ns = seen.sent.end_ns.saturating_sub(seen.sent.start_ns).min(seen.spec.duration_ms * 1_000_000);
             let start = |at: u64| seen.sent.start_ns.saturating_add(at * WINDOW_NS);
-            let one = |at| Moment { start_ns: start(at), cause: limit.cause, share: limit.share };
+            let one = |at| TimedCause { start_ns: start(at), cause: limit.cause, share: limit.share };
             return (0..long_ns.div_ceil(WINDOW_NS)).map(one).collect();
         }
         Traffic::Transactions { .. } => return Vec::new(),
@@ -258,13 +258,13 @@ pub fn course(seen: &Seen<'_>) -> Vec<Moment> {
     let moments = stretches.into_iter().flat_map(|(number, causes)| {
         let all: f64 = causes.values().sum();
         let start_ns = seen.sent.start_ns.saturating_add(number.saturating_mul(WINDOW_NS));
-        causes.into_iter().map(move |(cause, ns)| Moment { start_ns, cause, share: ns / all })
+        causes.into_iter().map(move |(cause, ns)| TimedCause { start_ns, cause, share: ns / all })
     });
     moments.filter(|m| m.share >= LEAST).collect()
 }
 
 /// What held the direction back, the largest share first. Empty if too little was read to say.
-pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
+pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
     match seen.spec.traffic {
         Traffic::Tcp { .. } => (),
         Traffic::Udp { .. } => return udp::limits(seen),
@@ -287,7 +287,7 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
             let share = parts.iter().map(|p| p.1).sum::<f64>().min(1.0);
             // The greatest part speaks for its cause.
             let reason = parts.first()?.0;
-            let basis = judged.verdict.told(reason)?;
+            let basis = judged.verdict.basis_of(reason)?;
             let allows = judge::allows(reason, basis, seen, &judged.facts);
             let (evidence, remedy) = text::of(reason, seen, &judged, basis);
             (share >= LEAST).then_some(Limit {
@@ -322,7 +322,7 @@ pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Li
     let (streams, seconds) = (f64::from(spec.streams), wall_ns as f64 / 1e9);
     let answered = t.counts.iter().fold(0, |sum: u64, n| sum.saturating_add(*n)) as f64 / seconds.max(1e-9);
     let allowed = streams * 1e6 / t.latency_us[0].max(1e-3);
-    let told = format!(
+    let evidence_text = format!(
         "{} connection(s) with one request in flight each and a median response time of {} (network and server \
          included) allow {allowed:.0} requests/s; {answered:.0} were answered",
         spec.streams,
@@ -330,10 +330,10 @@ pub fn transactions(spec: &Spec, asks: &EndReport, serves: &EndReport) -> Vec<Li
     );
     if answered * 3.0 < allowed {
         // Most were quick, and a few took most of the time.
-        let evidence = format!("{told}; some took much longer, up to {}", duration(t.latency_us[4] * 1e3));
+        let evidence = format!("{evidence_text}; some took much longer, up to {}", duration(t.latency_us[4] * 1e3));
         return limit(Cause::Unexplained, evidence, "find the cause with `fathom record` during the run".into());
     }
-    limit(Cause::RoundTrips, told, "send more at a time (--streams), or shorten the path".into())
+    limit(Cause::RoundTrips, evidence_text, "send more at a time (--streams), or shorten the path".into())
 }
 
 /// For which share of the time an end's busiest thread ran, waited to run, or was held back by a quota.

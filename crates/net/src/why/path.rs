@@ -27,7 +27,7 @@
 
 use super::WINDOW_NS;
 use crate::bound;
-use crate::outcome::{Carried, Received, Sent};
+use crate::outcome::{InterfaceCount, Received, Sent};
 use crate::tcp_info::TcpSample;
 use std::collections::BTreeMap;
 
@@ -100,9 +100,9 @@ impl Path {
 
     /// Their mean rate, bit/s, and share, of the windows in which they sent something.
     pub fn all_others(&self) -> (f64, f64) {
-        let told: Vec<&(f64, f64)> = self.others.values().filter(|o| o.0 > 0.0).collect();
-        let n = told.len().max(1) as f64;
-        (told.iter().map(|o| o.1).sum::<f64>() / n, told.iter().map(|o| o.0).sum::<f64>() / n)
+        let active: Vec<&(f64, f64)> = self.others.values().filter(|o| o.0 > 0.0).collect();
+        let n = active.len().max(1) as f64;
+        (active.iter().map(|o| o.1).sum::<f64>() / n, active.iter().map(|o| o.0).sum::<f64>() / n)
     }
 }
 
@@ -154,8 +154,8 @@ impl Series {
             all.get(all.len() / 2).copied().unwrap_or(0)
         };
         // Older kernels do not count what was delivered out of order.
-        let told = samples.iter().any(|s| s.delivered > 0);
-        let delivered = |s: &TcpSample| match told {
+        let active = samples.iter().any(|s| s.delivered > 0);
+        let delivered = |s: &TcpSample| match active {
             true => s.delivered as f64 * s.snd_mss as f64,
             false => s.bytes_acked as f64 + s.sacked as f64 * s.snd_mss as f64,
         };
@@ -319,10 +319,13 @@ fn others(sent: &Sent, received: &Received, streams: usize) -> BTreeMap<u64, (f6
     let Some(last) = own.last() else { return BTreeMap::new() };
     let mut all: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     // The receiver's clock may be another: its counters began with its run.
-    let theirs: Vec<Carried> = received
+    let theirs: Vec<InterfaceCount> = received
         .carried
         .iter()
-        .map(|c| Carried { time_ns: c.time_ns.saturating_sub(received.start_ns).saturating_add(sent.start_ns), ..*c })
+        .map(|c| InterfaceCount {
+            time_ns: c.time_ns.saturating_sub(received.start_ns).saturating_add(sent.start_ns),
+            ..*c
+        })
         .collect();
     // What was in flight at both ends of a stretch may be another's share of it by as much: also at the sender's interface, before which a queue
     // may hold it.

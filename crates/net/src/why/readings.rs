@@ -39,7 +39,7 @@ pub struct Window {
 /// Cuts the readings into windows, by stream and time.
 pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
     // A kernel that does not tell the window says 0; to one that does, 0 is a window that is closed.
-    let told = samples.iter().any(|s| s.snd_wnd > 0);
+    let counted = samples.iter().any(|s| s.snd_wnd > 0);
     let mut by_place: BTreeMap<(u64, u64), Vec<&TcpSample>> = BTreeMap::new();
     let mut before: BTreeMap<u64, &TcpSample> = BTreeMap::new();
     for sample in samples {
@@ -75,7 +75,7 @@ pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 in_flight: mean(|s| s.unacked),
                 cwnd: mean(|s| s.cwnd),
                 flying: mean(TcpSample::in_flight_bytes),
-                offered: if told { mean(|s| s.snd_wnd) } else { f64::INFINITY },
+                offered: if counted { mean(|s| s.snd_wnd) } else { f64::INFINITY },
                 waiting: mean(|s| s.notsent_bytes),
                 again: last.total_retrans.saturating_sub(first.total_retrans),
                 segments: last.data_segs_out.saturating_sub(first.data_segs_out),

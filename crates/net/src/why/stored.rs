@@ -3,7 +3,7 @@
 //!
 //! Readings are rows under the names of their fields: a field that a later version adds is 0, unknown, in an older run.
 
-use super::{Cause, Seen};
+use super::{BothEnds, Cause};
 use crate::outcome::{EndReport, Received, Sent};
 use crate::spec::Spec;
 use crate::tcp_info::{FIELDS, TcpSample};
@@ -57,7 +57,7 @@ pub enum StoredError {
 
 impl Stored {
     /// Keeps what the judgement sees. The ends are kept without what they sent and received, which stands beside them.
-    pub fn of(seen: &Seen<'_>, machine: String, injected: String, expected: Vec<Cause>) -> Self {
+    pub fn of(seen: &BothEnds<'_>, machine: String, injected: String, expected: Vec<Cause>) -> Self {
         let bare = |end: &EndReport| EndReport { sent: Vec::new(), received: Vec::new(), ..end.clone() };
         let names = ["time_ns", "stream"].into_iter().chain(FIELDS.iter().map(|(name, _)| *name));
         Self {
@@ -88,8 +88,8 @@ impl Stored {
     }
 
     /// What the judgement sees.
-    pub fn seen(&self) -> Seen<'_> {
-        Seen {
+    pub fn seen(&self) -> BothEnds<'_> {
+        BothEnds {
             spec: &self.spec,
             sent: &self.sent,
             received: &self.received,

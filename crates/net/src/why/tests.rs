@@ -1,12 +1,12 @@
 //! Injected limits with the readings they would give.
 
 use super::*;
-use crate::outcome::{Carried, Granted, Unread};
+use crate::outcome::{Granted, InterfaceCount, Unread};
 use crate::spec::{Direction, SocketOptions};
 
 /// A connection over a path of so much round trip, for 5 s.
 #[derive(Debug)]
-struct Story {
+struct Case {
     spec: Spec,
     sent: Sent,
     received: Received,
@@ -16,7 +16,7 @@ struct Story {
 const SECONDS: u64 = 5;
 
 /// Each reading is made by `at` from the blank one of its moment, in us since the start.
-fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
+fn case_with(at: impl Fn(u64, &mut TcpSample)) -> Case {
     let spec = Spec {
         traffic: Traffic::Tcp { rate_bps: None },
         directions: vec![Direction::Up],
@@ -62,7 +62,7 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
     let granted = Granted { send_buffer: 212_992, receive_buffer: 131_072, ..Granted::default() };
     let mut ends = (EndReport::default(), EndReport::default());
     ends.0.settings.insert("net.ipv4.tcp_wmem".into(), "4096 16384 4194304".into());
-    Story {
+    Case {
         spec,
         sent: Sent {
             direction: Direction::Up,
@@ -92,20 +92,20 @@ fn story(at: impl Fn(u64, &mut TcpSample)) -> Story {
     }
 }
 
-fn seen(story: &Story) -> Seen<'_> {
-    Seen {
-        spec: &story.spec,
-        sent: &story.sent,
-        received: &story.received,
-        sender: &story.ends.0,
-        receiver: &story.ends.1,
+fn seen(case_with: &Case) -> BothEnds<'_> {
+    BothEnds {
+        spec: &case_with.spec,
+        sent: &case_with.sent,
+        received: &case_with.received,
+        sender: &case_with.ends.0,
+        receiver: &case_with.ends.1,
         rate_bps: 5e7,
         searched: None,
     }
 }
 
-fn judged(story: &Story) -> Vec<Limit> {
-    let limits = limits(&seen(story));
+fn judged(case_with: &Case) -> Vec<Limit> {
+    let limits = limits(&seen(case_with));
     assert!(limits.iter().all(|l| l.share <= 1.0), "{limits:?}");
     let sum: f64 = limits.iter().map(|l| l.share).sum();
     assert!(limits.is_empty() || (sum > 0.95 && sum < 1.0 + 1e-9), "{limits:?}");
@@ -113,8 +113,8 @@ fn judged(story: &Story) -> Vec<Limit> {
 }
 
 #[track_caller]
-fn first(story: &Story, cause: Cause, words: &[&str]) {
-    let limits = judged(story);
+fn first(case_with: &Case, cause: Cause, words: &[&str]) {
+    let limits = judged(case_with);
     let text = format!("{} {}", limits[0].evidence, limits[0].remedy.clone().unwrap_or_default());
     assert_eq!(limits[0].cause, cause, "{limits:?}");
     assert!(words.iter().all(|w| text.contains(w)), "{text}");
@@ -127,18 +127,18 @@ fn small_send_buffer_is_named_with_setting() {
         s.unacked = 147;
     };
     first(
-        &story(small),
+        &case_with(small),
         Cause::SendBuffer,
         &["208 KiB limit a stream", "at 32.0 ms", "53.2 Mb/s", "SO_SNDBUF 208 KiB", "net.ipv4.tcp_wmem", "4 MiB"],
     );
-    let mut asked = story(small);
+    let mut asked = case_with(small);
     asked.spec.socket.send_buffer = Some(106_496);
     first(&asked, Cause::SendBuffer, &["raise --sndbuf"]);
 }
 
 #[test]
 fn small_window_is_receiver_limit_unless_data_is_unread() {
-    let mut small = story(|us, s| {
+    let mut small = case_with(|us, s| {
         s.rwnd_limited_us = us * 8 / 10;
         s.snd_wnd = 65_536;
     });
@@ -155,7 +155,7 @@ fn small_window_is_receiver_limit_unless_data_is_unread() {
 
 #[test]
 fn stopped_receiver_limits_as_application() {
-    let mut stopped = story(|us, s| s.rwnd_limited_us = us * 9 / 10);
+    let mut stopped = case_with(|us, s| s.rwnd_limited_us = us * 9 / 10);
     // It looked once in 300 ms; its buffer may have been emptied a moment before.
     stopped.received.unread.retain(|u| u.time_ns % 300_000_000 == 0);
     first(&stopped, Cause::Application, &["unread"]);
@@ -164,7 +164,7 @@ fn stopped_receiver_limits_as_application() {
 
 #[test]
 fn loss_is_congestion_with_mathis_bound() {
-    let lossy = story(|us, s| {
+    let lossy = case_with(|us, s| {
         s.total_retrans = us / 10_000;
         (s.cwnd, s.unacked) = (12, 12);
         s.ca_state = if us % 500_000 < 100_000 { 3 } else { 0 };
@@ -181,12 +181,12 @@ fn standing_queue_means_link_rate_despite_full_window() {
         s.sndbuf_limited_us = us * 3 / 10;
         s.rwnd_limited_us = us * 3 / 10;
     };
-    first(&story(queue), Cause::LinkRate, &["took 60.0 ms, 31.5 ms without load", "50.0 Mb/s"]);
+    first(&case_with(queue), Cause::LinkRate, &["took 60.0 ms, 31.5 ms without load", "50.0 Mb/s"]);
     let overflowing = |us: u64, s: &mut TcpSample| {
         queue(us, s);
         s.total_retrans = us / 1_000_000;
     };
-    first(&story(overflowing), Cause::LinkRate, &[]);
+    first(&case_with(overflowing), Cause::LinkRate, &[]);
 }
 
 #[test]
@@ -194,20 +194,20 @@ fn delayed_acknowledgement_is_not_queue() {
     let few = |us: u64, s: &mut TcpSample| {
         (s.srtt_us, s.unacked, s.sndbuf_limited_us) = (72_000, 2, us);
     };
-    first(&story(few), Cause::SendBuffer, &[]);
+    first(&case_with(few), Cause::SendBuffer, &[]);
 }
 
 #[test]
 fn window_filled_at_times_by_paced_sender_is_limit() {
     // 90 segments of 1448 bytes are in flight, of 160,000 bytes that may be.
-    let paced = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 160_000));
+    let paced = case_with(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 160_000));
     first(&paced, Cause::ReceiveWindow, &[]);
     assert!(judged(&paced)[0].share > 0.95);
-    let wide = story(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 1 << 20));
+    let wide = case_with(|us, s| (s.rwnd_limited_us, s.snd_wnd) = (us / 5, 1 << 20));
     first(&wide, Cause::Congestion, &[]);
-    first(&story(|us, s| s.sndbuf_limited_us = us / 5), Cause::SendBuffer, &[]);
+    first(&case_with(|us, s| s.sndbuf_limited_us = us / 5), Cause::SendBuffer, &[]);
     // More was in flight for a moment, and half of the congestion window is free.
-    let peak = story(|us, s| {
+    let peak = case_with(|us, s| {
         (s.sndbuf_limited_us, s.unacked) = (us / 5, if us == 1_000_000 { 99 } else { 50 });
     });
     first(&peak, Cause::SendBuffer, &[]);
@@ -216,7 +216,7 @@ fn window_filled_at_times_by_paced_sender_is_limit() {
 
 #[test]
 fn pausing_application_leaves_tcp_idle() {
-    let mut pausing = story(|us, s| s.busy_us = us / 5);
+    let mut pausing = case_with(|us, s| s.busy_us = us / 5);
     first(&pausing, Cause::Application, &["nothing to send", "write earlier"]);
     assert!((judged(&pausing)[0].share - 0.8).abs() < 0.02);
     pausing.sent.threads.busiest_ready_ns = 4_900_000_000;
@@ -230,8 +230,8 @@ fn pausing_application_leaves_tcp_idle() {
 
 #[test]
 fn growing_window_is_congestion_without_loss() {
-    first(&story(|_, _| ()), Cause::Congestion, &["still growing", "--duration"]);
-    let mut paced = story(|_, _| ());
+    first(&case_with(|_, _| ()), Cause::Congestion, &["still growing", "--duration"]);
+    let mut paced = case_with(|_, _| ());
     paced.spec.socket.pacing_bps = Some(32_000_000);
     first(&paced, Cause::Application, &["--pacing"]);
     // Four times as much arrives as was asked for: then that is not what paces it.
@@ -242,7 +242,7 @@ fn growing_window_is_congestion_without_loss() {
 #[test]
 fn mixed_limits_have_shares_of_time() {
     // Idle for 2 s, then bound by the send buffer for 3 s.
-    let mixed = story(|us, s| {
+    let mixed = case_with(|us, s| {
         s.busy_us = us.saturating_sub(2_000_000);
         s.sndbuf_limited_us = us.saturating_sub(2_000_000);
     });
@@ -260,9 +260,9 @@ fn mixed_limits_have_shares_of_time() {
 #[test]
 fn congestion_control_in_use_is_not_recommended() {
     let lossy = |control: &str| {
-        let mut told = story(|us, s| (s.total_retrans, s.ca_state, s.cwnd, s.unacked) = (us / 10_000, 3, 12, 12));
-        told.sent.sockets[0].congestion = Some(control.into());
-        let limits = judged(&told);
+        let mut case = case_with(|us, s| (s.total_retrans, s.ca_state, s.cwnd, s.unacked) = (us / 10_000, 3, 12, 12));
+        case.sent.sockets[0].congestion = Some(control.into());
+        let limits = judged(&case);
         assert_eq!(limits[0].cause, Cause::Congestion, "{limits:?}");
         limits[0].remedy.clone().unwrap()
     };
@@ -275,7 +275,7 @@ fn congestion_control_in_use_is_not_recommended() {
 
 #[test]
 fn no_readings_give_no_verdict() {
-    let mut none = story(|_, _| ());
+    let mut none = case_with(|_, _| ());
     none.sent.samples.clear();
     assert!(judged(&none).is_empty());
 }
@@ -284,12 +284,12 @@ fn no_readings_give_no_verdict() {
 fn bbr_pacing_at_path_rate_is_link_rate() {
     // BBR on a link of 20 Mb/s and 20 ms: 40 segments in flight, a window of 80, data waiting, and hardly a queue.
     let paced = |delivered: fn(u64) -> u64| {
-        let mut told = story(move |us, s| {
+        let mut case = case_with(move |us, s| {
             (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (24_000, 20_000, 80, 40);
             (s.notsent_bytes, s.pacing_rate, s.delivery_rate) = (200_000, 2_500_000, delivered(us));
         });
-        told.sent.sockets[0].congestion = Some("bbr".into());
-        told
+        case.sent.sockets[0].congestion = Some("bbr".into());
+        case
     };
     first(&paced(|_| 2_400_000), Cause::LinkRate, &["bbr paced packets at 20.0 Mb/s", "window of 80", "19.2 Mb/s"]);
     // For two of five seconds it still looked for the rate.
@@ -300,7 +300,7 @@ fn bbr_pacing_at_path_rate_is_link_rate() {
     let other = paced(|_| 800_000);
     assert_ne!(judged(&other)[0].cause, Cause::LinkRate);
     // A window that is full is the limit, whatever else is so.
-    let full = story(|_, s| {
+    let full = case_with(|_, s| {
         (s.notsent_bytes, s.pacing_rate, s.delivery_rate, s.unacked) = (200_000, 2_400_000, 2_400_000, 95);
     });
     first(&full, Cause::Congestion, &["still growing"]);
@@ -309,20 +309,20 @@ fn bbr_pacing_at_path_rate_is_link_rate() {
 #[test]
 fn queue_and_full_window_outweigh_run_queue_wait() {
     // A machine that is busy with other things: both threads wait to run nearly all the time.
-    let busy = |mut story: Story| {
-        for threads in [&mut story.sent.threads, &mut story.received.threads] {
+    let busy = |mut case_with: Case| {
+        for threads in [&mut case_with.sent.threads, &mut case_with.received.threads] {
             (threads.busiest_ready_ns, threads.busiest_cpu_ns) = (4_900_000_000, 100_000_000);
         }
-        story
+        case_with
     };
-    first(&busy(story(|_, s| s.srtt_us = 60_000)), Cause::LinkRate, &[]);
-    let lossy = story(|us, s| (s.total_retrans, s.cwnd, s.unacked) = (us / 10_000, 12, 12));
+    first(&busy(case_with(|_, s| s.srtt_us = 60_000)), Cause::LinkRate, &[]);
+    let lossy = case_with(|us, s| (s.total_retrans, s.cwnd, s.unacked) = (us / 10_000, 12, 12));
     first(&busy(lossy), Cause::Congestion, &["1.00 %"]);
     // Without either it is the processor; one spurious retransmission in ten thousand segments changes nothing.
-    first(&busy(story(|_, _| ())), Cause::Cpu, &["sender"]);
-    first(&busy(story(|us, s| s.total_retrans = u64::from(us > 2_000_000))), Cause::Cpu, &["sender"]);
+    first(&busy(case_with(|_, _| ())), Cause::Cpu, &["sender"]);
+    first(&busy(case_with(|us, s| s.total_retrans = u64::from(us > 2_000_000))), Cause::Cpu, &["sender"]);
     // With unread data the standing queue is the receiver's own.
-    let mut unread = busy(story(|_, s| s.srtt_us = 60_000));
+    let mut unread = busy(case_with(|_, s| s.srtt_us = 60_000));
     unread.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
     first(&unread, Cause::Cpu, &["receiver"]);
 }
@@ -330,18 +330,18 @@ fn queue_and_full_window_outweigh_run_queue_wait() {
 #[test]
 fn weak_evidence_gives_no_cause() {
     // The sampler thread waited for a processor for 183 % of the time.
-    let starved = |mut story: Story| {
-        (story.ends.0.sampler_wait_ns, story.ends.1.sampler_wait_ns) = (9_150_000_000, 9_150_000_000);
-        story
+    let starved = |mut case_with: Case| {
+        (case_with.ends.0.sampler_wait_ns, case_with.ends.1.sampler_wait_ns) = (9_150_000_000, 9_150_000_000);
+        case_with
     };
-    let mut unread = story(|us, s| s.rwnd_limited_us = us * 9 / 10);
+    let mut unread = case_with(|us, s| s.rwnd_limited_us = us * 9 / 10);
     unread.received.unread.iter_mut().for_each(|u| u.unread_bytes = 60_000);
     first(&starved(unread), Cause::Application, &["unread"]);
-    first(&starved(story(|us, s| s.rwnd_limited_us = us * 9 / 10)), Cause::ReceiveWindow, &[]);
-    first(&starved(story(|us, s| s.sndbuf_limited_us = us)), Cause::SendBuffer, &[]);
-    first(&starved(story(|_, _| ())), Cause::Congestion, &["still growing"]);
+    first(&starved(case_with(|us, s| s.rwnd_limited_us = us * 9 / 10)), Cause::ReceiveWindow, &[]);
+    first(&starved(case_with(|us, s| s.sndbuf_limited_us = us)), Cause::SendBuffer, &[]);
+    first(&starved(case_with(|_, _| ())), Cause::Congestion, &["still growing"]);
     // Beside a thread that did lack a processor it is told, and both are read a little later than the run's time.
-    let mut busy = starved(story(|us, s| s.busy_us = us / 5));
+    let mut busy = starved(case_with(|us, s| s.busy_us = us / 5));
     (busy.sent.threads.busiest_ready_ns, busy.sent.threads.busiest_cpu_ns) = (5_050_000_000, 5_010_000_000);
     first(
         &busy,
@@ -354,7 +354,7 @@ fn weak_evidence_gives_no_cause() {
 fn requested_rate_is_limit_at_any_cpu_use() {
     // What another machine said: "the sender's busiest thread ran for 49 % of the time and was ready to for 100 %", "98 %", "101 %".
     for (ran, ready) in [(2_450_000_000, 5_000_000_000), (4_900_000_000, 5_050_000_000), (10_000_000, 12_000_000)] {
-        let mut paced = story(|us, s| (s.busy_us, s.notsent_bytes) = (us * 3 / 10, 0));
+        let mut paced = case_with(|us, s| (s.busy_us, s.notsent_bytes) = (us * 3 / 10, 0));
         (paced.sent.threads.busiest_cpu_ns, paced.sent.threads.busiest_ready_ns) = (ran, ready);
         paced.ends.0.machine.busy = 0.56;
         paced.spec.traffic = Traffic::Tcp { rate_bps: Some(50_000_000) };
@@ -369,7 +369,7 @@ fn requested_rate_is_limit_at_any_cpu_use() {
 
 #[test]
 fn udp_run_has_one_cause() {
-    let mut udp = story(|_, _| ());
+    let mut udp = case_with(|_, _| ());
     udp.spec.traffic = Traffic::Udp { rate_bps: 1_000_000, packet_bytes: 1000 };
     assert!(course(&seen(&udp)).is_empty(), "without packets nothing is known");
     udp.sent.packets = Some(crate::outcome::PacketsSent { due: 625, sent: 625, ..Default::default() });
@@ -385,7 +385,7 @@ fn udp_run_has_one_cause() {
 #[test]
 fn window_limit_follows_bytes_in_flight() {
     // It was 1 MiB wide once, for a moment, and held the rest of the run back with 30 segments in flight.
-    let narrow = story(|us, s| {
+    let narrow = case_with(|us, s| {
         s.rwnd_limited_us = us * 9 / 10;
         (s.unacked, s.snd_wnd) = if us == 10_000 { (30, 1 << 20) } else { (30, 45_000) };
     });
@@ -395,30 +395,30 @@ fn window_limit_follows_bytes_in_flight() {
 
 #[test]
 fn transactions_are_limited_by_round_trips_or_cpu() {
-    let mut told = story(|_, _| ());
-    told.spec.traffic = Traffic::Transactions { request_bytes: 1, response_bytes: 1 };
-    assert!(transactions(&told.spec, &told.ends.0, &told.ends.1).is_empty(), "there were none");
-    told.ends.0.transactions = Some(crate::outcome::Transactions {
+    let mut case = case_with(|_, _| ());
+    case.spec.traffic = Traffic::Transactions { request_bytes: 1, response_bytes: 1 };
+    assert!(transactions(&case.spec, &case.ends.0, &case.ends.1).is_empty(), "there were none");
+    case.ends.0.transactions = Some(crate::outcome::Transactions {
         ends_ns: vec![5_000_000_000],
         counts: vec![400],
         latency_us: [12_500.0, 0.0, 0.0, 0.0, 0.0],
         ..Default::default()
     });
-    let limits = transactions(&told.spec, &told.ends.0, &told.ends.1);
+    let limits = transactions(&case.spec, &case.ends.0, &case.ends.1);
     assert_eq!((limits.len(), limits[0].cause, limits[0].share), (1, Cause::RoundTrips, 1.0));
     assert!(limits[0].evidence.contains("1 connection(s)") && limits[0].evidence.contains("12.5 ms"), "{limits:?}");
     assert!(limits[0].evidence.contains("allow 80 requests/s; 80 were answered"), "{limits:?}");
     // Half of them took 12.5 ms, and all together ten times as long: something else took the time.
-    told.ends.0.transactions.as_mut().unwrap().counts = vec![40];
-    assert_eq!(transactions(&told.spec, &told.ends.0, &told.ends.1)[0].cause, Cause::Unexplained);
-    told.ends.0.transactions.as_mut().unwrap().counts = vec![400];
-    told.ends.0.transactions.as_mut().unwrap().threads.busiest_ready_ns = 4_500_000_000;
-    let limits = transactions(&told.spec, &told.ends.0, &told.ends.1);
+    case.ends.0.transactions.as_mut().unwrap().counts = vec![40];
+    assert_eq!(transactions(&case.spec, &case.ends.0, &case.ends.1)[0].cause, Cause::Unexplained);
+    case.ends.0.transactions.as_mut().unwrap().counts = vec![400];
+    case.ends.0.transactions.as_mut().unwrap().threads.busiest_ready_ns = 4_500_000_000;
+    let limits = transactions(&case.spec, &case.ends.0, &case.ends.1);
     assert!(limits[0].cause == Cause::Cpu && limits[0].evidence.contains("90 %"), "{limits:?}");
 }
 
 /// Arbitrary readings, plausible or not: each a step from the previous one.
-fn any_story() -> impl proptest::strategy::Strategy<Value = Story> {
+fn any_story() -> impl proptest::strategy::Strategy<Value = Case> {
     use proptest::prelude::*;
     let row = (
         0_u64..3000,
@@ -436,8 +436,8 @@ fn any_story() -> impl proptest::strategy::Strategy<Value = Story> {
     (proptest::collection::vec(row, 3..300), threads(), threads(), asked, 0_u64..10_000_000_000, 0.0..2.0_f64).prop_map(
         |(rows, sends, receives, asked, starved, throttled)| {
             let (mut busy, mut rwnd, mut sndbuf, mut again, mut acked) = (0, 0, 0, 0, 0);
-            let mut told = story(|_, _| ());
-            told.sent.samples = (1..)
+            let mut case = case_with(|_, _| ());
+            case.sent.samples = (1..)
                 .zip(rows)
                 .map(|(i, (cwnd, unacked, srtt, unsent, b, r, s, lost, state))| {
                     (busy, rwnd, sndbuf, again) = (busy + b, rwnd + r, sndbuf + s, again + lost / 30);
@@ -466,21 +466,21 @@ fn any_story() -> impl proptest::strategy::Strategy<Value = Story> {
                     }
                 })
                 .collect();
-            for (threads, (cpu, ready)) in [(&mut told.sent.threads, sends), (&mut told.received.threads, receives)] {
+            for (threads, (cpu, ready)) in [(&mut case.sent.threads, sends), (&mut case.received.threads, receives)] {
                 (threads.busiest_cpu_ns, threads.busiest_ready_ns) = (cpu, ready);
             }
-            told.spec.traffic = Traffic::Tcp { rate_bps: asked };
-            told.ends.0.sampler_wait_ns = starved;
-            told.ends.1.machine.throttled = throttled;
-            told
+            case.spec.traffic = Traffic::Tcp { rate_bps: asked };
+            case.ends.0.sampler_wait_ns = starved;
+            case.ends.1.machine.throttled = throttled;
+            case
         },
     )
 }
 
 proptest::proptest! {
     #[test]
-    fn causes_agree_with_evidence_and_shares_add_up(told in any_story()) {
-        let seen = seen(&told);
+    fn causes_agree_with_evidence_and_shares_add_up(case in any_story()) {
+        let seen = seen(&case);
         let limits = limits(&seen);
         let sum: f64 = limits.iter().map(|l| l.share).sum();
         assert!(sum <= 1.0 + 1e-9 && limits.iter().all(|l| (0.0..=1.0).contains(&l.share)), "{limits:?}");
@@ -488,8 +488,8 @@ proptest::proptest! {
         let all = super::judged(&seen);
         let ns: f64 = all.verdict.basis.values().map(|b| b.ns).sum();
         for (reason, basis) in &all.verdict.basis {
-            let told = all.verdict.told(*reason).unwrap();
-            let contradicted = basis.ns >= LEAST * ns && judge::contradicted(*reason, told, &seen, &all.facts);
+            let case = all.verdict.basis_of(*reason).unwrap();
+            let contradicted = basis.ns >= LEAST * ns && judge::contradicted(*reason, case, &seen, &all.facts);
             assert!(!contradicted, "{reason:?} {basis:?}");
         }
         for moment in course(&seen) {
@@ -499,18 +499,20 @@ proptest::proptest! {
 }
 
 /// Bytes that the sender's interface has carried, read every 100 ms.
-fn carried(bytes: impl Fn(u64) -> u64) -> Vec<Carried> {
-    (0..=SECONDS * 10).map(|tenth| Carried { time_ns: tenth * 100_000_000, bytes: bytes(tenth * 100_000) }).collect()
+fn carried(bytes: impl Fn(u64) -> u64) -> Vec<InterfaceCount> {
+    (0..=SECONDS * 10)
+        .map(|tenth| InterfaceCount { time_ns: tenth * 100_000_000, bytes: bytes(tenth * 100_000) })
+        .collect()
 }
 
 #[test]
 fn own_queue_is_not_competing_traffic() {
     // A bucket of 20 Mb/s at the interface: TCP gives it 200 kB each second window at once, and it lets them out evenly.
-    let mut own = story(|us, s| {
+    let mut own = case_with(|us, s| {
         (s.bytes_sent, s.bytes_acked, s.data_segs_out) = (us / 200_000 * 500_000, us * 5 / 2, 0);
         (s.unacked, s.snd_mss) = (345, 1448);
     });
-    let most = |own: &Story| {
+    let most = |own: &Case| {
         let path = path::Path::of(&own.sent, &own.received, 1);
         (0..SECONDS * 10).map(|window| path.others(window)).fold(0.0, f64::max)
     };
@@ -524,7 +526,7 @@ fn own_queue_is_not_competing_traffic() {
 #[test]
 fn spurious_retransmissions_are_not_policer() {
     // A processor's 17 Gb/s, even, and of a million segments some thousand are sent again.
-    let busy = story(|us, s| {
+    let busy = case_with(|us, s| {
         (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (100, 20, 200, 150);
         (s.bytes_acked, s.bytes_sent, s.delivered) = (us * 2_180, us * 2_185, us * 2_180 / 1448);
         (s.total_retrans, s.data_segs_out) = (us * 3 / 1000, us * 2_185 / 1448);
@@ -536,19 +538,19 @@ fn spurious_retransmissions_are_not_policer() {
 #[test]
 fn cause_refuted_by_rate_is_not_given() {
     // What was told: "median 533 segments at 22 ms", which is 281 Mb/s, where 16 arrive.
-    let told = |lost: u64| {
-        story(move |us, s| {
+    let case = |lost: u64| {
+        case_with(move |us, s| {
             (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (22_000, 20_000, 533, 533);
             (s.bytes_acked, s.bytes_sent) = (us * 2, us * 2);
             (s.total_retrans, s.data_segs_out) = (us * lost / 1_000_000, us * 2 / 1448);
         })
     };
     for lost in [0, 10, 100] {
-        let limits = judged(&told(lost));
+        let limits = judged(&case(lost));
         assert!(!limits.iter().any(|l| l.evidence.contains("533 segments at 22 ms are")), "{limits:?}");
     }
     // "Mathis allows 964 kb/s", with 8 % of loss, where 15.6 Mb/s arrive, evenly: what is dropped exceeded a rate.
-    let policed = story(|us, s| {
+    let policed = case_with(|us, s| {
         (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (22_000, 20_000, 30, 30);
         (s.bytes_acked, s.bytes_sent, s.delivered) = (us * 195 / 100, us * 212 / 100, us * 195 / 100 / 1448);
         (s.total_retrans, s.data_segs_out, s.ca_state) = (us * 117 / 1_000_000, us * 212 / 100 / 1448, 3);

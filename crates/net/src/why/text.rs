@@ -1,12 +1,12 @@
 //! The sentences of a limit: what shows it, and which setting would change it.
 
-use super::{Basis, Judged, Reason, Seen, of_facts};
+use super::{Basis, BothEnds, Judgement, Reason, of_facts};
 use crate::spec::Traffic;
 use crate::usage::Threads;
 use model::text::{bytes, duration, rate, size};
 
 /// Evidence and remedy.
-pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (String, Option<String>) {
+pub fn of(reason: Reason, seen: &BothEnds<'_>, judged: &Judgement, b: &Basis) -> (String, Option<String>) {
     let f = &judged.facts;
     let rtt = duration(b.rtt_us * 1e3);
     let cap = |bytes: f64| rate(bytes * 8.0 / (b.rtt_us.max(1.0) / 1e6));
@@ -205,7 +205,7 @@ pub fn of(reason: Reason, seen: &Seen<'_>, judged: &Judged, b: &Basis) -> (Strin
 }
 
 /// The congestion control's name.
-fn control<'a>(seen: &Seen<'a>) -> &'a str {
+fn control<'a>(seen: &BothEnds<'a>) -> &'a str {
     seen.sent.sockets.iter().find_map(|s| s.congestion.as_deref()).unwrap_or("the congestion control")
 }
 
@@ -215,7 +215,7 @@ pub fn cpu_remedy() -> String {
 }
 
 /// How busy an end's threads were while data went.
-pub fn cpu(end: &str, threads: &Threads, seen: &Seen<'_>, report: &crate::outcome::EndReport) -> String {
+pub fn cpu(end: &str, threads: &Threads, seen: &BothEnds<'_>, report: &crate::outcome::EndReport) -> String {
     busy(end, threads, seen.sent.end_ns.saturating_sub(seen.sent.start_ns), report)
 }
 

@@ -13,9 +13,9 @@
 //! **Uncertainty.** A path that became longer by itself (a handover) looks like a queue. A queue shorter than 1 ms is not seen until
 //! it overflows. The share is always 1: which limit held when is not told.
 
-use super::{Cause, Limit, QUEUE_US, Seen, cpu_bound, text};
-use crate::held::Trial;
+use super::{BothEnds, Cause, Limit, QUEUE_US, cpu_bound, text};
 use crate::outcome::PacketsSent;
+use crate::rate_check::TrialVerdict;
 use crate::spec::Traffic;
 use model::text::{duration, rate};
 
@@ -33,7 +33,7 @@ const DRIFT: f64 = 2e-4;
 const FEW_DELAYS: usize = 20;
 
 /// What held it back; empty if there is nothing to tell it by.
-pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
+pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
     let Traffic::Udp { rate_bps: asked, .. } = seen.spec.traffic else { return Vec::new() };
     let (Some(sent), Some(received)) = (&seen.sent.packets, &seen.received.packets) else { return Vec::new() };
     let wall_ns = seen.sent.end_ns.saturating_sub(seen.sent.start_ns);
@@ -84,19 +84,19 @@ pub fn limits(seen: &Seen<'_>) -> Vec<Limit> {
     };
     let all = format!("{} of {} packets arrived; {came}{late}", received.received, sent.sent);
     match seen.searched {
-        Some(Trial::Short) => {
+        Some(TrialVerdict::Short) => {
             limit(Cause::Cpu, format!("{all}; at a higher rate the sender did not send all packets due"), Some(faster))
         }
-        Some(Trial::Dropped) => limit(
+        Some(TrialVerdict::Dropped) => limit(
             Cause::Cpu,
             format!("{all}; at a higher rate the receiver's own socket dropped packets"),
             Some("give the receiver more CPU time, or a larger buffer: --rcvbuf, net.core.rmem_max there"),
         ),
-        Some(Trial::Lossy) => {
+        Some(TrialVerdict::Lossy) => {
             limit(Cause::LinkRate, format!("{all}; at a higher rate, packets were lost or a queue grew"), None)
         }
         // What passed at every rate there is.
-        Some(Trial::Passed) => limit(Cause::Application, all, None),
+        Some(TrialVerdict::Passed) => limit(Cause::Application, all, None),
         None => limit(Cause::Application, all, Some("raise --rate, or find the highest with --rate auto")),
     }
 }
@@ -144,23 +144,23 @@ mod tests {
     const MS: i64 = 1_000_000;
 
     /// A run of 3 s at 21 Mb/s in packets of 1200 bytes, all of which arrived as `delay` says, given the share of the run that was over.
-    struct Story {
+    struct Case {
         sent: PacketsSent,
         received: PacketsReceived,
         threads: Threads,
         rate_bps: f64,
-        searched: Option<Trial>,
+        searched: Option<TrialVerdict>,
     }
 
-    fn story(delay: impl Fn(f64) -> i64) -> Story {
+    fn story(delay: impl Fn(f64) -> i64) -> Case {
         let sent = PacketsSent { due: 6562, sent: 6562, refused: 0, late_us: [20.0, 300.0, 2000.0] };
         let at = |i: u64| (i * 457_000, delay(i as f64 / 6562.0));
         let received =
             PacketsReceived { received: 6562, transit_ns: (0..6562).map(at).collect(), ..PacketsReceived::default() };
-        Story { sent, received, threads: Threads::default(), rate_bps: 21e6, searched: None }
+        Case { sent, received, threads: Threads::default(), rate_bps: 21e6, searched: None }
     }
 
-    fn judged(story: &Story) -> (Cause, String, Option<String>) {
+    fn judged(story: &Case) -> (Cause, String, Option<String>) {
         let spec = Spec {
             traffic: Traffic::Udp { rate_bps: 21_000_000, packet_bytes: 1200 },
             directions: vec![Direction::Up],
@@ -196,7 +196,7 @@ mod tests {
             carried: Vec::new(),
         };
         let end = EndReport::default();
-        let mut limits = limits(&Seen {
+        let mut limits = limits(&BothEnds {
             spec: &spec,
             sent: &sent,
             received: &received,
@@ -302,9 +302,11 @@ mod tests {
     #[test]
     fn cause_after_search_is_what_stopped_it() {
         let mut found = story(|_| 5 * MS);
-        for (trial, cause) in
-            [(Trial::Short, Cause::Cpu), (Trial::Dropped, Cause::Cpu), (Trial::Lossy, Cause::LinkRate)]
-        {
+        for (trial, cause) in [
+            (TrialVerdict::Short, Cause::Cpu),
+            (TrialVerdict::Dropped, Cause::Cpu),
+            (TrialVerdict::Lossy, Cause::LinkRate),
+        ] {
             found.searched = Some(trial);
             let (named, evidence, remedy) = judged(&found);
             assert_eq!(named, cause, "{evidence}");

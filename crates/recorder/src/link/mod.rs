@@ -17,7 +17,7 @@ mod tables;
 mod used_disks;
 
 use crate::{Error, Metadata, Notice, Notify, Result};
-use archive::table_maker::{Failure, Made};
+use archive::table_maker::{Failure, TableCounts};
 use archive::{ArchiveKind, LogReader, Meta, SignalCleanup, TableMaker, TablesWriter};
 use causal::Linker;
 use causal::accounts::Accounts;
@@ -132,9 +132,9 @@ pub struct FromEvents<'a> {
 }
 
 impl FromEvents<'_> {
-    fn link(&self, dir: &Path, context: &Context) -> std::result::Result<Made, Failure> {
+    fn link(&self, dir: &Path, context: &Context) -> std::result::Result<TableCounts, Failure> {
         let linked = link(dir, context, self.notify)?;
-        Ok(Made { read: (linked.events, "event"), found: (linked.operations, "operation") })
+        Ok(TableCounts { read: (linked.events, "event"), found: (linked.operations, "operation") })
     }
 }
 
@@ -155,7 +155,7 @@ impl TableMaker for FromEvents<'_> {
         (self.notify)(Notice::Linking { archive: dir.into() });
     }
 
-    fn make(&self, dir: &Path, context: &Context) -> std::result::Result<Made, Failure> {
+    fn make(&self, dir: &Path, context: &Context) -> std::result::Result<TableCounts, Failure> {
         self.link(dir, context)
     }
 
@@ -165,7 +165,7 @@ impl TableMaker for FromEvents<'_> {
         dir: &Path,
         _why: archive::Error,
         context: &Context,
-    ) -> std::result::Result<Made, Failure> {
+    ) -> std::result::Result<TableCounts, Failure> {
         self.link(dir, context)
     }
 }

@@ -27,7 +27,7 @@ fn holds(shape: Shape, trials: u64) {
         if pairing == Pairing::Unpaired && shape.changes() {
             continue;
         }
-        let found = kept(shape, BLOCKS, pairing, trials, 14);
+        let found = coverage(shape, BLOCKS, pairing, trials, 14);
         let name = format!("{shape:?} {pairing:?}: {found:?}");
         // What differs from block to block is less scattered than its mixture: such an interval holds more often, not less.
         within(&name, found.cell, (0.93, if shape.changes() { 1.0 } else { 0.97 }), trials);
@@ -50,7 +50,7 @@ fn few(trials: u64) {
     for shape in [Shape::Normal, Shape::Lognormal, Shape::Disturbed, Shape::Alike] {
         for blocks in [5, 8] {
             for pairing in [Pairing::Blocks, Pairing::Unpaired] {
-                let found = kept(shape, blocks, pairing, trials, 7);
+                let found = coverage(shape, blocks, pairing, trials, 7);
                 let name = format!("{blocks} blocks of {shape:?} {pairing:?}: {found:?}");
                 // What a few blocks can reach is a matter of steps: five carry 0.9375 within blocks, 0.968 between groups.
                 within(&name, found.cell, (0.93, 0.975), trials);
@@ -119,14 +119,14 @@ fn warm_up_is_excluded_from_verdict() {
         assert_eq!((found.class, found.from), (Class::Warmup, Some(12)));
         found.part(&times).to_vec()
     };
-    let told = (0..100).filter(|trial| {
+    let found = (0..100).filter(|trial| {
         let mut noise = Noise::new(*trial);
         let mut cell = |mean| Cell::new(&(0..BLOCKS).map(|_| process(mean, &mut noise)).collect::<Vec<_>>()).unwrap();
         let ratio = ratio(&cell(103.0), &cell(100.0), Pairing::Unpaired, LEVEL).unwrap().ratio;
         verdict::judge(&ratio, Better::Lower, verdict::MARGIN) == Verdict::Slower
     });
-    let told = told.count();
-    assert!(told >= 88, "{told} of 100");
+    let found = found.count();
+    assert!(found >= 88, "{found} of 100");
 }
 
 /// Looking after each block and stopping at the first narrow interval: a cell that needs more than the least number of blocks.

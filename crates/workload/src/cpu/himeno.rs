@@ -108,7 +108,7 @@ impl Himeno {
         sum_of_bits(self.arrays[10 * points..11 * points].iter().map(|v| u64::from(v.to_bits())))
     }
 
-    fn told(&self) -> String {
+    fn summary(&self) -> String {
         let (steps, gosa, bits) = (self.steps, self.last, self.last.to_bits());
         let gosa = published(gosa);
         format!("gosa after {steps} steps {gosa} (bits {bits:08x}), pressure {:016x}", self.pressure())
@@ -153,7 +153,7 @@ impl Load for Himeno {
     fn check(&mut self) -> Result<String, String> {
         self.begin();
         self.step(STEPS);
-        let (text, Size { gosa, pressure, sum, .. }) = (self.told(), self.size);
+        let (text, Size { gosa, pressure, sum, .. }) = (self.summary(), self.size);
         let right = if self.how.exact() {
             self.last.to_bits() == gosa && self.pressure() == pressure
         } else {
@@ -167,6 +167,6 @@ impl Load for Himeno {
         // The method converges: no step changes more than the first ones did.
         let most = 1.01 * self.size.sum.max(f64::from(f32::from_bits(self.size.gosa)));
         let right = self.last >= 0.0 && f64::from(self.last) < most;
-        if right { Ok(self.told()) } else { Err(self.told()) }
+        if right { Ok(self.summary()) } else { Err(self.summary()) }
     }
 }

@@ -409,7 +409,7 @@ fn in_java(parameters: &Parameters, context: &Context, out: &mut dyn Write) -> R
     }
     if art::MODES.iter().any(|(mode, _)| *mode == parameters.mode) {
         let (mode, launcher, jar) = (&parameters.mode, &parameters.art, &parameters.dex_jar);
-        return art::run(&art::Wish { mode, launcher, jar, heap, framework: false }, &words, context, out);
+        return art::run(&art::ModeRequest { mode, launcher, jar, heap, framework: false }, &words, context, out);
     }
     jvm::become_jvm(&parameters.java, &parameters.mode, heap, &words, out)
 }

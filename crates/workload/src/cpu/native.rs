@@ -83,10 +83,10 @@ impl Level {
         // SAFETY: a string literal of the object.
         let compiler = unsafe { CStr::from_ptr(table.compiler) }.to_string_lossy();
         let flags = RECORDED.iter().find(|(level, _)| *level == self.name()).map_or("", |(_, flags)| flags);
-        self.judge(&compiler, flags, &Said::of(table))
+        self.judge(&compiler, flags, &CompilerFlags::of(table))
     }
 
-    fn judge(self, compiler: &str, flags: &str, said: &Said) -> Result<String, Unproven> {
+    fn judge(self, compiler: &str, flags: &str, flags_used: &CompilerFlags) -> Result<String, Unproven> {
         // The last level on a command line is the one in force; GCC records none at all for -O0.
         let last = flags.split(' ').rfind(|f| f.starts_with("-O")).unwrap_or("-O0");
         let (level, fast) = match self {
@@ -97,13 +97,13 @@ impl Level {
         };
         let text = format!(
             "{compiler}; recorded in the object: {flags}; __OPTIMIZE__ {}, __FAST_MATH__ {}, a*b+c rounds {}",
-            if said.optimize { "set" } else { "not set" },
-            if said.fast_math { "set" } else { "not set" },
-            if said.contracted { "once" } else { "twice" },
+            if flags_used.optimize { "set" } else { "not set" },
+            if flags_used.fast_math { "set" } else { "not set" },
+            if flags_used.contracted { "once" } else { "twice" },
         );
-        let holds = last == level && said.optimize == (level != "-O0") && said.fast_math == fast;
+        let holds = last == level && flags_used.optimize == (level != "-O0") && flags_used.fast_math == fast;
         // Whether fast mathematics does contract is the machine's affair; the others must not.
-        if holds && (fast || !said.contracted) { Ok(text) } else { Err(Unproven(text)) }
+        if holds && (fast || !flags_used.contracted) { Ok(text) } else { Err(Unproven(text)) }
     }
 
     /// Steps of Himeno's method on one of the published sizes; returns the last step's gosa. `arrays` holds the fourteen
@@ -185,13 +185,13 @@ impl Level {
 
 /// What an object says of itself.
 #[derive(Debug, Clone, Copy)]
-struct Said {
+struct CompilerFlags {
     optimize: bool,
     fast_math: bool,
     contracted: bool,
 }
 
-impl Said {
+impl CompilerFlags {
     fn of(table: &Table) -> Self {
         // (1 + 2^-27)(1 - 2^-27) is 1 - 2^-54, which rounds to 1 unless the sum is taken before rounding.
         let small = f64::EPSILON * 2.0_f64.powi(25);
@@ -215,16 +215,18 @@ mod tests {
 
     #[test]
     fn contradicting_flags_macros_and_arithmetic_are_detected() {
-        let plain = Said { optimize: true, fast_math: false, contracted: false };
+        let plain = CompilerFlags { optimize: true, fast_math: false, contracted: false };
         assert!(Level::O2.judge("c", "-O2", &plain).is_ok());
         // The compiler obeys the last level, -O3 after -O2; a wrapper may add it.
         assert!(Level::O2.judge("c", "-O2 -O3", &plain).is_err());
         assert!(Level::O0.judge("c", "-mtune=generic", &plain).is_err());
-        assert!(Level::O0.judge("c", "-mtune=generic", &Said { optimize: false, ..plain }).is_ok());
-        assert!(Level::O3.judge("c", "-O3", &Said { fast_math: true, ..plain }).is_err());
-        assert!(Level::O3.judge("c", "-O3", &Said { contracted: true, ..plain }).is_err());
+        assert!(Level::O0.judge("c", "-mtune=generic", &CompilerFlags { optimize: false, ..plain }).is_ok());
+        assert!(Level::O3.judge("c", "-O3", &CompilerFlags { fast_math: true, ..plain }).is_err());
+        assert!(Level::O3.judge("c", "-O3", &CompilerFlags { contracted: true, ..plain }).is_err());
         assert!(
-            Level::Fast.judge("c", "-O3 -ffast-math", &Said { fast_math: true, contracted: true, ..plain }).is_ok()
+            Level::Fast
+                .judge("c", "-O3 -ffast-math", &CompilerFlags { fast_math: true, contracted: true, ..plain })
+                .is_ok()
         );
     }
 }

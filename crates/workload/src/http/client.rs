@@ -235,7 +235,7 @@ impl<'a> Worker<'a> {
             }
             return Ok(());
         }
-        let told = |e: Errno| format!("waiting for the network: {}", std::io::Error::from(e));
+        let wait_error = |e: Errno| format!("waiting for the network: {}", std::io::Error::from(e));
         // epoll's own limit is in milliseconds on older kernels.
         if ns < most {
             let limit = Timespec { tv_sec: 0, tv_nsec: ns as _ };
@@ -243,13 +243,13 @@ impl<'a> Worker<'a> {
             match poll(&mut fds, Some(&limit)) {
                 Ok(0) | Err(Errno::INTR) => return Ok(()),
                 Ok(_) => {}
-                Err(e) => return Err(told(e)),
+                Err(e) => return Err(wait_error(e)),
             }
         }
         let limit = Timespec { tv_sec: 0, tv_nsec: most as _ };
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(ready), Some(&limit)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(e) => Err(told(e)),
+            Err(e) => Err(wait_error(e)),
         }
     }
 

@@ -109,28 +109,28 @@ impl Connection {
 
     /// Opens it. `ahead` of the first request its connection is awaited; as part of one, its request goes out with it.
     pub fn open(&mut self, plan: &Plan, ahead: bool) -> Result<(), String> {
-        let told = |e: Errno| told(plan, "cannot connect to", e);
+        let describe = |e: Errno| describe(plan, "cannot connect to", e);
         let family = if plan.address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
         let wait = plan.blocking || ahead;
         let flags = if wait { SocketFlags::CLOEXEC } else { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK };
-        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(told)?;
-        sockopt::set_tcp_nodelay(&socket, true).map_err(told)?;
-        let limit = |which, time| sockopt::set_socket_timeout(&socket, which, Some(time)).map_err(told);
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(describe)?;
+        sockopt::set_tcp_nodelay(&socket, true).map_err(describe)?;
+        let limit = |which, time| sockopt::set_socket_timeout(&socket, which, Some(time)).map_err(describe);
         if wait {
             limit(sockopt::Timeout::Send, if ahead { Duration::from_nanos(plan.timeout_ns) } else { TICK })?;
         }
         match rustix::net::connect(&socket, &plan.address) {
             Ok(()) => {}
-            Err(Errno::INPROGRESS | Errno::AGAIN) if ahead => return Err(told(Errno::TIMEDOUT)),
+            Err(Errno::INPROGRESS | Errno::AGAIN) if ahead => return Err(describe(Errno::TIMEDOUT)),
             // Not yet there: the first send says whether it will be.
             Err(Errno::INPROGRESS | Errno::AGAIN | Errno::INTR) => {}
-            Err(e) => return Err(told(e)),
+            Err(e) => return Err(describe(e)),
         }
         if plan.blocking {
             limit(sockopt::Timeout::Recv, TICK)?;
             limit(sockopt::Timeout::Send, TICK)?;
         } else if ahead {
-            rustix::io::ioctl_fionbio(&socket, true).map_err(told)?;
+            rustix::io::ioctl_fionbio(&socket, true).map_err(describe)?;
         }
         (self.socket, self.fresh, self.served) = (Some(socket), true, 0);
         self.waiting.clear();
@@ -203,7 +203,7 @@ impl Connection {
             return Err(Broken { why: "the connection is closed".into(), by_peer: true });
         };
         let broken = |what: &str, e: Errno| Broken {
-            why: told(plan, what, e),
+            why: describe(plan, what, e),
             by_peer: matches!(e, Errno::CONNRESET | Errno::PIPE),
         };
         let sending = self.sent < plan.request.len();
@@ -289,7 +289,7 @@ struct Broken {
 }
 
 /// An error of the system, with what can be done about it.
-fn told(plan: &Plan, what: &str, error: Errno) -> String {
+fn describe(plan: &Plan, what: &str, error: Errno) -> String {
     let address = plan.address;
     let advice = match error {
         Errno::CONNREFUSED => format!(

@@ -17,7 +17,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use request::{Asked, HEAD, Request, Requests};
+pub use request::{HEAD, Request, RequestKind, Requests};
 pub use response::{Malformed, Response};
 pub use server::Server;
 
@@ -27,7 +27,7 @@ use client::Outcome;
 use connection::{Connection, Plan, Step};
 use hdrhistogram::Histogram;
 use model::Context;
-use schedule::{Schedule, Until};
+use schedule::{Schedule, StopAt};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use target::Url;
@@ -130,10 +130,10 @@ impl Parameters {
         })
     }
 
-    fn until(&self, inner: u64) -> Until {
+    fn until(&self, inner: u64) -> StopAt {
         match self.duration_ns {
-            0 => Until::Requests(inner.saturating_mul(self.iterations)),
-            ns => Until::Elapsed(ns),
+            0 => StopAt::Requests(inner.saturating_mul(self.iterations)),
+            ns => StopAt::Elapsed(ns),
         }
     }
 }
@@ -295,7 +295,7 @@ fn size_iteration(p: &Parameters, plan: &Plan, context: &Context) -> Result<u64,
     }
     let mut inner = 1;
     loop {
-        let schedule = Schedule::new(0.0, Until::Requests(inner * TRIES), inner, p.max_errors);
+        let schedule = Schedule::new(0.0, StopAt::Requests(inner * TRIES), inner, p.max_errors);
         client::run(plan, &schedule, p.connections, p.threads, context).map_err(Error::Failed)?;
         let (_, errors, first) = schedule.counts();
         if context.cancelled() {

@@ -12,7 +12,7 @@ const HEADERS: usize = 96;
 
 /// What a request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestKind {
     /// The bytes.
     Get,
     /// The head alone.
@@ -25,7 +25,7 @@ pub enum Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// What it asks for.
-    pub asked: Asked,
+    pub asked: RequestKind,
     /// Whether the connection ends with its answer.
     pub last: bool,
 }
@@ -68,9 +68,9 @@ impl Requests {
             Ok(httparse::Status::Complete(length)) => {
                 self.at += length;
                 match request.method {
-                    Some("GET") => Request { asked: Asked::Get, last: closes(&request) },
-                    Some("HEAD") => Request { asked: Asked::Head, last: closes(&request) },
-                    _ => Request { asked: Asked::Refused("405 Method Not Allowed"), last: true },
+                    Some("GET") => Request { asked: RequestKind::Get, last: closes(&request) },
+                    Some("HEAD") => Request { asked: RequestKind::Head, last: closes(&request) },
+                    _ => Request { asked: RequestKind::Refused("405 Method Not Allowed"), last: true },
                 }
             }
             Ok(httparse::Status::Partial) if head.len() < HEAD => {
@@ -78,9 +78,9 @@ impl Requests {
                 return None;
             }
             Ok(httparse::Status::Partial) => {
-                Request { asked: Asked::Refused("431 Request Header Fields Too Large"), last: true }
+                Request { asked: RequestKind::Refused("431 Request Header Fields Too Large"), last: true }
             }
-            Err(_) => Request { asked: Asked::Refused("400 Bad Request"), last: true },
+            Err(_) => Request { asked: RequestKind::Refused("400 Bad Request"), last: true },
         };
         self.over = found.last;
         Some(found)
@@ -119,13 +119,13 @@ mod tests {
         (found, requests.waiting())
     }
 
-    const GET: Request = Request { asked: Asked::Get, last: false };
+    const GET: Request = Request { asked: RequestKind::Get, last: false };
 
     #[test]
     fn large_head_is_refused_in_any_fragmentation() {
         let large = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD], b"\r\n\r\n"].concat();
         let pieces: Vec<&[u8]> = large.chunks(1000).collect();
-        let refused = Request { asked: Asked::Refused("431 Request Header Fields Too Large"), last: true };
+        let refused = Request { asked: RequestKind::Refused("431 Request Header Fields Too Large"), last: true };
         assert_eq!(all(&[&large]).0, [refused]);
         assert_eq!(all(&pieces).0, [refused]);
         let fits = [b"GET / HTTP/1.1\r\nA: ".as_slice(), &vec![b'a'; HEAD - 23], b"\r\n\r\n"].concat();
@@ -144,6 +144,6 @@ mod tests {
     fn incomplete_request_is_kept() {
         let text = b"GET / HTTP/1.1\r\n\r\nHEAD /x HTTP/1.1\r\n";
         assert_eq!(all(&[text]), (vec![GET], 18));
-        assert_eq!(all(&[text, b"\r\n"]), (vec![GET, Request { asked: Asked::Head, last: false }], 0));
+        assert_eq!(all(&[text, b"\r\n"]), (vec![GET, Request { asked: RequestKind::Head, last: false }], 0));
     }
 }

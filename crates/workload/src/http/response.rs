@@ -179,11 +179,11 @@ impl Response {
             let is = |name: &str| header.name.eq_ignore_ascii_case(name);
             let value = || std::str::from_utf8(header.value).unwrap_or_default().trim();
             if is("content-length") {
-                let told: u64 = value().parse().map_err(|_| Malformed::ContentLength)?;
-                if size.is_some_and(|s| s != told) {
+                let length: u64 = value().parse().map_err(|_| Malformed::ContentLength)?;
+                if size.is_some_and(|s| s != length) {
                     return Err(Malformed::TwoContentLengths);
                 }
-                size = Some(told);
+                size = Some(length);
             } else if is("transfer-encoding") {
                 chunked = value().eq_ignore_ascii_case("chunked");
                 if !chunked {

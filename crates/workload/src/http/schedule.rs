@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// When a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
+pub enum StopAt {
     /// So many requests were sent.
     Requests(u64),
     /// A request would begin so many nanoseconds after the start, or later.
@@ -25,7 +25,7 @@ pub enum Until {
 pub struct Schedule {
     /// Requests a second; 0 is the closed loop.
     rate: f64,
-    until: Until,
+    until: StopAt,
     inner: u64,
     start_ns: AtomicU64,
     next: AtomicU64,
@@ -39,7 +39,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// A run of iterations of `inner` requests, ended early by more than `max_errors` errors.
-    pub fn new(rate: f64, until: Until, inner: u64, max_errors: u64) -> Self {
+    pub fn new(rate: f64, until: StopAt, inner: u64, max_errors: u64) -> Self {
         let zero = || AtomicU64::new(0);
         Self {
             rate,
@@ -80,8 +80,8 @@ impl Schedule {
         let start = self.started_ns();
         let due = if self.is_open() { start + (number as f64 * 1e9 / self.rate) as u64 } else { now_ns };
         match self.until {
-            Until::Requests(most) => (number < most).then_some(due),
-            Until::Elapsed(ns) => (due < start.saturating_add(ns)).then_some(due),
+            StopAt::Requests(most) => (number < most).then_some(due),
+            StopAt::Elapsed(ns) => (due < start.saturating_add(ns)).then_some(due),
         }
     }
 
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn open_loop_keeps_due_times_when_late() {
-        let schedule = Schedule::new(1000.0, Until::Requests(4), 2, 0);
+        let schedule = Schedule::new(1000.0, StopAt::Requests(4), 2, 0);
         schedule.start(5_000_000_000);
         let due: Vec<_> = (0..5).map(|_| schedule.take(9_000_000_000)).collect();
         assert_eq!(due, [Some(5_000_000_000), Some(5_001_000_000), Some(5_002_000_000), Some(5_003_000_000), None]);
@@ -151,14 +151,14 @@ mod tests {
 
     #[test]
     fn closed_loop_is_due_at_once_until_duration_ends() {
-        let schedule = Schedule::new(0.0, Until::Elapsed(100), 1, 0);
+        let schedule = Schedule::new(0.0, StopAt::Elapsed(100), 1, 0);
         schedule.start(1000);
         assert_eq!([1000, 1099, 1100].map(|now| schedule.take(now)), [Some(1000), Some(1099), None]);
     }
 
     #[test]
     fn iterations_group_inner_successes_without_gaps() {
-        let schedule = Schedule::new(0.0, Until::Requests(9), 2, 0);
+        let schedule = Schedule::new(0.0, StopAt::Requests(9), 2, 0);
         schedule.start(100);
         [110, 120, 150, 140, 200].into_iter().for_each(|now| schedule.succeeded(now));
         assert_eq!(schedule.iterations(), [(100, 120), (120, 140)]);
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn run_ends_above_error_limit_and_reports_first_error() {
-        let schedule = Schedule::new(0.0, Until::Requests(9), 1, 1);
+        let schedule = Schedule::new(0.0, StopAt::Requests(9), 1, 1);
         schedule.failed("a".into());
         assert!(schedule.take(0).is_some());
         schedule.failed("b".into());

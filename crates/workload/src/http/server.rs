@@ -4,7 +4,7 @@
 //! whoever exceeds one is cut off, so that a stranger costs a descriptor and nothing else.
 
 use super::connection::TICK;
-use super::request::{Asked, Request, Requests};
+use super::request::{Request, RequestKind, Requests};
 use crate::Error;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -48,7 +48,7 @@ impl Server {
         if bytes > LARGEST {
             return Err(Error::Usage(format!("--bytes must be at most {LARGEST}")));
         }
-        let told = |e: std::io::Error| {
+        let io_error = |e: std::io::Error| {
             let advice = match e.kind() {
                 std::io::ErrorKind::AddrInUse => "the address is in use; choose another port, or 0 for a free one",
                 std::io::ErrorKind::AddrNotAvailable => {
@@ -60,8 +60,8 @@ impl Server {
             };
             Error::Failed(format!("cannot listen on {listen}: {e}: {advice}"))
         };
-        let addresses: Vec<SocketAddr> = listen.to_socket_addrs().map_err(told)?.collect();
-        let listener = TcpListener::bind(addresses.as_slice()).map_err(told)?;
+        let addresses: Vec<SocketAddr> = listen.to_socket_addrs().map_err(io_error)?.collect();
+        let listener = TcpListener::bind(addresses.as_slice()).map_err(io_error)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let answer = |connection: &str| {
@@ -87,8 +87,8 @@ impl Server {
             let workers: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(|| self.work(stop))).collect();
             workers.into_iter().map(|w| w.join().unwrap_or(Err(Errno::CANCELED))).collect()
         });
-        let told = |e: Errno| Error::Failed(format!("the HTTP server ended: {}", std::io::Error::from(e)));
-        results.into_iter().collect::<Result<(), Errno>>().map_err(told)
+        let io_error = |e: Errno| Error::Failed(format!("the HTTP server ended: {}", std::io::Error::from(e)));
+        results.into_iter().collect::<Result<(), Errno>>().map_err(io_error)
     }
 
     fn work(&self, stop: &dyn Fn() -> bool) -> Result<(), Errno> {
@@ -203,9 +203,9 @@ impl Connection {
             self.last = last;
             let answer = if last { &answers.close } else { &answers.keep };
             match asked {
-                Asked::Get => self.due.extend_from_slice(answer),
-                Asked::Head => self.due.extend_from_slice(&answer[..answer.len() - answers.bytes]),
-                Asked::Refused(status) => {
+                RequestKind::Get => self.due.extend_from_slice(answer),
+                RequestKind::Head => self.due.extend_from_slice(&answer[..answer.len() - answers.bytes]),
+                RequestKind::Refused(status) => {
                     let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
                     self.due.extend_from_slice(answer.as_bytes());
                 }

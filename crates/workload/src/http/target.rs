@@ -54,9 +54,9 @@ impl Url {
 
     /// The first address that the name has.
     pub fn resolve(&self) -> Result<SocketAddr, String> {
-        let told = |e: String| format!("cannot find the address of {}: {e}", self.host);
-        let mut found = (self.host.as_str(), self.port).to_socket_addrs().map_err(|e| told(e.to_string()))?;
-        found.next().ok_or_else(|| told("no address found".into()))
+        let no_address = |e: String| format!("cannot find the address of {}: {e}", self.host);
+        let mut found = (self.host.as_str(), self.port).to_socket_addrs().map_err(|e| no_address(e.to_string()))?;
+        found.next().ok_or_else(|| no_address("no address found".into()))
     }
 
     /// The request, the same every time.

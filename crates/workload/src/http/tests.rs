@@ -71,7 +71,7 @@ fn hear(stream: &mut TcpStream) -> bool {
     true
 }
 
-fn say(stream: &mut TcpStream, text: &str) {
+fn append_to(stream: &mut TcpStream, text: &str) {
     let _ = stream.write_all(text.as_bytes());
 }
 
@@ -121,7 +121,7 @@ fn stall_delays_requests_due_during_it() {
                 std::thread::sleep(Duration::from_millis(200));
                 stalled = true;
             }
-            say(stream, OK);
+            append_to(stream, OK);
         }
     });
     let (said, result) = workload(&[&url, "--rate=1000", "--inner=300", "--iterations=1"]);
@@ -145,7 +145,7 @@ fn connection_closed_between_requests_is_reopened() {
     let url = scripted(|_, stream| {
         (0..3).for_each(|_| {
             if hear(stream) {
-                say(stream, OK)
+                append_to(stream, OK)
             }
         })
     });
@@ -165,7 +165,7 @@ fn errors_are_reported() {
     fails(
         &[&scripted(move |_, s| {
             while hear(s) {
-                say(s, missing)
+                append_to(s, missing)
             }
         })],
         "status 404 instead of 200",
@@ -173,14 +173,14 @@ fn errors_are_reported() {
     fails(
         &[&scripted(|_, s| {
             hear(s);
-            say(s, "SSH-2.0-x\r\n\r\n")
+            append_to(s, "SSH-2.0-x\r\n\r\n")
         })],
         "not an HTTP response",
     );
     fails(
         &[&scripted(|_, s| {
             hear(s);
-            say(s, &OK[..20])
+            append_to(s, &OK[..20])
         })],
         "before it answered",
     );
@@ -188,7 +188,7 @@ fn errors_are_reported() {
         &[
             &scripted(|_, s| {
                 while hear(s) {
-                    say(s, OK)
+                    append_to(s, OK)
                 }
             }),
             "--bytes=2",
@@ -198,7 +198,7 @@ fn errors_are_reported() {
     let slow = scripted(|nth, s| {
         while hear(s) {
             match nth {
-                0 => say(s, OK),
+                0 => append_to(s, OK),
                 // A fixed wait: it answers late.
                 _ => std::thread::sleep(Duration::from_secs(1)),
             }
@@ -230,9 +230,9 @@ fn mid_run_errors_are_counted_or_end_run_unverified() {
         while hear(s) {
             served += 1;
             if nth == 1 && served == 5 {
-                return say(s, &OK[..OK.len() - 1]);
+                return append_to(s, &OK[..OK.len() - 1]);
             }
-            say(s, OK);
+            append_to(s, OK);
         }
     };
     let (said, result) = workload(&[&scripted(script), "--inner=10", "--iterations=2"]);
@@ -255,9 +255,9 @@ fn changed_body_is_wrong_result() {
         let mut served = 0;
         while hear(s) {
             served += 1;
-            say(s, if nth == 1 && served == 3 { &OK[..OK.len() - 1] } else { OK });
+            append_to(s, if nth == 1 && served == 3 { &OK[..OK.len() - 1] } else { OK });
             if nth == 1 && served == 3 {
-                say(s, "y");
+                append_to(s, "y");
             }
         }
     });

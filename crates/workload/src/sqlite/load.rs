@@ -67,8 +67,8 @@ impl Load<'_> {
             head.mark("latency", format!("of every {SAMPLED}th statement"));
         }
         let by = self.check(database)?;
-        account.say(p.op != "select", &mut head);
-        latencies.say(&mut lines)?;
+        account.append_to(p.op != "select", &mut head);
+        latencies.append_to(&mut lines)?;
         writeln!(lines, "{}", serde_json::json!({"verified": true, "by": by}))?;
         Ok([head.bytes(), &lines].concat())
     }
@@ -230,16 +230,16 @@ impl Database {
                 Ok(Self { engine: Engine::Bundled(connection), files: database.files })
             }
             Engine::System(mut shell) => {
-                shell.ask(create)?;
+                shell.query(create)?;
                 if fill {
-                    shell.ask("BEGIN;")?;
+                    shell.query("BEGIN;")?;
                     // In portions, so that the pipe is never asked for more than the shell reads.
                     for first in (1..=p.rows).step_by(100) {
                         let last = (first + 99).min(p.rows);
                         let row = |n| format!("INSERT INTO t VALUES ({n}, '{}');\n", text_of(n));
-                        shell.ask(&(first..=last).map(row).collect::<String>())?;
+                        shell.query(&(first..=last).map(row).collect::<String>())?;
                     }
-                    shell.ask("COMMIT;")?;
+                    shell.query("COMMIT;")?;
                 }
                 Ok(Self { engine: Engine::System(shell), files: database.files })
             }

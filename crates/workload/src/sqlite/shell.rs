@@ -50,15 +50,15 @@ impl Shell {
             return Err(Error::Failed(format!("cannot talk to {PROGRAM}")));
         };
         let mut shell = Self { child, input: Some(input), output: BufReader::new(output) };
-        shell.ask(&format!("PRAGMA page_size = {}; PRAGMA synchronous = {};", p.page_size, p.synchronous))?;
-        let mode = shell.ask(&format!("PRAGMA journal_mode = {};", p.journal_mode))?;
+        shell.query(&format!("PRAGMA page_size = {}; PRAGMA synchronous = {};", p.page_size, p.synchronous))?;
+        let mode = shell.query(&format!("PRAGMA journal_mode = {};", p.journal_mode))?;
         journal_is(mode.trim(), p)?;
         Ok(shell)
     }
 
     /// Version and source of the engine.
     pub(super) fn version(&mut self) -> Result<String, Error> {
-        let answer = self.ask("SELECT sqlite_version() || ' (' || sqlite_source_id() || ')';")?;
+        let answer = self.query("SELECT sqlite_version() || ' (' || sqlite_source_id() || ')';")?;
         Ok(format!(
             "{}, the system's program {PROGRAM}: statements as text, each parsed and prepared again",
             answer.trim()
@@ -66,9 +66,9 @@ impl Shell {
     }
 
     /// Hands over SQL and waits until it is done; what it printed.
-    pub(super) fn ask(&mut self, sql: &str) -> Result<String, Error> {
-        self.tell(sql)?;
-        self.tell(&format!("\n.print {DONE}\n"))?;
+    pub(super) fn query(&mut self, sql: &str) -> Result<String, Error> {
+        self.execute(sql)?;
+        self.execute(&format!("\n.print {DONE}\n"))?;
         let mut said = String::new();
         let mut line = String::new();
         loop {
@@ -81,7 +81,7 @@ impl Shell {
         }
     }
 
-    fn tell(&mut self, sql: &str) -> Result<(), Error> {
+    fn execute(&mut self, sql: &str) -> Result<(), Error> {
         match self.input.as_mut().map(|input| input.write_all(sql.as_bytes())) {
             Some(Ok(())) => Ok(()),
             _ => Err(self.complaint()),
@@ -109,7 +109,7 @@ impl Shell {
         let (count, group) = if p.op == "select" { (p.scans, 0) } else { (p.rows, p.per_transaction) };
         if p.op == "select" {
             // Not asked: the answer would go there too.
-            self.tell(".output /dev/null\n")?;
+            self.execute(".output /dev/null\n")?;
         }
         let begin = clock::now_ns();
         for n in 1..=count {
@@ -119,12 +119,12 @@ impl Shell {
             let first = group > 1 && (n - 1).is_multiple_of(group);
             let last = group > 1 && (n.is_multiple_of(group) || n == count);
             let (before, after) = (if first { "BEGIN;\n" } else { "" }, if last { "COMMIT;\n" } else { "" });
-            self.tell(&format!("{before}{}{after}", statement(n)))?;
+            self.execute(&format!("{before}{}{after}", statement(n)))?;
             if n.is_multiple_of(64) {
                 context.progress(p.op, n, count);
             }
         }
-        self.ask(if p.op == "select" { ".output stdout" } else { "" })?;
+        self.query(if p.op == "select" { ".output stdout" } else { "" })?;
         Ok((begin, clock::now_ns(), count))
     }
 

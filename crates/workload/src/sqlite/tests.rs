@@ -155,8 +155,8 @@ fn iterations_are_reported_with_work() {
         let words = ["--op", op, "--rows=20", "--scans=3", "--iterations=4", "--per-transaction=7"];
         let lines = run_in(&folder, &words, &Context::silent()).unwrap();
         assert_eq!(values(&lines, "iteration").len(), 4, "{op}");
-        let told = lines.iter().find(|l| l["metric"] == "work").unwrap();
-        assert_eq!((told["unit"].as_str(), told["v"].as_f64()), (Some(unit), Some(work)));
+        let line = lines.iter().find(|l| l["metric"] == "work").unwrap();
+        assert_eq!((line["unit"].as_str(), line["v"].as_f64()), (Some(unit), Some(work)));
         assert!(values(&lines, "latency.p50")[0] > 0.0);
         assert!(lines.iter().any(|l| l["mark"] == "sqlite" && l["text"].as_str().unwrap().contains("bundled")));
         assert_eq!(folder.files(), 0);
@@ -169,9 +169,9 @@ fn warm_up_iterations_run_and_are_not_reported() {
     for op in ["insert", "select"] {
         // Progress is told once in 64 statements, and so once each time.
         let times = Arc::new(AtomicU64::new(0));
-        let told = times.clone();
+        let work = times.clone();
         let context = Context::new(Arc::new(move |_, _, _| {
-            told.fetch_add(1, Ordering::Relaxed);
+            work.fetch_add(1, Ordering::Relaxed);
         }));
         let words = ["--op", op, "--rows=64", "--scans=64", "--iterations=2", "--warmup=3", "--samples=each"];
         let lines = run_in(&folder, &words, &context).unwrap();

@@ -88,7 +88,7 @@ impl Latencies {
     }
 
     /// Percentiles, of one statement each; nothing if there were none.
-    pub(super) fn say(&self, lines: &mut Vec<u8>) -> std::io::Result<()> {
+    pub(super) fn append_to(&self, lines: &mut Vec<u8>) -> std::io::Result<()> {
         let now = clock::now_ns();
         let all = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)];
         all.iter().filter(|_| !self.0.is_empty()).try_for_each(|(name, q)| {

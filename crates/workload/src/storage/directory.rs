@@ -3,8 +3,8 @@
 //! A disk counts what it did for everybody. What other processes did meanwhile is in the numbers, and so is the file
 //! system's own: journal, allocation, inode tables. On a quiet disk the difference of the counters is the load's price.
 
+use super::io_error::on;
 use super::lines::Lines;
-use super::trouble::on;
 use crate::Error;
 use device::{DiskStat, Disks, Local};
 use model::Environment;
@@ -199,7 +199,7 @@ impl Account {
 
     /// The sums, and `amplification`: bytes of storage in the direction of the load for each byte asked for. Of reads those of this process alone, if the
     /// kernel tells.
-    pub(crate) fn say(&self, writes: bool, lines: &mut Lines) {
+    pub(crate) fn append_to(&self, writes: bool, lines: &mut Lines) {
         if self.requested > 0 {
             lines.sample("requested_bytes", "byte", self.requested as f64);
         }
@@ -257,7 +257,7 @@ mod tests {
         account.add(stat(200, 10), stat(208, 20), 1);
         assert_eq!((account.read_bytes(), account.requested()), (Some(16 * 512), 2));
         let mut lines = Lines::default();
-        account.say(false, &mut lines);
+        account.append_to(false, &mut lines);
         let text = String::from_utf8(lines.bytes().to_vec()).unwrap();
         let line = text.lines().find(|l| l.contains("amplification")).unwrap();
         assert_eq!(serde_json::from_str::<serde_json::Value>(line).unwrap()["v"], 4096.0);
@@ -274,7 +274,7 @@ mod tests {
         // The disk read a MiB, of which a block was ours.
         account.add(at(100, 5000), at(2148, 9096), 1024);
         let mut lines = Lines::default();
-        account.say(false, &mut lines);
+        account.append_to(false, &mut lines);
         let text = String::from_utf8(lines.bytes().to_vec()).unwrap();
         let value = |name: &str| {
             let line = text.lines().find(|l| l.contains(&format!("\"metric\":\"{name}\""))).unwrap();

@@ -3,7 +3,7 @@
 //! Files keep their names while they are used, so that a recording can tell them and a user who wonders what fills the
 //! disk can see it. The price: SIGKILL leaves them. They are named `fathom-…`.
 
-use super::trouble::on;
+use super::io_error::on;
 use crate::{Error, clock};
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ impl Folder {
     pub(crate) fn new(dir: &Path, name: &str) -> Result<Self, Error> {
         // A name that nobody has; create_dir fails if somebody does, so that nothing of others is ever removed.
         let path = dir.join(format!("fathom-{name}-{}-{}", std::process::id(), clock::now_ns()));
-        std::fs::create_dir(&path).map_err(|e| super::trouble::failed("create a folder in", dir, &e))?;
+        std::fs::create_dir(&path).map_err(|e| super::io_error::failed("create a folder in", dir, &e))?;
         Ok(Self { path })
     }
 
@@ -46,7 +46,7 @@ impl Folder {
                 Err(Error::Failed(format!("{why} (and {} could not be removed: {e})", path.display())))
             }
             (Err(other), Err(_)) => Err(other),
-            (Ok(_), Err(e)) => Err(super::trouble::failed("remove", &path, &e)),
+            (Ok(_), Err(e)) => Err(super::io_error::failed("remove", &path, &e)),
         }
     }
 }

@@ -73,7 +73,7 @@ impl Machine {
                 Ok((number(begin)?, number(ns)?))
             }
             ("wrong", Some((place, file))) => {
-                Err(super::trouble::wrong(Path::new(file), place.parse().unwrap_or_default()))
+                Err(super::io_error::wrong(Path::new(file), place.parse().unwrap_or_default()))
             }
             ("failed", _) => {
                 Err(Error::Failed(format!("Java cannot {what} {rest} (choose another folder with --dir)")))

@@ -12,6 +12,7 @@ mod buffer;
 mod directory;
 pub mod file;
 mod files;
+mod io_error;
 mod iterations;
 mod lines;
 mod machine;
@@ -22,7 +23,6 @@ mod state;
 #[cfg(test)]
 mod testing;
 mod transfer;
-mod trouble;
 
 pub(crate) use directory::{Account, Directory, has_room};
 pub(crate) use lines::Lines;

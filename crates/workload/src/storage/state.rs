@@ -18,8 +18,8 @@
 //! Whether pages are out is asked of the kernel (cachestat, Linux 6.5; else mincore), after each throwing out. A file
 //! system that *is* the cache (tmpfs) keeps them: that is said, not hidden.
 
+use super::io_error::{self, on};
 use super::lines::Lines;
-use super::trouble::{self, on};
 use crate::Error;
 use crate::options::Options;
 use std::fs::{File, OpenOptions};
@@ -97,7 +97,7 @@ pub(crate) fn open(options: &OpenOptions, state: State, path: &Path) -> Result<F
             "cannot open {} with O_DIRECT: its file system does not support it (use --state cold, or synced)",
             path.display()
         )),
-        _ => trouble::failed("open", path, &e),
+        _ => io_error::failed("open", path, &e),
     })
 }
 
@@ -139,7 +139,7 @@ impl Cache {
     }
 
     /// The marks `cache` and, if it is not what was asked for, `cache.doubt`.
-    pub(crate) fn say(&self, state: State, read: Option<u64>, requested: u64, lines: &mut Lines) {
+    pub(crate) fn append_to(&self, state: State, read: Option<u64>, requested: u64, lines: &mut Lines) {
         let Some((pages, of)) = self.found else { return };
         let made = match state {
             State::Warm => "warm: read before",
@@ -191,7 +191,7 @@ fn drop_all() -> Result<(), Error> {
             "--state dropped writes to {DROP}, which needs root (and a machine of your own): {e}; --state cold \
              evicts only the file's own pages and needs no root"
         )),
-        _ => trouble::failed("drop the caches through", Path::new(DROP), &e),
+        _ => io_error::failed("drop the caches through", Path::new(DROP), &e),
     })
 }
 
@@ -258,7 +258,7 @@ mod tests {
         cache.make(State::Cold, &[&path]).unwrap();
         assert_eq!(cache.found, Some((left, 256)));
         let mut lines = Lines::default();
-        cache.say(State::Cold, Some(1 << 20), 1 << 20, &mut lines);
+        cache.append_to(State::Cold, Some(1 << 20), 1 << 20, &mut lines);
         assert_eq!(String::from_utf8_lossy(lines.bytes()).contains("cache.doubt"), left > 0);
     }
 
@@ -273,7 +273,7 @@ mod tests {
             (State::Warm, Some(0), true),
         ] {
             let mut lines = Lines::default();
-            cache.say(state, read, 1 << 20, &mut lines);
+            cache.append_to(state, read, 1 << 20, &mut lines);
             assert_eq!(String::from_utf8_lossy(lines.bytes()).contains("cache.doubt"), doubted, "{state:?} {read:?}");
         }
     }

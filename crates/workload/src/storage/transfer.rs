@@ -10,11 +10,11 @@
 use super::buffer::Buffer;
 use super::directory::{Account, Directory};
 use super::files::Folder;
+use super::io_error::{self, on};
 use super::lines::Lines;
 use super::machine::{Jvm, Machine};
 use super::pattern::{PAGE, Pattern, Template};
 use super::state::{Cache, State, evict, open};
-use super::trouble::{self, on};
 use crate::Error;
 use crate::marks::{Series, Writer};
 use model::Context;
@@ -161,8 +161,8 @@ impl Run<'_> {
             }
         }
         self.check_all(paths)?;
-        cache.say(what.state, account.read_bytes(), account.requested(), &mut lines);
-        account.say(what.writes, &mut lines);
+        cache.append_to(what.state, account.read_bytes(), account.requested(), &mut lines);
+        account.append_to(what.writes, &mut lines);
         let inside = if what.writes { "" } else { ", the stamps of every block in each iteration" };
         let files = model::counted(paths.len(), "file");
         lines.verified(format!("every byte of {files} of {}{inside}", model::text::size(what.length())));
@@ -224,12 +224,12 @@ impl Run<'_> {
                 let got = file.read_at(&mut block, at).map_err(on("read", path))?;
                 if got < block.len() {
                     file.read_exact_at(&mut block, at).map_err(|e| match e.kind() {
-                        std::io::ErrorKind::UnexpectedEof => trouble::short("read", path, at, got, self.what.block),
-                        _ => trouble::failed("read", path, &e),
+                        std::io::ErrorKind::UnexpectedEof => io_error::short("read", path, at, got, self.what.block),
+                        _ => io_error::failed("read", path, &e),
                     })?;
                 }
                 if let Some(place) = wrong(first + at, &block) {
-                    return Err(trouble::wrong(path, place - first));
+                    return Err(io_error::wrong(path, place - first));
                 }
             }
         }
@@ -258,7 +258,7 @@ impl Run<'_> {
         // SAFETY: the descriptor is open for the call's duration.
         match unsafe { libc::syncfs(file.as_raw_fd()) } {
             0 => Ok(()),
-            _ => Err(trouble::failed("sync the file system of", path, &std::io::Error::last_os_error())),
+            _ => Err(io_error::failed("sync the file system of", path, &std::io::Error::last_os_error())),
         }
     }
 }

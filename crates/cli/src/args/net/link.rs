@@ -149,7 +149,7 @@ pub struct InOneWord {
 
 /// For the parser of its words.
 #[derive(Debug, Parser)]
-struct Alone {
+struct LinkParser {
     #[command(flatten)]
     link: LinkOptions,
 }
@@ -168,7 +168,7 @@ impl FromStr for InOneWord {
                 _ => words.push(format!("--{part}")),
             }
         }
-        let link = Alone::try_parse_from(&words).map_err(|error| {
+        let link = LinkParser::try_parse_from(&words).map_err(|error| {
             let said = error.to_string();
             let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
             format!(
@@ -201,7 +201,7 @@ mod tests {
 
     fn spec(words: &[&str]) -> Result<Spec, String> {
         let words = std::iter::once("link").chain(words.iter().copied());
-        Alone::try_parse_from(words).map_err(|e| e.to_string())?.link.spec()
+        LinkParser::try_parse_from(words).map_err(|e| e.to_string())?.link.spec()
     }
 
     #[test]

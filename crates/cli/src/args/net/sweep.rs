@@ -1,7 +1,7 @@
 //! Command line of `fathom net trial` and `fathom net sweep`.
 
 use super::link::LinkOptions;
-use super::{Rate, Way, buffer, rate};
+use super::{Directions, Rate, buffer, rate};
 use crate::args::BenchRun;
 use clap::Args;
 use std::path::PathBuf;
@@ -26,8 +26,8 @@ pub struct NetTrial {
     #[arg(long, value_name = "S", default_value = "5", value_parser = super::super::seconds)]
     pub duration: Duration,
     /// Direction of the data
-    #[arg(long, value_enum, default_value_t = Way::Down)]
-    pub direction: Way,
+    #[arg(long, value_enum, default_value_t = Directions::Down)]
+    pub direction: Directions,
     /// Connections in each direction
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub streams: u16,

@@ -101,7 +101,7 @@ pub struct Issued {
 
 /// What completed.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Done {
+pub struct Completion {
     pub rq: u64,
     pub bytes: u64,
     pub last: bool,
@@ -206,9 +206,9 @@ impl Block {
         let old = &mut disk.bios[place];
         let first = Bio { id, sectors: at - sector, ..old.clone() };
         (old.sector, old.sectors) = (at, old.sectors - (at - sector));
-        let told = (old.id, id, first.sectors.saturating_mul(512));
+        let extent = (old.id, id, first.sectors.saturating_mul(512));
         disk.bios.insert(place, first);
-        Some(told)
+        Some(extent)
     }
 
     /// A bio of a stacked disk is the newest that holds the sector it came from.
@@ -320,11 +320,11 @@ impl Block {
     }
 
     /// A request, or a part of it, completed.
-    pub fn complete(&mut self, dev: u32, sector: u64, sectors: u64, rwbs: &str) -> (Done, Vec<u64>) {
+    pub fn complete(&mut self, dev: u32, sector: u64, sectors: u64, rwbs: &str) -> (Completion, Vec<u64>) {
         let ((op, flags), next) = (letters(rwbs), self.number());
         let disk = self.disks.entry(dev).or_default();
         let bytes = sectors.saturating_mul(512);
-        let done = |rq, bytes, last, flags| Done { rq, bytes, last, flags };
+        let done = |rq, bytes, last, flags| Completion { rq, bytes, last, flags };
         if op == DiskOp::Flush {
             disk.under_way = false;
             let ended = std::mem::take(&mut disk.running);

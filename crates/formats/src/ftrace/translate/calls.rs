@@ -2,14 +2,14 @@
 //!
 //! ftrace tells numbers of descriptors and, from within the file system, inodes. Which inode a descriptor means is learnt
 //! from any call with it that the file system said something of, also a later one: the trace is read twice, and the first
-//! time only learns ([`Known`]). A descriptor is itself from its opening to its closing.
+//! time only learns ([`Learned`]). A descriptor is itself from its opening to its closing.
 //!
 //! *Uncertainty*: of a descriptor that never reached a file system whose events were recorded nothing is known, and its
 //! calls are left out, like those on pipes and sockets. Where a read or write without a position happened is known if the
 //! trace saw the file's position move from the start, or the file system told.
 
 use super::extents::File;
-use crate::ftrace::calls::{Machine, Other, Shape};
+use crate::ftrace::calls::{DescriptorChange, Machine, Shape};
 use model::event::flags;
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +18,7 @@ type Opened = (u32, i32, u32);
 
 /// What the first reading learnt.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
+pub struct Learned {
     pub files: HashMap<Opened, File>,
     /// Files that have pages, so that they are no folders.
     pub regular: HashSet<File>,
@@ -47,7 +47,7 @@ pub struct Call {
     /// Where the file system said that it begins.
     pub began_at: Option<u64>,
     /// Its record will be made.
-    pub told: bool,
+    pub emitted: bool,
     /// The name that it was given.
     pub path: String,
 }
@@ -117,14 +117,14 @@ impl Descriptors {
 
 /// A call that changes what descriptors mean.
 #[derive(Debug, Clone, Copy)]
-pub struct Odd {
-    pub other: Other,
+pub struct DescriptorCall {
+    pub other: DescriptorChange,
     pub args: [u64; 6],
 }
 
 /// What a thread's entry into the kernel is.
-pub fn entered(machine: Machine, number: u64, args: [u64; 6]) -> (Option<Shape>, Option<Odd>) {
-    (machine.call(number), machine.other(number).map(|other| Odd { other, args }))
+pub fn entered(machine: Machine, number: u64, args: [u64; 6]) -> (Option<Shape>, Option<DescriptorCall>) {
+    (machine.call(number), machine.other(number).map(|other| DescriptorCall { other, args }))
 }
 
 /// What the flags of an opening say: whether it appends, and bits of a record's context.

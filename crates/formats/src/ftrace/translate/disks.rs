@@ -2,7 +2,7 @@
 
 use super::Translator;
 use super::block::Issued;
-use crate::ftrace::seen::{Kind, Seen};
+use crate::ftrace::decoder::{DecodedEvent, Kind};
 use model::event::{
     BioDone, BioPages, BioQueue, BioRemap, BioSplit, CommitBegin, CommitEnd, FlushIssue, Join, RqBios, RqDone,
     RqInsert, RqIssue, bio_flags,
@@ -21,7 +21,7 @@ struct Carried {
 }
 
 impl Translator {
-    pub(super) fn on_bio(&mut self, s: &Seen) {
+    pub(super) fn on_bio(&mut self, s: &DecodedEvent) {
         let dev = s.number(0).unwrap_or(0) as u32;
         let (Some(sector), other) = (s.number(1), s.number(2).unwrap_or(0)) else { return };
         match s.kind {
@@ -52,7 +52,7 @@ impl Translator {
         }
     }
 
-    fn on_queue(&mut self, s: &Seen, dev: u32, sector: u64, sectors: u64) {
+    fn on_queue(&mut self, s: &DecodedEvent, dev: u32, sector: u64, sectors: u64) {
         self.name(s, s.tid);
         let (bio, op, flags) = self.block.queue(dev, s.tid, (sector, sectors), &s.text);
         if let Some((to, at, parent, from_disk, from_sector)) = self.thread(s.tid).clone.take()
@@ -63,7 +63,7 @@ impl Translator {
         }
         let bytes = sectors.saturating_mul(512).min(u32::MAX.into());
         let carried = self.carried(s, dev, sector, bytes, op, flags);
-        let call = self.threads.get(&s.tid).and_then(|t| t.call.as_ref()).filter(|c| c.told);
+        let call = self.threads.get(&s.tid).and_then(|t| t.call.as_ref()).filter(|c| c.emitted);
         let record = BioQueue {
             bio,
             sector,
@@ -93,7 +93,7 @@ impl Translator {
         }
     }
 
-    fn carried(&mut self, s: &Seen, dev: u32, sector: u64, bytes: u64, op: DiskOp, flags: u16) -> Carried {
+    fn carried(&mut self, s: &DecodedEvent, dev: u32, sector: u64, bytes: u64, op: DiskOp, flags: u16) -> Carried {
         let start = self.block.start_of(dev);
         let at = sector.saturating_sub(start).saturating_mul(512);
         let metadata = Carried { ino: dev.into(), dev, index: at / PAGE, end: BioEnd::BufferHead };
@@ -163,7 +163,7 @@ impl Translator {
         byte
     }
 
-    pub(super) fn on_request(&mut self, s: &Seen) {
+    pub(super) fn on_request(&mut self, s: &DecodedEvent) {
         let dev = s.number(0).unwrap_or(0) as u32;
         // A flush's end has the sector -1.
         let Some(sector) = s.number(1).or((s.kind == Kind::RqComplete).then_some(u64::MAX)) else { return };
@@ -198,7 +198,7 @@ impl Translator {
         }
     }
 
-    fn on_issue(&mut self, s: &Seen, dev: u32, sector: u64, bytes: u64) {
+    fn on_issue(&mut self, s: &DecodedEvent, dev: u32, sector: u64, bytes: u64) {
         let issued = self.block.issue(dev, sector, bytes, &s.text);
         let Issued { rq, made_ns, bios, sequence, waiters } = issued;
         let (op, mut flags) = super::block::letters(&s.text);
@@ -235,7 +235,7 @@ impl Translator {
         }
     }
 
-    pub(super) fn on_journal(&mut self, s: &Seen) {
+    pub(super) fn on_journal(&mut self, s: &DecodedEvent) {
         let (Some(dev), Some(txn)) = (s.number(0).map(|n| n as u32), s.number(1).map(|n| n as u32)) else { return };
         match s.kind {
             Kind::CommitBegin => {
@@ -251,7 +251,7 @@ impl Translator {
         }
     }
 
-    fn on_handle(&mut self, s: &Seen, dev: u32, txn: u32) {
+    fn on_handle(&mut self, s: &DecodedEvent, dev: u32, txn: u32) {
         if self.learns {
             self.note_about_file(s.tid);
         }
@@ -272,7 +272,7 @@ impl Translator {
         self.put(self.header(s), Join { start_ns: s.time_ns, dev, txn, handles: 1, ctx });
     }
 
-    pub(super) fn on_place(&mut self, s: &Seen) {
+    pub(super) fn on_place(&mut self, s: &DecodedEvent) {
         let Some(dev) = s.number(0).map(|n| n as u32) else { return };
         if s.kind == Kind::DirtyBuffer {
             let (Some(block), Some(size)) = (s.number(1), s.number(2)) else { return };

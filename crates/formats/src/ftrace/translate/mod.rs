@@ -26,10 +26,10 @@ mod tasks;
 mod threads;
 
 use super::calls::Machine;
+use super::decoder::{DecodedEvent, Kind};
 use super::merge::Next;
-use super::seen::{Kind, Seen};
 use block::Block;
-use calls::{Call, Descriptors, Known, Odd};
+use calls::{Call, DescriptorCall, Descriptors, Learned};
 use extents::{Extents, File};
 use model::event::{Header, Loss, flags, header_flags};
 use model::{Event, LossSource, Record};
@@ -39,7 +39,7 @@ use tasks::Tasks;
 
 /// What is known beside the trace.
 #[derive(Debug, Clone)]
-pub struct Told {
+pub struct TraceContext {
     /// Whose numbers the system calls have.
     pub machine: Machine,
     /// Threads and their names.
@@ -75,7 +75,7 @@ pub struct Open {
 #[derive(Debug, Default)]
 struct Thread {
     call: Option<Call>,
-    odd: Option<Odd>,
+    odd: Option<DescriptorCall>,
     /// The path that the C library's `open` was last given.
     path: String,
     /// The file whose pages it writes back.
@@ -98,7 +98,7 @@ pub struct Translator {
     named: HashSet<u32>,
     threads: HashMap<u32, Thread>,
     descriptors: Descriptors,
-    known: Known,
+    known: Learned,
     learns: bool,
     extents: Extents,
     block: Block,
@@ -118,30 +118,30 @@ pub struct Translator {
 
 impl Translator {
     /// The first reading.
-    pub fn learn(told: &Told) -> Self {
-        Self::new(told, Known::default(), true)
+    pub fn learn(trace_context: &TraceContext) -> Self {
+        Self::new(trace_context, Learned::default(), true)
     }
 
     /// The second reading, with what the first one learnt.
     #[must_use]
-    pub fn again(self, told: &Told) -> Self {
-        let mut partitions = told.clone();
+    pub fn again(self, trace_context: &TraceContext) -> Self {
+        let mut partitions = trace_context.clone();
         partitions.partitions = self.block.partitions().collect();
         Self::new(&partitions, self.known, false)
     }
 
-    fn new(told: &Told, known: Known, learns: bool) -> Self {
+    fn new(trace_context: &TraceContext, known: Learned, learns: bool) -> Self {
         let mut tasks = Tasks::default();
-        told.names.iter().for_each(|(tid, name)| tasks.named(*tid, name));
-        told.tasks.iter().for_each(|(tid, tgid)| tasks.there(*tid, *tgid));
+        trace_context.names.iter().for_each(|(tid, name)| tasks.named(*tid, name));
+        trace_context.tasks.iter().for_each(|(tid, tgid)| tasks.there(*tid, *tgid));
         known.callers.iter().for_each(|tid| tasks.calls(*tid));
         let mut block = Block::default();
-        told.partitions.iter().for_each(|(partition, disk)| block.partition(*partition, *disk));
-        let mut open = told.open.clone();
+        trace_context.partitions.iter().for_each(|(partition, disk)| block.partition(*partition, *disk));
+        let mut open = trace_context.open.clone();
         open.sort_by_key(|o| o.time_ns);
         Self {
-            machine: told.machine,
-            tracer: told.tracer,
+            machine: trace_context.machine,
+            tracer: trace_context.tracer,
             tasks,
             named: HashSet::new(),
             threads: HashMap::new(),
@@ -193,7 +193,7 @@ impl Translator {
                 self.forget_open_calls();
                 self.put(Header { time_ns: missed.until, cpu: *cpu, ..Header::default() }, record);
             }
-            Next::Seen(seen) => {
+            Next::DecodedEvent(seen) => {
                 if self.first_ns == 0 {
                     self.first_ns = seen.time_ns;
                 }
@@ -222,7 +222,7 @@ impl Translator {
         }
     }
 
-    fn see(&mut self, s: &Seen) {
+    fn see(&mut self, s: &DecodedEvent) {
         match s.kind {
             Kind::SysEnter | Kind::SysExit => self.on_call(s),
             Kind::Switch | Kind::Waking => self.on_schedule(s),
@@ -254,24 +254,24 @@ impl Translator {
     }
 
     /// The file that an event names first: file system and inode.
-    fn file(&self, s: &Seen) -> Option<File> {
+    fn file(&self, s: &DecodedEvent) -> Option<File> {
         Some((u32::try_from(s.number(0)?).ok()?, s.number(1).filter(|ino| *ino != 0)?))
     }
 
     /// When, where and who, of an event's thread.
-    fn header(&self, s: &Seen) -> Header {
+    fn header(&self, s: &DecodedEvent) -> Header {
         Header {
             flags: u8::from(self.tasks.is_kernel(s.tid)) * header_flags::KERNEL_THREAD,
             ..self.header_of(s, s.tid)
         }
     }
 
-    fn header_of(&self, s: &Seen, tid: u32) -> Header {
+    fn header_of(&self, s: &DecodedEvent, tid: u32) -> Header {
         Header { time_ns: s.time_ns, cpu: s.cpu, tgid: self.tasks.process(tid), tid, ..Header::default() }
     }
 
     /// Of nobody.
-    fn nobody(s: &Seen) -> Header {
+    fn nobody(s: &DecodedEvent) -> Header {
         Header { time_ns: s.time_ns, cpu: s.cpu, ..Header::default() }
     }
 
@@ -283,7 +283,7 @@ impl Translator {
     }
 
     /// Says once what a process is called.
-    fn name(&mut self, s: &Seen, tid: u32) {
+    fn name(&mut self, s: &DecodedEvent, tid: u32) {
         let tgid = self.tasks.process(tid);
         if !self.named.insert(tgid) {
             return;
@@ -305,7 +305,7 @@ impl Translator {
         if !self.tasks.is_caller(tid) {
             return 0;
         }
-        let called = self.threads.get(&tid).and_then(|t| t.call.as_ref()).is_some_and(|c| c.told);
+        let called = self.threads.get(&tid).and_then(|t| t.call.as_ref()).is_some_and(|c| c.emitted);
         flags::TRACKED | self.operations.context(tid) | if called { flags::IN_SYSCALL } else { 0 }
     }
 

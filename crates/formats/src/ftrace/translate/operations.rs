@@ -6,7 +6,7 @@
 //! A mark is a text `B|PID|NAME` and its end `E`, as Android's atrace and Perfetto have them.
 
 use super::Translator;
-use crate::ftrace::seen::{Kind, Seen};
+use crate::ftrace::decoder::{DecodedEvent, Kind};
 use model::event::{Mark, OpBegin, OpEnd, Statement, flags, op_kind};
 use std::collections::HashMap;
 
@@ -61,7 +61,7 @@ impl Operations {
 }
 
 impl Translator {
-    pub(super) fn on_operation(&mut self, s: &Seen) {
+    pub(super) fn on_operation(&mut self, s: &DecodedEvent) {
         match s.kind {
             Kind::Step => self.on_step(s),
             Kind::StepReturn => self.on_step_return(s),
@@ -83,7 +83,7 @@ impl Translator {
         }
     }
 
-    fn on_step(&mut self, s: &Seen) {
+    fn on_step(&mut self, s: &DecodedEvent) {
         let Some(stmt) = s.number(0).filter(|n| *n != 0) else { return };
         self.tasks.calls(s.tid);
         self.known.callers.insert(s.tid);
@@ -115,7 +115,7 @@ impl Translator {
         }
     }
 
-    fn on_step_return(&mut self, s: &Seen) {
+    fn on_step_return(&mut self, s: &DecodedEvent) {
         let Some(thread) = self.operations.threads.get_mut(&s.tid) else { return };
         let Some(stmt) = thread.inside.pop() else { return };
         let result = s.number(0).unwrap_or(0) as i32;
@@ -130,7 +130,7 @@ impl Translator {
         self.end(s, &execution, result);
     }
 
-    fn end(&mut self, s: &Seen, e: &Execution, result: i32) {
+    fn end(&mut self, s: &DecodedEvent, e: &Execution, result: i32) {
         let record = OpEnd {
             key: e.stmt,
             start_ns: e.begin_ns,
@@ -143,7 +143,7 @@ impl Translator {
         self.put(self.header(s), record);
     }
 
-    fn on_print(&mut self, s: &Seen) {
+    fn on_print(&mut self, s: &DecodedEvent) {
         let text = s.text.trim_end();
         if let Some(name) = text.strip_prefix("B|").and_then(|rest| Some(rest.split_once('|')?.1)) {
             let marks = &mut self.operations.threads.entry(s.tid).or_default().marks;

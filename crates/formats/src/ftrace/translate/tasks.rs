@@ -47,7 +47,7 @@ pub struct Tasks {
     callers: HashSet<u32>,
     kernel: HashSet<u32>,
     /// Whether the recorder reported all threads that existed, so that names need not be looked up.
-    told: bool,
+    all_reported: bool,
 }
 
 impl Tasks {
@@ -58,7 +58,7 @@ impl Tasks {
 
     /// A thread that was there, and its process; 0: it is the kernel's.
     pub fn there(&mut self, tid: u32, tgid: u32) {
-        self.told = true;
+        self.all_reported = true;
         if tgid == 0 {
             self.kernel.insert(tid);
         } else {
@@ -100,7 +100,7 @@ impl Tasks {
         if tid == 0 || tid == 2 || self.kernel.contains(&tid) {
             return true;
         }
-        if self.callers.contains(&tid) || self.processes.contains_key(&tid) || self.told {
+        if self.callers.contains(&tid) || self.processes.contains_key(&tid) || self.all_reported {
             return false;
         }
         self.name(tid).is_some_and(|name| KERNEL_NAMES.iter().any(|k| name.starts_with(k)))

@@ -1,10 +1,10 @@
 //! What the events of threads become: calls, sleeps, tasks, and what the file system says from within.
 
 use super::Translator;
-use super::calls::{self, Call, Odd};
+use super::calls::{self, Call, DescriptorCall};
 use super::extents::File;
-use crate::ftrace::calls::Other;
-use crate::ftrace::seen::{Kind, Seen};
+use crate::ftrace::calls::DescriptorChange;
+use crate::ftrace::decoder::{DecodedEvent, Kind};
 use model::Call as Name;
 use model::event::{
     CacheAdd, FsWrite, Header, OffCpu, SyncBegin, Syscall, Task, file_what, flags, header_flags, task_what,
@@ -16,7 +16,7 @@ const LONG_WRITE: u64 = 64 << 10;
 const MOST: usize = 1 << 16;
 
 impl Translator {
-    pub(super) fn on_call(&mut self, s: &Seen) {
+    pub(super) fn on_call(&mut self, s: &DecodedEvent) {
         let Some(number) = s.number(0).filter(|n| *n < 1 << 16) else {
             self.thread(s.tid).call = None;
             return;
@@ -41,7 +41,7 @@ impl Translator {
             let file = opened.and_then(|o| self.known.files.get(&o).copied());
             let syncs = shape.call.syncs();
             let about = matches!(shape.call, Name::Open | Name::Unlink);
-            let told = match shape.fd {
+            let emitted = match shape.fd {
                 Some(_) => file.is_some() || syncs,
                 None => !about || self.known.about_files.contains(&(s.tid, s.time_ns)),
             };
@@ -59,7 +59,7 @@ impl Translator {
                 fs_writes: 0,
                 cache_added: 0,
                 began_at,
-                told,
+                emitted,
                 path,
             }
         });
@@ -84,7 +84,7 @@ impl Translator {
         call.opened.map_or(0, |opened| self.descriptors.mode(opened))
     }
 
-    fn on_exit(&mut self, s: &Seen) {
+    fn on_exit(&mut self, s: &DecodedEvent) {
         let result = s.numbers[1] as i64;
         let tgid = self.tasks.process(s.tid);
         let thread = self.thread(s.tid);
@@ -109,7 +109,7 @@ impl Translator {
                 self.pending_opens.insert(opened, (s.tid, call.start_ns));
             }
             // Folders and devices are opened too; of a file that was made or cut a handle tells.
-            call.told = call.txn.is_some() || call.file.is_some_and(|f| self.known.regular.contains(&f));
+            call.emitted = call.txn.is_some() || call.file.is_some_and(|f| self.known.regular.contains(&f));
         }
         let file = call.file;
         let transfers = call.shape.call.reads() || call.shape.call.writes();
@@ -123,7 +123,7 @@ impl Translator {
                 self.descriptors.moved(opened, to);
             }
         }
-        if !call.told {
+        if !call.emitted {
             return;
         }
         self.name(s, s.tid);
@@ -166,18 +166,18 @@ impl Translator {
         self.put(self.header(s), record);
     }
 
-    fn on_odd(&mut self, tgid: u32, Odd { other, args }: Odd, result: i64) {
+    fn on_odd(&mut self, tgid: u32, DescriptorCall { other, args }: DescriptorCall, result: i64) {
         let fd = args[0] as i32;
         match other {
-            Other::Close if result >= 0 => drop(self.descriptors.renew(tgid, fd, None)),
-            Other::Dup if result >= 0 => {
+            DescriptorChange::Close if result >= 0 => drop(self.descriptors.renew(tgid, fd, None)),
+            DescriptorChange::Dup if result >= 0 => {
                 let from = self.descriptors.opened(tgid, fd);
                 let to = self.descriptors.renew(tgid, result as i32, None);
                 if let (true, Some(file)) = (self.learns, self.known.files.get(&from).copied()) {
                     self.known.files.insert(to, file);
                 }
             }
-            Other::Seek if result >= 0 => {
+            DescriptorChange::Seek if result >= 0 => {
                 let opened = self.descriptors.opened(tgid, fd);
                 self.descriptors.moved(opened, Some(result as u64));
             }
@@ -193,7 +193,7 @@ impl Translator {
         }
     }
 
-    pub(super) fn on_file_system(&mut self, s: &Seen) {
+    pub(super) fn on_file_system(&mut self, s: &DecodedEvent) {
         let Some(file) = self.file(s) else { return };
         let writes = matches!(s.kind, Kind::DaWriteBegin | Kind::WriteBegin | Kind::F2fsWriteBegin);
         let cached = matches!(s.kind, Kind::GetPages | Kind::CacheAdd);
@@ -235,7 +235,7 @@ impl Translator {
                     }
                     call.fs_writes += u32::from(writes);
                     call.file = Some(file);
-                    call.told = true;
+                    call.emitted = true;
                     if writes {
                         call.began_at.get_or_insert(pos);
                     }
@@ -259,7 +259,7 @@ impl Translator {
     }
 
     /// The thread's header, of a record that has no context of its own.
-    fn between_rows(&self, s: &Seen) -> Header {
+    fn between_rows(&self, s: &DecodedEvent) -> Header {
         let mut header = self.header(s);
         if self.operations.context(s.tid) & flags::BETWEEN_ROWS != 0 {
             header.flags |= header_flags::BETWEEN_ROWS;
@@ -268,7 +268,7 @@ impl Translator {
     }
 
     /// Which file the descriptor is, that the thread's call is about.
-    fn learn_file(&mut self, s: &Seen, file: File) {
+    fn learn_file(&mut self, s: &DecodedEvent, file: File) {
         let Some(call) = self.threads.get(&s.tid).and_then(|t| t.call.as_ref()) else { return };
         match call.opened {
             // What a read finds in the cache may be a page of the program itself: a fault inside the call.
@@ -283,7 +283,7 @@ impl Translator {
         }
     }
 
-    pub(super) fn on_schedule(&mut self, s: &Seen) {
+    pub(super) fn on_schedule(&mut self, s: &DecodedEvent) {
         let tid = s.number(0).unwrap_or(0) as u32;
         if s.kind == Kind::Waking {
             if let Some(away) = self.threads.get_mut(&tid).and_then(|t| t.away.as_mut()).filter(|a| a.2 == 0) {
@@ -301,7 +301,7 @@ impl Translator {
         };
         let busy = self.operations.is_open(tid);
         if let Some(thread) = self.threads.get_mut(&tid)
-            && (busy || thread.call.as_ref().is_some_and(|c| c.told))
+            && (busy || thread.call.as_ref().is_some_and(|c| c.emitted))
         {
             thread.away = Some((s.time_ns, state, 0, 0));
         }
@@ -312,7 +312,7 @@ impl Translator {
         }
     }
 
-    pub(super) fn on_task(&mut self, s: &Seen) {
+    pub(super) fn on_task(&mut self, s: &DecodedEvent) {
         match s.kind {
             Kind::NewTask => {
                 let tid = s.number(0).unwrap_or(0) as u32;

@@ -2,9 +2,9 @@
 
 use super::super::buffer::Buffer;
 use super::super::directory::Directory;
+use super::super::io_error::{self, on};
 use super::super::pattern::Pattern;
 use super::super::state::State;
-use super::super::trouble::{self, on};
 use crate::Error;
 use model::Context;
 use std::fs::{File, OpenOptions};
@@ -66,7 +66,7 @@ pub(super) fn keep(path: &Path, size: u64, place: &Directory, context: &Context)
             lay_out(partial, size, context)?;
             return std::fs::rename(partial, path).map_err(on("name", path));
         }
-        Err(e) => return Err(trouble::failed("open", path, &e)),
+        Err(e) => return Err(io_error::failed("open", path, &e)),
     };
     let length = file.metadata().map_err(on("inspect", path))?.len();
     let other = |why: String| {

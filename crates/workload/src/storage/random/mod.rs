@@ -12,11 +12,11 @@ mod worker;
 
 use super::directory::{Account, Directory};
 use super::files::Folder;
+use super::io_error::{self, on};
 use super::iterations::{self, INNER, SHORTEST};
 use super::lines::Lines;
 use super::pattern::Pattern;
 use super::state::{Cache, State, evict};
-use super::trouble::{self, on};
 use crate::Error;
 use crate::options::{Options, Spec};
 use engine::Engine;
@@ -265,8 +265,8 @@ impl Run<'_> {
             sampled.extend(part.sampled);
         }
         self.latencies(&all, plan.every, &mut lines);
-        cache.say(p.state, account.read_bytes(), account.requested(), &mut lines);
-        account.say(p.writes, &mut lines);
+        cache.append_to(p.state, account.read_bytes(), account.requested(), &mut lines);
+        account.append_to(p.writes, &mut lines);
         lines.verified(if p.writes {
             let n = self.read_back(&plan, sampled)?;
             format!("{n} of the written blocks read back whole, from the disk where its pages can be evicted")
@@ -333,7 +333,7 @@ impl Run<'_> {
             }
             file.read_exact_at(&mut block, *place).map_err(on("read back", self.path))?;
             if let Some(at) = plan.pattern.wrong(*place, &block) {
-                return Err(trouble::wrong(self.path, at));
+                return Err(io_error::wrong(self.path, at));
             }
         }
         Ok(places.len())

@@ -9,9 +9,9 @@
 //! of a read from memory.
 
 use super::super::buffer::Buffer;
+use super::super::io_error::{self, on};
 use super::super::pattern::{Pattern, Template};
 use super::super::state::{State, open};
-use super::super::trouble::{self, on};
 use super::engine::{self, Engine, Queue, Transfer};
 use crate::marks::{Series, Writer};
 use crate::{Error, clock};
@@ -400,10 +400,10 @@ impl<'a> Worker<'a> {
                 "O_DIRECT does not support blocks of {} bytes aligned to {} here: {e} (--block, --align)",
                 plan.block, plan.align
             )),
-            _ => trouble::failed(doing, plan.path, &e),
+            _ => io_error::failed(doing, plan.path, &e),
         })?;
         if moved < plan.block {
-            return Err(trouble::short(doing, plan.path, place, moved, plan.block));
+            return Err(io_error::short(doing, plan.path, place, moved, plan.block));
         }
         if plan.writes {
             self.keep(place);
@@ -416,7 +416,7 @@ impl<'a> Worker<'a> {
             Verify::Edges if !self.read.is_multiple_of(WHOLE) => plan.pattern.wrong_edge(place, block),
             _ => plan.pattern.wrong(place, block),
         };
-        wrong.map_or(Ok(()), |at| Err(trouble::wrong(plan.path, at)))
+        wrong.map_or(Ok(()), |at| Err(io_error::wrong(plan.path, at)))
     }
 
     /// Remembers some of the written places, spread evenly over all of them.

@@ -134,7 +134,7 @@ impl Kind {
 
 /// An event that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct DecodedEvent {
     /// By the trace's clock, in ns.
     pub time_ns: u64,
     /// CPU.
@@ -150,7 +150,7 @@ pub struct Seen {
     pub text: String,
 }
 
-impl Seen {
+impl DecodedEvent {
     /// A number, if this kernel tells it.
     pub fn number(&self, place: usize) -> Option<u64> {
         self.numbers.get(place).copied().filter(|n| *n != MISSING)
@@ -207,7 +207,7 @@ impl Decoder {
     }
 
     /// What an event says; `None` if it means nothing here.
-    pub fn decode(&self, time_ns: u64, cpu: u16, data: &[u8]) -> Option<Seen> {
+    pub fn decode(&self, time_ns: u64, cpu: u16, data: &[u8]) -> Option<DecodedEvent> {
         let places = self.places.get(&self.id(data))?;
         let number = |field: &Field| self.number(data, field);
         let mut numbers = [MISSING; NUMBERS];
@@ -223,7 +223,7 @@ impl Decoder {
             }
         }
         let pid = self.pid.as_ref().and_then(number).unwrap_or(0);
-        Some(Seen {
+        Some(DecodedEvent {
             time_ns,
             cpu,
             tid: u32::try_from(pid).unwrap_or(0),

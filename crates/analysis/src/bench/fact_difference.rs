@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// A fact that is not the same.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Differs {
+pub struct FactDifference {
     /// Its name, such as `kernel.release`.
     pub fact: String,
     /// What it was in the first, or why it is not known there.
@@ -18,7 +18,7 @@ pub struct Differs {
 }
 
 /// The facts that differ, those of the device first. What is known of one alone differs; what neither knows does not.
-pub fn facts(a: &Environment, b: &Environment) -> Vec<Differs> {
+pub fn facts(a: &Environment, b: &Environment) -> Vec<FactDifference> {
     let named = |facts: &Environment| -> BTreeMap<String, (String, bool, String)> {
         let said = |f: &Fact| match (&f.value, &f.unknown) {
             (Some(value), _) => (shown(value, f.unit.as_deref()), true, f.varies.clone()),
@@ -29,12 +29,12 @@ pub fn facts(a: &Environment, b: &Environment) -> Vec<Differs> {
     let (a, b) = (named(a), named(b));
     let none = ("not read".to_string(), false, String::new());
     let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let mut all: Vec<Differs> = names
+    let mut all: Vec<FactDifference> = names
         .into_iter()
         .filter_map(|name| {
             let (x, y) = (a.get(name).unwrap_or(&none), b.get(name).unwrap_or(&none));
             let varies = if x.2.is_empty() { &y.2 } else { &x.2 };
-            ((x.1 || y.1) && x.0 != y.0).then(|| Differs {
+            ((x.1 || y.1) && x.0 != y.0).then(|| FactDifference {
                 fact: name.clone(),
                 a: x.0.clone(),
                 b: y.0.clone(),
@@ -42,7 +42,7 @@ pub fn facts(a: &Environment, b: &Environment) -> Vec<Differs> {
             })
         })
         .collect();
-    let rank = |d: &Differs| ["device", "boot", "run"].iter().position(|v| *v == d.varies).unwrap_or(3);
+    let rank = |d: &FactDifference| ["device", "boot", "run"].iter().position(|v| *v == d.varies).unwrap_or(3);
     all.sort_by_key(rank);
     all
 }

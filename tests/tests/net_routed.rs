@@ -25,8 +25,12 @@ fn main() -> ExitCode {
 fn words() -> Result<()> {
     let refused = |words: &[&str], reason: &str| {
         let output = Command::new(fathom()).args(["net", "run"]).args(words).stdin(Stdio::null()).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(output.status.code() == Some(2) && said.contains(reason), "{words:?}: {:?}: {said}", output.status);
+        let messages = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.code() == Some(2) && messages.contains(reason),
+            "{words:?}: {:?}: {messages}",
+            output.status
+        );
         Ok(())
     };
     refused(&["--to", "netns:a", "--interface", "eth0", "--link", "delay=1ms"], "two other devices")?;
@@ -79,7 +83,7 @@ impl Bench {
         command
     }
 
-    fn asking(&self, link: &str, words: &[&str]) -> Command {
+    fn fathom_command(&self, link: &str, words: &[&str]) -> Command {
         let (from, to) = (self.device("phone"), self.device("server"));
         let ends = ["net", "run", "--from", &from, "--to", &to, "--interface", "eth0", "--link", link];
         self.fathom(&[&ends[..], words].concat())
@@ -114,9 +118,9 @@ impl Drop for Bench {
 
 /// The JSON of a run. On a busy machine the link may have been late, and the run then fails; it tells all the same.
 fn document(output: &Output) -> Result<Value> {
-    let said = String::from_utf8_lossy(&output.stderr);
+    let messages = String::from_utf8_lossy(&output.stderr);
     let value: Value =
-        serde_json::from_slice(&output.stdout).with_context(|| format!("{:?}: {said}", output.status))?;
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{:?}: {messages}", output.status))?;
     ensure!(value["valid"] == output.status.success(), "{:?}: {value}", output.status);
     Ok(value)
 }
@@ -136,7 +140,7 @@ fn agrees() -> Result<()> {
     let mut last = 0.0;
     for delay_ms in [0.0, 5.0, 20.0] {
         let link = format!("delay={delay_ms}ms");
-        let value = document(&bench.asking(&link, &["--transactions", "--duration", "1", "--json"]).output()?)?;
+        let value = document(&bench.fathom_command(&link, &["--transactions", "--duration", "1", "--json"]).output()?)?;
         let p50 = number(&value, "/latency_us/p50")?;
         ensure!(p50 >= 2000.0 * delay_ms, "nothing goes there and back in less than both delays: {p50} us at {link}");
         ensure!(p50 > last, "{p50} us at {link}, and {last} at the delay before it");
@@ -147,7 +151,7 @@ fn agrees() -> Result<()> {
     for (way, other) in [("up", "down"), ("down", "up")] {
         let words = ["--udp", "--rate", "4M", "--packet", "500", "--direction", way, "--duration", "3", "--json"];
         let link = if way == "up" { "delay=2ms,loss=10%/0,seed=7" } else { "delay=2ms,loss=0/10%,seed=7" };
-        let value = document(&bench.asking(link, &words).output()?)?;
+        let value = document(&bench.fathom_command(link, &words).output()?)?;
         let (sent, lost) =
             (number(&value, "/directions/0/packets/sent")?, number(&value, "/directions/0/packets/lost")?);
         ensure!(sent > 1000.0 && drawn(lost, sent, 0.1), "{lost} of {sent} lost at 10 %: {value}");
@@ -167,8 +171,9 @@ fn forms() -> Result<()> {
     let archive = folder.path().join("r.fathom");
     let path = archive.to_str().context("a path of text")?;
     let link = "delay=10ms,rate=20mbit,queue=100";
-    let value =
-        document(&bench.asking(link, &["--direction", "down", "--duration", "2", "--json", "-o", path]).output()?)?;
+    let value = document(
+        &bench.fathom_command(link, &["--direction", "down", "--duration", "2", "--json", "-o", path]).output()?,
+    )?;
     for figure in ["/lateness_us/p50", "/lateness_us/p99", "/link/lateness_us/max", "/throughput_bps/estimate"] {
         ensure!(number(&value, figure)? > 0.0);
     }
@@ -181,9 +186,9 @@ fn forms() -> Result<()> {
     let output = run(Command::new(fathom()).arg("report").arg(&archive).arg("-o").arg(folder.path().join("r.html")))?;
     ensure!(output.status.success() && std::fs::read_to_string(folder.path().join("r.html"))?.contains("delay=10ms"));
     // For people the same stands below.
-    let output = bench.asking("delay=10ms", &["--duration", "1"]).output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    ensure!(said.contains("from netns:") && said.contains("lateness"), "{output:?}");
+    let output = bench.fathom_command("delay=10ms", &["--duration", "1"]).output()?;
+    let messages = String::from_utf8_lossy(&output.stdout);
+    ensure!(messages.contains("from netns:") && messages.contains("lateness"), "{output:?}");
     // By IPv6 too.
     bench.shell(
         "ip addr add fd07:50::1/64 dev phone nodad;   ip -n phone addr add fd07:50::2/64 dev eth0 nodad
@@ -192,7 +197,7 @@ fn forms() -> Result<()> {
          sysctl -q net.ipv6.conf.all.forwarding=1",
     )?;
     let words = ["[fd07:60::2]:7100", "--transactions", "--duration", "1", "--json"];
-    let value = document(&bench.asking("delay=10ms", &words).output()?)?;
+    let value = document(&bench.fathom_command("delay=10ms", &words).output()?)?;
     ensure!(number(&value, "/latency_us/p50")? >= 20_000.0, "{value}");
     ensure!(bench.clean()?, "something is left");
     Ok(())
@@ -212,8 +217,8 @@ fn passed_by() -> Result<()> {
     let mut command = bench.fathom(&["net", "run", "--from", &bench.device("phone"), "--to", &bench.device("server")]);
     command.args(["--interface", "wire0", "--link", "delay=10ms", "--duration", "1", "--lines"]);
     let output = command.output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1) && said.contains("the client's route"), "{output:?}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && messages.contains("the client's route"), "{output:?}");
     let verdict = String::from_utf8_lossy(&output.stdout).lines().last().map(str::to_string).context("no lines")?;
     ensure!(verdict.contains("\"verified\":false"), "{verdict}");
     ensure!(bench.clean()?, "something is left");
@@ -223,16 +228,16 @@ fn passed_by() -> Result<()> {
 fn no_router() -> Result<()> {
     let bench = Bench::make()?;
     bench.shell("sysctl -q net.ipv4.ip_forward=0")?;
-    let output = bench.asking("delay=1ms", &["--duration", "1"]).output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(1) && said.contains("sysctl net.ipv4.ip_forward=1"), "{output:?}");
+    let output = bench.fathom_command("delay=1ms", &["--duration", "1"]).output()?;
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && messages.contains("sysctl net.ipv4.ip_forward=1"), "{output:?}");
     ensure!(bench.clean()?, "something is left");
     Ok(())
 }
 
 /// A long run of which something has come through.
 fn under_way(bench: &Bench) -> Result<Child> {
-    let child = bench.asking("delay=1ms", &["--duration", "600", "--json"]).spawn()?;
+    let child = bench.fathom_command("delay=1ms", &["--duration", "600", "--json"]).spawn()?;
     until("packets in the link", || {
         let table = run(bench.router.command("cat").arg("/proc/self/net/dev"))?;
         let table = String::from_utf8(table.stdout)?;
@@ -247,7 +252,7 @@ fn ended() -> Result<()> {
     let bench = Bench::make()?;
     let child = under_way(&bench)?;
     // A second one is told to wait for the first.
-    let output = bench.asking("delay=1ms", &["--duration", "1"]).output()?;
+    let output = bench.fathom_command("delay=1ms", &["--duration", "1"]).output()?;
     ensure!(String::from_utf8_lossy(&output.stderr).contains("another run uses"), "{output:?}");
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
@@ -260,7 +265,7 @@ fn ended() -> Result<()> {
     child.wait()?;
     until("the end of all that was made", || bench.clean())?;
     // The next run works.
-    document(&bench.asking("delay=1ms", &["--duration", "1", "--json"]).output()?).map(drop)
+    document(&bench.fathom_command("delay=1ms", &["--duration", "1", "--json"]).output()?).map(drop)
 }
 
 /// A factor of a cell.

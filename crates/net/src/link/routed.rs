@@ -13,14 +13,14 @@ use std::net::SocketAddr;
 
 /// A link in the way; dropping it gives the way back.
 #[derive(Debug)]
-pub struct Between {
+pub struct RoutedLink {
     // The rules go before the devices to which they lead.
     detour: Router,
     emulator: Emulator,
     server: SocketAddr,
 }
 
-impl Between {
+impl RoutedLink {
     /// Leads what goes to `server` through an emulator.
     ///
     /// # Errors
@@ -73,9 +73,9 @@ mod tests {
     #[test]
     fn bypassed_link_is_reported() {
         let server = "192.0.2.7:7100".parse().unwrap();
-        let told = |up, down| missed(server, [up, down]).unwrap_or_default();
-        assert!(told(0, 0).contains("the client's route") && told(0, 9).contains("the client's route"));
-        assert!(told(9, 0).contains("return route"));
+        let remedy = |up, down| missed(server, [up, down]).unwrap_or_default();
+        assert!(remedy(0, 0).contains("the client's route") && remedy(0, 9).contains("the client's route"));
+        assert!(remedy(9, 0).contains("return route"));
         assert_eq!(missed(server, [1, 1]), None);
     }
 }

@@ -32,7 +32,7 @@ pub const ENOUGH: u64 = 1000;
 
 /// How a trial went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Trial {
+pub enum TrialVerdict {
     /// Little enough was lost.
     Passed,
     /// Too much was lost on the way, or a queue grew.
@@ -45,7 +45,7 @@ pub enum Trial {
 
 /// What a run says of its rate. Shares are of the packets sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Held {
+pub struct RateCheck {
     /// Lost.
     pub loss: f64,
     /// No more than this was lost, at [`LEVEL`].
@@ -56,12 +56,12 @@ pub struct Held {
     /// queue drops such bursts though the path carries the rate.
     pub burst: f64,
     /// As one look says: for a trial that is short.
-    pub likely: Trial,
+    pub likely: TrialVerdict,
     /// As the bound says: for a run that confirms.
-    pub surely: Trial,
+    pub surely: TrialVerdict,
 }
 
-impl Held {
+impl RateCheck {
     /// Judges a run of `wall_ns`.
     pub fn of(sent: &PacketsSent, received: &PacketsReceived, wall_ns: u64) -> Self {
         let lost = sent.sent.saturating_sub(received.received);
@@ -72,11 +72,11 @@ impl Held {
         let judge = |share: f64, unsent: f64| {
             let kept = sent.sent as f64 >= (1.0 - unsent) * sent.due as f64;
             match share + queued > MOST {
-                true if loss > MOST && received.dropped_here.saturating_mul(2) >= lost => Trial::Dropped,
+                true if loss > MOST && received.dropped_here.saturating_mul(2) >= lost => TrialVerdict::Dropped,
                 // Whoever falls behind and then catches up sends faster than was asked for, and loses by that.
-                true => Trial::Lossy,
-                false if kept => Trial::Passed,
-                false => Trial::Short,
+                true => TrialVerdict::Lossy,
+                false if kept => TrialVerdict::Passed,
+                false => TrialVerdict::Short,
             }
         };
         Self { loss, loss_upper, queued, burst, likely: judge(loss, UNSENT[0]), surely: judge(loss_upper, UNSENT[1]) }
@@ -146,34 +146,37 @@ mod tests {
         (sent, received)
     }
 
-    fn held(run: &(PacketsSent, PacketsReceived)) -> Held {
-        Held::of(&run.0, &run.1, WALL_NS)
+    fn held(run: &(PacketsSent, PacketsReceived)) -> RateCheck {
+        RateCheck::of(&run.0, &run.1, WALL_NS)
     }
 
     #[test]
     fn queued_packets_count_as_lost() {
         // 3 % too much for a queue that holds all of it: nothing is lost in 2 s, and 60 ms of it wait.
         let deep = held(&run(5000, |_| false, |at| (at * 60e6) as i64));
-        assert_eq!((deep.loss, deep.surely, deep.likely), (0.0, Trial::Lossy, Trial::Lossy));
+        assert_eq!((deep.loss, deep.surely, deep.likely), (0.0, TrialVerdict::Lossy, TrialVerdict::Lossy));
         assert!((deep.queued - 0.03).abs() < 0.001, "{deep:?}");
         // A queue that is full from the beginning on drops the rest; a wait of some packets, or of the last part but one, is no queue.
         let waits = held(&run(5000, |_| false, |at| if at > 0.5 && at < 0.95 { 200_000_000 } else { 0 }));
-        assert_eq!((waits.queued, waits.surely), (0.0, Trial::Passed));
+        assert_eq!((waits.queued, waits.surely), (0.0, TrialVerdict::Passed));
         let ahead = held(&run(5000, |_| false, |_| -7_200_000_000_000));
-        assert_eq!(ahead.surely, Trial::Passed);
+        assert_eq!(ahead.surely, TrialVerdict::Passed);
     }
 
     #[test]
     fn loss_bound_widens_for_bursts_and_few_packets() {
         // 0.5 % each by itself, 0.5 % in one burst, and none at all of few packets.
         let even = held(&run(20_000, |n| n % 200 == 7, |_| 0));
-        assert!(even.surely == Trial::Passed && even.loss_upper < 0.0062, "{even:?}");
+        assert!(even.surely == TrialVerdict::Passed && even.loss_upper < 0.0062, "{even:?}");
         let burst = held(&run(20_000, |n| (5000..5100).contains(&n), |_| 0));
-        assert!(burst.likely == Trial::Passed && burst.surely == Trial::Lossy && burst.loss_upper > 0.01, "{burst:?}");
+        assert!(
+            burst.likely == TrialVerdict::Passed && burst.surely == TrialVerdict::Lossy && burst.loss_upper > 0.01,
+            "{burst:?}"
+        );
         let few = held(&run(100, |_| false, |_| 0));
-        assert_eq!((few.likely, few.surely), (Trial::Passed, Trial::Lossy));
-        assert_eq!(held(&run(ENOUGH, |n| n % 200 == 7, |_| 0)).likely, Trial::Passed);
-        assert_eq!(held(&run(ENOUGH, |_| false, |_| 0)).surely, Trial::Passed);
+        assert_eq!((few.likely, few.surely), (TrialVerdict::Passed, TrialVerdict::Lossy));
+        assert_eq!(held(&run(ENOUGH, |n| n % 200 == 7, |_| 0)).likely, TrialVerdict::Passed);
+        assert_eq!(held(&run(ENOUGH, |_| false, |_| 0)).surely, TrialVerdict::Passed);
         // For an end that does not count blocks, losses are assumed independent.
         let mut old = run(20_000, |n| (5000..5100).contains(&n), |_| 0);
         old.1.blocks.clear();
@@ -184,10 +187,10 @@ mod tests {
     fn cpu_limits_of_sender_and_receiver_are_distinguished() {
         let mut short = run(20_000, |_| false, |_| 0);
         short.0.due = 20_100;
-        assert_eq!((held(&short).likely, held(&short).surely), (Trial::Passed, Trial::Short));
+        assert_eq!((held(&short).likely, held(&short).surely), (TrialVerdict::Passed, TrialVerdict::Short));
         let mut dropped = run(20_000, |n| n % 20 == 0, |_| 0);
         dropped.1.dropped_here = 900;
-        assert_eq!(held(&dropped).surely, Trial::Dropped);
+        assert_eq!(held(&dropped).surely, TrialVerdict::Dropped);
     }
 
     #[test]
@@ -208,8 +211,8 @@ mod tests {
             transit_ns: [(0, i64::MIN), (1, i64::MAX)].repeat(20),
             ..PacketsReceived::default()
         };
-        let held = Held::of(&sent, &received, WALL_NS);
+        let held = RateCheck::of(&sent, &received, WALL_NS);
         assert!(held.loss == 0.0 && held.excess() <= 1.0 && held.loss_upper.is_finite());
-        assert_eq!(Held::of(&PacketsSent::default(), &PacketsReceived::default(), 0).surely, Trial::Lossy);
+        assert_eq!(RateCheck::of(&PacketsSent::default(), &PacketsReceived::default(), 0).surely, TrialVerdict::Lossy);
     }
 }

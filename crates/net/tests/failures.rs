@@ -19,13 +19,13 @@ fn local<T>(work: impl Future<Output = T>) -> T {
 
 /// A server, and what it told.
 async fn server(key: Option<wire::Key>) -> (SocketAddr, Rc<RefCell<Vec<String>>>) {
-    let told = Rc::new(RefCell::new(Vec::new()));
-    let teller = told.clone();
+    let report = Rc::new(RefCell::new(Vec::new()));
+    let teller = report.clone();
     let server = Server::listen("127.0.0.1:0".parse().unwrap(), key, Rc::new(move |t| teller.borrow_mut().push(t)));
     let server = server.await.unwrap();
     let at = server.address();
     tokio::task::spawn_local(async move { server.serve(false).await });
-    (at, told)
+    (at, report)
 }
 
 fn bulk(duration_ms: u64) -> Spec {
@@ -42,7 +42,7 @@ fn bulk(duration_ms: u64) -> Spec {
 }
 
 /// A peer that answers each message with the next of these, and pings with its time; then it stays silent.
-async fn saying(frames: Vec<Message>) -> SocketAddr {
+async fn scripted_server(frames: Vec<Message>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let at = listener.local_addr().unwrap();
     tokio::task::spawn_local(async move {
@@ -69,7 +69,7 @@ async fn saying(frames: Vec<Message>) -> SocketAddr {
 }
 
 #[track_caller]
-fn said(result: Result<impl Sized>, parts: &[&str]) {
+fn fails_with(result: Result<impl Sized>, parts: &[&str]) {
     let text = result.err().expect("an error").to_string();
     assert!(parts.iter().all(|p| text.contains(p)), "{text}");
 }
@@ -80,7 +80,7 @@ fn unreachable_server_error_has_remedy() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
         drop(listener);
-        said(Session::connect(at, None, None).await, &["cannot reach", &at.to_string(), "fathom net serve"]);
+        fails_with(Session::connect(at, None, None).await, &["cannot reach", &at.to_string(), "fathom net serve"]);
     });
 }
 
@@ -88,9 +88,9 @@ fn unreachable_server_error_has_remedy() {
 fn port_in_use_and_public_address_without_key_are_refused() {
     local(async {
         let (at, _) = server(None).await;
-        said(Server::listen(at, None, Rc::new(|_| ())).await, &["cannot listen", "choose another"]);
+        fails_with(Server::listen(at, None, Rc::new(|_| ())).await, &["cannot listen", "choose another"]);
         let open = "0.0.0.0:0".parse().unwrap();
-        said(Server::listen(open, None, Rc::new(|_| ())).await, &["a key is required", "keygen"]);
+        fails_with(Server::listen(open, None, Rc::new(|_| ())).await, &["a key is required", "keygen"]);
     });
 }
 
@@ -98,13 +98,13 @@ fn port_in_use_and_public_address_without_key_are_refused() {
 fn wrong_and_missing_keys_are_reported_at_both_ends() {
     local(async {
         let (one, other) = (wire::Key::generate().unwrap(), wire::Key::generate().unwrap());
-        let (at, told) = server(Some(one.clone())).await;
-        said(Session::connect(at, Some(&other), None).await, &["key"]);
-        said(Session::connect(at, None, None).await, &["--key"]);
+        let (at, report) = server(Some(one.clone())).await;
+        fails_with(Session::connect(at, Some(&other), None).await, &["key"]);
+        fails_with(Session::connect(at, None, None).await, &["--key"]);
         Session::connect(at, Some(&one), None).await.unwrap();
-        assert!(told.borrow().iter().any(|t| t.contains("key differs")), "{told:?}");
+        assert!(report.borrow().iter().any(|t| t.contains("key differs")), "{report:?}");
         let (open, _) = server(None).await;
-        said(Session::connect(open, Some(&one), None).await, &["key"]);
+        fails_with(Session::connect(open, Some(&one), None).await, &["key"]);
     });
 }
 
@@ -112,10 +112,10 @@ fn wrong_and_missing_keys_are_reported_at_both_ends() {
 fn version_mismatch_names_both_ranges() {
     local(async {
         let skew = Message::Skew { oldest: 7, newest: 9, program: "Fathom 9.0".into() };
-        let at = saying(vec![skew]).await;
-        said(Session::connect(at, None, None).await, &["Fathom 9.0", "7 to 9", "3 to 3"]);
+        let at = scripted_server(vec![skew]).await;
+        fails_with(Session::connect(at, None, None).await, &["Fathom 9.0", "7 to 9", "3 to 3"]);
 
-        let (at, told) = server(None).await;
+        let (at, report) = server(None).await;
         let mut stream = TcpStream::connect(at).await.unwrap();
         stream.write_all(CONTROL).await.unwrap();
         let hello = Message::Hello { oldest: 7, newest: 9, program: "Fathom 9.0".into() };
@@ -123,7 +123,7 @@ fn version_mismatch_names_both_ranges() {
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).await.unwrap();
         assert!(matches!(Message::parse(&answer[4..]).unwrap(), Message::Skew { oldest: 3, newest: 3, .. }));
-        assert!(told.borrow()[0].contains("7 to 9"), "{told:?}");
+        assert!(report.borrow()[0].contains("7 to 9"), "{report:?}");
     });
 }
 
@@ -137,16 +137,16 @@ fn foreign_protocol_is_recognised() {
             stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
             std::future::pending::<()>().await;
         });
-        said(Session::connect(at, None, None).await, &["does not speak Fathom's protocol", "fathom net serve"]);
+        fails_with(Session::connect(at, None, None).await, &["does not speak Fathom's protocol", "fathom net serve"]);
         // Unknown clients of our server, and data for no run, do no harm.
-        let (at, told) = server(None).await;
+        let (at, report) = server(None).await;
         for words in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[&DATA[..], &[0; 19]].concat()] {
             let mut stream = TcpStream::connect(at).await.unwrap();
             stream.write_all(words).await.unwrap();
             // However it ends.
             let _ = stream.read_to_end(&mut Vec::new()).await;
         }
-        assert_eq!(told.borrow().len(), 2, "{told:?}");
+        assert_eq!(report.borrow().len(), 2, "{report:?}");
         Session::connect(at, None, None).await.unwrap();
     });
 }
@@ -155,9 +155,9 @@ fn foreign_protocol_is_recognised() {
 fn refusal_of_peer_is_quoted() {
     local(async {
         let welcome = Message::Welcome { version: 3, program: "x".into() };
-        let at = saying(vec![welcome, Message::Refused { why: "I am tired".into() }]).await;
+        let at = scripted_server(vec![welcome, Message::Refused { why: "I am tired".into() }]).await;
         let mut session = Session::connect(at, None, None).await.unwrap();
-        said(session.run(&bulk(100)).await, &["refused", "I am tired"]);
+        fails_with(session.run(&bulk(100)).await, &["refused", "I am tired"]);
     });
 }
 
@@ -166,8 +166,8 @@ fn refusal_of_peer_is_quoted() {
 fn stalled_peer_times_out() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
-        let at = saying(vec![]).await;
-        said(
+        let at = scripted_server(vec![]).await;
+        fails_with(
             Session::connect(at, None, None).await,
             &["no message from the other end for 10 s", "agreeing on a version"],
         );
@@ -177,12 +177,12 @@ fn stalled_peer_times_out() {
 #[test]
 fn dead_client_is_detected_and_next_one_served() {
     local(async {
-        let (at, told) = server(None).await;
+        let (at, report) = server(None).await;
         let asker = tokio::task::spawn_local(async move {
             let mut session = Session::connect(at, None, None).await.unwrap();
             session.run(&bulk(30_000)).await
         });
-        while told.borrow().is_empty() {
+        while report.borrow().is_empty() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         // A fixed wait: into the run. What the server says comes before it.
@@ -190,12 +190,12 @@ fn dead_client_is_detected_and_next_one_served() {
         // Its run is dropped half-way, and its sockets with it.
         asker.abort();
         let alone = tokio::time::timeout(Duration::from_secs(60), async {
-            while told.borrow().len() < 2 {
+            while report.borrow().len() < 2 {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         });
         alone.await.expect("the server sees that it is alone");
-        assert!(told.borrow()[1].contains("broke while running"), "{told:?}");
+        assert!(report.borrow()[1].contains("broke while running"), "{report:?}");
         let mut session = Session::connect(at, None, None).await.unwrap();
         session.run(&bulk(100)).await.unwrap();
     });

@@ -16,14 +16,14 @@ const VERSION: u64 = 1;
 
 /// A link and what it did.
 #[derive(Debug, Clone, Copy)]
-pub struct Linked<'a> {
+pub struct LinkReport<'a> {
     /// What was asked for.
     pub spec: &'a Spec,
     /// What came of it.
     pub outcome: &'a Outcome,
 }
 
-impl Linked<'_> {
+impl LinkReport<'_> {
     /// Metrics of a whole run: names, units, values.
     pub fn metrics(&self) -> Vec<(String, &'static str, f64)> {
         let (lateness, [low, high]) = (self.outcome.lateness(), self.outcome.effect(self.spec).rate);
@@ -167,10 +167,10 @@ fn effect(effect: &Effect) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::Way;
+    use crate::link::DirectionSpec;
 
     fn spec() -> Spec {
-        Spec::both(Way { delay_ns: 10_000_000, ..Way::default() })
+        Spec::both(DirectionSpec { delay_ns: 10_000_000, ..DirectionSpec::default() })
     }
 
     fn outcome(late_ns: u64) -> Outcome {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn verdict(run: &Summary, late_ns: u64) -> (bool, String) {
-        Linked { spec: &spec(), outcome: &outcome(late_ns) }.verdict(run)
+        LinkReport { spec: &spec(), outcome: &outcome(late_ns) }.verdict(run)
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn reasons_of_run_and_link_are_joined() {
         let (spec, on_time, late) = (spec(), outcome(20_000), outcome(700_000));
-        let of = |outcome| Linked { spec: &spec, outcome };
+        let of = |outcome| LinkReport { spec: &spec, outcome };
         assert_eq!(of(&on_time).failure(None, None), None);
         assert_eq!(of(&on_time).failure(Some("broke".into()), None).as_deref(), Some("broke"));
         let both = of(&late).failure(Some("broke".into()), None).unwrap();
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn document_has_options_and_lateness() {
         let (spec, outcome) = (spec(), outcome(20_000));
-        let link = Linked { spec: &spec, outcome: &outcome };
+        let link = LinkReport { spec: &spec, outcome: &outcome };
         let value = link.document(None, Some(3));
         assert!(value["valid"] == true && value["up"]["delay_ms"] == 10.0 && value["status"] == 3, "{value}");
         assert_eq!(value["lateness_us"]["p99"], link.lateness()["p99"]);

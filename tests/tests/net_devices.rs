@@ -46,7 +46,7 @@ fn sshd() -> Result<PathBuf, String> {
 }
 
 /// `fathom net run` with these words.
-fn asking(words: &[&str]) -> Command {
+fn fathom_command(words: &[&str]) -> Command {
     let mut command = Command::new(fathom());
     command.args(["net", "run"]).args(words).stdin(Stdio::null());
     command
@@ -54,8 +54,12 @@ fn asking(words: &[&str]) -> Command {
 
 fn refused(command: &mut Command, status: i32, reason: &str) -> Result<()> {
     let output = command.output()?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.code() == Some(status) && said.contains(reason), "{command:?}: {:?}: {said}", output.status);
+    let messages = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(status) && messages.contains(reason),
+        "{command:?}: {:?}: {messages}",
+        output.status
+    );
     ensure!(output.stdout.is_empty(), "it prints results all the same");
     Ok(())
 }
@@ -70,13 +74,13 @@ fn document(output: &Output) -> Result<Value> {
 
 fn names() -> Result<()> {
     for bad in ["phone", "ssh:-oProxyCommand=x", "netns:../x", "adb:"] {
-        refused(&mut asking(&["--to", bad, "--interface", "lo"]), 2, "ssh:[USER@]HOST[:PORT]")?;
+        refused(&mut fathom_command(&["--to", bad, "--interface", "lo"]), 2, "ssh:[USER@]HOST[:PORT]")?;
     }
-    refused(&mut asking(&["--from", "ssh:a", "--to", "ssh:b"]), 2, "--interface")?;
-    refused(&mut asking(&["0.0.0.0:7100", "--to", "ssh:b"]), 2, "the wildcard address")?;
-    refused(&mut asking(&["--from", "ssh:a"]), 2, "ADDR:PORT")?;
-    refused(&mut asking(&["--to", "netns:no-such", "--interface", "lo"]), 1, "no such network namespace")?;
-    refused(&mut asking(&["--to", "local", "--interface", "lo", "-o", "/no/such/r.fathom"]), 1, "/no/such")
+    refused(&mut fathom_command(&["--from", "ssh:a", "--to", "ssh:b"]), 2, "--interface")?;
+    refused(&mut fathom_command(&["0.0.0.0:7100", "--to", "ssh:b"]), 2, "the wildcard address")?;
+    refused(&mut fathom_command(&["--from", "ssh:a"]), 2, "ADDR:PORT")?;
+    refused(&mut fathom_command(&["--to", "netns:no-such", "--interface", "lo"]), 1, "no such network namespace")?;
+    refused(&mut fathom_command(&["--to", "local", "--interface", "lo", "-o", "/no/such/r.fathom"]), 1, "/no/such")
 }
 
 /// Two namespaces with a wire between them.
@@ -102,9 +106,9 @@ impl Pair {
         format!("{}{end}", self.0)
     }
 
-    fn asking(&self, words: &[&str]) -> Command {
+    fn fathom_command(&self, words: &[&str]) -> Command {
         let device = |end| format!("netns:{}", self.name(end));
-        let mut command = asking(&["--from", &device("a"), "--to", &device("b"), "--interface", "wire0"]);
+        let mut command = fathom_command(&["--from", &device("a"), "--to", &device("b"), "--interface", "wire0"]);
         command.args(words);
         command
     }
@@ -141,7 +145,7 @@ fn namespaces() -> Result<()> {
     let pair = Pair::make()?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("run.fathom");
-    let mut command = pair.asking(&["--duration", "3", "--direction", "both", "--json", "-o"]);
+    let mut command = pair.fathom_command(&["--duration", "3", "--direction", "both", "--json", "-o"]);
     let child = command.arg(&archive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut seen = Vec::new();
     until("a listening end", || {
@@ -176,7 +180,7 @@ fn namespaces() -> Result<()> {
 
 /// A long run, of which something has been measured.
 fn under_way(pair: &Pair, words: &[&str]) -> Result<(Child, BufReader<std::process::ChildStderr>)> {
-    let mut command = pair.asking(&["--duration", "600"]);
+    let mut command = pair.fathom_command(&["--duration", "600"]);
     let mut child = command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let mut told = BufReader::new(child.stderr.take().context("stderr")?);
     let mut line = String::new();
@@ -191,10 +195,14 @@ fn interrupted() -> Result<()> {
     let archive = folder.path().join("run.fathom");
     let (child, mut told) = under_way(&pair, &["-o", archive.to_str().context("a path of text")?])?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
-    let mut said = String::new();
-    told.read_to_string(&mut said)?;
+    let mut messages = String::new();
+    told.read_to_string(&mut messages)?;
     let output = child.wait_with_output()?;
-    ensure!(output.status.code() == Some(130) && said.contains("the results so far"), "{:?}: {said}", output.status);
+    ensure!(
+        output.status.code() == Some(130) && messages.contains("the results so far"),
+        "{:?}: {messages}",
+        output.status
+    );
     ensure!(String::from_utf8_lossy(&output.stdout).contains("limited by"), "no result");
     ensure!(archive.join("meta.json").exists(), "no archive");
     ensure!(fs::read_dir(folder.path())?.count() == 1 && pair.empty()?, "something is left");
@@ -218,11 +226,11 @@ fn dies() -> Result<()> {
         for process in pair.processes(end)? {
             run(Command::new("kill").args(["-KILL", &process.to_string()]))?;
         }
-        let mut said = String::new();
-        told.read_to_string(&mut said)?;
+        let mut messages = String::new();
+        told.read_to_string(&mut messages)?;
         let output = child.wait_with_output()?;
-        ensure!(output.status.code() == Some(1), "{:?}: {said}", output.status);
-        ensure!(said.contains(&pair.name(end)) || said.contains("broke"), "{said}");
+        ensure!(output.status.code() == Some(1), "{:?}: {messages}", output.status);
+        ensure!(messages.contains(&pair.name(end)) || messages.contains("broke"), "{messages}");
         until("the end of the other", || pair.empty())?;
     }
     Ok(())
@@ -241,15 +249,15 @@ impl Cell {
         command.args(["net", "link", "--preset", "wifi-g"]).stdin(Stdio::null()).stdout(Stdio::null());
         let link = command.stderr(Stdio::piped()).spawn()?;
         let mut cell = Self { link, name: format!("fathom-{}", std::process::id()) };
-        let mut said = BufReader::new(cell.link.stderr.take().context("stderr")?).lines();
+        let mut messages = BufReader::new(cell.link.stderr.take().context("stderr")?).lines();
         for end in ["ap", "server"] {
-            let line = said.by_ref().find(|l| l.as_ref().map_or(true, |l| l.contains("--target")));
+            let line = messages.by_ref().find(|l| l.as_ref().map_or(true, |l| l.contains("--target")));
             let line = line.context("it says no process number")??;
             let number = line.split_whitespace().skip_while(|word| *word != "--target").nth(1).context("no number")?;
             run(Command::new("ip").args(["netns", "attach", &cell.of(end), number]))?;
         }
         // Its final output is not read.
-        std::thread::spawn(move || said.for_each(drop));
+        std::thread::spawn(move || messages.for_each(drop));
         let (ap, server) = (cell.of("ap"), cell.of("server"));
         let ip = |words: String| run(Command::new("ip").args(words.split(' '))).map(drop);
         for (number, device) in [(1, cell.of("one")), (2, cell.of("two"))] {
@@ -274,7 +282,7 @@ impl Cell {
     fn measures(&self, device: &str, seconds: &str, archive: &Path) -> Result<Child> {
         let (from, to) = (format!("netns:{}", self.of(device)), format!("netns:{}", self.of("server")));
         let ends = ["--from", &from, "--to", &to, "--interface", "eth0", "--to-interface", "link0"];
-        let mut command = asking(&ends);
+        let mut command = fathom_command(&ends);
         command.args(["--duration", seconds, "-o"]).arg(archive).stdout(Stdio::null()).stderr(Stdio::piped());
         Ok(command.spawn()?)
     }
@@ -328,9 +336,9 @@ fn access_point() -> Result<()> {
         }
     }
     let second = cell.measures("two", "3", &two)?.wait_with_output()?;
-    let said: Vec<String> = told.map_while(Result::ok).collect();
+    let messages: Vec<String> = told.map_while(Result::ok).collect();
     let first = first.wait()?;
-    ensure!(first.success() && second.status.success(), "{said:?} {}", String::from_utf8_lossy(&second.stderr));
+    ensure!(first.success() && second.status.success(), "{messages:?} {}", String::from_utf8_lossy(&second.stderr));
 
     let (a, b) = (throughput(&one)?, throughput(&two)?);
     let (begin, end) = (b[0].0, b[b.len() - 1].0);
@@ -432,8 +440,8 @@ impl Ssh {
         command.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
     }
 
-    fn asking(&self, words: &[&str]) -> Command {
-        let mut command = asking(words);
+    fn fathom_command(&self, words: &[&str]) -> Command {
+        let mut command = fathom_command(words);
         self.path(&mut command);
         command
     }
@@ -460,7 +468,7 @@ fn over_ssh() -> Result<()> {
     let device = ssh.device();
     let words = ["--from", &device, "--to", &device, "--interface", "lo", "--duration", "0.5", "--json", "-o"];
     let go = || -> Result<String> {
-        let output = ssh.asking(&words).arg(&archive).output()?;
+        let output = ssh.fathom_command(&words).arg(&archive).output()?;
         let value = document(&output)?;
         ensure!(value["ends"]["client"] == *device, "{}", value["ends"]);
         ensure!(ssh.kept()?.len() == 1, "left behind: {:?}", ssh.kept()?);
@@ -476,18 +484,18 @@ fn over_ssh() -> Result<()> {
     ensure!(fs::read(&kept)? == fs::read(fathom())?, "not what was put there");
     // An address that is given, and one end here.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    document(&ssh.asking(&[&port, "--to", &device, "--duration", "0.3", "--json"]).output()?).map(drop)
+    document(&ssh.fathom_command(&[&port, "--to", &device, "--duration", "0.3", "--json"]).output()?).map(drop)
 }
 
 fn ssh_troubles() -> Result<()> {
     let ssh = Ssh::start()?;
     let device = ssh.device();
-    let to = |device: &str| ssh.asking(&["--to", device, "--interface", "lo"]);
+    let to = |device: &str| ssh.fathom_command(&["--to", device, "--interface", "lo"]);
     refused(&mut to("ssh:no-such-host.invalid"), 1, "check the name")?;
     refused(&mut to("ssh:127.0.0.1:1"), 1, "no ssh server is listening")?;
-    refused(&mut ssh.asking(&["--to", &device, "--interface", "nosuch0"]), 1, "no interface nosuch0")?;
+    refused(&mut ssh.fathom_command(&["--to", &device, "--interface", "nosuch0"]), 1, "no interface nosuch0")?;
     let taken = format!("127.0.0.1:{}", ssh.port);
-    refused(&mut ssh.asking(&[&taken, "--to", &device]), 1, "another program uses this port")?;
+    refused(&mut ssh.fathom_command(&[&taken, "--to", &device]), 1, "another program uses this port")?;
     // Nobody's key.
     let config = ssh.folder.path().join("config");
     let text = fs::read_to_string(&config)?.replace("/user\n", "/host\n");
@@ -496,7 +504,7 @@ fn ssh_troubles() -> Result<()> {
     fs::write(ssh.folder.path().join("known"), "")?;
     refused(&mut to(&device), 1, "connect once with ssh")?;
     refused(
-        asking(&["--to", &device, "--interface", "lo"]).env("PATH", "/nonexistent"),
+        fathom_command(&["--to", &device, "--interface", "lo"]).env("PATH", "/nonexistent"),
         1,
         "apt-get install openssh-client",
     )
@@ -523,8 +531,8 @@ impl Adb {
         Ok(adb)
     }
 
-    fn asking(&self, words: &[&str]) -> Command {
-        let mut command = asking(&["--interface", "lo"]);
+    fn fathom_command(&self, words: &[&str]) -> Command {
+        let mut command = fathom_command(&["--interface", "lo"]);
         command.args(words).env("ANDROID_ADB_SERVER_PORT", &self.port);
         command
     }
@@ -547,7 +555,7 @@ fn over_adb() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("run.fathom");
     let words = ["--from", "adb:R58", "--to", "adb:192.0.2.3:5555", "--duration", "0.5", "--json", "-o"];
-    let output = adb.asking(&words).arg(&archive).output()?;
+    let output = adb.fathom_command(&words).arg(&archive).output()?;
     let value = document(&output)?;
     ensure!(value["ends"]["server"] == "adb:192.0.2.3:5555", "{}", value["ends"]);
     ensure!(String::from_utf8_lossy(&output.stderr).matches("copying").count() == 1);
@@ -555,15 +563,16 @@ fn over_adb() -> Result<()> {
     let kept = adb.kept()?;
     ensure!(kept.len() == 1 && kept[0].starts_with("fathom-"), "left behind: {kept:?}");
     // What the client says, and its status, come through.
-    refused(&mut adb.asking(&["--from", "adb:R58", "--to", "local", "--cc", "nosuch"]), 1, "nosuch")?;
-    let output =
-        adb.asking(&["--to", "adb:R58", "--duration", "0.3", "--udp", "--preset", "iperf2", "--json"]).output()?;
+    refused(&mut adb.fathom_command(&["--from", "adb:R58", "--to", "local", "--cc", "nosuch"]), 1, "nosuch")?;
+    let output = adb
+        .fathom_command(&["--to", "adb:R58", "--duration", "0.3", "--udp", "--preset", "iperf2", "--json"])
+        .output()?;
     document(&output).map(drop)
 }
 
 fn adb_troubles() -> Result<()> {
     let adb = Adb::start("aarch64", &["R58=device", "NEW=unauthorized", "GONE=offline", "OLD=device:cmd"])?;
-    let to = |device: &str, reason: &str| refused(&mut adb.asking(&["--to", device]), 1, reason);
+    let to = |device: &str, reason: &str| refused(&mut adb.fathom_command(&["--to", device]), 1, reason);
     to("adb", "choose one of adb:R58, adb:NEW")?;
     to("adb:none", "no device of that name")?;
     to("adb:NEW", "allow USB debugging")?;
@@ -574,11 +583,11 @@ fn adb_troubles() -> Result<()> {
         to("adb:R58", "its architecture is aarch64")?;
         let file = adb.folder.path().join("text").display().to_string();
         fs::write(&file, "no program")?;
-        refused(&mut adb.asking(&["--to", "adb:R58", "--binary", &file]), 1, "is not a Linux program")?;
+        refused(&mut adb.fathom_command(&["--to", "adb:R58", "--binary", &file]), 1, "is not a Linux program")?;
     }
     let none = Adb::start("x86_64", &[])?;
-    refused(&mut none.asking(&["--to", "adb"]), 1, "adb lists no device")?;
-    refused(none.asking(&["--to", "adb"]).env("PATH", "/nonexistent"), 1, "apt-get install adb")
+    refused(&mut none.fathom_command(&["--to", "adb"]), 1, "adb lists no device")?;
+    refused(none.fathom_command(&["--to", "adb"]).env("PATH", "/nonexistent"), 1, "apt-get install adb")
 }
 
 /// A file system of little room, or one from which nothing is executed.
@@ -601,7 +610,7 @@ fn no_room() -> Result<()> {
     for (options, reason) in [("size=4m", "free space on the device"), ("noexec", "noexec")] {
         let adb = Adb::start(std::env::consts::ARCH, &["R58=device"])?;
         let _mounted = Mounted::on(adb.folder.path().join("tmp"), options)?;
-        refused(&mut adb.asking(&["--to", "adb"]), 1, reason)?;
+        refused(&mut adb.fathom_command(&["--to", "adb"]), 1, reason)?;
         let kept = adb.kept()?;
         if kept.iter().any(|name| name.starts_with("part-")) {
             bail!("half of it was left: {kept:?}");

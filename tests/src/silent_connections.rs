@@ -12,7 +12,7 @@ pub const MANY: usize = 2000;
 ///
 /// # Errors
 /// The listener takes no more, or this process may not open so many.
-pub fn idle(address: &str) -> Result<Vec<TcpStream>> {
+pub fn open(address: &str) -> Result<Vec<TcpStream>> {
     let (own, room) = (std::process::id().to_string(), format!("--nofile={}:", 5 * MANY));
     crate::run(Command::new("prlimit").args(["--pid", &own, &room])).context("room for so many connections")?;
     let address: SocketAddr = address.parse().with_context(|| format!("{address:?} is no address"))?;

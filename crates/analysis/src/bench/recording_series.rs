@@ -1,8 +1,8 @@
 //! What a recording (`fathom record`) saw while network runs were under way, as courses on the runs' axis: how long its operations and
 //! calls on files took, and what its disks carried. Both archives have CLOCK_BOOTTIME, so that nothing is fitted: they stand where the
-//! clock had them, if it was the same clock ([`crate::bench::flows::together`] asks for that).
+//! clock had them, if it was the same clock ([`crate::bench::flows::flows_of`] asks for that).
 
-use crate::rows::{Does, Rows};
+use crate::rows::{IoAction, Rows};
 use model::Layer;
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const BIN_NS: u64 = 100_000_000;
 
 /// A recording, as far as it is drawn beside runs.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Beside {
+pub struct RecordingSeries {
     /// What the user called it.
     pub name: String,
     /// The identity of the clock's boot, if it was kept.
@@ -24,14 +24,16 @@ pub struct Beside {
     pub commands: BTreeMap<(String, &'static str), Vec<(u64, u64)>>,
 }
 
-impl Beside {
+impl RecordingSeries {
     /// What these rows hold of it.
     pub fn new(rows: &Rows, name: &str, boot: Option<String>) -> Self {
         let latency = |start: u64, end: Option<u64>| Some((start, end?.saturating_sub(start) as f64 / 1e3));
         let calls = rows.spans.iter().filter(|s| s.layer == Layer::Syscall);
         let mut commands: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for s in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
-            let (Some(end), done @ (Does::Read | Does::Write)) = (s.end_ns, Does::on_disk(s)) else { continue };
+            let (Some(end), done @ (IoAction::Read | IoAction::Write)) = (s.end_ns, IoAction::on_disk(s)) else {
+                continue;
+            };
             let disk = rows.disks.iter().find(|d| Some(d.dev) == s.disk).map_or("a disk", |d| d.name.as_str());
             commands.entry((disk.to_string(), done.name())).or_default().push((end, s.bytes));
         }
