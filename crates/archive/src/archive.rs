@@ -125,7 +125,7 @@ impl Archive {
     pub fn for_each<T: Row>(&self, mut each: impl FnMut(T)) -> Result<()> {
         let path = tables::file(&self.dir, T::TABLE.name);
         let mut wrong = 0_u64;
-        tables::read(self, &T::TABLE, &mut |cells| match T::from_cells(cells) {
+        tables::read(&self.dir, &T::TABLE, &mut |cells| match T::from_cells(cells) {
             Some(row) => each(row),
             None => wrong += 1,
         })?;

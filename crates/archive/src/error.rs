@@ -125,7 +125,7 @@ pub enum Error {
     #[error(
         "cannot log a record of {bytes} bytes; records have {} to {} bytes",
         model::event::Header::SIZE,
-        crate::log::MAX_RECORD
+        crate::layout::MAX_RECORD
     )]
     BadRecord {
         /// Its size.

@@ -26,7 +26,7 @@ pub fn parquet(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<St
     each_table(archive, to, "parquet", |name, path| {
         interrupted(to, context)?;
         if let Some(table) = TABLES.iter().find(|t| t.name == name).filter(|_| old) {
-            return tables::rewrite(archive, table, path);
+            return tables::rewrite(archive.dir(), table, path);
         }
         let from = tables::file(archive.dir(), name);
         let mut source = tables::sound(&Index::read(archive.dir())?, name, &from)?;
@@ -46,7 +46,7 @@ pub fn csv(archive: &Archive, to: &Path, context: &Context) -> Result<Vec<String
         let names: Vec<&str> = table.columns.iter().map(|c| c.name).collect();
         let mut written = write!(out, "{}\r\n", names.join(","));
         let mut line = String::new();
-        tables::read(archive, table, &mut |cells| {
+        tables::read(archive.dir(), table, &mut |cells| {
             line.clear();
             csv_line(cells, &mut line);
             // The reader cannot be stopped; it reads on for nobody.

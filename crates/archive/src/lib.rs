@@ -22,6 +22,7 @@ mod archive;
 pub mod error;
 pub mod export;
 mod kind;
+mod layout;
 mod lock;
 pub mod log;
 mod meta;

@@ -2,7 +2,7 @@
 //! and not with a parser's complaint, and replaced as a whole, so that it is never half written.
 
 use crate::error::{Error, Result, Tried};
-use crate::{ArchiveKind, versions};
+use crate::{ArchiveKind, layout, versions};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fs::File;
@@ -86,7 +86,7 @@ impl Meta {
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                let has_log = crate::log::path(dir).is_file() || crate::runs::path(dir).is_file();
+                let has_log = layout::events(dir).is_file() || layout::runs(dir).is_file();
                 let why = match (has_log, dir.is_dir()) {
                     (true, _) => format!("it has a log but no meta.json; `fathom reindex {}` makes one", dir.display()),
                     (false, true) => format!("it has no meta.json; {GIVE}"),
@@ -112,7 +112,7 @@ impl Meta {
     pub fn parse(path: &Path, bytes: &[u8]) -> Result<Self> {
         let dir = path.parent().unwrap_or(path);
         // What can still be done depends on what stands beside it.
-        let log = [crate::log::path(dir), crate::runs::path(dir)].into_iter().find(|log| log.is_file());
+        let log = [layout::events(dir), layout::runs(dir)].into_iter().find(|log| log.is_file());
         let remedy = match log.as_ref().and_then(|log| log.file_name()) {
             Some(log) => format!(
                 "Its log, {}, exists: `fathom reindex {}` rebuilds the tables and meta.json from it",

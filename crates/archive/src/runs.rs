@@ -97,10 +97,7 @@ pub struct Runs {
     lines: u64,
 }
 
-/// Where the log stands in an archive.
-pub fn path(dir: &Path) -> PathBuf {
-    dir.join("runs.jsonl")
-}
+pub use crate::layout::runs as path;
 
 impl Runs {
     /// Reads the log of the archive `dir`, of which nothing may be lost.

@@ -31,7 +31,7 @@ pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, Pena
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {
-    pub use super::pool::{address, endpoint, memory, node_timeout};
+    pub use crate::args::pool::{address, endpoint, memory, node_timeout};
 }
 
 use clap::{Args, Parser, Subcommand, ValueEnum};

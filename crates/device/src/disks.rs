@@ -1,7 +1,8 @@
 //! The block devices and how they stand on each other: a partition in its disk, a device-mapper disk on others, a loop
 //! disk on a file that is itself on a disk.
 
-use crate::mounts::{identity, mounts, parse_dev};
+use crate::dev::parse_dev;
+use crate::mounts::{identity, mounts};
 use crate::{Reader, mount_of};
 use model::Dev;
 use model::table::Disk;

@@ -7,6 +7,7 @@
 //!
 //! [`reach`] brings this program to a device by ssh or adb, and runs it there; a device that is reached is a [`Reader`] too.
 
+mod dev;
 mod disks;
 mod during;
 mod facts;

@@ -1,6 +1,7 @@
 //! Which file system a path is on, from the kernel's list of mounts.
 
 use crate::Reader;
+use crate::dev::parse_dev;
 use model::Dev;
 
 /// A mounted file system.
@@ -91,13 +92,6 @@ fn unescape(text: &str) -> String {
         }
     }
     String::from_utf8_lossy(&out).into_owned()
-}
-
-/// Reads `MAJOR:MINOR`.
-pub(crate) fn parse_dev(text: &str) -> Option<Dev> {
-    let (major, minor) = text.split_once(':')?;
-    let (major, minor): (u32, u32) = (major.parse().ok()?, minor.parse().ok()?);
-    (major < 1 << 12 && minor < 1 << 20).then(|| Dev::new(major, minor))
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ impl Reader for Fixture {
         let found = all.lines().find_map(|line| {
             let (dev, rest) = line.split_once(' ')?;
             let (inode, name) = rest.split_once(' ')?;
-            (name == path).then_some((crate::mounts::parse_dev(dev)?, inode.parse().ok()?))
+            (name == path).then_some((crate::dev::parse_dev(dev)?, inode.parse().ok()?))
         });
         found.ok_or_else(|| "no such file".into())
     }

@@ -1,11 +1,11 @@
 //! The design as its file says it (TOML), checked as a whole before anything runs.
 
 use crate::Error;
-use crate::expand::{Fill, Plan};
-use crate::suite::Better;
+use crate::suite::{Better, ExtraScore, Score, Sizing};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A comparison to run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -47,6 +47,37 @@ pub struct Design {
     /// The folder of the file that says it, absolute: `{design}`. Not written in the file; whoever read it knows.
     #[serde(default)]
     pub folder: Option<PathBuf>,
+}
+
+/// How a design of the suite is run and what is estimated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What is estimated.
+    pub score: Score,
+    /// Further scores of the same processes.
+    #[serde(default)]
+    pub also: Vec<ExtraScore>,
+    /// Half the width of every cell's interval that ends the run, as a fraction of the estimate.
+    pub precision: f64,
+    /// No block is begun that would end later, also if there are fewer than wanted by then.
+    pub budget: Duration,
+    /// Whether the design's blocks are as many as shall be run, and not the least.
+    pub exactly: bool,
+    /// Whether it is a quick run.
+    pub quick: bool,
+    /// How the inner count is found.
+    pub sizing: Option<Sizing>,
+    /// Figures of the papers that it makes.
+    pub figures: Vec<String>,
+}
+
+/// What fills a command's holes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fill {
+    /// Variables by name.
+    pub variables: BTreeMap<String, String>,
+    /// Lists of words by name.
+    pub words: BTreeMap<String, Vec<String>>,
 }
 
 fn one() -> u64 {

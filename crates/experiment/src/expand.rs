@@ -4,9 +4,9 @@
 //! only where the operation is a scan). Combinations that differ in unused factors only are one cell. So a cell's factors
 //! are what makes it what it is, and two archives agree on which cells are the same by comparing them.
 
-use crate::suite::{ExtraScore, Factor, Score, Sizing, Workload};
-use crate::{Cell, Design, Error, template};
-use serde::{Deserialize, Serialize};
+use crate::design::{Cell, Design, Fill, Plan};
+use crate::suite::{Factor, Workload};
+use crate::{Error, template};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,37 +33,6 @@ pub struct Choices {
     pub precision: Option<f64>,
     /// Needs ([`crate::needs`]) that are not met here: a value that has one gives way to what may stand in for it.
     pub unmet: BTreeSet<String>,
-}
-
-/// How a design of the suite is run and what is estimated.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
-    /// What is estimated.
-    pub score: Score,
-    /// Further scores of the same processes.
-    #[serde(default)]
-    pub also: Vec<ExtraScore>,
-    /// Half the width of every cell's interval that ends the run, as a fraction of the estimate.
-    pub precision: f64,
-    /// No block is begun that would end later, also if there are fewer than wanted by then.
-    pub budget: Duration,
-    /// Whether the design's blocks are as many as shall be run, and not the least.
-    pub exactly: bool,
-    /// Whether it is a quick run.
-    pub quick: bool,
-    /// How the inner count is found.
-    pub sizing: Option<Sizing>,
-    /// Figures of the papers that it makes.
-    pub figures: Vec<String>,
-}
-
-/// What fills a command's holes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fill {
-    /// Variables by name.
-    pub variables: BTreeMap<String, String>,
-    /// Lists of words by name.
-    pub words: BTreeMap<String, Vec<String>>,
 }
 
 /// The design of a workload with these choices.

@@ -35,7 +35,7 @@ mod template;
 mod units;
 
 pub use design::{Cell, Design, DiskWanted, Fresh};
-pub use expand::{Choices, Fill, Plan, expand, instead};
+pub use expand::{Choices, expand, instead};
 pub use markdown::{folded, markdown};
 pub use results::{Absent, Comparison, Results, Stopped};
 pub use run::{Completed, Disk, HalfWidths, MakeDisk, Setting, Sink, Stored, parents, run};

@@ -3,8 +3,8 @@
 use crate::collect::fact;
 use crate::import;
 use crate::libraries::Libraries;
+use crate::link;
 use crate::new_archive::NewArchive;
-use crate::record::linked;
 use crate::request::{Probes, Request, Target};
 use crate::setup;
 use crate::stop::StopCondition;
@@ -103,7 +103,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     add("trace.backend_why", why);
     archive.complete(&finished, &marked.events, &libraries, notify)?;
     context.clear_progress();
-    let operations = linked(output, archive.log.full.is_some(), context, notify)?;
+    let operations = link::link_if_room(output, archive.log.full.is_some(), context, notify)?;
     Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
 }
 

@@ -7,7 +7,8 @@
 //! | file | what |
 //! |---|---|
 //! | `request` | what is asked for |
-//! | `record` | a recording, from start to finish |
+//! | `backend` | which backend records, eBPF or ftrace |
+//! | `record` | a recording by eBPF, from start to finish |
 //! | `setup` | the command, held, and the probes on it |
 //! | `libraries`, `functions` | where SQLite and named functions are probed, also in files that are mapped late |
 //! | `inside` | which processes record SQLite by themselves, and which do not |
@@ -23,6 +24,7 @@
 //! | [`output`] | the place of a new archive, and whose it is |
 //! | `error`, `notice` | what is returned, and what is reported meanwhile |
 
+mod backend;
 mod collect;
 mod disk_counters;
 mod error;
@@ -46,10 +48,11 @@ mod sqlite_facts;
 mod sqlite_version;
 mod stop;
 
+pub use backend::{record_by_either, record_by_ftrace};
 pub(crate) use error::Doing;
 pub use error::{Error, Result};
 pub use import::{Import, Imported, import};
 pub use metadata::Metadata;
 pub use notice::{Notice, Notify};
-pub use record::{Recorded, record, record_by_either, record_by_ftrace, run_attached, run_untraced};
+pub use record::{Recorded, record, run_attached, run_untraced};
 pub use request::{Probes, Request, Target};

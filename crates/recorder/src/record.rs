@@ -13,7 +13,6 @@ use capture::Session;
 use capture::launch::Child;
 use model::event::{File, Header, file_what};
 use model::{Context, Record};
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How often the rings are looked at: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
@@ -71,37 +70,6 @@ pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) ->
     Ok(Recorded { status: stop.status, ..Recorded::default() })
 }
 
-/// Records through eBPF where the kernel lets it, else through ftrace, and says which and why.
-///
-/// # Errors
-/// As [`record`], where neither records.
-pub fn record_by_either(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
-    let ebpf = match record(request, context, notify) {
-        // It forbids tracefs too (LOCKDOWN_TRACEFS).
-        Err(locked @ Error::Capture(capture::Error::Lockdown)) => return Err(locked),
-        Err(Error::Capture(refusal)) if refusal.is_refusal() => Error::Capture(refusal),
-        done => return done,
-    };
-    if let Err(ftrace) = capture::ftrace::probe() {
-        // Whoever may do nothing at all needs to hear of one reason only.
-        if matches!(&ebpf, Error::Capture(capture::Error::NotPermitted { .. })) {
-            return Err(ebpf);
-        }
-        return Err(Error::NoBackend { ebpf: Box::new(ebpf), ftrace: Box::new(ftrace.into()) });
-    }
-    let why = ebpf.to_string();
-    notify(Notice::ByFtrace { why: why.clone() });
-    crate::ftrace::record(request, &why, context, notify)
-}
-
-/// Records through ftrace, because that was asked for.
-///
-/// # Errors
-/// As [`record`].
-pub fn record_by_ftrace(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
-    crate::ftrace::record(request, "it was asked for", context, notify)
-}
-
 /// Records, and links what was recorded.
 ///
 /// # Errors
@@ -151,20 +119,8 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     }
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
     archive.complete(&finished, &marked.events, &libraries, notify)?;
-    let operations = linked(output, archive.log.full.is_some(), context, notify)?;
+    let operations = link::link_if_room(output, archive.log.full.is_some(), context, notify)?;
     Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
-}
-
-/// Operations of what was recorded; `None` if there is no room for its tables, which costs no event. `full`: the log found none either.
-pub(crate) fn linked(output: &Path, full: bool, context: &Context, notify: Notify<'_>) -> Result<Option<u64>> {
-    match link::link(output, context, notify) {
-        Ok(linked) => Ok(Some(linked.operations)),
-        Err(error) if full || error.lacks_room() => {
-            notify(Notice::NotLinked { archive: output.into(), error });
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// The process and the file that a record names, if it names one.

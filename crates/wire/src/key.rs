@@ -9,7 +9,6 @@
 //! without telling them, and a mistyped digit is found when the file is read and not when nobody is let in.
 
 use crate::pinned::{self, Configs};
-use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use std::fs::File;
@@ -123,7 +122,7 @@ impl Key {
     pub fn from_seed(seed: [u8; 32]) -> Result<Self, KeyError> {
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|e| KeyError::Unusable(e.to_string()))?;
         let configs = pinned::configs(&seed).map_err(|e| KeyError::Unusable(e.to_string()))?;
-        Ok(Self { seed, fingerprint: fingerprint(pair.public_key().as_ref()), configs })
+        Ok(Self { seed, fingerprint: pinned::fingerprint(pair.public_key().as_ref()), configs })
     }
 
     /// What tells it from others, and may be told to anyone: four groups of four hexadecimal digits.
@@ -217,14 +216,6 @@ fn seed_of(digits: &str) -> Option<[u8; 32]> {
         *byte = (digit(pair[0])? << 4 | digit(pair[1])?) as u8;
     }
     Some(seed)
-}
-
-/// The fingerprint of a public key: the first 64 bits of its SHA-256.
-pub fn fingerprint(public: &[u8]) -> String {
-    let hash = digest(&SHA256, public);
-    let groups: Vec<String> =
-        hash.as_ref()[..8].chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
-    groups.join("-")
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //!
 //! Sessions are never resumed: a handshake costs a millisecond, and each is a proof of its own.
 
-use crate::key::fingerprint;
+use ring::digest::{SHA256, digest};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use std::sync::Arc;
 use tokio_rustls::rustls::client::Resumption;
@@ -43,6 +43,14 @@ pub enum NotOurs {
     /// Of something else.
     #[error("a certificate that was not made by Fathom")]
     Stranger,
+}
+
+/// The fingerprint of a public key: the first 64 bits of its SHA-256.
+pub fn fingerprint(public: &[u8]) -> String {
+    let hash = digest(&SHA256, public);
+    let groups: Vec<String> =
+        hash.as_ref()[..8].chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
+    groups.join("-")
 }
 
 /// Makes them of a seed.

@@ -2,6 +2,7 @@
 //! show that it catches what it is made to catch.
 
 mod arrows;
+mod circles;
 mod code;
 mod docs;
 mod manual;
@@ -26,6 +27,7 @@ pub fn run(root: &Path) -> Result<()> {
     let architecture =
         std::fs::read_to_string(root.join(ARCHITECTURE)).with_context(|| format!("cannot read {ARCHITECTURE}"))?;
     offences.extend(arrows::offences(&arrows::declared(&architecture)?, &packages(root)?));
+    offences.extend(circles::offences(&architecture, &files));
 
     for file in &files {
         offences.extend(code::offences(file));

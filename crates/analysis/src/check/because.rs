@@ -3,8 +3,8 @@
 //! Each is concluded from counts alone, and says no more than these decide: a WAL that is written is WAL mode, a rollback journal that is
 //! unlinked is DELETE. `synchronous` is told only where nothing else changed.
 
-use super::compare::Difference;
 use super::contract::Contract;
+use super::difference::Difference;
 use super::observe::{CHECKPOINTS, EXECUTIONS, Observed};
 
 /// Sums over all statements and the rest, then or now.

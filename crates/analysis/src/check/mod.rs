@@ -9,11 +9,13 @@
 mod because;
 mod compare;
 pub mod contract;
+mod difference;
 pub mod observe;
 #[cfg(test)]
 mod tests;
 pub mod text;
 
-pub use compare::{Difference, Outcome, differences, judge, of_proc};
+pub use compare::{differences, judge, of_proc};
 pub use contract::{Contract, Unreadable};
+pub use difference::{Difference, Outcome};
 pub use observe::{Observed, One, observe};

@@ -1,6 +1,6 @@
 //! A check's outcome as text for people.
 
-use super::compare::{Difference, Outcome};
+use super::difference::{Difference, Outcome};
 use super::observe::FLUSHES;
 use crate::text::shown;
 use model::counted;

@@ -39,7 +39,6 @@ pub use reader::{Damage, LogReader};
 pub use writer::{LogSummary, LogWriter};
 
 use model::record::Field;
-use std::path::{Path, PathBuf};
 
 /// First bytes of a chunk. The first is no ASCII and no UTF-8 lead, so that no text holds it.
 pub const MAGIC: [u8; 8] = *b"\xf5FTHMLOG";
@@ -51,16 +50,10 @@ const LZ4: u16 = 1;
 /// and enough for LZ4's window of 64 KiB.
 const CHUNK: usize = 1 << 20;
 
-/// Bytes of the longest record: the largest text (64 KiB) and its fields.
-pub const MAX_RECORD: usize = 128 << 10;
-
 /// A longer payload is damage: nobody writes one, and a reader must not be made to reserve it.
 const MAX_PAYLOAD: usize = 8 << 20;
 
-/// Where the log stands in an archive.
-pub fn path(dir: &Path) -> PathBuf {
-    dir.join("events.log")
-}
+pub use crate::layout::{MAX_RECORD, events as path};
 
 /// The head of a chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! Reading a table, with nothing of the file trusted and some thousand rows in memory at a time.
 
 use super::{Index, file};
-use crate::archive::Archive;
 use crate::error::{Error, Result, Tried};
 use crate::versions;
 use model::table::{Cell, ColumnInfo, ColumnType, TableInfo};
@@ -21,11 +20,11 @@ use std::sync::{Mutex, PoisonError};
 /// Rows taken from a row group at a time.
 const BATCH: usize = 4096;
 
-/// Hands each row of an archive's table to `each`, as cells in the order of `table`.
-pub(crate) fn read(archive: &Archive, table: &TableInfo, each: &mut dyn FnMut(&[Cell])) -> Result<()> {
-    let index = Index::read(archive.dir())?;
+/// Hands each row of a table of the archive `dir` to `each`, as cells in the order of `table`.
+pub(crate) fn read(dir: &Path, table: &TableInfo, each: &mut dyn FnMut(&[Cell])) -> Result<()> {
+    let index = Index::read(dir)?;
     let Some(&expected) = index.rows.get(table.name) else { return Ok(()) };
-    let path = file(archive.dir(), table.name);
+    let path = file(dir, table.name);
     let file = sound(&index, table.name, &path)?;
     let rows = read_file(file, &path, table, index.table_version, each)?;
     if rows != expected {

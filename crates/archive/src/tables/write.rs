@@ -2,7 +2,6 @@
 //! and on the medium.
 
 use super::{GROUP_ROWS, Index, folder, schema};
-use crate::archive::Archive;
 use crate::error::{Error, Result, Tried};
 use crate::meta::replace;
 use model::table::{Cell, ColumnInfo, ColumnType, Row, TABLE_VERSION, TABLES, TableInfo};
@@ -104,11 +103,11 @@ impl TablesWriter {
     }
 }
 
-/// Writes a table of an archive into another file, as this version writes it.
-pub(crate) fn rewrite(archive: &Archive, table: &TableInfo, path: &Path) -> Result<()> {
+/// Writes a table of the archive `dir` into another file, as this version writes it.
+pub(crate) fn rewrite(dir: &Path, table: &TableInfo, path: &Path) -> Result<()> {
     let mut out = Table::create(path.into(), *table)?;
     let mut written = Ok(());
-    super::read(archive, table, &mut |cells| {
+    super::read(dir, table, &mut |cells| {
         // The reader cannot be stopped; it reads on for nobody.
         if written.is_ok() {
             written = out.push(cells.to_vec());

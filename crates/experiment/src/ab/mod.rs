@@ -8,7 +8,7 @@ pub mod contract;
 pub mod git;
 pub mod text;
 
-use crate::expand::{Fill, Plan};
+use crate::design::{Fill, Plan};
 use crate::suite::{Better, Of, Score};
 use crate::{Cell, Design, Error, Results};
 use std::collections::{BTreeMap, BTreeSet};

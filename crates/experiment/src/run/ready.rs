@@ -1,7 +1,7 @@
 //! From a cell to a process that can be started: its folders, its variables, its words.
 
 use super::{Purpose, Runner, file_system};
-use crate::expand::Fill;
+use crate::design::Fill;
 use crate::scratch::Scratch;
 use crate::{Cell, Error, template};
 use std::collections::BTreeMap;

@@ -35,6 +35,22 @@ pub struct Linked {
     pub operations: u64,
 }
 
+/// Links what was recorded, and returns its operations; `None` if there is no room for the tables, which costs no event. `full`: the log
+/// found none either.
+///
+/// # Errors
+/// As [`link`], but for want of room.
+pub(crate) fn link_if_room(dir: &Path, full: bool, context: &Context, notify: Notify<'_>) -> Result<Option<u64>> {
+    match link(dir, context, notify) {
+        Ok(linked) => Ok(Some(linked.operations)),
+        Err(error) if full || error.lacks_room() => {
+            notify(Notice::NotLinked { archive: dir.into(), error });
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes the tables of the archive at `dir` from its log. The caller holds its lock: half-made tables have one place in it.
 ///
 /// # Errors

@@ -5,8 +5,6 @@
 //! `wrong PLACE FILE` or `failed WHY`. When there are no more orders it proves its mode and ends. It inherits the signals of
 //! a terminal; a second one ends it in any case, since this side drops it.
 
-use super::state::State;
-use super::transfer::{SEED, Transfer};
 use crate::{Error, jvm};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -30,20 +28,13 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Starts it for these files.
-    pub(super) fn new(jvm: &Jvm, what: &Transfer) -> Result<Self, Error> {
-        let numbers = [
-            ("--files", what.files),
-            ("--blocks", what.blocks),
-            ("--block", what.block as u64),
-            ("--sync", u64::from(what.state == State::Synced)),
-            ("--seed", SEED),
-        ];
+    /// Starts it with these options, which say what files it is to move, in blocks of so many bytes.
+    pub(super) fn new(jvm: &Jvm, options: &[(&str, u64)], block: usize) -> Result<Self, Error> {
         let words: Vec<String> = std::iter::once("file".to_owned())
-            .chain(numbers.into_iter().flat_map(|(name, n)| [name.to_owned(), n.to_string()]))
+            .chain(options.iter().flat_map(|(name, n)| [(*name).to_owned(), n.to_string()]))
             .collect();
         // A period of the pattern, and two blocks.
-        let heap = (64 << 20) + 4 * what.block as u64;
+        let heap = (64 << 20) + 4 * block as u64;
         let (mut command, _jar) = jvm::command(&jvm.java, jvm.mode, heap, &words)?;
         let mut child = command
             .stdin(Stdio::piped())

@@ -75,6 +75,17 @@ impl Transfer {
         Pattern::stamped(SEED, self.block.min(PAGE), self.block.min(1 << 20))
     }
 
+    /// What the JVM that does it is told.
+    fn options(&self) -> [(&'static str, u64); 5] {
+        [
+            ("--files", self.files),
+            ("--blocks", self.blocks),
+            ("--block", self.block as u64),
+            ("--sync", u64::from(self.state == State::Synced)),
+            ("--seed", SEED),
+        ]
+    }
+
     fn length(&self) -> u64 {
         self.blocks * self.block as u64
     }
@@ -99,7 +110,8 @@ impl Run<'_> {
         self.place.marks(&mut lines);
         lines.mark("state", format!("{:?}", what.state).to_lowercase());
         lines.work("byte", bytes);
-        let mut machine = what.machine.as_ref().map(|jvm| Machine::new(jvm, what)).transpose()?;
+        let mut machine =
+            what.machine.as_ref().map(|jvm| Machine::new(jvm, &what.options(), what.block)).transpose()?;
         let marks = Writer::from_environment();
         let mut series =
             Series::new(marks.as_ref(), &format!("{} {}", what.name, if what.writes { "write" } else { "read" }));

@@ -1,6 +1,6 @@
 //! Linux's own asynchronous I/O by its system calls: what libaio wraps, and fio means by that name.
 
-use super::engine::{Queue, Transfer};
+use super::queue::{Queue, Transfer};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::RawFd;
 

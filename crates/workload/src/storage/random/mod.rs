@@ -8,6 +8,7 @@
 mod aio;
 mod engine;
 mod file;
+mod queue;
 mod worker;
 
 use super::directory::{Account, Directory};
