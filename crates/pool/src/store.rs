@@ -6,17 +6,14 @@
 //! ```
 //!
 //! The data come first, so that an image that is there can be taken in as it is, and any tool can read them. The table has
-//! two CRC-32C for each block of 4 KiB: of what it holds, and of what it held before. A write puts the new pair first and
-//! the data second; a process that is killed in between leaves a block that matches the older sum.
+//! two CRC-32C for each block of 4 KiB, of what it may hold: equal ones as a rule, and two of a block whose last write failed, or was
+//! cut short in an older release. A sum of 0 stands for "reads as zeroes"; a checksum that is 0 is stored as 1.
 //!
 //! A machine that loses its power may have put table and data on the medium in any order since the last flush. So a **region** is marked in
-//! the header, durably, before it is written, and when the store is opened by a machine that was started anew, the data of marked
-//! regions count as they are, and their sums are made anew ([`regions`]): what a plain disk would give. Elsewhere a block
-//! that matches neither sum is an error, never wrong data. The marks also tell where answered writes may be lost.
-//!
-//! In memory only the newer sum counts, so that a medium that loses a
-//! write is caught; the older one counts only for blocks that were not yet looked at since an unclean end. A sum of 0 stands
-//! for "reads as zeroes"; a checksum that is 0 is stored as 1.
+//! the header, durably, before it is written ([`regions`]), and while it is marked its sums are in memory alone: those on the medium are
+//! written before the mark is taken away ([`sums`]). After an unclean end the data of marked regions count as they are: what a plain disk
+//! would give. Elsewhere a block that matches neither sum is an error, never wrong data. The marks also tell where answered
+//! writes may be lost when the machine was started anew.
 //!
 //! The headers stand at the very end, also of a device that is longer than needed, where they are found without knowing the
 //! size. They are written in turn, each durably before the next. The one with the higher sequence and a right checksum is in force, so that
@@ -43,8 +40,8 @@ mod locks;
 mod map;
 mod medium;
 mod regions;
-mod scatter;
 mod settler;
+mod sums;
 
 use disk::Disk;
 pub use error::Error;
@@ -57,13 +54,12 @@ use medium::{alone, boot, length, reads_as_zeroes};
 use regions::{Entered, Regions};
 use settler::Idle;
 pub use settler::Settler;
+use sums::{UNSEEN, either, is_settled, settled};
 
 /// Bytes of a block: what a checksum covers.
 pub const BLOCK_BYTES: u64 = 4096;
 /// A trim is done in pieces of so many bytes.
 const TRIM_BYTES: u64 = 1 << 20;
-/// Blocks whose pairs are read or written at once: of a large store the whole table must not be in memory twice.
-const TABLE_PIECE: usize = 64 << 10;
 
 /// A store that is open. Calls may come from several threads.
 #[derive(Debug)]
@@ -75,17 +71,17 @@ pub struct Store {
     size_bytes: u64,
     /// First byte of the headers.
     headers_at: u64,
-    /// Whether it was opened after an unclean end: what the table on the medium says is then not yet the truth.
-    recovered: bool,
-    /// For each block the sum now, and above it the sum before (see the module's head).
+    /// For each block its sums ([`sums`]).
     table: Vec<AtomicU64>,
     locks: Vec<Mutex<()>>,
-    /// A write failed in part: the table on the medium may say what the data are not.
+    /// A block had two sums, here or on the medium, of which one may be known to be wrong by now.
     doubtful: AtomicBool,
     flushes: Flushes,
     /// None in memory, where nothing outlives the power.
     regions: Option<Regions>,
     idle: Idle,
+    /// Held by who takes marks away.
+    settling: Mutex<()>,
     /// The machine's start.
     boot: String,
     recovery: Option<Recovery>,
@@ -93,13 +89,13 @@ pub struct Store {
     flash: Option<Flash>,
 }
 
-/// What was done when the store was opened after its machine was started anew without an end in order.
+/// What an unclean end left when the store was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
-    /// Bytes of marked regions, all of which were read.
-    pub read_bytes: u64,
-    /// Blocks whose content matched neither sum and counts now.
-    pub summed_anew: u64,
+    /// Bytes of marked regions, whose content counts as it is.
+    pub marked_bytes: u64,
+    /// The machine was started anew: what was answered there and not flushed may be lost.
+    pub restarted: bool,
 }
 
 /// Whether a store of that pool and place is the one that is wanted; one that has none is anybody's.
@@ -118,6 +114,11 @@ pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &Store
 
 fn checksum(block: &[u8]) -> u32 {
     crc32c::crc32c(block).max(1)
+}
+
+/// As it stands in the table.
+fn sum_of(block: &[u8]) -> u32 {
+    if is_zero(block) { 0 } else { checksum(block) }
 }
 
 impl Store {
@@ -180,6 +181,7 @@ impl Store {
         let disk = Disk::new(file).map_err(tried("open again"))?;
         let store = Self::new(disk, Header::new(node, size_bytes), end);
         // The header says that all before it is there: so it comes last.
+        store.reserve_table();
         let filled = if import { store.take_in() } else { Ok(()) }.and_then(|()| store.disk.sync());
         let written = filled.and_then(|()| store.write_header(|_| {}));
         if let Err(source) = written {
@@ -221,58 +223,35 @@ impl Store {
         let (file, _) = alone(path, false)?;
         let there = length(&file).map_err(tried("measure"))?;
         let header = read_header(path, &file, there)?;
-        let clean = header.clean;
         let disk = Disk::new(file).map_err(tried("open again"))?;
-        let mut store = Self { recovered: !clean, ..Self::new(disk, header, there) };
-        let mut bytes = vec![0; TABLE_PIECE * 8];
-        for (nth, entries) in store.table.chunks(TABLE_PIECE).enumerate() {
-            let bytes = &mut bytes[..entries.len() * 8];
-            store.disk.read(bytes, store.table_at(nth * TABLE_PIECE)).map_err(tried("read"))?;
-            for (entry, bytes) in entries.iter().zip(bytes.as_chunks::<8>().0) {
-                let pair = u64::from_le_bytes(*bytes);
-                entry.store(if clean { settled(pair as u32) } else { pair }, Ordering::Relaxed);
-            }
-        }
+        let mut store = Self::new(disk, header, there);
+        store.load_table().map_err(tried("read"))?;
         store.recovery = store.recover().map_err(tried("recover"))?;
+        store.reserve_table();
         Ok(store)
     }
 
-    /// What had to be done when it was opened.
+    /// What an unclean end had left when it was opened.
     pub fn recovery(&self) -> Option<Recovery> {
         self.recovery
     }
 
-    /// If the machine was started anew since regions were marked: their data count, and their sums are made of them. A process that
-    /// was killed alone has lost nothing, and the sums hold. If the power goes meanwhile, all is done again.
+    /// Notes where answered writes may be lost, if the machine was started anew since regions were marked. They stay marked until their sums are
+    /// made: if the power goes meanwhile, all is done again.
     fn recover(&self) -> io::Result<Option<Recovery>> {
         let header = self.header();
         let Some(regions) = &self.regions else { return Ok(None) };
-        if header.clean || header.marked.is_empty() || (header.boot == self.boot && !self.boot.is_empty()) {
+        if header.clean || header.marked.is_empty() {
             return Ok(None);
         }
-        let mut recovery = Recovery { read_bytes: 0, summed_anew: 0 };
         let ranges: Vec<_> = header.marked.iter().map(|region| regions.range(region, self.size_bytes)).collect();
-        let mut content = vec![0; BLOCK_BYTES as usize];
-        for range in &ranges {
-            let blocks = range.start / BLOCK_BYTES..range.end / BLOCK_BYTES;
-            for block in blocks.clone() {
-                // What cannot be read now is an error when it is asked for.
-                if self.disk.read(&mut content, block * BLOCK_BYTES).is_ok() && !self.known(block, &content) {
-                    let sum = if is_zero(&content) { 0 } else { checksum(&content) };
-                    self.table[block as usize].store(settled(sum), Ordering::Relaxed);
-                    recovery.summed_anew += 1;
-                }
-            }
-            recovery.read_bytes += range.end - range.start;
-            self.write_table_of(blocks.start as usize..blocks.end as usize)?;
+        let marked_bytes = ranges.iter().map(|range| range.end - range.start).sum();
+        // A process that was killed alone has lost nothing.
+        let restarted = header.boot != self.boot || self.boot.is_empty();
+        if restarted {
+            self.write_header(|header| ranges.into_iter().for_each(|range| header.lose(range)))?;
         }
-        self.disk.sync()?;
-        self.write_header(|header| {
-            header.marked = Default::default();
-            ranges.into_iter().for_each(|range| header.lose(range));
-        })?;
-        regions.forget();
-        Ok(Some(recovery))
+        Ok(Some(Recovery { marked_bytes, restarted }))
     }
 
     /// The same store, whose reads take as long as those of a flash.
@@ -281,9 +260,8 @@ impl Store {
         Self { flash, ..self }
     }
 
-    fn new(mut disk: Disk, header: Header, end: u64) -> Self {
+    fn new(disk: Disk, header: Header, end: u64) -> Self {
         let size_bytes = header.size_bytes;
-        disk.has_table(size_bytes..size_bytes + size_bytes / BLOCK_BYTES * 8);
         let regions = Regions::new(header.region_bytes, size_bytes, &header.marked);
         Self {
             disk,
@@ -291,13 +269,13 @@ impl Store {
             header: Mutex::new(header),
             size_bytes,
             headers_at: end - 2 * HEADER_BYTES,
-            recovered: false,
             table: (0..size_bytes / BLOCK_BYTES).map(|_| AtomicU64::new(0)).collect(),
             locks: (0..LOCKS).map(|_| Mutex::new(())).collect(),
             doubtful: AtomicBool::new(false),
             flushes: Flushes::default(),
             regions: Some(regions),
             idle: Idle::default(),
+            settling: Mutex::default(),
             boot: boot(),
             recovery: None,
             flash: None,
@@ -414,28 +392,15 @@ impl Store {
     /// # Errors
     /// What the medium said.
     pub fn close(&self) -> io::Result<()> {
+        self.flush().map_err(io::Error::other)?;
+        self.settle(u64::MAX, u64::MAX)?;
+        if self.doubtful.load(Ordering::Acquire) {
+            self.write_table()?;
+            self.flush().map_err(io::Error::other)?;
+        }
         // A block that was not looked at since an unclean end keeps both its sums.
         let settled = self.table.iter().all(|entry| is_settled(entry.load(Ordering::Relaxed)));
-        if self.recovered || self.doubtful.load(Ordering::Acquire) {
-            self.write_table()?;
-        }
-        self.flush().map_err(io::Error::other)?;
-        self.settle(u64::MAX)?;
-        self.write_header(|h| h.clean = settled)
-    }
-
-    /// Marks are taken from regions that were last written before the flush with the number `before`, and flushed.
-    ///
-    /// # Errors
-    /// What the medium said; nothing is wrong then but that more counts as not flushed than must.
-    fn settle(&self, before: u64) -> io::Result<()> {
-        let Some(regions) = &self.regions else { return Ok(()) };
-        let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone = regions.unmark(before);
-        if gone.is_empty() {
-            return Ok(());
-        }
-        self.put_header(&mut header, |header| gone.iter().for_each(|region| header.marked.take(*region)))
+        self.write_header(|h| h.clean = settled && h.marked.is_empty())
     }
 
     /// These are about to be written, one behind the other: the first that has to mark its regions marks those of all, and the medium is
@@ -468,23 +433,6 @@ impl Store {
         Ok(Some(entered))
     }
 
-    /// Where a block's pair stands on the medium.
-    fn table_at(&self, block: usize) -> u64 {
-        self.size_bytes + block as u64 * 8
-    }
-
-    fn write_table(&self) -> io::Result<()> {
-        self.write_table_of(0..self.table.len())
-    }
-
-    fn write_table_of(&self, blocks: std::ops::Range<usize>) -> io::Result<()> {
-        for (nth, entries) in self.table[blocks.clone()].chunks(TABLE_PIECE).enumerate() {
-            let bytes: Vec<u8> = entries.iter().flat_map(|e| e.load(Ordering::Relaxed).to_le_bytes()).collect();
-            self.disk.write(&bytes, self.table_at(blocks.start + nth * TABLE_PIECE))?;
-        }
-        Ok(())
-    }
-
     fn write_header(&self, change: impl FnOnce(&mut Header)) -> io::Result<()> {
         self.put_header(&mut self.header.lock().unwrap_or_else(PoisonError::into_inner), change)
     }
@@ -511,8 +459,7 @@ impl Store {
         let mut block = vec![0; BLOCK_BYTES as usize];
         for (nth, entry) in self.table.iter().enumerate() {
             self.disk.read(&mut block, nth as u64 * BLOCK_BYTES)?;
-            let pair = if is_zero(&block) { 0 } else { settled(checksum(&block)) };
-            entry.store(pair, Ordering::Relaxed);
+            entry.store(settled(sum_of(&block)), Ordering::Relaxed);
         }
         self.write_table()
     }
@@ -532,6 +479,10 @@ impl Store {
     fn known_as(&self, block: u64, content: &[u8], sum: u32) -> bool {
         let entry = &self.table[block as usize];
         let pair = entry.load(Ordering::Relaxed);
+        if pair == UNSEEN {
+            entry.store(settled(if is_zero(content) { 0 } else { sum }), Ordering::Relaxed);
+            return true;
+        }
         let is = |known: u32| if known == 0 { is_zero(content) } else { known == sum };
         let Some(truth) = [pair as u32, (pair >> 32) as u32].into_iter().find(|known| is(*known)) else { return false };
         if !is_settled(pair) {
@@ -540,32 +491,36 @@ impl Store {
         true
     }
 
-    /// The pair for a block that is to have the sum `now`. What it holds must be known, so a block that was not looked at since
-    /// an unclean end is looked at. The caller holds its lock.
-    fn succeed(&self, block: u64, now: u32) -> Result<u64, Status> {
-        let entry = &self.table[block as usize];
-        if !is_settled(entry.load(Ordering::Relaxed)) {
+    /// What it holds of two sums must be known before it is written, or a write that fails would leave three. The caller holds its lock.
+    fn look_before(&self, block: u64) -> Result<(), Status> {
+        let pair = self.table[block as usize].load(Ordering::Relaxed);
+        if !is_settled(pair) && pair != UNSEEN {
             let mut content = vec![0; BLOCK_BYTES as usize];
             self.disk.read(&mut content, block * BLOCK_BYTES).map_err(|_| Status::Io)?;
             // Of a damaged block nothing is kept, so it does not matter which sum stands for it.
             self.known(block, &content);
         }
-        Ok(u64::from(now) | entry.load(Ordering::Relaxed) << 32)
+        Ok(())
     }
 
-    /// The blocks' pairs onto the medium, then what `change` does; only what was done counts afterwards. The caller holds the
-    /// locks.
-    fn replace(&self, first: u64, pairs: &[u64], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
-        let bytes: Vec<u8> = pairs.iter().flat_map(|pair| pair.to_le_bytes()).collect();
-        let changed = self.disk.write(&bytes, self.table_at(first as usize)).and_then(|()| change());
-        if changed.is_err() {
+    /// Does what `change` does to the blocks, which then have those sums. The caller holds the locks, and the regions are marked.
+    fn replace(&self, first: u64, sums: &[u32], change: impl FnOnce() -> io::Result<()>) -> Result<(), Status> {
+        (first..).zip(sums).try_for_each(|(block, _)| self.look_before(block))?;
+        let changed = change();
+        self.have(first, sums, changed.is_ok());
+        changed.map_err(|e| status(&e))
+    }
+
+    /// The blocks were to become ones with those sums, and did or failed. The caller holds the locks.
+    fn have(&self, first: u64, sums: &[u32], done: bool) {
+        if !done {
             self.doubtful.store(true, Ordering::Release);
         }
-        for (entry, pair) in self.table[first as usize..].iter().zip(pairs) {
+        for (entry, sum) in self.table[first as usize..].iter().zip(sums) {
             // What failed may have been done in part.
-            entry.store(if changed.is_ok() { settled(*pair as u32) } else { *pair }, Ordering::Relaxed);
+            let pair = if done { settled(*sum) } else { either(*sum, entry.load(Ordering::Relaxed)) };
+            entry.store(pair, Ordering::Relaxed);
         }
-        changed.map_err(|e| status(&e))
     }
 
     /// Appends the range to `out`, and returns its CRC-32C.
@@ -669,11 +624,10 @@ impl Store {
         self.put(first, &whole)
     }
 
-    /// Sums first, then data. The caller holds the locks.
+    /// Whole blocks. The caller holds the locks.
     fn put(&self, first: u64, whole: &[u8]) -> Result<(), Status> {
-        let blocks = (first..).zip(whole.chunks_exact(BLOCK_BYTES as usize));
-        let pairs: Result<Vec<u64>, Status> = blocks.map(|(block, data)| self.succeed(block, checksum(data))).collect();
-        self.replace(first, &pairs?, || self.disk.write(whole, first * BLOCK_BYTES))
+        let sums: Vec<u32> = whole.chunks_exact(BLOCK_BYTES as usize).map(checksum).collect();
+        self.replace(first, &sums, || self.disk.write(whole, first * BLOCK_BYTES))
     }
 
     /// Everything that was answered is on the medium when this returns.
@@ -717,8 +671,8 @@ impl Store {
             let stop = last.min(begin + TRIM_BYTES);
             let blocks = begin / BLOCK_BYTES..stop / BLOCK_BYTES;
             let _guard = self.lock(blocks.clone());
-            let pairs: Result<Vec<u64>, Status> = blocks.clone().map(|block| self.succeed(block, 0)).collect();
-            self.replace(blocks.start, &pairs?, || self.disk.zero(begin, stop - begin))?;
+            let sums = vec![0; (blocks.end - blocks.start) as usize];
+            self.replace(blocks.start, &sums, || self.disk.zero(begin, stop - begin))?;
         }
         // A flush covers what nobody is writing any more.
         drop(entered);
@@ -765,15 +719,6 @@ impl Store {
 fn is_zero(bytes: &[u8]) -> bool {
     let (pieces, rest) = bytes.as_chunks::<64>();
     pieces.iter().all(|piece| piece.iter().fold(0, |any, byte| any | byte) == 0) && rest.iter().all(|byte| *byte == 0)
-}
-
-/// A pair of one sum: nothing else counts.
-fn settled(sum: u32) -> u64 {
-    u64::from(sum) | u64::from(sum) << 32
-}
-
-fn is_settled(pair: u64) -> bool {
-    pair >> 32 == pair & 0xffff_ffff
 }
 
 fn status(error: &io::Error) -> Status {

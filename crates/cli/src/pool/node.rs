@@ -14,16 +14,16 @@ use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Opens a store, and says what its machine's loss of power did to it.
+/// Opens a store, and says what an unclean end did to it.
 fn opened(path: &Path) -> Result<Store> {
     let store = Store::open(path)?;
     if let Some(recovery) = store.recovery() {
+        let who = if recovery.restarted { "the machine" } else { "the node" };
+        let what = if recovery.restarted { "restarted" } else { "was killed" };
         eprintln!(
-            "fathom: the machine of {} restarted during writes: {} MiB were verified, and {} blocks with a wrong \
-             checksum were accepted with their current content",
+            "fathom: {who} of {} {what} during writes: checksums of {} MiB are recomputed from the current content",
             path.display(),
-            recovery.read_bytes.div_ceil(1 << 20),
-            recovery.summed_anew
+            recovery.marked_bytes.div_ceil(1 << 20),
         );
     }
     Ok(store)

@@ -1,11 +1,10 @@
 //! Writes that came together, done together, if nothing has to be waited for.
 //!
-//! Each is of whole blocks, in regions that are marked, of which nobody else has one; so all that is left to do is to put sums and
-//! data into the page cache. The sums of all go first, in one step, and then the data of each: as in a single write of many blocks, a process that is killed
-//! in between leaves blocks that match one of their two sums. (The kernel may still make who writes wait, when too much is dirty: it says so to
-//! nobody beforehand, see [`crate::node`].)
+//! Each is of whole blocks, in regions that are marked, of which nobody else has one; so all that is left to do is to put the data into the
+//! page cache. (The kernel may still make who writes wait, when too much is dirty: it says so to nobody beforehand, see [`crate::node`].)
 
-use super::{BLOCK_BYTES, Status, Store, checksum, is_settled, settled, status};
+use super::{BLOCK_BYTES, Status, Store, UNSEEN, checksum, is_settled, status};
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl Store {
@@ -28,33 +27,24 @@ impl Store {
         }
         let blocks = |(offset, data): &(u64, &[u8])| offset / BLOCK_BYTES..(offset + data.len() as u64) / BLOCK_BYTES;
         let _guards = self.try_lock_all(writes.iter().map(blocks))?;
-        let mut pairs = Vec::with_capacity(writes.len());
-        for write in writes {
-            for (block, content) in blocks(write).zip(write.1.chunks_exact(BLOCK_BYTES as usize)) {
-                let before = self.table[block as usize].load(Ordering::Relaxed);
-                if !is_settled(before) {
-                    return None;
-                }
-                pairs.push((block as usize, u64::from(checksum(content)) | before << 32));
-            }
+        let is_open = |pair: u64| is_settled(pair) || pair == UNSEEN;
+        let mut all = writes.iter().flat_map(|write| &self.table[as_places(&blocks(write))]);
+        if !all.all(|entry| is_open(entry.load(Ordering::Relaxed))) {
+            return None;
         }
-        let summed = self.disk.write_pairs(&pairs, |block| self.table_at(block));
-        let mut pairs = pairs.into_iter();
+        let mut sums = Vec::new();
         let results = writes.iter().map(|write| {
-            let put = match &summed {
-                Ok(()) => self.disk.write(write.1, write.0).map_err(|e| status(&e)),
-                Err(error) => Err(status(error)),
-            };
-            if put.is_err() {
-                self.doubtful.store(true, Ordering::Release);
-            }
-            for (block, pair) in pairs.by_ref().take(write.1.len() / BLOCK_BYTES as usize) {
-                // What failed may have been done in part.
-                let counts = if put.is_ok() { settled(pair as u32) } else { pair };
-                self.table[block].store(counts, Ordering::Relaxed);
-            }
-            put
+            // Each by itself: the data are then in the processor's cache when they are copied.
+            sums.clear();
+            sums.extend(write.1.chunks_exact(BLOCK_BYTES as usize).map(checksum));
+            let put = self.disk.write(write.1, write.0);
+            self.have(write.0 / BLOCK_BYTES, &sums, put.is_ok());
+            put.map_err(|e| status(&e))
         });
         Some(results.collect())
     }
+}
+
+fn as_places(blocks: &Range<u64>) -> Range<usize> {
+    blocks.start as usize..blocks.end as usize
 }

@@ -7,7 +7,6 @@
 //! bytes and the disk's cache, and not for all else that was written. And the kernel tells of a write that it lost once to each
 //! description, so that nothing is kept from the flushes.
 
-use super::scatter::Scatter;
 use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
@@ -17,18 +16,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 /// (ext4_block_write_begin): after writes of 1 MiB that was more than half of what a node's small writes took.
 const PIECE_BYTES: usize = 32 << 10;
 
-/// So many runs of pairs of sums are written by as many calls as cost less than those that write many;
-const FEW: usize = 1;
-/// and one more for so many pairs.
-const RUN: usize = 16;
-
 #[derive(Debug)]
 pub(super) struct Disk {
     file: File,
     /// The same, with O_DSYNC; none: it is memory, and nothing of it lasts.
     durable: Option<File>,
-    /// The table of sums, where it can be mapped.
-    table: Option<Scatter>,
     #[cfg(test)]
     log: Option<std::sync::Arc<super::tests::log::Log>>,
 }
@@ -67,7 +59,6 @@ impl Disk {
         Self {
             file,
             durable: None,
-            table: None,
             #[cfg(test)]
             log: super::tests::log::current(),
         }
@@ -97,41 +88,6 @@ impl Disk {
         )
     }
 
-    /// The file's table of sums is there: from now on many of them are written at once.
-    pub fn has_table(&mut self, part: std::ops::Range<u64>) {
-        // Without it, it is slower, and nothing else.
-        self.table = self.durable.as_ref().and_then(|_| Scatter::new(&self.file, part).ok());
-    }
-
-    /// Writes pairs of sums, each `at` its place; those of blocks that follow one another stand one behind the other.
-    pub fn write_pairs(&self, pairs: &[(usize, u64)], at: impl Fn(usize) -> u64) -> io::Result<()> {
-        let runs = || pairs.chunk_by(|(one, _), (next, _)| one + 1 == *next);
-        if runs().count() > FEW + pairs.len() / RUN
-            && self.table.as_ref().is_some_and(|table| self.put(table, pairs, &at))
-        {
-            return Ok(());
-        }
-        // What is there already is written again; and what cannot be is told why.
-        runs().try_for_each(|run| {
-            let bytes: Vec<u8> = run.iter().flat_map(|(_, pair)| pair.to_le_bytes()).collect();
-            self.write(&bytes, at(run[0].0))
-        })
-    }
-
-    fn put(&self, table: &Scatter, pairs: &[(usize, u64)], at: impl Fn(usize) -> u64) -> bool {
-        let words: Vec<(u64, [u8; 8])> = pairs.iter().map(|(block, pair)| (at(*block), pair.to_le_bytes())).collect();
-        #[cfg(test)]
-        let begun: Vec<_> = self
-            .log
-            .iter()
-            .flat_map(|log| words.iter().map(|(at, word)| log.begin(What::Write { at: *at, bytes: word.to_vec() })))
-            .collect();
-        let put = table.put(&words);
-        #[cfg(test)]
-        self.log.iter().for_each(|log| begun.iter().for_each(|begun| log.end(*begun)));
-        put
-    }
-
     /// Those bytes are on the medium when this returns; of others nothing is said.
     pub fn write_durably(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let file = self.durable.as_ref().unwrap_or(&self.file);
@@ -141,6 +97,12 @@ impl Disk {
     /// All that was written is on the medium when this returns.
     pub fn sync(&self) -> io::Result<()> {
         logged!(self, What::Sync, self.file.sync_data())
+    }
+
+    /// The same, and the flushes hear nothing of it: a write that the kernel lost is told to both.
+    pub fn sync_apart(&self) -> io::Result<()> {
+        let file = self.durable.as_ref().unwrap_or(&self.file);
+        logged!(self, What::Sync, file.sync_data())
     }
 
     /// The range reads as zeroes, and takes no space where the medium can give it back.

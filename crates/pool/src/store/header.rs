@@ -13,8 +13,9 @@ use std::path::Path;
 pub(super) const HEADER_BYTES: u64 = 4096;
 /// What `format` says.
 const FORMAT: &str = "fathom-pool-store";
-/// 1: the first. 2: the map of marked regions, what may be lost. A store of version 1 becomes one of version 2 when it is first claimed.
-pub(super) const VERSION: u32 = 2;
+/// 1: the first. 2: the map of marked regions, what may be lost. 3: marked regions have no sums. A store of an older version becomes one of
+/// this when it is first claimed.
+pub(super) const VERSION: u32 = 3;
 /// The most ranges of what may be lost: beyond it, those that lie closest are told as one.
 const MOST_LOST: usize = 12;
 

@@ -1,10 +1,9 @@
 //! Which regions of a store may hold what their sums do not say, once the power is gone: the write-intent map.
 //!
 //! A region is **marked** in the header, durably, before anything in it is written, and **clean** again at some time after a flush
-//! that covers all that was written there. So a region that is clean on the medium holds what its sums say whatever a loss of
-//! power did, and damage in it is found. Of a marked one data and sums may have reached the medium in any order: after the machine was
-//! started anew its data are what counts, as on a disk without sums, and its sums are made anew. md's bitmap and dm-integrity do the
-//! same.
+//! that covers all that was written there, when its sums are on the medium too. So a region that is clean on the medium holds what its sums
+//! say whatever a loss of power did, and damage in it is found. Of a marked one the medium has the sums of some time before: after an
+//! unclean end its data are what counts, as on a disk without sums, and its sums are made anew. md's bitmap and dm-integrity do the same.
 //!
 //! In memory a word tells of each region whether it is marked, how many are writing there now, and when it was last written, in flushes.
 //! All is in one word so that nobody who begins to write can be missed by whoever takes the mark away.
@@ -188,20 +187,21 @@ impl Regions {
         words().next().is_some() && words().all(|word| self.covered(word, u64::MAX))
     }
 
-    /// The marks of regions that were written before the flush `before` are taken away here, where they can be; they are to be
-    /// taken from the medium before anybody else can mark.
-    pub fn unmark(&self, before: u64) -> Vec<usize> {
-        let taken = |(region, word): (usize, &AtomicU64)| {
-            let now = word.load(Ordering::SeqCst);
-            let change = || word.compare_exchange(now, now & !MARKED, Ordering::SeqCst, Ordering::SeqCst);
-            (self.covered(now, before) && change().is_ok()).then_some(region)
-        };
-        self.words.iter().enumerate().filter_map(taken).collect()
+    /// Regions whose marks can be taken away, as they were written before the flush `before`, with their words.
+    pub fn all_covered_before(&self, before: u64) -> Vec<(usize, u64)> {
+        let words = self.words.iter().map(|word| word.load(Ordering::SeqCst)).enumerate();
+        words.filter(|(_, word)| self.covered(*word, before)).collect()
     }
 
-    /// Nothing is marked any more. Called before anybody writes.
-    pub fn forget(&self) {
-        self.words.iter().for_each(|word| word.store(0, Ordering::SeqCst));
+    /// The marks of those are taken away here, unless somebody has begun to write there since they had these words (each end of writing changes
+    /// it, for it was flushed before); they are to be taken from the medium before anybody else can mark.
+    pub fn unmark(&self, regions: &[(usize, u64)]) -> Vec<usize> {
+        let taken = |(region, word): &(usize, u64)| {
+            let change =
+                self.words[*region].compare_exchange(*word, word & !MARKED, Ordering::SeqCst, Ordering::SeqCst);
+            change.is_ok().then_some(*region)
+        };
+        regions.iter().filter_map(taken).collect()
     }
 
     /// The range of the store's bytes that a region is.
@@ -245,25 +245,43 @@ mod tests {
     fn region_is_unmarked_after_flush_covers_its_writes() {
         let regions = Regions::new(BLOCK_BYTES, 8 * BLOCK_BYTES, &Set::default());
         let flush = |regions: &Regions| regions.flushed(regions.flush_begins());
+        let unmark = |before| regions.unmark(&regions.all_covered_before(before));
         let entered = regions.enter(5000, 4000);
         assert_eq!(entered.unmarked(), Some(&(1..3)));
         assert_eq!(regions.wanted(&(1..3)), [1, 2]);
         regions.mark(&[1, 2]);
         assert!(entered.unmarked().is_none() && regions.wanted(&(1..3)).is_empty());
         flush(&regions);
-        assert_eq!(regions.unmark(u64::MAX), [0; 0], "it is being written");
+        assert_eq!(unmark(u64::MAX), [0; 0], "it is being written");
         let during = regions.flush_begins();
         drop(entered);
         regions.flushed(during);
-        assert_eq!(regions.unmark(u64::MAX), [0; 0], "it was written while that flush went on");
+        assert_eq!(unmark(u64::MAX), [0; 0], "it was written while that flush went on");
         let again = regions.enter(5000, 1);
         drop(again);
         assert!(!regions.all_covered());
         flush(&regions);
         assert!(regions.all_covered());
-        assert_eq!(regions.unmark(regions.begun() - 1), [0; 0], "it was written since");
-        assert_eq!(regions.unmark(u64::MAX), [1, 2]);
+        assert_eq!(unmark(regions.begun() - 1), [0; 0], "it was written since");
+        assert_eq!(unmark(u64::MAX), [1, 2]);
         assert!(regions.enter(5000, 1).unmarked().is_some() && !regions.all_covered());
+    }
+
+    #[test]
+    fn write_since_preparation_keeps_mark() {
+        let regions = Regions::new(BLOCK_BYTES, 8 * BLOCK_BYTES, &Set::default());
+        let flush = |regions: &Regions| regions.flushed(regions.flush_begins());
+        regions.mark(&[1, 2, 3]);
+        flush(&regions);
+        let prepared = regions.all_covered_before(u64::MAX);
+        assert_eq!(prepared.iter().map(|(region, _)| *region).collect::<Vec<_>>(), [1, 2, 3]);
+        let writing = regions.enter(BLOCK_BYTES, 1);
+        drop(regions.enter(2 * BLOCK_BYTES, 1));
+        // Also when it is flushed, for its sums are not those that were written.
+        flush(&regions);
+        assert_eq!(regions.unmark(&prepared), [3]);
+        drop(writing);
+        assert_eq!(regions.unmark(&prepared), [0; 0]);
     }
 
     #[test]

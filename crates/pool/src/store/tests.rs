@@ -55,8 +55,16 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).and_then(|f| f.write_all_at(bytes, at)).expect("a change");
 }
 
-fn pair(now: u32, before: u32) -> [u8; 8] {
-    (u64::from(now) | u64::from(before) << 32).to_le_bytes()
+/// As an older release left it: two sums for each block that was written, in a region without a mark.
+fn two_sums(at: &At, block: u64, now: u32, before: u32) {
+    overwrite(&at.path, SIZE + block * 8, &(u64::from(now) | u64::from(before) << 32).to_le_bytes());
+}
+
+/// All is flushed, and nothing is marked.
+fn settle(store: &Store) {
+    store.flush().expect("it has room");
+    assert!(store.settle(u64::MAX, u64::MAX).expect("it has room"));
+    assert!(!store.header().is_marked());
 }
 
 #[test]
@@ -107,14 +115,15 @@ fn headers_are_at_end_of_longer_device() {
 }
 
 #[test]
-fn after_crash_block_with_either_checksum_is_valid() {
+fn after_crash_of_older_release_either_checksum_is_valid() {
     let (old, new) = (vec![1; BLOCK_BYTES as usize], vec![2; BLOCK_BYTES as usize]);
     for (held, what) in [(&old, "old"), (&new, "new")] {
         let at = place();
         let store = made(&at);
         store.write(0, &old, true).expect("it has room");
+        settle(&store);
         drop(store);
-        overwrite(&at.path, SIZE, &pair(checksum(&new), checksum(&old)));
+        two_sums(&at, 0, checksum(&new), checksum(&old));
         overwrite(&at.path, 0, held);
         let store = Store::open(&at.path).expect("a store");
         assert_eq!(&read(&store, 0, 4096).expect(what), held);
@@ -130,31 +139,53 @@ fn after_crash_block_with_either_checksum_is_valid() {
 }
 
 #[test]
-fn write_cut_short_after_crash_keeps_old_block() {
+fn failed_write_leaves_old_or_new_block() {
     let (old, new, newer) = (vec![1; 4096], vec![2; 4096], vec![3; 4096]);
-    let at = place();
-    let store = made(&at);
-    store.write(0, &old, true).expect("it has room");
-    drop(store);
-    // The first process was killed between the pair and the data of `new`...
-    overwrite(&at.path, SIZE, &pair(checksum(&new), checksum(&old)));
-    let store = Store::open(&at.path).expect("a store");
-    // ... and the second likewise with `newer`.
-    let pairs = [store.succeed(0, checksum(&newer)).expect("it can be read")];
-    assert_eq!(store.replace(0, &pairs, || Err(io::ErrorKind::StorageFull.into())), Err(Status::Full));
-    assert_eq!(read(&store, 0, 4096), Ok(old.clone()));
-    drop(store);
-    assert_eq!(read(&Store::open(&at.path).expect("a store"), 0, 4096), Ok(old));
+    for older_release in [false, true] {
+        let at = place();
+        let mut store = made(&at);
+        store.write(0, &old, true).expect("it has room");
+        if older_release {
+            settle(&store);
+            drop(store);
+            // It was killed between the pair and the data of `new`.
+            two_sums(&at, 0, checksum(&new), checksum(&old));
+            store = Store::open(&at.path).expect("a store");
+        }
+        let full = || Err(io::ErrorKind::StorageFull.into());
+        drop(store.intend(0, BLOCK_BYTES).expect("it has room"));
+        assert_eq!(store.replace(0, &[checksum(&newer)], full), Err(Status::Full));
+        assert_eq!(store.replace(0, &[checksum(&newer)], full), Err(Status::Full), "again");
+        // A third content is damage, and either of the two is none: also once the mark is gone and the node was killed.
+        overwrite(&at.path, 0, &new);
+        assert_eq!(read(&store, 0, 4096), Err(Status::Damaged));
+        settle(&store);
+        drop(store);
+        let store = Store::open(&at.path).expect("a store");
+        assert_eq!(read(&store, 0, 4096), Err(Status::Damaged));
+        overwrite(&at.path, 0, &old);
+        assert_eq!(read(&store, 0, 4096), Ok(old.clone()));
+        drop(store);
+        overwrite(&at.path, 0, &newer);
+        let store = Store::open(&at.path).expect("a store");
+        assert_eq!(read(&store, 0, 4096), Ok(newer.clone()));
+        // What it is counts from now on, although the medium has both sums.
+        store.close().expect("it closes");
+        drop(store);
+        overwrite(&at.path, 0, &old);
+        assert_eq!(read(&Store::open(&at.path).expect("a store"), 0, 4096), Err(Status::Damaged));
+    }
 }
 
 #[test]
-fn trim_cut_short_leaves_block_or_zeroes() {
+fn trim_cut_short_by_older_release_leaves_block_or_zeroes() {
     for zeroed in [false, true] {
         let at = place();
         let store = made(&at);
         store.write(0, &[7; 4096], true).expect("it has room");
+        settle(&store);
         drop(store);
-        overwrite(&at.path, SIZE, &pair(0, checksum(&[7; 4096])));
+        two_sums(&at, 0, 0, checksum(&[7; 4096]));
         if zeroed {
             overwrite(&at.path, 0, &[0; 4096]);
         }
@@ -404,6 +435,44 @@ proptest! {
         }
         let data = read(&store, 0, SIZE as u32);
         prop_assert_eq!(data.as_deref(), Ok(&model[..]));
+    }
+}
+
+#[test]
+fn killed_store_has_sums_of_regions_unmarked_during_writes() {
+    for round in 0..20 {
+        let at = place();
+        let store = made(&at);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..2_u64)
+                .map(|writer| {
+                    let store = &store;
+                    scope.spawn(move || {
+                        for nth in 0..200_u64 {
+                            // Blocks of both in each region.
+                            let (block, byte) = ((nth * 7 % 32) * 2 + writer, (nth + 1) as u8);
+                            let content = vec![byte; BLOCK_BYTES as usize];
+                            if store.write_at_hand(&[(block * BLOCK_BYTES, &content)]).is_none() {
+                                store.write(block * BLOCK_BYTES, &content, nth % 50 == 0).expect("it has room");
+                            }
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    store.flush().expect("it has room");
+                    store.settle(u64::MAX, u64::MAX).expect("it has room");
+                }
+            });
+            writers.into_iter().for_each(|writer| writer.join().expect("it writes"));
+            over.store(true, Ordering::Release);
+        });
+        let now = read(&store, 0, SIZE as u32).expect("it is whole");
+        drop(store);
+        let store = Store::open(&at.path).expect("a store");
+        assert_eq!(read(&store, 0, SIZE as u32).as_ref(), Ok(&now), "round {round}");
     }
 }
 

@@ -7,8 +7,8 @@
 //! written again, else that or anything it was since. An error is not among that. The plain file goes through the same cuts and the
 //! same check, so that the check asks for no more than a plain disk gives.
 //!
-//! Beside writes, trims and flushes a story has processes that are killed (the page cache stays), ends in order, a second cut while
-//! the store recovers from the first, and further stories on what a cut has left.
+//! Beside writes, trims and flushes a story has processes that are killed (the page cache stays), ends in order, marks that are taken away
+//! while others write, a second cut while the store recovers from the first, and further stories on what a cut has left.
 
 use super::log::{Event, Log, What, record, start_machine};
 use super::*;
@@ -240,18 +240,19 @@ struct Kind {
     size: u64,
     /// Bytes of the medium after the store's end, as a device may have.
     longer: u64,
-    /// Made by a release whose headers were of version 1.
-    first: bool,
+    /// Of the release that made it.
+    version: u32,
 }
 
-const COMMON: Kind = Kind { size: SIZE, longer: 0, first: false };
-const KINDS: [Kind; 7] = [
+const COMMON: Kind = Kind { size: SIZE, longer: 0, version: header::VERSION };
+const KINDS: [Kind; 8] = [
     COMMON,
     COMMON,
     COMMON,
     COMMON,
-    Kind { first: true, ..COMMON },
-    Kind { size: SIZE / 4, longer: 7 * 512, first: false },
+    Kind { version: 1, ..COMMON },
+    Kind { version: 2, ..COMMON },
+    Kind { size: SIZE / 4, longer: 7 * 512, ..COMMON },
     Kind { size: 500 * BLOCK_BYTES, ..COMMON },
 ];
 
@@ -261,6 +262,9 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
     let kind = KINDS[chance.below(KINDS.len() as u64) as usize];
     let size = kind.size as usize;
     let (mut base, mut start) = formatted(kind);
+    if kind.version == 2 {
+        unclean_second(&mut base, &mut start, &mut chance);
+    }
     let mut made = 0;
     for _chapter in 0..1 + chance.below(3) {
         let log = Arc::new(Log::default());
@@ -279,6 +283,8 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
         let mut now = start.clone();
         // Few offsets, so that blocks are overwritten.
         let hot: Vec<u64> = (0..6).map(|_| chance.below(kind.size)).collect();
+        // Marks that are being taken away.
+        let mut prepared = None;
         for _ in 0..5 + chance.below(40) {
             let begun = [log.now() + 1, plain.0.now() + 1];
             let place = if chance.one_in(3) { chance.below(kind.size) } else { hot[chance.below(6) as usize] };
@@ -291,7 +297,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
             let length = length.min(kind.size - place) as usize;
             let (offset, durable) = (place as usize, chance.one_in(8));
             let mut one = Asked { offset, bytes: Vec::new(), durable, begun, ended: [0; 2] };
-            match chance.below(24) {
+            match chance.below(28) {
                 0..=10 => {
                     let byte = chance.next() as u8;
                     one.bytes = (0..length).map(|nth| byte.wrapping_add((nth / 97) as u8)).collect();
@@ -305,16 +311,28 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     one.durable = true;
                     store.flush().map_err(|e| format!("flush: {e}"))?;
                 }
-                17 => {
+                17 | 24 => {
                     // The process is killed and started anew: memory stays.
                     flushed_since_killed = false;
+                    prepared = None;
                     drop(store);
                     store = Store::open(&path).map_err(|e| e.to_string())?;
                     epoch += 1;
                     store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) })?;
                     continue;
                 }
+                25..=27 => {
+                    // Marks are taken away, and what comes between is somebody else's.
+                    if let Some(prepared) = prepared.take() {
+                        store.unmark(&prepared).expect("memory");
+                    } else {
+                        // Few bytes: what an unclean end left is looked at in turns.
+                        prepared = Some(store.prepare(u64::MAX, chance.below(3) * BLOCK_BYTES).expect("memory").0);
+                    }
+                    continue;
+                }
                 18 => {
+                    prepared = None;
                     store.close().map_err(|e| e.to_string())?;
                     drop(store);
                     store = Store::open(&path).map_err(|e| e.to_string())?;
@@ -357,7 +375,9 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     continue;
                 }
                 _ => {
-                    store.settle(u64::MAX).expect("memory");
+                    // Only one at a time takes marks away.
+                    prepared = None;
+                    store.settle(u64::MAX, u64::MAX).expect("memory");
                     // One that was killed may have left what its successor does not know to be flushed.
                     if unflushed(&asked, usize::MAX).is_empty() && flushed_since_killed {
                         quiet.push(log.now()..usize::MAX);
@@ -448,6 +468,11 @@ fn recovered(
         if chance.one_in(2) {
             store.claim("p", &claimed)?;
         }
+        if chance.one_in(2) {
+            // It got as far as to make sums.
+            store.flush().map_err(|e| e.to_string())?;
+            store.settle(u64::MAX, chance.below(9) * BLOCK_BYTES).map_err(|e| e.to_string())?;
+        }
         drop(store);
         let cut = chance.below(log.now() as u64 + 1) as usize;
         image = left(&image, &log.events(), cut, unit, size, chance);
@@ -494,7 +519,7 @@ fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
     drop(store);
     let mut image = vec![0; whole_bytes(kind.size) as usize];
     file.read_exact_at(&mut image, 0).expect("memory");
-    if kind.first {
+    if kind.version == 1 {
         make_first(&mut image);
     }
     if kind.longer > 0 {
@@ -508,12 +533,45 @@ fn formatted(kind: Kind) -> (Vec<u8>, Vec<u8>) {
 
 /// The headers become those of version 1.
 pub(super) fn make_first(image: &mut [u8]) {
+    change_headers(image, |fields| {
+        fields.retain(|name, _| !["region_bytes", "marked", "boot", "lost", "formed"].contains(&name.as_str()));
+        fields.insert("version".into(), 1.into());
+    });
+}
+
+/// The medium becomes one that the release before has left after a kill: blocks with two sums, of which they match either, in
+/// regions with a mark and without.
+fn unclean_second(image: &mut [u8], start: &mut [u8], chance: &mut Chance) {
+    let mut marked = regions::Set::default();
+    for block in 0..SIZE / BLOCK_BYTES {
+        let region = (block * BLOCK_BYTES / regions::region_bytes(SIZE)) as usize;
+        if chance.one_in(2) {
+            continue;
+        }
+        let content = vec![chance.next() as u8; PAGE];
+        let at = (block * BLOCK_BYTES) as usize;
+        image[at..at + PAGE].copy_from_slice(&content);
+        start[at..at + PAGE].copy_from_slice(&content);
+        let (held, other) = (u64::from(sum_of(&content)), chance.next() as u32 as u64);
+        let pair = if chance.one_in(2) { held | other << 32 } else { other | held << 32 };
+        let at = (SIZE + block * 8) as usize;
+        image[at..at + 8].copy_from_slice(&pair.to_le_bytes());
+        if region % 2 == 0 {
+            marked.put(region);
+        }
+    }
+    change_headers(image, |fields| {
+        fields.insert("version".into(), 2.into());
+        fields.insert("clean".into(), false.into());
+        fields.insert("marked".into(), serde_json::to_value(&marked).expect("text"));
+    });
+}
+
+fn change_headers(image: &mut [u8], change: impl Fn(&mut serde_json::Map<String, serde_json::Value>)) {
     let begin = image.len() - 2 * PAGE;
     for header in image[begin..].chunks_mut(PAGE) {
         let Ok(mut value) = serde_json::from_slice::<serde_json::Value>(&header[..PAGE - 4]) else { continue };
-        let fields = value.as_object_mut().expect("a header");
-        fields.retain(|name, _| !["region_bytes", "marked", "boot", "lost", "formed"].contains(&name.as_str()));
-        fields.insert("version".into(), 1.into());
+        change(value.as_object_mut().expect("a header"));
         let mut text = serde_json::to_vec(&value).expect("text");
         text.resize(PAGE - 4, b' ');
         text.extend(crc32c::crc32c(&text).to_le_bytes());
@@ -548,7 +606,7 @@ fn opened_after_a_cut(again: &[u64], same_machine: bool, change: impl FnOnce(&Fi
     let store = Store::open(&path).expect("a store");
     store.claim("p", &claim(1)).expect("it is free");
     store.write(0, &[7; 64 * PAGE], true).expect("it has room");
-    store.settle(u64::MAX).expect("memory");
+    settle(&store);
     for block in again {
         store.write(block * BLOCK_BYTES, &[8; PAGE], false).expect("it has room");
     }
@@ -574,24 +632,44 @@ fn damage_in_unmarked_region_is_found_after_power_cut() {
     let region = regions::region_bytes(SIZE);
     let flip = |file: &File| file.write_all_at(&[1], region * 5 + 100).expect("memory");
     let store = opened_after_a_cut(&[0, 9], false, flip);
-    let recovery = store.recovery().expect("regions were marked");
-    assert_eq!((recovery.read_bytes, recovery.summed_anew), (2 * region, 0));
+    assert_eq!(store.recovery(), Some(Recovery { marked_bytes: 2 * region, restarted: true }));
     assert_eq!(read(&store, region * 5, 10), Err(Status::Damaged));
     assert_eq!(read(&store, 0, 10), Ok(vec![8; 10]));
 }
 
 #[test]
-fn damage_is_found_everywhere_after_process_kill() {
-    let store = opened_after_a_cut(&[0], true, |file| file.write_all_at(&[1], 100).expect("memory"));
-    assert_eq!((store.recovery(), store.header().lost), (None, vec![]));
-    assert_eq!(read(&store, 0, 10), Err(Status::Damaged));
+fn after_process_kill_marked_region_counts_and_rest_is_checked() {
+    let region = regions::region_bytes(SIZE);
+    let flip = |file: &File| [100, region + 100].iter().for_each(|at| file.write_all_at(&[1], *at).expect("memory"));
+    let store = opened_after_a_cut(&[0], true, flip);
+    assert_eq!(store.recovery(), Some(Recovery { marked_bytes: region, restarted: false }));
+    assert_eq!(store.header().lost, []);
+    assert_eq!(read(&store, region, 10), Err(Status::Damaged));
+    assert_eq!(read(&store, 99, 2), Ok(vec![8, 1]));
+    settle(&store);
+    assert_eq!(read(&store, 99, 2), Ok(vec![8, 1]));
+}
+
+/// Sums that an unclean end left to be made are made in turns, each of which takes some marks away.
+#[test]
+fn marks_go_region_by_region_after_kill() {
+    let store = opened_after_a_cut(&[0, 9, 30], true, |_| {});
+    store.flush().expect("memory");
+    let region = regions::region_bytes(SIZE);
+    let marks = || store.header().marked.iter().count();
+    let mut seen = vec![marks()];
+    while !store.settle(u64::MAX, region).expect("memory") {
+        seen.push(marks());
+    }
+    assert_eq!((&seen[..], marks()), (&[3, 2, 1][..], 0));
+    assert!(store.table.iter().all(|entry| is_settled(entry.load(Ordering::Relaxed))));
 }
 
 #[test]
 fn checksums_of_marked_region_are_rebuilt_from_data() {
     let torn = |file: &File| file.write_all_at(&[9; 512], 512).expect("memory");
     let store = opened_after_a_cut(&[0], false, torn);
-    assert_eq!(store.recovery().map(|recovery| recovery.summed_anew), Some(1));
+    assert!(store.recovery().is_some_and(|recovery| recovery.restarted));
     assert_eq!(store.header().lost, [(0, regions::region_bytes(SIZE))]);
     let data = read(&store, 0, 4096).expect("as a plain disk has it");
     assert!(data[..512] == [8; 512] && data[512..1024] == [9; 512] && data[1024..] == [8; 3072]);
