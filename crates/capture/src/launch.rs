@@ -17,6 +17,8 @@
 //! **Ctrl-C.** The child stays in the process group and terminal of the recorder, so the terminal interrupts both. Nothing
 //! here kills the command once it runs, unless the caller asks for a signal.
 
+mod traced;
+
 use crate::marks;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString, c_char, c_int};
@@ -27,6 +29,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+pub(crate) use traced::Request;
+use traced::{Reached, Traced};
 
 /// The exit status of a child whose recorder was gone before it could run the command.
 pub const NOT_RUN: i32 = 125;
@@ -496,6 +500,42 @@ impl Child {
         let Some(mut gate) = self.gate.take() else { return Ok(()) };
         let opened = gate.write_all(&[GO]);
         drop(gate);
+        self.hear(opened)
+    }
+
+    /// As [`Child::release`], with the program stopped before its first instruction, while `then` is called with its process number
+    /// and may trace it. Returns what that said, or why the program could not be stopped; it runs either way.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release_stopped(
+        &mut self,
+        then: impl FnOnce(u32) -> Result<(), String>,
+    ) -> Result<Result<(), String>, LaunchError> {
+        let Some(mut gate) = self.gate.take() else { return Ok(Err("it was released before".into())) };
+        let traced = Traced::begin(self.pid);
+        let opened = gate.write_all(&[GO]);
+        drop(gate);
+        let done = match traced {
+            Ok(traced) => match traced.to_exec() {
+                Reached::Exec(traced) => {
+                    let done = then(self.pid());
+                    drop(traced);
+                    done
+                }
+                Reached::Ended(status) => {
+                    self.exit = Some(exit_of(status));
+                    Err("it ended before it began".into())
+                }
+                Reached::Lost(e) => Err(format!("it cannot be traced: {}", crate::error::chain(&e))),
+            },
+            Err(e) => Err(format!("it cannot be traced: {}", crate::error::chain(&e))),
+        };
+        self.hear(opened).map(|()| done)
+    }
+
+    /// What the child says of its exec: nothing, if that has succeeded.
+    fn hear(&mut self, opened: io::Result<()>) -> Result<(), LaunchError> {
         let mut message = Vec::new();
         let heard = opened.and_then(|()| self.report.read_to_end(&mut message));
         let error = match (heard, message.as_slice()) {
@@ -555,11 +595,7 @@ impl Child {
             n if n < 0 => return Err(io::Error::last_os_error()),
             _ => {}
         }
-        self.exit = Some(if libc::WIFSIGNALED(status) {
-            Exit::Signal(libc::WTERMSIG(status))
-        } else {
-            Exit::Code(libc::WEXITSTATUS(status))
-        });
+        self.exit = Some(exit_of(status));
         Ok(self.exit)
     }
 
@@ -588,6 +624,10 @@ impl Drop for Child {
             let _ = self.wait();
         }
     }
+}
+
+fn exit_of(status: c_int) -> Exit {
+    if libc::WIFSIGNALED(status) { Exit::Signal(libc::WTERMSIG(status)) } else { Exit::Code(libc::WEXITSTATUS(status)) }
 }
 
 #[cfg(test)]

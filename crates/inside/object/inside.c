@@ -10,6 +10,7 @@
  *   sqlite.h    what is recorded of SQLite's functions
  *   patch.h     puts the jumps into the libraries' code
  *   load.h      finds the libraries, now and when more are loaded
+ *   static.h    begins in a program that has no loader
  */
 #include "layout.h"
 #include "system.h"
@@ -18,6 +19,7 @@
 #include "sqlite.h"
 #include "patch.h"
 #include "load.h"
+#include "static.h"
 
 void *memcpy(void *to, const void *from, u64 size)
 {
@@ -37,6 +39,6 @@ void *memset(void *at, int byte, u64 size)
 
 __attribute__((constructor)) static void begin(void)
 {
-	if (read_auxiliary() && read_plan() && find_clock())
+	if (read_auxiliary() && find_loader() && find_folder() && read_plan() && find_clock())
 		watch_libraries();
 }

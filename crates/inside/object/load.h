@@ -39,15 +39,12 @@ static void set_status(u32 library, u32 status)
 	release_process();
 }
 
-static void look_at(const struct link_map *m)
+static void look_at(const char *file, u64 bias)
 {
 	u64 dev, ino;
 	u32 i, status;
 
-	if (m->dynamic == _DYNAMIC || !m->name)
-		return;
-	/* The program itself has no name. */
-	if (!identify(m->name[0] ? m->name : "/proc/self/exe", &dev, &ino))
+	if (!identify(file, &dev, &ino))
 		return;
 	for (i = 0; i < plan->libraries && i < PLAN_LIBRARIES; i++) {
 		if (plan->library[i].dev != dev || plan->library[i].ino != ino)
@@ -59,7 +56,7 @@ static void look_at(const struct link_map *m)
 		release_process();
 		if (status == LIBRARY_UNSEEN)
 			return;
-		status = hook_library(&plan->library[i], m->bias);
+		status = hook_library(&plan->library[i], bias);
 		if (status == LIBRARY_HOOKED)
 			fathom_inside_hooked(i);
 		set_status(i, status);
@@ -73,7 +70,9 @@ static void look_at_all(void)
 	for (m = loader->first; m; m = m->next) {
 		if (was_seen(m))
 			continue;
-		look_at(m);
+		/* The program itself has no name. */
+		if (m->dynamic != _DYNAMIC && m->name)
+			look_at(m->name[0] ? m->name : "/proc/self/exe", m->bias);
 		if (seen_count < SEEN) {
 			seen[seen_count].object = (u64)m;
 			seen[seen_count].bias = m->bias;

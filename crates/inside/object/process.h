@@ -80,39 +80,46 @@ static u64 vdso;
 static int (*vdso_clock_gettime)(int, s64 *);
 static int (*vdso_getcpu)(u32 *, u32 *, void *);
 
-static struct debug *find_loader(const struct program_header *headers, u64 count)
+static const struct program_header *headers;
+static u64 header_count;
+
+/* Its list of what is loaded; null in a program that has none. */
+static struct debug *find_loader(void)
 {
 	const struct dynamic *d = 0;
 	u64 bias = 0, i;
 
-	for (i = 0; i < count; i++) {
+	if (!headers)
+		return 0;
+
+	for (i = 0; i < header_count; i++) {
 		if (headers[i].type == PT_PHDR)
 			bias = (u64)headers - headers[i].vaddr;
 	}
-	for (i = 0; i < count; i++) {
+	for (i = 0; i < header_count; i++) {
 		if (headers[i].type == PT_DYNAMIC)
 			d = (const struct dynamic *)(bias + headers[i].vaddr);
 	}
 	for (; d && d->tag != DT_NULL; d++) {
 		if (d->tag == DT_DEBUG)
-			return (struct debug *)d->value;
+			loader = (struct debug *)d->value;
 	}
-	return 0;
+	return loader && loader->first ? loader : 0;
 }
 
 static int read_auxiliary(void)
 {
-	u64 all[128], headers = 0, count = 0;
+	u64 all[128];
 	long size = read_file("/proc/self/auxv", all, sizeof(all));
 	long i;
 
 	for (i = 0; i + 1 < size / 8 && all[i] != AT_NULL; i += 2) {
 		switch (all[i]) {
 		case AT_PHDR:
-			headers = all[i + 1];
+			headers = (const void *)all[i + 1];
 			break;
 		case AT_PHNUM:
-			count = all[i + 1];
+			header_count = all[i + 1];
 			break;
 		case AT_SYSINFO_EHDR:
 			vdso = all[i + 1];
@@ -122,9 +129,7 @@ static int read_auxiliary(void)
 				return 0;
 		}
 	}
-	if (headers)
-		loader = find_loader((const struct program_header *)headers, count);
-	return loader && loader->first;
+	return 1;
 }
 
 /* The folder that this object was loaded from. */
@@ -183,8 +188,6 @@ static int read_plan(void)
 	char path[PATH_MOST];
 	long fd;
 
-	if (!find_folder())
-		return 0;
 	memcpy(path, folder, folder_length);
 	append_text(path + folder_length, "plan");
 	fd = call3(SYS_open, path, O_RDONLY | O_CLOEXEC, 0);

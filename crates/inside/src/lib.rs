@@ -7,11 +7,13 @@
 //! |---|---|
 //! | `object/` | the object: C without a libc, for x86-64 |
 //! | [`layout`] | sizes, places and numbers that both sides know |
+//! | [`image`] | how it is brought into a program that has no loader |
 //! | [`hook`] | how a function's code makes room for a jump |
 //! | [`plan`] | what the object is told: which functions of which files |
 //! | [`ring`] | reads what it recorded, as hostile input |
 
 pub mod hook;
+pub mod image;
 pub mod layout;
 pub mod plan;
 pub mod ring;

@@ -41,15 +41,19 @@ pub fn prepare(request: &Request) -> Result<(Inside, Vec<(PathBuf, String)>), St
     let words = request.command();
     let program = words.first().and_then(|name| launch::resolve(name, var_os("PATH").as_deref()).ok());
     let program = program.ok_or("the command was not found")?;
-    may_load(&program)?;
+    let has_loader = has_loader(&program)?;
     let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
     let mut found: Vec<Found> = finder.system().found;
     found.extend(finder.command(&program, var_os("PATH").as_deref()).found);
-    Inside::prepare(&found)
+    let (mut inside, refused) = Inside::prepare(&found)?;
+    if !has_loader {
+        inside.implant_into(&program);
+    }
+    Ok((inside, refused))
 }
 
-/// Whether a program's loader will bring the object in. Of a script nothing is known beforehand.
-fn may_load(program: &Path) -> Result<(), String> {
+/// Whether a program has a loader that will bring the object in. Of a script nothing is known beforehand.
+fn has_loader(program: &Path) -> Result<bool, String> {
     let about = std::fs::metadata(program).map_err(|e| e.to_string())?;
     if about.permissions().mode() & 0o6000 != 0 {
         return Err("the command is setuid or setgid, so its loader ignores LD_PRELOAD".into());
@@ -58,10 +62,7 @@ fn may_load(program: &Path) -> Result<(), String> {
     let is_elf = std::fs::File::open(program)
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic))
         .is_ok_and(|()| magic == *b"\x7fELF");
-    if is_elf && capture::sqlite::loader(program).is_none() {
-        return Err("the command is linked statically".into());
-    }
-    Ok(())
+    Ok(!is_elf || capture::sqlite::loader(program).is_some())
 }
 
 /// A library that is probed inside.
@@ -88,12 +89,19 @@ pub struct Watch {
     rows: Vec<Coverage>,
     /// Why nothing is probed inside.
     unused: Option<String>,
+    /// A process that could not be given the object, and why.
+    not_implanted: Option<(u32, String)>,
 }
 
 impl Watch {
     /// Nothing is probed inside, for this reason.
     pub fn none(why: &str) -> Self {
         Self { unused: Some(why.into()), ..Self::default() }
+    }
+
+    /// The command, linked statically, could not be given the object, for this reason.
+    pub fn not_implanted(&mut self, pid: u32, why: String) {
+        self.not_implanted = Some((pid, why));
     }
 
     /// These libraries are probed by uprobes all the same.
@@ -148,6 +156,11 @@ impl Watch {
             Status::Hooked => return Standing::Hooked,
             Status::Refused(why) => return Standing::Outside(why.into()),
             Status::Unseen => {}
+        }
+        if let Some((pid, why)) = &self.not_implanted
+            && *pid == process.tgid
+        {
+            return Standing::Outside(format!("it is linked statically, and {why}"));
         }
         let holds = |name: &str| {
             let text = std::fs::read(format!("/proc/{}/{name}", process.tgid)).ok()?;

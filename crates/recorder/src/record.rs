@@ -87,7 +87,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     }
     if let Some(child) = &mut child {
         session.track_child(child.pid())?;
-        child.release().inspect_err(|_| archive.discard())?;
+        setup::release(child, &mut session, &mut libraries).inspect_err(|_| archive.discard())?;
     }
     let mut stop = StopCondition::new(request.duration, context, notify);
     drain_until(&mut stop, &mut session, &mut libraries, &mut archive.log, child.as_mut(), context)?;

@@ -50,6 +50,18 @@ impl Setup {
     }
 }
 
+/// Lets the command run, with the object in it if no loader brings it there.
+///
+/// # Errors
+/// The command could not be run.
+pub fn release(child: &mut Child, session: &mut Session, libraries: &mut Libraries) -> Result<()> {
+    let Some(inside) = session.inside().filter(|inside| inside.implants()) else { return Ok(child.release()?) };
+    if let Err(why) = child.release_stopped(|pid| inside.implant(pid))? {
+        libraries.inside.not_implanted(child.pid(), why);
+    }
+    Ok(())
+}
+
 /// Has the session listen to what is probed inside, if anything is.
 fn watch(session: &mut Session, inside: std::result::Result<(Inside, Vec<(PathBuf, String)>), String>) -> Watch {
     let begun = inside.and_then(|(inside, refused)| session.probe_inside(inside).map(|()| refused));

@@ -7,6 +7,8 @@
 
 pub mod arenas;
 mod folder;
+#[cfg(target_arch = "x86_64")]
+mod implant;
 pub(crate) mod pace;
 pub mod planned;
 
@@ -32,6 +34,7 @@ pub struct Inside {
     arenas: Arenas,
     /// Threads that the kernel side knows, with their processes.
     threads: Option<HashMap<MapData, u32, u32>>,
+    implants: bool,
 }
 
 /// Programs of the kernel side, and the functions of the object that they stand on.
@@ -68,7 +71,7 @@ impl Inside {
         let folder = Folder::make()?;
         folder.write_plan(libraries.iter().map(|l| l.library.clone()).collect())?;
         let arenas = Arenas::new(folder.arenas(), boot_ns());
-        Ok((Self { folder, libraries, arenas, threads: None }, refused))
+        Ok((Self { folder, libraries, arenas, threads: None, implants: false }, refused))
     }
 
     /// The value of `LD_PRELOAD` for the command, whose own it may have one already.
@@ -79,6 +82,31 @@ impl Inside {
             all.push(own);
         }
         all
+    }
+
+    /// Whether the command, which has no loader, is to be given the object before its first instruction.
+    pub fn implants(&self) -> bool {
+        self.implants
+    }
+
+    /// Has the command given the object: it is this program, which no loader loads. Of use only if it has SQLite in it.
+    pub fn implant_into(&mut self, program: &Path) {
+        self.implants = self.library(program).is_some();
+    }
+
+    /// Gives the object to a program that [`Child::release_stopped`](crate::launch::Child::release_stopped) has stopped.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    #[cfg(target_arch = "x86_64")]
+    pub fn implant(&self, pid: u32) -> Result<(), String> {
+        implant::implant(pid, &self.object())
+    }
+
+    /// As above, where there is no object.
+    #[cfg(not(target_arch = "x86_64"))]
+    pub fn implant(&self, _pid: u32) -> Result<(), String> {
+        Err("this processor's object is not written yet".into())
     }
 
     /// The object's file.

@@ -1,0 +1,307 @@
+//! Brings the object into a command that is linked statically, which has no loader to do it: while it is stopped after its exec,
+//! before its first instruction.
+//!
+//! The stopped program itself opens and maps the object's file (uprobes of the kernel side stand on that), by system calls that it is
+//! made to do one at a time; what a loader would have done then is written into its memory. It goes on in the object, which writes
+//! the jumps and comes back to the program's own entry. Only what is understood is touched: a libc that makes its threads' memory by
+//! the program headers (glibc's and musl's do, other ones are not known), no filter of system calls, this root. All checks come
+//! before the first change; what fails later is undone, and the program goes on as if nothing had been.
+
+use crate::error;
+use crate::launch::Request;
+use crate::sqlite;
+use inside::image::{HEADER, Image, Tls, relocations};
+use libc::{c_long, c_void, pid_t, user_regs_struct};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+
+/// From linux/ptrace.h; the crate `libc` has them not everywhere.
+const PTRACE_GETSIGMASK: Request = 0x420a;
+const PTRACE_SETSIGMASK: Request = 0x420b;
+/// The code segment of programs of 64 bits.
+const USER_CS: u64 = 0x33;
+/// No system call: nothing is restarted.
+const NO_CALL: u64 = u64::MAX;
+const PAGE: u64 = 4096;
+const AT_PHDR: u64 = 3;
+const AT_PHENT: u64 = 4;
+const AT_PHNUM: u64 = 5;
+const AT_ENTRY: u64 = 9;
+const AT_SECURE: u64 = 23;
+/// Where an ELF file says its entry.
+const ENTRY_AT: u64 = 24;
+
+/// Has the program of a process, which is traced by this thread and stopped at its exec, begin in the object.
+///
+/// # Errors
+/// Why not, in words; then the program is as it was.
+pub fn implant(pid: u32, object: &Path) -> Result<(), String> {
+    let image = Image::of(::inside::OBJECT).ok_or("this build's object cannot be implanted")?;
+    let said = |e: io::Error| error::chain(&e);
+    let mut folder = object.parent().map(|f| f.as_os_str().as_bytes().to_vec()).unwrap_or_default();
+    folder.push(b'/');
+    let stopped = Stopped::new(pid).map_err(said)?;
+    let program = Program::check(&stopped, object, &image)?;
+    let before = stopped.registers().map_err(said)?;
+    if before.cs != USER_CS {
+        return Err("it is not a program of 64 bits".into());
+    }
+    let call_at = stopped.call_instruction().ok_or("the kernel gave it no code for system calls")?;
+    let mask = stopped.block_signals().map_err(said)?;
+    let mut hands = Hands { stopped: &stopped, before, call_at, mapped: Vec::new() };
+    let done = hands.bring(object, &folder, &image, &program);
+    let mut after = before;
+    after.orig_rax = NO_CALL;
+    match &done {
+        Ok(start) => after.rip = *start,
+        Err(_) => hands.take_back(),
+    }
+    let restored = stopped.set_registers(&after).and_then(|()| stopped.set_mask(mask));
+    restored.map_err(said)?;
+    done.map(drop).map_err(said)
+}
+
+/// What is known of the stopped program.
+struct Program {
+    tls: Tls,
+    /// The initial values of its own thread-local memory, as they will be.
+    initial: Vec<u8>,
+    headers_at: u64,
+    entry: u64,
+    bias: u64,
+}
+
+impl Program {
+    /// Everything that speaks against touching it.
+    fn check(stopped: &Stopped, object: &Path, image: &Image) -> Result<Self, String> {
+        let proc = |name: &str| format!("/proc/{}/{name}", stopped.pid);
+        let unknown = |e: io::Error| format!("it cannot be inspected: {}", error::chain(&e));
+        let status = fs::read_to_string(proc("status")).map_err(unknown)?;
+        if !status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "0"])) {
+            return Err("a filter of system calls (seccomp) is in force".into());
+        }
+        let identity = |path: &Path| fs::metadata(path).ok().map(|about| (about.dev(), about.ino()));
+        let there = Path::new(&proc("root")).join(object.strip_prefix("/").unwrap_or(object));
+        if identity(&there).is_none() || identity(&there) != identity(object) {
+            return Err("it runs in another root".into());
+        }
+        let auxiliary = fs::read(proc("auxv")).map_err(unknown)?;
+        let value = |kind: u64| {
+            let mut words = auxiliary.chunks_exact(16).filter_map(|pair| {
+                let word = |at: usize| Some(u64::from_le_bytes(*pair.get(at..)?.first_chunk()?));
+                Some((word(0)?, word(8)?))
+            });
+            words.find(|(k, _)| *k == kind).map(|(_, value)| value)
+        };
+        if value(AT_SECURE) != Some(0) {
+            return Err("it has more rights than its caller (setuid)".into());
+        }
+        let (Some(headers_at), Some(count), Some(entry)) = (value(AT_PHDR), value(AT_PHNUM), value(AT_ENTRY)) else {
+            return Err("it has no program headers".into());
+        };
+        if value(AT_PHENT) != Some(HEADER as u64) || count > 64 {
+            return Err("it has unusual program headers".into());
+        }
+        let exe = proc("exe");
+        let has = |function: &str| sqlite::function(Path::new(&exe), function).is_some();
+        let musl = has("__init_tls") || has("static_init_tls");
+        if !musl && !has("__libc_setup_tls") {
+            return Err("its C library is not known (neither glibc's nor musl's symbols are in it)".into());
+        }
+        let mut headers = vec![0; count as usize * HEADER];
+        stopped.memory.read_exact_at(&mut headers, headers_at).map_err(unknown)?;
+        let tls = Tls::extend(&headers, image.tls(), musl)?;
+        let mut own_entry = [0; 8];
+        let file = File::open(&exe).map_err(unknown)?;
+        file.read_exact_at(&mut own_entry, ENTRY_AT).map_err(unknown)?;
+        let bias = entry.wrapping_sub(u64::from_le_bytes(own_entry));
+        let initial = initial(stopped, &headers, &tls, bias)?;
+        Ok(Self { tls, initial, headers_at, entry, bias })
+    }
+}
+
+/// The initial values of the program's own thread-local memory, with the addresses that it would put in later (a static-pie).
+fn initial(stopped: &Stopped, headers: &[u8], tls: &Tls, bias: u64) -> Result<Vec<u8>, String> {
+    let read = |at: u64, size: u64| {
+        let mut bytes = vec![0; size as usize];
+        stopped.memory.read_exact_at(&mut bytes, at.wrapping_add(bias)).ok().map(|()| bytes)
+    };
+    let (from, count, _) = tls.own;
+    let mut bytes = read(from, count).ok_or("its thread-local memory cannot be read")?;
+    let dynamic = match inside::image::dynamic(headers) {
+        Some((at, size)) => read(at, size).ok_or("its dynamic section cannot be read")?,
+        None => Vec::new(),
+    };
+    for (at, addend) in relocations(&dynamic, from..from + count, read)? {
+        let Some(word) = bytes.get_mut(at as usize..).and_then(|rest| rest.first_chunk_mut::<8>()) else { continue };
+        *word = addend.unwrap_or(u64::from_le_bytes(*word)).wrapping_add(bias).to_le_bytes();
+    }
+    Ok(bytes)
+}
+
+/// Does in the stopped program what a loader would.
+struct Hands<'a> {
+    stopped: &'a Stopped,
+    before: user_regs_struct,
+    call_at: u64,
+    mapped: Vec<(u64, u64)>,
+}
+
+impl Hands<'_> {
+    /// Returns where the program is to go on.
+    fn bring(&mut self, object: &Path, folder: &[u8], image: &Image, program: &Program) -> io::Result<u64> {
+        let memory = &self.stopped.memory;
+        // On its way out of the exec the kernel sets the result register to 0, so that this calls read, of nothing.
+        let _ = self.call(libc::SYS_read, [u64::MAX, 0, 0, 0, 0, 0]);
+        let path = [object.as_os_str().as_bytes(), &[0]].concat();
+        // Below the stack, which has not begun to grow.
+        let path_at = (self.before.rsp - 1024 - path.len() as u64) & !15;
+        memory.write_all_at(&path, path_at)?;
+        let fd = self.call(libc::SYS_open, [path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0, 0])?;
+        let mapped = self.map_object(fd, image);
+        self.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        let base = mapped?;
+        let tls = &program.tls;
+        let size = tls.size.next_multiple_of(PAGE);
+        let initial = self.map(0, size, libc::PROT_READ | libc::PROT_WRITE, ANONYMOUS, u64::MAX, 0)?;
+        memory.write_all_at(&program.initial, initial + tls.own.2)?;
+        for (at, word) in image.words(base, tls.offset()) {
+            memory.write_all_at(&word.to_le_bytes(), at)?;
+        }
+        let (at, bytes) = image.parameters(base, program.entry, program.bias, folder);
+        memory.write_all_at(&bytes, at)?;
+        // Last: from here on it has to succeed.
+        let header = tls.header(initial.wrapping_sub(program.bias));
+        memory.write_all_at(&header, program.headers_at + tls.header_at as u64)?;
+        Ok(image.start(base))
+    }
+
+    fn map_object(&mut self, fd: u64, image: &Image) -> io::Result<u64> {
+        let base = self.map(0, image.size, libc::PROT_NONE, ANONYMOUS, u64::MAX, 0)?;
+        for s in &image.segments {
+            let page = s.address & !(PAGE - 1);
+            let before = s.address - page;
+            let protection = s.protection as i32;
+            let fixed = libc::MAP_PRIVATE | libc::MAP_FIXED;
+            self.map(base + page, before + s.file_size, protection, fixed, fd, s.offset - before)?;
+            let filled = (s.address + s.file_size).next_multiple_of(PAGE);
+            if s.size > s.file_size {
+                let rest = filled.min(s.address + s.size) - (s.address + s.file_size);
+                self.stopped.memory.write_all_at(&vec![0; rest as usize], base + s.address + s.file_size)?;
+            }
+            if s.address + s.size > filled {
+                let more = s.address + s.size - filled;
+                self.map(base + filled, more, protection, ANONYMOUS | libc::MAP_FIXED, u64::MAX, 0)?;
+            }
+        }
+        Ok(base)
+    }
+
+    fn map(&mut self, at: u64, size: u64, protection: i32, flags: i32, fd: u64, offset: u64) -> io::Result<u64> {
+        let size = size.next_multiple_of(PAGE);
+        let got = self.call(libc::SYS_mmap, [at, size, protection as u64, flags as u64, fd, offset])?;
+        if flags & libc::MAP_FIXED == 0 {
+            self.mapped.push((got, size));
+        }
+        Ok(got)
+    }
+
+    fn take_back(&mut self) {
+        for (at, size) in std::mem::take(&mut self.mapped) {
+            let _ = self.call(libc::SYS_munmap, [at, size, 0, 0, 0, 0]);
+        }
+    }
+
+    /// One system call of the program's.
+    fn call(&self, number: c_long, a: [u64; 6]) -> io::Result<u64> {
+        let mut registers = self.before;
+        (registers.rip, registers.rax, registers.orig_rax) = (self.call_at, number as u64, NO_CALL);
+        (registers.rdi, registers.rsi, registers.rdx) = (a[0], a[1], a[2]);
+        (registers.r10, registers.r8, registers.r9) = (a[3], a[4], a[5]);
+        self.stopped.set_registers(&registers)?;
+        // The first step may end before the instruction: with the exec that the program is stopped in.
+        for _ in 0..4 {
+            self.stopped.step()?;
+            let now = self.stopped.registers()?;
+            if now.rip != self.call_at {
+                let result = now.rax.cast_signed();
+                let failed = (-4095..0).contains(&result);
+                return if failed { Err(io::Error::from_raw_os_error(-result as i32)) } else { Ok(now.rax) };
+            }
+        }
+        Err(io::Error::other("it does not move"))
+    }
+}
+
+const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+
+/// A process that this thread traces, stopped.
+struct Stopped {
+    pid: pid_t,
+    memory: File,
+}
+
+impl Stopped {
+    fn new(pid: u32) -> io::Result<Self> {
+        let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
+        Ok(Self { pid: pid.cast_signed(), memory })
+    }
+
+    fn ask(&self, request: Request, address: usize, data: *mut c_void) -> io::Result<()> {
+        // SAFETY: every request of this file reads or writes what `data` points to, which the caller holds, or nothing.
+        let done = unsafe { libc::ptrace(request, self.pid, address as *mut c_void, data) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    fn registers(&self) -> io::Result<user_regs_struct> {
+        // SAFETY: a structure of numbers, of which zero is one.
+        let mut all: user_regs_struct = unsafe { std::mem::zeroed() };
+        self.ask(libc::PTRACE_GETREGS, 0, (&raw mut all).cast())?;
+        Ok(all)
+    }
+
+    fn set_registers(&self, all: &user_regs_struct) -> io::Result<()> {
+        self.ask(libc::PTRACE_SETREGS, 0, (&raw const *all).cast_mut().cast())
+    }
+
+    /// Blocks all signals that can be; returns the mask before.
+    fn block_signals(&self) -> io::Result<u64> {
+        let mut mask = 0u64;
+        self.ask(PTRACE_GETSIGMASK, 8, (&raw mut mask).cast())?;
+        self.set_mask(u64::MAX)?;
+        Ok(mask)
+    }
+
+    fn set_mask(&self, mut mask: u64) -> io::Result<()> {
+        self.ask(PTRACE_SETSIGMASK, 8, (&raw mut mask).cast())
+    }
+
+    /// One instruction.
+    fn step(&self) -> io::Result<()> {
+        self.ask(libc::PTRACE_SINGLESTEP, 0, std::ptr::null_mut())?;
+        let mut status = 0;
+        // SAFETY: waits for a process that this thread traces; the status is valid memory.
+        while unsafe { libc::waitpid(self.pid, &raw mut status, libc::__WALL) } < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+        let stepped = libc::WIFSTOPPED(status) && libc::WSTOPSIG(status) == libc::SIGTRAP;
+        if stepped { Ok(()) } else { Err(io::Error::other(format!("it stopped otherwise (status {status:#x})"))) }
+    }
+
+    /// A `syscall` instruction in the code that the kernel gives to every program.
+    fn call_instruction(&self) -> Option<u64> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
+        let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split(' ').next()?;
+        let (from, to) = range.split_once('-')?;
+        let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
+        let mut code = vec![0; usize::try_from(to.checked_sub(from)?).ok().filter(|size| *size <= 1 << 16)?];
+        self.memory.read_exact_at(&mut code, from).ok()?;
+        code.windows(2).position(|w| w == [0x0f, 0x05]).map(|at| from + at as u64)
+    }
+}

@@ -1,0 +1,330 @@
+//! The object as a loader would bring it into memory: for a program that has no loader, which the recorder is then.
+//!
+//! Its thread-local memory is the difficulty. A program that is linked statically has offsets from the thread pointer in its code, and
+//! its libc makes room for what its program headers say (PT_TLS). On x86-64 that room lies below the thread pointer and ends there, so
+//! it can grow at its lower end without moving what is there: [`Tls::extend`] says how. The libc then makes room for the object in
+//! each thread, and initialises and frees it, without knowing.
+
+use object::elf::{PF_R, PT_DYNAMIC, PT_GNU_STACK, PT_INTERP, PT_LOAD, PT_TLS, ProgramHeader64};
+use object::read::elf::{FileHeader as _, Rela as _, SectionHeader as _, Sym as _};
+use object::{LittleEndian as LE, U32, U64};
+
+/// Bytes of a program header.
+pub const HEADER: usize = 56;
+const PAGE: u64 = 4096;
+/// Thread-local memory of more than this is left alone: each thread has it on its stack.
+const MOST_TLS: u64 = 1 << 20;
+
+/// A part of the object that is mapped, on pages of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Segment {
+    /// Where, from the object's begin.
+    pub address: u64,
+    /// What of the file.
+    pub offset: u64,
+    /// Bytes from the file.
+    pub file_size: u64,
+    /// Bytes in all; the rest is zero.
+    pub size: u64,
+    /// As mmap takes them: 1 read, 2 write, 4 execute.
+    pub protection: u64,
+}
+
+/// What a loader has to know of the object.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Image {
+    /// What is mapped.
+    pub segments: Vec<Segment>,
+    /// Bytes from its begin to its end.
+    pub size: u64,
+    /// Words that hold an address: where they stand, and the address from the object's begin.
+    relative: Vec<(u64, u64)>,
+    /// Words that hold where something stands in the thread-local memory.
+    thread_local: Vec<(u64, u64)>,
+    tls: (u64, u64),
+    start: u64,
+    words: u64,
+}
+
+impl Image {
+    /// From the object's file. `None` if it is none that could be loaded like this.
+    pub fn of(file: &[u8]) -> Option<Self> {
+        let header = object::elf::FileHeader64::<LE>::parse(file).ok()?;
+        let mut image = Self::default();
+        for p in header.program_headers(LE, file).ok()? {
+            let (address, size) = (p.p_vaddr.get(LE), p.p_memsz.get(LE));
+            match p.p_type.get(LE) {
+                PT_LOAD => {
+                    let flags = p.p_flags.get(LE).0;
+                    // PF_X, PF_W, PF_R
+                    let protection = u64::from(flags >> 2 & 1 | flags & 2 | (flags & 1) << 2);
+                    let (offset, file_size) = (p.p_offset.get(LE), p.p_filesz.get(LE));
+                    image.segments.push(Segment { address, offset, file_size, size, protection });
+                    image.size = image.size.max((address + size).next_multiple_of(PAGE));
+                }
+                PT_TLS => image.tls = (size, p.p_align.get(LE).max(1)),
+                PT_INTERP => return None,
+                _ => {}
+            }
+        }
+        let sections = header.sections(LE, file).ok()?;
+        for section in sections.iter() {
+            let Some((relocations, _)) = section.rela(LE, file).ok()? else { continue };
+            for r in relocations {
+                let (at, addend) = (r.r_offset.get(LE), r.r_addend(LE).cast_unsigned());
+                match r.r_type(LE, false) {
+                    object::elf::R_X86_64_RELATIVE => image.relative.push((at, addend)),
+                    object::elf::R_X86_64_TPOFF64 if r.r_sym(LE, false) == 0 => image.thread_local.push((at, addend)),
+                    _ => return None,
+                }
+            }
+        }
+        let symbols = sections.symbols(LE, file, object::elf::SHT_SYMTAB).ok()?;
+        let find = |wanted: &str| {
+            let is_it =
+                |s: &&object::elf::Sym64<LE>| s.name(LE, symbols.strings()).is_ok_and(|name| name == wanted.as_bytes());
+            symbols.iter().find(is_it).map(|s| s.st_value.get(LE))
+        };
+        (image.start, image.words) = (find(START)?, find(WORDS)?);
+        Some(image)
+    }
+
+    /// Where the object begins in a program that it is implanted in, once it stands at `base`.
+    pub fn start(&self, base: u64) -> u64 {
+        base + self.start
+    }
+
+    /// What is to be written into it: addresses, with words of 8 bytes. `tls`: from the thread pointer to its thread-local memory.
+    pub fn words(&self, base: u64, tls: i64) -> Vec<(u64, u64)> {
+        let relative = self.relative.iter().map(|(at, to)| (base + at, base.wrapping_add(*to)));
+        let local = self.thread_local.iter().map(|(at, to)| (base + at, to.wrapping_add(tls.cast_unsigned())));
+        relative.chain(local).collect()
+    }
+
+    /// `fathom_implant` of `object/static.h`: where it stands, and its bytes. `folder` ends in a slash.
+    pub fn parameters(&self, base: u64, entry: u64, bias: u64, folder: &[u8]) -> (u64, Vec<u8>) {
+        (base + self.words, [&entry.to_le_bytes()[..], &bias.to_le_bytes(), folder, &[0]].concat())
+    }
+
+    /// Size and alignment of its thread-local memory.
+    pub fn tls(&self) -> (u64, u64) {
+        self.tls
+    }
+}
+
+/// Symbols of `object/static.h`.
+const START: &str = "fathom_start_implanted";
+const WORDS: &str = "fathom_implant";
+
+/// How a program's thread-local memory makes room for the object's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tls {
+    /// Which byte of the program's table of headers the changed one begins at.
+    pub header_at: usize,
+    /// Bytes of the new image of it: a multiple of its alignment. The object's is first, and zero.
+    pub size: u64,
+    /// From where in the program's own addresses its part is to be copied, how many bytes, and to where in the image.
+    pub own: (u64, u64, u64),
+    align: u64,
+    file_size: u64,
+}
+
+impl Tls {
+    /// For a program whose table of headers is this. `spare`: its libc does without the header for the stack (musl's).
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn extend(headers: &[u8], (size, align): (u64, u64), spare: bool) -> Result<Self, String> {
+        let mut stack = None;
+        for (n, bytes) in headers.chunks_exact(HEADER).enumerate() {
+            let Ok((p, _)) = object::pod::from_bytes::<ProgramHeader64<LE>>(bytes) else {
+                return Err("its program headers cannot be read".into());
+            };
+            match p.p_type.get(LE) {
+                PT_INTERP => return Err("it has a loader".into()),
+                PT_GNU_STACK if p.p_memsz.get(LE) == 0 => stack = Some(n * HEADER),
+                PT_TLS => {
+                    let (address, filled, used) = (p.p_vaddr.get(LE), p.p_filesz.get(LE), p.p_memsz.get(LE));
+                    let own_align = p.p_align.get(LE).max(1);
+                    let usual = own_align.is_power_of_two() && own_align <= PAGE && address % own_align == 0;
+                    if !usual || used > MOST_TLS || filled > used {
+                        return Err("its thread-local memory has an unusual layout".into());
+                    }
+                    // What the program's code counts with: from the thread pointer down to its first byte.
+                    let depth = used.next_multiple_of(own_align);
+                    let align = align.max(own_align);
+                    let size = (depth + size).next_multiple_of(align);
+                    let at = size - depth;
+                    return Ok(Self {
+                        header_at: n * HEADER,
+                        size,
+                        own: (address, filled, at),
+                        align,
+                        file_size: at + filled,
+                    });
+                }
+                _ => {}
+            }
+        }
+        let header_at = stack.filter(|_| spare).ok_or("it has no thread-local memory")?;
+        let size = size.next_multiple_of(align);
+        Ok(Self { header_at, size, own: (0, 0, 0), align, file_size: 0 })
+    }
+
+    /// From the thread pointer to the object's part.
+    pub fn offset(&self) -> i64 {
+        -self.size.cast_signed()
+    }
+
+    /// The changed header, whose image stands at `address`, as the program's own addresses count.
+    pub fn header(&self, address: u64) -> Vec<u8> {
+        let word = |value: u64| U64::new(LE, value);
+        let header = ProgramHeader64::<LE> {
+            p_type: U32::new(LE, PT_TLS),
+            p_flags: U32::new(LE, PF_R),
+            p_offset: word(0),
+            p_vaddr: word(address),
+            p_paddr: word(address),
+            p_filesz: word(self.file_size),
+            p_memsz: word(self.size),
+            p_align: word(self.align),
+        };
+        object::pod::bytes_of(&header).to_vec()
+    }
+}
+
+/// Where a program's headers say that its dynamic section is, and its size; `None`: it has none.
+pub fn dynamic(headers: &[u8]) -> Option<(u64, u64)> {
+    let all = headers.chunks_exact(HEADER).filter_map(|p| object::pod::from_bytes::<ProgramHeader64<LE>>(p).ok());
+    let found = all.map(|(p, _)| p).find(|p| p.p_type.get(LE) == PT_DYNAMIC)?;
+    let size = found.p_memsz.get(LE);
+    (size <= 1 << 16).then(|| (found.p_vaddr.get(LE), size))
+}
+
+/// Words in a range of a program's memory that it is going to relocate itself: in a copy of the range, made before, that is to be done
+/// by who copies.
+///
+/// `dynamic` is its dynamic section (empty: it has none), and `read` gives its memory by its own addresses. Returned are, of each word,
+/// the place in the range and what the program's bias is to be added to (`None`: to what stands there).
+///
+/// # Errors
+/// Why that is not known, in words.
+pub fn relocations(
+    dynamic: &[u8],
+    range: std::ops::Range<u64>,
+    read: impl Fn(u64, u64) -> Option<Vec<u8>>,
+) -> Result<Vec<(u64, Option<u64>)>, String> {
+    let word = |bytes: &[u8], at: usize| {
+        bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
+    };
+    let value = |tag: u64| dynamic.chunks_exact(16).find(|d| word(d, 0) == tag).map_or(0, |d| word(d, 8));
+    let table = |at: u64, size: u64| match (value(at), value(size)) {
+        (_, 0) => Ok(Vec::new()),
+        (address, size) if size <= MOST_RELOCATIONS => read(address, size).ok_or("its relocations cannot be read"),
+        _ => Err("it has too many relocations"),
+    };
+    let mut all = Vec::new();
+    // Words, some of them across the range's border.
+    let concerned = |at: u64| at + 8 > range.start && at < range.end;
+    let within = |at: u64| at >= range.start && at + 8 <= range.end;
+    for r in [table(DT_RELA, DT_RELASZ)?, table(DT_JMPREL, DT_PLTRELSZ)?].iter().flat_map(|t| t.chunks_exact(24)) {
+        let at = word(r, 0);
+        match word(r, 8) {
+            _ if !concerned(at) => {}
+            RELATIVE if within(at) => all.push((at - range.start, Some(word(r, 16)))),
+            _ => return Err("its thread-local memory has unusual relocations".into()),
+        }
+    }
+    let mut next = 0u64;
+    for entry in table(DT_RELR, DT_RELRSZ)?.chunks_exact(8).map(|bytes| word(bytes, 0)) {
+        let places: Vec<u64> = if entry & 1 == 0 {
+            next = entry.wrapping_add(8);
+            vec![entry]
+        } else {
+            let bits = (1..64).filter(|bit| entry >> bit & 1 == 1);
+            let places = bits.map(|bit| next.wrapping_add(8 * (bit - 1))).collect();
+            next = next.wrapping_add(8 * 63);
+            places
+        };
+        for at in places.into_iter().filter(|at| concerned(*at)) {
+            if !within(at) {
+                return Err("its thread-local memory has unusual relocations".into());
+            }
+            all.push((at - range.start, None));
+        }
+    }
+    Ok(all)
+}
+
+const MOST_RELOCATIONS: u64 = 1 << 26;
+const RELATIVE: u64 = 8;
+const DT_RELA: u64 = 7;
+const DT_RELASZ: u64 = 8;
+const DT_PLTRELSZ: u64 = 2;
+const DT_JMPREL: u64 = 23;
+const DT_RELRSZ: u64 = 35;
+const DT_RELR: u64 = 36;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relocations_of_thread_local_memory_are_found() {
+        let bytes = |words: &[u64]| words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>();
+        let dynamic = bytes(&[DT_RELA, 0x1000, DT_RELASZ, 72, DT_RELR, 0x2000, DT_RELRSZ, 16, 0, 0]);
+        let read = |third: [u64; 3]| {
+            move |at: u64, size: u64| match (at, size) {
+                (0x1000, 72) => Some(bytes(&[&[0x5000, 8, 7][..], &[0x5018, 8, 9], &third].concat())),
+                // A word, and of the 63 behind it the second and the third.
+                (0x2000, 16) => Some(bytes(&[0x5000, 0b1101])),
+                _ => None,
+            }
+        };
+        let found = |third| relocations(&dynamic, 0x5010..0x5020, read(third));
+        assert_eq!(found([0x6000, 1, 0]), Ok(vec![(8, Some(9)), (0, None), (8, None)]));
+        assert!(found([0x5010, 37, 0]).is_err(), "of another kind");
+        assert!(found([0x501c, 8, 0]).is_err(), "across the border");
+        assert_eq!(relocations(&[], 0..100, |_, _| None), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn object_can_be_implanted() {
+        if crate::OBJECT.is_empty() {
+            println!("SKIP object_can_be_implanted: this processor's object is not written yet");
+            return;
+        }
+        let image = Image::of(crate::OBJECT).unwrap();
+        assert!(image.segments.len() >= 3 && image.size <= 1 << 16);
+        let code = image.segments.iter().find(|s| s.protection == 5).unwrap();
+        assert!((code.address..code.address + code.size).contains(&image.start(0)));
+        // One for the constructor, one for the thread's own.
+        assert_eq!((image.relative.len(), image.thread_local.len()), (1, 1));
+        assert!(image.tls().0 > 1000 && image.tls().1 <= 16);
+        let (at, bytes) = image.parameters(0x10_0000, 1, 2, b"/dev/shm/x/");
+        let data = image.segments.iter().find(|s| s.protection == 3).unwrap();
+        assert!(at - 0x10_0000 >= data.address && at - 0x10_0000 + bytes.len() as u64 <= data.address + data.size);
+    }
+
+    fn header(kind: u32, address: u64, filled: u64, size: u64, align: u64) -> Vec<u8> {
+        let mut tls = Tls { header_at: 0, size, own: (0, 0, 0), align, file_size: filled }.header(address);
+        tls[..4].copy_from_slice(&kind.to_le_bytes());
+        tls
+    }
+
+    #[test]
+    fn own_variables_keep_their_place() {
+        // 0x28 bytes, 0x10 of them given, aligned to 0x20: the first is 0x40 below the thread pointer.
+        let table = [header(1, 0, 0, 0, 1), header(PT_TLS, 0x4000, 0x10, 0x28, 0x20)].concat();
+        let tls = Tls::extend(&table, (0x6c0, 8), false).unwrap();
+        assert_eq!((tls.header_at, tls.size, tls.own), (HEADER, 0x700, (0x4000, 0x10, 0x6c0)));
+        assert_eq!(tls.offset(), -0x700);
+        assert_eq!(tls.header(0x9000), header(PT_TLS, 0x9000, 0x6d0, 0x700, 0x20));
+        let alone = header(PT_GNU_STACK, 0, 0, 0, 16);
+        assert!(Tls::extend(&alone, (0x6c0, 8), false).is_err(), "glibc reads it");
+        assert_eq!(Tls::extend(&alone, (0x6c4, 8), true).unwrap().size, 0x6c8);
+        for refused in [header(PT_TLS, 0x4004, 0, 8, 8), header(PT_TLS, 0, 9, 8, 8), header(PT_TLS, 0, 0, 8, 3)] {
+            assert!(Tls::extend(&refused, (0x6c0, 8), true).is_err());
+        }
+    }
+}
