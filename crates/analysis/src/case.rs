@@ -126,7 +126,7 @@ fn spans(upper: Dev, lower: Dev) -> Vec<Span> {
 }
 
 fn slice(operation: u64, layer: Layer, reason: Reason, start: u64, end: u64) -> Slice {
-    Slice { operation, layer, reason, start_ns: us(start), end_ns: us(end), span: None, confidence: None }
+    Slice::new(operation, layer, reason, us(start), us(end))
 }
 
 pub fn rows() -> Rows {

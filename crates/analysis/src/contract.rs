@@ -6,7 +6,7 @@
 //! part. An operation that contains others (a function around a statement) includes them; `own` leaves them out, so that the
 //! own counts of all operations add up to the totals.
 
-use model::{Absence, Environment, Layer};
+use model::{Absence, Environment, Layer, Wait};
 use serde::Serialize;
 use sqlite::FileClass;
 use std::collections::BTreeMap;
@@ -97,7 +97,7 @@ pub struct Bin {
 pub struct OperationSummary {
     /// The shape's text.
     pub statement: String,
-    /// `statement`, `function` or `mark`.
+    /// `statement`, `transaction` (inferred), `function`, `mark` or `call`.
     pub kind: String,
     /// Executions that ended within the trace; everything below is about them.
     pub count: u64,
@@ -117,6 +117,9 @@ pub struct OperationSummary {
     pub inside_ns: Times,
     /// Where the time went. `exclusive_ns` of all layers and `unexplained_ns` add up to `latency_ns.sum`.
     pub layers: BTreeMap<Layer, LayerTime>,
+    /// What it waited for beside the disk, where the kernel told: locks, other programs, memory, quotas; the longest first. This
+    /// time stands in `layers` too.
+    pub waits: Vec<WaitedFor>,
     /// Time that no slice covers.
     pub unexplained_ns: u64,
     /// What of the time was the recording itself, which stands as layer `Tracer` and in no other; absent where the archive has no
@@ -147,6 +150,25 @@ pub struct LayerTime {
     pub p95_ns: u64,
     /// The sum, by what the thread did or waited for.
     pub reasons: BTreeMap<String, u64>,
+}
+
+/// Waits of one kind that the same one ended.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct WaitedFor {
+    /// What for.
+    pub wait: Wait,
+    /// Path of the locked file.
+    pub file: Option<String>,
+    /// The process that held the lock, or ended the wait.
+    pub by_tgid: Option<u32>,
+    /// Its name.
+    pub by_process: Option<String>,
+    /// The statement, function or call that it was in.
+    pub by_statement: Option<String>,
+    /// How often.
+    pub times: u64,
+    /// Sum over all executions.
+    pub ns: u64,
 }
 
 /// What the recording took: how often its probes ran in the executions, times what they cost.

@@ -34,6 +34,7 @@ pub mod summary;
 pub mod text;
 mod times;
 mod tracer;
+mod waits;
 
 pub use contract::Summary;
 pub use rows::Rows;

@@ -43,15 +43,7 @@ pub fn recording(executions: &[Execution]) -> Rows {
         let operation = next();
         let start = now;
         let mut slices = Vec::new();
-        let slice = |layer, reason, start_ns, end_ns| Slice {
-            operation,
-            layer,
-            reason,
-            start_ns,
-            end_ns,
-            span: None,
-            confidence: None,
-        };
+        let slice = |layer, reason, start_ns, end_ns| Slice::new(operation, layer, reason, start_ns, end_ns);
         for &(kind, file, ns, bytes) in &execution.calls {
             slices.push(slice(Layer::Database, Reason::Cpu, now, now + execution.outside_ns));
             now += execution.outside_ns;

@@ -7,6 +7,7 @@ use crate::counts::{self, StatementCounts};
 use crate::device_times;
 use crate::lines::{WIDTH, capital, line, paragraph, wrapped};
 use crate::text::{bytes, count, digits, duration, shown, size};
+use crate::waits;
 use model::Absence;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,9 @@ const ROWS: usize = 10;
 const NAMED: usize = 4;
 /// A statement with less than this part of all time gets a line instead of a block, unless it is one of the first two.
 const SMALL: f64 = 0.01;
+/// Waits of a statement that get a line, and from which part of its time on.
+const MOST_WAITS: usize = 3;
+const WAITS_FROM: f64 = 0.01;
 /// File systems and protocols that have probes of their own, named after them; no machine has them all.
 const SOMETIMES: [&str; 7] = ["btrfs", "ext4", "f2fs", "mmc", "nvme", "scsi", "xfs"];
 
@@ -188,6 +192,7 @@ fn statement(out: &mut String, operation: &OperationSummary, counts: &StatementC
         return;
     }
     layers(out, operation);
+    waits(out, operation);
     if !counts.rows.is_empty() {
         line(out, "");
         line(out, &format!("  {:<51} {:>9} {:>12}", "per execution", "count", "bytes"));
@@ -271,6 +276,14 @@ fn layers(out: &mut String, operation: &OperationSummary) {
     let unexplained = operation.unexplained_ns as f64 / operation.latency_ns.sum.max(1) as f64;
     if unexplained > 0.0005 {
         line(out, &format!("  {:<32} {:>5.1} % {}", "(no layer)", 100.0 * unexplained, bar(unexplained)));
+    }
+}
+
+/// What it waited for beside the disk, as far as that matters.
+fn waits(out: &mut String, operation: &OperationSummary) {
+    let least = WAITS_FROM * operation.latency_ns.sum as f64;
+    for waited in operation.waits.iter().filter(|w| w.ns as f64 >= least).take(MOST_WAITS) {
+        wrapped(out, "  waited for   ", &waits::line(waited));
     }
 }
 

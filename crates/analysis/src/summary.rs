@@ -19,6 +19,7 @@ use crate::gaps::{Act, Phases};
 use crate::rows::{Index, IoAction, Rows};
 use crate::times::{distribution, times};
 use crate::tracer::{self, Prices, Times};
+use crate::waits::Waits;
 use archive::{Archive, Error};
 use model::table::{Operation, Slice, Span};
 use model::{Layer, Reason, Relation};
@@ -106,6 +107,7 @@ struct Tally {
     /// For each layer, each execution that has any of it: sum of its slices.
     layers: BTreeMap<Layer, Vec<u64>>,
     phases: Phases,
+    waits: Waits,
     /// Counts that become means; held in the contract's own form as sums.
     sums: PerOperation,
     written: HashMap<FileClass, HashSet<u64>>,
@@ -205,9 +207,10 @@ impl<'a> Tallies<'a> {
         }
         let Some(shape) = self.of[operation] else { return };
         let ns = slice.end_ns.saturating_sub(slice.start_ns);
+        self.shapes[shape].waits.add(self.index, slice);
         let layer = self.shapes[shape].summary.layers.entry(slice.layer).or_default();
         layer.exclusive_ns = layer.exclusive_ns.saturating_add(ns);
-        let reason = entry(&mut layer.reasons, slice.reason.name());
+        let reason = entry(&mut layer.reasons, slice.why());
         *reason = reason.saturating_add(ns);
         let own = self.layers.entry((operation as u32, slice.layer)).or_default();
         *own = own.saturating_add(ns);
@@ -408,13 +411,16 @@ impl<'a> Tallies<'a> {
     }
 
     fn finish(self) -> Vec<OperationSummary> {
-        self.shapes.into_iter().filter(|t| t.summary.count + t.summary.unfinished > 0).map(Tally::finish).collect()
+        let index = self.index;
+        let seen = self.shapes.into_iter().filter(|t| t.summary.count + t.summary.unfinished > 0);
+        seen.map(|tally| tally.finish(index)).collect()
     }
 }
 
 impl Tally {
-    fn finish(mut self) -> OperationSummary {
+    fn finish(mut self, index: &Index) -> OperationSummary {
         let mut summary = self.summary;
+        summary.waits = self.waits.finish(index);
         summary.latency_ns = times(&mut self.latency);
         summary.distribution = distribution(&self.latency);
         summary.inside_ns = times(&mut self.inside);

@@ -73,6 +73,8 @@ const PROBES: &[Probe] = &[
     probe("page_cache_add", Type, "mm_filemap_add_to_page_cache", Layer::FileSystem),
     probe("sched_switch", Type, "sched_switch", Layer::RunQueue),
     probe("sched_waking", Type, "sched_waking", Layer::RunQueue),
+    probe("posix_lock", Type, "posix_lock_inode", Layer::Syscall),
+    probe("flock_lock", Type, "flock_lock_inode", Layer::Syscall),
     probe("uring_complete", Type, "io_uring_complete", Layer::Syscall),
     instead("uring_complete", "uring_complete_old", Type, "io_uring_complete", Layer::Syscall),
     probe("uring_submit", Name, "io_uring_submit_req", Layer::Syscall),

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fathom.bpf.o"));
 
 /// Bytes of a task's slot; as in `common.h`.
-const SLOT_SIZE: usize = 880;
+const SLOT_SIZE: usize = 912;
 /// A slot begins with its tgid (4 bytes) and its standing (2 bytes).
 const STANDING: usize = 4;
 
@@ -450,8 +450,8 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         let name = tasks::cut_comm(name).as_bytes();
         comm[..name.len()].copy_from_slice(name);
     }
-    let (end_functions, end_classes) = symbols::bio_ends();
     let call_shapes = calls::table();
+    let (wait_calls, functions) = (calls::waits(), symbols::Functions::read());
     let (offset, tracer) = (boot_offset_ns(), namespace::tracer());
     let (direct, dsync) = (libc::O_DIRECT as u32, libc::O_DSYNC as u32);
     EbpfLoader::new()
@@ -467,8 +467,12 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .override_global("everyone", &everyone, true)
         .override_global("wanted_comm", &comm, true)
         .override_global("call_shapes", &call_shapes, true)
-        .override_global("end_functions", &end_functions, true)
-        .override_global("end_classes", &end_classes, true)
+        .override_global("end_functions", &functions.ends.0, true)
+        .override_global("end_classes", &functions.ends.1, true)
+        .override_global("wait_calls", &wait_calls, true)
+        .override_global("wait_from", &functions.waits.0, true)
+        .override_global("wait_to", &functions.waits.1, true)
+        .override_global("wait_what", &functions.waits.2, true)
         .override_global("open_direct", &direct, true)
         .override_global("open_dsync", &dsync, true)
         .load(OBJECT)

@@ -6,7 +6,7 @@
 //! Everything is words of 8 bytes, in the order of the bytes that both sides share (x86-64 and arm64).
 
 use model::Record;
-use model::event::{BioQueue, FlushIssue, OffCpu, RqBios, RqDone, RqIssue, Syscall};
+use model::event::{BioQueue, FlushIssue, OffCpu, RqBios, RqDone, RqIssue, Syscall, Wait};
 use model::record::RecordInfo;
 
 /// Bits of a record's first word that say how many words it has.
@@ -34,6 +34,9 @@ const RQ_DONE: usize = 46;
 const RQ_HEAD: usize = 4;
 const RQ_LISTED: usize = 4;
 const RQ_REST: usize = 8;
+
+/// Words of a sleep before what it was for.
+const OFF_CPU_WORDS: usize = 3;
 
 /// Kinds that a word has room for.
 const KINDS: usize = 64;
@@ -134,14 +137,23 @@ impl<'a> Raw<'a> {
         out.extend([time_ns, u64::from(seq) | u64::from(cpu) << 32 | kind << 48 | flags << 56, tgid | tid << 32]);
     }
 
-    /// Whether it is of a request with more bios than its full record has room for.
+    /// Whether it tells more than its full record has room for: a request's further bios, or what a sleep was for.
     pub fn has_rest(&self) -> bool {
-        self.kind() == RQ_ISSUE && self.parts().0.len() > RQ_HEAD + RQ_LISTED
+        match self.kind() {
+            RQ_ISSUE => self.parts().0.len() > RQ_HEAD + RQ_LISTED,
+            OFF_CPU => self.parts().0.len() > OFF_CPU_WORDS,
+            _ => false,
+        }
     }
 
     /// The record of these, as [`Raw::unpack`] makes it.
     pub fn unpack_rest(&self, time_ns: u64, cpu: u32, seq: u32, out: &mut Vec<u64>) {
         let (body, _) = self.parts();
+        if self.kind() == OFF_CPU {
+            self.header(Wait::INFO.kind.into(), time_ns, cpu, seq, out);
+            out.extend(wait(fill(body), self.context()));
+            return;
+        }
         let words: [u64; RQ_HEAD + RQ_LISTED + RQ_REST] = fill(body);
         self.header(RqBios::INFO.kind.into(), time_ns, cpu, seq, out);
         let listed = body.len().saturating_sub(RQ_HEAD + RQ_LISTED).min(RQ_REST) as u64;
@@ -257,6 +269,11 @@ fn syscall([times, ino, about, done, pos, joined]: [u64; 6], end_ns: u64, ctx: u
         handles | cache_added << 16 | call << 32 | ctx << 48,
         fd | fs_writes << 32,
     ]
+}
+
+fn wait([left, _, waker, about, throttled_ns]: [u64; 5], ctx: u64) -> [u64; 4] {
+    let (tgid, what) = halves(about);
+    [left >> 2, throttled_ns, (waker & 0xffff_ffff) | tgid << 32, (what & 0xffff) | ctx << 16]
 }
 
 fn off_cpu([left, wake_ns, waker]: [u64; 3], ctx: u64) -> [u64; 3] {
@@ -455,6 +472,11 @@ mod tests {
     fn sleep_and_preemption_are_unpacked() {
         let asleep = OffCpu { start_ns: 500, wake_ns: 700, waker: 9, state: 2, ctx: 0x103 };
         assert_eq!(whole(&raw(42, 0x103, &[500 << 2 | 2, 700, 9])).record, asleep.clone().into());
+        let words = raw(42, 0x103, &[500 << 2 | 2, 700, 9, 8 | 2 << 32, 77]);
+        assert_eq!(whole(&words).record, asleep.clone().into());
+        let wait = Wait { start_ns: 500, throttled_ns: 77, waker: 9, waker_tgid: 8, what: 2, ctx: 0x103, pad: 0 };
+        assert_eq!(rest_of(&words).map(|event| event.record), Some(wait.into()));
+        assert_eq!(rest_of(&raw(42, 0x103, &[500 << 2 | 2, 700, 9])), None);
         let preempted = OffCpu { wake_ns: 0, waker: 0, state: 0, ..asleep };
         assert_eq!(whole(&raw(42, 0x103, &[500 << 2])).record, preempted.into());
     }

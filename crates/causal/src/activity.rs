@@ -10,6 +10,7 @@
 //! over, so what it explains is a guess.
 
 use crate::actor::TxnKey;
+use crate::threads::Blocked;
 use model::event::flags;
 use model::{Call, Confidence, Layer, Reason};
 use std::collections::VecDeque;
@@ -91,6 +92,8 @@ pub(crate) struct Waited {
     pub between_rows: bool,
     /// In a call: the inferred transaction that it is of; 0: none.
     pub transaction: Option<u64>,
+    /// What the kernel itself told of the wait.
+    pub blocked: Option<Blocked>,
 }
 
 /// An interval of something that may be waited for.
@@ -239,7 +242,7 @@ impl Activity {
         rest: (Layer, u64),
         out: &mut Vec<Waited>,
     ) {
-        let syncs = who.call.is_some_and(Call::syncs);
+        let syncs = who.call.is_some_and(|c| c.syncs() || c.writes() && who.ctx & flags::SYNC_FILE != 0);
         let reads = who.call.is_some_and(Call::reads);
         let in_ring = who.call == Some(Call::IoUringEnter);
         // Reading and seeking need no journal.
@@ -326,6 +329,7 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
             confidence,
             between_rows: false,
             transaction: None,
+            blocked: None,
         });
         return;
     };
@@ -352,6 +356,7 @@ fn fill(levels: &[Vec<Interval>; 4], level: usize, from: u64, to: u64, rest: (La
             confidence,
             between_rows: false,
             transaction: None,
+            blocked: None,
         });
         at = end;
         if at >= to {

@@ -70,6 +70,7 @@ impl Tasks {
         }
         if syscall_ns != 0 && !tracer {
             let call = self.threads.enter(header, syscall_ns.min(header.time_ns), ctx, (None, (0, 0)), objects, cx);
+            let call = self.threads.long_call(header, ctx, call, objects, cx);
             if !self.threads.keeps(header.tid, call.span) {
                 let (tgid, tid) = (header.tgid, header.tid);
                 self.threads.put_unfinished_call((tgid, tid), &call, header.time_ns, objects, cx);

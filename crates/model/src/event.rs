@@ -466,6 +466,42 @@ records! {
         /// Keeps the layout free of gaps.
         pad: u32,
     }
+    /// What the time off the CPU was for that the `off_cpu` just before it tells.
+    31 wait Wait {
+        /// When the thread left the CPU.
+        start_ns: u64,
+        /// For how long of that its cgroup had no CPU time left, at most.
+        throttled_ns: u64,
+        /// Who woke it: the thread; 0: nobody that is known.
+        waker: u32,
+        /// Its process.
+        waker_tgid: u32,
+        /// What it slept for ([`crate::Wait`]); 0: not known.
+        what: u16,
+        /// Bit set of [`flags`].
+        ctx: u16,
+        /// Keeps the layout free of gaps.
+        pad: u32,
+    }
+    /// A thread of an operation wanted a lock on a file that another one holds.
+    32 lock Lock {
+        /// Inode.
+        ino: u64,
+        /// First byte to be locked.
+        pos: u64,
+        /// File system.
+        dev: u32,
+        /// The process that holds it (of an open file's lock, the one that took it); 0: not known.
+        holder: u32,
+        /// 1 fcntl, 2 fcntl on an open file (OFD), 3 flock.
+        kind: u16,
+        /// 0 refused, 1 the thread waits for it.
+        phase: u16,
+        /// Bit set of [`flags`].
+        ctx: u16,
+        /// Keeps the layout free of gaps.
+        pad: u16,
+    }
 }
 
 /// When, where and who. 24 bytes.
@@ -599,6 +635,7 @@ pub fn c_constants() -> Vec<(&'static str, u64)> {
         ("MMC_PART_STOP", mmc_part::STOP.into()),
     ];
     all.extend(Call::ALL.iter().map(|c| (c.c_name(), u64::from(*c as u16))));
+    all.extend(crate::Wait::ALL.iter().map(|w| (w.c_name(), u64::from(w.number()))));
     all.extend(crate::DiskOp::ALL.iter().map(|o| (o.c_name(), *o as u64)));
     all.extend(crate::Protocol::ALL.iter().map(|p| (p.c_name(), u64::from(*p as u16))));
     all.extend(crate::BioEnd::ALL.iter().map(|e| (e.c_name(), *e as u64)));

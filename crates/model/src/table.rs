@@ -1,7 +1,7 @@
 //! The tables of an archive, declared once: the Parquet schema, the writer, the reader and the manual's page all come
 //! from the lists below, so that a new column is one line.
 
-use crate::words::{Absence, Confidence, Layer, LossSource, Origin, Reason, Relation};
+use crate::words::{Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, Wait};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -191,7 +191,7 @@ macro_rules! named_columns {
         }
     )*};
 }
-named_columns!(Absence, Layer, Relation, Confidence, Origin, Reason, LossSource);
+named_columns!(Absence, Layer, Relation, Confidence, Origin, Reason, LossSource, Wait);
 
 /// A row of a table.
 pub trait Row: Sized {
@@ -391,6 +391,14 @@ tables! {
         /// Confidence of layer and span: `exact` if the thread's own records show it, lower where it is concluded what a
         /// sleeping thread waits for; empty in archives that did not say.
         confidence: Option<Confidence>,
+        /// What the sleep was for, more precisely than the reason, where the kernel tells; of a wait for a CPU: the quota.
+        wait: Option<Wait>,
+        /// Of a lock: the process that held it; else the one that woke the thread, if it did so of its own accord.
+        by_tgid: Option<u32>,
+        /// The operation that this process was in.
+        by_operation: Option<u64>,
+        /// The locked file.
+        wait_file: Option<u64>,
     }
     /// A file, for as long as a path named it.
     files File {
@@ -623,6 +631,30 @@ impl Coverage {
     /// A probe that is not attached, and why.
     pub fn absent(layer: Layer, probe: impl Into<String>, absence: Absence, why: impl Into<String>) -> Self {
         Self { attached: false, absence: Some(absence), ..Self::attached(layer, probe, why) }
+    }
+}
+
+impl Slice {
+    /// One of which nothing else is known.
+    pub fn new(operation: u64, layer: Layer, reason: Reason, start_ns: u64, end_ns: u64) -> Self {
+        Self {
+            operation,
+            layer,
+            reason,
+            start_ns,
+            end_ns,
+            span: None,
+            confidence: None,
+            wait: None,
+            by_tgid: None,
+            by_operation: None,
+            wait_file: None,
+        }
+    }
+
+    /// What the thread did or waited for, as precisely as it is known.
+    pub fn why(&self) -> &'static str {
+        self.wait.map_or(self.reason.name(), Wait::name)
     }
 }
 

@@ -173,6 +173,99 @@ names! {
 }
 
 names! {
+    /// What a thread slept for, or waited for a CPU for, as the kernel itself tells. The probes number them from 1 in this order,
+    /// so new ones stand last.
+    Wait {
+        /// A lock on a file by fcntl; also the sleeps of SQLite's busy handler after it was refused one.
+        Fcntl = "fcntl lock",
+        /// A lock on a file by flock.
+        Flock = "flock lock",
+        /// A futex: a lock or a condition of the program's own.
+        Futex = "futex",
+        /// A time (nanosleep).
+        Timer = "timer",
+        /// Anything to happen on one of several descriptors (poll, select, epoll).
+        Poll = "poll",
+        /// A pipe's other end.
+        Pipe = "pipe",
+        /// A socket's other end.
+        Socket = "socket",
+        /// The end of a child process.
+        Child = "child process",
+        /// A page that was touched and not there.
+        PageFault = "page fault",
+        /// Memory, which the thread itself had to free.
+        Reclaim = "memory reclaim",
+        /// Leave to dirty more pages (`balance_dirty_pages`).
+        DirtyThrottling = "dirty throttling",
+        /// A transaction of the journal that is locked, or a block that it is writing.
+        Transaction = "journal transaction",
+        /// Room in the journal.
+        JournalSpace = "journal space",
+        /// The end of the journal's commit.
+        Commit = "journal commit",
+        /// A lock of the kernel's: an inode's, a mutex.
+        KernelLock = "kernel lock",
+        /// A place in the disk's queue.
+        RequestTag = "request tag",
+        /// Leave to send more writes (blk-wbt and its like).
+        WriteThrottling = "write throttling",
+        /// The cgroup's share of a disk.
+        IoQuota = "I/O quota",
+        /// The cgroup's CPU time of the next period.
+        CpuQuota = "CPU quota",
+        /// A checkpoint of f2fs.
+        F2fsCheckpoint = "f2fs checkpoint",
+        /// Free segments, which f2fs cleans.
+        F2fsCleaning = "f2fs cleaning",
+    }
+}
+
+impl Wait {
+    /// Whether somebody else holds it.
+    pub fn is_lock(self) -> bool {
+        matches!(self, Self::Fcntl | Self::Flock | Self::Futex | Self::KernelLock)
+    }
+
+    /// Its number in a `wait` record.
+    pub fn number(self) -> u16 {
+        self as u16 + 1
+    }
+
+    /// The one of that number; `None`: 0, or one of a newer log.
+    pub fn from_number(n: u16) -> Option<Self> {
+        Self::ALL.get(usize::from(n).checked_sub(1)?).copied()
+    }
+
+    /// The name of its constant in C, less the prefix `FATHOM_`.
+    pub fn c_name(self) -> &'static str {
+        match self {
+            Self::Fcntl => "WAIT_FCNTL",
+            Self::Flock => "WAIT_FLOCK",
+            Self::Futex => "WAIT_FUTEX",
+            Self::Timer => "WAIT_TIMER",
+            Self::Poll => "WAIT_POLL",
+            Self::Pipe => "WAIT_PIPE",
+            Self::Socket => "WAIT_SOCKET",
+            Self::Child => "WAIT_CHILD",
+            Self::PageFault => "WAIT_PAGE_FAULT",
+            Self::Reclaim => "WAIT_RECLAIM",
+            Self::DirtyThrottling => "WAIT_DIRTY_THROTTLING",
+            Self::Transaction => "WAIT_TRANSACTION",
+            Self::JournalSpace => "WAIT_JOURNAL_SPACE",
+            Self::Commit => "WAIT_COMMIT",
+            Self::KernelLock => "WAIT_KERNEL_LOCK",
+            Self::RequestTag => "WAIT_REQUEST_TAG",
+            Self::WriteThrottling => "WAIT_WRITE_THROTTLING",
+            Self::IoQuota => "WAIT_IO_QUOTA",
+            Self::CpuQuota => "WAIT_CPU_QUOTA",
+            Self::F2fsCheckpoint => "WAIT_F2FS_CHECKPOINT",
+            Self::F2fsCleaning => "WAIT_F2FS_CLEANING",
+        }
+    }
+}
+
+names! {
     /// Why a probe is not attached.
     Absence {
         /// No file system of its kind was mounted: nothing was missed.

@@ -308,7 +308,7 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     let sure = Confidences::of(&index);
     for (operation, _, s) in by_operation {
         let sure = strings.of(sure.slice(s).name());
-        let (layer, reason) = (strings.of(s.layer.name()), strings.of(s.reason.name()));
+        let (layer, reason) = (strings.of(s.layer.name()), strings.of(s.why()));
         let (start, end) = (s.start_ns.saturating_sub(origin_ns), s.end_ns.saturating_sub(origin_ns));
         slices.push(operation, layer, reason, start, end, s.span.and_then(|id| span_at.get(&id).copied()), sure);
     }

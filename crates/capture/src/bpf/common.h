@@ -111,7 +111,11 @@ struct slot {
 	u64 out_ns;
 	u64 wake_ns;
 	u32 waker;
+	u32 waker_tgid;
 	u32 out_state;
+	u32 sleeps_for; /* FATHOM_WAIT_*; 0: not known */
+	u64 cpu_queue; /* address */
+	u64 throttled_ns; /* of that, when it left */
 
 	/* Probed inside (inside.bpf.c): where the thread's state stands in its memory, and what it said last. */
 	u64 inside_state; /* address; 0: this thread is not */
@@ -131,7 +135,7 @@ struct slot {
 	struct op ops[OPS];
 };
 /* User space writes whole slots, so it must know the size. */
-#define SLOT_SIZE 880
+#define SLOT_SIZE 912
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "SLOT_SIZE in session.rs");
 
 union slot_value {
@@ -155,6 +159,12 @@ static __always_inline void count_table_full(void)
 
 	if (control)
 		__sync_fetch_and_add(&control->table_full, 1);
+}
+
+static __always_inline bool call_syncs(u16 call)
+{
+	return (call >= FATHOM_CALL_FSYNC && call <= FATHOM_CALL_SYNC_FILE_RANGE) || call == FATHOM_CALL_MSYNC ||
+	       call == FATHOM_CALL_SYNC;
 }
 
 static __always_inline struct who who_is(struct task_struct *task)

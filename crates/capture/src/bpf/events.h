@@ -56,6 +56,26 @@
 #define FATHOM_CALL_IO_URING_ENTER 20
 #define FATHOM_CALL_COPY_RANGE 21
 #define FATHOM_CALL_SYNC 22
+#define FATHOM_WAIT_FILE_LOCK 1
+#define FATHOM_WAIT_FUTEX 2
+#define FATHOM_WAIT_TIMER 3
+#define FATHOM_WAIT_POLL 4
+#define FATHOM_WAIT_PIPE 5
+#define FATHOM_WAIT_SOCKET 6
+#define FATHOM_WAIT_CHILD 7
+#define FATHOM_WAIT_PAGE_FAULT 8
+#define FATHOM_WAIT_RECLAIM 9
+#define FATHOM_WAIT_DIRTY_THROTTLING 10
+#define FATHOM_WAIT_TRANSACTION 11
+#define FATHOM_WAIT_JOURNAL_SPACE 12
+#define FATHOM_WAIT_COMMIT 13
+#define FATHOM_WAIT_KERNEL_LOCK 14
+#define FATHOM_WAIT_REQUEST_TAG 15
+#define FATHOM_WAIT_WRITE_THROTTLING 16
+#define FATHOM_WAIT_IO_QUOTA 17
+#define FATHOM_WAIT_CPU_QUOTA 18
+#define FATHOM_WAIT_F2FS_CHECKPOINT 19
+#define FATHOM_WAIT_F2FS_CLEANING 20
 #define FATHOM_OP_READ 0
 #define FATHOM_OP_WRITE 1
 #define FATHOM_OP_FLUSH 2
@@ -105,6 +125,8 @@
 #define FATHOM_KIND_CHECKPOINT 28
 #define FATHOM_KIND_DRIVER_BEGIN 29
 #define FATHOM_KIND_DRIVER_END 30
+#define FATHOM_KIND_WAIT 31
+#define FATHOM_KIND_LOCK 32
 
 /* An SQL statement became known: prepared, or first seen at a step because it was prepared before the trace. */
 struct fathom_statement {
@@ -392,6 +414,29 @@ struct fathom_driver_end {
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
 	__u8 sense[4]; /* Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]). */
 	__u32 pad; /* Keeps the layout free of gaps. */
+};
+
+/* What the time off the CPU was for that the `off_cpu` just before it tells. */
+struct fathom_wait {
+	__u64 start_ns; /* When the thread left the CPU. */
+	__u64 throttled_ns; /* For how long of that its cgroup had no CPU time left, at most. */
+	__u32 waker; /* Who woke it: the thread; 0: nobody that is known. */
+	__u32 waker_tgid; /* Its process. */
+	__u16 what; /* What it slept for ([`crate::Wait`]); 0: not known. */
+	__u16 ctx; /* Bit set of [`flags`]. */
+	__u32 pad; /* Keeps the layout free of gaps. */
+};
+
+/* A thread of an operation wanted a lock on a file that another one holds. */
+struct fathom_lock {
+	__u64 ino; /* Inode. */
+	__u64 pos; /* First byte to be locked. */
+	__u32 dev; /* File system. */
+	__u32 holder; /* The process that holds it (of an open file's lock, the one that took it); 0: not known. */
+	__u16 kind; /* 1 fcntl, 2 fcntl on an open file (OFD), 3 flock. */
+	__u16 phase; /* 0 refused, 1 the thread waits for it. */
+	__u16 ctx; /* Bit set of [`flags`]. */
+	__u16 pad; /* Keeps the layout free of gaps. */
 };
 
 #endif

@@ -62,8 +62,11 @@ enum {
 	BPF_F_MMAPABLE = 1 << 10,
 };
 #define S_IFMT 0170000
+#define S_IFIFO 0010000
+#define S_IFDIR 0040000
 #define S_IFREG 0100000
 #define S_IFBLK 0060000
+#define S_IFSOCK 0140000
 #define PF_KTHREAD 0x00200000
 #define PF_IO_WORKER 0x00000010
 #define CLONE_THREAD 0x00010000
@@ -131,6 +134,33 @@ struct inode {
 	struct super_block *i_sb;
 	unsigned long i_ino;
 	u32 i_rdev;
+	struct file_lock_context *i_flctx;
+};
+
+struct file_lock_context {
+	struct list_head flc_flock;
+	struct list_head flc_posix;
+};
+
+struct file_lock {
+	struct list_head fl_list;
+	void *fl_owner;
+	unsigned int fl_flags;
+	unsigned char fl_type;
+	unsigned int fl_pid;
+	s64 fl_start;
+	s64 fl_end;
+};
+/* Since 6.9. */
+struct file_lock_core {
+	struct list_head flc_list;
+	void *flc_owner;
+	unsigned int flc_flags;
+	unsigned char flc_type;
+	s32 flc_pid;
+};
+struct file_lock___core {
+	struct file_lock_core c;
 };
 
 struct dentry {
@@ -186,6 +216,14 @@ struct pid {
 	struct upid numbers[1];
 };
 
+struct cfs_rq {
+	u64 throttled_clock_pelt_time; /* 5.19 and later, with CONFIG_CFS_BANDWIDTH */
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED */
+};
+
 struct task_struct {
 	unsigned int flags;
 	s32 pid;
@@ -197,6 +235,7 @@ struct task_struct {
 	char comm[16];
 	struct fs_struct *fs;
 	struct files_struct *files;
+	struct sched_entity se;
 };
 
 struct linux_binprm {

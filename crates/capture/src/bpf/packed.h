@@ -32,6 +32,8 @@ enum packed {
  *   0: when it left, times four, plus its state
  *   1: when it was woken
  *   2: who woke it
+ *   3: that one's process; what it slept for
+ *   4: how long its CPU queue was without its cgroups' time, at most
  *
  * PACKED_BIO_QUEUE, with its context.
  *   0: bio; flags in the last byte

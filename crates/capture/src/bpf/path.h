@@ -75,7 +75,7 @@ static __always_inline void emit_file(struct file *file, u16 what, u64 now)
 	struct scratch *s;
 	u32 len;
 
-	if ((id.mode & S_IFMT) != S_IFREG)
+	if ((id.mode & S_IFMT) != S_IFREG && (id.mode & S_IFMT) != S_IFDIR)
 		return;
 	s = take_scratch();
 	if (!s)

@@ -10,7 +10,8 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 	struct slot *out = look_inside(slot_of_thread(prev));
 	struct slot *in = slot_of_thread(next);
 	struct who who;
-	u64 now, woken, *r;
+	u64 now, woken, throttled, queue = 0, *r;
+	u32 words;
 
 	if (!(out && (out->ops_open || out->inside_open || out->call)) && !(in && in->out_ns))
 		return 0;
@@ -20,6 +21,7 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (out && (out->ops_open || out->inside_open || out->call)) {
 		out->wake_ns = 0;
 		out->waker = 0;
+		out->waker_tgid = 0;
 		/* TASK_RUNNING is 0, TASK_INTERRUPTIBLE 1, TASK_UNINTERRUPTIBLE 2; higher bits refine. */
 		if (preempt || !prev_state)
 			out->out_state = 0;
@@ -27,19 +29,31 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 			out->out_state = prev_state & 1 ? 1 : 2;
 		else
 			out->out_state = 3;
+		out->sleeps_for = out->out_state ? sleeps_for(prev, out) : 0;
+		out->throttled_ns = quota_used_up(prev, &out->cpu_queue);
 		out->out_ns = now;
 	}
 	if (in && in->out_ns) {
 		who = who_is(next);
+		throttled = quota_used_up(next, &queue) - in->throttled_ns;
+		if (likely(!throttled || queue != in->cpu_queue))
+			throttled = 0;
 		/* Read once, as the record's length hangs on it. */
 		woken = *(volatile u64 *)&in->wake_ns;
-		r = ring_reserve(PACKED_OFF_CPU, woken ? 3 : 1, now, who, context(in, who));
+		words = unlikely(throttled) ? 5 : woken ? 3 : 1;
+		if (woken && in->sleeps_for && words < 4)
+			words = 4;
+		r = ring_reserve(PACKED_OFF_CPU, words, now, who, context(in, who));
 		if (r) {
 			r[0] = in->out_ns << 2 | in->out_state;
-			if (woken) {
+			if (words > 1) {
 				r[1] = woken;
 				r[2] = in->waker;
 			}
+			if (words > 3)
+				r[3] = two_words(in->waker_tgid, in->sleeps_for);
+			if (words > 4)
+				r[4] = throttled;
 			submit(r);
 		}
 		in->out_ns = 0;
@@ -51,10 +65,16 @@ SEC("tp_btf/sched_waking")
 int PROBE(sched_waking, struct task_struct *task)
 {
 	struct slot *slot = slot_of_thread(task);
+	u64 by;
 
 	if (!slot || !slot->out_ns || slot->wake_ns)
 		return 0;
 	slot->wake_ns = bpf_ktime_get_boot_ns();
-	slot->waker = (u32)bpf_get_current_pid_tgid();
+	/* A timer's interrupt hits whomever it hits; who wakes a futex is in that call. */
+	if (slot->sleeps_for == FATHOM_WAIT_FUTEX && !in_call_of((void *)bpf_get_current_task_btf(), FATHOM_WAIT_FUTEX))
+		return 0;
+	by = bpf_get_current_pid_tgid();
+	slot->waker = (u32)by;
+	slot->waker_tgid = by >> 32;
 	return 0;
 }

@@ -9,28 +9,13 @@
 /* Calls longer than this also tell of each piece they write, as its pages may reach the disk before the call returns. */
 #define LONG_WRITE (64 << 10)
 
-#if defined(__TARGET_ARCH_x86)
-/* A 32-bit program's numbers mean other calls: its code segment is __USER32_CS. */
-#define FOREIGN_ABI(regs) ((regs)->cs == 0x23)
-#define CALL_NR(regs) ((regs)->orig_ax)
-#define READ_ARGS(args, regs) \
-	args[0] = (regs)->di; args[1] = (regs)->si; args[2] = (regs)->dx; \
-	args[3] = (regs)->r10; args[4] = (regs)->r8; args[5] = (regs)->r9
-#elif defined(__TARGET_ARCH_arm64)
-#define CALL_NR(regs) ((regs)->syscallno)
-/* PSR_MODE32_BIT */
-#define FOREIGN_ABI(regs) ((regs)->pstate & 0x10)
-#define READ_ARGS(args, regs) \
-	args[0] = (regs)->orig_x0; args[1] = (regs)->regs[1]; args[2] = (regs)->regs[2]; \
-	args[3] = (regs)->regs[3]; args[4] = (regs)->regs[4]; args[5] = (regs)->regs[5]
-#endif
-
 #define ARG(args, i) ((args)[(i) & 7])
 
-static __always_inline bool call_syncs(u16 call)
+/* Whether the call comes back only when something is on the medium. */
+static __always_inline bool awaits_medium(struct slot *slot, u16 call)
 {
-	return (call >= FATHOM_CALL_FSYNC && call <= FATHOM_CALL_SYNC_FILE_RANGE) || call == FATHOM_CALL_MSYNC ||
-	       call == FATHOM_CALL_SYNC;
+	return call_syncs(call) ||
+	       (slot->file_flags & FATHOM_SYNC_FILE && call >= FATHOM_CALL_WRITE && call <= FATHOM_CALL_PWRITEV);
 }
 
 static __always_inline bool call_transfers(u16 call)
@@ -83,6 +68,15 @@ static __always_inline void enter_ring(struct slot *slot)
 	slot->fs_writes = 0;
 	slot->start_ns = slot->ring_enter_ns;
 	slot->call = FATHOM_CALL_IO_URING_ENTER;
+}
+
+/* A folder is synced, which nobody named: only files are when they are opened. */
+seldom void name_folder(struct task_struct *task, int fd, u64 now)
+{
+	struct file *file = file_of(task, fd);
+
+	if (file)
+		emit_file(file, 0, now);
 }
 
 SEC("tp_btf/sys_enter")
@@ -146,8 +140,10 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	slot->cache_added = 0;
 	slot->fs_writes = 0;
 	slot->call = shape.call;
-	if (!call_syncs(shape.call))
+	if (likely(!awaits_medium(slot, shape.call)))
 		return 0;
+	if (unlikely(fd >= 0 && !(slot->file_flags & FATHOM_REGULAR)))
+		name_folder(task, fd, now);
 	who = who_is(task);
 	r = RESERVE(sync_begin, SYNC_BEGIN, now, who);
 	if (!r)

@@ -1,6 +1,6 @@
 //! The numbers of the wanted system calls on this machine, and where their arguments stand.
 
-use model::Call;
+use model::{Call, Wait};
 
 /// As in `common.h`: no such argument.
 const NONE: u8 = 0xff;
@@ -62,6 +62,55 @@ pub fn table() -> [u8; CALLS * 4] {
         let at = usize::try_from(*number).expect("numbers of calls are positive") * 4;
         all[at..at + 4].copy_from_slice(&[*call as u16 as u8, *fd, *pos, *bytes]);
     }
+    all
+}
+
+/// What a thread waits for in a system call, by its number. Calls that are recorded need no entry.
+const WAITS: &[(libc::c_long, Wait)] = &[
+    (libc::SYS_futex, Wait::Futex),
+    // futex_waitv and futex_wait, which libc does not name on every machine.
+    (449, Wait::Futex),
+    (455, Wait::Futex),
+    (libc::SYS_semtimedop, Wait::Futex),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_semop, Wait::Futex),
+    (libc::SYS_nanosleep, Wait::Timer),
+    (libc::SYS_clock_nanosleep, Wait::Timer),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_poll, Wait::Poll),
+    (libc::SYS_ppoll, Wait::Poll),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_select, Wait::Poll),
+    (libc::SYS_pselect6, Wait::Poll),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_epoll_wait, Wait::Poll),
+    (libc::SYS_epoll_pwait, Wait::Poll),
+    (441, Wait::Poll),
+    (libc::SYS_recvfrom, Wait::Socket),
+    (libc::SYS_recvmsg, Wait::Socket),
+    (libc::SYS_recvmmsg, Wait::Socket),
+    (libc::SYS_sendto, Wait::Socket),
+    (libc::SYS_sendmsg, Wait::Socket),
+    (libc::SYS_sendmmsg, Wait::Socket),
+    (libc::SYS_accept, Wait::Socket),
+    (libc::SYS_accept4, Wait::Socket),
+    (libc::SYS_connect, Wait::Socket),
+    (libc::SYS_wait4, Wait::Child),
+    (libc::SYS_waitid, Wait::Child),
+    (libc::SYS_fcntl, Wait::Fcntl),
+    (libc::SYS_flock, Wait::Flock),
+];
+
+/// Calls that wait for whatever their first argument is; as in `waits.h`.
+const BY_FILE: u8 = 0xff;
+const WAIT_BY_FILE: [libc::c_long; 4] = [libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev];
+
+/// The kernel side's table: what is waited for, by number; 0 where that is not known.
+pub fn waits() -> [u8; CALLS] {
+    let mut all = [0; CALLS];
+    let place = |number: libc::c_long| usize::try_from(number).expect("numbers of calls are positive");
+    WAITS.iter().for_each(|(number, wait)| all[place(*number)] = wait.number() as u8);
+    WAIT_BY_FILE.iter().for_each(|number| all[place(*number)] = BY_FILE);
     all
 }
 

@@ -1,6 +1,7 @@
-//! Where the kernel's functions that hear of a bio's end are: by them the probes tell what kind of bio it is.
+//! Where some functions of the kernel are: those that hear of a bio's end, by which the probes tell what kind of bio it is, and those
+//! that wait, by which they tell what a thread sleeps for.
 
-use model::BioEnd;
+use model::{BioEnd, Wait};
 use std::fs;
 
 /// Entries that the kernel side compares; as in `common.h`.
@@ -24,23 +25,86 @@ const NAMES: &[(&str, BioEnd)] = &[
     ("crypt_endio", BioEnd::Crypt),
 ];
 
-/// Addresses and classes, as the kernel side wants them. All zero if addresses are hidden from this user.
-pub fn bio_ends() -> ([u64; END_FUNCTIONS], [u8; END_FUNCTIONS]) {
-    parse(&fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+/// Entries that the kernel side compares; as in `waits.h`.
+pub const WAIT_FUNCTIONS: usize = 48;
+
+/// Functions of the kernel that wait for something known, as they stand on the stack of who sleeps in them. Those inside of which
+/// another one of them waits need no place before it: the innermost counts.
+const WAITS: &[(&str, Wait)] = &[
+    ("balance_dirty_pages", Wait::DirtyThrottling),
+    ("try_to_free_pages", Wait::Reclaim),
+    ("try_to_free_mem_cgroup_pages", Wait::Reclaim),
+    ("reclaim_throttle", Wait::Reclaim),
+    ("mem_cgroup_handle_over_high", Wait::Reclaim),
+    ("wait_transaction_locked", Wait::Transaction),
+    ("wait_transaction_switching", Wait::Transaction),
+    ("add_transaction_credits", Wait::Transaction),
+    ("start_this_handle", Wait::Transaction),
+    ("do_get_write_access", Wait::Transaction),
+    ("__jbd2_log_wait_for_space", Wait::JournalSpace),
+    ("jbd2_log_do_checkpoint", Wait::JournalSpace),
+    ("jbd2_log_wait_commit", Wait::Commit),
+    ("down_read", Wait::KernelLock),
+    ("down_read_killable", Wait::KernelLock),
+    ("down_write", Wait::KernelLock),
+    ("down_write_killable", Wait::KernelLock),
+    ("rwsem_down_read_slowpath", Wait::KernelLock),
+    ("rwsem_down_write_slowpath", Wait::KernelLock),
+    ("__mutex_lock", Wait::KernelLock),
+    ("blk_mq_get_tag", Wait::RequestTag),
+    ("rq_qos_wait", Wait::WriteThrottling),
+    ("__blkcg_maybe_throttle_current", Wait::IoQuota),
+    ("blkcg_maybe_throttle_current", Wait::IoQuota),
+    ("f2fs_issue_checkpoint", Wait::F2fsCheckpoint),
+    ("f2fs_write_checkpoint", Wait::F2fsCheckpoint),
+    ("f2fs_balance_fs", Wait::F2fsCleaning),
+];
+
+/// Addresses and classes, as the kernel side wants them.
+type Ends = ([u64; END_FUNCTIONS], [u8; END_FUNCTIONS]);
+/// Where functions begin and end, and what each waits for; zeroes behind the last.
+type Waits = ([u64; WAIT_FUNCTIONS], [u64; WAIT_FUNCTIONS], [u8; WAIT_FUNCTIONS]);
+
+/// What the kernel side is told of the kernel's functions. Nothing is in it if addresses are hidden from this user.
+pub struct Functions {
+    /// Those that hear of a bio's end.
+    pub ends: Ends,
+    /// Those that wait.
+    pub waits: Waits,
 }
 
-fn parse(kallsyms: &str) -> ([u64; END_FUNCTIONS], [u8; END_FUNCTIONS]) {
-    let mut found = Vec::new();
-    for line in kallsyms.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let (Some(address), Some(_), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
-        let Some(rank) = NAMES.iter().position(|(n, _)| *n == name) else { continue };
-        match u64::from_str_radix(address, 16) {
-            // A bio without such a function must not match an empty entry of ours, nor a hidden address.
-            Ok(address) if address != 0 => found.push((rank, address)),
-            _ => {}
-        }
+impl Functions {
+    /// Those of the running kernel.
+    pub fn read() -> Self {
+        Self::parse(&fs::read_to_string("/proc/kallsyms").unwrap_or_default())
     }
+
+    fn parse(kallsyms: &str) -> Self {
+        let (mut ends, mut waits, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        for line in kallsyms.lines() {
+            let mut words = line.split_ascii_whitespace();
+            let (Some(address), Some(_), Some(name)) = (words.next(), words.next(), words.next()) else { continue };
+            // A bio without such a function must not match an empty entry of ours, nor a hidden address.
+            let Some(address) = u64::from_str_radix(address, 16).ok().filter(|address| *address != 0) else { continue };
+            places.push(address);
+            if let Some(rank) = NAMES.iter().position(|(n, _)| *n == name) {
+                ends.push((rank, address));
+            }
+            if let Some((_, wait)) = WAITS.iter().find(|(n, _)| *n == without_suffix(name)) {
+                waits.push((address, wait.number() as u8));
+            }
+        }
+        places.sort_unstable();
+        Self { ends: table_of_ends(ends), waits: table_of_waits(waits, &places) }
+    }
+}
+
+/// A name without what the compiler appended to a part or a variant of the function.
+fn without_suffix(name: &str) -> &str {
+    ["constprop", "isra", "part", "cold"].iter().find_map(|s| name.find(&format!(".{s}"))).map_or(name, |at| &name[..at])
+}
+
+fn table_of_ends(mut found: Vec<(usize, u64)>) -> Ends {
     // Local functions of one name may exist several times; each has its entry.
     found.sort_unstable();
     let mut addresses = [u64::MAX; END_FUNCTIONS];
@@ -52,17 +116,49 @@ fn parse(kallsyms: &str) -> ([u64; END_FUNCTIONS], [u8; END_FUNCTIONS]) {
     (addresses, classes)
 }
 
+/// A function ends where the next symbol begins. `places`: of all symbols, in order.
+fn table_of_waits(mut found: Vec<(u64, u8)>, places: &[u64]) -> Waits {
+    found.sort_unstable();
+    found.dedup_by_key(|(address, _)| *address);
+    let mut all = ([0; WAIT_FUNCTIONS], [0; WAIT_FUNCTIONS], [0; WAIT_FUNCTIONS]);
+    for (i, (address, what)) in found.into_iter().take(WAIT_FUNCTIONS).enumerate() {
+        let next = places.get(places.partition_point(|place| *place <= address));
+        (all.0[i], all.1[i], all.2[i]) = (address, next.copied().unwrap_or(address + 1), what);
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn functions_are_sorted_and_hidden_addresses_ignored() {
-        let (addresses, classes) = parse(
+        let functions = Functions::parse(
             "ffffffff00000030 t mpage_end_io\nffffffff00000010 t ext4_end_bio\t[ext4]\nffffffff00000020 t mpage_end_io\n\
              0000000000000000 t clone_endio\n damaged\nffffffff00000040 T __pfx_ext4_end_bio\n",
         );
+        let (addresses, classes) = functions.ends;
         assert_eq!(addresses[..4], [0xffff_ffff_0000_0010, 0xffff_ffff_0000_0020, 0xffff_ffff_0000_0030, u64::MAX]);
         assert_eq!(classes[..4], [BioEnd::Ext4 as u8, BioEnd::PageRead as u8, BioEnd::PageRead as u8, 0]);
+        assert_eq!(functions.waits.1, [0; WAIT_FUNCTIONS]);
+    }
+
+    #[test]
+    fn waiting_function_ends_at_next_symbol() {
+        let functions = Functions::parse(
+            "ffffffff00000080 t other\nffffffff00000100 t __mutex_lock.constprop.0\nffffffff00000010 t down_write\n\
+             ffffffff00000040 t down_write_of_another\n",
+        );
+        let (from, to, what) = functions.waits;
+        assert_eq!(from[..3], [0xffff_ffff_0000_0010, 0xffff_ffff_0000_0100, 0]);
+        assert_eq!(to[..3], [0xffff_ffff_0000_0040, 0xffff_ffff_0000_0101, 0]);
+        assert_eq!(what[..3], [Wait::KernelLock.number() as u8, Wait::KernelLock.number() as u8, 0]);
+    }
+
+    #[test]
+    fn table_holds_every_waiting_function() {
+        assert!(WAITS.len() <= WAIT_FUNCTIONS);
+        assert_eq!(without_suffix("shrink.part.0.cold"), "shrink");
     }
 }

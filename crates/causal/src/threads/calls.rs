@@ -11,7 +11,8 @@
 //! *Uncertainty*: of a call whose record was lost only what others said of it is known, and no end.
 
 use super::Threads;
-use super::stack::{Call, CallSegment};
+use super::alone::Asked;
+use super::stack::{Call, CallSegment, Frame, Kind};
 use crate::actor::{Actor, Source};
 use crate::context::{Context, span};
 use crate::journal::{Joiner, Sync};
@@ -40,7 +41,7 @@ impl Threads {
         let thread = self.thread(header.tgid, header.tid, objects, cx);
         let announced = |c: &Call| {
             !c.seen
-                && c.call.is_some_and(CallName::syncs)
+                && c.call.is_some_and(|call| call.syncs() || call.writes())
                 && (name.is_none() || c.call == name)
                 && c.start_ns.abs_diff(start_ns) < SAME_CALL_NS
         };
@@ -113,6 +114,10 @@ impl Threads {
         if call.seen {
             return;
         }
+        let open = |f: &Frame| f.kind == Kind::Call && f.span == call.span;
+        if let Some(place) = self.get(tid).and_then(|t| t.frames.iter().position(open)) {
+            self.close_lost(tid, place, by_ns, objects, cx);
+        }
         // Else all commits that come would be taken to be waited for by it.
         objects.journal.sync_ended(call.dev, call.deepest(), by_ns);
         let kind = call.call.map_or("system call", CallName::name);
@@ -146,7 +151,7 @@ impl Threads {
         });
         // Whoever waits for the medium sleeps; the record of the sleep would have come with its end.
         let asleep_from = thread.aways.back().map_or(call.start_ns, |a| a.end_ns.max(call.start_ns));
-        if call.call.is_some_and(CallName::syncs) {
+        if awaits_medium(call.call, call.ctx) {
             thread.on_away(asleep_from, now_ns, now_ns, 2, call.ctx | flags::IN_SYSCALL);
         }
     }
@@ -174,6 +179,18 @@ impl Threads {
             self.update(header.tid, call);
         }
         if !call.seen {
+            let asked = Asked {
+                start_ns: call.start_ns,
+                end_ns: u64::MAX,
+                ctx: record.ctx,
+                call: Some(name),
+                added: 0,
+                result: None,
+            };
+            if let Some(id) = self.begin_alone(header, &call, &asked, objects, cx) {
+                call.actor = Actor::of(header, record.ctx, Some((id, false)), cx);
+                self.update(header.tid, call);
+            }
             objects.journal.sync(record.dev, cx.now_ns, wait(header.tid, &call, record.ino, u64::MAX, 0));
         }
     }
@@ -207,6 +224,10 @@ impl Threads {
         if call.fs_span == 0 && !fs_kind.is_empty() && (entered || regular) {
             call.fs_span = cx.new_span();
         }
+        let known = Call { call: name, dev: file.0, ino: file.1, ..call };
+        let added = record.cache_added;
+        let asked = Asked { start_ns, end_ns, ctx: record.ctx, call: name, added, result: Some(record.result) };
+        self.begin_alone(header, &known, &asked, objects, cx);
         let around = self.inside(header.tid, start_ns, record.ctx, &objects.names);
         call.actor = Actor::of(header, record.ctx, around.charged(), cx);
         call = Call { start_ns, end_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
@@ -332,7 +353,7 @@ impl Threads {
                 objects.journal.join((dev, record.txn), record.ino, joiner, cx);
             }
         }
-        if call.call.is_some_and(CallName::syncs) {
+        if awaits_medium(call.call, record.ctx) {
             objects.journal.sync(record.dev, cx.now_ns, wait(header.tid, call, record.ino, end_ns, record.txn));
         }
     }
@@ -350,6 +371,11 @@ fn writer(header: &Header, call: &Call, actor: Actor, start_ns: u64, end_ns: u64
         confidence: Confidence::Structural,
         via: "page",
     }
+}
+
+/// Whether the call comes back only when something is on the medium.
+pub(crate) fn awaits_medium(call: Option<CallName>, ctx: u16) -> bool {
+    call.is_some_and(|call| call.syncs() || call.writes() && ctx & flags::SYNC_FILE != 0)
 }
 
 fn wait(tid: u32, call: &Call, ino: u64, end_ns: u64, expects: u32) -> Sync {

@@ -16,12 +16,12 @@
 //! statement's own time as lacks is given to the application, from the end backwards. Its length is right, its position
 //! is not known. So too for statements that are stepped by turns: how their common time is divided is known, not when.
 
-use super::stack::{Away, Frame, Kind, Thread};
+use super::stack::{Away, Blocked, Frame, Kind, Thread};
 use crate::Sink;
 use crate::activity::{Activity, Sleeper, Waited};
 use model::event::flags;
 use model::table::Slice;
-use model::{Confidence, Layer, Reason};
+use model::{Confidence, Layer, Reason, Wait};
 
 /// Slices an operation holds back, since its last ones may still be given to the application.
 const HELD: usize = 4096;
@@ -58,6 +58,9 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
         let away = thread.aways.front();
         if let Some(a) = away {
             [a.start_ns, a.wake_ns, a.end_ns].into_iter().for_each(&mut border);
+            if a.throttled_ns > 0 {
+                border(a.wake_ns.saturating_add(a.throttled_ns).min(a.end_ns));
+            }
         }
         let call = call.filter(|c| c.start_ns <= at);
         let in_fs = call.filter(|c| c.fs_start_ns <= at && at < c.fs_end_ns);
@@ -80,11 +83,22 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
             confidence,
             between_rows,
             transaction,
+            blocked: None,
         };
         match away {
             None => pieces.push(piece(place.0, Reason::Cpu, place.1)),
-            Some(a) if at >= a.wake_ns => pieces.push(piece(Layer::RunQueue, Reason::RunQueue, 0)),
-            Some(_) => {
+            Some(a) if at >= a.wake_ns => {
+                let throttled = at < a.wake_ns.saturating_add(a.throttled_ns);
+                // For how long at most, not when.
+                let confidence = if throttled { Confidence::Interval } else { confidence };
+                let blocked = throttled.then(|| Blocked::of(Wait::CpuQuota));
+                pieces.push(Waited { confidence, blocked, ..piece(Layer::RunQueue, Reason::RunQueue, 0) });
+            }
+            Some(Away { blocked: Some(blocked), .. }) if blocked.decides() => {
+                let (confidence, blocked) = (Confidence::Structural, Some(*blocked));
+                pieces.push(Waited { confidence, blocked, ..piece(place.0, Reason::Other, place.1) });
+            }
+            Some(away) => {
                 let who = Sleeper {
                     tid: thread.tid,
                     call_ns: call.map_or(0, |c| c.start_ns),
@@ -97,6 +111,9 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
                 activity.explain(&who, at, next, place, &mut pieces);
                 for piece in &mut pieces[before..] {
                     (piece.between_rows, piece.transaction) = (between_rows, transaction);
+                    if matches!(piece.reason, Reason::Other | Reason::Journal) {
+                        piece.blocked = away.blocked;
+                    }
                 }
             }
         }
@@ -247,7 +264,7 @@ fn turn(frame: &mut Frame, mut left: u64, wanted: impl Fn(&Waited) -> bool, othe
 fn unknown(start_ns: u64, end_ns: u64) -> Waited {
     let confidence = Confidence::Guess;
     let (layer, reason) = (Layer::Database, Reason::Other);
-    Waited { layer, reason, span: OWN, start_ns, end_ns, confidence, between_rows: false, transaction: None }
+    Waited { layer, reason, span: OWN, start_ns, end_ns, confidence, between_rows: false, transaction: None, blocked: None }
 }
 
 fn row(operation: u64, s: Waited) -> Slice {
@@ -259,6 +276,10 @@ fn row(operation: u64, s: Waited) -> Slice {
         end_ns: s.end_ns,
         span: (s.span != 0 && s.span != SIBLING).then_some(s.span),
         confidence: Some(s.confidence),
+        wait: s.blocked.map(|b| b.wait),
+        by_tgid: s.blocked.map(|b| b.tgid).filter(|tgid| *tgid != 0),
+        by_operation: s.blocked.map(|b| b.operation).filter(|id| *id != 0),
+        wait_file: s.blocked.map(|b| b.file).filter(|id| *id != 0),
     }
 }
 
@@ -276,12 +297,14 @@ impl Frame {
                 Kind::Inferred if piece.reason == Reason::Cpu => piece.reason = Reason::Other,
                 Kind::Inferred => {}
                 Kind::Function | Kind::Mark => piece.layer = Layer::App,
+                Kind::Call => piece.layer = Layer::Syscall,
             }
         }
         match self.slices.last_mut() {
             Some(last)
                 if last.end_ns == piece.start_ns
-                    && (last.layer, last.reason, last.span) == (piece.layer, piece.reason, piece.span) =>
+                    && (last.layer, last.reason, last.span) == (piece.layer, piece.reason, piece.span)
+                    && last.blocked == piece.blocked =>
             {
                 last.end_ns = piece.end_ns;
                 last.confidence = last.confidence.min(piece.confidence);

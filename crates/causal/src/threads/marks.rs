@@ -12,17 +12,17 @@ use model::{Confidence, Layer, Relation};
 use std::borrow::Cow;
 
 impl Threads {
-    /// Takes off the marks that ended.
+    /// Takes off the marks, and the call that is an operation by itself, that ended.
     pub(crate) fn settle_marks(&mut self, tid: u32, time_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         while let Some(thread) = self.map.get_mut(&tid) {
-            let Some(frame) = thread.frames.last().filter(|f| f.kind == Kind::Mark && f.end_ns <= time_ns) else {
-                return;
-            };
+            let over = |f: &&Frame| matches!(f.kind, Kind::Mark | Kind::Call) && f.end_ns <= time_ns;
+            let Some(frame) = thread.frames.last().filter(over) else { return };
             let end_ns = frame.end_ns;
             exclusive::account(thread, end_ns, &mut objects.activity, cx.sink);
-            let frame = thread.frames.pop();
-            if let Some(frame) = frame {
-                self.close_mark(tid, frame, cx);
+            match thread.frames.pop() {
+                Some(frame) if frame.kind == Kind::Call => self.close_call(tid, frame, Some(end_ns), cx),
+                Some(frame) => self.close_mark(tid, frame, cx),
+                None => {}
             }
         }
     }

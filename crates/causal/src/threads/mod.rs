@@ -14,6 +14,7 @@
 //! but was left (longjmp, an exception), as soon as that is told; and with one that gave way, since more were open. An execution whose begin was not seen is known only from its end record,
 //! and what its thread did meanwhile was not charged to it.
 
+mod alone;
 mod calls;
 mod exclusive;
 mod marks;
@@ -21,7 +22,7 @@ mod operations;
 mod stack;
 mod transactions;
 
-pub(crate) use stack::{Call, Thread};
+pub(crate) use stack::{Blocked, Call, Thread};
 
 use crate::Config;
 use crate::actor::Actor;
@@ -30,16 +31,17 @@ use crate::hash::FastMap;
 use crate::inferred::Inferred;
 use crate::names::Names;
 use crate::objects::Objects;
-use model::Event;
-use model::Origin;
-use model::event::{Header, OffCpu, flags};
+use model::{Event, Origin, Record, Wait};
+use model::event::{self, Header, OffCpu, flags};
 use model::table::{Shape, Span};
-use stack::{Around, Frame, Kind};
+use stack::{Around, Away, Frame, Kind, Refused};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Ended operations remembered for records that come late (marks, long calls).
 const HISTORY: usize = 1 << 14;
+/// The kind of a `lock` record that flock asked for.
+const FLOCK: u16 = 3;
 /// Spans held back until a mark is known to be an operation or not.
 const HELD: usize = 4096;
 /// Threads beyond which those that were not heard of for longest are taken for dead: the kernel side follows half as many.
@@ -67,8 +69,10 @@ pub(crate) struct Threads {
     /// Marks that turned out to be none: their number and the operation around them.
     void: FastMap<u64, u64>,
     void_order: VecDeque<u64>,
-    /// The threads of the open marks, by the number that a mark has as an operation.
+    /// The threads of the open marks and undecided calls, by the number that each has as an operation.
     marks: BTreeMap<u64, u32>,
+    /// Processes that mark what they do.
+    marked: BTreeSet<u32>,
     operations: u64,
 }
 
@@ -98,6 +102,9 @@ impl Threads {
 
     /// Notes what an event that has just arrived tells before its turn.
     pub(crate) fn arrives(&mut self, event: &Event, config: &Config) {
+        if let Record::Mark(_) = event.record {
+            self.marked.insert(event.header.tgid);
+        }
         self.inferred.arrives(config.told.as_ref(), event);
     }
 
@@ -105,6 +112,49 @@ impl Threads {
     pub(crate) fn on_off_cpu(&mut self, header: &Header, record: &OffCpu) {
         if let Some(thread) = self.map.get_mut(&header.tid) {
             thread.on_away(record.start_ns, record.wake_ns, header.time_ns, record.state, record.ctx);
+        }
+    }
+
+    /// What the thread that was just off the CPU waited for.
+    pub(crate) fn on_wait(&mut self, header: &Header, record: &event::Wait, names: &Names) {
+        let Some(thread) = self.map.get(&header.tid) else { return };
+        let Some(at) = thread.aways.iter().rposition(|a| a.start_ns == record.start_ns) else { return };
+        let Away { start_ns, wake_ns, .. } = thread.aways[at];
+        let blocked = Wait::from_number(record.what).filter(|_| start_ns < wake_ns).map(|wait| {
+            let refused = thread.refused.filter(|r| r.at_ns <= start_ns && !thread.called_between(r.at_ns, start_ns));
+            match (wait, refused) {
+                // SQLite's busy handler sleeps and asks again.
+                (Wait::Fcntl | Wait::Flock | Wait::Timer, Some(refused)) => refused.blocked,
+                _ => self.woken_by(header.tid, wait, record, wake_ns, names),
+            }
+        });
+        if let Some(away) = self.map.get_mut(&header.tid).and_then(|t| t.aways.get_mut(at)) {
+            (away.blocked, away.throttled_ns) = (blocked, record.throttled_ns);
+        }
+    }
+
+    /// Who ended a wait, where it was no timer and no device.
+    fn woken_by(&self, tid: u32, wait: Wait, record: &event::Wait, wake_ns: u64, names: &Names) -> Blocked {
+        let by_someone = matches!(
+            wait,
+            Wait::Fcntl | Wait::Flock | Wait::Futex | Wait::Pipe | Wait::Socket | Wait::Child | Wait::KernelLock
+        );
+        if !by_someone || record.waker == tid || record.waker_tgid == 0 {
+            return Blocked::of(wait);
+        }
+        let operation = self.inside(record.waker, wake_ns, 0, names).operation.unwrap_or(0);
+        Blocked { wait, tgid: record.waker_tgid, operation, file: 0 }
+    }
+
+    /// A thread did not get a lock on a file at once.
+    pub(crate) fn on_lock(&mut self, header: &Header, record: &event::Lock, objects: &mut Objects) {
+        let file = objects.names.file((record.dev, record.ino), header.time_ns).unwrap_or(0);
+        let operation = if record.holder == 0 { None } else { self.sole_operation(record.holder) };
+        let operation = operation.unwrap_or(0);
+        let wait = if record.kind == FLOCK { Wait::Flock } else { Wait::Fcntl };
+        let blocked = Blocked { wait, tgid: record.holder, operation, file };
+        if let Some(thread) = self.map.get_mut(&header.tid) {
+            thread.refused = Some(Refused { at_ns: header.time_ns, blocked });
         }
     }
 
@@ -213,6 +263,7 @@ impl Threads {
     /// Fills in long operations' time sheets, or all if `many` things are in flight. Returns since when something may still
     /// be asked what was waited for.
     pub(crate) fn sweep(&mut self, many: bool, objects: &mut Objects, cx: &mut Context<'_>) -> u64 {
+        self.settle_calls(objects, cx);
         let mut before_ns = cx.now_ns;
         let mut open: Vec<u32> = self.map.iter().filter(|(_, t)| !t.frames.is_empty()).map(|(tid, _)| *tid).collect();
         open.sort_unstable();
@@ -258,7 +309,7 @@ impl Threads {
     pub(crate) fn inside(&self, tid: u32, time_ns: u64, ctx: u16, names: &Names) -> Around {
         let thread = self.map.get(&tid);
         let own = self.inferred.at(tid, time_ns, names);
-        let within = |f: &&Frame| f.start_ns <= time_ns && f.runs(ctx) && f.may_be(own);
+        let within = |f: &&Frame| f.covers(time_ns) && f.runs(ctx) && f.may_be(own);
         if let Some(top) = thread.and_then(|t| t.frames.iter().rev().find(within)) {
             let operation = thread.and_then(|t| t.operation_at(time_ns, ctx, own));
             let guess = operation.is_some_and(Frame::is_guess);

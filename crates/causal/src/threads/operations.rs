@@ -130,6 +130,7 @@ impl Threads {
         if kind != Kind::Inferred {
             self.close_impossible(header.tid, begins, time_ns, objects, cx);
         }
+        self.abandon_call(header.tid, time_ns, objects, cx);
         let Some(thread) = self.map.get_mut(&header.tid) else { return id };
         if thread.frames.is_empty() {
             thread.cursor_ns = time_ns;
@@ -305,6 +306,9 @@ impl Threads {
         let mut frame = thread.frames.remove(place);
         if frame.kind == Kind::Mark {
             self.close_mark(tid, frame, cx);
+        } else if frame.kind == Kind::Call {
+            let end_ns = (frame.end_ns != u64::MAX).then_some(frame.end_ns);
+            self.close_call(tid, frame, end_ns, cx);
         } else {
             let end_ns = ended.map(|at| at.max(frame.start_ns));
             exclusive::finish(&mut frame, end_ns.unwrap_or(time_ns), 0, cx.sink);

@@ -6,6 +6,7 @@
 use crate::activity::Waited;
 use crate::actor::Actor;
 use model::Call as CallName;
+use model::Wait;
 use model::event::flags;
 use model::table::Span;
 use std::collections::VecDeque;
@@ -18,6 +19,8 @@ pub(crate) enum Kind {
     Mark,
     /// A transaction that nobody told of: see `inferred`.
     Inferred,
+    /// A system call that is an operation by itself: see `alone`.
+    Call,
 }
 
 /// A folder.
@@ -37,10 +40,12 @@ pub(crate) struct Frame {
     pub end_ns: u64,
     pub name: String,
     pub nth: u64,
+    /// What a system call returned.
+    pub result: Option<i64>,
     pub cpu: u16,
     /// A statement or function began inside it.
     pub opened: bool,
-    /// A mark that is an operation whatever comes, since rows that say so were written.
+    /// A mark or call that is an operation whatever comes, since rows that say so were written.
     pub decided: bool,
     pub held: Vec<Span>,
     pub slices: Vec<Waited>,
@@ -64,6 +69,7 @@ impl Frame {
             end_ns: u64::MAX,
             name: String::new(),
             nth: 0,
+            result: None,
             cpu: 0,
             opened: false,
             decided: true,
@@ -79,9 +85,14 @@ impl Frame {
         self.kind != Kind::Mark || self.decided || !self.opened
     }
 
-    /// Whether it is a mark that is no operation if a statement or function begins in it.
+    /// Whether it is a mark that is no operation if a statement or function begins in it, or a call that is none if it did not wait.
     pub(crate) fn is_undecided(&self) -> bool {
-        self.kind == Kind::Mark && !self.decided && !self.opened
+        matches!(self.kind, Kind::Mark | Kind::Call) && !self.decided && !self.opened
+    }
+
+    /// Whether what its thread begins at `time_ns` may be inside it. A call is known by its times alone.
+    pub(crate) fn covers(&self, time_ns: u64) -> bool {
+        self.start_ns <= time_ns && (self.kind != Kind::Call || time_ns < self.end_ns)
     }
 
     /// Whether a record told that it began; not so for marks, which are told at once, and for guesses.
@@ -164,6 +175,41 @@ pub(crate) struct CallSegment {
     pub transaction: u64,
 }
 
+/// What the kernel told of a wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Blocked {
+    pub wait: Wait,
+    /// The process that held the lock, or woke the thread; 0: not known.
+    pub tgid: u32,
+    /// The operation which that process was in; 0: none that is known.
+    pub operation: u64,
+    /// The locked file; 0: none.
+    pub file: u64,
+}
+
+impl Blocked {
+    /// One of which only the kind is known.
+    pub(crate) fn of(wait: Wait) -> Self {
+        Self { wait, tgid: 0, operation: 0, file: 0 }
+    }
+
+    /// Whether it says all: no I/O under way explains the sleep.
+    pub(crate) fn decides(self) -> bool {
+        use Wait::{Child, DirtyThrottling, Fcntl, Flock, Futex, KernelLock, Pipe, Poll, Reclaim, Socket, Timer};
+        matches!(
+            self.wait,
+            Fcntl | Flock | Futex | Timer | Poll | Pipe | Socket | Child | Reclaim | DirtyThrottling | KernelLock
+        )
+    }
+}
+
+/// A lock that the thread was refused, or waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Refused {
+    pub at_ns: u64,
+    pub blocked: Blocked,
+}
+
 /// A time off the CPU on the sheet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Away {
@@ -174,6 +220,9 @@ pub(crate) struct Away {
     pub in_call: bool,
     /// The application slept, between the rows of a statement.
     pub between_rows: bool,
+    pub blocked: Option<Blocked>,
+    /// For how long there was no time of its cgroups left, at most.
+    pub throttled_ns: u64,
 }
 
 /// A thread that is recorded.
@@ -188,6 +237,8 @@ pub(crate) struct Thread {
     pub cursor_ns: u64,
     pub calls: VecDeque<CallSegment>,
     pub aways: VecDeque<Away>,
+    /// The lock that it wanted last and did not get.
+    pub refused: Option<Refused>,
 }
 
 impl Thread {
@@ -198,7 +249,7 @@ impl Thread {
 
     /// The folder that work begun at `time_ns` belongs to, `guess` being the one that would else not be known to be it.
     pub(crate) fn operation_at(&self, time_ns: u64, ctx: u16, guess: Option<u64>) -> Option<&Frame> {
-        let within = |f: &&Frame| f.is_operation() && f.runs(ctx) && f.start_ns <= time_ns && f.may_be(guess);
+        let within = |f: &&Frame| f.is_operation() && f.runs(ctx) && f.covers(time_ns) && f.may_be(guess);
         self.frames.iter().rev().find(within)
     }
 
@@ -227,8 +278,15 @@ impl Thread {
                 wake_ns,
                 in_call: ctx & flags::IN_SYSCALL != 0,
                 between_rows: ctx & flags::BETWEEN_ROWS != 0,
+                blocked: None,
+                throttled_ns: 0,
             },
         );
+    }
+
+    /// Whether it did something to a file in between, as far as the sheet goes back.
+    pub(crate) fn called_between(&self, from_ns: u64, to_ns: u64) -> bool {
+        self.calls.iter().any(|c| c.start_ns > from_ns && c.start_ns < to_ns)
     }
 
     /// The folder on top that was told, and not inferred.

@@ -452,7 +452,9 @@ impl<'a, W: Write> Exporter<'a, W> {
     fn begin_piece(&mut self, track: Track, piece: &model::table::Slice) -> io::Result<()> {
         let mut notes = vec![("operation", Note::Unsigned(piece.operation))];
         notes.extend(piece.span.map(|s| ("waits_for_span", Note::Unsigned(s))));
-        let name = format!("{}: {}", piece.layer, piece.reason);
+        notes.extend(piece.by_tgid.map(|tgid| ("by_process", Note::Unsigned(tgid.into()))));
+        notes.extend(piece.by_operation.map(|id| ("by_operation", Note::Unsigned(id))));
+        let name = format!("{}: {}", piece.layer, piece.why());
         let slice =
             Slice { name: &name, category: "Time", correlation: Some(piece.operation), flows: &[], notes: &notes };
         self.writer.begin(track, piece.start_ns, &slice)

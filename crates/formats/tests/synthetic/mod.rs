@@ -120,15 +120,7 @@ pub fn inserts(n: u64) -> Made {
         for (layer, reason, start_ns, end_ns) in
             [(Layer::Database, Reason::Cpu, at, at + 300), (Layer::Driver, Reason::Device, at + 300, at + 900)]
         {
-            t.slices.push(Slice {
-                operation: nth + 1,
-                layer,
-                reason,
-                start_ns,
-                end_ns,
-                span: Some(command),
-                confidence: None,
-            });
+            t.slices.push(Slice { span: Some(command), ..Slice::new(nth + 1, layer, reason, start_ns, end_ns) });
         }
     }
     t

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* Where a system call's number and arguments stand in the registers that a program entered the kernel with. */
+#ifndef FATHOM_REGISTERS_H
+#define FATHOM_REGISTERS_H
+
+#if defined(__TARGET_ARCH_x86)
+/* A 32-bit program's numbers mean other calls: its code segment is __USER32_CS. */
+#define FOREIGN_ABI(regs) ((regs)->cs == 0x23)
+#define CALL_NR(regs) ((regs)->orig_ax)
+#define READ_ARGS(args, regs) \
+	args[0] = (regs)->di; args[1] = (regs)->si; args[2] = (regs)->dx; \
+	args[3] = (regs)->r10; args[4] = (regs)->r8; args[5] = (regs)->r9
+#elif defined(__TARGET_ARCH_arm64)
+#define CALL_NR(regs) ((regs)->syscallno)
+/* PSR_MODE32_BIT */
+#define FOREIGN_ABI(regs) ((regs)->pstate & 0x10)
+#define READ_ARGS(args, regs) \
+	args[0] = (regs)->orig_x0; args[1] = (regs)->regs[1]; args[2] = (regs)->regs[2]; \
+	args[3] = (regs)->regs[3]; args[4] = (regs)->regs[4]; args[5] = (regs)->regs[5]
+#endif
+
+#endif

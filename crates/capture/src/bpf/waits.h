@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What a thread is about to sleep for, when it leaves the CPU.
+ *
+ * Outside a recorded call its system call tells: the number stands in the registers that the program entered the kernel with
+ * (no number: a page fault). Within one, and in a page fault, the kernel's own functions on the stack do: user space looks up
+ * where they lie. The walk costs as much as a dozen records, so it is left out in fsync and its kin, whose sleeps the I/O under way
+ * explains, and which are most sleeps of a database.
+ *
+ * Uncertain: a function that the compiler made part of its caller is not found; the sleep is then told as before, without a name.
+ */
+#ifndef FATHOM_WAITS_H
+#define FATHOM_WAITS_H
+
+/* By the number of a system call on this machine: FATHOM_WAIT_*; 0: not known. */
+const volatile u8 wait_calls[CALLS];
+/* For calls that read and write whatever they are given: by the file's type. */
+#define WAIT_BY_FILE 0xff
+
+/* Where the functions are that wait for something known, and for what; the rest is empty. */
+#define WAIT_FUNCTIONS 48
+const volatile u64 wait_from[WAIT_FUNCTIONS];
+const volatile u64 wait_to[WAIT_FUNCTIONS];
+const volatile u8 wait_what[WAIT_FUNCTIONS];
+
+/* Frames looked at; the first ones are this program's own and the scheduler's. */
+#define WAIT_FRAMES 20
+#define WAIT_SKIP 3
+
+/* Not static, so that the verifier looks at it once. */
+__attribute__((noinline)) u32 wait_on_stack(u32 otherwise)
+{
+	u64 frames[WAIT_FRAMES] = {};
+	long bytes;
+	int i, j;
+
+	bytes = bpf_get_task_stack((void *)bpf_get_current_task_btf(), frames, sizeof(frames), WAIT_SKIP);
+	if (bytes <= 0)
+		return otherwise;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < WAIT_FRAMES; i++) {
+		u64 at = frames[i];
+
+		if (!at)
+			break;
+#pragma clang loop unroll(disable)
+		for (j = 0; j < WAIT_FUNCTIONS; j++) {
+			if (!wait_to[j])
+				break;
+			if (at >= wait_from[j] && at < wait_to[j])
+				return wait_what[j];
+		}
+	}
+	return otherwise;
+}
+
+/* What the file of that number is, if it is something that one waits for. */
+seldom u32 wait_on_file(struct task_struct *task, int fd)
+{
+	struct file *file = file_of(task, fd);
+	u32 type;
+
+	if (!file)
+		return 0;
+	type = BPF_CORE_READ(file, f_inode, i_mode) & S_IFMT;
+	return type == S_IFIFO ? FATHOM_WAIT_PIPE : type == S_IFSOCK ? FATHOM_WAIT_SOCKET : 0;
+}
+
+/* Of the running thread, which is to sleep. */
+static __always_inline u32 sleeps_for(struct task_struct *task, struct slot *slot)
+{
+	struct pt_regs *regs;
+	u64 nr;
+	u32 what;
+
+	if (slot->call)
+		return wait_on_stack(0);
+	regs = (void *)bpf_task_pt_regs(task);
+	nr = (s64)CALL_NR(regs);
+	if (nr >= CALLS)
+		return wait_on_stack(FATHOM_WAIT_PAGE_FAULT);
+	what = wait_calls[nr];
+	if (unlikely(what == WAIT_BY_FILE))
+#if defined(__TARGET_ARCH_x86)
+		return wait_on_file(task, regs->di);
+#else
+		return wait_on_file(task, regs->orig_x0);
+#endif
+	return what;
+}
+
+/* Whether a task is in a system call of that kind. */
+static __always_inline bool in_call_of(struct task_struct *task, u8 what)
+{
+	struct pt_regs *regs = (void *)bpf_task_pt_regs(task);
+	u64 nr = (s64)CALL_NR(regs);
+
+	return nr < CALLS && wait_calls[nr] == what;
+}
+
+/* For how long the CPU queue that a thread stands in has been without time of its cgroups, ever. */
+static __always_inline u64 quota_used_up(struct task_struct *task, u64 *queue)
+{
+	struct cfs_rq *rq;
+
+	if (!bpf_core_field_exists(((struct cfs_rq *)0)->throttled_clock_pelt_time) ||
+	    !bpf_core_field_exists(((struct sched_entity *)0)->cfs_rq))
+		return 0;
+	rq = task->se.cfs_rq;
+	*queue = (u64)rq;
+	return rq->throttled_clock_pelt_time;
+}
+
+#endif

@@ -1,0 +1,294 @@
+//! System calls that are operations by themselves, in programs that tell of none.
+//!
+//! Picture a shop without a till: nobody says when a sale begins, but each trip to the bank is one that somebody waited for. So
+//! where a program has no statements, marks or `--op` functions, each call that waits for the medium is an operation: fsync and
+//! its kin, writes to files opened with O_SYNC or O_DSYNC, and reads and direct writes that slept until the device had done
+//! them. Its shape is the call with its file's name, digits normalised, so that the segments of a log are one.
+//!
+//! Nothing is counted twice: a process with a recorded statement or a mark has none of them, nor has a recording with functions,
+//! and within an inferred transaction they stay the transaction's. Whether a read slept for the device is known when it has
+//! ended; until then it is undecided, as a mark is.
+//!
+//! *Uncertainty*: what was asked through a ring (io_uring) is no call and no operation. A long call of unknown kind, known
+//! because a bio names it before its record is there, is undecided too.
+
+use super::operations::End;
+use super::stack::{Call, Frame, Kind};
+use super::{HISTORY, Threads, exclusive};
+use crate::actor::Actor;
+use crate::context::Context;
+use crate::names::Names;
+use crate::objects::Objects;
+use model::event::{Header, flags};
+use model::table::Span;
+use model::{Call as CallName, Reason};
+
+/// What is known of a call when it is asked whether it is an operation.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub start_ns: u64,
+    /// `u64::MAX`: not yet.
+    pub end_ns: u64,
+    pub ctx: u16,
+    pub call: Option<CallName>,
+    /// The pages that a read had to add to the page cache.
+    pub added: u16,
+    pub result: Option<i64>,
+}
+
+/// Whether a call of this kind waits for the medium by what it is (`Some(true)`), or if it slept (`Some(false)`).
+fn waits(asked: &Asked) -> Option<bool> {
+    let is = |flag| asked.ctx & flag != 0;
+    match asked.call {
+        None => Some(false),
+        Some(call) if call.syncs() => Some(true),
+        Some(call) if call.writes() && is(flags::SYNC_FILE) => Some(true),
+        Some(call) if call.writes() && is(flags::DIRECT) => Some(false),
+        Some(call) if call.reads() && (asked.added > 0 || is(flags::DIRECT)) => Some(false),
+        Some(_) => None,
+    }
+}
+
+impl Threads {
+    /// Puts a call on its thread's stack, if it is an operation by itself; returns its number.
+    pub(super) fn begin_alone(
+        &mut self,
+        header: &Header,
+        call: &Call,
+        asked: &Asked,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) -> Option<u64> {
+        let decided = waits(asked);
+        if decided.is_none() && call.actor.operation == 0 {
+            return None;
+        }
+        let told = cx.config.told.as_ref().is_none_or(|told| told.contains(&header.tgid));
+        let wanted = asked.ctx & (flags::TRACKED | flags::TRACER) == flags::TRACKED;
+        if told || !wanted || !cx.config.functions.is_empty() || self.marked.contains(&header.tgid) {
+            return None;
+        }
+        let thread = self.map.get(&header.tid)?;
+        let known = thread.frames.iter().find(|f| f.kind == Kind::Call && f.span == call.span).map(|f| f.id);
+        let name = || name(asked.call, (call.dev, call.ino), &objects.names);
+        match (known, decided) {
+            // It was thought to be one before its record said what it is.
+            (Some(_), None) => {
+                self.drop_undecided(header.tid, call.span, objects, cx);
+                return None;
+            }
+            (Some(id), Some(decided)) => {
+                let name = name();
+                let frame = self.map.get_mut(&header.tid)?.frames.iter_mut().find(|f| f.id == id)?;
+                (frame.end_ns, frame.result, frame.name) = (asked.end_ns, asked.result, name);
+                if decided {
+                    self.decide(id, cx);
+                    self.marks.remove(&id);
+                }
+                return Some(id);
+            }
+            (None, None) => return None,
+            (None, Some(_)) => {}
+        }
+        let decided = decided == Some(true);
+        // What its thread did since it began is not remembered.
+        let late = asked.start_ns < cx.now_ns && asked.call.is_some();
+        if late || !thread.frames.is_empty() || !self.keeps(header.tid, call.span) {
+            return None;
+        }
+        let (name, id) = (name(), self.new_operation());
+        let thread = self.map.get_mut(&header.tid)?;
+        thread.cursor_ns = asked.start_ns.max(cx.now_ns);
+        thread.calls.clear();
+        thread.aways.clear();
+        thread.frames.push(Frame {
+            end_ns: asked.end_ns,
+            name,
+            result: asked.result,
+            cpu: header.cpu,
+            decided,
+            ..Frame::new(Kind::Call, id, call.span, asked.start_ns)
+        });
+        if !decided {
+            self.marks.insert(id, header.tid);
+        }
+        Some(id)
+    }
+
+    /// A call that a bio names before its record is there: it lasts longer than the horizon, and is perhaps an operation.
+    pub(crate) fn long_call(
+        &mut self,
+        header: &Header,
+        ctx: u16,
+        call: Call,
+        objects: &mut Objects,
+        cx: &mut Context<'_>,
+    ) -> Call {
+        if call.seen || call.call.is_some() || call.actor.operation != 0 {
+            return call;
+        }
+        let asked =
+            Asked { start_ns: call.start_ns, end_ns: u64::MAX, ctx, call: None, added: 0, result: None };
+        let Some(id) = self.begin_alone(header, &call, &asked, objects, cx) else { return call };
+        let call = Call { actor: Actor::of(header, ctx, Some((id, false)), cx), ..call };
+        self.update(header.tid, call);
+        call
+    }
+
+    /// Takes off the calls that ended, of threads that do nothing since.
+    pub(super) fn settle_calls(&mut self, objects: &mut Objects, cx: &mut Context<'_>) {
+        let over = |f: &Frame| f.kind == Kind::Call && f.end_ns <= cx.now_ns;
+        let mut tids: Vec<u32> =
+            self.map.iter().filter(|(_, t)| t.frames.last().is_some_and(over)).map(|(tid, _)| *tid).collect();
+        tids.sort_unstable();
+        tids.into_iter().for_each(|tid| self.settle_marks(tid, cx.now_ns, objects, cx));
+    }
+
+    /// The thread does something that it cannot do within a call: the end of the call that is on its stack was lost.
+    pub(super) fn abandon_call(&mut self, tid: u32, time_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
+        let Some(thread) = self.map.get(&tid) else { return };
+        if let Some(place) = thread.frames.iter().position(|f| f.kind == Kind::Call) {
+            self.close_lost(tid, place, time_ns, objects, cx);
+        }
+    }
+
+    /// A call turned out to be no operation.
+    fn drop_undecided(&mut self, tid: u32, span: u64, objects: &mut Objects, cx: &mut Context<'_>) {
+        let Some(thread) = self.map.get_mut(&tid) else { return };
+        let Some(place) = thread.frames.iter().position(|f| f.span == span) else { return };
+        exclusive::account(thread, cx.now_ns, &mut objects.activity, cx.sink);
+        let frame = thread.frames.remove(place);
+        self.void_call(frame, cx);
+    }
+
+    fn void_call(&mut self, mut frame: Frame, cx: &mut Context<'_>) {
+        self.marks.remove(&frame.id);
+        frame.held.drain(..).for_each(|s| cx.sink.span(Span { operation: None, ..s }));
+        self.void.insert(frame.id, 0);
+        self.void_order.push_back(frame.id);
+        while self.void_order.len() > HISTORY {
+            self.void_order.pop_front().map(|old| self.void.remove(&old));
+        }
+    }
+
+    /// A call is over, or was given up (`end_ns` is `None`).
+    pub(super) fn close_call(&mut self, tid: u32, mut frame: Frame, end_ns: Option<u64>, cx: &mut Context<'_>) {
+        let Some(tgid) = self.map.get(&tid).map(|t| t.tgid) else { return };
+        let slept = |frame: &Frame| {
+            frame.slices.iter().any(|s| matches!(s.reason, Reason::Device | Reason::Flush | Reason::Queue))
+        };
+        if !frame.decided && !slept(&frame) {
+            return self.void_call(frame, cx);
+        }
+        self.marks.remove(&frame.id);
+        frame.held.drain(..).for_each(|s| cx.sink.span(s));
+        let until_ns = end_ns.or_else(|| frame.slices.last().map(|s| s.end_ns)).unwrap_or(frame.start_ns);
+        exclusive::finish(&mut frame, until_ns, 0, cx.sink);
+        let shape = self.shape("call", &frame.name, cx);
+        let inside_ns = end_ns.map_or(0, |end| end.saturating_sub(frame.start_ns));
+        let end = End { end_ns, inside_ns, rows: 0, steps: None, result: frame.result };
+        self.operation_row(tgid, tid, &frame, shape, &end, cx);
+    }
+}
+
+/// The shape of a call: what it does, to which kind of file.
+fn name(call: Option<CallName>, file: (u32, u64), names: &Names) -> String {
+    let call = call.map_or("system call", CallName::name);
+    match names.path(file) {
+        Some(path) => format!("{call} {}", normalised(path)),
+        None if file.1 != 0 => format!("{call} (unnamed file)"),
+        None => call.to_string(),
+    }
+}
+
+/// Folders that stand before a name without a letter of its own.
+const FOLDERS: usize = 3;
+
+/// A file's name without what tells apart files of one kind: numbers, hexadecimal ones too, and what mkstemp makes up. If
+/// nothing else is left, its folder's name stands before it.
+fn normalised(path: &str) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for part in path.trim_end_matches('/').rsplit('/').take(FOLDERS) {
+        let part = base(part);
+        let says = part.chars().any(|c| c.is_alphabetic() && c != NUMBER);
+        parts.push(part);
+        if says {
+            break;
+        }
+    }
+    parts.reverse();
+    let name = parts.join("/");
+    if name.is_empty() { "/".into() } else { name }
+}
+
+/// Stands for a number.
+const NUMBER: char = 'N';
+/// Hexadecimal numbers of fewer digits may be words.
+const HEX: usize = 8;
+/// What mkstemp puts in place of its `XXXXXX`.
+const RANDOM: usize = 6;
+
+fn base(name: &str) -> String {
+    let temporary = name.to_ascii_lowercase().contains("tmp");
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(first) = rest.chars().next() {
+        let word = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+        if word == 0 {
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        }
+        let (own, after) = rest.split_at(word);
+        let digits = own.chars().any(|c| c.is_ascii_digit());
+        let hex = own.len() >= HEX && digits && own.chars().all(|c| c.is_ascii_hexdigit());
+        let last = after.is_empty() && !out.is_empty();
+        let capital = own.chars().skip(1).any(char::is_uppercase) && own.chars().any(char::is_lowercase);
+        let letters = own.chars().any(char::is_alphabetic);
+        let made_up = digits || capital || temporary;
+        let random = last && own.len() == RANDOM && own.is_ascii() && letters && made_up;
+        if hex || random {
+            out.push(NUMBER);
+        } else {
+            let mut number = false;
+            for c in own.chars() {
+                if !c.is_ascii_digit() {
+                    out.push(c);
+                } else if !number {
+                    out.push(NUMBER);
+                }
+                number = c.is_ascii_digit();
+            }
+        }
+        rest = after;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_one_kind_are_normalised_alike() {
+        for (path, shape) in [
+            ("/var/lib/redis/appendonly.aof.1.incr.aof", "appendonly.aof.N.incr.aof"),
+            ("/db/000012.log", "N.log"),
+            ("/db/MANIFEST-000004", "MANIFEST-N"),
+            ("/pg/pg_wal/00000001000000000000000A", "pg_wal/N"),
+            ("/pg/base/16384/2619", "base/N/N"),
+            ("/r/.git/objects/pack/tmp_pack_Xa81Bc", "tmp_pack_N"),
+            ("/r/.git/objects/4f/tmp_obj_QAEAPX", "tmp_obj_N"),
+            ("/x/README.md", "README.md"),
+            ("/x/MyFile", "MyFile"),
+            ("/x/cafe", "cafe"),
+            ("/tmp/d41d8cd98f00b204e9800998ecf8427e", "tmp/N"),
+            ("/12/34/56/78", "N/N/N"),
+            ("/", "/"),
+            ("", "/"),
+            ("/é7/ü1", "üN"),
+        ] {
+            assert_eq!(normalised(path), shape, "{path}");
+        }
+    }
+}
