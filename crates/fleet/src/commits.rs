@@ -132,6 +132,9 @@ pub struct Checkpoint {
     pub files: Vec<DataFile>,
     /// The fleet's archives.
     pub runs: Vec<String>,
+    /// Files that belonged to it, and when they were replaced.
+    #[serde(default)]
+    pub removed: BTreeMap<String, u64>,
 }
 
 /// A fleet after some commit.
@@ -143,6 +146,8 @@ pub struct State {
     pub files: BTreeMap<String, DataFile>,
     /// Its archives.
     pub runs: BTreeSet<String>,
+    /// Files that belonged to it, and when they were replaced, ns since 1970: a query that began before may still read them.
+    pub removed: BTreeMap<String, u64>,
 }
 
 /// Why a commit cannot follow a state.
@@ -165,8 +170,10 @@ pub enum Conflict {
 impl State {
     /// The state that a checkpoint holds.
     pub fn from_checkpoint(checkpoint: Checkpoint) -> Result<Self, Conflict> {
-        let mut state = Self { last: checkpoint.upto, runs: checkpoint.runs.into_iter().collect(), ..Self::default() };
-        for file in checkpoint.files {
+        let Checkpoint { upto, files, runs, removed, .. } = checkpoint;
+        let removed = removed.into_iter().filter(|(path, _)| is_data_path(path)).collect();
+        let mut state = Self { last: upto, runs: runs.into_iter().collect(), removed, ..Self::default() };
+        for file in files {
             state.insert(file)?;
         }
         Ok(state)
@@ -179,6 +186,7 @@ impl State {
             upto: self.last,
             files: self.files.values().cloned().collect(),
             runs: self.runs.iter().cloned().collect(),
+            removed: self.removed.clone(),
         }
     }
 
@@ -213,6 +221,11 @@ impl State {
         }
     }
 
+    /// Forgets replaced files that were deleted.
+    pub fn forget(&mut self, deleted: &[String]) {
+        self.removed.retain(|path, _| !deleted.contains(path));
+    }
+
     /// The state after a commit.
     ///
     /// # Errors
@@ -221,6 +234,7 @@ impl State {
         self.allows(commit)?;
         for path in &commit.remove {
             self.files.remove(path);
+            self.removed.insert(path.clone(), commit.at_unix_ns);
         }
         for file in &commit.add {
             self.insert(file.clone())?;
@@ -295,6 +309,7 @@ mod tests {
         state.apply(1, &commit(&[A], &[], &["1"])).unwrap();
         state.apply(2, &commit(&[B], &[A], &["2"])).unwrap();
         assert_eq!((state.files.len(), state.runs.len(), state.last), (1, 2, 2));
+        assert_eq!(state.removed.keys().collect::<Vec<_>>(), [A]);
         assert_eq!(State::from_checkpoint(state.to_checkpoint()), Ok(state));
     }
 
