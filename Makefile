@@ -6,6 +6,7 @@ FATHOM := target/release/fathom
 help:
 	@echo "make demo              record 1,000 INSERTs and full scans on this disk, and show where their time went"
 	@echo "make build             the static binary, $(FATHOM)"
+	@echo "make build-sql         the program of \`fathom sql\` and \`fathom fleet\`, $(FATHOM)-sql (some minutes the first time)"
 	@echo "make test              lint and every lane of tests; what was skipped is listed with its reason"
 	@echo "make test-all          make test, then what is long by nature: simulations with many seeds, soaks, other engines"
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
@@ -28,6 +29,11 @@ setup-test:
 .PHONY: build
 build: setup
 	@scripts/build
+
+# A program of its own: who records and measures need not wait for an SQL engine to compile.
+.PHONY: build-sql
+build-sql: setup
+	@scripts/build-sql
 
 # Recording needs root, building does not: the demo says so itself, and how to go on.
 .PHONY: demo

@@ -5,7 +5,7 @@ use crate::lock::Lock;
 use crate::log::{self, LogReader};
 use crate::meta::Meta;
 use crate::{runs, tables};
-use model::table::Row;
+use model::table::{Cell, Row, TableInfo};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -108,6 +108,18 @@ impl Archive {
         tables::Index::path(&self.dir).is_file()
     }
 
+    /// The file of a table for a reader of Parquet, if the table has rows, and how many. Its sum is checked first.
+    ///
+    /// # Errors
+    /// [`Error::NotLinked`], [`Error::Damaged`], [`Error::Newer`], [`Error::Io`].
+    pub fn table_file(&self, table: &str) -> Result<Option<(PathBuf, u64)>> {
+        let index = tables::Index::read(&self.dir)?;
+        let Some(&rows) = index.rows.get(table) else { return Ok(None) };
+        let path = tables::file(&self.dir, table);
+        tables::sound(&index, table, &path)?;
+        Ok(Some((path, rows)))
+    }
+
     /// All rows of a table, in the order in which they were written. A table that has none is empty.
     ///
     /// # Errors
@@ -116,6 +128,14 @@ impl Archive {
         let mut rows = Vec::new();
         self.for_each(|row| rows.push(row))?;
         Ok(rows)
+    }
+
+    /// Hands each row of a table to `each` as cells in the order of its columns, whatever version wrote it.
+    ///
+    /// # Errors
+    /// As [`Archive::for_each`].
+    pub fn for_each_cells(&self, table: &TableInfo, each: &mut dyn FnMut(&[Cell])) -> Result<()> {
+        tables::read(self, table, each)
     }
 
     /// Hands each row of a table to `each`, with some thousand rows in memory at a time.

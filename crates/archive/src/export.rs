@@ -115,8 +115,8 @@ fn csv_line(cells: &[Cell], out: &mut String) {
     out.push_str("\r\n");
 }
 
-/// A text as a cell.
-fn csv_text(text: &str) -> Cow<'_, str> {
+/// A text as a cell: quoted where it must be, on one line, and no formula.
+pub fn csv_text(text: &str) -> Cow<'_, str> {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let special = text.chars().any(|c| c.is_control() || matches!(c, '"' | ','));
     if !formula && !special {

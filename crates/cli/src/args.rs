@@ -4,6 +4,7 @@ mod ab;
 mod bench;
 mod check;
 mod diff;
+mod elsewhere;
 mod import;
 mod lab;
 mod nbd;
@@ -16,6 +17,7 @@ pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use check::{Check, CheckRecord, CheckVerb};
 pub use diff::{Diff, Explain};
+pub use elsewhere::{Fleet, Sql};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use net::{
@@ -75,6 +77,8 @@ pub enum Verb {
     Reindex(Reindex),
     Demo(Demo),
     Papers(Papers),
+    Sql(Sql),
+    Fleet(Fleet),
     Bench(Bench),
     Net(Box<Net>),
     Pool(Pool),

@@ -10,6 +10,7 @@ mod bench;
 mod check;
 mod demo;
 mod diff;
+mod elsewhere;
 mod explain;
 mod export;
 mod import;
@@ -68,6 +69,8 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Net(args) => return net::run(&args),
         Verb::Diff(args) => return diff::run(&args),
         Verb::Check(args) => return check::run(&args),
+        Verb::Sql(args) => match elsewhere::sql("sql", &args.words)? {},
+        Verb::Fleet(args) => match elsewhere::sql("fleet", &args.words)? {},
         Verb::Show(args) => show::run(&args)?,
         Verb::Explain(args) => explain::run(&args)?,
         Verb::Report(args) => report::run(&args)?,

@@ -1,0 +1,37 @@
+//! Verbs that are programs of their own, started in this one's place: beside it, or wherever PATH has them, as git finds its verbs.
+//!
+//! An SQL engine takes longer to compile than everything else together, and is four times as large. Whoever records on a phone needs
+//! none.
+
+use anyhow::{Result, anyhow};
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The program that has the verbs of SQL.
+const SQL: &str = "fathom-sql";
+
+/// Becomes `fathom-sql VERB WORDS…`; returns only if it cannot.
+///
+/// # Errors
+/// There is no such program, or it cannot be started.
+pub fn sql(verb: &str, words: &[OsString]) -> Result<std::convert::Infallible> {
+    let own = std::env::current_exe().ok();
+    let beside = own.as_ref().map(|own| own.with_file_name(SQL)).filter(|path| path.is_file());
+    let program = beside.unwrap_or_else(|| PathBuf::from(SQL));
+    let mut command = Command::new(&program);
+    command.arg(verb).args(words);
+    if let Some(own) = own {
+        // Archives without tables get them from here.
+        command.env("FATHOM", own);
+    }
+    let error = command.exec();
+    if error.kind() == std::io::ErrorKind::NotFound {
+        return Err(anyhow!(
+            "`fathom {verb}` needs the program {SQL}, which is neither beside this one nor in PATH. In Fathom's source tree, `make \
+             build-sql` builds it (some minutes, once); packages bring it along"
+        ));
+    }
+    Err(anyhow::Error::new(error).context(format!("starting {}", program.display())))
+}

@@ -1,0 +1,105 @@
+//! The columns that stand before an archive's own ones once rows of several archives are in one table, and the table of the
+//! archives themselves.
+//!
+//! An `id` is an identity within its archive: rows of two tables belong together if both their `run` and their id agree.
+
+use crate::identity::Identity;
+use archive::Meta;
+use model::table::{Cell, ColumnInfo, ColumnType, TABLES, TableInfo};
+
+/// What tells rows of several archives apart, in every table.
+pub const LEADING: [ColumnInfo; 3] = [
+    ColumnInfo {
+        name: "device",
+        kind: ColumnType::Text,
+        optional: false,
+        doc: "What was under test: its name if one was given, or its vendor and model, or `unknown`.",
+    },
+    ColumnInfo {
+        name: "run",
+        kind: ColumnType::Text,
+        optional: false,
+        doc: "The archive, as 16 hexadecimal digits of its log's SHA-256. Ids are unique within a run.",
+    },
+    ColumnInfo { name: "archive", kind: ColumnType::Text, optional: false, doc: "The archive's name." },
+];
+
+/// The day on which the archive was made (UTC), the partition of a fleet. A date and no text, since engines that read the
+/// folder's name make one of it, and a query must mean the same everywhere.
+pub const DATE: &str = "date";
+
+/// A row for each archive.
+pub const ARCHIVES: TableInfo = TableInfo {
+    name: "archives",
+    doc: "An archive.",
+    columns: &[
+        ColumnInfo { name: "kind", kind: ColumnType::Text, optional: false, doc: "`trace`, `bench` or `net`." },
+        ColumnInfo {
+            name: "command",
+            kind: ColumnType::Text,
+            optional: false,
+            doc: "The command, in words of the shell.",
+        },
+        ColumnInfo {
+            name: "created_unix_ns",
+            kind: ColumnType::I64,
+            optional: false,
+            doc: "When it was made, ns since 1970 by the machine's clock.",
+        },
+        ColumnInfo {
+            name: "boot",
+            kind: ColumnType::Text,
+            optional: true,
+            doc: "The boot whose CLOCK_BOOTTIME the times are of; empty in older archives.",
+        },
+        ColumnInfo { name: "complete", kind: ColumnType::Bool, optional: false, doc: "Whether it came to its end." },
+        ColumnInfo { name: "made_by", kind: ColumnType::Text, optional: false, doc: "The program that made it." },
+        ColumnInfo {
+            name: "log_bytes",
+            kind: ColumnType::I64,
+            optional: false,
+            doc: "Size of its log; 0 if it has none.",
+        },
+    ],
+};
+
+/// Every table of a fleet.
+pub fn tables() -> impl Iterator<Item = &'static TableInfo> {
+    TABLES.iter().chain([&ARCHIVES])
+}
+
+/// The row of an archive in [`ARCHIVES`].
+pub fn archives_row(meta: &Meta, identity: &Identity) -> Vec<Cell> {
+    let text = |text: String| Cell::Text(text.into());
+    let words: Vec<String> = meta.command.iter().map(|word| model::shell_word(word.as_ref())).collect();
+    let kind = serde_json::to_value(meta.kind).ok();
+    vec![
+        text(kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default().to_string()),
+        text(words.join(" ")),
+        Cell::I64(meta.created_unix_ns.cast_signed()),
+        meta.boot.clone().map_or(Cell::Empty, text),
+        Cell::Bool(meta.complete),
+        text(meta.made_by.clone()),
+        Cell::I64(identity.log_bytes.cast_signed()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leading_columns_hide_no_column_of_table() {
+        for table in tables() {
+            let leading = LEADING.iter().map(|column| column.name).chain([DATE]);
+            for name in leading {
+                assert!(table.columns.iter().all(|column| column.name != name), "{}.{name}", table.name);
+            }
+        }
+    }
+
+    #[test]
+    fn table_of_archives_has_own_name() {
+        assert!(TABLES.iter().all(|table| table.name != ARCHIVES.name));
+    }
+}

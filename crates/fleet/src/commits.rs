@@ -1,0 +1,363 @@
+//! What belongs to a fleet: a sequence of commits, each written whole or not at all under the next free number.
+//!
+//! ```text
+//! FLEET/
+//!   fleet.json                          what this is, and its rules
+//!   _log/00000000000000000001.json      a commit: files added and removed, runs added
+//!   _checkpoints/00000000000000000064.json   all commits up to it in one
+//!   TABLE/date=2026-11-25/part-….parquet     rows; in the fleet if a commit says so
+//!   _raw/RUN/…                          the archive itself, if the fleet keeps it
+//! ```
+//!
+//! Files are written first, then named by a commit. A writer that dies in between leaves files that nobody reads, and `gc` removes them.
+//! The next number is taken by a conditional put, which one of several writers wins; the others read what it committed, look whether
+//! their own work still stands, and try the number after it. Two files never have one name, so no writer can harm another's.
+//! This is how Delta Lake and Iceberg do it; either's whole format would tie the folder to an engine that writes it.
+
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::privacy::Rules;
+
+/// Version of the layout and of these files.
+pub const VERSION: u32 = 1;
+
+/// What `format` says in `fleet.json`.
+pub const FORMAT: &str = "fathom-fleet";
+
+/// Where `fleet.json` is.
+pub const INFO: &str = "fleet.json";
+
+/// Commits between two checkpoints.
+pub const CHECKPOINT_EVERY: u64 = 64;
+
+/// What a fleet is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Info {
+    /// Always `fathom-fleet`.
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Who made it.
+    pub made_by: String,
+    /// When, ns since 1970.
+    pub created_unix_ns: u64,
+    /// What is done with private texts.
+    pub private: Rules,
+    /// What its hashes are salted with.
+    pub salt: String,
+    /// Whether it keeps the archives themselves beside their tables.
+    pub keep_raw: bool,
+    /// About how large its files shall be.
+    pub file_bytes: u64,
+}
+
+impl Info {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Why it is none of ours, as a sentence's end.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
+        // Format and version first: a newer one may have changed everything else.
+        let value: serde_json::Value =
+            serde_json::from_slice(bytes).map_err(|error| Unreadable::Damaged(error.to_string()))?;
+        if value.get("format").and_then(|format| format.as_str()) != Some(FORMAT) {
+            return Err(Unreadable::Foreign);
+        }
+        match value.get("version").and_then(serde_json::Value::as_u64) {
+            Some(version) if version > u64::from(VERSION) => return Err(Unreadable::Newer(version)),
+            Some(_) => {}
+            None => return Err(Unreadable::Damaged("it has no version".into())),
+        }
+        serde_json::from_value(value).map_err(|error| Unreadable::Damaged(error.to_string()))
+    }
+}
+
+/// Why a fleet's own file cannot be read.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Another program's.
+    #[error("it is no fleet's ({INFO} has no \"format\": \"{FORMAT}\")")]
+    Foreign,
+    /// A newer program's.
+    #[error("it has version {0} of the layout, and this program reads up to {VERSION}")]
+    Newer(u64),
+    /// Not what was written.
+    #[error("it is damaged: {0}")]
+    Damaged(String),
+}
+
+/// A file with rows of one table and one day.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataFile {
+    /// From the fleet's root.
+    pub path: String,
+    /// Its table.
+    pub table: String,
+    /// Its day, as the folder says it.
+    pub date: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// [`model::table::TABLE_VERSION`] of its columns.
+    pub table_version: u32,
+}
+
+/// One step.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Commit {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Who made it.
+    pub made_by: String,
+    /// When, ns since 1970.
+    pub at_unix_ns: u64,
+    /// Files that belong to the fleet from now on.
+    pub add: Vec<DataFile>,
+    /// Files that no longer do.
+    pub remove: Vec<String>,
+    /// Archives that were added.
+    pub runs: Vec<String>,
+}
+
+/// All commits up to one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+pub struct Checkpoint {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The last commit in it.
+    pub upto: u64,
+    /// The fleet's files.
+    pub files: Vec<DataFile>,
+    /// The fleet's archives.
+    pub runs: Vec<String>,
+    /// Files that belonged to it, and when they were replaced.
+    #[serde(default)]
+    pub removed: BTreeMap<String, u64>,
+}
+
+/// A fleet after some commit.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct State {
+    /// The last commit; 0 before the first.
+    pub last: u64,
+    /// Its files by path.
+    pub files: BTreeMap<String, DataFile>,
+    /// Its archives.
+    pub runs: BTreeSet<String>,
+    /// Files that belonged to it, and when they were replaced, ns since 1970: a query that began before may still read them.
+    pub removed: BTreeMap<String, u64>,
+}
+
+/// Why a commit cannot follow a state.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Conflict {
+    /// Another writer added these archives.
+    #[error("{} archives were added by another writer meanwhile", .0.len())]
+    Runs(Vec<String>),
+    /// Another writer replaced a file.
+    #[error("{0} was replaced by another writer meanwhile")]
+    Gone(String),
+    /// A file of that name belongs to the fleet already.
+    #[error("{0} is in the fleet already")]
+    Twice(String),
+    /// A path that leads elsewhere.
+    #[error("{0:?} is no path of a table's file")]
+    Outside(String),
+}
+
+impl State {
+    /// The state that a checkpoint holds.
+    pub fn from_checkpoint(checkpoint: Checkpoint) -> Result<Self, Conflict> {
+        let Checkpoint { upto, files, runs, removed, .. } = checkpoint;
+        let removed = removed.into_iter().filter(|(path, _)| is_data_path(path)).collect();
+        let mut state = Self { last: upto, runs: runs.into_iter().collect(), removed, ..Self::default() };
+        for file in files {
+            state.insert(file)?;
+        }
+        Ok(state)
+    }
+
+    /// This state as a checkpoint.
+    pub fn to_checkpoint(&self) -> Checkpoint {
+        Checkpoint {
+            version: VERSION,
+            upto: self.last,
+            files: self.files.values().cloned().collect(),
+            runs: self.runs.iter().cloned().collect(),
+            removed: self.removed.clone(),
+        }
+    }
+
+    fn insert(&mut self, file: DataFile) -> Result<(), Conflict> {
+        if !is_data_path(&file.path) {
+            return Err(Conflict::Outside(file.path));
+        }
+        match self.files.insert(file.path.clone(), file) {
+            Some(old) => Err(Conflict::Twice(old.path)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a commit may follow this state.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn allows(&self, commit: &Commit) -> Result<(), Conflict> {
+        let known: Vec<String> = commit.runs.iter().filter(|run| self.runs.contains(*run)).cloned().collect();
+        if !known.is_empty() {
+            return Err(Conflict::Runs(known));
+        }
+        if let Some(gone) = commit.remove.iter().find(|path| !self.files.contains_key(*path)) {
+            return Err(Conflict::Gone(gone.clone()));
+        }
+        if let Some(odd) = commit.add.iter().find(|file| !is_data_path(&file.path)) {
+            return Err(Conflict::Outside(odd.path.clone()));
+        }
+        match commit.add.iter().find(|file| self.files.contains_key(&file.path)) {
+            Some(twice) => Err(Conflict::Twice(twice.path.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets replaced files that were deleted.
+    pub fn forget(&mut self, deleted: &[String]) {
+        self.removed.retain(|path, _| !deleted.contains(path));
+    }
+
+    /// The state after a commit.
+    ///
+    /// # Errors
+    /// As [`State::allows`]; the state is as it was then.
+    pub fn apply(&mut self, number: u64, commit: &Commit) -> Result<(), Conflict> {
+        self.allows(commit)?;
+        for path in &commit.remove {
+            self.files.remove(path);
+            self.removed.insert(path.clone(), commit.at_unix_ns);
+        }
+        for file in &commit.add {
+            self.insert(file.clone())?;
+        }
+        self.runs.extend(commit.runs.iter().cloned());
+        self.last = number;
+        Ok(())
+    }
+}
+
+/// Where the files of a table and a day are.
+pub fn folder(table: &str, date: &str) -> String {
+    format!("{table}/date={date}")
+}
+
+/// Whether a path is `TABLE/date=DAY/NAME.parquet` and nothing cleverer: commits may be anybody's.
+pub fn is_data_path(path: &str) -> bool {
+    let parts: Vec<&str> = path.split('/').collect();
+    let [table, date, name] = parts[..] else { return false };
+    let day = date.strip_prefix("date=").unwrap_or_default();
+    crate::tables().any(|known| known.name == table)
+        && day.len() == 10
+        && day.chars().all(|c| c.is_ascii_digit() || c == '-')
+        && name.ends_with(".parquet")
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
+}
+
+/// Where a commit is.
+pub fn commit_path(number: u64) -> String {
+    format!("_log/{number:020}.json")
+}
+
+/// Where a checkpoint is.
+pub fn checkpoint_path(number: u64) -> String {
+    format!("_checkpoints/{number:020}.json")
+}
+
+/// The number of a commit or checkpoint of this path.
+pub fn number(path: &str) -> Option<u64> {
+    let name = path.rsplit('/').next()?.strip_suffix(".json")?;
+    (name.len() == 20).then(|| name.parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub fn file(path: &str) -> DataFile {
+        let parts: Vec<&str> = path.split('/').collect();
+        let date = parts[1].trim_start_matches("date=").to_string();
+        DataFile { path: path.into(), table: parts[0].into(), date, rows: 1, bytes: 10, table_version: 3 }
+    }
+
+    fn commit(add: &[&str], remove: &[&str], runs: &[&str]) -> Commit {
+        let own = |list: &[&str]| list.iter().map(|text| (*text).to_string()).collect();
+        Commit {
+            version: VERSION,
+            add: add.iter().map(|path| file(path)).collect(),
+            remove: own(remove),
+            runs: own(runs),
+            ..Commit::default()
+        }
+    }
+
+    const A: &str = "spans/date=2026-11-25/part-a.parquet";
+    const B: &str = "spans/date=2026-11-25/part-b.parquet";
+
+    #[test]
+    fn commits_apply_in_order_and_checkpoint_holds_same() {
+        let mut state = State::default();
+        state.apply(1, &commit(&[A], &[], &["1"])).unwrap();
+        state.apply(2, &commit(&[B], &[A], &["2"])).unwrap();
+        assert_eq!((state.files.len(), state.runs.len(), state.last), (1, 2, 2));
+        assert_eq!(state.removed.keys().collect::<Vec<_>>(), [A]);
+        assert_eq!(State::from_checkpoint(state.to_checkpoint()), Ok(state));
+    }
+
+    #[test]
+    fn second_writer_of_same_archive_or_file_conflicts() {
+        let mut state = State::default();
+        state.apply(1, &commit(&[A], &[], &["1"])).unwrap();
+        let before = state.clone();
+        assert_eq!(state.apply(2, &commit(&[B], &[], &["1", "2"])), Err(Conflict::Runs(vec!["1".into()])));
+        assert_eq!(state.apply(2, &commit(&[A], &[], &[])), Err(Conflict::Twice(A.into())));
+        assert_eq!(state.apply(2, &commit(&[], &[B], &[])), Err(Conflict::Gone(B.into())));
+        assert_eq!(state, before);
+        assert_eq!(state.allows(&commit(&[B], &[A], &["2"])), Ok(()));
+    }
+
+    #[test]
+    fn hostile_path_is_no_data_path() {
+        assert!(is_data_path(A));
+        for path in [
+            "spans/date=2026-11-25/../../../etc/passwd.parquet",
+            "/etc/date=2026-11-25/x.parquet",
+            "spans/date=../x.parquet",
+            "../date=2026-11-25/x.parquet",
+            "spans/date=2026-11-25/.x.parquet",
+            "spans/date=2026-11-25/x.sh",
+            "nothing/date=2026-11-25/x.parquet",
+            "",
+        ] {
+            assert!(!is_data_path(path), "{path}");
+            let odd = DataFile { path: path.into(), ..file(A) };
+            let commit = Commit { add: vec![odd], ..Commit::default() };
+            assert_eq!(State::default().allows(&commit), Err(Conflict::Outside(path.into())));
+        }
+    }
+
+    #[test]
+    fn foreign_newer_and_damaged_info_have_own_errors() {
+        assert_eq!(Info::parse(b"{}"), Err(Unreadable::Foreign));
+        assert_eq!(Info::parse(br#"{"format": "fathom-fleet", "version": 9}"#), Err(Unreadable::Newer(9)));
+        assert!(matches!(Info::parse(b"{"), Err(Unreadable::Damaged(_))));
+        assert!(matches!(Info::parse(br#"{"format": "fathom-fleet", "version": 1}"#), Err(Unreadable::Damaged(_))));
+    }
+
+    #[test]
+    fn numbers_are_read_back_from_paths() {
+        assert_eq!(number(&commit_path(7)), Some(7));
+        assert_eq!(number(&checkpoint_path(u64::from(u32::MAX))), Some(u64::from(u32::MAX)));
+        assert_eq!(number("_log/7.json"), None);
+        assert_eq!(number("_log/00000000000000000007.json.tmp"), None);
+    }
+}

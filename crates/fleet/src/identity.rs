@@ -1,0 +1,166 @@
+//! Which archive is which: by what its log holds, not by its name, so that a copy is the same recording and is added once.
+//!
+//! The log is authoritative and never changes once it is complete; `meta.json` and the tables may be made anew. An archive that is
+//! still written has another identity a moment later.
+//!
+//! What is under test is not in an archive: host names and serial numbers are left out of its facts on purpose. So a device is
+//! named by whoever collects archives (`--device`, or a folder `device=NAME` on the way to them), else by vendor and model.
+
+use archive::{Archive, Error, Result};
+use model::table::FactRow;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+
+/// A day in ns.
+const DAY_NS: u64 = 86_400_000_000_000;
+
+/// What tells an archive from others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// What was under test.
+    pub device: String,
+    /// Hash of its log.
+    pub run: String,
+    /// The folder's name.
+    pub archive: String,
+    /// Days since 1970 on which it was made (UTC).
+    pub day: i32,
+    /// Size of its log.
+    pub log_bytes: u64,
+}
+
+impl Identity {
+    /// The identity of an archive that has its tables; `named` is the device's name, if one was given.
+    ///
+    /// # Errors
+    /// Those of reading its log and its facts.
+    pub fn of(archive: &Archive, named: Option<&str>) -> Result<Self> {
+        let dir = archive.dir();
+        let (run, log_bytes) = run(archive)?;
+        let device = match named.map(str::to_string).or_else(|| in_path(dir)) {
+            Some(name) => name,
+            None => by_model(&archive.rows::<FactRow>()?),
+        };
+        let day = i32::try_from(archive.meta().created_unix_ns / DAY_NS).unwrap_or(i32::MAX);
+        Ok(Self { device, run, archive: name(dir), day, log_bytes })
+    }
+
+    /// Its day as `2026-11-25`.
+    pub fn date(&self) -> String {
+        date(self.day)
+    }
+}
+
+/// A day since 1970 as `2026-11-25`.
+pub fn date(day: i32) -> String {
+    model::text::date(u64::try_from(day).unwrap_or(0).saturating_mul(DAY_NS)).chars().take(10).collect()
+}
+
+/// The folder's own name, also where it was given as `.` or through a link.
+fn name(dir: &Path) -> String {
+    let whole = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
+    let given = dir.file_name().or(whole.file_name());
+    given.map_or_else(|| dir.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
+/// The hash and the size of the log; of an archive without one, of what it says of its tables.
+fn run(archive: &Archive) -> Result<(String, u64)> {
+    let dir = archive.dir();
+    let logs = [archive::log::path(dir), archive::runs::path(dir)];
+    let log = logs.into_iter().find(|log| log.is_file());
+    let from = log.clone().unwrap_or_else(|| archive::tables::Index::path(dir));
+    let failed = |source| Error::Io { action: "read", path: from.clone(), source };
+    let mut file = File::open(&from).map_err(failed)?;
+    // Two empty recordings are two.
+    let mut hash = Sha256::new_with_prefix(archive.meta().created_unix_ns.to_le_bytes());
+    let (mut bytes, mut size) = (vec![0; 1 << 20], 0);
+    loop {
+        match file.read(&mut bytes).map_err(failed)? {
+            0 => break,
+            n => {
+                hash.update(&bytes[..n]);
+                size += n as u64;
+            }
+        }
+    }
+    let run = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    Ok((run, if log.is_some() { size } else { 0 }))
+}
+
+/// The name in a folder `device=NAME` on the way to the archive, as Hive lays data out; the nearest.
+fn in_path(dir: &Path) -> Option<String> {
+    let whole = std::path::absolute(dir).unwrap_or_else(|_| PathBuf::from(dir));
+    let named = |part: Component<'_>| match part {
+        Component::Normal(name) => {
+            name.to_str()?.strip_prefix("device=").filter(|name| !name.is_empty()).map(String::from)
+        }
+        _ => None,
+    };
+    whole.components().rev().find_map(named)
+}
+
+fn by_model(facts: &[FactRow]) -> String {
+    let fact = |name: &str| {
+        let value = facts.iter().find(|fact| fact.name == name).and_then(|fact| fact.value.as_deref());
+        value.map(str::trim).filter(|value| !value.is_empty())
+    };
+    match (fact("device.vendor"), fact("device.model")) {
+        (Some(vendor), Some(model)) if model.starts_with(vendor) => model.to_string(),
+        (Some(vendor), Some(model)) => format!("{vendor} {model}"),
+        (one, other) => one.or(other).unwrap_or("unknown").to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archive::{ArchiveKind, Meta, TablesWriter};
+
+    fn fact(name: &str, value: &str) -> FactRow {
+        let text = |text: &str| text.to_string();
+        FactRow {
+            name: text(name),
+            value: Some(text(value)),
+            unknown: None,
+            unit: None,
+            source: text("x"),
+            varies: text("device"),
+        }
+    }
+
+    fn made(dir: &Path, log: &str) -> Archive {
+        let meta = Meta::new(ArchiveKind::Bench, DAY_NS + 5, vec!["x".into()]);
+        let archive = Archive::create(dir, &meta, false).unwrap();
+        std::fs::write(archive::runs::path(dir), log).unwrap();
+        let mut tables = TablesWriter::create(dir).unwrap();
+        tables.push(&fact("device.model", "Pad 3")).unwrap();
+        tables.finish().unwrap();
+        archive
+    }
+
+    #[test]
+    fn copy_has_same_run_and_other_log_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let of = |name: &str, log: &str| Identity::of(&made(&folder.path().join(name), log), None).unwrap();
+        let (a, copy, other) = (of("a.fathom", "1\n"), of("b.fathom", "1\n"), of("c.fathom", "2\n"));
+        assert_eq!((&a.run, a.log_bytes), (&copy.run, 2));
+        assert_ne!(a.run, other.run);
+        assert_eq!((a.archive.as_str(), copy.archive.as_str()), ("a.fathom", "b.fathom"));
+        assert_eq!((a.date().as_str(), a.device.as_str()), ("1970-01-02", "Pad 3"));
+    }
+
+    #[test]
+    fn device_is_named_by_word_then_folder_then_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let parent = folder.path().join("device=shelf-7");
+        std::fs::create_dir(&parent).unwrap();
+        let archive = made(&parent.join("a.fathom"), "1\n");
+        assert_eq!(Identity::of(&archive, Some("mine")).unwrap().device, "mine");
+        assert_eq!(Identity::of(&archive, None).unwrap().device, "shelf-7");
+        assert_eq!(by_model(&[fact("device.vendor", "Acme"), fact("device.model", "Pad")]), "Acme Pad");
+        assert_eq!(by_model(&[fact("device.vendor", "Acme"), fact("device.model", "Acme Pad")]), "Acme Pad");
+        assert_eq!(by_model(&[]), "unknown");
+    }
+}

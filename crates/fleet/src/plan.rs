@@ -1,0 +1,92 @@
+//! Which files of a fleet to make one of: small files of one table and day, until each is about as large as files shall be.
+//!
+//! A file of more than half the wanted size is left alone, so that no row is rewritten for ever: each merge at least doubles what
+//! its smaller half was in. Files of an older version of the tables are rewritten whatever their size.
+
+use crate::commits::{DataFile, State};
+use model::table::TABLE_VERSION;
+use std::collections::BTreeMap;
+
+/// Files that become one, in the order in which their rows shall follow each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Merge {
+    /// Their table.
+    pub table: String,
+    /// Their day.
+    pub date: String,
+    /// They.
+    pub files: Vec<DataFile>,
+}
+
+/// What to merge so that files have about `file_bytes`; where fewer than `at_least` small files are together, nothing.
+pub fn merges(state: &State, file_bytes: u64, at_least: usize) -> Vec<Merge> {
+    let mut groups: BTreeMap<(&str, &str), Vec<&DataFile>> = BTreeMap::new();
+    for file in state.files.values() {
+        if file.bytes < file_bytes / 2 || file.table_version < TABLE_VERSION {
+            groups.entry((&file.table, &file.date)).or_default().push(file);
+        }
+    }
+    let mut merges = Vec::new();
+    for ((table, date), files) in groups {
+        let old = files.iter().any(|file| file.table_version < TABLE_VERSION);
+        if files.len() < at_least.max(2) && !old {
+            continue;
+        }
+        let mut bins: Vec<(u64, Vec<DataFile>)> = vec![(0, Vec::new())];
+        for file in files {
+            if bins.last().is_some_and(|(bytes, bin)| !bin.is_empty() && bytes + file.bytes > file_bytes) {
+                bins.push((0, Vec::new()));
+            }
+            if let Some((bytes, bin)) = bins.last_mut() {
+                *bytes += file.bytes;
+                bin.push(file.clone());
+            }
+        }
+        let worth = |bin: &Vec<DataFile>| bin.len() > 1 || bin.iter().any(|file| file.table_version < TABLE_VERSION);
+        let whole = bins.into_iter().map(|(_, bin)| bin).filter(worth);
+        merges.extend(whole.map(|files| Merge { table: table.into(), date: date.into(), files }));
+    }
+    merges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(sizes: &[u64]) -> State {
+        let file = |(n, &bytes): (usize, &u64)| DataFile {
+            path: format!("spans/date=2026-11-25/part-{n:03}.parquet"),
+            table: "spans".into(),
+            date: "2026-11-25".into(),
+            rows: 1,
+            bytes,
+            table_version: TABLE_VERSION,
+        };
+        let files = sizes.iter().enumerate().map(file).map(|file| (file.path.clone(), file)).collect();
+        State { files, ..State::default() }
+    }
+
+    #[test]
+    fn small_files_fill_bins_and_large_ones_stay() {
+        let merged = merges(&state(&[30, 30, 90, 30, 30, 10]), 100, 2);
+        let sizes: Vec<u64> = merged.iter().map(|merge| merge.files.iter().map(|file| file.bytes).sum()).collect();
+        assert_eq!(sizes, [90, 40]);
+        assert!(merges(&state(&[30]), 100, 2).is_empty());
+        assert!(merges(&state(&[30, 30]), 100, 3).is_empty());
+        assert!(merges(&state(&[60, 60]), 100, 2).is_empty());
+    }
+
+    #[test]
+    fn older_table_version_is_rewritten_whatever_its_size() {
+        let mut state = state(&[90]);
+        for file in state.files.values_mut() {
+            file.table_version = TABLE_VERSION - 1;
+        }
+        assert_eq!(merges(&state, 100, 8).len(), 1);
+    }
+
+    #[test]
+    fn merged_state_needs_no_further_merge() {
+        assert!(merges(&state(&[90, 60, 100]), 100, 2).is_empty());
+    }
+}

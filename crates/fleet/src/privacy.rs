@@ -1,0 +1,194 @@
+//! What of an archive may tell about people, and what a fleet keeps of it.
+//!
+//! Every text column has a class. Of three classes the owner of a fleet says, once, when it is made, whether texts are kept, replaced by
+//! a hash (equal texts stay equal, so that they can be counted and joined), or dropped. Numbers, times and the words that Fathom itself
+//! chose stay as they are. A recording never holds bound values, and SQL literals only with `--keep-sql`.
+//!
+//! A hash is salted by the fleet, so that two fleets cannot be joined by it. Who can read the fleet's salt can still guess a short text:
+//! `drop` is for what nobody may guess.
+
+use model::table::Cell;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// What a text may tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// What Fathom or the device calls a thing.
+    Public,
+    /// Commands, names of processes and what they print.
+    Command,
+    /// Paths of files.
+    Path,
+    /// Texts of statements.
+    Sql,
+    /// Public or a command's, by the row's name.
+    Mark,
+}
+
+/// Marks whose text Fathom chose; any other is its program's.
+const PUBLIC_MARKS: [&str; 6] = ["limited by", "mode", "cache", "inner", "clock", "warm"];
+
+/// Text columns that are not public.
+const PRIVATE: &[(&str, &str, Class)] = &[
+    ("shapes", "text", Class::Sql),
+    ("files", "path", Class::Path),
+    ("processes", "name", Class::Command),
+    ("disks", "below", Class::Path),
+    ("losses", "program", Class::Path),
+    ("coverage", "how", Class::Path),
+    ("coverage", "probe", Class::Path),
+    ("facts", "source", Class::Path),
+    ("facts", "unknown", Class::Path),
+    ("designs", "design", Class::Command),
+    ("cells", "argv", Class::Command),
+    ("cells", "absent", Class::Command),
+    ("cells", "factors", Class::Command),
+    ("cells", "name", Class::Command),
+    ("replicates", "failure", Class::Command),
+    ("replicates", "why", Class::Path),
+    ("marks", "text", Class::Mark),
+    ("samples", "labels", Class::Command),
+    ("archives", "command", Class::Command),
+];
+
+/// The class of a column.
+pub fn class(table: &str, column: &str) -> Class {
+    let found = PRIVATE.iter().find(|(of, name, _)| (*of, *name) == (table, column));
+    found.map_or(Class::Public, |(_, _, class)| *class)
+}
+
+/// What becomes of a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+pub enum Treatment {
+    /// It stays.
+    #[default]
+    Keep,
+    /// A hash stands for it.
+    Hash,
+    /// Nothing stands for it.
+    Drop,
+}
+
+/// The rules of a fleet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct Rules {
+    /// Commands, names of processes and what they print.
+    pub commands: Treatment,
+    /// Paths of files.
+    pub paths: Treatment,
+    /// Texts of statements.
+    pub sql: Treatment,
+}
+
+impl Rules {
+    /// Whether everything stays.
+    pub fn keep_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn treatment(&self, class: Class, name: Option<&str>) -> Treatment {
+        match class {
+            Class::Public => Treatment::Keep,
+            Class::Mark if name.is_some_and(|name| PUBLIC_MARKS.contains(&name)) => Treatment::Keep,
+            Class::Command | Class::Mark => self.commands,
+            Class::Path => self.paths,
+            Class::Sql => self.sql,
+        }
+    }
+
+    /// A cell of a class as the fleet keeps it; `name` is what the row's column `name` says, if it has one.
+    pub fn apply(&self, class: Class, name: Option<&str>, cell: &mut Cell, optional: bool, salt: &str) {
+        let Cell::Text(text) = cell else { return };
+        match self.treatment(class, name) {
+            Treatment::Keep => {}
+            Treatment::Hash => *cell = Cell::Text(hashed(text, salt).into()),
+            Treatment::Drop if optional => *cell = Cell::Empty,
+            Treatment::Drop => *cell = Cell::Text("(dropped)".into()),
+        }
+    }
+}
+
+fn hashed(text: &str, salt: &str) -> String {
+    let hash = Sha256::new().chain_update(salt).chain_update([0]).chain_update(text).finalize();
+    let digits: String = hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("hash:{digits}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::table::ColumnType;
+
+    /// Text columns whose words are Fathom's, the kernel's or the device's own. A new text column belongs here or into `PRIVATE`.
+    const PUBLIC: &[(&str, &[&str])] = &[
+        ("shapes", &["kind"]),
+        ("spans", &["layer", "kind", "flags"]),
+        ("links", &["relation", "confidence"]),
+        ("driver_commands", &["confidence", "protocol", "name", "error"]),
+        ("causes", &["origin", "confidence", "via"]),
+        ("slices", &["layer", "reason", "confidence"]),
+        ("disks", &["name"]),
+        ("losses", &["source"]),
+        ("checks", &["what", "unknown"]),
+        ("coverage", &["layer", "absence"]),
+        ("facts", &["name", "value", "unit", "varies"]),
+        ("designs", &["name", "question", "score", "unit", "better", "stopped", "baseline"]),
+        ("cells", &["metric", "same_as"]),
+        ("replicates", &["verified_by", "gates"]),
+        ("marks", &["name"]),
+        ("samples", &["metric", "unit"]),
+        ("archives", &["kind", "boot", "made_by"]),
+    ];
+
+    #[test]
+    fn every_text_column_has_class() {
+        for table in crate::tables() {
+            for column in table.columns.iter().filter(|column| column.kind == ColumnType::Text) {
+                let public = PUBLIC.iter().any(|(of, names)| *of == table.name && names.contains(&column.name));
+                let private = class(table.name, column.name) != Class::Public;
+                assert!(public != private, "{}.{}", table.name, column.name);
+            }
+        }
+    }
+
+    #[test]
+    fn every_rule_names_existing_column() {
+        let there = |of: &str, name: &str| {
+            crate::tables().any(|table| table.name == of && table.columns.iter().any(|column| column.name == name))
+        };
+        for (of, name, _) in PRIVATE {
+            assert!(there(of, name), "{of}.{name}");
+        }
+    }
+
+    fn treated(rules: Rules, class: Class, name: Option<&str>, optional: bool) -> Cell {
+        let mut cell = Cell::Text("secret".into());
+        rules.apply(class, name, &mut cell, optional, "salt");
+        cell
+    }
+
+    #[test]
+    fn hash_hides_text_and_keeps_equality() {
+        let rules = Rules { paths: Treatment::Hash, ..Rules::default() };
+        let cell = treated(rules, Class::Path, None, true);
+        assert_eq!(cell, treated(rules, Class::Path, None, true));
+        assert!(matches!(&cell, Cell::Text(text) if text.starts_with("hash:") && text.len() == 21), "{cell:?}");
+        assert_ne!(hashed("secret", "salt"), hashed("secret", "pepper"));
+        assert_ne!(hashed("secret", "salt"), hashed("secret2", "salt"));
+        assert_eq!(treated(rules, Class::Sql, None, true), Cell::Text("secret".into()));
+    }
+
+    #[test]
+    fn dropped_text_is_gone_and_column_stays_valid() {
+        let rules = Rules { commands: Treatment::Drop, paths: Treatment::Drop, sql: Treatment::Drop };
+        for class in [Class::Command, Class::Path, Class::Sql, Class::Mark] {
+            assert_eq!(treated(rules, class, None, true), Cell::Empty);
+            assert_eq!(treated(rules, class, None, false), Cell::Text("(dropped)".into()));
+        }
+        assert_eq!(treated(rules, Class::Mark, Some("limited by"), false), Cell::Text("secret".into()));
+        assert_eq!(treated(rules, Class::Mark, Some("granted up sender"), false), Cell::Text("(dropped)".into()));
+        assert_eq!(treated(rules, Class::Public, None, false), Cell::Text("secret".into()));
+    }
+}

@@ -1,0 +1,225 @@
+//! `fathom sql`: which archives, which statement, and where the answer goes.
+
+use crate::args::Sql;
+use crate::engine::{Engine, Settings};
+use crate::errors;
+use crate::open::{self, Archives};
+use crate::output::{self, Failed, Format};
+use crate::shell;
+use anyhow::{Context as _, Result, anyhow, bail};
+use fleet::questions::{QUESTIONS, Question};
+use std::io::{IsTerminal, Read, Write};
+use crate::fleets::log::Fleet;
+use std::path::{Path, PathBuf};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// What a command line asks.
+struct Asked {
+    places: Vec<String>,
+    sql: Option<String>,
+}
+
+/// Words that a statement begins with.
+const BEGINNINGS: [&str; 8] = ["select", "with", "explain", "show", "describe", "values", "table", "desc"];
+
+/// Whether a word is a statement and no path: nothing of that name is there, and it reads like one.
+fn is_sql(word: &str) -> bool {
+    if word.contains("://") || Path::new(word).exists() {
+        return false;
+    }
+    let first = word.trim_start_matches(|c: char| c.is_whitespace() || c == '(').split(|c: char| !c.is_alphabetic()).next();
+    let known = first.is_some_and(|first| BEGINNINGS.contains(&first.to_lowercase().as_str()));
+    known || word.contains(char::is_whitespace) || word.starts_with("--")
+}
+
+fn asked(args: &Sql) -> Result<Asked> {
+    let mut places = args.words.clone();
+    let mut sql = None;
+    if places.last().is_some_and(|last| is_sql(last)) {
+        sql = places.pop();
+    }
+    if let Some(file) = &args.file {
+        if sql.is_some() {
+            bail!("SQL is given twice: as a word and by --file");
+        }
+        sql = Some(std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?);
+    }
+    if let Some(wanted) = &args.example {
+        if sql.is_some() {
+            bail!("SQL is given twice: as a word and by --example");
+        }
+        let question = Question::find(wanted).ok_or_else(|| anyhow!("there is no example {wanted}; --examples lists them"))?;
+        sql = Some(question.statement());
+    }
+    Ok(Asked { places, sql })
+}
+
+fn format(args: &Sql) -> Result<Format> {
+    let by_name = args.output.as_ref().and_then(|path| match path.extension()?.to_str()? {
+        "csv" => Some(Format::Csv),
+        "json" => Some(Format::Json),
+        "parquet" => Some(Format::Parquet),
+        _ => None,
+    });
+    let format = args.format.or(by_name).unwrap_or(Format::Table);
+    if format == Format::Parquet && args.output.is_none() {
+        bail!("Parquet is a file: give its name with -o");
+    }
+    Ok(format)
+}
+
+/// `fathom sql`.
+///
+/// # Errors
+/// With a text for people.
+pub fn run(args: &Sql) -> Result<()> {
+    let asked = asked(args)?;
+    let format = format(args)?;
+    if args.examples && asked.places.is_empty() {
+        return list();
+    }
+    if asked.places.is_empty() {
+        bail!("say which archives to ask: `fathom sql T.fathom \"SELECT …\"`");
+    }
+    let threads = args.threads.map_or(0, usize::from);
+    let settings = Settings { memory_bytes: usize::try_from(args.memory).unwrap_or(usize::MAX), threads };
+    let runtime = runtime(threads)?;
+    let opened = open(&runtime, &asked.places, settings)?;
+    let engine = &opened.engine;
+    if args.examples {
+        return QUESTIONS.iter().try_for_each(|question| {
+            say(&format!("{} {}\n", question.name, question.words()))?;
+            answer(engine, &runtime, &question.statement(), format, None)?;
+            say("\n")
+        });
+    }
+    let sql = match asked.sql {
+        Some(sql) => sql,
+        None if std::io::stdin().is_terminal() => return shell::run(engine, &runtime, &opened.greeting),
+        None => {
+            let mut sql = String::new();
+            std::io::stdin().read_to_string(&mut sql).context("reading SQL from stdin")?;
+            sql
+        }
+    };
+    let (mut statements, rest) = shell::statements(&sql);
+    if !rest.is_empty() {
+        statements.push(rest);
+    }
+    if statements.is_empty() {
+        bail!("there is no SQL to run");
+    }
+    if statements.len() > 1 && (args.output.is_some() || format != Format::Table) {
+        bail!("{} statements make {} answers, and there is one place for them; give one", statements.len(), statements.len());
+    }
+    for statement in &statements {
+        let explained = if args.explain { format!("EXPLAIN {statement}") } else { statement.clone() };
+        answer(engine, &runtime, &explained, format, args.output.as_deref())
+            .map_err(|error| if args.explain { anyhow!("{}", error.to_string().replace("EXPLAIN ", "")) } else { error })?;
+    }
+    Ok(())
+}
+
+/// Threads for the engine; 0: as many as there are CPUs.
+///
+/// # Errors
+/// There are none to be had.
+pub fn runtime(threads: usize) -> Result<Runtime> {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    // Plans are recursive.
+    builder.worker_threads(if threads > 0 { threads } else { cpus }).thread_stack_size(8 << 20).enable_all();
+    Ok(builder.build()?)
+}
+
+/// Ctrl-C, or SIGTERM.
+pub async fn stopped() {
+    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+/// An engine over what was named, and a line that says what that is.
+pub struct Over {
+    /// The engine.
+    pub engine: Engine,
+    /// What it is over.
+    pub greeting: String,
+}
+
+/// Opens what these words name.
+///
+/// # Errors
+/// With a text for people.
+pub fn open(runtime: &Runtime, places: &[String], settings: Settings) -> Result<Over> {
+    if let [place] = places
+        && runtime.block_on(Fleet::is_one(place))?
+    {
+        let fleet = runtime.block_on(Fleet::open(place))?;
+        let greeting = format!("A fleet of {}.", model::counted(fleet.state.runs.len(), "archive"));
+        return Ok(Over { engine: Engine::over_fleet(&fleet, settings)?, greeting });
+    }
+    if let Some(place) = places.iter().find(|place| place.contains("://") || Path::new(place).join("fleet.json").is_file()) {
+        bail!("{place}: one fleet at a time, and no archives beside it");
+    }
+    let dirs: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
+    let archives = Archives::open(&open::archives(&dirs)?)?;
+    let greeting = format!("{}.", model::counted(archives.all().len(), "archive"));
+    Ok(Over { engine: Engine::over(&archives, settings)?, greeting })
+}
+
+fn list() -> Result<()> {
+    QUESTIONS.iter().try_for_each(|question| say(&format!("-- {}\n{}\n", question.name, question.sql)))
+}
+
+fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
+}
+
+/// Writes the answer to one statement.
+fn answer(
+    engine: &Engine,
+    runtime: &Runtime,
+    sql: &str,
+    format: Format,
+    output: Option<&Path>,
+) -> Result<()> {
+    let asked = async {
+        let (_, rows) = engine.run(sql).await.map_err(Failed::Query)?;
+        match output {
+            Some(path) => output::whole_file(path, async |out| output::write(rows, format, out).await).await,
+            None => output::write(rows, format, &mut std::io::BufWriter::new(std::io::stdout())).await,
+        }
+    };
+    let answered = runtime.block_on(async {
+        tokio::select! {
+            answered = asked => Some(answered),
+            () = stopped() => None,
+        }
+    });
+    match answered {
+        Some(Ok(_)) => Ok(()),
+        Some(Err(Failed::Query(error))) => Err(anyhow!("{}", errors::explain(&error, sql))),
+        Some(Err(Failed::Output(error))) => Err(error),
+        None => Err(anyhow!("stopped before the answer was complete")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statement_is_told_from_path() {
+        for sql in ["SELECT 1", "select", "  WITH x AS (SELECT 1) SELECT 1", "(SELECT 1)", "EXPLAIN SELECT 1", "-- why\nSELECT 1"] {
+            assert!(is_sql(sql), "{sql}");
+        }
+        for path in ["trace.fathom", "/tmp", "s3://bucket/select me", "src"] {
+            assert!(!is_sql(path), "{path}");
+        }
+    }
+}

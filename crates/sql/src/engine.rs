@@ -1,0 +1,153 @@
+//! The engine: a session over archives or a fleet, which reads and can do nothing else.
+//!
+//! A query's text may be anybody's. So statements that define, write or set anything are refused after planning, where no
+//! spelling can hide them; no path in a query is taken for a file (`url_table` is off); and the only files that the session's
+//! store reaches by name are those that the tables list. What is left to a hostile query is time and memory: it can be
+//! interrupted, and its memory is limited.
+
+use crate::fleets::log::Fleet;
+use crate::open::{ATTACHED, Archives};
+use crate::tables::{FilesTable, schema};
+use anyhow::{Context as _, Result};
+use datafusion::arrow::array::{ArrayRef, Date32Array, RecordBatch, StringViewArray};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::datasource::MemTable;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::FairSpillPool;
+use datafusion::execution::object_store::ObjectStoreUrl;
+use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::prelude::{DataFrame, SQLOptions, SessionConfig, SessionContext};
+use model::table::{Cell, TABLES};
+use std::sync::Arc;
+
+/// How a session is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// What queries may hold in memory before they use files in the temporary folder.
+    pub memory_bytes: usize,
+    /// Threads that a query may use; 0: as many as there are CPUs.
+    pub threads: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { memory_bytes: 1 << 30, threads: 0 }
+    }
+}
+
+/// A session.
+pub struct Engine {
+    context: SessionContext,
+}
+
+impl Engine {
+    /// A session without tables.
+    ///
+    /// # Errors
+    /// The engine cannot be set up.
+    pub fn new(settings: Settings) -> Result<Self> {
+        let mut config = SessionConfig::new().with_information_schema(true).with_default_catalog_and_schema("fathom", "public");
+        if settings.threads > 0 {
+            config = config.with_target_partitions(settings.threads);
+        }
+        config.options_mut().sql_parser.collect_spans = true;
+        config.options_mut().execution.parquet.pushdown_filters = true;
+        let pool = Arc::new(FairSpillPool::new(settings.memory_bytes));
+        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().context("setting up the engine")?;
+        Ok(Self { context: SessionContext::new_with_config_rt(config, runtime) })
+    }
+
+    /// The session itself, for who gives it tables.
+    pub fn context(&self) -> &SessionContext {
+        &self.context
+    }
+
+    /// A session over archives.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn over(archives: &Archives, settings: Settings) -> Result<Self> {
+        let engine = Self::new(settings)?;
+        for table in TABLES {
+            let store = ObjectStoreUrl::local_filesystem();
+            let files = FilesTable::new(table, &ATTACHED, store, archives.table(table.name));
+            engine.context.register_table(table.name, Arc::new(files))?;
+        }
+        let batch = archives_table(archives)?;
+        let table = MemTable::try_new(batch.schema(), vec![vec![batch]])?;
+        engine.context.register_table(fleet::ARCHIVES.name, Arc::new(table))?;
+        Ok(engine)
+    }
+
+    /// A session over a fleet.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn over_fleet(fleet: &Fleet, settings: Settings) -> Result<Self> {
+        let engine = Self::new(settings)?;
+        let (url, store) = fleet.store.for_engine()?;
+        if fleet.store.folder().is_none() {
+            engine.context.register_object_store(url.as_ref(), store);
+        }
+        for table in fleet::tables() {
+            let files = FilesTable::new(table, &[fleet::DATE], url.clone(), fleet.table(table.name));
+            engine.context.register_table(table.name, Arc::new(files))?;
+        }
+        Ok(engine)
+    }
+
+    /// Plans one statement, which may only read.
+    ///
+    /// # Errors
+    /// It is no SQL, names what is not there, or would do more than read.
+    pub async fn plan(&self, sql: &str) -> Result<DataFrame, DataFusionError> {
+        let reads = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
+        self.context.sql_with_options(sql, reads).await
+    }
+
+    /// Plans and starts one statement.
+    ///
+    /// # Errors
+    /// As [`Engine::plan`]; what fails while it runs comes with the rows.
+    pub async fn run(&self, sql: &str) -> Result<(SchemaRef, SendableRecordBatchStream), DataFusionError> {
+        let rows = self.plan(sql).await?.execute_stream().await?;
+        Ok((rows.schema(), rows))
+    }
+
+    /// Every table with its columns, as a query may name them.
+    pub async fn names(&self) -> Vec<(String, Vec<String>)> {
+        let mut names = Vec::new();
+        let schema = self.context.catalog("fathom").and_then(|catalog| catalog.schema("public"));
+        let Some(schema) = schema else { return names };
+        for table in schema.table_names() {
+            let Ok(Some(found)) = schema.table(&table).await else { continue };
+            names.push((table, found.schema().fields().iter().map(|field| field.name().clone()).collect()));
+        }
+        names.sort();
+        names
+    }
+}
+
+/// A row for each archive.
+fn archives_table(archives: &Archives) -> Result<RecordBatch> {
+    let rows: Vec<Vec<Cell>> = archives
+        .all()
+        .iter()
+        .map(|one| fleet::columns::archives_row(one.archive.meta(), &one.identity))
+        .collect();
+    let identities = || archives.all().iter().map(|one| &one.identity);
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(StringViewArray::from_iter_values(identities().map(|one| &one.device))),
+        Arc::new(StringViewArray::from_iter_values(identities().map(|one| &one.run))),
+        Arc::new(Date32Array::from_iter_values(identities().map(|one| one.day))),
+        Arc::new(StringViewArray::from_iter_values(identities().map(|one| &one.archive))),
+    ];
+    columns.extend((0..fleet::ARCHIVES.columns.len()).map(|at| array(rows.iter().map(|row| &row[at]), at)));
+    Ok(RecordBatch::try_new(Arc::new(schema(&fleet::ARCHIVES)), columns)?)
+}
+
+fn array<'a>(cells: impl Iterator<Item = &'a Cell>, column: usize) -> ArrayRef {
+    crate::output::array(fleet::ARCHIVES.columns[column].kind, cells)
+}
+

@@ -1,0 +1,107 @@
+//! What is wrong with a statement, shown at the place where it is wrong.
+
+use datafusion::error::DataFusionError;
+use datafusion::sql::sqlparser::parser::ParserError;
+use model::text::shown;
+
+/// A place in a statement, both counted from 1.
+type Place = (usize, usize);
+
+/// The message, with the statement's line and a mark under the place, where the engine says which.
+pub fn explain(error: &DataFusionError, sql: &str) -> String {
+    let (message, place) = told(error);
+    let mut text = shown_lines(&message);
+    if let Some((line, from, to)) = place.and_then(|(start, end)| marked(sql, start, end)) {
+        let before: String = line.chars().take(from).collect();
+        let mark = "^".repeat(to.saturating_sub(from).max(1));
+        text += &format!("\n  {}\n  {}{mark}", shown(&line), " ".repeat(shown(&before).chars().count()));
+    }
+    text
+}
+
+/// The line of a place, and from which to which character of it.
+fn marked(sql: &str, start: Place, end: Option<Place>) -> Option<(String, usize, usize)> {
+    let line = sql.lines().nth(start.0.checked_sub(1)?)?.to_string();
+    let from = start.1.saturating_sub(1).min(line.chars().count());
+    let to = match end {
+        Some((row, column)) if row == start.0 => column.saturating_sub(1).min(line.chars().count()),
+        Some(_) => line.chars().count(),
+        None => from + 1,
+    };
+    Some((line, from, to))
+}
+
+type Told = (String, Option<(Place, Option<Place>)>);
+
+fn told(error: &DataFusionError) -> Told {
+    if let Some(found) = error.iter().find_map(|one| one.diagnostic()) {
+        let mut message = found.message.clone();
+        for help in &found.helps {
+            message += &format!("; {}", help.message);
+        }
+        for note in &found.notes {
+            message += &format!("; {}", note.message);
+        }
+        let place = found.span.map(|span| {
+            let at = |location: datafusion::sql::sqlparser::tokenizer::Location| {
+                (location.line as usize, location.column as usize)
+            };
+            (at(span.start), Some(at(span.end)))
+        });
+        return (message, place);
+    }
+    let root = error.find_root();
+    let message = match root {
+        DataFusionError::SQL(parser, _) => match &**parser {
+            ParserError::TokenizerError(text) | ParserError::ParserError(text) => text.clone(),
+            ParserError::RecursionLimitExceeded => "the statement is nested too deeply".into(),
+        },
+        DataFusionError::Plan(text) => refused(text),
+        DataFusionError::External(inner) => inner.to_string(),
+        other => other.strip_backtrace(),
+    };
+    let place = located(&message).map(|place| (place, None));
+    let message = message.split(" at Line: ").next().unwrap_or_default().to_string();
+    (message, place)
+}
+
+/// The engine's words for what it may not do, in ours.
+fn refused(text: &str) -> String {
+    if ["DDL not supported", "DML not supported", "Statement not supported"].iter().any(|words| text.contains(words)) {
+        let what = text.rsplit(": ").next().unwrap_or_default();
+        return format!("only statements that read are run here, and this is {what}");
+    }
+    text.to_string()
+}
+
+/// `… at Line: 1, Column: 8`, as the parser says it.
+fn located(message: &str) -> Option<Place> {
+    let (_, place) = message.rsplit_once("Line: ")?;
+    let (line, column) = place.split_once(", Column: ")?;
+    let digits: String = column.chars().take_while(char::is_ascii_digit).collect();
+    Some((line.trim().parse().ok()?, digits.parse().ok()?))
+}
+
+/// A message of several lines, none of which can steer the terminal.
+fn shown_lines(text: &str) -> String {
+    text.lines().map(shown).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_is_taken_from_parser_message() {
+        assert_eq!(located("Expected: an expression, found: FROM at Line: 2, Column: 8"), Some((2, 8)));
+        assert_eq!(located("nothing"), None);
+    }
+
+    #[test]
+    fn place_outside_statement_is_not_marked() {
+        assert_eq!(marked("SELECT", (2, 1), None), None);
+        assert_eq!(marked("SELECT", (0, 0), None), None);
+        assert_eq!(marked("SELECT x", (1, 8), Some((1, 9))), Some(("SELECT x".into(), 7, 8)));
+        assert_eq!(marked("ä", (1, 99), None).map(|(_, from, _)| from), Some(1));
+    }
+}

@@ -1,0 +1,248 @@
+//! `fathom fleet add`: archives in, a day at a time, in batches that are committed whole.
+//!
+//! Archives are sorted by day, device and run, so that files of one day only are open at a time and rows of one device stand together.
+//! A batch ends with the day, or when its largest file has the wanted size. Rows are handed on while they are read: if an archive proves
+//! damaged on the way, the batch is begun anew without it, so that nothing of it is in the fleet and memory does not depend on its size.
+//!
+//! An archive that the fleet has already (by its run) is passed over. So an `add` that was killed at any point is repeated as it was.
+
+use super::collect;
+use super::log::{Fleet, NotCommitted};
+use super::progress::Progress;
+use super::rows::Files;
+use crate::open;
+use anyhow::{Context as _, Result};
+use archive::Archive;
+use fleet::commits::{Commit, Conflict};
+use fleet::privacy::{self, Class};
+use fleet::{ARCHIVES, Identity};
+use model::table::{Cell, ColumnType, TABLES, TableInfo};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Where so many small files of one table and day have gathered, adding merges them.
+const MERGE_AT: usize = 16;
+
+/// How archives are added.
+#[derive(Debug, Default)]
+pub struct Options {
+    /// The device's name, whatever the archives say.
+    pub device: Option<String>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Added {
+    /// Archives added.
+    pub added: usize,
+    /// Archives that the fleet had already, or that were given twice.
+    pub known: usize,
+    /// Archives that were not added, and why.
+    pub skipped: Vec<(PathBuf, String)>,
+    /// Rows added.
+    pub rows: u64,
+    /// Files written.
+    pub files: usize,
+}
+
+struct Waiting {
+    dir: PathBuf,
+    identity: Identity,
+}
+
+/// Adds archives; one that cannot be added is named and left out.
+///
+/// # Errors
+/// The fleet's store fails; what was committed until then stays.
+pub async fn add(fleet: &mut Fleet, dirs: &[PathBuf], options: &Options) -> Result<Added> {
+    let mut said = Added::default();
+    let mut waiting = known_and_new(fleet, dirs, options, &mut said);
+    let mut progress = Progress::default();
+    let total = waiting.len();
+    while !waiting.is_empty() {
+        progress.step("adding archives", total - waiting.len(), total);
+        let taken = batch(fleet, &mut waiting, &mut said, &mut progress, total).await?;
+        waiting.drain(..taken);
+    }
+    drop(progress);
+    if said.added > 0 {
+        collect::merge(fleet, MERGE_AT).await?;
+    }
+    Ok(said)
+}
+
+/// The archives that are new to the fleet, in order.
+fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, said: &mut Added) -> Vec<Waiting> {
+    let mut progress = Progress::default();
+    let mut new: HashMap<String, Waiting> = HashMap::new();
+    for (at, dir) in dirs.iter().enumerate() {
+        progress.step("reading archives", at, dirs.len());
+        match identity(dir, options.device.as_deref()) {
+            Ok(identity) if fleet.state.runs.contains(&identity.run) || new.contains_key(&identity.run) => said.known += 1,
+            Ok(identity) => {
+                new.insert(identity.run.clone(), Waiting { dir: dir.clone(), identity });
+            }
+            Err(error) => said.skipped.push((dir.clone(), format!("{error:#}"))),
+        }
+    }
+    let mut new: Vec<Waiting> = new.into_values().collect();
+    new.sort_by(|a, b| {
+        let key = |one: &Waiting| (one.identity.day, one.identity.device.clone(), one.identity.run.clone());
+        key(a).cmp(&key(b))
+    });
+    new
+}
+
+fn identity(dir: &Path, device: Option<&str>) -> Result<Identity> {
+    Ok(Identity::of(&open::linked(dir)?, device)?)
+}
+
+/// Adds the first of the waiting archives, as many as make a batch; returns how many of them are dealt with.
+async fn batch(
+    fleet: &mut Fleet,
+    waiting: &mut Vec<Waiting>,
+    said: &mut Added,
+    progress: &mut Progress,
+    total: usize,
+) -> Result<usize> {
+    'anew: loop {
+        let Some(first) = waiting.first() else { return Ok(0) };
+        let day = first.identity.day;
+        let mut files = Files::new(&fleet.store, &first.identity.date());
+        let (mut taken, mut rows) = (0, 0);
+        for one in waiting.iter().take_while(|one| one.identity.day == day) {
+            progress.step("adding archives", total.saturating_sub(waiting.len()) + taken, total);
+            match rows_of(fleet, one, &mut files) {
+                Ok(count) => rows += count,
+                Err(Stopped::Archive(why)) => {
+                    let bad = waiting.remove(taken);
+                    said.skipped.push((bad.dir, why));
+                    continue 'anew;
+                }
+                Err(Stopped::Store(error)) => return Err(error),
+            }
+            taken += 1;
+            if files.largest() >= fleet.info.file_bytes {
+                break;
+            }
+        }
+        if fleet.info.keep_raw {
+            for one in &waiting[..taken] {
+                keep_raw(fleet, one).await?;
+            }
+        }
+        let add = files.finish().await?;
+        let runs = waiting[..taken].iter().map(|one| one.identity.run.clone()).collect();
+        let made = add.len();
+        match fleet.commit(Commit { add: add.clone(), runs, ..Commit::default() }).await {
+            Ok(()) => {
+                said.added += taken;
+                said.rows += rows;
+                said.files += made;
+                return Ok(taken);
+            }
+            Err(NotCommitted::Conflict(Conflict::Runs(known))) => {
+                // They are nobody's: their names were never told.
+                for file in add {
+                    fleet.store.delete(&file.path).await?;
+                }
+                waiting.retain(|one| !known.contains(&one.identity.run));
+                said.known += known.len();
+            }
+            Err(NotCommitted::Conflict(other)) => return Err(other.into()),
+            Err(NotCommitted::Store(error)) => return Err(error),
+        }
+    }
+}
+
+enum Stopped {
+    /// The archive is at fault.
+    Archive(String),
+    /// The fleet's store is.
+    Store(anyhow::Error),
+}
+
+/// Hands an archive's rows to the files; returns how many there are.
+fn rows_of(fleet: &Fleet, one: &Waiting, files: &mut Files) -> Result<u64, Stopped> {
+    let of_archive = |error: archive::Error| Stopped::Archive(error.to_string());
+    let archive = Archive::open(&one.dir).map_err(of_archive)?;
+    let mut rows = 0;
+    for table in TABLES {
+        let keeper = Keeper::new(fleet, table);
+        let mut failed = None;
+        archive
+            .for_each_cells(table, &mut |cells| {
+                // The reader cannot be stopped; it reads on for nobody.
+                if failed.is_none() {
+                    rows += 1;
+                    failed = files.push(table, keeper.row(&one.identity, cells.to_vec())).err();
+                }
+            })
+            .map_err(of_archive)?;
+        if let Some(error) = failed {
+            return Err(Stopped::Store(error));
+        }
+    }
+    let keeper = Keeper::new(fleet, &ARCHIVES);
+    let cells = fleet::columns::archives_row(archive.meta(), &one.identity);
+    files.push(&ARCHIVES, keeper.row(&one.identity, cells)).map_err(Stopped::Store)?;
+    Ok(rows + 1)
+}
+
+/// What a table's rows look like in the fleet.
+struct Keeper<'a> {
+    fleet: &'a Fleet,
+    /// The private columns: which, their class, whether they may be empty.
+    private: Vec<(usize, Class, bool)>,
+    /// The column whose text says what a row is.
+    name: Option<usize>,
+}
+
+impl<'a> Keeper<'a> {
+    fn new(fleet: &'a Fleet, table: &TableInfo) -> Self {
+        let columns = table.columns.iter().enumerate().filter(|(_, column)| column.kind == ColumnType::Text);
+        let private = columns.map(|(at, column)| (at, privacy::class(table.name, column.name), column.optional));
+        let private = if fleet.info.private.keep_all() { Vec::new() } else { private.filter(|one| one.1 != Class::Public).collect() };
+        Self { fleet, private, name: table.columns.iter().position(|column| column.name == "name") }
+    }
+
+    fn row(&self, identity: &Identity, mut cells: Vec<Cell>) -> Vec<Cell> {
+        let name = self.name.and_then(|at| match cells.get(at) {
+            Some(Cell::Text(name)) => Some(name.to_string()),
+            _ => None,
+        });
+        for &(at, class, optional) in &self.private {
+            let info = &self.fleet.info;
+            info.private.apply(class, name.as_deref(), &mut cells[at], optional, &info.salt);
+        }
+        let text = |text: &str| Cell::Text(text.to_string().into());
+        let mut row = vec![text(&identity.device), text(&identity.run), text(&identity.archive)];
+        row.append(&mut cells);
+        row
+    }
+}
+
+/// Copies an archive's own files, but not its tables, which are made of them.
+async fn keep_raw(fleet: &Fleet, one: &Waiting) -> Result<()> {
+    let root = format!("_raw/{}", one.identity.run);
+    let mut folders = vec![one.dir.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            let inside = path.strip_prefix(&one.dir)?.to_string_lossy().into_owned();
+            if kind.is_dir() && inside != "tables" {
+                folders.push(path);
+            } else if kind.is_file() && inside != "lock" {
+                let to = format!("{root}/{inside}");
+                // A writer that was killed may have brought it there.
+                fleet.store.delete(&to).await?;
+                let mut copy = fleet.store.temporary()?;
+                let mut from = std::fs::File::open(&path).with_context(|| format!("reading {}", path.display()))?;
+                std::io::copy(&mut from, copy.as_file_mut()).with_context(|| format!("copying {}", path.display()))?;
+                fleet.store.put_file(copy, &to).await?;
+            }
+        }
+    }
+    Ok(())
+}

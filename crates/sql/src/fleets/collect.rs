@@ -1,0 +1,126 @@
+//! `fathom fleet gc`: small files become large ones, and what belongs to nobody is removed.
+//!
+//! A file that a merge has replaced, or that no commit names, is removed only after a time of grace: a query that began before the
+//! merge still reads the one, a writer may be about to commit the other.
+
+use super::log::{Fleet, NotCommitted};
+use super::progress::Progress;
+use super::rows::{Files, in_fleet};
+use anyhow::{Context as _, Result, anyhow};
+use fleet::commits::{Commit, Conflict, is_data_path};
+use fleet::plan::{self, Merge};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// Files merged.
+    pub merged: usize,
+    /// Into how many.
+    pub into: usize,
+    /// Files removed.
+    pub removed: usize,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that will be removed once their time of grace is over.
+    pub waiting: usize,
+}
+
+/// Merges small files where at least so many are together; returns how many became how many.
+///
+/// # Errors
+/// The store fails; the fleet is as before or after each merge.
+pub async fn merge(fleet: &mut Fleet, at_least: usize) -> Result<(usize, usize)> {
+    let plan = plan::merges(&fleet.state, fleet.info.file_bytes, at_least);
+    let (mut merged, mut into) = (0, 0);
+    let mut progress = Progress::default();
+    for (at, one) in plan.iter().enumerate() {
+        progress.step("merging files", at, plan.len());
+        if merge_one(fleet, one).await? {
+            merged += one.files.len();
+            into += 1;
+        }
+    }
+    Ok((merged, into))
+}
+
+async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
+    let table = fleet::tables().find(|table| table.name == merge.table);
+    let table = table.with_context(|| format!("no table is called {}", merge.table))?;
+    let info = in_fleet(table);
+    let mut files = Files::new(&fleet.store, &merge.date);
+    for file in &merge.files {
+        let source = fleet.store.fetch(&file.path).await?;
+        let mut failed = None;
+        let read = archive::tables::read_file(source, Path::new(&file.path), &info, file.table_version, &mut |cells| {
+            if failed.is_none() {
+                failed = files.push(table, cells.to_vec()).err();
+            }
+        });
+        let rows = read.map_err(|error| anyhow!("{}: {error}", file.path))?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        if rows != file.rows {
+            return Err(anyhow!("{} has {rows} rows, and its commit says {}", file.path, file.rows));
+        }
+    }
+    let add = files.finish().await?;
+    let remove = merge.files.iter().map(|file| file.path.clone()).collect();
+    match fleet.commit(Commit { add: add.clone(), remove, ..Commit::default() }).await {
+        Ok(()) => Ok(true),
+        // Another writer merged some of these; its work stands.
+        Err(NotCommitted::Conflict(Conflict::Gone(_))) => {
+            for file in add {
+                fleet.store.delete(&file.path).await?;
+            }
+            Ok(false)
+        }
+        Err(NotCommitted::Conflict(other)) => Err(other.into()),
+        Err(NotCommitted::Store(error)) => Err(error),
+    }
+}
+
+/// Merges, then removes what nobody needs and is older than `grace_ns`.
+///
+/// # Errors
+/// The store fails.
+pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
+    let (merged, into) = merge(fleet, 2).await?;
+    let mut said = Collected { merged, into, ..Collected::default() };
+    let now = archive::unix_now_ns();
+    let due = |at: u64| at.saturating_add(grace_ns) <= now;
+    let listed = fleet.store.list("").await?;
+    // Listed first, read second: what was committed in between is seen.
+    fleet.refresh().await?;
+    let mut forgotten = Vec::new();
+    let listed_paths: HashSet<&str> = listed.iter().map(|file| file.path.as_str()).collect();
+    for file in &listed {
+        let data = is_data_path(&file.path);
+        let raw = file.path.strip_prefix("_raw/").and_then(|rest| rest.split('/').next());
+        let ours = match (data, raw) {
+            (true, _) => !fleet.state.files.contains_key(&file.path),
+            (false, Some(run)) => !fleet.state.runs.contains(run),
+            (false, None) => false,
+        };
+        if !ours {
+            continue;
+        }
+        let replaced = fleet.state.removed.get(&file.path).copied().unwrap_or(0);
+        if !due(file.at_unix_ns.max(replaced)) {
+            said.waiting += 1;
+            continue;
+        }
+        fleet.store.delete(&file.path).await?;
+        said.removed += 1;
+        said.bytes += file.bytes;
+        forgotten.push(file.path.clone());
+    }
+    // Replaced files that somebody removed before.
+    forgotten.extend(fleet.state.removed.keys().filter(|path| !listed_paths.contains(path.as_str())).cloned());
+    fleet.state.forget(&forgotten);
+    said.removed += usize::try_from(fleet.store.sweep(grace_ns)?).unwrap_or(0);
+    fleet.checkpoint().await?;
+    Ok(said)
+}

@@ -1,0 +1,218 @@
+//! A fleet that was opened: what it is, and the commits that say what belongs to it.
+
+use super::store::Store;
+use crate::tables::{Part, Parts};
+use anyhow::{Context as _, Result, anyhow, bail};
+use archive::unix_now_ns;
+use datafusion::common::ScalarValue;
+use fleet::commits::{self, Checkpoint, Commit, Conflict, Info, State};
+use futures_util::{StreamExt, TryStreamExt};
+
+/// A fleet.
+#[derive(Clone)]
+pub struct Fleet {
+    /// Where it is.
+    pub store: Store,
+    /// What it is.
+    pub info: Info,
+    /// What belongs to it.
+    pub state: State,
+}
+
+/// Why a commit was not made.
+#[derive(Debug)]
+pub enum NotCommitted {
+    /// Another writer was there first, and this commit no longer stands.
+    Conflict(Conflict),
+    /// The store failed.
+    Store(anyhow::Error),
+}
+
+impl Fleet {
+    /// Makes an empty fleet.
+    ///
+    /// # Errors
+    /// There is one, or something else, or the store refuses.
+    pub async fn init(word: &str, info: Info) -> Result<Self> {
+        let store = Store::open(word)?;
+        if let Some(folder) = store.folder() {
+            let others = std::fs::read_dir(folder).map(|mut entries| entries.next().is_some()).unwrap_or(false);
+            if others && store.read(commits::INFO).await?.is_none() {
+                bail!("{word} has other files in it; give a new or an empty folder");
+            }
+            std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
+        }
+        let bytes = serde_json::to_vec_pretty(&info)?;
+        if !store.put_new(commits::INFO, bytes.clone()).await? {
+            bail!("{word} is a fleet already; `fathom fleet add` adds to it");
+        }
+        // The second put of the same name must fail, or two writers could both believe to be first.
+        if store.put_new(commits::INFO, bytes).await? {
+            store.delete(commits::INFO).await?;
+            bail!("this store overwrites a file in spite of If-None-Match: several writers would lose each other's work");
+        }
+        Ok(Self { store, info, state: State::default() })
+    }
+
+    /// Whether a word names a fleet.
+    ///
+    /// # Errors
+    /// The store cannot be asked.
+    pub async fn is_one(word: &str) -> Result<bool> {
+        let store = Store::open(word)?;
+        Ok(store.read(commits::INFO).await?.is_some())
+    }
+
+    /// Opens a fleet as it is now.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub async fn open(word: &str) -> Result<Self> {
+        let store = Store::open(word)?;
+        let bytes = store.read(commits::INFO).await?;
+        let bytes = bytes.ok_or_else(|| anyhow!("{word} is no fleet; `fathom fleet init {word}` makes one"))?;
+        let info = Info::parse(&bytes).map_err(|why| anyhow!("{word}: {why}"))?;
+        let mut fleet = Self { store, info, state: State::default() };
+        fleet.load().await?;
+        Ok(fleet)
+    }
+
+    /// Reads the newest checkpoint, and the commits after it.
+    async fn load(&mut self) -> Result<()> {
+        let checkpoints = self.store.list("_checkpoints").await?;
+        if let Some((path, number)) =
+            checkpoints.iter().filter_map(|one| Some((&one.path, commits::number(&one.path)?))).max_by_key(|(_, number)| *number)
+        {
+            let bytes = self.store.read(path).await?.with_context(|| format!("{path} is gone"))?;
+            let checkpoint: Checkpoint = serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
+            if checkpoint.upto != number || checkpoint.version > commits::VERSION {
+                bail!("{path} is another commit's, or a newer version's");
+            }
+            self.state = State::from_checkpoint(checkpoint).with_context(|| format!("{path} is damaged"))?;
+        }
+        self.refresh().await
+    }
+
+    /// Reads what was committed since.
+    ///
+    /// # Errors
+    /// A commit cannot be read, or is missing.
+    pub async fn refresh(&mut self) -> Result<()> {
+        let after = self.state.last;
+        let listed = self.store.list("_log").await?;
+        let new: Vec<(u64, String)> = listed
+            .into_iter()
+            .filter_map(|one| Some((commits::number(&one.path)?, one.path)))
+            .filter(|(number, _)| *number > after)
+            .collect();
+        let store = &self.store;
+        let mut read = futures_util::stream::iter(new)
+            .map(|(number, path)| async move {
+                let bytes = store.read(&path).await?.with_context(|| format!("{path} is gone"))?;
+                let commit: Commit = serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
+                Ok::<_, anyhow::Error>((number, path, commit))
+            })
+            .buffered(16);
+        let mut state = self.state.clone();
+        while let Some((number, path, commit)) = read.try_next().await? {
+            if number != state.last + 1 {
+                bail!("the commit before {path} is missing");
+            }
+            if commit.version > commits::VERSION {
+                bail!("{path} is a newer version's ({}); this program reads up to {}", commit.version, commits::VERSION);
+            }
+            state.apply(number, &commit).with_context(|| format!("{path} is damaged"))?;
+        }
+        drop(read);
+        self.state = state;
+        Ok(())
+    }
+
+    /// Makes a commit the next one, after those of other writers. It stands if it still may follow them.
+    ///
+    /// # Errors
+    /// As [`NotCommitted`]; the state is the newest then.
+    pub async fn commit(&mut self, mut commit: Commit) -> Result<(), NotCommitted> {
+        commit.version = commits::VERSION;
+        commit.made_by = made_by();
+        commit.at_unix_ns = unix_now_ns();
+        loop {
+            self.state.allows(&commit).map_err(NotCommitted::Conflict)?;
+            let next = self.state.last + 1;
+            let bytes = serde_json::to_vec(&commit).map_err(|error| NotCommitted::Store(error.into()))?;
+            let first = self.store.put_new(&commits::commit_path(next), bytes).await.map_err(NotCommitted::Store)?;
+            if first {
+                self.state.apply(next, &commit).map_err(NotCommitted::Conflict)?;
+                if next.is_multiple_of(commits::CHECKPOINT_EVERY) {
+                    self.checkpoint().await.map_err(NotCommitted::Store)?;
+                }
+                return Ok(());
+            }
+            self.refresh().await.map_err(NotCommitted::Store)?;
+        }
+    }
+
+    /// Writes all commits so far as one file, from which the next reader begins.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub async fn checkpoint(&self) -> Result<()> {
+        let bytes = serde_json::to_vec(&self.state.to_checkpoint())?;
+        // Whoever was first wrote the same.
+        self.store.put_new(&commits::checkpoint_path(self.state.last), bytes).await.map(drop)
+    }
+
+    /// The files of a table for the engine.
+    pub fn table(&self, name: &str) -> Box<dyn Parts> {
+        let files = self.state.files.values().filter(|file| file.table == name);
+        let parts = files.map(|file| Part {
+            location: self.store.location(&file.path).to_string(),
+            bytes: file.bytes,
+            rows: file.rows,
+            values: vec![ScalarValue::Date32(day(&file.date))],
+        });
+        Box::new(Listed(parts.collect()))
+    }
+}
+
+struct Listed(Vec<Part>);
+
+impl Parts for Listed {
+    fn parts(&self) -> Result<Vec<Part>> {
+        Ok(self.0.clone())
+    }
+}
+
+/// Days since 1970 of `2026-11-25`.
+fn day(date: &str) -> Option<i32> {
+    let mut parts = date.split('-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    // After Hinnant, "chrono-compatible low-level date algorithms".
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
+    i32::try_from(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468).ok()
+}
+
+/// Who writes.
+pub fn made_by() -> String {
+    format!("Fathom {}", env!("CARGO_PKG_VERSION"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn day_is_inverse_of_date() {
+        for known in [0, 1, 59, 60, 365, 11_016, 20_782, 40_000] {
+            assert_eq!(day(&fleet::identity::date(known)), Some(known));
+        }
+        for odd in ["2026-13-01", "x", "2026-11", ""] {
+            assert_eq!(day(odd), None, "{odd}");
+        }
+    }
+}

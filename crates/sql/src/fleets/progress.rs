@@ -1,0 +1,36 @@
+//! Progress of long work: a line on a terminal, nothing in a pipe.
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// A line that says how far work has come.
+pub struct Progress {
+    shown: bool,
+    last: Option<Instant>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self { shown: std::io::stderr().is_terminal(), last: None }
+    }
+}
+
+impl Progress {
+    /// `what` is done `done` times of `total`.
+    pub fn step(&mut self, what: &str, done: usize, total: usize) {
+        let due = self.last.is_none_or(|last| last.elapsed() > Duration::from_millis(200));
+        if self.shown && due {
+            self.last = Some(Instant::now());
+            // A terminal that is gone is told nothing.
+            let _ = write!(std::io::stderr(), "\r\x1b[K{what} {done}/{total}");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown && self.last.is_some() {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

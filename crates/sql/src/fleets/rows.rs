@@ -1,0 +1,152 @@
+//! Rows of many archives on their way into files, one file a table: buffered as columns, written as row groups, in bounded memory.
+
+use super::store::Store;
+use crate::output::array;
+use crate::tables::arrow_type;
+use anyhow::Result;
+use datafusion::arrow::array::ArrayRef;
+use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::array::RecordBatch;
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::{Compression, ZstdLevel};
+use datafusion::parquet::file::metadata::KeyValue;
+use datafusion::parquet::file::properties::WriterProperties;
+use fleet::commits::{self, DataFile};
+use model::table::{Cell, ColumnInfo, TABLE_VERSION, TableInfo};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tempfile::NamedTempFile;
+
+/// Rows held as cells.
+const BUFFERED: usize = 8192;
+
+/// Rows of a row group.
+const GROUP_ROWS: usize = 128 << 10;
+
+/// A table as a fleet has it: with the columns that tell rows of several archives apart, but for the date, which is in the path.
+pub fn in_fleet(table: &TableInfo) -> TableInfo {
+    use std::sync::{Mutex, PoisonError};
+    static KNOWN: Mutex<BTreeMap<&str, &[ColumnInfo]>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // Some tables, each once: nothing is leaked twice.
+    let columns = *known
+        .entry(table.name)
+        .or_insert_with(|| Vec::leak(fleet::LEADING.iter().chain(table.columns).copied().collect::<Vec<_>>()));
+    TableInfo { name: table.name, doc: table.doc, columns }
+}
+
+struct File {
+    info: TableInfo,
+    schema: Arc<Schema>,
+    out: ArrowWriter<std::fs::File>,
+    file: NamedTempFile,
+    buffered: Vec<Vec<Cell>>,
+    rows: u64,
+}
+
+impl File {
+    fn create(store: &Store, info: TableInfo) -> Result<Self> {
+        let fields = info.columns.iter().map(|column| {
+            // Every engine reads plain UTF-8; views are this engine's own.
+            let kind = match arrow_type(column.kind) {
+                DataType::Utf8View => DataType::Utf8View,
+                other => other,
+            };
+            Field::new(column.name, kind, column.optional)
+        });
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_max_row_group_row_count(Some(GROUP_ROWS))
+            .set_created_by(super::log::made_by())
+            .set_key_value_metadata(Some(vec![
+                KeyValue::new("fathom.table".into(), info.name.to_string()),
+                KeyValue::new("fathom.table_version".into(), TABLE_VERSION.to_string()),
+            ]))
+            .build();
+        let file = store.temporary()?;
+        let out = ArrowWriter::try_new(file.reopen()?, schema.clone(), Some(properties))?;
+        Ok(Self { info, schema, out, file, buffered: Vec::new(), rows: 0 })
+    }
+
+    fn push(&mut self, row: Vec<Cell>) -> Result<()> {
+        self.buffered.push(row);
+        self.rows += 1;
+        if self.buffered.len() >= BUFFERED { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let rows = std::mem::take(&mut self.buffered);
+        let column = |(at, column): (usize, &ColumnInfo)| -> ArrayRef { array(column.kind, rows.iter().map(|row| &row[at])) };
+        let columns = self.info.columns.iter().enumerate().map(column).collect();
+        Ok(self.out.write(&RecordBatch::try_new(self.schema.clone(), columns)?)?)
+    }
+
+    /// Bytes written, and those that wait.
+    fn bytes(&self) -> u64 {
+        (self.out.bytes_written() + self.out.in_progress_size()) as u64
+    }
+}
+
+/// Files of one day that are being filled.
+pub struct Files {
+    store: Store,
+    date: String,
+    open: BTreeMap<&'static str, File>,
+}
+
+impl Files {
+    /// None yet.
+    pub fn new(store: &Store, date: &str) -> Self {
+        Self { store: store.clone(), date: date.into(), open: BTreeMap::new() }
+    }
+
+    /// Adds a row, with the leading columns, to its table.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn push(&mut self, table: &'static TableInfo, row: Vec<Cell>) -> Result<()> {
+        if !self.open.contains_key(table.name) {
+            self.open.insert(table.name, File::create(&self.store, in_fleet(table))?);
+        }
+        match self.open.get_mut(table.name) {
+            Some(file) => file.push(row),
+            None => Ok(()),
+        }
+    }
+
+    /// Size of the largest file.
+    pub fn largest(&self) -> u64 {
+        self.open.values().map(File::bytes).max().unwrap_or(0)
+    }
+
+    /// Completes the files and brings them to their places, where no commit names them yet.
+    ///
+    /// # Errors
+    /// One cannot be written.
+    pub async fn finish(self) -> Result<Vec<DataFile>> {
+        let mut whole = Vec::new();
+        for (table, mut file) in self.open {
+            file.flush()?;
+            file.out.close()?;
+            let bytes = file.file.as_file().metadata()?.len();
+            let path = format!("{}/part-{}.parquet", commits::folder(table, &self.date), unique());
+            self.store.put_file(file.file, &path).await?;
+            whole.push(DataFile { path, table: table.into(), date: self.date.clone(), rows: file.rows, bytes, table_version: TABLE_VERSION });
+        }
+        Ok(whole)
+    }
+}
+
+/// A name that no other writer has: 128 random bits.
+pub fn unique() -> String {
+    let mut bytes = [0; 16];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    if read.is_err() {
+        // Without it, what tells processes and moments apart.
+        let now = archive::unix_now_ns().to_le_bytes();
+        bytes[..8].copy_from_slice(&now);
+        bytes[8..12].copy_from_slice(&std::process::id().to_le_bytes());
+    }
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

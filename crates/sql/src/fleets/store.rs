@@ -1,0 +1,247 @@
+//! Where a fleet is: a folder, or a bucket of any store that speaks S3.
+//!
+//! Both must do two things: bring a file to its place whole or not at all, and make a file only if none of its name is there. In a
+//! folder we do it ourselves (the crate syncs nothing to the medium): a temporary file, fsync, then rename or link. In a bucket it
+//! is a multipart upload, and a put with `If-None-Match: *`; a store that ignores that header could let two writers commit the same
+//! number, so that `init` tries it.
+
+use anyhow::{Context as _, Result, bail};
+use datafusion::execution::object_store::ObjectStoreUrl;
+use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as Place;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, WriteMultipart};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::NamedTempFile;
+
+/// Folder for files that are not whole yet.
+const TMP: &str = "_tmp";
+
+/// A fleet's place.
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<dyn ObjectStore>,
+    /// What stands before every path.
+    prefix: Place,
+    /// The folder, if it is one.
+    local: Option<PathBuf>,
+    url: String,
+}
+
+/// A file of a fleet as its store lists it.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// From the fleet's root.
+    pub path: String,
+    /// Its size.
+    pub bytes: u64,
+    /// When it was written, ns since 1970.
+    pub at_unix_ns: u64,
+}
+
+impl Store {
+    /// The place that a word of the command line names. Nothing is made.
+    ///
+    /// # Errors
+    /// It names no place.
+    pub fn open(word: &str) -> Result<Self> {
+        if let Some(rest) = word.strip_prefix("s3://") {
+            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+            if bucket.is_empty() {
+                bail!("{word} names no bucket: s3://BUCKET/PATH");
+            }
+            let built = AmazonS3Builder::from_env().with_bucket_name(bucket).build();
+            let inner = built.with_context(|| format!("setting up access to {word}"))?;
+            return Ok(Self {
+                inner: Arc::new(inner),
+                prefix: Place::parse(prefix.trim_matches('/')).with_context(|| format!("{word} has no valid path"))?,
+                local: None,
+                url: format!("s3://{bucket}"),
+            });
+        }
+        if let Some((scheme, _)) = word.split_once("://") {
+            bail!("{scheme}:// is no kind of place for a fleet: give a folder, or s3://BUCKET/PATH");
+        }
+        let folder = std::path::absolute(word).with_context(|| format!("{word} is no path"))?;
+        // Links and `..` must not matter to where the engine looks.
+        let folder = fs::canonicalize(&folder).unwrap_or(folder);
+        let prefix = Place::from_absolute_path(&folder).with_context(|| format!("{word} is no path for a fleet"))?;
+        Ok(Self { inner: Arc::new(LocalFileSystem::new()), prefix, local: Some(folder), url: "file://".into() })
+    }
+
+    /// The store as the engine knows it, and by which name.
+    ///
+    /// # Errors
+    /// The name is none.
+    pub fn for_engine(&self) -> Result<(ObjectStoreUrl, Arc<dyn ObjectStore>)> {
+        let url = if self.local.is_some() { ObjectStoreUrl::local_filesystem() } else { ObjectStoreUrl::parse(&self.url)? };
+        Ok((url, self.inner.clone()))
+    }
+
+    /// Where a path of the fleet is in its store.
+    pub fn location(&self, path: &str) -> Place {
+        path.split('/').filter(|part| !part.is_empty()).fold(self.prefix.clone(), |place, part| place.join(part))
+    }
+
+    /// The folder, if it is one.
+    pub fn folder(&self) -> Option<&Path> {
+        self.local.as_deref()
+    }
+
+    fn here(&self, path: &str) -> Option<PathBuf> {
+        self.local.as_ref().map(|folder| folder.join(path))
+    }
+
+    /// A whole file.
+    ///
+    /// # Errors
+    /// It cannot be read; `None` if there is none.
+    pub async fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
+        match self.inner.get(&self.location(path)).await {
+            Ok(found) => Ok(Some(found.bytes().await.with_context(|| format!("reading {path}"))?.to_vec())),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("reading {path}")),
+        }
+    }
+
+    /// A file brought into a temporary one.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub async fn fetch(&self, path: &str) -> Result<File> {
+        if let Some(here) = self.here(path) {
+            return File::open(&here).with_context(|| format!("reading {}", here.display()));
+        }
+        let found = self.inner.get(&self.location(path)).await.with_context(|| format!("reading {path}"))?;
+        let mut file = tempfile::tempfile().context("a temporary file")?;
+        let mut bytes = found.into_stream();
+        while let Some(some) = bytes.try_next().await.with_context(|| format!("reading {path}"))? {
+            std::io::Write::write_all(&mut file, &some).context("writing a temporary file")?;
+        }
+        std::io::Seek::rewind(&mut file)?;
+        Ok(file)
+    }
+
+    /// A file that may become one of the fleet's.
+    ///
+    /// # Errors
+    /// None can be made.
+    pub fn temporary(&self) -> Result<NamedTempFile> {
+        let Some(folder) = self.here(TMP) else { return Ok(NamedTempFile::new()?) };
+        fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+        let mut made = tempfile::Builder::new();
+        made.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        made.tempfile_in(&folder).with_context(|| format!("creating a file in {}", folder.display()))
+    }
+
+    /// Brings a whole file to its place, which nothing else may have.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub async fn put_file(&self, file: NamedTempFile, path: &str) -> Result<()> {
+        let to = || format!("writing {path}");
+        if let Some(here) = self.here(path) {
+            file.as_file().sync_all().with_context(to)?;
+            let folder = here.parent().context("a file has a folder")?;
+            fs::create_dir_all(folder).with_context(to)?;
+            file.persist_noclobber(&here).map_err(|error| error.error).with_context(to)?;
+            return sync_folder(folder).with_context(to);
+        }
+        let mut upload = WriteMultipart::new_with_chunk_size(
+            self.inner.put_multipart(&self.location(path)).await.with_context(to)?,
+            8 << 20,
+        );
+        let mut source = file.reopen().with_context(to)?;
+        let mut bytes = vec![0; 1 << 20];
+        loop {
+            let read = source.read(&mut bytes).with_context(to)?;
+            if read == 0 {
+                break;
+            }
+            upload.wait_for_capacity(4).await.with_context(to)?;
+            upload.write(&bytes[..read]);
+        }
+        upload.finish().await.with_context(to).map(drop)
+    }
+
+    /// Makes a small file if there is none of its name; false if there is.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub async fn put_new(&self, path: &str, bytes: Vec<u8>) -> Result<bool> {
+        let to = || format!("writing {path}");
+        if let Some(here) = self.here(path) {
+            let mut file = self.temporary()?;
+            std::io::Write::write_all(&mut file, &bytes).and_then(|()| file.as_file().sync_all()).with_context(to)?;
+            let folder = here.parent().context("a file has a folder")?;
+            fs::create_dir_all(folder).with_context(to)?;
+            // A link is made only where nothing is, also on network file systems.
+            return match fs::hard_link(file.path(), &here) {
+                Ok(()) => sync_folder(folder).with_context(to).map(|()| true),
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(false),
+                Err(error) => Err(error).with_context(to),
+            };
+        }
+        let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+        match self.inner.put_opts(&self.location(path), PutPayload::from(bytes), create).await {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(false),
+            Err(error) => Err(error).with_context(to),
+        }
+    }
+
+    /// The files below a folder of the fleet.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub async fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        let (below, cut) = (self.location(folder), self.prefix.as_ref().len());
+        let found = self.inner.list(Some(&below)).map_ok(|meta| {
+            let path = meta.location.as_ref();
+            Listed {
+                path: path.get(cut..).unwrap_or_default().trim_start_matches('/').to_string(),
+                bytes: meta.size,
+                at_unix_ns: meta.last_modified.timestamp_nanos_opt().and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0),
+            }
+        });
+        let mut found: Vec<Listed> = found.try_collect().await.with_context(|| format!("listing {folder}"))?;
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(found)
+    }
+
+    /// Removes a file; one that is not there is removed.
+    ///
+    /// # Errors
+    /// It cannot be.
+    pub async fn delete(&self, path: &str) -> Result<()> {
+        match self.inner.delete(&self.location(path)).await {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("removing {path}")),
+        }
+    }
+
+    /// Removes what writers left behind that were killed more than `grace_ns` ago; returns how many files.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn sweep(&self, grace_ns: u64) -> Result<u64> {
+        let Some(folder) = self.here(TMP).filter(|folder| folder.is_dir()) else { return Ok(0) };
+        let mut swept = 0;
+        for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+            let entry = entry?;
+            let age = entry.metadata().ok().and_then(|about| about.modified().ok()).and_then(|at| at.elapsed().ok());
+            if age.is_some_and(|age| age.as_nanos() >= u128::from(grace_ns)) && fs::remove_file(entry.path()).is_ok() {
+                swept += 1;
+            }
+        }
+        Ok(swept)
+    }
+}
+
+fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    File::open(folder)?.sync_all()
+}

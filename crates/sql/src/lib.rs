@@ -1,0 +1,18 @@
+//! SQL over archives and fleets, by an engine in this process.
+//!
+//! A room, and a workspace, of its own because it alone needs an SQL engine and an object store, which take longer to compile
+//! than everything else together; who does not ask for SQL never compiles them. Its program, `fathom-sql`, is what `fathom sql`
+//! and `fathom fleet` start.
+//!
+//! The engine reads; nothing that a query says can write, or read a file that is not part of the archives it was given
+//! ([`engine`]).
+
+pub mod args;
+pub mod ask;
+pub mod engine;
+pub mod errors;
+pub mod fleets;
+pub mod open;
+pub mod output;
+pub mod shell;
+pub mod tables;

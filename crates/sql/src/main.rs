@@ -1,0 +1,39 @@
+//! `fathom-sql`: the verbs of `fathom` that need an SQL engine or an object store.
+
+use clap::Parser;
+use sql::args::{Program, Verb};
+use std::io::Write;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let program = Program::parse();
+    if std::env::var_os("FATHOM_PARSE_ONLY").is_some() {
+        return ExitCode::SUCCESS;
+    }
+    let done = match &program.verb {
+        Verb::Sql(args) => sql::ask::run(args).map(|()| true),
+        Verb::Fleet(args) => sql::fleets::run(args),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        // What was left out has been named.
+        Ok(false) => ExitCode::FAILURE,
+        // Who reads has what it wanted: `| head`.
+        Err(error) if gone(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let whole = error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
+                true => cause,
+                false if said.contains(&cause) => said,
+                false => format!("{said}: {cause}"),
+            });
+            let lines: Vec<String> = whole.lines().map(model::text::shown).collect();
+            // Where stderr is gone, nobody is told.
+            let _ = writeln!(std::io::stderr(), "fathom: {}", lines.join("\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn gone(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe))
+}

@@ -1,0 +1,85 @@
+//! JSON: one object, `{"format": "fathom.sql", "version": 1, "columns": […], "rows": [{…}, …]}`.
+//!
+//! Whole numbers are written with all their digits; NaN and the infinities, which JSON lacks, as null. Two columns of one name
+//! would be one key, so the second gets `_2`.
+
+use super::{Sink, text};
+use anyhow::Result;
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Float64Type, SchemaRef};
+use serde_json::{Value, json};
+use std::io::Write;
+
+/// Version of the object.
+pub const VERSION: u32 = 1;
+
+pub struct Json<'a> {
+    out: &'a mut (dyn Write + Send),
+    keys: Vec<String>,
+    any: bool,
+}
+
+impl<'a> Json<'a> {
+    pub fn new(schema: SchemaRef, out: &'a mut (dyn Write + Send)) -> Result<Self> {
+        let mut keys: Vec<String> = Vec::new();
+        for field in schema.fields() {
+            let same = keys.iter().filter(|key| *key == field.name()).count();
+            keys.push(if same == 0 { field.name().clone() } else { format!("{}_{}", field.name(), same + 1) });
+        }
+        let columns: Vec<Value> = schema
+            .fields()
+            .iter()
+            .zip(&keys)
+            .map(|(field, key)| json!({"name": key, "type": type_name(field.data_type())}))
+            .collect();
+        write!(out, "{{\"format\":\"fathom.sql\",\"version\":{VERSION},\"columns\":{},\"rows\":[", Value::from(columns))?;
+        Ok(Self { out, keys, any: false })
+    }
+}
+
+fn type_name(kind: &DataType) -> String {
+    match kind {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".into(),
+        DataType::Boolean => "boolean".into(),
+        DataType::Date32 | DataType::Date64 => "date".into(),
+        whole if whole.is_integer() => "integer".into(),
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => "float".into(),
+        other => other.to_string(),
+    }
+}
+
+fn value(column: &ArrayRef, row: usize) -> Result<Value> {
+    if column.is_null(row) {
+        return Ok(Value::Null);
+    }
+    Ok(match column.data_type() {
+        DataType::Boolean => column.as_boolean().value(row).into(),
+        DataType::Float64 => column.as_primitive::<Float64Type>().value(row).into(),
+        kind if kind.is_integer() || matches!(kind, DataType::Float16 | DataType::Float32) => {
+            serde_json::from_str(&text(column, row)?).unwrap_or(Value::Null)
+        }
+        _ => text(column, row)?.into(),
+    })
+}
+
+impl Sink for Json<'_> {
+    fn rows(&mut self, rows: &RecordBatch) -> Result<()> {
+        for row in 0..rows.num_rows() {
+            self.out.write_all(if self.any { b",\n" } else { b"\n" })?;
+            self.any = true;
+            // By hand, since a map would sort the columns.
+            self.out.write_all(b"{")?;
+            for (at, (key, column)) in self.keys.iter().zip(rows.columns()).enumerate() {
+                let comma = if at > 0 { "," } else { "" };
+                write!(self.out, "{comma}{}:{}", Value::from(key.as_str()), value(column, row)?)?;
+            }
+            self.out.write_all(b"}")?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.out.write_all(b"\n]}\n")?;
+        Ok(self.out.flush()?)
+    }
+}

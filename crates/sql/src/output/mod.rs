@@ -1,0 +1,168 @@
+//! An answer as text or file: a table for people, CSV, JSON and Parquet for programs.
+//!
+//! Rows are written as they come, so that an answer may be larger than memory. Texts come from traced programs, hence from anybody:
+//! in a table they cannot steer the terminal, in CSV they are no formulas.
+
+mod csv;
+mod json;
+mod table;
+
+use anyhow::{Context as _, Result};
+use datafusion::arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringViewArray};
+use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::basic::{Compression, ZstdLevel};
+use datafusion::parquet::file::properties::WriterProperties;
+use futures_util::StreamExt;
+use model::table::{Cell, ColumnType};
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How an answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// Columns side by side.
+    Table,
+    /// RFC 4180.
+    Csv,
+    /// One object with the columns and the rows (docs/reference/json.md).
+    Json,
+    /// A file for other engines; needs -o.
+    Parquet,
+}
+
+/// Takes the rows of an answer, some at a time.
+trait Sink {
+    /// Some rows.
+    fn rows(&mut self, rows: &RecordBatch) -> Result<()>;
+    /// No more will come.
+    fn finish(&mut self) -> Result<()>;
+}
+
+struct ParquetFile<W: Write + Send>(Option<ArrowWriter<W>>);
+
+impl<W: Write + Send> Sink for ParquetFile<W> {
+    fn rows(&mut self, rows: &RecordBatch) -> Result<()> {
+        if let Some(out) = &mut self.0 {
+            out.write(rows)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if let Some(out) = self.0.take() {
+            out.close()?;
+        }
+        Ok(())
+    }
+}
+
+/// Why an answer is not there.
+#[derive(Debug)]
+pub enum Failed {
+    /// The query ran into something.
+    Query(DataFusionError),
+    /// Its rows could not be written.
+    Output(anyhow::Error),
+}
+
+/// Writes an answer; returns the number of its rows.
+///
+/// # Errors
+/// The query fails on its way, or the rows cannot be written.
+pub async fn write(
+    mut rows: SendableRecordBatchStream,
+    format: Format,
+    out: &mut (dyn Write + Send),
+) -> Result<u64, Failed> {
+    let schema = rows.schema();
+    let mut sink = sink(schema, format, out).map_err(Failed::Output)?;
+    let mut count = 0;
+    while let Some(batch) = rows.next().await {
+        let batch = batch.map_err(Failed::Query)?;
+        count += batch.num_rows() as u64;
+        sink.rows(&batch).map_err(Failed::Output)?;
+    }
+    sink.finish().map_err(Failed::Output)?;
+    Ok(count)
+}
+
+fn sink<'a>(schema: SchemaRef, format: Format, out: &'a mut (dyn Write + Send)) -> Result<Box<dyn Sink + 'a>> {
+    Ok(match format {
+        Format::Table => Box::new(table::Table::new(schema, out)),
+        Format::Csv => Box::new(csv::Csv::new(schema, out)?),
+        Format::Json => Box::new(json::Json::new(schema, out)?),
+        Format::Parquet => {
+            let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())).build();
+            Box::new(ParquetFile(Some(ArrowWriter::try_new(out, schema, Some(properties))?)))
+        }
+    })
+}
+
+/// Writes a file as a whole: under another name until `fill` has succeeded, which replaces what was there. What is no file, such as a
+/// pipe or /dev/null, is written to.
+///
+/// # Errors
+/// Those of `fill`, and the file cannot be written; what was there stays then.
+pub async fn whole_file<T>(
+    path: &Path,
+    fill: impl AsyncFnOnce(&mut (dyn Write + Send)) -> Result<T, Failed>,
+) -> Result<T, Failed> {
+    let failed = |error: std::io::Error| {
+        Failed::Output(anyhow::Error::new(error).context(format!("writing {}", path.display())))
+    };
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
+    if std::fs::metadata(&target).is_ok_and(|about| !about.is_file()) {
+        let mut out = std::io::BufWriter::new(std::fs::File::options().write(true).open(&target).map_err(failed)?);
+        let filled = fill(&mut out).await?;
+        out.flush().map_err(failed)?;
+        return Ok(filled);
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = target.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let file = tempfile::Builder::new()
+        .prefix(&format!(".{name}."))
+        .suffix(".tmp")
+        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+        .tempfile_in(folder)
+        .map_err(failed)?;
+    let mut out = std::io::BufWriter::new(file);
+    let filled = fill(&mut out).await?;
+    let file = out.into_inner().map_err(|error| failed(error.into_error()))?;
+    file.as_file().sync_all().map_err(failed)?;
+    file.persist(&target).map_err(|error| failed(error.error))?;
+    Ok(filled)
+}
+
+/// Values of a column as the engine has them. A cell of another type is empty.
+pub fn array<'a>(kind: ColumnType, cells: impl Iterator<Item = &'a Cell>) -> ArrayRef {
+    match kind {
+        ColumnType::I64 => Arc::new(Int64Array::from_iter(cells.map(|cell| match cell {
+            Cell::I64(x) => Some(*x),
+            _ => None,
+        }))),
+        ColumnType::F64 => Arc::new(Float64Array::from_iter(cells.map(|cell| match cell {
+            Cell::F64(x) => Some(*x),
+            _ => None,
+        }))),
+        ColumnType::Bool => Arc::new(BooleanArray::from_iter(cells.map(|cell| match cell {
+            Cell::Bool(x) => Some(*x),
+            _ => None,
+        }))),
+        ColumnType::Text => Arc::new(StringViewArray::from_iter(cells.map(|cell| match cell {
+            Cell::Text(x) => Some(&**x),
+            _ => None,
+        }))),
+    }
+}
+
+/// A value of a column as text; empty for none.
+fn text(column: &ArrayRef, row: usize) -> Result<String> {
+    if column.is_null(row) {
+        return Ok(String::new());
+    }
+    datafusion::arrow::util::display::array_value_to_string(column, row).context("a value cannot be shown")
+}

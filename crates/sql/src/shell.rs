@@ -1,0 +1,292 @@
+//! The interactive shell: a statement ends with `;`, Tab completes tables, columns and words of SQL, the history is kept.
+
+use crate::engine::Engine;
+use crate::errors;
+use crate::output::{self, Failed, Format};
+use anyhow::Result;
+use fleet::questions::{QUESTIONS, Question};
+use rustyline::completion::{Completer, Pair};
+use rustyline::error::ReadlineError;
+use rustyline::highlight::Highlighter;
+use rustyline::hint::Hinter;
+use rustyline::history::DefaultHistory;
+use rustyline::validate::{ValidationContext, ValidationResult, Validator};
+use rustyline::{CompletionType, Config, Context, Editor, Helper};
+use std::io::Write;
+use std::path::PathBuf;
+
+const HELP: &str = "\
+  \\d          the tables          \\d TABLE   its columns and what they mean
+  \\e          the examples        \\e N       ask one of them
+  \\q          leave (Ctrl-D)      Ctrl-C     stop a query
+A statement ends with `;`. Tab completes tables and columns.";
+
+/// Words that a statement may begin or go on with.
+const WORDS: [&str; 30] = [
+    "SELECT", "FROM", "WHERE", "GROUP", "ORDER", "BY", "HAVING", "LIMIT", "JOIN", "LEFT", "ON", "AND", "OR", "NOT", "NULL",
+    "IS", "IN", "LIKE", "AS", "WITH", "CASE", "WHEN", "THEN", "ELSE", "END", "DESC", "DISTINCT", "CAST", "EXPLAIN", "OVER",
+];
+
+struct Names {
+    tables: Vec<(String, Vec<String>)>,
+}
+
+impl Names {
+    /// What may stand where `line` ends at `pos`, and where the begun word starts.
+    fn complete(&self, line: &str, pos: usize) -> (usize, Vec<String>) {
+        let before = &line[..pos];
+        let start = before.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |at| {
+            at + before[at..].chars().next().map_or(0, char::len_utf8)
+        });
+        let begun = before[start..].to_lowercase();
+        let quoted = before[..start].ends_with('"');
+        // After `table.` only its columns; otherwise tables that the statement names put theirs first.
+        let owner = before[..start].trim_end_matches('"').strip_suffix('.').map(|rest| {
+            let at = rest.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
+            rest[at..].to_string()
+        });
+        let columns_of = |table: &str| self.tables.iter().find(|(name, _)| name == table).map(|(_, columns)| columns);
+        let mut found: Vec<String> = Vec::new();
+        if let Some(owner) = owner {
+            let table = aliased(line, &owner).unwrap_or(owner);
+            found.extend(columns_of(&table).into_iter().flatten().cloned());
+        } else {
+            let named = |table: &str| line.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == table);
+            found.extend(self.tables.iter().map(|(table, _)| table.clone()));
+            for (table, columns) in &self.tables {
+                if named(table) {
+                    found.extend(columns.iter().cloned());
+                }
+            }
+            if !quoted {
+                found.extend(WORDS.iter().map(|word| (*word).to_string()));
+            }
+        }
+        found.retain(|name| name.to_lowercase().starts_with(&begun));
+        found.sort();
+        found.dedup();
+        (start, found)
+    }
+}
+
+/// The table that `alias` stands for: the word before it, behind FROM or JOIN.
+fn aliased(line: &str, alias: &str) -> Option<String> {
+    let words: Vec<&str> = line.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()).collect();
+    words.windows(2).find_map(|pair| {
+        let behind = words.iter().position(|word| std::ptr::eq(*word, pair[0])).and_then(|at| at.checked_sub(1));
+        let opens = behind.is_some_and(|at| ["from", "join"].contains(&words[at].to_lowercase().as_str()));
+        (opens && pair[1] == alias).then(|| pair[0].to_string())
+    })
+}
+
+impl Completer for Names {
+    type Candidate = Pair;
+
+    fn complete(&self, line: &str, pos: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
+        let (start, found) = Names::complete(self, line, pos);
+        Ok((start, found.into_iter().map(|name| Pair { display: name.clone(), replacement: name }).collect()))
+    }
+}
+
+impl Validator for Names {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let text = context.input().trim();
+        let whole = text.is_empty() || text.starts_with('\\') || ends(text);
+        Ok(if whole { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
+    }
+}
+
+/// Whether a statement ends here, and not within a text or a comment.
+fn ends(text: &str) -> bool {
+    statements(text).1.trim().is_empty()
+}
+
+impl Highlighter for Names {}
+impl Hinter for Names {
+    type Hint = String;
+}
+impl Helper for Names {}
+
+/// The statements of a text, and what follows the last `;`. One within a text, a quoted name or a comment ends nothing.
+pub fn statements(text: &str) -> (Vec<String>, String) {
+    let (mut whole, mut rest) = (Vec::new(), String::new());
+    let mut chars = text.chars().peekable();
+    let mut open: Option<char> = None;
+    while let Some(c) = chars.next() {
+        match open {
+            Some(quote) if c == quote => open = None,
+            Some(_) => {}
+            None if c == '\'' || c == '"' => open = Some(c),
+            None if c == '-' && chars.peek() == Some(&'-') => {
+                open = Some('\n');
+            }
+            None if c == ';' => {
+                let statement = std::mem::take(&mut rest);
+                if !blank(&statement) {
+                    whole.push(statement);
+                }
+                continue;
+            }
+            None => {}
+        }
+        rest.push(c);
+    }
+    (whole, if blank(&rest) { String::new() } else { rest })
+}
+
+/// Nothing but space and comments.
+fn blank(statement: &str) -> bool {
+    statement.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with("--"))
+}
+
+fn history() -> Option<PathBuf> {
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state")))?;
+    let folder = state.join("fathom");
+    std::fs::create_dir_all(&folder).ok()?;
+    Some(folder.join("sql_history"))
+}
+
+/// Reads statements from the terminal until Ctrl-D.
+///
+/// # Errors
+/// The terminal cannot be read.
+pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -> Result<()> {
+    let config = Config::builder().completion_type(CompletionType::List).auto_add_history(true).build();
+    let mut editor: Editor<Names, DefaultHistory> = Editor::with_config(config)?;
+    editor.set_helper(Some(Names { tables: runtime.block_on(engine.names()) }));
+    let history = history();
+    if let Some(path) = &history {
+        // There is none the first time.
+        let _ = editor.load_history(path);
+    }
+    say(&format!("{greeting}\n{HELP}\n"))?;
+    loop {
+        match editor.readline("fathom> ") {
+            Ok(line) => {
+                let line = line.trim();
+                if line == "\\q" {
+                    break;
+                }
+                let said = if line.starts_with('\\') { command(engine, runtime, line) } else { ask(engine, runtime, line) };
+                said?;
+            }
+            Err(ReadlineError::Interrupted) => say("(Ctrl-D or \\q to leave)\n")?,
+            Err(ReadlineError::Eof) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(path) = &history {
+        // Nobody loses more than a convenience.
+        let _ = editor.save_history(path);
+    }
+    Ok(())
+}
+
+fn say(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
+}
+
+fn command(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result<()> {
+    let mut words = line.split_whitespace();
+    match (words.next(), words.next()) {
+        (Some("\\d"), None) => {
+            for table in fleet::tables() {
+                say(&format!("  {:<16} {}\n", table.name, table.doc.trim()))?;
+            }
+            Ok(())
+        }
+        (Some("\\d"), Some(name)) => match fleet::tables().find(|table| table.name == name) {
+            Some(table) => {
+                say(&format!("{}\n", table.doc.trim()))?;
+                for column in fleet::LEADING.iter().chain(table.columns) {
+                    say(&format!("  {:<16} {}\n", column.name, column.doc.trim()))?;
+                }
+                say(&format!("  {:<16} The day on which the archive was made (UTC).\n", fleet::DATE))
+            }
+            None => say(&format!("there is no table {}\n", model::text::shown(name))),
+        },
+        (Some("\\e"), None) => {
+            for question in QUESTIONS {
+                say(&format!("  {:<26} {}\n", question.name, question.words()))?;
+            }
+            Ok(())
+        }
+        (Some("\\e"), Some(wanted)) => match Question::find(wanted) {
+            Some(question) => {
+                say(&format!("{}\n", question.sql))?;
+                ask(engine, runtime, &question.statement())
+            }
+            None => say("there is no such example; \\e lists them\n"),
+        },
+        _ => say(&format!("{HELP}\n")),
+    }
+}
+
+/// Asks each statement of a line; what fails is told, and the shell goes on.
+fn ask(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result<()> {
+    let (mut all, rest) = statements(line);
+    if !rest.is_empty() {
+        all.push(rest);
+    }
+    for statement in all {
+        let mut out = std::io::stdout();
+        let asked = async {
+            let (_, rows) = engine.run(&statement).await.map_err(Failed::Query)?;
+            output::write(rows, Format::Table, &mut out).await
+        };
+        let answered = runtime.block_on(async {
+            tokio::select! {
+                answered = asked => Some(answered),
+                _ = tokio::signal::ctrl_c() => None,
+            }
+        });
+        match answered {
+            None => say("stopped\n")?,
+            Some(Ok(_)) => {}
+            Some(Err(Failed::Query(error))) => say(&format!("{}\n", errors::explain(&error, &statement)))?,
+            Some(Err(Failed::Output(error))) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names() -> Names {
+        let own = |columns: &[&str]| columns.iter().map(|name| (*name).to_string()).collect();
+        Names {
+            tables: vec![
+                ("operations".into(), own(&["device", "id", "start_ns"])),
+                ("shapes".into(), own(&["device", "id", "text"])),
+            ],
+        }
+    }
+
+    fn completed(line: &str) -> Vec<String> {
+        names().complete(line, line.len()).1
+    }
+
+    #[test]
+    fn completion_knows_tables_columns_and_aliases() {
+        assert_eq!(completed("SELECT * FROM op"), ["operations"]);
+        assert_eq!(completed("SELECT * FROM operations WHERE st"), ["start_ns"]);
+        assert_eq!(completed("SELECT * FROM shapes s WHERE s.\"te"), ["text"]);
+        assert_eq!(completed("SELECT * FROM shapes WHERE shapes."), ["device", "id", "text"]);
+        assert_eq!(completed("SEL"), ["SELECT"]);
+        assert_eq!(names().complete("SELECT ä", 9).0, 7);
+    }
+
+    #[test]
+    fn semicolon_ends_statement_outside_quotes_and_comments() {
+        let (whole, rest) = statements("SELECT ';' AS \";\"; -- a;b\nSELECT 2;\n");
+        assert_eq!(whole.len(), 2);
+        assert!(rest.is_empty(), "{rest}");
+        assert_eq!(statements("SELECT 1").1, "SELECT 1");
+        assert!(!ends("SELECT ';"));
+        assert!(ends("SELECT 1;"));
+    }
+}
