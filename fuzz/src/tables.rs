@@ -79,6 +79,10 @@ fn recording(executions: u64) -> Rows {
             end_ns,
             span: None,
             confidence: None,
+            wait: None,
+            wait_file: None,
+            by_tgid: None,
+            by_operation: None,
         };
         rows.slices.extend([
             slice(Layer::Database, Reason::Cpu, start_ns, start_ns + 500),

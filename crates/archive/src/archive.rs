@@ -135,7 +135,7 @@ impl Archive {
     /// # Errors
     /// As [`Archive::for_each`].
     pub fn for_each_cells(&self, table: &TableInfo, each: &mut dyn FnMut(&[Cell])) -> Result<()> {
-        tables::read(self, table, each)
+        tables::read(&self.dir, table, each)
     }
 
     /// Hands each row of a table to `each`, with some thousand rows in memory at a time.
