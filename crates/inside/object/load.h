@@ -70,9 +70,11 @@ static void look_at_all(void)
 	for (m = loader->first; m; m = m->next) {
 		if (was_seen(m))
 			continue;
-		/* The program itself has no name. */
-		if (m->dynamic != _DYNAMIC && m->name)
-			look_at(m->name[0] ? m->name : "/proc/self/exe", m->bias);
+		/* The program is the first, and has no name with glibc; the kernel's code has none with musl. */
+		if (m == loader->first)
+			look_at("/proc/self/exe", m->bias);
+		else if (m->dynamic != _DYNAMIC && m->name && m->name[0])
+			look_at(m->name, m->bias);
 		if (seen_count < SEEN) {
 			seen[seen_count].object = (u64)m;
 			seen[seen_count].bias = m->bias;

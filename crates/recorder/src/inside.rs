@@ -15,7 +15,7 @@ use capture::{Inside, Session, launch};
 use model::event::File;
 use model::table::Coverage;
 use model::{Dev, Fact, Layer};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env::var_os;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -70,6 +70,8 @@ struct Library {
     planned: Planned,
     identity: Option<Identity>,
     hooked: BTreeSet<u32>,
+    /// If it is a program: it is not linked statically.
+    has_loader: bool,
 }
 
 /// A process that has mapped a library, of which its object has not said yet what it came to.
@@ -85,12 +87,16 @@ pub struct Watch {
     libraries: Vec<Library>,
     loading: Vec<Loading>,
     seen: BTreeSet<(u32, usize)>,
-    /// Libraries and processes that have uprobes although others are probed inside.
+    /// Libraries that have uprobes although others are probed inside.
     rows: Vec<Coverage>,
+    /// Libraries in processes that have uprobes although the library is probed inside, by the reason: how many, and the first of them.
+    outside: BTreeMap<(usize, String), (usize, String)>,
     /// Why nothing is probed inside.
     unused: Option<String>,
-    /// A process that could not be given the object, and why.
-    not_implanted: Option<(u32, String)>,
+    /// The command, if it was to be given the object.
+    command: Option<u32>,
+    /// Why it could not be.
+    not_implanted: Option<String>,
 }
 
 impl Watch {
@@ -99,9 +105,10 @@ impl Watch {
         Self { unused: Some(why.into()), ..Self::default() }
     }
 
-    /// The command, linked statically, could not be given the object, for this reason.
-    pub fn not_implanted(&mut self, pid: u32, why: String) {
-        self.not_implanted = Some((pid, why));
+    /// The command, which is linked statically, was given the object, or could not be, for this reason.
+    pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), String>) {
+        self.command = Some(pid);
+        self.not_implanted = outcome.err();
     }
 
     /// These libraries are probed by uprobes all the same.
@@ -116,7 +123,8 @@ impl Watch {
         let Some(inside) = session.inside() else { return };
         let Some(planned) = inside.library(&found.path).and_then(|n| inside.libraries().get(n)) else { return };
         let identity = Identity::of(&found.path.display().to_string());
-        self.libraries.push(Library { identity, hooked: BTreeSet::new(), planned: planned.clone() });
+        let has_loader = capture::sqlite::loader(&found.path).is_some();
+        self.libraries.push(Library { identity, hooked: BTreeSet::new(), has_loader, planned: planned.clone() });
     }
 
     /// A process mapped a file as code.
@@ -157,8 +165,8 @@ impl Watch {
             Status::Refused(why) => return Standing::Outside(why.into()),
             Status::Unseen => {}
         }
-        if let Some((pid, why)) = &self.not_implanted
-            && *pid == process.tgid
+        if let Some(why) = &self.not_implanted
+            && self.command == Some(process.tgid)
         {
             return Standing::Outside(format!("it is linked statically, and {why}"));
         }
@@ -171,6 +179,9 @@ impl Watch {
         let exe = PathBuf::from(format!("/proc/{}/exe", process.tgid));
         let own = capture::inside::planned::identity(&exe);
         let is_program = own == Some((library.planned.library.dev, library.planned.library.ino));
+        if is_program && !library.has_loader && Some(process.tgid) != self.command {
+            return Standing::Outside("it is linked statically, and Fathom did not start it".into());
+        }
         let in_time = !last && process.since.elapsed() < LOADING;
         match (holds("maps"), holds("environ")) {
             (Some(true), _) if in_time => Standing::Loading,
@@ -183,17 +194,16 @@ impl Watch {
     }
 
     fn outside(&mut self, process: &Loading, why: &str) {
-        let library = &self.libraries[process.library];
-        let name = capture::comm_of(process.tgid).unwrap_or_else(|| "a process that has ended".into());
-        let probe = format!("{} in {name} ({})", library.planned.path.display(), process.tgid);
-        self.rows.push(row(&probe, format!("by uprobes, since {why}")));
+        let name = || capture::comm_of(process.tgid).unwrap_or_else(|| "a process that has ended".into());
+        let first = || (0, format!("{} ({})", name(), process.tgid));
+        self.outside.entry((process.library, why.into())).or_insert_with(first).0 += 1;
     }
 
     /// Which way the command's SQLite was probed, and why, as a fact.
     pub fn fact(&self) -> Fact {
         let value = match &self.unused {
             Some(why) => format!("uprobes: {why}"),
-            None if self.rows.is_empty() => "inside".into(),
+            None if self.rows.is_empty() && self.outside.is_empty() => "inside".into(),
             None => "inside; uprobes where listed in the coverage".into(),
         };
         fact(&value, None, "the recorder")
@@ -208,7 +218,17 @@ impl Watch {
             let how = format!("{processes}, by jumps in {}", names.join(", "));
             row(&format!("{} inside", library.planned.path.display()), how)
         });
-        rows.chain(self.rows.iter().cloned()).collect()
+        let outside = self.outside.iter().map(|((library, why), (count, first))| {
+            let path = self.libraries[*library].planned.path.display();
+            let (probe, others) = match count - 1 {
+                0 => (format!("{path} in {first}"), String::new()),
+                others => {
+                    (format!("{path} in {first} and others"), format!("{}, ", model::counted(others + 1, "process")))
+                }
+            };
+            row(&probe, format!("{others}by uprobes, since {why}"))
+        });
+        rows.chain(outside).chain(self.rows.iter().cloned()).collect()
     }
 }
 

@@ -56,9 +56,8 @@ impl Setup {
 /// The command could not be run.
 pub fn release(child: &mut Child, session: &mut Session, libraries: &mut Libraries) -> Result<()> {
     let Some(inside) = session.inside().filter(|inside| inside.implants()) else { return Ok(child.release()?) };
-    if let Err(why) = child.release_stopped(|pid| inside.implant(pid))? {
-        libraries.inside.not_implanted(child.pid(), why);
-    }
+    let outcome = child.release_stopped(|pid| inside.implant(pid))?;
+    libraries.inside.implanted(child.pid(), outcome);
     Ok(())
 }
 
