@@ -214,6 +214,10 @@ names! {
         IoQuota = "I/O quota",
         /// The cgroup's CPU time of the next period.
         CpuQuota = "CPU quota",
+        /// A page that somebody writes back.
+        Writeback = "page writeback",
+        /// A block of metadata that somebody reads or writes.
+        Buffer = "metadata block",
         /// A checkpoint of f2fs.
         F2fsCheckpoint = "f2fs checkpoint",
         /// Free segments, which f2fs cleans.
@@ -259,6 +263,8 @@ impl Wait {
             Self::WriteThrottling => "WAIT_WRITE_THROTTLING",
             Self::IoQuota => "WAIT_IO_QUOTA",
             Self::CpuQuota => "WAIT_CPU_QUOTA",
+            Self::Writeback => "WAIT_WRITEBACK",
+            Self::Buffer => "WAIT_BUFFER",
             Self::F2fsCheckpoint => "WAIT_F2FS_CHECKPOINT",
             Self::F2fsCleaning => "WAIT_F2FS_CLEANING",
         }

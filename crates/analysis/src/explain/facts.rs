@@ -4,8 +4,9 @@
 use crate::charges::Charges;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::{Index, IoAction};
+use crate::waits;
 use model::table::{Slice, Span};
-use model::{Call, Layer, Reason, Relation};
+use model::{Call, Layer, Reason, Relation, Wait};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,6 +21,12 @@ pub enum Of {
     Queue,
     /// Runnable without a CPU.
     RunQueue,
+    /// Of that, since the cgroup's CPU time was used up.
+    Quota,
+    /// Asleep for a lock that somebody else held.
+    Lock,
+    /// Asleep until the kernel allowed to dirty more pages.
+    Dirty,
     /// In fsync and fdatasync.
     Sync,
     /// In calls that open, remove or sync the directory of a rollback journal.
@@ -206,6 +213,16 @@ fn own_slice(facts: &mut Facts, index: &Index, phases: &Phases, carried: &Carrie
         Reason::RunQueue => give(facts, Of::RunQueue),
         Reason::Cpu | Reason::Journal | Reason::Other => {}
     }
+    match slice.wait {
+        Some(Wait::CpuQuota) => give(facts, Of::Quota),
+        Some(Wait::DirtyThrottling) => give(facts, Of::Dirty),
+        // A futex may be a condition that comes true by itself; only what somebody ended is a lock.
+        Some(wait) if wait.is_lock() && (wait != Wait::Futex || slice.by_tgid.is_some()) => {
+            give(facts, Of::Lock);
+            facts.blame(index, at, Of::Lock, lock(index, wait, slice), ns);
+        }
+        _ => {}
+    }
     let own = slice.span.is_some_and(|span| carried.metadata.contains(&span));
     // A commit that others joined is theirs by as much.
     let commit = slice.span.filter(|_| slice.reason == Reason::Journal);
@@ -237,6 +254,17 @@ fn own_slice(facts: &mut Facts, index: &Index, phases: &Phases, carried: &Carrie
             facts.blame(index, at, Of::Foreign, who(index, writers[0]), ns);
         }
     }
+}
+
+/// A lock and its holder, as they are told to people.
+fn lock(index: &Index, wait: Wait, slice: &Slice) -> String {
+    let rows = index.rows;
+    let path = slice.wait_file.and_then(|id| index.file(id)).and_then(|at| rows.files[at].path.as_deref());
+    let on = path.map_or_else(String::new, |path| format!(" on {}", path.rsplit('/').next().unwrap_or(path)));
+    let shape = slice.by_operation.and_then(|id| index.operation(id)).and_then(|at| index.shape(at));
+    let statement = shape.map(|shape| rows.shapes[shape].text.as_str());
+    let by = waits::by(wait, slice.by_tgid, slice.by_tgid.and_then(|tgid| index.process_name(tgid)), statement);
+    format!("{wait}{on}{}", by.map_or_else(String::new, |by| format!(", {by}")))
 }
 
 /// A process, as it is told to people.

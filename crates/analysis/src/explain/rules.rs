@@ -8,7 +8,7 @@ use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
 use crate::rows::Index;
 use crate::text::{bytes, count, duration};
-use model::{Layer, counted};
+use model::{Layer, Wait, counted};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
@@ -25,6 +25,9 @@ const SAME_WORK: f64 = 1.5;
 const AMPLIFICATION: f64 = 4.0;
 /// The file system's own part of what the device writes from which on it is told.
 const OWN_PART: f64 = 0.2;
+
+/// The quota's part of the waiting for a CPU from which on it is the cause.
+const THROTTLED: f64 = 0.5;
 
 /// Records of the device's that may be lost without a finding, as a part of its commands.
 const HARMLESS: f64 = 0.01;
@@ -47,6 +50,8 @@ pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> 
         case.s03(),
         case.r01(),
         case.g01(),
+        case.l01(),
+        case.m01(),
     ]
     .into_iter()
     .flatten()
@@ -402,15 +407,55 @@ impl Case<'_> {
     }
 
     fn g01(&self) -> Option<Found> {
-        let waited = self.sum(Of::RunQueue);
+        let (waited, quota) = (self.sum(Of::RunQueue), self.sum(Of::Quota));
         (waited as f64 >= 0.1 * self.latency() as f64).then(|| {
-            let claim = format!(
+            let mut claim = format!(
                 "{} runnable without a CPU, {} an execution",
                 duration(waited as f64),
                 duration(waited as f64 / self.count() as f64)
             );
-            let remedy = "fewer busy threads or more CPUs; a higher priority for this program; fewer sleeps (syncs), after each of which it waits anew";
+            let throttled = quota as f64 >= THROTTLED * waited as f64;
+            if throttled {
+                let part = format!("; for {} of it the CPU time of its cgroup was used up", duration(quota as f64));
+                claim.push_str(&part);
+            }
+            let remedy = if throttled {
+                "a larger CPU quota (cpu.max; of a container: its CPU limit), or less work between its periods"
+            } else {
+                "fewer busy threads or more CPUs; a higher priority for this program; fewer sleeps (syncs), after each of which it waits anew"
+            };
             self.found("G01", "scheduling delay", Of::RunQueue, claim, remedy)
+        })
+    }
+
+    fn l01(&self) -> Option<Found> {
+        let culprit = self.facts.culprit(self.statement.shape, Of::Lock)?;
+        let having = self.having(|at| self.facts.ns(at, Of::Lock) > 0);
+        let claim = format!(
+            "{having} of {} waited for a lock, {} in all; most of it: {culprit}",
+            counted(self.count(), "execution"),
+            duration(self.sum(Of::Lock) as f64)
+        );
+        let remedy = if culprit.starts_with(Wait::Fcntl.name()) || culprit.starts_with(Wait::Flock.name()) {
+            "shorter transactions in the holder; WAL, so that readers and a writer do not wait for each other; one writer, to which the others hand their work"
+        } else if culprit.starts_with(Wait::KernelLock.name()) {
+            "do not write one file from several threads; a file each, or one thread that writes"
+        } else {
+            "hold the lock for less long: nothing that waits for the disk inside it"
+        };
+        Some(self.found("L01", "lock wait", Of::Lock, claim, remedy))
+    }
+
+    fn m01(&self) -> Option<Found> {
+        let having = self.having(|at| self.facts.ns(at, Of::Dirty) > 0);
+        (having > 0).then(|| {
+            let claim = format!(
+                "{having} of {} slept in balance_dirty_pages, {} in all: more of the page cache was dirty than the kernel allows",
+                counted(self.count(), "execution"),
+                duration(self.sum(Of::Dirty) as f64)
+            );
+            let remedy = "write back earlier and steadily (sync_file_range, smaller bursts); look who dirties most; a larger vm.dirty_bytes, or memory limit of the cgroup";
+            self.found("M01", "dirty throttling", Of::Dirty, claim, remedy)
         })
     }
 }

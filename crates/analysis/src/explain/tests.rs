@@ -4,7 +4,7 @@ use super::contract::Finding;
 use super::*;
 use crate::made::{DATABASE, DEV, DIRECTORY, Execution, INSERT, JOURNAL, insert, recording};
 use model::table::{Cause, File, Link, LossRow, Process, Shape, Span};
-use model::{Confidence, Layer, LossSource, Origin, Reason, Relation};
+use model::{Confidence, Layer, LossSource, Origin, Reason, Relation, Wait};
 use proptest::prelude::*;
 
 const WAL: u64 = 4;
@@ -50,6 +50,90 @@ fn flushes_and_syncs_of_delete_mode_are_found() {
     assert_eq!((s01.time_ns, s01.saving_ns), (Some(40 * 300_000), Some(39 * 300_000)));
     assert_eq!(codes(&done), ["S01", "F03", "F01"], "the most time first");
     assert!(s01.statement.as_deref() == Some(INSERT) && !s01.evidence.is_empty() && s01.evidence.len() <= 5);
+}
+
+/// Before each execution's end `ns` asleep, told by the kernel as `wait`.
+fn waiting(rows: &mut Rows, ns: u64, told: impl Fn(&mut Slice)) {
+    for operation in &mut rows.operations {
+        let end = operation.end_ns.unwrap();
+        operation.end_ns = Some(end + ns);
+        let mut slice = Slice::new(operation.id, Layer::Database, Reason::Other, end, end + ns);
+        told(&mut slice);
+        rows.slices.push(slice);
+    }
+}
+
+#[test]
+fn lock_wait_names_holder_and_its_statement() {
+    let mut rows = recording(&vec![insert(); 10]);
+    rows.processes.push(Process { tgid: 77, name: "writer".into(), parent: None, tracked: true });
+    let (holder, file) = (rows.operations[0].id, DATABASE);
+    waiting(&mut rows, 660_000, |slice| {
+        slice.wait = Some(Wait::Fcntl);
+        (slice.by_tgid, slice.by_operation, slice.wait_file) = (Some(77), Some(holder), Some(file));
+    });
+    let done = explain(&rows);
+    let l01 = the(&done, "L01");
+    assert_eq!((l01.executions, l01.time_ns, l01.saving_ns), (10, Some(6_600_000), Some(6_600_000)));
+    assert!((l01.share.unwrap() - 0.66).abs() < 1e-9, "{l01:?}");
+    let said = format!("fcntl lock on t.db, held by writer (PID 77), {INSERT}");
+    assert!(l01.claim.ends_with(&said), "{}", l01.claim);
+    assert!(l01.remedy.starts_with("shorter transactions"), "{}", l01.remedy);
+    let summary = summary::summarise(&rows);
+    let [waited] = &summary.operations[0].waits[..] else { panic!("{:?}", summary.operations[0].waits) };
+    assert_eq!((waited.times, waited.ns, waited.by_process.as_deref()), (10, 6_600_000, Some("writer")));
+    let layer = &summary.operations[0].layers[&Layer::Database];
+    assert_eq!(layer.reasons["fcntl lock"], 6_600_000, "it stands in the layers, too: {layer:?}");
+}
+
+#[test]
+fn timer_and_lone_futex_are_no_lock_wait() {
+    for wait in [Wait::Timer, Wait::Futex, Wait::Poll] {
+        let mut rows = recording(&vec![insert(); 10]);
+        waiting(&mut rows, 660_000, |slice| slice.wait = Some(wait));
+        assert!(!codes(&explain(&rows)).contains(&"L01"), "{wait}");
+    }
+    let mut rows = recording(&vec![insert(); 10]);
+    waiting(&mut rows, 660_000, |slice| (slice.wait, slice.by_tgid) = (Some(Wait::Futex), Some(5)));
+    assert!(the(&explain(&rows), "L01").claim.contains("futex, ended by (PID 5)"));
+}
+
+#[test]
+fn dirty_throttling_is_found_from_twentieth_of_time_on() {
+    let of = |ns: u64| {
+        let mut rows = recording(&vec![insert(); 10]);
+        waiting(&mut rows, ns, |slice| slice.wait = Some(Wait::DirtyThrottling));
+        explain(&rows)
+    };
+    let m01 = of(660_000);
+    let m01 = the(&m01, "M01");
+    assert_eq!((m01.executions, m01.time_ns), (10, Some(6_600_000)));
+    assert!(!codes(&of(17_000)).contains(&"M01"), "17 of 357 us are less than 5 %");
+    assert!(codes(&of(18_000)).contains(&"M01"), "18 of 358 us are more");
+}
+
+#[test]
+fn scheduling_delay_tells_quota_where_it_is_most() {
+    let of = |throttled: u64| {
+        let mut rows = recording(&vec![insert(); 10]);
+        let waits = |ns, wait| {
+            move |slice: &mut Slice| {
+                (slice.layer, slice.reason, slice.wait) = (Layer::RunQueue, Reason::RunQueue, wait);
+                slice.end_ns = slice.start_ns + ns;
+            }
+        };
+        waiting(&mut rows, throttled, waits(throttled, Some(Wait::CpuQuota)));
+        waiting(&mut rows, 660_000 - throttled, waits(660_000 - throttled, None));
+        let done = explain(&rows);
+        let g01 = the(&done, "G01");
+        assert_eq!(g01.time_ns, Some(6_600_000));
+        (g01.claim.clone(), g01.remedy.clone())
+    };
+    let (claim, remedy) = of(330_000);
+    assert!(claim.contains("for 3.30 ms of it the CPU time of its cgroup was used up"), "{claim}");
+    assert!(remedy.starts_with("a larger CPU quota"), "{remedy}");
+    let (claim, remedy) = of(329_000);
+    assert!(!claim.contains("cgroup") && remedy.starts_with("fewer busy threads"), "{claim} {remedy}");
 }
 
 #[test]

@@ -34,6 +34,9 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 		out->out_ns = now;
 	}
 	if (in && in->out_ns) {
+		if (in->wake_ns - in->out_ns >= LONG_SLEEP && in->wake_ns && in->out_state &&
+		    (!in->sleeps_for || in->sleeps_for == FATHOM_WAIT_PAGE_FAULT))
+			look_at_stack(next, in);
 		who = who_is(next);
 		throttled = quota_used_up(next, &queue) - in->throttled_ns;
 		if (likely(!throttled || queue != in->cpu_queue))
