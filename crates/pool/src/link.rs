@@ -9,13 +9,14 @@
 //! The first connection claims the node; a **further** one names the session that the first was welcomed to, and ends with it.
 //! A flush may go over any: the node answers it for all that it has answered.
 //!
-//! Two things cannot be mended by asking again, and end the link for good: the node refuses (another coordinator has taken
-//! over, it is another node now, or its store does not know our claim any more), or its machine was started anew while writes were answered and not flushed.
+//! A node that refuses is tried again too, less often: at its address may be another node for a moment, or a store that does not know our
+//! claim. Two things cannot be mended by asking again, and end the link for good: another coordinator has taken over, or the node's machine was
+//! started anew while writes were answered and not flushed.
 
 use crate::connect::{Connect, Stream};
 use crate::frame::{self, Broken, Operation, Request, Status};
 use crate::hello::{self, Answer, Hello, Welcome};
-use crate::protocol::{Also, Claim};
+use crate::protocol::{Also, Claim, FENCED};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{try_join, try_join_all};
 use nbd::inbox::Inbox;
@@ -43,7 +44,7 @@ pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 const GREETING: Duration = Duration::from_secs(15);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Between two attempts of a further connection, without which it works as well.
+/// Between two attempts of a further connection, without which it works as well; and at a node that refuses, which says so each time.
 const LONG_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why a request failed.
@@ -55,14 +56,24 @@ pub enum Failure {
     /// The node cannot be used any more.
     #[error("{0}")]
     Ended(Rc<str>),
-    /// It cannot be reached.
-    #[error("node {0}: no answer for {secs} s", secs = .1.as_secs_f64())]
-    Deadline(SocketAddr, Duration),
+    /// It cannot be reached, or does not let us in; why, if that is known.
+    #[error("node {0}: no answer for {secs} s{2}", secs = .1.as_secs_f64())]
+    Deadline(SocketAddr, Duration, Why),
     /// A node may have lost what it had answered, and nobody has accepted that.
     #[error(
         "a node may have lost acknowledged writes; the coordinator's log has the ranges, and --accept-loss continues"
     )]
     Lost,
+}
+
+/// What was said last; shown behind what it explains.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Why(Option<Rc<str>>);
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.as_ref().map_or(Ok(()), |why| write!(f, " ({why})"))
+    }
 }
 
 /// How nodes are used.
@@ -366,7 +377,7 @@ impl Inner {
 
     /// Tries until it succeeds or cannot, and lets fail what waits too long. The welcome is given too.
     async fn reconnect(&self) -> Result<(Box<dyn Stream>, Welcome), String> {
-        let mut told = false;
+        let (mut told, mut refused) = (false, None);
         let mut expire = || {
             let (now, mut state) = (Instant::now(), self.state.borrow_mut());
             state.expire(now);
@@ -409,11 +420,20 @@ impl Inner {
                     }
                     return Err("its machine restarted, and unflushed writes may be lost".into());
                 }
-                Err(NotJoined::Refused(reason)) => return Err(reason),
-                Err(why @ (NotJoined::Unreachable(_) | NotJoined::Silent)) => {
-                    self.state.borrow_mut().trouble = Some(why.to_string());
-                    tokio::time::sleep(PAUSE).await;
-                    expire();
+                Err(NotJoined::Refused(reason)) if reason.starts_with(FENCED) => return Err(reason),
+                Err(why) => {
+                    let refuses = matches!(why, NotJoined::Refused(_));
+                    let why = why.to_string();
+                    if refuses && refused.as_ref() != Some(&why) {
+                        (self.report)(format!("node {}: {why}; retrying", self.address));
+                        refused = Some(why.clone());
+                    }
+                    self.state.borrow_mut().trouble = Some(why);
+                    let next = Instant::now() + if refuses { LONG_PAUSE } else { PAUSE };
+                    while Instant::now() < next {
+                        tokio::time::sleep(PAUSE).await;
+                        expire();
+                    }
                 }
             }
         }

@@ -3,6 +3,9 @@
 use crate::shm::Offer;
 use serde::{Deserialize, Serialize};
 
+/// How a node's refusal begins that will never be another: a newer coordinator has the node.
+pub(crate) const FENCED: &str = "fenced: ";
+
 /// A store's place among the nodes of its pool. Data would be scrambled if it changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorePosition {

@@ -21,7 +21,7 @@
 
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
-use crate::protocol::{Claim, StorePosition};
+use crate::protocol::{Claim, FENCED, StorePosition};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -316,7 +316,7 @@ impl Store {
         if claim.epoch < header.epoch || taken {
             let (theirs, yours, who) = (header.epoch, claim.epoch, header.coordinator);
             return Err(format!(
-                "fenced: another coordinator has taken over (epoch {theirs}, this one's is {yours}): {}",
+                "{FENCED}another coordinator has taken over (epoch {theirs}, this one's is {yours}): {}",
                 who.escape_debug()
             ));
         }

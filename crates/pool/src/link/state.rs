@@ -12,7 +12,7 @@
 //! What he asked is dropped if it has not left. If it has, whatever touches its range waits until the node has answered it: else
 //! it could land, late, on what was answered since.
 
-use super::{Counts, Failure};
+use super::{Counts, Failure, Why};
 use crate::frame::{self, Broken, Frame, Head, Operation, Reply, Request, Status, Stretch};
 use crate::hello::Welcome;
 use crate::setting::{Hold, Setting};
@@ -570,7 +570,8 @@ impl State {
     }
 
     fn too_late(&self) -> Failure {
-        Failure::Deadline(self.node.address, self.node.timeout)
+        let why = Why(self.trouble.as_deref().map(Rc::from));
+        Failure::Deadline(self.node.address, self.node.timeout, why)
     }
 
     /// Fails what waits too long; nothing is under way then.

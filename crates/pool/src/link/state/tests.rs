@@ -36,7 +36,7 @@ fn node() -> Known {
 }
 
 fn too_late() -> Failure {
-    Failure::Deadline(node().address, TIMEOUT)
+    Failure::Deadline(node().address, TIMEOUT, Why::default())
 }
 
 impl Trial {

@@ -556,7 +556,7 @@ fn unclean_second(image: &mut [u8], start: &mut [u8], chance: &mut Chance) {
         let pair = if chance.one_in(2) { held | other << 32 } else { other | held << 32 };
         let at = (SIZE + block * 8) as usize;
         image[at..at + 8].copy_from_slice(&pair.to_le_bytes());
-        if region % 2 == 0 {
+        if region.is_multiple_of(2) {
             marked.put(region);
         }
     }
