@@ -16,7 +16,13 @@ fn main() {
     let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let built = Command::new(&clang)
         .args(["--target=x86_64-unknown-linux-gnu", "-O2", "-g0", "-fPIC", "-Wall", "-Wextra", "-Werror"])
-        .args(["-ffreestanding", "-fno-builtin", "-fno-stack-protector", "-fvisibility=hidden"])
+        .args([
+            "-ffreestanding",
+            "-fno-builtin",
+            "-fno-stack-protector",
+            "-fvisibility=hidden",
+            "-fcf-protection=branch",
+        ])
         // Exceptions and cancellation pass through its functions on the way from a callback to the program.
         .args(["-fasynchronous-unwind-tables", "-fexceptions"])
         .args(["-nostdlib", "-shared", "-Wl,-z,now,-z,noexecstack,--build-id=none,-soname,fathom-inside.so"])

@@ -21,11 +21,24 @@ fn main() -> ExitCode {
         ("inside_probes_match_uprobes_for_16_threads", with("cc").and_then(|()| header()), threads),
         ("statements_are_counted_despite_exceptions_and_longjmp", with("c++").and_then(|()| header()), exits),
         ("children_ending_at_random_are_counted_either_way", with("cc").and_then(|()| header()), endings),
-        ("child_without_preload_is_probed_by_uprobes", with("sqlite3"), scrubbed),
+        ("child_without_preload_is_probed_by_uprobes", with("sqlite3").and_then(|()| installed("busybox")), scrubbed),
+        ("program_does_not_see_object_in_its_environment", with("python3"), environment),
+        ("static_programs_match_uprobes", with("cc").and_then(|()| archive()), static_programs),
+        ("static_musl_program_matches_uprobes", with("cc"), musl_program),
+        ("children_of_static_program_are_counted_either_way", with("cc").and_then(|()| archive()), static_endings),
+        ("filtered_and_reloading_programs_survive", with("cc").and_then(|()| archive()), safety),
+        ("program_in_other_root_is_probed_by_uprobes", with("musl-gcc").and_then(|()| header()), other_root),
+        ("jumps_are_gone_after_recording", with("python3"), undone),
         ("killed_recorder_does_not_disturb_program", with("python3"), killed),
         ("unprobed_programs_say_why", with("sqlite3"), reasons),
     ];
     lane(cases)
+}
+
+/// SQLite as part of programs.
+fn archive() -> Result<(), String> {
+    let there = Path::new("/usr/lib/x86_64-linux-gnu/libsqlite3.a").exists();
+    there.then_some(()).ok_or_else(|| "libsqlite3-dev is not installed".into())
 }
 
 fn x86() -> Result<(), String> {
@@ -118,6 +131,187 @@ fn compile(compiler: &str, source: &str, folder: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
+/// Ways to link SQLite into a program.
+const LINKED: [(&str, &[&str]); 3] = [
+    ("pie", &["-Wl,-Bstatic", "-lsqlite3", "-Wl,-Bdynamic", "-lm"]),
+    ("static", &["-static", "-lsqlite3", "-lm"]),
+    ("static-pie", &["-static-pie", "-lsqlite3", "-lm"]),
+];
+
+fn link(source: &str, options: &[&str], program: &Path) -> Result<()> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(source);
+    run(Command::new("cc").args(["-O1", "-w", "-DLINKED"]).arg(source).arg("-o").arg(program).args(options))?;
+    Ok(())
+}
+
+fn static_programs() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (name, options) in LINKED {
+        let program = folder.path().join(name);
+        link("sqlite_threads.c", options, &program)?;
+        let summary = the_same(&[&program.to_string_lossy(), "40"], 5).context(name)?;
+        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
+        hooked(&summary, &program)?;
+    }
+    Ok(())
+}
+
+/// That the coverage names a library as probed inside, in whatever process it is.
+fn hooked(summary: &Value, library: &Path) -> Result<()> {
+    let rows = summary["coverage"].as_array().context("coverage[]")?;
+    let wanted = format!("{} inside", library.display());
+    ensure!(rows.iter().any(|row| row["probe"] == wanted.as_str()), "{wanted}: {rows:#?}");
+    Ok(())
+}
+
+/// Fathom is one itself: linked statically to musl, with SQLite in it.
+fn musl_program() -> Result<()> {
+    let (folder, disk, binary) = (tempfile::tempdir()?, ext4()?, fathom());
+    let argv = [&*binary.to_string_lossy(), "bench", "sqlite", "--db", &disk.path().join("t.db").to_string_lossy()];
+    let options = ["--probes", "inside", "--keep-sql"];
+    let summary = show(&record(folder.path(), &options, &argv)?)?;
+    hooked(&summary, &binary)?;
+    ensure!(records_lost(&summary)? == 0.0, "{}", summary["loss"]);
+    ensure!(number(shape(&summary, "INSERT")?, "/count")? > 0.0, "no INSERT: {}", summary["operations"]);
+    Ok(())
+}
+
+fn static_endings() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (name, options) in &LINKED[1..] {
+        let program = folder.path().join(name);
+        link("sqlite_endings.c", options, &program)?;
+        ended_as_counted(&program, &[("9", "inside")]).with_context(|| name.to_string())?;
+    }
+    Ok(())
+}
+
+fn safety() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let shared = folder.path().join("shared");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sqlite_safety.c");
+    run(Command::new("cc").arg("-O1").arg(source).arg("-o").arg(&shared).arg("-ldl"))?;
+    let linked = folder.path().join("linked");
+    link("sqlite_safety.c", LINKED[1].1, &linked)?;
+    for (program, what, statement, count) in [
+        (&shared, "filter", "INSERT", 20_000.0),
+        (&linked, "filter", "INSERT", 20_000.0),
+        (&shared, "deepbind", "SELECT 1", 100.0),
+        (&shared, "reload", "SELECT 1", 100.0),
+    ] {
+        let archive =
+            record(folder.path(), &["--probes", "inside", "--keep-sql"], &[&program.to_string_lossy(), what])?;
+        let summary = show(&archive)?;
+        near(&format!("{what}: {statement}"), number(shape(&summary, statement)?, "/count")?, count)?;
+        let way = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
+        ensure!(way == "inside", "{what}: {way}");
+    }
+    Ok(())
+}
+
+/// As in a container of Alpine's: neither the object nor glibc is there.
+fn other_root() -> Result<()> {
+    let (folder, root) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let own = compile("cc", "sqlite_threads.c", folder.path())?;
+    let needed = run(Command::new("ldd").arg(&own))?;
+    let text = String::from_utf8(needed.stdout)?;
+    for file in text.split_whitespace().filter(|word| word.starts_with('/')).chain([&*own.to_string_lossy()]) {
+        let copy = root.path().join(file.trim_start_matches('/'));
+        fs::create_dir_all(copy.parent().context("a folder")?)?;
+        fs::copy(file, copy)?;
+    }
+    let root = root.path().to_string_lossy().into_owned();
+    let program = own.to_string_lossy().into_owned();
+    let archive = folder.path().join("r.fathom");
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--keep-sql", "--probes", "inside", "-o"]).arg(&archive);
+    let output = run(command.args(["--", "chroot", &root, &program, "40"]))?;
+    ensure!(output.stderr.is_empty(), "the loader complains: {}", output.stderr.escape_ascii());
+    let summary = show(&archive)?;
+    // It is met when it maps its library, which is before it has opened a database.
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)
+}
+
+/// By every way that a program has to look.
+const ENVIRONMENT: &str = "
+env; printenv LD_PRELOAD; tr '\\0' '\\n' < /proc/self/environ
+env -i sh -c env
+sh -c 'python3 -c \"import os, subprocess; print(os.environ); subprocess.run([\\\"env\\\"], env={})\"'
+LD_PRELOAD=libm.so.6 sh -c 'echo theirs $LD_PRELOAD'
+LD_PRELOAD=libm.so.6 sqlite3 :memory: 'select 1'; env -i sqlite3 :memory: 'select 1'
+python3 -c 'import os; os.posix_spawn(\"/bin/sh\", [\"sh\", \"-c\", \"sqlite3 :memory: \\\"select 1\\\"\"], os.environ); os.wait()'
+";
+
+fn environment() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let script = folder.path().join("script");
+    fs::write(&script, ENVIRONMENT)?;
+    let archive = folder.path().join("e.fathom");
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--probes", "inside", "-o"]).arg(&archive).arg("--").arg("sh").arg(&script);
+    let printed = String::from_utf8(run(&mut command)?.stdout)?;
+    ensure!(!printed.contains("fathom-inside"), "the program sees the object: {printed}");
+    ensure!(printed.contains("theirs libm.so.6"), "{printed}");
+    let summary = show(&archive)?;
+    // Each of them was given the object again.
+    near("SELECTs", number(shape(&summary, "SELECT")?, "/count")?, 3.0)?;
+    let rows = summary["coverage"].as_array().context("coverage[]")?;
+    let says = |what: &str| rows.iter().any(|row| row["how"].as_str().is_some_and(|how| how.contains(what)));
+    ensure!(says("3 processes, by jumps in sqlite3_step"), "{rows:#?}");
+    Ok(())
+}
+
+/// Runs until it is told to end, and says where its SQLite stands.
+const OUTLIVES: &str = r#"
+import sqlite3, sys, os, time
+db = sqlite3.connect(":memory:", isolation_level=None)
+where = next(line for line in open("/proc/self/maps") if "libsqlite3" in line)
+open(sys.argv[1] + ".new", "w").write("%d %s" % (os.getpid(), where))
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+while not os.path.exists(sys.argv[2]):
+    db.execute("select 1").fetchall()
+    time.sleep(0.001)
+"#;
+
+fn undone() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (ready, go) = (folder.path().join("ready"), folder.path().join("go"));
+    // The recording ends with its command, which leaves the other one behind.
+    let script =
+        format!("python3 -c '{OUTLIVES}' {} {} & while ! test -e {0}; do :; done", ready.display(), go.display());
+    let script = script.replace("{0}", &ready.to_string_lossy());
+    let summary = show(&record(folder.path(), &["--probes", "inside"], &["sh", "-c", &script])?)?;
+    let about = fs::read_to_string(&ready)?;
+    let mut words = about.split_whitespace();
+    let pid: u32 = words.next().context("a number")?.parse()?;
+    let start = u64::from_str_radix(words.next().and_then(|range| range.split('-').next()).context("a range")?, 16)?;
+    let library = words.next_back().context("a path")?;
+    let whole = fs::read(library)?;
+    let memory = fs::File::open(format!("/proc/{pid}/mem"))?;
+    let names = run(Command::new("nm").args(["-D", library]))?;
+    let names = String::from_utf8(names.stdout)?;
+    let place = |name: &str| {
+        let line = names.lines().find(|line| line.split(' ').nth(2).is_some_and(|n| n.split('@').next() == Some(name)));
+        line.and_then(|line| u64::from_str_radix(line.split(' ').next()?, 16).ok())
+    };
+    for name in ["sqlite3_step", "sqlite3_reset", "sqlite3_prepare_v2"] {
+        let at = place(name).with_context(|| name.to_string())?;
+        until(&format!("{name} to be as in its file"), || {
+            let mut code = [0; 16];
+            std::os::unix::fs::FileExt::read_exact_at(&memory, &mut code, start + at)?;
+            Ok(code == whole[at as usize..at as usize + 16])
+        })?;
+    }
+    fs::write(&go, "")?;
+    until("the program to end", || Ok(!Path::new(&format!("/proc/{pid}")).exists()))?;
+    ensure!(
+        summary["environment"]["sqlite.probes"]["value"] == "inside",
+        "{}",
+        summary["environment"]["sqlite.probes"]
+    );
+    Ok(())
+}
+
 fn threads() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("cc", "sqlite_threads.c", folder.path())?;
@@ -175,13 +369,18 @@ fn exits() -> Result<()> {
 fn endings() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("cc", "sqlite_endings.c", folder.path())?;
-    for (seed, way) in [("7", "inside"), ("7", "uprobe"), ("8", "inside"), ("8", "uprobe")] {
+    ended_as_counted(&program, &[("7", "inside"), ("7", "uprobe"), ("8", "inside"), ("8", "uprobe")])
+}
+
+fn ended_as_counted(program: &Path, runs: &[(&str, &str)]) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for (seed, way) in runs {
         let words = [seed, "400"];
-        let bare = Command::new(&program).args(words).output()?;
+        let bare = Command::new(program).args(words).output()?;
         let archive = folder.path().join(format!("{way}{seed}.fathom"));
         let mut command = Command::new(fathom());
         command.args(["record", "--quiet", "--keep-sql", "--probes", way, "-o"]).arg(&archive).arg("--");
-        let traced = run(command.arg(&program).args(words))?;
+        let traced = run(command.arg(program).args(words))?;
         let printed = String::from_utf8(traced.stdout)?;
         ensure!(printed.as_bytes() == bare.stdout, "{way}: {printed} is not {}", bare.stdout.escape_ascii());
         let numbers: Vec<f64> = printed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -205,13 +404,14 @@ fn endings() -> Result<()> {
 const LASTS: &str =
     "with recursive c (x) as (select 1 union all select x + 1 from c where x < 2000000) select count(*) from c";
 
+/// A program that is linked statically passes on what it is told to, and no more.
 fn scrubbed() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let database = disk.path().join("t.db");
     let database = database.display();
     let script = format!(
         "sqlite3 {database} 'create table t(a); insert into t values (1)'; \
-         for i in 1 2 3; do env -i {} {database} 'delete from t where a = 7; {LASTS}'; done; \
+         for i in 1 2 3; do busybox env -i {} {database} 'delete from t where a = 7; {LASTS}'; done; \
          sqlite3 {database} 'insert into t values (2)'",
         String::from_utf8(run(Command::new("which").arg("sqlite3"))?.stdout)?.trim()
     );
@@ -296,7 +496,7 @@ fn reasons() -> Result<()> {
     }
     let binary = fathom();
     let fact = probes(&["--probes", "auto"], &[binary.to_str().context("a path in UTF-8")?, "--version"])?;
-    ensure!(fact == "uprobes: the command is linked statically" || fact.starts_with("inside"), "{fact}");
+    ensure!(fact == "inside", "{fact}");
     let copy = folder.path().join("setuid");
     fs::copy("/usr/bin/sqlite3", &copy)?;
     run(Command::new("chmod").arg("4755").arg(&copy))?;

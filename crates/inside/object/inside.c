@@ -8,6 +8,7 @@
  *   process.h   this process: its plan, its arena, its clock
  *   thread.h    this thread: its ring, and the executions it has open
  *   sqlite.h    what is recorded of SQLite's functions
+ *   environment.h, seal.h  what of the C library's functions concerns the object
  *   patch.h     puts the jumps into the libraries' code
  *   load.h      finds the libraries, now and when more are loaded
  *   static.h    begins in a program that has no loader
@@ -17,6 +18,8 @@
 #include "process.h"
 #include "thread.h"
 #include "sqlite.h"
+#include "environment.h"
+#include "seal.h"
 #include "patch.h"
 #include "load.h"
 #include "static.h"
@@ -39,6 +42,6 @@ void *memset(void *at, int byte, u64 size)
 
 __attribute__((constructor)) static void begin(void)
 {
-	if (read_auxiliary() && find_loader() && find_folder() && read_plan() && find_clock())
+	if (read_auxiliary() && !is_filtered() && find_loader() && find_folder() && read_plan() && find_clock())
 		watch_libraries();
 }

@@ -17,7 +17,7 @@ typedef long s64;
 #define ARENA_MAGIC 0x31616e6572416846UL
 
 #define PLAN_LIBRARIES 16
-#define PLAN_FUNCTIONS 10
+#define PLAN_FUNCTIONS 12
 #define PLAN_ORIGINAL 32
 #define PLAN_CODE 48
 #define PLAN_FIXUPS 4
@@ -26,6 +26,10 @@ typedef long s64;
 #define FUNCTION_RESET 2
 #define FUNCTION_FINALIZE 3
 #define FUNCTION_PREPARE 4
+/* Of the C library. */
+#define FUNCTION_EXECVE 5
+#define FUNCTION_PRCTL 6
+#define FUNCTION_SYSCALL 7
 
 /* Rings of a process, one for each thread that runs statements at a time. */
 #define RINGS 128
@@ -129,8 +133,8 @@ struct arena {
 
 _Static_assert(sizeof(struct plan_fixup) == 8, "layout");
 _Static_assert(sizeof(struct plan_function) == 136, "layout");
-_Static_assert(sizeof(struct plan_library) == 32 + 1360, "layout");
-_Static_assert(sizeof(struct plan) == 40 + 16 * 1392, "layout");
+_Static_assert(sizeof(struct plan_library) == 32 + 12 * 136, "layout");
+_Static_assert(sizeof(struct plan) == 40 + 16 * 1664, "layout");
 _Static_assert(sizeof(struct ring_control) == 64, "layout");
 _Static_assert(sizeof(struct arena) == 4096 + 128 * 64 && sizeof(struct arena) <= RINGS_AT, "layout");
 

@@ -14,6 +14,7 @@ static struct {
 	u64 bias;
 } seen[SEEN];
 static u32 seen_count;
+static u32 has_execve;
 
 static int was_seen(const struct link_map *m)
 {
@@ -39,6 +40,18 @@ static void set_status(u32 library, u32 status)
 	release_process();
 }
 
+static int is_libc(const struct plan_library *library)
+{
+	return library->function[0].kind == FUNCTION_EXECVE;
+}
+
+/* The C library's functions are hooked for the object's own sake: nothing is recorded of them. */
+static void hook_libc(const struct plan_library *library, u64 bias)
+{
+	if (hook_library(library, bias) == LIBRARY_HOOKED)
+		has_execve = 1;
+}
+
 static void look_at(const char *file, u64 bias)
 {
 	u64 dev, ino;
@@ -49,6 +62,10 @@ static void look_at(const char *file, u64 bias)
 	for (i = 0; i < plan->libraries && i < PLAN_LIBRARIES; i++) {
 		if (plan->library[i].dev != dev || plan->library[i].ino != ino)
 			continue;
+		if (is_libc(&plan->library[i])) {
+			hook_libc(&plan->library[i], bias);
+			return;
+		}
 		/* Who has no arena cannot record, and must not look as if it did. */
 		if (!take_process())
 			return;
@@ -86,12 +103,18 @@ static void look_at_all(void)
 /* The loader holds its lock, so one thread at a time is here. */
 __attribute__((used)) hidden void fathom_loader_changed(void)
 {
+	if (sealed)
+		return;
 	if (loader->state == RT_CONSISTENT)
 		look_at_all();
 	else if (loader->state == RT_DELETE)
 		/* What comes next may lie where something goes. */
 		seen_count = 0;
 }
+
+/* What was there before the jump to the loader's news. */
+static u64 loader_jump;
+static u8 loader_original[JUMP];
 
 static int is_padding(const u8 *at, u64 size)
 {
@@ -138,13 +161,34 @@ static int follow_loader(void)
 	if (call3(SYS_mprotect, room, ROOM, PROT_READ | PROT_EXEC) || !reaches((u64)empty + JUMP, (u64)room))
 		return 0;
 	put32(jump + 1, (u64)room - ((u64)empty + JUMP));
-	return write_code((u64)empty, jump, JUMP);
+	memcpy(loader_original, empty, JUMP);
+	if (!write_code((u64)empty, jump, JUMP))
+		return 0;
+	loader_jump = (u64)empty;
+	return 1;
+}
+
+/* The recording is over. Asked for once, by the next call that would have been recorded. */
+static void leave(void)
+{
+	static u32 left;
+
+	if (sealed || __atomic_exchange_n(&left, 1, __ATOMIC_RELAXED))
+		return;
+	if (stat_field(STAT_THREADS) != 1)
+		return;
+	unhook_all();
+	if (loader_jump)
+		write_code(loader_jump, loader_original, JUMP);
+	hidden_variable = 0;
 }
 
 static void watch_libraries(void)
 {
 	follow_loader();
 	look_at_all();
+	if (has_execve)
+		hide_variable();
 }
 
 #endif

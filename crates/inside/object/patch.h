@@ -64,7 +64,7 @@ static int write_code(u64 at, const u8 *bytes, u64 size)
 {
 	u64 start = at & ~(PAGE - 1);
 	u64 length = ((at + size + PAGE - 1) & ~(PAGE - 1)) - start;
-	long fd = call3(SYS_open, "/proc/self/mem", O_RDWR | O_CLOEXEC, 0);
+	long fd = open_file("/proc/self/mem", O_RDWR | O_CLOEXEC, 0);
 	long written = -1;
 
 	if (fd >= 0) {
@@ -79,10 +79,35 @@ static int write_code(u64 at, const u8 *bytes, u64 size)
 	return !call3(SYS_mprotect, start, length, PROT_READ | PROT_EXEC);
 }
 
+/* Whether something is mapped there: the kernel refuses to say of other addresses whether they are in memory. */
+static int is_mapped(u64 at)
+{
+	u8 present[2];
+
+	return !call3(SYS_mincore, at & ~(PAGE - 1), PAGE, present);
+}
+
+/* Where the jump at an address leads; 0: none is there, as in a library that was unloaded meanwhile. */
+static u64 jump_target(u64 at)
+{
+	u32 distance;
+
+	if (!is_mapped(at) || !is_mapped(at + JUMP - 1) || *(const u8 *)at != 0xe9)
+		return 0;
+	memcpy(&distance, (const u8 *)at + 1, 4);
+	return at + JUMP + (s64)(s32)distance;
+}
+
 static void *hook_of(u8 kind)
 {
 	if (kind == FUNCTION_STEP)
 		return fathom_enter_step;
+	if (kind == FUNCTION_EXECVE)
+		return fathom_enter_execve;
+	if (kind == FUNCTION_PRCTL)
+		return fathom_enter_prctl;
+	if (kind == FUNCTION_SYSCALL)
+		return fathom_enter_syscall;
 	return kind == FUNCTION_PREPARE ? fathom_enter_prepare : fathom_enter_reset;
 }
 
@@ -119,7 +144,10 @@ static u8 *build(u8 *code, struct site *site, u64 entry, u64 *stub)
 	put32(code + 2, (u64)&site->hook - (u64)(code + 6));
 	code += 6;
 
+	/* Called by way of a pointer; and left by a plain jump, which needs no mark at its end (CET). */
 	site->real = code;
+	memcpy(code, "\xf3\x0f\x1e\xfa", 4);
+	code += 4;
 	memcpy(code, f->code, f->code_size);
 	for (i = 0; i < f->fixups; i++) {
 		u64 target = entry + (s64)f->fixup[i].target;
@@ -130,24 +158,29 @@ static u8 *build(u8 *code, struct site *site, u64 entry, u64 *stub)
 		put32(code + f->fixup[i].at, target - from);
 	}
 	code += f->code_size;
-	/* jmp [rip], and the address behind it */
-	memcpy(code, "\xff\x25\0\0\0\0", 6);
 	entry += f->moved;
-	memcpy(code + 6, &entry, 8);
-	return code + 14;
+	if (!reaches((u64)code + JUMP, entry))
+		return 0;
+	*code = 0xe9;
+	put32(code + 1, entry - ((u64)code + JUMP));
+	return code + JUMP;
 }
 
-/* Where the first functions of hooked libraries are. */
+/* Hooked libraries, and where they stand. */
 #define HOOKED 64
-static u64 hooked[HOOKED];
+static struct {
+	const struct plan_library *library;
+	u64 bias;
+	u64 room;
+} hooked[HOOKED];
 static u32 hooked_count;
 
-static int is_hooked(u64 entry)
+static int is_hooked(const struct plan_library *library, u64 bias)
 {
 	u32 i;
 
 	for (i = 0; i < hooked_count; i++) {
-		if (hooked[i] == entry)
+		if (hooked[i].library == library && hooked[i].bias == bias)
 			return 1;
 	}
 	return 0;
@@ -167,7 +200,7 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 
 		/* One that was looked at before. Had it been loaded anew, its code would be its file's. */
 		if (!is_original((const u8 *)(bias + f->address), f))
-			return is_hooked(bias + library->function[0].address) ? LIBRARY_HOOKED : LIBRARY_CHANGED;
+			return is_hooked(library, bias) ? LIBRARY_HOOKED : LIBRARY_CHANGED;
 	}
 	if (!library->functions || hooked_count == HOOKED)
 		return LIBRARY_NO_ROOM;
@@ -205,8 +238,31 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		if (!write_code(entry, bytes, f->first + JUMP))
 			return LIBRARY_FORBIDDEN;
 	}
-	hooked[hooked_count++] = bias + library->function[0].address;
+	hooked[hooked_count].library = library;
+	hooked[hooked_count].room = (u64)room;
+	hooked[hooked_count++].bias = bias;
 	return LIBRARY_HOOKED;
+}
+
+/*
+ * Takes the jumps out again, once the recording is over: in the middle of a call of the only thread, so that no other can be about to
+ * execute what is written. What calls are under way come back through the object's code, which stays.
+ */
+static void unhook_all(void)
+{
+	u32 i, j;
+
+	for (i = 0; i < hooked_count; i++) {
+		for (j = 0; j < hooked[i].library->functions; j++) {
+			const struct plan_function *f = &hooked[i].library->function[j];
+			u64 at = hooked[i].bias + f->address + f->first;
+			u64 leads_to = jump_target(at);
+
+			if (leads_to >= hooked[i].room && leads_to < hooked[i].room + ROOM)
+				write_code(at, f->original + f->first, JUMP);
+		}
+	}
+	hooked_count = 0;
 }
 
 #endif

@@ -70,6 +70,11 @@ struct process {
 	struct arena *arena;
 };
 
+/* Its file's name in the recorder's folder. */
+#define OBJECT "fathom-inside.so"
+
+/* No system call may be made any more (seal.h). A fork's child inherits that, as it does the kernel's filter. */
+static u32 sealed;
 static struct debug *loader;
 static const struct plan *plan;
 static struct process *process;
@@ -132,6 +137,24 @@ static int read_auxiliary(void)
 	return 1;
 }
 
+/* Whether a filter of system calls is in force, which may forbid any that comes. */
+static int is_filtered(void)
+{
+	static const char line[] = "\nSeccomp:\t";
+	char text[4096];
+	long size = read_file("/proc/self/status", text, sizeof(text));
+	long at;
+	u32 i;
+
+	for (at = 0; at + (long)sizeof(line) <= size; at++) {
+		for (i = 0; line[i] && text[at + i] == line[i]; i++)
+			;
+		if (!line[i])
+			return text[at + i] != '0';
+	}
+	return 1;
+}
+
 /* The folder that this object was loaded from. */
 static int find_folder(void)
 {
@@ -190,7 +213,7 @@ static int read_plan(void)
 
 	memcpy(path, folder, folder_length);
 	append_text(path + folder_length, "plan");
-	fd = call3(SYS_open, path, O_RDONLY | O_CLOEXEC, 0);
+	fd = open_file(path, O_RDONLY | O_CLOEXEC, 0);
 	/* It is not there any more: the recording has ended. */
 	if (fd < 0)
 		return 0;
@@ -284,7 +307,7 @@ static struct arena *make_arena(u64 tgid)
 	end = append_text(end, ".");
 	/* One number may come twice. */
 	append_number(end, clock_ns());
-	fd = call3(SYS_open, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	fd = open_file(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return 0;
 	if (call2(SYS_ftruncate, fd, ARENA_SIZE)) {

@@ -22,7 +22,7 @@ __attribute__((used)) hidden void fathom_begin_implanted(void)
 		return;
 	memcpy(folder, fathom_implant.folder, n);
 	folder_length = n;
-	if (read_auxiliary() && read_plan() && find_clock())
+	if (read_auxiliary() && !is_filtered() && read_plan() && find_clock())
 		look_at("/proc/self/exe", fathom_implant.bias);
 }
 

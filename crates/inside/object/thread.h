@@ -73,7 +73,7 @@ static __attribute__((noinline)) int enter_thread(struct thread *t)
 {
 	struct arena *a;
 
-	if (!take_process()) {
+	if (sealed || !take_process()) {
 		fathom_inside_lost();
 		return 0;
 	}
@@ -100,12 +100,17 @@ static __attribute__((noinline)) int enter_thread(struct thread *t)
 	return t->ring != 0;
 }
 
+static void leave(void);
+
 /* Whether what this thread does is recorded. */
 static inline int ready(struct thread *t)
 {
 	if (unlikely(t->generation != __atomic_load_n(&process->generation, __ATOMIC_RELAXED) || !t->ring))
 		return enter_thread(t);
-	return likely(!__atomic_load_n(t->closed, __ATOMIC_RELAXED));
+	if (likely(!__atomic_load_n(t->closed, __ATOMIC_RELAXED)))
+		return 1;
+	leave();
+	return 0;
 }
 
 /* Whether it still is, after code of the program ran. */
@@ -139,7 +144,7 @@ static u64 *reserve(struct thread *t, u32 words, u64 *head)
 		return 0;
 	}
 	while (unlikely(ring->populated < RING_WORDS && ring->populated < end)) {
-		if (call3(SYS_madvise, t->words + ring->populated, POPULATE_WORDS * 8, MADV_POPULATE_WRITE)) {
+		if (sealed || call3(SYS_madvise, t->words + ring->populated, POPULATE_WORDS * 8, MADV_POPULATE_WRITE)) {
 			ring->dropped++;
 			return 0;
 		}

@@ -156,6 +156,8 @@ fn relocate(
             return Ok(true);
         }
         FlowControl::Return | FlowControl::IndirectBranch => true,
+        // The kernel returns behind it, wherever that is.
+        FlowControl::Call if instruction.code() == Code::Syscall => false,
         FlowControl::Call | FlowControl::IndirectCall => return Err("its first instructions contain a call".into()),
         _ => return Err(format!("{:?} among its first instructions cannot be moved", instruction.mnemonic())),
     };

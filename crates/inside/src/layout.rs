@@ -8,7 +8,7 @@ pub const ARENA_MAGIC: u64 = 0x3161_6e65_7241_6846;
 /// Libraries of a plan, functions of a library, and what there is of a function.
 pub const PLAN_LIBRARIES: usize = 16;
 /// See [`PLAN_LIBRARIES`].
-pub const PLAN_FUNCTIONS: usize = 10;
+pub const PLAN_FUNCTIONS: usize = 12;
 /// See [`PLAN_LIBRARIES`].
 pub const PLAN_ORIGINAL: usize = 32;
 /// See [`PLAN_LIBRARIES`].

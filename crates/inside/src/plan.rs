@@ -23,6 +23,12 @@ pub enum Role {
         /// Whether that SQL is UTF-16.
         utf16: bool,
     },
+    /// The C library's `execve`, which passes on the environment.
+    Execve,
+    /// Its `prctl`, which may forbid system calls.
+    Prctl,
+    /// Its `syscall`, which may too.
+    Syscall,
 }
 
 impl Role {
@@ -31,6 +37,9 @@ impl Role {
         match self {
             Self::Step | Self::Reset | Self::Finalize => vec![0],
             Self::Prepare { stmt, sql, length, .. } => [stmt, sql, length].map(u32::from).to_vec(),
+            Self::Execve => vec![0, 1, 2],
+            Self::Prctl => vec![0],
+            Self::Syscall => vec![0, 1],
         }
     }
 
@@ -41,6 +50,9 @@ impl Role {
             Self::Reset => [2, 0, 0, 0, 0],
             Self::Finalize => [3, 0, 0, 0, 0],
             Self::Prepare { stmt, sql, length, utf16 } => [4, stmt, sql, length, utf16.into()],
+            Self::Execve => [5, 0, 0, 0, 0],
+            Self::Prctl => [6, 0, 0, 0, 0],
+            Self::Syscall => [7, 0, 0, 0, 0],
         }
     }
 }
@@ -57,7 +69,7 @@ pub struct Function {
 }
 
 /// A file with SQLite in it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Library {
     /// Its identity, as stat tells it.
     pub dev: u64,

@@ -27,6 +27,9 @@ use planned::Planned;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+/// C libraries of a plan at most.
+const C_LIBRARIES: usize = 2;
+
 /// What is probed inside.
 pub struct Inside {
     folder: Folder,
@@ -35,6 +38,13 @@ pub struct Inside {
     /// Threads that the kernel side knows, with their processes.
     threads: Option<HashMap<MapData, u32, u32>>,
     implants: bool,
+}
+
+/// The C libraries of this machine.
+fn c_libraries() -> Vec<::inside::plan::Library> {
+    let glibc = sqlite::find::Libraries::system().resolve("libc.so.6", &[]);
+    let all = glibc.into_iter().chain([PathBuf::from("/lib/ld-musl-x86_64.so.1")]);
+    all.filter_map(|path| planned::c_library(&path)).collect()
 }
 
 /// Programs of the kernel side, and the functions of the object that they stand on.
@@ -57,7 +67,7 @@ impl Inside {
         let (mut libraries, mut refused) = (Vec::new(), Vec::new());
         for found in found {
             match Planned::new(found) {
-                Ok(_) if libraries.len() == ::inside::layout::PLAN_LIBRARIES => {
+                Ok(_) if libraries.len() == ::inside::layout::PLAN_LIBRARIES - C_LIBRARIES => {
                     refused.push((found.path.clone(), "there are too many libraries with SQLite in them".to_owned()));
                 }
                 Ok(planned) => libraries.push(planned),
@@ -69,7 +79,9 @@ impl Inside {
             return Err(why.unwrap_or_else(|| "no library with SQLite in it was found beforehand".into()));
         }
         let folder = Folder::make()?;
-        folder.write_plan(libraries.iter().map(|l| l.library.clone()).collect())?;
+        let mut plans: Vec<_> = libraries.iter().map(|l| l.library.clone()).collect();
+        plans.extend(c_libraries());
+        folder.write_plan(plans)?;
         let arenas = Arenas::new(folder.arenas(), boot_ns());
         Ok((Self { folder, libraries, arenas, threads: None, implants: false }, refused))
     }

@@ -2,7 +2,7 @@
 
 use crate::sqlite::decode::Machine;
 use crate::sqlite::find::Found;
-use crate::sqlite::{Prepare, code_at};
+use crate::sqlite::{Prepare, code_at, function};
 use inside::hook::{LOOKED_AT, recipe};
 use inside::plan::{Function, Library, Role};
 use std::fs;
@@ -56,6 +56,13 @@ impl Planned {
             let hooked = hook(&found.path, offset, role).map_err(|why| format!("{name}: {why}"))?;
             places.push(hooked);
         }
+        // Of a library these are another file's.
+        if crate::sqlite::loader(&found.path).is_none() {
+            for (name, offset, function) in forbidding(&found.path)? {
+                functions.push((name, offset));
+                places.push(function);
+            }
+        }
         let library = Library {
             dev,
             ino,
@@ -66,6 +73,28 @@ impl Planned {
         let functions = functions.iter().zip(&library.functions).map(|((n, o), f)| (*n, o + u64::from(f.recipe.first)));
         Ok(Self { path: found.path.clone(), functions: functions.collect(), library })
     }
+}
+
+/// The plan for a C library: those of its functions that concern the object itself, `execve` first. `None` if that cannot be hooked;
+/// then the environment stays as it is.
+pub fn c_library(path: &Path) -> Option<Library> {
+    let (dev, ino) = identity(path)?;
+    let all = [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)];
+    let mut functions = Vec::new();
+    for (name, role) in all {
+        functions.push(hook(path, function(path, name)?, role).ok()?);
+    }
+    Some(Library { dev, ino, functions, ..Library::default() })
+}
+
+/// Functions of a program without a C library of its own that can forbid it system calls: the object must notice.
+fn forbidding(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, String> {
+    let all = [("prctl", Role::Prctl), ("syscall", Role::Syscall)];
+    let found = all.into_iter().filter_map(|(name, role)| Some((name, function(path, name)?, role)));
+    let planned = found.map(|(name, offset, role)| {
+        hook(path, offset, role).map(|function| (name, offset, function)).map_err(|why| format!("{name}: {why}"))
+    });
+    planned.collect()
 }
 
 fn role(prepare: &Prepare) -> Role {
@@ -104,6 +133,23 @@ mod tests {
             assert!(planned.functions.iter().any(|(name, at)| *name == "sqlite3_step" && *at > found.symbols.step));
             assert_eq!(planned.functions.len(), 3 + found.symbols.prepares.len());
             assert_eq!(identity(&found.path), Some((planned.library.dev, planned.library.ino)));
+        }
+    }
+
+    /// Where there is one of these, its three functions can be hooked.
+    #[test]
+    fn c_libraries_can_be_hooked() {
+        let all = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib/ld-musl-x86_64.so.1"].map(Path::new);
+        let there: Vec<_> = all.into_iter().filter(|path| path.exists()).collect();
+        if there.is_empty() {
+            println!("SKIP c_libraries_can_be_hooked: there is no C library of x86-64 where Debian has it");
+        }
+        for path in there {
+            for (name, role) in [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)] {
+                let offset = function(path, name).unwrap();
+                hook(path, offset, role).unwrap_or_else(|why| panic!("{}: {name}: {why}", path.display()));
+            }
+            assert_eq!(c_library(path).unwrap().functions.len(), 3);
         }
     }
 }

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * The program's environment, of which the object's place in LD_PRELOAD is not a part: it is taken out of what the program sees, and put
+ * in again for what it executes, by a jump in the C library's execve. So a program that prints its environment prints its own; what it
+ * starts after the recording has nothing of it; and what could not load the object (another root, 32 bits) does not complain.
+ *
+ * Whoever executes by a system call of its own (Go) passes on an environment without the object: its children have uprobes.
+ */
+#ifndef FATHOM_INSIDE_ENVIRONMENT_H
+#define FATHOM_INSIDE_ENVIRONMENT_H
+
+#define VARIABLE "LD_PRELOAD="
+#define VARIABLE_SIZE (sizeof(VARIABLE) - 1)
+/* A larger environment, or longer list of other objects, is passed on as it is. */
+#define MOST_VARIABLES 4096
+#define LONGEST_LIST 4096
+
+/* Whether the program's environment was changed, so that its children's must be too. */
+static u32 hidden_variable;
+
+static u64 starts_with(const char *text, const char *with)
+{
+	u64 n = 0;
+
+	while (with[n]) {
+		if (text[n] != with[n])
+			return 0;
+		n++;
+	}
+	return n;
+}
+
+/* The number in a field of /proc/self/stat, of which the second holds a name with anything in it. */
+static u64 stat_field(u32 wanted)
+{
+	char text[1024];
+	long size = read_file("/proc/self/stat", text, sizeof(text) - 1);
+	long at = size - 1;
+	u64 number = 0;
+	u32 field = 2;
+
+	if (size <= 0)
+		return 0;
+	text[size] = 0;
+	while (at > 0 && text[at] != ')')
+		at--;
+	for (at++; text[at] && field < wanted; at++)
+		field += text[at] == ' ';
+	while (text[at] >= '0' && text[at] <= '9')
+		number = number * 10 + (text[at++] - '0');
+	return number;
+}
+
+#define STAT_THREADS 20
+#define STAT_ENV_START 50
+#define STAT_ENV_END 51
+
+/* Of a list of objects what stands behind this one, if it begins with this one; else null. */
+static const char *behind_own(const char *list)
+{
+	u64 n = starts_with(list, folder), m = n ? starts_with(list + n, OBJECT) : 0;
+
+	return m && (!list[n + m] || list[n + m] == ':') ? list + n + m : 0;
+}
+
+/* Where the kernel put the environment's pointers: they are found by the first one, below the texts and above this frame. */
+static char **find_variables(u64 first)
+{
+	u64 *at = (u64 *)(first & ~7UL);
+	u64 *end = __builtin_frame_address(0);
+
+	while (--at > end) {
+		if (*at == first && !at[-1])
+			return (char **)at;
+	}
+	return 0;
+}
+
+static void hide_variable(void)
+{
+	u64 from = stat_field(STAT_ENV_START), to = stat_field(STAT_ENV_END);
+	char **v = from && from < to ? find_variables(from) : 0;
+
+	for (; v && *v; v++) {
+		char *text = *v, *others;
+		u64 n = starts_with(text, VARIABLE);
+
+		others = n ? (char *)behind_own(text + n) : 0;
+		if (!others)
+			continue;
+		if (*others == ':' && others[1]) {
+			/* The list begins with the next one. */
+			others = others + 1 - VARIABLE_SIZE;
+			memset(text, 0, others - text);
+			memcpy(others, VARIABLE, VARIABLE_SIZE);
+			*v = others;
+		} else {
+			memset(text, 0, others - text);
+			for (; *v; v++)
+				v[0] = v[1];
+		}
+		hidden_variable = 1;
+		return;
+	}
+}
+
+/* Whether a file is a program that could load the object: one of 64 bits, or a script, whose interpreter may be. */
+static int could_load(const char *path)
+{
+	u8 start[20] = {};
+	long size = read_file(path, start, sizeof(start));
+
+	if (size >= 2 && start[0] == '#' && start[1] == '!')
+		return 1;
+	return size == sizeof(start) && start[0] == 0x7f && start[1] == 'E' && start[2] == 'L' && start[3] == 'F' &&
+	       start[4] == 2 && start[18] == 62;
+}
+
+static int is_recording(void)
+{
+	char path[PATH_MOST];
+	u64 dev, ino;
+
+	memcpy(path, folder, folder_length);
+	append_text(path + folder_length, "plan");
+	return identify(path, &dev, &ino);
+}
+
+/* In a child of vfork too, on its parent's memory: nothing is kept but on the stack. */
+__attribute__((used)) hidden s32 fathom_hook_execve(const char *path, char **words, char **variables, const struct site *site)
+{
+	s32 (*real)(const char *, char **, char **) = (s32(*)(const char *, char **, char **))site->real;
+	u64 count = 0, place, others = 0, i;
+	char **all, *text;
+
+	if (!hidden_variable || sealed || !path || !variables)
+		return real(path, words, variables);
+	for (place = ~0UL; variables[count] && count < MOST_VARIABLES; count++) {
+		if (place == ~0UL && starts_with(variables[count], VARIABLE))
+			place = count;
+	}
+	if (place != ~0UL)
+		others = text_length(variables[place] + VARIABLE_SIZE, LONGEST_LIST);
+	if (count == MOST_VARIABLES || others == LONGEST_LIST || !could_load(path) || !is_recording())
+		return real(path, words, variables);
+	if (place != ~0UL && behind_own(variables[place] + VARIABLE_SIZE))
+		return real(path, words, variables);
+	all = __builtin_alloca((count + 2) * sizeof(*all));
+	for (i = 0; i < count; i++)
+		all[i] = variables[i];
+	text = __builtin_alloca(VARIABLE_SIZE + folder_length + sizeof(OBJECT) + 1 + others);
+	if (place == ~0UL)
+		place = count++;
+	all[place] = text;
+	all[count] = 0;
+	text = append_text(append_text(append_text(text, VARIABLE), folder), OBJECT);
+	if (others)
+		append_text(append_text(text, ":"), variables[place] + VARIABLE_SIZE);
+	return real(path, words, all);
+}
+
+#endif
