@@ -1,5 +1,6 @@
 //! The archive of a recording, from its first file to its complete log.
 
+use crate::presets::readable;
 use crate::collect::Collector;
 use crate::event_log::EventLog;
 use crate::libraries::Libraries;
@@ -39,7 +40,7 @@ impl<'a> NewArchive<'a> {
         if request.command().is_empty() {
             collector.add_request(&request.title());
         }
-        collector.metadata.functions = request.functions.iter().map(|(_, name)| name.clone()).collect();
+        collector.metadata.functions = request.functions.iter().map(|(_, name)| readable(name)).collect();
         // At once, so that a recorder that is killed leaves an archive which can be linked.
         collector.metadata.store(&mut meta)?;
         meta.write(output)?;

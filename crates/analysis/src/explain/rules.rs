@@ -26,7 +26,8 @@ const AMPLIFICATION: f64 = 4.0;
 /// The file system's own part of what the device writes from which on it is told.
 const OWN_PART: f64 = 0.2;
 
-/// The quota's part of the waiting for a CPU from which on it is the cause.
+/// The quota's part of the waiting for a CPU from which on it is told, and is the cause.
+const TOLD: f64 = 0.1;
 const THROTTLED: f64 = 0.5;
 
 /// Records of the device's that may be lost without a finding, as a part of its commands.
@@ -415,7 +416,7 @@ impl Case<'_> {
                 duration(waited as f64 / self.count() as f64)
             );
             let throttled = quota as f64 >= THROTTLED * waited as f64;
-            if throttled {
+            if quota as f64 >= TOLD * waited as f64 {
                 let part = format!("; for {} of it the CPU time of its cgroup was used up", duration(quota as f64));
                 claim.push_str(&part);
             }
