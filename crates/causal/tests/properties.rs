@@ -51,7 +51,8 @@ fn check(rows: &Rows) {
             assert_eq!(at, end, "{o:?}: the slices end elsewhere");
         }
         for pair in slices.windows(2) {
-            let whole = |s: &model::table::Slice| model::table::Slice { start_ns: 0, end_ns: 0, confidence: None, ..s.clone() };
+            let whole =
+                |s: &model::table::Slice| model::table::Slice { start_ns: 0, end_ns: 0, confidence: None, ..s.clone() };
             assert_ne!(whole(pair[0]), whole(pair[1]), "{o:?}: two slices that are one");
         }
     }

@@ -82,10 +82,12 @@ fn functions(args: &args::Record) -> Vec<(PathBuf, String)> {
     for operation in &args.operations {
         match operation {
             args::Operation::Function(binary, name) => all.push((binary.clone(), name.clone())),
-            args::Operation::Preset(preset) => match preset.functions(args.command.first().map(|word| word.as_os_str())) {
-                Ok(found) => all.extend(found),
-                Err(why) => args::usage_error(&why),
-            },
+            args::Operation::Preset(preset) => {
+                match preset.functions(args.command.first().map(|word| word.as_os_str())) {
+                    Ok(found) => all.extend(found),
+                    Err(why) => args::usage_error(&why),
+                }
+            }
         }
     }
     all

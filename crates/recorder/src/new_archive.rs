@@ -1,10 +1,10 @@
 //! The archive of a recording, from its first file to its complete log.
 
-use crate::presets::readable;
 use crate::collect::Collector;
 use crate::event_log::EventLog;
 use crate::libraries::Libraries;
 use crate::output::{self, Kept};
+use crate::presets::readable;
 use crate::request::Request;
 use crate::{Error, Notice, Notify, Result, sqlite_facts};
 use archive::{Archive, Lock, Meta};

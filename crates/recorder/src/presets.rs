@@ -71,7 +71,9 @@ impl Preset {
         let find = |name: &Path| functions::file(name, path.as_deref(), libraries.as_deref()).ok();
         let own = program.and_then(|program| find(Path::new(program)));
         let mut looked = Vec::new();
-        for file in own.into_iter().chain(self.files.iter().flat_map(|name| expand(name)).filter_map(|name| find(&name))) {
+        for file in
+            own.into_iter().chain(self.files.iter().flat_map(|name| expand(name)).filter_map(|name| find(&name)))
+        {
             let symbols = symbols(&file, self.symbols);
             if !symbols.is_empty() {
                 return Ok(symbols.into_iter().map(|symbol| (file.clone(), symbol)).collect());
@@ -171,7 +173,10 @@ mod tests {
     fn missing_preset_file_error_names_what_was_looked_at() {
         let preset = Preset { files: &["no-such-program"], ..PRESETS[0] };
         let error = preset.functions(Some(OsStr::new("/bin/sh"))).unwrap_err();
-        assert!(error.contains("looked in /bin/sh") && error.contains("--op BINARY:CommitTransactionCommand"), "{error}");
+        assert!(
+            error.contains("looked in /bin/sh") && error.contains("--op BINARY:CommitTransactionCommand"),
+            "{error}"
+        );
     }
 
     #[test]

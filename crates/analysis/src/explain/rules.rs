@@ -51,6 +51,7 @@ pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> 
         case.s03(),
         case.r01(),
         case.g01(),
+        case.c01(),
         case.l01(),
         case.m01(),
     ]
@@ -427,6 +428,22 @@ impl Case<'_> {
             };
             self.found("G01", "scheduling delay", Of::RunQueue, claim, remedy)
         })
+    }
+
+    fn c01(&self) -> Option<Found> {
+        let reason = self.facts.culprit(self.statement.shape, Of::Forced)?;
+        let having = self.having(|at| self.facts.ns(at, Of::Forced) > 0);
+        let claim = format!(
+            "in {having} of {} an fsync made f2fs write a checkpoint of the whole file system, {} in those fsyncs; mostly for: {reason}",
+            counted(self.count(), "execution"),
+            duration(self.sum(Of::Forced) as f64)
+        );
+        let remedy = if reason.contains("folder") || reason.contains("hard links") || reason.contains("no regular") {
+            "do not create, link or sync folders in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file"
+        } else {
+            "a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"
+        };
+        Some(self.found("C01", "f2fs checkpoint forced", Of::Forced, claim, remedy))
     }
 
     fn l01(&self) -> Option<Found> {
