@@ -84,7 +84,38 @@ function timePart(operation) {
       ],
       rows,
     ),
+    ...waitsPart(operation),
     ...tracerPart(operation),
+  ];
+}
+
+/**
+ * What it waited for beside the disk, and who ended that.
+ * @param {OperationSummary} operation
+ */
+function waitsPart(operation) {
+  const waits = operation.waits ?? [];
+  if (waits.length === 0) return [];
+  return [
+    table(
+      'What it waited for beside the disk, as far as the kernel tells',
+      [
+        { name: 'Wait' },
+        { name: 'file' },
+        { name: 'held or ended by' },
+        { name: 'in' },
+        { name: 'times', number: true },
+        { name: 'sum', number: true },
+      ],
+      waits.map((w) => [
+        w.wait,
+        (w.file ?? '').split('/').pop() ?? '',
+        w.by_tgid === null ? '' : `${w.by_process ?? ''} (${w.by_tgid})`.trim(),
+        w.by_statement ?? '',
+        String(w.times),
+        duration(w.ns),
+      ]),
+    ),
   ];
 }
 

@@ -69,9 +69,10 @@
 /** @typedef { Partial<{ exclusive_ns: number, p50_ns: number, p95_ns: number, reasons: Record<string, number> }> } LayerTime */
 /** @typedef { { ns: number, low_ns: number, high_ns: number, large: boolean } } TracerPart */
 /** @typedef { { count?: number, cache_hits?: number } } Reads */
+/** @typedef { { wait: string, file: string | null, by_tgid: number | null, by_process: string | null, by_statement: string | null, times: number, ns: number } } WaitedFor */
 /**
  * @typedef { { statement: string, count: number, unexplained_ns: number } & Partial<{
- *   latency_ns: Times, distribution: Bin[], layers: Record<string, LayerTime>, tracer: TracerPart | null, per_operation: { filesystem_reads?: Record<string, Reads> },
+ *   latency_ns: Times, distribution: Bin[], layers: Record<string, LayerTime>, waits: WaitedFor[], tracer: TracerPart | null, per_operation: { filesystem_reads?: Record<string, Reads> },
  *   phases: { phase: string, count: number, writes: number, bytes: number, duration_ns?: Times }[],
  *   gaps: { from: string, to: string, count: number, fsyncs: number, duration_ns?: Times }[]
  * }> } OperationSummary

@@ -48,6 +48,7 @@ const STREAMS: [&[&str]; 3] = [
         "android",
         "check",
         "diff",
+        "waits",
         "drawing",
         "engines",
         "errors",

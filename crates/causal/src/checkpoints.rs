@@ -16,6 +16,7 @@ use crate::tasks::Tasks;
 use model::event::{Checkpoint, Header};
 use model::table::Span;
 use model::{Confidence, Layer, Relation};
+use std::borrow::Cow;
 
 /// Who is remembered to have asked on one file system. Of more, the latest.
 const ASKERS: usize = 1024;
@@ -110,7 +111,10 @@ impl Checkpoints {
                 askers.push(Asker::new(header, record, asker));
             }
             1 => self.arrived(header, record, asker, tasks, objects, cx),
-            _ => self.left(header, record.dev, asker, tasks, cx),
+            _ => {
+                self.left(header, record.dev, asker, tasks, cx);
+                needed(header, record, asker, tasks, cx);
+            }
         }
     }
 
@@ -174,4 +178,39 @@ impl Checkpoints {
         call.is_some_and(|c| [c.span, c.fs_span].contains(&asker.span) && c.end_ns > time_ns)
             || tasks.rings.get(asker.tgid, asker.call_ns).is_some()
     }
+}
+
+/// f2fs's `cp_reason_type`, from 1 on (fs/f2fs/f2fs.h).
+const REASONS: [&str; 11] = [
+    "no regular file",
+    "compressed file",
+    "file with hard links",
+    "file system that needs one first",
+    "file with a wrong parent",
+    "no room to roll forward",
+    "node that the last one lacks",
+    "mount option fastboot",
+    "two active logs only",
+    "folder to be recovered",
+    "folder with new extended attributes",
+];
+
+/// The call that ends said that it had to have a checkpoint written, and why: a moment that is a span of its own, since the
+/// call's are written by then.
+fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &Tasks, cx: &mut Context<'_>) {
+    let reason = usize::try_from(record.number).ok().and_then(|n| REASONS.get(n.checked_sub(1)?));
+    let (Some(reason), true) = (reason, call != 0) else { return };
+    let known = tasks.threads.call(header.tid).filter(|c| [c.span, c.fs_span].contains(&call));
+    let operation = known.map(|c| tasks.threads.settled(c.actor).operation).filter(|id| *id != 0);
+    let (id, start_ns) = (cx.new_span(), known.map_or(header.time_ns, |c| c.start_ns));
+    cx.sink.span(Span {
+        end_ns: Some(header.time_ns),
+        operation,
+        disk: Some(cx.config.disk_of(record.dev)),
+        number: Some(record.number),
+        flags: Cow::Borrowed(reason),
+        ..span(id, Layer::FileSystem, "checkpoint needed", header.time_ns, header.tgid, header.tid)
+    });
+    let window = Window { start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
+    cx.link(call, id, Relation::Calls, Confidence::Structural, window);
 }

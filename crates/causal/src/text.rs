@@ -161,7 +161,11 @@ impl Rows {
             let who = s.span.map_or(String::new(), |id| format!(" {}", name(id)));
             let sure = s.confidence.map_or(String::new(), |c| format!(", {c}"));
             let when = time(s.start_ns, Some(s.end_ns));
-            let line = format!("slice {} {when} {}, {}{who}{sure}", s.operation, s.layer, s.reason);
+            let mut line = format!("slice {} {when} {}, {}{who}{sure}", s.operation, s.layer, s.reason);
+            option(&mut line, "wait", s.wait);
+            option(&mut line, "by", s.by_tgid);
+            option(&mut line, "by op", s.by_operation);
+            option(&mut line, "file", s.wait_file);
             put(7, s.operation, s.start_ns, line);
         }
         for p in &self.processes {

@@ -33,6 +33,7 @@ fn number(key: &str, value: &str) -> Option<u64> {
             ("tracer", flags::TRACER),
             ("direct", flags::DIRECT),
             ("regular", flags::REGULAR),
+            ("osync", flags::SYNC_FILE),
             ("between", flags::BETWEEN_ROWS),
         ]),
         "flags" => bits(&[

@@ -116,6 +116,7 @@ Examples:
   sudo fathom record --all --duration 5 -o all.fathom  every process
   sudo fathom record --op ./server:handle_request -- ./server
                                                        calls of a function as operations
+  sudo fathom record --op postgres --comm postgres     PostgreSQL's commits as operations (--list-ops lists more)
 
 CMD runs as the user who called sudo, unless --as-root is given. Recording needs root or the capabilities CAP_BPF and \
 CAP_PERFMON (and CAP_SYS_ADMIN if the kernel requires it for uprobes); commands that read a recording need neither.")]
@@ -138,9 +139,13 @@ pub struct Record {
     /// Stop when the event log reaches this size (suffixes K, M, G)
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_size: Option<u64>,
-    /// Trace calls of this function as operations; BINARY is a path or a library's name (./server:handle, libc.so.6:fsync)
-    #[arg(long = "op", value_name = "BINARY:FUNCTION", value_parser = function)]
-    pub functions: Vec<(PathBuf, String)>,
+    /// Trace calls of this function as operations; BINARY is a path or a library's name (./server:handle, libc.so.6:fsync).
+    /// Or a database's ready-made operations, by name (--list-ops)
+    #[arg(long = "op", value_name = "BINARY:FUNCTION|NAME", value_parser = operation)]
+    pub operations: Vec<Operation>,
+    /// List the ready-made operations for --op
+    #[arg(long)]
+    pub list_ops: bool,
     /// Keep literals in stored SQL text; by default they are replaced by ? before anything is stored
     #[arg(long)]
     pub keep_sql: bool,
@@ -407,10 +412,25 @@ fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-fn function(text: &str) -> Result<(PathBuf, String), String> {
+/// What `--op` names.
+#[derive(Debug, Clone)]
+pub enum Operation {
+    /// A function of a program or library.
+    Function(PathBuf, String),
+    /// Ready-made ones.
+    Preset(&'static recorder::presets::Preset),
+}
+
+fn operation(text: &str) -> Result<Operation, String> {
     match text.rsplit_once(':') {
-        Some((binary, name)) if !binary.is_empty() && !name.is_empty() => Ok((binary.into(), name.into())),
-        _ => Err("expected BINARY:FUNCTION, such as ./server:handle_request".into()),
+        Some((binary, name)) if !binary.is_empty() && !name.is_empty() => {
+            Ok(Operation::Function(binary.into(), name.into()))
+        }
+        Some(_) => Err("expected BINARY:FUNCTION, such as ./server:handle_request".into()),
+        None => recorder::presets::named(text).map(Operation::Preset).ok_or_else(|| {
+            let names: Vec<&str> = recorder::presets::PRESETS.iter().map(|preset| preset.name).collect();
+            format!("expected BINARY:FUNCTION, such as ./server:handle_request, or one of {}", names.join(", "))
+        }),
     }
 }
 

@@ -4,11 +4,14 @@ use crate::{args, notices, output, progress};
 use anyhow::Result;
 use model::counted;
 use recorder::{Error, Probes, Recorded, Request, Target};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// `fathom record`.
 pub fn run(args: &args::Record) -> Result<ExitCode> {
+    if args.list_ops {
+        return Ok(list_operations());
+    }
     let request = request(args);
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
@@ -60,7 +63,7 @@ fn request(args: &args::Record) -> Request {
         also_all: args.all,
         duration: args.duration,
         max_size: args.max_size,
-        functions: args.functions.clone(),
+        functions: functions(args),
         keep_sql: args.keep_sql,
         as_root: args.as_root,
         price: !args.no_probe_cost,
@@ -71,6 +74,30 @@ fn request(args: &args::Record) -> Request {
         },
         ..Request::new(args.output.clone(), target)
     }
+}
+
+/// The functions that `--op` names; those of ready-made operations are looked for here, since what is recorded matters.
+fn functions(args: &args::Record) -> Vec<(PathBuf, String)> {
+    let mut all = Vec::new();
+    for operation in &args.operations {
+        match operation {
+            args::Operation::Function(binary, name) => all.push((binary.clone(), name.clone())),
+            args::Operation::Preset(preset) => {
+                match preset.functions(args.command.first().map(|word| word.as_os_str())) {
+                    Ok(found) => all.extend(found),
+                    Err(why) => args::usage_error(&why),
+                }
+            }
+        }
+    }
+    all
+}
+
+fn list_operations() -> ExitCode {
+    for preset in recorder::presets::PRESETS {
+        println!("{:<10} {}", preset.name, preset.about);
+    }
+    ExitCode::SUCCESS
 }
 
 fn summarise(archive: &Path, done: &Recorded) {

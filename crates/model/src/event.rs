@@ -419,7 +419,8 @@ records! {
     /// btrfs, f2fs or XFS brings what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS
     /// writes a checkpoint of its log.
     28 checkpoint Checkpoint {
-        /// Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. 0 in phase 2.
+        /// Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence.
+        /// In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: not told.
         number: u64,
         /// The system call the thread was in, by its `start_ns`; 0: none that is recorded.
         syscall_ns: u64,

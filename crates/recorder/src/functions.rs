@@ -93,7 +93,8 @@ fn symbol(bytes: &[u8], name: &str) -> Option<Symbol> {
     Some(if all.any(|symbol| symbol.is_definition()) { Symbol::Defined } else { Symbol::Imported })
 }
 
-fn read(path: &Path) -> Option<Vec<u8>> {
+/// A program's bytes, if it is no larger than programs are.
+pub fn read(path: &Path) -> Option<Vec<u8>> {
     let about = std::fs::metadata(path).ok()?;
     let small = about.is_file() && about.len() <= MOST_BYTES;
     small.then(|| std::fs::read(path).ok())?

@@ -41,6 +41,7 @@ mod new_archive;
 mod notice;
 mod observed;
 pub mod output;
+pub mod presets;
 mod record;
 mod request;
 mod setup;

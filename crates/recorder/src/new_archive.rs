@@ -4,6 +4,7 @@ use crate::collect::Collector;
 use crate::event_log::EventLog;
 use crate::libraries::Libraries;
 use crate::output::{self, MovedArchive};
+use crate::presets::readable;
 use crate::request::Request;
 use crate::{Error, Notice, Notify, Result, sqlite_facts};
 use archive::{Archive, Lock, Meta};
@@ -39,7 +40,7 @@ impl<'a> NewArchive<'a> {
         if request.command().is_empty() {
             collector.add_request(&request.title());
         }
-        collector.metadata.functions = request.functions.iter().map(|(_, name)| name.clone()).collect();
+        collector.metadata.functions = request.functions.iter().map(|(_, name)| readable(name)).collect();
         // At once, so that a recorder that is killed leaves an archive which can be linked.
         collector.metadata.store(&mut meta)?;
         meta.write(output)?;

@@ -39,6 +39,8 @@ pub enum Of {
     Foreign,
     /// Behind a flush that was for others.
     OthersFlush,
+    /// In fsync and fdatasync that made f2fs write a checkpoint.
+    Forced,
     /// Writing a WAL's pages into its database, and syncing that.
     Checkpoint,
     /// In prepare calls right before the execution; no part of its latency.
@@ -277,6 +279,12 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
     let rows = index.rows;
     let wal = wal_databases(index);
     let mut writes_back: HashSet<(u32, u64)> = HashSet::new();
+    let needed: BTreeMap<(u32, u64), &str> = rows
+        .spans
+        .iter()
+        .filter(|span| span.kind == "checkpoint needed")
+        .map(|span| ((span.tid, span.start_ns), span.flags.as_ref()))
+        .collect();
     for (i, span) in rows.spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
         let (Some(operation), Phase::In(call, kind)) = (index.operation_of(span), phases.of_call(i)) else { continue };
         let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
@@ -287,6 +295,11 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
         for at in index.chain(operation).map(|at| at as u32) {
             match call {
                 Call::Fsync | Call::Fdatasync => {
+                    let whole = (span.tid, span.start_ns)..=(span.tid, span.end_ns.unwrap_or(span.start_ns));
+                    if let Some((_, why)) = needed.range(whole).next() {
+                        facts.give(index, at as usize, Of::Forced, ns, span.id);
+                        facts.blame(index, at as usize, Of::Forced, (*why).to_string(), ns);
+                    }
                     let (count, most) = facts.syncs.entry(at).or_default();
                     (*count, *most) = (*count + 1, (*most).max(ns));
                     if kind == Kind::Directory {

@@ -26,7 +26,8 @@ const AMPLIFICATION: f64 = 4.0;
 /// The file system's own part of what the device writes from which on it is told.
 const OWN_PART: f64 = 0.2;
 
-/// The quota's part of the waiting for a CPU from which on it is the cause.
+/// The quota's part of the waiting for a CPU from which on it is told, and is the cause.
+const TOLD: f64 = 0.1;
 const THROTTLED: f64 = 0.5;
 
 /// Records of the device's that may be lost without a finding, as a part of its commands.
@@ -50,6 +51,7 @@ pub(super) fn statement(index: &Index, facts: &Facts, statement: &Statement) -> 
         case.s03(),
         case.r01(),
         case.g01(),
+        case.c01(),
         case.l01(),
         case.m01(),
     ]
@@ -415,7 +417,7 @@ impl Case<'_> {
                 duration(waited as f64 / self.count() as f64)
             );
             let throttled = quota as f64 >= THROTTLED * waited as f64;
-            if throttled {
+            if quota as f64 >= TOLD * waited as f64 {
                 let part = format!("; for {} of it the CPU time of its cgroup was used up", duration(quota as f64));
                 claim.push_str(&part);
             }
@@ -426,6 +428,22 @@ impl Case<'_> {
             };
             self.found("G01", "scheduling delay", Of::RunQueue, claim, remedy)
         })
+    }
+
+    fn c01(&self) -> Option<Found> {
+        let reason = self.facts.culprit(self.statement.shape, Of::Forced)?;
+        let having = self.having(|at| self.facts.ns(at, Of::Forced) > 0);
+        let claim = format!(
+            "in {having} of {} an fsync made f2fs write a checkpoint of the whole file system, {} in those fsyncs; mostly for: {reason}",
+            counted(self.count(), "execution"),
+            duration(self.sum(Of::Forced) as f64)
+        );
+        let remedy = if reason.contains("folder") || reason.contains("hard links") || reason.contains("no regular") {
+            "do not create, link or sync folders in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file"
+        } else {
+            "a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"
+        };
+        Some(self.found("C01", "f2fs checkpoint forced", Of::Forced, claim, remedy))
     }
 
     fn l01(&self) -> Option<Found> {

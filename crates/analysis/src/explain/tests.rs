@@ -87,6 +87,31 @@ fn lock_wait_names_holder_and_its_statement() {
 }
 
 #[test]
+fn forced_checkpoint_of_f2fs_tells_reason() {
+    let mut rows = recording(&vec![insert(); 10]);
+    let syncs: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "fdatasync").cloned().collect();
+    assert_eq!(syncs.len(), 20);
+    // Of two syncs the second, of 200 us.
+    for (at, sync) in syncs.iter().filter(|s| s.end_ns == Some(s.start_ns + 200_000)).enumerate() {
+        rows.spans.push(Span {
+            id: 100_000 + at as u64,
+            layer: Layer::FileSystem,
+            kind: "checkpoint needed".into(),
+            start_ns: sync.end_ns.unwrap() - 10,
+            end_ns: Some(sync.end_ns.unwrap() - 10),
+            flags: "file with hard links".into(),
+            ..sync.clone()
+        });
+    }
+    let done = explain(&rows);
+    let c01 = the(&done, "C01");
+    assert_eq!((c01.executions, c01.time_ns), (10, Some(2_000_000)));
+    assert!(c01.claim.ends_with("mostly for: file with hard links"), "{}", c01.claim);
+    rows.spans.iter_mut().filter(|s| s.kind == "checkpoint needed").for_each(|s| s.tid += 1);
+    assert!(!codes(&explain(&rows)).contains(&"C01"), "another thread's");
+}
+
+#[test]
 fn timer_and_lone_futex_are_no_lock_wait() {
     for wait in [Wait::Timer, Wait::Futex, Wait::Poll] {
         let mut rows = recording(&vec![insert(); 10]);
@@ -133,7 +158,9 @@ fn scheduling_delay_tells_quota_where_it_is_most() {
     assert!(claim.contains("for 3.30 ms of it the CPU time of its cgroup was used up"), "{claim}");
     assert!(remedy.starts_with("a larger CPU quota"), "{remedy}");
     let (claim, remedy) = of(329_000);
-    assert!(!claim.contains("cgroup") && remedy.starts_with("fewer busy threads"), "{claim} {remedy}");
+    assert!(claim.contains("cgroup") && remedy.starts_with("fewer busy threads"), "{claim} {remedy}");
+    let (claim, _) = of(65_000);
+    assert!(!claim.contains("cgroup"), "{claim}");
 }
 
 #[test]

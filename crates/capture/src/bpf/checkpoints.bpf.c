@@ -204,6 +204,6 @@ SEC("raw_tp/f2fs_sync_file_exit")
 int PROBE(f2fs_sync_exit, struct inode *inode, int reason)
 {
 	if (reason)
-		emit_checkpoint((u64)BPF_CORE_READ(inode, i_sb), F2FS_MAGIC, 0, 2);
+		emit_checkpoint((u64)BPF_CORE_READ(inode, i_sb), F2FS_MAGIC, (u32)reason, 2);
 	return 0;
 }

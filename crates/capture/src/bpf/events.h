@@ -56,26 +56,29 @@
 #define FATHOM_CALL_IO_URING_ENTER 20
 #define FATHOM_CALL_COPY_RANGE 21
 #define FATHOM_CALL_SYNC 22
-#define FATHOM_WAIT_FILE_LOCK 1
-#define FATHOM_WAIT_FUTEX 2
-#define FATHOM_WAIT_TIMER 3
-#define FATHOM_WAIT_POLL 4
-#define FATHOM_WAIT_PIPE 5
-#define FATHOM_WAIT_SOCKET 6
-#define FATHOM_WAIT_CHILD 7
-#define FATHOM_WAIT_PAGE_FAULT 8
-#define FATHOM_WAIT_RECLAIM 9
-#define FATHOM_WAIT_DIRTY_THROTTLING 10
-#define FATHOM_WAIT_TRANSACTION 11
-#define FATHOM_WAIT_JOURNAL_SPACE 12
-#define FATHOM_WAIT_COMMIT 13
-#define FATHOM_WAIT_KERNEL_LOCK 14
-#define FATHOM_WAIT_REQUEST_TAG 15
-#define FATHOM_WAIT_WRITE_THROTTLING 16
-#define FATHOM_WAIT_IO_QUOTA 17
-#define FATHOM_WAIT_CPU_QUOTA 18
-#define FATHOM_WAIT_F2FS_CHECKPOINT 19
-#define FATHOM_WAIT_F2FS_CLEANING 20
+#define FATHOM_WAIT_FCNTL 1
+#define FATHOM_WAIT_FLOCK 2
+#define FATHOM_WAIT_FUTEX 3
+#define FATHOM_WAIT_TIMER 4
+#define FATHOM_WAIT_POLL 5
+#define FATHOM_WAIT_PIPE 6
+#define FATHOM_WAIT_SOCKET 7
+#define FATHOM_WAIT_CHILD 8
+#define FATHOM_WAIT_PAGE_FAULT 9
+#define FATHOM_WAIT_RECLAIM 10
+#define FATHOM_WAIT_DIRTY_THROTTLING 11
+#define FATHOM_WAIT_TRANSACTION 12
+#define FATHOM_WAIT_JOURNAL_SPACE 13
+#define FATHOM_WAIT_COMMIT 14
+#define FATHOM_WAIT_KERNEL_LOCK 15
+#define FATHOM_WAIT_REQUEST_TAG 16
+#define FATHOM_WAIT_WRITE_THROTTLING 17
+#define FATHOM_WAIT_IO_QUOTA 18
+#define FATHOM_WAIT_CPU_QUOTA 19
+#define FATHOM_WAIT_WRITEBACK 20
+#define FATHOM_WAIT_BUFFER 21
+#define FATHOM_WAIT_F2FS_CHECKPOINT 22
+#define FATHOM_WAIT_F2FS_CLEANING 23
 #define FATHOM_OP_READ 0
 #define FATHOM_OP_WRITE 1
 #define FATHOM_OP_FLUSH 2
@@ -386,7 +389,7 @@ struct fathom_inner_task {
 
 /* btrfs, f2fs or XFS brings what it logged to the medium: btrfs commits a transaction, f2fs writes a checkpoint, XFS writes a checkpoint of its log. */
 struct fathom_checkpoint {
-	__u64 number; /* Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. 0 in phase 2. */
+	__u64 number; /* Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence. In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: not told. */
 	__u64 syscall_ns; /* The system call the thread was in, by its `start_ns`; 0: none that is recorded. */
 	__u32 dev; /* File system. */
 	__u16 phase; /* 0 this thread started or requested it, 1 it is on the medium, 2 the call that this thread ends needed one. */

@@ -127,8 +127,7 @@ impl Threads {
         if call.seen || call.call.is_some() || call.actor.operation != 0 {
             return call;
         }
-        let asked =
-            Asked { start_ns: call.start_ns, end_ns: u64::MAX, ctx, call: None, added: 0, result: None };
+        let asked = Asked { start_ns: call.start_ns, end_ns: u64::MAX, ctx, call: None, added: 0, result: None };
         let Some(id) = self.begin_alone(header, &call, &asked, objects, cx) else { return call };
         let call = Call { actor: Actor::of(header, ctx, Some((id, false)), cx), ..call };
         self.update(header.tid, call);
@@ -147,7 +146,8 @@ impl Threads {
     /// The thread does something that it cannot do within a call: the end of the call that is on its stack was lost.
     pub(super) fn abandon_call(&mut self, tid: u32, time_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         let Some(thread) = self.map.get(&tid) else { return };
-        if let Some(place) = thread.frames.iter().position(|f| f.kind == Kind::Call) {
+        let open = |f: &Frame| f.kind == Kind::Call && f.start_ns < time_ns;
+        if let Some(place) = thread.frames.iter().position(open) {
             self.close_lost(tid, place, time_ns, objects, cx);
         }
     }

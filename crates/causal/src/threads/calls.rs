@@ -55,6 +55,7 @@ impl Threads {
             }
             return call;
         }
+        self.abandon_call(header.tid, start_ns, objects, cx);
         let around = self.inside(header.tid, start_ns, ctx, &objects.names);
         let call = Call {
             start_ns,

@@ -301,7 +301,10 @@ impl Threads {
         let guess = frame.filter(|f| f.is_guess()).map(|f| f.id);
         let ended = guess.and_then(|operation| self.inferred.forget(tid, operation));
         let Some(thread) = self.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
-        exclusive::account(thread, ended.unwrap_or(0).max(time_ns), &mut objects.activity, cx.sink);
+        // The record of a call tells its end beforehand.
+        let call =
+            Some(thread.frames[place].end_ns).filter(|end| thread.frames[place].kind == Kind::Call && *end != u64::MAX);
+        exclusive::account(thread, ended.or(call).unwrap_or(0).max(time_ns), &mut objects.activity, cx.sink);
         let tgid = thread.tgid;
         let mut frame = thread.frames.remove(place);
         if frame.kind == Kind::Mark {

@@ -1,0 +1,190 @@
+//! Ready-made operations: the functions of known databases that a transaction, a write or a commit is, found by their symbols.
+//!
+//! A preset names the files that may have the functions (the recorded program first, which may be linked statically) and how
+//! their symbols begin: what follows is the C++ mangling of arguments, which differs from version to version. The first file that
+//! defines any of them is taken.
+
+use crate::functions;
+use object::{Object as _, ObjectSymbol as _};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// Ready-made operations of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// As it is given to `--op`.
+    pub name: &'static str,
+    /// What its operations are.
+    pub about: &'static str,
+    /// Programs and libraries, by name or path; a `*` in a path stands for one folder.
+    files: &'static [&'static str],
+    /// What the functions' symbols are, or begin with.
+    symbols: &'static [&'static str],
+}
+
+/// All of them.
+pub const PRESETS: &[Preset] = &[
+    Preset {
+        name: "postgres",
+        about: "PostgreSQL: the end of a command or transaction (CommitTransactionCommand), and in it waiting for its WAL (XLogFlush)",
+        files: &["postgres", "/usr/lib/postgresql/*/bin/postgres", "/usr/pgsql-*/bin/postgres"],
+        symbols: &["CommitTransactionCommand", "XLogFlush"],
+    },
+    Preset {
+        name: "innodb",
+        about: "MySQL and MariaDB: the commit of an InnoDB transaction, and in it writing the redo log",
+        files: &["mysqld", "mariadbd", "/usr/sbin/mysqld", "/usr/sbin/mariadbd"],
+        symbols: &["_Z20trx_commit_for_mysql", "_Z15log_write_up_to"],
+    },
+    Preset {
+        name: "rocksdb",
+        about: "RocksDB: a write batch (DBImpl::WriteImpl) and a get (DBImpl::GetImpl)",
+        files: &["librocksdb.so", "librocksdb.so.9", "librocksdb.so.8", "librocksdb.so.7.8"],
+        symbols: &["_ZN7rocksdb6DBImpl9WriteImplE", "_ZN7rocksdb6DBImpl7GetImplE"],
+    },
+    Preset {
+        name: "leveldb",
+        about: "LevelDB: a write batch (DBImpl::Write) and a get (DBImpl::Get)",
+        files: &["libleveldb.so.1d", "libleveldb.so.1", "libleveldb.so"],
+        symbols: &["_ZN7leveldb6DBImpl5WriteE", "_ZN7leveldb6DBImpl3GetE"],
+    },
+    Preset {
+        name: "lmdb",
+        about: "LMDB: the commit of a transaction (mdb_txn_commit)",
+        files: &["liblmdb.so.0", "liblmdb.so"],
+        symbols: &["mdb_txn_commit"],
+    },
+];
+
+/// The preset of that name.
+pub fn named(name: &str) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| preset.name == name)
+}
+
+impl Preset {
+    /// The functions, each with its file; `program` is the recorded command's.
+    ///
+    /// # Errors
+    /// In words: no file that was found defines any.
+    pub fn functions(&self, program: Option<&OsStr>) -> Result<Vec<(PathBuf, String)>, String> {
+        let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
+        let find = |name: &Path| functions::file(name, path.as_deref(), libraries.as_deref()).ok();
+        let own = program.and_then(|program| find(Path::new(program)));
+        let mut looked = Vec::new();
+        for file in
+            own.into_iter().chain(self.files.iter().flat_map(|name| expand(name)).filter_map(|name| find(&name)))
+        {
+            let symbols = symbols(&file, self.symbols);
+            if !symbols.is_empty() {
+                return Ok(symbols.into_iter().map(|symbol| (file.clone(), symbol)).collect());
+            }
+            looked.push(file.display().to_string());
+        }
+        let looked = if looked.is_empty() { String::new() } else { format!(" (looked in {})", looked.join(", ")) };
+        Err(format!(
+            "--op {}: found no file with its functions{looked}; name the file that has them: --op BINARY:{}",
+            self.name, self.symbols[0]
+        ))
+    }
+}
+
+/// A path with a `*` in one of its folders: those that exist.
+fn expand(path: &str) -> Vec<PathBuf> {
+    let Some((before, after)) = path.split_once('*') else { return vec![path.into()] };
+    let (folder, prefix) = before.rsplit_once('/').unwrap_or(("", before));
+    let entries = std::fs::read_dir(format!("{folder}/")).into_iter().flatten().flatten();
+    let mut all: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+        .map(|entry| entry.path().join(after.trim_start_matches('/')))
+        .filter(|path| path.exists())
+        .collect();
+    // The newest version first, as far as names tell.
+    all.sort_by(|a, b| b.cmp(a));
+    all
+}
+
+/// The defined functions of a file whose names are one of these, or of C++ begin with one.
+fn symbols(path: &Path, wanted: &[&str]) -> Vec<String> {
+    let Some(bytes) = functions::read(path) else { return Vec::new() };
+    let Ok(file) = object::File::parse(&*bytes) else { return Vec::new() };
+    let mut found: Vec<(usize, String)> = Vec::new();
+    for symbol in file.symbols().chain(file.dynamic_symbols()).filter(|symbol| symbol.is_definition()) {
+        let Ok(name) = symbol.name() else { continue };
+        let is = |wanted: &str| name == wanted || wanted.starts_with("_Z") && name.starts_with(wanted);
+        // Of a function's cold part the name has a suffix.
+        if let Some(rank) = wanted.iter().position(|wanted| is(wanted)).filter(|_| !name.contains('.')) {
+            found.push((rank, name.to_string()));
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    found.into_iter().map(|(_, name)| name).collect()
+}
+
+/// A symbol as people read it: of a mangled C++ or Rust name its parts, without arguments.
+pub fn readable(symbol: &str) -> String {
+    let Some(nested) = symbol.strip_prefix("_Z") else { return symbol.into() };
+    let (mut rest, inside) = match nested.strip_prefix('N') {
+        // Member functions may be const or volatile.
+        Some(rest) => (rest.trim_start_matches(['K', 'V', 'r']), true),
+        None => (nested, false),
+    };
+    let mut parts: Vec<&str> = Vec::new();
+    while let Some(digits) = rest.find(|c: char| !c.is_ascii_digit()).filter(|digits| *digits > 0) {
+        let Some((part, after)) = rest[..digits].parse().ok().and_then(|n: usize| rest[digits..].split_at_checked(n))
+        else {
+            return symbol.into();
+        };
+        parts.push(part);
+        rest = after;
+        if !inside {
+            break;
+        }
+    }
+    // Rust's own hash.
+    if parts.len() > 1 && parts.last().is_some_and(|p| p.len() == 17 && p.starts_with('h')) {
+        parts.pop();
+    }
+    if parts.is_empty() || inside && !rest.starts_with('E') { symbol.into() } else { parts.join("::") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mangled_names_are_readable() {
+        for (symbol, name) in [
+            ("mdb_txn_commit", "mdb_txn_commit"),
+            ("_ZN7leveldb6DBImpl5WriteERKNS_12WriteOptionsEPNS_10WriteBatchE", "leveldb::DBImpl::Write"),
+            ("_ZNK7leveldb6DBImpl3GetEv", "leveldb::DBImpl::Get"),
+            ("_Z20trx_commit_for_mysqlP5trx_t", "trx_commit_for_mysql"),
+            ("_ZN4core3fmt5write17h0123456789abcdefE", "core::fmt::write"),
+            ("_ZN3fooIiE3barEv", "_ZN3fooIiE3barEv"),
+            ("_ZN99999999999999999999a", "_ZN99999999999999999999a"),
+            ("_ZN9é", "_ZN9é"),
+            ("_Z", "_Z"),
+        ] {
+            assert_eq!(readable(symbol), name);
+        }
+    }
+
+    #[test]
+    fn missing_preset_file_error_names_what_was_looked_at() {
+        let preset = Preset { files: &["no-such-program"], ..PRESETS[0] };
+        let error = preset.functions(Some(OsStr::new("/bin/sh"))).unwrap_err();
+        assert!(
+            error.contains("looked in /bin/sh") && error.contains("--op BINARY:CommitTransactionCommand"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn own_test_program_is_found_by_symbol_prefix() {
+        let own = std::env::current_exe().unwrap();
+        let preset = Preset { files: &[], symbols: &["_ZN8recorder7presets8readable"], ..PRESETS[0] };
+        let found = preset.functions(Some(own.as_os_str())).unwrap_or_default();
+        // The new mangling of Rust's has other names.
+        assert!(found.is_empty() || readable(&found[0].1) == "recorder::presets::readable", "{found:?}");
+    }
+}

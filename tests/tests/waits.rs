@@ -1,0 +1,205 @@
+//! What programs wait for above the file system, and programs without SQLite: on programs that know who blocks them, and how often they
+//! sync.
+//!
+//! No time is asserted. What is: counts that the program itself knows, what a sleep was for, and who ended it.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run, show};
+use serde_json::Value;
+use std::process::{Command, ExitCode};
+
+fn main() -> ExitCode {
+    let needs = || root().and_then(|()| installed("python3"));
+    let cases: Vec<Case> = vec![
+        ("syncs_of_program_without_sqlite_are_counted", needs(), syncs),
+        ("waiter_for_wal_names_its_holder", needs(), two_writers),
+        ("pipe_futex_and_flock_waits_name_their_ends", needs(), others),
+        ("ready_made_operations_are_listed", Ok(()), listed),
+    ];
+    lane(cases)
+}
+
+fn operations(summary: &Value) -> Result<&Vec<Value>> {
+    summary["operations"].as_array().context("operations[]")
+}
+
+/// argv: a folder on a disk.
+const SYNCS: &str = r#"
+import mmap, os, sys
+os.chdir(sys.argv[1])
+log = os.open("segment.000017.log", os.O_CREAT | os.O_RDWR, 0o644)
+for i in range(12):
+    os.pwrite(log, b"x" * 4096, 4096 * i)
+    os.fsync(log) if i % 4 else os.fdatasync(log)
+durable = os.open("durable", os.O_CREAT | os.O_RDWR | os.O_DSYNC, 0o644)
+for i in range(5):
+    os.pwrite(durable, b"y" * 4096, 4096 * i)
+with mmap.mmap(log, 8192) as area:
+    area[:5] = b"hello"
+    area.flush()
+folder = os.open(".", os.O_RDONLY)
+os.fsync(folder)
+os.posix_fadvise(log, 0, 0, os.POSIX_FADV_DONTNEED)
+os.pread(log, 100, 0)
+os.pread(log, 100, 0)
+os._exit(0)
+"#;
+
+fn syncs() -> Result<()> {
+    let disk = ext4()?;
+    let folder = tempfile::tempdir()?;
+    let archive = record(folder.path(), &[], &["python3", "-c", SYNCS, &disk.path().display().to_string()])?;
+    let summary = show(&archive)?;
+    let all = operations(&summary)?;
+    let own = |statement: &str| all.iter().find(|o| o["statement"] == statement);
+    for (statement, count) in [
+        ("fsync segment.N.log", 9),
+        ("fdatasync segment.N.log", 3),
+        ("pwrite64 durable", 5),
+        ("msync segment.N.log", 1),
+        ("pread64 segment.N.log", 1),
+    ] {
+        let own = own(statement).with_context(|| format!("no {statement}: {all:?}"))?;
+        ensure!(own["count"] == count && own["kind"] == "call", "{statement}: {own}");
+        ensure!(own["per_operation"]["syscalls"] == 1.0, "a call is one call: {own}");
+    }
+    let folders = all.iter().filter(|o| o["statement"].as_str().is_some_and(|s| s.starts_with("fsync ")));
+    ensure!(folders.count() == 2, "the folder has a name, too");
+    // What is an operation is not also the process's: every flush is charged once.
+    let flushes = all.iter().filter_map(|o| Some(o["own"]["flushes"].as_f64()? * o["count"].as_f64()?)).sum::<f64>();
+    ensure!(flushes >= 12.0, "each sync has a flush: {flushes}");
+    Ok(())
+}
+
+/// argv: database. The parent holds the write lock while the child asks for it, and says by its exit who was whom.
+const TWO_WRITERS: &str = r#"
+import os, sqlite3, sys
+path = sys.argv[1]
+def connect():
+    db = sqlite3.connect(path, isolation_level=None, timeout=60)
+    db.execute("PRAGMA journal_mode=WAL")
+    return db
+db = connect()
+db.execute("CREATE TABLE t (i)")
+db.close()
+began, go = os.pipe()
+child = os.fork()
+if not child:
+    db = connect()
+    os.read(began, 1)
+    db.execute("BEGIN IMMEDIATE")
+    db.execute("COMMIT")
+    os._exit(0)
+db = connect()
+db.execute("BEGIN IMMEDIATE")
+os.write(go, b"x")
+db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000000) INSERT INTO t SELECT max(i) FROM n")
+db.execute("COMMIT")
+print(os.getpid(), flush=True)
+os.waitpid(child, 0)
+os._exit(0)
+"#;
+
+fn two_writers() -> Result<()> {
+    let disk = ext4()?;
+    let folder = tempfile::tempdir()?;
+    let archive =
+        record(folder.path(), &[], &["python3", "-c", TWO_WRITERS, &disk.path().join("x.db").display().to_string()])?;
+    let summary = show(&archive)?;
+    let all = operations(&summary)?;
+    let begin = all.iter().find(|o| o["statement"] == "BEGIN IMMEDIATE").context("no BEGIN")?;
+    let waits = begin["waits"].as_array().context("waits[]")?;
+    let of_lock = |w: &&Value| w["wait"] == "fcntl lock" && w["by_tgid"].is_u64();
+    let lock = waits.iter().find(of_lock).with_context(|| format!("no lock: {begin}"))?;
+    ensure!(lock["file"].as_str().is_some_and(|path| path.ends_with("x.db-shm")), "{lock}");
+    ensure!(lock["by_process"] == "python3", "{lock}");
+    let said = |w: &Value| w["by_statement"].as_str().is_some_and(|text| text.starts_with("WITH RECURSIVE"));
+    ensure!(waits.iter().any(said), "the holder's statement: {waits:?}");
+    let reasons = &begin["layers"]["Database"]["reasons"];
+    let (named, other) = (reasons["fcntl lock"].as_u64(), reasons["other"].as_u64().unwrap_or(0));
+    ensure!(named.is_some_and(|ns| ns > 10 * other), "{reasons}");
+    let output = run(Command::new(fathom()).args(["explain", "--json"]).arg(&archive))?;
+    let explained: Value = serde_json::from_slice(&output.stdout)?;
+    let l01 = explained["findings"].as_array().context("findings[]")?.iter().find(|f| f["code"] == "L01");
+    let claim = l01.and_then(|f| f["claim"].as_str()).context("no L01")?;
+    ensure!(claim.contains("fcntl lock on x.db-shm, held by python3"), "{claim}");
+    Ok(())
+}
+
+/// argv: a file to lock. Statements whose function waits for a pipe, a thread and a lock, each ended by somebody known.
+const OTHERS: &str = r#"
+import fcntl, os, sqlite3, sys, threading, time
+path = sys.argv[1]
+ask, asked = os.pipe()
+answer, answered = os.pipe()
+locked, lock_taken = os.pipe()
+child = os.fork()
+if not child:
+    held = os.open(path, os.O_CREAT | os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    os.write(lock_taken, b"x")
+    os.read(ask, 1)
+    time.sleep(0.05)  # A fixed wait: the parent is to be asleep by then.
+    os.write(answered, b"x")
+    os.read(ask, 1)
+    time.sleep(0.05)  # A fixed wait: likewise.
+    fcntl.flock(held, fcntl.LOCK_UN)
+    os._exit(0)
+os.read(locked, 1)
+def pipe():
+    os.write(asked, b"x")
+    return os.read(answer, 1)
+def futex():
+    done = threading.Event()
+    def later():
+        time.sleep(0.05)  # A fixed wait: likewise.
+        done.set()
+    thread = threading.Thread(target=later)
+    thread.start()
+    done.wait()
+    thread.join()
+    return 1
+own = os.open(path, os.O_RDWR)
+def flock():
+    os.write(asked, b"x")
+    fcntl.flock(own, fcntl.LOCK_EX)
+    return 1
+db = sqlite3.connect(":memory:")
+for name, function in [("pipe", pipe), ("futex", futex), ("flock", flock)]:
+    db.create_function(name, 0, function)
+    db.execute(f"SELECT {name}()").fetchall()
+os.waitpid(child, 0)
+os._exit(0)
+"#;
+
+fn others() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let lock = folder.path().join("lock").display().to_string();
+    let archive = record(folder.path(), &[], &["python3", "-c", OTHERS, &lock])?;
+    let summary = show(&archive)?;
+    let all = operations(&summary)?;
+    let waits = |statement: &str| -> Result<&Vec<Value>> {
+        let own = all.iter().find(|o| o["statement"] == statement).with_context(|| format!("no {statement}"))?;
+        own["waits"].as_array().context("waits[]")
+    };
+    let longest = |statement: &str| -> Result<Value> { Ok(waits(statement)?.first().context("no wait")?.clone()) };
+    let (pipe, futex, flock) = (longest("SELECT pipe()")?, longest("SELECT futex()")?, longest("SELECT flock()")?);
+    ensure!(pipe["wait"] == "pipe" && pipe["by_tgid"].is_u64(), "{pipe}");
+    ensure!(futex["wait"] == "futex" && futex["by_tgid"].is_u64(), "{futex}");
+    ensure!(flock["wait"] == "flock lock", "{flock}");
+    ensure!(flock["file"].as_str().is_some_and(|path| path.ends_with("/lock")), "{flock}");
+    // Child and parent have one name; who is who, their numbers say.
+    ensure!(pipe["by_tgid"] == flock["by_tgid"] && pipe["by_tgid"] != futex["by_tgid"], "{pipe} {futex} {flock}");
+    Ok(())
+}
+
+fn listed() -> Result<()> {
+    let output = run(Command::new(fathom()).args(["record", "--list-ops"]))?;
+    let text = String::from_utf8(output.stdout)?;
+    let names: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    ensure!(names == ["postgres", "innodb", "rocksdb", "leveldb", "lmdb"], "{text}");
+    let output = Command::new(fathom()).args(["record", "--op", "oracle", "--", "true"]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.code() == Some(2) && said.contains("or one of postgres, innodb"), "{said}");
+    Ok(())
+}
