@@ -57,6 +57,7 @@ const STREAMS: [&[&str]; 3] = [
         "pool",
         "pool_clients",
         "pool_kill",
+        "sql",
     ],
     // Networks in namespaces of their own, where tests wait for packets.
     &["detour", "net", "rate", "reach"],

@@ -7,6 +7,7 @@ mod diff;
 mod elsewhere;
 mod import;
 mod lab;
+mod mcp;
 mod nbd;
 mod net;
 mod paper;
@@ -20,6 +21,7 @@ pub use diff::{Diff, Explain};
 pub use elsewhere::{Fleet, Sql};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
+pub use mcp::Mcp;
 pub use net::{
     Buffer, Cost, IPERF2_PACKET, IPERF2_RATE, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb,
     PACKET, Rate, UdpRate, Way,
@@ -79,6 +81,7 @@ pub enum Verb {
     Papers(Papers),
     Sql(Sql),
     Fleet(Fleet),
+    Mcp(Mcp),
     Bench(Bench),
     Net(Box<Net>),
     Pool(Pool),

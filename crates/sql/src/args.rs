@@ -19,6 +19,9 @@ pub struct Program {
 pub enum Verb {
     Sql(Sql),
     Fleet(Fleet),
+    /// Make many recordings out of a few, to measure and test fleets with
+    #[command(hide = true)]
+    Generate(crate::generate::Generate),
 }
 
 /// Keep archives of many devices and days in one place, as files that any engine reads.
@@ -155,8 +158,11 @@ pub struct Sql {
     /// File to write, replaced only by a whole answer
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// The SQL, whatever it looks like
+    #[arg(short, long, value_name = "SQL", allow_hyphen_values = true)]
+    pub query: Option<String>,
     /// Read the SQL from this file
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "query")]
     pub file: Option<PathBuf>,
     /// Show how a statement would be run, without running it
     #[arg(long)]
@@ -165,7 +171,7 @@ pub struct Sql {
     #[arg(long)]
     pub examples: bool,
     /// Answer one example question, by its number or name
-    #[arg(long, value_name = "N", conflicts_with_all = ["examples", "file"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["examples", "file", "query"])]
     pub example: Option<String>,
     /// Memory that a query may hold before it uses temporary files (suffixes K, M, G)
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]

@@ -12,6 +12,7 @@ pub mod ask;
 pub mod engine;
 pub mod errors;
 pub mod fleets;
+pub mod generate;
 pub mod open;
 pub mod output;
 pub mod shell;

@@ -49,7 +49,9 @@ impl Fleet {
         // The second put of the same name must fail, or two writers could both believe to be first.
         if store.put_new(commits::INFO, bytes).await? {
             store.delete(commits::INFO).await?;
-            bail!("this store overwrites a file in spite of If-None-Match: several writers would lose each other's work");
+            bail!(
+                "this store overwrites a file in spite of If-None-Match: several writers would lose each other's work"
+            );
         }
         Ok(Self { store, info, state: State::default() })
     }
@@ -80,11 +82,14 @@ impl Fleet {
     /// Reads the newest checkpoint, and the commits after it.
     async fn load(&mut self) -> Result<()> {
         let checkpoints = self.store.list("_checkpoints").await?;
-        if let Some((path, number)) =
-            checkpoints.iter().filter_map(|one| Some((&one.path, commits::number(&one.path)?))).max_by_key(|(_, number)| *number)
+        if let Some((path, number)) = checkpoints
+            .iter()
+            .filter_map(|one| Some((&one.path, commits::number(&one.path)?)))
+            .max_by_key(|(_, number)| *number)
         {
             let bytes = self.store.read(path).await?.with_context(|| format!("{path} is gone"))?;
-            let checkpoint: Checkpoint = serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
+            let checkpoint: Checkpoint =
+                serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
             if checkpoint.upto != number || checkpoint.version > commits::VERSION {
                 bail!("{path} is another commit's, or a newer version's");
             }
@@ -119,7 +124,11 @@ impl Fleet {
                 bail!("the commit before {path} is missing");
             }
             if commit.version > commits::VERSION {
-                bail!("{path} is a newer version's ({}); this program reads up to {}", commit.version, commits::VERSION);
+                bail!(
+                    "{path} is a newer version's ({}); this program reads up to {}",
+                    commit.version,
+                    commits::VERSION
+                );
             }
             state.apply(number, &commit).with_context(|| format!("{path} is damaged"))?;
         }

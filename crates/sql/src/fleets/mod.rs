@@ -46,7 +46,8 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
                 writeln!(std::io::stderr(), "fathom: left out: {lines}")?;
             }
             let known = if said.known > 0 { format!(", {} there already", said.known) } else { String::new() };
-            let skipped = if said.skipped.is_empty() { String::new() } else { format!(", {} left out", said.skipped.len()) };
+            let skipped =
+                if said.skipped.is_empty() { String::new() } else { format!(", {} left out", said.skipped.len()) };
             say(&format!(
                 "{} added ({} rows in {}){known}{skipped}\n",
                 model::counted(said.added, "archive"),
