@@ -4,8 +4,8 @@
 //! here. Each reads all values and subtracts times, and Python's own arithmetic on the same values is the truth.
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -147,7 +147,8 @@ fn questions(engine: &str) -> Result<()> {
         let file = theirs["question"].as_str().context("a question has a file")?;
         let ours = run(Command::new(fathom()).args(["sql", "--format", "json", "--file", file]).arg(&place))?;
         let ours: Value = serde_json::from_slice(&ours.stdout)?;
-        let names: Vec<&Value> = ours["columns"].as_array().context("columns")?.iter().map(|one| &one["name"]).collect();
+        let names: Vec<&Value> =
+            ours["columns"].as_array().context("columns")?.iter().map(|one| &one["name"]).collect();
         let columns: Vec<&Value> = theirs["columns"].as_array().context("columns")?.iter().collect();
         ensure!(names == columns, "{file}: columns {columns:?}, and ours {names:?}");
         let rows = theirs["rows"].as_array().context("rows")?;

@@ -138,14 +138,27 @@ fn every_row() -> Result<()> {
     let archives = archives(folder.path())?;
     let expected = told(&archives)?;
     let place = text(folder.path());
-    ensure!(counted(place, &expected)? == expected, "{:?}, and the indexes say {expected:?}", counted(place, &expected)?);
+    ensure!(
+        counted(place, &expected)? == expected,
+        "{:?}, and the indexes say {expected:?}",
+        counted(place, &expected)?
+    );
     // A table that no archive has is empty, and no error.
-    ensure!(answer(place, "SELECT count(*) AS n FROM losses")?[0]["n"].as_u64() == Some(expected.get("losses").copied().unwrap_or(0)));
+    ensure!(
+        answer(place, "SELECT count(*) AS n FROM losses")?[0]["n"].as_u64()
+            == Some(expected.get("losses").copied().unwrap_or(0))
+    );
     // Every row says whose it is.
-    let kinds = answer(place, "SELECT kind, count(DISTINCT run) AS runs, count(DISTINCT archive) AS names FROM archives GROUP BY kind ORDER BY kind")?;
+    let kinds = answer(
+        place,
+        "SELECT kind, count(DISTINCT run) AS runs, count(DISTINCT archive) AS names FROM archives GROUP BY kind ORDER BY kind",
+    )?;
     let runs: u64 = kinds.iter().filter_map(|row| row["runs"].as_u64()).sum();
     ensure!(kinds.len() == 3 && runs == archives.len() as u64, "{kinds:?}");
-    let stray = answer(place, "SELECT count(*) AS n FROM spans s LEFT JOIN archives a ON a.run = s.run WHERE a.run IS NULL OR a.date <> s.date")?;
+    let stray = answer(
+        place,
+        "SELECT count(*) AS n FROM spans s LEFT JOIN archives a ON a.run = s.run WHERE a.run IS NULL OR a.date <> s.date",
+    )?;
     ensure!(stray[0]["n"] == 0, "{stray:?}");
     // Times of an older version, which had no signs, can be subtracted.
     let negative = answer(place, "SELECT min(start_ns - end_ns) AS least FROM spans WHERE archive LIKE 'v1%'")?;
@@ -217,7 +230,12 @@ fn formats() -> Result<()> {
         run(&mut sql(&[text(&archive), "-o", text(&path), statement]))?;
     }
     let csv = fs::read_to_string(folder.path().join("a.csv"))?;
-    ensure!(csv.lines().count() == rows.len() + 1 && csv.contains("\"'=1+1\"") && csv.contains(",-1,") && !csv.contains('\u{1b}'));
+    ensure!(
+        csv.lines().count() == rows.len() + 1
+            && csv.contains("\"'=1+1\"")
+            && csv.contains(",-1,")
+            && !csv.contains('\u{1b}')
+    );
     let table = run(&mut sql(&[text(&archive), statement]))?.stdout;
     ensure!(!table.contains(&0x1b), "a text steers the terminal");
     let json: Value = serde_json::from_slice(&fs::read(folder.path().join("a.json"))?)?;
@@ -239,7 +257,12 @@ fn old_file_stays() -> Result<()> {
     let (archive, path) = (here("archives/v3-bench"), folder.path().join("a.csv"));
     fs::write(&path, "old")?;
     // Only while it runs does this fail.
-    refused(sql(&[text(&archive), "-o", text(&path), "SELECT 1 / (value - value) FROM (SELECT CAST(value AS BIGINT) AS value FROM samples)"]))?;
+    refused(sql(&[
+        text(&archive),
+        "-o",
+        text(&path),
+        "SELECT 1 / (value - value) FROM (SELECT CAST(value AS BIGINT) AS value FROM samples)",
+    ]))?;
     ensure!(fs::read_to_string(&path)? == "old" && fs::read_dir(folder.path())?.count() == 1);
     let said = refused(sql(&[text(&archive), "-o", "/nonexistent/a.csv", "SELECT 1"]))?;
     ensure!(said.contains("/nonexistent"), "{said}");
@@ -287,7 +310,8 @@ fn examples() -> Result<()> {
     archives(folder.path())?;
     let answers = run(&mut sql(&[text(folder.path()), "--examples"]))?;
     let answers = String::from_utf8(answers.stdout)?;
-    let titles = answers.lines().filter(|line| line.contains('?') && line.chars().take(2).all(|c| c.is_ascii_digit())).count();
+    let titles =
+        answers.lines().filter(|line| line.contains('?') && line.chars().take(2).all(|c| c.is_ascii_digit())).count();
     ensure!(titles == 20, "{titles} answers");
     // Four flushes for an INSERT with a rollback journal, as the recording of the sample says.
     let one = answer(text(&here("archives/v3-linux-6.18-virtio")), &question("02-flushes-an-insert")?)?;
@@ -319,7 +343,10 @@ fn shell() -> Result<()> {
     let output = child.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{said}");
-    ensure!(said.contains("samples") && said.contains("252") && said.contains("^^^^") && said.contains("same_as"), "{said}");
+    ensure!(
+        said.contains("samples") && said.contains("252") && said.contains("^^^^") && said.contains("same_as"),
+        "{said}"
+    );
     let history = fs::read_to_string(state.path().join("fathom/sql_history"))?;
     ensure!(history.contains("samples"), "{history}");
     Ok(())
@@ -355,7 +382,10 @@ fn fleet_rows() -> Result<()> {
     let moved = runs.join("renamed.fathom");
     fs::rename(&archives[0], &moved)?;
     let said = String::from_utf8(run(&mut fleet(&["add", place, text(&runs)]))?.stdout)?;
-    ensure!(said.starts_with("0 archives added") && said.contains(&format!("{} there already", archives.len())), "{said}");
+    ensure!(
+        said.starts_with("0 archives added") && said.contains(&format!("{} there already", archives.len())),
+        "{said}"
+    );
     ensure!(counted(place, &expected)? == expected);
     let listed: Value = serde_json::from_slice(&run(&mut fleet(&["ls", "--json", place]))?.stdout)?;
     ensure!(listed["archives"] == archives.len(), "{listed}");
@@ -384,7 +414,10 @@ fn killed() -> Result<()> {
             break;
         }
         // Whatever is there is whole: every archive's rows, or none of them.
-        let whole = answer(place, "SELECT count(*) AS n FROM archives a JOIN (SELECT run, count(*) AS c FROM spans GROUP BY run) s ON s.run = a.run WHERE s.c <> 252")?;
+        let whole = answer(
+            place,
+            "SELECT count(*) AS n FROM archives a JOIN (SELECT run, count(*) AS c FROM spans GROUP BY run) s ON s.run = a.run WHERE s.c <> 252",
+        )?;
         ensure!(whole[0]["n"] == 0, "{whole:?}");
     }
     ensure!(rounds > 2, "nothing was killed");
@@ -470,12 +503,19 @@ fn private() -> Result<()> {
     run(&mut fleet(&["init", place, "--commands", "drop", "--paths", "hash", "--sql", "hash"]))?;
     run(&mut fleet(&["add", place, text(&here("archives/v3-linux-6.18-virtio")), text(&here("archives/v3-net"))]))?;
     // Of every text column of every table, what the archives say nowhere but in private texts.
-    let columns = answer(place, "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' AND data_type LIKE 'Utf8%'")?;
+    let columns = answer(
+        place,
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' AND data_type LIKE 'Utf8%'",
+    )?;
     ensure!(columns.len() > 50, "{columns:?}");
     for column in columns {
-        let (table, name) = (column["table_name"].as_str().unwrap_or_default(), column["column_name"].as_str().unwrap_or_default());
+        let (table, name) =
+            (column["table_name"].as_str().unwrap_or_default(), column["column_name"].as_str().unwrap_or_default());
         for secret in ["sqlite3", "/tmp/a", "insert into", "127.0.0.1", "libsqlite3", "/usr/bin"] {
-            let found = answer(place, &format!("SELECT \"{name}\" AS t FROM {table} WHERE lower(\"{name}\") LIKE '%{secret}%' LIMIT 1"))?;
+            let found = answer(
+                place,
+                &format!("SELECT \"{name}\" AS t FROM {table} WHERE lower(\"{name}\") LIKE '%{secret}%' LIMIT 1"),
+            )?;
             ensure!(found.is_empty(), "{table}.{name} holds {found:?}");
         }
     }
@@ -514,7 +554,8 @@ fn collected() -> Result<()> {
     let left = run(Command::new("find").arg(place).args(["-name", "*.parquet"]))?;
     ensure!(String::from_utf8(left.stdout)?.lines().count() == expected.len());
     // The archives are kept, and are the recordings that they were.
-    let raw: Vec<PathBuf> = fs::read_dir(Path::new(place).join("_raw"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
+    let raw: Vec<PathBuf> =
+        fs::read_dir(Path::new(place).join("_raw"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
     ensure!(raw.len() == 6, "{raw:?}");
     let again = String::from_utf8(run(&mut fleet(&["add", place, text(&raw[0])]))?.stdout)?;
     ensure!(again.contains("1 there already"), "{again}");

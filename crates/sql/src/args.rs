@@ -117,6 +117,9 @@ pub struct Ls {
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long, conflicts_with = "files")]
     pub json: bool,
+    /// Read every file, and name those that are missing or not what was written (exit status 1)
+    #[arg(long, conflicts_with_all = ["json", "files"])]
+    pub check: bool,
     /// List the files that belong to the fleet, of one table or of all
     #[arg(long, value_name = "TABLE", num_args = 0..=1, default_missing_value = "")]
     pub files: Option<String>,

@@ -163,7 +163,7 @@ pub struct Over {
 /// With a text for people.
 pub fn open(runtime: &Runtime, places: &[String], settings: Settings) -> Result<Over> {
     if let [place] = places
-        && runtime.block_on(Fleet::is_one(place))?
+        && (place.contains("://") || Path::new(place).join("fleet.json").is_file())
     {
         let fleet = runtime.block_on(Fleet::open(place))?;
         let greeting = format!("A fleet of {}.", model::counted(fleet.state.runs.len(), "archive"));

@@ -144,10 +144,7 @@ async fn batch(
                 return Ok(taken);
             }
             Err(NotCommitted::Conflict(Conflict::Runs(known))) => {
-                // They are nobody's: their names were never told.
-                for file in add {
-                    fleet.store.delete(&file.path).await?;
-                }
+                fleet.discard(&add).await?;
                 waiting.retain(|one| !known.contains(&one.identity.run));
                 said.known += known.len();
             }

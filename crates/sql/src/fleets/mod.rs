@@ -58,6 +58,18 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
         }
         FleetVerb::Ls(args) => {
             let fleet = Fleet::open(&args.fleet).await?;
+            if args.check {
+                let damaged = fleet.damaged().await?;
+                for file in &damaged {
+                    writeln!(std::io::stderr(), "fathom: {}", model::text::shown(file))?;
+                }
+                say(&format!(
+                    "{} checked, {} damaged\n",
+                    model::counted(fleet.state.files.len(), "file"),
+                    damaged.len()
+                ))?;
+                return Ok(damaged.is_empty());
+            }
             say(&match (&args.files, args.json) {
                 (Some(table), _) => {
                     let table = Some(table.as_str()).filter(|table| !table.is_empty());

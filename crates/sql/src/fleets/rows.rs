@@ -15,6 +15,7 @@ use datafusion::parquet::file::properties::WriterProperties;
 use fleet::commits::{self, DataFile};
 use model::table::{Cell, ColumnInfo, TABLE_VERSION, TableInfo};
 use std::collections::BTreeMap;
+use std::io::{Read as _, Seek as _};
 use std::sync::Arc;
 use tempfile::NamedTempFile;
 
@@ -127,6 +128,7 @@ impl Files {
             file.flush()?;
             file.out.close()?;
             let bytes = file.file.as_file().metadata()?.len();
+            let sum = sum(file.file.as_file_mut())?;
             let path = format!("{}/part-{}.parquet", commits::folder(table, &self.date), unique());
             self.store.put_file(file.file, &path).await?;
             whole.push(DataFile {
@@ -136,10 +138,28 @@ impl Files {
                 rows: file.rows,
                 bytes,
                 table_version: TABLE_VERSION,
+                sum,
             });
         }
         Ok(whole)
     }
+}
+
+/// CRC-32 of a file, which is at its beginning afterwards.
+///
+/// # Errors
+/// It cannot be read.
+pub fn sum(file: &mut std::fs::File) -> Result<u32> {
+    file.rewind()?;
+    let (mut sum, mut bytes) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut bytes)? {
+            0 => break,
+            n => sum.update(&bytes[..n]),
+        }
+    }
+    file.rewind()?;
+    Ok(sum.finalize())
 }
 
 /// A name that no other writer has: 128 random bits.
