@@ -86,12 +86,12 @@ fn answers() -> Result<()> {
     let listed = tool(&[], &folder, "list", json!({}))?.map_err(anyhow::Error::msg)?;
     let there =
         std::fs::read_dir(&folder)?.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir())).count();
-    ensure!(listed["answer"]["archives"].as_array().is_some_and(|all| all.len() == there), "{listed}");
+    ensure!(listed["result"]["archives"].as_array().is_some_and(|all| all.len() == there), "{listed}");
     let name = json!({"archive": "v3-linux-6.18-virtio"});
     let shown = run(Command::new(fathom()).args(["show", "--json"]).arg(folder.join("v3-linux-6.18-virtio")))?;
     let shown: Value = serde_json::from_slice(&shown.stdout)?;
     let whole = tool(&["--budget", "100000"], &folder, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
-    ensure!(whole["answer"] == shown && whole["left_out"].is_null(), "an answer with room for it is cut");
+    ensure!(whole["result"] == shown && whole["left_out"].is_null(), "an answer with room for it is cut");
     for budget in ["500", "2000"] {
         let cut = tool(&["--budget", budget], &folder, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
         let characters = cut.to_string().chars().count();
@@ -99,7 +99,7 @@ fn answers() -> Result<()> {
         ensure!(cut["left_out"].as_array().is_some_and(|left| !left.is_empty()));
     }
     let explained = tool(&[], &folder, "explain", name)?.map_err(anyhow::Error::msg)?;
-    ensure!(explained["answer"]["findings"].as_array().is_some_and(|all| !all.is_empty()), "{explained}");
+    ensure!(explained["result"]["findings"].as_array().is_some_and(|all| !all.is_empty()), "{explained}");
     Ok(())
 }
 
@@ -111,9 +111,9 @@ fn claims() -> Result<()> {
     let both = json!({"a": "a.fathom", "b": "b.fathom"});
     let diff = tool(&[], folder.path(), "diff", both)?.map_err(anyhow::Error::msg)?;
     let claims = diff["cannot_claim"].to_string();
-    ensure!(diff["answer"]["verdict"] == "inconclusive" && claims.contains("too few executions"), "{diff}");
+    ensure!(diff["result"]["verdict"] == "inconclusive" && claims.contains("too few executions"), "{diff}");
     let summary = tool(&[], folder.path(), "summary", json!({"archive": "a.fathom"}))?.map_err(anyhow::Error::msg)?;
-    ensure!(summary["cannot_claim"].to_string().contains("fewer than six times"), "{summary}");
+    ensure!(summary["cannot_claim"].to_string().contains("fewer than six executions"), "{summary}");
     Ok(())
 }
 

@@ -18,7 +18,7 @@ pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use check::{Check, CheckRecord, CheckVerb};
 pub use diff::{Diff, Explain};
-pub use elsewhere::{Fleet, Sql};
+pub use elsewhere::{Fleet, Serve, Sql};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use mcp::Mcp;
@@ -81,6 +81,7 @@ pub enum Verb {
     Papers(Papers),
     Sql(Sql),
     Fleet(Fleet),
+    Serve(Serve),
     Mcp(Mcp),
     Bench(Bench),
     Net(Box<Net>),

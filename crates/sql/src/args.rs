@@ -19,6 +19,7 @@ pub struct Program {
 pub enum Verb {
     Sql(Sql),
     Fleet(Fleet),
+    Serve(Serve),
     /// Make many recordings out of a few, to measure and test fleets with
     #[command(hide = true)]
     Generate(crate::generate::Generate),
@@ -43,6 +44,21 @@ pub enum FleetVerb {
     Add(Add),
     Ls(Ls),
     Gc(Gc),
+    Report(Report),
+}
+
+/// Show a fleet's page, and its numbers for Prometheus, on this machine.
+///
+/// `/` is the page of `fathom fleet report`, made anew when it is older than half a minute; `/metrics` is for Prometheus. Nothing is
+/// written, and only this machine is answered.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The fleet
+    #[arg(value_name = "FLEET")]
+    pub fleet: String,
+    /// Address to listen on, of this machine's own
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8765")]
+    pub listen: std::net::SocketAddr,
 }
 
 /// What a fleet does with texts of one kind.
@@ -123,6 +139,17 @@ pub struct Ls {
     /// List the files that belong to the fleet, of one table or of all
     #[arg(long, value_name = "TABLE", num_args = 0..=1, default_missing_value = "")]
     pub files: Option<String>,
+}
+
+/// Write a page: statements by device and day, and where their medians changed.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The fleet
+    #[arg(value_name = "FLEET")]
+    pub fleet: String,
+    /// File to write
+    #[arg(short, long, value_name = "x.html", default_value = "fleet.html")]
+    pub output: PathBuf,
 }
 
 /// Merge a fleet's small files, and remove what no longer belongs to it.

@@ -15,5 +15,7 @@ pub mod fleets;
 pub mod generate;
 pub mod open;
 pub mod output;
+pub mod report;
+pub mod serve;
 pub mod shell;
 pub mod tables;

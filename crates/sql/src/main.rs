@@ -13,6 +13,7 @@ fn main() -> ExitCode {
     let done = match &program.verb {
         Verb::Sql(args) => sql::ask::run(args).map(|()| true),
         Verb::Fleet(args) => sql::fleets::run(args),
+        Verb::Serve(args) => sql::fleets::serve(args),
         Verb::Generate(args) => sql::generate::run(args).map(|()| true),
     };
     match done {

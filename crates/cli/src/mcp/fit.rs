@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 /// Shortest list and text that something is taken of.
-const LIST: usize = 3;
+const LIST: usize = 1;
 const TEXT: usize = 200;
 
 /// The value with at most `budget` characters as JSON, and what was left out of it: path and count.
@@ -31,7 +31,7 @@ pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
                 gone
             }
             (Kind::Object, Value::Object(map)) => {
-                let keep = (map.len() / 2).max(LIST);
+                let keep = map.len() / 2;
                 let names: Vec<String> = map.keys().skip(keep).cloned().collect();
                 names.iter().for_each(|name| {
                     map.remove(name);

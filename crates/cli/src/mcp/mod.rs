@@ -213,7 +213,8 @@ impl Door {
     fn within(&self, value: Value, cannot_claim: Vec<Value>) -> Value {
         let around = json!({"cannot_claim": cannot_claim}).to_string().chars().count() + 200;
         let (answer, left_out) = fit::fit(value, self.budget.saturating_sub(around).max(400));
-        let mut whole = json!({"cannot_claim": cannot_claim, "answer": answer});
+        // By the alphabet, what must not be concluded is read first.
+        let mut whole = json!({"cannot_claim": cannot_claim, "result": answer});
         if !left_out.is_empty() {
             whole["left_out"] = left_out.into();
         }
@@ -241,18 +242,36 @@ fn cannot_claim(summary: &Value) -> Vec<Value> {
         let why = completeness["why"].as_str().unwrap_or("the kernel's counts are not known");
         claims.push(json!(format!("that every device command was recorded ({state}): {why}")));
     }
-    for operation in summary["operations"].as_array().into_iter().flatten() {
-        let statement = operation["statement"].as_str().unwrap_or_default();
-        if operation["tracer"]["large"] == true {
-            claims.push(json!(format!(
-                "the unrecorded speed of `{statement}`: the recording took over a tenth of its time"
-            )));
+    let statements = |wanted: &dyn Fn(&Value) -> bool| {
+        let operations = summary["operations"].as_array().into_iter().flatten().filter(|operation| wanted(operation));
+        let names: Vec<String> =
+            operations.filter_map(|operation| operation["statement"].as_str()).map(short).collect();
+        match names.len() {
+            0 => None,
+            n if n > NAMED => Some(format!("{} and {} more", names[..NAMED].join(", "), n - NAMED)),
+            _ => Some(names.join(", ")),
         }
-        if operation["count"].as_u64().is_some_and(|count| count < 6) {
-            claims.push(json!(format!("percentiles of `{statement}`: it ran fewer than six times")));
-        }
+    };
+    if let Some(names) = statements(&|operation| operation["tracer"]["large"] == true) {
+        claims.push(json!(format!(
+            "how fast these are unrecorded (the recording took over a tenth of their time): {names}"
+        )));
+    }
+    if let Some(names) = statements(&|operation| operation["count"].as_u64().is_some_and(|count| count < 6)) {
+        claims.push(json!(format!("percentiles of these (fewer than six executions): {names}")));
     }
     claims
+}
+
+/// Statements that are named in a claim.
+const NAMED: usize = 4;
+
+/// A statement in a few words.
+fn short(statement: &str) -> String {
+    match statement.char_indices().nth(50) {
+        Some((at, _)) => format!("`{}…`", &statement[..at]),
+        None => format!("`{statement}`"),
+    }
 }
 
 /// The archives in a folder.
@@ -338,7 +357,7 @@ mod tests {
         });
         let claims: Vec<String> =
             cannot_claim(&summary).iter().map(|claim| claim.as_str().unwrap_or_default().to_string()).collect();
-        for part in ["5 records", "cut short", "Database", "12 writes of vda", "a tenth", "six times"] {
+        for part in ["5 records", "cut short", "Database", "12 writes of vda", "a tenth", "six executions"] {
             assert!(claims.iter().any(|claim| claim.contains(part)), "{part}: {claims:?}");
         }
         let sound = json!({

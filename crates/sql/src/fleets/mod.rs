@@ -9,6 +9,7 @@ pub mod rows;
 pub mod store;
 
 use crate::args::{Fleet as Arguments, FleetVerb, Init};
+use crate::engine::{Engine, Settings};
 use crate::open;
 use anyhow::{Result, bail};
 use fleet::commits::{FORMAT, Info, VERSION};
@@ -26,6 +27,19 @@ pub fn run(args: &Arguments) -> Result<bool> {
             done = verb(&args.verb) => done,
             // Files that are not whole are removed on the way out.
             () = crate::ask::stopped() => bail!("stopped; what was committed stays, and the same command goes on from there"),
+        }
+    })
+}
+
+/// `fathom serve`.
+///
+/// # Errors
+/// With a text for people.
+pub fn serve(args: &crate::args::Serve) -> Result<bool> {
+    crate::ask::runtime(0)?.block_on(async {
+        tokio::select! {
+            done = crate::serve::run(&args.fleet, args.listen, say) => done.map(|()| true),
+            () = crate::ask::stopped() => Ok(true),
         }
     })
 }
@@ -81,6 +95,16 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
                 (None, true) => format!("{}\n", ls::json(&fleet)),
                 (None, false) => ls::text(&fleet),
             })?;
+        }
+        FleetVerb::Report(args) => {
+            let fleet = Fleet::open(&args.fleet).await?;
+            let engine = Engine::over_fleet(&fleet, Settings::default())?;
+            let page = crate::report::page(&engine, &format!("Fleet {}", args.fleet)).await?;
+            let written = crate::output::whole_file(&args.output, async |out| {
+                out.write_all(page.as_bytes()).map_err(|error| crate::output::Failed::Output(error.into()))
+            });
+            written.await.map_err(anyhow::Error::from)?;
+            say(&format!("{}\n", args.output.display()))?;
         }
         FleetVerb::Gc(args) => {
             let mut fleet = Fleet::open(&args.fleet).await?;

@@ -69,6 +69,15 @@ pub enum Failed {
     Output(anyhow::Error),
 }
 
+impl From<Failed> for anyhow::Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Query(error) => error.into(),
+            Failed::Output(error) => error,
+        }
+    }
+}
+
 /// Writes an answer; returns the number of its rows.
 ///
 /// # Errors
