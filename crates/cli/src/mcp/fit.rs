@@ -126,7 +126,7 @@ mod tests {
     fn every_value_fits_or_says_so() {
         let deep = (0..200).fold(json!("x"), |inner, _| json!([inner]));
         let wide: Map<String, Value> = (0..500).map(|n| (format!("fact{n}"), json!("y".repeat(n)))).collect();
-        for value in [deep, Value::Object(wide), json!("z".repeat(10_000)), json!([[1; 50], [2; 50]])] {
+        for value in [deep, Value::Object(wide), json!("z".repeat(10_000)), json!([vec![1; 50], vec![2; 50]])] {
             let (fitted, _) = fit(value, 150);
             assert!(size(&fitted) <= 150, "{fitted}");
         }
