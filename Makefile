@@ -9,6 +9,7 @@ help:
 	@echo "make build-sql         the program of \`fathom sql\` and \`fathom fleet\`, $(FATHOM)-sql (some minutes the first time)"
 	@echo "make test              lint and every lane of tests; what was skipped is listed with its reason"
 	@echo "make test-all          make test, then what is long by nature: simulations with many seeds, soaks, other engines"
+	@echo "make test-sql          the tests of \`fathom sql\` and \`fathom fleet\` alone"
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
 	@echo "make papers-lab        paper 004's three systems in virtual machines: docs/results/paper-004.md"
@@ -49,7 +50,17 @@ test: setup-test
 .PHONY: test-all
 test-all: test
 	@scripts/setup long
+	@scripts/build-sql
+	@scripts/test-sql
 	@cargo xtask long
+
+# The tests of `fathom sql` and `fathom fleet` alone.
+.PHONY: test-sql
+test-sql: setup-test
+	@scripts/build
+	@scripts/build-sql
+	@scripts/test-sql
+	@cargo xtask long sql engines
 
 .PHONY: lint
 lint: setup-test

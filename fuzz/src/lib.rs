@@ -15,6 +15,7 @@ mod agent;
 mod bench;
 mod device;
 mod disk;
+mod fleet;
 mod front;
 mod ftrace;
 mod http;
@@ -83,6 +84,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "inside_arena", seeds: inside::arenas, run: inside::arena },
     Target { name: "agent_frame", seeds: agent::frames, run: agent::frame },
     Target { name: "net_message", seeds: net::messages, run: net::message },
+    Target { name: "fleet_commit", seeds: fleet::commits, run: fleet::commit },
     Target { name: "net_words", seeds: words::words, run: words::word },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },
 ];

@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use model::event::{EVENT_VERSION, Header, Record, c_constants};
 use model::record::{FieldInfo, c_header};
-use model::table::{ColumnType, TABLE_VERSION, TABLES};
+use model::table::{ColumnInfo, ColumnType, TABLE_VERSION, TABLES, TableInfo};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -14,6 +14,7 @@ fn files() -> Vec<(&'static str, String)> {
         ("crates/capture/src/bpf/events.h", c_header(&c_constants(), Record::KINDS)),
         ("docs/reference/events.md", events()),
         ("docs/reference/tables.md", tables()),
+        ("python/fathom/tables.json", tables_for_python()),
     ]
 }
 
@@ -38,6 +39,28 @@ pub fn run(root: &Path, check: bool) -> Result<()> {
 }
 
 const NOTICE: &str = "<!-- Generated from crates/model by `cargo xtask gen`. Do not edit. -->\n";
+
+/// What the Python package must know of the tables.
+fn tables_for_python() -> String {
+    let column = |column: &ColumnInfo| {
+        let kind = match column.kind {
+            ColumnType::I64 => "i64",
+            ColumnType::F64 => "f64",
+            ColumnType::Bool => "bool",
+            ColumnType::Text => "text",
+        };
+        format!("{{\"name\": \"{}\", \"type\": \"{kind}\", \"optional\": {}}}", column.name, column.optional)
+    };
+    let columns = |columns: &[ColumnInfo]| columns.iter().map(column).collect::<Vec<_>>().join(",\n      ");
+    let table = |table: &TableInfo| format!("    \"{}\": [\n      {}\n    ]", table.name, columns(table.columns));
+    let tables: Vec<String> = fleet::tables().map(table).collect();
+    format!(
+        "{{\n  \"notice\": \"Generated from crates/model by `cargo xtask gen`. Do not edit.\",\n  \"version\": {TABLE_VERSION},\n  \
+         \"leading\": [\n      {}\n  ],\n  \"tables\": {{\n{}\n  }}\n}}\n",
+        columns(&fleet::LEADING),
+        tables.join(",\n")
+    )
+}
 
 fn events() -> String {
     let about = prose(&format!(

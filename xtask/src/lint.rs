@@ -13,6 +13,10 @@ fn steps(root: &Path) -> Vec<(&'static str, Result<()>)> {
         ("generated files", gen_files::run(root, true)),
         ("formatting", component(root, "rustfmt", cargo(root).args(["fmt", "--all", "--check"]))),
         (
+            "formatting of the SQL engine's room",
+            component(root, "rustfmt", cargo(root).args(["fmt", "--manifest-path", "crates/sql/Cargo.toml", "--check"])),
+        ),
+        (
             "clippy",
             component(
                 root,

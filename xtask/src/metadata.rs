@@ -20,14 +20,31 @@ pub struct Package {
     pub tests: Vec<String>,
 }
 
+/// The room that is a workspace of its own, since nothing else may come to compile its engine.
+pub const APART: &str = "crates/sql";
+
 /// The workspace's packages.
 pub fn packages(root: &Path) -> Result<Vec<Package>> {
+    of_workspace(root, root)
+}
+
+/// The packages of every workspace of this repository.
+pub fn all_packages(root: &Path) -> Result<Vec<Package>> {
+    let mut all = packages(root)?;
+    all.extend(of_workspace(root, &root.join(APART))?);
+    Ok(all)
+}
+
+fn of_workspace(root: &Path, workspace: &Path) -> Result<Vec<Package>> {
     let mut command = cargo(root);
-    command.args(["metadata", "--format-version", "1", "--no-deps", "--offline"]);
+    command.args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--manifest-path"]);
+    command.arg(workspace.join("Cargo.toml"));
     let metadata: Value = serde_json::from_str(&output(&mut command)?).context("cargo metadata's output")?;
     let text = |v: &Value| v.as_str().unwrap_or_default().to_string();
     let list = |v: &Value| v.as_array().cloned().unwrap_or_default();
-    let root = text(&metadata["workspace_root"]);
+    let own = text(&metadata["workspace_root"]);
+    let apart = if workspace == root { "" } else { APART };
+    let root = own.strip_suffix(apart).unwrap_or(&own).to_string();
     let mut packages = Vec::new();
     for package in list(&metadata["packages"]) {
         let manifest = text(&package["manifest_path"]);

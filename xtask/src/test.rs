@@ -55,9 +55,11 @@ const STREAMS: [&[&str]; 3] = [
         "ftrace",
         "install",
         "jvm",
+        "mcp",
         "pool",
         "pool_clients",
         "pool_kill",
+        "sql",
     ],
     // Networks in namespaces of their own, where tests wait for packets.
     &["net", "net_devices", "net_routed", "rate"],

@@ -7,6 +7,7 @@ mod diff;
 mod elsewhere;
 mod import;
 mod lab;
+mod mcp;
 mod nbd;
 mod net;
 mod paper;
@@ -17,9 +18,10 @@ pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use check::{Check, CheckRecord, CheckVerb};
 pub use diff::{Diff, Explain};
-pub use elsewhere::{Fleet, Sql};
+pub use elsewhere::{Fleet, Serve, Sql};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
+pub use mcp::Mcp;
 pub use net::{
     Buffer, Cost, Directions, IPERF2_PACKET, IPERF2_RATE, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial,
     NetVerb, PACKET, Rate, UdpRate,
@@ -79,6 +81,8 @@ pub enum Verb {
     Papers(Papers),
     Sql(Sql),
     Fleet(Fleet),
+    Serve(Serve),
+    Mcp(Mcp),
     Bench(Bench),
     Net(Box<Net>),
     Pool(Pool),

@@ -16,6 +16,7 @@ mod export;
 mod import;
 mod lab;
 mod link;
+mod mcp;
 mod net;
 mod notices;
 mod papers;
@@ -71,6 +72,8 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Check(args) => return check::run(&args),
         Verb::Sql(args) => match elsewhere::sql("sql", &args.words)? {},
         Verb::Fleet(args) => match elsewhere::sql("fleet", &args.words)? {},
+        Verb::Serve(args) => match elsewhere::sql("serve", &args.words)? {},
+        Verb::Mcp(args) => mcp::run(&args)?,
         Verb::Show(args) => show::run(&args)?,
         Verb::Explain(args) => explain::run(&args)?,
         Verb::Report(args) => report::run(&args)?,

@@ -11,12 +11,12 @@ WITH longest AS (
     FROM longest l
     JOIN slices c ON c."run" = l."run" AND c."operation" = l."id"
     GROUP BY l."run", l."id", c."layer", c."reason"
-), leading AS (
+), chief AS (
     SELECT "run", "id", "layer", "reason", "time_ns",
         row_number() OVER (PARTITION BY "run", "id" ORDER BY "time_ns" DESC, "layer", "reason") AS "place_in_order"
     FROM parts
 )
 SELECT l."device", l."archive", l."text", l."latency_ns", f."layer", f."reason", f."time_ns"
 FROM longest l
-LEFT JOIN leading f ON f."run" = l."run" AND f."id" = l."id" AND f."place_in_order" = 1
+LEFT JOIN chief f ON f."run" = l."run" AND f."id" = l."id" AND f."place_in_order" = 1
 ORDER BY l."latency_ns" DESC, l."run", l."id"

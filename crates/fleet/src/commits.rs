@@ -102,6 +102,8 @@ pub struct DataFile {
     pub bytes: u64,
     /// [`model::table::TABLE_VERSION`] of its columns.
     pub table_version: u32,
+    /// CRC-32 of the file.
+    pub sum: u32,
 }
 
 /// One step.
@@ -109,6 +111,9 @@ pub struct DataFile {
 pub struct Commit {
     /// [`VERSION`].
     pub version: u32,
+    /// Which writer's which commit: a put may succeed and its answer be lost, and the next try then finds its own commit.
+    #[serde(default)]
+    pub id: String,
     /// Who made it.
     pub made_by: String,
     /// When, ns since 1970.
@@ -215,7 +220,8 @@ impl State {
         if let Some(odd) = commit.add.iter().find(|file| !is_data_path(&file.path)) {
             return Err(Conflict::Outside(odd.path.clone()));
         }
-        match commit.add.iter().find(|file| self.files.contains_key(&file.path)) {
+        let mut own = BTreeSet::new();
+        match commit.add.iter().find(|file| self.files.contains_key(&file.path) || !own.insert(&file.path)) {
             Some(twice) => Err(Conflict::Twice(twice.path.clone())),
             None => Ok(()),
         }
@@ -286,7 +292,7 @@ mod tests {
     pub fn file(path: &str) -> DataFile {
         let parts: Vec<&str> = path.split('/').collect();
         let date = parts[1].trim_start_matches("date=").to_string();
-        DataFile { path: path.into(), table: parts[0].into(), date, rows: 1, bytes: 10, table_version: 3 }
+        DataFile { path: path.into(), table: parts[0].into(), date, rows: 1, bytes: 10, table_version: 3, sum: 7 }
     }
 
     fn commit(add: &[&str], remove: &[&str], runs: &[&str]) -> Commit {

@@ -61,6 +61,7 @@ mod tests {
             rows: 1,
             bytes,
             table_version: TABLE_VERSION,
+            sum: 0,
         };
         let files = sizes.iter().enumerate().map(file).map(|file| (file.path.clone(), file)).collect();
         State { files, ..State::default() }

@@ -19,6 +19,10 @@ pub struct Program {
 pub enum Verb {
     Sql(Sql),
     Fleet(Fleet),
+    Serve(Serve),
+    /// Make many recordings out of a few, to measure and test fleets with
+    #[command(hide = true)]
+    Generate(crate::generate::Generate),
 }
 
 /// Keep archives of many devices and days in one place, as files that any engine reads.
@@ -40,6 +44,21 @@ pub enum FleetVerb {
     Add(Add),
     Ls(Ls),
     Gc(Gc),
+    Report(Report),
+}
+
+/// Show a fleet's page, and its numbers for Prometheus, on this machine.
+///
+/// `/` is the page of `fathom fleet report`, made anew when it is older than half a minute; `/metrics` is for Prometheus. Nothing is
+/// written, and only this machine is answered.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// The fleet
+    #[arg(value_name = "FLEET")]
+    pub fleet: String,
+    /// Address to listen on, of this machine's own
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8765")]
+    pub listen: std::net::SocketAddr,
 }
 
 /// What a fleet does with texts of one kind.
@@ -114,9 +133,23 @@ pub struct Ls {
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long, conflicts_with = "files")]
     pub json: bool,
+    /// Read every file, and name those that are missing or not what was written (exit status 1)
+    #[arg(long, conflicts_with_all = ["json", "files"])]
+    pub check: bool,
     /// List the files that belong to the fleet, of one table or of all
     #[arg(long, value_name = "TABLE", num_args = 0..=1, default_missing_value = "")]
     pub files: Option<String>,
+}
+
+/// Write a page: statements by device and day, and where their medians changed.
+#[derive(Debug, Args)]
+pub struct Report {
+    /// The fleet
+    #[arg(value_name = "FLEET")]
+    pub fleet: String,
+    /// File to write
+    #[arg(short, long, value_name = "x.html", default_value = "fleet.html")]
+    pub output: PathBuf,
 }
 
 /// Merge a fleet's small files, and remove what no longer belongs to it.
@@ -155,8 +188,11 @@ pub struct Sql {
     /// File to write, replaced only by a whole answer
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// The SQL, whatever it looks like
+    #[arg(short, long, value_name = "SQL", allow_hyphen_values = true)]
+    pub query: Option<String>,
     /// Read the SQL from this file
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "query")]
     pub file: Option<PathBuf>,
     /// Show how a statement would be run, without running it
     #[arg(long)]
@@ -165,7 +201,7 @@ pub struct Sql {
     #[arg(long)]
     pub examples: bool,
     /// Answer one example question, by its number or name
-    #[arg(long, value_name = "N", conflicts_with_all = ["examples", "file"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["examples", "file", "query"])]
     pub example: Option<String>,
     /// Memory that a query may hold before it uses temporary files (suffixes K, M, G)
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]

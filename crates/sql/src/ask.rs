@@ -3,13 +3,13 @@
 use crate::args::Sql;
 use crate::engine::{Engine, Settings};
 use crate::errors;
+use crate::fleets::log::Fleet;
 use crate::open::{self, Archives};
 use crate::output::{self, Failed, Format};
 use crate::shell;
 use anyhow::{Context as _, Result, anyhow, bail};
 use fleet::questions::{QUESTIONS, Question};
 use std::io::{IsTerminal, Read, Write};
-use crate::fleets::log::Fleet;
 use std::path::{Path, PathBuf};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,15 +28,16 @@ fn is_sql(word: &str) -> bool {
     if word.contains("://") || Path::new(word).exists() {
         return false;
     }
-    let first = word.trim_start_matches(|c: char| c.is_whitespace() || c == '(').split(|c: char| !c.is_alphabetic()).next();
+    let first =
+        word.trim_start_matches(|c: char| c.is_whitespace() || c == '(').split(|c: char| !c.is_alphabetic()).next();
     let known = first.is_some_and(|first| BEGINNINGS.contains(&first.to_lowercase().as_str()));
     known || word.contains(char::is_whitespace) || word.starts_with("--")
 }
 
 fn asked(args: &Sql) -> Result<Asked> {
     let mut places = args.words.clone();
-    let mut sql = None;
-    if places.last().is_some_and(|last| is_sql(last)) {
+    let mut sql = args.query.clone();
+    if sql.is_none() && places.last().is_some_and(|last| is_sql(last)) {
         sql = places.pop();
     }
     if let Some(file) = &args.file {
@@ -49,7 +50,8 @@ fn asked(args: &Sql) -> Result<Asked> {
         if sql.is_some() {
             bail!("SQL is given twice: as a word and by --example");
         }
-        let question = Question::find(wanted).ok_or_else(|| anyhow!("there is no example {wanted}; --examples lists them"))?;
+        let question =
+            Question::find(wanted).ok_or_else(|| anyhow!("there is no example {wanted}; --examples lists them"))?;
         sql = Some(question.statement());
     }
     Ok(Asked { places, sql })
@@ -111,12 +113,17 @@ pub fn run(args: &Sql) -> Result<()> {
         bail!("there is no SQL to run");
     }
     if statements.len() > 1 && (args.output.is_some() || format != Format::Table) {
-        bail!("{} statements make {} answers, and there is one place for them; give one", statements.len(), statements.len());
+        bail!(
+            "{} statements make {} answers, and there is one place for them; give one",
+            statements.len(),
+            statements.len()
+        );
     }
     for statement in &statements {
         let explained = if args.explain { format!("EXPLAIN {statement}") } else { statement.clone() };
-        answer(engine, &runtime, &explained, format, args.output.as_deref())
-            .map_err(|error| if args.explain { anyhow!("{}", error.to_string().replace("EXPLAIN ", "")) } else { error })?;
+        answer(engine, &runtime, &explained, format, args.output.as_deref()).map_err(|error| {
+            if args.explain { anyhow!("{}", error.to_string().replace("EXPLAIN ", "")) } else { error }
+        })?;
     }
     Ok(())
 }
@@ -156,13 +163,15 @@ pub struct Over {
 /// With a text for people.
 pub fn open(runtime: &Runtime, places: &[String], settings: Settings) -> Result<Over> {
     if let [place] = places
-        && runtime.block_on(Fleet::is_one(place))?
+        && (place.contains("://") || Path::new(place).join("fleet.json").is_file())
     {
         let fleet = runtime.block_on(Fleet::open(place))?;
         let greeting = format!("A fleet of {}.", model::counted(fleet.state.runs.len(), "archive"));
         return Ok(Over { engine: Engine::over_fleet(&fleet, settings)?, greeting });
     }
-    if let Some(place) = places.iter().find(|place| place.contains("://") || Path::new(place).join("fleet.json").is_file()) {
+    if let Some(place) =
+        places.iter().find(|place| place.contains("://") || Path::new(place).join("fleet.json").is_file())
+    {
         bail!("{place}: one fleet at a time, and no archives beside it");
     }
     let dirs: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
@@ -181,13 +190,7 @@ fn say(text: &str) -> Result<()> {
 }
 
 /// Writes the answer to one statement.
-fn answer(
-    engine: &Engine,
-    runtime: &Runtime,
-    sql: &str,
-    format: Format,
-    output: Option<&Path>,
-) -> Result<()> {
+fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
     let asked = async {
         let (_, rows) = engine.run(sql).await.map_err(Failed::Query)?;
         match output {
@@ -215,7 +218,14 @@ mod tests {
 
     #[test]
     fn statement_is_told_from_path() {
-        for sql in ["SELECT 1", "select", "  WITH x AS (SELECT 1) SELECT 1", "(SELECT 1)", "EXPLAIN SELECT 1", "-- why\nSELECT 1"] {
+        for sql in [
+            "SELECT 1",
+            "select",
+            "  WITH x AS (SELECT 1) SELECT 1",
+            "(SELECT 1)",
+            "EXPLAIN SELECT 1",
+            "-- why\nSELECT 1",
+        ] {
             assert!(is_sql(sql), "{sql}");
         }
         for path in ["trace.fathom", "/tmp", "s3://bucket/select me", "src"] {

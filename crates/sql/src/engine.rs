@@ -13,10 +13,10 @@ use datafusion::arrow::array::{ArrayRef, Date32Array, RecordBatch, StringViewArr
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::datasource::MemTable;
 use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
-use datafusion::execution::SendableRecordBatchStream;
 use datafusion::prelude::{DataFrame, SQLOptions, SessionConfig, SessionContext};
 use model::table::{Cell, TABLES};
 use std::sync::Arc;
@@ -47,7 +47,8 @@ impl Engine {
     /// # Errors
     /// The engine cannot be set up.
     pub fn new(settings: Settings) -> Result<Self> {
-        let mut config = SessionConfig::new().with_information_schema(true).with_default_catalog_and_schema("fathom", "public");
+        let mut config =
+            SessionConfig::new().with_information_schema(true).with_default_catalog_and_schema("fathom", "public");
         if settings.threads > 0 {
             config = config.with_target_partitions(settings.threads);
         }
@@ -131,11 +132,8 @@ impl Engine {
 
 /// A row for each archive.
 fn archives_table(archives: &Archives) -> Result<RecordBatch> {
-    let rows: Vec<Vec<Cell>> = archives
-        .all()
-        .iter()
-        .map(|one| fleet::columns::archives_row(one.archive.meta(), &one.identity))
-        .collect();
+    let rows: Vec<Vec<Cell>> =
+        archives.all().iter().map(|one| fleet::columns::archives_row(one.archive.meta(), &one.identity)).collect();
     let identities = || archives.all().iter().map(|one| &one.identity);
     let mut columns: Vec<ArrayRef> = vec![
         Arc::new(StringViewArray::from_iter_values(identities().map(|one| &one.device))),
@@ -150,4 +148,3 @@ fn archives_table(archives: &Archives) -> Result<RecordBatch> {
 fn array<'a>(cells: impl Iterator<Item = &'a Cell>, column: usize) -> ArrayRef {
     crate::output::array(fleet::ARCHIVES.columns[column].kind, cells)
 }
-

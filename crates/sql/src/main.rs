@@ -13,6 +13,8 @@ fn main() -> ExitCode {
     let done = match &program.verb {
         Verb::Sql(args) => sql::ask::run(args).map(|()| true),
         Verb::Fleet(args) => sql::fleets::run(args),
+        Verb::Serve(args) => sql::fleets::serve(args),
+        Verb::Generate(args) => sql::generate::run(args).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -21,11 +23,12 @@ fn main() -> ExitCode {
         // Who reads has what it wanted: `| head`.
         Err(error) if gone(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            let whole = error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
-                true => cause,
-                false if said.contains(&cause) => said,
-                false => format!("{said}: {cause}"),
-            });
+            let whole =
+                error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
+                    true => cause,
+                    false if said.contains(&cause) => said,
+                    false => format!("{said}: {cause}"),
+                });
             let lines: Vec<String> = whole.lines().map(model::text::shown).collect();
             // Where stderr is gone, nobody is told.
             let _ = writeln!(std::io::stderr(), "fathom: {}", lines.join("\n"));
@@ -35,5 +38,7 @@ fn main() -> ExitCode {
 }
 
 fn gone(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe))
+    error.chain().any(|cause| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|io| io.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }

@@ -187,10 +187,5 @@ impl Parts for TableOf {
 /// The values of [`ATTACHED`].
 fn values(identity: &Identity) -> Vec<ScalarValue> {
     let text = |text: &str| ScalarValue::Utf8View(Some(text.into()));
-    vec![
-        text(&identity.device),
-        text(&identity.run),
-        ScalarValue::Date32(Some(identity.day)),
-        text(&identity.archive),
-    ]
+    vec![text(&identity.device), text(&identity.run), ScalarValue::Date32(Some(identity.day)), text(&identity.archive)]
 }

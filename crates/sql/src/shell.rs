@@ -23,8 +23,9 @@ A statement ends with `;`. Tab completes tables and columns.";
 
 /// Words that a statement may begin or go on with.
 const WORDS: [&str; 30] = [
-    "SELECT", "FROM", "WHERE", "GROUP", "ORDER", "BY", "HAVING", "LIMIT", "JOIN", "LEFT", "ON", "AND", "OR", "NOT", "NULL",
-    "IS", "IN", "LIKE", "AS", "WITH", "CASE", "WHEN", "THEN", "ELSE", "END", "DESC", "DISTINCT", "CAST", "EXPLAIN", "OVER",
+    "SELECT", "FROM", "WHERE", "GROUP", "ORDER", "BY", "HAVING", "LIMIT", "JOIN", "LEFT", "ON", "AND", "OR", "NOT",
+    "NULL", "IS", "IN", "LIKE", "AS", "WITH", "CASE", "WHEN", "THEN", "ELSE", "END", "DESC", "DISTINCT", "CAST",
+    "EXPLAIN", "OVER",
 ];
 
 struct Names {
@@ -35,9 +36,9 @@ impl Names {
     /// What may stand where `line` ends at `pos`, and where the begun word starts.
     fn complete(&self, line: &str, pos: usize) -> (usize, Vec<String>) {
         let before = &line[..pos];
-        let start = before.rfind(|c: char| !(c.is_alphanumeric() || c == '_')).map_or(0, |at| {
-            at + before[at..].chars().next().map_or(0, char::len_utf8)
-        });
+        let start = before
+            .rfind(|c: char| !(c.is_alphanumeric() || c == '_'))
+            .map_or(0, |at| at + before[at..].chars().next().map_or(0, char::len_utf8));
         let begun = before[start..].to_lowercase();
         let quoted = before[..start].ends_with('"');
         // After `table.` only its columns; otherwise tables that the statement names put theirs first.
@@ -51,7 +52,8 @@ impl Names {
             let table = aliased(line, &owner).unwrap_or(owner);
             found.extend(columns_of(&table).into_iter().flatten().cloned());
         } else {
-            let named = |table: &str| line.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == table);
+            let named =
+                |table: &str| line.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == table);
             found.extend(self.tables.iter().map(|(table, _)| table.clone()));
             for (table, columns) in &self.tables {
                 if named(table) {
@@ -71,7 +73,8 @@ impl Names {
 
 /// The table that `alias` stands for: the word before it, behind FROM or JOIN.
 fn aliased(line: &str, alias: &str) -> Option<String> {
-    let words: Vec<&str> = line.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> =
+        line.split(|c: char| c.is_whitespace() || c == ',').filter(|word| !word.is_empty()).collect();
     words.windows(2).find_map(|pair| {
         let behind = words.iter().position(|word| std::ptr::eq(*word, pair[0])).and_then(|at| at.checked_sub(1));
         let opens = behind.is_some_and(|at| ["from", "join"].contains(&words[at].to_lowercase().as_str()));
@@ -168,7 +171,8 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
                 if line == "\\q" {
                     break;
                 }
-                let said = if line.starts_with('\\') { command(engine, runtime, line) } else { ask(engine, runtime, line) };
+                let said =
+                    if line.starts_with('\\') { command(engine, runtime, line) } else { ask(engine, runtime, line) };
                 said?;
             }
             Err(ReadlineError::Interrupted) => say("(Ctrl-D or \\q to leave)\n")?,

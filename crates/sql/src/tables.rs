@@ -16,9 +16,7 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::datasource::table_schema::TableSchema;
 use datafusion::error::DataFusionError;
 use datafusion::execution::object_store::ObjectStoreUrl;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
-use datafusion::physical_expr::planner::logical2physical;
-use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use model::table::{ColumnInfo, ColumnType, TableInfo};
@@ -112,16 +110,11 @@ impl TableProvider for FilesTable {
         TableType::Base
     }
 
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Answer<Vec<TableProviderFilterPushDown>> {
-        // Whole files and row groups are passed over; the rows of the others are still looked at one by one.
-        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
-    }
-
     async fn scan(
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        filters: &[Expr],
+        _: &[Expr],
         limit: Option<usize>,
     ) -> Answer<Arc<dyn ExecutionPlan>> {
         let parts = tokio::task::block_in_place(|| self.parts.parts());
@@ -131,10 +124,8 @@ impl TableProvider for FilesTable {
         if parts.is_empty() {
             return Ok(Arc::new(EmptyExec::new(Arc::new(self.schema.project(wanted)?))));
         }
-        let mut source = ParquetSource::new(self.files.clone());
-        if let Some(filter) = conjunction(filters.to_vec()) {
-            source = source.with_predicate(logical2physical(&filter, self.files.table_schema()));
-        }
+        // The planner brings filters to the files by itself.
+        let source = ParquetSource::new(self.files.clone());
         let rows: u64 = parts.iter().map(|part| part.rows).sum();
         let mut statistics = Statistics::new_unknown(self.files.table_schema());
         // What an index says is a hint for the order of joins and no answer.

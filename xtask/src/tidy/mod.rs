@@ -8,7 +8,7 @@ mod docs;
 mod manual;
 mod testing;
 
-use crate::metadata::packages;
+use crate::metadata::all_packages;
 use crate::source::{files, paths};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub fn run(root: &Path) -> Result<()> {
 
     let architecture =
         std::fs::read_to_string(root.join(ARCHITECTURE)).with_context(|| format!("cannot read {ARCHITECTURE}"))?;
-    offences.extend(arrows::offences(&arrows::declared(&architecture)?, &packages(root)?));
+    offences.extend(arrows::offences(&arrows::declared(&architecture)?, &all_packages(root)?));
     offences.extend(circles::offences(&architecture, &files));
 
     for file in &files {

@@ -28,3 +28,15 @@ pub struct Fleet {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "VERB FLEET")]
     pub words: Vec<OsString>,
 }
+
+/// Show a fleet's page, and its numbers for Prometheus, on this machine.
+///
+/// `fathom serve FLEET` answers on 127.0.0.1 and only reads. It is part of the program fathom-sql: `make build-sql` builds it. `fathom
+/// serve --help` is its help.
+#[derive(Debug, Args)]
+#[command(disable_help_flag = true)]
+pub struct Serve {
+    /// The fleet; options
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLEET")]
+    pub words: Vec<OsString>,
+}

@@ -78,7 +78,9 @@ fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, said: &mut 
     for (at, dir) in dirs.iter().enumerate() {
         progress.step("reading archives", at, dirs.len());
         match identity(dir, options.device.as_deref()) {
-            Ok(identity) if fleet.state.runs.contains(&identity.run) || new.contains_key(&identity.run) => said.known += 1,
+            Ok(identity) if fleet.state.runs.contains(&identity.run) || new.contains_key(&identity.run) => {
+                said.known += 1
+            }
             Ok(identity) => {
                 new.insert(identity.run.clone(), Waiting { dir: dir.clone(), identity });
             }
@@ -142,10 +144,7 @@ async fn batch(
                 return Ok(taken);
             }
             Err(NotCommitted::Conflict(Conflict::Runs(known))) => {
-                // They are nobody's: their names were never told.
-                for file in add {
-                    fleet.store.delete(&file.path).await?;
-                }
+                fleet.discard(&add).await?;
                 waiting.retain(|one| !known.contains(&one.identity.run));
                 said.known += known.len();
             }
@@ -202,7 +201,11 @@ impl<'a> Keeper<'a> {
     fn new(fleet: &'a Fleet, table: &TableInfo) -> Self {
         let columns = table.columns.iter().enumerate().filter(|(_, column)| column.kind == ColumnType::Text);
         let private = columns.map(|(at, column)| (at, privacy::class(table.name, column.name), column.optional));
-        let private = if fleet.info.private.keep_all() { Vec::new() } else { private.filter(|one| one.1 != Class::Public).collect() };
+        let private = if fleet.info.private.keep_all() {
+            Vec::new()
+        } else {
+            private.filter(|one| one.1 != Class::Public).collect()
+        };
         Self { fleet, private, name: table.columns.iter().position(|column| column.name == "name") }
     }
 

@@ -51,7 +51,10 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
     let info = in_fleet(table);
     let mut files = Files::new(&fleet.store, &merge.date);
     for file in &merge.files {
-        let source = fleet.store.fetch(&file.path).await?;
+        let mut source = fleet.store.fetch(&file.path).await?;
+        if super::rows::sum(&mut source)? != file.sum {
+            return Err(anyhow!("{} is damaged (checksum mismatch): restore it from a copy of the fleet", file.path));
+        }
         let mut failed = None;
         let read = archive::tables::read_file(source, Path::new(&file.path), &info, file.table_version, &mut |cells| {
             if failed.is_none() {
@@ -72,9 +75,7 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
         Ok(()) => Ok(true),
         // Another writer merged some of these; its work stands.
         Err(NotCommitted::Conflict(Conflict::Gone(_))) => {
-            for file in add {
-                fleet.store.delete(&file.path).await?;
-            }
+            fleet.discard(&add).await?;
             Ok(false)
         }
         Err(NotCommitted::Conflict(other)) => Err(other.into()),

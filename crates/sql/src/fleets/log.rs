@@ -5,7 +5,7 @@ use crate::tables::{Part, Parts};
 use anyhow::{Context as _, Result, anyhow, bail};
 use archive::unix_now_ns;
 use datafusion::common::ScalarValue;
-use fleet::commits::{self, Checkpoint, Commit, Conflict, Info, State};
+use fleet::commits::{self, Checkpoint, Commit, Conflict, DataFile, Info, State};
 use futures_util::{StreamExt, TryStreamExt};
 
 /// A fleet.
@@ -49,18 +49,11 @@ impl Fleet {
         // The second put of the same name must fail, or two writers could both believe to be first.
         if store.put_new(commits::INFO, bytes).await? {
             store.delete(commits::INFO).await?;
-            bail!("this store overwrites a file in spite of If-None-Match: several writers would lose each other's work");
+            bail!(
+                "this store overwrites a file in spite of If-None-Match: several writers would lose each other's work"
+            );
         }
         Ok(Self { store, info, state: State::default() })
-    }
-
-    /// Whether a word names a fleet.
-    ///
-    /// # Errors
-    /// The store cannot be asked.
-    pub async fn is_one(word: &str) -> Result<bool> {
-        let store = Store::open(word)?;
-        Ok(store.read(commits::INFO).await?.is_some())
     }
 
     /// Opens a fleet as it is now.
@@ -80,11 +73,14 @@ impl Fleet {
     /// Reads the newest checkpoint, and the commits after it.
     async fn load(&mut self) -> Result<()> {
         let checkpoints = self.store.list("_checkpoints").await?;
-        if let Some((path, number)) =
-            checkpoints.iter().filter_map(|one| Some((&one.path, commits::number(&one.path)?))).max_by_key(|(_, number)| *number)
+        if let Some((path, number)) = checkpoints
+            .iter()
+            .filter_map(|one| Some((&one.path, commits::number(&one.path)?)))
+            .max_by_key(|(_, number)| *number)
         {
             let bytes = self.store.read(path).await?.with_context(|| format!("{path} is gone"))?;
-            let checkpoint: Checkpoint = serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
+            let checkpoint: Checkpoint =
+                serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
             if checkpoint.upto != number || checkpoint.version > commits::VERSION {
                 bail!("{path} is another commit's, or a newer version's");
             }
@@ -119,7 +115,11 @@ impl Fleet {
                 bail!("the commit before {path} is missing");
             }
             if commit.version > commits::VERSION {
-                bail!("{path} is a newer version's ({}); this program reads up to {}", commit.version, commits::VERSION);
+                bail!(
+                    "{path} is a newer version's ({}); this program reads up to {}",
+                    commit.version,
+                    commits::VERSION
+                );
             }
             state.apply(number, &commit).with_context(|| format!("{path} is damaged"))?;
         }
@@ -134,6 +134,7 @@ impl Fleet {
     /// As [`NotCommitted`]; the state is the newest then.
     pub async fn commit(&mut self, mut commit: Commit) -> Result<(), NotCommitted> {
         commit.version = commits::VERSION;
+        commit.id = super::rows::unique();
         commit.made_by = made_by();
         commit.at_unix_ns = unix_now_ns();
         loop {
@@ -141,7 +142,7 @@ impl Fleet {
             let next = self.state.last + 1;
             let bytes = serde_json::to_vec(&commit).map_err(|error| NotCommitted::Store(error.into()))?;
             let first = self.store.put_new(&commits::commit_path(next), bytes).await.map_err(NotCommitted::Store)?;
-            if first {
+            if first || self.is_ours(next, &commit.id).await.map_err(NotCommitted::Store)? {
                 self.state.apply(next, &commit).map_err(NotCommitted::Conflict)?;
                 if next.is_multiple_of(commits::CHECKPOINT_EVERY) {
                     self.checkpoint().await.map_err(NotCommitted::Store)?;
@@ -150,6 +151,47 @@ impl Fleet {
             }
             self.refresh().await.map_err(NotCommitted::Store)?;
         }
+    }
+
+    /// Whether the commit of this number is the one with this id.
+    async fn is_ours(&self, number: u64, id: &str) -> Result<bool> {
+        let path = commits::commit_path(number);
+        let Some(bytes) = self.store.read(&path).await? else { return Ok(false) };
+        let there: Commit = serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
+        Ok(there.id == id)
+    }
+
+    /// Removes files that were written for a commit that came too late.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub async fn discard(&self, files: &[DataFile]) -> Result<()> {
+        // Their names were never told; should one be in the fleet all the same, it stays.
+        for file in files.iter().filter(|file| !self.state.files.contains_key(&file.path)) {
+            self.store.delete(&file.path).await?;
+        }
+        Ok(())
+    }
+
+    /// The files that are missing, or are not what was written.
+    ///
+    /// # Errors
+    /// The store fails.
+    pub async fn damaged(&self) -> Result<Vec<String>> {
+        let mut damaged = Vec::new();
+        for file in self.state.files.values() {
+            let sum = match self.store.fetch(&file.path).await {
+                Ok(mut source) => super::rows::sum(&mut source)?,
+                Err(error) => {
+                    damaged.push(format!("{}: {error:#}", file.path));
+                    continue;
+                }
+            };
+            if sum != file.sum {
+                damaged.push(format!("{}: checksum mismatch", file.path));
+            }
+        }
+        Ok(damaged)
     }
 
     /// Writes all commits so far as one file, from which the next reader begins.

@@ -38,7 +38,9 @@ pub fn text(fleet: &Fleet) -> String {
     );
     let rules = &fleet.info.private;
     if !rules.keep_all() {
-        let word = |treatment| serde_json::to_value(treatment).ok().and_then(|word| word.as_str().map(String::from)).unwrap_or_default();
+        let word = |treatment| {
+            serde_json::to_value(treatment).ok().and_then(|word| word.as_str().map(String::from)).unwrap_or_default()
+        };
         out += &format!("commands: {}, paths: {}, sql: {}\n", word(rules.commands), word(rules.paths), word(rules.sql));
     }
     out += &format!("{:<16} {:>6} {:>7} {:>14} {:>10}\n", "table", "days", "files", "rows", "size");

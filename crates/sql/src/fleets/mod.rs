@@ -9,6 +9,7 @@ pub mod rows;
 pub mod store;
 
 use crate::args::{Fleet as Arguments, FleetVerb, Init};
+use crate::engine::{Engine, Settings};
 use crate::open;
 use anyhow::{Result, bail};
 use fleet::commits::{FORMAT, Info, VERSION};
@@ -30,6 +31,19 @@ pub fn run(args: &Arguments) -> Result<bool> {
     })
 }
 
+/// `fathom serve`.
+///
+/// # Errors
+/// With a text for people.
+pub fn serve(args: &crate::args::Serve) -> Result<bool> {
+    crate::ask::runtime(0)?.block_on(async {
+        tokio::select! {
+            done = crate::serve::run(&args.fleet, args.listen, say) => done.map(|()| true),
+            () = crate::ask::stopped() => Ok(true),
+        }
+    })
+}
+
 async fn verb(verb: &FleetVerb) -> Result<bool> {
     match verb {
         FleetVerb::Init(args) => {
@@ -46,7 +60,8 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
                 writeln!(std::io::stderr(), "fathom: left out: {lines}")?;
             }
             let known = if said.known > 0 { format!(", {} there already", said.known) } else { String::new() };
-            let skipped = if said.skipped.is_empty() { String::new() } else { format!(", {} left out", said.skipped.len()) };
+            let skipped =
+                if said.skipped.is_empty() { String::new() } else { format!(", {} left out", said.skipped.len()) };
             say(&format!(
                 "{} added ({} rows in {}){known}{skipped}\n",
                 model::counted(said.added, "archive"),
@@ -57,6 +72,18 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
         }
         FleetVerb::Ls(args) => {
             let fleet = Fleet::open(&args.fleet).await?;
+            if args.check {
+                let damaged = fleet.damaged().await?;
+                for file in &damaged {
+                    writeln!(std::io::stderr(), "fathom: {}", model::text::shown(file))?;
+                }
+                say(&format!(
+                    "{} checked, {} damaged\n",
+                    model::counted(fleet.state.files.len(), "file"),
+                    damaged.len()
+                ))?;
+                return Ok(damaged.is_empty());
+            }
             say(&match (&args.files, args.json) {
                 (Some(table), _) => {
                     let table = Some(table.as_str()).filter(|table| !table.is_empty());
@@ -68,6 +95,16 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
                 (None, true) => format!("{}\n", ls::json(&fleet)),
                 (None, false) => ls::text(&fleet),
             })?;
+        }
+        FleetVerb::Report(args) => {
+            let fleet = Fleet::open(&args.fleet).await?;
+            let engine = Engine::over_fleet(&fleet, Settings::default())?;
+            let page = crate::report::page(&engine, &format!("Fleet {}", args.fleet)).await?;
+            let written = crate::output::whole_file(&args.output, async |out| {
+                out.write_all(page.as_bytes()).map_err(|error| crate::output::Failed::Output(error.into()))
+            });
+            written.await.map_err(anyhow::Error::from)?;
+            say(&format!("{}\n", args.output.display()))?;
         }
         FleetVerb::Gc(args) => {
             let mut fleet = Fleet::open(&args.fleet).await?;

@@ -5,15 +5,17 @@ use crate::output::array;
 use crate::tables::arrow_type;
 use anyhow::Result;
 use datafusion::arrow::array::ArrayRef;
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::parquet::arrow::ArrowWriter;
+use datafusion::parquet::arrow::arrow_writer::ArrowWriterOptions;
 use datafusion::parquet::basic::{Compression, ZstdLevel};
 use datafusion::parquet::file::metadata::KeyValue;
 use datafusion::parquet::file::properties::WriterProperties;
 use fleet::commits::{self, DataFile};
 use model::table::{Cell, ColumnInfo, TABLE_VERSION, TableInfo};
 use std::collections::BTreeMap;
+use std::io::{Read as _, Seek as _};
 use std::sync::Arc;
 use tempfile::NamedTempFile;
 
@@ -46,15 +48,8 @@ struct File {
 
 impl File {
     fn create(store: &Store, info: TableInfo) -> Result<Self> {
-        let fields = info.columns.iter().map(|column| {
-            // Every engine reads plain UTF-8; views are this engine's own.
-            let kind = match arrow_type(column.kind) {
-                DataType::Utf8View => DataType::Utf8View,
-                other => other,
-            };
-            Field::new(column.name, kind, column.optional)
-        });
-        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let field = |column: &ColumnInfo| Field::new(column.name, arrow_type(column.kind), column.optional);
+        let schema = Arc::new(Schema::new(info.columns.iter().map(field).collect::<Vec<_>>()));
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(GROUP_ROWS))
@@ -65,7 +60,9 @@ impl File {
             ]))
             .build();
         let file = store.temporary()?;
-        let out = ArrowWriter::try_new(file.reopen()?, schema.clone(), Some(properties))?;
+        // Without Arrow's own schema in it: texts are plain UTF-8 to every engine, and views to this one alone.
+        let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+        let out = ArrowWriter::try_new_with_options(file.reopen()?, schema.clone(), options)?;
         Ok(Self { info, schema, out, file, buffered: Vec::new(), rows: 0 })
     }
 
@@ -77,7 +74,8 @@ impl File {
 
     fn flush(&mut self) -> Result<()> {
         let rows = std::mem::take(&mut self.buffered);
-        let column = |(at, column): (usize, &ColumnInfo)| -> ArrayRef { array(column.kind, rows.iter().map(|row| &row[at])) };
+        let column =
+            |(at, column): (usize, &ColumnInfo)| -> ArrayRef { array(column.kind, rows.iter().map(|row| &row[at])) };
         let columns = self.info.columns.iter().enumerate().map(column).collect();
         Ok(self.out.write(&RecordBatch::try_new(self.schema.clone(), columns)?)?)
     }
@@ -130,18 +128,45 @@ impl Files {
             file.flush()?;
             file.out.close()?;
             let bytes = file.file.as_file().metadata()?.len();
+            let sum = sum(file.file.as_file_mut())?;
             let path = format!("{}/part-{}.parquet", commits::folder(table, &self.date), unique());
             self.store.put_file(file.file, &path).await?;
-            whole.push(DataFile { path, table: table.into(), date: self.date.clone(), rows: file.rows, bytes, table_version: TABLE_VERSION });
+            whole.push(DataFile {
+                path,
+                table: table.into(),
+                date: self.date.clone(),
+                rows: file.rows,
+                bytes,
+                table_version: TABLE_VERSION,
+                sum,
+            });
         }
         Ok(whole)
     }
 }
 
+/// CRC-32 of a file, which is at its beginning afterwards.
+///
+/// # Errors
+/// It cannot be read.
+pub fn sum(file: &mut std::fs::File) -> Result<u32> {
+    file.rewind()?;
+    let (mut sum, mut bytes) = (crc32fast::Hasher::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut bytes)? {
+            0 => break,
+            n => sum.update(&bytes[..n]),
+        }
+    }
+    file.rewind()?;
+    Ok(sum.finalize())
+}
+
 /// A name that no other writer has: 128 random bits.
 pub fn unique() -> String {
     let mut bytes = [0; 16];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
+    let read =
+        std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
     if read.is_err() {
         // Without it, what tells processes and moments apart.
         let now = archive::unix_now_ns().to_le_bytes();

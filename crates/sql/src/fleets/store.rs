@@ -78,7 +78,8 @@ impl Store {
     /// # Errors
     /// The name is none.
     pub fn for_engine(&self) -> Result<(ObjectStoreUrl, Arc<dyn ObjectStore>)> {
-        let url = if self.local.is_some() { ObjectStoreUrl::local_filesystem() } else { ObjectStoreUrl::parse(&self.url)? };
+        let url =
+            if self.local.is_some() { ObjectStoreUrl::local_filesystem() } else { ObjectStoreUrl::parse(&self.url)? };
         Ok((url, self.inner.clone()))
     }
 

@@ -32,7 +32,11 @@ impl<'a> Json<'a> {
             .zip(&keys)
             .map(|(field, key)| json!({"name": key, "type": type_name(field.data_type())}))
             .collect();
-        write!(out, "{{\"format\":\"fathom.sql\",\"version\":{VERSION},\"columns\":{},\"rows\":[", Value::from(columns))?;
+        write!(
+            out,
+            "{{\"format\":\"fathom.sql\",\"version\":{VERSION},\"columns\":{},\"rows\":[",
+            Value::from(columns)
+        )?;
         Ok(Self { out, keys, any: false })
     }
 }

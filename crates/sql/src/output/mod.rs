@@ -69,6 +69,15 @@ pub enum Failed {
     Output(anyhow::Error),
 }
 
+impl From<Failed> for anyhow::Error {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Query(error) => error.into(),
+            Failed::Output(error) => error,
+        }
+    }
+}
+
 /// Writes an answer; returns the number of its rows.
 ///
 /// # Errors
@@ -96,7 +105,8 @@ fn sink<'a>(schema: SchemaRef, format: Format, out: &'a mut (dyn Write + Send)) 
         Format::Csv => Box::new(csv::Csv::new(schema, out)?),
         Format::Json => Box::new(json::Json::new(schema, out)?),
         Format::Parquet => {
-            let properties = WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())).build();
+            let properties =
+                WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default())).build();
             Box::new(ParquetFile(Some(ArrowWriter::try_new(out, schema, Some(properties))?)))
         }
     })

@@ -1,0 +1,22 @@
+//! Arguments of `fathom mcp`.
+
+use clap::Args;
+use std::path::PathBuf;
+
+/// Answer an assistant's questions about archives, by the Model Context Protocol on stdin and stdout.
+///
+/// Tools: list, summary, explain, diff, sql. All of them only read, and only archives below the given folders. An answer keeps within a
+/// number of tokens; what it leaves out it says. What an archive cannot carry (losses, blind layers, too few executions, a tracer that
+/// took too much) is said first, under `cannot_claim`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+An assistant's configuration names the command:
+  { \"mcpServers\": { \"fathom\": { \"command\": \"fathom\", \"args\": [\"mcp\", \"/srv/runs\"] } } }")]
+pub struct Mcp {
+    /// Folders (or fleets) whose archives may be asked about [default: this one]
+    #[arg(value_name = "FOLDER")]
+    pub roots: Vec<PathBuf>,
+    /// Tokens of an answer, counted as four characters each
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u64).range(200..=1_000_000))]
+    pub budget: u64,
+}

@@ -1,0 +1,134 @@
+//! An answer within a budget: what matters least goes first, and what went is said.
+//!
+//! Fathom's JSON has its lists in order of weight: statements by their time, findings by what they cost. So a list that is too long loses
+//! its end, a text its tail, and the reader learns how much. Nothing is rounded or summed up anew.
+
+use serde_json::{Map, Value, json};
+
+/// Shortest list and text that something is taken of.
+const LIST: usize = 1;
+const TEXT: usize = 200;
+
+/// The value with at most `budget` characters as JSON, and what was left out of it: path and count.
+pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
+    let mut left_out: Map<String, Value> = Map::new();
+    // Each round halves what is largest, so some tens of rounds reach any size.
+    for _ in 0..400 {
+        if size(&value) <= budget {
+            break;
+        }
+        let Some((path, kind)) = largest(&value) else {
+            value = json!({"too_large": "the smallest form of this answer exceeds the budget; ask for less"});
+            break;
+        };
+        let Some(found) = at(&mut value, &path) else { break };
+        let name = if path.is_empty() { ".".to_string() } else { path.join(".") };
+        let gone = match (kind, found) {
+            (Kind::List, Value::Array(list)) => {
+                let keep = (list.len() / 2).max(LIST);
+                let gone = list.len() - keep;
+                list.truncate(keep);
+                gone
+            }
+            (Kind::Object, Value::Object(map)) => {
+                let keep = map.len() / 2;
+                let names: Vec<String> = map.keys().skip(keep).cloned().collect();
+                names.iter().for_each(|name| {
+                    map.remove(name);
+                });
+                names.len()
+            }
+            (Kind::Text, Value::String(text)) => {
+                let whole = text.chars().count();
+                *text = text.chars().take(whole / 2).chain(['…']).collect();
+                whole - whole / 2
+            }
+            _ => break,
+        };
+        let before = left_out.get(&name).and_then(Value::as_u64).unwrap_or(0);
+        left_out.insert(name, (before + gone as u64).into());
+    }
+    let left_out = left_out.into_iter().map(|(path, count)| json!({"path": path, "left_out": count})).collect();
+    (value, left_out)
+}
+
+fn size(value: &Value) -> usize {
+    value.to_string().chars().count()
+}
+
+enum Kind {
+    List,
+    Object,
+    Text,
+}
+
+/// The largest thing that can be made smaller: the innermost one, so that one long list does not cost its neighbours.
+fn largest(value: &Value) -> Option<(Vec<String>, Kind)> {
+    let mut best: Option<(usize, Vec<String>, Kind)> = None;
+    let mut path = Vec::new();
+    look(value, &mut path, &mut best);
+    best.map(|(_, path, kind)| (path, kind))
+}
+
+fn look(value: &Value, path: &mut Vec<String>, best: &mut Option<(usize, Vec<String>, Kind)>) {
+    let kind = match value {
+        Value::Array(list) if list.len() > LIST => Some(Kind::List),
+        // A map of many like things (facts, disks); a contract's own object has no more fields than a page holds.
+        Value::Object(map) if map.len() > 40 => Some(Kind::Object),
+        Value::String(text) if text.chars().count() > TEXT => Some(Kind::Text),
+        _ => None,
+    };
+    if let Some(kind) = kind {
+        let size = size(value);
+        if best.as_ref().is_none_or(|(most, ..)| size > *most) {
+            *best = Some((size, path.clone(), kind));
+        }
+    }
+    let mut within = |name: String, inner: &Value| {
+        path.push(name);
+        look(inner, path, best);
+        path.pop();
+    };
+    match value {
+        Value::Array(list) => list.iter().enumerate().for_each(|(n, inner)| within(n.to_string(), inner)),
+        Value::Object(map) => map.iter().for_each(|(name, inner)| within(name.clone(), inner)),
+        _ => {}
+    }
+}
+
+fn at<'a>(value: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
+    path.iter().try_fold(value, |value, name| match value {
+        Value::Array(list) => list.get_mut(name.parse::<usize>().ok()?),
+        Value::Object(map) => map.get_mut(name),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_within_budget_is_unchanged() {
+        let value = json!({"operations": [1, 2, 3]});
+        assert_eq!(fit(value.clone(), 1000), (value, vec![]));
+    }
+
+    #[test]
+    fn list_loses_its_end_and_count_is_told() {
+        let (value, left_out) = fit(json!({"rows": (0..1000).collect::<Vec<_>>(), "n": 7}), 200);
+        let rows = value["rows"].as_array().unwrap();
+        assert!(size(&value) <= 200 && rows[0] == 0 && value["n"] == 7);
+        assert_eq!(left_out, [json!({"path": "rows", "left_out": 1000 - rows.len()})]);
+    }
+
+    #[test]
+    fn every_value_fits_or_says_so() {
+        let deep = (0..200).fold(json!("x"), |inner, _| json!([inner]));
+        let wide: Map<String, Value> = (0..500).map(|n| (format!("fact{n}"), json!("y".repeat(n)))).collect();
+        for value in [deep, Value::Object(wide), json!("z".repeat(10_000)), json!([vec![1; 50], vec![2; 50]])] {
+            let (fitted, _) = fit(value, 150);
+            assert!(size(&fitted) <= 150, "{fitted}");
+        }
+    }
+}

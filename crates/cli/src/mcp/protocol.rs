@@ -1,0 +1,145 @@
+//! The protocol: JSON-RPC 2.0, a message a line. Pure, so that hostile lines can be tried on it.
+//!
+//! By hand and no library: of the protocol's many parts a server with read-only tools needs four methods, and the kept library (rmcp)
+//! brings an async runtime's streams, schemas by macros and some fifty crates.
+
+use serde_json::{Value, json};
+
+/// Versions of the protocol whose tools are as here; the newest last.
+const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
+
+/// Longest line that is read: a query, and paths.
+pub const LONGEST_LINE: usize = 1 << 20;
+
+/// A tool that is called.
+#[derive(Debug, PartialEq)]
+pub struct Call {
+    /// Which.
+    pub tool: String,
+    /// With what.
+    pub arguments: Value,
+}
+
+/// What a line wants.
+#[derive(Debug, PartialEq)]
+pub enum Wants {
+    /// Nothing: a notification, or an answer to what we never asked.
+    Nothing,
+    /// This answer.
+    Answer(Value),
+    /// A tool's result, under this id.
+    Tool(Value, Call),
+}
+
+fn error(id: Value, code: i64, message: impl Into<String>) -> Wants {
+    Wants::Answer(json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message.into()}}))
+}
+
+fn result(id: Value, result: Value) -> Wants {
+    Wants::Answer(json!({"jsonrpc": "2.0", "id": id, "result": result}))
+}
+
+/// What to do about a line; `tools` is what `tools/list` says.
+pub fn read(line: &str, tools: &Value, instructions: &str) -> Wants {
+    let Ok(message) = serde_json::from_str::<Value>(line) else {
+        return error(Value::Null, -32700, "a message is one line of JSON");
+    };
+    if !message.is_object() {
+        return error(Value::Null, -32600, "a message is an object; batches are not taken");
+    }
+    let id = message.get("id").cloned();
+    let Some(method) = message.get("method").and_then(Value::as_str) else {
+        return match id {
+            Some(id) if message.get("result").is_none() && message.get("error").is_none() => {
+                error(id, -32600, "no method")
+            }
+            _ => Wants::Nothing,
+        };
+    };
+    let Some(id) = id.filter(|id| id.is_string() || id.is_number()) else { return Wants::Nothing };
+    let params = message.get("params").cloned().unwrap_or(Value::Null);
+    match method {
+        "initialize" => {
+            let asked = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
+            let version =
+                VERSIONS.iter().find(|known| **known == asked).or(VERSIONS.last()).copied().unwrap_or_default();
+            let server = json!({"name": "fathom", "version": env!("CARGO_PKG_VERSION")});
+            result(
+                id,
+                json!({"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": server, "instructions": instructions}),
+            )
+        }
+        "ping" => result(id, json!({})),
+        "tools/list" => result(id, json!({"tools": tools})),
+        "tools/call" => match params.get("name").and_then(Value::as_str) {
+            Some(name) => {
+                let arguments = params.get("arguments").cloned().unwrap_or_else(|| json!({}));
+                Wants::Tool(id, Call { tool: name.into(), arguments })
+            }
+            None => error(id, -32602, "no tool is named"),
+        },
+        other => error(id, -32601, format!("there is no method {}", model::text::shown(other))),
+    }
+}
+
+/// A tool's answer as a message.
+pub fn answer(id: Value, told: Result<Value, String>) -> Value {
+    let (text, failed) = match told {
+        Ok(value) => (value.to_string(), false),
+        Err(why) => (why, true),
+    };
+    json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}], "isError": failed}})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(line: &str) -> Wants {
+        read(line, &json!([]), "")
+    }
+
+    #[test]
+    fn handshake_answers_known_version_or_newest() {
+        for (asked_for, answered) in [("2025-03-26", "2025-03-26"), ("1999-01-01", "2025-11-25")] {
+            let line =
+                json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": asked_for}});
+            let Wants::Answer(answer) = asked(&line.to_string()) else { panic!() };
+            assert_eq!(answer["result"]["protocolVersion"], answered);
+            assert_eq!(answer["id"], 1);
+        }
+    }
+
+    #[test]
+    fn notification_gets_no_answer() {
+        for line in [
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+            r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","id":3,"result":{}}"#,
+        ] {
+            assert_eq!(asked(line), Wants::Nothing, "{line}");
+        }
+    }
+
+    #[test]
+    fn wrong_line_is_answered_by_its_error() {
+        for (line, code) in [
+            ("nonsense", -32700),
+            ("[]", -32600),
+            (r#"{"id":1}"#, -32600),
+            (r#"{"id":1,"method":"resources/list"}"#, -32601),
+            (r#"{"id":1,"method":"tools/call"}"#, -32602),
+        ] {
+            let Wants::Answer(answer) = asked(line) else { panic!("{line}") };
+            assert_eq!(answer["error"]["code"], code, "{line}");
+        }
+    }
+
+    #[test]
+    fn call_carries_tool_and_arguments() {
+        let line = r#"{"id":"x","method":"tools/call","params":{"name":"list","arguments":{"folder":"a"}}}"#;
+        let call = Call { tool: "list".into(), arguments: json!({"folder": "a"}) };
+        assert_eq!(asked(line), Wants::Tool("x".into(), call));
+        assert_eq!(answer("x".into(), Err("no".into()))["result"]["isError"], true);
+    }
+}

@@ -1,0 +1,137 @@
+//! Many recordings out of a few real ones, for measuring and testing fleets: `fathom-sql generate`, which no manual names.
+//!
+//! A recording's times are stretched by a factor of its device and its day, its settings vary, everything else is as it was recorded. So
+//! sizes, texts and links are real ones, and every number that a query finds is known from the seed.
+
+use anyhow::{Context as _, Result};
+use archive::{Archive, Meta, TablesWriter};
+use model::table::*;
+use std::path::{Path, PathBuf};
+
+/// What is made.
+#[derive(Debug, clap::Args)]
+pub struct Generate {
+    /// The folder to fill; it must not be there
+    pub folder: PathBuf,
+    /// Real archives, taken in turn
+    #[arg(required = true)]
+    pub sources: Vec<PathBuf>,
+    /// What random numbers begin from
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Archives to make
+    #[arg(long, default_value_t = 100)]
+    pub count: u64,
+    /// Devices that they are of
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    pub devices: u64,
+    /// Days that they are made on
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
+    pub days: u64,
+}
+
+/// 2026-11-01.
+const FIRST_DAY: u64 = 20_758;
+const DAY_NS: u64 = 86_400_000_000_000;
+
+/// SplitMix64: the same numbers for ever.
+fn mixed(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// What distinguishes one archive from its source.
+struct Change {
+    /// Its times are so many thousandths.
+    stretch: u64,
+    /// What it says of the device.
+    setting: u64,
+}
+
+impl Change {
+    fn time(&self, ns: u64) -> u64 {
+        u64::try_from(u128::from(ns) * u128::from(self.stretch) / 1000).unwrap_or(u64::MAX)
+    }
+}
+
+/// Makes them.
+///
+/// # Errors
+/// A source cannot be read, or the folder not be written.
+pub fn run(args: &Generate) -> Result<()> {
+    std::fs::create_dir(&args.folder).with_context(|| format!("creating {}", args.folder.display()))?;
+    let sources = args.sources.iter().map(|dir| Ok(Archive::open(dir)?)).collect::<Result<Vec<_>>>()?;
+    for n in 0..args.count {
+        let source = &sources[(n % sources.len() as u64) as usize];
+        let random = mixed(args.seed ^ mixed(n));
+        let (device, day) = (mixed(random) % args.devices, n % args.days);
+        let folder = args.folder.join(format!("device=shelf-{device:03}"));
+        std::fs::create_dir_all(&folder)?;
+        // A device has a speed; on the last day half of them are slower by a third.
+        let worse = day + 1 == args.days && device % 2 == 0;
+        let stretch = (800 + mixed(args.seed ^ device) % 400 + random % 50) * if worse { 4 } else { 3 } / 3;
+        let change = Change { stretch, setting: device % 3 };
+        let at = (FIRST_DAY + day) * DAY_NS + random % DAY_NS;
+        make(source, &folder.join(format!("{n:06}.fathom")), at, &change)?;
+    }
+    Ok(())
+}
+
+fn make(source: &Archive, to: &Path, at: u64, change: &Change) -> Result<()> {
+    let mut meta = Meta::new(source.meta().kind, at, source.meta().command.clone());
+    (meta.complete, meta.linked, meta.boot) = (true, true, source.meta().boot.clone());
+    Archive::create(to, &meta, false)?;
+    for log in [archive::log::path(source.dir()), archive::runs::path(source.dir())] {
+        if let Some(name) = log.file_name().filter(|_| log.is_file()) {
+            std::fs::copy(&log, to.join(name))?;
+        }
+    }
+    let mut tables = TablesWriter::create(to)?;
+    let out = &mut tables;
+    copy(source, out, |row: &mut Operation| {
+        row.start_ns = change.time(row.start_ns);
+        row.end_ns = row.end_ns.map(|end| change.time(end));
+        row.inside_ns = change.time(row.inside_ns);
+    })?;
+    copy(source, out, |row: &mut Span| {
+        row.start_ns = change.time(row.start_ns);
+        row.end_ns = row.end_ns.map(|end| change.time(end));
+    })?;
+    copy(source, out, |row: &mut Slice| {
+        (row.start_ns, row.end_ns) = (change.time(row.start_ns), change.time(row.end_ns));
+    })?;
+    copy(source, out, |row: &mut DriverCommand| {
+        row.start_ns = change.time(row.start_ns);
+        row.end_ns = row.end_ns.map(|end| change.time(end));
+    })?;
+    copy(source, out, |row: &mut FactRow| {
+        if row.name == "fs.ext4.commit_interval" {
+            row.value = Some((5 * (1 + change.setting)).to_string());
+        }
+    })?;
+    copy(source, out, |row: &mut Sample| row.value = row.value * change.stretch as f64 / 1000.0)?;
+    copy(source, out, |_: &mut Shape| {})?;
+    copy(source, out, |_: &mut Link| {})?;
+    copy(source, out, |_: &mut Cause| {})?;
+    copy(source, out, |_: &mut File| {})?;
+    copy(source, out, |_: &mut Process| {})?;
+    copy(source, out, |_: &mut Disk| {})?;
+    copy(source, out, |_: &mut LossRow| {})?;
+    copy(source, out, |_: &mut CheckRow| {})?;
+    copy(source, out, |_: &mut Coverage| {})?;
+    copy(source, out, |_: &mut DesignRow| {})?;
+    copy(source, out, |_: &mut DesignCell| {})?;
+    copy(source, out, |_: &mut Replicate| {})?;
+    copy(source, out, |_: &mut MarkRow| {})?;
+    Ok(tables.finish()?)
+}
+
+fn copy<T: Row>(source: &Archive, out: &mut TablesWriter, change: impl Fn(&mut T)) -> Result<()> {
+    for mut row in source.rows::<T>()? {
+        change(&mut row);
+        out.push(&row)?;
+    }
+    Ok(())
+}

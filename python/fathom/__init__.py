@@ -1,0 +1,193 @@
+"""Fathom's archives and fleets as Arrow tables.
+
+    import fathom
+
+    run = fathom.open("trace.fathom")
+    run.operations                  # a pyarrow.Table; .to_pandas(), or polars.from_arrow(...)
+    run.facts["device.model"]       # one fact's value
+
+    fathom.open("/srv/fleet").operations
+
+Tables and columns are those of docs/reference/tables.md. A table that this kind of archive lacks has no rows. A file whose
+checksum is wrong is refused. Nothing is written: an archive without tables needs `fathom reindex` first.
+"""
+
+import json
+import os
+import zlib
+from importlib import resources
+
+import pyarrow
+import pyarrow.dataset
+import pyarrow.parquet
+
+__all__ = ["Archive", "Error", "Fleet", "open"]
+
+_TYPES = {"i64": pyarrow.int64(), "f64": pyarrow.float64(), "bool": pyarrow.bool_(), "text": pyarrow.string()}
+_DECLARED = json.loads((resources.files(__package__) / "tables.json").read_text(encoding="utf-8"))
+
+
+class Error(Exception):
+    """Why something cannot be read: what, and what to do."""
+
+
+def _schema(table, leading=()):
+    columns = list(leading) + _DECLARED["tables"][table]
+    return pyarrow.schema([pyarrow.field(column["name"], _TYPES[column["type"]], column["optional"]) for column in columns])
+
+
+def _read_json(path):
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file:
+            return json.load(file)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise Error(f"{path} is damaged: {error}") from None
+
+
+class _Facts(dict):
+    """Values of facts by name; the whole rows are `.table`."""
+
+    def __init__(self, table):
+        super().__init__(zip(table["name"].to_pylist(), table["value"].to_pylist()))
+        self.table = table
+
+
+class Archive:
+    """One archive, NAME.fathom."""
+
+    def __init__(self, path, meta):
+        self.path, self.meta = path, meta
+        if meta.get("table_version", 0) > _DECLARED["version"]:
+            raise Error(f"{path} is of a newer Fathom (tables of version {meta['table_version']}); update this package")
+        self._index = _read_json(os.path.join(path, "tables", "index.json"))
+        if self._index is None:
+            raise Error(f"{path} has no tables yet; `fathom reindex {path}` makes them")
+        if self._index["table_version"] != _DECLARED["version"]:
+            raise Error(
+                f"{path} has tables of version {self._index['table_version']}, and this package reads {_DECLARED['version']}: "
+                f"`fathom reindex {path}` makes them anew"
+            )
+
+    def __repr__(self):
+        return f"<fathom.Archive {self.path} ({self.meta['kind']})>"
+
+    def __dir__(self):
+        return [*super().__dir__(), *_DECLARED["tables"]]
+
+    @property
+    def tables(self):
+        """Names of the tables that have rows."""
+        return sorted(name for name in self._index["rows"] if name in _DECLARED["tables"])
+
+    @property
+    def facts(self):
+        """Facts about the device and the run, by name."""
+        return _Facts(self.table("facts"))
+
+    def table(self, name):
+        """A table."""
+        if name not in _DECLARED["tables"]:
+            raise AttributeError(f"there is no table {name}; there are {', '.join(_DECLARED['tables'])}")
+        schema = _schema(name)
+        if name not in self._index["rows"]:
+            return schema.empty_table()
+        path = os.path.join(self.path, "tables", f"{name}.parquet")
+        try:
+            with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file:
+                data = file.read()
+        except OSError as error:
+            raise Error(f"{path} cannot be read: {error.strerror}; `fathom reindex {self.path}` rebuilds it") from None
+        if zlib.crc32(data) != self._index.get("sums", {}).get(name, zlib.crc32(data)):
+            raise Error(f"{path} is damaged (checksum mismatch); `fathom reindex {self.path}` rebuilds it")
+        found = pyarrow.parquet.read_table(pyarrow.BufferReader(data))
+        columns = [
+            found[field.name].cast(field.type) if field.name in found.column_names else pyarrow.nulls(len(found), field.type)
+            for field in schema
+        ]
+        return pyarrow.Table.from_arrays(columns, schema=schema)
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.table(name)
+
+
+class Fleet:
+    """A fleet in a folder: the same tables, over all of its archives."""
+
+    def __init__(self, path, info):
+        self.path, self.info = path, info
+        if info["version"] > 1:
+            raise Error(f"{path} is of a newer Fathom (layout {info['version']}); update this package")
+        self._files, self.runs = self._state()
+
+    def _state(self):
+        """The files and archives that the commits name."""
+        files, runs, last = {}, set(), 0
+        checkpoints = self._numbered("_checkpoints")
+        if checkpoints:
+            last = max(checkpoints)
+            checkpoint = _read_json(checkpoints[last])
+            files.update((file["path"], file) for file in checkpoint["files"])
+            runs.update(checkpoint["runs"])
+        commits = self._numbered("_log")
+        for number in range(last + 1, max(commits, default=0) + 1):
+            if number not in commits:
+                raise Error(f"{self.path}: commit {number} is missing")
+            commit = _read_json(commits[number])
+            for gone in commit["remove"]:
+                files.pop(gone, None)
+            files.update((file["path"], file) for file in commit["add"])
+            runs.update(commit["runs"])
+        return files, runs
+
+    def _numbered(self, folder):
+        try:
+            names = os.listdir(os.path.join(self.path, folder))
+        except FileNotFoundError:
+            return {}
+        return {
+            int(name[:-5]): os.path.join(self.path, folder, name) for name in names if name.endswith(".json") and name[:-5].isdigit()
+        }
+
+    def __repr__(self):
+        return f"<fathom.Fleet {self.path} ({len(self.runs)} archives)>"
+
+    def __dir__(self):
+        return [*super().__dir__(), *_DECLARED["tables"]]
+
+    def dataset(self, name):
+        """A table as a pyarrow.dataset.Dataset, of which only what is asked for is read."""
+        if name not in _DECLARED["tables"]:
+            raise AttributeError(f"there is no table {name}; there are {', '.join(_DECLARED['tables'])}")
+        schema = _schema(name, _DECLARED["leading"]).append(pyarrow.field("date", pyarrow.date32()))
+        files = [os.path.join(self.path, file["path"]) for file in self._files.values() if file["table"] == name]
+        hive = pyarrow.dataset.partitioning(pyarrow.schema([("date", pyarrow.date32())]), flavor="hive")
+        if not files:
+            return pyarrow.dataset.dataset(schema.empty_table())
+        return pyarrow.dataset.dataset(
+            sorted(files), schema=schema, format="parquet", partitioning=hive, partition_base_dir=os.path.abspath(self.path)
+        )
+
+    def table(self, name):
+        """A table, read whole."""
+        return self.dataset(name).to_table()
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.table(name)
+
+
+def open(path):
+    """Opens an archive, or a fleet in a folder."""
+    path = os.path.abspath(os.fspath(path))
+    info = _read_json(os.path.join(path, "fleet.json"))
+    if info is not None and info.get("format") == "fathom-fleet":
+        return Fleet(path, info)
+    meta = _read_json(os.path.join(path, "meta.json"))
+    if meta is None or meta.get("format") != "fathom-archive":
+        raise Error(f"{path} is no archive and no fleet")
+    return Archive(path, meta)

@@ -1,0 +1,175 @@
+//! `fathom mcp` as an assistant speaks with it, and `fathom sql` where its program is missing.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{Case, fathom, lane, run};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+fn main() -> ExitCode {
+    let cases: Vec<Case> = vec![
+        ("handshake_lists_tools_and_answers_errors", Ok(()), handshake),
+        ("answers_are_those_of_verbs_within_budget", Ok(()), answers),
+        ("few_executions_cannot_carry_claims", Ok(()), claims),
+        ("path_outside_folder_or_without_tables_is_refused", Ok(()), refused),
+        ("nothing_is_written", Ok(()), reads_only),
+        ("missing_fathom_sql_says_how_to_build_it", Ok(()), missing),
+    ];
+    lane(cases)
+}
+
+fn archives() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("archives")
+}
+
+/// The answers to these lines.
+fn said(options: &[&str], folder: &Path, lines: &[String]) -> Result<Vec<Value>> {
+    let mut child = Command::new(fathom())
+        .arg("mcp")
+        .args(options)
+        .arg(folder)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    child.stdin.take().context("a stdin")?.write_all(lines.join("\n").as_bytes())?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "it ended with {}", output.status);
+    String::from_utf8(output.stdout)?.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+}
+
+fn call(tool: &str, arguments: Value) -> String {
+    json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
+        .to_string()
+}
+
+/// What a tool says, or why it refuses.
+fn tool(options: &[&str], folder: &Path, tool: &str, arguments: Value) -> Result<Result<Value, String>> {
+    let answers = said(options, folder, &[call(tool, arguments)])?;
+    let result = &answers.first().context("an answer")?["result"];
+    let text = result["content"][0]["text"].as_str().with_context(|| format!("{answers:?}"))?;
+    Ok(if result["isError"] == true { Err(text.to_string()) } else { Ok(serde_json::from_str(text)?) })
+}
+
+fn handshake() -> Result<()> {
+    let lines = [
+        json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}})
+            .to_string(),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string(),
+        "{ not JSON".into(),
+        "\u{1b}[2J".into(),
+        json!({"jsonrpc": "2.0", "id": "a", "method": "tools/list"}).to_string(),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "resources/list"}).to_string(),
+        call("rm", json!({})),
+        call("summary", json!({"archive": 5})),
+    ];
+    let answers = said(&[], &archives(), &lines)?;
+    ensure!(answers.len() == 7, "{answers:?}");
+    ensure!(
+        answers[0]["result"]["protocolVersion"] == "2025-06-18"
+            && answers[0]["result"]["serverInfo"]["name"] == "fathom"
+    );
+    ensure!(answers[1]["error"]["code"] == -32700 && answers[2]["error"]["code"] == -32700);
+    let tools = answers[3]["result"]["tools"].as_array().context("tools")?;
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    ensure!(names == ["list", "summary", "explain", "diff", "sql"], "{names:?}");
+    ensure!(
+        tools.iter().all(|tool| tool["annotations"]["readOnlyHint"] == true && tool["inputSchema"]["type"] == "object")
+    );
+    ensure!(answers[4]["error"]["code"] == -32601);
+    ensure!(answers[5]["result"]["isError"] == true && answers[6]["result"]["isError"] == true, "{answers:?}");
+    Ok(())
+}
+
+fn answers() -> Result<()> {
+    let folder = archives();
+    let listed = tool(&[], &folder, "list", json!({}))?.map_err(anyhow::Error::msg)?;
+    let there =
+        std::fs::read_dir(&folder)?.filter(|entry| entry.as_ref().is_ok_and(|entry| entry.path().is_dir())).count();
+    ensure!(listed["result"]["archives"].as_array().is_some_and(|all| all.len() == there), "{listed}");
+    let name = json!({"archive": "v3-linux-6.18-virtio"});
+    let shown = run(Command::new(fathom()).args(["show", "--json"]).arg(folder.join("v3-linux-6.18-virtio")))?;
+    let shown: Value = serde_json::from_slice(&shown.stdout)?;
+    let whole = tool(&["--budget", "100000"], &folder, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
+    ensure!(whole["result"] == shown && whole["left_out"].is_null(), "an answer with room for it is cut");
+    for budget in ["500", "2000"] {
+        let cut = tool(&["--budget", budget], &folder, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
+        let characters = cut.to_string().chars().count();
+        ensure!(characters <= 4 * budget.parse::<usize>()? + 600, "{characters} characters for {budget} tokens");
+        ensure!(cut["left_out"].as_array().is_some_and(|left| !left.is_empty()));
+    }
+    let explained = tool(&[], &folder, "explain", name)?.map_err(anyhow::Error::msg)?;
+    ensure!(explained["result"]["findings"].as_array().is_some_and(|all| !all.is_empty()), "{explained}");
+    Ok(())
+}
+
+fn claims() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for name in ["a.fathom", "b.fathom"] {
+        run(Command::new("cp").arg("-r").arg(archives().join("v3-linux-6.18-virtio")).arg(folder.path().join(name)))?;
+    }
+    let both = json!({"a": "a.fathom", "b": "b.fathom"});
+    let diff = tool(&[], folder.path(), "diff", both)?.map_err(anyhow::Error::msg)?;
+    let claims = diff["cannot_claim"].to_string();
+    ensure!(diff["result"]["verdict"] == "inconclusive" && claims.contains("too few executions"), "{diff}");
+    let summary = tool(&[], folder.path(), "summary", json!({"archive": "a.fathom"}))?.map_err(anyhow::Error::msg)?;
+    ensure!(summary["cannot_claim"].to_string().contains("fewer than six executions"), "{summary}");
+    Ok(())
+}
+
+fn refused() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("a.fathom");
+    run(Command::new("cp").arg("-r").arg(archives().join("v3-bench")).arg(&archive))?;
+    for outside in ["/etc", "..", "/nonexistent", "a.fathom/../../"] {
+        let why = tool(&[], folder.path(), "summary", json!({"archive": outside}))?;
+        ensure!(why.is_err(), "{outside}: {why:?}");
+        let why = tool(&[], folder.path(), "sql", json!({"archives": [outside], "query": "SELECT 1"}))?;
+        ensure!(why.is_err(), "{outside}: {why:?}");
+    }
+    std::fs::remove_dir_all(archive.join("tables"))?;
+    for (name, arguments) in
+        [("summary", json!({"archive": "a.fathom"})), ("sql", json!({"archives": ["."], "query": "SELECT 1"}))]
+    {
+        let why = tool(&[], folder.path(), name, arguments)?.err().context("it was answered")?;
+        ensure!(why.contains("reindex"), "{why}");
+    }
+    ensure!(!archive.join("tables").exists());
+    Ok(())
+}
+
+fn reads_only() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    run(Command::new("cp").arg("-r").arg(archives().join("v3-linux-6.18-virtio")).arg(folder.path().join("a.fathom")))?;
+    let state = || run(Command::new("find").arg(folder.path()).args(["-printf", "%p %s %T@\n"]));
+    let before = state()?.stdout;
+    for (name, arguments) in [
+        ("list", json!({})),
+        ("summary", json!({"archive": "a.fathom"})),
+        ("explain", json!({"archive": "a.fathom"})),
+        ("diff", json!({"a": "a.fathom", "b": "a.fathom"})),
+    ] {
+        let answered = tool(&[], folder.path(), name, arguments)?;
+        ensure!(answered.is_ok() || name == "diff", "{name}: {answered:?}");
+    }
+    ensure!(before == state()?.stdout);
+    Ok(())
+}
+
+fn missing() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let alone = folder.path().join("fathom");
+    std::fs::copy(fathom(), &alone)?;
+    for verb in ["sql", "fleet"] {
+        let output = Command::new(&alone).args([verb, "--help"]).env("PATH", folder.path()).output()?;
+        let said = String::from_utf8(output.stderr)?;
+        ensure!(output.status.code() == Some(1) && said.contains("make build-sql"), "{verb}: {said}");
+    }
+    // Found in PATH, it gets the verb, the words, and who asked.
+    let path = folder.path().join("fathom-sql");
+    std::fs::write(&path, "#!/bin/sh\necho \"$FATHOM\" \"$@\"\n")?;
+    run(Command::new("chmod").arg("+x").arg(&path))?;
+    let output = run(Command::new(&alone).args(["sql", "--explain", "a b", "-x"]))?;
+    ensure!(String::from_utf8(output.stdout)?.trim() == format!("{} sql --explain a b -x", alone.display()));
+    Ok(())
+}

@@ -1,0 +1,673 @@
+//! `fathom sql` and `fathom fleet` through the program, with the archives' own indexes, DuckDB and arithmetic as oracles.
+//!
+//! All of them are long: the program that they drive compiles an SQL engine (`make test-sql` builds it and runs them).
+
+use anyhow::{Context, Result, bail, ensure};
+use fathom_tests::{Case, fathom, lane, run, until};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+fn main() -> ExitCode {
+    let built = || {
+        let there = fathom().with_file_name("fathom-sql").is_file();
+        there.then_some(()).ok_or_else(|| "fathom-sql is not built; `make build-sql` does it".to_string())
+    };
+    let with_s3 = || built().and_then(|()| python_has("moto"));
+    let cases: Vec<Case> = vec![
+        ("long::every_table_of_every_archive_version_has_its_rows", built(), every_row),
+        ("long::sql_that_writes_or_reads_files_is_refused", built(), only_reads),
+        ("long::sql_error_marks_column", built(), marked),
+        ("long::formats_hold_same_rows", built(), formats),
+        ("long::failed_query_leaves_old_file", built(), old_file_stays),
+        ("long::archive_without_tables_gets_them", built(), linked_first),
+        ("long::same_recording_twice_is_refused", built(), twice),
+        ("long::every_example_answers", built(), examples),
+        ("long::shell_completes_tables_and_keeps_history", built(), shell),
+        ("long::fleet_holds_same_rows_as_archives", built(), fleet_rows),
+        ("long::killed_add_is_repeated_without_loss_or_double", built(), killed),
+        ("long::two_writers_add_each_archive_once", built(), writers),
+        ("long::bad_archives_are_named_and_others_added", built(), bad_ones),
+        ("long::private_texts_are_nowhere_in_fleet", built(), private),
+        ("long::gc_merges_files_and_removes_orphans", built(), collected),
+        ("long::full_store_is_reported_and_add_repeats", built(), full),
+        ("long::fleet_in_s3_holds_same_rows", with_s3(), in_s3),
+    ];
+    lane(cases)
+}
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn python() -> PathBuf {
+    here("../target/engines/bin/python3")
+}
+
+fn python_has(module: &str) -> Result<(), String> {
+    let import = Command::new(python()).args(["-c", &format!("import {module}")]).stderr(Stdio::null()).status();
+    let found = import.is_ok_and(|status| status.success());
+    found.then_some(()).ok_or_else(|| format!("{module} is not installed; `scripts/engines {module}` does it"))
+}
+
+/// A copy of the sample archives of every version, in a folder of its own.
+fn archives(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut copies = Vec::new();
+    let mut entries: Vec<_> = fs::read_dir(here("archives"))?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    for entry in entries.iter().filter(|entry| entry.path().is_dir()) {
+        let to = folder.join(entry.file_name()).with_extension("fathom");
+        copy(&entry.path(), &to)?;
+        copies.push(to);
+    }
+    Ok(copies)
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    run(Command::new("cp").arg("-r").arg(from).arg(to)).map(drop)
+}
+
+/// Copies of an archive that are other recordings: made at other moments, `days` apart.
+fn others(of: &Path, folder: &Path, count: u64, days: u64) -> Result<Vec<PathBuf>> {
+    let mut made = Vec::new();
+    for n in 0..count {
+        let to = folder.join(format!("{n:03}.fathom"));
+        copy(of, &to)?;
+        let path = to.join("meta.json");
+        let mut meta: Value = serde_json::from_slice(&fs::read(&path)?)?;
+        let at = meta["created_unix_ns"].as_u64().context("an archive has a time")?;
+        meta["created_unix_ns"] = (at + n * days * 86_400_000_000_000 + n).into();
+        fs::write(&path, serde_json::to_vec(&meta)?)?;
+        made.push(to);
+    }
+    Ok(made)
+}
+
+fn sql(words: &[&str]) -> Command {
+    let mut command = Command::new(fathom());
+    command.arg("sql").args(words).stdin(Stdio::null());
+    command
+}
+
+fn fleet(words: &[&str]) -> Command {
+    let mut command = Command::new(fathom());
+    command.arg("fleet").args(words).stdin(Stdio::null());
+    command
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap_or_default()
+}
+
+/// The rows of an answer.
+fn answer(place: &str, statement: &str) -> Result<Vec<Value>> {
+    let output = run(&mut sql(&[place, "--format", "json", statement]))?;
+    let whole: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(whole["format"] == "fathom.sql" && whole["version"] == 1, "{whole}");
+    Ok(whole["rows"].as_array().context("an answer has rows")?.clone())
+}
+
+/// What the indexes say: rows of each table, over all archives.
+fn told(archives: &[PathBuf]) -> Result<BTreeMap<String, u64>> {
+    let mut rows = BTreeMap::new();
+    for archive in archives {
+        let index: Value = serde_json::from_slice(&fs::read(archive.join("tables/index.json"))?)?;
+        for (table, count) in index["rows"].as_object().context("an index has rows")? {
+            *rows.entry(table.clone()).or_insert(0) += count.as_u64().context("a number")?;
+        }
+    }
+    rows.insert("archives".into(), archives.len() as u64);
+    Ok(rows)
+}
+
+/// Rows of each table, as a query counts them: those of all runs, and those that differ in some column.
+fn counted(place: &str, tables: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>> {
+    let mut rows = BTreeMap::new();
+    for table in tables.keys() {
+        let found = answer(place, &format!("SELECT count(*) AS n FROM {table}"))?;
+        rows.insert(table.clone(), found[0]["n"].as_u64().context("a count")?);
+    }
+    Ok(rows)
+}
+
+fn every_row() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archives = archives(folder.path())?;
+    let expected = told(&archives)?;
+    let place = text(folder.path());
+    ensure!(
+        counted(place, &expected)? == expected,
+        "{:?}, and the indexes say {expected:?}",
+        counted(place, &expected)?
+    );
+    // A table that no archive has is empty, and no error.
+    ensure!(
+        answer(place, "SELECT count(*) AS n FROM losses")?[0]["n"].as_u64()
+            == Some(expected.get("losses").copied().unwrap_or(0))
+    );
+    // Every row says whose it is.
+    let kinds = answer(
+        place,
+        "SELECT kind, count(DISTINCT run) AS runs, count(DISTINCT archive) AS names FROM archives GROUP BY kind ORDER BY kind",
+    )?;
+    let runs: u64 = kinds.iter().filter_map(|row| row["runs"].as_u64()).sum();
+    ensure!(kinds.len() == 3 && runs == archives.len() as u64, "{kinds:?}");
+    let stray = answer(
+        place,
+        "SELECT count(*) AS n FROM spans s LEFT JOIN archives a ON a.run = s.run WHERE a.run IS NULL OR a.date <> s.date",
+    )?;
+    ensure!(stray[0]["n"] == 0, "{stray:?}");
+    // Times of an older version, which had no signs, can be subtracted.
+    let negative = answer(place, "SELECT min(start_ns - end_ns) AS least FROM spans WHERE archive LIKE 'v1%'")?;
+    ensure!(negative[0]["least"].as_i64().is_some_and(|least| least < 0), "{negative:?}");
+    Ok(())
+}
+
+fn refused(mut command: Command) -> Result<String> {
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.code() == Some(1), "{:?} ended with {}: {said}", command, output.status);
+    ensure!(!said.contains("panicked"), "{said}");
+    Ok(said)
+}
+
+fn only_reads() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = &archives(folder.path())?[0];
+    let out = folder.path().join("out");
+    let secret = folder.path().join("secret.csv");
+    fs::write(&secret, "a\n1\n")?;
+    let before = run(Command::new("find").arg(folder.path()).args(["-printf", "%p %s\n"]))?.stdout;
+    let (out, secret) = (text(&out), text(&secret));
+    for statement in [
+        format!("COPY (SELECT 1) TO '{out}' STORED AS PARQUET"),
+        format!("COPY archives TO '{out}.csv'"),
+        format!("CREATE EXTERNAL TABLE x (a INT) STORED AS CSV LOCATION '{secret}'"),
+        "CREATE TABLE x AS SELECT 1".into(),
+        "CREATE VIEW x AS SELECT 1".into(),
+        "INSERT INTO facts SELECT * FROM facts".into(),
+        "DROP TABLE facts".into(),
+        "DELETE FROM facts".into(),
+        "UPDATE facts SET name = 'x'".into(),
+        "SET datafusion.execution.batch_size = 1".into(),
+        "PREPARE x AS SELECT 1".into(),
+        "EXPLAIN ANALYZE INSERT INTO facts SELECT * FROM facts".into(),
+        format!("WITH x AS (SELECT 1) SELECT * FROM '{secret}'"),
+        "SELECT * FROM '/etc/passwd'".into(),
+        format!("SELECT * FROM read_csv('{secret}')"),
+        format!("SELECT * FROM \"{secret}\""),
+    ] {
+        refused(sql(&[text(archive), &statement])).context(statement)?;
+    }
+    let after = run(Command::new("find").arg(folder.path()).args(["-printf", "%p %s\n"]))?.stdout;
+    ensure!(before == after, "files changed: {}", String::from_utf8_lossy(&after));
+    Ok(())
+}
+
+fn marked() -> Result<()> {
+    let archive = here("archives/v3-bench");
+    let said = refused(sql(&[text(&archive), "SELECT device,\n  nmae FROM facts"]))?;
+    ensure!(said.contains("  nmae FROM facts\n") && said.contains("\n    ^^^^"), "{said}");
+    let said = refused(sql(&[text(&archive), "SELECT FROM WHERE"]))?;
+    ensure!(said.contains('^'), "{said}");
+    let said = refused(sql(&[text(&archive), "SELECT 1 FROM nothing"]))?;
+    ensure!(said.contains("nothing"), "{said}");
+    Ok(())
+}
+
+fn formats() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = here("archives/v3-linux-6.18-virtio");
+    // A text that would be a formula, and one that would steer a terminal.
+    let statement = "SELECT name, value, '=1+1' AS formula, chr(27) || 'x' AS escape, -1 AS minus, CAST(NULL AS BIGINT) AS none FROM facts ORDER BY name";
+    let rows = answer(text(&archive), statement)?;
+    ensure!(rows.len() > 50 && rows[0]["escape"] == "\u{1b}x" && rows[0]["minus"] == -1 && rows[0]["none"].is_null());
+    for ending in ["csv", "parquet", "json"] {
+        let path = folder.path().join(format!("a.{ending}"));
+        run(&mut sql(&[text(&archive), "-o", text(&path), statement]))?;
+    }
+    let csv = fs::read_to_string(folder.path().join("a.csv"))?;
+    ensure!(
+        csv.lines().count() == rows.len() + 1
+            && csv.contains("\"'=1+1\"")
+            && csv.contains(",-1,")
+            && !csv.contains('\u{1b}')
+    );
+    let table = run(&mut sql(&[text(&archive), statement]))?.stdout;
+    ensure!(!table.contains(&0x1b), "a text steers the terminal");
+    let json: Value = serde_json::from_slice(&fs::read(folder.path().join("a.json"))?)?;
+    ensure!(json["rows"].as_array().is_some_and(|again| *again == rows));
+    let names: Vec<PathBuf> = fs::read_dir(folder.path())?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
+    ensure!(names.len() == 3, "something temporary is left: {names:?}");
+    if python_has("duckdb").is_ok() {
+        let program = "import duckdb, sys; print(len(duckdb.sql(f\"SELECT * FROM '{sys.argv[1]}'\").fetchall()))";
+        let read = run(Command::new(python()).args(["-c", program]).arg(folder.path().join("a.parquet")))?;
+        ensure!(String::from_utf8(read.stdout)?.trim() == rows.len().to_string());
+    }
+    let said = refused(sql(&[text(&archive), "--format", "parquet", "SELECT 1"]))?;
+    ensure!(said.contains("-o"), "{said}");
+    Ok(())
+}
+
+fn old_file_stays() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (archive, path) = (here("archives/v3-bench"), folder.path().join("a.csv"));
+    fs::write(&path, "old")?;
+    // Only while it runs does this fail.
+    refused(sql(&[
+        text(&archive),
+        "-o",
+        text(&path),
+        "SELECT 1 / (value - value) FROM (SELECT CAST(value AS BIGINT) AS value FROM samples)",
+    ]))?;
+    ensure!(fs::read_to_string(&path)? == "old" && fs::read_dir(folder.path())?.count() == 1);
+    let said = refused(sql(&[text(&archive), "-o", "/nonexistent/a.csv", "SELECT 1"]))?;
+    ensure!(said.contains("/nonexistent"), "{said}");
+    Ok(())
+}
+
+fn linked_first() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("a.fathom");
+    copy(&here("archives/v3-linux-6.18-virtio"), &archive)?;
+    let rows = answer(text(&archive), "SELECT count(*) AS n FROM spans")?;
+    fs::remove_dir_all(archive.join("tables"))?;
+    ensure!(answer(text(&archive), "SELECT count(*) AS n FROM spans")? == rows);
+    fs::remove_dir_all(archive.join("tables"))?;
+    fs::write(archive.join("events.log"), "nothing")?;
+    let said = refused(sql(&[text(&archive), "SELECT count(*) FROM spans"]))?;
+    ensure!(said.contains("a.fathom"), "{said}");
+    // A table that is not what was written is no answer.
+    let damaged = folder.path().join("b.fathom");
+    copy(&here("archives/v3-bench"), &damaged)?;
+    let table = damaged.join("tables/samples.parquet");
+    let mut bytes = fs::read(&table)?;
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&table, bytes)?;
+    let said = refused(sql(&[text(&damaged), "SELECT count(*) FROM samples"]))?;
+    ensure!(said.contains("samples.parquet") && said.contains("reindex"), "{said}");
+    ensure!(!answer(text(&damaged), "SELECT count(*) AS n FROM facts")?.is_empty(), "the other tables can be asked");
+    Ok(())
+}
+
+fn twice() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    copy(&here("archives/v3-bench"), &folder.path().join("a.fathom"))?;
+    copy(&here("archives/v3-bench"), &folder.path().join("b.fathom"))?;
+    let said = refused(sql(&[text(folder.path()), "SELECT 1"]))?;
+    ensure!(said.contains("a.fathom") && said.contains("b.fathom") && said.contains("twice"), "{said}");
+    let said = refused(sql(&["/nonexistent/x.fathom", "SELECT 1"]))?;
+    ensure!(said.contains("/nonexistent/x.fathom"), "{said}");
+    Ok(())
+}
+
+fn examples() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    archives(folder.path())?;
+    let answers = run(&mut sql(&[text(folder.path()), "--examples"]))?;
+    let answers = String::from_utf8(answers.stdout)?;
+    let titles =
+        answers.lines().filter(|line| line.contains('?') && line.chars().take(2).all(|c| c.is_ascii_digit())).count();
+    ensure!(titles == 20, "{titles} answers");
+    // Four flushes for an INSERT with a rollback journal, as the recording of the sample says.
+    let one = answer(text(&here("archives/v3-linux-6.18-virtio")), &question("02-flushes-an-insert")?)?;
+    ensure!(one[0]["file_system"] == "ext4" && one[0]["inserts"] == 2 && one[0]["flushes_an_insert"] == 4.0, "{one:?}");
+    let listed = run(&mut sql(&["--examples"]))?;
+    ensure!(String::from_utf8(listed.stdout)?.matches("-- ").count() >= 40);
+    Ok(())
+}
+
+fn question(name: &str) -> Result<String> {
+    Ok(fs::read_to_string(here("../crates/fleet/questions").join(format!("{name}.sql")))?)
+}
+
+fn shell() -> Result<()> {
+    let state = tempfile::tempdir()?;
+    let archive = here("archives/v3-bench");
+    let program = here("programs/terminal.py");
+    // Tab completes the table; the statement goes over two lines; an error ends nothing.
+    let typed = "SELECT count(*) AS n FROM sam\t\n;\nSELECT nmae FROM facts;\n\\d cells\n\\q\n";
+    let mut child = Command::new("python3")
+        .arg(program)
+        .arg(fathom())
+        .args(["sql", text(&archive)])
+        .env("XDG_STATE_HOME", state.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    child.stdin.take().context("a stdin")?.write_all(typed.as_bytes())?;
+    let output = child.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success(), "{said}");
+    ensure!(
+        said.contains("samples") && said.contains("252") && said.contains("^^^^") && said.contains("same_as"),
+        "{said}"
+    );
+    let history = fs::read_to_string(state.path().join("fathom/sql_history"))?;
+    ensure!(history.contains("samples"), "{history}");
+    Ok(())
+}
+
+/// A fleet with these archives in it.
+fn filled(place: &str, archives: &Path) -> Result<Output> {
+    run(&mut fleet(&["init", place]))?;
+    run(&mut fleet(&["add", place, text(archives)]))
+}
+
+fn fleet_rows() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    fs::create_dir(&runs)?;
+    let archives = archives(&runs)?;
+    let expected = told(&archives)?;
+    let place = text(&place);
+    let said = String::from_utf8(filled(place, &runs)?.stdout)?;
+    ensure!(said.starts_with(&format!("{} archives added", archives.len())), "{said}");
+    ensure!(counted(place, &expected)? == expected);
+    // Sums over values, in the fleet and in the archives as they lie.
+    for statement in [
+        "SELECT device, run, date, archive, CAST(sum(start_ns) AS DECIMAL(38)) AS s, count(end_ns) AS n FROM spans GROUP BY 1, 2, 3, 4 ORDER BY 2",
+        "SELECT run, name, value, unit, source FROM facts ORDER BY 1, 2, 3",
+        "SELECT run, metric, labels, time_ns, value FROM samples ORDER BY 1, 2, 3, 4, 5",
+        "SELECT * FROM archives ORDER BY run",
+    ] {
+        let (raw, kept) = (answer(text(&runs), statement)?, answer(place, statement)?);
+        ensure!(raw == kept && !raw.is_empty(), "{statement}: {} rows, and {}", raw.len(), kept.len());
+    }
+    // Again, and under another name: nothing is added.
+    let moved = runs.join("renamed.fathom");
+    fs::rename(&archives[0], &moved)?;
+    let said = String::from_utf8(run(&mut fleet(&["add", place, text(&runs)]))?.stdout)?;
+    ensure!(
+        said.starts_with("0 archives added") && said.contains(&format!("{} there already", archives.len())),
+        "{said}"
+    );
+    ensure!(counted(place, &expected)? == expected);
+    let listed: Value = serde_json::from_slice(&run(&mut fleet(&["ls", "--json", place]))?.stdout)?;
+    ensure!(listed["archives"] == archives.len(), "{listed}");
+    Ok(())
+}
+
+fn killed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    fs::create_dir(&runs)?;
+    let archives = others(&here("archives/v3-linux-6.18-virtio"), &runs, 40, 1)?;
+    let expected = told(&archives)?;
+    let place = text(&place);
+    run(&mut fleet(&["init", place]))?;
+    // Each round is given more time; the last one ends by itself.
+    let mut rounds = 0;
+    for n in 1.. {
+        let mut child = fleet(&["add", place, text(&runs)]).stdout(Stdio::null()).spawn()?;
+        // A fixed wait: the moment of the kill is what the test varies.
+        std::thread::sleep(std::time::Duration::from_millis(7 * n * n));
+        let ended = child.try_wait()?.is_some();
+        child.kill()?;
+        child.wait()?;
+        rounds = n;
+        if ended {
+            break;
+        }
+        // Whatever is there is whole: every archive's rows, or none of them.
+        let whole = answer(
+            place,
+            "SELECT count(*) AS n FROM archives a JOIN (SELECT run, count(*) AS c FROM spans GROUP BY run) s ON s.run = a.run WHERE s.c <> 252",
+        )?;
+        ensure!(whole[0]["n"] == 0, "{whole:?}");
+    }
+    ensure!(rounds > 2, "nothing was killed");
+    run(&mut fleet(&["add", place, text(&runs)]))?;
+    ensure!(counted(place, &expected)? == expected);
+    // What the killed ones left is removed, and nothing else.
+    run(&mut fleet(&["gc", "--grace", "0", place]))?;
+    ensure!(counted(place, &expected)? == expected);
+    let files = String::from_utf8(run(&mut fleet(&["ls", "--files", "--", place]))?.stdout)?;
+    let found = run(Command::new("find").arg(place).args(["-name", "*.parquet", "-printf", "%P\n"]))?;
+    let mut found: Vec<String> = String::from_utf8(found.stdout)?.lines().map(str::to_string).collect();
+    found.sort();
+    ensure!(found == files.lines().collect::<Vec<_>>(), "{found:?}");
+    Ok(())
+}
+
+fn writers() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    fs::create_dir(&runs)?;
+    let archives = others(&here("archives/v3-bench"), &runs, 30, 1)?;
+    let expected = told(&archives)?;
+    let place = text(&place);
+    run(&mut fleet(&["init", place]))?;
+    let start = || fleet(&["add", place, text(&runs)]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let both = [start()?, start()?, start()?];
+    let mut added = 0;
+    for writer in both {
+        let output = writer.wait_with_output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8(output.stdout)?;
+        added += said.split(' ').next().and_then(|n| n.parse::<usize>().ok()).with_context(|| said.clone())?;
+    }
+    ensure!(added == archives.len(), "{added} added");
+    ensure!(counted(place, &expected)? == expected);
+    Ok(())
+}
+
+fn bad_ones() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    fs::create_dir(&runs)?;
+    let good = others(&here("archives/v3-linux-6.18-virtio"), &runs, 5, 0)?;
+    let expected = told(&good)?;
+    let bad = |name: &str| -> Result<PathBuf> {
+        let to = runs.join(name);
+        copy(&good[0], &to)?;
+        let path = to.join("meta.json");
+        let mut meta: Value = serde_json::from_slice(&fs::read(&path)?)?;
+        meta["created_unix_ns"] = 7.into();
+        fs::write(&path, serde_json::to_vec(&meta)?)?;
+        Ok(to)
+    };
+    // Cut short, of another program, of a newer version, with a flipped bit, and with rows that its index does not have.
+    let cut = bad("cut.fathom")?.join("tables/spans.parquet");
+    fs::write(&cut, &fs::read(&cut)?[..100])?;
+    fs::write(bad("foreign.fathom")?.join("meta.json"), "{\"name\": \"web\"}")?;
+    let newer = bad("newer.fathom")?.join("meta.json");
+    fs::write(&newer, fs::read_to_string(&newer)?.replace("\"version\":1", "\"version\":99"))?;
+    let flipped = bad("flipped.fathom")?.join("tables/links.parquet");
+    let mut bytes = fs::read(&flipped)?;
+    bytes[40] ^= 1;
+    fs::write(&flipped, bytes)?;
+    let index = bad("index.fathom")?.join("tables/index.json");
+    fs::write(&index, fs::read_to_string(&index)?.replace("\"slices\": 309", "\"slices\": 308"))?;
+    let place = text(&place);
+    run(&mut fleet(&["init", place]))?;
+    let output = fleet(&["add", place, text(&runs)]).output()?;
+    let (out, said) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!(output.status.code() == Some(1), "{out}{said}");
+    for name in ["cut", "foreign", "newer", "flipped", "index"] {
+        ensure!(said.lines().any(|line| line.contains(&format!("{name}.fathom"))), "{name}: {said}");
+    }
+    ensure!(out.starts_with("5 archives added") && out.contains("5 left out"), "{out}");
+    ensure!(counted(place, &expected)? == expected);
+    Ok(())
+}
+
+fn private() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("fleet");
+    let place = text(&place);
+    run(&mut fleet(&["init", place, "--commands", "drop", "--paths", "hash", "--sql", "hash"]))?;
+    run(&mut fleet(&["add", place, text(&here("archives/v3-linux-6.18-virtio")), text(&here("archives/v3-net"))]))?;
+    // Of every text column of every table, what the archives say nowhere but in private texts.
+    let columns = answer(
+        place,
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' AND data_type LIKE 'Utf8%'",
+    )?;
+    ensure!(columns.len() > 50, "{columns:?}");
+    for column in columns {
+        let (table, name) =
+            (column["table_name"].as_str().unwrap_or_default(), column["column_name"].as_str().unwrap_or_default());
+        for secret in ["sqlite3", "/tmp/a", "insert into", "127.0.0.1", "libsqlite3", "/usr/bin"] {
+            let found = answer(
+                place,
+                &format!("SELECT \"{name}\" AS t FROM {table} WHERE lower(\"{name}\") LIKE '%{secret}%' LIMIT 1"),
+            )?;
+            ensure!(found.is_empty(), "{table}.{name} holds {found:?}");
+        }
+    }
+    // Equal texts are equal still.
+    let shapes = answer(place, "SELECT count(*) AS n, count(DISTINCT text) AS d FROM shapes WHERE text LIKE 'hash:%'")?;
+    ensure!(shapes[0]["n"] == 5 && shapes[0]["d"] == 5, "{shapes:?}");
+    let said = refused(fleet(&["init", &format!("{place}2"), "--keep-raw", "--sql", "drop"]))?;
+    ensure!(said.contains("--keep-raw"), "{said}");
+    Ok(())
+}
+
+fn collected() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
+    fs::create_dir(&runs)?;
+    let archives = others(&here("archives/v3-bench"), &runs, 6, 0)?;
+    let expected = told(&archives)?;
+    let place = text(&place);
+    run(&mut fleet(&["init", "--keep-raw", place]))?;
+    for archive in &archives {
+        run(&mut fleet(&["add", place, text(archive)]))?;
+    }
+    let count = || -> Result<usize> {
+        Ok(String::from_utf8(run(&mut fleet(&["ls", "--files", "samples", place]))?.stdout)?.lines().count())
+    };
+    ensure!(count()? == 6);
+    let orphan = Path::new(place).join("samples/date=2026-11-20/part-orphan.parquet");
+    fs::create_dir_all(orphan.parent().context("a folder")?)?;
+    fs::copy(archives[0].join("tables/samples.parquet"), &orphan)?;
+    ensure!(counted(place, &expected)? == expected, "a file that no commit names is not read");
+    // Within its time of grace everything stays.
+    run(&mut fleet(&["gc", place]))?;
+    ensure!(count()? == 1 && orphan.exists() && counted(place, &expected)? == expected);
+    run(&mut fleet(&["gc", "--grace", "0", place]))?;
+    ensure!(!orphan.exists() && counted(place, &expected)? == expected);
+    let left = run(Command::new("find").arg(place).args(["-name", "*.parquet"]))?;
+    ensure!(String::from_utf8(left.stdout)?.lines().count() == expected.len());
+    // The archives are kept, and are the recordings that they were.
+    let raw: Vec<PathBuf> =
+        fs::read_dir(Path::new(place).join("_raw"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
+    ensure!(raw.len() == 6, "{raw:?}");
+    let again = String::from_utf8(run(&mut fleet(&["add", place, text(&raw[0])]))?.stdout)?;
+    ensure!(again.contains("1 there already"), "{again}");
+    Ok(())
+}
+
+/// A store without room: a small tmpfs.
+fn full() -> Result<()> {
+    if let Err(why) = fathom_tests::root() {
+        println!("SKIP long::full_store_is_reported_and_add_repeats: {why}");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let (runs, small) = (folder.path().join("runs"), folder.path().join("small"));
+    fs::create_dir(&runs)?;
+    fs::create_dir(&small)?;
+    let archives = others(&here("archives/v3-linux-6.18-virtio"), &runs, 30, 1)?;
+    let expected = told(&archives)?;
+    run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "fathom-sql-test"]).arg(&small))?;
+    let tried = || -> Result<()> {
+        let place = small.join("fleet");
+        let place = text(&place);
+        run(&mut fleet(&["init", place]))?;
+        let said = refused(fleet(&["add", place, text(&runs)]))?;
+        ensure!(said.contains("No space left"), "{said}");
+        let some = answer(place, "SELECT count(*) AS n FROM archives")?[0]["n"].as_u64().context("a count")?;
+        ensure!(some < 30, "it had room");
+        run(Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small))?;
+        run(&mut fleet(&["add", place, text(&runs)]))?;
+        ensure!(counted(place, &expected)? == expected);
+        Ok(())
+    };
+    let done = tried();
+    run(Command::new("umount").arg(&small))?;
+    done
+}
+
+/// A store of S3 on loopback, which ends with the test.
+struct S3 {
+    child: std::process::Child,
+    at: String,
+}
+
+impl S3 {
+    fn start() -> Result<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let child = Command::new(python())
+            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let store = Self { child, at: format!("127.0.0.1:{port}") };
+        until("the store answers", || Ok(std::net::TcpStream::connect(&store.at).is_ok()))?;
+        // A bucket is one PUT.
+        let program = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], method='PUT'))";
+        run(Command::new(python()).args(["-c", program, &format!("http://{}/shelf", store.at)]))?;
+        Ok(store)
+    }
+
+    fn with<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env("AWS_ENDPOINT_URL", format!("http://{}", self.at))
+            .env("AWS_ALLOW_HTTP", "true")
+            .env("AWS_ACCESS_KEY_ID", "test")
+            .env("AWS_SECRET_ACCESS_KEY", "test")
+            .env("AWS_REGION", "us-east-1")
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn in_s3() -> Result<()> {
+    let store = S3::start()?;
+    let folder = tempfile::tempdir()?;
+    let runs = folder.path();
+    let archives = others(&here("archives/v3-linux-6.18-virtio"), runs, 6, 1)?;
+    let expected = told(&archives)?;
+    let place = "s3://shelf/fleets/a";
+    run(store.with(&mut fleet(&["init", place])))?;
+    // Two writers at once, as in a folder.
+    let mut two = [fleet(&["add", place, text(runs)]), fleet(&["add", place, text(runs)])];
+    let children: Vec<_> =
+        two.iter_mut().map(|one| store.with(one).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()).collect();
+    for child in children {
+        let output = child?.wait_with_output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let count = |table: &str| -> Result<u64> {
+        let statement = format!("SELECT count(*) AS n FROM {table}");
+        let output = run(store.with(&mut sql(&[place, "--format", "json", &statement])))?;
+        let whole: Value = serde_json::from_slice(&output.stdout)?;
+        whole["rows"][0]["n"].as_u64().context("a count")
+    };
+    for (table, rows) in &expected {
+        ensure!(count(table)? == *rows, "{table}: {} rows, and the indexes say {rows}", count(table)?);
+    }
+    run(store.with(&mut fleet(&["gc", "--grace", "0", place])))?;
+    ensure!(count("spans")? == expected["spans"]);
+    let said = refused({
+        let mut command = fleet(&["ls", "s3://nothing/here"]);
+        store.with(&mut command);
+        command
+    })?;
+    ensure!(said.contains("s3://nothing/here") || said.contains("fleet.json"), "{said}");
+    if said.is_empty() {
+        bail!("nothing was said");
+    }
+    Ok(())
+}
