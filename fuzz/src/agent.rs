@@ -1,6 +1,6 @@
 //! What an agent on a device sends, and what it is sent.
 
-use device::reach::frame::{Frame, below};
+use device::remote::frame::{Frame, below};
 use std::path::Path;
 
 pub fn frames() -> Vec<Vec<u8>> {

@@ -5,14 +5,14 @@
 //! machine or a folder of files taken from another one. The knowledge of where a fact stands is thus written once, and
 //! tested on devices that nobody has at hand. Nothing here needs root; what cannot be read becomes a fact that says why.
 //!
-//! [`reach`] brings this program to a device by ssh or adb, and runs it there; a device that is reached is a [`Reader`] too.
+//! [`remote`] brings this program to a device by ssh or adb, and runs it there; a device that is reached is a [`Reader`] too.
 
 mod dev;
 mod disks;
 mod during;
 mod facts;
 mod mounts;
-pub mod reach;
+pub mod remote;
 mod reader;
 mod sensors;
 mod stat;

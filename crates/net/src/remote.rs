@@ -8,7 +8,7 @@
 use crate::link::{self, RoutedLink};
 use crate::measure::{Handover, RunRequest};
 use crate::spec::{Spec, Traffic};
-use device::reach::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
+use device::remote::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
 use model::{Context, Environment};
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -3,16 +3,18 @@
 //! A device has a name ([`DeviceAddress`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`. To work on it, this program is put there
 //! ([`program`]) and started as an agent ([`agent`]), which starts commands, hands on what they read and print, keeps their files in a
 //! folder that goes when it does, and answers a [`crate::Reader`]. It carries bytes and knows nothing of what they mean: what is measured is
-//! the same program's business, in a process of its own. The way there is one pipe into the system's own `ssh` or `adb`
-//! ([`way`]); no port is opened.
+//! the same program's business, in a process of its own. The way there is one pipe into the system's own `ssh`, or one
+//! stream of the local adb server ([`way`], [`adb`]); no port is opened.
 //!
 //! **The leash.** The agent ends what it started when its input ends, and when nothing has been heard for half a minute. So
 //! nothing is left running on a device when this program is killed, a cable is pulled or a network is lost.
 
+pub mod adb;
 mod address;
 pub mod agent;
 pub mod frame;
 mod link;
+mod pipe;
 pub mod program;
 mod way;
 

@@ -1,12 +1,12 @@
 //! This program on a device: its own static file, under a name that holds its hash, in a folder of its user's. It is put there
 //! once, and looked at before each use: one of another content is replaced, those of other versions are removed.
 
+use super::adb::{AdbServer, AdbSync};
 use super::way::{self, quoted};
 use super::{DeviceAddress, Unreachable};
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 /// Where things are on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,14 +80,14 @@ pub fn put(
     let home = folder(place);
     let look =
         format!("echo fathom-look; uname -sm; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true");
-    let seen = way::run(place, &mut way::shell(place, &look), Stdio::null())?;
-    let seen = String::from_utf8_lossy(&seen.stdout).replace('\r', "");
+    let seen = way::run(place, &look, None)?;
+    let seen = String::from_utf8_lossy(&seen).replace('\r', "");
     // A login shell may have greeted first.
     let mut lines = seen.split_once("fathom-look\n").map_or("", |(_, answer)| answer).lines();
     let (system, folder) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let machine = match system.split_once(' ') {
         Some(("Linux", machine)) if folder.starts_with('/') => machine,
-        _ => return Err(fail(format!("its system is `{}`; Fathom runs on Linux and Android", printable(system)))),
+        _ => return Err(fail(format!("its system is `{}`; Fathom runs on Linux and Android", way::printable(system)))),
     };
     let binary = choose(&all, machine).map_err(fail)?;
     let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
@@ -106,10 +106,6 @@ fn folder(place: &DeviceAddress) -> &'static str {
         DeviceAddress::Adb(_) => "/data/local/tmp/fathom",
         _ => "\"${XDG_CACHE_HOME:-$HOME/.cache}/fathom\"",
     }
-}
-
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(60).collect()
 }
 
 fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, String> {
@@ -140,16 +136,17 @@ fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, String> {
 fn send(place: &DeviceAddress, binary: &Binary, folder: &str, name: &str) -> Result<(), Unreachable> {
     let fail = |why: String| Unreachable::new(place, why);
     let part = format!("{folder}/part-{}", std::process::id());
-    let run = |line: &str, input| way::run(place, &mut way::shell(place, line), input);
+    let run = |line: &str| way::run(place, line, None);
     let make = format!("umask 077; mkdir -p {}", quoted(folder));
+    let open = || File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.display())));
     let sent = match place {
-        DeviceAddress::Adb(serial) => run(&make, Stdio::null()).and_then(|_| {
-            way::run(place, way::adb(serial.as_deref()).arg("push").arg(&binary.path).arg(&part), Stdio::null())
+        DeviceAddress::Adb(serial) => run(&make).and_then(|_| {
+            let serial = serial.as_deref().unwrap_or_default();
+            let mut file = open()?;
+            let sync = AdbSync::open(&AdbServer::of_environment(), serial);
+            sync.and_then(|mut sync| sync.push(&mut file, &part, 0o700)).map_err(|e| way::failed(place, &e))
         }),
-        _ => {
-            let file = File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.display())))?;
-            run(&format!("{make} && cat >{}", quoted(&part)), Stdio::from(file))
-        }
+        _ => way::run(place, &format!("{make} && cat >{}", quoted(&part)), Some(open()?)).map(drop),
     };
     let kept = sent.and_then(|_| {
         let (part, folder) = (quoted(&part), quoted(folder));
@@ -159,12 +156,11 @@ fn send(place: &DeviceAddress, binary: &Binary, folder: &str, name: &str) -> Res
                 binary.bytes,
                 quoted(name)
             ),
-            Stdio::null(),
         )
     });
     kept.map(|_| ()).inspect_err(|_| {
         // As far as the device can still be reached.
-        let _ = run(&format!("rm -f {}", quoted(&part)), Stdio::null());
+        let _ = run(&format!("rm -f {}", quoted(&part)));
     })
 }
 

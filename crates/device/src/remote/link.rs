@@ -2,13 +2,12 @@
 
 use super::agent::{BEAT, now_ns};
 use super::frame::{Frame, GREETING, MOST};
+use super::pipe::{Ending, Life, Pipe};
 use super::program::Deployment;
 use super::{Unreachable, way};
 use crate::Reader;
 use model::Dev;
-use std::io::{self, BufRead as _, BufReader, Read};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, Stdio};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -52,14 +51,23 @@ pub struct Skew {
 }
 
 /// An agent on a device. When it is dropped, all that it started ends.
-#[derive(Debug)]
 pub struct AgentLink {
     deployment: Deployment,
-    child: Child,
-    to: Arc<Mutex<Option<ChildStdin>>>,
+    life: Alive,
+    to: Input,
     /// Answers to what this side waits for.
     answers: Mutex<Receiver<Frame>>,
     closing: Arc<AtomicBool>,
+}
+
+/// The pipe's end that leads there; `None` when it was closed.
+type Input = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
+type Alive = Arc<Mutex<Box<dyn Life>>>;
+
+impl std::fmt::Debug for AgentLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentLink").field("deployment", &self.deployment).finish_non_exhaustive()
+    }
 }
 
 impl AgentLink {
@@ -70,14 +78,7 @@ impl AgentLink {
     pub fn open(deployment: &Deployment, told: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
         let place = &deployment.place;
         let line = format!("exec {} agent {}", way::quoted(&deployment.program), way::quoted(&deployment.folder));
-        let mut command = way::shell(place, &line);
-        // Ctrl-C is for this program to hear, and to hand on.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| way::cannot_start(place, &command, &e))?;
-        let (Some(to), Some(from), Some(complaints)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(Unreachable::new(place, "it has no pipes"));
-        };
+        let Pipe { to, from, complaints, life } = way::open(place, &line)?;
         let said = Arc::new(Mutex::new(String::new()));
         let listening = std::thread::spawn({
             let said = said.clone();
@@ -85,7 +86,8 @@ impl AgentLink {
         });
         let (greet, greeted) = channel();
         let (answer, answers) = channel();
-        let to = Arc::new(Mutex::new(Some(to)));
+        let to: Input = Arc::new(Mutex::new(Some(to)));
+        let life: Alive = Arc::new(Mutex::new(life));
         let closing = Arc::new(AtomicBool::new(false));
         let unanswered = Arc::new(AtomicU32::new(0));
         let ear = FrameReader {
@@ -97,10 +99,10 @@ impl AgentLink {
         };
         std::thread::spawn(move || ear.listen(from, &greet, listening, &told));
         std::thread::spawn({
-            let (to, closing, group) = (to.clone(), closing.clone(), child.id());
-            move || beat(&to, &closing, &unanswered, group)
+            let (to, closing, life) = (to.clone(), closing.clone(), life.clone());
+            move || beat(&to, &closing, &unanswered, &life)
         });
-        let link = Self { deployment: deployment.clone(), child, to, answers: Mutex::new(answers), closing };
+        let link = Self { deployment: deployment.clone(), life, to, answers: Mutex::new(answers), closing };
         match greeted.recv_timeout(PATIENCE) {
             Ok(Ok(())) => Ok(link),
             Ok(Err(why)) => Err(why),
@@ -185,13 +187,15 @@ impl AgentLink {
         }
         let step = Duration::from_millis(20);
         for _ in 0..FAREWELL.as_millis() / step.as_millis() {
-            match self.child.try_wait() {
+            match self.life.lock().map(|mut life| life.ended()) {
                 Ok(None) => std::thread::sleep(step),
-                _ => return true,
+                Ok(Some(ending)) => return matches!(ending, Ending::Exit(_)),
+                Err(_) => return false,
             }
         }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Ok(mut life) = self.life.lock() {
+            life.kill();
+        }
         false
     }
 }
@@ -222,7 +226,7 @@ fn overhear(from: impl Read, said: &Mutex<String>) {
 }
 
 /// Lets the agent know that this side is there, and gives up on one that does not answer.
-fn beat(to: &Mutex<Option<ChildStdin>>, closing: &AtomicBool, unanswered: &AtomicU32, process: u32) {
+fn beat(to: &Input, closing: &AtomicBool, unanswered: &AtomicU32, life: &Alive) {
     let step = Duration::from_millis(100);
     loop {
         for _ in 0..BEAT.as_millis() / 2 / step.as_millis() {
@@ -233,10 +237,9 @@ fn beat(to: &Mutex<Option<ChildStdin>>, closing: &AtomicBool, unanswered: &Atomi
         }
         let missed = unanswered.fetch_add(1, Ordering::Relaxed);
         if missed > 2 * MISSED {
-            // Its reader then finds the end of the pipe. It is not waited for before its owner does, so the number is still its.
-            if let Ok(process) = i32::try_from(process) {
-                // SAFETY: a plain system call.
-                unsafe { libc::kill(process, libc::SIGKILL) };
+            // Its reader then finds the end of the pipe.
+            if let Ok(mut life) = life.lock() {
+                life.kill();
             }
             return;
         }
