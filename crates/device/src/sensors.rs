@@ -4,7 +4,7 @@
 //! from two looks at the kernel's counters, and not from its load average: that one remembers for a minute, and what it
 //! remembers is mostly the process that was measured before.
 
-use crate::Reader;
+use crate::{Reader, android};
 
 /// A battery.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +91,13 @@ fn temperature(reader: &dyn Reader) -> Result<f64, String> {
     let zones = numbers(reader, "/sys/class/thermal", "thermal_zone", "temp");
     // A sensor that is off says 0 or far below; silicon is nowhere near either.
     let hottest = zones.into_iter().map(|t| t / 1000.0).filter(|t| *t > 0.0 && *t < 200.0).max_by(f64::total_cmp);
-    hottest.ok_or_else(|| "no sensor".into())
+    // Most phones keep a shell from these files, and tell it by a service.
+    let told = || {
+        android::has_dumpsys(reader)
+            .then(|| reader.run(&["dumpsys", "thermalservice"]).ok())?
+            .and_then(|t| android::hottest(&t))
+    };
+    hottest.or_else(told).ok_or_else(|| "no sensor".into())
 }
 
 pub(crate) fn frequency(reader: &dyn Reader) -> Result<f64, String> {
@@ -110,7 +116,11 @@ fn battery(reader: &dyn Reader) -> Result<Battery, String> {
         }
         Some(Battery { percent: read("capacity")?.trim().parse().ok()?, status: read("status")? })
     });
-    found.ok_or_else(|| "no battery".into())
+    match found {
+        Some(battery) => Ok(battery),
+        None if android::has_dumpsys(reader) => android::battery_of(&reader.run(&["dumpsys", "battery"])?),
+        None => Err("no battery".into()),
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The far side: started on a device by [`super::Link`], it does what the frames on its input say, and ends, with all that it
 //! started and its folder, when they end.
 
+use super::follow::Follower;
 use super::frame::{Frame, GREETING, MOST, below};
 use crate::{Local, Reader};
 use std::fs::{self, OpenOptions};
@@ -19,6 +20,9 @@ pub(super) const BEAT: Duration = Duration::from_secs(5);
 const MISSED: u32 = 6;
 /// How long a command may take to end when asked to.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// How often a folder is looked at that is followed.
+const LOOK: Duration = Duration::from_millis(300);
 
 /// What the agent waits for.
 enum Heard {
@@ -45,7 +49,7 @@ pub fn run(from: impl Read + Send + 'static, to: impl Write + Send + 'static, fo
         let hear = hear.clone();
         move || listen(from, &hear)
     });
-    Agent { folder, to, hear, command: None, streams: 0 }.serve(&heard);
+    Agent { folder, to, hear, command: None, streams: 0, follower: None }.serve(&heard);
     Ok(())
 }
 
@@ -71,7 +75,12 @@ struct Agent {
     command: Option<Child>,
     /// Of its outputs, how many are open.
     streams: u32,
+    /// What is followed; the thread looks at it until it is taken.
+    follower: Option<Following>,
 }
+
+/// A folder that is followed, shared with the thread that does.
+type Following = Arc<Mutex<Option<Follower>>>;
 
 impl Agent {
     fn serve(&mut self, heard: &Receiver<Heard>) {
@@ -117,9 +126,9 @@ impl Agent {
                 self.signal(number.into());
                 true
             }
-            Frame::Fetch(name) => {
-                let done = self.send(&name).map_err(|e| format!("cannot read {name} there: {e}"));
-                say(&self.to, &Frame::Done(done))
+            Frame::Follow(words) => {
+                self.follow(&words);
+                true
             }
             Frame::Ping(number) => say(&self.to, &Frame::Pong(number, now_ns())),
             Frame::Ask(question) => {
@@ -130,9 +139,13 @@ impl Agent {
                 say(&self.to, &Frame::Answer(answer))
             }
             // These are ours to say.
-            Frame::Out(_) | Frame::Err(_) | Frame::Exit(_) | Frame::Done(_) | Frame::Pong(..) | Frame::Answer(_) => {
-                false
-            }
+            Frame::Out(_)
+            | Frame::Err(_)
+            | Frame::Exit(_)
+            | Frame::Done(_)
+            | Frame::Pong(..)
+            | Frame::Answer(_)
+            | Frame::Piece(..) => false,
         }
     }
 
@@ -147,7 +160,8 @@ impl Agent {
         }
         let (program, words) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let mut command = Command::new(program);
-        command.args(words).current_dir(&self.folder.0).process_group(0);
+        // Android has no /tmp; and what a command leaves there is to go with it.
+        command.args(words).current_dir(&self.folder.0).env("TMPDIR", &self.folder.0).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // SAFETY: between fork and exec only a system call without pointers.
         unsafe {
@@ -167,10 +181,29 @@ impl Agent {
         Ok(())
     }
 
+    fn follow(&mut self, words: &[String]) {
+        let following: Following = Arc::new(Mutex::new(Follower::new(&self.folder.0, words)));
+        self.follower = Some(following.clone());
+        let to = self.to.clone();
+        std::thread::spawn(move || {
+            let heard = |following: &Following| {
+                let mut following = following.lock().ok()?;
+                following.as_mut()?.look(&mut |frame| say(&to, frame)).then_some(())
+            };
+            while heard(&following).is_some() {
+                std::thread::sleep(LOOK);
+            }
+        });
+    }
+
     /// Its outputs are closed: tells how it ended.
     fn ended(&mut self) -> bool {
         let Some(mut child) = self.command.take() else { return true };
         let status = child.wait();
+        let last = self.follower.take().and_then(|following| following.lock().ok()?.take());
+        if let Some(mut last) = last {
+            last.look(&mut |frame| say(&self.to, frame));
+        }
         // What it started and left has nobody to talk to.
         signal_group(&child, libc::SIGKILL);
         say(&self.to, &Frame::Exit(status.map_or(127, |s| status_of(&s))))
@@ -194,31 +227,6 @@ impl Agent {
         }
         signal_group(&child, libc::SIGKILL);
         let _ = child.wait();
-    }
-
-    fn send(&self, name: &str) -> io::Result<()> {
-        let path = below(&self.folder.0, name).ok_or(io::ErrorKind::InvalidInput)?;
-        if fs::symlink_metadata(&path)?.is_dir() {
-            for entry in fs::read_dir(&path)? {
-                let entry = entry?.file_name();
-                let entry = entry.to_str().ok_or(io::ErrorKind::InvalidData)?;
-                self.send(&format!("{name}/{entry}"))?;
-            }
-            return Ok(());
-        }
-        let mut file = fs::File::open(path)?;
-        let mut part = vec![0; MOST / 2];
-        let mut first = true;
-        loop {
-            let got = file.read(&mut part)?;
-            if got == 0 && !first {
-                return Ok(());
-            }
-            first = false;
-            if !say(&self.to, &Frame::Part(name.into(), part[..got].to_vec())) {
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-        }
     }
 }
 

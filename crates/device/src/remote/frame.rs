@@ -8,30 +8,33 @@ use std::path::{Component, Path, PathBuf};
 /// The longest content of a frame, bytes.
 pub const MOST: usize = 1 << 20;
 /// What an agent says first. What stands before it comes from a login shell.
-pub const GREETING: &str = "FATHOM-AGENT 1\n";
+pub const GREETING: &str = "FATHOM-AGENT 2\n";
 
 /// What is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// More bytes of a file, by its name below the agent's folder. Both ways.
+    /// To the agent: more bytes of a file, by its name below the agent's folder. What cannot be kept is told by [`Frame::Done`].
     Part(String, Vec<u8>),
     /// To the agent: start this command.
     Start(Vec<String>),
     /// To the agent: send its command, and all that it started, this signal.
     Signal(u8),
-    /// To the agent: send this file, or folder, and then [`Frame::Done`].
-    Fetch(String),
+    /// To the agent: send what this folder's files have, as they grow, as [`Frame::Piece`]s; those are left out whose names begin or end
+    /// with one of the other words. What is there when the command has ended is sent before [`Frame::Exit`].
+    Follow(Vec<String>),
     /// To the agent: answer. The number comes back.
     Ping(u64),
     /// To the agent: a question of a [`crate::Reader`], which is the first word.
     Ask(Vec<String>),
+    /// Of a folder that is followed: a file, by its name below the agent's folder, has these bytes from there on. At 0 it begins anew.
+    Piece(String, u64, Vec<u8>),
     /// The command printed this.
     Out(Vec<u8>),
     /// The command complained.
     Err(Vec<u8>),
     /// The command ended: its exit status, or a signal's number below zero.
     Exit(i32),
-    /// All of a [`Frame::Fetch`] was sent; or why not.
+    /// Why a [`Frame::Part`] could not be kept.
     Done(Result<(), String>),
     /// The number of a [`Frame::Ping`], and CLOCK_BOOTTIME there, ns.
     Pong(u64, u64),
@@ -70,7 +73,8 @@ impl Frame {
             Self::Part(name, bytes) => (b'p', [name.as_bytes(), b"\0", bytes].concat()),
             Self::Start(argv) => (b's', words(argv)),
             Self::Signal(number) => (b'k', vec![*number]),
-            Self::Fetch(name) => (b'f', name.as_bytes().to_vec()),
+            Self::Follow(names) => (b'w', words(names)),
+            Self::Piece(name, at, bytes) => (b'g', [name.as_bytes(), b"\0", &at.to_le_bytes(), bytes].concat()),
             Self::Ping(number) => (b'?', number.to_le_bytes().to_vec()),
             Self::Ask(question) => (b'a', words(question)),
             Self::Out(bytes) => (b'o', bytes.clone()),
@@ -91,7 +95,12 @@ impl Frame {
             }
             b's' => Self::Start(parse_words(bytes)?),
             b'k' => Self::Signal(*bytes.first()?),
-            b'f' => Self::Fetch(std::str::from_utf8(bytes).ok()?.into()),
+            b'w' => Self::Follow(parse_words(bytes)?),
+            b'g' => {
+                let end = bytes.iter().position(|b| *b == 0)?;
+                let (at, rest) = bytes[end + 1..].split_at_checked(8)?;
+                Self::Piece(std::str::from_utf8(&bytes[..end]).ok()?.into(), number(at)?, rest.to_vec())
+            }
             b'?' => Self::Ping(number(bytes)?),
             b'a' => Self::Ask(parse_words(bytes)?),
             b'o' => Self::Out(bytes.to_vec()),
@@ -164,7 +173,9 @@ mod tests {
             Frame::Part("empty".into(), vec![]),
             Frame::Start(vec!["a b".into(), String::new(), "c".into()]),
             Frame::Signal(15),
-            Frame::Fetch("x".into()),
+            Frame::Follow(vec!["run.fathom".into(), "tables".into()]),
+            Frame::Piece("a/b".into(), u64::MAX, vec![0, 1]),
+            Frame::Piece("empty".into(), 0, vec![]),
             Frame::Ping(7),
             Frame::Ask(vec!["read".into(), "/proc/x".into()]),
             Frame::Out(b"hello\0".to_vec()),

@@ -33,9 +33,9 @@ pub enum Event {
     Err(Vec<u8>),
     /// The command ended: its exit status, or a signal's number below zero.
     Exit(i32),
-    /// More bytes of a file that was fetched, by its name.
-    Part(String, Vec<u8>),
-    /// All of it came; or why a file could not be sent or kept.
+    /// Of a folder that is followed: a file has these bytes from there on. At 0 it begins anew.
+    Piece(String, u64, Vec<u8>),
+    /// Why a file that was sent could not be kept.
     Done(Result<(), String>),
     /// The device, or the way to it, is gone.
     Gone(Unreachable),
@@ -146,12 +146,13 @@ impl AgentLink {
         self.say(&Frame::Signal(number))
     }
 
-    /// Asks for a file or a folder of the agent's folder: it comes as [`Event::Part`]s, and then [`Event::Done`].
+    /// Asks for what a folder of the agent's has and gets, as [`Event::Piece`]s; all of it has come before [`Event::Exit`]. Names that
+    /// begin or end with one of `leave` are left out.
     ///
     /// # Errors
     /// The pipe broke.
-    pub fn fetch(&self, name: &str) -> io::Result<()> {
-        self.say(&Frame::Fetch(name.into()))
+    pub fn follow(&self, folder: &str, leave: &[&str]) -> io::Result<()> {
+        self.say(&Frame::Follow([&[folder], leave].concat().into_iter().map(Into::into).collect()))
     }
 
     fn wait(&self, ask: &Frame) -> Option<Frame> {
@@ -295,12 +296,17 @@ impl FrameReader {
                 Frame::Out(bytes) => told(Event::Out(bytes)),
                 Frame::Err(bytes) => told(Event::Err(bytes)),
                 Frame::Exit(status) => told(Event::Exit(status)),
-                Frame::Part(name, bytes) => told(Event::Part(name, bytes)),
+                Frame::Piece(name, at, bytes) => told(Event::Piece(name, at, bytes)),
                 Frame::Done(done) => told(Event::Done(done)),
                 // A beat's.
                 Frame::Pong(0, _) => {}
                 Frame::Pong(..) | Frame::Answer(_) => drop(self.answer.send(frame)),
-                Frame::Start(_) | Frame::Signal(_) | Frame::Fetch(_) | Frame::Ping(_) | Frame::Ask(_) => {
+                Frame::Part(..)
+                | Frame::Start(_)
+                | Frame::Signal(_)
+                | Frame::Follow(_)
+                | Frame::Ping(_)
+                | Frame::Ask(_) => {
                     return "the device sent a message that only this side may send".into();
                 }
             }

@@ -12,13 +12,16 @@
 pub mod adb;
 mod address;
 pub mod agent;
+mod follow;
 pub mod frame;
+mod job;
 mod link;
 mod pipe;
 pub mod program;
 mod way;
 
 pub use address::DeviceAddress;
+pub use job::{Done, Ended, Job, Note, run};
 pub use link::{AgentLink, Event, Skew};
 
 /// Why a device could not be worked on, and what to do.

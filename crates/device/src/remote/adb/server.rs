@@ -47,7 +47,8 @@ impl AdbServer {
 
     fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
         let all = self.address.to_socket_addrs();
-        all.map(Iterator::collect).map_err(|e| Failure::NoServer(format!("no address of the adb server {}: {e}", self.address)))
+        all.map(Iterator::collect)
+            .map_err(|e| Failure::NoServer(format!("no address of the adb server {}: {e}", self.address)))
     }
 
     fn connect(&self) -> Result<TcpStream, Failure> {
@@ -82,7 +83,8 @@ impl AdbServer {
     }
 
     fn say(&self, stream: &mut TcpStream, service: &str) -> Result<(), Failure> {
-        let said = wire::request(service).and_then(|bytes| stream.write_all(&bytes)).and_then(|()| wire::status(stream));
+        let said =
+            wire::request(service).and_then(|bytes| stream.write_all(&bytes)).and_then(|()| wire::status(stream));
         said.map_err(|e| self.broken(e))?.map_err(Failure::Refused)
     }
 

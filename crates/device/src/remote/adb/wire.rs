@@ -284,7 +284,10 @@ mod tests {
         assert_eq!(all.iter().map(|d| d.serial.as_str()).collect::<Vec<_>>(), ["R58M", "192.0.2.3:5555", "4d00"]);
         assert_eq!((all[1].state.as_str(), all[1].get("model")), ("device", Some("Pixel_6")));
         assert!(all[2].state.starts_with("no permissions (user") && all[2].state.ends_with("device.html]"));
-        assert_eq!((all[2].get("usb"), all[2].get("transport_id"), all[2].get("model")), (Some("1-2"), Some("9"), None));
+        assert_eq!(
+            (all[2].get("usb"), all[2].get("transport_id"), all[2].get("model")),
+            (Some("1-2"), Some("9"), None)
+        );
     }
 
     #[test]
