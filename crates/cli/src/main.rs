@@ -9,6 +9,7 @@ mod atomic_file;
 mod bench;
 mod check;
 mod demo;
+mod device;
 mod diff;
 mod elsewhere;
 mod explain;
@@ -65,6 +66,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Bench(args) => return bench::run(&args),
         Verb::Workload(args) => return workload::run(&args),
         Verb::Pool(args) => return pool::run(&args),
+        Verb::Device(args) => return self::device::run(&args),
         Verb::Lab(args) => return lab::run(&args),
         Verb::Net(args) => return net::run(&args),
         Verb::Diff(args) => return diff::run(&args),
@@ -78,7 +80,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Import(args) => import::run(&args)?,
         Verb::Reindex(args) => link::run(&args)?,
         Verb::Papers(args) => return papers::run(&args),
-        Verb::Agent { folder } => device::remote::agent::run(std::io::stdin(), std::io::stdout(), &folder)
+        Verb::Agent { folder } => ::device::remote::agent::run(std::io::stdin(), std::io::stdout(), &folder)
             .with_context(|| format!("cannot create a folder in {}", folder.display()))?,
         Verb::Completions { shell } => {
             let mut command = args::Cli::command();

@@ -16,12 +16,14 @@ mod follow;
 pub mod frame;
 mod job;
 mod link;
+pub mod perfetto;
 mod pipe;
 pub mod program;
 mod way;
 
 pub use address::DeviceAddress;
 pub use job::{Done, Ended, Job, Note, run};
+pub use way::usable;
 pub use link::{AgentLink, Event, Skew};
 
 /// Why a device could not be worked on, and what to do.

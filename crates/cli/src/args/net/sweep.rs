@@ -166,6 +166,7 @@ impl NetSweep {
             csv: None,
             markdown: self.markdown.clone(),
             resume: self.resume.clone(),
+            devices: crate::args::Devices::default(),
             verb: "net sweep",
         }
     }
