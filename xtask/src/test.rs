@@ -54,6 +54,7 @@ const STREAMS: [&[&str]; 3] = [
         "ftrace",
         "install",
         "jvm",
+        "phone",
         "pool",
         "pool_clients",
         "pool_kill",

@@ -17,9 +17,7 @@ mod results;
 pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use check::{Check, CheckRecord, CheckVerb};
-pub use device::{
-    Device, DeviceCheck, DeviceInfo, DeviceList, DeviceVerb, Devices, Elsewhere, OneOrAll, Via, Which,
-};
+pub use device::{Device, DeviceCheck, DeviceInfo, DeviceList, DeviceVerb, Devices, Elsewhere, OneOrAll, Via, Which};
 pub use diff::{Diff, Explain};
 pub use elsewhere::{Fleet, Sql};
 pub use import::Import;

@@ -239,9 +239,7 @@ fn heat(seen: &Seen<'_>) -> Ability {
     match (seen.get("load.temperature_max"), seen.get("thermal.status")) {
         (Some(_), _) => row(WHAT, Can::Yes, "/sys/class/thermal"),
         (None, Some(_)) => row(WHAT, Can::Yes, "dumpsys thermalservice"),
-        (None, None) => {
-            row(WHAT, Can::No, "no sensor can be read: replicates start at any temperature, and are marked so")
-        }
+        (None, None) => row(WHAT, Can::No, "no sensor can be read"),
     }
 }
 

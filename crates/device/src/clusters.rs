@@ -43,6 +43,8 @@ const CORES: &[(u32, u32, &str)] = &[
     (0x41, 0xd82, "Cortex-X4"),
     (0x41, 0xd85, "Cortex-X925"),
     (0x41, 0xd87, "Cortex-A725"),
+    (0x48, 0xd40, "Cortex-A76 (HiSilicon)"),
+    (0x48, 0xd41, "Cortex-A77 (HiSilicon)"),
     (0x51, 0x001, "Oryon"),
     (0x51, 0x201, "Kryo"),
     (0x51, 0x205, "Kryo"),
@@ -74,6 +76,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
         if cores.is_empty() {
             return Err("no processor is named in /proc/cpuinfo".into());
         }
+        forget_if_told_once(&mut cores);
         frequencies(sheet.reader, &mut cores);
         for (number, core) in &mut cores {
             let capacity = sheet.reader.read(&format!("{CPUS}/cpu{number}/cpu_capacity"));
@@ -127,21 +130,33 @@ fn cores(text: &str) -> BTreeMap<u32, Core> {
     all
 }
 
+/// ARM kernels before 3.19 list all processors and then one kind, also where there are two: whose it is cannot be told.
+fn forget_if_told_once(cores: &mut BTreeMap<u32, Core>) {
+    if cores.values().any(|c| c.name.is_empty()) {
+        cores.values_mut().for_each(|c| c.name.clear());
+    }
+}
+
 fn named(maker: u32, part: u32) -> String {
     let known = CORES.iter().find(|(m, p, _)| (*m, *p) == (maker, part));
     known.map_or_else(|| format!("core {part:#05x} of maker {maker:#04x}"), |(.., name)| (*name).to_owned())
 }
 
-/// The highest frequency of each, as the hardware has it.
+/// The highest frequency of each, as the hardware has it. One that is off now is there all the same.
 fn frequencies(reader: &dyn Reader, cores: &mut BTreeMap<u32, Core>) {
+    let khz = |path: String| reader.read(&path).ok()?.trim().parse::<u64>().ok();
+    let names = reader.list(CPUS).unwrap_or_default();
+    for number in names.iter().filter_map(|n| n.strip_prefix("cpu")?.parse::<u32>().ok()).take(MOST) {
+        if let Some(khz) = khz(format!("{CPUS}/cpu{number}/cpufreq/cpuinfo_max_freq")) {
+            cores.entry(number).or_default().khz = Some(khz);
+        }
+    }
     let folder = format!("{CPUS}/cpufreq");
     let policies = reader.list(&folder).unwrap_or_default();
     for policy in policies.iter().filter(|n| n.starts_with("policy")) {
-        let read = |file: &str| reader.read(&format!("{folder}/{policy}/{file}")).ok();
-        let Some(khz) = read("cpuinfo_max_freq").and_then(|t| t.trim().parse().ok()) else { continue };
-        let related = read("related_cpus").unwrap_or_default();
+        let Some(khz) = khz(format!("{folder}/{policy}/cpuinfo_max_freq")) else { continue };
+        let related = reader.read(&format!("{folder}/{policy}/related_cpus")).unwrap_or_default();
         for number in related.split_whitespace().take(MOST).filter_map(|w| w.parse().ok()) {
-            // One that is off now is there all the same.
             cores.entry(number).or_default().khz = Some(khz);
         }
     }
@@ -149,8 +164,9 @@ fn frequencies(reader: &dyn Reader, cores: &mut BTreeMap<u32, Core>) {
 
 fn told(cores: &BTreeMap<u32, Core>) -> String {
     let mut kinds: Vec<(Core, usize)> = Vec::new();
-    for core in cores.values() {
-        // Of one that is off, frequency and capacity may say which kind it is.
+    // Of one that is off, only frequency and capacity say which kind it is: those with names come first.
+    let (named, nameless): (Vec<&Core>, Vec<&Core>) = cores.values().partition(|c| !c.name.is_empty());
+    for core in named.into_iter().chain(nameless) {
         let alike = |known: &Core| {
             (core.name.is_empty() || known.name == core.name)
                 && known.khz == core.khz
@@ -184,7 +200,11 @@ mod tests {
             told(&cores("processor : 0\nmodel name : Intel 8086\n\nprocessor : 1\nmodel name : Intel 8086\n")),
             "2 x Intel 8086"
         );
-        assert_eq!(told(&cores("Processor : ARMv7 rev 4\nprocessor : 0\nprocessor : 1\n")), "2 x core");
+        let mut once = cores(
+            "Processor : AArch64 rev 4\nprocessor : 0\nprocessor : 1\nCPU implementer : 0x41\nCPU part : 0xd03\n",
+        );
+        forget_if_told_once(&mut once);
+        assert_eq!(told(&once), "2 x core", "the one kind that is named need not be the only one");
     }
 
     #[test]

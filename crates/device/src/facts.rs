@@ -153,7 +153,9 @@ fn system(sheet: &mut Sheet<'_>) {
             ("device.vendor", "ro.product.manufacturer"),
             ("device.platform", "ro.board.platform"),
         ] {
-            let answer = properties.get(property);
+            // Those of the vendor's partition say the same where an image for many devices has no names of its own.
+            let of_vendor = property.replace("ro.product.", "ro.product.vendor.");
+            let answer = properties.get(property).or_else(|why| properties.get(&of_vendor).map_err(|_| why));
             let answer = answer.map(|v| if name == "os.name" { format!("Android {v}") } else { v });
             sheet.put(name, Varies::Device, "", &format!("getprop {property}"), answer);
         }

@@ -9,9 +9,12 @@ pub(crate) struct Properties<'a> {
     all: Result<BTreeMap<String, String>, String>,
 }
 
-/// Whether this is Android: only it has this program.
+/// Whether this is Android: only it has this program. Who may not list the folder can run it all the same.
 pub(crate) fn is_android(reader: &dyn Reader) -> bool {
-    reader.list("/system/bin").is_ok_and(|names| names.iter().any(|n| n == "getprop"))
+    match reader.list("/system/bin") {
+        Ok(names) => names.iter().any(|n| n == "getprop"),
+        Err(_) => reader.run(&["getprop"]).is_ok_and(|text| !parse(&text).is_empty()),
+    }
 }
 
 impl<'a> Properties<'a> {

@@ -70,7 +70,8 @@ fn is_source(text: &str) -> bool {
 
 fn is_version(text: &str) -> bool {
     let parts: Vec<&str> = text.split('.').collect();
-    (3..=4).contains(&parts.len()) && parts.iter().all(|p| (1..=3).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit()))
+    (3..=4).contains(&parts.len())
+        && parts.iter().all(|p| (1..=3).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit()))
 }
 
 fn is_option(text: &str) -> bool {
@@ -87,7 +88,9 @@ mod tests {
 
     #[test]
     fn version_source_and_options_are_found() {
-        let bytes = format!("\x7fELF\0\01.2.13\0TEMP_STORE=3\0THREADSAFE=2\0ENABLE_FTS3\0DEFAULT_SYNCHRONOUS=2\0x\0{SOURCE}\03.40.1\0");
+        let bytes = format!(
+            "\x7fELF\0\01.2.13\0TEMP_STORE=3\0THREADSAFE=2\0ENABLE_FTS3\0DEFAULT_SYNCHRONOUS=2\0x\0{SOURCE}\03.40.1\0"
+        );
         let found = about(bytes.as_bytes()).unwrap();
         assert_eq!((found.version.as_str(), found.source.as_str()), ("3.40.1", SOURCE));
         assert_eq!(found.options, ["DEFAULT_SYNCHRONOUS=2", "TEMP_STORE=3", "THREADSAFE=2"]);

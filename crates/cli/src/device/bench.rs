@@ -15,10 +15,18 @@ use std::process::ExitCode;
 
 pub fn run(args: &BenchRun) -> Result<ExitCode> {
     if args.resume.is_some() {
-        return Err(Usage("--resume goes on on this machine; a run on a device is started anew (what was measured is kept)".into()).into());
+        return Err(Usage(
+            "--resume goes on on this machine; a run on a device is started anew (what was measured is kept)".into(),
+        )
+        .into());
     }
-    if let Some(dir) = args.dir.iter().find(|d| !d.split_once('=').map_or(d.as_str(), |(_, path)| path).starts_with('/')) {
-        return Err(Usage(format!("--dir {dir}: give an absolute path on the device, such as /data/local/tmp or /sdcard")).into());
+    if let Some(dir) =
+        args.dir.iter().find(|d| !d.split_once('=').map_or(d.as_str(), |(_, path)| path).starts_with('/'))
+    {
+        return Err(Usage(format!(
+            "--dir {dir}: give an absolute path on the device, such as /data/local/tmp or /sdcard"
+        ))
+        .into());
     }
     let places = places(&args.devices)?;
     let (files, words) = asked(args)?;
@@ -131,7 +139,7 @@ fn one(
     context: &Context,
 ) -> Result<ExitCode> {
     let binaries: &[PathBuf] = &args.devices.binary;
-    let remote = Remote { place, binaries, files, words, output, quiet: args.quiet, prefix };
+    let remote = Remote { place, binaries, files, words, output, quiet: args.quiet, prints: false, prefix };
     let (done, kept) = result::bring(&remote, context)?;
     let lost = result::lost(&done, kept, output);
     if kept {

@@ -31,7 +31,13 @@ pub fn info(args: &DeviceInfo) -> Result<ExitCode> {
         output::text(&(serde_json::to_string(&Document { version: 1, device, facts })? + "\n"));
         return Ok(ExitCode::SUCCESS);
     }
-    let width = facts.iter().filter(|(_, f)| args.all || f.value.is_some()).map(|(n, _)| n.chars().count()).max().unwrap_or(0).min(44);
+    let width = facts
+        .iter()
+        .filter(|(_, f)| args.all || f.value.is_some())
+        .map(|(n, _)| n.chars().count())
+        .max()
+        .unwrap_or(0)
+        .min(44);
     for (name, fact) in &facts {
         match line(fact, args.all) {
             Some(text) => println!("{:width$}  {text}", analysis::text::shown(name)),
@@ -51,7 +57,8 @@ fn line(fact: &Fact, all: bool) -> Option<String> {
     match (&fact.value, &fact.unknown) {
         (Some(value), _) => {
             let unit = fact.unit.as_deref().unwrap_or_default();
-            let value = if unit == "B" { bytes(value) } else { format!("{} {unit}", short(value)).trim_end().to_owned() };
+            let value =
+                if unit == "B" { bytes(value) } else { format!("{} {unit}", short(value)).trim_end().to_owned() };
             Some(value + &source())
         }
         (None, why) => all.then(|| format!("unknown: {}{}", short(why.as_deref().unwrap_or("no reason")), source())),
@@ -76,7 +83,8 @@ pub fn check(args: &DeviceCheck) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let fact = |name: &str| facts.get(name).and_then(|f| f.value.clone()).map(|v| analysis::text::shown(&v));
-    let what: Vec<String> = ["device.vendor", "device.model", "os.name", "kernel.release"].iter().filter_map(|n| fact(n)).collect();
+    let what: Vec<String> =
+        ["device.vendor", "device.model", "os.name", "kernel.release"].iter().filter_map(|n| fact(n)).collect();
     println!("{device}: {}", what.join(", "));
     let width = table.iter().map(|a| a.what.len()).max().unwrap_or(0);
     for Ability { what, can, why, remedy } in &table {
@@ -99,7 +107,14 @@ fn ask(which: &Which) -> Result<(String, Environment)> {
     progress::end_on_signal(&context);
     context.progress(&format!("asking {}", which.device), 0, 0);
     let words = ["device", "info", "local", "--json"].map(String::from);
-    let job = Job { place: &which.device, binaries: &which.binary, files: &[], words: &words, brings: None, into: Path::new(".") };
+    let job = Job {
+        place: &which.device,
+        binaries: &which.binary,
+        files: &[],
+        words: &words,
+        brings: None,
+        into: Path::new("."),
+    };
     let (mut said, mut complaints) = (Vec::new(), String::new());
     let mut notes = Vec::new();
     let done = device::remote::run(&job, &context, &mut |note| match note {
@@ -117,7 +132,8 @@ fn ask(which: &Which) -> Result<(String, Environment)> {
         Ended::Exit(_) if context.cancelled() => bail!("interrupted"),
         Ended::Exit(status) => bail!("{}: asking failed with status {status}: {}", done.place, complaints.trim()),
     }
-    let document: Document = serde_json::from_slice(&said).with_context(|| format!("{}: its facts cannot be read", done.place))?;
+    let document: Document =
+        serde_json::from_slice(&said).with_context(|| format!("{}: its facts cannot be read", done.place))?;
     Ok((done.place.to_string(), document.facts))
 }
 

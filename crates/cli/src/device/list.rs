@@ -58,7 +58,9 @@ fn show(args: &DeviceList, listed: Result<&[Listed], &Failure>) -> Result<()> {
     match why {
         Some(why) => eprintln!("fathom: devices of adb are not listed: {why}"),
         None if devices.is_empty() && !args.watch => {
-            eprintln!("fathom: adb lists no device: enable USB debugging in a phone's developer options and connect it, or `adb connect HOST:5555`");
+            eprintln!(
+                "fathom: adb lists no device: enable USB debugging in a phone's developer options and connect it, or `adb connect HOST:5555`"
+            );
         }
         None => {}
     }

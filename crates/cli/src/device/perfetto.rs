@@ -4,8 +4,8 @@
 use crate::args::Record;
 use crate::{notices, output, progress};
 use anyhow::{Context as _, Result, bail};
-use device::remote::perfetto::{self, Config};
 use device::remote::DeviceAddress;
+use device::remote::perfetto::{self, Config};
 use model::counted;
 use recorder::Import;
 use std::path::PathBuf;
@@ -20,7 +20,10 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
         return Err(crate::Usage(format!("--via perfetto needs an Android device (adb:SERIAL), not {place}")).into());
     };
     if !args.command.is_empty() {
-        return Err(crate::Usage("--via perfetto records the whole device: give --duration, and start the program there meanwhile".into()).into());
+        return Err(crate::Usage(
+            "--via perfetto records the whole device: give --duration, and start the program there meanwhile".into(),
+        )
+        .into());
     }
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
@@ -42,10 +45,16 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
     let request = Import { file: file.clone(), output: args.output.clone(), keep_sql: args.keep_sql };
     let imported = recorder::import(&request, &context, &notify);
     progress::clear(&context);
-    let imported = imported.with_context(|| format!("{} of {place} was kept as {}", counted(bytes as usize, "byte"), file.display()))?;
+    let imported = imported
+        .with_context(|| format!("{} of {place} was kept as {}", counted(bytes as usize, "byte"), file.display()))?;
     recorder::output::give_to_caller(&args.output)?;
     if !args.quiet {
-        eprintln!("{}: {} of {place}, in {}", args.output.display(), counted(imported.taken as usize, "event"), output::word(&file));
+        eprintln!(
+            "{}: {} of {place}, in {}",
+            args.output.display(),
+            counted(imported.taken as usize, "event"),
+            output::word(&file)
+        );
         if !imported.blind.is_empty() {
             let layers: Vec<&str> = imported.blind.iter().map(|layer| layer.name()).collect();
             eprintln!("blind: {}", layers.join(", "));

@@ -25,6 +25,7 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
         words: &words,
         output: &args.output,
         quiet: args.quiet,
+        prints: true,
         prefix: "",
     };
     let (done, kept) = result::bring(&remote, &context)?;
@@ -102,13 +103,32 @@ mod tests {
     #[test]
     fn device_is_asked_for_the_same_recording() {
         let asked = [
-            "--device", "adb:X", "--all", "--keep-sql", "--duration", "1.5", "--max-size", "4096", "--op", "libc.so:fsync", "--backend",
-            "ftrace", "-o", "mine.fathom", "--", "sh", "-c", "a b",
+            "--device",
+            "adb:X",
+            "--all",
+            "--keep-sql",
+            "--duration",
+            "1.5",
+            "--max-size",
+            "4096",
+            "--op",
+            "libc.so:fsync",
+            "--backend",
+            "ftrace",
+            "-o",
+            "mine.fathom",
+            "--",
+            "sh",
+            "-c",
+            "a b",
         ];
         let there = words(&parsed(&asked));
         let again = parsed(&there.iter().skip(1).map(String::as_str).collect::<Vec<_>>());
         assert!(again.all && again.keep_sql && again.no_link && again.elsewhere.device.is_none());
-        assert_eq!((again.duration.unwrap().as_millis(), again.max_size, again.backend), (1500, Some(4096), Backend::Ftrace));
+        assert_eq!(
+            (again.duration.unwrap().as_millis(), again.max_size, again.backend),
+            (1500, Some(4096), Backend::Ftrace)
+        );
         assert_eq!((again.functions.len(), again.output.to_str()), (1, Some(THERE)));
         assert_eq!(again.command, ["sh", "-c", "a b"]);
     }

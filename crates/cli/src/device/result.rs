@@ -24,6 +24,8 @@ pub struct Remote<'a> {
     pub output: &'a Path,
     /// Whether warnings alone are told.
     pub quiet: bool,
+    /// Whether what it prints is printed here; results are printed by this side.
+    pub prints: bool,
     /// Before each line that the device says, if there are several.
     pub prefix: &'a str,
 }
@@ -47,7 +49,7 @@ pub fn bring(remote: &Remote<'_>, context: &Context) -> Result<(Done, bool)> {
     let done = device::remote::run(&job, context, &mut |note| match note {
         Note::Said(line) if !remote.quiet || !line.contains("copying Fathom") => eprintln!("fathom: {line}"),
         Note::Said(_) => {}
-        // What the command prints is its own; ours says results here.
+        Note::Out(_) if !remote.prints => {}
         Note::Out(bytes) => output::out(format_args!("{}", String::from_utf8_lossy(bytes))),
         Note::Err(bytes) => told.take(bytes),
         Note::Brought(bytes) => context.progress(&format!("{}: {:.1} MB", remote.place, bytes as f64 / 1e6), 0, 0),

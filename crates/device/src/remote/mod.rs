@@ -23,8 +23,8 @@ mod way;
 
 pub use address::DeviceAddress;
 pub use job::{Done, Ended, Job, Note, run};
-pub use way::usable;
 pub use link::{AgentLink, Event, Skew};
+pub use way::usable;
 
 /// Why a device could not be worked on, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

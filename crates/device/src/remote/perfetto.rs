@@ -87,7 +87,11 @@ pub fn record(
     let place = &way::there(place)?;
     let fail = |why: String| Unreachable::new(place, why);
     let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is no Android device".into())) };
-    way::run(place, "command -v perfetto >/dev/null || { echo 'no perfetto on this device: Android 9 or newer has it'; exit 1; }", None)?;
+    way::run(
+        place,
+        "command -v perfetto >/dev/null || { echo 'no perfetto on this device: Android 9 or newer has it'; exit 1; }",
+        None,
+    )?;
     let there = format!("{FOLDER}/fathom-{}.pftrace", std::process::id());
     told(format!("{place}: recording by its perfetto for {:.0} s", config.duration.as_secs_f64()));
     let recorded = trace(place, config, &there, context);
@@ -147,7 +151,9 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
     match ending {
         Ending::Exit(0) => Ok(()),
         Ending::Exit(_) if asked.is_some() => Ok(()),
-        Ending::Exit(status) => Err(Unreachable::new(place, way::explained(&said, &format!("its perfetto ended with status {status}")))),
+        Ending::Exit(status) => {
+            Err(Unreachable::new(place, way::explained(&said, &format!("its perfetto ended with status {status}"))))
+        }
         Ending::Lost(why) => Err(Unreachable::new(place, way::explained(&said, &why))),
     }
 }
@@ -159,7 +165,9 @@ mod tests {
     #[test]
     fn configuration_names_events_and_limits() {
         let text = Config { duration: Duration::from_millis(1500), max_bytes: Some(1 << 20) }.text();
-        for part in ["duration_ms: 1500\n", "max_file_size_bytes: 1048576\n", "\"ext4/*\"", "atrace_categories: \"database\""] {
+        for part in
+            ["duration_ms: 1500\n", "max_file_size_bytes: 1048576\n", "\"ext4/*\"", "atrace_categories: \"database\""]
+        {
             assert!(text.contains(part), "{part}: {text}");
         }
         assert_eq!(text.matches('{').count(), text.matches('}').count(), "{text}");

@@ -35,7 +35,11 @@ struct Options {
 }
 
 fn main() -> io::Result<()> {
-    let mut options = Options { data: "size=512m".into(), features: "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir".into(), ..Options::default() };
+    let mut options = Options {
+        data: "size=512m".into(),
+        features: "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir".into(),
+        ..Options::default()
+    };
     let mut words = std::env::args().skip(1);
     let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
     while let Some(word) = words.next() {
@@ -186,7 +190,10 @@ fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
             *link = stream.try_clone().ok();
         }
         // One host at a time, as a phone on a cable has.
-        if let Err(error) = (Host { options, voice: Voice::new(stream.try_clone()?, options.rate), streams: HashMap::new(), next: 1 }).serve(stream) {
+        if let Err(error) =
+            (Host { options, voice: Voice::new(stream.try_clone()?, options.rate), streams: HashMap::new(), next: 1 })
+                .serve(stream)
+        {
             eprintln!("adbd: {error}");
         }
     }

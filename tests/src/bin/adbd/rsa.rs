@@ -85,7 +85,8 @@ impl PublicKey {
 
     fn reduce(&self, number: &mut [u32]) {
         let modulus = |at: usize| self.modulus.get(at).copied().unwrap_or(0);
-        let smaller = (0..number.len()).rev().find_map(|at| (number[at] != modulus(at)).then(|| number[at] < modulus(at)));
+        let smaller =
+            (0..number.len()).rev().find_map(|at| (number[at] != modulus(at)).then(|| number[at] < modulus(at)));
         if smaller == Some(true) {
             return;
         }

@@ -31,7 +31,11 @@ pub fn serve(name: &str, stream: UnixStream) -> bool {
 fn command(line: &str) -> Command {
     let mut command = Command::new("/system/bin/sh");
     command.args(["-c", line]).process_group(0).env_clear();
-    command.env("PATH", "/system/bin:/system/xbin").env("HOME", "/").env("ANDROID_DATA", "/data").env("ANDROID_ROOT", "/system");
+    command
+        .env("PATH", "/system/bin:/system/xbin")
+        .env("HOME", "/")
+        .env("ANDROID_DATA", "/data")
+        .env("ANDROID_ROOT", "/system");
     command
 }
 

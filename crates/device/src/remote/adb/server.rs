@@ -200,7 +200,15 @@ impl Tracker {
         // Nothing is taken off the stream before all of a length is there.
         let mut first = [0; 4];
         match self.stream.peek(&mut first) {
-            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => return Ok(None),
+            // A signal is for whoever asks again to look at.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+                ) =>
+            {
+                return Ok(None);
+            }
             Err(e) => return Err(self.server.broken(e)),
             Ok(_) => {}
         }
