@@ -123,6 +123,9 @@ pub struct BenchRun {
     pub resume: Option<PathBuf>,
     #[command(flatten)]
     pub devices: super::Devices,
+    /// Copy this file to the device for the modes art-* (java/dex makes it)
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub dex_jar: Option<PathBuf>,
     /// The command the user typed, for advice.
     #[arg(skip = "bench run")]
     pub verb: &'static str,

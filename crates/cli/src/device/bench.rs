@@ -95,6 +95,9 @@ fn places(devices: &Devices) -> Result<Vec<DeviceAddress>> {
     Ok(all)
 }
 
+/// The bytecode's name in the folder in which the run takes place.
+const DEX_JAR: &str = "fathom-dex.jar";
+
 /// Files that the run reads there, and the words after the program's name.
 type Asked = (Vec<(String, Vec<u8>)>, Vec<String>);
 
@@ -111,6 +114,11 @@ fn asked(args: &BenchRun) -> Result<Asked> {
         } else {
             words.push(what.clone());
         }
+    }
+    if let Some(jar) = &args.dex_jar {
+        let bytes = std::fs::read(jar).with_context(|| format!("cannot read {}", jar.display()))?;
+        files.push((DEX_JAR.into(), bytes));
+        words.push(format!("--param=dex_jar={DEX_JAR}"));
     }
     let mut option = |name: &str, value: String| words.push(format!("{name}={value}"));
     args.parameters.iter().for_each(|(name, values)| option("--param", format!("{name}={}", values.join(","))));

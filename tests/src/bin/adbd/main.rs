@@ -147,8 +147,11 @@ fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
     mount("proc", &at("proc"), "proc", 0, "")?;
     mount("/sys", &at("sys"), "none", libc::MS_BIND | libc::MS_REC, "")?;
     mount("/dev", &at("dev"), "none", libc::MS_BIND | libc::MS_REC, "")?;
-    let data = format!("mode=0771,uid={0},gid={0},{1}", options.uid, options.data);
-    mount("tmpfs", &at("data/local/tmp"), "tmpfs", libc::MS_NOSUID | libc::MS_NODEV, &data)?;
+    // A flag to the kernel, an option to people.
+    let (noexec, data): (Vec<&str>, Vec<&str>) = options.data.split(',').partition(|o| *o == "noexec");
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | if noexec.is_empty() { 0 } else { libc::MS_NOEXEC };
+    let data = [format!("mode=0771,uid={0},gid={0}", options.uid), data.join(",")].join(",");
+    mount("tmpfs", &at("data/local/tmp"), "tmpfs", flags, data.trim_end_matches(','))?;
     std::os::unix::fs::chroot(&options.root)?;
     std::env::set_current_dir("/")?;
     if options.uid != 0 {

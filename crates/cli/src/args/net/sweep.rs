@@ -167,6 +167,7 @@ impl NetSweep {
             markdown: self.markdown.clone(),
             resume: self.resume.clone(),
             devices: crate::args::Devices::default(),
+            dex_jar: None,
             verb: "net sweep",
         }
     }
