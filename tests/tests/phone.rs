@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         ("reboot_keeps_what_was_measured", adb(), reboot),
         ("full_data_is_reported_and_left_as_found", adb(), full),
         ("slow_link_is_slow_and_works", adb(), slow),
+        ("interrupted_copy_leaves_nothing", adb(), interrupted_copy),
         ("shell_without_exit_status_is_refused", adb(), old_shell),
         ("user_without_capabilities_is_told_what_records", adb(), refused_recording),
         ("recording_on_device_is_linked_here", bpf(), recorded),
@@ -282,6 +283,20 @@ fn slow() -> Result<()> {
     let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
     ensure!(value["facts"]["os.sdk"]["value"] == "34", "{value}");
     clean(&phone)
+}
+
+fn interrupted_copy() -> Result<()> {
+    // The copy alone would take a minute.
+    let rate = fs::metadata(fathom())?.len() / 60;
+    let phone = Phone::start(DAEMON, &Shape { rate: Some(rate), ..Shape::default() })?;
+    let mut command = phone.fathom();
+    command.args(["device", "info", &phone.name()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn()?;
+    until("a copy under way", || Ok(phone.shell("ls /data/local/tmp/fathom 2>/dev/null; true")?.contains("part-")))?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(130), "{}", told(&output));
+    until("a clean device", || Ok(phone.left()?.is_empty()))
 }
 
 fn old_shell() -> Result<()> {

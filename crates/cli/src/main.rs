@@ -45,6 +45,18 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// Somebody asked for the end before there was a result.
+#[derive(Debug)]
+struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
 fn main() -> ExitCode {
     let cli = args::Cli::try_parse().unwrap_or_else(|error| args::explain(error).exit());
     if std::env::var_os("FATHOM_PARSE_ONLY").is_some() {
@@ -54,7 +66,11 @@ fn main() -> ExitCode {
         Ok(code) => output::end(code),
         Err(error) => {
             eprintln!("fathom: {}", sentence(&error));
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+            ExitCode::from(match () {
+                () if error.is::<Usage>() => 2,
+                () if error.is::<Interrupted>() => bench::INTERRUPTED,
+                () => 1,
+            })
         }
     }
 }

@@ -7,12 +7,13 @@
 //!
 //! [`remote`] brings this program to a device by ssh or adb, and runs it there; a device that is reached is a [`Reader`] too.
 
-mod dev;
 mod access;
 mod android;
 pub mod check;
 mod clusters;
+mod dev;
 mod disks;
+mod dumpsys;
 mod during;
 mod facts;
 mod media;

@@ -188,7 +188,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
         let ours = std::env::current_exe().map_err(Error::Program)?;
         let said = std::cell::RefCell::new(&mut *tell);
         let deploying = |line| said.borrow_mut()(Note::Said(line));
-        let deployment = program::put(address, &ours, job.binaries, &deploying)?;
+        let deployment = program::put(address, &ours, job.binaries, context, &deploying)?;
         let sender = sender.clone();
         let link = AgentLink::open(&deployment, move |event| drop(sender.send((end, event))))?;
         if let Some(key) = key {

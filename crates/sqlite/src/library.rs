@@ -94,7 +94,7 @@ mod tests {
         let found = about(bytes.as_bytes()).unwrap();
         assert_eq!((found.version.as_str(), found.source.as_str()), ("3.40.1", SOURCE));
         assert_eq!(found.options, ["DEFAULT_SYNCHRONOUS=2", "TEMP_STORE=3", "THREADSAFE=2"]);
-        assert_eq!(about(b"\x7fELF\03.40.1\0"), None, "a version alone is anybody's");
+        assert_eq!(about(b"\x7fELF\x003.40.1\x00"), None, "a version alone is anybody's");
         assert_eq!(about(SOURCE.as_bytes()), None);
     }
 

@@ -91,8 +91,7 @@ fn files_are_listed_for_traces_without_operations() {
 fn read_that_waits_for_disk_is_not_hit() {
     let mut rows = case::rows();
     let read = rows.spans.iter().find(|s| s.id == 71).unwrap().clone();
-    let wait =
-        |start_ns, end_ns| model::table::Slice::new(13, Layer::Driver, Reason::Device, start_ns, end_ns);
+    let wait = |start_ns, end_ns| model::table::Slice::new(13, Layer::Driver, Reason::Device, start_ns, end_ns);
     let hits = |rows: &Rows| {
         of(&summarise(rows), case::SELECT).per_operation.filesystem_reads[&FileClass::Database].cache_hits
     };

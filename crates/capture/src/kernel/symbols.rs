@@ -106,7 +106,10 @@ impl Functions {
 
 /// A name without what the compiler appended to a part or a variant of the function.
 fn without_suffix(name: &str) -> &str {
-    ["constprop", "isra", "part", "cold"].iter().find_map(|s| name.find(&format!(".{s}"))).map_or(name, |at| &name[..at])
+    ["constprop", "isra", "part", "cold"]
+        .iter()
+        .find_map(|s| name.find(&format!(".{s}")))
+        .map_or(name, |at| &name[..at])
 }
 
 fn table_of_ends(mut found: Vec<(usize, u64)>) -> Ends {

@@ -127,8 +127,7 @@ impl Threads {
         if call.seen || call.call.is_some() || call.actor.operation != 0 {
             return call;
         }
-        let asked =
-            Asked { start_ns: call.start_ns, end_ns: u64::MAX, ctx, call: None, added: 0, result: None };
+        let asked = Asked { start_ns: call.start_ns, end_ns: u64::MAX, ctx, call: None, added: 0, result: None };
         let Some(id) = self.begin_alone(header, &call, &asked, objects, cx) else { return call };
         let call = Call { actor: Actor::of(header, ctx, Some((id, false)), cx), ..call };
         self.update(header.tid, call);

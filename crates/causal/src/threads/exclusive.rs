@@ -264,7 +264,17 @@ fn turn(frame: &mut Frame, mut left: u64, wanted: impl Fn(&Waited) -> bool, othe
 fn unknown(start_ns: u64, end_ns: u64) -> Waited {
     let confidence = Confidence::Guess;
     let (layer, reason) = (Layer::Database, Reason::Other);
-    Waited { layer, reason, span: OWN, start_ns, end_ns, confidence, between_rows: false, transaction: None, blocked: None }
+    Waited {
+        layer,
+        reason,
+        span: OWN,
+        start_ns,
+        end_ns,
+        confidence,
+        between_rows: false,
+        transaction: None,
+        blocked: None,
+    }
 }
 
 fn row(operation: u64, s: Waited) -> Slice {

@@ -125,11 +125,14 @@ fn ask(which: &Which) -> Result<(String, Environment)> {
     });
     progress::clear(&context);
     notes.iter().for_each(|line| eprintln!("fathom: {line}"));
-    let done = done?;
+    let done = match done {
+        Err(_) if context.cancelled() => return Err(crate::Interrupted.into()),
+        done => done?,
+    };
     match done.ended {
         Ended::Exit(0) if said.len() <= MOST => {}
         Ended::Lost(why) => return Err(why.into()),
-        Ended::Exit(_) if context.cancelled() => bail!("interrupted"),
+        Ended::Exit(_) if context.cancelled() => return Err(crate::Interrupted.into()),
         Ended::Exit(status) => bail!("{}: asking failed with status {status}: {}", done.place, complaints.trim()),
     }
     let document: Document =

@@ -57,7 +57,8 @@ pub fn bring(remote: &Remote<'_>, context: &Context) -> Result<(Done, bool)> {
     context.clear_progress();
     drop(told);
     let kept = keep(&incoming, remote);
-    let done = done?;
+    let done =
+        done.map_err(|error| if context.cancelled() { anyhow::Error::new(crate::Interrupted) } else { error.into() })?;
     Ok((done, kept?))
 }
 

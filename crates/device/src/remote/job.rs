@@ -79,9 +79,13 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
     let ours = std::env::current_exe().map_err(|e| fail(format!("cannot find Fathom's own binary: {e}")))?;
     let (sender, events) = channel();
     let said = std::cell::RefCell::new(&mut *tell);
-    let deployment = program::put(job.place, &ours, job.binaries, &|line| said.borrow_mut()(Note::Said(line)))?;
+    let deployment =
+        program::put(job.place, &ours, job.binaries, context, &|line| said.borrow_mut()(Note::Said(line)))?;
     let link = AgentLink::open(&deployment, move |event| drop(sender.send(event)))?;
     let skew = link.skew();
+    if context.cancelled() {
+        return Err(fail("interrupted".into()));
+    }
     let argv: Vec<String> = std::iter::once(&deployment.program).chain(job.words).cloned().collect();
     let begun = || -> io::Result<()> {
         job.files.iter().try_for_each(|(name, bytes)| link.put(name, bytes))?;

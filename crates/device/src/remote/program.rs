@@ -4,8 +4,10 @@
 use super::adb::{AdbServer, AdbSync};
 use super::way::{self, quoted};
 use super::{DeviceAddress, Unreachable};
+use model::Context;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// Where things are on a device.
@@ -66,6 +68,7 @@ pub fn put(
     place: &DeviceAddress,
     ours: &Path,
     others: &[PathBuf],
+    context: &Context,
     told: &dyn Fn(String),
 ) -> Result<Deployment, Unreachable> {
     let place = &way::there(place)?;
@@ -94,7 +97,7 @@ pub fn put(
     let there = lines.any(|l| l.split_once(' ').is_some_and(|(hash, file)| hash == binary.hash && file.trim() == name));
     if !there {
         told(format!("{place}: copying Fathom ({:.1} MB)", binary.bytes as f64 / 1e6));
-        send(place, binary, folder, &name)?;
+        send(place, binary, folder, &name, context)?;
     }
     Ok(Deployment { place: place.clone(), program: name, folder: folder.into() })
 }
@@ -133,12 +136,21 @@ fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, String> {
 }
 
 /// Puts it there under a name of this moment, and gives it its own name when it is whole.
-fn send(place: &DeviceAddress, binary: &Binary, folder: &str, name: &str) -> Result<(), Unreachable> {
+fn send(
+    place: &DeviceAddress,
+    binary: &Binary,
+    folder: &str,
+    name: &str,
+    context: &Context,
+) -> Result<(), Unreachable> {
     let fail = |why: String| Unreachable::new(place, why);
     let part = format!("{folder}/part-{}", std::process::id());
     let run = |line: &str| way::run(place, line, None);
     let make = format!("umask 077; mkdir -p {}", quoted(folder));
-    let open = || File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.display())));
+    let open = || {
+        let file = File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.display())))?;
+        Ok(Progress { file, sent: 0, of: binary.bytes, place: place.to_string(), context: context.clone() })
+    };
     let sent = match place {
         DeviceAddress::Adb(serial) => run(&make).and_then(|_| {
             let serial = serial.as_deref().unwrap_or_default();
@@ -146,22 +158,45 @@ fn send(place: &DeviceAddress, binary: &Binary, folder: &str, name: &str) -> Res
             let sync = AdbSync::open(&AdbServer::of_environment(), serial);
             sync.and_then(|mut sync| sync.push(&mut file, &part, 0o700)).map_err(|e| way::failed(place, &e))
         }),
-        _ => way::run(place, &format!("{make} && cat >{}", quoted(&part)), Some(open()?)).map(drop),
+        _ => way::run(place, &format!("{make} && cat >{}", quoted(&part)), Some(Box::new(open()?))).map(drop),
     };
     let kept = sent.and_then(|_| {
         let (part, folder) = (quoted(&part), quoted(folder));
         run(
             &format!(
-                "[ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && rm -f {folder}/fathom-?* 2>/dev/null; mv -f {part} {}",
+                "find {folder} -name 'part-?*' -mmin +60 -exec rm -f {{}} + 2>/dev/null; [ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && rm -f {folder}/fathom-?* 2>/dev/null; mv -f {part} {}",
                 binary.bytes,
                 quoted(name)
             ),
         )
     });
-    kept.map(|_| ()).inspect_err(|_| {
+    context.clear_progress();
+    kept.map(|_| ()).map_err(|error| {
         // As far as the device can still be reached.
         let _ = run(&format!("rm -f {}", quoted(&part)));
+        if context.cancelled() { fail("interrupted".into()) } else { error }
     })
+}
+
+/// The program's file while it is sent: tells how far it is, and ends when somebody asks for an end.
+struct Progress {
+    file: File,
+    sent: u64,
+    of: u64,
+    place: String,
+    context: Context,
+}
+
+impl Read for Progress {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.context.cancelled() {
+            return Err(io::Error::other("interrupted"));
+        }
+        let got = self.file.read(room)?;
+        self.sent += got as u64;
+        self.context.progress(&format!("copying Fathom to {}", self.place), self.sent, self.of);
+        Ok(got)
+    }
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use super::adb::wire::Listed;
 use super::adb::{AdbServer, Failure, shell};
 use super::pipe::{Ending, Pipe};
 use super::{DeviceAddress, Unreachable};
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -136,10 +135,10 @@ pub fn usable(state: &str) -> Result<(), String> {
     }
 }
 
-/// Runs a line of shell there to its end, with a file of this machine as its input; what it prints.
-pub fn run(place: &DeviceAddress, line: &str, input: Option<File>) -> Result<Vec<u8>, Unreachable> {
+/// Runs a line of shell there to its end, with this as its input; what it prints.
+pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>>) -> Result<Vec<u8>, Unreachable> {
     let Pipe { mut to, from, complaints, mut life } = open(place, line)?;
-    let writing = std::thread::spawn(move || input.is_none_or(|mut file| io::copy(&mut file, &mut to).is_ok()));
+    let writing = std::thread::spawn(move || input.is_none_or(|mut from| io::copy(&mut from, &mut to).is_ok()));
     let hearing = std::thread::spawn(move || bounded(complaints));
     let (out, whole) = bounded(from);
     if !whole {

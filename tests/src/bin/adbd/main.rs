@@ -197,7 +197,10 @@ fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
             (Host { options, voice: Voice::new(stream.try_clone()?, options.rate), streams: HashMap::new(), next: 1 })
                 .serve(stream)
         {
-            eprintln!("adbd: {error}");
+            // A host that hangs up is the usual end.
+            if error.kind() != io::ErrorKind::UnexpectedEof {
+                eprintln!("adbd: {error}");
+            }
         }
     }
 }
