@@ -1,6 +1,7 @@
-//! What an agent on a device sends, and what it is sent.
+//! What an agent on a device sends, and what it is sent; and what an adb server, or a device behind it, answers.
 
-use device::reach::frame::{Frame, below};
+use device::remote::adb::wire::{self, Packet, SyncAnswer};
+use device::remote::frame::{Frame, below};
 use std::path::Path;
 
 pub fn frames() -> Vec<Vec<u8>> {
@@ -8,6 +9,8 @@ pub fn frames() -> Vec<Vec<u8>> {
         Frame::Part("run.fathom/meta.json".into(), b"{}".to_vec()),
         Frame::Start(vec!["fathom".into(), "net".into()]),
         Frame::Ask(vec!["read".into(), "/proc/version".into()]),
+        Frame::Follow(vec!["run.fathom".into(), "tables".into()]),
+        Frame::Piece("run.fathom/events.log".into(), 3, b"abc".to_vec()),
         Frame::Exit(-9),
         Frame::Done(Err("no".into())),
         Frame::Pong(1, 2),
@@ -26,7 +29,7 @@ pub fn frames() -> Vec<Vec<u8>> {
 pub fn frame(bytes: &[u8]) {
     let mut from = bytes;
     while let Ok(Some(frame)) = Frame::read(&mut from) {
-        if let Frame::Part(name, _) | Frame::Fetch(name) = &frame
+        if let Frame::Part(name, _) | Frame::Piece(name, ..) = &frame
             && let Some(path) = below(Path::new("/folder"), name)
         {
             assert!(path.starts_with("/folder") && !name.split('/').any(|part| part == ".."));
@@ -34,6 +37,50 @@ pub fn frame(bytes: &[u8]) {
         let mut again = Vec::new();
         if frame.write(&mut again).is_ok() {
             assert_eq!(Frame::read(&mut &again[..]).ok().flatten(), Some(frame));
+        }
+    }
+}
+
+pub fn answers() -> Vec<Vec<u8>> {
+    let list =
+        "R58M\tdevice product:a model:B device:c transport_id:4\n4d no permissions (x); see [http://y] usb:1-2\n";
+    let listed = format!("OKAY{:04x}{list}", list.len()).into_bytes();
+    let refused = b"FAIL000edevice offline".to_vec();
+    let mut packets = Vec::new();
+    for packet in
+        [Packet::Stdout(b"text".to_vec()), Packet::Stderr(vec![0, 255]), Packet::CloseStdin, Packet::Exit(137)]
+    {
+        // A vector takes everything.
+        let _ = packet.write(&mut packets);
+    }
+    let stat = [&b"STA2"[..], &[0; 68]].concat();
+    let files =
+        [&b"DATA\x03\0\0\0abc"[..], b"DONE\0\0\0\0", b"STAT", &[1; 12], b"FAIL\x02\0\0\0no", b"OKAY\0\0\0\0", &stat]
+            .concat();
+    vec![listed, refused, packets, files]
+}
+
+/// Nothing is kept that was only announced; what is listed has a name and a state; a packet is read as it was written.
+pub fn answer(bytes: &[u8]) {
+    let mut from = bytes;
+    if let Ok(Ok(())) = wire::status(&mut from)
+        && let Ok(block) = wire::block(&mut from)
+    {
+        assert!(block.len() <= 0xffff);
+    }
+    for device in wire::devices(&String::from_utf8_lossy(bytes)) {
+        assert!(!device.serial.is_empty() && !device.state.is_empty() && !device.serial.contains([' ', '\n']));
+    }
+    let mut from = bytes;
+    while let Ok(Some(packet)) = Packet::read(&mut from) {
+        let mut again = Vec::new();
+        let _ = packet.write(&mut again);
+        assert_eq!(Packet::read(&mut &again[..]).ok().flatten(), Some(packet));
+    }
+    let mut from = bytes;
+    while let Ok(answer) = SyncAnswer::read(&mut from) {
+        if let SyncAnswer::Data(data) = answer {
+            assert!(data.len() <= wire::LONGEST_PACKET);
         }
     }
 }

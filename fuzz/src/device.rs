@@ -30,14 +30,21 @@ fn take(root: &Path, folder: &Path, out: &mut Vec<u8>) {
 
 pub fn devices() -> Vec<Vec<u8>> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join(FIXTURES);
-    let all: Vec<Vec<u8>> = ["laptop", "phone", "virtual-machine"]
-        .iter()
-        .map(|name| {
-            let (root, mut out) = (fixtures.join(name), Vec::new());
-            take(&root, &root, &mut out);
-            out
-        })
-        .collect();
+    let all: Vec<Vec<u8>> = [
+        "laptop",
+        "phone",
+        "virtual-machine",
+        "models/pixel-8",
+        "models/shield-tv-pro-2019",
+        "models/nothing-phone-15",
+    ]
+    .iter()
+    .map(|name| {
+        let (root, mut out) = (fixtures.join(name), Vec::new());
+        take(&root, &root, &mut out);
+        out
+    })
+    .collect();
     assert!(all.iter().all(|device| device.len() > 1024), "the devices are gone");
     all
 }
@@ -103,6 +110,11 @@ pub fn facts(bytes: &[u8]) {
         }
     }
     device::versions(&files);
+    let about = device::about(&files);
+    for (name, fact) in &about {
+        assert!(fact.value.is_some() != fact.unknown.is_some(), "{name}: {fact:?}");
+    }
+    assert!(device::check::abilities(&about).iter().all(|ability| !ability.why.is_empty()));
     let readings = Readings::now(&files, &Look::now(&files));
     assert!(readings.busy_cpus.is_err(), "no tick can have passed");
     let Ok(disks) = Disks::read(&files) else { return };

@@ -127,3 +127,16 @@ pub fn elf(bytes: &[u8]) {
         assert!(symbols.version.is_none_or(|v| v.starts_with("3.") && v.len() < 16));
     }
 }
+
+pub fn libraries() -> Vec<Vec<u8>> {
+    let source = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f3alt1";
+    vec![format!("\x7fELF\0\01.2.13\0TEMP_STORE=3\0DEFAULT_SYNCHRONOUS=2\0{source}\03.40.1\0").into_bytes()]
+}
+
+/// What a library's file says of its SQLite is short, of one line, and harmless.
+pub fn library(bytes: &[u8]) {
+    if let Some(library) = ::sqlite::library::about(bytes) {
+        assert!(library.version.starts_with("3.") && library.source.len() <= 100);
+        assert!(library.options.iter().all(|o| o.len() <= 64 && o.bytes().all(|b| b.is_ascii_graphic())));
+    }
+}

@@ -2,7 +2,7 @@
 
 use ::net::link::loss::Loss;
 use ::net::link::spec::{count, rate, time_ns};
-use device::reach::DeviceAddress;
+use device::remote::DeviceAddress;
 
 pub fn words() -> Vec<Vec<u8>> {
     let words = [

@@ -587,7 +587,10 @@ fn adb_troubles() -> Result<()> {
     }
     let none = Adb::start("x86_64", &[])?;
     refused(&mut none.fathom_command(&["--to", "adb"]), 1, "adb lists no device")?;
-    refused(none.fathom_command(&["--to", "adb"]).env("PATH", "/nonexistent"), 1, "apt-get install adb")
+    // A port at which nobody listens, and no adb that would start a server there.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+    let mut alone = none.fathom_command(&["--to", "adb"]);
+    refused(alone.env("PATH", "/nonexistent").env("ANDROID_ADB_SERVER_PORT", port), 1, "apt-get install adb")
 }
 
 /// A file system of little room, or one from which nothing is executed.

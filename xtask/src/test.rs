@@ -56,6 +56,7 @@ const STREAMS: [&[&str]; 3] = [
         "install",
         "jvm",
         "mcp",
+        "phone",
         "pool",
         "pool_clients",
         "pool_kill",

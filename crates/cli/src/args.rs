@@ -3,6 +3,7 @@
 mod ab;
 mod bench;
 mod check;
+mod device;
 mod diff;
 mod elsewhere;
 mod import;
@@ -17,6 +18,7 @@ mod results;
 pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use check::{Check, CheckRecord, CheckVerb};
+pub use device::{Device, DeviceCheck, DeviceInfo, DeviceList, DeviceVerb, Devices, Elsewhere, OneOrAll, Via, Which};
 pub use diff::{Diff, Explain};
 pub use elsewhere::{Fleet, Serve, Sql};
 pub use import::Import;
@@ -86,6 +88,7 @@ pub enum Verb {
     Bench(Bench),
     Net(Box<Net>),
     Pool(Pool),
+    Device(Device),
     Lab(Lab),
     Workload(Workload),
     /// Run commands on this device for a Fathom that connected to it
@@ -121,6 +124,9 @@ Examples:
   sudo fathom record --op ./server:handle_request -- ./server
                                                        calls of a function as operations
   sudo fathom record --op postgres --comm postgres     PostgreSQL's commits as operations (--list-ops lists more)
+  fathom record --device adb:R58 -- /data/local/tmp/x  a program on a rooted phone; linked here
+  fathom record --device adb --via perfetto --duration 10
+                                                       a phone without root, by its own Perfetto
 
 CMD runs as the user who called sudo, unless --as-root is given. Recording needs root or the capabilities CAP_BPF and \
 CAP_PERFMON (and CAP_SYS_ADMIN if the kernel requires it for uprobes); commands that read a recording need neither.")]
@@ -170,6 +176,14 @@ pub struct Record {
     /// Print only warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
+    #[command(flatten)]
+    pub elsewhere: Elsewhere,
+    /// Record by the device's own tracer instead of Fathom's probes; needs --device
+    #[arg(long, value_enum, requires = "device", conflicts_with_all = ["pid", "comm", "functions", "backend", "probes"])]
+    pub via: Option<Via>,
+    /// Leave the linking to whoever reads the archive: a Fathom that started this one on a device.
+    #[arg(long, hide = true)]
+    pub no_link: bool,
     /// Program to run, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,

@@ -9,6 +9,7 @@ mod atomic_file;
 mod bench;
 mod check;
 mod demo;
+mod device;
 mod diff;
 mod elsewhere;
 mod explain;
@@ -45,6 +46,18 @@ impl std::fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// Somebody asked for the end before there was a result.
+#[derive(Debug)]
+struct Interrupted;
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
+
+impl std::error::Error for Interrupted {}
+
 fn main() -> ExitCode {
     let cli = args::Cli::try_parse().unwrap_or_else(|error| args::explain(error).exit());
     if std::env::var_os("FATHOM_PARSE_ONLY").is_some() {
@@ -54,7 +67,11 @@ fn main() -> ExitCode {
         Ok(code) => output::end(code),
         Err(error) => {
             eprintln!("fathom: {}", sentence(&error));
-            ExitCode::from(if error.is::<Usage>() { 2 } else { 1 })
+            ExitCode::from(match () {
+                () if error.is::<Usage>() => 2,
+                () if error.is::<Interrupted>() => bench::INTERRUPTED,
+                () => 1,
+            })
         }
     }
 }
@@ -66,6 +83,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Bench(args) => return bench::run(&args),
         Verb::Workload(args) => return workload::run(&args),
         Verb::Pool(args) => return pool::run(&args),
+        Verb::Device(args) => return self::device::run(&args),
         Verb::Lab(args) => return lab::run(&args),
         Verb::Net(args) => return net::run(&args),
         Verb::Diff(args) => return diff::run(&args),
@@ -81,7 +99,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Import(args) => import::run(&args)?,
         Verb::Reindex(args) => link::run(&args)?,
         Verb::Papers(args) => return papers::run(&args),
-        Verb::Agent { folder } => device::reach::agent::run(std::io::stdin(), std::io::stdout(), &folder)
+        Verb::Agent { folder } => ::device::remote::agent::run(std::io::stdin(), std::io::stdout(), &folder)
             .with_context(|| format!("cannot create a folder in {}", folder.display()))?,
         Verb::Completions { shell } => {
             let mut command = args::Cli::command();

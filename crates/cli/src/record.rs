@@ -12,6 +12,9 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     if args.list_ops {
         return Ok(list_operations());
     }
+    if let Some(place) = &args.elsewhere.device {
+        return crate::device::record(args, place);
+    }
     let request = request(args);
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
@@ -72,6 +75,7 @@ fn request(args: &args::Record) -> Request {
             args::Probes::Inside => Probes::Inside,
             args::Probes::Uprobe => Probes::Uprobe,
         },
+        link: !args.no_link,
         ..Request::new(args.output.clone(), target)
     }
 }

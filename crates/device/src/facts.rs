@@ -4,6 +4,7 @@
 //! machine (host name, serial numbers, addresses, the whole kernel command line) is left where it is.
 
 use crate::Reader;
+use crate::properties::{Properties, is_android};
 use model::{Environment, Fact};
 use std::collections::BTreeSet;
 
@@ -141,8 +142,9 @@ fn entry(text: &str, key: &str) -> Option<String> {
 }
 
 fn system(sheet: &mut Sheet<'_>) {
-    // Android has no os-release, and only Android has this file.
-    if sheet.reader.list("/system/bin").is_ok_and(|names| names.iter().any(|n| n == "getprop")) {
+    // Android has no os-release.
+    if is_android(sheet.reader) {
+        let properties = Properties::read(sheet.reader);
         for (name, property) in [
             ("os.name", "ro.build.version.release"),
             ("os.patch", "ro.build.version.security_patch"),
@@ -151,8 +153,9 @@ fn system(sheet: &mut Sheet<'_>) {
             ("device.vendor", "ro.product.manufacturer"),
             ("device.platform", "ro.board.platform"),
         ] {
-            let answer = sheet.reader.run(&["getprop", property]);
-            let answer = answer.and_then(|v| if v.is_empty() { Err("not set".into()) } else { Ok(v) });
+            // Those of the vendor's partition say the same where an image for many devices has no names of its own.
+            let of_vendor = property.replace("ro.product.", "ro.product.vendor.");
+            let answer = properties.get(property).or_else(|why| properties.get(&of_vendor).map_err(|_| why));
             let answer = answer.map(|v| if name == "os.name" { format!("Android {v}") } else { v });
             sheet.put(name, Varies::Device, "", &format!("getprop {property}"), answer);
         }

@@ -5,15 +5,22 @@
 //! machine or a folder of files taken from another one. The knowledge of where a fact stands is thus written once, and
 //! tested on devices that nobody has at hand. Nothing here needs root; what cannot be read becomes a fact that says why.
 //!
-//! [`reach`] brings this program to a device by ssh or adb, and runs it there; a device that is reached is a [`Reader`] too.
+//! [`remote`] brings this program to a device by ssh or adb, and runs it there; a device that is reached is a [`Reader`] too.
 
+mod access;
+mod android;
+pub mod check;
+mod clusters;
 mod dev;
 mod disks;
+mod dumpsys;
 mod during;
 mod facts;
+mod media;
 mod mounts;
-pub mod reach;
+mod properties;
 mod reader;
+pub mod remote;
 mod sensors;
 mod stat;
 mod storage;
@@ -38,6 +45,22 @@ pub fn collect(reader: &dyn Reader, path: Option<&str>) -> Environment {
     facts::machine(&mut sheet);
     if let Some(path) = path {
         storage::under(&mut sheet, path);
+    }
+    sheet.facts
+}
+
+/// Everything that is known how to ask of a device, for people who want to know it: [`collect`], what its disks are made of, kinds of
+/// processors, what whoever asks may do, and what only Android has. Takes half a second on a phone.
+pub fn about(reader: &dyn Reader) -> Environment {
+    let mut sheet = facts::Sheet::new(reader);
+    facts::machine(&mut sheet);
+    facts::versions(&mut sheet);
+    clusters::facts(&mut sheet);
+    media::facts(&mut sheet);
+    mounts::facts(&mut sheet);
+    access::facts(&mut sheet);
+    if properties::is_android(reader) {
+        android::facts(&mut sheet);
     }
     sheet.facts
 }

@@ -2,6 +2,7 @@
 
 use crate::Reader;
 use crate::dev::parse_dev;
+use crate::facts::{Sheet, Varies};
 use model::Dev;
 
 /// A mounted file system.
@@ -41,6 +42,43 @@ pub fn mount_of(reader: &dyn Reader, path: &str) -> Result<Mount, String> {
 /// The list cannot be read.
 pub fn mounts(reader: &dyn Reader) -> Result<Vec<Mount>, String> {
     Ok(reader.read("/proc/self/mountinfo")?.lines().filter_map(parse).collect())
+}
+
+/// More file systems than are worth a line.
+const MOST: usize = 16;
+
+/// Notes the file systems that programs write to: on disks, and on Android those that stand before them for apps. What is mounted for
+/// the system's own sake (images of apps and of updates) is left out.
+pub(crate) fn facts(sheet: &mut Sheet<'_>) {
+    let all = match mounts(sheet.reader) {
+        Ok(all) => all,
+        Err(why) => return sheet.put("mount", Varies::Boot, "", "/proc/self/mountinfo", Err(why)),
+    };
+    let of_system = [
+        "/apex",
+        "/linkerconfig",
+        "/system",
+        "/vendor",
+        "/product",
+        "/odm",
+        "/metadata",
+        "/mnt/vendor",
+        "/snap",
+        "/boot",
+    ];
+    let below =
+        |point: &str, folder: &str| point.strip_prefix(folder).is_some_and(|r| r.is_empty() || r.starts_with('/'));
+    let wanted = |m: &&Mount| {
+        let stands_before = ["fuse", "sdcardfs", "esdfs"].contains(&m.kind.as_str()) && below(&m.point, "/storage");
+        let on_disk = m.source.starts_with("/dev/") && m.kind != "squashfs" && m.kind != "erofs";
+        (stands_before || on_disk) && !of_system.iter().any(|folder| below(&m.point, folder))
+    };
+    let mut seen = std::collections::BTreeSet::new();
+    // The last that is mounted at a point hides the others.
+    for mount in all.iter().rev().filter(wanted).filter(|m| seen.insert(m.point.clone())).take(MOST) {
+        let text = format!("{} on {} ({})", mount.kind, mount.source, mount.options);
+        sheet.put(&format!("mount.{}", mount.point), Varies::Boot, "", "/proc/self/mountinfo", Ok(text));
+    }
 }
 
 /// A file's file system and inode, as the kernel has them. What stat says of a btrfs file is the number of its subvolume,

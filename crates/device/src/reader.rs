@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::process::Stdio;
 
 /// Answers questions about one device. Errors are sentences for people: they become the reason why a fact is unknown.
 pub trait Reader {
@@ -80,12 +81,24 @@ impl Reader for Local {
 
     fn run(&self, asked: &[&str]) -> Result<String, String> {
         let (program, arguments) = asked.split_first().ok_or("an empty command")?;
-        let output = std::process::Command::new(program).args(arguments).stdin(std::process::Stdio::null()).output();
-        let output = output.map_err(|e| format!("{program}: {}", words(&e)))?;
-        if !output.status.success() {
-            return Err(format!("{program}: {}", output.status));
+        let fail = |e: std::io::Error| format!("{program}: {}", words(&e));
+        let mut command = std::process::Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(fail)?;
+        let mut bytes = Vec::new();
+        let read = child.stdout.take().map(|out| out.take(LONGEST + 1).read_to_end(&mut bytes));
+        if bytes.len() as u64 > LONGEST {
+            let _ = child.kill();
         }
-        Ok(trimmed(String::from_utf8_lossy(&output.stdout).into_owned()))
+        let status = child.wait().map_err(fail)?;
+        read.transpose().map_err(fail)?;
+        if bytes.len() as u64 > LONGEST {
+            return Err(format!("{program}: prints more than {LONGEST} bytes"));
+        }
+        if !status.success() {
+            return Err(format!("{program}: {status}"));
+        }
+        Ok(trimmed(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {
@@ -169,6 +182,7 @@ mod tests {
         assert!(Local.read("/no/such/file").is_err_and(|why| why.contains("No such file")));
         assert!(Local.run(&["no-such-command-at-all"]).is_err());
         assert!(Local.run(&["false"]).is_err());
+        assert!(Local.run(&["yes"]).is_err_and(|why| why.contains("prints more than")), "it is ended");
         assert_eq!(Local.canonical("/proc/../proc/self/..").as_deref(), Ok("/proc"));
         // The same numbers as the kernel's own list has for the root.
         let (dev, _) = Local.identity("/").unwrap();

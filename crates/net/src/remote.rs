@@ -8,7 +8,7 @@
 use crate::link::{self, RoutedLink};
 use crate::measure::{Handover, RunRequest};
 use crate::spec::{Spec, Traffic};
-use device::reach::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
+use device::remote::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
 use model::{Context, Environment};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -188,7 +188,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
         let ours = std::env::current_exe().map_err(Error::Program)?;
         let said = std::cell::RefCell::new(&mut *tell);
         let deploying = |line| said.borrow_mut()(Note::Said(line));
-        let deployment = program::put(address, &ours, job.binaries, &deploying)?;
+        let deployment = program::put(address, &ours, job.binaries, context, &deploying)?;
         let sender = sender.clone();
         let link = AgentLink::open(&deployment, move |event| drop(sender.send((end, event))))?;
         if let Some(key) = key {

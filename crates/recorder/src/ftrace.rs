@@ -103,7 +103,10 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     add("trace.backend_why", why);
     archive.complete(&finished, &marked.events, &libraries, notify)?;
     context.clear_progress();
-    let operations = link::link_if_room(output, archive.log.full.is_some(), context, notify)?;
+    let operations = match request.link {
+        true => link::link_if_room(output, archive.log.full.is_some(), context, notify)?,
+        false => None,
+    };
     Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
 }
 

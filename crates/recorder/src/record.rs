@@ -119,7 +119,10 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     }
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
     archive.complete(&finished, &marked.events, &libraries, notify)?;
-    let operations = link::link_if_room(output, archive.log.full.is_some(), context, notify)?;
+    let operations = match request.link {
+        true => link::link_if_room(output, archive.log.full.is_some(), context, notify)?,
+        false => None,
+    };
     Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
 }
 

@@ -55,6 +55,8 @@ pub struct Request {
     pub price: bool,
     /// How SQLite's functions are probed.
     pub probes: Probes,
+    /// Links what was recorded. Otherwise whoever opens the archive first does, here or on another machine.
+    pub link: bool,
 }
 
 impl Request {
@@ -71,6 +73,7 @@ impl Request {
             as_root: false,
             price: true,
             probes: Probes::Uprobe,
+            link: true,
         }
     }
 

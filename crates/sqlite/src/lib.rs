@@ -10,8 +10,10 @@
 //! | `names` | which file is the database, the journal, the WAL |
 //! | `header` | what the first bytes of a database say |
 //! | `parts` | what is at an offset of a file |
+//! | [`library`] | what a library's file says of the SQLite in it |
 
 mod header;
+pub mod library;
 mod names;
 mod parts;
 mod pragma;

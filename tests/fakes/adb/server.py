@@ -170,7 +170,7 @@ class Server:
                 request = exactly(sock, int(exactly(sock, 4), 16)).decode()
                 if request == "host:version":
                     return self.okay(sock, "0029")
-                if request == "host:devices":
+                if request in ("host:devices", "host:devices-l"):
                     return self.okay(sock, "".join(f"{s}\t{state}\n" for s, (state, _) in self.states.items()))
                 if request.endswith(":features"):
                     serial = request.removeprefix("host-serial:").removesuffix(":features")

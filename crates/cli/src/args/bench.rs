@@ -66,6 +66,7 @@ Examples:
   fathom bench run sqlite --why                         also record where each cell's time goes
   fathom bench run experiments/peers/*.toml             comparisons with a baseline
   fathom bench run --resume bench.fathom                continue after Ctrl-C or a crash
+  fathom bench run sqlite --device adb:R58              on a phone; its archive comes back
 
 Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (what was measured is kept).")]
 pub struct BenchRun {
@@ -120,6 +121,11 @@ pub struct BenchRun {
         "what", "parameters", "quick", "blocks", "seed", "budget", "precision", "why", "dir", "output",
     ])]
     pub resume: Option<PathBuf>,
+    #[command(flatten)]
+    pub devices: super::Devices,
+    /// Copy this file to the device for the modes art-* (java/dex makes it)
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub dex_jar: Option<PathBuf>,
     /// The command the user typed, for advice.
     #[arg(skip = "bench run")]
     pub verb: &'static str,

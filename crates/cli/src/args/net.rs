@@ -11,7 +11,7 @@ pub use sweep::{Buffer, NetSweep, NetTrial, UdpRate};
 use super::seconds;
 use ::net::spec::Direction;
 use clap::{Args, Subcommand, ValueEnum};
-use device::reach::DeviceAddress;
+use device::remote::DeviceAddress;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -15,6 +15,14 @@ use std::process::ExitCode;
 
 /// The benchmark in an archive.
 pub fn load(path: &Path) -> Result<Bench> {
+    let name = path.to_string_lossy();
+    if !path.exists() && name.parse::<device::remote::DeviceAddress>().is_ok() {
+        return Err(Usage(format!(
+            "{name} is a device, and no archive: `fathom bench run WORKLOAD --device local,{name} -o both` measures both \
+             and puts an archive of each into the folder; compare those"
+        ))
+        .into());
+    }
     let archive = link::open(path, &progress::context(true))?;
     let kind = archive.meta().kind;
     let instead = match kind {

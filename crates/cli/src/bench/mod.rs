@@ -5,7 +5,7 @@ mod eta;
 mod inspect;
 mod list;
 mod machine;
-mod results;
+pub mod results;
 mod run;
 mod selftest;
 mod serve_http;

@@ -4,7 +4,7 @@ use analysis::bench::run_score::{LIMITED_BY, RUN};
 use anyhow::Result;
 use archive::runs::{Entry, Run};
 use archive::{Archive, ArchiveKind, Meta, RunsWriter, SignalCleanup, Staged};
-use device::reach::Skew;
+use device::remote::Skew;
 use model::table::{DesignCell, DesignRow};
 use net::link::LinkReport;
 use net::measure::{Handover, Measured};

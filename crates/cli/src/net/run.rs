@@ -4,7 +4,7 @@ use super::{keep, measure};
 use crate::args::{Cost, Directions, IPERF2_PACKET, IPERF2_RATE, NetRun, Rate};
 use crate::{output, progress};
 use anyhow::{Context as _, Result};
-use device::reach::DeviceAddress;
+use device::remote::DeviceAddress;
 use net::highest;
 use net::link::LinkReport;
 use net::measure::{Handover, RunRequest};

@@ -166,6 +166,8 @@ impl NetSweep {
             csv: None,
             markdown: self.markdown.clone(),
             resume: self.resume.clone(),
+            devices: crate::args::Devices::default(),
+            dex_jar: None,
             verb: "net sweep",
         }
     }

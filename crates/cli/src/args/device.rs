@@ -1,0 +1,128 @@
+//! Command line of `fathom device`, and of every verb that works on a device.
+
+use clap::{Args, Subcommand, ValueEnum};
+use device::remote::DeviceAddress;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Look at devices: which there are, what they are, what Fathom can do on them.
+///
+/// A device is `local`, `adb:SERIAL` (as `fathom device list` names it; `adb` if there is only one), or `ssh:[USER@]HOST[:PORT]`. Fathom
+/// copies itself there once per version, and removes what else it makes. Nothing is installed, and no root is needed to look.
+#[derive(Debug, Args)]
+#[command(
+    arg_required_else_help = true,
+    after_help = "\
+Start here:
+  fathom device list                                     this machine, and what adb lists
+  fathom device check adb                                what Fathom can do on the phone, and what stops the rest
+  fathom device info adb                                 what the phone is: SoC, clusters, storage, file systems, SQLite
+  fathom bench run sqlite --quick --device adb           the first measurement there
+
+The guide is docs/guide/android.md."
+)]
+pub struct Device {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: DeviceVerb,
+}
+
+/// The commands of `device`, documented at their arguments.
+#[derive(Debug, Subcommand)]
+pub enum DeviceVerb {
+    List(DeviceList),
+    Info(DeviceInfo),
+    Check(DeviceCheck),
+}
+
+/// List this machine and the devices that adb knows, with their states.
+#[derive(Debug, Args)]
+pub struct DeviceList {
+    /// Go on until Ctrl-C, and print the list again whenever it changes
+    #[arg(long)]
+    pub watch: bool,
+    /// Print JSON (format: docs/reference/json.md); with --watch a line for each change
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show what is known of a device, and why the rest is not.
+#[derive(Debug, Args)]
+pub struct DeviceInfo {
+    #[command(flatten)]
+    pub which: Which,
+    /// Show also what could not be learnt, with the reason, and where each fact was read
+    #[arg(long)]
+    pub all: bool,
+    /// Print JSON (format: docs/reference/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show what Fathom can do on a device, and what stops the rest.
+#[derive(Debug, Args)]
+pub struct DeviceCheck {
+    #[command(flatten)]
+    pub which: Which,
+    /// Print JSON (format: docs/reference/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// The device that is looked at.
+#[derive(Debug, Args)]
+pub struct Which {
+    /// The device
+    #[arg(value_name = "DEVICE", default_value_t = DeviceAddress::Local)]
+    pub device: DeviceAddress,
+    /// Fathom's binary for devices of another architecture (repeatable)
+    #[arg(long, value_name = "FILE")]
+    pub binary: Vec<PathBuf>,
+}
+
+/// Where something runs, if not here.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Elsewhere {
+    /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceAddress>,
+    /// Fathom's binary for devices of another architecture (repeatable)
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub binary: Vec<PathBuf>,
+}
+
+/// Where something runs, one device or several.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Devices {
+    /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT]. Several, separated
+    /// by commas, or `all` that adb lists: all at the same time, and an archive of each, named after it, in the folder that -o names
+    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',')]
+    pub device: Vec<OneOrAll>,
+    /// Fathom's binary for devices of another architecture (repeatable)
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub binary: Vec<PathBuf>,
+}
+
+/// A device, or all of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OneOrAll {
+    /// This one.
+    One(DeviceAddress),
+    /// All that adb lists and that can be worked on.
+    All,
+}
+
+impl FromStr for OneOrAll {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" { Ok(Self::All) } else { text.parse().map(Self::One) }
+    }
+}
+
+/// What records on the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Via {
+    /// Android's own Perfetto, without root: ftrace as far as the device shows it, and the framework's SQL statements.
+    Perfetto,
+}

@@ -1,0 +1,195 @@
+//! `fathom bench run --device`: this program measures there, where clocks, sensors and counters are, and what it measured comes here run
+//! by run. Several devices measure at the same time: none of them waits for another, and this machine only listens.
+
+use super::result::{self, Remote, THERE};
+use crate::args::{BenchRun, Devices, OneOrAll};
+use crate::bench::{INTERRUPTED, results};
+use crate::{Usage, notices, output, progress};
+use anyhow::{Context as _, Result, bail};
+use device::remote::adb::AdbServer;
+use device::remote::{DeviceAddress, Ended};
+use model::Context;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+pub fn run(args: &BenchRun) -> Result<ExitCode> {
+    if args.resume.is_some() {
+        return Err(Usage(
+            "--resume goes on on this machine; a run on a device is started anew (what was measured is kept)".into(),
+        )
+        .into());
+    }
+    if let Some(dir) =
+        args.dir.iter().find(|d| !d.split_once('=').map_or(d.as_str(), |(_, path)| path).starts_with('/'))
+    {
+        return Err(Usage(format!(
+            "--dir {dir}: give an absolute path on the device, such as /data/local/tmp or /sdcard"
+        ))
+        .into());
+    }
+    let places = places(&args.devices)?;
+    let (files, words) = asked(args)?;
+    let context = progress::context(args.quiet);
+    progress::end_on_signal(&context);
+    if let [place] = &places[..] {
+        return one(args, place, &args.output, &files, &words, "", &context);
+    }
+    std::fs::create_dir_all(&args.output).with_context(|| format!("cannot make {}", args.output.display()))?;
+    let codes: Vec<Result<ExitCode>> = std::thread::scope(|scope| {
+        let (files, words, context) = (&files, &words, &context);
+        let start = |place| {
+            scope.spawn(move || {
+                let output = args.output.join(format!("{}.fathom", file_name(place)));
+                one(args, place, &output, files, words, &format!("{place}: "), context)
+            })
+        };
+        let running: Vec<_> = places.iter().map(start).collect();
+        running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a device's run failed"))).collect()
+    });
+    let mut all = ExitCode::SUCCESS;
+    for (place, code) in places.iter().zip(codes) {
+        match code {
+            Ok(code) if code == ExitCode::SUCCESS => {}
+            Ok(code) => all = code,
+            Err(error) => {
+                eprintln!("fathom: {}", crate::sentence(&error));
+                eprintln!("fathom: {place} has no result");
+                all = ExitCode::FAILURE;
+            }
+        }
+    }
+    let archives: Vec<String> =
+        places.iter().map(|p| output::word(&args.output.join(format!("{}.fathom", file_name(p))))).collect();
+    if !args.quiet {
+        eprintln!("next: fathom report {}", archives.join(" "));
+    }
+    Ok(all)
+}
+
+/// A device's name as a file's.
+fn file_name(place: &DeviceAddress) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
+    place.to_string().chars().map(plain).collect()
+}
+
+/// The devices, each once.
+fn places(devices: &Devices) -> Result<Vec<DeviceAddress>> {
+    let mut all = Vec::new();
+    for device in &devices.device {
+        match device {
+            OneOrAll::One(place) => all.push(place.clone()),
+            OneOrAll::All => {
+                let listed = AdbServer::of_environment().devices()?;
+                let ready = listed.iter().filter(|d| device::remote::usable(&d.state).is_ok());
+                let before = all.len();
+                all.extend(ready.map(|d| DeviceAddress::Adb(Some(d.serial.clone()))));
+                if all.len() == before {
+                    bail!("adb lists no device that can be worked on: `fathom device list` says why");
+                }
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    all.retain(|place| seen.insert(place.to_string()));
+    Ok(all)
+}
+
+/// The bytecode's name in the folder in which the run takes place.
+const DEX_JAR: &str = "fathom-dex.jar";
+
+/// Files that the run reads there, and the words after the program's name.
+type Asked = (Vec<(String, Vec<u8>)>, Vec<String>);
+
+fn asked(args: &BenchRun) -> Result<Asked> {
+    let mut files = Vec::new();
+    let mut words: Vec<String> = ["bench", "run", "--quiet", "--output", THERE].map(Into::into).to_vec();
+    for (at, what) in args.what.iter().enumerate() {
+        // A design stands in a file here.
+        if what.ends_with(".toml") || what.contains('/') {
+            let bytes = std::fs::read(what).with_context(|| format!("cannot read {what}"))?;
+            let name = format!("design-{at}.toml");
+            words.push(name.clone());
+            files.push((name, bytes));
+        } else {
+            words.push(what.clone());
+        }
+    }
+    if let Some(jar) = &args.dex_jar {
+        let bytes = std::fs::read(jar).with_context(|| format!("cannot read {}", jar.display()))?;
+        files.push((DEX_JAR.into(), bytes));
+        words.push(format!("--param=dex_jar={DEX_JAR}"));
+    }
+    let mut option = |name: &str, value: String| words.push(format!("{name}={value}"));
+    args.parameters.iter().for_each(|(name, values)| option("--param", format!("{name}={}", values.join(","))));
+    args.blocks.iter().for_each(|n| option("--blocks", n.to_string()));
+    args.seed.iter().for_each(|n| option("--seed", n.to_string()));
+    args.budget.iter().for_each(|d| option("--budget", format!("{}s", d.as_secs().max(1))));
+    args.precision.iter().for_each(|p| option("--precision", (p * PERCENT).to_string()));
+    args.dir.iter().for_each(|dir| option("--dir", dir.clone()));
+    let mut flag = |on: bool, name: &str| words.extend(on.then(|| name.to_owned()));
+    flag(args.quick, "--quick");
+    flag(args.why, "--why");
+    flag(args.no_wait, "--no-wait");
+    Ok((files, words))
+}
+
+/// A share is asked for in percent.
+const PERCENT: f64 = 100.0;
+
+fn one(
+    args: &BenchRun,
+    place: &DeviceAddress,
+    output: &Path,
+    files: &[(String, Vec<u8>)],
+    words: &[String],
+    prefix: &str,
+    context: &Context,
+) -> Result<ExitCode> {
+    let binaries: &[PathBuf] = &args.devices.binary;
+    let remote = Remote { place, binaries, files, words, output, quiet: args.quiet, prints: false, prefix };
+    let (done, kept) = result::bring(&remote, context)?;
+    let lost = result::lost(&done, kept, output);
+    if kept {
+        shown(args, output, prefix.is_empty())?;
+    }
+    if !kept && !lost {
+        eprintln!("fathom: {} brought no result back", done.place);
+    }
+    Ok(match done.ended {
+        Ended::Exit(0) if kept => ExitCode::SUCCESS,
+        Ended::Exit(INTERRUPTED) => {
+            eprintln!("fathom: interrupted; what was measured is in {}", output.display());
+            ExitCode::from(INTERRUPTED)
+        }
+        Ended::Exit(status) if status != 0 => ExitCode::from(status),
+        _ => ExitCode::FAILURE,
+    })
+}
+
+/// Makes the tables here, and shows and writes what a run of this machine would.
+fn shown(args: &BenchRun, archive: &Path, alone: bool) -> Result<()> {
+    let runs = notices::warned(experiment::tables::make(archive)?);
+    recorder::output::give_to_caller(archive)?;
+    if !alone {
+        return Ok(());
+    }
+    let benchmark = results::of(&runs, archive, &Context::silent());
+    let comparisons = experiment::store::comparisons(&runs)?;
+    let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
+    files.print(&match args.json {
+        true => results::json(&benchmark, &comparisons, archive)?,
+        false => results::text(&benchmark, &comparisons),
+    });
+    if benchmark.complete {
+        files.write(&benchmark, &comparisons, Some(&args.what))?;
+    }
+    if !args.quiet {
+        eprintln!(
+            "fathom: results are in {0}. Show: fathom bench show {0}. Draw: fathom report {0}. Compare: fathom bench \
+             compare {0} OTHER.fathom",
+            crate::output::word(archive)
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! `fathom device`, and what other verbs need to work on a device.
+
+mod bench;
+mod info;
+mod list;
+mod perfetto;
+mod record;
+mod result;
+mod sqlite;
+
+pub use bench::run as bench;
+pub use record::run as record;
+
+use crate::args::{Device, DeviceVerb};
+use anyhow::Result;
+use std::process::ExitCode;
+
+/// `fathom device`.
+pub fn run(args: &Device) -> Result<ExitCode> {
+    match &args.verb {
+        DeviceVerb::List(args) => list::run(args),
+        DeviceVerb::Info(args) => info::info(args),
+        DeviceVerb::Check(args) => info::check(args),
+    }
+}

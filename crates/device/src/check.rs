@@ -1,0 +1,340 @@
+//! What Fathom can do on a device, and what stops the rest: a conclusion from its facts alone, so that it can be drawn of a device that
+//! only sent them.
+//!
+//! Uncertain: a kernel may refuse what its facts allow (SELinux, a vendor's patch). What was attached, and why not, is told by a recording's
+//! coverage; this table says beforehand what to expect.
+
+use model::Environment;
+
+/// How far something can be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Can {
+    /// As on any other device.
+    Yes,
+    /// With less.
+    Partly,
+    /// Not.
+    No,
+    /// The facts do not tell.
+    Unknown,
+}
+
+impl Can {
+    /// A word for people and programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Yes => "yes",
+            Self::Partly => "partly",
+            Self::No => "no",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// Something that Fathom does, on this device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ability {
+    /// What, such as `record: eBPF`.
+    pub what: &'static str,
+    /// Whether.
+    pub can: Can,
+    /// How, or what stops it.
+    pub why: String,
+    /// What to do about it, if anything can be done.
+    pub remedy: Option<&'static str>,
+}
+
+/// What the facts say, in the terms of the rules below.
+struct Seen<'a>(&'a Environment);
+
+impl Seen<'_> {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name)?.value.as_deref()
+    }
+
+    fn is(&self, name: &str, value: &str) -> bool {
+        self.get(name) == Some(value)
+    }
+
+    fn android(&self) -> Option<u32> {
+        self.get("os.sdk")?.parse().ok()
+    }
+
+    fn root(&self) -> Option<bool> {
+        self.get("access.uid").map(|uid| uid == "0")
+    }
+
+    fn capability(&self, name: &str) -> bool {
+        self.get("access.capabilities").is_some_and(|all| all.split(' ').any(|c| c == name || c == "sys_admin"))
+    }
+
+    /// Major and minor number of the kernel.
+    fn kernel(&self) -> Option<(u32, u32)> {
+        let mut parts = self.get("kernel.release")?.split(|c: char| !c.is_ascii_digit());
+        Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    }
+
+    fn option(&self, name: &str) -> Option<bool> {
+        let word = self.get("kernel.config")?.split(' ').find_map(|w| w.strip_prefix(name)?.strip_prefix('='))?;
+        Some(word != "n")
+    }
+
+    fn tool(&self, name: &str) -> Option<bool> {
+        Some(self.get("os.tools")?.split(' ').any(|t| t == name))
+    }
+
+    fn release(&self) -> &str {
+        self.get("kernel.release").unwrap_or("of unknown version")
+    }
+}
+
+/// The table.
+pub fn abilities(facts: &Environment) -> Vec<Ability> {
+    let seen = Seen(facts);
+    let mut all = vec![ebpf(&seen), ftrace(&seen)];
+    if seen.android().is_some() {
+        all.push(perfetto(&seen));
+    }
+    all.extend([
+        native(&seen),
+        bytecode(&seen),
+        caches(&seen),
+        steady(&seen),
+        heat(&seen),
+        net(&seen),
+        emulated(&seen),
+        node(&seen),
+    ]);
+    all
+}
+
+fn row(what: &'static str, can: Can, why: impl Into<String>) -> Ability {
+    Ability { what, can, why: why.into(), remedy: None }
+}
+
+const ROOT: &str = "a device whose boot loader is unlocked can be rooted, or run a userdebug build (`adb root`); without root: --via perfetto";
+const ROOT_LINUX: &str = "run as root, or give the program CAP_BPF and CAP_PERFMON";
+
+fn root_remedy(seen: &Seen<'_>) -> &'static str {
+    if seen.android().is_some() { ROOT } else { ROOT_LINUX }
+}
+
+fn ebpf(seen: &Seen<'_>) -> Ability {
+    const WHAT: &str = "record: eBPF";
+    // Ring buffers came with 5.8.
+    if let Some((major, minor)) = seen.kernel()
+        && (major, minor) < (5, 8)
+    {
+        return row(WHAT, Can::No, format!("Linux {major}.{minor} has no BPF ring buffer (5.8 has): using ftrace"));
+    }
+    if seen.option("BPF_SYSCALL") == Some(false) {
+        return row(WHAT, Can::No, "the kernel was built without CONFIG_BPF_SYSCALL: using ftrace");
+    }
+    let types = seen.get("kernel.btf");
+    if types == Some("no") || (types.is_none() && seen.option("DEBUG_INFO_BTF") == Some(false)) {
+        return row(WHAT, Can::No, format!("tp_btf: no BTF in {}: using ftrace", seen.release()));
+    }
+    match seen.root() {
+        None => row(WHAT, Can::Unknown, "it is not known who asks"),
+        Some(true) => match types {
+            Some(_) => row(WHAT, Can::Yes, "root, BTF"),
+            None => row(WHAT, Can::Unknown, "root; whether the kernel has BTF is not known"),
+        },
+        Some(false) if seen.capability("bpf") && seen.capability("perfmon") => {
+            row(WHAT, Can::Yes, "CAP_BPF and CAP_PERFMON, BTF")
+        }
+        Some(false) => Ability { remedy: Some(root_remedy(seen)), ..row(WHAT, Can::No, "needs root") },
+    }
+}
+
+fn ftrace(seen: &Seen<'_>) -> Ability {
+    const WHAT: &str = "record: ftrace";
+    if seen.option("FTRACE") == Some(false) {
+        return row(WHAT, Can::No, "the kernel was built without CONFIG_FTRACE");
+    }
+    match seen.root() {
+        None => row(WHAT, Can::Unknown, "it is not known who asks"),
+        Some(false) => {
+            Ability { remedy: Some(root_remedy(seen)), ..row(WHAT, Can::No, "instances of tracefs need root") }
+        }
+        Some(true) if seen.option("FTRACE_SYSCALLS") == Some(false) => {
+            row(WHAT, Can::Partly, "root; no system calls: CONFIG_FTRACE_SYSCALLS is off, as in Android's GKI")
+        }
+        Some(true) => row(WHAT, Can::Yes, "root"),
+    }
+}
+
+fn perfetto(seen: &Seen<'_>) -> Ability {
+    const WHAT: &str = "record: --via perfetto";
+    let sdk = seen.android().unwrap_or_default();
+    if sdk < 28 || seen.tool("perfetto") == Some(false) {
+        return row(WHAT, Can::No, format!("Android of API level {sdk} has no perfetto: 9 (28) has"));
+    }
+    // Off by default on devices other than Google's until Android 11.
+    if sdk < 30 && !seen.is("perfetto.enabled", "1") {
+        let remedy = Some("adb shell setprop persist.traced.enable 1");
+        return Ability { remedy, ..row(WHAT, Can::Partly, "its service may be off: persist.traced.enable is not 1") };
+    }
+    row(
+        WHAT,
+        Can::Yes,
+        "no root needed; blind: system calls of the program, page cache, causes of a write, statements of a bundled SQLite",
+    )
+}
+
+fn native(seen: &Seen<'_>) -> Ability {
+    // Who sent these facts ran the program there.
+    let arch = seen.get("cpu.architecture").unwrap_or("unknown architecture");
+    row("bench: CPU, storage, SQLite, HTTP", Can::Yes, format!("the static program for {arch}"))
+}
+
+fn bytecode(seen: &Seen<'_>) -> Ability {
+    const WHAT: &str = "bench: bytecode, drawing";
+    if seen.android().is_some() {
+        return match (seen.tool("app_process64"), seen.tool("dalvikvm64")) {
+            (Some(true), _) => row(
+                WHAT,
+                Can::Yes,
+                "app_process64: interpreted, JIT, compiled ahead of time; each mode proven from /proc/self/maps",
+            ),
+            (_, Some(true)) => row(WHAT, Can::Partly, "dalvikvm64 only: no drawing"),
+            (Some(false), _) => row(WHAT, Can::No, "neither app_process64 nor dalvikvm64 in /system/bin"),
+            (None, _) => row(WHAT, Can::Unknown, "/system/bin cannot be listed"),
+        };
+    }
+    match seen.get("version.java") {
+        Some(java) => row(WHAT, Can::Yes, java),
+        None => Ability { remedy: Some("install a JDK"), ..row(WHAT, Can::No, "no `java`") },
+    }
+}
+
+fn caches(seen: &Seen<'_>) -> Ability {
+    const WHAT: &str = "bench: cold cache by drop_caches";
+    match seen.root() {
+        Some(true) => row(WHAT, Can::Yes, "root"),
+        Some(false) => row(WHAT, Can::No, "needs root; O_DIRECT and fadvise are used instead"),
+        None => row(WHAT, Can::Unknown, "it is not known who asks"),
+    }
+}
+
+fn steady(seen: &Seen<'_>) -> Ability {
+    const WHAT: &str = "bench: steady clock";
+    match seen.android() {
+        Some(sdk) if sdk >= 30 => row(
+            WHAT,
+            Can::Partly,
+            "`cmd power set-fixed-performance-mode-enabled true`, where the vendor supports it; Fathom does not set it",
+        ),
+        Some(sdk) => row(WHAT, Can::No, format!("fixed performance mode came with API level 30; this is {sdk}")),
+        None => match seen.get("cpu.governor") {
+            Some("performance") => row(WHAT, Can::Yes, "governor performance"),
+            Some(governor) => row(WHAT, Can::Partly, format!("governor {governor}; root may set `performance`")),
+            None => row(WHAT, Can::Unknown, "the kernel reports no governor"),
+        },
+    }
+}
+
+fn heat(seen: &Seen<'_>) -> Ability {
+    const WHAT: &str = "bench: gate by temperature";
+    match (seen.get("load.temperature_max"), seen.get("thermal.status")) {
+        (Some(_), _) => row(WHAT, Can::Yes, "/sys/class/thermal"),
+        (None, Some(_)) => row(WHAT, Can::Yes, "dumpsys thermalservice"),
+        (None, None) => row(WHAT, Can::No, "no sensor can be read"),
+    }
+}
+
+fn net(seen: &Seen<'_>) -> Ability {
+    const WHAT: &str = "net: both ends";
+    match seen.get("net.congestion_controls") {
+        Some(all) => row(WHAT, Can::Yes, format!("congestion controls: {all}")),
+        None => row(WHAT, Can::Yes, "the kernel's own congestion control"),
+    }
+}
+
+fn emulated(seen: &Seen<'_>) -> Ability {
+    const WHAT: &str = "net: emulated link there";
+    match seen.root() {
+        Some(true) => row(WHAT, Can::Yes, "root"),
+        Some(false) if seen.capability("net_admin") => row(WHAT, Can::Yes, "CAP_NET_ADMIN"),
+        Some(false) => row(WHAT, Can::No, "needs root; emulate the link on the other end"),
+        None => row(WHAT, Can::Unknown, "it is not known who asks"),
+    }
+}
+
+fn node(seen: &Seen<'_>) -> Ability {
+    let why = if seen.android().is_some() {
+        "a store in /data/local/tmp; ends when the device restarts"
+    } else {
+        "a store in a file or on a block device"
+    };
+    row("pool: node", Can::Yes, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Fact;
+
+    fn facts(all: &[(&str, &str)]) -> Environment {
+        let fact = |value: &str| Fact {
+            value: Some(value.into()),
+            unknown: None,
+            unit: None,
+            source: "test".into(),
+            varies: "device".into(),
+        };
+        all.iter().map(|(name, value)| (name.to_string(), fact(value))).collect()
+    }
+
+    fn of<'a>(all: &'a [Ability], what: &str) -> &'a Ability {
+        all.iter().find(|a| a.what.starts_with(what)).unwrap()
+    }
+
+    #[test]
+    fn unrooted_phone_records_via_perfetto_only() {
+        let all = abilities(&facts(&[
+            ("os.sdk", "33"),
+            ("access.uid", "2000"),
+            ("access.capabilities", "none"),
+            ("kernel.release", "5.10.149-android13-4"),
+            ("kernel.config", "BPF_SYSCALL=y DEBUG_INFO_BTF=n FTRACE=y"),
+            ("os.tools", "perfetto dumpsys app_process64"),
+            ("thermal.status", "none"),
+        ]));
+        let bpf = of(&all, "record: eBPF");
+        assert_eq!((bpf.can, bpf.why.as_str()), (Can::No, "tp_btf: no BTF in 5.10.149-android13-4: using ftrace"));
+        assert_eq!((of(&all, "record: ftrace").can, of(&all, "record: ftrace").remedy), (Can::No, Some(ROOT)));
+        assert_eq!(of(&all, "record: --via").can, Can::Yes);
+        assert_eq!((of(&all, "bench: bytecode").can, of(&all, "bench: gate").can), (Can::Yes, Can::Yes));
+    }
+
+    #[test]
+    fn rooted_gki_phone_records_by_ebpf() {
+        let all = abilities(&facts(&[
+            ("os.sdk", "34"),
+            ("access.uid", "0"),
+            ("kernel.release", "6.1.68-android14-11"),
+            ("kernel.btf", "yes"),
+            ("kernel.config", "BPF_SYSCALL=y DEBUG_INFO_BTF=y FTRACE=y FTRACE_SYSCALLS=n"),
+        ]));
+        assert_eq!((of(&all, "record: eBPF").can, of(&all, "record: ftrace").can), (Can::Yes, Can::Partly));
+        assert_eq!((of(&all, "bench: cold").can, of(&all, "bench: gate").can), (Can::Yes, Can::No));
+    }
+
+    #[test]
+    fn old_kernels_and_systems_are_told_by_version() {
+        let all = abilities(&facts(&[("os.sdk", "26"), ("access.uid", "2000"), ("kernel.release", "4.4.78-perf+")]));
+        assert!(of(&all, "record: eBPF").why.starts_with("Linux 4.4 has no BPF ring buffer"));
+        assert_eq!(of(&all, "record: --via").can, Can::No);
+        let all = abilities(&facts(&[("os.sdk", "29"), ("os.tools", "perfetto")]));
+        assert_eq!(of(&all, "record: --via").can, Can::Partly);
+        assert_eq!(of(&all, "record: ftrace").can, Can::Unknown);
+    }
+
+    #[test]
+    fn linux_host_without_facts_promises_nothing_it_cannot_know() {
+        let all = abilities(&Environment::new());
+        assert!(all.iter().all(|a| !a.why.is_empty() && a.what != "record: --via perfetto"));
+        assert_eq!((of(&all, "record: eBPF").can, of(&all, "bench: bytecode").can), (Can::Unknown, Can::No));
+    }
+}

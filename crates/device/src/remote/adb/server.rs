@@ -1,0 +1,297 @@
+//! The local adb server. If nobody listens where it should be, `adb start-server` is run once.
+
+use super::wire::{self, Listed};
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the server may take to answer; it asks the device for some answers.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a server that was started may take to listen.
+const START: Duration = Duration::from_secs(15);
+const PORT: u16 = 5037;
+
+/// Why adb did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The server, or the device through it, says no: its own words.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no server, and none can be started.
+    #[error("{0}")]
+    NoServer(String),
+    /// The connection.
+    #[error("the connection to the adb server at {0} broke: {1}")]
+    Broken(String, io::Error),
+}
+
+/// Where the server is, by the variables that adb itself reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdbServer {
+    address: String,
+}
+
+impl AdbServer {
+    /// The one that `adb` would use.
+    pub fn of_environment() -> Self {
+        let read = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+        Self { address: address(&read) }
+    }
+
+    /// One at this host and port.
+    pub fn at(address: impl Into<String>) -> Self {
+        Self { address: address.into() }
+    }
+
+    fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
+        let all = self.address.to_socket_addrs();
+        all.map(Iterator::collect)
+            .map_err(|e| Failure::NoServer(format!("no address of the adb server {}: {e}", self.address)))
+    }
+
+    fn connect(&self) -> Result<TcpStream, Failure> {
+        let addresses = self.addresses()?;
+        let attempt = || addresses.iter().find_map(|a| TcpStream::connect_timeout(a, Duration::from_secs(5)).ok());
+        let stream = match attempt() {
+            Some(stream) => stream,
+            None if addresses.iter().all(|a| a.ip().is_loopback()) => {
+                start()?;
+                let begun = Instant::now();
+                loop {
+                    if let Some(stream) = attempt() {
+                        break stream;
+                    }
+                    if begun.elapsed() > START {
+                        return Err(Failure::NoServer(format!(
+                            "the adb server does not listen at {}: look at what `adb start-server` says",
+                            self.address
+                        )));
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
+            None => return Err(Failure::NoServer(format!("no adb server answers at {}", self.address))),
+        };
+        stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(PATIENCE))).map_err(|e| self.broken(e))?;
+        Ok(stream)
+    }
+
+    fn broken(&self, error: io::Error) -> Failure {
+        Failure::Broken(self.address.clone(), error)
+    }
+
+    fn say(&self, stream: &mut TcpStream, service: &str) -> Result<(), Failure> {
+        let said =
+            wire::request(service).and_then(|bytes| stream.write_all(&bytes)).and_then(|()| wire::status(stream));
+        said.map_err(|e| self.broken(e))?.map_err(Failure::Refused)
+    }
+
+    /// Asks the server itself something.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn ask(&self, service: &str) -> Result<String, Failure> {
+        let mut stream = self.connect()?;
+        self.say(&mut stream, service)?;
+        let answer = wire::block(&mut stream).map_err(|e| self.broken(e))?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
+    /// What it lists.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn devices(&self) -> Result<Vec<Listed>, Failure> {
+        self.ask("host:devices-l").map(|text| wire::devices(&text))
+    }
+
+    /// What a device's adb can do.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn features(&self, serial: &str) -> Result<Vec<String>, Failure> {
+        let text = self.ask(&format!("host-serial:{serial}:features"))?;
+        Ok(text.split([',', '\n']).map(|f| f.trim().to_owned()).filter(|f| !f.is_empty()).collect())
+    }
+
+    /// A service of a device: after this the stream is the service's.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn open(&self, serial: &str, service: &str) -> Result<TcpStream, Failure> {
+        let mut stream = self.connect()?;
+        self.say(&mut stream, &format!("host:transport:{serial}"))?;
+        self.say(&mut stream, service)?;
+        stream.set_read_timeout(None).map_err(|e| self.broken(e))?;
+        Ok(stream)
+    }
+
+    /// Tells of every change of the list.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn track(&self) -> Result<Tracker, Failure> {
+        let mut stream = self.connect()?;
+        self.say(&mut stream, "host:track-devices")?;
+        Ok(Tracker { stream, server: self.clone() })
+    }
+
+    /// Makes the server listen at a free port of this machine for a port of the device; the port. For control only: what is measured
+    /// through it is adb.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn forward(&self, serial: &str, port: u16) -> Result<u16, Failure> {
+        let mut stream = self.connect()?;
+        self.say(&mut stream, &format!("host-serial:{serial}:forward:tcp:0;tcp:{port}"))?;
+        // The first word was of the connection, the second is of the forwarding.
+        let answer = wire::status(&mut stream).map_err(|e| self.broken(e))?.map_err(Failure::Refused);
+        answer.and_then(|()| {
+            let text = wire::block(&mut stream).map_err(|e| self.broken(e))?;
+            let port = String::from_utf8_lossy(&text).trim().parse();
+            port.map_err(|_| Failure::Refused("adb did not say which port it forwards".into()))
+        })
+    }
+
+    /// Ends a forwarding.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn end_forward(&self, serial: &str, port: u16) -> Result<(), Failure> {
+        let mut stream = self.connect()?;
+        self.say(&mut stream, &format!("host-serial:{serial}:killforward:tcp:{port}"))
+    }
+
+    /// Makes the device listen at a port for one of this machine, as far as its adb can.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn reverse(&self, serial: &str, there: u16, here: u16) -> Result<(), Failure> {
+        let mut stream = self.open(serial, &format!("reverse:forward:tcp:{there};tcp:{here}"))?;
+        wire::status(&mut stream).map_err(|e| self.broken(e))?.map_err(Failure::Refused)
+    }
+
+    /// Ends that.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn end_reverse(&self, serial: &str, there: u16) -> Result<(), Failure> {
+        let mut stream = self.open(serial, &format!("reverse:killforward:tcp:{there}"))?;
+        wire::status(&mut stream).map_err(|e| self.broken(e))?.map_err(Failure::Refused)
+    }
+}
+
+/// The list of devices as it changes; the first is as it is now.
+#[derive(Debug)]
+pub struct Tracker {
+    stream: TcpStream,
+    server: AdbServer,
+}
+
+impl Tracker {
+    /// The next list, or `None` if nothing changed within `limit`.
+    ///
+    /// # Errors
+    /// The server is gone.
+    pub fn next(&mut self, limit: Duration) -> Result<Option<Vec<Listed>>, Failure> {
+        self.stream.set_read_timeout(Some(limit)).map_err(|e| self.server.broken(e))?;
+        // Nothing is taken off the stream before all of a length is there.
+        let mut first = [0; 4];
+        match self.stream.peek(&mut first) {
+            // A signal is for whoever asks again to look at.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted
+                ) =>
+            {
+                return Ok(None);
+            }
+            Err(e) => return Err(self.server.broken(e)),
+            Ok(_) => {}
+        }
+        self.stream.set_read_timeout(Some(PATIENCE)).map_err(|e| self.server.broken(e))?;
+        let text = wire::block(&mut self.stream).map_err(|e| self.server.broken(e))?;
+        Ok(Some(wire::devices(&String::from_utf8_lossy(&text))))
+    }
+}
+
+fn address(read: &dyn Fn(&str) -> Option<String>) -> String {
+    // `tcp:HOST:PORT` or `tcp:PORT`.
+    if let Some(socket) = read("ADB_SERVER_SOCKET")
+        && let Some(rest) = socket.strip_prefix("tcp:")
+    {
+        return if rest.contains(':') { rest.into() } else { format!("127.0.0.1:{rest}") };
+    }
+    let host = read("ANDROID_ADB_SERVER_ADDRESS").unwrap_or_else(|| "127.0.0.1".into());
+    let port = read("ANDROID_ADB_SERVER_PORT").and_then(|p| p.parse().ok()).unwrap_or(PORT);
+    format!("{host}:{port}")
+}
+
+/// Starts a server, whose outputs are not ours.
+fn start() -> Result<(), Failure> {
+    let mut command = Command::new("adb");
+    command.arg("start-server").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    match command.status() {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::NoServer("`adb` is not installed (Debian: apt-get install adb)".into()))
+        }
+        Err(error) => Err(Failure::NoServer(format!("cannot start adb: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read as _;
+    use std::net::TcpListener;
+
+    #[test]
+    fn server_address_follows_variables_of_adb() {
+        let with = |all: &[(&str, &str)]| {
+            let all: Vec<(String, String)> = all.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+            address(&move |name| all.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone()))
+        };
+        assert_eq!(with(&[]), "127.0.0.1:5037");
+        assert_eq!(with(&[("ANDROID_ADB_SERVER_PORT", "6000")]), "127.0.0.1:6000");
+        assert_eq!(with(&[("ANDROID_ADB_SERVER_ADDRESS", "10.0.0.2")]), "10.0.0.2:5037");
+        assert_eq!(with(&[("ADB_SERVER_SOCKET", "tcp:host:6001"), ("ANDROID_ADB_SERVER_PORT", "1")]), "host:6001");
+        assert_eq!(with(&[("ADB_SERVER_SOCKET", "tcp:6001")]), "127.0.0.1:6001");
+    }
+
+    /// A server that answers one connection with these bytes, whatever it is asked.
+    fn answering(bytes: &'static [u8]) -> AdbServer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = AdbServer::at(listener.local_addr().unwrap().to_string());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut room = [0; 512];
+            let _ = stream.read(&mut room);
+            stream.write_all(bytes).unwrap();
+        });
+        server
+    }
+
+    #[test]
+    fn refusals_and_broken_answers_are_distinguished() {
+        let refused = answering(b"FAIL000edevice offline").ask("host:x").unwrap_err();
+        assert!(matches!(&refused, Failure::Refused(why) if why == "device offline"), "{refused}");
+        for bytes in [&b""[..], b"OK", b"HTTP/1.1 400", b"OKAY", b"OKAY0005ab", b"OKAYzzzz"] {
+            let error = answering(bytes).ask("host:x").unwrap_err();
+            assert!(matches!(error, Failure::Broken(..)), "{bytes:?}: {error}");
+        }
+        assert_eq!(answering(b"OKAY0003abc").ask("host:x").unwrap(), "abc");
+        assert_eq!(answering(b"OKAY0008shell_v2").features("s").unwrap(), ["shell_v2"]);
+    }
+
+    #[test]
+    fn tracker_tells_each_change() {
+        let mut tracker = answering(b"OKAY000bR58\tdevice\n0000").track().unwrap();
+        assert_eq!(tracker.next(Duration::from_secs(20)).unwrap().unwrap()[0].serial, "R58");
+        assert_eq!(tracker.next(Duration::from_secs(20)).unwrap(), Some(vec![]));
+        assert!(tracker.next(Duration::from_secs(20)).is_err(), "the server went");
+    }
+}

@@ -1,0 +1,92 @@
+//! A command in a device's shell, by the shell protocol of version 2: its input, both outputs, its exit status.
+
+use super::server::{AdbServer, Failure};
+use super::wire::{CHUNK, Packet};
+use crate::remote::pipe::{Ending, Pipe};
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// Starts a line of shell there.
+pub fn open(server: &AdbServer, serial: &str, line: &str) -> Result<Pipe, Failure> {
+    let stream = server.open(serial, &format!("shell,v2,raw:{line}"))?;
+    let pipes = || -> io::Result<Pipe> {
+        let (from, out) = io::pipe()?;
+        let (complaints, err) = io::pipe()?;
+        let ending = Arc::new(Mutex::new(None));
+        let listening = stream.try_clone()?;
+        std::thread::spawn({
+            let ending = ending.clone();
+            move || {
+                let end = listen(listening, out, err);
+                if let Ok(mut ending) = ending.lock() {
+                    *ending = Some(end);
+                }
+            }
+        });
+        let to = Input { stream: stream.try_clone()? };
+        Ok(Pipe {
+            to: Box::new(to),
+            from: Box::new(from),
+            complaints: Box::new(complaints),
+            life: Box::new(Running { stream, ending }),
+        })
+    };
+    pipes().map_err(|e| Failure::Refused(format!("cannot make pipes: {e}")))
+}
+
+/// Hands on what the command says until it ends, or the connection does. Both outputs are open as long as this runs.
+fn listen(mut from: TcpStream, mut out: impl Write, mut err: impl Write) -> Ending {
+    loop {
+        // Who does not listen any more is not told; the command goes on.
+        match Packet::read(&mut from) {
+            Ok(Some(Packet::Stdout(bytes))) => drop(out.write_all(&bytes)),
+            Ok(Some(Packet::Stderr(bytes))) => drop(err.write_all(&bytes)),
+            Ok(Some(Packet::Exit(status))) => return Ending::Exit(status.into()),
+            Ok(Some(_)) => {}
+            Ok(None) => return Ending::Lost("the connection to the device broke".into()),
+            Err(error) => return Ending::Lost(format!("the connection to the device broke: {error}")),
+        }
+    }
+}
+
+/// What goes to the command.
+struct Input {
+    stream: TcpStream,
+}
+
+impl Write for Input {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let part = &bytes[..bytes.len().min(CHUNK)];
+        if !part.is_empty() {
+            Packet::Stdin(part.to_vec()).write(&mut self.stream)?;
+        }
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Input {
+    fn drop(&mut self) {
+        let _ = Packet::CloseStdin.write(&mut self.stream);
+    }
+}
+
+struct Running {
+    stream: TcpStream,
+    ending: Arc<Mutex<Option<Ending>>>,
+}
+
+impl crate::remote::pipe::Life for Running {
+    fn ended(&mut self) -> Option<Ending> {
+        self.ending.lock().ok()?.clone()
+    }
+
+    fn kill(&mut self) {
+        // adbd ends the command when its connection ends.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}

@@ -1,0 +1,124 @@
+//! Files to and from a device, by adb's file service. The second version of a request is used where the device has it: its sizes have 64
+//! bits, and its refusals a number.
+
+use super::server::{AdbServer, Failure};
+use super::wire::{CHUNK, SyncAnswer, SyncStat, sync_head, sync_request};
+use std::io::{self, BufReader, Read, Write};
+use std::net::TcpStream;
+
+/// A file on a device, as far as it was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdbFile {
+    /// Type and permissions.
+    pub mode: u32,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// A connection to the file service.
+#[derive(Debug)]
+pub struct AdbSync {
+    stream: BufReader<TcpStream>,
+    stat_v2: bool,
+    sendrecv_v2: bool,
+}
+
+impl AdbSync {
+    /// Opens one.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn open(server: &AdbServer, serial: &str) -> Result<Self, Failure> {
+        let features = server.features(serial)?;
+        let has = |name: &str| features.iter().any(|f| f == name);
+        let stream = BufReader::new(server.open(serial, "sync:")?);
+        Ok(Self { stream, stat_v2: has("stat_v2"), sendrecv_v2: has("sendrecv_v2") })
+    }
+
+    fn say(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.stream.get_mut().write_all(bytes).map_err(broken)
+    }
+
+    fn answer(&mut self) -> Result<SyncAnswer, Failure> {
+        match SyncAnswer::read(&mut self.stream).map_err(broken)? {
+            SyncAnswer::Fail(why) => Err(Failure::Refused(why)),
+            other => Ok(other),
+        }
+    }
+
+    /// What is known of a file; `None` if it is not there, or may not be seen.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn stat(&mut self, path: &str) -> Result<Option<AdbFile>, Failure> {
+        self.say(&sync_request(if self.stat_v2 { b"STA2" } else { b"STAT" }, path))?;
+        match self.answer()? {
+            SyncAnswer::Stat(stat) => Ok(stat.map(|SyncStat { mode, size, .. }| AdbFile { mode, size })),
+            _ => Err(Failure::Refused("the device answered another question".into())),
+        }
+    }
+
+    /// Writes a file there, with these permissions.
+    ///
+    /// # Errors
+    /// See [`Failure`]; of a file that cannot be read here the reason is in the words.
+    pub fn push(&mut self, from: &mut impl Read, path: &str, mode: u32) -> Result<(), Failure> {
+        if self.sendrecv_v2 {
+            self.say(&sync_request(b"SND2", path))?;
+            // Type and permissions, and no compression.
+            self.say(&[&b"SND2"[..], &(0o100_000 | mode).to_le_bytes(), &0_u32.to_le_bytes()].concat())?;
+        } else {
+            self.say(&sync_request(b"SEND", &format!("{path},{}", 0o100_000 | mode)))?;
+        }
+        let mut room = vec![0; CHUNK];
+        loop {
+            let got = from.read(&mut room).map_err(|e| Failure::Refused(format!("cannot read what to send: {e}")))?;
+            if got == 0 {
+                break;
+            }
+            let sent = self.say(&sync_head(b"DATA", got as u32)).and_then(|()| self.say(&room[..got]));
+            if let Err(error) = sent {
+                // A device that ran out of room says so, and hangs up.
+                return Err(match self.answer() {
+                    Err(Failure::Refused(why)) => Failure::Refused(why),
+                    _ => error,
+                });
+            }
+        }
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs() as u32);
+        self.say(&sync_head(b"DONE", now))?;
+        match self.answer()? {
+            SyncAnswer::Okay => Ok(()),
+            _ => Err(Failure::Refused("the device did not confirm the file".into())),
+        }
+    }
+
+    /// Reads a file from there, at most `limit` bytes; how many it had.
+    ///
+    /// # Errors
+    /// See [`Failure`]; it has more than `limit`, or cannot be written here.
+    pub fn pull(&mut self, path: &str, to: &mut impl Write, limit: u64) -> Result<u64, Failure> {
+        self.say(&sync_request(if self.sendrecv_v2 { b"RCV2" } else { b"RECV" }, path))?;
+        if self.sendrecv_v2 {
+            self.say(&sync_head(b"RCV2", 0))?;
+        }
+        let mut all = 0;
+        loop {
+            match self.answer()? {
+                SyncAnswer::Data(bytes) => {
+                    all += bytes.len() as u64;
+                    if all > limit {
+                        return Err(Failure::Refused(format!("{path} on the device is longer than {limit} bytes")));
+                    }
+                    to.write_all(&bytes).map_err(|e| Failure::Refused(format!("cannot write what came: {e}")))?;
+                }
+                SyncAnswer::Done => return Ok(all),
+                _ => return Err(Failure::Refused("the device answered another question".into())),
+            }
+        }
+    }
+}
+
+fn broken(error: io::Error) -> Failure {
+    Failure::Refused(format!("the connection to the device broke: {error}"))
+}

@@ -1,0 +1,152 @@
+//! The far side's look at a folder that grows: what its files have is sent as they get it, so that what was measured is at the near side
+//! when the cable is pulled.
+//!
+//! A file is known by its inode. One that was replaced, or became shorter, begins anew. A file that is changed in its middle is not seen to
+//! be: archives' logs only grow, and everything else in an archive is replaced as a whole.
+
+use super::frame::{Frame, MOST};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Folders in folders beyond this are not looked into.
+const DEEPEST: usize = 6;
+/// How much of a file one frame takes.
+const CHUNK: usize = MOST / 4;
+
+/// A folder, and what of it was sent.
+pub struct Follower {
+    base: PathBuf,
+    folder: String,
+    leave: Vec<String>,
+    sent: BTreeMap<String, (u64, u64)>,
+}
+
+impl Follower {
+    /// `words`: the folder's name below `base`, then what names begin or end with that are left out.
+    pub fn new(base: &Path, words: &[String]) -> Option<Self> {
+        let (folder, leave) = words.split_first()?;
+        super::frame::below(base, folder)?;
+        Some(Self { base: base.into(), folder: folder.clone(), leave: leave.to_vec(), sent: BTreeMap::new() })
+    }
+
+    /// Says what is new; false if nobody hears it.
+    pub fn look(&mut self, say: &mut dyn FnMut(&Frame) -> bool) -> bool {
+        let mut names = Vec::new();
+        self.list(&self.folder.clone(), 0, &mut names);
+        // A file that vanishes or cannot be read meanwhile is one that is replaced; the next look sees the other.
+        names.iter().all(|name| self.file(name, say).unwrap_or(true))
+    }
+
+    fn list(&self, folder: &str, depth: usize, names: &mut Vec<String>) {
+        let Ok(entries) = fs::read_dir(self.base.join(folder)) else { return };
+        let mut here: Vec<(String, bool)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let (name, kind) = (entry.file_name().into_string().ok()?, entry.file_type().ok()?);
+                let left =
+                    self.leave.iter().any(|word| name.starts_with(word.as_str()) || name.ends_with(word.as_str()));
+                (!left && (kind.is_dir() || kind.is_file())).then(|| (format!("{folder}/{name}"), kind.is_dir()))
+            })
+            .collect();
+        here.sort();
+        for (name, is_folder) in here {
+            if !is_folder {
+                names.push(name);
+            } else if depth < DEEPEST {
+                self.list(&name, depth + 1, names);
+            }
+        }
+    }
+
+    fn file(&mut self, name: &str, say: &mut dyn FnMut(&Frame) -> bool) -> io::Result<bool> {
+        let mut file = File::open(self.base.join(name))?;
+        let about = file.metadata()?;
+        let known = self.sent.get(name).filter(|(inode, at)| *inode == about.ino() && *at <= about.len());
+        let (fresh, mut at) = known.map_or((true, 0), |(_, at)| (false, *at));
+        file.seek(SeekFrom::Start(at))?;
+        let mut left = about.len() - at;
+        // One that is empty is told, too.
+        let mut first = fresh;
+        while left > 0 || first {
+            let mut bytes = Vec::new();
+            (&mut file).take(left.min(CHUNK as u64)).read_to_end(&mut bytes)?;
+            if bytes.is_empty() && !first {
+                break;
+            }
+            first = false;
+            let got = bytes.len() as u64;
+            if !say(&Frame::Piece(name.into(), at, bytes)) {
+                return Ok(false);
+            }
+            at += got;
+            left = left.saturating_sub(got);
+            self.sent.insert(name.into(), (about.ino(), at));
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looked(follower: &mut Follower) -> Vec<(String, u64, Vec<u8>)> {
+        let mut all = Vec::new();
+        assert!(follower.look(&mut |frame| {
+            if let Frame::Piece(name, at, bytes) = frame {
+                all.push((name.clone(), *at, bytes.clone()));
+            }
+            true
+        }));
+        all
+    }
+
+    fn piece(name: &str, at: u64, bytes: &[u8]) -> (String, u64, Vec<u8>) {
+        (name.into(), at, bytes.to_vec())
+    }
+
+    #[test]
+    fn growth_and_replacement_are_sent_once() {
+        let base = tempfile::tempdir().unwrap();
+        let at = |name: &str| base.path().join(name);
+        let words: Vec<String> = ["run", "tables", ".tmp"].map(Into::into).to_vec();
+        let mut follower = Follower::new(base.path(), &words).unwrap();
+        assert_eq!(looked(&mut follower), [], "it is not there yet");
+        fs::create_dir_all(at("run/why/a")).unwrap();
+        fs::create_dir_all(at("run/tables")).unwrap();
+        for (name, text) in
+            [("run/log", "one"), ("run/empty", ""), ("run/why/a/log", "x"), ("run/tables/t", "no"), ("run/m.tmp", "no")]
+        {
+            fs::write(at(name), text).unwrap();
+        }
+        std::os::unix::fs::symlink("/etc/passwd", at("run/link")).unwrap();
+        assert_eq!(
+            looked(&mut follower),
+            [piece("run/empty", 0, b""), piece("run/log", 0, b"one"), piece("run/why/a/log", 0, b"x")]
+        );
+        assert_eq!(looked(&mut follower), []);
+        fs::write(at("run/log"), "one two").unwrap();
+        assert_eq!(looked(&mut follower), [piece("run/log", 3, b" two")]);
+        fs::write(at("run/other"), "another one").unwrap();
+        fs::rename(at("run/other"), at("run/log")).unwrap();
+        assert_eq!(looked(&mut follower), [piece("run/log", 0, b"another one")]);
+        fs::write(at("run/log"), "s").unwrap();
+        assert_eq!(looked(&mut follower), [piece("run/log", 0, b"s")], "shorter is anew");
+    }
+
+    #[test]
+    fn long_file_is_sent_in_pieces() {
+        let base = tempfile::tempdir().unwrap();
+        let bytes: Vec<u8> = (0..2 * CHUNK + 5).map(|i| (i % 251) as u8).collect();
+        fs::create_dir(base.path().join("run")).unwrap();
+        fs::write(base.path().join("run/log"), &bytes).unwrap();
+        let mut follower = Follower::new(base.path(), &["run".into()]).unwrap();
+        let all = looked(&mut follower);
+        assert_eq!(all.iter().map(|p| p.1).collect::<Vec<_>>(), [0, CHUNK as u64, 2 * CHUNK as u64]);
+        assert!(all.iter().flat_map(|p| &p.2).eq(&bytes));
+        assert!(Follower::new(base.path(), &["../x".into()]).is_none());
+    }
+}

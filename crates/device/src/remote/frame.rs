@@ -1,0 +1,221 @@
+//! What goes through the pipe between this program and its agent on a device: frames of a kind, a length (4 bytes, the least
+//! first) and so many bytes. What comes from a device is not trusted: a frame is at most [`MOST`] long, and the name
+//! of a file leads nowhere but below the folder that it is for.
+
+use std::io::{self, Read, Write};
+use std::path::{Component, Path, PathBuf};
+
+/// The longest content of a frame, bytes.
+pub const MOST: usize = 1 << 20;
+/// What an agent says first. What stands before it comes from a login shell.
+pub const GREETING: &str = "FATHOM-AGENT 2\n";
+
+/// What is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame {
+    /// To the agent: more bytes of a file, by its name below the agent's folder. What cannot be kept is told by [`Frame::Done`].
+    Part(String, Vec<u8>),
+    /// To the agent: start this command.
+    Start(Vec<String>),
+    /// To the agent: send its command, and all that it started, this signal.
+    Signal(u8),
+    /// To the agent: send what this folder's files have, as they grow, as [`Frame::Piece`]s; those are left out whose names begin or end
+    /// with one of the other words. What is there when the command has ended is sent before [`Frame::Exit`].
+    Follow(Vec<String>),
+    /// To the agent: answer. The number comes back.
+    Ping(u64),
+    /// To the agent: a question of a [`crate::Reader`], which is the first word.
+    Ask(Vec<String>),
+    /// Of a folder that is followed: a file, by its name below the agent's folder, has these bytes from there on. At 0 it begins anew.
+    Piece(String, u64, Vec<u8>),
+    /// The command printed this.
+    Out(Vec<u8>),
+    /// The command complained.
+    Err(Vec<u8>),
+    /// The command ended: its exit status, or a signal's number below zero.
+    Exit(i32),
+    /// Why a [`Frame::Part`] could not be kept.
+    Done(Result<(), String>),
+    /// The number of a [`Frame::Ping`], and CLOCK_BOOTTIME there, ns.
+    Pong(u64, u64),
+    /// The answer to a [`Frame::Ask`].
+    Answer(Result<String, String>),
+}
+
+fn words(all: &[String]) -> Vec<u8> {
+    all.iter().flat_map(|word| word.bytes().filter(|b| *b != 0).chain([0])).collect()
+}
+
+fn parse_words(bytes: &[u8]) -> Option<Vec<String>> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    Some(text.strip_suffix('\0')?.split('\0').map(ToString::to_string).collect())
+}
+
+fn result(value: &Result<String, String>) -> Vec<u8> {
+    match value {
+        Ok(text) => [b"+", text.as_bytes()].concat(),
+        Err(why) => [b"-", why.as_bytes()].concat(),
+    }
+}
+
+fn parse_result(bytes: &[u8]) -> Option<Result<String, String>> {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    match bytes.split_first()? {
+        (b'+', rest) => Some(Ok(text(rest))),
+        (b'-', rest) => Some(Err(text(rest))),
+        _ => None,
+    }
+}
+
+impl Frame {
+    fn parts(&self) -> (u8, Vec<u8>) {
+        match self {
+            Self::Part(name, bytes) => (b'p', [name.as_bytes(), b"\0", bytes].concat()),
+            Self::Start(argv) => (b's', words(argv)),
+            Self::Signal(number) => (b'k', vec![*number]),
+            Self::Follow(names) => (b'w', words(names)),
+            Self::Piece(name, at, bytes) => (b'g', [name.as_bytes(), b"\0", &at.to_le_bytes(), bytes].concat()),
+            Self::Ping(number) => (b'?', number.to_le_bytes().to_vec()),
+            Self::Ask(question) => (b'a', words(question)),
+            Self::Out(bytes) => (b'o', bytes.clone()),
+            Self::Err(bytes) => (b'e', bytes.clone()),
+            Self::Exit(status) => (b'x', status.to_le_bytes().to_vec()),
+            Self::Done(done) => (b'd', result(&done.clone().map(|()| String::new()))),
+            Self::Pong(number, ns) => (b'!', [number.to_le_bytes(), ns.to_le_bytes()].concat()),
+            Self::Answer(answer) => (b'r', result(answer)),
+        }
+    }
+
+    fn from_parts(kind: u8, bytes: &[u8]) -> Option<Self> {
+        let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
+        Some(match kind {
+            b'p' => {
+                let end = bytes.iter().position(|b| *b == 0)?;
+                Self::Part(std::str::from_utf8(&bytes[..end]).ok()?.into(), bytes[end + 1..].to_vec())
+            }
+            b's' => Self::Start(parse_words(bytes)?),
+            b'k' => Self::Signal(*bytes.first()?),
+            b'w' => Self::Follow(parse_words(bytes)?),
+            b'g' => {
+                let end = bytes.iter().position(|b| *b == 0)?;
+                let (at, rest) = bytes[end + 1..].split_at_checked(8)?;
+                Self::Piece(std::str::from_utf8(&bytes[..end]).ok()?.into(), number(at)?, rest.to_vec())
+            }
+            b'?' => Self::Ping(number(bytes)?),
+            b'a' => Self::Ask(parse_words(bytes)?),
+            b'o' => Self::Out(bytes.to_vec()),
+            b'e' => Self::Err(bytes.to_vec()),
+            b'x' => Self::Exit(i32::from_le_bytes(bytes.try_into().ok()?)),
+            b'd' => Self::Done(parse_result(bytes)?.map(|_| ())),
+            b'!' => Self::Pong(number(bytes.get(..8)?)?, number(bytes.get(8..)?)?),
+            b'r' => Self::Answer(parse_result(bytes)?),
+            _ => return None,
+        })
+    }
+
+    /// Writes it, and sees that it goes.
+    ///
+    /// # Errors
+    /// The pipe broke, or the frame is too long.
+    pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let (kind, bytes) = self.parts();
+        if bytes.len() > MOST {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "longer than a frame may be"));
+        }
+        let mut all = Vec::with_capacity(5 + bytes.len());
+        all.push(kind);
+        all.extend((bytes.len() as u32).to_le_bytes());
+        all.extend(bytes);
+        to.write_all(&all)?;
+        to.flush()
+    }
+
+    /// The next one; `None` at the end.
+    ///
+    /// # Errors
+    /// The pipe broke, or what came is none.
+    pub fn read(from: &mut impl Read) -> io::Result<Option<Self>> {
+        let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_string());
+        let mut head = [0; 5];
+        match from.read(&mut head[..1])? {
+            0 => return Ok(None),
+            _ => from.read_exact(&mut head[1..])?,
+        }
+        let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if length > MOST {
+            return Err(invalid("a frame that is too long"));
+        }
+        let mut bytes = Vec::new();
+        from.take(length as u64).read_to_end(&mut bytes)?;
+        if bytes.len() < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Self::from_parts(head[0], &bytes).map(Some).ok_or_else(|| invalid("a frame of no known kind"))
+    }
+}
+
+/// Where a file of this name is below `folder`; `None` if it would be elsewhere.
+pub fn below(folder: &Path, name: &str) -> Option<PathBuf> {
+    let path = Path::new(name);
+    let plain = path.components().all(|c| matches!(c, Component::Normal(_)));
+    (plain && !name.is_empty() && !name.contains('\0')).then(|| folder.join(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn frames_round_trip() {
+        let all = [
+            Frame::Part("a/b".into(), vec![0, 1, 2]),
+            Frame::Part("empty".into(), vec![]),
+            Frame::Start(vec!["a b".into(), String::new(), "c".into()]),
+            Frame::Signal(15),
+            Frame::Follow(vec!["run.fathom".into(), "tables".into()]),
+            Frame::Piece("a/b".into(), u64::MAX, vec![0, 1]),
+            Frame::Piece("empty".into(), 0, vec![]),
+            Frame::Ping(7),
+            Frame::Ask(vec!["read".into(), "/proc/x".into()]),
+            Frame::Out(b"hello\0".to_vec()),
+            Frame::Err(vec![]),
+            Frame::Exit(-9),
+            Frame::Done(Ok(())),
+            Frame::Done(Err("no".into())),
+            Frame::Pong(7, u64::MAX),
+            Frame::Answer(Ok("+".into())),
+        ];
+        let mut bytes = Vec::new();
+        all.iter().for_each(|f| f.write(&mut bytes).unwrap());
+        let mut from = &bytes[..];
+        for frame in &all {
+            assert_eq!(Frame::read(&mut from).unwrap().as_ref(), Some(frame));
+        }
+        assert_eq!(Frame::read(&mut from).unwrap(), None);
+        // Truncated anywhere inside, it is an error, not EOF.
+        assert!(Frame::read(&mut &bytes[..3]).is_err() && Frame::read(&mut &bytes[..7]).is_err());
+        assert!(Frame::Out(vec![0; MOST + 1]).write(&mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn names_outside_directory_are_refused() {
+        let folder = Path::new("/folder");
+        assert_eq!(below(folder, "run.fathom/meta.json"), Some("/folder/run.fathom/meta.json".into()));
+        for bad in ["", "/etc/passwd", "..", "a/../../b", "./a", "a\0b"] {
+            assert_eq!(below(folder, bad), None, "{bad:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_frames_or_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            let mut from = &bytes[..];
+            while let Ok(Some(frame)) = Frame::read(&mut from) {
+                let mut again = Vec::new();
+                frame.write(&mut again).unwrap();
+                prop_assert_eq!(Frame::read(&mut &again[..]).unwrap(), Some(frame));
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The near side: an agent on a device, and the pipe to it.
+
+use super::agent::{BEAT, now_ns};
+use super::frame::{Frame, GREETING, MOST};
+use super::pipe::{Ending, Life, Pipe};
+use super::program::Deployment;
+use super::{Unreachable, way};
+use crate::Reader;
+use model::Dev;
+use std::io::{self, BufRead as _, BufReader, Read, Write};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long an agent may take to greet.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may take to clean up and go: a little longer than it gives its command.
+const FAREWELL: Duration = Duration::from_secs(6);
+/// Beats without an answer after which a device counts as gone.
+const MISSED: u32 = 6;
+/// Lines before the greeting that a login may say.
+const PREAMBLE: usize = 1000;
+/// Exchanges that compare the clocks.
+const EXCHANGES: u64 = 12;
+
+/// What a device says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The command printed this.
+    Out(Vec<u8>),
+    /// The command complained.
+    Err(Vec<u8>),
+    /// The command ended: its exit status, or a signal's number below zero.
+    Exit(i32),
+    /// Of a folder that is followed: a file has these bytes from there on. At 0 it begins anew.
+    Piece(String, u64, Vec<u8>),
+    /// Why a file that was sent could not be kept.
+    Done(Result<(), String>),
+    /// The device, or the way to it, is gone.
+    Gone(Unreachable),
+}
+
+/// How a device's CLOCK_BOOTTIME relates to this machine's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Skew {
+    /// How far it is ahead, ns.
+    pub ahead_ns: i64,
+    /// The offset is wrong by no more than this, ns: half the quickest exchange.
+    pub error_ns: u64,
+}
+
+/// An agent on a device. When it is dropped, all that it started ends.
+pub struct AgentLink {
+    deployment: Deployment,
+    life: Alive,
+    to: Input,
+    /// Answers to what this side waits for.
+    answers: Mutex<Receiver<Frame>>,
+    closing: Arc<AtomicBool>,
+}
+
+/// The pipe's end that leads there; `None` when it was closed.
+type Input = Arc<Mutex<Option<Box<dyn Write + Send>>>>;
+type Alive = Arc<Mutex<Box<dyn Life>>>;
+
+impl std::fmt::Debug for AgentLink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentLink").field("deployment", &self.deployment).finish_non_exhaustive()
+    }
+}
+
+impl AgentLink {
+    /// Starts an agent. Everything that it says unasked goes to `told`, from another thread.
+    ///
+    /// # Errors
+    /// It does not start; the sentence holds what ssh, adb or the device said.
+    pub fn open(deployment: &Deployment, told: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
+        let place = &deployment.place;
+        let line = format!("exec {} agent {}", way::quoted(&deployment.program), way::quoted(&deployment.folder));
+        let Pipe { to, from, complaints, life } = way::open(place, &line)?;
+        let said = Arc::new(Mutex::new(String::new()));
+        let listening = std::thread::spawn({
+            let said = said.clone();
+            move || overhear(complaints, &said)
+        });
+        let (greet, greeted) = channel();
+        let (answer, answers) = channel();
+        let to: Input = Arc::new(Mutex::new(Some(to)));
+        let life: Alive = Arc::new(Mutex::new(life));
+        let closing = Arc::new(AtomicBool::new(false));
+        let unanswered = Arc::new(AtomicU32::new(0));
+        let ear = FrameReader {
+            place: place.clone(),
+            said,
+            answer,
+            closing: closing.clone(),
+            unanswered: unanswered.clone(),
+        };
+        std::thread::spawn(move || ear.listen(from, &greet, listening, &told));
+        std::thread::spawn({
+            let (to, closing, life) = (to.clone(), closing.clone(), life.clone());
+            move || beat(&to, &closing, &unanswered, &life)
+        });
+        let link = Self { deployment: deployment.clone(), life, to, answers: Mutex::new(answers), closing };
+        match greeted.recv_timeout(PATIENCE) {
+            Ok(Ok(())) => Ok(link),
+            Ok(Err(why)) => Err(why),
+            Err(_) => Err(Unreachable::new(place, format!("no answer within {} s", PATIENCE.as_secs()))),
+        }
+    }
+
+    /// Where it is.
+    pub fn deployment(&self) -> &Deployment {
+        &self.deployment
+    }
+
+    fn say(&self, frame: &Frame) -> io::Result<()> {
+        let mut to = self.to.lock().map_err(|_| io::ErrorKind::BrokenPipe)?;
+        frame.write(to.as_mut().ok_or(io::ErrorKind::BrokenPipe)?)
+    }
+
+    /// Writes a file into the agent's folder. If it cannot be kept, [`Event::Done`] tells.
+    ///
+    /// # Errors
+    /// The pipe broke.
+    pub fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut parts = bytes.chunks(MOST / 2);
+        self.say(&Frame::Part(name.into(), parts.next().unwrap_or_default().to_vec()))?;
+        parts.try_for_each(|part| self.say(&Frame::Part(name.into(), part.to_vec())))
+    }
+
+    /// Starts a command in the agent's folder; one at a time.
+    ///
+    /// # Errors
+    /// The pipe broke.
+    pub fn start(&self, argv: &[String]) -> io::Result<()> {
+        self.say(&Frame::Start(argv.to_vec()))
+    }
+
+    /// Sends the command, and all that it started, a signal.
+    ///
+    /// # Errors
+    /// The pipe broke.
+    pub fn signal(&self, number: u8) -> io::Result<()> {
+        self.say(&Frame::Signal(number))
+    }
+
+    /// Asks for what a folder of the agent's has and gets, as [`Event::Piece`]s; all of it has come before [`Event::Exit`]. Names that
+    /// begin or end with one of `leave` are left out.
+    ///
+    /// # Errors
+    /// The pipe broke.
+    pub fn follow(&self, folder: &str, leave: &[&str]) -> io::Result<()> {
+        self.say(&Frame::Follow([&[folder], leave].concat().into_iter().map(Into::into).collect()))
+    }
+
+    fn wait(&self, ask: &Frame) -> Option<Frame> {
+        // One question at a time.
+        let answers = self.answers.lock().ok()?;
+        while answers.try_recv().is_ok() {}
+        self.say(ask).ok()?;
+        answers.recv_timeout(PATIENCE).ok()
+    }
+
+    /// How the clocks relate, by the quickest of some exchanges; `None` if the device does not answer.
+    pub fn skew(&self) -> Option<Skew> {
+        let one = |number: u64| {
+            let asked = now_ns();
+            match self.wait(&Frame::Ping(number + 1))? {
+                Frame::Pong(n, theirs) if n == number + 1 => Some(skew(asked, theirs, now_ns())),
+                _ => None,
+            }
+        };
+        (0..EXCHANGES).filter_map(one).min_by_key(|s| s.error_ns)
+    }
+
+    /// Ends what was started there and waits until the agent has cleaned up; says whether it has.
+    pub fn close(mut self) -> bool {
+        self.part()
+    }
+
+    fn part(&mut self) -> bool {
+        self.closing.store(true, Ordering::Relaxed);
+        // A pipe that nobody reads may hold its lock; the process is then ended below.
+        if let Ok(mut to) = self.to.try_lock() {
+            drop(to.take());
+        }
+        let step = Duration::from_millis(20);
+        for _ in 0..FAREWELL.as_millis() / step.as_millis() {
+            match self.life.lock().map(|mut life| life.ended()) {
+                Ok(None) => std::thread::sleep(step),
+                Ok(Some(ending)) => return matches!(ending, Ending::Exit(_)),
+                Err(_) => return false,
+            }
+        }
+        if let Ok(mut life) = self.life.lock() {
+            life.kill();
+        }
+        false
+    }
+}
+
+impl Drop for AgentLink {
+    fn drop(&mut self) {
+        self.part();
+    }
+}
+
+fn skew(asked: u64, theirs: u64, back: u64) -> Skew {
+    let middle = asked + back.saturating_sub(asked) / 2;
+    Skew { ahead_ns: theirs.wrapping_sub(middle) as i64, error_ns: back.saturating_sub(asked).div_ceil(2) }
+}
+
+/// Keeps the last of what ssh or adb complain of.
+fn overhear(from: impl Read, said: &Mutex<String>) {
+    let mut room = [0; 4096];
+    let mut from = from;
+    while let Some(n) = from.read(&mut room).ok().filter(|n| *n > 0) {
+        let Ok(mut said) = said.lock() else { return };
+        said.push_str(&String::from_utf8_lossy(&room[..n]));
+        if said.len() > 16_384 {
+            let from = (said.len() - 8192..said.len()).find(|at| said.is_char_boundary(*at)).unwrap_or(0);
+            said.drain(..from);
+        }
+    }
+}
+
+/// Lets the agent know that this side is there, and gives up on one that does not answer.
+fn beat(to: &Input, closing: &AtomicBool, unanswered: &AtomicU32, life: &Alive) {
+    let step = Duration::from_millis(100);
+    loop {
+        for _ in 0..BEAT.as_millis() / 2 / step.as_millis() {
+            if closing.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::sleep(step);
+        }
+        let missed = unanswered.fetch_add(1, Ordering::Relaxed);
+        if missed > 2 * MISSED {
+            // Its reader then finds the end of the pipe.
+            if let Ok(mut life) = life.lock() {
+                life.kill();
+            }
+            return;
+        }
+        // One that is busy writing is heard anyway.
+        if let Ok(mut to) = to.try_lock()
+            && to.as_mut().is_none_or(|to| Frame::Ping(0).write(to).is_err())
+        {
+            return;
+        }
+    }
+}
+
+/// Hears what comes from the agent.
+struct FrameReader {
+    place: super::DeviceAddress,
+    said: Arc<Mutex<String>>,
+    answer: Sender<Frame>,
+    closing: Arc<AtomicBool>,
+    unanswered: Arc<AtomicU32>,
+}
+
+impl FrameReader {
+    fn listen(
+        self,
+        from: impl Read,
+        greet: &Sender<Result<(), Unreachable>>,
+        complaints: std::thread::JoinHandle<()>,
+        told: &dyn Fn(Event),
+    ) {
+        let mut from = BufReader::new(from);
+        let greeted = greeting(&mut from);
+        if greeted {
+            let _ = greet.send(Ok(()));
+            let broke = self.hear(&mut from, told);
+            if self.closing.load(Ordering::Relaxed) {
+                return;
+            }
+            told(Event::Gone(self.gone(complaints, &broke)));
+        } else {
+            let _ = greet.send(Err(self.gone(complaints, "Fathom did not start on the device")));
+        }
+    }
+
+    fn hear(&self, from: &mut impl Read, told: &dyn Fn(Event)) -> String {
+        loop {
+            let frame = match Frame::read(from) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return "the connection to the device broke".into(),
+                Err(error) => return format!("the connection to the device broke: {error}"),
+            };
+            self.unanswered.store(0, Ordering::Relaxed);
+            match frame {
+                Frame::Out(bytes) => told(Event::Out(bytes)),
+                Frame::Err(bytes) => told(Event::Err(bytes)),
+                Frame::Exit(status) => told(Event::Exit(status)),
+                Frame::Piece(name, at, bytes) => told(Event::Piece(name, at, bytes)),
+                Frame::Done(done) => told(Event::Done(done)),
+                // A beat's.
+                Frame::Pong(0, _) => {}
+                Frame::Pong(..) | Frame::Answer(_) => drop(self.answer.send(frame)),
+                Frame::Part(..)
+                | Frame::Start(_)
+                | Frame::Signal(_)
+                | Frame::Follow(_)
+                | Frame::Ping(_)
+                | Frame::Ask(_) => {
+                    return "the device sent a message that only this side may send".into();
+                }
+            }
+        }
+    }
+
+    fn gone(&self, complaints: std::thread::JoinHandle<()>, otherwise: &str) -> Unreachable {
+        // The last words come with the end of the pipe; a process that lives on keeps it open.
+        for _ in 0..50 {
+            if complaints.is_finished() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let said = self.said.lock().map(|s| s.clone()).unwrap_or_default();
+        Unreachable::new(&self.place, way::explained(&said, otherwise))
+    }
+}
+
+/// Reads up to the agent's first line.
+fn greeting(from: &mut impl io::BufRead) -> bool {
+    (0..PREAMBLE).any(|_| {
+        let mut line = Vec::new();
+        match from.take(4096).read_until(b'\n', &mut line) {
+            Ok(n) if n > 0 => line.ends_with(GREETING.as_bytes()),
+            _ => false,
+        }
+    })
+}
+
+impl AgentLink {
+    fn ask(&self, words: &[&str]) -> Result<String, String> {
+        match self.wait(&Frame::Ask(words.iter().map(ToString::to_string).collect())) {
+            Some(Frame::Answer(answer)) => answer,
+            _ => Err(format!("{} does not answer", self.deployment.place)),
+        }
+    }
+}
+
+impl Reader for AgentLink {
+    fn read(&self, path: &str) -> Result<String, String> {
+        self.ask(&["read", path])
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, String> {
+        self.ask(&["list", folder]).map(|names| names.lines().map(Into::into).collect())
+    }
+
+    fn run(&self, words: &[&str]) -> Result<String, String> {
+        self.ask(&[&["run"], words].concat())
+    }
+
+    fn canonical(&self, path: &str) -> Result<String, String> {
+        self.ask(&["canonical", path])
+    }
+
+    fn identity(&self, path: &str) -> Result<(Dev, u64), String> {
+        let answer = self.ask(&["identity", path])?;
+        let numbers: Vec<u64> = answer.split(' ').filter_map(|n| n.parse().ok()).collect();
+        match numbers[..] {
+            [major, minor, inode] if major < 1 << 12 && minor < 1 << 20 => {
+                Ok((Dev::new(major as u32, minor as u32), inode))
+            }
+            _ => Err("the device did not identify itself".into()),
+        }
+    }
+}

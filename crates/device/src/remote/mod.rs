@@ -1,0 +1,43 @@
+//! Devices that can be reached, and what runs there.
+//!
+//! A device has a name ([`DeviceAddress`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`. To work on it, this program is put there
+//! ([`program`]) and started as an agent ([`agent`]), which starts commands, hands on what they read and print, keeps their files in a
+//! folder that goes when it does, and answers a [`crate::Reader`]. It carries bytes and knows nothing of what they mean: what is measured is
+//! the same program's business, in a process of its own. The way there is one pipe into the system's own `ssh`, or one
+//! stream of the local adb server ([`way`], [`adb`]); no port is opened.
+//!
+//! **The leash.** The agent ends what it started when its input ends, and when nothing has been heard for half a minute. So
+//! nothing is left running on a device when this program is killed, a cable is pulled or a network is lost.
+
+pub mod adb;
+mod address;
+pub mod agent;
+mod follow;
+pub mod frame;
+mod job;
+mod link;
+pub mod perfetto;
+mod pipe;
+pub mod program;
+mod way;
+
+pub use address::DeviceAddress;
+pub use job::{Done, Ended, Job, Note, run};
+pub use link::{AgentLink, Event, Skew};
+pub use way::usable;
+
+/// Why a device could not be worked on, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {why}")]
+pub struct Unreachable {
+    /// Its name.
+    pub place: String,
+    /// A sentence.
+    pub why: String,
+}
+
+impl Unreachable {
+    fn new(place: &DeviceAddress, why: impl Into<String>) -> Self {
+        Self { place: place.to_string(), why: why.into() }
+    }
+}

@@ -1,0 +1,175 @@
+//! An Android device's own Perfetto: what it is asked to record, and how its file is brought here. A shell may use it without root; its
+//! service reads ftrace with rights of its own, and the framework's atrace category `database` names SQL statements.
+//!
+//! The configuration goes in by standard input and the trace is written below /data/misc/perfetto-traces: SELinux lets the service and
+//! the shell meet there (perfetto.dev, "Android: using the cmdline"). Events that a kernel lacks are left out by the service without a word.
+
+use super::adb::{AdbServer, AdbSync};
+use super::pipe::{Ending, Pipe};
+use super::way;
+use super::{DeviceAddress, Unreachable};
+use model::Context;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Where the service may write and a shell may read.
+const FOLDER: &str = "/data/misc/perfetto-traces";
+/// No trace is taken that is longer, bytes.
+const MOST: u64 = 4 << 30;
+/// How long the service may take beyond the recording: it starts atrace, and flushes at the end.
+const BEYOND: Duration = Duration::from_secs(60);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Config {
+    /// How long.
+    pub duration: Duration,
+    /// The trace ends at this size, bytes.
+    pub max_bytes: Option<u64>,
+}
+
+/// Events of the layers that the importer knows. The service takes whole groups by `*`.
+const EVENTS: &[&str] = &[
+    "block/*",
+    "ext4/*",
+    "f2fs/*",
+    "jbd2/*",
+    "ufs/*",
+    "scsi/*",
+    "mmc/*",
+    "fs/*",
+    "sched/sched_switch",
+    "sched/sched_wakeup",
+    "sched/sched_process_exit",
+    "task/task_newtask",
+    "task/task_rename",
+    "raw_syscalls/*",
+];
+
+impl Config {
+    /// As the text form of TraceConfig (protos/perfetto/config/trace_config.proto).
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "duration_ms: {}\nwrite_into_file: true\nfile_write_period_ms: 2500\nflush_period_ms: 5000\nmax_file_size_bytes: {}\n\
+             buffers {{ size_kb: 65536 fill_policy: RING_BUFFER }}\nbuffers {{ size_kb: 4096 fill_policy: RING_BUFFER }}\n\
+             data_sources {{ config {{ name: \"linux.ftrace\" target_buffer: 0 ftrace_config {{\n",
+            self.duration.as_millis().max(1),
+            self.max_bytes.unwrap_or(MOST).min(MOST),
+        );
+        for event in EVENTS {
+            let _ = writeln!(text, "  ftrace_events: \"{event}\"");
+        }
+        text.push_str(
+            "  atrace_categories: \"database\"\n  atrace_apps: \"*\"\n  buffer_size_kb: 16384\n  drain_period_ms: 250\n} } }\n\
+             data_sources { config { name: \"linux.process_stats\" target_buffer: 1 process_stats_config { scan_all_processes_on_start: true } } }\n\
+             data_sources { config { name: \"linux.system_info\" target_buffer: 1 } }\n",
+        );
+        text
+    }
+}
+
+/// Records on a device into a file here, until the time is over or `context` asks for an end; how many bytes it has. The trace does not
+/// stay on the device.
+///
+/// # Errors
+/// The device, its perfetto, or the file here: a sentence that says what to do.
+pub fn record(
+    place: &DeviceAddress,
+    config: &Config,
+    file: &Path,
+    context: &Context,
+    told: &mut dyn FnMut(String),
+) -> Result<u64, Unreachable> {
+    let place = &way::there(place)?;
+    let fail = |why: String| Unreachable::new(place, why);
+    let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is no Android device".into())) };
+    way::run(
+        place,
+        "command -v perfetto >/dev/null || { echo 'no perfetto on this device: Android 9 or newer has it'; exit 1; }",
+        None,
+    )?;
+    let there = format!("{FOLDER}/fathom-{}.pftrace", std::process::id());
+    told(format!("{place}: recording by its perfetto for {:.0} s", config.duration.as_secs_f64()));
+    let recorded = trace(place, config, &there, context);
+    let pulled = recorded.and_then(|()| {
+        let mut out = File::create(file).map_err(|e| fail(format!("cannot write {}: {e}", file.display())))?;
+        let sync = AdbSync::open(&AdbServer::of_environment(), serial);
+        sync.and_then(|mut sync| sync.pull(&there, &mut out, MOST)).map_err(|e| way::failed(place, &e))
+    });
+    // As far as the device can still be reached.
+    let removed = way::run(place, &format!("rm -f {}", way::quoted(&there)), None);
+    if let Err(error) = removed {
+        told(format!("{there} was left there: {error}"));
+    }
+    pulled
+}
+
+fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context) -> Result<(), Unreachable> {
+    // Its number comes first, so that it can be told to end: a shell's stream carries no signals.
+    let line = format!("echo $$; exec perfetto --txt -c - -o {}", way::quoted(there));
+    let Pipe { mut to, from, complaints, mut life } = way::open(place, &line)?;
+    let broken = |e: std::io::Error| Unreachable::new(place, format!("the connection to the device broke: {e}"));
+    let mut from = BufReader::new(from);
+    let mut number = String::new();
+    (&mut from).take(100).read_line(&mut number).map_err(broken)?;
+    let number: Option<u32> = number.trim().parse().ok();
+    to.write_all(config.text().as_bytes()).map_err(broken)?;
+    drop(to);
+    let hearing = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        // Neither fills the memory, nor is a full pipe left to it.
+        let _ = from.take(8192).read_to_end(&mut said);
+        let _ = complaints.take(1 << 20).read_to_end(&mut said);
+        said
+    });
+    let (begun, mut asked) = (Instant::now(), None::<Instant>);
+    let ending = loop {
+        if let Some(ending) = life.ended() {
+            break ending;
+        }
+        let past = begun.elapsed().as_secs();
+        context.progress(&format!("recording on {place}, {past} of {} s", config.duration.as_secs()), 0, 0);
+        if context.cancelled() && asked.is_none() {
+            asked = Some(Instant::now());
+            if let Some(number) = number {
+                way::run(place, &format!("kill -INT {number}"), None)?;
+            }
+        }
+        if asked.is_some_and(|since| since.elapsed() > BEYOND) || begun.elapsed() > config.duration + BEYOND {
+            life.kill();
+            break Ending::Lost("its perfetto does not end".into());
+        }
+        std::thread::sleep(LOOK);
+    };
+    context.clear_progress();
+    let said = hearing.join().unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    match ending {
+        Ending::Exit(0) => Ok(()),
+        Ending::Exit(_) if asked.is_some() => Ok(()),
+        Ending::Exit(status) => {
+            Err(Unreachable::new(place, way::explained(&said, &format!("its perfetto ended with status {status}"))))
+        }
+        Ending::Lost(why) => Err(Unreachable::new(place, way::explained(&said, &why))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configuration_names_events_and_limits() {
+        let text = Config { duration: Duration::from_millis(1500), max_bytes: Some(1 << 20) }.text();
+        for part in
+            ["duration_ms: 1500\n", "max_file_size_bytes: 1048576\n", "\"ext4/*\"", "atrace_categories: \"database\""]
+        {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert_eq!(text.matches('{').count(), text.matches('}').count(), "{text}");
+    }
+}

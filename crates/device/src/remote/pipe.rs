@@ -1,0 +1,51 @@
+//! What a command on a device is from here: three streams, and a life that can be looked at and ended. Behind them stands a process of
+//! this machine (`sh`, `ip netns exec`, `ssh`) or a connection to the adb server.
+
+use std::io::{Read, Write};
+use std::process::Child;
+
+/// A command that was started.
+pub(super) struct Pipe {
+    /// Its input; dropping it ends it.
+    pub to: Box<dyn Write + Send>,
+    /// Its output.
+    pub from: Box<dyn Read + Send>,
+    /// Its complaints, and those of the way.
+    pub complaints: Box<dyn Read + Send>,
+    /// How it is.
+    pub life: Box<dyn Life>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// By itself, or by a signal (128 and its number).
+    Exit(i32),
+    /// The way broke: why.
+    Lost(String),
+}
+
+/// A command's life.
+pub(super) trait Life: Send {
+    /// How it ended, if it has.
+    fn ended(&mut self) -> Option<Ending>;
+    /// Ends it, or at least the way to it.
+    fn kill(&mut self);
+}
+
+impl Life for Child {
+    fn ended(&mut self) -> Option<Ending> {
+        use std::os::unix::process::ExitStatusExt as _;
+        let status = match self.try_wait() {
+            Ok(None) => return None,
+            Ok(Some(status)) => status,
+            Err(error) => return Some(Ending::Lost(error.to_string())),
+        };
+        Some(Ending::Exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())))
+    }
+
+    fn kill(&mut self) {
+        let _ = Child::kill(self);
+        let _ = self.wait();
+    }
+}

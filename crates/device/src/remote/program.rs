@@ -1,0 +1,232 @@
+//! This program on a device: its own static file, under a name that holds its hash, in a folder of its user's. It is put there
+//! once, and looked at before each use: one of another content is replaced, those of other versions are removed.
+
+use super::adb::{AdbServer, AdbSync};
+use super::way::{self, quoted};
+use super::{DeviceAddress, Unreachable};
+use model::Context;
+use sha2::{Digest as _, Sha256};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Where things are on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deployment {
+    /// The device, by its full name.
+    pub place: DeviceAddress,
+    /// The program.
+    pub program: String,
+    /// The folder in which agents make theirs.
+    pub folder: String,
+}
+
+/// A program that could be put on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Binary {
+    path: PathBuf,
+    bytes: u64,
+    hash: String,
+    machine: &'static str,
+    /// It needs a linker that is not in it.
+    linked: bool,
+}
+
+/// ELF's numbers of processors, and what `uname -m` says on them. The kernel may be of 64 bits below a user of 32.
+const MACHINES: &[(u16, &str)] =
+    &[(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (40, "armv7l"), (3, "i686"), (22, "s390x"), (21, "ppc64le")];
+
+impl Binary {
+    fn read(path: &Path) -> Result<Self, String> {
+        let say = |why: String| format!("{}: {why}", path.display());
+        let bytes = std::fs::read(path).map_err(|e| say(e.to_string()))?;
+        let number = |at: usize, length: usize| {
+            let part = bytes.get(at..at.checked_add(length)?)?;
+            Some(part.iter().rev().fold(0_u64, |sum, b| sum << 8 | u64::from(*b)))
+        };
+        let elf = bytes.starts_with(b"\x7fELF") && bytes.get(5) == Some(&1);
+        let machine = number(18, 2).and_then(|m| MACHINES.iter().find(|(n, _)| u64::from(*n) == m));
+        let Some((_, machine)) = machine.filter(|_| elf) else {
+            return Err(say("is not a Linux program for a supported architecture".into()));
+        };
+        // Program headers of 64 bits: where, how long, how many; 3 is the name of the linker.
+        let headers = || Some((number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)? as usize));
+        let linked = bytes.get(4) == Some(&2)
+            && headers().is_some_and(|(at, size, count)| {
+                (0..count).any(|i| at.checked_add(i * size).and_then(|at| number(at, 4)) == Some(3))
+            });
+        let hash = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+        Ok(Self { path: path.into(), bytes: bytes.len() as u64, hash, machine, linked })
+    }
+}
+
+/// Sees that the program is there: `ours`, or of `others` the one that is for its processor. `told` hears that it is being sent.
+///
+/// # Errors
+/// A sentence that says what to do.
+pub fn put(
+    place: &DeviceAddress,
+    ours: &Path,
+    others: &[PathBuf],
+    context: &Context,
+    told: &dyn Fn(String),
+) -> Result<Deployment, Unreachable> {
+    let place = &way::there(place)?;
+    if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
+        let program = ours.to_string_lossy().into_owned();
+        let folder = std::env::temp_dir().to_string_lossy().into_owned();
+        return Ok(Deployment { place: place.clone(), program, folder });
+    }
+    let fail = |why: String| Unreachable::new(place, why);
+    let all = others.iter().map(PathBuf::as_path).chain([ours]).map(Binary::read).collect::<Result<Vec<_>, _>>();
+    let all = all.map_err(fail)?;
+    let home = folder(place);
+    let look =
+        format!("echo fathom-look; uname -sm; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true");
+    let seen = way::run(place, &look, None)?;
+    let seen = String::from_utf8_lossy(&seen).replace('\r', "");
+    // A login shell may have greeted first.
+    let mut lines = seen.split_once("fathom-look\n").map_or("", |(_, answer)| answer).lines();
+    let (system, folder) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let machine = match system.split_once(' ') {
+        Some(("Linux", machine)) if folder.starts_with('/') => machine,
+        _ => return Err(fail(format!("its system is `{}`; Fathom runs on Linux and Android", way::printable(system)))),
+    };
+    let binary = choose(&all, machine).map_err(fail)?;
+    let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
+    let there = lines.any(|l| l.split_once(' ').is_some_and(|(hash, file)| hash == binary.hash && file.trim() == name));
+    if !there {
+        told(format!("{place}: copying Fathom ({:.1} MB)", binary.bytes as f64 / 1e6));
+        send(place, binary, folder, &name, context)?;
+    }
+    Ok(Deployment { place: place.clone(), program: name, folder: folder.into() })
+}
+
+/// Where on the device, for its shell.
+fn folder(place: &DeviceAddress) -> &'static str {
+    match place {
+        // What a shell may write and execute on Android.
+        DeviceAddress::Adb(_) => "/data/local/tmp/fathom",
+        _ => "\"${XDG_CACHE_HOME:-$HOME/.cache}/fathom\"",
+    }
+}
+
+fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, String> {
+    let fits = |b: &&Binary| match machine {
+        "armv8l" | "armv6l" => b.machine == "armv7l",
+        "i386" | "i486" | "i586" => b.machine == "i686",
+        other => b.machine == other,
+    };
+    let have: Vec<&str> = all.iter().map(|b| b.machine).collect();
+    let Some(binary) = all.iter().find(fits) else {
+        return Err(format!(
+            "its architecture is {machine}, and this binary is for {}: build Fathom for {machine} (target \
+             {machine}-unknown-linux-musl) and give it with --binary FILE",
+            have.join(" and ")
+        ));
+    };
+    if binary.linked {
+        return Err(format!(
+            "{} is dynamically linked, and its libraries may be missing there: give a static binary with --binary \
+             FILE (`make build` makes one)",
+            binary.path.display()
+        ));
+    }
+    Ok(binary)
+}
+
+/// Puts it there under a name of this moment, and gives it its own name when it is whole.
+fn send(
+    place: &DeviceAddress,
+    binary: &Binary,
+    folder: &str,
+    name: &str,
+    context: &Context,
+) -> Result<(), Unreachable> {
+    let fail = |why: String| Unreachable::new(place, why);
+    let part = format!("{folder}/part-{}", std::process::id());
+    let run = |line: &str| way::run(place, line, None);
+    let make = format!("umask 077; mkdir -p {}", quoted(folder));
+    let open = || {
+        let file = File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.display())))?;
+        Ok(Progress { file, sent: 0, of: binary.bytes, place: place.to_string(), context: context.clone() })
+    };
+    let sent = match place {
+        DeviceAddress::Adb(serial) => run(&make).and_then(|_| {
+            let serial = serial.as_deref().unwrap_or_default();
+            let mut file = open()?;
+            let sync = AdbSync::open(&AdbServer::of_environment(), serial);
+            sync.and_then(|mut sync| sync.push(&mut file, &part, 0o700)).map_err(|e| way::failed(place, &e))
+        }),
+        _ => way::run(place, &format!("{make} && cat >{}", quoted(&part)), Some(Box::new(open()?))).map(drop),
+    };
+    let kept = sent.and_then(|_| {
+        let (part, folder) = (quoted(&part), quoted(folder));
+        run(
+            &format!(
+                "find {folder} -name 'part-?*' -mmin +60 -exec rm -f {{}} + 2>/dev/null; [ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && rm -f {folder}/fathom-?* 2>/dev/null; mv -f {part} {}",
+                binary.bytes,
+                quoted(name)
+            ),
+        )
+    });
+    context.clear_progress();
+    kept.map(|_| ()).map_err(|error| {
+        // As far as the device can still be reached.
+        let _ = run(&format!("rm -f {}", quoted(&part)));
+        if context.cancelled() { fail("interrupted".into()) } else { error }
+    })
+}
+
+/// The program's file while it is sent: tells how far it is, and ends when somebody asks for an end.
+struct Progress {
+    file: File,
+    sent: u64,
+    of: u64,
+    place: String,
+    context: Context,
+}
+
+impl Read for Progress {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        if self.context.cancelled() {
+            return Err(io::Error::other("interrupted"));
+        }
+        let got = self.file.read(room)?;
+        self.sent += got as u64;
+        self.context.progress(&format!("copying Fathom to {}", self.place), self.sent, self.of);
+        Ok(got)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binary(machine: &'static str, linked: bool) -> Binary {
+        Binary { path: "f".into(), bytes: 1, hash: "h".into(), machine, linked }
+    }
+
+    #[test]
+    fn binary_for_device_architecture_is_chosen() {
+        let all = [binary("aarch64", false), binary("x86_64", false)];
+        assert_eq!(choose(&all, "x86_64").map(|b| b.machine), Ok("x86_64"));
+        let why = choose(&all[1..], "aarch64").unwrap_err();
+        assert!(why.contains("its architecture is aarch64") && why.contains("--binary FILE"), "{why}");
+        assert!(choose(&[binary("x86_64", true)], "x86_64").unwrap_err().contains("dynamically linked"));
+    }
+
+    #[test]
+    fn elf_header_identifies_program() {
+        let own = Binary::read(&std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(own.machine, std::env::consts::ARCH);
+        assert_eq!(own.hash.len(), 64);
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("f");
+        for bytes in [&b""[..], b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01"] {
+            std::fs::write(&file, bytes).unwrap();
+            assert!(Binary::read(&file).unwrap_err().contains("not a Linux program"));
+        }
+        assert!(Binary::read(Path::new("/no/such")).unwrap_err().contains("/no/such"));
+    }
+}

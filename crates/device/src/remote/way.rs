@@ -1,0 +1,310 @@
+//! The way to a device: how a line of shell is run there, with its input, outputs and exit status, and what the words mean with which
+//! it fails. ssh is the system's own, with its user's settings; Android devices are reached through the local adb server ([`super::adb`]).
+
+use super::adb::wire::Listed;
+use super::adb::{AdbServer, Failure, shell};
+use super::pipe::{Ending, Pipe};
+use super::{DeviceAddress, Unreachable};
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// More than any answer has that is waited for here, bytes; a device shall not fill the memory.
+const MOST: u64 = 1 << 20;
+/// How long the end of a command is waited for whose outputs are closed.
+const END: Duration = Duration::from_secs(10);
+
+/// Starts a line of shell there.
+pub(super) fn open(place: &DeviceAddress, line: &str) -> Result<Pipe, Unreachable> {
+    let mut command = match place {
+        DeviceAddress::Adb(serial) => {
+            let serial = serial.as_deref().unwrap_or_default();
+            return shell::open(&AdbServer::of_environment(), serial, line).map_err(|e| failed(place, &e));
+        }
+        DeviceAddress::Local => {
+            let mut command = Command::new("sh");
+            command.args(["-c", line]);
+            command
+        }
+        DeviceAddress::Netns(name) => {
+            let mut command = Command::new("ip");
+            command.args(["netns", "exec", name, "sh", "-c", line]);
+            command
+        }
+        DeviceAddress::Ssh(user, host, port) => ssh(user.as_deref(), host, *port, line),
+    };
+    // Ctrl-C is for this program to hear, and to hand on.
+    command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|e| cannot_start(place, &command, &e))?;
+    match (child.stdin.take(), child.stdout.take(), child.stderr.take()) {
+        (Some(to), Some(from), Some(complaints)) => {
+            Ok(Pipe { to: Box::new(to), from: Box::new(from), complaints: Box::new(complaints), life: Box::new(child) })
+        }
+        _ => Err(Unreachable::new(place, "it has no pipes")),
+    }
+}
+
+/// ssh, for a line of shell there.
+fn ssh(user: Option<&str>, host: &str, port: Option<u16>, line: &str) -> Command {
+    let mut command = Command::new("ssh");
+    // Nobody is there to type a password; a host that is gone is noticed; no port that its user's settings forward is opened.
+    command.args(["-T", "-x", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-o", "ClearAllForwardings=yes"]);
+    command.args(["-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=6"]);
+    if let Some(user) = user {
+        command.args(["-l", user]);
+    }
+    if let Some(port) = port {
+        command.args(["-p", &port.to_string()]);
+    }
+    // Its user's shell may be any.
+    command.args(["--", host, &format!("exec sh -c {}", quoted(line))]);
+    command
+}
+
+/// A word for a shell.
+pub fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+/// The device, if it is there: the namespace exists, or adb has one that may be used and is new enough; then with its serial
+/// number.
+pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
+    match place {
+        DeviceAddress::Netns(name) if !Path::new("/run/netns").join(name).exists() => Err(Unreachable::new(
+            place,
+            "no such network namespace; `ip netns list` lists them, `ip netns add` makes one",
+        )),
+        DeviceAddress::Adb(wanted) => {
+            let server = AdbServer::of_environment();
+            let list = server.devices().map_err(|e| failed(place, &e))?;
+            let serial = choose(&list, wanted.as_deref()).map_err(|why| Unreachable::new(place, why))?;
+            let found = DeviceAddress::Adb(Some(serial.clone()));
+            let features = server.features(&serial).map_err(|e| failed(&found, &e))?;
+            if !features.iter().any(|f| f == "shell_v2") {
+                return Err(Unreachable::new(
+                    &found,
+                    "its adb does not support shell_v2: Android 7 or newer is needed",
+                ));
+            }
+            Ok(found)
+        }
+        _ => Ok(place.clone()),
+    }
+}
+
+/// The serial number that is meant, of what the adb server lists.
+fn choose(devices: &[Listed], wanted: Option<&str>) -> Result<String, String> {
+    let names = || devices.iter().map(|d| format!("adb:{}", printable(&d.serial))).collect::<Vec<_>>().join(", ");
+    let found = match (wanted, devices) {
+        (Some(wanted), all) => all.iter().find(|d| d.serial == wanted),
+        (None, [one]) => Some(one),
+        (None, []) => None,
+        (None, _) => return Err(format!("several devices are connected: choose one of {}", names())),
+    };
+    let Some(found) = found else {
+        return Err(match devices.is_empty() {
+            true => "adb lists no device: connect one by USB and enable USB debugging in its developer options, or \
+                `adb connect HOST:5555`"
+                .into(),
+            false => format!("adb lists no device of that name, only {}", names()),
+        });
+    };
+    usable(&found.state).map(|()| found.serial.clone())
+}
+
+/// Whether a device in this state, as the adb server calls it, can be worked on.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn usable(state: &str) -> Result<(), String> {
+    match state {
+        "device" => Ok(()),
+        "unauthorized" => Err("it has not authorized this computer: unlock it and allow USB debugging when prompted \
+            (`adb reconnect` prompts again)"
+            .into()),
+        "offline" => {
+            Err("it does not answer (adb says `offline`): unplug it and plug it in again, or `adb reconnect`".into())
+        }
+        state if state.starts_with("no permissions") => Err(format!(
+            "adb has no permission to use it ({}): Debian's package android-sdk-platform-tools-common has the udev rules",
+            printable(state)
+        )),
+        state => Err(format!("its adb state is `{}`; a running Android is needed", printable(state))),
+    }
+}
+
+/// Runs a line of shell there to its end, with this as its input; what it prints.
+pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>>) -> Result<Vec<u8>, Unreachable> {
+    let Pipe { mut to, from, complaints, mut life } = open(place, line)?;
+    let writing = std::thread::spawn(move || input.is_none_or(|mut from| io::copy(&mut from, &mut to).is_ok()));
+    let hearing = std::thread::spawn(move || bounded(complaints));
+    let (out, whole) = bounded(from);
+    if !whole {
+        life.kill();
+        return Err(Unreachable::new(place, format!("it answers with more than {MOST} bytes")));
+    }
+    let (err, _) = hearing.join().unwrap_or_default();
+    let begun = Instant::now();
+    let ending = loop {
+        match life.ended() {
+            Some(ending) => break ending,
+            None if begun.elapsed() > END => {
+                life.kill();
+                break Ending::Lost("it does not end".into());
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    // Whether all of it was read is for the command to say.
+    let _ = writing.join();
+    let status = match ending {
+        Ending::Exit(0) => return Ok(out),
+        Ending::Exit(status) => format!("exit status {status}"),
+        Ending::Lost(why) => why,
+    };
+    // Some tools of Android have failures on their output, too.
+    Err(Unreachable::new(place, explained(&String::from_utf8_lossy(&[out, err].concat()), &status)))
+}
+
+/// All that comes, and whether that is all: more than [`MOST`] is not kept.
+fn bounded(from: impl Read) -> (Vec<u8>, bool) {
+    let mut all = Vec::new();
+    let _ = from.take(MOST + 1).read_to_end(&mut all);
+    let whole = all.len() as u64 <= MOST;
+    (all, whole)
+}
+
+/// What a device says, for people: without what a terminal takes for orders.
+pub fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).take(400).collect()
+}
+
+/// Why adb did not do it, and what to do.
+pub fn failed(place: &DeviceAddress, error: &Failure) -> Unreachable {
+    match error {
+        Failure::Refused(why) => Unreachable::new(place, explained(why, "adb refused")),
+        other => Unreachable::new(place, printable(&other.to_string())),
+    }
+}
+
+/// Why a program of the way could not be started.
+pub fn cannot_start(place: &DeviceAddress, command: &Command, error: &io::Error) -> Unreachable {
+    let program = command.get_program().to_string_lossy();
+    let package = match &*program {
+        "ssh" => "openssh-client",
+        "ip" => "iproute2",
+        other => other,
+    };
+    Unreachable::new(
+        place,
+        match error.kind() {
+            io::ErrorKind::NotFound => {
+                format!("`{program}` is not installed (Debian: apt-get install {package})")
+            }
+            _ => format!("cannot start {program}: {error}"),
+        },
+    )
+}
+
+/// What ssh, adb or a shell complain of, and what to do. The first that fits counts.
+const ADVICE: &[(&str, &str)] = &[
+    ("Could not resolve hostname", "check the name; `ssh -G NAME` shows what ssh makes of it"),
+    ("Host key verification failed", "connect once with ssh, verify the host key and accept it"),
+    (
+        "REMOTE HOST IDENTIFICATION HAS CHANGED",
+        "it is a different machine than before, or was reinstalled: see `ssh-keygen -R`",
+    ),
+    ("Permission denied (", "ssh must work without a password: use `ssh-copy-id`, or run ssh-agent"),
+    ("Connection refused", "no ssh server is listening: check host and port, or start one"),
+    ("No route to host", "check that it is on and in this network"),
+    ("timed out", "check that it is on, in this network, and not behind a firewall"),
+    ("No space left", "free space on the device, where the program is copied"),
+    ("Read-only file system", "the program's folder on the device is read-only"),
+    ("can't execute", "the device refuses to execute the program (SELinux, or a file system mounted noexec)"),
+    (
+        "Permission denied",
+        "permission denied on the device (file permissions, SELinux, or a file system mounted \
+        noexec)",
+    ),
+    ("Exec format error", "the binary is for another architecture: give --binary FILE"),
+    ("unauthorized", "unlock the device, and allow USB debugging"),
+    ("device offline", "unplug it and plug it in again, or `adb reconnect`"),
+    ("not found", "`fathom device list` lists the connected devices"),
+    (
+        "connection to the device broke",
+        "it was unplugged, restarted or left the network; `fathom device list` shows what is there",
+    ),
+    ("Operation not permitted", "entering a network namespace needs root"),
+];
+
+/// The last of what was said, and advice.
+pub fn explained(said: &str, status: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    let last: Vec<&str> = lines.iter().rev().take(3).rev().copied().collect();
+    let told = printable(&last.join("; "));
+    let told = if told.is_empty() { status.to_string() } else { told };
+    match ADVICE.iter().find(|(words, _)| said.contains(words) || status.contains(words)) {
+        Some((_, advice)) => format!("{told}: {advice}"),
+        None => told,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::remote::adb::wire::devices;
+
+    const TWO: &str = "R58\tdevice\n192.0.2.3:5555\tunauthorized\n";
+
+    #[test]
+    fn adb_device_is_chosen_or_reason_given() {
+        let choose = |list: &str, wanted| choose(&devices(list), wanted);
+        assert_eq!(choose(TWO, Some("R58")), Ok("R58".into()));
+        assert_eq!(choose("R58\tdevice\n", None), Ok("R58".into()));
+        let refused = |list: &str, wanted, words: &str| {
+            let why = choose(list, wanted);
+            assert!(why.as_ref().is_err_and(|w| w.contains(words)), "{why:?}");
+        };
+        refused(TWO, None, "adb:R58, adb:192.0.2.3:5555");
+        refused(TWO, Some("192.0.2.3:5555"), "allow USB debugging");
+        refused(TWO, Some("X"), "no device of that name");
+        refused("", None, "enable USB debugging");
+        refused("R58\toffline\n", None, "plug it in again");
+        refused(
+            "R58\tno permissions (missing udev rules? user is in the plugdev group); see [http://developer]\n",
+            None,
+            "udev",
+        );
+        refused("R58\trecovery\n", None, "`recovery`");
+    }
+
+    #[test]
+    fn shell_words_are_quoted() {
+        let line = ["a b", "$(touch x)", "it's"].map(quoted).join(" ");
+        let output = run(&DeviceAddress::Local, &format!("printf '%s|' {line}"), None).unwrap();
+        assert_eq!(String::from_utf8_lossy(&output), "a b|$(touch x)|it's|");
+        let ssh = ssh(Some("me"), "phone", Some(8022), "echo 'a'");
+        let words: Vec<_> = ssh.get_args().map(|w| w.to_string_lossy().into_owned()).collect();
+        assert_eq!(words[words.len() - 3..], ["--", "phone", r"exec sh -c 'echo '\''a'\'''"]);
+        assert!(words.windows(2).any(|w| w == ["-p", "8022"]) && words.windows(2).any(|w| w == ["-l", "me"]));
+    }
+
+    #[test]
+    fn command_output_is_bounded_and_status_reported() {
+        let run = |line: &str| run(&DeviceAddress::Local, line, None);
+        assert!(run("head -c 3000000 /dev/zero").unwrap_err().why.contains("more than 1048576 bytes"));
+        assert!(run("echo no >&2; exit 3").unwrap_err().why.contains("no"));
+        assert!(run("exit 3").unwrap_err().why.contains("exit status 3"));
+    }
+
+    #[test]
+    fn failures_get_advice_without_control_sequences() {
+        assert!(explained("ssh: connect to host x port 22: Connection refused\r\n", "").contains("no ssh server"));
+        assert!(explained("me@x: Permission denied (publickey).", "").contains("ssh-copy-id"));
+        assert!(explained("sh: /data/local/tmp/x: can't execute: Permission denied", "").contains("SELinux"));
+        assert_eq!(explained("\x1b[2Jgone", "exit status: 1"), "[2Jgone");
+        assert_eq!(explained("", "exit status: 255"), "exit status: 255");
+    }
+}

@@ -1,0 +1,48 @@
+//! Facts of real models, as far as public sources have them: `fixtures/models`, each with its source. Every fact is known or says why not,
+//! whatever is missing.
+
+use device::check::abilities;
+use device::{Fixture, Reader as _, about};
+use std::path::{Path, PathBuf};
+
+fn models() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models");
+    let mut all: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
+    all.sort();
+    all
+}
+
+/// One line of each: what a table of devices would show.
+#[test]
+fn models_are_recognised() {
+    let mut lines = Vec::new();
+    for folder in models() {
+        let facts = about(&Fixture::new(&folder));
+        for (name, fact) in &facts {
+            assert!(fact.value.is_some() != fact.unknown.is_some(), "{}: {name}: {fact:?}", folder.display());
+        }
+        let known = |name: &str| facts.get(name).and_then(|f| f.value.clone()).unwrap_or_else(|| "?".into());
+        let names = ["device.model", "os.name", "device.soc", "kernel.release", "cpu.clusters", "thermal.status"];
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        lines.push(format!("{name}: {}", names.map(known).join(" | ")));
+        let rows = abilities(&facts);
+        assert!(rows.iter().all(|r| !r.why.is_empty()), "{name}");
+    }
+    insta::assert_snapshot!(lines.join("\n"));
+}
+
+#[test]
+fn every_model_names_its_public_source() {
+    let all = models();
+    assert!(all.len() >= 12, "{}", all.len());
+    for folder in all {
+        let source = std::fs::read_to_string(folder.join("SOURCE")).unwrap();
+        assert!(
+            source.contains("From https://") && source.contains("Partial") && source.contains("Not in the source:"),
+            "{source}"
+        );
+        // What names an owner's device is not kept.
+        let properties = Fixture::new(&folder).run(&["getprop"]).unwrap_or_default();
+        assert!(!properties.contains("serialno") && !properties.contains("imei"), "{}", folder.display());
+    }
+}

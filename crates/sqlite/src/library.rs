@@ -1,0 +1,109 @@
+//! What a library's file says of the SQLite in it: version, source and the options it was built with (ctime.c keeps them as texts, in the
+//! order of the alphabet). Read from texts between zeroes; nothing of it is run, and it may be of any processor.
+//!
+//! Uncertain: the options are only there where SQLITE_OMIT_COMPILEOPTION_DIAGS was not set, and a text of another purpose may look like
+//! one. So only those are taken that change how much is written or waited for.
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Library {
+    /// Such as `3.40.1`.
+    pub version: String,
+    /// The check-in: its date, time and hash.
+    pub source: String,
+    /// Options that decide what a transaction costs, as `NAME` or `NAME=VALUE`.
+    pub options: Vec<String>,
+}
+
+const OPTIONS: &[&str] = &[
+    "ATOMIC_INTRINSICS",
+    "DEFAULT_AUTOVACUUM",
+    "DEFAULT_CACHE_SIZE",
+    "DEFAULT_FILE_PERMISSIONS",
+    "DEFAULT_JOURNAL_SIZE_LIMIT",
+    "DEFAULT_MMAP_SIZE",
+    "DEFAULT_PAGE_SIZE",
+    "DEFAULT_SECTOR_SIZE",
+    "DEFAULT_SYNCHRONOUS",
+    "DEFAULT_WAL_AUTOCHECKPOINT",
+    "DEFAULT_WAL_SYNCHRONOUS",
+    "ENABLE_ATOMIC_WRITE",
+    "ENABLE_BATCH_ATOMIC_WRITE",
+    "POWERSAFE_OVERWRITE",
+    "SECURE_DELETE",
+    "TEMP_STORE",
+    "THREADSAFE",
+    "USE_PREAD",
+    "USE_PREAD64",
+];
+/// An option's text is not longer.
+const LONGEST: usize = 64;
+
+/// Looks through a file's bytes; `None` if no SQLite names itself there.
+pub fn about(bytes: &[u8]) -> Option<Library> {
+    let (mut source, mut versions, mut options) = (None, Vec::new(), Vec::new());
+    for text in bytes.split(|b| *b == 0).filter(|t| (5..=100).contains(&t.len())) {
+        let Ok(text) = std::str::from_utf8(text) else { continue };
+        if is_source(text) {
+            source.get_or_insert_with(|| text.to_owned());
+        } else if is_version(text) {
+            versions.push(text);
+        } else if is_option(text) {
+            options.push(text.to_owned());
+        }
+    }
+    // Other libraries in the same file have versions, too; SQLite's begins with 3.
+    let version = versions.iter().find(|v| v.starts_with("3."))?;
+    let version = (*version).to_owned();
+    options.sort();
+    options.dedup();
+    Some(Library { version, source: source?, options })
+}
+
+/// `2022-12-28 14:03:47 ` and a hash.
+fn is_source(text: &str) -> bool {
+    let (date, rest) = text.split_at_checked(20).unwrap_or_default();
+    let pattern = |(c, p): (char, char)| if p == '0' { c.is_ascii_digit() } else { c == p };
+    let dated = date.len() == 20 && date.chars().zip("0000-00-00 00:00:00 ".chars()).all(pattern);
+    dated && rest.len() >= 40 && rest.bytes().all(|b| b.is_ascii_alphanumeric())
+}
+
+fn is_version(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('.').collect();
+    (3..=4).contains(&parts.len())
+        && parts.iter().all(|p| (1..=3).contains(&p.len()) && p.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn is_option(text: &str) -> bool {
+    let name = text.split('=').next().unwrap_or_default();
+    text.len() <= LONGEST && OPTIONS.contains(&name) && text.bytes().all(|b| b.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SOURCE: &str = "2022-12-28 14:03:47 df5c253c0b3dd24916e4ec7cf77d3db5294cc9fd45ae7b9c5e82ad8197f3alt1";
+
+    #[test]
+    fn version_source_and_options_are_found() {
+        let bytes = format!(
+            "\x7fELF\0\01.2.13\0TEMP_STORE=3\0THREADSAFE=2\0ENABLE_FTS3\0DEFAULT_SYNCHRONOUS=2\0x\0{SOURCE}\03.40.1\0"
+        );
+        let found = about(bytes.as_bytes()).unwrap();
+        assert_eq!((found.version.as_str(), found.source.as_str()), ("3.40.1", SOURCE));
+        assert_eq!(found.options, ["DEFAULT_SYNCHRONOUS=2", "TEMP_STORE=3", "THREADSAFE=2"]);
+        assert_eq!(about(b"\x7fELF\x003.40.1\x00"), None, "a version alone is anybody's");
+        assert_eq!(about(SOURCE.as_bytes()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[0-9: -]{0,30}ü?") {
+            about(&bytes);
+            is_source(&text);
+            is_version(&text);
+        }
+    }
+}

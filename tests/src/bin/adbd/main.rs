@@ -1,0 +1,350 @@
+//! A device daemon for the tests: it speaks adbd's transport protocol over TCP, so that the real `adb`, server and client, drives it
+//! (`adb connect 127.0.0.1:PORT`), and runs commands in a private root. No line of Android is in it; it is written from the protocol's
+//! documentation (protocol.txt, SYNC.TXT, shell_protocol.h).
+//!
+//!     adbd --root FOLDER --port-file FILE [--uid N] [--key FILE] [--data OPTIONS] [--features LIST] [--rate BYTES_PER_S]
+//!
+//! The device is a process of number 1 in namespaces of its own, with FOLDER as its root: `/proc` is its own, `/sys` and `/dev` are this
+//! host's, `/data/local/tmp` is a tmpfs with these options. This process stands for its power supply: SIGUSR1 cuts the link (what runs goes
+//! on), SIGUSR2 restarts it (what runs is gone, `/data` too), and its end is the device's. Without a key everybody may come in.
+
+mod message;
+mod rsa;
+mod services;
+
+use message::{AUTH, CLSE, CNXN, MOST, Message, OKAY, OPEN, VERSION, WRTE};
+use rsa::PublicKey;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[derive(Debug, Clone, Default)]
+struct Options {
+    root: String,
+    port_file: String,
+    uid: u32,
+    key: Option<String>,
+    data: String,
+    features: String,
+    rate: Option<u64>,
+}
+
+fn main() -> io::Result<()> {
+    let mut options = Options {
+        data: "size=512m".into(),
+        features: "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir".into(),
+        ..Options::default()
+    };
+    let mut words = std::env::args().skip(1);
+    let wrong = |what: &str| io::Error::new(io::ErrorKind::InvalidInput, what.to_owned());
+    while let Some(word) = words.next() {
+        let value = words.next().ok_or_else(|| wrong("an option without a value"))?;
+        match word.as_str() {
+            "--root" => options.root = value,
+            "--port-file" => options.port_file = value,
+            "--uid" => options.uid = value.parse().map_err(|_| wrong("--uid"))?,
+            "--key" => options.key = Some(std::fs::read_to_string(value)?),
+            "--data" => options.data = value,
+            "--features" => options.features = value,
+            "--rate" => options.rate = value.parse().ok(),
+            _ => return Err(wrong(&word)),
+        }
+    }
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    // Blocked before there is a thread, so that each is waited for and none ends anybody.
+    let signals = block();
+    std::fs::write(format!("{}.new", options.port_file), listener.local_addr()?.port().to_string())?;
+    std::fs::rename(format!("{}.new", options.port_file), &options.port_file)?;
+    let mut device = start(&listener, &options)?;
+    loop {
+        match wait(&signals) {
+            libc::SIGUSR1 => {
+                // SAFETY: a signal to our own child, which was not waited for.
+                unsafe { libc::kill(device, libc::SIGUSR1) };
+            }
+            libc::SIGUSR2 => {
+                stop(device);
+                // A fixed wait: a device that starts is away for a while.
+                std::thread::sleep(Duration::from_millis(500));
+                device = start(&listener, &options)?;
+            }
+            libc::SIGCHLD => {
+                // SAFETY: plain system call; whatever of ours ended.
+                let ended = unsafe { libc::waitpid(-1, std::ptr::null_mut(), libc::WNOHANG) };
+                if ended == device {
+                    return Err(wrong("the device ended by itself"));
+                }
+            }
+            _ => {
+                stop(device);
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn block() -> libc::sigset_t {
+    // SAFETY: a set of bits, of which zero is one, and calls that write into it alone.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        for signal in [libc::SIGUSR1, libc::SIGUSR2, libc::SIGTERM, libc::SIGINT, libc::SIGCHLD] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        set
+    }
+}
+
+fn wait(set: &libc::sigset_t) -> i32 {
+    let mut signal = 0;
+    // SAFETY: both live until the call returns.
+    unsafe { libc::sigwait(set, &raw mut signal) };
+    signal
+}
+
+fn stop(device: i32) {
+    // SAFETY: signals to our own child; all of its namespace ends with it.
+    unsafe {
+        libc::kill(device, libc::SIGKILL);
+        libc::waitpid(device, std::ptr::null_mut(), 0);
+    }
+}
+
+/// Starts the device; its number.
+fn start(listener: &TcpListener, options: &Options) -> io::Result<i32> {
+    let flags = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::SIGCHLD;
+    // SAFETY: like fork: one thread is here, and the child has its own copy of everything.
+    let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match child {
+        0 => {
+            let failed = device(listener, options).err();
+            eprintln!("adbd: {failed:?}");
+            std::process::exit(1);
+        }
+        -1 => Err(io::Error::last_os_error()),
+        child => Ok(child as i32),
+    }
+}
+
+fn mount(source: &str, target: &str, kind: &str, flags: libc::c_ulong, data: &str) -> io::Result<()> {
+    let c = |text: &str| CString::new(text).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    let (source, point, kind, data) = (c(source)?, c(target)?, c(kind)?, c(data)?);
+    // SAFETY: all are texts that end with a zero and live until the call returns.
+    let done = unsafe { libc::mount(source.as_ptr(), point.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) };
+    if done == 0 { Ok(()) } else { Err(io::Error::other(format!("mounting {target}: {}", io::Error::last_os_error()))) }
+}
+
+fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
+    // SAFETY: plain system call. When the power supply is gone, so is the device.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let at = |name: &str| format!("{}/{name}", options.root);
+    mount("none", "/", "none", libc::MS_REC | libc::MS_PRIVATE, "")?;
+    mount("proc", &at("proc"), "proc", 0, "")?;
+    mount("/sys", &at("sys"), "none", libc::MS_BIND | libc::MS_REC, "")?;
+    mount("/dev", &at("dev"), "none", libc::MS_BIND | libc::MS_REC, "")?;
+    // A flag to the kernel, an option to people.
+    let (noexec, data): (Vec<&str>, Vec<&str>) = options.data.split(',').partition(|o| *o == "noexec");
+    let flags = libc::MS_NOSUID | libc::MS_NODEV | if noexec.is_empty() { 0 } else { libc::MS_NOEXEC };
+    let data = [format!("mode=0771,uid={0},gid={0}", options.uid), data.join(",")].join(",");
+    mount("tmpfs", &at("data/local/tmp"), "tmpfs", flags, data.trim_end_matches(','))?;
+    std::os::unix::fs::chroot(&options.root)?;
+    std::env::set_current_dir("/")?;
+    if options.uid != 0 {
+        // SAFETY: plain system calls, before there is another thread.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::setgroups(0, std::ptr::null()) == 0
+                && libc::setgid(options.uid) == 0
+                && libc::setuid(options.uid) == 0
+                // Setting these clears it.
+                && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0
+        };
+        if !done {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    let link: Arc<Mutex<Option<TcpStream>>> = Arc::default();
+    std::thread::spawn({
+        let link = link.clone();
+        move || {
+            // SAFETY: a set of bits, of which zero is one, and a call that writes into it alone.
+            let set = unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::sigaddset(&raw mut set, libc::SIGUSR1);
+                set
+            };
+            loop {
+                wait(&set);
+                if let Ok(Some(link)) = link.lock().as_deref() {
+                    let _ = link.shutdown(Shutdown::Both);
+                }
+            }
+        }
+    });
+    loop {
+        let (stream, _) = listener.accept()?;
+        let _ = stream.set_nodelay(true);
+        if let Ok(mut link) = link.lock() {
+            *link = stream.try_clone().ok();
+        }
+        // One host at a time, as a phone on a cable has.
+        if let Err(error) =
+            (Host { options, voice: Voice::new(stream.try_clone()?, options.rate), streams: HashMap::new(), next: 1 })
+                .serve(stream)
+        {
+            // A host that hangs up is the usual end.
+            if error.kind() != io::ErrorKind::UnexpectedEof {
+                eprintln!("adbd: {error}");
+            }
+        }
+    }
+}
+
+/// What is said to the host, at the link's rate.
+#[derive(Clone)]
+struct Voice {
+    to: Arc<Mutex<TcpStream>>,
+    rate: Option<u64>,
+}
+
+impl Voice {
+    fn new(to: TcpStream, rate: Option<u64>) -> Self {
+        Self { to: Arc::new(Mutex::new(to)), rate }
+    }
+
+    fn say(&self, message: &Message) -> io::Result<()> {
+        let mut to = self.to.lock().map_err(|_| io::ErrorKind::BrokenPipe)?;
+        self.pass(message);
+        message.write(&mut *to)
+    }
+
+    /// A fixed wait: what a link of this rate takes.
+    fn pass(&self, message: &Message) {
+        if let Some(rate) = self.rate {
+            std::thread::sleep(Duration::from_secs_f64((24 + message.data.len()) as f64 / rate as f64));
+        }
+    }
+}
+
+/// A stream, from here: what comes from the host goes in, and the host's word that it took what was sent.
+struct Stream {
+    input: Sender<Vec<u8>>,
+    taken: Sender<()>,
+    end: UnixStream,
+}
+
+struct Host<'a> {
+    options: &'a Options,
+    voice: Voice,
+    streams: HashMap<u32, Stream>,
+    next: u32,
+}
+
+impl Host<'_> {
+    fn serve(&mut self, mut from: TcpStream) -> io::Result<()> {
+        if !self.admitted(&mut from)? {
+            return Ok(());
+        }
+        let about = format!(
+            "device::ro.product.name=fathom;ro.product.model=Private_Root;ro.product.device=root;features={}",
+            self.options.features
+        );
+        self.voice.say(&Message::new(CNXN, VERSION, MOST as u32, about))?;
+        loop {
+            let message = Message::read(&mut from)?;
+            self.voice.pass(&message);
+            match message.command {
+                OPEN => self.open(&message)?,
+                WRTE => {
+                    if let Some(stream) = self.streams.get(&message.b) {
+                        let _ = stream.input.send(message.data);
+                    }
+                }
+                OKAY => drop(self.streams.get(&message.b).map(|s| s.taken.send(()))),
+                CLSE => {
+                    if let Some(stream) = self.streams.remove(&message.b) {
+                        let _ = stream.end.shutdown(Shutdown::Both);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Greets, and asks for a signature if a key is needed. A host without one stays outside, and the connection open.
+    fn admitted(&self, from: &mut TcpStream) -> io::Result<bool> {
+        while Message::read(from)?.command != CNXN {}
+        let Some(key) = &self.options.key else { return Ok(true) };
+        let key = PublicKey::parse(key.as_bytes());
+        loop {
+            let mut token = [0; 20];
+            std::fs::File::open("/dev/urandom")?.read_exact(&mut token)?;
+            self.voice.say(&Message::new(AUTH, 1, 0, token))?;
+            let answer = Message::read(from)?;
+            match (answer.command, answer.a) {
+                (AUTH, 2) if key.as_ref().is_some_and(|key| key.verifies(&answer.data, &token)) => return Ok(true),
+                // The host's keys are all refused: a phone would show its last one to its user now.
+                (AUTH, 3) => {
+                    let mut room = [0; 64];
+                    while from.read(&mut room)? > 0 {}
+                    return Ok(false);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn open(&mut self, message: &Message) -> io::Result<()> {
+        let (theirs, ours) = (message.a, self.next);
+        self.next += 1;
+        let name = String::from_utf8_lossy(&message.data).trim_end_matches('\0').to_owned();
+        let (end, other) = UnixStream::pair()?;
+        if !services::serve(&name, other) {
+            return self.voice.say(&Message::new(CLSE, 0, theirs, []));
+        }
+        let ((input, inputs), (taken, takes)) = (channel(), channel());
+        let (into, out, voice) = (end.try_clone()?, end.try_clone()?, self.voice.clone());
+        self.streams.insert(ours, Stream { input, taken, end });
+        self.voice.say(&Message::new(OKAY, ours, theirs, []))?;
+        let answering = voice.clone();
+        std::thread::spawn(move || fill(into, &inputs, &answering, ours, theirs));
+        std::thread::spawn(move || empty(out, &takes, &voice, ours, theirs));
+        Ok(())
+    }
+}
+
+impl Drop for Host<'_> {
+    fn drop(&mut self) {
+        for stream in self.streams.values() {
+            let _ = stream.end.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Hands on what the host writes, and says so when it was taken.
+fn fill(mut into: UnixStream, inputs: &Receiver<Vec<u8>>, voice: &Voice, ours: u32, theirs: u32) {
+    while let Ok(bytes) = inputs.recv() {
+        // A service that has ended takes nothing; the host hears of its end otherwise.
+        let _ = into.write_all(&bytes);
+        if voice.say(&Message::new(OKAY, ours, theirs, [])).is_err() {
+            return;
+        }
+    }
+}
+
+/// Sends what the service says, a message at a time: the next when the host has taken the last.
+fn empty(mut out: UnixStream, takes: &Receiver<()>, voice: &Voice, ours: u32, theirs: u32) {
+    let mut room = vec![0; 64 << 10];
+    while let Some(got) = out.read(&mut room).ok().filter(|n| *n > 0) {
+        let sent = voice.say(&Message::new(WRTE, ours, theirs, &room[..got]));
+        if sent.is_err() || takes.recv().is_err() {
+            return;
+        }
+    }
+    let _ = voice.say(&Message::new(CLSE, ours, theirs, []));
+}

@@ -1,0 +1,252 @@
+//! A device for the real `adb`: the daemon of `src/bin/adbd` with a private root, in which Debian's toybox is the userland and mksh the
+//! shell, as on Android, and scripts replay what real models' `getprop` and `dumpsys` print; and an adb server of the test's own, with a
+//! key of its own. No line of Android runs: what is real is everything between Fathom and the device's processes.
+
+use crate::{installed, run, until};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+/// Why there can be no such device here.
+pub fn possible() -> Result<(), String> {
+    lab::privilege::full().map_err(|why| why.to_string())?;
+    ["adb", "toybox", "ldd"].into_iter().try_for_each(installed)?;
+    shell().map(drop).ok_or_else(|| "mksh is not installed".into())
+}
+
+/// Debian brings it linked statically against musl.
+fn shell() -> Option<PathBuf> {
+    let triple = format!("/usr/lib/{}-linux-musl/bin/mksh", std::env::consts::ARCH);
+    [triple.as_str(), "/usr/lib/klibc/bin/mksh"].map(PathBuf::from).into_iter().find(|p| p.is_file())
+}
+
+/// How a device is.
+#[derive(Debug, Clone)]
+pub struct Shape {
+    /// Its user: 2000 is Android's shell.
+    pub uid: u32,
+    /// Options of its /data/local/tmp, a tmpfs.
+    pub data: &'static str,
+    /// What its adb can do.
+    pub features: &'static str,
+    /// Its link, in bytes a second.
+    pub rate: Option<u64>,
+    /// Whether the host's key may come in.
+    pub authorized: bool,
+    /// The folder of crates/device/tests/fixtures whose `run/` it replays.
+    pub model: &'static str,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        let features = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir";
+        Self { uid: 2000, data: "size=512m", features, rate: None, authorized: true, model: "phone" }
+    }
+}
+
+/// A running one, and the adb server that knows it.
+pub struct Phone {
+    folder: tempfile::TempDir,
+    daemon: Child,
+    server: Child,
+    /// The adb server's port.
+    pub port: String,
+    /// The device's serial number.
+    pub serial: String,
+}
+
+impl Phone {
+    /// Starts both. `daemon` is the daemon's program.
+    pub fn start(daemon: &str, shape: &Shape) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        // The device's user goes through it to its root.
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
+        let at = |name: &str| folder.path().join(name);
+        root(&at("root"), shape.model)?;
+        fs::create_dir_all(at("home/.android"))?;
+        let key = at("home/.android/adbkey");
+        run(Command::new("adb").arg("keygen").arg(&key))?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        let mut command = Command::new("adb");
+        command.args(["-P", &port, "nodaemon", "server"]).env("HOME", at("home")).env("ADB_MDNS", "0");
+        let server =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(at("server.log"))?).spawn()?;
+        let mut command = Command::new(daemon);
+        command
+            .arg("--root")
+            .arg(at("root"))
+            .arg("--port-file")
+            .arg(at("port"))
+            .args(["--uid", &shape.uid.to_string()]);
+        command.args(["--data", shape.data, "--features", shape.features]);
+        if let Some(rate) = shape.rate {
+            command.args(["--rate", &rate.to_string()]);
+        }
+        let strangers = at("stranger");
+        if shape.authorized {
+            command.arg("--key").arg(key.with_extension("pub"));
+        } else {
+            run(Command::new("adb").arg("keygen").arg(&strangers))?;
+            command.arg("--key").arg(strangers.with_extension("pub"));
+        }
+        let daemon = command.stdin(Stdio::null()).spawn().context("starting the daemon")?;
+        let mut phone = Self { folder, daemon, server, port, serial: String::new() };
+        until("a listening adb server", || {
+            Ok(std::net::TcpStream::connect(format!("127.0.0.1:{}", phone.port)).is_ok())
+        })?;
+        until("the daemon's port", || Ok(phone.folder.path().join("port").exists()))?;
+        phone.serial = format!("127.0.0.1:{}", fs::read_to_string(phone.folder.path().join("port"))?);
+        phone.connect()?;
+        if shape.authorized {
+            phone.ready()?;
+        }
+        Ok(phone)
+    }
+
+    /// `adb connect`.
+    pub fn connect(&self) -> Result<()> {
+        let mut command = self.adb();
+        command.args(["connect", &self.serial]);
+        let output = command.stdin(Stdio::null()).output()?;
+        ensure!(!String::from_utf8_lossy(&output.stdout).contains("cannot"), "{output:?}");
+        Ok(())
+    }
+
+    /// Waits until adb calls it a device.
+    pub fn ready(&self) -> Result<()> {
+        until("a device in adb's list", || {
+            let state = self.adb().args(["-s", &self.serial, "get-state"]).stdin(Stdio::null()).output()?;
+            Ok(state.stdout.starts_with(b"device"))
+        })
+    }
+
+    /// The adb client, for this server.
+    pub fn adb(&self) -> Command {
+        let mut command = Command::new("adb");
+        command.env("HOME", self.folder.path().join("home")).env("ANDROID_ADB_SERVER_PORT", &self.port);
+        command
+    }
+
+    /// The program under test, for this server.
+    pub fn fathom(&self) -> Command {
+        let mut command = Command::new(crate::fathom());
+        command
+            .env("ANDROID_ADB_SERVER_PORT", &self.port)
+            .env("HOME", self.folder.path().join("home"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> String {
+        format!("adb:{}", self.serial)
+    }
+
+    /// What a line of shell prints there.
+    pub fn shell(&self, line: &str) -> Result<String> {
+        let output = run(self.adb().args(["-s", &self.serial, "shell", line]))?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    fn signal(&self, name: &str) -> Result<()> {
+        run(Command::new("kill").args([name, &self.daemon.id().to_string()])).map(drop)
+    }
+
+    /// Cuts the link; what runs there goes on.
+    pub fn cut(&self) -> Result<()> {
+        self.signal("-USR1")
+    }
+
+    /// Restarts the device.
+    pub fn reboot(&self) -> Result<()> {
+        self.signal("-USR2")
+    }
+
+    /// What is left in its folder for temporary things beside the program that is kept.
+    pub fn left(&self) -> Result<Vec<String>> {
+        let all = self.shell("ls /data/local/tmp /data/local/tmp/fathom 2>/dev/null; true")?;
+        let own = |l: &&str| !l.is_empty() && !l.ends_with(':') && *l != "fathom" && !is_program(l);
+        Ok(all.lines().map(str::trim).filter(own).map(Into::into).collect())
+    }
+
+    /// The processes of the device, as `ps` there names them.
+    pub fn processes(&self) -> Result<Vec<String>> {
+        let all = self.shell("for p in /proc/[0-9]*; do cat $p/cmdline 2>/dev/null | tr '\\0' ' '; echo; done")?;
+        Ok(all
+            .lines()
+            .map(str::trim)
+            .filter(|l| l.contains("/data/local/tmp/fathom/fathom-"))
+            .map(Into::into)
+            .collect())
+    }
+}
+
+fn is_program(name: &str) -> bool {
+    name.strip_prefix("fathom-").is_some_and(|hash| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit()))
+}
+
+impl Drop for Phone {
+    fn drop(&mut self) {
+        // The daemon first, which ends the device with all that runs there.
+        let _ = self.signal("-TERM");
+        let _ = self.daemon.wait();
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// Makes the private root.
+fn root(root: &Path, model: &str) -> Result<()> {
+    for folder in [
+        "proc",
+        "sys",
+        "dev",
+        "data/local/tmp",
+        "data/misc/perfetto-traces",
+        "system/bin",
+        "system/xbin",
+        "replay",
+        "etc",
+        "storage",
+    ] {
+        fs::create_dir_all(root.join(folder))?;
+    }
+    fs::set_permissions(root.join("data/misc/perfetto-traces"), fs::Permissions::from_mode(0o777))?;
+    let bin = root.join("system/bin");
+    fs::copy(shell().context("mksh")?, bin.join("sh"))?;
+    let toybox = Path::new("/bin/toybox");
+    fs::copy(toybox, bin.join("toybox"))?;
+    let linked = String::from_utf8(run(Command::new("ldd").arg(toybox))?.stdout)?;
+    for library in linked.split_whitespace().filter(|w| w.starts_with('/')) {
+        let there = root.join(library.trim_start_matches('/'));
+        fs::create_dir_all(there.parent().context("a library's folder")?)?;
+        fs::copy(library, there)?;
+    }
+    let applets = String::from_utf8(run(&mut Command::new(toybox))?.stdout)?;
+    for applet in applets.split_whitespace().filter(|a| !["sh", "toybox"].contains(a)) {
+        symlink("toybox", bin.join(applet))?;
+    }
+    let fixtures =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/device/tests/fixtures").join(model).join("run");
+    ensure!(fixtures.is_dir(), "{} is not there", fixtures.display());
+    for entry in fs::read_dir(fixtures)? {
+        let entry = entry?;
+        fs::copy(entry.path(), root.join("replay").join(entry.file_name()))?;
+    }
+    for (name, script) in [
+        // A dump of all properties, or files of single ones.
+        (
+            "getprop",
+            "#!/system/bin/sh\nif [ $# -eq 0 ]; then exec cat /replay/getprop; fi\n[ -e \"/replay/getprop $1\" ] && exec cat \"/replay/getprop $1\"\nexec sed -n \"s/^\\[$1\\]: \\[\\(.*\\)\\]\\$/\\1/p\" /replay/getprop\n",
+        ),
+        ("dumpsys", "#!/system/bin/sh\nexec cat \"/replay/dumpsys $1\"\n"),
+        ("getenforce", "#!/system/bin/sh\nexec cat /replay/getenforce\n"),
+        ("perfetto", include_str!("../fakes/perfetto")),
+    ] {
+        let _ = fs::remove_file(bin.join(name));
+        lab::script::write(bin.join(name), script)?;
+    }
+    Ok(())
+}
