@@ -20,6 +20,7 @@ fn told() -> Told {
         machine: Machine::X86_64,
         names: vec![(50, "jbd2/vda-8".into()), (10, "app".into())],
         tasks: Vec::new(),
+        members: Vec::new(),
         partitions: Vec::new(),
         open: Vec::new(),
         tracer: None,

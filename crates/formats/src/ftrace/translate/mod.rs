@@ -46,6 +46,8 @@ pub struct Told {
     pub names: Vec<(u32, String)>,
     /// Threads that were there when the trace began, and their processes; 0: the kernel's.
     pub tasks: Vec<(u32, u32)>,
+    /// Threads of which the process is known, where it is not known of all.
+    pub members: Vec<(u32, u32)>,
     /// Partitions and their disks.
     pub partitions: Vec<(u32, u32)>,
     /// Descriptors seen open: when, process, number, file, path.
@@ -134,6 +136,7 @@ impl Translator {
         let mut tasks = Tasks::default();
         told.names.iter().for_each(|(tid, name)| tasks.named(*tid, name));
         told.tasks.iter().for_each(|(tid, tgid)| tasks.there(*tid, *tgid));
+        told.members.iter().for_each(|(tid, tgid)| tasks.belongs(*tid, *tgid));
         known.callers.iter().for_each(|tid| tasks.calls(*tid));
         let mut block = Block::default();
         told.partitions.iter().for_each(|(partition, disk)| block.partition(*partition, *disk));
