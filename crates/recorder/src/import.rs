@@ -164,6 +164,12 @@ const PROBES: &[(&str, Layer, &[Kind])] = &[
     ("rq_insert", Layer::IoScheduler, &[Kind::RqInsert]),
     ("rq_issue", Layer::Driver, &[Kind::RqIssue]),
     ("rq_done", Layer::Driver, &[Kind::RqComplete]),
+    ("scsi_begin", Layer::Driver, &[Kind::ScsiStart, Kind::UfsCommand]),
+    ("scsi_done", Layer::Driver, &[Kind::ScsiDone, Kind::UfsCommand]),
+    ("nvme_begin", Layer::Driver, &[Kind::NvmeSetup]),
+    ("nvme_end", Layer::Driver, &[Kind::NvmeDone]),
+    ("mmc_begin", Layer::Driver, &[Kind::MmcStart]),
+    ("mmc_end", Layer::Driver, &[Kind::MmcDone]),
     ("sched_switch", Layer::RunQueue, &[Kind::Switch]),
     ("sched_waking", Layer::RunQueue, &[Kind::Waking]),
 ];

@@ -72,24 +72,26 @@ pub fn fill(seen: &mut Seen, text: &str) -> Option<()> {
             seen.text = text.into();
             Some(())
         }
+        K::ScsiStart | K::ScsiDone | K::ScsiTimeout | K::ScsiError => super::driver::fill(seen, text),
+        K::MmcStart | K::MmcDone | K::NvmeSetup | K::NvmeDone | K::UfsCommand => super::driver::fill(seen, text),
         K::Step | K::StepReturn | K::Reset | K::Finalize | K::OpenPath => None,
     }
 }
 
-fn put(seen: &mut Seen, name: &str, value: u64) -> Option<()> {
+pub(super) fn put(seen: &mut Seen, name: &str, value: u64) -> Option<()> {
     seen.set(name, value);
     Some(())
 }
 
-fn decimal(text: &str) -> Option<u64> {
+pub(super) fn decimal(text: &str) -> Option<u64> {
     text.parse().ok()
 }
 
-fn signed(text: &str) -> Option<u64> {
+pub(super) fn signed(text: &str) -> Option<u64> {
     text.trim().parse::<i64>().ok().map(i64::cast_unsigned)
 }
 
-fn hex(text: &str) -> Option<u64> {
+pub(super) fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()
 }
 
@@ -101,7 +103,7 @@ fn device(text: &str) -> Option<u64> {
 }
 
 /// The value of `NAME=VALUE`, up to a blank.
-fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn value<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
 

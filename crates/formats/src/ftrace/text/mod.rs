@@ -7,6 +7,7 @@
 //! *Uncertainty*: `trace-cmd report` writes times of a clock that it does not know as bare numbers. They are taken as ns, which those of
 //! `boot`, `tai` and `mono_raw` are, and the user is told so.
 
+mod driver;
 mod fields;
 mod line;
 

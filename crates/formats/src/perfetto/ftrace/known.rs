@@ -43,6 +43,7 @@ const KNOWN: &[Known] = &[
     (271, Kind::F2fsWriteBegin, &[1, 2, 3, 4], 0),
     (329, Kind::SysEnter, &[1, 2], 0),
     (330, Kind::SysExit, &[1, 2], 0),
+    (406, Kind::UfsCommand, &[10, 7, 4, 5, 8, 0], 6),
 ];
 
 /// The kind of an event's field.
@@ -55,6 +56,10 @@ pub fn fill(seen: &mut Seen, field: u32, message: &[u8]) -> Option<()> {
     let (_, kind, numbers, text) = KNOWN.iter().find(|known| known.0 == field)?;
     for (to, _) in seen.numbers.iter_mut().zip(*numbers).filter(|(_, from)| **from != 0) {
         *to = 0;
+    }
+    if *kind == Kind::UfsCommand {
+        // Kernels that tell what happened by a text have no number for it.
+        seen.numbers[0] = crate::ftrace::seen::MISSING;
     }
     let (mut args, mut fields) = (0, Fields::new(message));
     for (field, value) in fields.by_ref() {
