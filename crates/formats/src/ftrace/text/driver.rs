@@ -79,11 +79,15 @@ fn scsi(seen: &mut Seen, text: &str) -> Option<()> {
     }
     let result = text.split_once("result=(")?.1;
     let word = |name: &str| value(result, name).map(|word| word.trim_end_matches(')'));
-    let host = word("host")?.strip_prefix("DID_")?;
-    let host = HOST.iter().position(|own| *own == host)? as u64;
-    let status = word("status")?;
-    let status = status.strip_prefix("SAM_STAT_").unwrap_or(status);
-    let status = STATUS.iter().find(|(own, _)| *own == status)?.1;
+    // trace-cmd knows none of the kernel's names for them, and writes numbers.
+    let host = match word("host")? {
+        number if number.starts_with("0x") => hex(number)?,
+        name => HOST.iter().position(|own| name.strip_prefix("DID_") == Some(own))? as u64,
+    };
+    let status = match word("status")? {
+        number if number.starts_with("0x") => hex(number)?,
+        name => STATUS.iter().find(|(own, _)| name.strip_prefix("SAM_STAT_").unwrap_or(name) == *own)?.1,
+    };
     for (name, printed) in [("sense_key", "key"), ("asc", "asc"), ("ascq", "ascq")] {
         let told = text.split_once("sense=(").and_then(|(_, sense)| value(sense, printed));
         if let Some(told) = told.and_then(|told| hex(told.trim_end_matches(')'))) {
@@ -230,6 +234,8 @@ mod tests {
             assert_eq!((numbers[5], words.as_str()), (Some(result), "3500"));
         }
         assert_eq!(read(Kind::ScsiDone, &format!("{start}OTHER)")), None);
+        let numbers = start.replace("DID_TIME_OUT", "0x3");
+        assert_eq!(read(Kind::ScsiDone, &format!("{numbers}0x2)")).map(|told| told.0[5]), Some(Some(3 << 16 | 2)));
     }
 
     /// Lines of a mail by Bean Huo to linux-scsi (7 November 2019, "Tested-by", tags of a UFS device), and of one by liuderong
