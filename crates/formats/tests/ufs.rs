@@ -42,10 +42,7 @@ fn published_ufs_commands_become_scsi_commands() {
         })
         .collect();
     // 2880768 and 11976872 are sectors of 512 bytes, of a device whose blocks have 4096.
-    assert_eq!(
-        begins,
-        [(0x2a, 360_096, 2, 8192), (0x35, 0, 0, 0), (0x28, 1_497_109, 1, 4096), (0x8a, 0, 0, 0)]
-    );
+    assert_eq!(begins, [(0x2a, 360_096, 2, 8192), (0x35, 0, 0, 0), (0x28, 1_497_109, 1, 4096), (0x8a, 0, 0, 0)]);
     let ends = all.iter().filter(|event| matches!(event.record, Record::DriverEnd(_))).count();
     assert_eq!(ends, 1);
 }

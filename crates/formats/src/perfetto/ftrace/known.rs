@@ -85,7 +85,10 @@ pub fn fill(seen: &mut Seen, field: u32, message: &[u8]) -> Option<()> {
 pub fn by_name<'a>(seen: &mut Seen, fields: impl Iterator<Item = (&'a str, Value<'a>)>) -> Option<()> {
     let text = seen.kind.text();
     for (name, value) in fields {
-        if text == Some(name) {
+        if text == Some(name) && matches!(name, "cmnd" | "cdw10") {
+            // Bytes, not a text.
+            seen.text = value.bytes().iter().map(|b| format!("{b:02x}")).collect();
+        } else if text == Some(name) {
             seen.text = value.text();
         } else {
             seen.set(name, number(name, value.number()));
