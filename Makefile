@@ -13,6 +13,8 @@ help:
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
 	@echo "make papers-lab        paper 004's three systems in virtual machines: docs/results/paper-004.md"
+	@echo "make papers-versions   paper 004's counts by SQLite's version, settings and table: docs/results/paper-004-versions.md"
+	@echo "make lab               every scenario of the lab in its virtual machine: recordings in target/lab-runs/"
 	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/results/papers.md"
 	@echo "make book              the manual as a site with search: target/book/index.html"
 	@echo "make dist              a .tar.gz and a .deb for x86_64 and for aarch64 under target/dist"
@@ -89,6 +91,20 @@ papers-lab: build
 	    ../../$(FATHOM) lab run paper-004-$$scenario -o $$system.lab "$$@" || exit 1; \
 	done
 	@$(FATHOM) papers 004/2-4 $(PAPER_004:%=--archive target/paper-004/%.lab/trace.fathom) --output docs/results/paper-004.md
+
+# What SQLite's version, its settings and the table have to do with paper 004's counts, natively: counts only.
+.PHONY: papers-versions
+papers-versions: build
+	@experiments/papers/versions/run $(FATHOM) docs/results/paper-004-versions.md
+
+# Every scenario, one after the other; those that do not end as they expect are named at the end.
+.PHONY: lab
+lab: build
+	@mkdir -p target/lab-runs && cd target/lab-runs && failed=; \
+	for scenario in $$(../../$(FATHOM) lab list | cut -d ' ' -f 1); do \
+	    ../../$(FATHOM) lab run $$scenario || failed="$$failed $$scenario"; \
+	done; \
+	[ -z "$$failed" ] || { echo "not as expected:$$failed" >&2; exit 1; }
 
 # README's pictures, of the recording that `fathom demo` carries.
 PICTURE = scripts/picture target/picture/sample.html docs/images

@@ -14,7 +14,8 @@ pub fn commits() -> Vec<Vec<u8>> {
         table_version: 3,
         sum: 1,
     };
-    let first = Commit { version: VERSION, add: vec![file("a"), file("b")], runs: vec!["1".into()], ..Commit::default() };
+    let first =
+        Commit { version: VERSION, add: vec![file("a"), file("b")], runs: vec!["1".into()], ..Commit::default() };
     let merge = Commit { add: vec![file("c")], remove: vec![file("a").path, file("b").path], ..first.clone() };
     let merge = Commit { runs: vec![], ..merge };
     let info = json!({

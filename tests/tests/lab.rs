@@ -7,6 +7,8 @@
 mod abnormal;
 #[path = "lab/attach.rs"]
 mod attach;
+#[path = "lab/backends.rs"]
+mod backends;
 #[path = "lab/congestion.rs"]
 mod congestion;
 #[path = "lab/driver.rs"]
@@ -34,6 +36,10 @@ fn main() -> ExitCode {
         ("scsi_commands_match_kernel_events", needs(), driver::scsi_matches_the_kernel),
         ("long::mmc_commands_match_kernel_events", needs(), driver::mmc_matches_the_kernel),
         ("long::nvme_commands_match_kernel_events", needs(), driver::nvme_matches_the_kernel),
+        ("long::both_backends_agree_on_scsi_commands", needs(), backends::scsi),
+        ("long::both_backends_agree_on_nvme_commands", needs(), backends::nvme),
+        ("long::both_backends_agree_on_mmc_commands", needs(), backends::sd),
+        ("long::every_disk_error_appears", needs(), driver::every_disk_error_appears),
         ("long::device_mapper_maps_to_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("long::btrfs_f2fs_and_xfs_are_followed_to_device", needs().and_then(|()| all_mkfs()), file_systems),
         (

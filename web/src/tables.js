@@ -3,7 +3,7 @@
 
 import { bytes, count, duration, mean, percent } from './format.js';
 import { el, fill, swatch, table } from './dom.js';
-import { deviceTimes, distributionBars } from './times.js';
+import { depthChart, deviceTimes, distributionBars } from './times.js';
 
 /** @import { Child } from './dom.js' */
 /** @import { Counts, DiskCommands, FileUse, LayerTime, OperationSummary, StatementCounts, Summary } from './types.js' */
@@ -404,6 +404,7 @@ function timesTable(disks) {
       rows,
     ),
     depths.map((depth) => el('p', { class: 'note' }, depth)),
+    Object.entries(disks).map(([name, disk]) => depthChart(name, disk)),
   );
 }
 

@@ -73,6 +73,45 @@ export function deviceTimes(disks) {
 }
 
 /**
+ * Commands at a disk at once over the recording: a bar for each part of it, the mean before the most.
+ * @param {string} name
+ * @param {DiskCommands} disk
+ */
+export function depthChart(name, disk) {
+  const parts = disk.depth_over_time ?? [];
+  const most = disk.depth_max ?? 0;
+  if (parts.length === 0 || most === 0) return null;
+  /**
+   * @param {string} which
+   * @param {number} value
+   */
+  const bar = (which, value) => el('i', { class: which, style: { height: `${(100 * value) / most}%` } });
+  return el(
+    'figure',
+    { class: 'depth', dataset: { disk: name, parts: parts.length, most } },
+    el(
+      'div',
+      { class: 'parts', role: 'img', 'aria-label': `Commands at ${name} at once over time, ${count(most)} at most` },
+      parts.map((part) =>
+        el(
+          'span',
+          { title: `at ${duration(part.from_ns)}: ${digits(part.mean)} on average, ${count(part.max)} at most` },
+          bar('most', part.max),
+          bar('mean', part.mean),
+        ),
+      ),
+    ),
+    el(
+      'figcaption',
+      {},
+      el('span', {}, '0'),
+      el('span', {}, `${name}: commands at the device at once, mean and most (${count(most)})`),
+      el('span', {}, duration((parts[parts.length - 1].from_ns * parts.length) / Math.max(parts.length - 1, 1))),
+    ),
+  );
+}
+
+/**
  * @param {number} n
  * @param {Times} times
  */

@@ -14,7 +14,11 @@ fn steps(root: &Path) -> Vec<(&'static str, Result<()>)> {
         ("formatting", component(root, "rustfmt", cargo(root).args(["fmt", "--all", "--check"]))),
         (
             "formatting of the SQL engine's room",
-            component(root, "rustfmt", cargo(root).args(["fmt", "--manifest-path", "crates/sql/Cargo.toml", "--check"])),
+            component(
+                root,
+                "rustfmt",
+                cargo(root).args(["fmt", "--manifest-path", "crates/sql/Cargo.toml", "--check"]),
+            ),
         ),
         (
             "clippy",

@@ -415,6 +415,19 @@ pub struct DiskCommands {
     pub depth_mean: f64,
     /// The most.
     pub depth_max: u64,
+    /// The same over time: the recording in parts of equal length.
+    pub depth_over_time: Vec<DepthPart>,
+}
+
+/// Commands at the device at once, during a part of the recording.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct DepthPart {
+    /// Where it begins, after the recording's start.
+    pub from_ns: u64,
+    /// Mean over it.
+    pub mean: f64,
+    /// The most.
+    pub max: u64,
 }
 
 /// Times of the commands of one kind on one disk.

@@ -1,10 +1,10 @@
 //! How long commands waited to be issued and how long the device took, by disk and kind: btt's Q2D and D2C. And how many were at the
-//! device at once.
+//! device at once, in the mean, at most, and over time.
 //!
 //! A command's queue time begins with the first of its bios, as the links have them: what was merged into its request later waited less
 //! (btt counts each bio). A command without a recorded bio has a D2C only.
 
-use crate::contract::{CommandTimes, DiskCommands, Summary, Times};
+use crate::contract::{CommandTimes, DepthPart, DiskCommands, Summary, Times};
 use crate::lines::line;
 use crate::rows::{Index, IoAction};
 use crate::text::{digits, duration, shown};
@@ -15,8 +15,12 @@ use std::collections::{BTreeMap, HashMap};
 /// Of one disk and kind: queue to issue, issue to completion.
 type Durations = (Vec<u64>, Vec<u64>);
 
-/// Adds times and depths to the disks. `length_ns`: of the recording.
-pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, length_ns: u64) {
+/// Parts of a recording whose depths are told apart: what a page's width can show.
+const PARTS: u64 = 120;
+
+/// Adds times and depths to the disks. `window`: the recording's begin and end, ns.
+pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, window: (u64, u64)) {
+    let length_ns = window.1.saturating_sub(window.0);
     let rows = index.rows;
     let mut above: HashMap<u64, Vec<u64>> = HashMap::new();
     for link in rows.links.iter().filter(|l| matches!(l.relation, Relation::Carries | Relation::Merges)) {
@@ -61,14 +65,39 @@ pub fn add(index: &Index, disks: &mut BTreeMap<String, DiskCommands>, length_ns:
         moments.sort_unstable();
         let of = disks.entry(name(disk)).or_default();
         let (mut depth, mut most, mut before, mut sum) = (0_i64, 0_i64, 0, 0.0);
-        for (at, step) in moments {
+        for &(at, step) in &moments {
             sum += depth as f64 * (at - before) as f64;
             (depth, before) = (depth + step, at);
             most = most.max(depth);
         }
+        of.depth_over_time = over_time(&moments, window);
         of.depth_max = most.unsigned_abs();
         of.depth_mean = if length_ns > 0 { sum / length_ns as f64 } else { 0.0 };
     }
+}
+
+/// Depths of a disk, part by part; `moments` when commands come and go, in order. What happens outside of the window counts at its edge.
+fn over_time(moments: &[(u64, i64)], (start, end): (u64, u64)) -> Vec<DepthPart> {
+    let length = end.saturating_sub(start);
+    if length < PARTS {
+        return Vec::new();
+    }
+    let edge = |part: u64| start + (u128::from(length) * u128::from(part) / u128::from(PARTS)) as u64;
+    let mut waiting = moments.iter().map(|&(at, step)| (at.clamp(start, end), step)).peekable();
+    let mut depth = 0_i64;
+    let part = |part: u64| {
+        let (from, to) = (edge(part), edge(part + 1));
+        let (mut before, mut sum, mut most) = (from, 0.0, depth);
+        // The last part has the end itself.
+        while let Some((at, step)) = waiting.next_if(|(at, _)| *at < to || part + 1 == PARTS) {
+            sum += depth as f64 * (at - before) as f64;
+            (depth, before) = (depth + step, at);
+            most = most.max(depth);
+        }
+        sum += depth as f64 * (to - before) as f64;
+        DepthPart { from_ns: from - start, mean: sum / (to - from).max(1) as f64, max: most.unsigned_abs() }
+    };
+    (0..PARTS).map(part).collect()
 }
 
 /// Adds a table of them to what `fathom show` prints.
@@ -100,9 +129,23 @@ pub fn text(out: &mut String, summary: &Summary) {
 
 #[cfg(test)]
 mod tests {
+    use super::{PARTS, over_time};
     use crate::case;
     use crate::summary::summarise;
     use model::{Layer, Relation};
+
+    #[test]
+    fn depth_of_each_part_is_that_of_its_moments() {
+        // Two at once from 12 to 25 of 1000 to 13000, parts of 100 ns.
+        let moments = [(1200, 1), (1250, 1), (1450, -1), (1500, -1), (12_990, 1), (13_000, -1)];
+        let parts = over_time(&moments, (1000, 13_000));
+        let told: Vec<(u64, f64, u64)> =
+            parts.iter().filter(|part| part.max > 0).map(|part| (part.from_ns, part.mean, part.max)).collect();
+        // At 1500 the last one ends: it was there when that part began.
+        let expected = [(200, 1.5, 2), (300, 2.0, 2), (400, 1.5, 2), (500, 0.0, 1), (11_900, 0.1, 1)];
+        assert_eq!(told, expected);
+        assert_eq!((parts.len() as u64, over_time(&moments, (5, 5)).len()), (PARTS, 0));
+    }
 
     #[test]
     fn times_are_those_of_commands_and_their_first_bios() {
@@ -132,6 +175,10 @@ mod tests {
             let length = (summary.trace.end_ns - summary.trace.start_ns) as f64;
             assert!((disk.depth_mean - time as f64 / length).abs() < 1e-9, "{} of {time}", disk.depth_mean);
             assert!(disk.depth_max >= 1);
+            let parts = &disk.depth_over_time;
+            assert_eq!(parts.iter().map(|part| part.max).max(), Some(disk.depth_max));
+            let mean = parts.iter().map(|part| part.mean).sum::<f64>() / parts.len() as f64;
+            assert!((mean - disk.depth_mean).abs() < 0.02 * disk.depth_mean.max(0.01), "{mean} of {}", disk.depth_mean);
         }
     }
 }

@@ -78,7 +78,7 @@ pub(crate) fn with_slices<E>(
     trace.start_ns = fact("trace.start").or_else(first).unwrap_or(0);
     trace.end_ns = fact("trace.end").or_else(last).unwrap_or(0);
     let mut device_commands = account::device_commands(&index);
-    device_times::add(&index, &mut device_commands.by_disk, trace.end_ns.saturating_sub(trace.start_ns));
+    device_times::add(&index, &mut device_commands.by_disk, (trace.start_ns, trace.end_ns));
     Ok(Summary {
         version: VERSION,
         trace,

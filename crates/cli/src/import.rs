@@ -11,7 +11,8 @@ pub fn run(args: &args::Import) -> Result<()> {
     let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
     let name = || PathBuf::from(args.file.file_stem().unwrap_or_default()).with_extension("fathom");
     let archive = args.output.clone().unwrap_or_else(name);
-    let request = Import { file: args.file.clone(), output: archive.clone(), keep_sql: args.keep_sql };
+    let request =
+        Import { file: args.file.clone(), output: archive.clone(), keep_sql: args.keep_sql, machine: args.machine };
     let done = recorder::import(&request, &context, &notify);
     progress::clear(&context);
     let done = done?;
@@ -35,6 +36,9 @@ fn summarise(archive: &Path, done: &Imported) {
         let kinds = counted(done.left_out.len(), "other kind");
         eprintln!("left out: {} of {kinds}", counted(other as usize, "event"));
     }
+    if done.damaged > 0 {
+        eprintln!("unreadable: {} of the file", counted(done.damaged as usize, "part"));
+    }
     if done.lost > 0 {
         let least = if done.at_least { "at least " } else { "" };
         eprintln!("lost when it was recorded: {least}{}", counted(done.lost as usize, "event"));
@@ -43,5 +47,6 @@ fn summarise(archive: &Path, done: &Imported) {
         let layers: Vec<&str> = done.blind.iter().map(|layer| layer.name()).collect();
         eprintln!("not in the trace: {}", layers.join(", "));
     }
+    done.notes.iter().for_each(|note| eprintln!("note: {note}"));
     eprintln!("next: fathom show {0}, or fathom report {0}", output::word(archive));
 }

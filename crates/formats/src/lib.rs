@@ -3,6 +3,7 @@
 //! A room of its own because two rooms need it that must not know each other (the importers below and the exporters
 //! above), and because it is pure: bytes in, bytes out, no file, no clock, so that every reader is fuzzed.
 
+pub mod blktrace;
 pub mod ftrace;
 pub mod perfetto;
 pub mod tracedat;

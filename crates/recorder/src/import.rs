@@ -5,14 +5,13 @@
 
 use crate::collect::fact;
 use crate::event_log::EventLog;
+use crate::foreign::{self, Foreign};
 use crate::output;
-use crate::{Doing, Error, Metadata, Notice, Notify, Result, link};
+use crate::{Metadata, Notice, Notify, Result, link};
 use archive::{Archive, Lock, Meta};
 use formats::ftrace::calls::Machine;
 use formats::ftrace::decoder::Kind;
-use formats::ftrace::run::{self, Summary};
-use formats::ftrace::translate::TraceContext;
-use formats::tracedat::TraceDat;
+use formats::ftrace::run::Summary;
 use model::table::{Coverage, Disk};
 use model::{Absence, Context, Dev, Event, Layer, Record};
 use std::collections::BTreeSet;
@@ -27,6 +26,8 @@ pub struct Import {
     pub output: PathBuf,
     /// Stores SQL with its literals.
     pub keep_sql: bool,
+    /// Whose numbers the system calls have, whatever the trace says.
+    pub machine: Option<Machine>,
 }
 
 /// What it came to.
@@ -42,6 +43,10 @@ pub struct Imported {
     pub lost: u64,
     /// As above.
     pub at_least: bool,
+    /// Parts of the file that could not be read.
+    pub damaged: u64,
+    /// What the user should know of how it was read.
+    pub notes: Vec<String>,
     /// Operations found.
     pub operations: u64,
     /// Layers of which the trace tells nothing.
@@ -53,27 +58,10 @@ pub struct Imported {
 /// # Errors
 /// The file is none that is known, is damaged, or the archive cannot be written.
 pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result<Imported> {
-    let file = &request.file;
     Archive::has_room(&request.output, true)?;
-    let bytes = std::fs::read(file).doing(|| format!("reading {}", file.display()))?;
-    let refuse = |why: String| Error::Foreign { file: file.clone(), why };
-    if !formats::tracedat::is(&bytes) {
-        return Err(refuse(
-            "not a trace that Fathom can import; supported: trace.dat of trace-cmd, versions 6 and 7".into(),
-        ));
-    }
-    let trace = TraceDat::parse(&bytes).map_err(|e| refuse(e.to_string()))?;
-    let parts = run::parts(&trace).map_err(|e| refuse(e.to_string()))?;
-    let machine = trace.uname.split_whitespace().rev().find_map(Machine::of).unwrap_or(Machine::X86_64);
-    let trace_context = TraceContext {
-        machine,
-        names: trace.names.clone(),
-        tasks: Vec::new(),
-        partitions: Vec::new(),
-        open: Vec::new(),
-        tracer: None,
-    };
+    let files = foreign::files(&request.file)?;
     context.progress("reading the trace", 0, 0);
+    let trace = Foreign::open(&files, request)?;
     let mut meta = Meta::new(archive::ArchiveKind::Trace, archive::unix_now_ns(), Vec::new());
     if let Some(kept) = output::keep_old(&request.output)? {
         notify(Notice::KeptOld(kept));
@@ -81,16 +69,19 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     Archive::create(&request.output, &meta, true)?;
     let _lock = Lock::take(&request.output)?;
     let mut store = Store::new(&request.output, request.keep_sql)?;
-    let summary = run::run(&parts, &trace_context, &trace.stats, &mut |event| store.put(event));
-    let format = format!("trace.dat version {} of trace-cmd", trace.version);
+    let summary = trace.run(&mut |event| store.put(event));
+    let format = trace.format.clone();
     let mut metadata = store.finish(&summary)?;
     let mut add = |name: &str, value: &str| {
         metadata.environment.insert(name.into(), fact(value, None, &format));
     };
-    add("trace.asked", &format!("import of {} ({format})", file.display()));
+    add("trace.asked", &format!("import of {} ({format})", request.file.display()));
     add("trace.backend", "ftrace");
-    if let Some(release) = trace.uname.split_whitespace().nth(2) {
+    if let Some(release) = &trace.release {
         add("kernel.release", release);
+    }
+    for (nth, note) in trace.notes.iter().enumerate() {
+        add(&format!("trace.note.{}", nth + 1), note);
     }
     metadata.store(&mut meta)?;
     meta.complete = true;
@@ -102,6 +93,8 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
         left_out: summary.left_out.clone().into_iter().collect(),
         lost: summary.lost.values().sum(),
         at_least: summary.at_least,
+        damaged: summary.damaged,
+        notes: trace.notes,
         operations: linked.operations,
         blind: blind(&metadata.coverage),
     })
@@ -171,6 +164,12 @@ const PROBES: &[(&str, Layer, &[Kind])] = &[
     ("rq_insert", Layer::IoScheduler, &[Kind::RqInsert]),
     ("rq_issue", Layer::Driver, &[Kind::RqIssue]),
     ("rq_done", Layer::Driver, &[Kind::RqComplete]),
+    ("scsi_begin", Layer::Driver, &[Kind::ScsiStart, Kind::UfsCommand]),
+    ("scsi_done", Layer::Driver, &[Kind::ScsiDone, Kind::UfsCommand]),
+    ("nvme_begin", Layer::Driver, &[Kind::NvmeSetup]),
+    ("nvme_end", Layer::Driver, &[Kind::NvmeDone]),
+    ("mmc_begin", Layer::Driver, &[Kind::MmcStart]),
+    ("mmc_end", Layer::Driver, &[Kind::MmcDone]),
     ("sched_switch", Layer::RunQueue, &[Kind::Switch]),
     ("sched_waking", Layer::RunQueue, &[Kind::Waking]),
 ];

@@ -29,6 +29,7 @@ mod collect;
 mod disk_counters;
 mod error;
 mod event_log;
+mod foreign;
 mod ftrace;
 mod functions;
 mod import;

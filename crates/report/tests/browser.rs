@@ -697,6 +697,19 @@ fn latencies_and_device_times_are_shown() -> Result<()> {
         Some(json!(["vda", "write", "0", "–", "–", "–", "500"]).as_array().cloned().unwrap_or_default())
     );
     assert!(shown.browser.text(".device-times .note")?.ends_with("1 at most."));
+    let depth = shown.browser.run(
+        "const chart = document.querySelector('.depth');
+         const heights = [...chart.querySelectorAll('.most')].map((bar) => bar.getBoundingClientRect().height);
+         const whole = chart.querySelector('.parts').getBoundingClientRect();
+         return [chart.dataset.disk, chart.dataset.parts, chart.dataset.most, Math.round(Math.max(...heights)),
+                 Math.floor(whole.height), chart.scrollWidth <= chart.clientWidth];",
+        &[],
+    )?;
+    assert_eq!(
+        depth,
+        json!(["vda", "120", "1", 55, 56, true]),
+        "disk, parts, most, its height, all of it, no overflow"
+    );
     shown.quiet()
 }
 

@@ -172,6 +172,50 @@ fn errors(guest: &mut Guest) -> Result<()> {
     Ok(())
 }
 
+/// Reads of bad blocks, each of which fails. Every error is there, and scsi_debug's own count of commands is ours.
+pub fn every_disk_error_appears() -> Result<()> {
+    const ERRORS: u32 = 200;
+    const MODULE: &str = "/sys/bus/pseudo/drivers/scsi_debug";
+    let config =
+        Config { modules: vec!["scsi_debug".into()], files: vec![(fathom(), "/fathom".into())], ..Config::default() };
+    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    let disk = "for d in /sys/block/sd*; do grep -q scsi_debug $d/device/model && basename $d; done";
+    let name = sh(&mut guest, disk)?.trim().to_string();
+    let host = sh(&mut guest, "cd /proc/scsi/scsi_debug && echo *")?.trim().to_string();
+    sh(&mut guest, &format!("echo 1 > {MODULE}/statistics; echo 2 > {MODULE}/opts"))?;
+    // Block 582 of 4096 bytes holds the first bad one of 512.
+    let script = format!(
+        "#!/bin/sh\ncat /proc/scsi/scsi_debug/{host} > /before; cat /sys/block/{name}/stat > /stat\ni=0 failed=0\n\
+         while [ $i -lt {ERRORS} ]; do\n  dd if=/dev/{name} of=/dev/null bs=4096 iflag=direct skip=582 count=1 2> /dev/null || \
+         failed=$((failed + 1))\n  i=$((i + 1))\ndone\necho $failed > /failed\n\
+         cat /proc/scsi/scsi_debug/{host} > /after; cat /sys/block/{name}/stat >> /stat\n"
+    );
+    sh(&mut guest, &format!("cat > /errors.sh <<'END'\n{script}END\nchmod +x /errors.sh"))?;
+    sh(&mut guest, "/fathom record --quiet -o /t.fathom -- /errors.sh")?;
+    let failed: u32 = sh(&mut guest, "cat /failed")?.trim().parse()?;
+    ensure!(failed == ERRORS, "{failed} of {ERRORS} reads failed");
+    let count = |text: &str| -> Result<u64> {
+        let (_, after) = text.split_once("cmnd_count=").with_context(|| format!("no count in {text}"))?;
+        Ok(after.split(',').next().unwrap_or_default().trim().parse()?)
+    };
+    let counted = count(&sh(&mut guest, "cat /after")?)? - count(&sh(&mut guest, "cat /before")?)?;
+    let text = sh(&mut guest, "/fathom show /t.fathom")?;
+    let folder = tempfile::tempdir()?;
+    let commands = rows(&guest.fetch("/t.fathom", folder.path())?, "driver_commands")?;
+    let dev = sh(&mut guest, &format!("cat /sys/block/{name}/dev"))?;
+    let (major, minor) = dev.trim().split_once(':').context("MAJOR:MINOR")?;
+    let number = (major.parse::<u64>()? << 20 | minor.parse::<u64>()?).to_string();
+    let own: Vec<_> = commands.iter().filter(|row| row["disk"] == number).collect();
+    let errors = own.iter().filter(|row| row["error"] == "MEDIUM ERROR (11/00)").count() as u64;
+    println!("{failed} reads failed, {errors} errors are recorded; {} commands, {counted} by scsi_debug", own.len());
+    // The kernel may try one again, which fails again.
+    ensure!(errors >= ERRORS.into(), "{errors} of {ERRORS} errors are recorded\n{text}");
+    ensure!(own.iter().all(|row| !row["error"].is_empty() && !row["end_ns"].is_empty()), "{text}");
+    ensure!(own.len() as u64 == counted, "{} commands are recorded, scsi_debug counts {counted}\n{text}", own.len());
+    ensure!(text.contains(&format!("{errors} x MEDIUM ERROR (11/00)")), "{text}");
+    Ok(())
+}
+
 /// `cmd=(nvme_cmd_write slba=2048, len=7, …)` as `Write 2048 + 8`.
 fn nvme(text: &str) -> String {
     let Some((_, command)) = text.split_once("cmd=(") else { return text.into() };

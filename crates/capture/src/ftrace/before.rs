@@ -12,6 +12,7 @@ pub fn told(me: u32) -> TraceContext {
         machine: if cfg!(target_arch = "x86_64") { Machine::X86_64 } else { Machine::Generic },
         names: Vec::new(),
         tasks: Vec::new(),
+        members: Vec::new(),
         partitions: Vec::new(),
         open: Vec::new(),
         tracer: Some(me),

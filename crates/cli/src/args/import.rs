@@ -1,20 +1,29 @@
 //! `fathom import`.
 
 use clap::Args;
+use formats::ftrace::calls::Machine;
 use std::path::PathBuf;
 
 /// Convert another tool's trace into an archive.
 ///
-/// Reads trace.dat files of trace-cmd (versions 6 and 7, also compressed), and prints which layers the trace lacks. ftrace
-/// does not record addresses of kernel objects, so bios, requests and pages are linked by disk, sector and time, with lower
-/// confidence.
+/// Reads trace-cmd's trace.dat (versions 6 and 7, also compressed), Perfetto traces with ftrace events (also compressed), ftrace as
+/// text (tracefs's `trace`, `trace-cmd report`, `perf script`), and blktrace's binary files (DEV.blktrace.CPU, all CPUs of a device
+/// together, or what `blkparse -d` writes). The kind is found by content. Prints which layers the trace lacks. Such traces do not
+/// record addresses of kernel objects, so bios, requests and pages are linked by disk, sector and time, with lower confidence.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Example:
+Examples:
   sudo trace-cmd record -C boot -e raw_syscalls -e block -e jbd2 -e ext4 -e filemap \\
        -e sched_switch -e sched_waking -e task -e sched_process_exec -- sqlite3 my.db '…'
   fathom import trace.dat
-  fathom show trace.fathom")]
+  fathom show trace.fathom
+
+  adb shell perfetto -o /data/misc/perfetto-traces/t -t 10s sched block ext4 f2fs
+  adb pull /data/misc/perfetto-traces/t phone.pftrace
+  fathom import phone.pftrace
+
+  sudo blktrace -d /dev/sda -w 10 -o sda
+  fathom import sda.blktrace.0")]
 pub struct Import {
     /// The trace
     #[arg(value_name = "FILE")]
@@ -25,7 +34,15 @@ pub struct Import {
     /// Keep literals in stored SQL text; by default they are replaced by ? before anything is stored
     #[arg(long)]
     pub keep_sql: bool,
+    /// Architecture whose system call numbers the trace has: x86_64, aarch64, riscv64 or loongarch64 [default: what the trace says,
+    /// else x86_64]
+    #[arg(long, value_name = "ARCH", value_parser = machine)]
+    pub machine: Option<Machine>,
     /// Print only errors
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+fn machine(name: &str) -> Result<Machine, String> {
+    Machine::of(name).ok_or_else(|| "not one of x86_64, aarch64, riscv64, loongarch64".into())
 }

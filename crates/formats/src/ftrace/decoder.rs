@@ -8,7 +8,7 @@ use super::page::Layout;
 use std::collections::BTreeMap;
 
 /// Most numbers that an event has.
-pub const NUMBERS: usize = 8;
+pub const NUMBERS: usize = 10;
 /// A field that this kernel's event does not have.
 pub const MISSING: u64 = u64::MAX;
 
@@ -111,6 +111,25 @@ kinds! {
     CacheAdd = "mm_filemap_add_to_page_cache" ["s_dev", "i_ino", "index", "order"];
     /// A metadata block is to be written home, by a transaction's end or at once.
     DirtyBuffer = "block_dirty_buffer" ["dev", "sector", "size"];
+    /// A SCSI command goes to the host's driver.
+    ScsiStart = "scsi_dispatch_cmd_start" ["host_no", "channel", "id", "lun", "driver_tag", "cmd_len"] ["cmnd"];
+    /// It ended.
+    ScsiDone = "scsi_dispatch_cmd_done" ["host_no", "channel", "id", "lun", "driver_tag", "result", "sense_key", "asc", "ascq"]
+        ["cmnd"];
+    /// It takes longer than the kernel waits.
+    ScsiTimeout = "scsi_dispatch_cmd_timeout" ["host_no", "channel", "id", "lun", "driver_tag"] ["cmnd"];
+    /// The driver did not take it.
+    ScsiError = "scsi_dispatch_cmd_error" ["host_no", "channel", "id", "lun", "driver_tag"] ["cmnd"];
+    /// An MMC command, or a task of a command queue engine, goes to the host.
+    MmcStart = "mmc_request_start" ["mrq", "cmd_opcode", "cmd_arg", "blk_addr", "blocks", "blksz", "data_flags", "tag"];
+    /// It ended.
+    MmcDone = "mmc_request_done" ["mrq", "cmd_err", "stop_err", "sbc_err", "data_err"];
+    /// An NVMe command is made for a request that is about to be issued.
+    NvmeSetup = "nvme_setup_cmd" ["ctrl_id", "qid", "opcode", "cid"] ["cdw10"];
+    /// It ended.
+    NvmeDone = "nvme_complete_rq" ["ctrl_id", "qid", "cid", "status"];
+    /// A UFS host's driver sends a command, or got its answer.
+    UfsCommand = "ufshcd_command" ["str_t", "tag", "lba", "opcode", "transfer_len", "hwq_id"] ["str"];
     /// A text that a program wrote into the trace.
     Print = "print" [] ["buf"];
     /// `sqlite3_step` was entered (a probe of Fathom's own).
@@ -146,7 +165,7 @@ pub struct DecodedEvent {
     /// Its numbers, in the order of [`Kind::numbers`]; [`MISSING`] where this kernel has none. Those of a system call's
     /// entry go on with its further arguments.
     pub numbers: [u64; NUMBERS],
-    /// Its text.
+    /// Its text; of bytes (`u8`), each as two digits.
     pub text: String,
 }
 
@@ -258,6 +277,9 @@ impl Decoder {
         };
         let end = offset.saturating_add(length).min(data.len());
         let bytes = data.get(offset..end).unwrap_or_default();
+        if field.of.contains("u8") || field.of.contains("unsigned char") {
+            return bytes.iter().map(|b| format!("{b:02x}")).collect();
+        }
         let bytes = bytes.split(|b| *b == 0).next().unwrap_or_default();
         String::from_utf8_lossy(bytes).into_owned()
     }
@@ -311,6 +333,13 @@ mod tests {
             data[9] = 0xff;
             assert_eq!(decoder.decode(0, 0, &data).unwrap().text, "", "beyond the event's end");
         }
+    }
+
+    #[test]
+    fn bytes_are_read_as_digits() {
+        let of = format("nvme_setup_cmd", "field:u8 cdw10[24];offset:8;size:24;signed:0;\n");
+        let data = [&[7, 0, 0, 0, 1, 0, 0, 0][..], &[0, 8, 0xff, 0]].concat();
+        assert_eq!(Decoder::new(LAYOUT, &[of]).decode(0, 0, &data).unwrap().text, "0008ff00");
     }
 
     #[test]

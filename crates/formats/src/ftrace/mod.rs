@@ -5,12 +5,16 @@
 //! - [`seen`]: the events that mean something to Fathom, with their fields in places that are the same for every kernel.
 //! - [`calls`]: the numbers of system calls, by architecture.
 //! - [`merge`]: the CPUs' streams as one, in order of time.
+//! - [`text`]: traces as text.
+//! - [`gathered`]: what such a trace holds.
 //! - [`translate`]: what they tell, as the events of the eBPF backend.
 
 pub mod calls;
 pub mod decoder;
 pub mod format;
+pub mod gathered;
 pub mod merge;
 pub mod page;
 pub mod run;
+pub mod text;
 pub mod translate;

@@ -1,6 +1,7 @@
 //! A whole trace, from pages to events.
 
 use super::decoder::{Decoder, Kind};
+use super::gathered::Gathered;
 use super::merge::{Clock, Merged, Next, Stream};
 use super::page::{Layout, Pages};
 use super::translate::{TraceContext, Translator};
@@ -108,13 +109,48 @@ pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], si
         });
         Merged::new(all.collect())
     };
-    let mut first = Translator::learn(trace_context);
-    streams().for_each(|next| first.take(&next));
-    let mut second = first.again(trace_context);
+    let mut counted: BTreeMap<u16, u64> = BTreeMap::new();
+    for stats in stats {
+        let sum = counted.entry(stats.cpu).or_default();
+        *sum = sum.saturating_add(stats.lost);
+    }
     let mut merged = streams();
+    let mut summary = twice(streams().map(Cow::Owned), merged.by_ref().map(Cow::Owned), trace_context, &counted, sink);
+    summary.damaged = merged.damaged();
+    summary.described = parts.iter().flat_map(|part| part.decoder.described()).collect();
+    summary.described.sort_unstable();
+    summary.described.dedup();
+    Summary { taken: merged.taken, left_out: merged.left_out, ..summary }
+}
+
+/// The same of a trace that is in memory.
+pub fn run_gathered(trace: &Gathered, trace_context: &TraceContext, sink: &mut dyn FnMut(&Event)) -> Summary {
+    let all = || trace.events.iter().map(Cow::Borrowed);
+    let mut summary = twice(all(), all(), trace_context, &trace.lost, sink);
+    for next in &trace.events {
+        if let Next::DecodedEvent(seen) = next {
+            *summary.taken.entry(seen.kind).or_default() += 1;
+        }
+    }
+    summary.at_least |= trace.at_least;
+    let (described, left_out) = (trace.described.clone(), trace.left_out.clone());
+    Summary { described, left_out, damaged: trace.damaged, ..summary }
+}
+
+/// `counted`: what was lost of each CPU in all, known from elsewhere.
+fn twice<'n>(
+    first: impl Iterator<Item = Cow<'n, Next>>,
+    again: impl Iterator<Item = Cow<'n, Next>>,
+    trace_context: &TraceContext,
+    counted: &BTreeMap<u16, u64>,
+    sink: &mut dyn FnMut(&Event),
+) -> Summary {
+    let mut learns = Translator::learn(trace_context);
+    first.for_each(|next| learns.take(&next));
+    let mut second = learns.again(trace_context);
     let mut summary = Summary::default();
-    for next in merged.by_ref() {
-        if let Next::Missed(cpu, missed) = &next {
+    for next in again {
+        if let Next::Missed(cpu, missed) = &*next {
             let lost = summary.lost.entry(*cpu).or_default();
             *lost = lost.saturating_add(missed.events.unwrap_or(1));
             summary.at_least |= missed.events.is_none();
@@ -123,24 +159,15 @@ pub fn run(parts: &[Part<'_>], trace_context: &TraceContext, stats: &[Stats], si
         second.events().for_each(|event| sink(&event));
     }
     summary.window_ns = second.window_ns();
-    // What the kernel counted as lost and no gap accounts for: at the end, or before the first page.
-    let mut counted: BTreeMap<u16, u64> = BTreeMap::new();
-    for stats in stats {
-        let sum = counted.entry(stats.cpu).or_default();
-        *sum = sum.saturating_add(stats.lost);
-    }
-    for (cpu, counted) in counted {
-        let trace_context = summary.lost.get(&cpu).copied().unwrap_or(0);
-        if counted > trace_context {
-            second.lost(cpu, counted - trace_context);
+    // What was counted as lost and no gap accounts for: at the end, or before the first page.
+    for (&cpu, &counted) in counted {
+        let in_gaps = summary.lost.get(&cpu).copied().unwrap_or(0);
+        if counted > in_gaps {
+            second.lost(cpu, counted - in_gaps);
             second.events().for_each(|event| sink(&event));
             summary.lost.insert(cpu, counted);
         }
     }
     summary.partitions = second.partitions();
-    summary.damaged = merged.damaged();
-    let mut described: Vec<Kind> = parts.iter().flat_map(|part| part.decoder.described()).collect();
-    described.sort_unstable();
-    described.dedup();
-    Summary { taken: merged.taken, left_out: merged.left_out, described, ..summary }
+    summary
 }

@@ -10,9 +10,11 @@
 //! - [`lanes`]: slices of one track must nest, and what a disk does at one time does not; hence lanes.
 //! - [`export()`]: the rows of an archive as a trace.
 //! - [`Reader`]: the packets of a trace.
+//! - [`ftrace`]: the kernel's events in a trace.
 
 pub mod export;
 pub mod fields;
+pub mod ftrace;
 pub mod lanes;
 pub mod reader;
 pub mod wire;

@@ -146,7 +146,7 @@ fn take<'a>(rest: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+pub(crate) fn take_varint(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0_u64;
     for (i, &byte) in rest.iter().enumerate().take(10) {
         let bits = u64::from(byte & 0x7f);

@@ -84,6 +84,37 @@ struct Request {
     /// Bytes that did not complete yet.
     left: u64,
     bios: Vec<u64>,
+    /// The thread that issued it.
+    tid: u32,
+    /// Commands that the driver sent for it.
+    commands: u32,
+}
+
+/// What a driver's command says of the request that it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// What it does.
+    pub op: DiskOp,
+    /// First block and blocks, if it names them.
+    pub place: Option<(u64, u64)>,
+    /// Bytes of a block; `None`: 512 or 4096.
+    pub block: Option<u64>,
+    /// The thread that sends it.
+    pub tid: u32,
+}
+
+impl Wanted {
+    /// Whether a request of that place may be the one.
+    fn fits(&self, op: DiskOp, sector: u64, sectors: u64) -> bool {
+        let same = |bytes: u64, (first, blocks): (u64, u64)| {
+            first.checked_mul(bytes / 512) == Some(sector) && blocks.checked_mul(bytes / 512) == Some(sectors)
+        };
+        let fits = |place| match self.block {
+            Some(bytes) => same(bytes, place),
+            None => same(512, place) || same(4096, place),
+        };
+        op == self.op && (op == DiskOp::Flush || self.place.is_none_or(fits))
+    }
 }
 
 /// What a request that is issued carries.
@@ -147,7 +178,7 @@ pub struct Block {
 }
 
 impl Block {
-    fn number(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
@@ -269,7 +300,7 @@ impl Block {
     }
 
     /// A request went to the driver. `lists` the bios that it takes.
-    pub fn issue(&mut self, dev: u32, sector: u64, bytes: u64, rwbs: &str) -> Issued {
+    pub fn issue(&mut self, dev: u32, tid: u32, sector: u64, bytes: u64, rwbs: &str) -> Issued {
         let ((op, flags), sectors, next) = (letters(rwbs), bytes / 512, self.number());
         let has = |d: &Disk| d.bios.iter().any(|b| !b.carried && b.sector == sector);
         if !self.disks.get(&dev).is_some_and(has) && op != DiskOp::Flush {
@@ -286,7 +317,7 @@ impl Block {
                 disk.running = std::mem::take(&mut disk.pending);
             }
             disk.under_way = true;
-            disk.requests.push(Request { id, sector, sectors: 0, op, left: 0, bios: Vec::new() });
+            disk.requests.push(Request { id, sector, sectors: 0, op, left: 0, bios: Vec::new(), tid, commands: 0 });
             return Issued { rq: id, made_ns: 0, waiters: disk.running.clone(), ..Issued::default() };
         }
         let end = sector.saturating_add(sectors);
@@ -315,8 +346,31 @@ impl Block {
         if disk.requests.len() > MOST {
             disk.requests.drain(..MOST / 2);
         }
-        disk.requests.push(Request { id, sector, sectors, op, left: bytes, bios: bios.clone() });
+        disk.requests.push(Request { id, sector, sectors, op, left: bytes, bios: bios.clone(), tid, commands: 0 });
         Issued { rq: id, made_ns, bios, sequence, waiters: Vec::new() }
+    }
+
+    /// The request on its way, and its disk, that a driver's command is for; `on` its disk, if that is known. Of several that fit it is one
+    /// that has no command yet, that this thread issued, the latest.
+    pub fn of_command(&mut self, wanted: &Wanted, on: Option<u32>) -> Option<(u32, u64)> {
+        let disks = self.disks.iter_mut().filter(|(dev, _)| on.is_none_or(|on| on == **dev));
+        let all = disks.flat_map(|(dev, disk)| disk.requests.iter_mut().map(|r| (*dev, r)));
+        let fits = all.filter(|(_, r)| wanted.fits(r.op, r.sector, r.sectors));
+        let (dev, found) = fits.max_by_key(|(_, r)| (r.commands == 0, r.tid == wanted.tid, r.id))?;
+        // Whom nothing names by place is nobody's but the thread's that just issued it.
+        let sure = wanted.place.is_some_and(|_| wanted.op != DiskOp::Flush)
+            || (found.commands == 0 && found.tid == wanted.tid);
+        if !sure {
+            return None;
+        }
+        found.commands = found.commands.saturating_add(1);
+        Some((dev, found.id))
+    }
+
+    /// Bytes of a request on its way.
+    pub fn bytes_of(&self, dev: u32, rq: u64) -> u64 {
+        let request = self.disks.get(&dev).and_then(|d| d.requests.iter().find(|r| r.id == rq));
+        request.map_or(0, |r| r.sectors.saturating_mul(512))
     }
 
     /// A request, or a part of it, completed.
@@ -410,11 +464,11 @@ mod tests {
         let bios = [(100, 8), (116, 8), (108, 8), (200, 8)].map(|place| block.queue(7, 1, place, "WS").0);
         let read = block.queue(7, 1, (100, 8), "R").0;
         block.made(7, 100, "WS", 55);
-        let issued = block.issue(7, 100, 24 * 512, "WS");
+        let issued = block.issue(7, 1, 100, 24 * 512, "WS");
         assert_eq!((issued.bios.as_slice(), issued.made_ns), (&[bios[0], bios[2], bios[1]][..], 55));
-        let again = block.issue(7, 100, 24 * 512, "WS");
+        let again = block.issue(7, 1, 100, 24 * 512, "WS");
         assert_eq!((again.rq, &again.bios), (issued.rq, &issued.bios), "the driver had no room for it");
-        assert_eq!(block.issue(7, 100, 8 * 512, "R").bios, [read]);
+        assert_eq!(block.issue(7, 1, 100, 8 * 512, "R").bios, [read]);
         assert!(!block.complete(7, 100, 8, "WS").0.last);
         let (done, _) = block.complete(7, 108, 16, "WS");
         assert_eq!((done.rq, done.last), (issued.rq, true));
@@ -425,15 +479,15 @@ mod tests {
     fn flush_sequence_tracks_its_waiters() {
         let mut block = Block::default();
         let commit = block.queue(7, 1, (300, 2), "FWFSM").0;
-        let first = block.issue(7, 0, 0, "FF");
+        let first = block.issue(7, 1, 0, 0, "FF");
         assert_eq!(first.waiters, [(commit, BEFORE_DATA)]);
         let bare = block.queue(7, 2, (0, 0), "FWS").0;
         assert_eq!(block.complete(7, u64::MAX, 0, "FF").0.rq, first.rq);
-        let data = block.issue(7, 300, 1024, "WSM");
+        let data = block.issue(7, 1, 300, 1024, "WSM");
         assert_eq!((data.bios.as_slice(), data.sequence), (&[commit][..], true));
         let done = block.complete(7, 300, 2, "WSM").0;
         assert_eq!((done.rq, done.flags & bio_flags::FLUSH_SEQUENCE != 0), (data.rq, true));
-        let second = block.issue(7, 0, 0, "FF");
+        let second = block.issue(7, 1, 0, 0, "FF");
         assert_eq!(second.waiters, [(bare, BARE), (commit, AFTER_DATA)], "it waits for data that is under way");
         assert_eq!(block.complete(7, u64::MAX, 0, "FF").1, [bare]);
         let end = block.complete(7, 300, 0, "WSM").0;
@@ -444,10 +498,10 @@ mod tests {
     fn bios_of_partition_are_carried_by_its_disk() {
         let mut block = Block::default();
         let bio = block.queue(8 << 20 | 1, 1, (5000, 8), "WS").0;
-        assert_eq!(block.issue(8 << 20, 5000, 4096, "WS").bios, [bio]);
+        assert_eq!(block.issue(8 << 20, 1, 5000, 4096, "WS").bios, [bio]);
         assert_eq!(block.disk_of(8 << 20 | 1), 8 << 20);
         let bio = block.queue(8 << 20 | 1, 1, (6000, 8), "WS").0;
-        assert_eq!(block.issue(8 << 20, 6000, 4096, "WS").bios, [bio]);
+        assert_eq!(block.issue(8 << 20, 1, 6000, 4096, "WS").bios, [bio]);
     }
 
     #[test]
@@ -456,8 +510,8 @@ mod tests {
         let old = block.queue(7, 1, (100, 16), "W").0;
         let (parent, new, bytes) = block.split(7, 1, 100, 110).unwrap();
         assert_eq!((parent, bytes), (old, 5120));
-        assert_eq!(block.issue(7, 100, 5120, "W").bios, [new]);
-        assert_eq!(block.issue(7, 110, 3072, "W").bios, [old]);
+        assert_eq!(block.issue(7, 1, 100, 5120, "W").bios, [new]);
+        assert_eq!(block.issue(7, 1, 110, 3072, "W").bios, [old]);
         assert_eq!(block.split(7, 1, 100, 100), None);
     }
 }

@@ -199,7 +199,8 @@ impl Translator {
     }
 
     fn on_issue(&mut self, s: &DecodedEvent, dev: u32, sector: u64, bytes: u64) {
-        let issued = self.block.issue(dev, sector, bytes, &s.text);
+        let issued = self.block.issue(dev, s.tid, sector, bytes, &s.text);
+        self.on_issue_of_made(s, dev, issued.rq);
         let Issued { rq, made_ns, bios, sequence, waiters } = issued;
         let (op, mut flags) = super::block::letters(&s.text);
         let flush = op == DiskOp::Flush;

@@ -15,11 +15,13 @@
 //! | `extents` | where the blocks of a file are |
 //! | `block` | bios, requests and flushes |
 //! | `disks` | what block events become |
+//! | `driver` | what drivers send to their devices |
 //! | `threads` | what events of threads become |
 
 mod block;
 mod calls;
 mod disks;
+mod driver;
 mod extents;
 mod operations;
 mod tasks;
@@ -30,6 +32,7 @@ use super::decoder::{DecodedEvent, Kind};
 use super::merge::Next;
 use block::Block;
 use calls::{Call, DescriptorCall, Descriptors, Learned};
+use driver::Drivers;
 use extents::{Extents, File};
 use model::event::{Header, Loss, flags, header_flags};
 use model::{Event, LossSource, Record};
@@ -46,6 +49,8 @@ pub struct TraceContext {
     pub names: Vec<(u32, String)>,
     /// Threads that were there when the trace began, and their processes; 0: the kernel's.
     pub tasks: Vec<(u32, u32)>,
+    /// Threads of which the process is known, where it is not known of all.
+    pub members: Vec<(u32, u32)>,
     /// Partitions and their disks.
     pub partitions: Vec<(u32, u32)>,
     /// Descriptors seen open: when, process, number, file, path.
@@ -102,6 +107,7 @@ pub struct Translator {
     learns: bool,
     extents: Extents,
     block: Block,
+    drivers: Drivers,
     operations: Operations,
     open: VecDeque<Open>,
     /// Descriptors whose file is not learnt yet: the call that opened each.
@@ -134,6 +140,7 @@ impl Translator {
         let mut tasks = Tasks::default();
         trace_context.names.iter().for_each(|(tid, name)| tasks.named(*tid, name));
         trace_context.tasks.iter().for_each(|(tid, tgid)| tasks.there(*tid, *tgid));
+        trace_context.members.iter().for_each(|(tid, tgid)| tasks.belongs(*tid, *tgid));
         known.callers.iter().for_each(|tid| tasks.calls(*tid));
         let mut block = Block::default();
         trace_context.partitions.iter().for_each(|(partition, disk)| block.partition(*partition, *disk));
@@ -150,6 +157,7 @@ impl Translator {
             learns,
             extents: Extents::default(),
             block,
+            drivers: Drivers::default(),
             operations: Operations::default(),
             open: open.into(),
             pending_opens: HashMap::new(),
@@ -231,6 +239,10 @@ impl Translator {
             Kind::OpenPath => s.text.clone_into(&mut self.thread(s.tid).path),
             Kind::BioQueue | Kind::BioRemap | Kind::BioSplit | Kind::BioComplete => self.on_bio(s),
             Kind::GetRequest | Kind::RqInsert | Kind::RqIssue | Kind::RqComplete => self.on_request(s),
+            Kind::ScsiStart | Kind::ScsiDone | Kind::ScsiTimeout | Kind::ScsiError => self.on_scsi(s),
+            Kind::MmcStart | Kind::MmcDone => self.on_mmc(s),
+            Kind::NvmeSetup | Kind::NvmeDone => self.on_nvme(s),
+            Kind::UfsCommand => self.on_ufs(s),
             Kind::CommitBegin | Kind::CommitEnd | Kind::Handle => self.on_journal(s),
             Kind::ExtentFound | Kind::ExtentKept | Kind::DirtyBuffer => self.on_place(s),
             Kind::WritePages | Kind::WritePagesDone => {

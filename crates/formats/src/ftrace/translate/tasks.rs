@@ -66,6 +66,11 @@ impl Tasks {
         }
     }
 
+    /// A thread is one of that process, of which more may have been there.
+    pub fn belongs(&mut self, tid: u32, tgid: u32) {
+        self.processes.insert(tid, tgid);
+    }
+
     /// A thread made a system call.
     pub fn calls(&mut self, tid: u32) {
         self.callers.insert(tid);

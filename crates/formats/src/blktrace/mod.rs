@@ -1,0 +1,273 @@
+//! blktrace's binary records (`struct blk_io_trace` of include/uapi/linux/blktrace_api.h): a disk's `DEV.blktrace.CPU`, a file for each
+//! CPU, or all of them in one, as `blkparse -d` and `btrace` write them.
+//!
+//! They tell of bios and requests what the block layer's tracepoints tell, since the kernel makes them in those very tracepoints, and
+//! become the same events. Nothing above the block layer is in them.
+//!
+//! *Uncertainty*: one record, `C`, is the end of a request or of a bio that never became one. A disk that never got a request (`D`) is
+//! one of bios (a device mapper's); on the others a write that carries no data is a bare flush's, and all else is a request's. A record's
+//! process is the thread's number. Numbers of records in a row (`sequence`) that are missing are records lost.
+
+use crate::ftrace::decoder::{DecodedEvent, Kind};
+use crate::ftrace::gathered::{Gathered, Refused};
+use crate::ftrace::merge::Next;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// `BLK_IO_TRACE_MAGIC`, and the version that all of today's have.
+const MAGIC: u32 = 0x6561_7400;
+const VERSION: u32 = 7;
+const HEADER: usize = 48;
+
+mod action {
+    pub const QUEUE: u16 = 1;
+    pub const BACK_MERGE: u16 = 2;
+    pub const FRONT_MERGE: u16 = 3;
+    pub const GET_REQUEST: u16 = 4;
+    pub const REQUEUE: u16 = 6;
+    pub const ISSUE: u16 = 7;
+    pub const COMPLETE: u16 = 8;
+    pub const PLUG: u16 = 9;
+    pub const UNPLUG_IO: u16 = 10;
+    pub const UNPLUG_TIMER: u16 = 11;
+    pub const INSERT: u16 = 12;
+    pub const SPLIT: u16 = 13;
+    pub const REMAP: u16 = 15;
+}
+
+/// Bits of the upper half of an action (`enum blktrace_cat`).
+mod category {
+    pub const WRITE: u16 = 1 << 1;
+    pub const FLUSH: u16 = 1 << 2;
+    pub const SYNC: u16 = 1 << 3;
+    pub const NOTIFY: u16 = 1 << 10;
+    pub const AHEAD: u16 = 1 << 11;
+    pub const META: u16 = 1 << 12;
+    pub const DISCARD: u16 = 1 << 13;
+    pub const FUA: u16 = 1 << 15;
+}
+
+/// `BLK_TN_PROCESS`.
+const PROCESS: u16 = 0;
+
+/// One record.
+#[derive(Debug, Clone, Copy)]
+struct Record<'a> {
+    sequence: u32,
+    time: u64,
+    sector: u64,
+    bytes: u32,
+    action: u32,
+    pid: u32,
+    device: u32,
+    cpu: u32,
+    error: u16,
+    rest: &'a [u8],
+}
+
+/// Whether a file begins as one, and how many bytes its first record has.
+pub fn is(bytes: &[u8]) -> bool {
+    byte_order(bytes).is_some()
+}
+
+/// Whether the most significant byte comes first; `None` if it is no such file.
+fn byte_order(bytes: &[u8]) -> Option<bool> {
+    let magic = bytes.get(..4)?.try_into().ok()?;
+    let matches = |magic: u32| magic & !0xff == MAGIC;
+    match (matches(u32::from_le_bytes(magic)), matches(u32::from_be_bytes(magic))) {
+        (true, _) => Some(false),
+        (_, true) => Some(true),
+        _ => None,
+    }
+}
+
+/// Reads the files of a trace together: those of all CPUs, or the one that holds all.
+///
+/// # Errors
+/// One is of another version, or they hold too much.
+pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
+    let mut out = Gathered { format: "blktrace".into(), ..Gathered::default() };
+    let mut all: Vec<Record<'_>> = Vec::new();
+    for bytes in files.iter().filter(|bytes| !bytes.is_empty()) {
+        records(bytes, &mut all, &mut out)?;
+    }
+    all.sort_by_key(|r| r.time);
+    let requests: BTreeSet<u32> = all.iter().filter(|r| r.kind() == (false, action::ISSUE)).map(|r| r.device).collect();
+    let mut sequences: BTreeMap<(u32, u32), (u32, u64)> = BTreeMap::new();
+    for record in &all {
+        let cpu = u16::try_from(record.cpu).unwrap_or(u16::MAX - 1);
+        let (notify, _) = record.kind();
+        if !notify {
+            let before = sequences.insert((record.device, record.cpu), (record.sequence, record.time));
+            if let Some((number, since)) = before {
+                let gap = u64::from(record.sequence.wrapping_sub(number.wrapping_add(1)));
+                // A trace that was begun anew counts from one again.
+                if gap > 0 && gap < 1 << 31 {
+                    out.miss(cpu, since, record.time, Some(gap))?;
+                }
+            }
+        }
+        take(record, cpu, requests.contains(&record.device), &mut out)?;
+    }
+    if all.is_empty() {
+        return Err(Refused::Empty("blktrace's file, but without a record"));
+    }
+    out.described = vec![
+        Kind::BioQueue,
+        Kind::BioRemap,
+        Kind::BioSplit,
+        Kind::BioComplete,
+        Kind::GetRequest,
+        Kind::RqInsert,
+        Kind::RqIssue,
+        Kind::RqComplete,
+    ];
+    Ok(out)
+}
+
+fn records<'a>(bytes: &'a [u8], all: &mut Vec<Record<'a>>, out: &mut Gathered) -> Result<(), Refused> {
+    let Some(big_endian) = byte_order(bytes) else {
+        return Err(Refused::Unsupported("one of the files beside it is not blktrace's".into()));
+    };
+    let number = |bytes: &[u8], at: usize, size: usize| {
+        let add = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
+        let part = &bytes[at..at + size];
+        if big_endian { part.iter().fold(0, add) } else { part.iter().rev().fold(0, add) }
+    };
+    let word = |bytes: &[u8], at: usize| number(bytes, at, 4) as u32;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let sound = rest.len() >= HEADER && word(rest, 0) & !0xff == MAGIC;
+        let length = if sound { HEADER + number(rest, 46, 2) as usize } else { 0 };
+        if !sound || rest.len() < length {
+            // A trace that was cut keeps what is there.
+            out.damaged += 1;
+            return Ok(());
+        }
+        if word(rest, 0) & 0xff != VERSION {
+            let version = word(rest, 0) & 0xff;
+            return Err(Refused::Unsupported(format!(
+                "blktrace version {version} is not supported, only version {VERSION}"
+            )));
+        }
+        if all.len() >= crate::ftrace::gathered::MOST {
+            return Err(Refused::TooLarge);
+        }
+        all.push(Record {
+            sequence: word(rest, 4),
+            time: number(rest, 8, 8),
+            sector: number(rest, 16, 8),
+            bytes: word(rest, 24),
+            action: word(rest, 28),
+            pid: word(rest, 32),
+            device: word(rest, 36),
+            cpu: word(rest, 40),
+            error: number(rest, 44, 2) as u16,
+            rest: &rest[HEADER..length],
+        });
+        rest = &rest[length..];
+    }
+    Ok(())
+}
+
+impl Record<'_> {
+    fn has(&self, bit: u16) -> bool {
+        (self.action >> 16) as u16 & bit != 0
+    }
+
+    /// Whether it tells of something else than a transfer, and its number.
+    fn kind(&self) -> (bool, u16) {
+        (self.has(category::NOTIFY), self.action as u16)
+    }
+
+    /// The letters of an operation, as `blk_fill_rwbs` writes them.
+    fn rwbs(&self) -> String {
+        let mut letters = String::new();
+        let mut put = |wanted: bool, letter: char| letters.extend(wanted.then_some(letter));
+        let data = self.bytes > 0;
+        // A flush by itself is an operation; before another one it is a flag.
+        let alone = self.has(category::FLUSH) && !self.has(category::WRITE) && !data;
+        put(self.has(category::FLUSH), 'F');
+        let operation = match () {
+            () if alone => 'F',
+            () if self.has(category::DISCARD) => 'D',
+            () if self.has(category::WRITE) => 'W',
+            () if data => 'R',
+            () => 'N',
+        };
+        put(true, operation);
+        put(self.has(category::FUA), 'F');
+        put(self.has(category::AHEAD), 'A');
+        put(self.has(category::SYNC), 'S');
+        put(self.has(category::META), 'M');
+        letters
+    }
+}
+
+/// `requests`: whether its disk ever got a request.
+fn take(record: &Record<'_>, cpu: u16, requests: bool, out: &mut Gathered) -> Result<(), Refused> {
+    let (notify, number) = record.kind();
+    if notify {
+        if number == PROCESS {
+            let name = record.rest.split(|b| *b == 0).next().unwrap_or_default();
+            out.name(record.pid, &String::from_utf8_lossy(name));
+        } else {
+            out.leave_out(if number == 2 { "message" } else { "time of day" });
+        }
+        return Ok(());
+    }
+    let rwbs = record.rwbs();
+    let kind = match number {
+        action::QUEUE => Kind::BioQueue,
+        action::GET_REQUEST => Kind::GetRequest,
+        action::INSERT => Kind::RqInsert,
+        action::ISSUE => Kind::RqIssue,
+        action::SPLIT => Kind::BioSplit,
+        action::REMAP => Kind::BioRemap,
+        action::COMPLETE if !requests => Kind::BioComplete,
+        action::COMPLETE => Kind::RqComplete,
+        other => {
+            out.leave_out(match other {
+                action::BACK_MERGE => "back merge (M)",
+                action::FRONT_MERGE => "front merge (F)",
+                action::REQUEUE => "requeue (R)",
+                action::PLUG => "plug (P)",
+                action::UNPLUG_IO | action::UNPLUG_TIMER => "unplug (U)",
+                _ => "other action",
+            });
+            return Ok(());
+        }
+    };
+    let mut seen = DecodedEvent::new(kind, record.time, cpu, record.pid);
+    seen.set("dev", record.device.into());
+    seen.set("sector", record.sector);
+    seen.set("nr_sector", u64::from(record.bytes) / 512);
+    seen.set("bytes", record.bytes.into());
+    // A kernel error's number, of which 16 bits are kept.
+    seen.set("error", i64::from(-i32::from(record.error.cast_signed().unsigned_abs())).cast_unsigned());
+    // Both of these carry numbers with the most significant byte first.
+    let told = |at: usize, size: usize| {
+        let bytes = record.rest.get(at..at + size)?;
+        Some(bytes.iter().fold(0, |sum: u64, byte| sum << 8 | u64::from(*byte)))
+    };
+    let whole = match kind {
+        Kind::BioSplit => told(0, 8).map(|sector| seen.set("new_sector", sector)),
+        Kind::BioRemap => told(0, 4).zip(told(8, 8)).map(|(dev, sector)| {
+            seen.set("old_dev", dev);
+            seen.set("old_sector", sector);
+        }),
+        _ => Some(()),
+    };
+    if whole.is_none() {
+        out.damaged += 1;
+        return Ok(());
+    }
+    // As the tracepoints have it: a flush by itself has no place.
+    if kind == Kind::RqComplete && rwbs.starts_with("FF") {
+        seen.set("sector", u64::MAX);
+    }
+    seen.text = rwbs;
+    out.put(Next::DecodedEvent(seen))
+}
+
+#[cfg(test)]
+mod tests;

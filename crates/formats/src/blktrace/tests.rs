@@ -1,0 +1,88 @@
+use super::*;
+
+/// A record as the kernel writes it.
+fn record(sequence: u32, time: u64, action: (u16, u16), place: (u64, u32), rest: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    out.extend((MAGIC | VERSION).to_le_bytes());
+    out.extend(sequence.to_le_bytes());
+    out.extend(time.to_le_bytes());
+    out.extend(place.0.to_le_bytes());
+    out.extend(place.1.to_le_bytes());
+    out.extend((u32::from(action.0) << 16 | u32::from(action.1)).to_le_bytes());
+    for n in [7_u32, 8 << 20, 1] {
+        out.extend(n.to_le_bytes());
+    }
+    out.extend(0_u16.to_le_bytes());
+    out.extend((rest.len() as u16).to_le_bytes());
+    out.extend(rest);
+    out
+}
+
+const WRITES: u16 = category::WRITE | category::SYNC;
+
+#[test]
+fn records_become_events_of_block_layer() {
+    let bytes = [
+        record(0, 1, (category::NOTIFY, PROCESS), (0, 0), b"my app\0\0"),
+        record(1, 10, (WRITES, action::QUEUE), (100, 4096), &[]),
+        record(2, 11, (WRITES, action::PLUG), (0, 0), &[]),
+        record(3, 12, (WRITES, action::SPLIT), (100, 4096), &104_u64.to_be_bytes()),
+        record(4, 13, (WRITES, action::ISSUE), (100, 4096), &[]),
+        record(5, 14, (category::FLUSH, action::ISSUE), (0, 0), &[]),
+        record(8, 15, (category::FLUSH, action::COMPLETE), (0, 0), &[]),
+        record(9, 16, (WRITES | category::FLUSH | category::FUA, action::COMPLETE), (100, 4096), &[]),
+    ]
+    .concat();
+    let out = read(&[&bytes]).unwrap();
+    let told: Vec<String> = out
+        .events
+        .iter()
+        .map(|next| match next {
+            Next::DecodedEvent(s) => format!("{} {} {:?} {:?}", s.kind.name(), s.text, s.number(1), s.number(2)),
+            Next::Missed(cpu, m) => format!("CPU {cpu}: {:?} between {} and {}", m.events, m.since, m.until),
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "block_bio_queue WS Some(100) Some(8)",
+            "block_split WS Some(100) Some(104)",
+            "block_rq_issue WS Some(100) Some(8)",
+            "block_rq_issue FF Some(0) Some(0)",
+            "CPU 1: Some(2) between 14 and 15",
+            "block_rq_complete FF None Some(0)",
+            "block_rq_complete FWFS Some(100) Some(8)",
+        ]
+    );
+    assert_eq!((out.names[&7].as_str(), out.left_out["plug (P)"]), ("my app", 1));
+}
+
+#[test]
+fn files_of_cpus_are_read_in_order_of_time() {
+    let (a, b) =
+        (record(1, 30, (WRITES, action::QUEUE), (1, 512), &[]), record(1, 20, (WRITES, action::QUEUE), (2, 512), &[]));
+    let out = read(&[&a, &[], &b]).unwrap();
+    assert_eq!(out.events.iter().map(crate::ftrace::gathered::time).collect::<Vec<_>>(), [20, 30]);
+    // Without a request it is a disk of bios.
+    let done = record(2, 40, (WRITES, action::COMPLETE), (1, 512), &[]);
+    let out = read(&[&a, &done]).unwrap();
+    assert!(matches!(&out.events[1], Next::DecodedEvent(seen) if seen.kind == Kind::BioComplete));
+}
+
+#[test]
+fn cut_and_foreign_files_are_told() {
+    let whole = record(1, 30, (WRITES, action::QUEUE), (1, 512), b"abc");
+    for cut in 1..whole.len() {
+        let bytes = [&whole[..], &whole[..cut]].concat();
+        let out = read(&[&bytes]).unwrap();
+        assert_eq!((out.events.len(), out.damaged), (1, 1), "{cut}");
+    }
+    let mut old = whole.clone();
+    old[0] = 6;
+    assert!(matches!(read(&[&old]), Err(Refused::Unsupported(why)) if why.contains("version 6")));
+    assert!(matches!(read(&[&whole, b"text"]), Err(Refused::Unsupported(_))));
+    assert!(matches!(read(&[b""]), Err(Refused::Empty(_))));
+    assert!(is(&whole) && !is(b"text") && !is(b""));
+    let big = [(MAGIC | VERSION).to_be_bytes().to_vec(), vec![0; 44]].concat();
+    assert!(is(&big) && read(&[&big]).unwrap().damaged == 0);
+}

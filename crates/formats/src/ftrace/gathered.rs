@@ -1,0 +1,137 @@
+//! What a trace holds whose file keeps no pages of the ring buffer: texts, Perfetto's messages, blktrace's records.
+//!
+//! Their readers make the same [`Next`]s that [`super::merge`] makes of pages. They are all held in memory, since these files do not
+//! keep the order of time; how many is limited ([`MOST`]).
+
+use super::calls::Machine;
+use super::decoder::{DecodedEvent, Kind, MISSING, NUMBERS};
+use super::merge::Next;
+use super::page::Missed;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Most events of a trace: about 8 GB of memory.
+pub const MOST: usize = 64 << 20;
+/// Most kinds of events that are counted by name; names are the file's.
+const MOST_NAMES: usize = 4096;
+
+/// Why a file is not read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refused {
+    /// There is nothing in it that Fathom knows.
+    Empty(&'static str),
+    /// It holds more events than memory is given for.
+    TooLarge,
+    /// It was made in a way that is not read.
+    Unsupported(String),
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty(why) => f.write_str(why),
+            Self::TooLarge => write!(f, "it holds more than {MOST} events; cut it, or record for a shorter time"),
+            Self::Unsupported(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// All that a file holds.
+#[derive(Debug, Clone, Default)]
+pub struct Gathered {
+    /// What kind of file it is.
+    pub format: String,
+    /// Its events, in order of time.
+    pub events: Vec<Next>,
+    /// Events that mean nothing here, by name.
+    pub left_out: BTreeMap<String, u64>,
+    /// Kinds that could have been in it.
+    pub described: Vec<Kind>,
+    /// Threads and their names.
+    pub names: BTreeMap<u32, String>,
+    /// Threads and the processes that they belong to, of some.
+    pub members: BTreeMap<u32, u32>,
+    /// Threads and their processes, of all; 0: the kernel's.
+    pub tasks: BTreeMap<u32, u32>,
+    /// Whose numbers the system calls have, if it says so.
+    pub machine: Option<Machine>,
+    /// The kernel's release, if it says so.
+    pub release: Option<String>,
+    /// Events of each CPU that are known to be lost, nobody knows where.
+    pub lost: BTreeMap<u16, u64>,
+    /// Whether more may be.
+    pub at_least: bool,
+    /// Parts that could not be read.
+    pub damaged: u64,
+    /// What the user should know of how it was read.
+    pub notes: Vec<String>,
+}
+
+impl Gathered {
+    /// Adds an event.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub fn put(&mut self, next: Next) -> Result<(), Refused> {
+        if self.events.len() >= MOST {
+            return Err(Refused::TooLarge);
+        }
+        self.events.push(next);
+        Ok(())
+    }
+
+    /// Adds a gap of one CPU.
+    ///
+    /// # Errors
+    /// There is too much.
+    pub fn miss(&mut self, cpu: u16, since: u64, until: u64, events: Option<u64>) -> Result<(), Refused> {
+        self.put(Next::Missed(cpu, Missed { since: since.min(until), until, events }))
+    }
+
+    /// Counts an event that means nothing here.
+    pub fn leave_out(&mut self, name: &str) {
+        if let Some(count) = self.left_out.get_mut(name) {
+            *count += 1;
+        } else {
+            let name = if self.left_out.len() < MOST_NAMES { name } else { "other" };
+            *self.left_out.entry(name.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// A thread is called so.
+    pub fn name(&mut self, tid: u32, name: &str) {
+        let known = !name.is_empty() && !matches!(name, "<...>" | "<idle>");
+        if known && self.names.get(&tid).is_none_or(|old| old != name) {
+            self.names.insert(tid, name.to_owned());
+        }
+    }
+
+    /// Puts the events in order of time; those of one time stay as they are.
+    pub fn sort(&mut self) {
+        self.events.sort_by_key(time);
+    }
+}
+
+/// When it happened; of a gap, when it ended.
+pub fn time(next: &Next) -> u64 {
+    match next {
+        Next::DecodedEvent(seen) => seen.time_ns,
+        Next::Missed(_, missed) => missed.until,
+    }
+}
+
+impl DecodedEvent {
+    /// One of which nothing is known but what, when and who.
+    pub fn new(kind: Kind, time_ns: u64, cpu: u16, tid: u32) -> Self {
+        Self { time_ns, cpu, tid, kind, numbers: [MISSING; NUMBERS], text: String::new() }
+    }
+
+    /// With a number of that name, if its kind has one.
+    pub fn set(&mut self, name: &str, value: u64) {
+        if let Some(place) = self.kind.numbers().iter().position(|own| *own == name) {
+            self.numbers[place] = value;
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A trace as text: what tracefs's `trace` file holds, what `trace-cmd report` and `perf script` print.
+//!
+//! A text tells less than the pages that it was made of: times in microseconds, unless the tool was asked for more, no machine, no
+//! record of what was lost before its first line but the count in its head. What a line says is read from the kernel's own words
+//! ([`fields`]); a line that has another form is counted, and left out.
+//!
+//! *Uncertainty*: `trace-cmd report` writes times of a clock that it does not know as bare numbers. They are taken as ns, which those of
+//! `boot`, `tai` and `mono_raw` are, and the user is told so.
+
+mod driver;
+mod fields;
+mod line;
+
+use super::decoder::{DecodedEvent, Kind};
+use super::gathered::{Gathered, Refused};
+use super::merge::Next;
+use line::Line;
+use std::collections::BTreeMap;
+
+/// Lines in which an event must be found, for a file to be a trace.
+const HEAD: usize = 256;
+/// Bytes in which those lines are looked for.
+const HEAD_BYTES: usize = 64 << 10;
+/// Longest line that is read; the kernel's own are shorter than a page.
+const LONGEST: usize = 16 << 10;
+
+/// Whether a file looks like one: text, with an event among its first lines, or with tracefs's head.
+pub fn is(bytes: &[u8]) -> bool {
+    let head = &bytes[..bytes.len().min(HEAD_BYTES)];
+    if head.contains(&0) {
+        return false;
+    }
+    let text = String::from_utf8_lossy(head);
+    text.starts_with("# tracer:") || text.lines().take(HEAD).any(|line| Line::parse(line).is_some())
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// It holds no event, was made by a tracer that records none, or holds too many.
+pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut out = Gathered {
+        format: "trace as text".into(),
+        described: Kind::ALL.iter().copied().filter(|kind| !kind.name().starts_with("fathom_")).collect(),
+        ..Gathered::default()
+    };
+    let (mut events, mut bare, mut other, mut coarse) = (0_u64, false, 0_u64, true);
+    // The last time of each CPU, and gaps of which the end is not known yet.
+    let mut last: BTreeMap<u16, u64> = BTreeMap::new();
+    let mut gaps: BTreeMap<u16, Option<u64>> = BTreeMap::new();
+    let mut after = 0;
+    for raw in text.lines() {
+        let text = raw.get(..LONGEST).unwrap_or(raw);
+        if text.starts_with('#') || text.trim().is_empty() || is_head(text) {
+            if let Some(lost) = overwritten(text).filter(|lost| *lost > 0) {
+                out.lost.insert(0, lost);
+            }
+            continue;
+        }
+        if let Some((cpu, count)) = line::missing(text) {
+            gaps.insert(cpu, count);
+            continue;
+        }
+        let Some(line) = Line::parse(text) else {
+            other += 1;
+            continue;
+        };
+        events += 1;
+        bare |= !line.seconds;
+        coarse &= line.time_ns % 1000 == 0;
+        let task = line.task.rsplit_once(": ").map_or(line.task, |(_, task)| task.trim_start());
+        out.name(line.tid, task);
+        if let Some(tgid) = line.tgid.filter(|tgid| *tgid != line.tid) {
+            out.members.insert(line.tid, tgid);
+        }
+        // The order of lines is the truth: a clock that differs between CPUs may step back a little.
+        let time_ns = line.time_ns.max(after);
+        after = time_ns;
+        let since = last.insert(line.cpu, time_ns).unwrap_or(0);
+        if let Some(count) = gaps.remove(&line.cpu) {
+            out.miss(line.cpu, since, time_ns, count)?;
+        }
+        let name = if line.event == "tracing_mark_write" { "print" } else { line.event };
+        let Some(kind) = Kind::of(name) else {
+            out.leave_out(name);
+            continue;
+        };
+        let mut seen = DecodedEvent::new(kind, time_ns, line.cpu, line.tid);
+        match fields::fill(&mut seen, line.rest) {
+            Some(()) => out.put(Next::DecodedEvent(seen))?,
+            None => out.leave_out(&format!("{name} (its text has an unknown form)")),
+        }
+    }
+    if events == 0 {
+        return Err(Refused::Empty(
+            "a trace as text, but without an event: only events are imported, no function traces",
+        ));
+    }
+    if other > 0 {
+        out.left_out.insert("(lines that are no event)".into(), other);
+    }
+    if bare {
+        out.notes
+            .push("its times have no decimal point and are taken as nanoseconds (clock boot, tai or mono_raw)".into());
+    } else if coarse {
+        out.notes.push("its times are in microseconds; `trace-cmd report -t` writes nanoseconds".into());
+    }
+    Ok(out)
+}
+
+/// What trace-cmd writes before the events.
+fn is_head(line: &str) -> bool {
+    line.starts_with("cpus=") || line.starts_with("version = ")
+}
+
+/// `# entries-in-buffer/entries-written: 205/305   #P:2`: how many were overwritten.
+fn overwritten(line: &str) -> Option<u64> {
+    let counts = line.strip_prefix("# entries-in-buffer/entries-written:")?.trim();
+    let (kept, written) = counts.split(' ').next()?.split_once('/')?;
+    written.parse::<u64>().ok()?.checked_sub(kept.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRACE: &str = "# tracer: nop\n#\n# entries-in-buffer/entries-written: 4/9   #P:2\n#\n\
+        \x20         app-7   [000] d..2.  5.000001: block_bio_queue: 254,0 WS 8 + 8 [app]\n\
+        CPU:1 [LOST 3 EVENTS]\n\
+        \x20        <idle>-0 [001] d..2.  5.000002: block_rq_complete: 254,0 WS () 8 + 8 none,0,0 [0]\n\
+        \x20         app-7   [000] d..2.  5.000002: kmalloc: x\n => stack\n\
+        \x20         app-7   [000] d..2.  5.000003: block_bio_queue: nonsense\n\
+        \x20         app-7   [000] d..2.  5.000004: tracing_mark_write: B|7|x\n";
+
+    #[test]
+    fn text_gives_events_gaps_and_counts() {
+        assert!(is(TRACE.as_bytes()));
+        let out = read(TRACE.as_bytes()).unwrap();
+        let kinds: Vec<Option<Kind>> = out
+            .events
+            .iter()
+            .map(|next| match next {
+                Next::DecodedEvent(seen) => Some(seen.kind),
+                Next::Missed(1, missed) => {
+                    assert_eq!((missed.until, missed.events), (5_000_002_000, Some(3)));
+                    None
+                }
+                Next::Missed(..) => panic!("only CPU 1 has a gap"),
+            })
+            .collect();
+        assert_eq!(kinds, [Some(Kind::BioQueue), None, Some(Kind::RqComplete), Some(Kind::Print)]);
+        assert_eq!((out.lost.get(&0), out.names[&7].as_str(), out.names.len()), (Some(&5), "app", 1));
+        let left: Vec<(&str, u64)> = out.left_out.iter().map(|(name, n)| (name.as_str(), *n)).collect();
+        assert_eq!(
+            left,
+            [("(lines that are no event)", 1), ("block_bio_queue (its text has an unknown form)", 1), ("kmalloc", 1)]
+        );
+    }
+
+    #[test]
+    fn other_files_are_no_text_traces() {
+        for bytes in [&b""[..], b"hello\nworld\n", b"x-1 [001] 5.0: e: \0", b"\x0a\x05hello"] {
+            assert!(!is(bytes));
+        }
+        assert!(matches!(read(b"# tracer: nop\n#\n"), Err(Refused::Empty(_))));
+    }
+
+    #[test]
+    fn line_order_outlives_clock_steps() {
+        let text = "a-1 [000] 5.000009: kmalloc: x\na-1 [000] 5.000009: sys_exit: NR 1 = 1\n\
+                    b-2 [001] 5.000001: sys_exit: NR 2 = 2\n";
+        let out = read(text.as_bytes()).unwrap();
+        assert_eq!(out.events.iter().map(super::super::gathered::time).collect::<Vec<_>>(), [5_000_009_000; 2]);
+    }
+}

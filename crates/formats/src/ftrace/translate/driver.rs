@@ -1,0 +1,316 @@
+//! What drivers send to their devices: SCSI's, MMC's, NVMe's and UFS's commands.
+//!
+//! Their events name a device in a way of their own (host, channel and target; a controller's number; a host's pointer) and no request.
+//! The request is the one that is on its way with the same blocks and operation ([`Block::of_command`]): a driver sends a command from the
+//! thread that issued its request, right after it, so that of several the latest of that thread is meant. Which disk a SCSI device or a
+//! controller's queue is, is learnt from the first command that fits one disk only.
+//!
+//! An NVMe command is made just before its request is issued: it is kept until then. A UFS host's commands are SCSI's; they are told by
+//! the host's own event where SCSI's are not recorded.
+//!
+//! *Uncertainty*: that a UFS device's blocks have 4096 bytes is JEDEC's usual value, not told by the event. A bare tag is the device's, not the disk's: a command whose end was lost is found again when its tag is given anew.
+
+use super::Translator;
+use super::block::Wanted;
+use crate::ftrace::decoder::{DecodedEvent, Kind};
+use model::event::{DriverBegin, DriverEnd, Header, driver_what, mmc_is, mmc_part};
+use model::{DiskOp, Protocol};
+use std::collections::HashMap;
+
+/// Commands on their way that are remembered; more are there only because ends were lost.
+const MOST: usize = 1 << 14;
+
+/// What names a command until it ends.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Name {
+    /// The device, the tag or -1, and where there is no tag the command itself.
+    Scsi([u64; 4], u64, String),
+    /// Its `mmc_request`.
+    Mmc(u64),
+    /// Controller, queue, command.
+    Nvme(u64, u64, u64),
+    /// Queue, tag.
+    Ufs(u64, u64),
+}
+
+/// An NVMe command that was made for a request that is not issued yet.
+#[derive(Debug)]
+struct Made {
+    header: Header,
+    record: DriverBegin,
+    wanted: Option<Wanted>,
+    name: Name,
+}
+
+/// Commands on their way.
+#[derive(Debug, Default)]
+pub(super) struct Drivers {
+    sent: HashMap<Name, u64>,
+    /// Disks of SCSI devices, and of UFS's.
+    disks: HashMap<[u64; 4], u32>,
+    /// By thread.
+    made: HashMap<u32, Made>,
+    /// Whether SCSI's own events are in the trace.
+    scsi: bool,
+}
+
+impl Drivers {
+    fn send(&mut self, name: Name, command: u64) {
+        if self.sent.len() >= MOST {
+            self.sent.clear();
+        }
+        self.sent.insert(name, command);
+    }
+}
+
+/// The blocks of a command block that names them where those of its length do (SBC).
+fn scsi_wanted(block: &[u8; 16], tid: u32) -> Option<Wanted> {
+    let number = |bytes: &[u8]| bytes.iter().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte));
+    let (op, place) = match block[0] {
+        0x08 | 0x0a => {
+            let op = if block[0] == 0x08 { DiskOp::Read } else { DiskOp::Write };
+            (op, Some((number(&block[1..4]) & 0x1f_ffff, if block[4] == 0 { 256 } else { block[4].into() })))
+        }
+        0x28 => (DiskOp::Read, Some((number(&block[2..6]), number(&block[7..9])))),
+        0x2a => (DiskOp::Write, Some((number(&block[2..6]), number(&block[7..9])))),
+        0xa8 => (DiskOp::Read, Some((number(&block[2..6]), number(&block[6..10])))),
+        0xaa => (DiskOp::Write, Some((number(&block[2..6]), number(&block[6..10])))),
+        0x88 => (DiskOp::Read, Some((number(&block[2..10]), number(&block[10..14])))),
+        0x8a => (DiskOp::Write, Some((number(&block[2..10]), number(&block[10..14])))),
+        0x35 | 0x91 => (DiskOp::Flush, None),
+        // A discard, whose blocks are in its data, or in a WRITE SAME that unmaps.
+        0x42 => (DiskOp::Discard, None),
+        0x41 if block[1] & 8 != 0 => (DiskOp::Discard, Some((number(&block[2..6]), number(&block[7..9])))),
+        0x93 if block[1] & 8 != 0 => (DiskOp::Discard, Some((number(&block[2..10]), number(&block[10..14])))),
+        _ => return None,
+    };
+    Some(Wanted { op, place, block: None, tid })
+}
+
+/// Digits as bytes, as many as there is room for.
+fn bytes<const N: usize>(digits: &str) -> [u8; N] {
+    let mut out = [0; N];
+    let digits = digits.as_bytes();
+    for (to, pair) in out.iter_mut().zip(digits.chunks_exact(2)) {
+        let value = |d: u8| char::from(d).to_digit(16).unwrap_or(0) as u8;
+        *to = value(pair[0]) << 4 | value(pair[1]);
+    }
+    out
+}
+
+impl Translator {
+    /// The request of a command, its disk and its bytes.
+    fn request_of(&mut self, wanted: Option<Wanted>, device: Option<[u64; 4]>) -> (u64, u32, u32) {
+        let known = device.and_then(|device| self.drivers.disks.get(&device).copied());
+        let found = wanted.and_then(|wanted| self.block.of_command(&wanted, known));
+        let Some((dev, rq)) = found else { return (0, known.unwrap_or(0), 0) };
+        if let (Some(device), Some(Wanted { place: Some(_), .. })) = (device, wanted) {
+            self.drivers.disks.entry(device).or_insert(dev);
+        }
+        (rq, dev, self.block.bytes_of(dev, rq).min(u32::MAX.into()) as u32)
+    }
+
+    fn end_command(&mut self, s: &DecodedEvent, name: &Name, end: DriverEnd) {
+        let command = match end.what {
+            driver_what::TIMED_OUT => self.drivers.sent.get(name).copied(),
+            _ => self.drivers.sent.remove(name),
+        };
+        // One that began before the trace.
+        if let Some(command) = command {
+            self.put(Self::nobody(s), DriverEnd { command, ..end });
+        }
+    }
+
+    pub(super) fn on_scsi(&mut self, s: &DecodedEvent) {
+        self.drivers.scsi = true;
+        let device = [0, 1, 2, 3].map(|i| s.number(i).unwrap_or(0));
+        let tag = s.number(4).filter(|tag| *tag < 1 << 32);
+        let name =
+            Name::Scsi(device, tag.unwrap_or(u64::MAX), if tag.is_some() { String::new() } else { s.text.clone() });
+        let what = match s.kind {
+            Kind::ScsiStart => {
+                let raw: [u8; 16] = bytes(&s.text);
+                let (rq, disk, bytes) = self.request_of(scsi_wanted(&raw, s.tid), Some(device));
+                let moves = !matches!(raw[0], 0x35 | 0x91);
+                let command = self.block.number();
+                self.drivers.send(name, command);
+                let record = DriverBegin {
+                    command,
+                    rq,
+                    raw,
+                    bytes: if moves { bytes } else { 0 },
+                    disk,
+                    protocol: Protocol::Scsi as u16,
+                    code: s.number(5).unwrap_or(0).min(260) as u16,
+                    ..DriverBegin::default()
+                };
+                return self.put(self.header(s), record);
+            }
+            Kind::ScsiTimeout => driver_what::TIMED_OUT,
+            Kind::ScsiError => driver_what::REFUSED,
+            _ => driver_what::ENDED,
+        };
+        let sense = [6, 7, 8].map(|i| s.number(i).unwrap_or(0) as u8);
+        let record = DriverEnd {
+            result: s.number(5).filter(|_| s.kind == Kind::ScsiDone).unwrap_or(0) as u32,
+            sense: [sense[0], sense[1], sense[2], 0],
+            protocol: Protocol::Scsi as u16,
+            what,
+            ..DriverEnd::default()
+        };
+        self.end_command(s, &name, record);
+    }
+
+    pub(super) fn on_mmc(&mut self, s: &DecodedEvent) {
+        /// `MMC_DATA_WRITE`, `MMC_DATA_READ` of include/linux/mmc/core.h.
+        const WRITES: u64 = 1 << 8;
+        const READS: u64 = 1 << 9;
+        let name = Name::Mmc(s.number(0).unwrap_or(0));
+        if s.kind == Kind::MmcDone {
+            // The first part that failed.
+            let failed = [(3, mmc_part::COUNT), (1, mmc_part::COMMAND), (4, mmc_part::DATA), (2, mmc_part::STOP)];
+            let failed = failed.into_iter().find(|(i, _)| s.number(*i).unwrap_or(0) != 0);
+            let (result, part) = failed.map_or((0, 0), |(i, part)| (s.number(i).unwrap_or(0) as u32, part));
+            let protocol = Protocol::Mmc as u16;
+            let record = DriverEnd { result, sense: part.to_le_bytes(), protocol, ..DriverEnd::default() };
+            return self.end_command(s, &name, record);
+        }
+        let [opcode, arg, sector, blocks, size, flags] = [1, 2, 3, 4, 5, 6].map(|i| s.number(i).unwrap_or(0));
+        let data = flags & (WRITES | READS) != 0;
+        let task = data && opcode == 0;
+        let moves = task || matches!(opcode, 17 | 18 | 24 | 25);
+        let op = if flags & WRITES != 0 { DiskOp::Write } else { DiskOp::Read };
+        let wanted = Wanted { op, place: Some((sector, blocks)), block: Some(512), tid: s.tid };
+        let (rq, disk, _) = self.request_of((data && moves).then_some(wanted), None);
+        let bit = |has: bool, bit: u32| if has { bit } else { 0 };
+        let is = bit(data, mmc_is::DATA) | bit(flags & WRITES != 0, mmc_is::WRITES) | bit(task, mmc_is::TASK);
+        let words = [arg as u32, if data { sector as u32 } else { 0 }, if data { blocks as u32 } else { 0 }, is];
+        let mut raw = [0; 16];
+        words.iter().zip(raw.chunks_exact_mut(4)).for_each(|(word, to)| to.copy_from_slice(&word.to_le_bytes()));
+        let command = self.block.number();
+        self.drivers.send(name, command);
+        let record = DriverBegin {
+            command,
+            rq,
+            raw,
+            bytes: if data { blocks.saturating_mul(size).min(u32::MAX.into()) as u32 } else { 0 },
+            disk,
+            protocol: Protocol::Mmc as u16,
+            code: if task { s.number(7).unwrap_or(0) as u16 } else { opcode as u16 },
+            ..DriverBegin::default()
+        };
+        self.put(self.header(s), record);
+    }
+
+    pub(super) fn on_nvme(&mut self, s: &DecodedEvent) {
+        let number = |i| s.number(i).unwrap_or(0);
+        let protocol = Protocol::Nvme as u16;
+        if s.kind == Kind::NvmeDone {
+            let name = Name::Nvme(number(0), number(1), number(2));
+            let waiting = self.drivers.made.iter().find(|(_, made)| made.name == name).map(|(tid, _)| *tid);
+            if let Some(made) = waiting.and_then(|tid| self.drivers.made.remove(&tid)) {
+                self.begin_made(made, None);
+            }
+            let record = DriverEnd { result: number(3) as u32, protocol, ..DriverEnd::default() };
+            return self.end_command(s, &name, record);
+        }
+        let raw: [u8; 16] = bytes(&s.text);
+        let word = |at: usize| u64::from(u32::from_le_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]]));
+        let (queue, code) = (number(1), number(2));
+        let op = match code {
+            1 => Some(DiskOp::Write),
+            2 => Some(DiskOp::Read),
+            0 => Some(DiskOp::Flush),
+            8 => Some(DiskOp::Write),
+            9 => Some(DiskOp::Discard),
+            _ => None,
+        };
+        let place = matches!(code, 1 | 2 | 8).then(|| (word(4) << 32 | word(0), (word(8) & 0xffff) + 1));
+        let wanted = op.filter(|_| queue != 0).map(|op| Wanted { op, place, block: None, tid: s.tid });
+        let record = DriverBegin { raw, protocol, code: code as u16, queue: queue as u16, ..DriverBegin::default() };
+        let name = Name::Nvme(number(0), queue, number(3));
+        let made = Made { header: self.header(s), record, wanted, name };
+        if let Some(old) = self.drivers.made.insert(s.tid, made) {
+            self.begin_made(old, None);
+        }
+    }
+
+    /// A request is issued; its command may have been made just before.
+    pub(super) fn on_issue_of_made(&mut self, s: &DecodedEvent, dev: u32, rq: u64) {
+        if let Some(made) = self.drivers.made.remove(&s.tid) {
+            let found = made.wanted.and_then(|wanted| self.block.of_command(&wanted, Some(dev)));
+            self.begin_made(made, found.filter(|(_, own)| *own == rq));
+        }
+    }
+
+    fn begin_made(&mut self, made: Made, request: Option<(u32, u64)>) {
+        let (disk, command) = request.unwrap_or_else(|| (0, self.block.number()));
+        let bytes = request.map_or(0, |(dev, rq)| self.block.bytes_of(dev, rq)).min(u32::MAX.into()) as u32;
+        self.drivers.send(made.name, command);
+        self.put(made.header, DriverBegin { command, rq: command, disk, bytes, ..made.record });
+    }
+
+    pub(super) fn on_ufs(&mut self, s: &DecodedEvent) {
+        if self.drivers.scsi {
+            return;
+        }
+        // `enum ufs_trace_str_t` since 5.10, a text before: sent, or answered; other lines are of queries and of the device's management.
+        let (sent, ended) = match (s.number(0), s.text.as_str()) {
+            (_, "send" | "send_req") => (true, false),
+            (_, "complete" | "complete_rsp") => (false, true),
+            (Some(0), "") => (true, false),
+            (Some(1), "") => (false, true),
+            _ => return,
+        };
+        let [tag, lba, opcode, length, queue] = [1, 2, 3, 4, 5].map(|i| s.number(i).unwrap_or(0));
+        let name = Name::Ufs(queue, tag);
+        let protocol = Protocol::Scsi as u16;
+        if ended {
+            return self.end_command(s, &name, DriverEnd { protocol, ..DriverEnd::default() });
+        }
+        if !sent {
+            return;
+        }
+        // -1: it moves no data.
+        let length = u64::from(u32::try_from(length).unwrap_or(0));
+        let mut raw = [0; 16];
+        raw[0] = opcode as u8;
+        let op = match opcode {
+            0x28 | 0x88 => Some(DiskOp::Read),
+            0x2a | 0x8a => Some(DiskOp::Write),
+            0x35 => Some(DiskOp::Flush),
+            0x42 => Some(DiskOp::Discard),
+            _ => None,
+        };
+        // Of kernels that write a text the place is the bio's sector, of those that write a number the device's block, which UFS devices
+        // have of 4096 bytes.
+        let size = if matches!(s.text.as_str(), "send" | "complete") { 512 } else { 4096 };
+        let moves = matches!(op, Some(DiskOp::Read | DiskOp::Write));
+        let place = moves.then_some((lba, length / size));
+        let wanted = op.map(|op| Wanted { op, place, block: Some(size), tid: s.tid });
+        let found = self.request_of(wanted, None);
+        // As the command has it.
+        let (lba, size) = if size == 512 { (lba / 8, 4096) } else { (lba, size) };
+        let blocks = length / size;
+        if moves && opcode < 0x80 {
+            raw[2..6].copy_from_slice(&(lba as u32).to_be_bytes());
+            raw[7..9].copy_from_slice(&(blocks as u16).to_be_bytes());
+        } else if moves {
+            raw[2..10].copy_from_slice(&lba.to_be_bytes());
+            raw[10..14].copy_from_slice(&(blocks as u32).to_be_bytes());
+        }
+        let command = self.block.number();
+        self.drivers.send(name, command);
+        let record = DriverBegin {
+            command,
+            rq: found.0,
+            raw,
+            bytes: length as u32,
+            disk: found.1,
+            protocol,
+            code: if opcode < 0x80 { 10 } else { 16 },
+            ..DriverBegin::default()
+        };
+        self.put(self.header(s), record);
+    }
+}

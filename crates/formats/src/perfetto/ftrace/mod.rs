@@ -1,0 +1,483 @@
+//! Perfetto traces with ftrace events, as Android's `perfetto` and `tracebox` record them: which of them Fathom knows, in order of time.
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | packets, bundles, what a trace says of the machine and its processes |
+//! | `known` | events that have a message of their own, and those that come by name |
+//! | `compact` | the dense form of switches and wake-ups |
+//!
+//! Packets may be compressed (zlib, zstd), and a file as a whole by gzip, as Chrome's are. Where data was lost, between two readings of
+//! a kernel buffer or in Perfetto's own buffer, a bundle says so, and the gap goes on as one.
+//!
+//! *Uncertainty*: the machine's architecture is what `SystemInfo` says; of a trace without it, from an Android device, arm64. Times are
+//! those of the clock `boot`; of another one (`ftrace_clock`) they are moved by the difference that the first bundle with both tells,
+//! so that a drift between the two clocks stays.
+
+mod compact;
+mod known;
+
+use super::wire::{Fields, Value};
+use crate::ftrace::calls::Machine;
+use crate::ftrace::decoder::{DecodedEvent, Kind};
+use crate::ftrace::gathered::{Gathered, Refused};
+use crate::ftrace::merge::Next;
+use std::collections::{BTreeMap, HashMap};
+
+mod packet {
+    pub const FTRACE_EVENTS: u32 = 1;
+    pub const PROCESS_TREE: u32 = 2;
+    pub const FTRACE_STATS: u32 = 34;
+    pub const PREVIOUS_PACKET_DROPPED: u32 = 42;
+    pub const SYSTEM_INFO: u32 = 45;
+    pub const COMPRESSED: u32 = 50;
+    pub const FIRST_ON_SEQUENCE: u32 = 87;
+    pub const ZSTD: u32 = 133;
+}
+
+mod bundle {
+    pub const CPU: u32 = 1;
+    pub const EVENT: u32 = 2;
+    pub const LOST: u32 = 3;
+    pub const COMPACT_SCHED: u32 = 4;
+    pub const CLOCK: u32 = 5;
+    pub const FTRACE_TIME: u32 = 6;
+    pub const BOOT_TIME: u32 = 7;
+    pub const ERROR: u32 = 8;
+    pub const GENERIC: u32 = 11;
+}
+
+/// `FtraceEvent.generic`, and the first field that a descriptor may give an event.
+const GENERIC: u32 = 327;
+const DESCRIBED: u32 = 65_536;
+/// Most that one packet of compressed ones may hold: Perfetto makes them of at most half a megabyte.
+const CHUNK: usize = 64 << 20;
+/// Most that a compressed file may hold in all.
+const MOST: u64 = 8 << 30;
+/// Descriptors that are kept.
+const MOST_DESCRIPTORS: usize = 4096;
+
+/// Whether a file begins as one: with a packet, and that with a field that packets have; or as gzip, which may hold one.
+pub fn is(bytes: &[u8]) -> bool {
+    let mut fields = Fields::new(bytes);
+    // The length of the first packet must be within the file, whose last packet alone may be cut.
+    let Some((super::fields::trace::PACKET, Value::Bytes(packet))) = fields.next() else { return false };
+    let mut inner = Fields::new(packet);
+    !packet.is_empty() && inner.by_ref().count() > 0 && !inner.failed()
+}
+
+/// Whether it is compressed as a whole.
+pub fn is_gzip(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0x1f, 0x8b, 8])
+}
+
+/// A gzip file's content.
+///
+/// # Errors
+/// It is broken, or holds too much.
+pub fn unzip(bytes: &[u8]) -> Result<Vec<u8>, Refused> {
+    const BROKEN: Refused = Refused::Empty("a gzip file that is truncated, damaged or too large");
+    let flags = *bytes.get(3).ok_or(BROKEN)?;
+    let mut at = 10_usize;
+    if flags & 4 != 0 {
+        let extra = bytes.get(at..at + 2).ok_or(BROKEN)?;
+        at += 2 + usize::from(u16::from_le_bytes([extra[0], extra[1]]));
+    }
+    for bit in [8, 16] {
+        if flags & bit != 0 {
+            at += bytes.get(at..).ok_or(BROKEN)?.iter().position(|b| *b == 0).ok_or(BROKEN)? + 1;
+        }
+    }
+    at += if flags & 2 != 0 { 2 } else { 0 };
+    let limit = usize::try_from(MOST).unwrap_or(usize::MAX).min(bytes.len().saturating_mul(1100));
+    miniz_oxide::inflate::decompress_to_vec_with_limit(bytes.get(at..).ok_or(BROKEN)?, limit).map_err(|_| BROKEN)
+}
+
+/// An event of which the trace itself tells the fields.
+#[derive(Debug)]
+struct Described {
+    name: String,
+    fields: HashMap<u32, String>,
+}
+
+#[derive(Debug, Default)]
+struct Trace {
+    out: Gathered,
+    described: HashMap<u32, Described>,
+    /// Added to the times of bundles of another clock.
+    shift: Option<i64>,
+    /// Last time of each CPU.
+    last: BTreeMap<u16, u64>,
+    budget: u64,
+    started: BTreeMap<u16, u64>,
+    android: bool,
+    bundles: u64,
+}
+
+/// Reads a whole trace.
+///
+/// # Errors
+/// It holds no ftrace events, or too many.
+pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
+    let mut trace = Trace { budget: MOST, ..Trace::default() };
+    trace.packets(bytes, false)?;
+    if trace.bundles == 0 {
+        return Err(Refused::Empty(
+            "a Perfetto trace, but without ftrace events (data source `linux.ftrace`): there is nothing of the kernel in it",
+        ));
+    }
+    let mut out = trace.out;
+    out.sort();
+    running(&mut out);
+    out.format = "Perfetto trace".into();
+    out.described = Kind::ALL.iter().copied().filter(|kind| !kind.name().starts_with("fathom_")).collect();
+    if out.machine.is_none() && trace.android {
+        out.machine = Some(Machine::Generic);
+    }
+    Ok(out)
+}
+
+impl Trace {
+    fn packets(&mut self, bytes: &[u8], inner: bool) -> Result<(), Refused> {
+        let mut fields = Fields::new(bytes);
+        for (field, value) in fields.by_ref() {
+            if field == super::fields::trace::PACKET {
+                self.packet(value.bytes(), inner)?;
+            }
+        }
+        self.out.damaged += u64::from(fields.failed());
+        Ok(())
+    }
+
+    fn packet(&mut self, bytes: &[u8], inner: bool) -> Result<(), Refused> {
+        let (mut events, mut dropped, mut first) = (None, false, false);
+        let mut fields = Fields::new(bytes);
+        for (field, value) in fields.by_ref() {
+            match field {
+                packet::FTRACE_EVENTS => events = Some(value.bytes()),
+                packet::PROCESS_TREE => self.processes(value.bytes()),
+                packet::FTRACE_STATS => self.stats(value.bytes()),
+                packet::SYSTEM_INFO => self.system(value.bytes()),
+                packet::PREVIOUS_PACKET_DROPPED => dropped = value.number() != 0,
+                packet::FIRST_ON_SEQUENCE => first = value.number() != 0,
+                // Packets of packets are not nested further.
+                packet::COMPRESSED | packet::ZSTD if !inner => match self.open(field, value.bytes()) {
+                    Some(opened) => self.packets(&opened, true)?,
+                    None => self.out.damaged += 1,
+                },
+                _ => {}
+            }
+        }
+        self.out.damaged += u64::from(fields.failed());
+        match events {
+            Some(events) => self.bundle(events, dropped && !first),
+            None => Ok(()),
+        }
+    }
+
+    fn open(&mut self, field: u32, data: &[u8]) -> Option<Vec<u8>> {
+        let limit = CHUNK.min(usize::try_from(self.budget).unwrap_or(usize::MAX));
+        let opened = match field {
+            packet::COMPRESSED => miniz_oxide::inflate::decompress_to_vec_zlib_with_limit(data, limit).ok()?,
+            _ => zstd::bulk::decompress(data, limit).ok()?,
+        };
+        self.budget = self.budget.saturating_sub(opened.len() as u64);
+        Some(opened)
+    }
+
+    fn bundle(&mut self, bytes: &[u8], dropped: bool) -> Result<(), Refused> {
+        self.bundles += 1;
+        let (mut cpu, mut lost, mut clock, mut times) = (0, dropped, 0, (None, None));
+        let mut fields = Fields::new(bytes);
+        for (field, value) in fields.by_ref() {
+            match field {
+                bundle::CPU => cpu = u16::try_from(value.number()).unwrap_or(u16::MAX - 1),
+                bundle::LOST => lost |= value.number() != 0,
+                bundle::CLOCK => clock = value.number(),
+                bundle::FTRACE_TIME => times.0 = Some(value.number()),
+                bundle::BOOT_TIME => times.1 = Some(value.number()),
+                bundle::ERROR => self.out.damaged += 1,
+                bundle::GENERIC => self.describe(value.bytes()),
+                _ => {}
+            }
+        }
+        self.out.damaged += u64::from(fields.failed());
+        if let (None, true, (Some(ftrace), Some(boot))) = (self.shift, clock != 0, times) {
+            self.shift = Some(boot.wrapping_sub(ftrace).cast_signed());
+        }
+        let shift = if clock == 0 { 0 } else { self.shift.unwrap_or(0) };
+        let begin = self.out.events.len();
+        for (field, value) in Fields::new(bytes) {
+            match field {
+                bundle::EVENT => self.event(cpu, shift, value.bytes())?,
+                bundle::COMPACT_SCHED => {
+                    let mut all = Vec::new();
+                    if compact::events(cpu, value.bytes(), |seen| all.push(seen)).is_none() {
+                        self.out.damaged += 1;
+                        continue;
+                    }
+                    for mut seen in all {
+                        seen.time_ns = seen.time_ns.saturating_add_signed(shift);
+                        self.note_names(&seen);
+                        self.out.put(Next::DecodedEvent(seen))?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let times = self.out.events[begin..].iter().map(crate::ftrace::gathered::time);
+        let Some((first, end)) = times.fold(None, |range: Option<(u64, u64)>, t| {
+            Some(range.map_or((t, t), |(first, end)| (first.min(t), end.max(t))))
+        }) else {
+            self.out.at_least |= lost;
+            return Ok(());
+        };
+        let since = self.last.get(&cpu).copied().unwrap_or(0);
+        if lost {
+            self.out.miss(cpu, if since == 0 { first } else { since }, first, None)?;
+            // Before the events of its own time.
+            let gap = self.out.events.pop();
+            self.out.events.splice(begin..begin, gap);
+        }
+        self.last.insert(cpu, end.max(since));
+        Ok(())
+    }
+
+    fn event(&mut self, cpu: u16, shift: i64, bytes: &[u8]) -> Result<(), Refused> {
+        let (mut time, mut tid, mut what) = (0, 0, None);
+        let mut fields = Fields::new(bytes);
+        for (field, value) in fields.by_ref() {
+            match (field, value) {
+                (1, _) => time = value.number(),
+                (2, _) => tid = value.number() as u32,
+                (_, Value::Bytes(message)) => what = Some((field, message)),
+                _ => {}
+            }
+        }
+        let (Some((field, message)), false) = (what, fields.failed()) else {
+            self.out.damaged += u64::from(fields.failed());
+            return Ok(());
+        };
+        let time = time.saturating_add_signed(shift);
+        let named = |kind: Kind| DecodedEvent::new(kind, time, cpu, tid);
+        let seen = match field {
+            GENERIC => {
+                let (name, fields) = generic(message);
+                let Some(kind) = Kind::of(&name) else {
+                    self.out.leave_out(&name);
+                    return Ok(());
+                };
+                let mut seen = named(kind);
+                known::by_name(&mut seen, fields.iter().map(|(n, v)| (n.as_str(), *v))).map(|()| seen)
+            }
+            DESCRIBED.. => {
+                let Some(described) = self.described.get(&field) else {
+                    self.out.leave_out("(an event without its description)");
+                    return Ok(());
+                };
+                let Some(kind) = Kind::of(&described.name) else {
+                    let name = described.name.clone();
+                    self.out.leave_out(&name);
+                    return Ok(());
+                };
+                let mut seen = named(kind);
+                let fields = Fields::new(message)
+                    .filter_map(|(field, value)| Some((described.fields.get(&field)?.as_str(), value)));
+                known::by_name(&mut seen, fields).map(|()| seen)
+            }
+            _ => {
+                let Some(kind) = known::kind(field) else {
+                    self.out.leave_out(&format!("field {field} of FtraceEvent"));
+                    return Ok(());
+                };
+                let mut seen = named(kind);
+                known::fill(&mut seen, field, message).map(|()| seen)
+            }
+        };
+        let Some(seen) = seen else {
+            self.out.damaged += 1;
+            return Ok(());
+        };
+        self.note_names(&seen);
+        self.out.put(Next::DecodedEvent(seen))
+    }
+
+    fn note_names(&mut self, seen: &DecodedEvent) {
+        let tid = match seen.kind {
+            Kind::Switch => seen.number(2),
+            Kind::Waking => seen.number(0),
+            _ => None,
+        };
+        if let Some(tid) = tid.and_then(|tid| u32::try_from(tid).ok()) {
+            self.out.name(tid, &seen.text);
+        }
+    }
+
+    /// A serialised `DescriptorProto` says what an event is called, and which number each of its fields has.
+    fn describe(&mut self, bytes: &[u8]) {
+        let (mut id, mut descriptor) = (0, &[][..]);
+        for (field, value) in Fields::new(bytes) {
+            match field {
+                1 => id = value.number() as u32,
+                2 => descriptor = value.bytes(),
+                _ => {}
+            }
+        }
+        let mut described = Described { name: String::new(), fields: HashMap::new() };
+        for (field, value) in Fields::new(descriptor) {
+            match field {
+                1 => described.name = value.text(),
+                2 => {
+                    let (mut name, mut number) = (String::new(), 0);
+                    for (field, value) in Fields::new(value.bytes()) {
+                        match field {
+                            1 => name = value.text(),
+                            3 => number = value.number() as u32,
+                            _ => {}
+                        }
+                    }
+                    described.fields.insert(number, name);
+                }
+                _ => {}
+            }
+        }
+        if id >= DESCRIBED && self.described.len() < MOST_DESCRIPTORS {
+            self.described.insert(id, described);
+        }
+    }
+
+    /// Processes and threads, as `linux.process_stats` found them.
+    fn processes(&mut self, bytes: &[u8]) {
+        const KTHREADD: u64 = 2;
+        for (field, value) in Fields::new(bytes) {
+            let (mut id, mut other, mut name, mut kernel) = (0, 0, String::new(), false);
+            let mut fields = Fields::new(value.bytes());
+            for (inner, value) in fields.by_ref() {
+                match (field, inner) {
+                    (1 | 2, 1) => id = value.number(),
+                    // The parent of a process, the process of a thread.
+                    (1, 2) | (2, 3) => other = value.number(),
+                    (1, 3) if name.is_empty() => name = value.text(),
+                    (2, 2) => name = value.text(),
+                    (1, 8) => kernel = value.number() != 0,
+                    _ => {}
+                }
+            }
+            let Ok(tid) = u32::try_from(id) else { continue };
+            if fields.failed() || !matches!(field, 1 | 2) || tid == 0 {
+                continue;
+            }
+            if field == 1 {
+                kernel |= other == KTHREADD || id == KTHREADD;
+                self.out.tasks.insert(tid, if kernel { 0 } else { tid });
+                // A command line begins with a path.
+                name = name.rsplit('/').next().unwrap_or_default().into();
+            } else if let Ok(tgid) = u32::try_from(other) {
+                let of_kernel = self.out.tasks.get(&tgid) == Some(&0);
+                self.out.tasks.insert(tid, if of_kernel { 0 } else { tgid });
+            }
+            self.out.names.entry(tid).or_insert(name);
+        }
+    }
+
+    fn system(&mut self, bytes: &[u8]) {
+        for (field, value) in Fields::new(bytes) {
+            match field {
+                1 => {
+                    for (field, value) in Fields::new(value.bytes()) {
+                        match field {
+                            3 => self.out.release = Some(value.text()),
+                            4 => self.out.machine = Machine::of(&value.text()),
+                            _ => {}
+                        }
+                    }
+                }
+                2 => self.android = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// What the kernel counted as lost, at the start and at the end.
+    fn stats(&mut self, bytes: &[u8]) {
+        const END: u64 = 2;
+        let mut phase = 0;
+        let mut all = Vec::new();
+        for (field, value) in Fields::new(bytes) {
+            match field {
+                1 => phase = value.number(),
+                2 => {
+                    let (mut cpu, mut lost) = (0, 0_u64);
+                    for (field, value) in Fields::new(value.bytes()) {
+                        match field {
+                            1 => cpu = value.number() as u16,
+                            // Overrun, and dropped for want of room.
+                            3 | 8 => lost = lost.saturating_add(value.number()),
+                            _ => {}
+                        }
+                    }
+                    all.push((cpu, lost));
+                }
+                _ => {}
+            }
+        }
+        for (cpu, lost) in all {
+            if phase != END {
+                self.started.insert(cpu, lost);
+            } else {
+                let before = self.started.get(&cpu).copied().unwrap_or(0);
+                self.out.lost.insert(cpu, lost.saturating_sub(before));
+            }
+        }
+    }
+}
+
+/// `GenericFtraceEvent`: its name, its fields.
+fn generic(bytes: &[u8]) -> (String, Vec<(String, Value<'_>)>) {
+    let (mut name, mut fields) = (String::new(), Vec::new());
+    for (field, value) in Fields::new(bytes) {
+        match field {
+            1 => name = value.text(),
+            2 => {
+                let (mut of, mut is) = (String::new(), None);
+                for (field, value) in Fields::new(value.bytes()) {
+                    match field {
+                        1 => of = value.text(),
+                        3..=5 => is = Some(value),
+                        _ => {}
+                    }
+                }
+                fields.extend(is.map(|is| (of, is)));
+            }
+            _ => {}
+        }
+    }
+    (name, fields)
+}
+
+/// Fills in whom switches and wake-ups of the dense form are from: who ran on that CPU.
+fn running(out: &mut Gathered) {
+    let mut now: BTreeMap<u16, u32> = BTreeMap::new();
+    for next in &mut out.events {
+        let seen = match next {
+            Next::Missed(cpu, _) => {
+                now.remove(cpu);
+                continue;
+            }
+            Next::DecodedEvent(seen) => seen,
+        };
+        if seen.tid == compact::UNKNOWN {
+            seen.tid = now.get(&seen.cpu).copied().unwrap_or(0);
+            if seen.kind == Kind::Switch {
+                seen.set("prev_pid", seen.tid.into());
+            }
+        }
+        match seen.kind {
+            Kind::Switch => drop(now.insert(seen.cpu, seen.number(2).unwrap_or(0) as u32)),
+            _ if seen.tid != 0 => drop(now.insert(seen.cpu, seen.tid)),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

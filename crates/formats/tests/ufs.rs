@@ -1,0 +1,48 @@
+//! A UFS device's commands, out of published traces: there is no such device here.
+//!
+//! The first lines are of a mail by Bean Huo to linux-scsi (7 November 2019, tags of a UFS device), the last two of a patch's sample by
+//! liuderong; what stands before the event (thread, CPU) is ours, for the mails leave it out.
+
+use formats::ftrace::calls::Machine;
+use formats::ftrace::translate::TraceContext;
+use formats::ftrace::{run, text};
+use model::{Event, Record};
+
+const TRACE: &str = "\
+ kworker/0:1H-44 [000] ..... 313.828183: ufshcd_command: send: ff3b0000.ufs: tag: 1, DB: 0x3, size: 8192, IS: 0, LBA: 2880768, opcode: 0x2a
+ kworker/0:1H-44 [000] ..... 313.829654: ufshcd_command: send: ff3b0000.ufs: tag: 6, DB: 0x40, size: -1, IS: 0, LBA: 18446744073709551615, opcode: 0x35
+ kworker/0:1H-44 [000] ..... 317.713874: ufshcd_command: send: ff3b0000.ufs: tag: 14, DB: 0x4000, size: 4096, IS: 0, LBA: 11976872, opcode: 0x28
+ kworker/0:1H-44 [000] ..... 318.000000: ufshcd_command: send_req: 1d84000.ufshc: tag: 31, DB: 0x0, size: -1, IS: 0, LBA: 0, opcode: 0x8a (WRITE_16), group_id: 0x0, hwq_id: 7
+ <idle>-0 [001] d.h2. 318.000200: ufshcd_command: complete_rsp: 1d84000.ufshc: tag: 31, DB: 0x0, size: -1, IS: 0, LBA: 0, opcode: 0x8a (WRITE_16), group_id: 0x0, hwq_id: 7
+";
+
+#[test]
+fn published_ufs_commands_become_scsi_commands() {
+    let trace = text::read(TRACE.as_bytes()).unwrap();
+    assert!(trace.left_out.is_empty(), "{:?}", trace.left_out);
+    let told = TraceContext {
+        machine: Machine::Generic,
+        names: Vec::new(),
+        tasks: Vec::new(),
+        members: Vec::new(),
+        partitions: Vec::new(),
+        open: Vec::new(),
+        tracer: None,
+    };
+    let mut all: Vec<Event> = Vec::new();
+    run::run_gathered(&trace, &told, &mut |event| all.push(event.clone()));
+    let begins: Vec<(u8, u64, u64, u32)> = all
+        .iter()
+        .filter_map(|event| match &event.record {
+            Record::DriverBegin(r) => {
+                let number = |bytes: &[u8]| bytes.iter().fold(0, |sum: u64, b| sum << 8 | u64::from(*b));
+                Some((r.raw[0], number(&r.raw[2..6]), number(&r.raw[7..9]), r.bytes))
+            }
+            _ => None,
+        })
+        .collect();
+    // 2880768 and 11976872 are sectors of 512 bytes, of a device whose blocks have 4096.
+    assert_eq!(begins, [(0x2a, 360_096, 2, 8192), (0x35, 0, 0, 0), (0x28, 1_497_109, 1, 4096), (0x8a, 0, 0, 0)]);
+    let ends = all.iter().filter(|event| matches!(event.record, Record::DriverEnd(_))).count();
+    assert_eq!(ends, 1);
+}

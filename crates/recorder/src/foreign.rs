@@ -1,0 +1,144 @@
+//! What kind of file a trace is, by its content, never by its name; and how each kind becomes events.
+
+use crate::import::Import;
+use crate::{Doing, Error, Result};
+use formats::ftrace::calls::Machine;
+use formats::ftrace::decoder::Kind;
+use formats::ftrace::gathered::{Gathered, Refused};
+use formats::ftrace::run::{self, Part, Summary};
+use formats::ftrace::text;
+use formats::ftrace::translate::TraceContext;
+use formats::tracedat::{self, TraceDat};
+use formats::{blktrace, perfetto};
+use model::Event;
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+
+/// What is supported, for who brings something else.
+const SUPPORTED: &str = "not a trace that Fathom can import; supported: trace.dat of trace-cmd (versions 6 and 7), Perfetto traces with \
+    ftrace events, ftrace as text (tracefs's `trace`, `trace-cmd report`, `perf script`), and blktrace's binary files";
+
+/// A trace that is read as far as its kind needs.
+pub(crate) struct Foreign<'a> {
+    content: Content<'a>,
+    trace_context: TraceContext,
+    /// What kind of file it is.
+    pub format: String,
+    /// The kernel that was traced, if it says so.
+    pub release: Option<String>,
+    /// What the user should know of how it was read.
+    pub notes: Vec<String>,
+}
+
+enum Content<'a> {
+    Pages(TraceDat<'a>, Vec<Part<'a>>),
+    Gathered(Gathered),
+}
+
+/// The file, and those that belong to it: blktrace writes one for each CPU.
+pub(crate) fn files(file: &Path) -> Result<Vec<Vec<u8>>> {
+    let read = |path: &Path| std::fs::read(path).doing(|| format!("reading {}", path.display()));
+    let first = read(file)?;
+    let siblings = if blktrace::is(&first) || first.is_empty() { of_other_cpus(file) } else { Vec::new() };
+    if siblings.is_empty() {
+        return Ok(vec![first]);
+    }
+    siblings.iter().map(|path| read(path)).collect()
+}
+
+/// `DEV.blktrace.0`, `DEV.blktrace.1`, … beside one of them, itself among them.
+fn of_other_cpus(file: &Path) -> Vec<PathBuf> {
+    let stem = |path: &Path| {
+        let (stem, cpu) = path.file_name()?.to_str()?.rsplit_once('.')?;
+        (stem.ends_with(".blktrace") && cpu.parse::<u16>().is_ok()).then(|| stem.to_owned())
+    };
+    let Some(own) = stem(file) else { return Vec::new() };
+    let folder = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut all: Vec<PathBuf> = entries.filter(|path| stem(path).as_ref() == Some(&own)).collect();
+    all.sort();
+    all
+}
+
+impl<'a> Foreign<'a> {
+    /// Reads a trace of whichever kind.
+    pub fn open(files: &'a [Vec<u8>], request: &Import) -> Result<Self> {
+        let refuse = |why: String| Error::Foreign { file: request.file.clone(), why };
+        let bytes = files.first().map(Vec::as_slice).unwrap_or_default();
+        if tracedat::is(bytes) {
+            let trace = TraceDat::parse(bytes).map_err(|e| refuse(e.to_string()))?;
+            return Self::of_pages(trace, request).map_err(refuse);
+        }
+        let gathered = gather(files, bytes).map_err(|e| refuse(e.to_string()))?;
+        Ok(Self::of_gathered(gathered, request))
+    }
+
+    fn of_pages(trace: TraceDat<'a>, request: &Import) -> std::result::Result<Self, String> {
+        let parts = run::parts(&trace).map_err(|e| e.to_string())?;
+        let machine = trace.uname.split_whitespace().rev().find_map(Machine::of);
+        let trace_context = trace_context(request.machine.or(machine), trace.names.clone());
+        let format = format!("trace.dat version {} of trace-cmd", trace.version);
+        let release = trace.uname.split_whitespace().nth(2).map(str::to_owned);
+        Ok(Self { content: Content::Pages(trace, parts), trace_context, format, release, notes: Vec::new() })
+    }
+
+    fn of_gathered(mut gathered: Gathered, request: &Import) -> Self {
+        let pairs = |map: &std::collections::BTreeMap<u32, u32>| map.iter().map(|(a, b)| (*a, *b)).collect();
+        let machine = request.machine.or(gathered.machine);
+        let trace_context = TraceContext {
+            tasks: pairs(&gathered.tasks),
+            members: pairs(&gathered.members),
+            ..trace_context(machine, std::mem::take(&mut gathered.names).into_iter().collect())
+        };
+        let mut notes = std::mem::take(&mut gathered.notes);
+        let calls = gathered.events.iter().any(
+            |next| matches!(next, formats::ftrace::merge::Next::DecodedEvent(seen) if seen.kind == Kind::SysEnter),
+        );
+        if machine.is_none() && calls {
+            notes.push(
+                "it does not name its machine: system calls are read by the numbers of x86_64; `--machine aarch64` changes that"
+                    .into(),
+            );
+        }
+        let (format, release) = (gathered.format.clone(), gathered.release.clone());
+        Self { content: Content::Gathered(gathered), trace_context, format, release, notes }
+    }
+
+    /// Hands on what it tells.
+    pub fn run(&self, sink: &mut dyn FnMut(&Event)) -> Summary {
+        match &self.content {
+            Content::Pages(trace, parts) => run::run(parts, &self.trace_context, &trace.stats, sink),
+            Content::Gathered(gathered) => run::run_gathered(gathered, &self.trace_context, sink),
+        }
+    }
+}
+
+fn trace_context(machine: Option<Machine>, names: Vec<(u32, String)>) -> TraceContext {
+    TraceContext {
+        machine: machine.unwrap_or(Machine::X86_64),
+        names,
+        tasks: Vec::new(),
+        members: Vec::new(),
+        partitions: Vec::new(),
+        open: Vec::new(),
+        tracer: None,
+    }
+}
+
+/// blktrace's and Perfetto's begin as nothing else does; text may begin as anything.
+fn gather(files: &[Vec<u8>], bytes: &[u8]) -> std::result::Result<Gathered, Refused> {
+    let all: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
+    if all.iter().any(|bytes| blktrace::is(bytes)) {
+        return blktrace::read(&all);
+    }
+    let opened = if perfetto::ftrace::is_gzip(bytes) {
+        Cow::Owned(perfetto::ftrace::unzip(bytes)?)
+    } else {
+        Cow::Borrowed(bytes)
+    };
+    match () {
+        () if text::is(&opened) => text::read(&opened),
+        () if perfetto::ftrace::is(&opened) => perfetto::ftrace::read(&opened),
+        () => Err(Refused::Empty(SUPPORTED)),
+    }
+}

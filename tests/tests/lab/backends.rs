@@ -1,0 +1,116 @@
+//! Both backends in one guest: the one that goes through eBPF starts the one that goes through ftrace, which starts the program. On the
+//! drivers that this machine's own kernel does not have, what they say must be the same.
+
+use super::sh;
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{fathom, rows};
+use lab::guest::{Bus, Config, Disk, Guest};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+type Row = BTreeMap<String, String>;
+
+fn cell<'a>(row: &'a Row, column: &str) -> &'a str {
+    row.get(column).map_or("", String::as_str)
+}
+
+fn ns(row: &Row, column: &str) -> u64 {
+    cell(row, column).parse().unwrap_or(0)
+}
+
+/// Rows within the time that both recorded, as texts of these columns, counted.
+fn counted(all: &[Row], window: (u64, u64), columns: &[&str]) -> BTreeMap<Vec<String>, i64> {
+    let mut counts = BTreeMap::new();
+    for row in all.iter().filter(|row| (window.0..=window.1).contains(&ns(row, "start_ns"))) {
+        let key = columns.iter().map(|c| cell(row, c).to_owned()).collect();
+        *counts.entry(key).or_default() += 1;
+    }
+    counts
+}
+
+/// What one has and the other has not.
+fn differences(a: &BTreeMap<Vec<String>, i64>, b: &BTreeMap<Vec<String>, i64>) -> Vec<String> {
+    let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
+    let of = |map: &BTreeMap<Vec<String>, i64>, key| map.get(key).copied().unwrap_or(0);
+    let differs = keys.into_iter().filter(|key| of(a, key) != of(b, key));
+    differs.map(|key| format!("{} against {} times {key:?}", of(a, key), of(b, key))).collect()
+}
+
+fn agree(bus: Bus) -> Result<()> {
+    let disk = Disk { name: "data".into(), bus, bytes: 128 << 20, ext4: true };
+    let config = Config { disks: vec![disk], files: vec![(fathom(), "/fathom".into())], ..Config::default() };
+    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    sh(&mut guest, "mount -t tracefs none /sys/kernel/tracing 2>/dev/null; mount -t ext4 /dev/disk/data /mnt && sync")?;
+    sh(
+        &mut guest,
+        "/fathom record --quiet --no-probe-cost --backend ebpf -o /e.fathom -- \\
+         /fathom record --quiet --backend ftrace -o /f.fathom -- \\
+         /fathom workload sqlite --op insert --rows 25 --dir /mnt",
+    )?;
+    let folder = tempfile::tempdir()?;
+    let mut fetch = |name: &str| guest.fetch(name, folder.path());
+    let (ebpf, ftrace) = (fetch("/e.fathom")?, fetch("/f.fathom")?);
+    let both = |table: &str| -> Result<(Vec<Row>, Vec<Row>)> { Ok((rows(&ebpf, table)?, rows(&ftrace, table)?)) };
+    // eBPF began before ftrace did, and ended after it.
+    let (commands, other) = both("driver_commands")?;
+    let starts = || other.iter().map(|row| ns(row, "start_ns"));
+    let window = (starts().min().context("no command")? - 1_000_000, starts().max().context("no command")? + 1_000_000);
+    let wrong = differences(
+        &counted(&commands, window, &["protocol", "name", "lba", "blocks", "bytes", "error"]),
+        &counted(&other, window, &["protocol", "name", "lba", "blocks", "bytes", "error"]),
+    );
+    ensure!(wrong.is_empty(), "driver's commands, eBPF against ftrace: {wrong:#?}");
+    ensure!(other.len() >= 100, "only {} commands", other.len());
+    let linked = |all: &[Row]| all.iter().filter(|row| !cell(row, "command").is_empty()).count();
+    let (exact, placed) = (linked(&commands), linked(&other));
+    println!("{} commands; linked {exact} by eBPF, {placed} by ftrace", other.len());
+    ensure!(placed * 100 >= exact * 99, "ftrace links {placed} of {exact} commands");
+    let sure =
+        other.iter().filter(|row| !cell(row, "command").is_empty()).all(|row| cell(row, "confidence") == "address");
+    ensure!(sure, "a link by place is called something else than address");
+
+    let (spans, others) = both("spans")?;
+    let columns = ["layer", "kind", "disk", "sector", "bytes"];
+    let disks = |all: &[Row]| -> Vec<Row> {
+        let of_disk = |row: &&Row| matches!(cell(row, "layer"), "Block" | "IoScheduler" | "Driver");
+        all.iter().filter(of_disk).cloned().collect()
+    };
+    let wrong = differences(&counted(&disks(&spans), window, &columns), &counted(&disks(&others), window, &columns));
+    ensure!(wrong.is_empty(), "bios, requests and commands: {wrong:#?}");
+    // Links between them, by what they join: as many as eBPF's, all but one in a hundred.
+    let joins = |spans: &[Row], links: &[Row]| -> BTreeMap<Vec<String>, i64> {
+        let by_id: BTreeMap<&str, &Row> = spans.iter().map(|row| (cell(row, "id"), row)).collect();
+        let inside = |row: &Row| (window.0..=window.1).contains(&ns(row, "start_ns"));
+        let mut counts = BTreeMap::new();
+        for link in links {
+            let (Some(a), Some(b)) = (by_id.get(cell(link, "parent")), by_id.get(cell(link, "child"))) else {
+                continue;
+            };
+            if inside(a) && inside(b) && matches!(cell(b, "layer"), "Block" | "IoScheduler" | "Driver") {
+                let end = |row: &Row| ["layer", "kind", "sector", "bytes"].map(|c| cell(row, c).to_owned());
+                let key = [&end(a)[..], &end(b)[..], &[cell(link, "relation").to_owned()]].concat();
+                *counts.entry(key).or_default() += 1;
+            }
+        }
+        counts
+    };
+    let (links, others_links) = both("links")?;
+    let (truth, ours) = (joins(&spans, &links), joins(&others, &others_links));
+    let total: i64 = truth.values().sum();
+    let again: i64 = truth.iter().map(|(key, n)| (*n).min(ours.get(key).copied().unwrap_or(0))).sum();
+    println!("{again} of eBPF's {total} links are made again");
+    ensure!(total > 100 && again * 100 >= total * 99, "{again} of {total}: {:#?}", differences(&truth, &ours));
+    Ok(())
+}
+
+pub fn scsi() -> Result<()> {
+    agree(Bus::Scsi)
+}
+
+pub fn nvme() -> Result<()> {
+    agree(Bus::Nvme)
+}
+
+pub fn sd() -> Result<()> {
+    agree(Bus::Sd)
+}
