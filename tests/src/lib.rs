@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod pool;
 pub mod strangers;
+pub mod truth;
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};

@@ -34,6 +34,7 @@ pub mod summary;
 pub mod text;
 mod times;
 mod tracer;
+pub mod whatif;
 
 pub use contract::Summary;
 pub use rows::Rows;

@@ -11,6 +11,7 @@ mod net;
 mod paper;
 mod pool;
 mod results;
+mod whatif;
 
 pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
@@ -28,6 +29,7 @@ pub use pool::{
     PoolServe, PoolStatus, PoolTry, PoolVerb, Trust,
 };
 pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, Penalty, ServeHttp};
+pub use whatif::Whatif;
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {
@@ -67,6 +69,7 @@ pub enum Verb {
     Explain(Explain),
     Diff(Diff),
     Check(Check),
+    Whatif(Whatif),
     Report(Report),
     Export(Export),
     Import(Import),

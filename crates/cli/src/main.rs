@@ -24,6 +24,7 @@ mod record;
 mod report;
 mod sample;
 mod show;
+mod whatif;
 mod workload;
 
 use anyhow::{Context as _, Result};
@@ -70,6 +71,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Check(args) => return check::run(&args),
         Verb::Show(args) => show::run(&args)?,
         Verb::Explain(args) => explain::run(&args)?,
+        Verb::Whatif(args) => whatif::run(&args)?,
         Verb::Report(args) => report::run(&args)?,
         Verb::Export(args) => export::run(&args)?,
         Verb::Import(args) => import::run(&args)?,
