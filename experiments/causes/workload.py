@@ -53,5 +53,18 @@ if db.in_transaction:
     db.execute("COMMIT")
 for i in range(setting("selects", 0)):
     db.execute("SELECT s FROM t WHERE i = ?", (i * 7 % max(1, setting("table_rows", 1)),)).fetchall()
+for i in range(setting("lookups", 0)):
+    db.execute("SELECT s FROM t WHERE rowid = ?", (i * 7 % max(1, setting("table_rows", 1)) + 1,)).fetchall()
+for i in range(setting("aggregates", 0)):
+    db.execute("SELECT count(*), max(i), sum(length(s)) FROM t").fetchall()
+for i in range(setting("sorts", 0)):
+    db.execute("SELECT i FROM t ORDER BY s, -i").fetchall()
+for i in range(setting("computations", 0)):
+    db.execute("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 50000) SELECT sum(x) FROM c").fetchall()
+if setting("updates", 0):
+    db.execute("BEGIN")
+    for i in range(setting("updates", 0)):
+        db.execute("UPDATE t SET s = ? WHERE i = ?", (text[1:] + "y", i * 7 % max(1, setting("table_rows", 1))))
+    db.execute("COMMIT")
 # Closing would checkpoint a WAL and delete it: nobody asked about that.
 os._exit(0)

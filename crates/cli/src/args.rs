@@ -4,6 +4,7 @@ mod ab;
 mod bench;
 mod check;
 mod diff;
+mod fix;
 mod import;
 mod lab;
 mod nbd;
@@ -17,6 +18,7 @@ pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use check::{Check, CheckRecord, CheckVerb};
 pub use diff::{Diff, Explain};
+pub use fix::{Allow, Fix};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use net::{
@@ -70,6 +72,7 @@ pub enum Verb {
     Diff(Diff),
     Check(Check),
     Whatif(Whatif),
+    Fix(Fix),
     Report(Report),
     Export(Export),
     Import(Import),

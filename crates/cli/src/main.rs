@@ -12,6 +12,7 @@ mod demo;
 mod diff;
 mod explain;
 mod export;
+mod fix;
 mod import;
 mod lab;
 mod link;
@@ -69,6 +70,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Net(args) => return net::run(&args),
         Verb::Diff(args) => return diff::run(&args),
         Verb::Check(args) => return check::run(&args),
+        Verb::Fix(args) => return fix::run(&args),
         Verb::Show(args) => show::run(&args)?,
         Verb::Explain(args) => explain::run(&args)?,
         Verb::Whatif(args) => whatif::run(&args)?,

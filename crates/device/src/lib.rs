@@ -10,6 +10,7 @@
 mod disks;
 mod during;
 mod facts;
+pub mod knobs;
 mod mounts;
 pub mod reach;
 mod reader;

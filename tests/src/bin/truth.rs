@@ -3,7 +3,7 @@
 //! Usage: truth whatif|causes [--trials N] [--seed S] [--only TEXT] [--output FILE]
 
 use anyhow::{Context, Result, bail};
-use fathom_tests::truth::{machine, whatif};
+use fathom_tests::truth::{causes, machine, whatif};
 use stats::random::Random;
 use std::path::PathBuf;
 
@@ -48,8 +48,8 @@ fn main() -> Result<()> {
             for change in whatif::changes().into_iter().filter(|c| c.name.contains(&asked.only)) {
                 let mut trials = Vec::new();
                 for _ in 0..asked.trials {
-                    let trial = whatif::trial(folder.path(), &change, &mut random)
-                        .with_context(|| change.name.to_owned())?;
+                    let trial =
+                        whatif::trial(folder.path(), &change, &mut random).with_context(|| change.name.to_owned())?;
                     eprintln!(
                         "{}: {:.1} -> {:.1} ms predicted, {:.1} ms true ({:+.0} %)",
                         change.name,
@@ -63,6 +63,32 @@ fn main() -> Result<()> {
                 all.push((change, trials));
             }
             whatif::page(&all, &how)
+        }
+        "causes" => {
+            let how = format!("Made by `{command}`, {} trials each, on {}: {}.", asked.trials, date()?, machine());
+            let list = causes::list()?;
+            let (mut found, mut quiet) = (Vec::new(), Vec::new());
+            for cause in list.cause.into_iter().filter(|c| c.name.contains(&asked.only)) {
+                let mut trials = Vec::new();
+                for _ in 0..asked.trials {
+                    let trial =
+                        causes::trial(folder.path(), &cause, &mut random).with_context(|| cause.name.clone())?;
+                    eprintln!("{}: {:?}", cause.name, trial);
+                    trials.push(trial);
+                }
+                found.push((cause, trials));
+            }
+            for healthy in list.healthy.into_iter().filter(|c| c.name.contains(&asked.only)) {
+                let mut trials = Vec::new();
+                for _ in 0..asked.trials.div_ceil(4) {
+                    let codes = causes::false_findings(folder.path(), &healthy, &mut random)
+                        .with_context(|| healthy.name.clone())?;
+                    eprintln!("healthy: {}: {codes:?}", healthy.name);
+                    trials.push(codes);
+                }
+                quiet.push((healthy, trials));
+            }
+            causes::page(&found, &quiet, &how)
         }
         other => bail!("unknown {other}: expected whatif or causes"),
     };

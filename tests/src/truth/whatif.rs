@@ -37,12 +37,48 @@ pub fn changes() -> Vec<Change> {
     let plain = Change::default();
     vec![
         Change { name: "none (control: the same again)", base: mode("delete"), ..plain.clone() },
-        Change { name: "DELETE: synchronous FULL to OFF", ask: &["--without", "sync"], base: mode("delete"), after: off(), ..plain.clone() },
-        Change { name: "TRUNCATE: synchronous FULL to OFF", ask: &["--without", "sync"], base: mode("truncate"), after: off(), ..plain.clone() },
-        Change { name: "PERSIST: synchronous FULL to OFF", ask: &["--without", "sync"], base: mode("persist"), after: off(), ..plain.clone() },
-        Change { name: "WAL: synchronous FULL to NORMAL", ask: &["--without", "sync"], base: mode("wal"), after: normal(), ..plain.clone() },
-        Change { name: "DELETE: synchronous FULL to NORMAL", ask: second, base: mode("delete"), after: normal(), ..plain.clone() },
-        Change { name: "TRUNCATE: synchronous FULL to NORMAL", ask: second, base: mode("truncate"), after: normal(), ..plain.clone() },
+        Change {
+            name: "DELETE: synchronous FULL to OFF",
+            ask: &["--without", "sync"],
+            base: mode("delete"),
+            after: off(),
+            ..plain.clone()
+        },
+        Change {
+            name: "TRUNCATE: synchronous FULL to OFF",
+            ask: &["--without", "sync"],
+            base: mode("truncate"),
+            after: off(),
+            ..plain.clone()
+        },
+        Change {
+            name: "PERSIST: synchronous FULL to OFF",
+            ask: &["--without", "sync"],
+            base: mode("persist"),
+            after: off(),
+            ..plain.clone()
+        },
+        Change {
+            name: "WAL: synchronous FULL to NORMAL",
+            ask: &["--without", "sync"],
+            base: mode("wal"),
+            after: normal(),
+            ..plain.clone()
+        },
+        Change {
+            name: "DELETE: synchronous FULL to NORMAL",
+            ask: second,
+            base: mode("delete"),
+            after: normal(),
+            ..plain.clone()
+        },
+        Change {
+            name: "TRUNCATE: synchronous FULL to NORMAL",
+            ask: second,
+            base: mode("truncate"),
+            after: normal(),
+            ..plain.clone()
+        },
         Change {
             name: "DELETE: synchronous EXTRA to FULL",
             ask: &["--without", "second fdatasync directory"],
@@ -51,15 +87,33 @@ pub fn changes() -> Vec<Change> {
             ..plain.clone()
         },
         Change {
-            name: "WAL: checkpoint every 20 pages to none",
+            name: "WAL, NORMAL: checkpoint every 20 pages to none",
             ask: &["--without", "checkpoint"],
-            base: [mode("wal"), vec![("wal_autocheckpoint", json!(20))]].concat(),
+            base: [mode("wal"), normal(), vec![("wal_autocheckpoint", json!(20))]].concat(),
             after: vec![("wal_autocheckpoint", json!(0))],
             ..plain.clone()
         },
-        Change { name: "DELETE: barriers to nobarrier", ask: &["--without", "flush"], base: mode("delete"), disks: barrier(), ..plain.clone() },
-        Change { name: "PERSIST: barriers to nobarrier", ask: &["--without", "flush"], base: mode("persist"), disks: barrier(), ..plain.clone() },
-        Change { name: "WAL: barriers to nobarrier", ask: &["--without", "flush"], base: mode("wal"), disks: barrier(), ..plain.clone() },
+        Change {
+            name: "DELETE: barriers to nobarrier",
+            ask: &["--without", "flush"],
+            base: mode("delete"),
+            disks: barrier(),
+            ..plain.clone()
+        },
+        Change {
+            name: "PERSIST: barriers to nobarrier",
+            ask: &["--without", "flush"],
+            base: mode("persist"),
+            disks: barrier(),
+            ..plain.clone()
+        },
+        Change {
+            name: "WAL: barriers to nobarrier",
+            ask: &["--without", "flush"],
+            base: mode("wal"),
+            disks: barrier(),
+            ..plain.clone()
+        },
         Change {
             name: "PERSIST: ext4 with a journal to without",
             ask: &["--without", "metadata"],
@@ -67,10 +121,35 @@ pub fn changes() -> Vec<Change> {
             disks: [Disk::default(), Disk { mkfs: &["-O", "^has_journal"], ..Disk::default() }],
             ..plain.clone()
         },
-        Change { name: "DELETE: file on disk to memory", base: mode("delete"), disks: [Disk::default(), ram()], device: true, ..plain.clone() },
-        Change { name: "WAL: file on disk to memory", base: mode("wal"), disks: [Disk::default(), ram()], device: true, ..plain.clone() },
-        Change { name: "DELETE: memory to file on disk", base: mode("delete"), disks: [ram(), Disk::default()], device: true, ..plain.clone() },
-        Change { name: "DELETE in memory: four busy processes to none", ask: &["--without", "run-queue"], base: mode("delete"), disks: [ram(), ram()], hogs: 4, ..plain },
+        Change {
+            name: "DELETE: file on disk to memory",
+            base: mode("delete"),
+            disks: [Disk::default(), ram()],
+            device: true,
+            ..plain.clone()
+        },
+        Change {
+            name: "WAL: file on disk to memory",
+            base: mode("wal"),
+            disks: [Disk::default(), ram()],
+            device: true,
+            ..plain.clone()
+        },
+        Change {
+            name: "DELETE: memory to file on disk",
+            base: mode("delete"),
+            disks: [ram(), Disk::default()],
+            device: true,
+            ..plain.clone()
+        },
+        Change {
+            name: "DELETE in memory: four busy processes to none",
+            ask: &["--without", "run-queue"],
+            base: [mode("delete"), vec![("plain", json!(true))]].concat(),
+            disks: [ram(), ram()],
+            hogs: 4,
+            ..plain
+        },
     ]
 }
 

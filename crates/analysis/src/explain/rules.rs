@@ -12,7 +12,7 @@ use model::{Layer, counted};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
-const MOSTLY: f64 = 0.5;
+pub(super) const MOSTLY: f64 = 0.5;
 /// Statements in a row, each its own transaction, from which on they are a loop.
 const LOOP: usize = 10;
 /// Executions from which on a few of them are a tail.

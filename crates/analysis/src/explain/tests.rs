@@ -265,6 +265,36 @@ fn slow_device_is_tail_and_more_work_is_none() {
 }
 
 #[test]
+fn search_that_reads_whole_table_is_full_scan() {
+    let scan = |pages| Execution { outside_ns: 1_000, calls: vec![("pread64", DATABASE, 2_000, 4096); pages] };
+    let named = |text: &str, pages, returned| {
+        let mut rows = recording(&vec![scan(pages); 20]);
+        rows.shapes[0].text = text.into();
+        rows.operations.iter_mut().for_each(|operation| operation.rows = returned);
+        explain(&rows)
+    };
+    let select = "SELECT s FROM t WHERE i = ?";
+    let done = named(select, 60, 1);
+    let s04 = the(&done, "S04");
+    // 61 x 1 us outside, 60 reads of 2 us; six of sixty are left with an index.
+    assert_eq!((s04.time_ns, s04.saving_ns), (Some(20 * 181_000), Some((20.0 * 181_000.0 * 0.9_f64).round() as u64)));
+    assert!(
+        s04.claim.contains("20 of 20 executions read 60 pages of the database (240 KiB) for 1 rows"),
+        "{}",
+        s04.claim
+    );
+    for (text, pages, returned) in [
+        (select, 60, 9),
+        (select, 12, 0),
+        ("SELECT count(*) FROM t", 60, 1),
+        ("SELECT s FROM t ORDER BY s", 60, 1),
+        ("INSERT INTO t SELECT * FROM u WHERE i = ?", 60, 0),
+    ] {
+        assert!(!codes(&named(text, pages, returned)).contains(&"S04"), "{text}");
+    }
+}
+
+#[test]
 fn lost_statements_make_trace_unreliable() {
     let mut rows = recording(&vec![insert(); 10]);
     assert!(!codes(&explain(&rows)).contains(&"T01"));

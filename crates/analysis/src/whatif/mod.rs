@@ -76,7 +76,7 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
     let pieces = pieces::pieces(&index, &phases);
     let lookups: Vec<Lookup> =
         asked.without.iter().map(|removal| Lookup::new(*removal, &index, &phases, &pieces)).collect();
-    let factors = asked.device.map(|other| factors(&index, other, asked.seed)).transpose()?;
+    let factors = asked.device.map(|other| factors(&index, &pieces, other, asked.seed)).transpose()?;
     let delays = asked.queue.map(|servers| depth::replay(&index, &pieces, servers.max(1) as usize));
     let change = Change { without: &lookups, device: factors.as_ref(), delays: delays.as_ref() };
     let ended = |at: usize| rows.operations[at].end_ns.is_some();
@@ -123,12 +123,12 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
     })
 }
 
-fn factors(index: &Index, other: &Rows, seed: u64) -> Result<Factors, Error> {
+fn factors(index: &Index, pieces: &[Vec<Piece>], other: &Rows, seed: u64) -> Result<Factors, Error> {
     let measured = Measured::new(&Index::new(other));
     if measured.is_empty() {
         return Err(Error::NoCommands);
     }
-    Ok(service::draw(index, &measured, seed))
+    Ok(service::draw(index, pieces, &measured, seed))
 }
 
 /// The calls that a recording's executions make, for whoever asked for one that they do not.

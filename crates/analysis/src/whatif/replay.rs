@@ -1,7 +1,13 @@
 //! An operation once more, without what is thought away, or on another device.
 //!
-//! The thread's pieces follow each other as they did. What goes takes its time with it; and a thread that need not sleep at all is not
-//! woken, so that the wait for a CPU after such a sleep goes too. A wait for a command is as many times as long as the command is.
+//! The thread's pieces follow each other as they did. What goes takes its time with it, and with it goes what only it brought about:
+//!
+//! - A thread that need not sleep at all is not woken: the wait for a CPU after such a sleep goes.
+//! - What comes between the end of a removed command and the next one, while the thread still sleeps, is others being woken by that end
+//!   (jbd2, the block layer's flush machinery): it goes. It was the better part of a flush's cost on a busy machine.
+//!
+//! On another device a wait for a command is as many times as long as the command is; what comes between commands, as many times as it is
+//! there.
 
 use super::depth::Delays;
 use super::pieces::Piece;
@@ -38,10 +44,17 @@ pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>
     let mut saved = 0.0;
     // Of the sleep that the thread is in or was woken from: what it was, what is left of it, and who took the last of it.
     let (mut slept, mut left, mut taker) = (0.0, 0.0, 0);
+    // Whether the last command that was waited for in this sleep is gone.
+    let mut ended_by_gone = false;
     for piece in pieces {
         let ns = piece.ns as f64;
         let goes =
             change.without.iter().enumerate().find_map(|(by, lookup)| Some((by, lookup.goes(at as u32, piece)?)));
+        let command = matches!(piece.reason, Reason::Device | Reason::Flush);
+        if command || !piece.slept() {
+            ended_by_gone = command && matches!(goes, Some((_, Goes::Wait)));
+        }
+        let goes = goes.or((ended_by_gone && !command).then_some((taker, Goes::Wait)));
         let mut kept = match goes {
             Some((by, _)) => {
                 gone[by] += ns;
@@ -76,6 +89,7 @@ fn factor(piece: &Piece, factors: &Factors) -> f64 {
     match piece.reason {
         Reason::Device | Reason::Flush => piece.span.and_then(|span| factors.of.get(&span)).copied().unwrap_or(1.0),
         Reason::Queue => factors.mean,
-        _ => 1.0,
+        Reason::Journal | Reason::Other if piece.call.is_some() => factors.between,
+        Reason::Journal | Reason::Other | Reason::Cpu | Reason::RunQueue => 1.0,
     }
 }

@@ -1,12 +1,17 @@
 //! How long another device takes for what this one did: service times measured there, drawn for each command by what it does and how
 //! large it is.
 //!
+//! Between commands others have to be woken, which takes as long as CPUs sleep deep: longer after a long wait. So the time between them is
+//! taken from there, too, on average.
+//!
 //! **Uncertainty.** Draws are independent, where a device's slow moments last; and a service time measured there holds what else that
 //! device did meanwhile. A kind that was not measured there keeps its time; a size that was not is taken from the nearest one.
 
+use super::pieces::{Piece, pieces};
+use crate::diff::phase::Phases;
 use crate::rows::{Does, Index};
-use model::Layer;
 use model::table::Span;
+use model::{Layer, Reason};
 use stats::random::Random;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -17,6 +22,16 @@ type Class = (Does, bool, u32);
 #[derive(Debug, Default)]
 pub struct Measured {
     times: BTreeMap<Class, Vec<u64>>,
+    between_ns: Option<f64>,
+}
+
+/// Mean time that a thread slept in calls while no command was waited for, for each command that was.
+pub fn between(pieces: &[Vec<Piece>]) -> Option<f64> {
+    let all = || pieces.iter().flatten().filter(|piece| piece.call.is_some());
+    let commands = all().filter(|piece| matches!(piece.reason, Reason::Device | Reason::Flush)).count();
+    let between =
+        all().filter(|piece| matches!(piece.reason, Reason::Journal | Reason::Other)).map(|piece| piece.ns as f64);
+    (commands > 0).then(|| between.sum::<f64>() / commands as f64)
 }
 
 fn class(span: &Span) -> Class {
@@ -38,7 +53,8 @@ impl Measured {
         for (span, ns) in commands(index) {
             times.entry(class(span)).or_default().push(ns);
         }
-        Self { times }
+        let phases = Phases::new(index);
+        Self { times, between_ns: between(&pieces(index, &phases)) }
     }
 
     /// Whether nothing was measured.
@@ -62,6 +78,8 @@ pub struct Factors {
     pub of: HashMap<u64, f64>,
     /// The same on average, by time.
     pub mean: f64,
+    /// The same of what comes between commands.
+    pub between: f64,
     /// Commands by kind that the other device did not measure at all.
     pub unknown: BTreeSet<&'static str>,
     /// Commands whose size was taken from another.
@@ -71,7 +89,7 @@ pub struct Factors {
 }
 
 /// Draws a time for each command. A command that several wait for has one, so that all of them wait alike.
-pub fn draw(index: &Index, other: &Measured, seed: u64) -> Factors {
+pub fn draw(index: &Index, own: &[Vec<Piece>], other: &Measured, seed: u64) -> Factors {
     let mut random = Random::new(seed);
     let mut factors = Factors::default();
     let (mut before, mut after) = (0.0, 0.0);
@@ -86,6 +104,8 @@ pub fn draw(index: &Index, other: &Measured, seed: u64) -> Factors {
         factors.of.insert(span.id, drawn / ns.max(1) as f64);
         (before, after) = (before + ns as f64, after + drawn);
     }
+    let ratio = between(own).zip(other.between_ns).map(|(ours, theirs)| theirs / ours);
+    factors.between = ratio.filter(|ratio| ratio.is_finite()).unwrap_or(1.0);
     factors.mean = if before > 0.0 { after / before } else { 1.0 };
     factors
 }

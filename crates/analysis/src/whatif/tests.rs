@@ -108,6 +108,32 @@ fn wait_for_cpu_goes_with_whole_sleep_only() {
     assert_eq!(each(&without(&rows, &["run-queue"])), 340_000 - 20_000);
 }
 
+/// What comes between a removed command and the next is others being woken by its end.
+#[test]
+fn wait_between_commands_goes_with_the_one_before() {
+    let mut rows = recording(&vec![insert(); 10]);
+    let mut slices = Vec::new();
+    for slice in std::mem::take(&mut rows.slices) {
+        if slice.reason != Reason::Flush {
+            slices.push(slice);
+            continue;
+        }
+        // A write of 10 us, the journal for 5, a flush, the journal for 7.
+        let [a, b, c] = [slice.start_ns + 10_000, slice.start_ns + 15_000, slice.end_ns - 7_000];
+        for (reason, from, to) in [
+            (Reason::Device, slice.start_ns, a),
+            (Reason::Journal, a, b),
+            (Reason::Flush, b, c),
+            (Reason::Journal, c, slice.end_ns),
+        ] {
+            slices.push(Slice { reason, start_ns: from, end_ns: to, ..slice.clone() });
+        }
+    }
+    rows.slices = slices;
+    // 150 us in both sleeps, of which 2 x 15 stay.
+    assert_eq!(each(&without(&rows, &["flush"])), 340_000 - 150_000 + 30_000);
+}
+
 #[test]
 fn absent_removal_names_calls_that_there_are() {
     let rows = recording(&vec![insert(); 3]);
@@ -165,9 +191,7 @@ fn kind_that_other_device_lacks_keeps_its_time() {
 #[test]
 fn queue_of_one_serves_commands_one_after_other() {
     let mut rows = with_commands(&vec![insert(); 8]);
-    let sum = |rows: &Rows, n| {
-        whatif(rows, &Asked { queue: Some(n), ..Asked::default() }).unwrap().total.predicted_ns
-    };
+    let sum = |rows: &Rows, n| whatif(rows, &Asked { queue: Some(n), ..Asked::default() }).unwrap().total.predicted_ns;
     assert_eq!(sum(&rows, 1), 8 * 340_000, "they never overlap");
     // A command lies at the device as each execution's first flush begins, for 30 us more.
     let firsts: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).cloned().collect();
