@@ -10,6 +10,7 @@ help:
 	@echo "make test-all          make test, then what is long by nature: simulations with many seeds, soaks, other engines"
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
+	@echo "make truth             injected causes beside what explain finds, changes beside what whatif predicts: docs/results/truth.md"
 	@echo "make papers-lab        paper 004's three systems in virtual machines: docs/results/paper-004.md"
 	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/results/papers.md"
 	@echo "make book              the manual as a site with search: target/book/index.html"
@@ -55,6 +56,16 @@ bench:
 	@scripts/setup bench
 	@scripts/build
 	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/results/performance.md
+
+# SEED draws workloads and devices anew, TRIALS says how many of each cause; the default is 200 trials in all, and takes hours.
+SEED ?= $(shell date +%s)
+TRIALS ?= 23
+.PHONY: truth
+truth: setup-test
+	@scripts/build
+	@cargo build --release --package fathom-tests --bin truth
+	@target/release/truth causes --trials $(TRIALS) --seed $(SEED) --output docs/results/truth.md
+	@target/release/truth whatif --trials $(TRIALS) --seed $(SEED) --output docs/results/whatif.md
 
 # A figure is printed; all of them make the page of the manual.
 .PHONY: papers

@@ -13,6 +13,7 @@ mod blind;
 mod case;
 mod charges;
 pub mod check;
+mod checkpoints;
 pub mod completeness;
 pub mod contract;
 pub mod counts;

@@ -41,9 +41,15 @@ fn main() -> Result<()> {
     let mut random = Random::new(asked.seed);
     let folder = tempfile::tempdir()?;
     let command = format!("make truth SEED={} TRIALS={}", asked.seed, asked.trials);
+    let how = |date: &str| {
+        format!(
+            "Made by `{command}` on {date}: {}. Each trial draws a workload (rows, their size, page size) and a\ndevice (writes of 0.1 to 1 ms, \
+             flushes of 1 to 8 ms, served by `experiments/causes/slowdisk.py`), and runs both sides in random\norder on fresh file systems.",
+            machine()
+        )
+    };
     let page = match asked.what.as_str() {
         "whatif" => {
-            let how = format!("Made by `{command}`, {} trials each, on {}: {}.", asked.trials, date()?, machine());
             let mut all = Vec::new();
             for change in whatif::changes().into_iter().filter(|c| c.name.contains(&asked.only)) {
                 let mut trials = Vec::new();
@@ -62,10 +68,9 @@ fn main() -> Result<()> {
                 }
                 all.push((change, trials));
             }
-            whatif::page(&all, &how)
+            whatif::page(&all, &how(&date()?))
         }
         "causes" => {
-            let how = format!("Made by `{command}`, {} trials each, on {}: {}.", asked.trials, date()?, machine());
             let list = causes::list()?;
             let (mut found, mut quiet) = (Vec::new(), Vec::new());
             for cause in list.cause.into_iter().filter(|c| c.name.contains(&asked.only)) {
@@ -88,7 +93,7 @@ fn main() -> Result<()> {
                 }
                 quiet.push((healthy, trials));
             }
-            causes::page(&found, &quiet, &how)
+            causes::page(&found, &quiet, &how(&date()?))
         }
         other => bail!("unknown {other}: expected whatif or causes"),
     };

@@ -179,6 +179,7 @@ pub fn trial(folder: &Path, cause: &Cause, random: &mut Random) -> Result<Trial>
         with.set("plain", json!(true));
     }
     let amount = drawn(&cause.amount, random).as_u64().unwrap_or(0);
+    let takes_us = super::device(random);
     let own = tempfile::Builder::new().prefix("truth").tempdir_in(folder)?;
     let mut runs = vec![("with", with.clone(), true)];
     let counterpart = cause.without.is_some() || cause.inject.is_some();
@@ -189,9 +190,9 @@ pub fn trial(folder: &Path, cause: &Cause, random: &mut Random) -> Result<Trial>
     }
     random.shuffle(&mut runs);
     for (name, settings, inject) in &runs {
-        let disk = Disk::default().make(own.path())?;
-        recorded(own.path(), name, &disk, settings, |argv| match inject {
-            true => cause.injected(amount, &disk, argv),
+        let disk = Disk { takes_us, ..Disk::default() }.make(own.path())?;
+        recorded(own.path(), name, &disk.disk, settings, |argv| match inject {
+            true => cause.injected(amount, &disk.disk, argv),
             false => Ok(Injected::Nothing),
         })?;
     }

@@ -4,11 +4,13 @@
 //! Every workload is drawn anew from a seed, so that nobody tunes rules to it: rows, their size, the page's size, the journal's mode.
 
 pub mod causes;
+pub mod slowdisk;
 pub mod whatif;
 
+use self::slowdisk::SlowDisk;
 use crate::{fathom, run};
 use anyhow::{Context, Result};
-use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
+use lab::loopdisk::{LoopDisk, Options};
 use serde_json::{Map, Value, json};
 use stats::random::Random;
 use std::path::{Path, PathBuf};
@@ -17,11 +19,11 @@ use std::process::Command;
 /// The program.
 const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
 
-/// Where a disk keeps its bytes, and how it is made.
+/// A disk of known service times, and how its file system is made.
 #[derive(Debug, Clone, Default)]
 pub struct Disk {
-    /// In memory, not in a file on this machine's disk.
-    pub ram: bool,
+    /// How long writes and flushes take, us.
+    pub takes_us: (u64, u64),
     /// Mount options.
     pub mount: &'static str,
     /// Arguments of mkfs.
@@ -30,15 +32,22 @@ pub struct Disk {
 
 impl Disk {
     /// Makes it.
-    pub fn make(&self, folder: &Path) -> Result<LoopDisk> {
-        let backing = if self.ram { Backing::Ram } else { Backing::Folder(folder.to_owned()) };
+    ///
+    /// # Errors
+    /// See [`SlowDisk::create`].
+    pub fn make(&self, folder: &Path) -> Result<SlowDisk> {
         let options = Options {
             mount: self.mount.into(),
             mkfs: self.mkfs.iter().map(ToString::to_string).collect(),
             ..Options::default()
         };
-        Ok(LoopDisk::create(256 << 20, FileSystem::Ext4, &backing, &options)?)
+        SlowDisk::create(folder, self.takes_us, &options)
     }
+}
+
+/// A device drawn anew: writes of 0.1 to 1 ms, flushes of 1 to 8 ms.
+pub fn device(random: &mut Random) -> (u64, u64) {
+    (100 + random.below(900), 1000 + random.below(7000))
 }
 
 /// Settings of the program.
@@ -121,7 +130,7 @@ pub fn machine() -> String {
     let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let load: String = read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(", ");
-    format!("Linux {kernel}, {cpus} CPUs, load average {load} as it began")
+    format!("Linux {kernel}, {cpus} CPUs, load average {load}")
 }
 
 /// The middle one; of two the upper.

@@ -131,6 +131,24 @@ fn checkpoint_in_statement_is_found() {
     assert!(s02.claim.contains("the others' median is 7.00 us"), "{}", s02.claim);
 }
 
+/// A commit that syncs nothing, and every fourth execution's checkpoint: its syncs are no commit's.
+#[test]
+fn syncs_of_checkpoint_are_no_flushes_of_commits() {
+    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
+    let back = vec![
+        ("fdatasync", WAL, 90_000, 0),
+        ("pread64", WAL, 1_000, 4096),
+        ("pwrite64", DATABASE, 30_000, 4096),
+        ("fdatasync", DATABASE, 200_000, 0),
+    ];
+    let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
+    let mut executions = vec![plain; 100];
+    executions.iter_mut().step_by(2).for_each(|execution| *execution = stalled.clone());
+    let done = explain(&with_wal(&executions));
+    assert_eq!(codes(&done), ["S02"]);
+    assert_eq!(the(&done, "S02").time_ns, Some(50 * 321_000), "with the WAL's own sync, since the others have none");
+}
+
 #[test]
 fn prepare_before_every_execution_is_found() {
     let mut rows =

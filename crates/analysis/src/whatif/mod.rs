@@ -133,7 +133,7 @@ fn factors(index: &Index, pieces: &[Vec<Piece>], other: &Rows, seed: u64) -> Res
 
 /// The calls that a recording's executions make, for whoever asked for one that they do not.
 fn has(index: &Index, phases: &Phases) -> String {
-    let calls: BTreeSet<String> = removal::calls(index, phases)
+    let calls: BTreeSet<String> = crate::checkpoints::calls(index, phases)
         .map(|(_, _, call, kind)| Removal::Calls(0, call, Some(kind)).to_string().trim().to_owned())
         .collect();
     match calls.is_empty() {

@@ -5,7 +5,8 @@
 //! **call** goes with all that the thread did in it, since a program that does not make the call does not enter the kernel.
 
 use super::pieces::Piece;
-use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
+use crate::checkpoints::{calls, windows};
+use crate::diff::phase::{Kind, Phases};
 use crate::rows::{Does, Index};
 use model::{Call, Layer, Reason};
 use sqlite::FileClass;
@@ -144,7 +145,11 @@ impl Lookup {
             }
             Removal::SecondFlush => lookup.longest_flushes(pieces),
             Removal::SecondSync => lookup.all_but_longest(index, phases),
-            Removal::Checkpoint => lookup.checkpoints(index, phases),
+            Removal::Checkpoint => {
+                for (operation, window) in windows(index, phases) {
+                    lookup.windows.extend(index.chain(operation).map(|at| (at as u32, window)));
+                }
+            }
             Removal::Queue | Removal::RunQueue => {}
             Removal::Sync | Removal::JournalDelete | Removal::DirectorySync | Removal::Calls(..) => {
                 lookup.matching(index, phases);
@@ -228,72 +233,6 @@ impl Lookup {
             }
         }
     }
-
-    /// A checkpoint lasts from its first read of the WAL, or the sync of the WAL before it, to the last write or sync of the database. That
-    /// sync is the checkpoint's only if the execution has more of them than others of its statement that checkpoint nothing.
-    fn checkpoints(&mut self, index: &Index, phases: &Phases) {
-        let wal = wal_databases(index);
-        #[derive(Default)]
-        struct Seen {
-            syncs: Vec<u64>,
-            first_read: Option<u64>,
-            write_back: Option<(u64, u64)>,
-        }
-        let mut seen: BTreeMap<usize, Seen> = BTreeMap::new();
-        for (at, operation, call, kind) in calls(index, phases) {
-            let span = &index.rows.spans[at];
-            let end = span.end_ns.unwrap_or(span.start_ns);
-            let back =
-                kind == Kind::Of(FileClass::Database) && index.path_of(span).is_some_and(|path| wal.contains(path));
-            let own = seen.entry(operation).or_default();
-            match call {
-                call if kind == Kind::Of(FileClass::Wal) && is_sync(call) && own.write_back.is_none() => {
-                    own.syncs.push(span.start_ns);
-                }
-                call if kind == Kind::Of(FileClass::Wal) && call.writes() => own.first_read = None,
-                call if kind == Kind::Of(FileClass::Wal) && call.reads() && own.write_back.is_none() => {
-                    own.first_read = own.first_read.or(Some(span.start_ns));
-                }
-                call if back && (call.writes() || is_sync(call) && own.write_back.is_some()) => {
-                    let since = own.write_back.map_or(span.start_ns, |(since, _)| since);
-                    own.write_back = Some((since, end));
-                }
-                _ => {}
-            }
-        }
-        let mut usual: HashMap<usize, usize> = HashMap::new();
-        for (operation, own) in seen.iter().filter(|(_, own)| own.write_back.is_none()) {
-            if let Some(shape) = index.shape(*operation) {
-                let least = usual.entry(shape).or_insert(usize::MAX);
-                *least = (*least).min(own.syncs.len());
-            }
-        }
-        for (operation, own) in seen {
-            let Some((mut since, until)) = own.write_back else { continue };
-            let usual = index.shape(operation).and_then(|shape| usual.get(&shape)).copied().unwrap_or(1);
-            since = since.min(own.first_read.unwrap_or(since));
-            if own.syncs.len() > usual {
-                since = since.min(own.syncs.last().copied().unwrap_or(since));
-            }
-            for at in index.chain(operation) {
-                self.windows.insert(at as u32, (since, until));
-            }
-        }
-    }
-}
-
-/// The system calls within operations by their begin: position, operation, what it is.
-pub fn calls<'a>(
-    index: &'a Index<'a>,
-    phases: &'a Phases<'a>,
-) -> impl Iterator<Item = (usize, usize, Call, Kind)> + 'a {
-    let spans = &index.rows.spans;
-    let mut all: Vec<usize> = (0..spans.len()).filter(|&at| spans[at].layer == Layer::Syscall).collect();
-    all.sort_by_key(|&at| spans[at].start_ns);
-    all.into_iter().filter_map(move |at| match phases.of_call(at) {
-        Phase::In(call, kind) => Some((at, index.operation_of(&spans[at])?, call, kind)),
-        Phase::Outside | Phase::Tracer => None,
-    })
 }
 
 #[cfg(test)]

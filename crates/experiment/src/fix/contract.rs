@@ -108,3 +108,65 @@ impl Fixed {
         self.tried.iter().map(|t| &t.remedy).find(|remedy| Some(&remedy.name) == self.best.as_ref())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::remedies::{Machine, all};
+    use super::*;
+    use crate::ab::contract::{Compared, Outcome};
+
+    fn fixed(verdicts: &[(&str, f64, &str)], allowed: Durability) -> Fixed {
+        let compared = |&(name, ratio, verdict): &(&str, f64, &str)| Compared {
+            name: name.into(),
+            baseline: AS_IT_IS.into(),
+            ratio: Some(ratio),
+            ci95: Some([ratio, ratio]),
+            pairs: 10,
+            verdict: verdict.into(),
+        };
+        let outcome = Outcome {
+            version: 1,
+            commands: Vec::new(),
+            comparisons: verdicts.iter().map(compared).collect(),
+            control: None,
+            margin: 0.02,
+            blocks: 10,
+            warmup: 1,
+            seed: 1,
+            stopped: Some("blocks".into()),
+            sources: Default::default(),
+        };
+        let remedies = all(&Machine::default());
+        let tried = remedies.into_iter().filter(|r| verdicts.iter().any(|(name, ..)| *name == r.name)).collect();
+        Fixed::new(&outcome, tried, Vec::new(), vec!["F01".into()], allowed)
+    }
+
+    #[test]
+    fn durability_given_up_is_best_only_if_allowed() {
+        let verdicts = [
+            ("off", 0.1, "faster"),
+            ("wal-normal", 0.2, "faster"),
+            ("wal", 0.6, "faster"),
+            ("persist", 0.5, "inconclusive"),
+        ];
+        let best = |allowed| fixed(&verdicts, allowed).best;
+        assert_eq!(best(Durability::Same).as_deref(), Some("wal"));
+        assert_eq!(best(Durability::LastCommits).as_deref(), Some("wal-normal"));
+        assert_eq!(best(Durability::Corruption).as_deref(), Some("off"));
+        let none = fixed(&[("off", 0.1, "faster"), ("wal", 0.9, "equivalent")], Durability::Same);
+        assert_eq!(none.best, None, "what is no faster is no remedy");
+        let order: Vec<&str> = none.tried.iter().map(|t| t.remedy.name.as_str()).collect();
+        assert_eq!(order, ["off", "wal"], "what saves most first");
+    }
+
+    #[test]
+    fn text_lists_what_is_given_up_apart() {
+        let text =
+            super::super::text::text(&fixed(&[("off", 0.1, "faster"), ("wal", 0.6, "faster")], Durability::Same));
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
+        assert!(at("Durability stays the same:") < at("\n  wal ") && at("\n  wal ") < at("Durability is given up:"));
+        assert!(at("Durability is given up:") < at("\n  off "));
+        assert!(text.contains("may damage the database") && text.contains("Best, with durability same: wal"), "{text}");
+        assert!(text.ends_with("once, in the database: PRAGMA journal_mode=WAL\n"), "{text}");
+    }
+}
