@@ -12,6 +12,7 @@ help:
 	@echo "make test-sql          the tests of \`fathom sql\` and \`fathom fleet\` alone"
 	@echo "make lint              formatting, clippy, the rules of the house, generated files"
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
+	@echo "make truth             injected causes beside what explain finds, changes beside what whatif predicts: docs/results/truth.md"
 	@echo "make papers-lab        paper 004's three systems in virtual machines: docs/results/paper-004.md"
 	@echo "make papers-versions   paper 004's counts by SQLite's version, settings and table: docs/results/paper-004-versions.md"
 	@echo "make lab               every scenario of the lab in its virtual machine: recordings in target/lab-runs/"
@@ -74,6 +75,16 @@ bench:
 	@scripts/setup bench
 	@scripts/build
 	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/results/performance.md
+
+# SEED draws workloads and devices anew, TRIALS says how many of each cause; the default is 200 trials in all, and takes hours.
+SEED ?= $(shell date +%s)
+TRIALS ?= 23
+.PHONY: truth
+truth: setup-test
+	@scripts/build
+	@cargo build --release --package fathom-tests --bin truth
+	@target/release/truth causes --trials $(TRIALS) --seed $(SEED) --output docs/results/truth.md
+	@target/release/truth whatif --trials $(TRIALS) --seed $(SEED) --output docs/results/whatif.md
 
 # A figure is printed; all of them make the page of the manual.
 .PHONY: papers

@@ -28,8 +28,35 @@ fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
     kernels(&out);
     jar(&out);
+    pragmas(&out);
     println!("cargo::rustc-env=FATHOM_OPT_LEVEL={}", env::var("OPT_LEVEL").expect("set by cargo"));
     println!("cargo::rustc-env=FATHOM_RUSTC={}", rustc());
+}
+
+/// The object that `fathom fix` preloads: shared, and without a libc of its own, since it goes into programs of any. For other processors than
+/// x86-64 there is none: an empty file stands in its place.
+fn pragmas(out: &Path) {
+    let source = Path::new("pragmas/pragmas.c");
+    println!("cargo::rerun-if-changed={}", source.display());
+    println!("cargo::rerun-if-env-changed=CLANG");
+    let object = out.join("pragmas.so");
+    if env::var("CARGO_CFG_TARGET_ARCH").as_deref() != Ok("x86_64") {
+        return write(&object, &[]);
+    }
+    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let built = Command::new(&clang)
+        .args(["--target=x86_64-unknown-linux-gnu", "-O2", "-g0", "-fPIC", "-Wall", "-Wextra", "-Werror"])
+        .args(["-ffreestanding", "-fno-stack-protector", "-fvisibility=hidden", "-nostdlib", "-shared"])
+        .args(["-Wl,-z,now,-z,noexecstack,--build-id=none,-soname,fathom-pragmas.so"])
+        .arg(source)
+        .arg("-o")
+        .arg(&object)
+        .output();
+    match built {
+        Ok(done) if done.status.success() => {}
+        Ok(done) => fail(&format!("clang failed on {}:\n{}", source.display(), String::from_utf8_lossy(&done.stderr))),
+        Err(e) => fail(&format!("{}: {e}: `apt install clang binutils`", clang.display())),
+    }
 }
 
 fn kernels(out: &Path) {

@@ -52,6 +52,7 @@ const STREAMS: [&[&str]; 3] = [
         "drawing",
         "engines",
         "errors",
+        "fix",
         "ftrace",
         "install",
         "jvm",

@@ -13,6 +13,7 @@ mod blind;
 mod case;
 mod charges;
 pub mod check;
+mod checkpoints;
 pub mod completeness;
 pub mod contract;
 pub mod counts;
@@ -35,6 +36,7 @@ pub mod text;
 mod times;
 mod tracer;
 mod waits;
+pub mod whatif;
 
 pub use contract::Summary;
 pub use rows::Rows;

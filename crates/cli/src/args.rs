@@ -6,6 +6,7 @@ mod check;
 mod device;
 mod diff;
 mod elsewhere;
+mod fix;
 mod import;
 mod lab;
 mod mcp;
@@ -14,6 +15,7 @@ mod net;
 mod paper;
 mod pool;
 mod results;
+mod whatif;
 
 pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
@@ -21,6 +23,7 @@ pub use check::{Check, CheckRecord, CheckVerb};
 pub use device::{Device, DeviceCheck, DeviceInfo, DeviceList, DeviceVerb, Devices, Elsewhere, OneOrAll, Via, Which};
 pub use diff::{Diff, Explain};
 pub use elsewhere::{Fleet, Serve, Sql};
+pub use fix::{Allow, Fix};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use mcp::Mcp;
@@ -34,6 +37,7 @@ pub use pool::{
     PoolServe, PoolStatus, PoolTry, PoolVerb, Trust,
 };
 pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, Penalty, ServeHttp};
+pub use whatif::Whatif;
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {
@@ -73,6 +77,8 @@ pub enum Verb {
     Explain(Explain),
     Diff(Diff),
     Check(Check),
+    Whatif(Whatif),
+    Fix(Fix),
     Report(Report),
     Export(Export),
     Import(Import),
@@ -439,6 +445,15 @@ pub enum Operation {
     Preset(&'static recorder::presets::Preset),
 }
 
+impl std::fmt::Display for Operation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Function(binary, name) => write!(f, "{}:{name}", binary.display()),
+            Self::Preset(preset) => f.write_str(preset.name),
+        }
+    }
+}
+
 fn operation(text: &str) -> Result<Operation, String> {
     match text.rsplit_once(':') {
         Some((binary, name)) if !binary.is_empty() && !name.is_empty() => {
@@ -550,7 +565,9 @@ mod tests {
 
     #[test]
     fn op_needs_binary_and_function() {
-        assert_eq!(function("/usr/bin/a:b"), Ok(("/usr/bin/a".into(), "b".into())));
-        assert!(function("main").is_err() && function(":main").is_err());
+        assert!(
+            matches!(operation("/usr/bin/a:b"), Ok(Operation::Function(a, b)) if a.as_os_str() == "/usr/bin/a" && b == "b")
+        );
+        assert!(operation("main").is_err() && operation(":main").is_err());
     }
 }

@@ -14,6 +14,7 @@ mod diff;
 mod elsewhere;
 mod explain;
 mod export;
+mod fix;
 mod import;
 mod lab;
 mod link;
@@ -27,6 +28,7 @@ mod record;
 mod report;
 mod sample;
 mod show;
+mod whatif;
 mod workload;
 
 use anyhow::{Context as _, Result};
@@ -92,8 +94,10 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Fleet(args) => match elsewhere::sql("fleet", &args.words)? {},
         Verb::Serve(args) => match elsewhere::sql("serve", &args.words)? {},
         Verb::Mcp(args) => mcp::run(&args)?,
+        Verb::Fix(args) => return fix::run(&args),
         Verb::Show(args) => show::run(&args)?,
         Verb::Explain(args) => explain::run(&args)?,
+        Verb::Whatif(args) => whatif::run(&args)?,
         Verb::Report(args) => report::run(&args)?,
         Verb::Export(args) => export::run(&args)?,
         Verb::Import(args) => import::run(&args)?,

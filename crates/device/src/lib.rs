@@ -16,6 +16,7 @@ mod disks;
 mod dumpsys;
 mod during;
 mod facts;
+pub mod knobs;
 mod media;
 mod mounts;
 mod properties;

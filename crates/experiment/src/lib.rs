@@ -18,6 +18,7 @@ mod design;
 pub mod disturbed;
 pub mod eta;
 mod expand;
+pub mod fix;
 pub mod gate;
 mod guard;
 pub mod machine;

@@ -23,6 +23,11 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        FileClass::ALL.into_iter().map(Self::Of).chain([Self::Directory, Self::Unknown])
+    }
+
     /// Its name in text and JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -95,13 +100,17 @@ impl<'a> Phases<'a> {
 
     /// What a thread was at.
     pub fn of_thread(&self, thread: (u32, u32), time_ns: u64) -> Phase {
+        self.call_of_thread(thread, time_ns).map_or(Phase::Outside, |at| self.of_call(at))
+    }
+
+    /// The system call that a thread was in, by position of its span.
+    pub fn call_of_thread(&self, thread: (u32, u32), time_ns: u64) -> Option<usize> {
         let spans = &self.index.rows.spans;
-        let Some(calls) = self.threads.get(&thread) else { return Phase::Outside };
+        let calls = self.threads.get(&thread)?;
         let next = calls.partition_point(|&at| spans[at as usize].start_ns <= time_ns);
-        let Some(&before) = next.checked_sub(1).and_then(|at| calls.get(at)) else { return Phase::Outside };
+        let before = *calls.get(next.checked_sub(1)?)? as usize;
         // The end of one that was not seen to end is the begin of the next.
-        let open = spans[before as usize].end_ns.is_none_or(|end| time_ns < end);
-        if open { self.of_call(before as usize) } else { Phase::Outside }
+        spans[before].end_ns.is_none_or(|end| time_ns < end).then_some(before)
     }
 }
 

@@ -41,7 +41,7 @@ pub enum Of {
     OthersFlush,
     /// In fsync and fdatasync that made f2fs write a checkpoint.
     Forced,
-    /// Writing a WAL's pages into its database, and syncing that.
+    /// In the calls of a WAL checkpoint.
     Checkpoint,
     /// In prepare calls right before the execution; no part of its latency.
     Prepare,
@@ -63,7 +63,7 @@ pub struct Facts {
     pub journals: HashMap<u32, (u32, u32)>,
     /// Executions that synced a directory.
     pub directories: HashSet<u32>,
-    /// Bytes: written by calls to the database and the journals, of all; by the device, of these the file system's own.
+    /// Bytes: written by calls, of these to rollback journals; by the device, of these the file system's own.
     pub bytes: HashMap<u32, [f64; 4]>,
     /// Device commands, by share.
     pub commands: HashMap<u32, f64>,
@@ -278,19 +278,18 @@ fn who(index: &Index, tgid: u32) -> String {
 fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
     let rows = index.rows;
     let wal = wal_databases(index);
-    let mut writes_back: HashSet<(u32, u64)> = HashSet::new();
     let needed: BTreeMap<(u32, u64), &str> = rows
         .spans
         .iter()
         .filter(|span| span.kind == "checkpoint needed")
         .map(|span| ((span.tid, span.start_ns), span.flags.as_ref()))
         .collect();
+    let windows = crate::checkpoints::windows(index, phases);
     for (i, span) in rows.spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
         let (Some(operation), Phase::In(call, kind)) = (index.operation_of(span), phases.of_call(i)) else { continue };
         let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
         let done = span.result.map_or(span.bytes, |done| done.try_into().unwrap_or(0)) as f64;
-        let own_class =
-            matches!(kind, Kind::Of(FileClass::RollbackJournal | FileClass::Wal | FileClass::MasterJournal));
+        let own_class = matches!(kind, Kind::Of(FileClass::RollbackJournal | FileClass::MasterJournal));
         let back = kind == Kind::Of(FileClass::Database) && index.path_of(span).is_some_and(|path| wal.contains(path));
         for at in index.chain(operation).map(|at| at as u32) {
             match call {
@@ -322,10 +321,8 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
         }
         if back && call.writes() {
             facts.checkpoints.extend(index.chain(operation).map(|at| at as u32));
-            writes_back.insert((operation as u32, span.file.unwrap_or(0)));
         }
-        let syncs = matches!(call, Call::Fsync | Call::Fdatasync);
-        if back && (call.writes() || syncs && writes_back.contains(&(operation as u32, span.file.unwrap_or(0)))) {
+        if windows.get(&operation).is_some_and(|(from, to)| (*from..*to).contains(&span.start_ns)) {
             facts.give_around(index, operation, Of::Checkpoint, ns, span.id);
         }
     }

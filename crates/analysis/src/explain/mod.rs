@@ -8,6 +8,7 @@
 pub mod contract;
 mod facts;
 mod rules;
+mod scan;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -61,11 +62,13 @@ pub fn summarise_and_explain(archive: &Archive) -> Result<(Summary, Explanation)
 fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Explanation, E> {
     let index = Index::new(rows);
     let facts = facts::facts(&index, slices)?;
+    let scans = scan::Scans::new(&index);
     let outermost = (0..rows.operations.len()).filter(|&at| index.chain(at).nth(1).is_none());
     let latency_ns = outermost.fold(0_u64, |sum, at| sum.saturating_add(latency(rows, at)));
     let mut findings = Vec::new();
     for statement in statements(&index) {
-        for found in rules::statement(&index, &facts, &statement) {
+        let found = rules::statement(&index, &facts, &statement);
+        for found in found.into_iter().chain(scan::s04(&index, &scans, &statement)) {
             findings.extend(finding(&index, &statement, found, latency_ns));
         }
     }

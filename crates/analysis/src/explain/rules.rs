@@ -12,7 +12,7 @@ use model::{Layer, Wait, counted};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
-const MOSTLY: f64 = 0.5;
+pub(super) const MOSTLY: f64 = 0.5;
 /// Statements in a row, each its own transaction, from which on they are a loop.
 const LOOP: usize = 10;
 /// Executions from which on a few of them are a tail.
@@ -87,6 +87,16 @@ impl Case<'_> {
         self.statement.executions.iter().filter(|&&at| has(at)).count()
     }
 
+    /// What a checkpoint does is S02's: its syncs are no second flush of a commit, and no WAL spares them.
+    fn commits(&self, at: u32) -> bool {
+        !self.facts.checkpoints.contains(&at)
+    }
+
+    /// The time of a kind that is no checkpoint's.
+    fn time_of_commits(&self, of: Of) -> Vec<u64> {
+        self.each(|at| if self.commits(at) { self.facts.ns(at, of) } else { 0 })
+    }
+
     fn mostly(&self, having: usize) -> bool {
         having as f64 >= MOSTLY * self.count() as f64
     }
@@ -109,7 +119,7 @@ impl Case<'_> {
 
     /// A finding that is a kind of time, whose remedy saves it at most.
     fn found(&self, code: &'static str, title: &'static str, of: Of, claim: String, remedy: &str) -> Found {
-        let time = self.time(of);
+        let time = if matches!(of, Of::Flush | Of::DataCommit) { self.time_of_commits(of) } else { self.time(of) };
         Found {
             code,
             title,
@@ -158,7 +168,7 @@ impl Case<'_> {
     }
 
     fn j03(&self) -> Option<Found> {
-        let having = self.having(|at| self.facts.ns(at, Of::DataCommit) > 0);
+        let having = self.having(|at| self.commits(at) && self.facts.ns(at, Of::DataCommit) > 0);
         self.mostly(having).then(|| {
             let claim = format!(
                 "in {having} of {} an fdatasync waited for a commit of the file system's journal, as an fsync does: the file's size or blocks had changed",
@@ -172,11 +182,12 @@ impl Case<'_> {
     /// All time in syncs but that of each execution's longest.
     fn f01(&self) -> Option<Found> {
         let flushes = |at: u32| self.facts.flushes.get(&at).copied().unwrap_or(0);
-        let having = self.having(|at| flushes(at) >= 2);
+        let several = |at: u32| self.commits(at) && flushes(at) >= 2;
+        let having = self.having(several);
         self.mostly(having).then(|| {
             let further = |at: u32| {
                 let longest = self.facts.syncs.get(&at).map_or(0, |(_, longest)| *longest);
-                if flushes(at) >= 2 { self.facts.ns(at, Of::Sync).saturating_sub(longest) } else { 0 }
+                if several(at) { self.facts.ns(at, Of::Sync).saturating_sub(longest) } else { 0 }
             };
             let time = self.each(further);
             Found {
@@ -210,7 +221,7 @@ impl Case<'_> {
     }
 
     fn f03(&self) -> Option<Found> {
-        let (flush, sync) = (self.sum(Of::Flush), self.sum(Of::Sync));
+        let [flush, sync] = [Of::Flush, Of::Sync].map(|of| total(&self.time_of_commits(of)));
         (sync > 0 && flush as f64 >= 0.5 * sync as f64).then(|| {
             let claim = format!(
                 "of {} in fsync and fdatasync, {} were spent asleep until the device had flushed its cache",

@@ -242,6 +242,24 @@ fn checkpoint_in_statement_is_found() {
     assert!(s02.claim.contains("the others' median is 7.00 us"), "{}", s02.claim);
 }
 
+/// A commit that syncs nothing, and every fourth execution's checkpoint: its syncs are no commit's.
+#[test]
+fn syncs_of_checkpoint_are_no_flushes_of_commits() {
+    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
+    let back = vec![
+        ("fdatasync", WAL, 90_000, 0),
+        ("pread64", WAL, 1_000, 4096),
+        ("pwrite64", DATABASE, 30_000, 4096),
+        ("fdatasync", DATABASE, 200_000, 0),
+    ];
+    let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
+    let mut executions = vec![plain; 100];
+    executions.iter_mut().step_by(2).for_each(|execution| *execution = stalled.clone());
+    let done = explain(&with_wal(&executions));
+    assert_eq!(codes(&done), ["S02"]);
+    assert_eq!(the(&done, "S02").time_ns, Some(50 * 321_000), "with the WAL's own sync, since the others have none");
+}
+
 #[test]
 fn prepare_before_every_execution_is_found() {
     let mut rows =
@@ -373,6 +391,36 @@ fn slow_device_is_tail_and_more_work_is_none() {
     assert!(!codes(&explain(&recording(&executions))).contains(&"D01"));
     executions.truncate(19);
     assert!(!codes(&explain(&recording(&executions))).contains(&"D01"), "too few for a tail");
+}
+
+#[test]
+fn search_that_reads_whole_table_is_full_scan() {
+    let scan = |pages| Execution { outside_ns: 1_000, calls: vec![("pread64", DATABASE, 2_000, 4096); pages] };
+    let named = |text: &str, pages, returned| {
+        let mut rows = recording(&vec![scan(pages); 20]);
+        rows.shapes[0].text = text.into();
+        rows.operations.iter_mut().for_each(|operation| operation.rows = returned);
+        explain(&rows)
+    };
+    let select = "SELECT s FROM t WHERE i = ?";
+    let done = named(select, 60, 1);
+    let s04 = the(&done, "S04");
+    // 61 x 1 us outside, 60 reads of 2 us; six of sixty are left with an index.
+    assert_eq!((s04.time_ns, s04.saving_ns), (Some(20 * 181_000), Some((20.0 * 181_000.0 * 0.9_f64).round() as u64)));
+    assert!(
+        s04.claim.contains("20 of 20 executions read 60 pages of the database (240 KiB) for 1 rows"),
+        "{}",
+        s04.claim
+    );
+    for (text, pages, returned) in [
+        (select, 60, 9),
+        (select, 12, 0),
+        ("SELECT count(*) FROM t", 60, 1),
+        ("SELECT s FROM t ORDER BY s", 60, 1),
+        ("INSERT INTO t SELECT * FROM u WHERE i = ?", 60, 0),
+    ] {
+        assert!(!codes(&named(text, pages, returned)).contains(&"S04"), "{text}");
+    }
 }
 
 #[test]

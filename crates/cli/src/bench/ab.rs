@@ -12,11 +12,11 @@ use experiment::ab::git::Worktrees;
 use experiment::ab::{self, AbRequest, Command};
 use experiment::eta::{Eta, Part};
 use experiment::store::Store;
-use experiment::{DiskWanted, Setting};
+use experiment::{Design, DiskWanted, Results, Setting};
+use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
-    let fathom = std::env::current_exe().context("where this program is")?;
     let parameters = parameters(&args.param)?;
     let lines = args.commands.iter().map(|line| Command { line: line.clone(), ..Command::default() });
     let mut commands = ab::combined(&lines.collect::<Vec<_>>(), &parameters).map_err(Usage)?;
@@ -41,27 +41,7 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
         precision: args.precision,
         seed: args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000),
     })?;
-    notices::keep_old(&args.output, args.quiet)?;
-    let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
-    Archive::create(&args.output, &meta, true)?;
-    let mut store = Store::create(&args.output)?;
-    store.push(Entry::Machine(machine::facts(&[])))?;
-    store.plan(std::slice::from_ref(&design))?;
-    let (context, _) = eta::context(args.quiet, Eta::new(vec![Part::of(&design)]));
-    progress::end_on_signal(&context);
-    let mut make = |_: &DiskWanted| Err("no disks are available here".into());
-    let mut half_widths = ab::half_widths;
-    let mut setting = Setting::new(&fathom, &mut make);
-    setting.half_widths = Some(&mut half_widths);
-    setting.past = store.begin(0);
-    super::run::clean(&design, &setting);
-    let results = experiment::run(&design, &mut setting, &context, &mut store)?;
-    if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
-        store.end(0, stopped)?;
-    }
-    progress::clear(&context);
-    let tables = experiment::tables::make(&args.output).map(notices::warned);
-    recorder::output::give_to_caller(&args.output)?;
+    let (results, tables) = measured(&design, &args.output, args.quiet)?;
     let outcome = Outcome::new(&results);
     output::text(&match args.json {
         true => {
@@ -73,6 +53,33 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
     });
     tables?;
     ended(args, &outcome, results.complete())
+}
+
+/// Runs such a design into an archive; beside the results, whether its tables could be made.
+pub fn measured(design: &Design, to: &Path, quiet: bool) -> Result<(Results, Result<()>)> {
+    let fathom = std::env::current_exe().context("where this program is")?;
+    notices::keep_old(to, quiet)?;
+    let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
+    Archive::create(to, &meta, true)?;
+    let mut store = Store::create(to)?;
+    store.push(Entry::Machine(machine::facts(&[])))?;
+    store.plan(std::slice::from_ref(design))?;
+    let (context, _) = eta::context(quiet, Eta::new(vec![Part::of(design)]));
+    progress::end_on_signal(&context);
+    let mut make = |_: &DiskWanted| Err("no disks are available here".into());
+    let mut half_widths = ab::half_widths;
+    let mut setting = Setting::new(&fathom, &mut make);
+    setting.half_widths = Some(&mut half_widths);
+    setting.past = store.begin(0);
+    super::run::clean(design, &setting);
+    let results = experiment::run(design, &mut setting, &context, &mut store)?;
+    if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
+        store.end(0, stopped)?;
+    }
+    progress::clear(&context);
+    let tables = experiment::tables::make(to).map(|made| drop(notices::warned(made)));
+    recorder::output::give_to_caller(to)?;
+    Ok((results, tables.map_err(Into::into)))
 }
 
 /// The exit status, and what is to be said besides.

@@ -15,6 +15,7 @@ use crate::args::{Bench, BenchVerb};
 use anyhow::Result;
 use std::process::ExitCode;
 
+pub use ab::measured;
 pub use inspect::{load, show};
 pub use machine::facts;
 pub use results::explain;

@@ -65,7 +65,7 @@ fn words(args: &Record) -> Vec<String> {
     args.comm.iter().for_each(|comm| option("--comm", comm.clone()));
     args.duration.iter().for_each(|d| option("--duration", d.as_secs_f64().to_string()));
     args.max_size.iter().for_each(|bytes| option("--max-size", bytes.to_string()));
-    args.functions.iter().for_each(|(path, name)| option("--op", format!("{}:{name}", path.display())));
+    args.operations.iter().for_each(|operation| option("--op", operation.to_string()));
     let probes = match args.probes {
         Probes::Auto => "auto",
         Probes::Inside => "inside",
@@ -129,7 +129,7 @@ mod tests {
             (again.duration.unwrap().as_millis(), again.max_size, again.backend),
             (1500, Some(4096), Backend::Ftrace)
         );
-        assert_eq!((again.functions.len(), again.output.to_str()), (1, Some(THERE)));
+        assert_eq!((again.operations.len(), again.output.to_str()), (1, Some(THERE)));
         assert_eq!(again.command, ["sh", "-c", "a b"]);
     }
 }

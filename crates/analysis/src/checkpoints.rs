@@ -1,0 +1,74 @@
+//! When an execution checkpoints a WAL: the one definition of it, for what it costs (`explain`) and what would be without it (`whatif`).
+
+use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
+use crate::rows::Index;
+use model::{Call, Layer};
+use sqlite::FileClass;
+use std::collections::{BTreeMap, HashMap};
+
+/// The system calls within operations by their begin: position, operation, what it is.
+pub fn calls<'a>(
+    index: &'a Index<'a>,
+    phases: &'a Phases<'a>,
+) -> impl Iterator<Item = (usize, usize, Call, Kind)> + 'a {
+    let spans = &index.rows.spans;
+    let mut all: Vec<usize> = (0..spans.len()).filter(|&at| spans[at].layer == Layer::Syscall).collect();
+    all.sort_by_key(|&at| spans[at].start_ns);
+    all.into_iter().filter_map(move |at| match phases.of_call(at) {
+        Phase::In(call, kind) => Some((at, index.operation_of(&spans[at])?, call, kind)),
+        Phase::Outside | Phase::Tracer => None,
+    })
+}
+
+fn is_sync(call: Call) -> bool {
+    matches!(call, Call::Fsync | Call::Fdatasync)
+}
+
+/// The time in which each execution that writes a WAL's pages into its database does so, by its position: from the first read of the WAL, or
+/// the sync of it before, to the last write or sync of the database. That sync is the checkpoint's only if the execution has more of
+/// them than others of its statement that checkpoint nothing.
+pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, (u64, u64)> {
+    let wal = wal_databases(index);
+    #[derive(Default)]
+    struct Seen {
+        syncs: Vec<u64>,
+        first_read: Option<u64>,
+        write_back: Option<(u64, u64)>,
+    }
+    let mut seen: BTreeMap<usize, Seen> = BTreeMap::new();
+    for (at, operation, call, kind) in calls(index, phases) {
+        let span = &index.rows.spans[at];
+        let end = span.end_ns.unwrap_or(span.start_ns);
+        let back = kind == Kind::Of(FileClass::Database) && index.path_of(span).is_some_and(|path| wal.contains(path));
+        let own = seen.entry(operation).or_default();
+        match call {
+            call if kind == Kind::Of(FileClass::Wal) && is_sync(call) && own.write_back.is_none() => {
+                own.syncs.push(span.start_ns);
+            }
+            call if kind == Kind::Of(FileClass::Wal) && call.writes() => own.first_read = None,
+            call if kind == Kind::Of(FileClass::Wal) && call.reads() && own.write_back.is_none() => {
+                own.first_read = own.first_read.or(Some(span.start_ns));
+            }
+            call if back && (call.writes() || is_sync(call) && own.write_back.is_some()) => {
+                let since = own.write_back.map_or(span.start_ns, |(since, _)| since);
+                own.write_back = Some((since, end));
+            }
+            _ => {}
+        }
+    }
+    let mut usual: HashMap<usize, usize> = HashMap::new();
+    for (operation, own) in seen.iter().filter(|(_, own)| own.write_back.is_none()) {
+        if let Some(shape) = index.shape(*operation) {
+            let least = usual.entry(shape).or_insert(usize::MAX);
+            *least = (*least).min(own.syncs.len());
+        }
+    }
+    let window = |(operation, own): (usize, Seen)| {
+        let (since, until) = own.write_back?;
+        let usual = index.shape(operation).and_then(|shape| usual.get(&shape)).copied().unwrap_or(1);
+        let read = own.first_read.unwrap_or(since);
+        let sync = own.syncs.last().copied().filter(|_| own.syncs.len() > usual).unwrap_or(since);
+        Some((operation, (since.min(read).min(sync), until)))
+    };
+    seen.into_iter().filter_map(window).collect()
+}

@@ -1,0 +1,109 @@
+//! S04, full scan where an index would serve: a statement that compares a column reads much of the database for each row it returns.
+//!
+//! **Uncertainty.** What SQLite finds in its own cache is no system call, so that a scan of a table that fits there is not seen. And no
+//! record tells which query plan was used: a statement may read as much for another reason, such as very long rows, and the rule asks for
+//! many separate reads a row therefore.
+
+use super::{Found, Statement, latency};
+use crate::diff::phase::{Kind, Phase, Phases};
+use crate::rows::{Index, call};
+use crate::text::{bytes, count, duration};
+use model::{Layer, counted};
+use sqlite::FileClass;
+use std::collections::HashMap;
+
+/// Reads a returned row from which on a statement searches: a search by an index needs one a level of the tree, which are no more than five,
+/// and as many for the table itself.
+const READS: f64 = 16.0;
+/// What a search by an index needs.
+const BY_INDEX: f64 = 6.0;
+/// Less is the file's header.
+const PAGE: u64 = 512;
+/// Spans that are shown.
+const EVIDENCE: usize = 5;
+
+/// What executions read of databases, by position.
+#[derive(Debug, Default)]
+pub struct Scans {
+    reads: HashMap<u32, (u64, u64)>,
+    /// Time in all other calls.
+    others_ns: HashMap<u32, u64>,
+    longest: HashMap<u32, (u64, u64)>,
+}
+
+impl Scans {
+    /// Looks through the calls.
+    pub fn new(index: &Index) -> Self {
+        let phases = Phases::new(index);
+        let mut scans = Self::default();
+        for (at, span) in index.rows.spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Syscall) {
+            let Some(operation) = index.operation_of(span).map(|at| at as u32) else { continue };
+            let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
+            let database = matches!(phases.of_call(at), Phase::In(_, Kind::Of(FileClass::Database)));
+            if !(database && call(span).is_some_and(|call| call.reads())) {
+                *scans.others_ns.entry(operation).or_default() += ns;
+            } else if span.bytes >= PAGE {
+                let (reads, sum) = scans.reads.entry(operation).or_default();
+                (*reads, *sum) = (*reads + 1, sum.saturating_add(span.bytes));
+                let longest = scans.longest.entry(operation).or_insert((ns, span.id));
+                *longest = (*longest).max((ns, span.id));
+            }
+        }
+        scans
+    }
+}
+
+/// Whether a statement asks for rows by what is in them.
+fn compares(text: &str) -> bool {
+    let text = text.to_ascii_uppercase();
+    let first = text.split_whitespace().next().unwrap_or("");
+    let Some((_, condition)) = text.split_once("WHERE") else { return false };
+    ["SELECT", "UPDATE", "DELETE"].contains(&first)
+        && (condition.contains(['=', '<', '>']) || condition.contains(" IN"))
+}
+
+/// The finding, if the statement has it.
+pub(super) fn s04(index: &Index, scans: &Scans, statement: &Statement) -> Option<Found> {
+    let rows = index.rows;
+    let shape = &rows.shapes[statement.shape];
+    if shape.kind != "statement" || !compares(&shape.text) {
+        return None;
+    }
+    let of = |at: &u32| scans.reads.get(at).copied().unwrap_or((0, 0));
+    let scanned = |at: &u32| of(at).0 as f64 >= READS * (rows.operations[*at as usize].rows + 1) as f64;
+    let having: Vec<u32> = statement.executions.iter().copied().filter(|at| scanned(at)).collect();
+    if (having.len() as f64) < super::rules::MOSTLY * statement.executions.len() as f64 || having.is_empty() {
+        return None;
+    }
+    let own = |at: u32| {
+        let others = scans.others_ns.get(&at).copied().unwrap_or(0);
+        latency(rows, at as usize).saturating_sub(others)
+    };
+    let time: Vec<u64> = statement.executions.iter().map(|at| if scanned(at) { own(*at) } else { 0 }).collect();
+    let saved = having.iter().map(|at| own(*at) as f64 * (1.0 - BY_INDEX / of(at).0 as f64)).sum::<f64>();
+    let mean = |value: &dyn Fn(&u32) -> f64| having.iter().map(value).sum::<f64>() / having.len() as f64;
+    let mut longest: Vec<(u64, u64)> = having.iter().filter_map(|at| scans.longest.get(at)).copied().collect();
+    longest.sort_unstable_by(|p, q| q.cmp(p));
+    let sum = time.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
+    Some(Found {
+        code: "S04",
+        title: "full scan where an index would serve",
+        claim: format!(
+            "{} of {} read {} pages of the database ({}) for {} rows, in the mean; {} each",
+            having.len(),
+            counted(statement.executions.len(), "execution"),
+            count(mean(&|at| of(at).0 as f64)),
+            bytes(mean(&|at| of(at).1 as f64)),
+            count(mean(&|at| rows.operations[*at as usize].rows as f64)),
+            duration(sum as f64 / having.len() as f64)
+        ),
+        executions: having.len() as u64,
+        saving_ns: Some(saved as u64),
+        time,
+        beside: None,
+        remedy:
+            "CREATE INDEX on the columns that the WHERE clause compares; EXPLAIN QUERY PLAN says whether it is used"
+                .into(),
+        evidence: longest.into_iter().map(|(_, span)| span).take(EVIDENCE).collect(),
+    })
+}

@@ -1,0 +1,235 @@
+//! `fathom whatif`: what a recording's operations would have taken without a flush, a call, a checkpoint, or on another device.
+//!
+//! An operation's time is a chain of pieces ([`pieces`]): its thread ran, or waited for something that is known. [`replay`] goes through
+//! them once more, with what is thought away ([`removal`]) gone, commands as long as on another device ([`service`]), or with more or fewer
+//! of them at once ([`depth`]). Nothing is simulated that was not recorded: so what a change makes *others* do is not in it, and
+//! [`Prediction::unknown`](contract::Prediction) says so.
+//!
+//! How wrong such predictions are was measured: each was made, then the change was made, on real programs (docs/results/whatif.md, by
+//! `experiments/whatif/truth.py`). [`MODEL`] is that table's summary, and widens the interval.
+
+pub mod contract;
+mod depth;
+mod pieces;
+pub mod removal;
+mod replay;
+mod service;
+#[cfg(test)]
+mod tests;
+pub mod text;
+
+use crate::diff::phase::Phases;
+use crate::rows::{Index, Rows};
+use crate::times::{distribution, times};
+use contract::{ModelError, Prediction, Removed, Statement, Total, VERSION};
+use pieces::Piece;
+use removal::{Lookup, Removal};
+use replay::{Change, Replayed};
+use service::{Factors, Measured};
+use stats::stretches::{Draws, STRETCHES, stretch, sum};
+use std::collections::BTreeSet;
+
+/// Of docs/results/whatif.md.
+const MODEL: ModelError = ModelError { median: 0.15, p90: 0.5, changes: 0 };
+
+/// What is asked of a recording.
+#[derive(Default)]
+pub struct Asked<'a> {
+    /// What is thought away.
+    pub without: Vec<Removal>,
+    /// Another recording, whose device is put in this one's place.
+    pub device: Option<&'a Rows>,
+    /// Commands at the device at once.
+    pub queue: Option<u32>,
+    /// Of the draws.
+    pub seed: u64,
+}
+
+/// Why there is no prediction.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The recording has no finished operation.
+    #[error("the recording has no operation that ended: there is nothing to predict")]
+    Nothing,
+    /// No execution has what is thought away.
+    #[error("no execution has {what}; {has}")]
+    Missing {
+        /// What was asked.
+        what: String,
+        /// What there is.
+        has: String,
+    },
+    /// The other recording has no finished commands on its disks.
+    #[error(
+        "the recording of the other device has no finished commands on the disks of its files: nothing tells how fast it is"
+    )]
+    NoCommands,
+}
+
+/// Predicts.
+///
+/// # Errors
+/// There is nothing to predict from.
+pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
+    let index = Index::new(rows);
+    let phases = Phases::new(&index);
+    let pieces = pieces::pieces(&index, &phases);
+    let lookups: Vec<Lookup> =
+        asked.without.iter().map(|removal| Lookup::new(*removal, &index, &phases, &pieces)).collect();
+    let factors = asked.device.map(|other| factors(&index, &pieces, other, asked.seed)).transpose()?;
+    let delays = asked.queue.map(|servers| depth::replay(&index, &pieces, servers.max(1) as usize));
+    let change = Change { without: &lookups, device: factors.as_ref(), delays: delays.as_ref() };
+    let ended = |at: usize| rows.operations[at].end_ns.is_some();
+    let replayed: Vec<Option<Replayed>> = (0..rows.operations.len())
+        .map(|at| ended(at).then(|| replay::operation(&index, at, &pieces[at], &change)))
+        .collect();
+    if replayed.iter().all(Option::is_none) {
+        return Err(Error::Nothing);
+    }
+    let outermost = |at: usize| index.chain(at).nth(1).is_none();
+    let removed: Vec<Removed> = asked
+        .without
+        .iter()
+        .enumerate()
+        .map(|(by, what)| {
+            let gone = replayed
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| outermost(*at))
+                .filter_map(|(_, r)| Some(r.as_ref()?.gone[by]));
+            let gone: Vec<f64> = gone.filter(|ns| *ns > 0.0).collect();
+            Removed { what: what.to_string(), executions: gone.len() as u64, time_ns: gone.iter().sum::<f64>() as u64 }
+        })
+        .collect();
+    // What another removal took already is there all the same.
+    if let Some(missing) = removed.iter().find(|r| r.executions == 0 && removed.len() == 1) {
+        return Err(Error::Missing { what: missing.what.clone(), has: has(&index, &phases) });
+    }
+    let mut statements: Vec<Statement> =
+        (0..rows.shapes.len()).filter_map(|shape| statement(&index, shape, &replayed)).collect();
+    statements.sort_by_key(|s| std::cmp::Reverse(s.total.recorded_ns.abs_diff(s.total.predicted_ns)));
+    let all: Vec<usize> = (0..rows.operations.len()).filter(|&at| outermost(at) && ended(at)).collect();
+    Ok(Prediction {
+        version: VERSION,
+        without: asked.without.iter().map(ToString::to_string).collect(),
+        other_device: asked.device.is_some(),
+        queue: asked.queue,
+        seed: asked.seed,
+        total: total(&index, &all, &replayed),
+        statements,
+        removed,
+        model_error: MODEL,
+        unknown: unknown(&index, asked, factors.as_ref(), &all),
+    })
+}
+
+fn factors(index: &Index, pieces: &[Vec<Piece>], other: &Rows, seed: u64) -> Result<Factors, Error> {
+    let measured = Measured::new(&Index::new(other));
+    if measured.is_empty() {
+        return Err(Error::NoCommands);
+    }
+    Ok(service::draw(index, pieces, &measured, seed))
+}
+
+/// The calls that a recording's executions make, for whoever asked for one that they do not.
+fn has(index: &Index, phases: &Phases) -> String {
+    let calls: BTreeSet<String> = crate::checkpoints::calls(index, phases)
+        .map(|(_, _, call, kind)| Removal::Calls(0, call, Some(kind)).to_string().trim().to_owned())
+        .collect();
+    match calls.is_empty() {
+        true => "they make no system call that is recorded".into(),
+        false => format!("their calls: {}", calls.into_iter().collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn recorded(index: &Index, at: usize) -> u64 {
+    let operation = &index.rows.operations[at];
+    operation.end_ns.map_or(0, |end| end.saturating_sub(operation.start_ns))
+}
+
+fn statement(index: &Index, shape: usize, replayed: &[Option<Replayed>]) -> Option<Statement> {
+    let rows = index.rows;
+    let mut executions: Vec<usize> =
+        (0..rows.operations.len()).filter(|&at| index.shape(at) == Some(shape) && replayed[at].is_some()).collect();
+    executions.sort_by_key(|&at| (rows.operations[at].nth, rows.operations[at].start_ns));
+    if executions.is_empty() {
+        return None;
+    }
+    let mut before: Vec<u64> = executions.iter().map(|&at| recorded(index, at)).collect();
+    let mut after: Vec<u64> =
+        executions.iter().filter_map(|&at| replayed[at].as_ref()).map(|r| r.ns.round() as u64).collect();
+    Some(Statement {
+        statement: rows.shapes[shape].text.clone(),
+        kind: rows.shapes[shape].kind.to_string(),
+        count: executions.len() as u64,
+        total: total(index, &executions, replayed),
+        distribution: distribution(&after),
+        recorded_ns: times(&mut before),
+        predicted_ns: times(&mut after),
+    })
+}
+
+/// The sum over executions, with the interval of its ratio.
+fn total(index: &Index, executions: &[usize], replayed: &[Option<Replayed>]) -> Total {
+    let used = STRETCHES.min(executions.len());
+    let mut sums = [vec![0.0; used], vec![0.0; used]];
+    for (place, &at) in executions.iter().enumerate() {
+        let stretch = stretch(place, executions.len(), used);
+        sums[0][stretch] += recorded(index, at) as f64;
+        sums[1][stretch] += replayed[at].as_ref().map_or(0.0, |r| r.ns);
+    }
+    let [before, after] = [0, 1].map(|side| sums[side].iter().sum::<f64>());
+    let estimate = Draws::new(used, index.rows.operations.len() as u64)
+        .and_then(|draws| draws.estimate(0.95, |t| sum(t, &sums[1]) / sum(t, &sums[0])));
+    let interval = estimate.map(|e| [e.low, e.high]);
+    Total {
+        recorded_ns: before as u64,
+        predicted_ns: after.round() as u64,
+        ratio: Some(after / before).filter(|ratio| ratio.is_finite()),
+        interval,
+        interval_with_model: interval.map(|[low, high]| [low / (1.0 + MODEL.p90), high * (1.0 + MODEL.p90)]),
+    }
+}
+
+/// What the prediction leaves out, as far as it matters here.
+fn unknown(index: &Index, asked: &Asked<'_>, factors: Option<&Factors>, all: &[usize]) -> Vec<String> {
+    let rows = index.rows;
+    let mut said = Vec::new();
+    let threads: BTreeSet<(u32, u32)> =
+        all.iter().map(|&at| (rows.operations[at].tgid, rows.operations[at].tid)).collect();
+    if threads.len() > 1 {
+        said.push(format!(
+            "{} threads ran operations: how they would overlap, whom a lock would let in first and which commits they would share is not replayed",
+            threads.len()
+        ));
+    }
+    let calls = |removal: &Removal| {
+        !matches!(
+            removal,
+            Removal::Flush | Removal::SecondFlush | Removal::Metadata | Removal::Queue | Removal::RunQueue
+        )
+    };
+    if asked.without.iter().any(calls) {
+        said.push("what a removed call did for later ones (writing pages, joining a commit) may have to be done by them; what takes its place is not in the prediction".into());
+    }
+    if asked.without.iter().any(|r| matches!(r, Removal::Flush | Removal::SecondFlush)) {
+        said.push("a device that need not flush may also write sooner or later than it did".into());
+    }
+    if let Some(factors) = factors {
+        said.push("service times are drawn one by one, with whatever else the other device did in them; its slow moments last longer than one command".into());
+        if !factors.unknown.is_empty() {
+            let kinds: Vec<&str> = factors.unknown.iter().copied().collect();
+            said.push(format!("the other device measured no {}: these keep their times", kinds.join(", ")));
+        }
+        if factors.nearest > 0 {
+            said.push(format!(
+                "{} of {} commands had no counterpart of their size there: the nearest size stands in",
+                factors.nearest, factors.drawn
+            ));
+        }
+    }
+    if asked.queue.is_some() {
+        said.push("a device that works on several commands at once takes longer for each, which its recorded times hold; the scheduler's order is not replayed".into());
+    }
+    said
+}

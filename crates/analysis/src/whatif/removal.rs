@@ -1,0 +1,253 @@
+//! What may be thought away: waits of a kind, or system calls of a kind. Each has a name on the command line; calls are named as
+//! `fathom diff` names them (`second fdatasync rollback journal`).
+//!
+//! A **wait** is thought away where a thread slept for it: the time of the sleep goes, what the thread did before and after stays. A
+//! **call** goes with all that the thread did in it, since a program that does not make the call does not enter the kernel.
+
+use super::pieces::Piece;
+use crate::checkpoints::{calls, windows};
+use crate::diff::phase::{Kind, Phases};
+use crate::rows::{Index, IoAction};
+use model::{Call, Layer, Reason};
+use sqlite::FileClass;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
+
+/// Something to be thought away.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Removal {
+    /// Waits for flushes of the disk's cache.
+    Flush,
+    /// The same, but for the longest of each execution.
+    SecondFlush,
+    /// Calls of fsync and fdatasync.
+    Sync,
+    /// The same, but for the longest of each execution.
+    SecondSync,
+    /// Calls that create and delete rollback journals, and syncs of directories.
+    JournalDelete,
+    /// Syncs of directories.
+    DirectorySync,
+    /// WAL checkpoints.
+    Checkpoint,
+    /// Waits for the file system's journal and metadata.
+    Metadata,
+    /// Waits until requests are issued.
+    Queue,
+    /// Waits for a CPU.
+    RunQueue,
+    /// Calls of one kind; of an execution only the n-th, if that is not 0.
+    Calls(u32, Call, Option<Kind>),
+}
+
+/// The names, each with what it means.
+pub const NAMED: [(&str, Removal, &str); 10] = [
+    ("flush", Removal::Flush, "waits for flushes of the disk's cache"),
+    ("second-flush", Removal::SecondFlush, "the same, but for the longest of each execution"),
+    ("sync", Removal::Sync, "calls of fsync and fdatasync"),
+    ("second-sync", Removal::SecondSync, "the same, but for the longest of each execution"),
+    ("journal-delete", Removal::JournalDelete, "calls that create and delete rollback journals, syncs of directories"),
+    ("directory-sync", Removal::DirectorySync, "syncs of directories"),
+    ("checkpoint", Removal::Checkpoint, "WAL checkpoints within statements"),
+    ("metadata", Removal::Metadata, "waits for the file system's journal and metadata"),
+    ("queue", Removal::Queue, "waits until requests are issued"),
+    ("run-queue", Removal::RunQueue, "waits for a CPU"),
+];
+
+const ORDINALS: [&str; 5] = ["first", "second", "third", "4th", "5th"];
+
+impl fmt::Display for Removal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((name, ..)) = NAMED.iter().find(|(_, removal, _)| removal == self) {
+            return f.write_str(name);
+        }
+        let Self::Calls(nth, call, kind) = self else { return Ok(()) };
+        if let Some(ordinal) = (*nth as usize).checked_sub(1).and_then(|at| ORDINALS.get(at)) {
+            write!(f, "{ordinal} ")?;
+        }
+        write!(f, "{}", call.name())?;
+        kind.map_or(Ok(()), |kind| write!(f, " {}", kind.name()))
+    }
+}
+
+impl FromStr for Removal {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some((_, removal, _)) = NAMED.iter().find(|(name, ..)| *name == text) {
+            return Ok(*removal);
+        }
+        let names = || NAMED.map(|(name, ..)| name).join(", ");
+        let wrong = || {
+            format!("{text:?}: expected {}, or calls as `fathom diff` names them: [second] fdatasync [WAL]", names())
+        };
+        let mut words = text.split_whitespace().peekable();
+        let nth = words.peek().and_then(|word| ORDINALS.iter().position(|ordinal| ordinal == word));
+        if nth.is_some() {
+            words.next();
+        }
+        let call = words.next().and_then(|word| Call::ALL.iter().copied().find(|call| call.name() == word));
+        let kind = words.collect::<Vec<_>>().join(" ");
+        let kind = match kind.as_str() {
+            "" => None,
+            name => Some(Kind::all().find(|kind| kind.name().eq_ignore_ascii_case(name)).ok_or_else(wrong)?),
+        };
+        Ok(Self::Calls(nth.map_or(0, |nth| nth as u32 + 1), call.ok_or_else(wrong)?, kind))
+    }
+}
+
+/// Whether something goes, and how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Goes {
+    /// The whole call that the thread was in.
+    Call,
+    /// The sleep only.
+    Wait,
+}
+
+/// A removal, looked up in a recording.
+pub struct Lookup {
+    removal: Removal,
+    /// Calls that go, by position of their spans.
+    calls: HashSet<u32>,
+    /// Times of operations that go whole.
+    windows: HashMap<u32, (u64, u64)>,
+    /// Spans that carry what the file system writes of its own, and flushes.
+    spans: HashSet<u64>,
+    /// Of each operation, the flush that stays.
+    stays: HashMap<u32, u64>,
+}
+
+fn is_sync(call: Call) -> bool {
+    matches!(call, Call::Fsync | Call::Fdatasync)
+}
+
+impl Lookup {
+    /// Looks through the rows.
+    pub fn new(removal: Removal, index: &Index, phases: &Phases, pieces: &[Vec<Piece>]) -> Self {
+        let mut lookup = Self {
+            removal,
+            calls: HashSet::new(),
+            windows: HashMap::new(),
+            spans: HashSet::new(),
+            stays: HashMap::new(),
+        };
+        let below = |layer| matches!(layer, Layer::Block | Layer::IoScheduler | Layer::Driver);
+        let spans = || index.rows.spans.iter().filter(|span| below(span.layer));
+        match removal {
+            Removal::Flush => {
+                lookup.spans = spans().filter(|s| IoAction::on_disk(s) == IoAction::Flush).map(|s| s.id).collect()
+            }
+            Removal::Metadata => {
+                lookup.spans =
+                    spans().filter(|s| s.flags.split(' ').any(|flag| flag == "meta")).map(|s| s.id).collect();
+            }
+            Removal::SecondFlush => lookup.longest_flushes(pieces),
+            Removal::SecondSync => lookup.all_but_longest(index, phases),
+            Removal::Checkpoint => {
+                for (operation, window) in windows(index, phases) {
+                    lookup.windows.extend(index.chain(operation).map(|at| (at as u32, window)));
+                }
+            }
+            Removal::Queue | Removal::RunQueue => {}
+            Removal::Sync | Removal::JournalDelete | Removal::DirectorySync | Removal::Calls(..) => {
+                lookup.matching(index, phases);
+            }
+        }
+        lookup
+    }
+
+    /// Whether a piece of an operation goes.
+    pub fn goes(&self, at: u32, piece: &Piece) -> Option<Goes> {
+        let slept = |reasons: &[Reason]| reasons.contains(&piece.reason);
+        let carried = || piece.span.is_some_and(|span| self.spans.contains(&span));
+        let wait = match self.removal {
+            Removal::Flush => slept(&[Reason::Flush]) || slept(&[Reason::Queue]) && carried(),
+            Removal::SecondFlush => slept(&[Reason::Flush]) && piece.span != self.stays.get(&at).copied(),
+            Removal::Metadata => slept(&[Reason::Journal]) || slept(&[Reason::Device, Reason::Queue]) && carried(),
+            Removal::Queue => slept(&[Reason::Queue]),
+            Removal::RunQueue => slept(&[Reason::RunQueue]),
+            _ => false,
+        };
+        let in_window = || self.windows.get(&at).is_some_and(|(from, to)| (*from..*to).contains(&piece.start_ns));
+        if wait {
+            Some(Goes::Wait)
+        } else if piece.call.is_some_and(|call| self.calls.contains(&call)) || in_window() {
+            Some(Goes::Call)
+        } else {
+            None
+        }
+    }
+
+    fn longest_flushes(&mut self, pieces: &[Vec<Piece>]) {
+        for (at, pieces) in pieces.iter().enumerate() {
+            let mut flushes: BTreeMap<u64, u64> = BTreeMap::new();
+            for piece in pieces.iter().filter(|p| p.reason == Reason::Flush) {
+                if let Some(span) = piece.span {
+                    *flushes.entry(span).or_default() += piece.ns;
+                }
+            }
+            if let Some((span, _)) = flushes.into_iter().max_by_key(|(span, ns)| (*ns, std::cmp::Reverse(*span))) {
+                self.stays.insert(at as u32, span);
+            }
+        }
+    }
+
+    fn all_but_longest(&mut self, index: &Index, phases: &Phases) {
+        let mut longest: HashMap<usize, (u64, u32)> = HashMap::new();
+        for (at, operation, call, _) in calls(index, phases).filter(|(_, _, call, _)| is_sync(*call)) {
+            let _ = call;
+            let span = &index.rows.spans[at];
+            let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
+            self.calls.insert(at as u32);
+            let most = longest.entry(operation).or_insert((ns, at as u32));
+            if ns > most.0 {
+                *most = (ns, at as u32);
+            }
+        }
+        longest.values().for_each(|(_, at)| {
+            self.calls.remove(at);
+        });
+    }
+
+    fn matching(&mut self, index: &Index, phases: &Phases) {
+        let mut seen: HashMap<usize, u32> = HashMap::new();
+        for (at, operation, call, kind) in calls(index, phases) {
+            let journal = kind == Kind::Of(FileClass::RollbackJournal) && matches!(call, Call::Open | Call::Unlink);
+            let directory = is_sync(call) && kind == Kind::Directory;
+            let goes = match self.removal {
+                Removal::Sync => is_sync(call),
+                Removal::JournalDelete => journal || directory,
+                Removal::DirectorySync => directory,
+                Removal::Calls(nth, wanted, of) => {
+                    let fits = call == wanted && of.is_none_or(|of| of == kind);
+                    let count = seen.entry(operation).or_default();
+                    *count += u32::from(fits);
+                    fits && (nth == 0 || *count == nth)
+                }
+                _ => false,
+            };
+            if goes {
+                self.calls.insert(at as u32);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        let calls =
+            ["second fdatasync rollback journal", "fsync directory", "unlink", "fdatasync WAL", "4th fsync database"];
+        for name in NAMED.map(|(name, ..)| name).into_iter().chain(calls) {
+            assert_eq!(name.parse::<Removal>().unwrap().to_string(), name);
+        }
+        for wrong in ["", "flushes", "second", "second flush", "fdatasync nothing", "tenth fsync"] {
+            assert!(wrong.parse::<Removal>().is_err_and(|why| why.contains("expected flush")), "{wrong}");
+        }
+    }
+}

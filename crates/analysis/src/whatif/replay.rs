@@ -1,0 +1,95 @@
+//! An operation once more, without what is thought away, or on another device.
+//!
+//! The thread's pieces follow each other as they did. What goes takes its time with it, and with it goes what only it brought about:
+//!
+//! - A thread that need not sleep at all is not woken: the wait for a CPU after such a sleep goes.
+//! - What comes between the end of a removed command and the next one, while the thread still sleeps, is others being woken by that end
+//!   (jbd2, the block layer's flush machinery): it goes. It was the better part of a flush's cost on a busy machine.
+//!
+//! On another device a wait for a command is as many times as long as the command is; what comes between commands, as many times as it is
+//! there.
+
+use super::depth::Delays;
+use super::pieces::Piece;
+use super::removal::{Goes, Lookup};
+use super::service::Factors;
+use crate::rows::Index;
+use model::Reason;
+
+/// What is asked.
+pub struct Change<'a> {
+    /// What goes.
+    pub without: &'a [Lookup],
+    /// How many times as long commands take.
+    pub device: Option<&'a Factors>,
+    /// By how much threads are later.
+    pub delays: Option<&'a Delays>,
+}
+
+/// What came of an operation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replayed {
+    /// Its time.
+    pub ns: f64,
+    /// Of each removal, the time that went.
+    pub gone: Vec<f64>,
+}
+
+/// Replays the operation at a position.
+pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>) -> Replayed {
+    let operation = &index.rows.operations[at];
+    let end = operation.end_ns.unwrap_or(operation.start_ns);
+    let latency = end.saturating_sub(operation.start_ns);
+    let mut gone = vec![0.0; change.without.len()];
+    let mut saved = 0.0;
+    // Of the sleep that the thread is in or was woken from: what it was, what is left of it, and who took the last of it.
+    let (mut slept, mut left, mut taker) = (0.0, 0.0, 0);
+    // Whether the last command that was waited for in this sleep is gone.
+    let mut ended_by_gone = false;
+    for piece in pieces {
+        let ns = piece.ns as f64;
+        let goes =
+            change.without.iter().enumerate().find_map(|(by, lookup)| Some((by, lookup.goes(at as u32, piece)?)));
+        let command = matches!(piece.reason, Reason::Device | Reason::Flush);
+        if command || !piece.slept() {
+            ended_by_gone = command && matches!(goes, Some((_, Goes::Wait)));
+        }
+        let goes = goes.or((ended_by_gone && !command).then_some((taker, Goes::Wait)));
+        let mut kept = match goes {
+            Some((by, _)) => {
+                gone[by] += ns;
+                taker = by;
+                0.0
+            }
+            None => change.device.map_or(ns, |factors| ns * factor(piece, factors)),
+        };
+        match piece.reason {
+            Reason::RunQueue => {
+                if goes.is_none() && slept > 0.0 && left == 0.0 {
+                    gone[taker] += ns;
+                    kept = 0.0;
+                }
+                (slept, left) = (0.0, 0.0);
+            }
+            Reason::Cpu => (slept, left) = (0.0, 0.0),
+            _ if matches!(goes, Some((_, Goes::Call))) => {}
+            _ => (slept, left) = (slept + ns, left + kept),
+        }
+        saved += ns - kept;
+    }
+    if let Some(delays) = change.delays {
+        let thread = (operation.tgid, operation.tid);
+        saved -= delays.at(thread, end) - delays.at(thread, operation.start_ns);
+    }
+    Replayed { ns: (latency as f64 - saved).max(0.0), gone }
+}
+
+/// A wait for a command is as many times as long as the command; a queue drains as fast as commands are done on average.
+fn factor(piece: &Piece, factors: &Factors) -> f64 {
+    match piece.reason {
+        Reason::Device | Reason::Flush => piece.span.and_then(|span| factors.of.get(&span)).copied().unwrap_or(1.0),
+        Reason::Queue => factors.mean,
+        Reason::Journal | Reason::Other if piece.call.is_some() => factors.between,
+        Reason::Journal | Reason::Other | Reason::Cpu | Reason::RunQueue => 1.0,
+    }
+}

@@ -1,0 +1,204 @@
+//! Predictions of recordings made by hand, so that each is arithmetic.
+
+use super::contract::Prediction;
+use super::*;
+use crate::made::{DATABASE, DEV, DIRECTORY, Execution, JOURNAL, insert, recording};
+use model::table::{File, Slice, Span};
+use model::{Layer, Reason};
+
+const WAL: u64 = 4;
+
+fn without(rows: &Rows, names: &[&str]) -> Prediction {
+    let without = names.iter().map(|name| name.parse().unwrap()).collect();
+    whatif(rows, &Asked { without, ..Asked::default() }).unwrap()
+}
+
+fn each(prediction: &Prediction) -> u64 {
+    let statement = &prediction.statements[0];
+    assert_eq!(statement.total, prediction.total, "one statement is all");
+    assert_eq!(statement.predicted_ns.sum, statement.total.predicted_ns);
+    statement.total.predicted_ns / statement.count
+}
+
+#[test]
+fn removed_flush_takes_its_wait_only() {
+    // 340 us: 10 + 100 + 20 + 200 in calls, 10 outside. Half of each sync is its flush.
+    let rows = with_commands(&vec![insert(); 40]);
+    assert_eq!(each(&without(&rows, &["flush"])), 190_000);
+    assert_eq!(each(&without(&rows, &["second-flush"])), 290_000, "the longest, of 100 us, stays");
+    let prediction = without(&rows, &["flush"]);
+    assert_eq!((prediction.removed[0].executions, prediction.removed[0].time_ns), (40, 40 * 150_000));
+    let total = &prediction.total;
+    assert!((total.ratio.unwrap() - 190.0 / 340.0).abs() < 1e-12);
+    assert!(total.interval.unwrap().iter().all(|end| (end - 190.0 / 340.0).abs() < 1e-12), "all are equal");
+    let [low, high] = total.interval_with_model.unwrap();
+    assert!(low < 190.0 / 340.0 && high > 190.0 / 340.0);
+}
+
+#[test]
+fn removed_calls_take_all_their_time() {
+    let rows = recording(&vec![insert(); 12]);
+    assert_eq!(each(&without(&rows, &["sync"])), 40_000);
+    assert_eq!(each(&without(&rows, &["second-sync"])), 240_000);
+    assert_eq!(each(&without(&rows, &["fdatasync rollback journal"])), 240_000);
+    assert_eq!(each(&without(&rows, &["second fdatasync"])), 140_000);
+    assert_eq!(each(&without(&rows, &["pwrite64"])), 310_000);
+    // One piece of time goes once, whoever asks for it.
+    let both = without(&rows, &["sync", "flush"]);
+    assert_eq!((each(&both), both.removed[1].time_ns), (40_000, 0));
+}
+
+#[test]
+fn journal_that_stays_is_neither_made_nor_deleted() {
+    let calls = [
+        vec![("open", JOURNAL, 30_000, 0)],
+        insert().calls,
+        vec![("fdatasync", DIRECTORY, 50_000, 0), ("unlink", JOURNAL, 40_000, 0)],
+    ];
+    let rows = recording(&vec![Execution { calls: calls.concat(), ..insert() }; 10]);
+    // 466 us in all: 450 in calls, 8 x 2 outside.
+    assert_eq!(each(&without(&rows, &["journal-delete"])), 466_000 - 120_000);
+    assert_eq!(each(&without(&rows, &["directory-sync"])), 466_000 - 50_000);
+}
+
+#[test]
+fn checkpoint_goes_whole_and_commit_stays() {
+    let commit = vec![("pwrite64", WAL, 5_000, 4120), ("fdatasync", WAL, 90_000, 0)];
+    let back = vec![
+        ("fdatasync", WAL, 60_000, 0),
+        ("pread64", WAL, 1_000, 4096),
+        ("pwrite64", DATABASE, 30_000, 4096),
+        ("fdatasync", DATABASE, 200_000, 0),
+    ];
+    let plain = Execution { outside_ns: 1_000, calls: commit };
+    let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
+    let mut executions = vec![plain; 100];
+    executions[10] = stalled;
+    let mut rows = recording(&executions);
+    rows.files.push(File { id: WAL, dev: 1, ino: 9, path: Some("/m/t.db-wal".into()), start_ns: 0 });
+    let prediction = without(&rows, &["checkpoint"]);
+    assert_eq!(prediction.removed[0].executions, 1);
+    let statement = &prediction.statements[0];
+    // What is left of it: the others' 98 us, and 1 us outside, before the sync.
+    assert_eq!((statement.recorded_ns.max, statement.predicted_ns.max), (98_000 + 295_000, 99_000));
+    assert_eq!(statement.predicted_ns.p50, 98_000);
+}
+
+/// A thread that need not sleep is not woken: the wait for a CPU behind its sleep goes too. One that has to sleep all the same is woken.
+#[test]
+fn wait_for_cpu_goes_with_whole_sleep_only() {
+    let mut rows = recording(&vec![insert(); 10]);
+    let mut slices = Vec::new();
+    for slice in std::mem::take(&mut rows.slices) {
+        if slice.reason != Reason::Flush {
+            slices.push(slice);
+            continue;
+        }
+        // The last 10 us become a wait for a CPU; of the longer flush the first 30 us one for data.
+        let woken = slice.end_ns - 10_000;
+        let data = if slice.end_ns - slice.start_ns > 60_000 { 30_000 } else { 0 };
+        let border = slice.start_ns + data;
+        slices.push(Slice { reason: Reason::Device, end_ns: border, ..slice.clone() });
+        slices.push(Slice { start_ns: border, end_ns: woken, ..slice.clone() });
+        slices.push(Slice { layer: Layer::RunQueue, reason: Reason::RunQueue, start_ns: woken, ..slice });
+    }
+    rows.slices = slices.into_iter().filter(|slice| slice.start_ns < slice.end_ns).collect();
+    // The shorter flush goes with its wake-up, 40 + 10 us; of the longer only the flush, 60 us.
+    assert_eq!(each(&without(&rows, &["flush"])), 340_000 - 50_000 - 60_000);
+    assert_eq!(each(&without(&rows, &["run-queue"])), 340_000 - 20_000);
+}
+
+/// What comes between a removed command and the next is others being woken by its end.
+#[test]
+fn wait_between_commands_goes_with_the_one_before() {
+    let mut rows = recording(&vec![insert(); 10]);
+    let mut slices = Vec::new();
+    for slice in std::mem::take(&mut rows.slices) {
+        if slice.reason != Reason::Flush {
+            slices.push(slice);
+            continue;
+        }
+        // A write of 10 us, the journal for 5, a flush, the journal for 7.
+        let [a, b, c] = [slice.start_ns + 10_000, slice.start_ns + 15_000, slice.end_ns - 7_000];
+        for (reason, from, to) in [
+            (Reason::Device, slice.start_ns, a),
+            (Reason::Journal, a, b),
+            (Reason::Flush, b, c),
+            (Reason::Journal, c, slice.end_ns),
+        ] {
+            slices.push(Slice { reason, start_ns: from, end_ns: to, ..slice.clone() });
+        }
+    }
+    rows.slices = slices;
+    // 150 us in both sleeps, of which 2 x 15 stay.
+    assert_eq!(each(&without(&rows, &["flush"])), 340_000 - 150_000 + 30_000);
+}
+
+#[test]
+fn absent_removal_names_calls_that_there_are() {
+    let rows = recording(&vec![insert(); 3]);
+    let asked = |name: &str| Asked { without: vec![name.parse().unwrap()], ..Asked::default() };
+    let error = whatif(&rows, &asked("unlink")).unwrap_err().to_string();
+    assert!(error.contains("no execution has unlink") && error.contains("fdatasync rollback journal"), "{error}");
+    assert_eq!(whatif(&recording(&[]), &asked("flush")), Err(Error::Nothing));
+}
+
+/// Gives every wait its command, and each of those the times of the wait.
+fn with_commands(executions: &[Execution]) -> Rows {
+    let mut rows = recording(executions);
+    let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
+    for slice in rows.slices.iter_mut().filter(|s| s.reason == Reason::Flush) {
+        let own = flushes.iter().find(|f| f.start_ns <= slice.start_ns && f.end_ns >= Some(slice.end_ns)).unwrap();
+        slice.span = Some(own.id);
+        let span = rows.spans.iter_mut().find(|s| s.id == own.id).unwrap();
+        span.start_ns = slice.start_ns;
+    }
+    rows
+}
+
+#[test]
+fn other_device_stretches_waits_by_its_service_times() {
+    let rows = with_commands(&vec![insert(); 10]);
+    // Its flushes take 25 us; ours 50 and 100.
+    let other = with_commands(&vec![Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE, 50_000, 0)] }; 4]);
+    let asked = |device, seed| Asked { device: Some(device), seed, ..Asked::default() };
+    let prediction = whatif(&rows, &asked(&other, 1)).unwrap();
+    assert_eq!(each(&prediction), 340_000 - 25_000 - 75_000);
+    assert!(prediction.other_device && prediction.unknown.iter().any(|said| said.contains("drawn one by one")));
+    // The same device: other draws, the same times on the whole.
+    let same = whatif(&rows, &asked(&rows, 2)).unwrap();
+    let ratio = same.total.ratio.unwrap();
+    assert!((0.7..1.3).contains(&ratio), "{ratio}");
+    assert_eq!(whatif(&rows, &asked(&rows, 2)).unwrap(), same, "a seed gives the same draws");
+    let none = recording(&[Execution { outside_ns: 1, calls: vec![("pwrite64", DATABASE, 5, 5)] }]);
+    assert_eq!(whatif(&rows, &asked(&none, 1)), Err(Error::NoCommands));
+}
+
+#[test]
+fn kind_that_other_device_lacks_keeps_its_time() {
+    let rows = with_commands(&vec![insert(); 10]);
+    let mut other = with_commands(&[insert()]);
+    for span in other.spans.iter_mut().filter(|s| s.kind == "flush") {
+        (span.kind, span.flags, span.bytes) = ("request".into(), "write sync".into(), 4096);
+    }
+    let asked = Asked { device: Some(&other), ..Asked::default() };
+    let prediction = whatif(&rows, &asked).unwrap();
+    assert_eq!(each(&prediction), 340_000);
+    assert!(prediction.unknown.iter().any(|said| said.contains("no flush")), "{:?}", prediction.unknown);
+}
+
+/// A flush that waits for another process's command makes its thread later by that, once: the next ones come later, too, and meet nobody.
+#[test]
+fn queue_of_one_serves_commands_one_after_other() {
+    let mut rows = with_commands(&vec![insert(); 8]);
+    let sum = |rows: &Rows, n| whatif(rows, &Asked { queue: Some(n), ..Asked::default() }).unwrap().total.predicted_ns;
+    assert_eq!(sum(&rows, 1), 8 * 340_000, "they never overlap");
+    // A command lies at the device as each execution's first flush begins, for 30 us more.
+    let firsts: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).cloned().collect();
+    for (n, flush) in firsts.into_iter().enumerate() {
+        let (start_ns, end_ns) = (flush.start_ns - 10_000, Some(flush.start_ns + 30_000));
+        rows.spans.push(Span { id: 70_000 + n as u64, start_ns, end_ns, disk: Some(DEV), ..flush });
+    }
+    assert_eq!(sum(&rows, 1), 8 * 340_000 + 30_000);
+    assert_eq!(sum(&rows, 2), 8 * 340_000);
+}

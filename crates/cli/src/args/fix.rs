@@ -1,0 +1,86 @@
+//! Command line of `fathom fix`.
+
+use super::results::percent;
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Up to which class of durability a remedy may be the best.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Allow {
+    /// Remedies that give nothing up
+    Same,
+    /// Also those with which the last commits may be lost when the power fails
+    LastCommits,
+    /// Also those with which the database may be damaged when the power fails
+    Corruption,
+}
+
+/// Try the remedies that `fathom explain` names for a command, and measure what each brings.
+///
+/// CMD is recorded once; each remedy that its findings name is then an arm beside the command as it is, in randomised blocks with an
+/// A/A control, as in `fathom bench ab`. The database is never touched: each run gets a fresh copy of it, in whose place CMD
+/// writes {db}. Settings that last (WAL, the page's size) are made in the copy; those of a connection are set as CMD opens the
+/// database, by a preloaded object, where CMD's SQLite is a shared library. Settings of the machine are put back at the end, after Ctrl-C
+/// too; after a SIGKILL by the next `fathom fix`. Remedies that give durability up are listed apart, and are the best only if --allow says so.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sudo fathom fix --database app.db -- python3 app.py {db}
+  fathom fix --try wal,truncate --database app.db -- ./app {db}      without recording, without root
+  sudo fathom fix --system --database app.db -- ./app {db}           also the disk's scheduler, the governor
+  sudo fathom fix --allow last-commits --apply --database app.db -- ./app {db}
+
+Runs CMD as the user who runs fathom: under sudo, as root.
+
+Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted (what was measured is kept).")]
+pub struct Fix {
+    /// The database that CMD uses; each run gets a fresh copy, beside it, whose path replaces {db} in CMD
+    #[arg(long, value_name = "FILE")]
+    pub database: Option<PathBuf>,
+    /// Try these remedies instead of those that findings name (`fathom fix --list` lists them)
+    #[arg(long = "try", value_name = "NAME", value_delimiter = ',')]
+    pub names: Vec<String>,
+    /// List the remedies, what each sets and what it gives up
+    #[arg(long)]
+    pub list: bool,
+    /// Up to which class of durability a remedy may be the best
+    #[arg(long, value_name = "CLASS", value_enum, default_value_t = Allow::Same)]
+    pub allow: Allow,
+    /// Also try settings of this machine: scheduler, read-ahead and requests of the database's disk, the CPUs' governor
+    #[arg(long)]
+    pub system: bool,
+    /// Also try mount options of this file system, which must be nobody else's
+    #[arg(long, value_name = "MOUNT")]
+    pub scratch: Option<PathBuf>,
+    /// Set the best for good: in the database and the machine
+    #[arg(long)]
+    pub apply: bool,
+    /// Run this before each run, untimed; {db} is the copy
+    #[arg(long, value_name = "COMMAND")]
+    pub prepare: Option<String>,
+    /// Run exactly this many blocks [default: at least 10, then until precise or out of time]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub blocks: Option<u64>,
+    /// Begin no block after this time, once there are ten (suffixes s, m, h)
+    #[arg(long, value_name = "TIME", value_parser = super::long, default_value = "60s")]
+    pub budget: Duration,
+    /// Stop when half the width of each ratio's interval is below this percentage
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "2")]
+    pub precision: f64,
+    /// Seed of the random order [default: a new one, which is recorded]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Archive to write; an existing one is kept as NAME.fathom.old
+    #[arg(short, long, value_name = "B.fathom", default_value = "fix.fathom")]
+    pub output: PathBuf,
+    /// Print no progress, only results, warnings and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Print JSON (format: docs/reference/json.md)
+    #[arg(long)]
+    pub json: bool,
+    /// The command
+    #[arg(last = true, value_name = "CMD", required_unless_present = "list")]
+    pub command: Vec<String>,
+}

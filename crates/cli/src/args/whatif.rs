@@ -1,0 +1,52 @@
+//! Command line of `fathom whatif`.
+
+use analysis::whatif::removal::{NAMED, Removal};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Predict what a recording's statements would take without a flush, a call or a checkpoint, or on another device.
+///
+/// Each execution is a chain of pieces: its thread ran, or waited for something that is known. The chain is gone through once
+/// more without what --without names, with commands as long as they were on another recording's device, or with N of them at the
+/// device at once. Printed are the latencies as they were and as they would have been, the ratio with its interval, and by how much
+/// such predictions were wrong when the changes were really made. What is not recorded is not simulated: what the prediction
+/// cannot know is said.
+#[derive(Debug, Args)]
+#[command(after_help = after_help())]
+pub struct Whatif {
+    /// The recording
+    #[arg(value_name = "T.fathom")]
+    pub archive: PathBuf,
+    /// Think this away (repeatable; several, separated by commas): a name of the list below, or calls as `fathom diff` names them
+    #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = str::parse::<Removal>)]
+    pub without: Vec<Removal>,
+    /// Let device commands take as long as those of this recording, by kind and size
+    #[arg(long, value_name = "OTHER.fathom")]
+    pub device: Option<PathBuf>,
+    /// Let the device take this many commands at once, in the order in which they came
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536), conflicts_with_all = ["without", "device"])]
+    pub queue: Option<u32>,
+    /// Seed of the draws of another device's times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print JSON (format: docs/reference/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn after_help() -> String {
+    let names: String = NAMED.iter().map(|(name, _, what)| format!("  {name:<16} {what}\n")).collect();
+    format!(
+        "\
+Examples:
+  fathom whatif trace.fathom --without flush             a device with power-loss protection
+  fathom whatif trace.fathom --without journal-delete,directory-sync
+  fathom whatif trace.fathom --without 'second fdatasync rollback journal'
+  fathom whatif trace.fathom --device other.fathom       on the device of another recording
+  fathom whatif trace.fathom --queue 1
+
+--without takes:
+{names}  [NTH] CALL [FILE]  such calls; NTH: first, second, third, 4th, 5th of each execution; FILE: database, WAL, \
+directory, …"
+    )
+}

@@ -1,0 +1,26 @@
+//! `fathom whatif`: what a recording's statements would take without something, or on another device.
+
+use crate::{Usage, args, diff, output};
+use analysis::Rows;
+use analysis::whatif::{self, Asked};
+use anyhow::{Context as _, Result};
+use std::path::Path;
+
+pub fn run(args: &args::Whatif) -> Result<()> {
+    if args.without.is_empty() && args.device.is_none() && args.queue.is_none() {
+        return Err(Usage("nothing is to be changed: give --without, --device or --queue".into()).into());
+    }
+    let load = |path: &Path| -> Result<Rows> {
+        let archive = diff::recording(path, "`fathom bench show` shows its results", args.json)?;
+        Ok(Rows::load(&archive)?)
+    };
+    let rows = load(&args.archive)?;
+    let device = args.device.as_deref().map(load).transpose()?;
+    let asked = Asked { without: args.without.clone(), device: device.as_ref(), queue: args.queue, seed: args.seed };
+    let prediction = whatif::whatif(&rows, &asked).with_context(|| args.archive.display().to_string())?;
+    output::text(&match args.json {
+        true => serde_json::to_string_pretty(&prediction)? + "\n",
+        false => whatif::text::text(&prediction),
+    });
+    Ok(())
+}

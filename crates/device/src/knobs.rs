@@ -1,0 +1,200 @@
+//! Settings of a machine that are changed for a while and put back: the files of /sys and /proc that hold them, and options of mounts.
+//!
+//! What they were is written to a file **before** the first is changed, and that file is removed after the last was put back. So whatever
+//! ends the program, the next one finds the file of a process that is no more, and puts back what is in it ([`put_back_left_over`]). A
+//! process is told from a later one of the same number by when it began.
+
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Something that is put back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Knob {
+    /// A file and its value.
+    File(PathBuf, String),
+    /// A mount and the option that restores it.
+    Mount(PathBuf, String),
+    /// A folder that was made, removed with all that is in it.
+    Folder(PathBuf),
+}
+
+/// What was taken down, and by whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Notes {
+    pid: u32,
+    began: u64,
+    knobs: Vec<Knob>,
+}
+
+/// Settings as they were; put back when dropped.
+#[derive(Debug)]
+pub struct Kept {
+    file: PathBuf,
+    knobs: Vec<Knob>,
+}
+
+/// The value of a file of /sys: of several to choose from (`none [mq-deadline]`) the chosen one.
+///
+/// # Errors
+/// It cannot be read.
+pub fn value(file: &Path) -> Result<String> {
+    let text = fs::read_to_string(file)?;
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
+    Ok(chosen.unwrap_or(text.trim()).to_owned())
+}
+
+/// When a process began, in the kernel's own unit.
+fn began(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before may hold anything, parentheses too.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+impl Kept {
+    /// Notes what is to be put back in a file of `folder`.
+    ///
+    /// # Errors
+    /// The notes cannot be written; nothing may be changed then.
+    pub fn take(folder: &Path, knobs: Vec<Knob>) -> Result<Self> {
+        fs::create_dir_all(folder)?;
+        let pid = std::process::id();
+        let file = folder.join(format!("fix-{pid}.json"));
+        let notes = Notes { pid, began: began(pid).unwrap_or(0), knobs };
+        let fresh = file.with_extension("new");
+        fs::write(&fresh, serde_json::to_vec(&notes)?)?;
+        fs::File::open(&fresh)?.sync_all()?;
+        fs::rename(&fresh, &file)?;
+        Ok(Self { file, knobs: notes.knobs })
+    }
+
+    /// Puts everything back.
+    ///
+    /// # Errors
+    /// What could not be put back, a sentence each; the notes stay then.
+    pub fn put_back(mut self) -> std::result::Result<(), Vec<String>> {
+        let knobs = std::mem::take(&mut self.knobs);
+        finish(&self.file, &knobs)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.knobs.is_empty() {
+            let _ = finish(&self.file, &self.knobs);
+        }
+    }
+}
+
+fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<String>> {
+    let failed: Vec<String> = knobs.iter().filter_map(|knob| back(knob).err()).collect();
+    if !failed.is_empty() {
+        return Err(failed);
+    }
+    let _ = fs::remove_file(file);
+    Ok(())
+}
+
+fn back(knob: &Knob) -> std::result::Result<(), String> {
+    match knob {
+        Knob::File(file, value) => {
+            fs::write(file, value).map_err(|e| format!("{} could not be set back to {value}: {e}", file.display()))
+        }
+        Knob::Mount(folder, option) => {
+            let mut mount = Command::new("mount");
+            let done = mount.args(["-o", &format!("remount,{option}")]).arg(folder).stdin(Stdio::null()).output();
+            match done {
+                Ok(done) if done.status.success() => Ok(()),
+                Ok(done) => Err(format!("{}: {}", folder.display(), String::from_utf8_lossy(&done.stderr).trim())),
+                Err(e) => Err(format!("{}: {e}", folder.display())),
+            }
+        }
+        Knob::Folder(folder) => match fs::remove_dir_all(folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {e}", folder.display())),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Puts back what processes left that are no more: what was put back, and what could not be.
+///
+/// # Errors
+/// The folder of the notes cannot be read.
+pub fn put_back_left_over(folder: &Path) -> Result<(Vec<Knob>, Vec<String>)> {
+    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    let entries = match fs::read_dir(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((done, failed)),
+        entries => entries?,
+    };
+    for entry in entries {
+        let file = entry?.path();
+        let ours =
+            file.file_name().and_then(|n| n.to_str()).is_some_and(|n| n.starts_with("fix-") && n.ends_with(".json"));
+        if !ours {
+            continue;
+        }
+        let notes: Notes = match fs::read(&file).and_then(|text| serde_json::from_slice(&text).map_err(Error::from)) {
+            Ok(notes) => notes,
+            Err(e) => {
+                failed.push(format!("{}: {e}", file.display()));
+                continue;
+            }
+        };
+        if began(notes.pid).is_some_and(|began| began == notes.began) {
+            continue;
+        }
+        match finish(&file, &notes.knobs) {
+            Ok(()) => done.extend(notes.knobs),
+            Err(why) => failed.extend(why),
+        }
+    }
+    Ok((done, failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_put_back_when_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let [notes, file, made] = ["notes", "knob", "made"].map(|name| folder.path().join(name));
+        fs::write(&file, "none [mq-deadline] kyber\n").unwrap();
+        fs::create_dir(&made).unwrap();
+        let old = value(&file).unwrap();
+        assert_eq!(old, "mq-deadline");
+        let kept = Kept::take(&notes, vec![Knob::File(file.clone(), old), Knob::Folder(made.clone())]).unwrap();
+        fs::write(&file, "none").unwrap();
+        drop(kept);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "mq-deadline");
+        assert!(!made.exists() && fs::read_dir(&notes).unwrap().next().is_none());
+    }
+
+    #[test]
+    fn killed_process_leaves_notes_that_next_one_follows() {
+        let folder = tempfile::tempdir().unwrap();
+        let [notes, file] = ["notes", "knob"].map(|name| folder.path().join(name));
+        fs::write(&file, "changed").unwrap();
+        let kept = Kept::take(&notes, vec![Knob::File(file.clone(), "as it was".into())]).unwrap();
+        // It lives: nobody touches its settings.
+        assert_eq!(put_back_left_over(&notes).unwrap(), (vec![], vec![]));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "changed");
+        // As if its number were another process's by now.
+        let own = notes.join(format!("fix-{}.json", std::process::id()));
+        let mut left: Notes = serde_json::from_slice(&fs::read(&own).unwrap()).unwrap();
+        left.began += 1;
+        fs::write(&own, serde_json::to_vec(&left).unwrap()).unwrap();
+        std::mem::forget(kept);
+        let (done, failed) = put_back_left_over(&notes).unwrap();
+        assert_eq!((done.len(), failed.len()), (1, 0));
+        assert!(fs::read_to_string(&file).unwrap() == "as it was" && !own.exists());
+        // What cannot be put back is said, and tried again next time.
+        left.knobs = vec![Knob::File(folder.path().join("no/such"), "1".into())];
+        fs::write(&own, serde_json::to_vec(&left).unwrap()).unwrap();
+        fs::write(notes.join("fix-damaged.json"), "{").unwrap();
+        let (_, failed) = put_back_left_over(&notes).unwrap();
+        assert!(failed.len() == 2 && own.exists(), "{failed:?}");
+    }
+}

@@ -1,0 +1,172 @@
+//! What `fathom fix --json` prints. A change of a field's meaning or type changes [`VERSION`].
+
+use super::AS_IT_IS;
+use super::remedies::{Durability, Remedy};
+use crate::ab::contract::{self as ab, Control};
+use serde::Serialize;
+
+/// The version of the format.
+pub const VERSION: u32 = 1;
+
+/// What was tried, and what came of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Fixed {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Codes of the findings that named remedies; empty where they were named by the user.
+    pub findings: Vec<String>,
+    /// Every remedy that was tried, what saves most first.
+    pub tried: Vec<Tried>,
+    /// Remedies that could not be tried, and why.
+    pub not_tried: Vec<NotTried>,
+    /// The best of those whose durability the user allows; null if none is faster.
+    pub best: Option<String>,
+    /// The classes of durability from which the best was chosen, up to this one.
+    pub allowed: Durability,
+    /// Median wall time of the command as it is, s.
+    pub as_it_is_s: Option<f64>,
+    /// The command beside itself.
+    pub control: Option<Control>,
+    /// The smallest difference that counts as one.
+    pub margin: f64,
+    /// Blocks that count.
+    pub blocks: u64,
+    /// Why no further block was run; null if it was interrupted.
+    pub stopped: Option<String>,
+}
+
+/// A remedy that was tried.
+#[derive(Debug, Clone, Serialize)]
+pub struct Tried {
+    /// It.
+    pub remedy: Remedy,
+    /// Its time divided by that of the command as it is.
+    pub ratio: Option<f64>,
+    /// The interval of 95 %.
+    pub ci95: Option<[f64; 2]>,
+    /// `slower`, `faster`, `equivalent`, `inconclusive`.
+    pub verdict: String,
+    /// Why it has no (further) result.
+    pub failure: Option<String>,
+    /// Whether its durability is allowed.
+    pub allowed: bool,
+}
+
+/// A remedy that was not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NotTried {
+    /// Its name.
+    pub name: String,
+    /// Why.
+    pub why: String,
+}
+
+impl Fixed {
+    /// Of a run's outcome. Only what is *faster* can be the best: a remedy that nobody can tell from none is no remedy.
+    pub fn new(
+        outcome: &ab::Outcome,
+        remedies: Vec<Remedy>,
+        not_tried: Vec<NotTried>,
+        findings: Vec<String>,
+        allowed: Durability,
+    ) -> Self {
+        let mut tried: Vec<Tried> = remedies
+            .into_iter()
+            .map(|remedy| {
+                let compared = outcome.comparisons.iter().find(|c| c.name == remedy.name);
+                let measured = outcome.commands.iter().find(|c| c.name == remedy.name);
+                Tried {
+                    ratio: compared.and_then(|c| c.ratio),
+                    ci95: compared.and_then(|c| c.ci95),
+                    verdict: compared.map_or_else(|| "inconclusive".into(), |c| c.verdict.clone()),
+                    failure: measured.and_then(|m| m.failure.clone()),
+                    allowed: remedy.durability <= allowed,
+                    remedy,
+                }
+            })
+            .collect();
+        tried.sort_by(|p, q| p.ratio.unwrap_or(f64::INFINITY).total_cmp(&q.ratio.unwrap_or(f64::INFINITY)));
+        let best = tried.iter().find(|t| t.allowed && t.verdict == "faster" && t.failure.is_none());
+        let as_it_is = outcome.commands.iter().find(|c| c.name == AS_IT_IS);
+        Self {
+            version: VERSION,
+            findings,
+            best: best.map(|t| t.remedy.name.clone()),
+            tried,
+            not_tried,
+            allowed,
+            as_it_is_s: as_it_is.and_then(|c| c.metrics.get("wall")).map(|wall| wall.median),
+            control: outcome.control.clone(),
+            margin: outcome.margin,
+            blocks: outcome.blocks,
+            stopped: outcome.stopped.clone(),
+        }
+    }
+
+    /// The best remedy.
+    pub fn best(&self) -> Option<&Remedy> {
+        self.tried.iter().map(|t| &t.remedy).find(|remedy| Some(&remedy.name) == self.best.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::remedies::{Machine, all};
+    use super::*;
+    use crate::ab::contract::{Compared, Outcome};
+
+    fn fixed(verdicts: &[(&str, f64, &str)], allowed: Durability) -> Fixed {
+        let compared = |&(name, ratio, verdict): &(&str, f64, &str)| Compared {
+            name: name.into(),
+            baseline: AS_IT_IS.into(),
+            ratio: Some(ratio),
+            ci95: Some([ratio, ratio]),
+            pairs: 10,
+            verdict: verdict.into(),
+        };
+        let outcome = Outcome {
+            version: 1,
+            commands: Vec::new(),
+            comparisons: verdicts.iter().map(compared).collect(),
+            control: None,
+            margin: 0.02,
+            blocks: 10,
+            warmup: 1,
+            seed: 1,
+            stopped: Some("blocks".into()),
+            sources: Default::default(),
+        };
+        let remedies = all(&Machine::default());
+        let tried = remedies.into_iter().filter(|r| verdicts.iter().any(|(name, ..)| *name == r.name)).collect();
+        Fixed::new(&outcome, tried, Vec::new(), vec!["F01".into()], allowed)
+    }
+
+    #[test]
+    fn durability_given_up_is_best_only_if_allowed() {
+        let verdicts = [
+            ("off", 0.1, "faster"),
+            ("wal-normal", 0.2, "faster"),
+            ("wal", 0.6, "faster"),
+            ("persist", 0.5, "inconclusive"),
+        ];
+        let best = |allowed| fixed(&verdicts, allowed).best;
+        assert_eq!(best(Durability::Same).as_deref(), Some("wal"));
+        assert_eq!(best(Durability::LastCommits).as_deref(), Some("wal-normal"));
+        assert_eq!(best(Durability::Corruption).as_deref(), Some("off"));
+        let none = fixed(&[("off", 0.1, "faster"), ("wal", 0.9, "equivalent")], Durability::Same);
+        assert_eq!(none.best, None, "what is no faster is no remedy");
+        let order: Vec<&str> = none.tried.iter().map(|t| t.remedy.name.as_str()).collect();
+        assert_eq!(order, ["off", "wal"], "what saves most first");
+    }
+
+    #[test]
+    fn text_lists_what_is_given_up_apart() {
+        let text =
+            super::super::text::text(&fixed(&[("off", 0.1, "faster"), ("wal", 0.6, "faster")], Durability::Same));
+        let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
+        assert!(at("Durability stays the same:") < at("\n  wal ") && at("\n  wal ") < at("Durability is given up:"));
+        assert!(at("Durability is given up:") < at("\n  off "));
+        assert!(text.contains("may damage the database") && text.contains("Best, with durability same: wal"), "{text}");
+        assert!(text.ends_with("once, in the database: PRAGMA journal_mode=WAL\n"), "{text}");
+    }
+}

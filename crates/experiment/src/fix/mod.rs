@@ -1,0 +1,172 @@
+//! `fathom fix`: the remedies that `explain` names, each tried as an arm beside the command as it is, in the randomised blocks and with the
+//! A/A control of [`crate::ab`].
+//!
+//! [`remedies`] lists them, each with how it is applied and what it gives up: a remedy that gives durability up is never the best unless
+//! the user said so ([`Durability`]). [`contract`] is what comes of a run, [`text`] the same for people.
+
+pub mod contract;
+pub mod remedies;
+pub mod text;
+
+use crate::ab::Command;
+use remedies::Remedy;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What the arms share.
+#[derive(Debug, Clone, Default)]
+pub struct Arms<'a> {
+    /// This program, which prepares the arms.
+    pub fathom: PathBuf,
+    /// The command, word by word; `{db}` is the copy of the database.
+    pub command: &'a [String],
+    /// The database and its copy.
+    pub database: Option<(PathBuf, PathBuf)>,
+    /// The preloaded object that sets PRAGMAs.
+    pub object: PathBuf,
+    /// Settings of the machine as they are: each arm begins with them.
+    pub machine: &'a [(PathBuf, String)],
+    /// Mounts, each with the option that puts it back.
+    pub mounts: &'a [(PathBuf, String)],
+    /// Runs before each arm, after the database was copied.
+    pub prepare: Option<&'a str>,
+}
+
+/// A word as a shell takes it.
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+impl Arms<'_> {
+    /// The command with the copy in the database's place.
+    pub fn words(&self) -> Vec<String> {
+        let copy = self.database.as_ref().map(|(_, copy)| copy.display().to_string());
+        self.command.iter().map(|word| copy.as_ref().map_or(word.clone(), |copy| word.replace("{db}", copy))).collect()
+    }
+
+    /// The line that runs an arm: through `env` in each of them, so that its start is in all of them alike.
+    fn line(&self, remedy: Option<&Remedy>) -> String {
+        let mut words = vec!["env".to_owned()];
+        if let Some(pragmas) = remedy.and_then(|remedy| remedy.connection.as_ref()) {
+            words.push(format!("LD_PRELOAD={}", self.object.display()));
+            words.push(format!("FATHOM_PRAGMAS={pragmas}"));
+        }
+        words.extend(self.words());
+        words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// The line that prepares an arm.
+    pub fn prepare(&self, remedy: Option<&Remedy>) -> String {
+        let mut words: Vec<String> = vec![self.fathom.display().to_string(), "workload".into(), "arm".into()];
+        if let Some((from, to)) = &self.database {
+            words.extend(["--database".into(), from.display().to_string(), to.display().to_string()]);
+            if let Some(sql) = remedy.and_then(|remedy| remedy.persistent.as_ref()) {
+                words.extend(["--pragma".into(), sql.clone()]);
+            }
+        }
+        let own = remedy.and_then(|remedy| remedy.machine.as_ref());
+        for (file, value) in self.machine {
+            let value = own.filter(|(own, _)| own == file).map_or(value, |(_, value)| value);
+            words.extend(["--set".into(), format!("{}={value}", file.display())]);
+        }
+        let own = remedy.and_then(|remedy| remedy.mount.as_ref());
+        for (folder, back) in self.mounts {
+            words.extend(["--remount".into(), format!("{}={back}", folder.display())]);
+        }
+        if let Some((folder, option)) = own {
+            words.extend(["--remount".into(), format!("{}={option}", folder.display())]);
+        }
+        let mut line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
+        if let Some(prepare) = self.prepare {
+            line += " && ";
+            line += &match &self.database {
+                Some((_, copy)) => prepare.replace("{db}", &copy.display().to_string()),
+                None => prepare.to_owned(),
+            };
+        }
+        line
+    }
+
+    /// The commands of [`crate::ab::Asked`]: as it is, then each remedy. What prepares an arm is its variable [`ARM`].
+    pub fn commands(&self, remedies: &[Remedy]) -> Vec<Command> {
+        let command = |name: &str, remedy: Option<&Remedy>| Command {
+            name: name.into(),
+            line: self.line(remedy),
+            folder: None,
+            values: BTreeMap::from([(ARM.to_owned(), self.prepare(remedy))]),
+        };
+        let mut all = vec![command(AS_IT_IS, None)];
+        all.extend(remedies.iter().map(|remedy| command(&remedy.name, Some(remedy))));
+        all
+    }
+}
+
+/// The variable that prepares an arm.
+pub const ARM: &str = "fathom_arm";
+/// The baseline's name.
+pub const AS_IT_IS: &str = "as it is";
+
+/// Where a database's copy lies: beside it, on the same file system.
+pub fn copy_in(database: &Path, pid: u32) -> Option<(PathBuf, PathBuf)> {
+    let folder = database.parent()?.join(format!(".fathom-fix-{pid}"));
+    let copy = folder.join(database.file_name()?);
+    Some((folder, copy))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::remedies::{Durability, Machine, all};
+    use super::*;
+
+    fn arms(command: &[String]) -> Arms<'_> {
+        Arms {
+            fathom: "/f".into(),
+            command,
+            database: Some(("/d/a b.db".into(), "/d/.fathom-fix-1/a b.db".into())),
+            object: "/o.so".into(),
+            ..Arms::default()
+        }
+    }
+
+    #[test]
+    fn arms_differ_in_remedy_only() {
+        let command = ["app".to_owned(), "{db}".into(), "x y".into()];
+        let arms = arms(&command);
+        let remedies = all(&Machine::default());
+        let wal = remedies.iter().find(|r| r.name == "wal-normal").unwrap();
+        let commands = arms.commands(std::slice::from_ref(wal));
+        assert_eq!(commands[0].line, "env app '/d/.fathom-fix-1/a b.db' 'x y'");
+        assert_eq!(
+            commands[1].line,
+            "env LD_PRELOAD=/o.so 'FATHOM_PRAGMAS=PRAGMA synchronous=NORMAL' app '/d/.fathom-fix-1/a b.db' 'x y'"
+        );
+        assert_eq!(commands[0].values[ARM], "/f workload arm --database '/d/a b.db' '/d/.fathom-fix-1/a b.db'");
+        assert!(commands[1].values[ARM].ends_with("--pragma 'PRAGMA journal_mode=WAL'"), "{commands:?}");
+        assert_eq!(wal.durability, Durability::LastCommits);
+    }
+
+    #[test]
+    fn each_arm_sets_machine_anew() {
+        let command = ["app".to_owned()];
+        let scheduler = || PathBuf::from("/sys/block/vda/queue/scheduler");
+        let machine = [(scheduler(), "mq-deadline".to_owned())];
+        let arms = Arms { machine: &machine, prepare: Some("rm -f x"), ..arms(&command) };
+        let remedy = Remedy { machine: Some((scheduler(), "none".into())), ..all(&Machine::default())[0].clone() };
+        assert!(arms.prepare(None).ends_with("--set /sys/block/vda/queue/scheduler=mq-deadline && rm -f x"));
+        assert!(arms.prepare(Some(&remedy)).contains("--set /sys/block/vda/queue/scheduler=none && "));
+    }
+
+    #[test]
+    fn words_survive_shell() {
+        for word in ["a", "", "a b", "it's", "$x;`y`", "ä"] {
+            let out =
+                std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(word))]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&out.stdout), word);
+        }
+    }
+}

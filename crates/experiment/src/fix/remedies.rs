@@ -1,0 +1,232 @@
+//! The remedies: which findings name them, how they are applied, and what they give up.
+//!
+//! What SQLite gives up is its documentation's word (sqlite.org: PRAGMA synchronous, Write-Ahead Logging): in WAL mode, NORMAL may lose the
+//! last commits with the power but not corrupt the database; with a rollback journal, NORMAL has a small chance of corruption on an
+//! unfortunately timed power failure on older file systems; OFF may corrupt it in either.
+
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// What a remedy does to durability. The order is the policy: what is further down gives up more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Durability {
+    /// As it was.
+    Same,
+    /// The last commits may be lost with the power.
+    LastCommits,
+    /// The database or the file system may be damaged when the power fails.
+    Corruption,
+}
+
+impl Durability {
+    /// Its name on the command line and in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::LastCommits => "last-commits",
+            Self::Corruption => "corruption",
+        }
+    }
+}
+
+/// Something to be tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Remedy {
+    /// Its name.
+    pub name: String,
+    /// Findings that name it.
+    #[serde(skip)]
+    pub codes: &'static [&'static str],
+    /// SQL that sets the database itself: it stays set.
+    pub persistent: Option<String>,
+    /// SQL that sets a connection: the program has to say it each time.
+    pub connection: Option<String>,
+    /// A file of the machine's settings and its value.
+    pub machine: Option<(PathBuf, String)>,
+    /// A mount and the option to remount it with.
+    pub mount: Option<(PathBuf, String)>,
+    /// What it gives up.
+    pub durability: Durability,
+    /// The same in plain words.
+    pub gives_up: &'static str,
+}
+
+/// What of the machine may be changed.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    /// Schedulers that the files' disk could have, and does not.
+    pub schedulers: Vec<String>,
+    /// The queue folder of that disk, such as /sys/block/vda/queue, if its settings may be changed.
+    pub queue: Option<PathBuf>,
+    /// Files of the CPUs' governors.
+    pub governors: Vec<PathBuf>,
+    /// A mount that may be remounted.
+    pub scratch: Option<PathBuf>,
+}
+
+const SAME: &str = "nothing: each commit is as durable as before";
+const LAST: &str = "the last commits may be lost when the power fails; the database stays intact";
+const OLDER: &str = "a power failure at the wrong moment may damage the database, on older file systems";
+const DAMAGE: &str = "a power failure or a crash of the system may damage the database";
+
+fn sql(
+    name: &str,
+    codes: &'static [&'static str],
+    (persistent, connection): (Option<&str>, Option<&str>),
+    (durability, gives_up): (Durability, &'static str),
+) -> Remedy {
+    Remedy {
+        name: name.into(),
+        codes,
+        persistent: persistent.map(Into::into),
+        connection: connection.map(Into::into),
+        machine: None,
+        mount: None,
+        durability,
+        gives_up,
+    }
+}
+
+/// All remedies that can be tried.
+pub fn all(machine: &Machine) -> Vec<Remedy> {
+    use Durability::{Corruption, LastCommits, Same};
+    let wal = Some("PRAGMA journal_mode=WAL");
+    let mut all = vec![
+        sql("wal", &["J01", "J02", "J03", "F01", "F03", "S01", "R01"], (wal, None), (Same, SAME)),
+        sql("truncate", &["J01", "J02", "J03"], (None, Some("PRAGMA journal_mode=TRUNCATE")), (Same, SAME)),
+        sql("persist", &["J01", "J02", "J03"], (None, Some("PRAGMA journal_mode=PERSIST")), (Same, SAME)),
+        sql(
+            "checkpoint-10000",
+            &["S02"],
+            (None, Some("PRAGMA wal_autocheckpoint=10000")),
+            (Same, "nothing: the WAL grows to 10,000 pages, and takes longer to recover"),
+        ),
+        sql(
+            "cache-64M",
+            &["S04", "D01", "R01"],
+            (None, Some("PRAGMA cache_size=-65536")),
+            (Same, "nothing: up to 64 MB of memory a connection"),
+        ),
+        sql(
+            "page-8192",
+            &["R01", "S04"],
+            (Some("PRAGMA journal_mode=DELETE; PRAGMA page_size=8192; VACUUM"), None),
+            (Same, SAME),
+        ),
+        sql(
+            "wal-normal",
+            &["J01", "J02", "J03", "F01", "F02", "F03", "S01", "D01", "W01"],
+            (wal, Some("PRAGMA synchronous=NORMAL")),
+            (LastCommits, LAST),
+        ),
+        sql("normal", &["F01"], (None, Some("PRAGMA synchronous=NORMAL")), (Corruption, OLDER)),
+        sql("off", &["F01", "F02", "F03", "S01", "J03"], (None, Some("PRAGMA synchronous=OFF")), (Corruption, DAMAGE)),
+    ];
+    let of_machine = |name: String, codes: &'static [&'static str], file: PathBuf, value: &str| Remedy {
+        name,
+        codes,
+        machine: Some((file, value.into())),
+        ..sql("", codes, (None, None), (Same, "nothing: it holds for the whole machine, until it restarts"))
+    };
+    if let Some(queue) = &machine.queue {
+        for scheduler in &machine.schedulers {
+            all.push(of_machine(
+                format!("scheduler-{scheduler}"),
+                &["Q01", "F02", "D01", "W01"],
+                queue.join("scheduler"),
+                scheduler,
+            ));
+        }
+        all.push(of_machine("read-ahead-1024".into(), &["S04", "D01"], queue.join("read_ahead_kb"), "1024"));
+        all.push(of_machine("requests-256".into(), &["Q01"], queue.join("nr_requests"), "256"));
+    }
+    if let Some(governor) = machine.governors.first() {
+        all.push(of_machine("governor-performance".into(), &["G01"], governor.clone(), "performance"));
+    }
+    if let Some(folder) = &machine.scratch {
+        let mount = |name: &str, option: &str, durability, gives_up| Remedy {
+            mount: Some((folder.clone(), option.into())),
+            ..sql(name, &["F01", "F02", "F03", "J01", "J03"], (None, None), (durability, gives_up))
+        };
+        all.push(mount(
+            "mount-lazytime",
+            "lazytime",
+            Same,
+            "nothing of files: their times may be lost when the power fails",
+        ));
+        all.push(mount(
+            "mount-nobarrier",
+            "nobarrier",
+            Corruption,
+            "a power failure may damage the file system, unless its disk has power-loss protection",
+        ));
+    }
+    all
+}
+
+/// Option that undoes a remount.
+pub fn undo(option: &str) -> Option<&'static str> {
+    match option {
+        "lazytime" => Some("nolazytime"),
+        "nobarrier" => Some("barrier"),
+        _ => None,
+    }
+}
+
+/// Those that the findings name, in the order of the list.
+pub fn named(all: Vec<Remedy>, codes: &[String]) -> Vec<Remedy> {
+    all.into_iter().filter(|remedy| codes.iter().any(|code| remedy.codes.contains(&code.as_str()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn everything() -> Vec<Remedy> {
+        all(&Machine {
+            schedulers: vec!["none".into(), "kyber".into()],
+            queue: Some("/sys/block/vda/queue".into()),
+            governors: vec!["/sys/g".into()],
+            scratch: Some("/mnt".into()),
+        })
+    }
+
+    #[test]
+    fn names_are_unique_and_each_remedy_does_something() {
+        let all = everything();
+        let names: BTreeSet<&str> = all.iter().map(|r| r.name.as_str()).collect();
+        assert_eq!(names.len(), all.len());
+        for r in &all {
+            assert!(
+                r.persistent.is_some() || r.connection.is_some() || r.machine.is_some() || r.mount.is_some(),
+                "{}",
+                r.name
+            );
+            assert!(r.mount.as_ref().is_none_or(|(_, option)| undo(option).is_some()), "{}", r.name);
+            assert_eq!(r.durability == Durability::Same, r.gives_up.starts_with("nothing"), "{}", r.name);
+        }
+    }
+
+    #[test]
+    fn whatever_weakens_sync_is_not_same() {
+        for r in everything() {
+            let sql = [&r.persistent, &r.connection].into_iter().flatten().any(|sql| sql.contains("synchronous="));
+            let barrier = r.mount.as_ref().is_some_and(|(_, option)| option == "nobarrier");
+            assert_eq!(sql || barrier, r.durability != Durability::Same, "{}", r.name);
+        }
+    }
+
+    #[test]
+    fn findings_choose_their_remedies() {
+        let names = |codes: &[&str]| -> Vec<String> {
+            let codes: Vec<String> = codes.iter().map(ToString::to_string).collect();
+            named(everything(), &codes).into_iter().map(|r| r.name).collect()
+        };
+        assert_eq!(names(&["S02"]), ["checkpoint-10000"]);
+        assert_eq!(names(&["G01"]), ["governor-performance"]);
+        assert!(names(&["J02"]).starts_with(&["wal".into(), "truncate".into(), "persist".into()]));
+        assert!(names(&["T01"]).is_empty());
+    }
+}

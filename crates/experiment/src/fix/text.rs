@@ -1,0 +1,73 @@
+//! What came of the remedies, as text for people.
+
+use super::contract::{Fixed, Tried};
+use super::remedies::{Durability, Remedy};
+use model::text::shown;
+
+/// All of it.
+pub fn text(fixed: &Fixed) -> String {
+    let mut out = String::new();
+    let mut line = |text: &str| {
+        out.push_str(text.trim_end());
+        out.push('\n');
+    };
+    if !fixed.findings.is_empty() {
+        line(&format!("Findings that name remedies: {}", fixed.findings.join(", ")));
+    }
+    if let Some(wall) = fixed.as_it_is_s {
+        line(&format!("As it is: {} in the median, {} blocks", model::text::duration(wall * 1e9), fixed.blocks));
+    }
+    let row = |t: &Tried| {
+        let ratio = t.ratio.map_or("-".into(), |r| format!("x {r:.3}"));
+        let interval = t.ci95.map_or(String::new(), |[low, high]| format!("{low:.3} to {high:.3}"));
+        let verdict = t.failure.as_ref().map_or_else(|| t.verdict.clone(), |why| format!("failed: {}", shown(why)));
+        format!("  {:<22} {ratio:>8}  {interval:<16} {verdict:<13}", t.remedy.name)
+    };
+    for (head, same) in [("Durability stays the same:", true), ("Durability is given up:", false)] {
+        let of: Vec<&Tried> =
+            fixed.tried.iter().filter(|t| (t.remedy.durability == Durability::Same) == same).collect();
+        if of.is_empty() {
+            continue;
+        }
+        line(&format!("\n{head}"));
+        for t in of {
+            line(&row(t));
+            if !same {
+                line(&format!("  {:<22} {}", "", t.remedy.gives_up));
+            }
+        }
+    }
+    if !fixed.not_tried.is_empty() {
+        line("\nNot tried:");
+        fixed.not_tried.iter().for_each(|one| line(&format!("  {:<22} {}", one.name, shown(&one.why))));
+    }
+    if let Some(control) = &fixed.control {
+        let [low, high] = control.ci95;
+        let noise = 100.0 * fixed.margin;
+        line(&format!(
+            "\nA/A control: x {:.3} ({low:.3} to {high:.3}); a verdict needs more than {noise:.1} %",
+            control.ratio
+        ));
+    }
+    match fixed.best() {
+        Some(best) => {
+            line(&format!("\nBest, with durability {}: {}", fixed.allowed.name(), best.name));
+            settings(best).iter().for_each(|setting| line(&format!("  {setting}")));
+        }
+        None if fixed.allowed < Durability::Corruption => {
+            line("\nNo remedy whose durability is allowed is faster (--allow last-commits or corruption allows more).");
+        }
+        None => line("\nNo remedy is faster."),
+    }
+    out
+}
+
+/// What to set, and where.
+pub fn settings(remedy: &Remedy) -> Vec<String> {
+    let mut all = Vec::new();
+    all.extend(remedy.persistent.iter().map(|sql| format!("once, in the database: {sql}")));
+    all.extend(remedy.connection.iter().map(|sql| format!("in the program, after each open: {sql}")));
+    all.extend(remedy.machine.iter().map(|(file, value)| format!("echo {value} > {}", file.display())));
+    all.extend(remedy.mount.iter().map(|(folder, option)| format!("mount -o remount,{option} {}", folder.display())));
+    all
+}

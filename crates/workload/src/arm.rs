@@ -1,0 +1,181 @@
+//! What an arm of `fathom fix` needs before its command runs: a fresh copy of the database with the arm's settings in it, and the machine's
+//! settings as the arm wants them. It is the `--prepare` of `command`, so it is in no time that is measured.
+
+use crate::Error;
+use rusqlite::Connection;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The object that sets PRAGMAs of a program's connections; empty where there is none for this processor.
+pub const PRAGMAS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pragmas.so"));
+
+const USAGE: &str = "arm [--database FROM TO] [--pragma SQL]… [--set FILE=VALUE]… [--remount FOLDER=OPTION]…\n\n\
+    Makes TO a copy of the database FROM and sets it up by SQL; writes VALUE to FILE; remounts.";
+
+/// Files that SQLite keeps beside a database.
+const BESIDE: [&str; 3] = ["-wal", "-shm", "-journal"];
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// Makes `to` a copy of the database `from`, on the disk and not only in memory.
+///
+/// # Errors
+/// A file cannot be read or written.
+pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
+    let failed = |what: &Path, e: std::io::Error| Error::Failed(format!("{}: {e}", what.display()));
+    for suffix in ["", "-wal", "-journal"] {
+        let (from, to) = (beside(from, suffix), beside(to, suffix));
+        match fs::copy(&from, &to) {
+            Ok(_) => File::open(&to).and_then(|file| file.sync_all()).map_err(|e| failed(&to, e))?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => match fs::remove_file(&to) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(&to, e)),
+                _ => {}
+            },
+            Err(e) => return Err(failed(&from, e)),
+        }
+    }
+    let shm = beside(to, "-shm");
+    match fs::remove_file(&shm) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed(&shm, e)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes a copy.
+pub fn remove(database: &Path) {
+    BESIDE.iter().chain(&[""]).for_each(|suffix| {
+        let _ = fs::remove_file(beside(database, suffix));
+    });
+}
+
+/// Sets a database up by SQL. A mode that SQLite refuses to change to is an error: it would be measured under a wrong name.
+///
+/// # Errors
+/// SQLite's.
+pub fn pragma(database: &Path, sql: &str) -> Result<(), Error> {
+    let failed = |e: rusqlite::Error| Error::Failed(format!("{}: {sql}: {e}", database.display()));
+    let connection = Connection::open(database).map_err(failed)?;
+    let mut mode: Option<String> = None;
+    let rows = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
+    for statement in sql.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
+        let mut prepared = connection.prepare(statement).map_err(failed)?;
+        let mut found = prepared.query_map([], rows).map_err(failed)?;
+        let first = found.next().transpose().ok().flatten();
+        // The rest must be stepped over: VACUUM and the like work as they are stepped.
+        found.for_each(drop);
+        if statement.to_ascii_lowercase().starts_with("pragma journal_mode") {
+            mode = first;
+        }
+    }
+    let wanted = sql.to_ascii_lowercase();
+    match mode {
+        Some(mode) if wanted.contains("journal_mode") && !wanted.contains(&mode) => {
+            Err(Error::Failed(format!("{}: {sql}: the mode stays {mode}; is the database in use?", database.display())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a value to a file of /sys or /proc.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn set(file: &Path, value: &str) -> Result<(), Error> {
+    fs::write(file, value).map_err(|e| Error::Failed(format!("setting {} to {value}: {e}", file.display())))
+}
+
+/// Changes options of a mount.
+///
+/// # Errors
+/// The kernel refuses them.
+pub fn remount(folder: &Path, option: &str) -> Result<(), Error> {
+    let mut mount = Command::new("mount");
+    let done = mount.args(["-o", &format!("remount,{option}")]).arg(folder).stdin(Stdio::null()).output()?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    Err(Error::Failed(format!("remounting {} with {option}: {said}", folder.display())))
+}
+
+/// Prepares.
+pub(crate) fn run(words: &[String]) -> Result<(), Error> {
+    let mut rest = words.iter();
+    let mut database: Option<PathBuf> = None;
+    while let Some(word) = rest.next() {
+        let mut value = || rest.next().ok_or_else(|| Error::Usage(format!("{word} needs a value; {USAGE}")));
+        let pair = |text: &str| {
+            let (name, value) = text.split_once('=').ok_or_else(|| Error::Usage(format!("{text}: {USAGE}")))?;
+            Ok::<_, Error>((PathBuf::from(name), value.to_owned()))
+        };
+        match word.as_str() {
+            "--database" => {
+                let (from, to) = (value()?, value()?);
+                copy(Path::new(from), Path::new(to))?;
+                database = Some(to.into());
+            }
+            "--pragma" => {
+                let to =
+                    database.as_ref().ok_or_else(|| Error::Usage(format!("--pragma needs a --database; {USAGE}")))?;
+                pragma(to, value()?)?;
+            }
+            "--set" => pair(value()?).and_then(|(file, value)| set(&file, &value))?,
+            "--remount" => pair(value()?).and_then(|(folder, option)| remount(&folder, &option))?,
+            _ => return Err(Error::Usage(USAGE.into())),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<String> {
+        words.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn copy_gets_settings_and_original_keeps_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let [from, to] = ["a.db", "b.db"].map(|name| folder.path().join(name));
+        Connection::open(&from).unwrap().execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (7)").unwrap();
+        let before = fs::read(&from).unwrap();
+        let (f, t) = (from.display().to_string(), to.display().to_string());
+        run(&words(&["--database", &f, &t, "--pragma", "PRAGMA page_size=8192; VACUUM; PRAGMA journal_mode=wal"]))
+            .unwrap();
+        let ask = |sql: &str| {
+            Connection::open(&to).unwrap().query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0)).unwrap()
+        };
+        assert_eq!(ask("PRAGMA journal_mode"), rusqlite::types::Value::Text("wal".into()));
+        assert_eq!(ask("PRAGMA page_size"), rusqlite::types::Value::Integer(8192));
+        assert_eq!(ask("SELECT x FROM t"), rusqlite::types::Value::Integer(7));
+        assert_eq!(fs::read(&from).unwrap(), before);
+        // The next arm starts from the original again, whatever the last one left beside its copy.
+        fs::write(beside(&to, "-wal"), "left over").unwrap();
+        run(&words(&["--database", &f, &t])).unwrap();
+        assert!(fs::read(&to).unwrap() == before && !beside(&to, "-wal").exists());
+        remove(&to);
+        assert!(!to.exists());
+    }
+
+    #[test]
+    fn refused_settings_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.db");
+        let keeper = Connection::open(&path).unwrap();
+        keeper.execute_batch("CREATE TABLE t (x); BEGIN; INSERT INTO t VALUES (1)").unwrap();
+        assert!(pragma(&path, "PRAGMA journal_mode=wal").is_err(), "it is in use");
+        let sys = folder.path().join("queue/scheduler").display().to_string();
+        assert!(run(&words(&["--set", &format!("{sys}=none")])).unwrap_err().to_string().contains("scheduler"));
+        for wrong in [&["--set", "x"][..], &["--pragma", "VACUUM"], &["--database", "a"], &["what"]] {
+            assert!(matches!(run(&words(wrong)), Err(Error::Usage(_))), "{wrong:?}");
+        }
+    }
+}

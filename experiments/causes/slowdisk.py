@@ -1,0 +1,114 @@
+"""A folder for one file, whose device takes known times: FUSE, spoken over /dev/fuse itself, since few machines have a library for it.
+
+argv: the folder, then microseconds that a write and a sync take. A loop disk whose file lies here takes these times for its writes and
+flushes: whatever other work a machine has, it is known how slow this device is. It serves one request at a time, in memory. Ends, and
+unmounts, at the end of its standard input.
+"""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+import threading
+import time
+
+folder, write_s, sync_s = sys.argv[1], int(sys.argv[2]) / 1e6, int(sys.argv[3]) / 1e6
+LOOKUP, FORGET, GETATTR, SETATTR, UNLINK, OPEN, READ, WRITE, STATFS, RELEASE, FSYNC = 1, 2, 3, 4, 10, 14, 15, 16, 17, 18, 20
+FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, CREATE, INTERRUPT, DESTROY, BATCH_FORGET, FALLOCATE = 25, 26, 27, 28, 29, 35, 36, 38, 42, 43
+ROOT, FILE = 1, 2
+HEADER = struct.Struct("<IIQQIIIHH")
+libc = ctypes.CDLL(None, use_errno=True)
+device = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
+options = "fd=%d,rootmode=40000,user_id=0,group_id=0,allow_other" % device
+if libc.mount(b"fathom-slowdisk", folder.encode(), b"fuse", 6, options.encode()) != 0:
+    sys.exit("mounting %s: %s" % (folder, os.strerror(ctypes.get_errno())))
+
+data = bytearray()
+there = False
+
+
+def attributes(node):
+    size, mode = (len(data), 0o100600) if node == FILE else (0, 0o40700)
+    return struct.pack("<6Q10I", node, size, (size + 511) // 512, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
+
+
+def entry():
+    return struct.pack("<4Q2I", FILE, 1, 0, 0, 0, 0) + attributes(FILE)
+
+
+def resize(size):
+    if size < len(data):
+        del data[size:]
+    else:
+        data.extend(bytes(size - len(data)))
+
+
+def answer(code, node, body):
+    """What is sent back: an error's number, or bytes; None where the kernel expects nothing."""
+    global there
+    if code == INIT:
+        flags = 1 << 5  # Writes of more than a page.
+        return struct.pack("<4I2H2I2H2I24x", 7, 31, 1 << 17, flags, 16, 12, 1 << 17, 1, 0, 0, 0, 0)
+    if code in (FORGET, BATCH_FORGET, INTERRUPT):
+        return None
+    if code == LOOKUP:
+        return entry() if there else errno.ENOENT
+    if code == GETATTR:
+        return struct.pack("<Q2I", 0, 0, 0) + attributes(node)
+    if code == SETATTR:
+        valid, _, _, size = struct.unpack_from("<IIQQ", body)
+        if valid & 8 and node == FILE:
+            resize(size)
+        return struct.pack("<Q2I", 0, 0, 0) + attributes(node)
+    if code == CREATE:
+        there = True
+        return entry() + struct.pack("<QII", 0, 2, 0)
+    if code in (OPEN, OPENDIR):
+        return struct.pack("<QII", 0, 2, 0)
+    if code == UNLINK:
+        there = False
+        return b""
+    if code == READ:
+        _, offset, size = struct.unpack_from("<QQI", body)
+        return bytes(data[offset : offset + size])
+    if code == READDIR:
+        return b""
+    if code == WRITE:
+        _, offset, size = struct.unpack_from("<QQI", body)
+        if offset + size > len(data):
+            resize(offset + size)
+        data[offset : offset + size] = body[40 : 40 + size]
+        time.sleep(write_s)
+        return struct.pack("<II", size, 0)
+    if code == FSYNC:
+        time.sleep(sync_s)
+        return b""
+    if code == STATFS:
+        return struct.pack("<5Q4I24x", 1 << 20, 1 << 20, 1 << 20, 99, 99, 4096, 255, 4096, 0)
+    if code in (RELEASE, RELEASEDIR, FLUSH, DESTROY):
+        return b""
+    return errno.ENOSYS
+
+
+def end():
+    sys.stdin.read()
+    libc.umount2(folder.encode(), 2)
+    os._exit(0)
+
+
+threading.Thread(target=end, daemon=True).start()
+print("ready", flush=True)
+while True:
+    try:
+        request = os.read(device, (1 << 17) + 4096)
+    except OSError as error:
+        if error.errno in (errno.EINTR, errno.EAGAIN, errno.ENOENT):
+            continue
+        os._exit(0)
+    _, code, unique, node, *_ = HEADER.unpack_from(request)
+    result = answer(code, node, request[HEADER.size :])
+    if result is None:
+        continue
+    error, body = (-result, b"") if isinstance(result, int) else (0, result)
+    os.write(device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)

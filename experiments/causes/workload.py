@@ -1,0 +1,70 @@
+"""A program whose I/O is known: INSERTs and SELECTs of SQLite with settings given as JSON, as `truth` draws them.
+
+argv: `setup` or `run`, and the settings. `setup` makes the database with its rows; only `run` is recorded.
+"""
+
+import json
+import os
+import sqlite3
+import sys
+
+action, settings = sys.argv[1], json.loads(sys.argv[2])
+
+
+def setting(name, default):
+    return settings.get(name, default)
+
+
+def connect():
+    # Without cached statements, Python prepares each one anew.
+    cached = 100 if setting("keep_statements", True) else 0
+    db = sqlite3.connect(settings["database"], isolation_level=None, cached_statements=cached)
+    db.execute("PRAGMA page_size=%d" % setting("page_size", 4096))
+    db.execute("PRAGMA journal_mode=%s" % setting("journal_mode", "delete"))
+    db.execute("PRAGMA synchronous=%s" % setting("synchronous", "full"))
+    db.execute("PRAGMA cache_size=%d" % setting("cache_size", 2000))
+    db.execute("PRAGMA wal_autocheckpoint=%d" % setting("wal_autocheckpoint", 1000))
+    return db
+
+
+text = "x" * setting("bytes", 100)
+if action == "setup":
+    db = connect()
+    db.execute("CREATE TABLE t (i INTEGER, s TEXT)")
+    db.execute("BEGIN")
+    for i in range(setting("table_rows", 0)):
+        db.execute("INSERT INTO t VALUES (?, ?)", (i, text))
+    db.execute("COMMIT")
+    if setting("index", False):
+        db.execute("CREATE INDEX by_i ON t (i)")
+    db.close()
+    os.sync()
+    sys.exit(0)
+
+db = connect()
+at_once = setting("per_transaction", 1)
+for i in range(setting("rows", 0)):
+    if at_once > 1 and i % at_once == 0:
+        db.execute("BEGIN")
+    db.execute("INSERT INTO t VALUES (?, ?)", (i, text))
+    if at_once > 1 and i % at_once == at_once - 1:
+        db.execute("COMMIT")
+if db.in_transaction:
+    db.execute("COMMIT")
+for i in range(setting("selects", 0)):
+    db.execute("SELECT s FROM t WHERE i = ?", (i * 7 % max(1, setting("table_rows", 1)),)).fetchall()
+for i in range(setting("lookups", 0)):
+    db.execute("SELECT s FROM t WHERE rowid = ?", (i * 7 % max(1, setting("table_rows", 1)) + 1,)).fetchall()
+for i in range(setting("aggregates", 0)):
+    db.execute("SELECT count(*), max(i), sum(length(s)) FROM t").fetchall()
+for i in range(setting("sorts", 0)):
+    db.execute("SELECT i FROM t ORDER BY s, -i").fetchall()
+for i in range(setting("computations", 0)):
+    db.execute("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < 50000) SELECT sum(x) FROM c").fetchall()
+if setting("updates", 0):
+    db.execute("BEGIN")
+    for i in range(setting("updates", 0)):
+        db.execute("UPDATE t SET s = ? WHERE i = ?", (text[1:] + "y", i * 7 % max(1, setting("table_rows", 1))))
+    db.execute("COMMIT")
+# Closing would checkpoint a WAL and delete it: nobody asked about that.
+os._exit(0)

@@ -1,0 +1,141 @@
+//! Truth for what `explain` claims and `whatif` predicts: a program with known settings runs on a disk of its own, something is changed that
+//! is known to the last detail, and what Fathom says is held against it.
+//!
+//! Every workload is drawn anew from a seed, so that nobody tunes rules to it: rows, their size, the page's size, the journal's mode.
+
+pub mod causes;
+pub mod slowdisk;
+pub mod whatif;
+
+use self::slowdisk::SlowDisk;
+use crate::{fathom, run};
+use anyhow::{Context, Result};
+use lab::loopdisk::{LoopDisk, Options};
+use serde_json::{Map, Value, json};
+use stats::random::Random;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The program.
+const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
+
+/// A disk of known service times, and how its file system is made.
+#[derive(Debug, Clone, Default)]
+pub struct Disk {
+    /// How long writes and flushes take, us.
+    pub takes_us: (u64, u64),
+    /// Mount options.
+    pub mount: &'static str,
+    /// Arguments of mkfs.
+    pub mkfs: &'static [&'static str],
+}
+
+impl Disk {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// See [`SlowDisk::create`].
+    pub fn make(&self, folder: &Path) -> Result<SlowDisk> {
+        let options = Options {
+            mount: self.mount.into(),
+            mkfs: self.mkfs.iter().map(ToString::to_string).collect(),
+            ..Options::default()
+        };
+        SlowDisk::create(folder, self.takes_us, &options)
+    }
+}
+
+/// A device drawn anew: writes of 0.1 to 1 ms, flushes of 1 to 8 ms.
+pub fn device(random: &mut Random) -> (u64, u64) {
+    (100 + random.below(900), 1000 + random.below(7000))
+}
+
+/// Settings of the program.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Settings(pub Map<String, Value>);
+
+impl Settings {
+    /// INSERTs, each a transaction of its own, of a size and number that nobody knows before.
+    pub fn draw(random: &mut Random) -> Self {
+        let mut own = Self::default();
+        let between = |random: &mut Random, low: u64, high: u64| low + random.below(high - low + 1);
+        let page = [1024, 2048, 4096, 8192][random.below(4) as usize];
+        own.set("page_size", json!(page));
+        own.set("rows", json!(between(random, 40, 100)));
+        own.set("bytes", json!(between(random, 20, 900)));
+        own.set("table_rows", json!(between(random, 100, 2000)));
+        own
+    }
+
+    /// Sets one.
+    pub fn set(&mut self, name: &str, value: Value) {
+        self.0.insert(name.into(), value);
+    }
+
+    /// With these as well.
+    pub fn with(&self, more: &[(&str, Value)]) -> Self {
+        let mut own = self.clone();
+        more.iter().for_each(|(name, value)| own.set(name, value.clone()));
+        own
+    }
+
+    /// The command that runs the program.
+    fn argv(&self, action: &str, database: &Path) -> Vec<String> {
+        let with = self.with(&[("database", json!(database))]);
+        ["python3", WORKLOAD, action, &Value::Object(with.0).to_string()].map(String::from).to_vec()
+    }
+}
+
+/// Makes the database on a disk, then records the program there. `around` runs between the two, and what it returns lives as long as the
+/// recording.
+pub fn recorded<T>(
+    folder: &Path,
+    name: &str,
+    disk: &LoopDisk,
+    settings: &Settings,
+    around: impl FnOnce(&mut Vec<String>) -> Result<T>,
+) -> Result<PathBuf> {
+    let database = disk.path().join(format!("{name}.db"));
+    let setup = settings.argv("setup", &database);
+    run(Command::new(&setup[0]).args(&setup[1..]))?;
+    // Others may use this machine's CPUs; what they take from the program would hide what is asked about.
+    let mut argv: Vec<String> = ["chrt", "--rr", "1"].map(String::from).to_vec();
+    argv.truncate(if settings.0.get("plain").is_some() { 0 } else { 3 });
+    argv.extend(settings.argv("run", &database));
+    let alive = around(&mut argv)?;
+    let archive = folder.join(format!("{name}.fathom"));
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
+    run(command.arg("--").args(&argv))?;
+    drop(alive);
+    Ok(archive)
+}
+
+/// What a verb says of an archive, as JSON.
+pub fn said(verb: &str, archive: &Path, arguments: &[String]) -> Result<Value> {
+    let output = run(Command::new(fathom()).arg(verb).arg(archive).args(arguments).arg("--json"))?;
+    serde_json::from_slice(&output.stdout).with_context(|| format!("fathom {verb} --json"))
+}
+
+/// The time of all statements, ns: those of the program run inside no other.
+pub fn latency(archive: &Path) -> Result<f64> {
+    let summary = said("show", archive, &[])?;
+    let all = summary["operations"].as_array().context("operations[]")?;
+    Ok(all.iter().filter_map(|operation| operation["latency_ns"]["sum"].as_f64()).sum())
+}
+
+/// The machine, in a line for a results page.
+pub fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let load: String = read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(", ");
+    format!("Linux {kernel}, {cpus} CPUs, load average {load}")
+}
+
+/// The middle one; of two the upper.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}

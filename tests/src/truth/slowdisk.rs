@@ -1,0 +1,62 @@
+//! A disk whose device takes known times, whatever else a machine does: a loop disk on a file of `experiments/causes/slowdisk.py`.
+
+use anyhow::{Context, Result, ensure};
+use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use tempfile::TempDir;
+
+const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/slowdisk.py");
+/// Room for the database and a small journal; it is held in memory.
+const BYTES: u64 = 64 << 20;
+
+/// The disk, removed when dropped: first the disk, then what serves it.
+#[derive(Debug)]
+pub struct SlowDisk {
+    /// The disk.
+    pub disk: LoopDisk,
+    _server: Server,
+}
+
+#[derive(Debug)]
+struct Server {
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The end of its standard input ends it, and it unmounts.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+impl SlowDisk {
+    /// A disk whose writes and flushes take so many microseconds.
+    ///
+    /// # Errors
+    /// There is no FUSE, or no right to make disks.
+    pub fn create(folder: &Path, (write_us, flush_us): (u64, u64), options: &Options) -> Result<Self> {
+        let own = tempfile::Builder::new().prefix("slow").tempdir_in(folder)?;
+        let mut command = Command::new("chrt");
+        command
+            .args(["--rr", "2", "python3", PROGRAM])
+            .arg(own.path())
+            .args([write_us, flush_us].map(|us| us.to_string()));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting slowdisk.py")?;
+        let mut said = String::new();
+        let stdout = child.stdout.take().context("its output")?;
+        let server = Server { child, _folder: own };
+        BufReader::new(stdout).read_line(&mut said)?;
+        ensure!(said.trim() == "ready", "slowdisk.py does not serve");
+        let backing = Backing::Folder(server._folder.path().into());
+        let mut options = options.clone();
+        options.mkfs.extend(["-J", "size=4"].map(String::from));
+        if options.mkfs.iter().any(|word| word.contains("^has_journal")) {
+            options.mkfs.truncate(options.mkfs.len() - 2);
+        }
+        Ok(Self { disk: LoopDisk::create(BYTES, FileSystem::Ext4, &backing, &options)?, _server: server })
+    }
+}

@@ -1,0 +1,275 @@
+//! Predictions of `fathom whatif` beside the truth: each is made from a recording, then the change is made and recorded. Both run in the
+//! same block, in random order, on disks of their own.
+
+use super::{Disk, Settings, device, latency, median, recorded, said};
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+use stats::random::Random;
+use std::path::Path;
+
+/// A change that can be predicted and made.
+#[derive(Debug, Clone, Default)]
+pub struct Change {
+    /// What it is, for people.
+    pub name: &'static str,
+    /// What `whatif` is asked.
+    pub ask: &'static [&'static str],
+    /// Settings before.
+    pub base: Vec<(&'static str, Value)>,
+    /// Settings after, besides.
+    pub after: Vec<(&'static str, Value)>,
+    /// Disks before and after.
+    pub disks: [Disk; 2],
+    /// Whether `--device` is given a recording of another workload on the disk of after.
+    pub device: bool,
+    /// Whether processes that only compute run before, beside a disk that takes no time.
+    pub hogs: usize,
+}
+
+/// The changes.
+pub fn changes() -> Vec<Change> {
+    let mode = |mode: &'static str| vec![("journal_mode", json!(mode))];
+    let off = || vec![("synchronous", json!("off"))];
+    let normal = || vec![("synchronous", json!("normal"))];
+    let barrier = || [Disk::default(), Disk { mount: "nobarrier", ..Disk::default() }];
+    let second: &[&str] = &["--without", "second fdatasync rollback journal"];
+    // A TRUNCATE journal is synced once more after it was truncated, with FULL only.
+    let third: &[&str] = &["--without", "second fdatasync rollback journal,third fdatasync rollback journal"];
+    let plain = Change::default();
+    vec![
+        Change { name: "none (control: the same again)", base: mode("delete"), ..plain.clone() },
+        Change {
+            name: "DELETE: synchronous FULL to OFF",
+            ask: &["--without", "sync"],
+            base: mode("delete"),
+            after: off(),
+            ..plain.clone()
+        },
+        Change {
+            name: "TRUNCATE: synchronous FULL to OFF",
+            ask: &["--without", "sync"],
+            base: mode("truncate"),
+            after: off(),
+            ..plain.clone()
+        },
+        Change {
+            name: "PERSIST: synchronous FULL to OFF",
+            ask: &["--without", "sync"],
+            base: mode("persist"),
+            after: off(),
+            ..plain.clone()
+        },
+        Change {
+            name: "WAL: synchronous FULL to NORMAL",
+            ask: &["--without", "sync"],
+            base: mode("wal"),
+            after: normal(),
+            ..plain.clone()
+        },
+        Change {
+            name: "DELETE: synchronous FULL to NORMAL",
+            ask: second,
+            base: mode("delete"),
+            after: normal(),
+            ..plain.clone()
+        },
+        Change {
+            name: "TRUNCATE: synchronous FULL to NORMAL",
+            ask: third,
+            base: mode("truncate"),
+            after: normal(),
+            ..plain.clone()
+        },
+        Change {
+            name: "DELETE: synchronous EXTRA to FULL",
+            ask: &["--without", "second fdatasync directory"],
+            base: [mode("delete"), vec![("synchronous", json!("extra"))]].concat(),
+            after: vec![("synchronous", json!("full"))],
+            ..plain.clone()
+        },
+        Change {
+            name: "WAL, NORMAL: checkpoint every 20 pages to none",
+            ask: &["--without", "checkpoint"],
+            base: [mode("wal"), normal(), vec![("wal_autocheckpoint", json!(20))]].concat(),
+            after: vec![("wal_autocheckpoint", json!(0))],
+            ..plain.clone()
+        },
+        Change {
+            name: "DELETE: barriers to nobarrier",
+            ask: &["--without", "flush"],
+            base: mode("delete"),
+            disks: barrier(),
+            ..plain.clone()
+        },
+        Change {
+            name: "PERSIST: barriers to nobarrier",
+            ask: &["--without", "flush"],
+            base: mode("persist"),
+            disks: barrier(),
+            ..plain.clone()
+        },
+        Change {
+            name: "WAL: barriers to nobarrier",
+            ask: &["--without", "flush"],
+            base: mode("wal"),
+            disks: barrier(),
+            ..plain.clone()
+        },
+        Change {
+            name: "PERSIST: ext4 with a journal to without",
+            ask: &["--without", "metadata"],
+            base: mode("persist"),
+            disks: [Disk::default(), Disk { mkfs: &["-O", "^has_journal"], ..Disk::default() }],
+            ..plain.clone()
+        },
+        Change { name: "DELETE: another device", base: mode("delete"), device: true, ..plain.clone() },
+        Change { name: "PERSIST: another device", base: mode("persist"), device: true, ..plain.clone() },
+        Change { name: "WAL: another device", base: mode("wal"), device: true, ..plain.clone() },
+        Change {
+            name: "DELETE: four busy processes to none",
+            ask: &["--without", "run-queue"],
+            base: [mode("delete"), vec![("plain", json!(true))]].concat(),
+            hogs: 4,
+            ..plain
+        },
+    ]
+}
+
+/// One trial.
+#[derive(Debug, Clone, Copy)]
+pub struct Trial {
+    /// The time before, ns.
+    pub before: f64,
+    /// The predicted one.
+    pub predicted: f64,
+    /// The true one.
+    pub after: f64,
+}
+
+impl Trial {
+    /// By how much the prediction was wrong, relative to the truth.
+    pub fn error(&self) -> f64 {
+        self.predicted / self.after - 1.0
+    }
+
+    /// The same, relative to the time before: what was predicted to be saved less what was.
+    pub fn error_of_saving(&self) -> f64 {
+        (self.predicted - self.after) / self.before
+    }
+}
+
+/// Processes that only compute, ended when dropped.
+pub struct Hogs(Vec<std::process::Child>);
+
+impl Hogs {
+    /// Starts so many.
+    pub fn start(count: usize) -> Result<Self> {
+        let start = |_| std::process::Command::new("python3").args(["-c", "while True: pass"]).spawn();
+        Ok(Self((0..count).map(start).collect::<std::io::Result<_>>()?))
+    }
+}
+
+impl Drop for Hogs {
+    fn drop(&mut self) {
+        for hog in &mut self.0 {
+            let _ = hog.kill();
+            let _ = hog.wait();
+        }
+    }
+}
+
+/// Predicts, makes the change, and compares.
+///
+/// # Errors
+/// A program failed.
+pub fn trial(folder: &Path, change: &Change, random: &mut Random) -> Result<Trial> {
+    let base = Settings::draw(random).with(&change.base);
+    let after = base.with(&change.after);
+    let takes = device(random);
+    let others = if change.device { device(random) } else { takes };
+    let disks =
+        [Disk { takes_us: takes, ..change.disks[0].clone() }, Disk { takes_us: others, ..change.disks[1].clone() }];
+    let own = tempfile::Builder::new().prefix("truth").tempdir_in(folder)?;
+    let record = |name: &str, disk: &Disk, settings: &Settings, hogs: usize| {
+        let disk = disk.make(own.path())?;
+        recorded(own.path(), name, &disk.disk, settings, |_| Hogs::start(hogs))
+    };
+    let mut runs = [("before", &disks[0], &base, change.hogs), ("after", &disks[1], &after, 0)];
+    random.shuffle(&mut runs);
+    for (name, disk, settings, hogs) in runs {
+        record(name, disk, settings, hogs)?;
+    }
+    let [before, after] = ["before", "after"].map(|name| own.path().join(format!("{name}.fathom")));
+    let mut ask: Vec<String> = change.ask.iter().map(ToString::to_string).collect();
+    if change.device {
+        // Of another workload, since whoever asks has not run this one there.
+        let other = Settings::draw(random).with(&change.base);
+        let other = record("other", &disks[1], &other, 0)?;
+        ask.extend(["--device".into(), other.display().to_string()]);
+    }
+    let was = latency(&before)?;
+    let predicted = match ask.is_empty() {
+        true => was,
+        false => said("whatif", &before, &ask)?["total"]["predicted_ns"].as_f64().context("predicted_ns")?,
+    };
+    Ok(Trial { before: was, predicted, after: latency(&after)? })
+}
+
+/// The page of results.
+pub fn page(all: &[(Change, Vec<Trial>)], how: &str) -> String {
+    let ms = |ns: f64| format!("{:.1}", ns / 1e6);
+    let mut rows: Vec<(f64, String)> = Vec::new();
+    let mut errors: Vec<[f64; 2]> = Vec::new();
+    let mut control = String::new();
+    for (change, trials) in all {
+        let of = |value: &dyn Fn(&Trial) -> f64| median(&trials.iter().map(value).collect::<Vec<_>>());
+        let error = [of(&|t| t.error().abs()), of(&|t| t.error_of_saving().abs())];
+        let list = trials.iter().map(|t| format!("{:+.0}", 100.0 * t.error())).collect::<Vec<_>>().join(", ");
+        let asked = match (change.device, change.ask) {
+            (true, _) => "`--device`".into(),
+            (_, [_, what]) => format!("`--without '{what}'`"),
+            _ => String::new(),
+        };
+        let row = format!(
+            "| {} | {asked} | {} | {} | {} | {:.0} | {:.0} | {list} |\n",
+            change.name,
+            ms(of(&|t| t.before)),
+            ms(of(&|t| t.predicted)),
+            ms(of(&|t| t.after)),
+            100.0 * error[0],
+            100.0 * error[1],
+        );
+        if change.ask.is_empty() && !change.device {
+            control = row;
+        } else {
+            errors.push(error);
+            rows.push((error[0], row));
+        }
+    }
+    rows.sort_by(|p, q| q.0.total_cmp(&p.0));
+    let summary = |which: usize| {
+        let mut sorted: Vec<f64> = errors.iter().map(|error| error[which]).collect();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let p90 = sorted.get((sorted.len() * 9).div_ceil(10).saturating_sub(1)).copied().unwrap_or(f64::NAN);
+        let within = sorted.iter().filter(|e| **e <= 0.15).count();
+        format!(
+            "**{:.0} %**, nine of ten are within {:.0} %, {within} within 15 %",
+            100.0 * median(&sorted),
+            100.0 * p90
+        )
+    };
+    let mut out = format!(
+        "# What-if predictions\n\nWhat [`fathom whatif`](../guide/whatif.md) predicted from a recording, and what was recorded when the \
+         change was really made.\n\n{how}\n\nOf {} changes, the median error relative to the true time is {} (target: 15 % in the \
+         median).\nRelative to the time before, so of what the change saves, it is {}.\n\n",
+        errors.len(),
+        summary(0),
+        summary(1),
+    );
+    out += "Times are sums over all statements of a run, ms, medians of the trials. *Error* is |predicted / true - 1|, *of the saving* \n\
+            |predicted - true| / before, in percent, medians of the trials; the last column has each trial's predicted / true - 1. The\n\
+            control compares two equal runs: what a prediction is wrong by on this machine even if the model is right.\n\n";
+    out += "| change | asked | before | predicted | true | error | of the saving | each trial, % |\n|---|---|---:|---:|---:|---:|---:|---|\n";
+    rows.iter().for_each(|(_, row)| out += row);
+    out + &control
+}

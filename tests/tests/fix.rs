@@ -1,0 +1,292 @@
+//! `fathom fix`, `fathom whatif` and the truth they are held against: through the program, on disks of their own.
+//!
+//! No speed is asserted. What is: what is put back, that durability is given up only where it was asked for, that a removed sync is gone
+//! from the prediction, and that an injected cause is found.
+
+use anyhow::{Context, Result, ensure};
+use fathom_tests::truth::causes;
+use fathom_tests::{Case, ext4, fathom, installed, lane, root, run, until};
+use serde_json::Value;
+use stats::random::Random;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+
+fn main() -> ExitCode {
+    let python = || installed("python3");
+    let needs = || root().and_then(|()| installed("python3")).and_then(|()| installed("chrt"));
+    let cases: Vec<Case> = vec![
+        ("kept_recording_is_predicted_without_syncs", Ok(()), kept_recording),
+        ("unknown_removal_and_benchmark_are_refused", Ok(()), refusals),
+        ("database_stays_as_it_was_and_copy_goes", python(), database),
+        ("best_that_is_allowed_is_applied", python(), durability),
+        ("connection_settings_reach_shared_sqlite_only", python(), reached),
+        ("findings_of_recording_choose_remedies", needs(), diagnosed),
+        ("mount_is_put_back_after_interrupt", needs(), interrupted),
+        ("killed_run_is_put_back_by_next", needs(), killed),
+        ("injected_causes_come_first", needs(), injected),
+        ("long::check_never_fails_without_change", needs(), unchanged),
+    ];
+    lane(cases)
+}
+
+fn whatif(archive: &str, arguments: &[&str]) -> Result<Output> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives").join(archive);
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("t.fathom");
+    run(Command::new("cp").arg("-r").arg(&path).arg(&copy))?;
+    Ok(Command::new(fathom()).arg("whatif").arg(&copy).args(arguments).stdin(Stdio::null()).output()?)
+}
+
+fn kept_recording() -> Result<()> {
+    let output = whatif("v3-linux-6.18-virtio", &["--without", "sync", "--json"])?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let done: Value = serde_json::from_slice(&output.stdout)?;
+    let total = &done["total"];
+    let [before, after] = ["recorded_ns", "predicted_ns"].map(|name| total[name].as_u64().unwrap_or(0));
+    let gone = done["removed"][0]["time_ns"].as_u64().context("time_ns")?;
+    ensure!(done["version"] == 1 && before.abs_diff(after + gone) <= 2 && gone > 0, "{done}");
+    // What the calls took by the calls' own spans: another table than the slices that were replayed.
+    let folder = tempfile::tempdir()?;
+    let copy = folder.path().join("t.fathom");
+    run(Command::new("cp")
+        .arg("-r")
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("archives/v3-linux-6.18-virtio"))
+        .arg(&copy))?;
+    let mut syncs = 0;
+    for span in fathom_tests::rows(&copy, "spans")? {
+        if ["fsync", "fdatasync"].contains(&span["kind"].as_str())
+            && span["layer"] == "Syscall"
+            && !span["operation"].is_empty()
+        {
+            syncs += span["end_ns"].parse::<u64>()? - span["start_ns"].parse::<u64>()?;
+        }
+    }
+    ensure!(gone == syncs, "{gone} and {syncs}");
+    Ok(())
+}
+
+fn refusals() -> Result<()> {
+    let said = |archive: &str, arguments: &[&str]| -> Result<(Option<i32>, String)> {
+        let output = whatif(archive, arguments)?;
+        Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    };
+    let (code, text) = said("v3-linux-6.18-virtio", &["--without", "checkpoint"])?;
+    ensure!(code == Some(1) && text.contains("no execution has checkpoint") && text.contains("fdatasync"), "{text}");
+    let (code, text) = said("v3-linux-6.18-virtio", &["--without", "nothing"])?;
+    ensure!(code == Some(2) && text.contains("directory-sync"), "{text}");
+    let (code, text) = said("v3-linux-6.18-virtio", &[])?;
+    ensure!(code == Some(2) && text.contains("--without, --device or --queue"), "{text}");
+    let (code, text) = said("v3-bench", &["--without", "flush"])?;
+    ensure!(code == Some(1) && text.contains("not a recording"), "{text}");
+    Ok(())
+}
+
+/// argv: the database.
+const APP: &str = r#"
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+for i in range(5):
+    db.execute("INSERT INTO t VALUES (?)", (i,))
+"#;
+
+/// A database with a table in a folder.
+fn made(folder: &Path) -> Result<PathBuf> {
+    let path = folder.join("app.db");
+    let make = "import sqlite3, sys; d = sqlite3.connect(sys.argv[1]); d.execute('CREATE TABLE t (x)'); d.commit()";
+    run(Command::new("python3").args(["-c", make]).arg(&path))?;
+    Ok(path)
+}
+
+fn fix(folder: &Path, database: &Path, options: &[&str], command: &[&str]) -> Command {
+    let mut fix = Command::new(fathom());
+    fix.args(["fix", "--quiet", "-o"]).arg(folder.join("fix.fathom")).arg("--database").arg(database).args(options);
+    fix.arg("--").args(command).current_dir(folder).stdin(Stdio::null());
+    fix
+}
+
+fn json(output: &Output) -> Result<Value> {
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).context("--json")
+}
+
+const RUN: [&str; 4] = ["python3", "-c", APP, "{db}"];
+
+fn hidden(folder: &Path) -> Result<Vec<String>> {
+    let names = std::fs::read_dir(folder)?.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+    Ok(names.filter(|name| name.starts_with('.')).collect())
+}
+
+fn database() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let database = made(folder.path())?;
+    let before = std::fs::read(&database)?;
+    let options = ["--try", "wal,page-8192", "--blocks", "2", "--json"];
+    let done = json(&fix(folder.path(), &database, &options, &RUN).output()?)?;
+    let tried = done["tried"].as_array().context("tried[]")?;
+    ensure!(tried.len() == 2 && tried.iter().all(|t| t["failure"].is_null()), "{done}");
+    ensure!(std::fs::read(&database)? == before, "the database was changed");
+    ensure!(hidden(folder.path())?.is_empty(), "{:?}", hidden(folder.path())?);
+    let output = fix(folder.path(), &database, &["--try", "wal"], &["true"]).output()?;
+    ensure!(output.status.code() == Some(2), "a command that does not use the copy would use the database");
+    Ok(())
+}
+
+/// A program that is slow unless its connection is set to sync less: much more than any machine's noise.
+const ASKS: &str = r#"
+import sqlite3, sys, time
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+time.sleep({2: 1.5, 1: 0, 0: 0}[db.execute("PRAGMA synchronous").fetchone()[0]])
+"#;
+
+fn durability() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let database = made(folder.path())?;
+    let command = ["python3", "-c", ASKS, "{db}"];
+    let options = ["--try", "wal-normal", "--blocks", "6", "--allow", "last-commits", "--apply", "--json"];
+    let done = json(&fix(folder.path(), &database, &options, &command).output()?)?;
+    let tried = &done["tried"][0];
+    ensure!(done["best"] == "wal-normal" && tried["verdict"] == "faster" && tried["allowed"] == true, "{done}");
+    ensure!(tried["remedy"]["durability"] == "last-commits", "{done}");
+    let ask = "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute('PRAGMA journal_mode').fetchone()[0])";
+    let mode = run(Command::new("python3").args(["-c", ask]).arg(&database))?.stdout;
+    ensure!(String::from_utf8_lossy(&mode).trim() == "wal", "--apply sets what lasts");
+    Ok(())
+}
+
+fn reached() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let database = made(folder.path())?;
+    let options = ["--try", "off,wal", "--blocks", "1", "--json"];
+    // Our own SQLite is linked into the program.
+    let own = fathom().canonicalize()?.display().to_string();
+    let command = [own.as_str(), "workload", "arm", "--database", "{db}", "{db}.2"];
+    let done = json(&fix(folder.path(), &database, &options, &command).output()?)?;
+    let name = |list: &str| done[list][0].pointer("/remedy/name").or(done[list][0].get("name")).cloned();
+    ensure!(name("tried") == Some("wal".into()) && name("not_tried") == Some("off".into()), "{done}");
+    ensure!(done["not_tried"][0]["why"].as_str().is_some_and(|why| why.contains("linked into it")), "{done}");
+    Ok(())
+}
+
+fn diagnosed() -> Result<()> {
+    let disk = ext4()?;
+    let database = made(disk.path())?;
+    let folder = tempfile::tempdir()?;
+    let many = APP.replace("range(5)", "range(40)");
+    let output =
+        fix(folder.path(), &database, &["--blocks", "1", "--json"], &["python3", "-c", &many, "{db}"]).output()?;
+    let done = json(&output)?;
+    let findings = done["findings"].as_array().context("findings[]")?;
+    ensure!(findings.iter().any(|code| code == "J02" || code == "S01"), "{done}");
+    let names: Vec<&str> =
+        done["tried"].as_array().context("tried[]")?.iter().filter_map(|t| t["remedy"]["name"].as_str()).collect();
+    ensure!(names.contains(&"wal") && names.contains(&"wal-normal"), "{names:?}");
+    Ok(())
+}
+
+/// Whether a mount has an option.
+fn has(mount: &Path, option: &str) -> Result<bool> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts")?;
+    let line = mounts.lines().find(|line| line.split(' ').nth(1) == mount.to_str()).context("not mounted")?;
+    Ok(line.split(' ').nth(3).is_some_and(|options| options.split(',').any(|own| own == option)))
+}
+
+/// A run that is just timing a command on a remounted file system.
+fn under_way(folder: &Path, database: &Path, mount: &Path) -> Result<Child> {
+    let at = mount.display().to_string();
+    let options = ["--scratch", &at, "--try", "mount-nobarrier", "--blocks", "1000"];
+    let child = fix(folder, database, &options, &RUN).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    until("nobarrier", || has(mount, "nobarrier"))?;
+    Ok(child)
+}
+
+fn interrupted() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let database = made(disk.path())?;
+    let mut child = under_way(folder.path(), &database, disk.path())?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let status = child.wait()?;
+    ensure!(status.code() == Some(130), "{status}");
+    ensure!(!has(disk.path(), "nobarrier")? && hidden(disk.path())?.is_empty());
+    Ok(())
+}
+
+fn killed() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let database = made(disk.path())?;
+    let mut child = under_way(folder.path(), &database, disk.path())?;
+    child.kill()?;
+    child.wait()?;
+    ensure!(!hidden(disk.path())?.is_empty(), "the copy was removed by nobody");
+    let output = run(Command::new(fathom()).args(["fix", "--list"]))?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(said.contains("put back"), "{said}");
+    ensure!(!has(disk.path(), "nobarrier")? && hidden(disk.path())?.is_empty());
+    Ok(())
+}
+
+/// The causes that show in counts, so that another program on this machine cannot hide them.
+fn injected() -> Result<()> {
+    let list = causes::list()?;
+    let folder = tempfile::tempdir()?;
+    let mut random = Random::new(20_261_125);
+    for name in ["autocommit loop", "rollback journal created and deleted per transaction", "missing index"] {
+        let cause = list.cause.iter().find(|cause| cause.name == name).with_context(|| name.to_owned())?;
+        let trial = causes::trial(folder.path(), cause, &mut random)?;
+        ensure!(trial.found(cause), "{name}: {trial:?}");
+    }
+    Ok(())
+}
+
+/// Programs that a contract is learnt from and checked against, again and again.
+const PROGRAMS: [(&str, &str, &str); 10] = [
+    (
+        "git commit",
+        "rm -rf r && git init -q r && echo a > r/a",
+        "git -C r -c user.name=a -c user.email=a@b commit -qm x --allow-empty",
+    ),
+    ("git add", "rm -rf r && git init -q r && echo a > r/a", "git -C r add a"),
+    ("sqlite3 shell, DELETE", "rm -f a.db*", "sqlite3 a.db 'CREATE TABLE t (x); INSERT INTO t VALUES (1)'"),
+    (
+        "sqlite3 shell, WAL",
+        "rm -f a.db*",
+        "sqlite3 a.db 'PRAGMA journal_mode=wal; CREATE TABLE t (x); INSERT INTO t VALUES (1)'",
+    ),
+    (
+        "python, dbm",
+        "rm -f d*",
+        "python3 -c 'import dbm.dumb; d = dbm.dumb.open(\"d\", \"c\"); d[\"a\"] = \"b\"; d.close()'",
+    ),
+    ("cp", "seq 100000 > big", "cp big copy"),
+    ("tar", "rm -rf t && mkdir t && seq 1000 > t/a", "tar cf t.tar t"),
+    ("gzip", "seq 100000 > big; rm -f big.gz", "gzip -k big"),
+    ("sort", "seq 100000 > big", "sort -n -o sorted big"),
+    ("dd", "rm -f f", "dd if=/dev/zero of=f bs=4096 count=50 conv=fsync status=none"),
+];
+const REPEATS: usize = 50;
+
+fn unchanged() -> Result<()> {
+    let mut failed = Vec::new();
+    for (name, prepare, line) in PROGRAMS {
+        let folder = tempfile::tempdir()?;
+        let check = |words: &[&str], command: &[&str]| -> Result<Output> {
+            let mut check = Command::new(fathom());
+            check.arg("check").args(words).current_dir(folder.path()).stdin(Stdio::null());
+            if !command.is_empty() {
+                check.arg("--").args(command);
+            }
+            Ok(check.output()?)
+        };
+        let output = check(&["record", "--prepare", prepare], &["sh", "-c", line])?;
+        ensure!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        for nth in 0..REPEATS {
+            let output = check(&[], &[])?;
+            if !output.status.success() {
+                let said = String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned();
+                failed.push(format!("{name}, run {nth}: {said}"));
+            }
+        }
+        println!("{name}: {REPEATS} runs, {} failures so far", failed.len());
+    }
+    ensure!(failed.is_empty(), "{} of {} failed:\n{}", failed.len(), PROGRAMS.len() * REPEATS, failed.join("\n"));
+    Ok(())
+}
