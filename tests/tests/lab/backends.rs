@@ -31,7 +31,7 @@ fn counted(all: &[Row], window: (u64, u64), columns: &[&str]) -> BTreeMap<Vec<St
 /// What one has and the other has not.
 fn differences(a: &BTreeMap<Vec<String>, i64>, b: &BTreeMap<Vec<String>, i64>) -> Vec<String> {
     let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
-    let of = |map: &BTreeMap<Vec<String>, i64>, key| map.get(key).copied().unwrap_or(0);
+    let of = |map: &BTreeMap<Vec<String>, i64>, key: &Vec<String>| map.get(key).copied().unwrap_or(0);
     let differs = keys.into_iter().filter(|key| of(a, key) != of(b, key));
     differs.map(|key| format!("{} against {} times {key:?}", of(a, key), of(b, key))).collect()
 }
