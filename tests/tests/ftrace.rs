@@ -435,7 +435,9 @@ fn said(archive: &Path, files: bool) -> Result<Vec<(&'static str, Vec<Vec<String
         Ok(rows.iter().map(|row| columns.iter().map(|c| cell(row, c).to_owned()).collect()).collect())
     };
     let spans = if files { &SPANS[..] } else { &SPANS[..10] };
-    Ok(vec![("spans", table("spans", spans)?), ("links", table("links", &LINKS)?)])
+    let mut links = table("links", &LINKS)?;
+    links.retain(|link| files || link[2] != "dirties");
+    Ok(vec![("spans", table("spans", spans)?), ("links", links)])
 }
 
 /// One recording, as trace.dat, as the text that trace-cmd makes of it, and as Perfetto's messages.

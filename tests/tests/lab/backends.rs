@@ -61,7 +61,8 @@ fn agree(bus: Bus) -> Result<()> {
     );
     ensure!(wrong.is_empty(), "driver's commands, eBPF against ftrace: {wrong:#?}");
     ensure!(other.len() >= 100, "only {} commands", other.len());
-    let linked = |all: &[Row]| all.iter().filter(|row| !cell(row, "command").is_empty()).count();
+    let inside = |row: &&Row| (window.0..=window.1).contains(&ns(row, "start_ns"));
+    let linked = |all: &[Row]| all.iter().filter(inside).filter(|row| !cell(row, "command").is_empty()).count();
     let (exact, placed) = (linked(&commands), linked(&other));
     println!("{} commands; linked {exact} by eBPF, {placed} by ftrace", other.len());
     ensure!(placed * 100 >= exact * 99, "ftrace links {placed} of {exact} commands");
