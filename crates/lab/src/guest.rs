@@ -25,6 +25,7 @@
 //! an instruction that the kernel has long changed: all CPUs were seen trapping for minutes at a jump label of
 //! `bpf_trace_run1` whose breakpoint (`text_poke_bp`, while the timing of BPF programs was turned on) was gone from memory.
 
+use crate::accelerator::Accelerator;
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::process::end_with_us;
@@ -98,6 +99,8 @@ pub struct Config {
     pub memory_mb: u32,
     /// CPUs.
     pub cpus: u32,
+    /// What runs its processor.
+    pub accelerator: Accelerator,
     /// Its disks.
     pub disks: Vec<Disk>,
     /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers), each with its parameters behind its name.
@@ -129,6 +132,7 @@ impl Default for Config {
         Self {
             memory_mb: 1024,
             cpus: 2,
+            accelerator: Accelerator::Tcg,
             disks: Vec::new(),
             modules: Vec::new(),
             files: Vec::new(),
@@ -170,6 +174,8 @@ pub struct Guest {
     pub terminal: Option<UnixStream>,
     /// The kernel's release.
     pub release: String,
+    /// What runs its processor: KVM or TCG.
+    pub accelerator: Accelerator,
 }
 
 /// The host's side of the guest's files. Once QEMU has them open too their folder is removed, so that nothing stays
@@ -215,7 +221,8 @@ impl Guest {
         let initramfs = folder.join("initramfs");
         std::fs::write(&initramfs, image(config, &kernel)?).map_err(|e| Error::io("write", &initramfs, e))?;
 
-        let mut command = qemu(config, &kernel, &initramfs, folder);
+        let accelerator = config.accelerator.chosen(&kernel.image, cache);
+        let mut command = qemu(config, accelerator, &kernel, &initramfs, folder);
         for disk in config.disks.iter().chain([&exchange()]) {
             attach(&mut command, disk, folder)?;
         }
@@ -248,7 +255,7 @@ impl Guest {
         });
         let (silence, context) = (config.silence, config.context.clone());
         let release = kernel.release;
-        let mut guest = Self { qemu, input, lines, files, silence, context, terminal: None, release };
+        let mut guest = Self { qemu, input, lines, files, silence, context, terminal: None, release, accelerator };
         let deadline = Instant::now() + config.boot_limit;
         while guest.line(deadline)? != "=ready" {}
         if config.terminal {
@@ -425,19 +432,20 @@ fn image(config: &Config, kernel: &Kernel) -> Result<Vec<u8>, Error> {
     Ok(image.finish())
 }
 
-fn qemu(config: &Config, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Command {
+fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Command {
     let disks = config.disks.len() + 1;
     let idle = config.idle.as_secs().max(1);
     let mut command = Command::new("qemu-system-x86_64");
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
-    command.args(["-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "qemu64"]);
+    command.args(["-machine", "q35"]).args(accelerator.arguments());
     command.args(["-m", &config.memory_mb.to_string(), "-smp", &config.cpus.to_string()]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
     // Without no_timer_check the kernel waits at its start for ten ticks of a timer (timer_irq_works), in a time counted in loops: on a busy
     // host too few come, and it panics ("IO-APIC + timer doesn't work").
-    // What runs inside reads there that its processor is emulated (`device`: `virtual.accelerator`).
+    // What runs inside reads there whether its processor is emulated (`device`: `virtual.accelerator`).
     let line = format!(
-        "console=ttyS0 quiet panic=-1 no_timer_check fathom.disks={disks} fathom.idle={idle} fathom.accelerator=tcg"
+        "console=ttyS0 quiet panic=-1 no_timer_check fathom.disks={disks} fathom.idle={idle} fathom.accelerator={}",
+        accelerator.name()
     );
     let card =
         config.disks.iter().find(|d| d.bus == Bus::Sd).map_or(String::new(), |d| format!(" fathom.sd={}", d.name));

@@ -1,6 +1,7 @@
 //! Made, used, removed: loop disks, virtual machines, network namespaces and scripts. A room of its own because capture's and the program's tests
 //! both need it, and neither may know the other.
 
+pub mod accelerator;
 pub mod debian;
 mod error;
 pub mod guest;

@@ -79,6 +79,8 @@ pub struct Outcome {
     pub ending: Ending,
     /// The guest's kernel.
     pub release: String,
+    /// What ran its processor.
+    pub accelerator: crate::accelerator::Accelerator,
     /// How long it took in all.
     pub took: Duration,
 }
@@ -115,7 +117,7 @@ pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Res
         let ending = steps(&mut guest, scenario, options.folder, &enter);
         let ending = ending.unwrap_or_else(|_| abnormal(&mut guest, context));
         write(&options.folder.join(CONSOLE), &guest.console())?;
-        Ok(Outcome { ending, release: guest.release.clone(), took: begin.elapsed() })
+        Ok(Outcome { ending, release: guest.release.clone(), accelerator: guest.accelerator, took: begin.elapsed() })
     })
 }
 
@@ -227,6 +229,7 @@ fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Resu
     Ok(Config {
         memory_mb: (scenario.machine.memory.0 >> 20) as u32,
         cpus: scenario.machine.cpus,
+        accelerator: scenario.machine.accelerator,
         disks: scenario.disk.iter().filter_map(disk).collect(),
         modules: modules(scenario),
         programs: programs.into_iter().map(|(_, path)| path).collect(),

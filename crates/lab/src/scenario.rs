@@ -13,6 +13,7 @@ pub use catalog::{Entry, find, shipped};
 pub use disk::{Bus, Disk, Map, Scheduler};
 pub use value::{Bytes, Span};
 
+use crate::accelerator::Accelerator;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -66,13 +67,15 @@ pub struct Machine {
     pub memory: Bytes,
     /// CPUs.
     pub cpus: u32,
+    /// What runs its processor.
+    pub accelerator: Accelerator,
     /// A guest that says nothing for so long hangs.
     pub silence: Span,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { memory: Bytes(1 << 30), cpus: 2, silence: Span(120) }
+        Self { memory: Bytes(1 << 30), cpus: 2, accelerator: Accelerator::Auto, silence: Span(120) }
     }
 }
 

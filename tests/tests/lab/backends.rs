@@ -31,7 +31,7 @@ fn counted(all: &[Row], window: (u64, u64), columns: &[&str]) -> BTreeMap<Vec<St
 /// What one has and the other has not.
 fn differences(a: &BTreeMap<Vec<String>, i64>, b: &BTreeMap<Vec<String>, i64>) -> Vec<String> {
     let keys: std::collections::BTreeSet<_> = a.keys().chain(b.keys()).collect();
-    let of = |map: &BTreeMap<Vec<String>, i64>, key| map.get(key).copied().unwrap_or(0);
+    let of = |map: &BTreeMap<Vec<String>, i64>, key: &Vec<String>| map.get(key).copied().unwrap_or(0);
     let differs = keys.into_iter().filter(|key| of(a, key) != of(b, key));
     differs.map(|key| format!("{} against {} times {key:?}", of(a, key), of(b, key))).collect()
 }
@@ -61,7 +61,8 @@ fn agree(bus: Bus) -> Result<()> {
     );
     ensure!(wrong.is_empty(), "driver's commands, eBPF against ftrace: {wrong:#?}");
     ensure!(other.len() >= 100, "only {} commands", other.len());
-    let linked = |all: &[Row]| all.iter().filter(|row| !cell(row, "command").is_empty()).count();
+    let inside = |row: &&Row| (window.0..=window.1).contains(&ns(row, "start_ns"));
+    let linked = |all: &[Row]| all.iter().filter(inside).filter(|row| !cell(row, "command").is_empty()).count();
     let (exact, placed) = (linked(&commands), linked(&other));
     println!("{} commands; linked {exact} by eBPF, {placed} by ftrace", other.len());
     ensure!(placed * 100 >= exact * 99, "ftrace links {placed} of {exact} commands");

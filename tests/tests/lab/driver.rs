@@ -172,46 +172,51 @@ fn errors(guest: &mut Guest) -> Result<()> {
     Ok(())
 }
 
-/// Reads of bad blocks, each of which fails. Every error is there, and scsi_debug's own count of commands is ours.
+/// Reads of bad blocks, each of which fails. Every error is there, and the SCSI device's own counts of commands and errors are ours.
 pub fn every_disk_error_appears() -> Result<()> {
     const ERRORS: u32 = 200;
-    const MODULE: &str = "/sys/bus/pseudo/drivers/scsi_debug";
+    const COUNTERS: [&str; 3] = ["iorequest_cnt", "iodone_cnt", "ioerr_cnt"];
     let config =
         Config { modules: vec!["scsi_debug".into()], files: vec![(fathom(), "/fathom".into())], ..Config::default() };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
     let disk = "for d in /sys/block/sd*; do grep -q scsi_debug $d/device/model && basename $d; done";
     let name = sh(&mut guest, disk)?.trim().to_string();
-    let host = sh(&mut guest, "cd /proc/scsi/scsi_debug && echo *")?.trim().to_string();
-    sh(&mut guest, &format!("echo 1 > {MODULE}/statistics; echo 2 > {MODULE}/opts"))?;
+    sh(&mut guest, "echo 2 > /sys/bus/pseudo/drivers/scsi_debug/opts")?;
     // Block 582 of 4096 bytes holds the first bad one of 512.
+    let counters = COUNTERS.map(|counter| format!("/sys/block/{name}/device/{counter}")).join(" ");
     let script = format!(
-        "#!/bin/sh\ncat /proc/scsi/scsi_debug/{host} > /before; cat /sys/block/{name}/stat > /stat\ni=0 failed=0\n\
-         while [ $i -lt {ERRORS} ]; do\n  dd if=/dev/{name} of=/dev/null bs=4096 iflag=direct skip=582 count=1 2> /dev/null || \
-         failed=$((failed + 1))\n  i=$((i + 1))\ndone\necho $failed > /failed\n\
-         cat /proc/scsi/scsi_debug/{host} > /after; cat /sys/block/{name}/stat >> /stat\n"
+        "#!/bin/sh\ncat {counters} > /before\ni=0 failed=0\nwhile [ $i -lt {ERRORS} ]; do\n  \
+         dd if=/dev/{name} of=/dev/null bs=4096 iflag=direct skip=582 count=1 2> /dev/null || failed=$((failed + 1))\n  \
+         i=$((i + 1))\ndone\necho $failed > /failed\ncat {counters} > /after\n"
     );
     sh(&mut guest, &format!("cat > /errors.sh <<'END'\n{script}END\nchmod +x /errors.sh"))?;
     sh(&mut guest, "/fathom record --quiet -o /t.fathom -- /errors.sh")?;
     let failed: u32 = sh(&mut guest, "cat /failed")?.trim().parse()?;
     ensure!(failed == ERRORS, "{failed} of {ERRORS} reads failed");
-    let count = |text: &str| -> Result<u64> {
-        let (_, after) = text.split_once("cmnd_count=").with_context(|| format!("no count in {text}"))?;
-        Ok(after.split(',').next().unwrap_or_default().trim().parse()?)
+    let mut count = |file: &str| -> Result<Vec<u64>> {
+        let text = sh(&mut guest, &format!("cat {file}"))?;
+        let number = |line: &str| u64::from_str_radix(line.trim().trim_start_matches("0x"), 16);
+        Ok(text.lines().map(number).collect::<Result<_, _>>()?)
     };
-    let counted = count(&sh(&mut guest, "cat /after")?)? - count(&sh(&mut guest, "cat /before")?)?;
+    let (before, after) = (count("/before")?, count("/after")?);
+    let counted: Vec<u64> = before.iter().zip(&after).map(|(before, after)| after - before).collect();
     let text = sh(&mut guest, "/fathom show /t.fathom")?;
+    let dev = sh(&mut guest, &format!("cat /sys/block/{name}/dev"))?;
     let folder = tempfile::tempdir()?;
     let commands = rows(&guest.fetch("/t.fathom", folder.path())?, "driver_commands")?;
-    let dev = sh(&mut guest, &format!("cat /sys/block/{name}/dev"))?;
     let (major, minor) = dev.trim().split_once(':').context("MAJOR:MINOR")?;
     let number = (major.parse::<u64>()? << 20 | minor.parse::<u64>()?).to_string();
     let own: Vec<_> = commands.iter().filter(|row| row["disk"] == number).collect();
     let errors = own.iter().filter(|row| row["error"] == "MEDIUM ERROR (11/00)").count() as u64;
-    println!("{failed} reads failed, {errors} errors are recorded; {} commands, {counted} by scsi_debug", own.len());
+    println!(
+        "{failed} reads failed, {errors} errors are recorded of {} commands; the device counts {counted:?}",
+        own.len()
+    );
     // The kernel may try one again, which fails again.
     ensure!(errors >= ERRORS.into(), "{errors} of {ERRORS} errors are recorded\n{text}");
     ensure!(own.iter().all(|row| !row["error"].is_empty() && !row["end_ns"].is_empty()), "{text}");
-    ensure!(own.len() as u64 == counted, "{} commands are recorded, scsi_debug counts {counted}\n{text}", own.len());
+    let ours = own.len() as u64;
+    ensure!(counted == [ours, ours, errors], "{ours} commands, {errors} errors; the device counts {counted:?}\n{text}");
     ensure!(text.contains(&format!("{errors} x MEDIUM ERROR (11/00)")), "{text}");
     Ok(())
 }

@@ -3,6 +3,7 @@
 use super::folder;
 use crate::{Usage, args, link, output, progress};
 use anyhow::{Context as _, Result};
+use lab::accelerator::Accelerator;
 use lab::run::{Ending, NotStarted, Options, Outcome};
 use lab::scenario::{self, Scenario};
 use model::{Context, counted};
@@ -10,8 +11,13 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What every result of an emulated processor says.
-const FUNCTIONAL: &str = "times are of an emulated processor: they show order, not speed";
+/// What every result says of its times, for no guest's are a device's.
+fn functional(accelerator: Accelerator) -> &'static str {
+    match accelerator {
+        Accelerator::Kvm => "times are of a virtual machine whose disk is a file (KVM): they are no device's",
+        _ => "times are of an emulated processor: they show order, not speed",
+    }
+}
 
 pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     let usage = |error: scenario::Error| anyhow::Error::new(Usage(error.to_string()));
@@ -133,7 +139,7 @@ fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Rec
             let operations = counted(r.operations as usize, "operation");
             let commands = counted(r.commands as usize, "device command");
             let archive = folder.join(lab::run::ARCHIVE);
-            format!("{operations}, {commands}{cut}{lost} in {}; {FUNCTIONAL}", archive.display())
+            format!("{operations}, {commands}{cut}{lost} in {}; {}", archive.display(), functional(outcome.accelerator))
         }
     };
     format!("{name} on Linux {}, {} s: {what}; {recorded}", outcome.release, outcome.took.as_secs())
@@ -161,5 +167,6 @@ fn contract(
     });
     json!({"version": 1, "scenario": name, "folder": folder, "kernel": outcome.release, "ending": ending, "said": said,
            "status": status, "as_expected": well, "took_s": outcome.took.as_secs_f64(), "functional": true,
+           "accelerator": outcome.accelerator.name(),
            "recording": recording})
 }

@@ -1,0 +1,154 @@
+//! KVM, where it really works: `/dev/kvm` may be there and a guest under it never come up (nested virtualization that hangs, a kernel
+//! that the host's processor does not like). So it is tried, with a time limit, and the answer is kept until the host boots again.
+//!
+//! *Uncertainty*: a trial that passes says that the kernel comes up, not that a long run does.
+
+use crate::process::end_with_us;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a kernel may take to its first panic; under KVM it takes a second or two.
+const LIMIT: Duration = Duration::from_secs(20);
+/// How often it is looked at.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What runs a guest's processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Accelerator {
+    /// KVM if it works here, else TCG.
+    Auto,
+    /// The host's processor.
+    Kvm,
+    /// An emulated one: the same on every host.
+    #[default]
+    Tcg,
+}
+
+impl Accelerator {
+    /// KVM or TCG. What was found out is kept in `cache`.
+    pub fn chosen(self, kernel: &Path, cache: &Path) -> Self {
+        match self {
+            Self::Auto if works("qemu-system-x86_64", Path::new("/dev/kvm"), kernel, cache, LIMIT) => Self::Kvm,
+            Self::Auto => Self::Tcg,
+            other => other,
+        }
+    }
+
+    /// QEMU's arguments for it.
+    pub fn arguments(self) -> [&'static str; 4] {
+        match self {
+            Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
+            _ => ["-accel", "tcg,thread=single", "-cpu", "qemu64"],
+        }
+    }
+
+    /// As the fact `virtual.accelerator` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kvm => "kvm",
+            _ => "tcg",
+        }
+    }
+}
+
+/// Whether a kernel boots under KVM: it finds no root file system, panics, and QEMU ends by itself.
+fn works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration) -> bool {
+    if File::options().read(true).write(true).open(device).is_err() {
+        return false;
+    }
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let kept = cache.join("kvm");
+    let known = std::fs::read_to_string(&kept).unwrap_or_default();
+    if let Some(answer) = known.strip_prefix(boot.trim()).filter(|_| !boot.is_empty()) {
+        return answer.trim() == "works";
+    }
+    let works = boots(qemu, kernel, limit);
+    // Not kept: it is tried again.
+    let _ = std::fs::write(kept, format!("{} {}\n", boot.trim(), if works { "works" } else { "fails" }));
+    works
+}
+
+fn boots(qemu: &str, kernel: &Path, limit: Duration) -> bool {
+    let mut command = Command::new(qemu);
+    command.args([
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+        "-nic",
+        "none",
+        "-machine",
+        "q35",
+    ]);
+    command.args(Accelerator::Kvm.arguments()).args(["-m", "256", "-serial", "stdio", "-kernel"]).arg(kernel);
+    command.args(["-append", "console=ttyS0 panic=-1"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let Ok(mut child) = end_with_us(&mut command).spawn() else { return false };
+    let Some(mut output) = child.stdout.take() else { return false };
+    let reader = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let _ = output.read_to_end(&mut said);
+        String::from_utf8_lossy(&said).contains("Linux version")
+    });
+    let deadline = Instant::now() + limit;
+    let ended = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status.success(),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
+            _ => break false,
+        }
+    };
+    let _ = child.kill();
+    let _ = child.wait();
+    // What it started may hold its output; then it is not waited for.
+    ended && reader.join().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program in place of QEMU.
+    fn tried(script: &str) -> (bool, String, Duration) {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("qemu");
+        crate::script::write(&program, &format!("#!/bin/sh\n{script}\n")).unwrap();
+        let (device, began) = (folder.path().join("kvm-device"), Instant::now());
+        std::fs::write(&device, "").unwrap();
+        let again =
+            || works(&program.to_string_lossy(), &device, Path::new("/vmlinuz"), folder.path(), Duration::from_secs(1));
+        let works = again();
+        let kept = std::fs::read_to_string(folder.path().join("kvm")).unwrap();
+        std::fs::remove_file(&program).unwrap();
+        assert_eq!(again(), works, "the answer is not kept");
+        (works, kept, began.elapsed())
+    }
+
+    #[test]
+    fn kvm_is_used_only_where_kernel_boots() {
+        assert!(tried("echo '[    0.000000] Linux version 6.1'").0);
+        for bad in ["exit 1", "echo SeaBIOS", "echo Linux version; exit 1"] {
+            let (works, kept, _) = tried(bad);
+            assert!(!works && kept.ends_with("fails\n"), "{bad}: {kept}");
+        }
+    }
+
+    #[test]
+    fn kvm_that_hangs_is_given_up() {
+        let (works, kept, took) = tried("echo Linux version; exec sleep 60");
+        assert!(!works && kept.ends_with("fails\n"));
+        assert!(took < Duration::from_secs(50), "it was waited for");
+    }
+
+    #[test]
+    fn kvm_without_device_is_not_tried() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!works("/bin/true", &folder.path().join("none"), Path::new("/vmlinuz"), folder.path(), LIMIT));
+    }
+}
