@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         ("static_musl_program_matches_uprobes", with("cc"), musl_program),
         ("children_of_static_program_are_counted_either_way", with("cc").and_then(|()| archive()), static_endings),
         ("filtered_and_reloading_programs_survive", with("cc").and_then(|()| archive()), safety),
-        ("program_in_other_root_is_probed_by_uprobes", with("musl-gcc").and_then(|()| header()), other_root),
+        ("program_in_other_root_is_probed_by_uprobes", with("cc").and_then(|()| header()), other_root),
         ("jumps_are_gone_after_recording", with("python3"), undone),
         ("killed_recorder_does_not_disturb_program", with("python3"), killed),
         ("unprobed_programs_say_why", with("sqlite3"), reasons),
@@ -166,14 +166,12 @@ fn hooked(summary: &Value, library: &Path) -> Result<()> {
 
 /// Fathom is one itself: linked statically to musl, with SQLite in it.
 fn musl_program() -> Result<()> {
-    let (folder, disk, binary) = (tempfile::tempdir()?, ext4()?, fathom());
-    let argv = [&*binary.to_string_lossy(), "bench", "sqlite", "--db", &disk.path().join("t.db").to_string_lossy()];
-    let options = ["--probes", "inside", "--keep-sql"];
-    let summary = show(&record(folder.path(), &options, &argv)?)?;
-    hooked(&summary, &binary)?;
-    ensure!(records_lost(&summary)? == 0.0, "{}", summary["loss"]);
-    ensure!(number(shape(&summary, "INSERT")?, "/count")? > 0.0, "no INSERT: {}", summary["operations"]);
-    Ok(())
+    let (disk, binary) = (ext4()?, fathom());
+    let (binary, folder) = (binary.to_string_lossy(), disk.path().to_string_lossy());
+    let words = ["workload", "sqlite", "--op=demo", "--rows=200", "--scans=3", "--samples=none", "--dir", &folder];
+    let summary = the_same(&[&[&*binary], &words[..]].concat(), 4)?;
+    hooked(&summary, Path::new(&*binary))?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 200.0)
 }
 
 fn static_endings() -> Result<()> {
@@ -209,7 +207,7 @@ fn safety() -> Result<()> {
     Ok(())
 }
 
-/// As in a container of Alpine's: neither the object nor glibc is there.
+/// As in a container: the object is not there.
 fn other_root() -> Result<()> {
     let (folder, root) = (tempfile::tempdir()?, tempfile::tempdir()?);
     let own = compile("cc", "sqlite_threads.c", folder.path())?;
@@ -218,7 +216,8 @@ fn other_root() -> Result<()> {
     for file in text.split_whitespace().filter(|word| word.starts_with('/')).chain([&*own.to_string_lossy()]) {
         let copy = root.path().join(file.trim_start_matches('/'));
         fs::create_dir_all(copy.parent().context("a folder")?)?;
-        fs::copy(file, copy)?;
+        // The very file, whose uprobes are there from the start: one that is met later loses its first statements.
+        fs::hard_link(fs::canonicalize(file)?, &copy).or_else(|_| fs::copy(file, &copy).map(drop))?;
     }
     let root = root.path().to_string_lossy().into_owned();
     let program = own.to_string_lossy().into_owned();
@@ -228,7 +227,6 @@ fn other_root() -> Result<()> {
     let output = run(command.args(["--", "chroot", &root, &program, "40"]))?;
     ensure!(output.stderr.is_empty(), "the loader complains: {}", output.stderr.escape_ascii());
     let summary = show(&archive)?;
-    // It is met when it maps its library, which is before it has opened a database.
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)
 }
 
@@ -277,9 +275,11 @@ fn undone() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (ready, go) = (folder.path().join("ready"), folder.path().join("go"));
     // The recording ends with its command, which leaves the other one behind.
-    let script =
-        format!("python3 -c '{OUTLIVES}' {} {} & while ! test -e {0}; do :; done", ready.display(), go.display());
-    let script = script.replace("{0}", &ready.to_string_lossy());
+    let script = format!(
+        "python3 -c '{OUTLIVES}' {} {} > /dev/null 2>&1 & while ! test -e {0}; do :; done",
+        ready.display(),
+        go.display()
+    );
     let summary = show(&record(folder.path(), &["--probes", "inside"], &["sh", "-c", &script])?)?;
     let about = fs::read_to_string(&ready)?;
     let mut words = about.split_whitespace();

@@ -27,6 +27,8 @@
 #define SYS_seccomp 317
 
 #define AT_FDCWD (-100)
+#define S_IFMT 0170000
+#define S_IFREG 0100000
 
 #define O_RDONLY 0
 #define O_RDWR 2

@@ -68,6 +68,10 @@ static struct ring_control *find_ring(struct arena *a, u64 tgid, u32 tid)
 	return 0;
 }
 
+static int is_recording(void);
+static void leave(void);
+static u32 asked_whether_over;
+
 /* The first statement of a thread, or of a fork's child. */
 static __attribute__((noinline)) int enter_thread(struct thread *t)
 {
@@ -80,6 +84,10 @@ static __attribute__((noinline)) int enter_thread(struct thread *t)
 	a = have_arena();
 	release_process();
 	if (!a) {
+		/* A fork's child that comes after the recording. */
+		if (!asked_whether_over && !is_recording())
+			leave();
+		asked_whether_over = 1;
 		fathom_inside_lost();
 		return 0;
 	}
@@ -99,8 +107,6 @@ static __attribute__((noinline)) int enter_thread(struct thread *t)
 		__atomic_fetch_add(&a->no_ring, 1, __ATOMIC_RELAXED);
 	return t->ring != 0;
 }
-
-static void leave(void);
 
 /* Whether what this thread does is recorded. */
 static inline int ready(struct thread *t)
