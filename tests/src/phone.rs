@@ -244,6 +244,7 @@ fn root(root: &Path, model: &str) -> Result<()> {
         ("dumpsys", "#!/system/bin/sh\nexec cat \"/replay/dumpsys $1\"\n"),
         ("getenforce", "#!/system/bin/sh\nexec cat /replay/getenforce\n"),
         ("perfetto", include_str!("../fakes/perfetto")),
+        ("dalvikvm64", include_str!("../fakes/dalvikvm64")),
     ] {
         let _ = fs::remove_file(bin.join(name));
         lab::script::write(bin.join(name), script)?;

@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         ("devices_behind_one_access_point_share_clock", spaces().and_then(|()| nsenter()), access_point),
         ("ssh_copies_program_once_and_returns_results", ssh(), over_ssh),
         ("ssh_failures_are_reported", ssh(), ssh_troubles),
+        ("facts_and_benchmark_of_ssh_host_come_back", ssh(), measured_over_ssh),
         ("adb_copies_program_once_and_returns_results", adb(), over_adb),
         ("adb_failures_are_reported", adb(), adb_troubles),
         ("full_and_noexec_devices_are_reported", adb().and_then(|()| fathom_tests::root()), no_room),
@@ -485,6 +486,32 @@ fn over_ssh() -> Result<()> {
     // An address that is given, and one end here.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
     document(&ssh.fathom_command(&[&port, "--to", &device, "--duration", "0.3", "--json"]).output()?).map(drop)
+}
+
+fn measured_over_ssh() -> Result<()> {
+    let ssh = Ssh::start()?;
+    let folder = tempfile::tempdir()?;
+    let fathom = |words: &[&str]| -> Result<Output> {
+        let mut command = Command::new(fathom());
+        command.args(words).current_dir(folder.path()).stdin(Stdio::null());
+        ssh.path(&mut command);
+        Ok(command.output()?)
+    };
+    let device = ssh.device();
+    let value: Value = serde_json::from_slice(&fathom(&["device", "info", &device, "--json"])?.stdout)?;
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    ensure!(value["facts"]["kernel.release"]["value"] == release.trim() && value["device"] == *device, "{value}");
+    let words = ["bench", "run", "sqlite", "--quick", "--no-wait", "--blocks", "1", "-p", "rows=10", "-p", "op=insert"];
+    let output = fathom(&[&words[..], &["--device", &device, "-o", "b.fathom", "--json"]].concat())?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let value: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(value["results"].as_array().is_some_and(|r| !r.is_empty()), "{value}");
+    ensure!(!rows(&folder.path().join("b.fathom"), "replicates")?.is_empty(), "no process came back");
+    ensure!(ssh.kept()?.len() == 1, "left behind: {:?}", ssh.kept()?);
+    // The command's own words and status come through.
+    let output = fathom(&["record", "--backend", "none", "--device", &device, "--", "sh", "-c", "echo hello; exit 5"])?;
+    ensure!(output.status.code() == Some(5) && output.stdout == b"hello\n", "{output:?}");
+    Ok(())
 }
 
 fn ssh_troubles() -> Result<()> {

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         ("program_is_pushed_once_and_replaced_if_changed", adb(), pushed_once),
         ("benchmark_on_device_comes_back_as_archive", adb(), benchmark),
         ("two_devices_measure_side_by_side", adb(), two_devices),
+        ("bytecode_comes_along_and_mode_is_judged", adb(), bytecode),
         ("ctrl_c_brings_back_what_was_measured", adb(), interrupted),
         ("cut_link_keeps_what_was_measured", adb(), cut),
         ("reboot_keeps_what_was_measured", adb(), reboot),
@@ -196,6 +197,37 @@ fn two_devices() -> Result<()> {
         fs::read_dir(&archives)?.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect::<Result<_>>()?;
     names.sort();
     ensure!(names == [format!("adb-{}.fathom", phone.serial.replace(':', "-")), "local.fathom".into()], "{names:?}");
+    clean(&phone)
+}
+
+fn bytecode() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let (archive, jar) = (folder.path().join("b.fathom"), folder.path().join("classes.jar"));
+    fs::write(&jar, "dexed classes")?;
+    let mut command = phone.fathom();
+    command.args([
+        "bench",
+        "run",
+        "linpack",
+        "--no-wait",
+        "--quick",
+        "--blocks",
+        "2",
+        "-p",
+        "mode=art-interpreter,art-jit",
+        "-p",
+        "size=100",
+    ]);
+    command.args(["--device", &phone.name(), "--json", "--dex-jar"]).arg(&jar).arg("-o").arg(&archive);
+    let value = json(&command.output()?)?;
+    let results = value["results"].as_array().context("results")?;
+    ensure!(results.len() == 2, "{value}");
+    for result in results {
+        let mode = result["parameters"]["mode"].as_str().context("a mode")?;
+        let proof = result["marks"]["mode"].as_str().unwrap_or_default();
+        ensure!(proof.starts_with(&format!("{mode}: in /proc/self/maps")), "{result}");
+    }
     clean(&phone)
 }
 

@@ -29,6 +29,7 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
         prefix: "",
     };
     let (done, kept) = result::bring(&remote, &context)?;
+    let writes = !matches!(args.backend, Backend::None | Backend::Attached);
     let lost = result::lost(&done, kept, &args.output);
     if kept {
         recorder::output::give_to_caller(&args.output)?;
@@ -42,7 +43,7 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
         }
     }
     Ok(match done.ended {
-        Ended::Exit(status) if kept || status != 0 => ExitCode::from(status),
+        Ended::Exit(status) if kept || status != 0 || !writes => ExitCode::from(status),
         _ if lost => ExitCode::FAILURE,
         _ => {
             eprintln!("fathom: {} brought no recording back", done.place);
