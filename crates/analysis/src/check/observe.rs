@@ -95,7 +95,7 @@ pub fn observe(rows: &Rows) -> Observed {
             found.incomplete.get_or_insert_with(|| "an execution has no end".into());
             continue;
         }
-        if let Some(shape) = index.shape(at) {
+        if let Some(shape) = index.shape(at).filter(|shape| repeats(rows, *shape)) {
             let one = found.statements.entry(rows.shapes[shape].text.clone()).or_default();
             *one.calls.entry(EXECUTIONS.into()).or_default() += 1;
             if operation.rows > 0 {
@@ -123,11 +123,19 @@ fn incomplete(rows: &Rows) -> Option<String> {
 
 impl Observed {
     fn of(&mut self, index: &Index, operation: Option<usize>) -> &mut One {
-        match operation.and_then(|at| index.shape(at)) {
+        match operation.and_then(|at| index.shape(at)).filter(|shape| repeats(index.rows, *shape)) {
             Some(shape) => self.statements.entry(index.rows.shapes[shape].text.clone()).or_default(),
             None => &mut self.program,
         }
     }
+}
+
+/// Whether a repeat does it as often. A call that is an operation since it slept for the device (a read) depends on what is cached:
+/// it counts as the program's, as it would have without the sleep.
+fn repeats(rows: &Rows, shape: usize) -> bool {
+    let shape = &rows.shapes[shape];
+    let name = shape.text.split(' ').next().unwrap_or("");
+    shape.kind != "call" || Call::ALL.iter().any(|call| call.name() == name && call.syncs())
 }
 
 /// The name of a kind of file, if it counts.

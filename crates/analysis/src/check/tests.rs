@@ -163,3 +163,18 @@ fn small_trace_is_counted_by_kind_of_file() {
     assert_eq!((insert.calls["pwrite64 rollback journal"], insert.calls["fdatasync rollback journal"]), (4, 2));
     assert_eq!(insert.calls.get("fdatasync database"), Some(&1));
 }
+
+#[test]
+fn read_that_slept_counts_as_programs() {
+    let of = |text: &str| {
+        let mut rows = case::rows();
+        let shape = rows.shapes.iter_mut().find(|s| s.text == case::INSERT).unwrap();
+        (shape.kind, shape.text) = ("call".into(), text.into());
+        observe(&rows)
+    };
+    let (sync, read) = (of("fdatasync t.db"), of("pread64 t.db"));
+    assert_eq!(sync.statements["fdatasync t.db"].calls["executions"], 2);
+    assert!(!read.statements.contains_key("pread64 t.db"), "another run may find the page in the cache");
+    let calls = |one: &One| one.calls.get("fdatasync rollback journal").copied();
+    assert_eq!(calls(&read.program), calls(&sync.statements["fdatasync t.db"]));
+}

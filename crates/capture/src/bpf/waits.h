@@ -74,6 +74,8 @@ static __always_inline u32 sleeps_for(struct task_struct *task, struct slot *slo
 	if (slot->call)
 		return 0;
 	regs = (void *)bpf_task_pt_regs(task);
+	if (unlikely(FOREIGN_ABI(regs)))
+		return 0;
 	nr = (s64)CALL_NR(regs);
 	if (nr >= CALLS)
 		return FATHOM_WAIT_PAGE_FAULT;
