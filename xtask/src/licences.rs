@@ -280,7 +280,7 @@ mod tests {
                 {"id": "one", "deps": [linked("two", None)]},
             ]},
         });
-        let all = texts(&metadata, "here").unwrap();
+        let all = texts(&metadata, "here", "fathom").unwrap();
         assert_eq!(all.matches("kind.").count(), 1, "{all}");
         assert!(all.contains("\none 1, two 1\n") && !all.contains("At length"), "{all}");
         assert!(!all.contains("derive") && !all.contains("builder"), "{all}");
