@@ -26,7 +26,9 @@ pub fn all(root: &Path) -> Result<()> {
     run(&mut Command::new(root.join("scripts/build")))?;
     let own = output(Command::new(root.join("scripts/toolchain")).arg("target"))?.trim().to_string();
     let runs = root.join("target/release/fathom");
-    pack(root, &dist, &own, &runs, &runs)?;
+    run(&mut Command::new(root.join("scripts/build-sql")))?;
+    let sql = root.join("target/release/fathom-sql");
+    pack(root, &dist, &own, &runs, &runs, Some(&sql))?;
 
     if own == AARCH64 {
         return Ok(());
@@ -37,7 +39,8 @@ pub fn all(root: &Path) -> Result<()> {
         return Ok(());
     }
     let built = build_aarch64(root)?;
-    pack(root, &dist, AARCH64, &built, &runs)
+    println!("SKIP dist fathom-sql for {AARCH64}: its engine is built on the machine itself (`make build-sql`)");
+    pack(root, &dist, AARCH64, &built, &runs, None)
 }
 
 fn build_aarch64(root: &Path) -> Result<PathBuf> {
@@ -59,15 +62,15 @@ fn build_aarch64(root: &Path) -> Result<PathBuf> {
 }
 
 /// Packs a target's program. `runs` is one of the same version that runs here, and knows the manual pages.
-fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -> Result<()> {
+fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path, sql: Option<&Path>) -> Result<()> {
     let name = format!("fathom-{}-{target}", env!("CARGO_PKG_VERSION"));
     let folder = fresh(&dist.join(&name))?;
     let documents = ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"].map(|d| root.join(d));
-    for file in documents.iter().map(PathBuf::as_path).chain([program]) {
+    for file in documents.iter().map(PathBuf::as_path).chain([program]).chain(sql) {
         let to = folder.join(file.file_name().unwrap_or_default());
         std::fs::copy(file, &to).with_context(|| format!("cannot copy {}", file.display()))?;
     }
-    write_licences(root, target, &folder)?;
+    write_licences(root, target, &folder, sql.is_some())?;
     install(root, program, runs, &folder, "/")?;
     // The program stands at the top, for whoever only wants to try it.
     std::fs::remove_dir_all(folder.join("bin")).context("cannot remove bin")?;
@@ -79,15 +82,18 @@ fn pack(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -> 
     run(&mut tar)?;
     std::fs::remove_dir_all(&folder).with_context(|| format!("cannot clear {}", folder.display()))?;
     print_size(&archive);
-    debian(root, dist, target, program, runs)
+    debian(root, dist, target, program, runs, sql)
 }
 
 /// Makes the Debian package of a target.
-fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -> Result<()> {
+fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path, sql: Option<&Path>) -> Result<()> {
     let architecture = if target.starts_with("aarch64") { "arm64" } else { "amd64" };
     let (version, name) = (env!("CARGO_PKG_VERSION"), format!("fathom_{}_{architecture}", env!("CARGO_PKG_VERSION")));
     let folder = fresh(&dist.join(&name))?;
     install(root, program, runs, &folder, "/usr")?;
+    if let Some(sql) = sql {
+        std::fs::copy(sql, folder.join("usr/bin/fathom-sql")).context("cannot copy fathom-sql")?;
+    }
     let (control, documents) = (folder.join("DEBIAN"), folder.join("usr/share/doc/fathom"));
     for made in [&control, &documents] {
         std::fs::create_dir_all(made).with_context(|| format!("cannot create {}", made.display()))?;
@@ -95,8 +101,9 @@ fn debian(root: &Path, dist: &Path, target: &str, program: &Path, runs: &Path) -
     for file in ["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
         std::fs::copy(root.join(file), documents.join(file)).with_context(|| format!("cannot copy {file}"))?;
     }
-    write_licences(root, target, &documents)?;
-    let size: u64 = std::fs::metadata(program).map_or(0, |m| m.len() / 1024);
+    write_licences(root, target, &documents, sql.is_some())?;
+    let size: u64 =
+        [program].into_iter().chain(sql).map(|file| std::fs::metadata(file).map_or(0, |m| m.len() / 1024)).sum();
     let help = output(Command::new(runs).arg("--help"))?;
     let about: Vec<&str> = help.lines().take_while(|line| !line.trim().is_empty()).collect();
     let text = format!(
@@ -120,11 +127,16 @@ fn install(root: &Path, program: &Path, runs: &Path, folder: &Path, prefix: &str
     run(install.arg(program).env("RUN", runs).env("DESTDIR", folder).env("PREFIX", prefix))
 }
 
-/// Puts the licences of what the program holds into a folder.
-fn write_licences(root: &Path, target: &str, folder: &Path) -> Result<()> {
-    let file = folder.join("THIRD-PARTY-LICENSES.txt");
-    std::fs::write(&file, licences::third_party(root, target)?)
-        .with_context(|| format!("cannot write {}", file.display()))
+/// Puts the licences of what the programs hold into a folder.
+fn write_licences(root: &Path, target: &str, folder: &Path, sql: bool) -> Result<()> {
+    let mut texts = vec![("THIRD-PARTY-LICENSES.txt", licences::third_party(root, target)?)];
+    if sql {
+        texts.push(("THIRD-PARTY-LICENSES-fathom-sql.txt", licences::third_party_of_sql(root, target)?));
+    }
+    texts.into_iter().try_for_each(|(name, text)| {
+        let file = folder.join(name);
+        std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))
+    })
 }
 
 /// An empty folder in the place of whatever was there.

@@ -60,7 +60,12 @@ pub fn print(root: &Path) -> Result<()> {
 
 /// The licences of what the program of this target holds, with their texts.
 pub fn third_party(root: &Path, target: &str) -> Result<String> {
-    texts(&metadata(root, target, "Cargo.toml", "--locked")?, target)
+    texts(&metadata(root, target, "Cargo.toml", "--locked")?, target, "fathom")
+}
+
+/// The same of `fathom-sql`.
+pub fn third_party_of_sql(root: &Path, target: &str) -> Result<String> {
+    texts(&metadata(root, target, &format!("{APART}/Cargo.toml"), "--locked")?, target, "fathom-sql")
 }
 
 fn metadata(root: &Path, target: &str, manifest: &str, option: &str) -> Result<Value> {
@@ -129,11 +134,12 @@ fn one(words: &mut Words<'_>, licences: &BTreeSet<String>) -> Option<bool> {
     Some(licences.contains(&name))
 }
 
-fn texts(metadata: &Value, target: &str) -> Result<String> {
+fn texts(metadata: &Value, target: &str, program: &str) -> Result<String> {
     let mut packages_held: Vec<&Value> =
-        packages_held(metadata).into_iter().filter(|p| p["source"].is_string()).collect();
+        packages_held(metadata, program).into_iter().filter(|p| p["source"].is_string()).collect();
     packages_held.sort_by_key(|p| (text(&p["name"]), text(&p["version"])));
-    let mut all = format!("Third-party software in fathom {} for {target}\n\n{BESIDES}\n", env!("CARGO_PKG_VERSION"));
+    let mut all =
+        format!("Third-party software in {program} {} for {target}\n\n{BESIDES}\n", env!("CARGO_PKG_VERSION"));
     // The same text goes with many: it is given once.
     let mut by_text: BTreeMap<String, (String, Vec<String>)> = BTreeMap::new();
     for package in packages_held {
@@ -154,12 +160,12 @@ fn texts(metadata: &Value, target: &str) -> Result<String> {
 }
 
 /// The packages that are linked into the program: what it depends on, without what only builds or tests it.
-fn packages_held(metadata: &Value) -> Vec<&Value> {
+fn packages_held<'a>(metadata: &'a Value, program: &str) -> Vec<&'a Value> {
     let packages: BTreeMap<&str, &Value> = array(&metadata["packages"]).iter().map(|p| (text(&p["id"]), p)).collect();
     let nodes: BTreeMap<&str, &Value> =
         array(&metadata["resolve"]["nodes"]).iter().map(|n| (text(&n["id"]), n)).collect();
     let mut ahead: Vec<&str> =
-        packages.iter().filter(|(_, p)| p["name"] == "fathom" && p["source"].is_null()).map(|(id, _)| *id).collect();
+        packages.iter().filter(|(_, p)| p["name"] == program && p["source"].is_null()).map(|(id, _)| *id).collect();
     let mut seen = BTreeSet::new();
     while let Some(id) = ahead.pop() {
         let runs = packages.get(id).is_some_and(|p| !is_macro(p));
@@ -274,7 +280,7 @@ mod tests {
                 {"id": "one", "deps": [linked("two", None)]},
             ]},
         });
-        let all = texts(&metadata, "here").unwrap();
+        let all = texts(&metadata, "here", "fathom").unwrap();
         assert_eq!(all.matches("kind.").count(), 1, "{all}");
         assert!(all.contains("\none 1, two 1\n") && !all.contains("At length"), "{all}");
         assert!(!all.contains("derive") && !all.contains("builder"), "{all}");

@@ -53,7 +53,6 @@ impl Engine {
             config = config.with_target_partitions(settings.threads);
         }
         config.options_mut().sql_parser.collect_spans = true;
-        config.options_mut().execution.parquet.pushdown_filters = true;
         let pool = Arc::new(FairSpillPool::new(settings.memory_bytes));
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().context("setting up the engine")?;
         Ok(Self { context: SessionContext::new_with_config_rt(config, runtime) })

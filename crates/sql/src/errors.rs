@@ -43,10 +43,8 @@ fn told(error: &DataFusionError) -> Told {
             message += &format!("; {}", note.message);
         }
         let place = found.span.map(|span| {
-            let at = |location: datafusion::sql::sqlparser::tokenizer::Location| {
-                (location.line as usize, location.column as usize)
-            };
-            (at(span.start), Some(at(span.end)))
+            let (start, end) = (span.start, span.end);
+            ((start.line as usize, start.column as usize), Some((end.line as usize, end.column as usize)))
         });
         return (message, place);
     }

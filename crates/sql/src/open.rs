@@ -177,7 +177,7 @@ impl Parts for TableOf {
             }
             let whole = std::path::absolute(&path).with_context(|| path.display().to_string())?;
             let bytes = std::fs::metadata(&whole).with_context(|| format!("reading {}", whole.display()))?.len();
-            let location = object_store::path::Path::from_absolute_path(&whole)?.to_string();
+            let location = object_store::path::Path::from_absolute_path(&whole)?;
             parts.push(Part { location, bytes, rows, values: values(&one.identity) });
         }
         Ok(parts)

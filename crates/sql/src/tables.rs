@@ -20,6 +20,7 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use model::table::{ColumnInfo, ColumnType, TableInfo};
+use object_store::path::Path;
 use std::fmt;
 use std::sync::Arc;
 
@@ -53,7 +54,7 @@ pub fn schema(table: &TableInfo) -> Schema {
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Where it is in its store.
-    pub location: String,
+    pub location: Path,
     /// Its size in bytes.
     pub bytes: u64,
     /// Its rows.
@@ -153,7 +154,9 @@ fn groups(parts: Vec<Part>, readers: usize) -> Vec<FileGroup> {
             filled = 0;
         }
         filled += part.bytes.max(1);
-        let file = PartitionedFile::new(part.location, part.bytes).with_partition_values(part.values);
+        let mut file = PartitionedFile::new("", part.bytes).with_partition_values(part.values);
+        // As it is, and not encoded once more.
+        file.object_meta.location = part.location;
         if let Some(group) = groups.last_mut() {
             group.push(file);
         }
@@ -167,7 +170,7 @@ mod tests {
 
     #[test]
     fn files_are_shared_out_evenly_and_in_order() {
-        let part = |n: u64| Part { location: n.to_string(), bytes: 10, rows: 1, values: vec![] };
+        let part = |n: u64| Part { location: Path::from(n.to_string()), bytes: 10, rows: 1, values: vec![] };
         let shared = groups((0..10).map(part).collect(), 3);
         let sizes: Vec<usize> = shared.iter().map(FileGroup::len).collect();
         assert_eq!(sizes, [4, 4, 2]);

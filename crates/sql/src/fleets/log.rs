@@ -208,7 +208,7 @@ impl Fleet {
     pub fn table(&self, name: &str) -> Box<dyn Parts> {
         let files = self.state.files.values().filter(|file| file.table == name);
         let parts = files.map(|file| Part {
-            location: self.store.location(&file.path).to_string(),
+            location: self.store.location(&file.path),
             bytes: file.bytes,
             rows: file.rows,
             values: vec![ScalarValue::Date32(day(&file.date))],
