@@ -6,6 +6,7 @@ pub mod perfetto;
 pub mod phone;
 pub mod pool;
 pub mod silent_connections;
+pub mod tmpfs;
 
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
