@@ -550,7 +550,9 @@ mod tests {
 
     #[test]
     fn op_needs_binary_and_function() {
-        assert_eq!(function("/usr/bin/a:b"), Ok(("/usr/bin/a".into(), "b".into())));
-        assert!(function("main").is_err() && function(":main").is_err());
+        let named =
+            |text| matches!(operation(text), Ok(Operation::Function(path, name)) if path.ends_with("a") && name == "b");
+        assert!(named("/usr/bin/a:b"));
+        assert!(operation("main").is_err() && operation(":main").is_err());
     }
 }

@@ -41,7 +41,7 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
     if bytes == 0 {
         bail!("{place}: its perfetto recorded nothing");
     }
-    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::tell(notice) };
+    let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
     let request = Import { file: file.clone(), output: args.output.clone(), keep_sql: args.keep_sql };
     let imported = recorder::import(&request, &context, &notify);
     progress::clear(&context);

@@ -1,7 +1,7 @@
 //! `fathom record --device`: this program records there, and what it recorded is linked here.
 
 use super::result::{self, Remote, THERE};
-use crate::args::{Backend, Probes, Record, Via};
+use crate::args::{Backend, Operation, Probes, Record, Via};
 use crate::{link, output, progress};
 use anyhow::{Context as _, Result};
 use archive::Archive;
@@ -65,7 +65,13 @@ fn words(args: &Record) -> Vec<String> {
     args.comm.iter().for_each(|comm| option("--comm", comm.clone()));
     args.duration.iter().for_each(|d| option("--duration", d.as_secs_f64().to_string()));
     args.max_size.iter().for_each(|bytes| option("--max-size", bytes.to_string()));
-    args.functions.iter().for_each(|(path, name)| option("--op", format!("{}:{name}", path.display())));
+    args.operations.iter().for_each(|operation| {
+        let named = match operation {
+            Operation::Function(path, name) => format!("{}:{name}", path.display()),
+            Operation::Preset(preset) => preset.name.into(),
+        };
+        option("--op", named);
+    });
     let probes = match args.probes {
         Probes::Auto => "auto",
         Probes::Inside => "inside",
@@ -129,7 +135,7 @@ mod tests {
             (again.duration.unwrap().as_millis(), again.max_size, again.backend),
             (1500, Some(4096), Backend::Ftrace)
         );
-        assert_eq!((again.functions.len(), again.output.to_str()), (1, Some(THERE)));
+        assert_eq!((again.operations.len(), again.output.to_str()), (1, Some(THERE)));
         assert_eq!(again.command, ["sh", "-c", "a b"]);
     }
 }

@@ -58,7 +58,7 @@ pub fn run(args: &Mcp) -> Result<()> {
             Wants::Answer(answer) => answer,
             Wants::Tool(id, call) => protocol::answer(id, door.call(&call)),
         };
-        let mut out = crate::output::Out;
+        let mut out = crate::output::Stdout;
         // JSON escapes what could steer a terminal, and has no line break.
         writeln!(out, "{answer}").and_then(|()| out.flush())?;
     }
