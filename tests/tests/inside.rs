@@ -149,7 +149,7 @@ fn static_programs() -> Result<()> {
     for (name, options) in LINKED {
         let program = folder.path().join(name);
         link("sqlite_threads.c", options, &program)?;
-        let summary = the_same(&[&program.to_string_lossy(), "40"], 5).context(name)?;
+        let summary = same_operations(&[&program.to_string_lossy(), "40"], 5).context(name)?;
         near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
         hooked(&summary, &program)?;
     }
@@ -169,7 +169,7 @@ fn musl_program() -> Result<()> {
     let (disk, binary) = (ext4()?, fathom());
     let (binary, folder) = (binary.to_string_lossy(), disk.path().to_string_lossy());
     let words = ["workload", "sqlite", "--op=demo", "--rows=200", "--scans=3", "--samples=none", "--dir", &folder];
-    let summary = the_same(&[&[&*binary], &words[..]].concat(), 4)?;
+    let summary = same_operations(&[&[&*binary], &words[..]].concat(), 4)?;
     hooked(&summary, Path::new(&*binary))?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 200.0)
 }

@@ -517,7 +517,7 @@ impl Child {
         let opened = gate.write_all(&[GO]);
         drop(gate);
         let done = match traced {
-            Ok(traced) => match traced.until_exec() {
+            Ok(traced) => match traced.reach_exec() {
                 Reached::Exec(traced) => {
                     let done = then(self.pid());
                     drop(traced);

@@ -35,7 +35,7 @@ impl Traced {
     }
 
     /// Waits until it has become its program.
-    pub(super) fn until_exec(self) -> Reached {
+    pub(super) fn reach_exec(self) -> Reached {
         let pid = self.0;
         loop {
             let mut status = 0;
