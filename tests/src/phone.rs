@@ -150,6 +150,11 @@ impl Phone {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
+    /// Puts a file among those that its fakes replay.
+    pub fn replay(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        Ok(fs::write(self.folder.path().join("root/replay").join(name), bytes)?)
+    }
+
     fn signal(&self, name: &str) -> Result<()> {
         run(Command::new("kill").args([name, &self.daemon.id().to_string()])).map(drop)
     }

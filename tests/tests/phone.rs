@@ -379,10 +379,40 @@ fn via_perfetto() -> Result<()> {
     let trace = folder.path().join("t.fathom.pftrace");
     ensure!(output.status.code() == Some(1) && said.contains("was kept as"), "{said}");
     ensure!(fs::read_to_string(&trace)? == "no trace\n", "{said}");
+    // One that is: a write that was sent to disk 8:0, twice.
+    phone.replay("trace", &write_requests(2))?;
+    let mut command = phone.fathom();
+    command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]).arg(&archive);
+    let output = command.output()?;
+    ensure!(output.status.success() && told(&output).contains("2 events"), "{}", told(&output));
+    ensure!(archive.join("meta.json").exists() && fs::read(&trace)? == write_requests(2), "{}", told(&output));
     ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "the trace was left there");
     let output = phone.fathom().args(["record", "--device", "ssh:x", "--via", "perfetto"]).output()?;
     ensure!(output.status.code() == Some(2), "{}", told(&output));
     Ok(())
+}
+
+/// A trace of Perfetto's: a packet with a bundle of events of CPU 0 (trace_packet.proto 1, ftrace_event_bundle.proto 1 and 2), which are
+/// requests that were issued (ftrace_event.proto 1: time, 2: thread, 119; block.proto: disk, sector, sectors, kind).
+fn write_requests(count: u64) -> Vec<u8> {
+    fn varint(mut value: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+        out
+    }
+    let number = |field: u64, value: u64| [varint(field << 3), varint(value)].concat();
+    let bytes =
+        |field: u64, value: &[u8]| [varint(field << 3 | 2), varint(value.len() as u64), value.to_vec()].concat();
+    let request = |at: u64| {
+        let issue = [number(1, 8 << 8), number(2, 64 * at), number(3, 8), bytes(4, b"WS")].concat();
+        bytes(2, &[number(1, 1000 * at), number(2, 7), bytes(119, &issue)].concat())
+    };
+    let events: Vec<u8> = (1..=count).flat_map(request).collect();
+    bytes(1, &bytes(1, &[number(1, 0), events].concat()))
 }
 
 fn forwarded() -> Result<()> {
