@@ -63,6 +63,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "sqlite_library", seeds: sqlite::libraries, run: sqlite::library },
     Target { name: "text_offset", seeds: sqlite::codes, run: sqlite::code },
     Target { name: "link", seeds: link::stories, run: link::link },
+    Target { name: "predicted", seeds: tables::tables, run: tables::predicted },
     Target { name: "tables", seeds: tables::tables, run: tables::table },
     Target { name: "link_packet", seeds: link_packet::packets, run: link_packet::packet },
     Target { name: "runs", seeds: bench::logs, run: bench::log },

@@ -2,6 +2,8 @@
 //!
 //! An input is the executions of a recording, and changes of cells of its tables: `executions table row column value`, one a line.
 
+use analysis::whatif::removal::NAMED;
+use analysis::whatif::{self, Asked};
 use analysis::{Rows, diff, explain};
 use model::table::{Cause, Disk, File, Link, Operation, Shape, Slice, Span};
 use model::{Confidence, Layer, Origin, Reason, Relation};
@@ -172,8 +174,8 @@ fn change(rows: &mut Rows, [table, row, column, value]: [u64; 4]) {
     }
 }
 
-/// Any tables are summed up and compared: a recording does not differ from itself, differences add up, and texts fit their columns.
-pub fn table(bytes: &[u8]) {
+/// A recording, and the same with the changes.
+fn pair(bytes: &[u8]) -> (Rows, Rows) {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.lines();
     let executions = lines.next().and_then(|line| line.trim().parse().ok()).unwrap_or(8).min(64);
@@ -184,6 +186,12 @@ pub fn table(bytes: &[u8]) {
             change(&mut changed, [a, b, c, d]);
         }
     }
+    (plain, changed)
+}
+
+/// Any tables are summed up and compared: a recording does not differ from itself, differences add up, and texts fit their columns.
+pub fn table(bytes: &[u8]) {
+    let (plain, changed) = pair(bytes);
     let _ = analysis::show::text(&analysis::summarise(&changed));
     let explained = explain::explain(&changed);
     for finding in &explained.findings {
@@ -205,4 +213,23 @@ pub fn table(bytes: &[u8]) {
         assert!(diff::text::text(&done).lines().all(|line| line.chars().count() <= 100));
         assert!(serde_json::to_string(&done).is_ok());
     }
+}
+
+/// What is predicted of any tables: less is left without something, and never less than nothing.
+pub fn predicted(bytes: &[u8]) {
+    let (plain, changed) = pair(bytes);
+    let ask = |asked: &Asked<'_>| {
+        let done = whatif::whatif(&changed, asked).ok()?;
+        assert!(whatif::text::text(&done).lines().all(|line| line.chars().count() <= 100));
+        assert!(serde_json::to_string(&done).is_ok());
+        Some(done)
+    };
+    for (_, removal, _) in NAMED {
+        if let Some(done) = ask(&Asked { without: vec![removal], ..Asked::default() }) {
+            assert!(done.total.predicted_ns <= done.total.recorded_ns.saturating_add(1), "{removal}: {:?}", done.total);
+        }
+    }
+    ask(&Asked { device: Some(&plain), seed: 1, ..Asked::default() });
+    ask(&Asked { device: Some(&changed), seed: 2, ..Asked::default() });
+    ask(&Asked { queue: Some(1), ..Asked::default() });
 }

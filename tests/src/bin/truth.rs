@@ -43,8 +43,10 @@ fn main() -> Result<()> {
     let command = format!("make truth SEED={} TRIALS={}", asked.seed, asked.trials);
     let how = |date: &str| {
         format!(
-            "Made by `{command}` on {date}: {}. Each trial draws a workload (rows, their size, page size) and a\ndevice (writes of 0.1 to 1 ms, \
-             flushes of 1 to 8 ms, served by `experiments/causes/slowdisk.py`), and runs both sides in random\norder on fresh file systems.",
+            "Made by `{command}` on {date}: {}.\nEach trial draws a workload (rows, their size, page size) and a device (writes of 0.1 \
+             to 1 ms, flushes of 1 to 8 ms, served by\n`experiments/causes/slowdisk.py`), and runs both sides in random order on fresh \
+             file systems. The program runs with real-time\npriority, the kernel's threads do not: the control and the load say how \
+             quiet the machine was.",
             machine()
         )
     };

@@ -127,7 +127,8 @@ pub fn latency(archive: &Path) -> Result<f64> {
 /// The machine, in a line for a results page.
 pub fn machine() -> String {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let kernel = read("/proc/sys/kernel/osrelease").trim().to_owned();
+    let release = read("/proc/sys/kernel/osrelease");
+    let kernel = release.trim().split('.').take(2).collect::<Vec<_>>().join(".");
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);
     let load: String = read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(", ");
     format!("Linux {kernel}, {cpus} CPUs, load average {load}")

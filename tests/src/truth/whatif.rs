@@ -260,13 +260,13 @@ pub fn page(all: &[(Change, Vec<Trial>)], how: &str) -> String {
     };
     let mut out = format!(
         "# What-if predictions\n\nWhat [`fathom whatif`](../guide/whatif.md) predicted from a recording, and what was recorded when the \
-         change was really made.\n\n{how}\n\nOf {} changes, the median error relative to the true time is {} (target: 15 % in the \
-         median).\nRelative to the time before, so of what the change saves, it is {}.\n\n",
+         change was really made.\n\n{how}\n\nOf {} changes, the median error relative to the true time is {}\n(target: 15 % in the \
+         median). Relative to the time before, so of what the change saves, it is\n{}.\n\n",
         errors.len(),
         summary(0),
         summary(1),
     );
-    out += "Times are sums over all statements of a run, ms, medians of the trials. *Error* is |predicted / true - 1|, *of the saving* \n\
+    out += "Times are sums over all statements of a run, ms, medians of the trials. *Error* is |predicted / true - 1|, *of the saving*\n\
             |predicted - true| / before, in percent, medians of the trials; the last column has each trial's predicted / true - 1. The\n\
             control compares two equal runs: what a prediction is wrong by on this machine even if the model is right.\n\n";
     out += "| change | asked | before | predicted | true | error | of the saving | each trial, % |\n|---|---|---:|---:|---:|---:|---:|---|\n";

@@ -73,9 +73,24 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
         }
     }
     findings.sort_by_key(|finding: &Finding| std::cmp::Reverse(finding.time_ns));
+    general_last(&mut findings);
     // What makes the rest doubtful stands before it.
     findings.splice(0..0, rules::recording(&index));
     Ok(Explanation { version: VERSION, findings, latency_ns })
+}
+
+/// That flushes take the time of syncs is said of what causes the syncs first: F03 comes after these findings of its statement.
+fn general_last(findings: &mut [Finding]) {
+    const CAUSES: [&str; 4] = ["S01", "S02", "F01", "J02"];
+    for at in 0..findings.len() {
+        let (code, statement) = (findings[at].code.clone(), findings[at].statement.clone());
+        let causes = |f: &Finding| CAUSES.contains(&f.code.as_str()) && f.statement == statement;
+        let last = findings.iter().rposition(causes).filter(|last| code == "F03" && *last > at);
+        if let Some(last) = last {
+            findings[at..=last].rotate_left(1);
+            return general_last(findings);
+        }
+    }
 }
 
 fn latency(rows: &Rows, at: usize) -> u64 {

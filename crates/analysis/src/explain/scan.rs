@@ -41,7 +41,8 @@ impl Scans {
             let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
             let database = matches!(phases.of_call(at), Phase::In(_, Kind::Of(FileClass::Database)));
             if !(database && call(span).is_some_and(|call| call.reads())) {
-                *scans.others_ns.entry(operation).or_default() += ns;
+                let others = scans.others_ns.entry(operation).or_default();
+                *others = others.saturating_add(ns);
             } else if span.bytes >= PAGE {
                 let (reads, sum) = scans.reads.entry(operation).or_default();
                 (*reads, *sum) = (*reads + 1, sum.saturating_add(span.bytes));
@@ -70,7 +71,7 @@ pub(super) fn s04(index: &Index, scans: &Scans, statement: &Statement) -> Option
         return None;
     }
     let of = |at: &u32| scans.reads.get(at).copied().unwrap_or((0, 0));
-    let scanned = |at: &u32| of(at).0 as f64 >= READS * (rows.operations[*at as usize].rows + 1) as f64;
+    let scanned = |at: &u32| of(at).0 as f64 >= READS * (rows.operations[*at as usize].rows as f64 + 1.0);
     let having: Vec<u32> = statement.executions.iter().copied().filter(|at| scanned(at)).collect();
     if (having.len() as f64) < super::rules::MOSTLY * statement.executions.len() as f64 || having.is_empty() {
         return None;

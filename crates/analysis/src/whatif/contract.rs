@@ -77,13 +77,15 @@ pub struct Removed {
     pub time_ns: u64,
 }
 
-/// By how much predictions of such changes were wrong when the changes were made.
+/// By how much predictions were wrong when the changes were made, relative to the time before.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ModelError {
-    /// Half of the changes had a relative error up to this.
+    /// Half of the changes had an error up to this.
     pub median: f64,
     /// Nine of ten up to this.
     pub p90: f64,
+    /// The median relative to the true time after the change: large where little is left.
+    pub median_of_truth: f64,
     /// Changes that were tried.
     pub changes: u32,
 }

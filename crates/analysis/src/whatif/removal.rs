@@ -185,7 +185,8 @@ impl Lookup {
             let mut flushes: BTreeMap<u64, u64> = BTreeMap::new();
             for piece in pieces.iter().filter(|p| p.reason == Reason::Flush) {
                 if let Some(span) = piece.span {
-                    *flushes.entry(span).or_default() += piece.ns;
+                    let sum = flushes.entry(span).or_default();
+                    *sum = sum.saturating_add(piece.ns);
                 }
             }
             if let Some((span, _)) = flushes.into_iter().max_by_key(|(span, ns)| (*ns, std::cmp::Reverse(*span))) {

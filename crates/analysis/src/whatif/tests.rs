@@ -110,7 +110,7 @@ fn wait_for_cpu_goes_with_whole_sleep_only() {
 
 /// What comes between a removed command and the next is others being woken by its end.
 #[test]
-fn wait_between_commands_goes_with_the_one_before() {
+fn wait_after_removed_command_goes_too() {
     let mut rows = recording(&vec![insert(); 10]);
     let mut slices = Vec::new();
     for slice in std::mem::take(&mut rows.slices) {

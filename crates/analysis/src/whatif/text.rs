@@ -26,7 +26,7 @@ pub fn text(prediction: &Prediction) -> String {
             &mut out,
             "  ",
             &format!(
-                "with the model's error: {} to {} (of {} that were made, half came within {:.0} %, nine of ten within {:.0} %)",
+                "with the model's error: {} to {} (of {} that were made, half came within {:.0} % of the time before, nine of ten within {:.0} %)",
                 ns(low),
                 ns(high),
                 counted(error.changes as usize, "change"),
