@@ -1,6 +1,7 @@
 //! What a process that is probed inside leaves in its arena: it may write anything there, at any time, the recorder's own words too.
 
 use crate::mutate::Random;
+use ::inside::image::{HEADER, Tls, dynamic, relocations};
 use ::inside::layout::{
     ARENA_MAGIC, ARENA_SIZE, CONTROL_SIZE, CONTROLS_AT, HEAD_AT, HEADER_SIZE, RING_WORDS, RINGS, RINGS_AT, TGID_AT,
 };
@@ -79,6 +80,36 @@ fn storable(event: &Event) {
     };
     let once = encoded(event);
     assert_eq!(Event::decode(&once).map(|event| encoded(&event)), Some(once));
+}
+
+/// Bytes of a statically linked program: its two headers, its dynamic section, and the two tables that this names.
+pub fn programs() -> Vec<Vec<u8>> {
+    let header = |kind: u64, address: u64, filled: u64, size: u64, align: u64| {
+        bytes(&[kind | 4 << 32, 0, address, address, filled, size, align])
+    };
+    let headers = [header(7, 0x5010, 0x10, 0x28, 0x10), header(2, 112, 160, 160, 8)].concat();
+    let dynamic = bytes(&[7, 272, 8, 48, 36, 320, 35, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let tables = bytes(&[0x5018, 8, 9, 0x6000, 8, 1, 0x5000, 0b1101]);
+    vec![[headers, dynamic, tables].concat()]
+}
+
+/// The object's part of the thread-local memory and the program's do not overlap, and what is relocated lies in the program's.
+pub fn program(input: &[u8]) {
+    let Some((headers, _)) = input.split_at_checked(2 * HEADER) else { return };
+    let read = |at: u64, size: u64| {
+        let at = usize::try_from(at).ok()?;
+        Some(input.get(at..at.checked_add(usize::try_from(size).ok()?)?)?.to_vec())
+    };
+    let own = (0x6c0, 8);
+    let Ok(tls) = Tls::extend(headers, own, true) else { return };
+    let (from, count, to) = tls.own;
+    assert!(to >= own.0 || count == 0 && to == 0);
+    assert!(to + count <= tls.size && tls.offset() == -(tls.size.cast_signed()));
+    assert_eq!(tls.header(0x9000).len(), HEADER);
+    let section = dynamic(headers).and_then(|(at, size)| read(at, size)).unwrap_or_default();
+    for (at, _) in relocations(&section, from..from + count, read).unwrap_or_default() {
+        assert!(at + 8 <= count);
+    }
 }
 
 /// Words that the program writes over its arena's header, and the words of a ring.

@@ -9,6 +9,7 @@
 #ifndef FATHOM_INSIDE_ENVIRONMENT_H
 #define FATHOM_INSIDE_ENVIRONMENT_H
 
+#define PAGE_BYTES 4096UL
 #define VARIABLE "LD_PRELOAD="
 #define VARIABLE_SIZE (sizeof(VARIABLE) - 1)
 /* A larger environment, or longer list of other objects, is passed on as it is. */
@@ -121,6 +122,37 @@ static int could_load(const char *path)
 	       start[4] == 2 && start[18] == 62;
 }
 
+/*
+ * Copies memory that the program names, which need not be there: then the kernel refuses, and what execve says of it is the
+ * kernel's to say. Whether all of it could be had.
+ */
+static int copy_named(void *to, const void *from, u64 size)
+{
+	const void *local[2] = { to, (void *)size }, *remote[2] = { from, (void *)size };
+
+	return call6(SYS_process_vm_readv, call0(SYS_getpid), (long)local, 1, (long)remote, 1, 0) == (long)size;
+}
+
+/* The length of such a text, at most `most`; `most` too if it is not all there. */
+static u64 named_length(const char *text, u64 most)
+{
+	char part[64];
+	u64 n, i, size;
+
+	for (n = 0; n < most; n += size) {
+		/* To the end of a page at most, as what follows may be no memory. */
+		size = PAGE_BYTES - ((u64)(text + n) & (PAGE_BYTES - 1));
+		size = size < sizeof(part) ? size : sizeof(part);
+		if (!copy_named(part, text + n, size))
+			return most;
+		for (i = 0; i < size; i++) {
+			if (!part[i])
+				return n + i < most ? n + i : most;
+		}
+	}
+	return most;
+}
+
 static int is_recording(void)
 {
 	char path[PATH_MOST];
@@ -135,17 +167,24 @@ static int is_recording(void)
 __attribute__((used)) hidden s32 fathom_hook_execve(const char *path, char **words, char **variables, const struct site *site)
 {
 	s32 (*real)(const char *, char **, char **) = (s32(*)(const char *, char **, char **))site->real;
-	u64 count = 0, place, others = 0, i;
-	char **all, *text;
+	u64 count = 0, place = ~0UL, others = 0, i;
+	char start[VARIABLE_SIZE + 1] = {};
+	char **all, *text, *variable;
 
 	if (!hidden_variable || sealed || !path || !variables)
 		return real(path, words, variables);
-	for (place = ~0UL; variables[count] && count < MOST_VARIABLES; count++) {
-		if (place == ~0UL && starts_with(variables[count], VARIABLE))
+	for (; count < MOST_VARIABLES; count++) {
+		if (!copy_named(&variable, variables + count, sizeof(variable)))
+			return real(path, words, variables);
+		if (!variable)
+			break;
+		/* Shorter ones are others. */
+		if (place == ~0UL && named_length(variable, VARIABLE_SIZE) == VARIABLE_SIZE &&
+		    copy_named(start, variable, VARIABLE_SIZE) && starts_with(start, VARIABLE))
 			place = count;
 	}
 	if (place != ~0UL)
-		others = text_length(variables[place] + VARIABLE_SIZE, LONGEST_LIST);
+		others = named_length(variables[place] + VARIABLE_SIZE, LONGEST_LIST);
 	if (count == MOST_VARIABLES || others == LONGEST_LIST || !could_load(path) || !is_recording())
 		return real(path, words, variables);
 	if (place != ~0UL && behind_own(variables[place] + VARIABLE_SIZE))

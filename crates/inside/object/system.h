@@ -24,6 +24,7 @@
 #define SYS_openat 257
 #define SYS_newfstatat 262
 #define SYS_prlimit64 302
+#define SYS_process_vm_readv 310
 #define SYS_seccomp 317
 
 #define AT_FDCWD (-100)

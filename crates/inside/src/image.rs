@@ -147,7 +147,7 @@ impl Tls {
                     let (address, filled, used) = (p.p_vaddr.get(LE), p.p_filesz.get(LE), p.p_memsz.get(LE));
                     let own_align = p.p_align.get(LE).max(1);
                     let usual = own_align.is_power_of_two() && own_align <= PAGE && address % own_align == 0;
-                    if !usual || used > MOST_TLS || filled > used {
+                    if !usual || used > MOST_TLS || filled > used || address.checked_add(used).is_none() {
                         return Err("its thread-local memory has an unusual layout".into());
                     }
                     // What the program's code counts with: from the thread pointer down to its first byte.
@@ -225,8 +225,9 @@ pub fn relocations(
     };
     let mut all = Vec::new();
     // Words, some of them across the range's border.
-    let concerned = |at: u64| at + 8 > range.start && at < range.end;
-    let within = |at: u64| at >= range.start && at + 8 <= range.end;
+    let end = |at: u64| at.saturating_add(8);
+    let concerned = |at: u64| end(at) > range.start && at < range.end;
+    let within = |at: u64| at >= range.start && end(at) <= range.end;
     for r in [table(DT_RELA, DT_RELASZ)?, table(DT_JMPREL, DT_PLTRELSZ)?].iter().flat_map(|t| t.chunks_exact(24)) {
         let at = word(r, 0);
         match word(r, 8) {
