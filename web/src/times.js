@@ -85,7 +85,7 @@ export function depthChart(name, disk) {
    * @param {string} which
    * @param {number} value
    */
-  const bar = (which, value) => el('i', { class: which, style: { height: `${(100 * value) / most}%` } });
+  const bar = (which, value) => el('i', { class: which, style: { width: '100%', height: `${(100 * value) / most}%` } });
   return el(
     'figure',
     { class: 'depth', dataset: { disk: name, parts: parts.length, most } },

@@ -1,6 +1,5 @@
 //! What kind of file a trace is, by its content, never by its name; and how each kind becomes events.
 
-use crate::import::Import;
 use crate::{Doing, Error, Result};
 use formats::ftrace::calls::Machine;
 use formats::ftrace::decoder::Kind;
@@ -61,30 +60,30 @@ fn of_other_cpus(file: &Path) -> Vec<PathBuf> {
 }
 
 impl<'a> Foreign<'a> {
-    /// Reads a trace of whichever kind.
-    pub fn open(files: &'a [Vec<u8>], request: &Import) -> Result<Self> {
-        let refuse = |why: String| Error::Foreign { file: request.file.clone(), why };
+    /// Reads a trace of whichever kind; `machine`: whose system calls it has, whatever it says.
+    pub fn open(files: &'a [Vec<u8>], file: &Path, machine: Option<Machine>) -> Result<Self> {
+        let refuse = |why: String| Error::Foreign { file: file.to_owned(), why };
         let bytes = files.first().map(Vec::as_slice).unwrap_or_default();
         if tracedat::is(bytes) {
             let trace = TraceDat::parse(bytes).map_err(|e| refuse(e.to_string()))?;
-            return Self::of_pages(trace, request).map_err(refuse);
+            return Self::of_pages(trace, machine).map_err(refuse);
         }
         let gathered = gather(files, bytes).map_err(|e| refuse(e.to_string()))?;
-        Ok(Self::of_gathered(gathered, request))
+        Ok(Self::of_gathered(gathered, machine))
     }
 
-    fn of_pages(trace: TraceDat<'a>, request: &Import) -> std::result::Result<Self, String> {
+    fn of_pages(trace: TraceDat<'a>, said: Option<Machine>) -> std::result::Result<Self, String> {
         let parts = run::parts(&trace).map_err(|e| e.to_string())?;
         let machine = trace.uname.split_whitespace().rev().find_map(Machine::of);
-        let trace_context = trace_context(request.machine.or(machine), trace.names.clone());
+        let trace_context = trace_context(said.or(machine), trace.names.clone());
         let format = format!("trace.dat version {} of trace-cmd", trace.version);
         let release = trace.uname.split_whitespace().nth(2).map(str::to_owned);
         Ok(Self { content: Content::Pages(trace, parts), trace_context, format, release, notes: Vec::new() })
     }
 
-    fn of_gathered(mut gathered: Gathered, request: &Import) -> Self {
+    fn of_gathered(mut gathered: Gathered, said: Option<Machine>) -> Self {
         let pairs = |map: &std::collections::BTreeMap<u32, u32>| map.iter().map(|(a, b)| (*a, *b)).collect();
-        let machine = request.machine.or(gathered.machine);
+        let machine = said.or(gathered.machine);
         let trace_context = TraceContext {
             tasks: pairs(&gathered.tasks),
             members: pairs(&gathered.members),

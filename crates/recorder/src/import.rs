@@ -61,7 +61,7 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     Archive::has_room(&request.output, true)?;
     let files = foreign::files(&request.file)?;
     context.progress("reading the trace", 0, 0);
-    let trace = Foreign::open(&files, request)?;
+    let trace = Foreign::open(&files, &request.file, request.machine)?;
     let mut meta = Meta::new(archive::ArchiveKind::Trace, archive::unix_now_ns(), Vec::new());
     if let Some(kept) = output::keep_old(&request.output)? {
         notify(Notice::KeptOld(kept));

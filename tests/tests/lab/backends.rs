@@ -51,10 +51,13 @@ fn agree(bus: Bus) -> Result<()> {
     let mut fetch = |name: &str| guest.fetch(name, folder.path());
     let (ebpf, ftrace) = (fetch("/e.fathom")?, fetch("/f.fathom")?);
     let both = |table: &str| -> Result<(Vec<Row>, Vec<Row>)> { Ok((rows(&ebpf, table)?, rows(&ftrace, table)?)) };
-    // eBPF began before ftrace did, and ended after it.
     let (commands, other) = both("driver_commands")?;
-    let starts = || other.iter().map(|row| ns(row, "start_ns"));
-    let window = (starts().min().context("no command")? - 1_000_000, starts().max().context("no command")? + 1_000_000);
+    let (spans, others) = both("spans")?;
+    // eBPF began before ftrace did, and ended after it: from the first that ftrace saw of a disk, a bio, to its last. Probes of both are run one
+    // after the other.
+    let disk = |row: &&Row| matches!(cell(row, "layer"), "Block" | "IoScheduler" | "Driver");
+    let starts = || others.iter().filter(disk).map(|row| ns(row, "start_ns"));
+    let window = (starts().min().context("nothing")? - 1_000_000, starts().max().context("nothing")? + 1_000_000);
     let wrong = differences(
         &counted(&commands, window, &["protocol", "name", "lba", "blocks", "bytes", "error"]),
         &counted(&other, window, &["protocol", "name", "lba", "blocks", "bytes", "error"]),
@@ -70,7 +73,6 @@ fn agree(bus: Bus) -> Result<()> {
         other.iter().filter(|row| !cell(row, "command").is_empty()).all(|row| cell(row, "confidence") == "address");
     ensure!(sure, "a link by place is called something else than address");
 
-    let (spans, others) = both("spans")?;
     let columns = ["layer", "kind", "disk", "sector", "bytes"];
     let disks = |all: &[Row]| -> Vec<Row> {
         let of_disk = |row: &&Row| matches!(cell(row, "layer"), "Block" | "IoScheduler" | "Driver");

@@ -53,6 +53,13 @@ const NVME: [(&str, u64); 6] = [
     ("nvme_cmd_dsm", 9),
 ];
 
+/// Whether it is a driver's command.
+pub(super) fn is(kind: Kind) -> bool {
+    use Kind as K;
+    matches!(kind, K::ScsiStart | K::ScsiDone | K::ScsiTimeout | K::ScsiError | K::UfsCommand)
+        || matches!(kind, K::MmcStart | K::MmcDone | K::NvmeSetup | K::NvmeDone)
+}
+
 /// Fills in what a text says; `None` if it cannot be understood.
 pub(super) fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     match seen.kind {

@@ -72,8 +72,9 @@ pub fn fill(seen: &mut DecodedEvent, text: &str) -> Option<()> {
             seen.text = text.into();
             Some(())
         }
-        K::ScsiStart | K::ScsiDone | K::ScsiTimeout | K::ScsiError => super::driver::fill(seen, text),
-        K::MmcStart | K::MmcDone | K::NvmeSetup | K::NvmeDone | K::UfsCommand => super::driver::fill(seen, text),
+        // `super::driver` reads these; those of Fathom's own probes are no text.
+        K::ScsiStart | K::ScsiDone | K::ScsiTimeout | K::ScsiError => None,
+        K::MmcStart | K::MmcDone | K::NvmeSetup | K::NvmeDone | K::UfsCommand => None,
         K::Step | K::StepReturn | K::Reset | K::Finalize | K::OpenPath => None,
     }
 }

@@ -87,7 +87,8 @@ pub fn read(bytes: &[u8]) -> Result<Gathered, Refused> {
             continue;
         };
         let mut seen = DecodedEvent::new(kind, time_ns, line.cpu, line.tid);
-        match fields::fill(&mut seen, line.rest) {
+        let fill = if driver::is(kind) { driver::fill } else { fields::fill };
+        match fill(&mut seen, line.rest) {
             Some(()) => out.put(Next::DecodedEvent(seen))?,
             None => out.leave_out(&format!("{name} (its text has an unknown form)")),
         }

@@ -105,8 +105,7 @@ fn packed(numbers: &[u64]) -> Vec<u8> {
     numbers.iter().for_each(|n| out.varint(1, *n));
     // A packed list is the numbers without their tags.
     let mut list = Vec::new();
-    let mut fields = Fields::new(&out);
-    while let Some((_, value)) = fields.next() {
+    for (_, value) in Fields::new(&out) {
         let mut one = Vec::new();
         one.varint(1, value.number());
         list.extend(&one[1..]);
