@@ -185,7 +185,7 @@ pub struct Record {
     #[command(flatten)]
     pub elsewhere: Elsewhere,
     /// Record by the device's own tracer instead of Fathom's probes; needs --device
-    #[arg(long, value_enum, requires = "device", conflicts_with_all = ["pid", "comm", "functions", "backend", "probes"])]
+    #[arg(long, value_enum, requires = "device", conflicts_with_all = ["pid", "comm", "operations", "backend", "probes"])]
     pub via: Option<Via>,
     /// Leave the linking to whoever reads the archive: a Fathom that started this one on a device.
     #[arg(long, hide = true)]

@@ -24,6 +24,7 @@ pub use run::{INTERRUPTED, run as sweep};
 pub fn run(args: &Bench) -> Result<ExitCode> {
     match &args.verb {
         BenchVerb::List(args) => list::run(args),
+        BenchVerb::Run(args) if !args.devices.device.is_empty() => crate::device::bench(args),
         BenchVerb::Run(args) => run::run(args),
         BenchVerb::Ab(args) => ab::run(args),
         BenchVerb::Show(args) => inspect::show(args),

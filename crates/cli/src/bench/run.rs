@@ -30,9 +30,6 @@ const LOOK: Duration = Duration::from_millis(60);
 pub const INTERRUPTED: u8 = 130;
 
 pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
-    if !args.devices.device.is_empty() {
-        return crate::device::bench(args);
-    }
     let fathom = std::env::current_exe().context("where this program is")?;
     // What cannot be run as it was asked for is told before anything is made.
     let asked = folders(&args.dir).and_then(|dirs| match args.resume {

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn device_is_asked_for_the_same_recording() {
+    fn device_is_asked_for_same_recording() {
         let asked = [
             "--device",
             "adb:X",
