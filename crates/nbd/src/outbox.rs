@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 
 /// Data of this size and more is not copied: a slice of its own in the write is cheaper.
-const OWN_SLICE_BYTES: usize = 16 << 10;
+pub const OWN_SLICE_BYTES: usize = 16 << 10;
 /// Slices in a write.
 const SLICES: usize = 32;
 /// A buffer that grew larger is given back when it is empty.

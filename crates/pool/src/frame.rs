@@ -33,7 +33,7 @@ use crate::shm::Extent;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use nbd::buffer::LARGE_BYTES;
 use nbd::inbox::Inbox;
-use nbd::outbox::Outbox;
+use nbd::outbox::{OWN_SLICE_BYTES, Outbox};
 
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
@@ -240,7 +240,7 @@ pub trait Out {
     /// For what is small.
     fn small(&mut self) -> &mut BytesMut;
     /// What may leave as it is, behind what was written so far.
-    fn data(&mut self, data: Bytes);
+    fn data(&mut self, data: &Bytes);
 }
 
 impl Out for Outbox {
@@ -248,8 +248,13 @@ impl Out for Outbox {
         self.tail()
     }
 
-    fn data(&mut self, data: Bytes) {
-        self.put(data);
+    fn data(&mut self, data: &Bytes) {
+        // What is copied anyway is not shared first: that takes memory of its own.
+        if data.len() < OWN_SLICE_BYTES {
+            self.tail().put_slice(data);
+        } else {
+            self.put(data.clone());
+        }
     }
 }
 
@@ -258,8 +263,8 @@ impl Out for BytesMut {
         self
     }
 
-    fn data(&mut self, data: Bytes) {
-        self.put_slice(&data);
+    fn data(&mut self, data: &Bytes) {
+        self.put_slice(data);
     }
 }
 
@@ -282,7 +287,7 @@ pub fn put_requests<'d>(out: &mut impl Out, head: &Head, requests: &[Request], d
         debug_assert_eq!(data(nth).iter().map(Bytes::len).sum::<usize>(), request.data_bytes());
         for part in data(nth) {
             checksum = crc32c::crc32c_append(checksum, part);
-            out.data(part.clone());
+            out.data(part);
         }
     }
     out.small().put_u32_le(checksum);
@@ -308,7 +313,7 @@ pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u
         let before: usize = replies[done..*nth].iter().map(Reply::data_bytes).sum();
         let (now, later) = rest.split_at(before);
         out.small().put_slice(now);
-        out.data(data.clone());
+        out.data(data);
         (rest, done) = (later, nth + 1);
     }
     let small = out.small();

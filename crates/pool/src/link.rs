@@ -33,7 +33,8 @@ use tokio::time::Instant;
 
 mod state;
 
-pub use state::{Control, Pace};
+pub use state::{Control, Pace, Parts};
+
 use state::{Known, State, Tardy};
 
 /// The most connections to a node: more than any has use for.
@@ -265,7 +266,7 @@ impl NodeLink {
         data: Bytes,
         durable: bool,
     ) -> Result<Bytes, Failure> {
-        let data = if data.is_empty() { Vec::new() } else { vec![data] };
+        let data = Some(data).filter(|data| !data.is_empty()).into_iter().collect();
         self.put(Request { operation, durable, unchecked: false, places: 0, tag: 0, length, offset }, data).await
     }
 
@@ -273,7 +274,7 @@ impl NodeLink {
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn write_parts(&self, offset: u64, parts: Vec<Bytes>, durable: bool) -> Result<Bytes, Failure> {
+    pub async fn write_parts(&self, offset: u64, parts: Parts, durable: bool) -> Result<Bytes, Failure> {
         let length = parts.iter().map(Bytes::len).sum::<usize>() as u32;
         let operation = Operation::Write;
         self.put(Request { operation, durable, unchecked: false, places: 0, tag: 0, length, offset }, parts).await
@@ -285,10 +286,10 @@ impl NodeLink {
     /// [`Failure`].
     pub async fn read_unchecked(&self, offset: u64, length: u32) -> Result<Bytes, Failure> {
         let (operation, durable) = (Operation::Read, false);
-        self.put(Request { operation, durable, unchecked: true, places: 0, tag: 0, length, offset }, Vec::new()).await
+        self.put(Request { operation, durable, unchecked: true, places: 0, tag: 0, length, offset }, Parts::new()).await
     }
 
-    async fn put(&self, request: Request, data: Vec<Bytes>) -> Result<Bytes, Failure> {
+    async fn put(&self, request: Request, data: Parts) -> Result<Bytes, Failure> {
         let (reply, answer) = oneshot::channel();
         let (number, next) = self.inner.state.borrow_mut().put(request, data, Instant::now(), reply);
         self.inner.wake(next);

@@ -460,9 +460,7 @@ impl Node {
                 if *self.live.borrow() != number {
                     return Err(Ended::TakenOver);
                 }
-                if let Some(memory) = &memory {
-                    at_hand(&self.store, memory, &mut batch, &mut held);
-                }
+                at_hand(&self.store, memory.as_deref(), &mut batch, &mut held);
                 haste.write(&self.store, memory.as_deref(), &mut batch, &mut held);
                 if !held.replies.is_empty() {
                     held_since.get_or_insert_with(tokio::time::Instant::now);

@@ -11,7 +11,7 @@
 //! A buffer is in nobody else's hands from when its request leaves until the node has answered; or, if a connection breaks, until the
 //! node has let its coordinator in anew, which it does when nothing of the old session goes on any more ([`crate::node`]).
 
-use bytes::{Buf, BufMut as _, Bytes, BytesMut};
+use bytes::{Buf, BufMut as _, Bytes};
 use nbd::buffer::{MEMORY_BYTES, place, use_memory};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -153,13 +153,13 @@ pub struct Extent {
 impl Extent {
     /// Where these bytes are, as a frame says it; None if not all are in this process's memory, or in too many parts.
     pub fn of<'b>(parts: impl IntoIterator<Item = &'b [u8]>) -> Option<Bytes> {
-        let mut places = BytesMut::new();
+        let mut places = Vec::with_capacity(PLACE_BYTES);
         for part in parts {
             places.put_u64_le(place(part)? as u64);
             places.put_u32_le(part.len() as u32);
         }
         let count = places.len() / PLACE_BYTES;
-        (1..=MOST_PLACES).contains(&count).then(|| places.freeze())
+        (1..=MOST_PLACES).contains(&count).then(|| places.into())
     }
 
     /// How many stand there.

@@ -21,6 +21,7 @@ use crate::tuner::Tuner;
 use bytes::Bytes;
 use nbd::buffer::{Buffer, LARGE_BYTES};
 use nbd::outbox::Outbox;
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -34,8 +35,7 @@ use tokio::time::Instant;
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
 /// Data in a frame after which it is closed.
 const FRAME_BYTES: usize = 1 << 20;
-/// What a write carries goes through shared memory from here on: two copies through a socket's buffers cost more than an entry of the
-/// frame. (The answer to a small read is served with others in one go; it takes the socket.)
+/// Data go through shared memory from here on: two copies through a socket's buffers cost more than an entry of the frame.
 const WORTH_A_PLACE_BYTES: usize = 2 << 10;
 /// Data asked for or sent, and not answered.
 const UNDER_WAY_BYTES: usize = 16 << 20;
@@ -108,13 +108,16 @@ pub(super) enum Tardy {
     Late(Duration),
 }
 
+/// Data of a request. Most have one part, which takes no memory of its own.
+pub type Parts = SmallVec<[Bytes; 1]>;
+
 #[derive(Debug)]
 struct Job {
     /// Higher than that of all before it.
     number: u64,
     request: Request,
     /// In parts.
-    data: Vec<Bytes>,
+    data: Parts,
     /// Where in shared memory the data are, or shall be, as the frame says it; nothing if the frame carries them.
     places: Option<Bytes>,
     /// Where the node puts the answer.
@@ -136,7 +139,7 @@ impl Job {
     /// Has its data in shared memory from now on, if they are there or can be.
     fn share(&mut self) {
         match self.request.operation {
-            Operation::Read if !self.is_large() || self.request.unchecked => {}
+            Operation::Read if self.bytes() < WORTH_A_PLACE_BYTES || self.request.unchecked => {}
             Operation::Read => {
                 let buffer = Buffer::new(self.request.length as usize);
                 self.places = Extent::of([&buffer[..]]);
@@ -167,7 +170,7 @@ impl Job {
 /// Memory that a node may still read or write.
 #[derive(Debug)]
 struct InUse {
-    _data: Vec<Bytes>,
+    _data: Parts,
     _into: Option<Buffer>,
 }
 
@@ -289,7 +292,7 @@ impl State {
     pub fn put(
         &mut self,
         request: Request,
-        data: Vec<Bytes>,
+        data: Parts,
         now: Instant,
         reply: oneshot::Sender<Result<Bytes, Failure>>,
     ) -> (u64, Option<usize>) {

@@ -16,11 +16,17 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 /// (ext4_block_write_begin): after writes of 1 MiB that was more than half of what a node's small writes took.
 const PIECE_BYTES: usize = 32 << 10;
 
+/// TMPFS_MAGIC of linux/magic.h.
+const TMPFS: u64 = 0x0102_1994;
+
 #[derive(Debug)]
 pub(super) struct Disk {
     file: File,
     /// The same, with O_DSYNC; none: it is memory, and nothing of it lasts.
     durable: Option<File>,
+    /// Its file system is tmpfs, which is memory and refuses RWF_NOWAIT (no FMODE_NOWAIT in mm/shmem.c, Linux 6.18). A page that
+    /// was swapped out is waited for.
+    in_memory: bool,
     #[cfg(test)]
     log: Option<std::sync::Arc<super::tests::log::Log>>,
 }
@@ -51,7 +57,8 @@ impl Disk {
         use std::os::fd::AsRawFd as _;
         let same = format!("/proc/self/fd/{}", file.as_raw_fd());
         let durable = File::options().read(true).write(true).custom_flags(libc::O_DSYNC).open(same)?;
-        Ok(Self { durable: Some(durable), ..Self::memory(file) })
+        let in_memory = rustix::fs::fstatfs(&file).is_ok_and(|system| u64::try_from(system.f_type) == Ok(TMPFS));
+        Ok(Self { durable: Some(durable), in_memory, ..Self::memory(file) })
     }
 
     /// Memory.
@@ -59,6 +66,7 @@ impl Disk {
         Self {
             file,
             durable: None,
+            in_memory: false,
             #[cfg(test)]
             log: super::tests::log::current(),
         }
@@ -75,6 +83,9 @@ impl Disk {
     /// The same, if nothing has to be waited for, since the kernel has it in memory; else false.
     pub fn read_at_hand(&self, bytes: &mut [u8], at: u64) -> bool {
         use rustix::io::{ReadWriteFlags, preadv2};
+        if self.in_memory {
+            return self.read(bytes, at).is_ok();
+        }
         let wanted = bytes.len();
         let read = preadv2(&self.file, &mut [IoSliceMut::new(bytes)], at, ReadWriteFlags::NOWAIT);
         read.is_ok_and(|count| count == wanted)

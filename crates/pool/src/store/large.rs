@@ -89,22 +89,87 @@ impl Store {
         Ok(sum)
     }
 
-    /// [`Store::read_into`] of whole blocks, if neither a medium nor another request has to be waited for; false if so, and then what stands
-    /// in `to` is nobody's. An error is left to whoever waits.
+    /// [`Store::read_into`], if neither a medium nor another request has to be waited for; false if so, and then what stands in `to` is
+    /// nobody's. An error is left to whoever waits.
     pub fn read_at_hand(&self, offset: u64, to: &mut [u8]) -> bool {
-        let whole = offset.is_multiple_of(BLOCK_BYTES) && (to.len() as u64).is_multiple_of(BLOCK_BYTES);
-        if !whole || self.flash.is_some() || self.map.is_some() || self.within(offset, to.len() as u64).is_err() {
+        let is_waited_for = self.flash.is_some() || self.map.is_some();
+        if is_waited_for || self.within(offset, to.len() as u64).is_err() {
             return false;
         }
-        let first = offset / BLOCK_BYTES;
-        let Some(_guards) = self.try_lock(first..first + to.len() as u64 / BLOCK_BYTES) else { return false };
-        self.disk.read_at_hand(to, offset) && self.sum_blocks(first, to).is_ok()
+        if (offset | to.len() as u64).is_multiple_of(BLOCK_BYTES) {
+            return self.blocks_at_hand(offset / BLOCK_BYTES, to).is_some();
+        }
+        let (mut read, length) = (Vec::new(), u32::try_from(to.len()).unwrap_or(0));
+        let is_read = self.append_at_hand(offset, length, &mut read).is_some();
+        if is_read {
+            to.copy_from_slice(&read);
+        }
+        is_read
+    }
+
+    /// [`Store::read`], on the same terms: None if something has to be waited for, or is not as it should be, and then `out` is as it was.
+    pub fn append_at_hand(&self, offset: u64, length: u32, out: &mut Vec<u8>) -> Option<u32> {
+        let is_waited_for = self.flash.is_some() || self.map.is_some();
+        if is_waited_for || length == 0 || self.within(offset, u64::from(length)).is_err() {
+            return None;
+        }
+        let (first, end) = (offset / BLOCK_BYTES, (offset + u64::from(length)).div_ceil(BLOCK_BYTES));
+        let (begin, skip) = (out.len(), (offset - first * BLOCK_BYTES) as usize);
+        out.resize(begin + ((end - first) * BLOCK_BYTES) as usize, 0);
+        let Some(sum) = self.blocks_at_hand(first, &mut out[begin..]) else {
+            out.truncate(begin);
+            return None;
+        };
+        if out.len() - begin == length as usize {
+            return Some(sum);
+        }
+        out.copy_within(begin + skip..begin + skip + length as usize, begin);
+        out.truncate(begin + length as usize);
+        Some(crc32c::crc32c(&out[begin..]))
+    }
+
+    /// Whole blocks that are within, and the CRC-32C of all.
+    fn blocks_at_hand(&self, first: u64, to: &mut [u8]) -> Option<u32> {
+        let _guards = self.try_lock(first..first + to.len() as u64 / BLOCK_BYTES)?;
+        if self.disk.read_at_hand(to, first * BLOCK_BYTES) { self.sum_blocks(first, to).ok() } else { None }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn read_at_hand_matches_read_or_leaves_output() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("store");
+        let store = Store::format(&path, Some(1 << 20), "n".into(), false).expect("a store");
+        let data: Vec<u8> = (0..300_000_u32).map(|at| (at * 7 / 3) as u8).collect();
+        store.write(5000, &data, false).expect("it has room");
+        for (offset, length) in [(0, 4096), (4095, 2), (8192, 4096), (5000, 1), (299_000, 20_000), (700_000, 512)] {
+            let (mut plain, mut at_hand) = (b"before".to_vec(), b"before".to_vec());
+            let sum = store.read(offset, length, &mut plain).expect("it is there");
+            assert_eq!(store.append_at_hand(offset, length, &mut at_hand), Some(sum), "{length} bytes at {offset}");
+            assert!(plain == at_hand, "{length} bytes at {offset}");
+            let mut there = vec![0; length as usize];
+            assert!(store.read_at_hand(offset, &mut there) && there == plain[6..], "{length} bytes at {offset}");
+        }
+        let refused = |offset, length| {
+            let mut out = b"before".to_vec();
+            assert_eq!(store.append_at_hand(offset, length, &mut out), None, "{length} bytes at {offset}");
+            assert_eq!(out, b"before");
+            assert!(!store.read_at_hand(offset, &mut vec![0; length as usize]));
+        };
+        refused(1 << 20, 1);
+        refused(u64::MAX, 2);
+        {
+            let _held = store.lock(2..3);
+            refused(8192, 512);
+        }
+        let file = std::fs::File::options().write(true).open(&path).expect("a file");
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1], 9000).expect("it has room");
+        refused(8192, 512);
+    }
 
     #[test]
     fn large_read_matches_small_read() {

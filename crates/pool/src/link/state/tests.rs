@@ -60,7 +60,7 @@ impl Trial {
     fn put_at(&mut self, operation: Operation, offset: u64) -> (u64, Answered, Option<usize>) {
         let (reply, answer) = oneshot::channel();
         let data = if operation == Operation::Write { vec![Bytes::from_static(b"abcd")] } else { Vec::new() };
-        let (number, woken) = self.state.put(asking(operation, offset), data, self.now, reply);
+        let (number, woken) = self.state.put(asking(operation, offset), data.into(), self.now, reply);
         (number, answer, woken)
     }
 
@@ -333,7 +333,7 @@ fn is_free(at: u64) -> bool {
 fn shared_read(trial: &mut Trial) -> (u64, Answered, Request, u64) {
     let (reply, answer) = oneshot::channel();
     let request = Request { length: SHARED, ..asking(Operation::Read, 0) };
-    let (number, _) = trial.state.put(request, Vec::new(), trial.now, reply);
+    let (number, _) = trial.state.put(request, Parts::new(), trial.now, reply);
     let mut out = Outbox::default();
     trial.state.fill(0, trial.now, &mut out);
     let Some(Frame::Requests(_, requests)) = frame::take(out.tail()).expect("a frame") else { panic!("nothing left") };
@@ -391,7 +391,7 @@ fn small_writes_use_shared_memory_if_their_data_is_there() {
     let frame = |trial: &mut Trial, data: Bytes| {
         let (reply, _answer) = oneshot::channel();
         let request = Request { length: data.len() as u32, ..asking(Operation::Write, 0) };
-        trial.state.put(request, vec![data], trial.now, reply);
+        trial.state.put(request, vec![data].into(), trial.now, reply);
         let mut out = Outbox::default();
         trial.state.fill(0, trial.now, &mut out);
         let Some(Frame::Requests(_, requests)) = frame::take(out.tail()).expect("a frame") else { panic!("no frame") };

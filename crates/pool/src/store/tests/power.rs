@@ -278,7 +278,8 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
         store.claim("p", &Claim { size_bytes: kind.size, also: accepts, ..claim(epoch) })?;
         let mut asked: Vec<Asked> = Vec::new();
         // From when to when all was flushed, and the store had time to note it.
-        let mut flushed_since_killed = true;
+        // What a cut has left is marked until it is flushed once.
+        let mut flushed_since_killed = !store.header().is_marked();
         let mut quiet: Vec<std::ops::Range<usize>> = Vec::new();
         let mut now = start.clone();
         // Few offsets, so that blocks are overwritten.
@@ -596,6 +597,9 @@ fn stories(seeds: std::ops::Range<u64>, cuts: usize, all: usize) {
 #[test]
 fn store_reads_as_plain_disk_after_power_cut() {
     stories(0..40, 4, 200);
+    // Marks of a cut before, and no flush since.
+    stories(1009..1010, 4, 1);
+    stories(1786..1787, 4, 1);
 }
 
 /// Opened by a machine that was started anew, when a process has written block 0 and flushed, and has written `again` since.
