@@ -44,18 +44,19 @@ build-sql: setup
 demo: build
 	@$(FATHOM) demo
 
+# Clippy compiles the tests, so that one build lints and makes them.
 .PHONY: test
 test: setup-test
 	@scripts/build
-	@cargo xtask lint
-	@cargo xtask test
+	@cargo xtask lint --no-clippy
+	@cargo xtask test --linted
 
 .PHONY: test-all
 test-all: test
 	@scripts/setup long
 	@scripts/build-sql
 	@scripts/test-sql
-	@cargo xtask long
+	@cargo xtask long --linted
 
 # The tests of `fathom sql` and `fathom fleet` alone.
 .PHONY: test-sql
@@ -124,10 +125,10 @@ picture: setup-test
 	@scripts/build
 	@rm -rf target/picture && mkdir -p target/picture && cp -r crates/cli/sample target/picture/sample.fathom
 	@$(FATHOM) report target/picture/sample.fathom -o target/picture/sample.html
-	@$(PICTURE)/report.png timeline 710 '#timeline-canvas@0.36,0.12' '#timeline-canvas@0.36,0.215' \
-		'#timeline-canvas@0.36,0.815' '#panel .bar@0.94,0.5'
-	@$(PICTURE)/statement.png statements 750 '#statements details@0.51,0.42' '#statements details@0.84,0.2' \
-		'#statements details@0.84,0.537' '#statements details@0.54,0.888'
+	@$(PICTURE)/report.png timeline 710 '#timeline-canvas@0.36,0.174' '#timeline-canvas@0.36,0.26' \
+		'#timeline-canvas@0.36,0.846' '#panel .bar@0.94,0.5'
+	@$(PICTURE)/statement.png statements 790 '#statements details@0.51,0.37' '#statements details@0.84,0.18' \
+		'#statements details@0.84,0.4715' '#statements details@0.54,0.896'
 	@$(PICTURE)/addresses.png scatter 440 '#scatter canvas@0.99,0.045' '#scatter canvas@0.99,0.80' '#scatter canvas@0.99,0.90' \
 		'#scatter-body > :last-child@0.5,0.35'
 

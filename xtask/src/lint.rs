@@ -1,46 +1,44 @@
 //! What must hold before a test is worth running. Every step is run, also when one before it failed: a list of all that
 //! is wrong is worth more than its first line.
 
-use crate::run::{cargo, output, show};
+use crate::run::{cargo, has_component, output, show};
 use crate::{gen_files, licences, linters, tidy};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-fn steps(root: &Path) -> Vec<(&'static str, Result<()>)> {
-    vec![
-        ("generated files", gen_files::run(root, true)),
-        ("formatting", component(root, "rustfmt", cargo(root).args(["fmt", "--all", "--check"]))),
-        (
-            "formatting of the SQL engine's room",
-            component(
-                root,
-                "rustfmt",
-                cargo(root).args(["fmt", "--manifest-path", "crates/sql/Cargo.toml", "--check"]),
-            ),
-        ),
-        (
-            "clippy",
-            component(
-                root,
-                "clippy",
-                cargo(root).args(["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"]),
-            ),
-        ),
-        ("shell", linters::shell(root)),
-        ("Java", linters::java(root)),
-        ("web", linters::web(root)),
-        ("licences", licences::check(root)),
-        ("tidy", tidy::run(root)),
-        ("a second build does nothing", second_build_is_idle(root)),
+type Step = fn(&Path) -> Result<()>;
+
+fn steps() -> [(&'static str, Step); 10] {
+    [
+        ("generated files", |root| gen_files::run(root, true)),
+        ("formatting", |root| component(root, "rustfmt", &["fmt", "--all", "--check"])),
+        ("formatting of the SQL engine's room", |root| {
+            component(root, "rustfmt", &["fmt", "--manifest-path", "crates/sql/Cargo.toml", "--check"])
+        }),
+        ("clippy", |root| {
+            component(root, "clippy", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"])
+        }),
+        ("shell", linters::shell),
+        ("Java", linters::java),
+        ("web", linters::web),
+        ("licences", licences::check),
+        ("tidy", tidy::run),
+        ("a second build does nothing", second_build_is_idle),
     ]
 }
 
+/// The argument that leaves clippy to the build of the tests ([`crate::programs::Compiler::Clippy`]).
+const NO_CLIPPY: &str = "--no-clippy";
+
 /// Runs every step; fails if one did.
-pub fn run(root: &Path) -> Result<()> {
+pub fn run(root: &Path, words: &[String]) -> Result<()> {
+    let clippy = words != [NO_CLIPPY];
+    ensure!(!clippy || words.is_empty(), "usage: cargo xtask lint [{NO_CLIPPY}]");
     let mut failed = Vec::new();
-    for (name, result) in steps(root) {
+    for (name, step) in steps().into_iter().filter(|(name, _)| clippy || *name != "clippy") {
+        let result = step(root);
         match result {
             Ok(()) => println!("lint: {name}: ok"),
             Err(error) => {
@@ -54,14 +52,13 @@ pub fn run(root: &Path) -> Result<()> {
 }
 
 /// Runs a cargo command of a component that a distribution's Rust may lack: then it is told, and passed over.
-fn component(root: &Path, name: &str, command: &mut Command) -> Result<()> {
-    let sub = command.get_args().next().map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
-    let probe =
-        cargo(root).args([&sub, "--version"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    if probe.is_ok_and(|s| s.success()) {
-        return crate::run::run(command);
+fn component(root: &Path, name: &str, words: &[&str]) -> Result<()> {
+    let mut command = cargo(root);
+    command.args(words);
+    if words.first().is_some_and(|sub| has_component(root, sub)) {
+        return crate::run::run(&mut command);
     }
-    println!("SKIP lint {name}: this Rust comes without it ({} is not run)", show(command));
+    println!("SKIP lint {name}: this Rust comes without it ({} is not run)", show(&command));
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 //! turns with the commit, so that each has its turn. What did not fit is counted as skipped and named.
 
 use crate::follow::follow;
-use crate::programs::{self, FUZZ_PACKAGE, Program};
+use crate::programs::{self, Compiler, FUZZ_PACKAGE, Program};
 use crate::run::output;
 use crate::tally::{Count, Tally, is_long};
 use anyhow::{Context, Result, bail, ensure};
@@ -34,12 +34,13 @@ impl Test {
 
 /// Runs the long tests whose name holds one of the words (all if none is given), within the minutes if they are bounded.
 pub fn run(root: &Path, words: &[String]) -> Result<()> {
-    let (minutes, filters) = arguments(words)?;
+    let (compiler, words) = Compiler::of(root, words);
+    let (minutes, filters) = arguments(&words)?;
     let deadline = minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
     let binary = root.join("target/release/fathom");
     ensure!(binary.exists(), "{} is not there; run `make build` first", binary.display());
     let wanted = |test: &Test| filters.is_empty() || filters.iter().any(|f| test.label().contains(f.as_str()));
-    let tests: Vec<Test> = listed(root)?.into_iter().filter(wanted).collect();
+    let tests: Vec<Test> = listed(root, compiler)?.into_iter().filter(wanted).collect();
 
     let mut total = Count::default();
     let mut lines = Vec::new();
@@ -98,9 +99,9 @@ fn arguments(words: &[String]) -> Result<(Option<u64>, Vec<String>)> {
 }
 
 /// Asks every test program for its long tests.
-fn listed(root: &Path) -> Result<Vec<Test>> {
+fn listed(root: &Path, compiler: Compiler) -> Result<Vec<Test>> {
     let mut tests = Vec::new();
-    for program in programs::build(root, FUZZ_PACKAGE)?.into_iter().filter(|program| program.is_test) {
+    for program in programs::build(root, FUZZ_PACKAGE, compiler)?.into_iter().filter(|program| program.is_test) {
         for name in names(&output(program.command(root).args(["--list", "--ignored"]))?) {
             tests.push(Test { program: program.clone(), name });
         }

@@ -26,9 +26,11 @@ usage: cargo xtask CHORE
 
   gen [--check]    write the files that come from crates/model (and, once built, from the program), or tell which are stale
   tidy             check the rules of the house
-  lint             formatting and linters of every language, tidy, generated files, and that a second build does nothing
-  test [LANE…]     run the lanes of tests and count them; `cargo xtask test --list` names the lanes
-  long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named
+  lint             formatting and linters of every language, tidy, generated files, and that a second build does nothing;
+                   `--no-clippy` leaves clippy to `test --linted`
+  test [LANE…]     run the lanes of tests and count them; `cargo xtask test --list` names the lanes; `--linted` has clippy compile
+                   them, so that one build lints and makes them
+  long [NAME…]     run the long tests, with `--minutes N` as many as fit; what was left out is named; `--linted` as above
   licences         what the program is linked with, and the texts of its licences, as `dist` ships them
   dist             a .tar.gz for each target under target/dist
 ";
@@ -51,7 +53,7 @@ fn chore(words: &[String]) -> Result<()> {
         Some("gen") if rest == ["--check"] => gen_files::run(&root, true),
         Some("gen") => gen_files::run(&root, false).and_then(|()| cli_page::write(&root)),
         Some("tidy") => tidy::run(&root),
-        Some("lint") => lint::run(&root),
+        Some("lint") => lint::run(&root, rest),
         Some("test") => test::run(&root, rest),
         Some("long") => long::run(&root, rest),
         Some("licences") => licences::print(&root),

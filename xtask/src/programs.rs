@@ -1,8 +1,9 @@
 //! The workspace's test programs, built once and run by whoever needs them: the lanes, the lane `privileged`, the long tests. Cargo chooses a
-//! dependency's features by the packages that it is asked to build, and would build half of them again for each other choice.
+//! dependency's features by the packages that it is asked to build, and would build half of them again for each other choice. `make test`
+//! has them linted by the same build.
 
 use crate::metadata::packages;
-use crate::run::{cargo, output};
+use crate::run::{cargo, has_component, output};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -48,11 +49,52 @@ impl Program {
     }
 }
 
+/// How the workspace's crates are compiled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compiler {
+    /// As `cargo test` does, so that both share what is built.
+    Rustc,
+    /// By clippy's driver, which compiles as rustc does and lints meanwhile: a warning is an error. `cargo clippy` checks every crate of
+    /// others once more without compiling it, and compiles none of ours; this is one build in place of two.
+    Clippy,
+}
+
+impl Compiler {
+    /// The argument of a chore that asks for clippy.
+    pub const LINTED: &'static str = "--linted";
+
+    /// What the words of a chore ask for, and the other words. A Rust that comes without clippy compiles without it.
+    pub fn of(root: &Path, words: &[String]) -> (Self, Vec<String>) {
+        let rest: Vec<String> = words.iter().filter(|word| *word != Self::LINTED).cloned().collect();
+        let asked = rest.len() < words.len();
+        if asked && !has_component(root, "clippy") {
+            println!("SKIP lint clippy: this Rust comes without it");
+            return (Self::Rustc, rest);
+        }
+        (if asked { Self::Clippy } else { Self::Rustc }, rest)
+    }
+
+    /// Has a command of cargo compile so.
+    pub fn set(self, cargo: &mut Command) {
+        if self == Self::Clippy {
+            // As `cargo clippy -- -D warnings` does.
+            cargo.env("RUSTC_WORKSPACE_WRAPPER", "clippy-driver");
+            cargo.env("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+        }
+    }
+}
+
 /// Builds all of them, and the program `bin` besides. What the compiler says goes where our own errors go.
-pub fn build(root: &Path, bin: &str) -> Result<Vec<Program>> {
+pub fn build(root: &Path, bin: &str, compiler: Compiler) -> Result<Vec<Program>> {
     let packages = packages(root)?;
     let mut build = cargo(root);
-    build.args(["build", "--locked", "--workspace", "--lib", "--tests", "--examples", "--bin", bin]);
+    build.args(["build", "--locked", "--workspace", "--lib", "--tests", "--examples"]);
+    match compiler {
+        Compiler::Rustc => build.args(["--bin", bin]),
+        // What is used by tests alone is dead code in a program, and only there.
+        Compiler::Clippy => build.arg("--bins"),
+    };
+    compiler.set(&mut build);
     build.arg("--message-format=json-render-diagnostics");
     let mut programs = Vec::new();
     for line in output(&mut build)?.lines() {

@@ -29,6 +29,13 @@ pub fn show(command: &Command) -> String {
     words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
+/// Whether cargo has a component that a distribution's Rust may lack: the one behind `cargo NAME`.
+pub fn has_component(root: &std::path::Path, name: &str) -> bool {
+    let mut probe = cargo(root);
+    probe.args([name, "--version"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    probe.status().is_ok_and(|status| status.success())
+}
+
 /// Cargo, the one that runs us.
 pub fn cargo(root: &std::path::Path) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));

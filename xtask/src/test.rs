@@ -14,7 +14,7 @@
 
 use crate::follow::follow;
 use crate::metadata::packages;
-use crate::programs::{self, FUZZ_PACKAGE, Program};
+use crate::programs::{self, Compiler, FUZZ_PACKAGE, Program};
 use crate::run::cargo;
 use crate::tally::{self, Count, Tally};
 use anyhow::{Context, Result, bail, ensure};
@@ -69,12 +69,13 @@ const STREAMS: [&[&str]; 3] = [
 
 /// Runs the named lanes (all if none is named), or lists them.
 pub fn run(root: &Path, words: &[String]) -> Result<()> {
+    let (compiler, words) = Compiler::of(root, words);
     let all = lanes(root)?;
     if words == ["--list"] {
         println!("{}", all.join("\n"));
         return Ok(());
     }
-    for word in words {
+    for word in &words {
         ensure!(all.contains(word), "there is no lane {word}; there are {}", all.join(", "));
     }
     let wanted: Vec<&str> =
@@ -86,7 +87,8 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     let mut ground = Lanes {
         root: root.to_path_buf(),
         binary,
-        programs: programs::build(root, FUZZ_PACKAGE)?,
+        programs: programs::build(root, FUZZ_PACKAGE, compiler)?,
+        compiler,
         root_follows: lab::privilege::full().is_ok() && wanted.contains(&PRIVILEGED),
         stop: AtomicBool::new(false),
         ran: Mutex::default(),
@@ -138,6 +140,7 @@ struct Lanes {
     root: PathBuf,
     binary: PathBuf,
     programs: Vec<Program>,
+    compiler: Compiler,
     root_follows: bool,
     /// Set when a stream ends before its time: no lane of the other is left behind then.
     stop: AtomicBool,
@@ -224,6 +227,7 @@ impl Lanes {
             // Only cargo knows how to run examples in comments.
             let mut command = cargo(&self.root);
             command.args(["test", "--locked", "--quiet", "--workspace", "--doc"]);
+            self.compiler.set(&mut command);
             commands.push(("examples in comments".into(), command));
         }
         commands

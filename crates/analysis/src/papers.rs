@@ -6,6 +6,8 @@
 //! paper's number stands in [`Stated`] and nowhere else; ours in [`Row::ours`], absent if the trace cannot tell. Nothing
 //! is averaged, scaled or compared between the two: their disks, kernels and SQLite are of 2009 to 2012.
 
+pub mod list;
+
 use crate::contract::{Gap, OperationSummary, Summary};
 use crate::figures::looks_read_only;
 use crate::text::{bytes, count, duration, shown};

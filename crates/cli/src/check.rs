@@ -4,7 +4,7 @@
 
 use crate::{Usage, args, atomic_file, link, output};
 use analysis::Rows;
-use analysis::check::contract::{BPF, PROC};
+use analysis::check::contract::BPF;
 use analysis::check::{self, Contract, Observed, One, Outcome};
 use analysis::text::shown;
 use anyhow::{Context as _, Result, bail};
@@ -14,9 +14,6 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// How often a run is repeated whose recording has lost something.
 const TRIES: u32 = 3;
-/// In so many runs a difference must show.
-const CONFIRM: usize = 3;
-
 pub fn run(args: &args::Check) -> Result<ExitCode> {
     match &args.verb {
         Some(args::CheckVerb::Record(record)) => self::record(record),
@@ -94,18 +91,7 @@ impl<'a> Runs<'a> {
         if !done.status.success() {
             bail!("{}", experiment::ab::text::reason(String::from_utf8_lossy(&done.stderr).trim()));
         }
-        let mut one = One::default();
-        for line in String::from_utf8_lossy(&done.stdout).lines() {
-            let value: serde_json::Value = serde_json::from_str(line)?;
-            let name = match value["metric"].as_str().unwrap_or_default() {
-                "read_calls" => "read calls",
-                "write_calls" => "write calls",
-                "bytes_read" => "bytes read",
-                "bytes_written" => "bytes written",
-                _ => continue,
-            };
-            one.calls.insert(name.into(), value["v"].as_f64().unwrap_or(0.0) as u64);
-        }
+        let one = One::parse(&String::from_utf8_lossy(&done.stdout))?;
         if one.calls.is_empty() {
             bail!("nothing can be counted here: no tracing, and no /proc/PID/io");
         }
@@ -201,31 +187,14 @@ fn compared(args: &args::Check, contract: &Contract, runs: &Runs<'_>) -> Result<
     if args.no_trace {
         return Ok(Err("--no-trace".into()));
     }
-    let mut all = Vec::new();
-    let mut last = None;
-    while all.len() < CONFIRM {
-        let observed = match runs.traced()? {
-            Traced::Counted(observed) => observed,
-            Traced::Impossible(why) => return Ok(Err(why)),
-        };
-        all.push(check::differences(contract, &observed));
-        last = Some(observed);
-        // What does not show every time is no difference.
-        let so_far = check::judge(contract, &all, last.as_ref(), BPF);
-        if so_far.passed {
-            return Ok(Ok(so_far));
-        }
-    }
-    Ok(Ok(check::judge(contract, &all, last.as_ref(), BPF)))
+    check::confirmed(contract, || {
+        Ok(match runs.traced()? {
+            Traced::Counted(observed) => Ok(observed),
+            Traced::Impossible(why) => Err(why),
+        })
+    })
 }
 
 fn untraced(contract: &Contract, runs: &Runs<'_>) -> Result<Outcome> {
-    let mut all = Vec::new();
-    loop {
-        all.push(check::of_proc(contract, &runs.untraced()?));
-        let so_far = check::judge(contract, &all, None, PROC);
-        if so_far.passed || all.len() == CONFIRM {
-            return Ok(so_far);
-        }
-    }
+    check::confirmed_untraced(contract, || runs.untraced())
 }

@@ -2,79 +2,28 @@
 
 use crate::{Usage, args, bench, demo, link, notices, output, progress, report};
 use analysis::papers;
+use analysis::papers::list::{self, Listed};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
 use clap::Parser;
-use serde::Deserialize;
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// Every figure of the papers, with its true state.
-const LIST: &str = include_str!("../../../experiments/papers/figures.toml");
 
 /// The archives that are made where none is given.
 const BENCH: &str = "papers-bench.fathom";
 const RECORDING: &str = "papers.fathom";
 
-#[derive(Deserialize)]
-struct List {
-    paper: Vec<Paper>,
-    figure: Vec<Known>,
-}
-
-/// A paper, by the number that stands for it everywhere here.
-#[derive(Deserialize)]
-struct Paper {
-    number: String,
-    is: String,
-}
-
-/// A figure of the list.
-#[derive(Deserialize)]
-struct Known {
-    paper: String,
-    number: String,
-    shows: String,
-    command: Option<String>,
-    /// The workloads of the suite that make it; without one a recording does.
-    #[serde(default)]
-    bench: Vec<String>,
-    state: String,
-    /// What was measured besides, and stands beside the figure.
-    note: Option<String>,
-}
-
-impl Known {
-    fn is(&self, name: &str) -> bool {
-        name == self.paper
-            || name.split_once('/').is_some_and(|(paper, number)| {
-                paper == self.paper
-                    && (number == self.number || self.number.split([' ', ',']).any(|part| covers(part, number)))
-            })
-    }
-}
-
-/// Whether `13-15` (or `5`) covers `14`.
-fn covers(range: &str, number: &str) -> bool {
-    let (low, high) = range.split_once('-').unwrap_or((range, range));
-    match (low.parse::<u32>(), high.parse::<u32>(), number.parse::<u32>()) {
-        (Ok(low), Ok(high), Ok(n)) => (low..=high).contains(&n),
-        _ => false,
-    }
-}
-
 pub fn run(args: &args::Papers) -> Result<ExitCode> {
-    let list: List = toml::from_str(LIST).context("the list of figures")?;
-    if let Some(unknown) = args.figures.iter().find(|name| !list.figure.iter().any(|k| k.is(name))) {
-        let names: Vec<String> = list.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
+    let all = list::list().context("the list of figures")?;
+    if let Some(unknown) = args.figures.iter().find(|name| !all.figure.iter().any(|k| k.is(name))) {
+        let names: Vec<String> = all.figure.iter().map(|k| format!("{}/{}", k.paper, k.number)).collect();
         return Err(Usage(format!("unknown figure {unknown:?}; expected one of {}", names.join(", "))).into());
     }
-    let wanted: Vec<&Known> =
-        list.figure.iter().filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is(f))).collect();
-    let (measured, made): (Vec<&Known>, Vec<&Known>) =
+    let wanted: Vec<&Listed> =
+        all.figure.iter().filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is(f))).collect();
+    let (measured, made): (Vec<&Listed>, Vec<&Listed>) =
         wanted.iter().filter(|k| k.command.is_some()).partition(|k| !k.bench.is_empty());
-    let mut text = overview(&list.paper, &wanted);
+    let mut text = list::overview(&all.paper, &wanted);
     // An archive that is given makes the figures of its kind.
     let mut benchmark = None;
     for path in &args.archive {
@@ -93,7 +42,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
             Made::Text(made) => text += &made,
             Made::Not(code) => return Ok(without_page(args, Path::new(BENCH), code)),
         }
-        text += &notes(&measured);
+        text += &list::notes(&measured);
     }
     if !made.is_empty() && benchmark != Some(true) {
         let archives = match &args.archive[..] {
@@ -109,7 +58,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         }
     }
     match &args.output {
-        Some(path) => crate::atomic_file::text(path, &(head() + &text))?,
+        Some(path) => crate::atomic_file::text(path, &(list::head() + &text))?,
         None => output::text(&text),
     }
     Ok(ExitCode::SUCCESS)
@@ -192,7 +141,7 @@ fn recorded() -> Result<Option<PathBuf>> {
 }
 
 /// The figures that a benchmark makes: of the archive given, or of the workloads run for the purpose with the papers' values.
-fn scores(args: &args::Papers, figures: &[&Known]) -> Result<Made> {
+fn scores(args: &args::Papers, figures: &[&Listed]) -> Result<Made> {
     let path = match args.archive.first() {
         Some(path) => path.clone(),
         None => {
@@ -225,75 +174,20 @@ fn scores(args: &args::Papers, figures: &[&Known]) -> Result<Made> {
     if all.iter().flat_map(|f| &f.bars).all(|bar| bar.estimate.is_none()) {
         bail!("{} contains no score for these figures", path.display());
     }
-    Ok(Made::Text(format!("\n{}", experiment::folded(&analysis::bench::figures::markdown(&all)))))
+    Ok(Made::Text(format!("\n{}", model::text::folded(&analysis::bench::figures::markdown(&all)))))
 }
 
-fn head() -> String {
-    "# The papers' figures\n\nThe column \"paper\" has the paper's values, from its own machines; \"ours\" has \
-     values measured here. The state says on what a figure\nwas made. `make papers` makes them all; each command \
-     below makes one.\n\n"
-        .into()
-}
-
-/// Which papers these are, and what there is of them.
-fn overview(papers: &[Paper], wanted: &[&Known]) -> String {
-    let mut text = String::new();
-    for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
-        let _ = writeln!(text, "- **{}**: {}", paper.number, paper.is);
-    }
-    text = experiment::folded(&text);
-    text.push_str("\n| paper | figure | shows | command | state |\n|---|---|---|---|---|\n");
-    for k in wanted {
-        let command = k.command.as_ref().map_or_else(String::new, |c| format!("`{c}`"));
-        let _ = writeln!(text, "| {} | {} | {} | {command} | {} |", k.paper, k.number, k.shows, k.state);
-    }
-    text
-}
-
-fn notes(figures: &[&Known]) -> String {
-    let noted = figures.iter().filter_map(|k| Some((k, k.note.as_ref()?)));
-    noted.map(|(k, note)| format!("\n### {} figure {}, notes\n\n{}\n", k.paper, k.number, note.trim())).collect()
-}
-
-fn values(archives: &[PathBuf], made: &[&Known]) -> Result<String> {
+fn values(archives: &[PathBuf], made: &[&Listed]) -> Result<String> {
     let (mut text, mut columns) = (String::from("\n"), Vec::new());
-    for (archive, name) in archives.iter().zip(names(archives)) {
+    for (archive, name) in archives.iter().zip(list::names(archives)) {
         let summary = analysis::summarise_archive(&link::open(archive, &progress::context(false))?)?;
-        let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
-        let mut machine = Vec::new();
-        for (what, name) in [
-            ("kernel", "kernel.release"),
-            ("processor", "cpu.model"),
-            ("file system", "fs.type"),
-            ("disk", "disk.name"),
-            ("scheduler", "disk.scheduler"),
-        ] {
-            machine.extend(fact(name).map(|value| format!("{what} {value}")));
-        }
-        let emulated = fact("virtual.accelerator").is_some_and(|accelerator| accelerator == "tcg");
-        let times = if emulated { " (emulated: its times show order, not speed)" } else { "" };
-        text += &experiment::folded(&format!("{}: {}{times}.\n", capital(&name), machine.join(", ")));
+        text += &list::machine(&name, &summary);
         text.push('\n');
         let mut figures = papers::compare(&summary);
         figures.retain(|f| made.iter().any(|k| k.paper == f.paper && k.number == f.figure));
         columns.push((name, figures));
     }
     Ok(text + &papers::markdown(&columns))
-}
-
-/// What each recording is called: `here` if there is one; else its name, or its folder's where all have one name.
-fn names(archives: &[PathBuf]) -> Vec<String> {
-    if let [_] = archives {
-        return vec!["here".into()];
-    }
-    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let alike = archives.windows(2).all(|pair| stem(&pair[0]) == stem(&pair[1]));
-    let folder = |path: &Path| path.parent().map(stem).filter(|name| !name.is_empty());
-    archives.iter().map(|path| folder(path).filter(|_| alike).unwrap_or_else(|| stem(path))).collect()
-}
-
-fn capital(text: &str) -> String {
-    if text == "here" { "Here".into() } else { format!("`{text}`") }
 }
 
 #[cfg(test)]
@@ -345,40 +239,11 @@ mod tests {
     }
 
     #[test]
-    fn every_figure_with_command_can_be_named() {
-        let list: List = toml::from_str(LIST).unwrap();
-        for known in &list.figure {
-            assert!(known.is(&known.paper) && known.is(&format!("{}/{}", known.paper, known.number)));
-            if let Some(command) = &known.command {
-                let name = command.split_once("FIG=").expect("a command names its figure").1;
-                assert!(known.is(name), "{command} does not make {}/{}", known.paper, known.number);
-            }
-            for workload in &known.bench {
-                assert!(
-                    workload == "cluster" || experiment::catalog::names().unwrap().contains(workload),
-                    "{workload} is not a workload of the suite"
-                );
-                assert!(known.command.is_some());
-            }
+    fn workloads_of_figures_are_in_suite() {
+        let names = experiment::catalog::names().unwrap();
+        for figure in list::list().unwrap().figure {
+            let unknown = figure.bench.iter().find(|w| *w != "cluster" && !names.contains(w));
+            assert_eq!(unknown, None, "{}/{}", figure.paper, figure.number);
         }
-        // The manual says of every figure what the list says.
-        let whole = overview(&list.paper, &list.figure.iter().collect::<Vec<_>>());
-        for line in head().lines().chain(whole.lines()) {
-            assert!(
-                include_str!("../../../docs/results/papers.md").lines().any(|l| l == line),
-                "docs/results/papers.md lacks: {line}"
-            );
-        }
-        // What is told besides is told in the manual in the same words, so that making the page anew drops nothing.
-        let page = include_str!("../../../docs/results/papers.md");
-        let all: Vec<&Known> = list.figure.iter().filter(|k| k.note.is_some()).collect();
-        assert!(!all.is_empty());
-        // However its lines are wrapped.
-        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        for known in all {
-            let note = notes(&[known]);
-            assert!(words(page).contains(&words(&note)), "docs/results/papers.md lacks: {note}");
-        }
-        assert!(covers("13-15", "14") && !covers("13-15", "1") && covers("5", "5") && !covers("x", "5"));
     }
 }

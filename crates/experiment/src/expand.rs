@@ -136,6 +136,21 @@ fn stand_in<'a>(factor: &'a Factor, value: &str, choices: &Choices) -> Option<(&
     Some((other, need))
 }
 
+/// The workload's first cell, twice: what `bench selftest` runs.
+///
+/// # Errors
+/// As [`expand`].
+pub fn against_itself(workload: &Workload, blocks: u64, seed: u64) -> Result<Design, Error> {
+    let choices = Choices { blocks: Some(blocks), seed, ..Choices::default() };
+    let mut design = expand(workload, &choices)?;
+    design.cells.truncate(1);
+    let mut again = design.cells[0].clone();
+    again.same_as = Some(design.cells[0].name.clone());
+    again.name = format!("{} again", design.cells[0].name);
+    design.cells.push(again);
+    Ok(design)
+}
+
 /// Which values give way to others, in words; [`expand`] puts the others in their place.
 pub fn instead(workload: &Workload, choices: &Choices) -> Vec<String> {
     let open = workload.factors.iter().filter(|f| !choices.factors.contains_key(&f.name));

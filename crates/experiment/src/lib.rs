@@ -25,10 +25,13 @@ pub mod machine;
 mod markdown;
 pub mod needs;
 pub mod order;
+pub mod page;
 mod process;
 mod results;
+pub mod resume;
 mod run;
 mod scratch;
+pub mod selection;
 pub mod store;
 pub mod suite;
 pub mod tables;
@@ -36,10 +39,10 @@ mod template;
 mod units;
 
 pub use design::{Cell, Design, DiskWanted, Fresh};
-pub use expand::{Choices, expand, instead};
-pub use markdown::{folded, markdown};
-pub use results::{Absent, Comparison, Results, Stopped};
-pub use run::{Completed, Disk, HalfWidths, MakeDisk, Setting, Sink, Stored, parents, run};
+pub use expand::{Choices, against_itself, expand, instead};
+pub use markdown::markdown;
+pub use results::{Absent, Comparison, Results, Stopped, json};
+pub use run::{Completed, Discard, Disk, HalfWidths, MakeDisk, Setting, Sink, Stored, parents, run};
 pub use scratch::{NoFolder, clean};
 pub use suite::{Better, ExtraScore, Workload};
 

@@ -1,6 +1,7 @@
 //! Results as a section of a Markdown page: a pure function, so that a page can be made again from its archives.
 
 use crate::{Cell, Comparison, Results};
+use model::text::{WIDTH, folded};
 use stats::Estimate;
 use std::fmt::Write as _;
 
@@ -76,32 +77,6 @@ pub fn markdown(results: &Results) -> String {
         );
     }
     folded(&page)
-}
-
-/// A line of a page has at most so many characters, but for a table's.
-const WIDTH: usize = 140;
-
-/// Markdown whose lines have at most that width, but for a table's and for a word that is longer by itself. An item goes on indented.
-pub fn folded(text: &str) -> String {
-    let mut out = String::new();
-    for line in text.lines() {
-        let indent = if line.starts_with("- ") { "  " } else { "" };
-        let mut width = 0;
-        for (nth, word) in line.split(' ').enumerate() {
-            let length = word.chars().count();
-            if nth > 0 && !line.starts_with('|') && width + 1 + length > WIDTH {
-                out.extend(["\n", indent]);
-                width = indent.len();
-            } else if nth > 0 {
-                out.push(' ');
-                width += 1;
-            }
-            out.push_str(word);
-            width += length;
-        }
-        out.push('\n');
-    }
-    out
 }
 
 /// What is to be said of a cell. `noise` is what the baseline differs from itself by, as a fraction.

@@ -2,6 +2,7 @@
 
 use crate::Design;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
+use serde_json::{Value, json};
 use stats::ratio::SelfCheck;
 use stats::{Estimate, quantile, ratio};
 use std::collections::{BTreeMap, BTreeSet};
@@ -202,4 +203,23 @@ impl Results {
         };
         self.design.cells.iter().enumerate().map(compare).collect()
     }
+}
+
+/// A comparison for programs: docs/reference/json.md.
+pub fn json(results: &Results) -> Value {
+    let cells: Vec<Value> = results
+        .comparisons()
+        .iter()
+        .map(|c| {
+            json!({
+                "cell": c.cell, "median": c.median, "unit": results.unit(), "processes": c.replicates, "failed": c.failed,
+                "ratio": c.middle.map(|middle| json!({
+                    "estimate": c.ratio.map_or(middle, |r| r.value), "ci95": c.ratio.map(|r| [r.low, r.high]), "pairs": c.pairs,
+                })),
+                "absent": c.absent,
+            })
+        })
+        .collect();
+    json!({"name": results.design.name, "question": results.design.question, "baseline": results.design.baseline,
+           "seed": results.design.seed, "complete": results.complete(), "results": cells})
 }

@@ -106,6 +106,21 @@ pub trait Sink {
     fn replicate(&mut self, row: &Replicate, samples: &[Sample], marks: &[MarkRow]) -> Stored;
 }
 
+/// Keeps no row: what was measured is in the results alone.
+pub struct Discard;
+
+impl Sink for Discard {
+    fn cell(&mut self, _: &DesignCell) -> Stored {
+        Ok(())
+    }
+    fn absent(&mut self, _: u64, _: &str) -> Stored {
+        Ok(())
+    }
+    fn replicate(&mut self, _: &Replicate, _: &[Sample], _: &[MarkRow]) -> Stored {
+        Ok(())
+    }
+}
+
 /// Runs `design`. Cancelling ends the replicate that runs and keeps what was measured before it ([`Results::complete`] is
 /// false); given as [`Setting::past`], it goes on from there in the same order.
 ///

@@ -121,6 +121,32 @@ pub fn steers(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
+/// A line of a page has at most so many characters, but for a table's.
+pub const WIDTH: usize = 140;
+
+/// Markdown whose lines have at most that width, but for a table's and for a word that is longer by itself. An item goes on indented.
+pub fn folded(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.lines() {
+        let indent = if line.starts_with("- ") { "  " } else { "" };
+        let mut width = 0;
+        for (nth, word) in line.split(' ').enumerate() {
+            let length = word.chars().count();
+            if nth > 0 && !line.starts_with('|') && width + 1 + length > WIDTH {
+                out.extend(["\n", indent]);
+                width = indent.len();
+            } else if nth > 0 {
+                out.push(' ');
+                width += 1;
+            }
+            out.push_str(word);
+            width += length;
+        }
+        out.push('\n');
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,11 +5,12 @@
 use crate::clock::Moment;
 use crate::estimate::Throughput;
 use crate::link::LinkReport;
+use crate::remote::{Conducted, Endpoint};
 use crate::result::{THROUGHPUT, TRANSACTIONS, directions, over_time, summary, total, transactions};
 use crate::run::Outcome;
 use crate::spec::{Direction, Readings, Spec, Traffic, readings_every_ns};
 use crate::tcp_info::FIELDS;
-use model::table::{MarkRow, Replicate, Sample};
+use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::text::rate;
 use std::collections::BTreeMap;
 
@@ -55,7 +56,7 @@ pub struct Rows {
 }
 
 /// What was asked for, as a cell's factors are written: names and words.
-pub fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
+fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
     let mut factors = BTreeMap::new();
     let mut put = |name, value: Option<String>| value.and_then(|value| factors.insert(name, value));
     let bps = |bps: u64| rate(bps as f64);
@@ -87,8 +88,73 @@ pub fn factors(spec: &Spec) -> BTreeMap<&'static str, String> {
 }
 
 /// What its score is called.
-pub fn metric(spec: &Spec) -> &'static str {
+fn metric(spec: &Spec) -> &'static str {
     if matches!(spec.traffic, Traffic::Transactions { .. }) { TRANSACTIONS } else { THROUGHPUT }
+}
+
+/// The run as a design of the name `name` with one cell. `argv`: the command that ran it; `link`: the emulated link, as it was asked for.
+pub fn design(spec: &Spec, name: &str, argv: &[String], link: Option<&str>) -> (DesignRow, DesignCell) {
+    let json = |value: serde_json::Result<String>| value.unwrap_or_default();
+    let metric = metric(spec);
+    let mut factors = factors(spec);
+    factors.extend(link.map(|words| ("link", words.to_string())));
+    let design = DesignRow {
+        id: 0,
+        name: name.into(),
+        question: "What does the link deliver, and what limited it?".into(),
+        seed: 0,
+        quick: false,
+        score: "value".into(),
+        unit: Some(if metric == TRANSACTIONS { "1/s" } else { "bit/s" }.into()),
+        scale: 1.0,
+        better: Some("higher".into()),
+        precision: None,
+        stopped: None,
+        baseline: None,
+        design: json(serde_json::to_string(spec)),
+    };
+    let cell = DesignCell {
+        id: 0,
+        design: 0,
+        name: "run".into(),
+        factors: json(serde_json::to_string(&factors)),
+        argv: json(serde_json::to_string(argv)),
+        metric: Some(metric.into()),
+        same_as: None,
+        absent: None,
+    };
+    (design, cell)
+}
+
+/// Marks that say which the ends were, and whose clock the times are of.
+pub fn ends(conducted: &Conducted, outcome: &Outcome) -> Vec<(&'static str, String)> {
+    let mut facts = vec![("end.client", describe(&conducted.client))];
+    facts.extend(conducted.server.as_ref().map(|s| ("end.server", describe(s))));
+    let mut clocks = match conducted.skew {
+        Some(skew) => format!(
+            "times are of the machine that started both ends; the client's clock was {:.6} s ahead of it, to within \
+             {:.1} us",
+            skew.ahead_ns as f64 / 1e9,
+            skew.error_ns as f64 / 1e3
+        ),
+        None => "times are of the client".into(),
+    };
+    if let Some(clock) = outcome.clock {
+        clocks += &format!(
+            "; the server's clock was {:.6} s ahead of the client's, to within {:.1} us",
+            clock.ahead_ns / 1e9,
+            clock.error_ns / 1e3
+        );
+    }
+    facts.push(("clocks", clocks));
+    facts
+}
+
+fn describe(end: &Endpoint) -> String {
+    let fact = |name: &str| end.facts.get(name).and_then(|f| f.value.clone());
+    let facts: Vec<String> =
+        ["device.model", "os.name", "kernel.release", "cpu.architecture"].iter().filter_map(|n| fact(n)).collect();
+    [std::slice::from_ref(&end.name), &facts[..]].concat().join(", ")
 }
 
 /// An estimate and the ends of its interval, as the page of a run reads them.

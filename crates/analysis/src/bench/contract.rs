@@ -2,6 +2,8 @@
 
 use super::metrics::{OtherMetric, others};
 use super::{CellEstimate, estimate, merged_marks};
+use crate::contract::Summary;
+use archive::Runs;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
 use model::{Environment, Fact};
 use serde::Serialize;
@@ -91,6 +93,31 @@ pub struct Why {
     pub layers: BTreeMap<String, f64>,
 }
 
+impl Why {
+    /// Of the recording that stands at `archive`: its summary, or why there is none.
+    pub fn of(archive: String, summary: Result<Summary, String>) -> Self {
+        let nothing = |failure: String| Self {
+            archive: archive.clone(),
+            failure: Some(failure),
+            operation: None,
+            layers: BTreeMap::new(),
+        };
+        let summary = match summary {
+            Ok(summary) => summary,
+            Err(failure) => return nothing(failure),
+        };
+        match summary.operations.first() {
+            None => nothing("no operation was recorded".into()),
+            Some(operation) => Self {
+                archive: archive.clone(),
+                failure: None,
+                operation: Some(operation.statement.clone()),
+                layers: operation.layers.iter().map(|(layer, time)| (layer.to_string(), time.share)).collect(),
+            },
+        }
+    }
+}
+
 /// Something said.
 #[derive(Debug, Clone, Serialize)]
 pub struct Mark {
@@ -115,6 +142,21 @@ pub struct Tables {
     pub marks: Vec<MarkRow>,
     /// `facts`, by name.
     pub environment: BTreeMap<String, Fact>,
+}
+
+impl From<&Runs> for Tables {
+    /// What the log of a run says, whose tables may not have been made.
+    fn from(runs: &Runs) -> Self {
+        let marks = runs.runs.iter().flat_map(|r| &r.marks).chain(&runs.marks);
+        Self {
+            designs: runs.designs.clone(),
+            cells: runs.cells.clone(),
+            replicates: runs.runs.iter().map(|r| r.replicate.clone()).collect(),
+            samples: runs.runs.iter().flat_map(|r| r.samples.clone()).collect(),
+            marks: marks.cloned().collect(),
+            environment: runs.machines.last().cloned().unwrap_or_default(),
+        }
+    }
 }
 
 /// The results of an archive's tables; `penalty` is what a change of level must pay. `why` explains a recorded process: its

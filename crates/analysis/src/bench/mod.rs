@@ -36,7 +36,7 @@ pub mod recording_series;
 pub mod regressions;
 pub mod results;
 pub mod run_score;
-mod selftest;
+pub mod selftest;
 pub mod show;
 
 pub use contract::{Benchmark, Tables, Why, benchmark};

@@ -1,6 +1,7 @@
 //! The method tried on itself: the same command under two names, compared again and again. Every difference found is a
 //! false positive, and their share is the false-positive rate that the method really has on this machine.
 
+use model::counted;
 use serde::Serialize;
 use stats::cells::{self, Cell, Pairing};
 use stats::verdict::{self, Better, Verdict};
@@ -61,6 +62,36 @@ fn wilson(hits: usize, n: usize) -> [f64; 2] {
     let middle = share + Z * Z / (2.0 * n);
     let half = Z * (share * (1.0 - share) / n + Z * Z / (4.0 * n * n)).sqrt();
     [middle - half, middle + half].map(|end| (end / (1.0 + Z * Z / n)).clamp(0.0, 1.0))
+}
+
+/// For people: of the workload `name`, with so many blocks a comparison.
+pub fn text(done: &SelfTest, name: &str, blocks: u64, margin: f64, seed: u64) -> String {
+    let percent = |x: f64| format!("{:.1} %", x * 100.0);
+    let [low, high] = done.ci95;
+    let [miss_low, miss_high] = done.miss_ci95;
+    let blocks = counted(blocks as usize, "block");
+    format!(
+        "{}: the same command under two names, {} of {}\n\x20 false positives  {} of {}: {}  [{}, {}]  (verdicts of \
+         faster or slower; margin {})\n\x20 intervals that exclude 1  {} of {}: {}  [{}, {}]  (nominal: 5 %)\n\x20 \
+         minimum detectable difference {} in {} (median over the comparisons)\n\x20 95 % Wilson intervals; seed {}\n",
+        name,
+        counted(done.comparisons, "comparison"),
+        blocks,
+        done.alarms,
+        done.comparisons,
+        percent(done.rate),
+        percent(low),
+        percent(high),
+        percent(margin),
+        done.misses,
+        done.comparisons,
+        percent(done.miss_rate),
+        percent(miss_low),
+        percent(miss_high),
+        percent(done.noise),
+        blocks,
+        seed
+    )
 }
 
 #[cfg(test)]

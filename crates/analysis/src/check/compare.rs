@@ -1,7 +1,7 @@
 //! What a run does that the contract does not have.
 
 use super::because;
-use super::contract::{Contract, Section};
+use super::contract::{BPF, Contract, PROC, Section};
 use super::difference::{Difference, Outcome, VERSION};
 use super::observe::{CHECKPOINTS, EXECUTIONS, FLUSHES, Observed, One};
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,5 +123,47 @@ pub fn judge(contract: &Contract, runs: &[Vec<Difference>], last: Option<&Observ
         first: super::text::first(&differences),
         because,
         differences,
+    }
+}
+
+/// In so many runs a difference must show.
+const CONFIRM: usize = 3;
+
+/// Traced runs beside the contract: another one until one is as the contract says, or a difference has shown in [`CONFIRM`] of them.
+/// `next` runs the command; the inner error says why it cannot be traced, and is handed on.
+///
+/// # Errors
+/// That of `next`.
+pub fn confirmed<E>(
+    contract: &Contract,
+    mut next: impl FnMut() -> Result<Result<Observed, String>, E>,
+) -> Result<Result<Outcome, String>, E> {
+    let mut all = Vec::new();
+    loop {
+        let observed = match next()? {
+            Ok(observed) => observed,
+            Err(why) => return Ok(Err(why)),
+        };
+        all.push(differences(contract, &observed));
+        // What does not show every time is no difference.
+        let so_far = judge(contract, &all, Some(&observed), BPF);
+        if so_far.passed || all.len() == CONFIRM {
+            return Ok(Ok(so_far));
+        }
+    }
+}
+
+/// The same with what the kernel alone counts.
+///
+/// # Errors
+/// That of `next`.
+pub fn confirmed_untraced<E>(contract: &Contract, mut next: impl FnMut() -> Result<One, E>) -> Result<Outcome, E> {
+    let mut all = Vec::new();
+    loop {
+        all.push(of_proc(contract, &next()?));
+        let so_far = judge(contract, &all, None, PROC);
+        if so_far.passed || all.len() == CONFIRM {
+            return Ok(so_far);
+        }
     }
 }

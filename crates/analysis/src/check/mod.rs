@@ -15,7 +15,7 @@ pub mod observe;
 mod tests;
 pub mod text;
 
-pub use compare::{differences, judge, of_proc};
+pub use compare::{confirmed, confirmed_untraced, differences, judge, of_proc};
 pub use contract::{Contract, Unreadable};
 pub use difference::{Difference, Outcome};
 pub use observe::{Observed, One, observe};

@@ -27,6 +27,28 @@ pub struct One {
     pub examples: BTreeMap<String, String>,
 }
 
+impl One {
+    /// What the kernel counted of a run, off the lines of `fathom workload command`.
+    ///
+    /// # Errors
+    /// A line is no JSON.
+    pub fn parse(lines: &str) -> serde_json::Result<Self> {
+        let mut one = Self::default();
+        for line in lines.lines() {
+            let value: serde_json::Value = serde_json::from_str(line)?;
+            let name = match value["metric"].as_str().unwrap_or_default() {
+                "read_calls" => "read calls",
+                "write_calls" => "write calls",
+                "bytes_read" => "bytes read",
+                "bytes_written" => "bytes written",
+                _ => continue,
+            };
+            one.calls.insert(name.into(), value["v"].as_f64().unwrap_or(0.0) as u64);
+        }
+        Ok(one)
+    }
+}
+
 /// What a run did.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {

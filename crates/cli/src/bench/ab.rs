@@ -19,7 +19,7 @@ use std::process::ExitCode;
 pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
     let parameters = parameters(&args.param)?;
     let lines = args.commands.iter().map(|line| Command { line: line.clone(), ..Command::default() });
-    let mut commands = ab::combined(&lines.collect::<Vec<_>>(), &parameters).map_err(Usage)?;
+    let mut commands = ab::combined(&lines.collect::<Vec<_>>(), &parameters).map_err(|why| Usage(why.to_string()))?;
     if args.git.is_none() && commands.len() < 2 {
         return Err(
             Usage("at least two commands are needed, each as one word in quotes: -- 'CMD A' 'CMD B'".into()).into()

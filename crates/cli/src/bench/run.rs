@@ -7,17 +7,18 @@ use crate::{args, notices, output, progress};
 use analysis::bench::{self as estimates, Penalty, Process, Score};
 use anyhow::{Context as _, Result, bail};
 use archive::runs::Entry;
-use archive::{Archive, ArchiveKind, Meta, Runs};
+use archive::{Archive, ArchiveKind, Meta};
 use clap::Parser as _;
 use device::{Count, Local, Look, Readings};
 use experiment::catalog::{self, Runnable};
 use experiment::eta::{Eta, Part};
-use experiment::store::{self, Store};
-use experiment::{Choices, Design, Disk, DiskWanted, Results, Setting, Workload, needs};
+use experiment::selection::{self, Selection};
+use experiment::store::Store;
+use experiment::{Design, Disk, DiskWanted, Results, Setting};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::table::MarkRow;
 use model::{Context, counted};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -314,96 +315,18 @@ fn chosen(args: &args::BenchRun, dirs: &[(String, PathBuf)]) -> Result<(Vec<Desi
         let find = if args.verb == "net sweep" { suite::find_sweep } else { suite::find };
         args.what.iter().map(|word| find(word)).collect::<Result<_>>()?
     };
-    let workloads: Vec<&Workload> = runnable
-        .iter()
-        .filter_map(|r| match r {
-            Runnable::Workload(workload) => Some(workload),
-            Runnable::Comparison(_) => None,
-        })
-        .collect();
-    for (name, _) in &args.parameters {
-        if !workloads.iter().any(|w| of_parameter(name, w).is_some()) {
-            bail!(
-                "-p {name}: no selected workload has this parameter; `fathom bench list{}` lists the parameters",
-                workloads.iter().map(|w| format!(" {}", w.name)).collect::<String>()
-            );
-        }
-    }
-    let mut gave_way = Vec::new();
-    let fileless: Vec<&str> = runnable
-        .iter()
-        .filter_map(|one| match one {
-            Runnable::Workload(workload) if workload.factors.iter().any(|f| f.folder) => None,
-            Runnable::Workload(workload) => Some(workload.name.as_str()),
-            Runnable::Comparison(design) => Some(design.name.as_str()),
-        })
-        .collect();
-    if !dirs.is_empty() && !fileless.is_empty() && !args.what.is_empty() {
-        let (names, has) = (fileless.join(", "), if fileless.len() == 1 { "has" } else { "have" });
-        if fileless.len() == runnable.len() {
-            bail!("--dir: {names} {has} no files on storage under test; omit it, or select a workload that has");
-        }
-        gave_way.push(format!("--dir does not apply to {names}, which {has} no files on storage under test"));
-    }
-    let own = |w: &Workload| Duration::from_secs(if args.quick { w.quick.budget_s } else { w.run.budget_s });
-    let sum: Duration = workloads.iter().map(|w| own(w)).sum();
-    let seed = args.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000);
-    let mut designs: Vec<Design> = Vec::new();
-    for one in &runnable {
-        let design = match one {
-            Runnable::Workload(workload) => {
-                let mut factors = BTreeMap::new();
-                for (name, values) in &args.parameters {
-                    if let Some(factor) = of_parameter(name, workload) {
-                        factors.insert(factor.to_string(), values.clone());
-                    }
-                }
-                let choices = Choices {
-                    factors,
-                    dirs: dirs.to_vec(),
-                    quick: args.quick,
-                    blocks: args.blocks,
-                    seed,
-                    budget: args.budget.map(|all| all.mul_f64(own(workload).as_secs_f64() / sum.as_secs_f64())),
-                    precision: args.precision,
-                    unmet: unmet(workload, dirs),
-                };
-                gave_way.extend(experiment::instead(workload, &choices));
-                experiment::expand(workload, &choices)?
-            }
-            Runnable::Comparison(design) => {
-                let mut design = design.clone();
-                design.blocks = args.blocks.unwrap_or(design.blocks);
-                design.seed = args.seed.unwrap_or(design.seed);
-                design
-            }
-        };
-        if designs.iter().any(|d| d.name == design.name) {
-            bail!("{} is given twice", design.name);
-        }
-        designs.push(design);
-    }
-    Ok((designs, gave_way))
-}
-
-/// What the values of a workload's factors need and this machine, or one of the folders, does not have.
-fn unmet(workload: &Workload, dirs: &[(String, PathBuf)]) -> BTreeSet<String> {
-    let here = [PathBuf::from(".")];
-    let folders: Vec<&PathBuf> =
-        if dirs.is_empty() { here.iter().collect() } else { dirs.iter().map(|d| &d.1).collect() };
-    let needs: BTreeSet<&String> = workload.factors.iter().flat_map(|f| f.needs.values().flatten()).collect();
-    let lacking = |need: &&&String| folders.iter().any(|folder| needs::unmet(need, folder).is_some());
-    needs.iter().filter(lacking).map(|need| need.to_string()).collect()
-}
-
-/// The factor of `workload` that a parameter `FACTOR` or `WORKLOAD.FACTOR` names.
-fn of_parameter<'a>(name: &'a str, workload: &Workload) -> Option<&'a str> {
-    let factor = match name.split_once('.') {
-        Some((only, factor)) if only == workload.name => factor,
-        Some(_) => return None,
-        None => name,
+    let selection = Selection {
+        runnable,
+        named: !args.what.is_empty(),
+        parameters: args.parameters.clone(),
+        dirs: dirs.to_vec(),
+        quick: args.quick,
+        blocks: args.blocks,
+        budget: args.budget,
+        precision: args.precision,
+        seed: args.seed,
     };
-    workload.factor(factor).map(|_| factor)
+    Ok(selection::designs(&selection, archive::unix_now_ns() % 1_000_000_000)?)
 }
 
 fn create(args: &args::BenchRun, designs: &[Design], dirs: &[(String, PathBuf)]) -> Result<Store> {
@@ -418,45 +341,10 @@ fn create(args: &args::BenchRun, designs: &[Design], dirs: &[(String, PathBuf)])
 
 /// Opens an archive to go on with it, and writes down what has changed since.
 fn resume(dir: &Path) -> Result<Store> {
-    let archive = Archive::open(dir)?;
-    if archive.meta().kind != ArchiveKind::Bench {
-        bail!("{} is {}, not a benchmark: nothing to resume", dir.display(), archive.meta().kind);
-    }
-    // The tables are made from the log again at the end.
-    store::keeps_tables(dir, &Runs::salvage(dir)?.0)?;
-    let (mut store, warning) = Store::resume(dir)?;
+    let (store, warning) = experiment::resume::resume(dir, &machine::facts)?;
     if let Some(warning) = warning {
         eprintln!("fathom: {warning}");
     }
-    if store.runs().designs.is_empty() {
-        bail!("{} was interrupted before its designs were stored; start a new run", dir.display());
-    }
-    let designs = store.designs()?;
-    if designs.iter().enumerate().all(|(at, design)| store.finished(at, design).is_some()) {
-        return Ok(store);
-    }
-    let dirs: Vec<(String, PathBuf)> = designs
-        .iter()
-        .flat_map(|d| &d.cells)
-        .filter_map(|c| Some((c.factors.get("dir")?.clone(), c.dir.clone()?)))
-        .collect::<BTreeMap<_, _>>()
-        .into_iter()
-        .collect();
-    let now = machine::facts(&dirs);
-    let before = store.runs().machines.last().cloned().unwrap_or_default();
-    if let Some(other) = experiment::machine::other_storage(&before, &now).filter(|_| !dirs.is_empty()) {
-        bail!(
-            "{}: the folders under test are on different storage now: {other}. Mount the original storage and \
-             resume, or start a new run",
-            dir.display()
-        );
-    }
-    let text = match experiment::machine::differences(&before, &now) {
-        Some(changed) => format!("on a machine that has changed: {changed}"),
-        None => "on the same machine, as far as is known".into(),
-    };
-    store.push(Entry::Machine(now))?;
-    store.push(Entry::Mark(MarkRow { replicate: None, name: "resumed".into(), text }))?;
     Ok(store)
 }
 

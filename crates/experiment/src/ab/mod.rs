@@ -162,12 +162,29 @@ pub fn half_widths(results: &Results) -> Vec<Option<f64>> {
     results.comparisons().into_iter().map(of).collect()
 }
 
+/// Why a parameter gives no values, or none to any command.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// It is neither a range nor a list.
+    #[error("{0:?}: expected FROM..TO, FROM..TO..STEP or VALUE,VALUE, such as 1..8")]
+    Malformed(String),
+    /// A range without a value.
+    #[error("{0:?}: the first value is above the last")]
+    Reversed(String),
+    /// More than anybody waits for.
+    #[error("{0:?}: more than {MOST_VALUES} values")]
+    TooMany(String),
+    /// No command names it.
+    #[error("--param {0}: no command has {{{0}}} in it")]
+    Unused(String),
+}
+
 /// Values of a parameter: `1..8`, `1..9..2` (both ends belong to it), `a,b,c`.
 ///
 /// # Errors
-/// It makes no sense, as a sentence.
-pub fn values(text: &str) -> Result<Vec<String>, String> {
-    let wrong = || format!("{text:?}: expected FROM..TO, FROM..TO..STEP or VALUE,VALUE, such as 1..8");
+/// It is no list, or one without an end.
+pub fn values(text: &str) -> Result<Vec<String>, ParameterError> {
+    let wrong = || ParameterError::Malformed(text.into());
     let ends: Vec<&str> = text.split("..").collect();
     if let [_] = ends.as_slice() {
         let values: Vec<String> = text.split(',').map(String::from).collect();
@@ -182,8 +199,8 @@ pub fn values(text: &str) -> Result<Vec<String>, String> {
     let step = usize::try_from(step).map_err(|_| wrong())?;
     let all: Vec<String> = (from..=to).step_by(step).take(MOST_VALUES + 1).map(|n| n.to_string()).collect();
     match all.len() {
-        0 => Err(format!("{text:?}: the first value is above the last")),
-        n if n > MOST_VALUES => Err(format!("{text:?}: more than {MOST_VALUES} values")),
+        0 => Err(ParameterError::Reversed(text.into())),
+        n if n > MOST_VALUES => Err(ParameterError::TooMany(text.into())),
         _ => Ok(all),
     }
 }
@@ -195,10 +212,10 @@ const MOST_VALUES: usize = 1000;
 ///
 /// # Errors
 /// No command names a parameter.
-pub fn combined(commands: &[Command], parameters: &[(String, Vec<String>)]) -> Result<Vec<Command>, String> {
+pub fn combined(commands: &[Command], parameters: &[(String, Vec<String>)]) -> Result<Vec<Command>, ParameterError> {
     for (name, _) in parameters {
         if !commands.iter().any(|c| c.line.contains(&format!("{{{name}}}"))) {
-            return Err(format!("--param {name}: no command has {{{name}}} in it"));
+            return Err(ParameterError::Unused(name.clone()));
         }
     }
     let mut all = Vec::new();
@@ -268,6 +285,6 @@ mod tests {
         let all = combined(&[command("x {N} {M}"), command("y")], &[two("N"), two("M")]).unwrap();
         let names: Vec<&str> = all.iter().map(|c| c.name.as_str()).collect();
         assert_eq!(names, ["x 1 1", "x 1 2", "x 2 1", "x 2 2", ""]);
-        assert!(combined(&[command("x")], &[two("N")]).unwrap_err().contains("{N}"));
+        assert!(combined(&[command("x")], &[two("N")]).unwrap_err().to_string().contains("{N}"));
     }
 }

@@ -1,0 +1,171 @@
+//! The list of the papers' figures: which there are, what makes each, and what the page of them says of each.
+
+use crate::contract::Summary;
+use model::text::folded;
+use serde::Deserialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+/// Every figure of the papers, with its true state.
+const LIST: &str = include_str!("../../../../experiments/papers/figures.toml");
+
+/// Papers and figures.
+#[derive(Debug, Deserialize)]
+pub struct List {
+    /// The papers.
+    pub paper: Vec<Paper>,
+    /// Their figures.
+    pub figure: Vec<Listed>,
+}
+
+/// All of them.
+///
+/// # Errors
+/// The list is wrong, which a test would show.
+pub fn list() -> Result<List, toml::de::Error> {
+    toml::from_str(LIST)
+}
+
+/// A paper, by the number that stands for it everywhere here.
+#[derive(Debug, Deserialize)]
+pub struct Paper {
+    number: String,
+    is: String,
+}
+
+/// A figure of the list.
+#[derive(Debug, Deserialize)]
+pub struct Listed {
+    /// The paper's number.
+    pub paper: String,
+    /// The figure's, such as `13-15`.
+    pub number: String,
+    shows: String,
+    /// The command that makes it, if one does.
+    pub command: Option<String>,
+    /// The workloads of the suite that make it; without one a recording does.
+    #[serde(default)]
+    pub bench: Vec<String>,
+    state: String,
+    /// What was measured besides, and stands beside the figure.
+    pub note: Option<String>,
+}
+
+impl Listed {
+    /// Whether `name` means it: `PAPER` or `PAPER/FIGURE`.
+    pub fn is(&self, name: &str) -> bool {
+        name == self.paper
+            || name.split_once('/').is_some_and(|(paper, number)| {
+                paper == self.paper
+                    && (number == self.number || self.number.split([' ', ',']).any(|part| covers(part, number)))
+            })
+    }
+}
+
+/// Whether `13-15` (or `5`) covers `14`.
+fn covers(range: &str, number: &str) -> bool {
+    let (low, high) = range.split_once('-').unwrap_or((range, range));
+    match (low.parse::<u32>(), high.parse::<u32>(), number.parse::<u32>()) {
+        (Ok(low), Ok(high), Ok(n)) => (low..=high).contains(&n),
+        _ => false,
+    }
+}
+
+/// How the page begins.
+pub fn head() -> String {
+    "# The papers' figures\n\nThe column \"paper\" has the paper's values, from its own machines; \"ours\" has \
+     values measured here. The state says on what a figure\nwas made. `make papers` makes them all; each command \
+     below makes one.\n\n"
+        .into()
+}
+
+/// Which papers these are, and what there is of them.
+pub fn overview(papers: &[Paper], wanted: &[&Listed]) -> String {
+    let mut text = String::new();
+    for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
+        let _ = writeln!(text, "- **{}**: {}", paper.number, paper.is);
+    }
+    text = folded(&text);
+    text.push_str("\n| paper | figure | shows | command | state |\n|---|---|---|---|---|\n");
+    for k in wanted {
+        let command = k.command.as_ref().map_or_else(String::new, |c| format!("`{c}`"));
+        let _ = writeln!(text, "| {} | {} | {} | {command} | {} |", k.paper, k.number, k.shows, k.state);
+    }
+    text
+}
+
+/// What was measured besides.
+pub fn notes(figures: &[&Listed]) -> String {
+    let noted = figures.iter().filter_map(|k| Some((k, k.note.as_ref()?)));
+    noted.map(|(k, note)| format!("\n### {} figure {}, notes\n\n{}\n", k.paper, k.number, note.trim())).collect()
+}
+
+/// What each recording is called: `here` if there is one; else its name, or its folder's where all have one name.
+pub fn names(archives: &[PathBuf]) -> Vec<String> {
+    if let [_] = archives {
+        return vec!["here".into()];
+    }
+    let stem = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let alike = archives.windows(2).all(|pair| stem(&pair[0]) == stem(&pair[1]));
+    let folder = |path: &Path| path.parent().map(stem).filter(|name| !name.is_empty());
+    archives.iter().map(|path| folder(path).filter(|_| alike).unwrap_or_else(|| stem(path))).collect()
+}
+
+fn capital(text: &str) -> String {
+    if text == "here" { "Here".into() } else { format!("`{text}`") }
+}
+
+/// On what a recording was made, in a line; `name` is what it is called.
+pub fn machine(name: &str, summary: &Summary) -> String {
+    let fact = |name: &str| summary.environment.get(name).and_then(|f| f.value.clone());
+    let mut machine = Vec::new();
+    for (what, name) in [
+        ("kernel", "kernel.release"),
+        ("processor", "cpu.model"),
+        ("file system", "fs.type"),
+        ("disk", "disk.name"),
+        ("scheduler", "disk.scheduler"),
+    ] {
+        machine.extend(fact(name).map(|value| format!("{what} {value}")));
+    }
+    let emulated = fact("virtual.accelerator").is_some_and(|accelerator| accelerator == "tcg");
+    let times = if emulated { " (emulated: its times show order, not speed)" } else { "" };
+    folded(&format!("{}: {}{times}.\n", capital(name), machine.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_with_command_can_be_named() {
+        let list = list().unwrap();
+        for figure in &list.figure {
+            assert!(figure.is(&figure.paper) && figure.is(&format!("{}/{}", figure.paper, figure.number)));
+            if let Some(command) = &figure.command {
+                let name = command.split_once("FIG=").expect("a command names its figure").1;
+                assert!(figure.is(name), "{command} does not make {}/{}", figure.paper, figure.number);
+            }
+            assert!(figure.bench.is_empty() || figure.command.is_some());
+        }
+        assert!(covers("13-15", "14") && !covers("13-15", "1") && covers("5", "5") && !covers("x", "5"));
+    }
+
+    /// Making the manual's page anew drops nothing that it says.
+    #[test]
+    fn page_of_papers_says_what_list_says() {
+        let (list, page) = (list().unwrap(), include_str!("../../../../docs/results/papers.md"));
+        let whole = overview(&list.paper, &list.figure.iter().collect::<Vec<_>>());
+        for line in head().lines().chain(whole.lines()) {
+            assert!(page.lines().any(|l| l == line), "docs/results/papers.md lacks: {line}");
+        }
+        // However its lines are wrapped.
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let noted: Vec<&Listed> = list.figure.iter().filter(|figure| figure.note.is_some()).collect();
+        assert!(!noted.is_empty());
+        for figure in noted {
+            let note = notes(&[figure]);
+            assert!(words(page).contains(&words(&note)), "docs/results/papers.md lacks: {note}");
+        }
+    }
+}

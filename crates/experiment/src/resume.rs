@@ -1,0 +1,88 @@
+//! An interrupted run is gone on with: whether it may be, and what has changed on the machine since.
+
+use crate::machine;
+use crate::store::{self, Store, keeps_tables};
+use archive::runs::Entry;
+use archive::{Archive, ArchiveKind, Runs};
+use model::Environment;
+use model::table::MarkRow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Why a run cannot be gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It holds something else.
+    #[error("{} is {kind}, not a benchmark: nothing to resume", dir.display())]
+    NoBenchmark {
+        /// The archive.
+        dir: PathBuf,
+        /// What it is.
+        kind: ArchiveKind,
+    },
+    /// It ended before anything could be known of it.
+    #[error("{} was interrupted before its designs were stored; start a new run", .0.display())]
+    NoDesigns(PathBuf),
+    /// What would be measured is another disk.
+    #[error(
+        "{}: the folders under test are on different storage now: {other}. Mount the original storage and \
+         resume, or start a new run",
+        dir.display()
+    )]
+    OtherStorage {
+        /// The archive.
+        dir: PathBuf,
+        /// How it differs.
+        other: String,
+    },
+    /// Its log.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+    /// The archive.
+    #[error(transparent)]
+    Archive(#[from] archive::Error),
+}
+
+/// Reads the machine's facts, and those of these folders on storage under test.
+pub type FactsOf = dyn Fn(&[(String, PathBuf)]) -> Environment;
+
+/// Opens an archive to go on with it, and writes down what has changed since. The text says what was wrong with
+/// the log and mended.
+///
+/// # Errors
+/// There is nothing to go on with, or the storage is another one.
+pub fn resume(dir: &Path, facts: &FactsOf) -> Result<(Store, Option<String>), Error> {
+    let archive = Archive::open(dir)?;
+    if archive.meta().kind != ArchiveKind::Bench {
+        return Err(Error::NoBenchmark { dir: dir.into(), kind: archive.meta().kind });
+    }
+    // The tables are made from the log again at the end.
+    keeps_tables(dir, &Runs::salvage(dir)?.0)?;
+    let (mut store, warning) = Store::resume(dir)?;
+    if store.runs().designs.is_empty() {
+        return Err(Error::NoDesigns(dir.into()));
+    }
+    let designs = store.designs()?;
+    if designs.iter().enumerate().all(|(at, design)| store.finished(at, design).is_some()) {
+        return Ok((store, warning));
+    }
+    let dirs: Vec<(String, PathBuf)> = designs
+        .iter()
+        .flat_map(|d| &d.cells)
+        .filter_map(|c| Some((c.factors.get("dir")?.clone(), c.dir.clone()?)))
+        .collect::<BTreeMap<_, _>>()
+        .into_iter()
+        .collect();
+    let now = facts(&dirs);
+    let before = store.runs().machines.last().cloned().unwrap_or_default();
+    if let Some(other) = machine::other_storage(&before, &now).filter(|_| !dirs.is_empty()) {
+        return Err(Error::OtherStorage { dir: dir.into(), other });
+    }
+    let text = match machine::differences(&before, &now) {
+        Some(changed) => format!("on a machine that has changed: {changed}"),
+        None => "on the same machine, as far as is known".into(),
+    };
+    store.push(Entry::Machine(now))?;
+    store.push(Entry::Mark(MarkRow { replicate: None, name: "resumed".into(), text }))?;
+    Ok((store, warning))
+}
