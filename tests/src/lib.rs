@@ -6,6 +6,7 @@ pub mod perfetto;
 pub mod phone;
 pub mod pool;
 pub mod silent_connections;
+pub mod tmpfs;
 pub mod truth;
 
 use anyhow::{Context, Result, bail, ensure};

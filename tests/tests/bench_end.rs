@@ -1,6 +1,7 @@
 //! Early ends of measurements: Ctrl-C, SIGTERM, SIGKILL, a full disk. Existing files stay, nothing keeps running, nothing is left.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, fathom, lane, root, run, until};
 use std::collections::BTreeSet;
 use std::fs;
@@ -130,23 +131,6 @@ fn run_files() -> Result<()> {
     ensure!(status == Some(0), "{advice}: {messages}");
     ensure!(fs::read_to_string(folder.path("r.md"))?.contains("| duration=2000 ") && folder.path("r.csv").exists(), "");
     Ok(())
-}
-
-/// A small file system in memory, unmounted when dropped.
-struct Tmpfs(PathBuf);
-
-impl Tmpfs {
-    fn new(at: PathBuf, size: &str) -> Result<Self> {
-        fs::create_dir(&at)?;
-        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&at))?;
-        Ok(Self(at))
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 /// Every verb that writes a file besides an archive.

@@ -2,6 +2,7 @@
 //! without Android or with a fake of it.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, fathom, installed, lane, measured, root, run, until};
 use serde_json::Value;
 use std::fs;
@@ -264,23 +265,6 @@ fn unknown() -> Result<()> {
         ensure!(status == Some(2) && messages.contains(part), "{words:?}: {status:?}: {messages}");
     }
     Ok(())
-}
-
-/// A small file system in memory, unmounted when dropped.
-struct Tmpfs(PathBuf);
-
-impl Tmpfs {
-    fn new(at: PathBuf, size: &str) -> Result<Self> {
-        fs::create_dir(&at)?;
-        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&at))?;
-        Ok(Self(at))
-    }
-}
-
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
 }
 
 fn unmounted() -> Result<()> {

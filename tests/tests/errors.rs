@@ -55,16 +55,22 @@ fn messages(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn demo_unprivileged() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let copy = folder.path().join("fathom");
+/// The program as nobody without any capability runs it, in this folder and from a copy in it.
+fn unprivileged(folder: &Path) -> Result<Command> {
+    let copy = folder.join("fathom");
     fs::copy(fathom(), &copy)?;
-    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(folder.path()))?;
-    let output = out(Command::new("setpriv")
+    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(folder))?;
+    let mut command = Command::new("setpriv");
+    command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
         .arg(&copy)
-        .args(["demo", "--rows", "7", "--scans", "3"])
-        .current_dir(folder.path()))?;
+        .current_dir(folder);
+    Ok(command)
+}
+
+fn demo_unprivileged() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let output = out(unprivileged(folder.path())?.args(["demo", "--rows", "7", "--scans", "3"]))?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "{}: {text}{}", output.status, messages(&output));
     let (reason, rest) = text.split_once("==== Sample recording: ").context("no sample is shown")?;
@@ -81,14 +87,7 @@ fn demo_unprivileged() -> Result<()> {
 
 fn without_root() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let copy = folder.path().join("fathom");
-    fs::copy(fathom(), &copy)?;
-    run(Command::new("chmod").args(["-R", "a+rwx"]).arg(folder.path()))?;
-    let output = out(Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
-        .arg(&copy)
-        .args(["record", "--", "true"])
-        .current_dir(folder.path()))?;
+    let output = out(unprivileged(folder.path())?.args(["record", "--", "true"]))?;
     ensure!(output.status.code() == Some(1), "{:?}", output.status);
     let messages = messages(&output);
     ensure!(messages.contains("root") && messages.contains("CAP_BPF"), "{messages}");

@@ -7,7 +7,7 @@ use fathom_tests::{
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
     let with = |program: &str| root().and_then(|()| installed(program));
@@ -142,16 +142,22 @@ while not select.select([sys.stdin], [], [], 0.001)[0]:
     db.execute("INSERT INTO t VALUES (1)")
 "#;
 
-fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
+/// A program that inserts until its stdin is closed, and has begun.
+fn inserting(folder: &Path) -> Result<Child> {
     use std::io::Read;
-    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let mut child = Command::new("python3")
         .args(["-c", LOOP])
-        .arg(disk.path().join("t.db"))
+        .arg(folder.join("t.db"))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
     child.stdout.as_mut().context("stdout")?.read_exact(&mut [0; 5])?;
+    Ok(child)
+}
+
+fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let mut child = inserting(disk.path())?;
     let archive = folder.path().join("t.fathom");
     let recorded = run(Command::new(fathom())
         .args(["record", "-q", "--duration", "1", "-o"])
@@ -171,15 +177,8 @@ fn during_a_loop(options: impl Fn(u32) -> Vec<String>) -> Result<()> {
 
 /// A process that was there before the recording, and was not asked for, is named as whom its commands are charged to.
 fn others_have_names() -> Result<()> {
-    use std::io::Read;
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let mut child = Command::new("python3")
-        .args(["-c", LOOP])
-        .arg(disk.path().join("t.db"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    child.stdout.as_mut().context("stdout")?.read_exact(&mut [0; 5])?;
+    let mut child = inserting(disk.path())?;
     let script = format!("echo x > {0}/f; sync {0}/f; sleep 1", disk.path().display());
     let recorded = record(folder.path(), &[], &["sh", "-c", &script]);
     let name = fs::read_to_string(format!("/proc/{}/comm", child.id()))?;
