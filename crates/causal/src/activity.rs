@@ -10,7 +10,7 @@
 //! over, so what it explains is a guess.
 
 use crate::actor::TxnKey;
-use crate::threads::Blocked;
+use crate::blocked::Blocked;
 use model::event::flags;
 use model::{Call, Confidence, Layer, Reason};
 use std::collections::VecDeque;

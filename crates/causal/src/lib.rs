@@ -60,6 +60,7 @@ mod activity;
 mod actor;
 mod attribution;
 mod block;
+mod blocked;
 mod checkpoints;
 mod context;
 mod hash;

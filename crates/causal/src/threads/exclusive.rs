@@ -16,9 +16,10 @@
 //! statement's own time as lacks is given to the application, from the end backwards. Its length is right, its position
 //! is not known. So too for statements that are stepped by turns: how their common time is divided is known, not when.
 
-use super::stack::{Away, Blocked, Frame, Kind, Thread};
+use super::stack::{Away, Frame, Kind, Thread};
 use crate::Sink;
 use crate::activity::{Activity, Sleeper, Waited};
+use crate::blocked::Blocked;
 use model::event::flags;
 use model::table::Slice;
 use model::{Confidence, Layer, Reason, Wait};

@@ -22,10 +22,11 @@ mod operations;
 mod stack;
 mod transactions;
 
-pub(crate) use stack::{Blocked, Call, Thread};
+pub(crate) use stack::{Call, Thread};
 
 use crate::Config;
 use crate::actor::Actor;
+use crate::blocked::Blocked;
 use crate::context::Context;
 use crate::hash::FastMap;
 use crate::inferred::Inferred;
