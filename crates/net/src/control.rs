@@ -1,7 +1,7 @@
 //! What two ends say to each other about a run: frames of JSON, each behind its length (32 bits, big-endian).
 //!
 //! ```text
-//! asks                                 serves
+//! client                               server
 //! Hello {oldest, newest}  ----------->           versions; the first message never changes its form
 //!                         <-----------  Welcome {version}   or Refused {why}
 //! Ping x 20               <---------->  Pong     what the other clock says (see `offset`)
@@ -84,7 +84,7 @@ pub enum Message {
     },
     /// What does your clock say?
     Ping {
-        /// The asker's clock.
+        /// The client's clock.
         asked_ns: u64,
     },
     /// This.

@@ -1,6 +1,6 @@
 //! Traffic over a network, what the sender's TCP says of it, an emulated link, and congestion controls.
 //!
-//! Traffic runs between two ends: one serves ([`serve`]), the other asks ([`run`]). They agree over a control connection
+//! Traffic runs between two ends, the server ([`serve`]) and the client ([`run`]). They agree over a control connection
 //! ([`control`]), which carries what is asked for ([`spec`]) and brings back what each end saw ([`outcome`]). Data goes
 //! through connections of its own ([`traffic`]), while the sending end's TCP is read every 10 ms ([`sampler`]). What was
 //! seen becomes an estimate ([`estimate`]) and the causes that held the transfer back ([`why`]); both are pure. [`result`] puts them

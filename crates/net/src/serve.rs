@@ -30,7 +30,7 @@ const MOST_RUNS: usize = 16;
 const VISITORS: usize = 256;
 /// How long that may take.
 const MEETING: Duration = Duration::from_secs(30);
-/// How long the asker may take from one run to the next.
+/// How long the client may take from one run to the next.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Where runs that begin and what went wrong are reported.
@@ -96,7 +96,7 @@ impl Server {
         self.address
     }
 
-    /// Serves whoever comes. Runs in a `LocalSet`. If `once`, it returns after the first asker has gone, or when none has
+    /// Serves whoever comes. Runs in a `LocalSet`. If `once`, it returns after the first client has gone, or when none has
     /// come for [`IDLE`]; otherwise never.
     pub async fn serve(self: &Rc<Self>, once: bool) {
         let (gone, mut first) = mpsc::unbounded_channel();
@@ -152,7 +152,7 @@ impl Server {
                 let _ = run.send(connection);
                 Ok(false)
             }
-            Visitor::Asker(channel, local, _session) => self.session(*channel, local).await.map(|()| true),
+            Visitor::Client(channel, local, _session) => self.session(*channel, local).await.map(|()| true),
         }
     }
 
@@ -207,7 +207,7 @@ impl Server {
         }
         let session = Counted::new(&self.sessions);
         agree(&mut channel, theirs).await?;
-        Ok(Visitor::Asker(Box::new(channel), local, session))
+        Ok(Visitor::Client(Box::new(channel), local, session))
     }
 
     async fn take_data(&self, mut stream: TcpStream) -> Result<Visitor<'_>> {
@@ -252,7 +252,7 @@ impl Server {
         };
         let (carrier, _supplied) = match ready.await {
             Ok(ready) => ready,
-            // What is refused here is the asker's to change; the session goes on.
+            // What is refused here is the client's to change; the session goes on.
             Err(error) if Error::is_askers(&error) => {
                 return channel.send(&Message::Refused { why: error.to_string() }, "refusing").await;
             }
@@ -311,7 +311,7 @@ impl Server {
             socket::set(&SockRef::from(&c.stream), &options, true)?;
         }
         let carrier = made_ready(spec, Role::Server, connections).await?;
-        // All have come: only now does the asker know that it may begin.
+        // All have come: only now does the client know that it may begin.
         channel.send(&ready, "preparing the run").await?;
         expect_go(channel).await?;
         Ok(carrier)
@@ -325,7 +325,7 @@ enum Visitor<'s> {
     /// One of a run's.
     Data(mpsc::UnboundedSender<Connection>, Connection),
     /// It will ask for runs.
-    Asker(Box<Channel>, SocketAddr, Counted<'s>),
+    Client(Box<Channel>, SocketAddr, Counted<'s>),
 }
 
 const AGREEING: &str = "agreeing on a version";

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 /// Compare the run times of commands, in randomised blocks with an A/A control.
 ///
-/// Each block runs every command once, in random order, and the first one once more: what that differs from itself by is this
-/// machine's noise. The ratio of each command to the first is computed pair by pair within blocks, with an interval and a verdict.
-/// Also shown: minimum and maximum, user and system time, and what was read and written, from /proc/PID/io.
+/// Each block runs every command once, in random order, and the first one twice: how far it differs from itself is this machine's
+/// noise. The ratio of each command to the first is computed pair by pair within blocks, with an interval and a verdict. Also shown:
+/// minimum and maximum, user and system time, and read and write calls (/proc/PID/io).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -3,11 +3,11 @@
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// Check that a command asks the same of files and disk as recorded in a contract: an I/O test for CI.
+/// Compare a command's I/O with a recorded contract: a regression test for CI.
 ///
-/// Times vary with the machine; counts do not. Compared are system calls, syncs and bytes by kind of file, per SQL statement, exactly, and
-/// flushes and write commands of the device with a band. A difference must show in three runs. Without permission to trace, only
-/// the calls and bytes of /proc/PID/io are compared, which is said.
+/// Times vary with the machine; counts do not. System calls, syncs and bytes by kind of file are compared exactly, per SQL statement; flushes
+/// and write commands of the device with a tolerance. A difference must appear in three runs. Without permission to trace, only the calls
+/// and bytes of /proc/PID/io are compared, with a notice.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,

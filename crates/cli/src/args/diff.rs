@@ -35,10 +35,10 @@ pub struct Diff {
     pub json: bool,
 }
 
-/// Name what the statements of a recording lose their time to.
+/// Explain what makes the statements of a recording slow.
 ///
-/// Each finding has a code, a claim with its numbers, its share of the statement's time with its interval, what the remedy saves at
-/// most, and the spans that show it. Findings overlap: a flush may be the second of a commit and stand behind somebody else's.
+/// Each finding has a code, a claim with its numbers, its share of the statement's time with its interval, an upper bound of
+/// what the remedy saves, and the spans that show it. Findings overlap: a flush may be the second of a commit and wait behind another's.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
