@@ -1,7 +1,7 @@
 //! `fathom record --device`: this program records there, and what it recorded is linked here.
 
 use super::result::{self, Remote, THERE};
-use crate::args::{Backend, Operation, Probes, Record, Via};
+use crate::args::{Backend, Probes, Record, Via};
 use crate::{link, output, progress};
 use anyhow::{Context as _, Result};
 use archive::Archive;
