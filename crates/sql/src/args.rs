@@ -14,7 +14,8 @@ pub struct Program {
     pub verb: Verb,
 }
 
-/// The verbs.
+/// The verbs. Their help is at their arguments: a doc comment here would hide the longer one there.
+#[allow(missing_docs)]
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     Sql(Sql),
@@ -37,7 +38,8 @@ pub struct Fleet {
     pub verb: FleetVerb,
 }
 
-/// The verbs of `fathom fleet`.
+/// The verbs of `fathom fleet`; their help is at their arguments too.
+#[allow(missing_docs)]
 #[derive(Debug, Subcommand)]
 pub enum FleetVerb {
     Init(Init),

@@ -41,6 +41,8 @@ fn link(dir: &Path) -> Result<()> {
         let said = String::from_utf8_lossy(&made.stderr);
         bail!("{} has no tables, and none can be made: {}", dir.display(), said.trim().trim_start_matches("fathom: "));
     }
+    // What is missing of the log is said there, and holds for every answer. A stderr that is gone is told nothing.
+    let _ = std::io::Write::write_all(&mut std::io::stderr(), &made.stderr);
     Ok(())
 }
 

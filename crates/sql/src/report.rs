@@ -7,7 +7,7 @@
 
 use crate::engine::Engine;
 use anyhow::Result;
-use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{Date32Type, Float64Type, Int64Type};
 use futures_util::TryStreamExt;
 use std::collections::BTreeMap;
