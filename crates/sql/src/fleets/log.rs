@@ -135,7 +135,7 @@ impl Fleet {
     pub async fn commit(&mut self, mut commit: Commit) -> Result<(), NotCommitted> {
         commit.version = commits::VERSION;
         commit.id = super::rows::unique();
-        commit.made_by = made_by();
+        commit.made_by = super::rows::made_by();
         commit.at_unix_ns = unix_now_ns();
         loop {
             self.state.allows(&commit).map_err(NotCommitted::Conflict)?;
@@ -237,11 +237,6 @@ fn day(date: &str) -> Option<i32> {
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let of_year = (153 * (if month > 2 { month - 3 } else { month + 9 }) + 2) / 5 + day - 1;
     i32::try_from(era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468).ok()
-}
-
-/// Who writes.
-pub fn made_by() -> String {
-    format!("Fathom {}", env!("CARGO_PKG_VERSION"))
 }
 
 #[cfg(test)]

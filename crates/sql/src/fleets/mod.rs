@@ -133,7 +133,7 @@ fn info(args: &Init) -> Result<Info> {
     Ok(Info {
         format: FORMAT.into(),
         version: VERSION,
-        made_by: log::made_by(),
+        made_by: rows::made_by(),
         created_unix_ns: archive::unix_now_ns(),
         private,
         salt: rows::unique(),

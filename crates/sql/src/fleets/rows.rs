@@ -53,7 +53,7 @@ impl File {
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(GROUP_ROWS))
-            .set_created_by(super::log::made_by())
+            .set_created_by(made_by())
             .set_key_value_metadata(Some(vec![
                 KeyValue::new("fathom.table".into(), info.name.to_string()),
                 KeyValue::new("fathom.table_version".into(), TABLE_VERSION.to_string()),
@@ -174,4 +174,9 @@ pub fn unique() -> String {
         bytes[8..12].copy_from_slice(&std::process::id().to_le_bytes());
     }
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Who writes.
+pub fn made_by() -> String {
+    format!("Fathom {}", env!("CARGO_PKG_VERSION"))
 }
