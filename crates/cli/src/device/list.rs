@@ -18,7 +18,7 @@ pub fn run(args: &DeviceList) -> Result<ExitCode> {
     let server = AdbServer::of_environment();
     if !args.watch {
         let listed = server.devices();
-        show(args, listed.as_deref().map_err(|e| e))?;
+        show(args, listed.as_deref())?;
         return Ok(ExitCode::SUCCESS);
     }
     let context = Context::silent();
@@ -27,7 +27,7 @@ pub fn run(args: &DeviceList) -> Result<ExitCode> {
     while !context.cancelled() && !output::nobody_reads() {
         // The tracker names serial numbers and states; models are asked for.
         if tracker.next(LOOK)?.is_some() {
-            show(args, server.devices().as_deref().map_err(|e| e))?;
+            show(args, server.devices().as_deref())?;
         }
     }
     Ok(ExitCode::SUCCESS)
