@@ -424,9 +424,12 @@ fn import_agrees() -> Result<()> {
     Ok(())
 }
 
+/// A table's name and its rows, each as texts.
+type NamedRows = (&'static str, Vec<Vec<String>>);
+
 /// What an archive says. `files`: also of which file a span is, which Perfetto's form tells less of: its message for a page that is added to
 /// the cache leaves out how large that is.
-fn said(archive: &Path, files: bool) -> Result<Vec<(&'static str, Vec<Vec<String>>)>> {
+fn said(archive: &Path, files: bool) -> Result<Vec<NamedRows>> {
     const SPANS: [&str; 12] =
         ["id", "parent", "layer", "kind", "start_ns", "end_ns", "tid", "disk", "sector", "bytes", "file", "offset"];
     const LINKS: [&str; 4] = ["parent", "child", "relation", "confidence"];

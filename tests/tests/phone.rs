@@ -439,7 +439,7 @@ fn forwarded() -> Result<()> {
 
 fn files() -> Result<()> {
     use device::remote::adb::{AdbServer, AdbSync};
-    let bytes: Vec<u8> = (0..300_000_u32).map(|i| (i * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..300_000_u32).map(|i| ((i * 31) >> 3) as u8).collect();
     for features in ["shell_v2,cmd", "shell_v2,cmd,stat_v2,ls_v2,sendrecv_v2"] {
         let phone = Phone::start(DAEMON, &Shape { features, ..Shape::default() })?;
         let mut sync = AdbSync::open(&AdbServer::at(format!("127.0.0.1:{}", phone.port)), &phone.serial)?;

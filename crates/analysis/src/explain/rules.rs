@@ -8,7 +8,7 @@ use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
 use crate::rows::Index;
 use crate::text::{bytes, count, duration};
-use model::{Layer, Wait, counted};
+use model::{Absence, Layer, Wait, counted};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
@@ -535,7 +535,11 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
     if !rows.trace.complete {
         reasons.push("the recording was interrupted".into());
     }
-    reasons.extend(blind::blind(&rows.coverage).into_iter().map(|blind| blind.means.trim_end_matches('.').to_owned()));
+    // A program without SQLite lacks nothing; one whose transactions are inferred does.
+    let inferred = rows.shapes.iter().any(|shape| shape.kind == "transaction");
+    let coverage: Vec<_> =
+        rows.coverage.iter().filter(|c| inferred || c.absence != Some(Absence::NoSqlite)).cloned().collect();
+    reasons.extend(blind::blind(&coverage).into_iter().map(|blind| blind.means.trim_end_matches('.').to_owned()));
     let claim = reasons.join("; ");
     (!claim.is_empty()).then(|| Finding {
         code: "T01".into(),

@@ -3,8 +3,8 @@
 use super::contract::Finding;
 use super::*;
 use crate::made::{DATABASE, DEV, DIRECTORY, Execution, INSERT, JOURNAL, insert, recording};
-use model::table::{Cause, File, Link, LossRow, Process, Shape, Span};
-use model::{Confidence, Layer, LossSource, Origin, Reason, Relation, Wait};
+use model::table::{Cause, Coverage, File, Link, LossRow, Process, Shape, Span};
+use model::{Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, Wait};
 use proptest::prelude::*;
 
 const WAL: u64 = 4;
@@ -424,6 +424,15 @@ fn search_that_reads_whole_table_is_full_scan() {
     ] {
         assert!(!codes(&named(text, pages, returned)).contains(&"S04"), "{text}");
     }
+}
+
+#[test]
+fn missing_sqlite_is_unreliable_where_inferred() {
+    let mut rows = recording(&vec![insert(); 10]);
+    rows.coverage.push(Coverage::absent(Layer::Database, "git", Absence::NoSqlite, "no SQLite"));
+    assert!(!codes(&explain(&rows)).contains(&"T01"));
+    rows.shapes[0].kind = "transaction".into();
+    assert_eq!(codes(&explain(&rows))[0], "T01");
 }
 
 #[test]
