@@ -62,15 +62,15 @@ pub fn pragma(database: &Path, sql: &str) -> Result<(), Error> {
     let failed = |e: rusqlite::Error| Error::Failed(format!("{}: {sql}: {e}", database.display()));
     let connection = Connection::open(database).map_err(failed)?;
     let mut mode: Option<String> = None;
-    let rows = |row: &rusqlite::Row<'_>| row.get::<_, String>(0);
+    let rows = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);
     for statement in sql.split(';').map(str::trim).filter(|statement| !statement.is_empty()) {
         let mut prepared = connection.prepare(statement).map_err(failed)?;
-        let mut found = prepared.query_map([], rows).map_err(failed)?;
-        let first = found.next().transpose().ok().flatten();
-        // The rest must be stepped over: VACUUM and the like work as they are stepped.
-        found.for_each(drop);
-        if statement.to_ascii_lowercase().starts_with("pragma journal_mode") {
-            mode = first;
+        // All must be stepped over: VACUUM and the like work as they are stepped.
+        let found: Vec<_> = prepared.query_map([], rows).and_then(Iterator::collect).map_err(failed)?;
+        if let (true, Some(rusqlite::types::Value::Text(now))) =
+            (statement.to_ascii_lowercase().starts_with("pragma journal_mode"), found.into_iter().next())
+        {
+            mode = Some(now);
         }
     }
     let wanted = sql.to_ascii_lowercase();
