@@ -128,7 +128,7 @@ mod tests {
         ("links", &["relation", "confidence"]),
         ("driver_commands", &["confidence", "protocol", "name", "error"]),
         ("causes", &["origin", "confidence", "via"]),
-        ("slices", &["layer", "reason", "confidence"]),
+        ("slices", &["layer", "reason", "confidence", "wait"]),
         ("disks", &["name"]),
         ("losses", &["source"]),
         ("checks", &["what", "unknown"]),
