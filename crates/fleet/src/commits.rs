@@ -265,6 +265,7 @@ pub fn is_data_path(path: &str) -> bool {
         && day.len() == 10
         && day.chars().all(|c| c.is_ascii_digit() || c == '-')
         && name.ends_with(".parquet")
+        && !name.contains("..")
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.')
 }
@@ -341,6 +342,7 @@ mod tests {
             "../date=2026-11-25/x.parquet",
             "spans/date=2026-11-25/.x.parquet",
             "spans/date=2026-11-25/x.sh",
+            "spans/date=2026-11-25/x..parquet",
             "nothing/date=2026-11-25/x.parquet",
             "",
         ] {

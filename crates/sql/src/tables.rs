@@ -94,7 +94,7 @@ impl FilesTable {
         let schema = Arc::new(schema(table));
         let (outside, inside): (Vec<_>, Vec<_>) =
             schema.fields().iter().cloned().partition(|field| attached.contains(&field.name().as_str()));
-        let files = TableSchema::new(Arc::new(Schema::new(inside)), outside);
+        let files = TableSchema::builder(Arc::new(Schema::new(inside))).with_table_partition_cols(outside).build();
         let place = |field: &Arc<Field>| files.table_schema().index_of(field.name()).unwrap_or(0);
         let places = schema.fields().iter().map(place).collect();
         Self { schema, files, places, store, parts }
