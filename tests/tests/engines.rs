@@ -123,7 +123,7 @@ fn fleet(folder: &Path) -> Result<PathBuf> {
     run(Command::new(fathom()).args(["fleet", "init"]).arg(&place))?;
     run(Command::new(fathom()).args(["fleet", "add"]).arg(&place).arg(here("archives")))?;
     run(Command::new(fathom().with_file_name("fathom-sql"))
-        .args(["generate", "--seed", "7", "--count", "36", "--devices", "4", "--days", "9"])
+        .args(["generate", "--seed", "7", "--count", "120", "--devices", "4", "--days", "9"])
         .arg(folder.join("generated"))
         .args(["v3-linux-6.18-virtio", "v3-net", "v3-bench"].map(|name| here("archives").join(name))))?;
     run(Command::new(fathom()).args(["fleet", "add"]).arg(&place).arg(folder.join("generated")))?;

@@ -66,7 +66,7 @@ pub fn run(args: &Generate) -> Result<()> {
     for n in 0..args.count {
         let source = &sources[(n % sources.len() as u64) as usize];
         let random = mixed(args.seed ^ mixed(n));
-        let (device, day) = (mixed(random) % args.devices, n % args.days);
+        let (device, day) = (mixed(random) % args.devices, mixed(random ^ 1) % args.days);
         let folder = args.folder.join(format!("device=shelf-{device:03}"));
         std::fs::create_dir_all(&folder)?;
         // A device has a speed; on the last day half of them are slower by a third.
