@@ -45,7 +45,7 @@ pub fn devices() -> Vec<Vec<u8>> {
         out
     })
     .collect();
-    assert!(all.iter().all(|device| device.len() > 1024), "the devices are gone");
+    assert!(all.iter().all(|device| !device.is_empty()), "the devices are gone");
     all
 }
 

@@ -171,8 +171,8 @@ fn mend(image: &mut [u8]) {
 fn look(path: &Path, image: &[u8]) {
     let Ok(store) = Store::open(path) else { return };
     let size = store.size_bytes();
-    // Where a machine that was started anew may have lost something, the sums were made of what is there.
-    let lost = store.header().lost;
+    // After an unclean end the data of marked regions count, and so do those where a machine that was started anew may have lost something.
+    let header = store.header();
     for block in 0..size / BLOCK_BYTES {
         let mut data = Vec::new();
         let at = (size + block * 8) as usize;
@@ -184,7 +184,8 @@ fn look(path: &Path, image: &[u8]) {
                     known => known == sum_of(&data),
                 };
                 let begin = block * BLOCK_BYTES;
-                let summed_anew = lost.iter().any(|(first, bytes)| (*first..first + bytes).contains(&begin));
+                let lost = header.lost.iter().any(|(first, bytes)| (*first..first + bytes).contains(&begin));
+                let summed_anew = lost || header.is_marked_at(begin);
                 assert!(
                     summed_anew || vouched(&image[at..at + 4]) || vouched(&image[at + 4..at + 8]),
                     "block {block} is no one's"

@@ -498,7 +498,9 @@ fn dead_node() -> Result<()> {
     let status: serde_json::Value =
         serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?;
     let node = &status["nodes"][1];
-    ensure!(status["flush_failed"] == named.as_str() && node["state"] == "away", "{status}");
+    // Why it does not answer stands behind.
+    let failed = status["flush_failed"].as_str().is_some_and(|text| text.starts_with(&named));
+    ensure!(failed && node["state"] == "away", "{status}");
     let table = String::from_utf8(fathom_tests::run(&mut pool(&["status", &socket]))?.stdout)?;
     ensure!(table.contains(&format!("The last flush failed: {named}")), "{table}");
     // A client of structured replies is told too.

@@ -197,20 +197,21 @@ const REASONS: [&str; 11] = [
 
 /// The call that ends said that it had to have a checkpoint written, and why: a moment that is a span of its own, since the
 /// call's are written by then.
-fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &Tasks, cx: &mut Context<'_>) {
+fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx: &mut Context<'_>) {
     let reason = usize::try_from(record.number).ok().and_then(|n| REASONS.get(n.checked_sub(1)?));
     let (Some(reason), true) = (reason, call != 0) else { return };
     let known = tasks.threads.call(header.tid).filter(|c| [c.span, c.fs_span].contains(&call));
     let operation = known.map(|c| tasks.threads.settled(c.actor).operation).filter(|id| *id != 0);
     let (id, start_ns) = (cx.new_span(), known.map_or(header.time_ns, |c| c.start_ns));
-    cx.sink.span(Span {
+    let row = Span {
         end_ns: Some(header.time_ns),
         operation,
         disk: Some(cx.config.disk_of(record.dev)),
         number: Some(record.number),
         flags: Cow::Borrowed(reason),
         ..span(id, Layer::FileSystem, "checkpoint needed", header.time_ns, header.tgid, header.tid)
-    });
+    };
+    tasks.threads.put_span(header.tid, row, cx);
     let window = Window { start_ns, end_ns: header.time_ns, cpus: [header.cpu; 2] };
     cx.link(call, id, Relation::Calls, Confidence::Structural, window);
 }

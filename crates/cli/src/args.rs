@@ -129,7 +129,7 @@ Examples:
   sudo fathom record --all --duration 5 -o all.fathom  every process
   sudo fathom record --op ./server:handle_request -- ./server
                                                        calls of a function as operations
-  sudo fathom record --op postgres --comm postgres     PostgreSQL's commits as operations (--list-ops lists more)
+  sudo fathom record --op postgres --comm postgres     PostgreSQL's commits (--list-ops: others)
   fathom record --device adb:R58 -- /data/local/tmp/x  a program on a rooted phone; linked here
   fathom record --device adb --via perfetto --duration 10
                                                        a phone without root, by its own Perfetto

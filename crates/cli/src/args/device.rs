@@ -15,8 +15,8 @@ use std::str::FromStr;
     after_help = "\
 Start here:
   fathom device list                                     this machine, and what adb lists
-  fathom device check adb                                what Fathom can do on the phone, and what stops the rest
-  fathom device info adb                                 what the phone is: SoC, clusters, storage, file systems, SQLite
+  fathom device check adb                                what Fathom can do there
+  fathom device info adb                                 what the phone is
   fathom bench run sqlite --quick --device adb           the first measurement there
 
 The guide is docs/guide/android.md."

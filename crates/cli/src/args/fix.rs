@@ -28,7 +28,7 @@ pub enum Allow {
 Examples:
   sudo fathom fix --database app.db -- python3 app.py {db}
   fathom fix --try wal,truncate --database app.db -- ./app {db}      without recording, without root
-  sudo fathom fix --system --database app.db -- ./app {db}           also the disk's scheduler, the governor
+  sudo fathom fix --system --database app.db -- ./app {db}           also scheduler, governor
   sudo fathom fix --allow last-commits --apply --database app.db -- ./app {db}
 
 Runs CMD as the user who runs fathom: under sudo, as root.

@@ -111,7 +111,7 @@ mod tests {
             "--duration",
             "1.5",
             "--max-size",
-            "4096",
+            "65536",
             "--op",
             "libc.so:fsync",
             "--backend",
@@ -128,7 +128,7 @@ mod tests {
         assert!(again.all && again.keep_sql && again.no_link && again.elsewhere.device.is_none());
         assert_eq!(
             (again.duration.unwrap().as_millis(), again.max_size, again.backend),
-            (1500, Some(4096), Backend::Ftrace)
+            (1500, Some(65536), Backend::Ftrace)
         );
         assert_eq!((again.operations.len(), again.output.to_str()), (1, Some(THERE)));
         assert_eq!(again.command, ["sh", "-c", "a b"]);

@@ -84,6 +84,11 @@ impl Header {
         !self.marked.is_empty()
     }
 
+    /// Whether the region of that byte is marked: its data count, whatever the sums on the medium say.
+    pub fn is_marked_at(&self, offset: u64) -> bool {
+        offset.checked_div(self.region_bytes).is_some_and(|region| self.marked.iter().any(|m| m as u64 == region))
+    }
+
     /// As it stands on the medium once it was written.
     pub(super) fn renewed(self) -> Self {
         Self { version: VERSION, ..self }
