@@ -10,6 +10,7 @@ mod count;
 pub mod event;
 pub mod marks;
 pub mod record;
+pub mod scsi;
 mod shell;
 pub mod table;
 pub mod text;

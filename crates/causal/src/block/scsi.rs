@@ -4,6 +4,7 @@
 //! *Uncertainty*: of a command block of more than 16 bytes (`variable length`) only the operation code is read, and UNMAP
 //! names its blocks in data that is not recorded.
 
+use model::scsi::HOST_STATUS;
 use std::borrow::Cow;
 
 /// Names by operation code, for those that disks get.
@@ -95,31 +96,6 @@ fn range(raw: &[u8; 16]) -> Option<(u64, u64)> {
     }
 }
 
-/// What the host's driver says, by number (`enum scsi_host_status`).
-const HOST: [&str; 21] = [
-    "OK",
-    "NO_CONNECT",
-    "BUS_BUSY",
-    "TIME_OUT",
-    "BAD_TARGET",
-    "ABORT",
-    "PARITY",
-    "ERROR",
-    "RESET",
-    "BAD_INTR",
-    "PASSTHROUGH",
-    "SOFT_ERROR",
-    "IMM_RETRY",
-    "REQUEUE",
-    "TRANSPORT_DISRUPTED",
-    "TRANSPORT_FAILFAST",
-    "TARGET_FAILURE",
-    "NEXUS_FAILURE",
-    "ALLOC_FAILURE",
-    "MEDIUM_ERROR",
-    "TRANSPORT_MARGINAL",
-];
-
 const SENSE_KEYS: [&str; 16] = [
     "NO SENSE",
     "RECOVERED ERROR",
@@ -144,7 +120,7 @@ pub(super) fn error(result: u32, sense: [u8; 4]) -> Option<String> {
     let (host, status) = (result >> 16 & 0xff, result & 0xff);
     let mut parts = Vec::new();
     if host != 0 {
-        let name = HOST.get(host as usize);
+        let name = HOST_STATUS.get(host as usize);
         parts.push(name.map_or_else(|| format!("host byte {host:#04x}"), |name| format!("DID_{name}")));
     }
     match status {

@@ -5,31 +5,7 @@
 
 use super::fields::{decimal, hex, put, signed, value};
 use crate::ftrace::decoder::{DecodedEvent, Kind};
-
-/// `enum scsi_host_status`, by number.
-const HOST: [&str; 21] = [
-    "OK",
-    "NO_CONNECT",
-    "BUS_BUSY",
-    "TIME_OUT",
-    "BAD_TARGET",
-    "ABORT",
-    "PARITY",
-    "ERROR",
-    "RESET",
-    "BAD_INTR",
-    "PASSTHROUGH",
-    "SOFT_ERROR",
-    "IMM_RETRY",
-    "REQUEUE",
-    "TRANSPORT_DISRUPTED",
-    "TRANSPORT_FAILFAST",
-    "TARGET_FAILURE",
-    "NEXUS_FAILURE",
-    "ALLOC_FAILURE",
-    "MEDIUM_ERROR",
-    "TRANSPORT_MARGINAL",
-];
+use model::scsi::HOST_STATUS;
 
 const STATUS: [(&str, u64); 9] = [
     ("GOOD", 0),
@@ -89,7 +65,7 @@ fn scsi(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     // trace-cmd knows none of the kernel's names for them, and writes numbers.
     let host = match word("host")? {
         number if number.starts_with("0x") => hex(number)?,
-        name => HOST.iter().position(|own| name.strip_prefix("DID_") == Some(own))? as u64,
+        name => HOST_STATUS.iter().position(|own| name.strip_prefix("DID_") == Some(own))? as u64,
     };
     let status = match word("status")? {
         number if number.starts_with("0x") => hex(number)?,
