@@ -54,7 +54,8 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
         let start = Instant::now();
         let mut tally = Tally::default();
         let mut command = match left {
-            Some(left) => test.program.command_within(root, left.as_secs()),
+            // Whole seconds, and one more: a program that is stopped has then always reached the deadline.
+            Some(left) => test.program.command_within(root, left.as_secs() + 1),
             None => test.program.command(root),
         };
         command.args(["--ignored", "--exact", &test.name]).env("FATHOM", &binary);
