@@ -16,6 +16,12 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
+    /// The folder that a file is to be made in is not there.
+    #[error("there is no folder {0}; make it first: mkdir -p {0}", folder.display())]
+    NoFolder {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// A folder is something else, and is left alone.
     #[error("{} is not a Fathom archive: {why}", path.display())]
     NotAnArchive {

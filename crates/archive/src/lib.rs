@@ -19,6 +19,7 @@
 //! their folder, and are either complete or absent.
 
 mod archive;
+pub mod atomic_file;
 pub mod error;
 pub mod export;
 mod kind;

@@ -2,12 +2,13 @@
 //!
 //! Each run is a process: a traced one is `fathom record`, whose archive is read and removed; an untraced one is `fathom workload command`.
 
-use crate::{Usage, args, atomic_file, link, output};
+use crate::{Usage, args, link, output};
 use analysis::Rows;
 use analysis::check::contract::BPF;
 use analysis::check::{self, Contract, Observed, One, Outcome};
 use analysis::text::shown;
 use anyhow::{Context as _, Result, bail};
+use archive::atomic_file;
 use model::{Context, counted};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};

@@ -1,8 +1,8 @@
 //! `fathom export`: a recording for other tools.
 
-use crate::{args, atomic_file, link, output, progress, report::beside};
+use crate::{args, link, output, progress, report::beside};
 use anyhow::{Context as _, Result, bail};
-use archive::ArchiveKind;
+use archive::{ArchiveKind, atomic_file};
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
@@ -62,7 +62,7 @@ fn events(archive: &Path, output: Option<&Path>) -> Result<()> {
         std::iter::from_fn(|| log.next_event()).try_for_each(|event| writeln!(out, "{}", event.to_text()))
     };
     if let Some(path) = output.filter(|path| *path != Path::new(STDOUT)) {
-        return atomic_file::write(path, |out| Ok(lines(out)?));
+        return Ok(atomic_file::write(path, |out| lines(out))?);
     }
     let mut out = BufWriter::new(std::io::stdout());
     match lines(&mut out).and_then(|()| out.flush()) {
@@ -89,7 +89,7 @@ pub fn perfetto(archive: &archive::Archive, output: &Path) -> Result<formats::pe
         clocks: None,
     };
     if output != Path::new(STDOUT) {
-        return atomic_file::write(output, |out| Ok(formats::perfetto::export(&tables, out)?));
+        return Ok(atomic_file::write(output, |out| formats::perfetto::export(&tables, out))?);
     }
     let mut out = BufWriter::new(std::io::stdout());
     formats::perfetto::export(&tables, &mut out)

@@ -5,7 +5,6 @@
 mod output;
 
 mod args;
-mod atomic_file;
 mod bench;
 mod check;
 mod demo;
@@ -93,7 +92,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Sql(args) => match elsewhere::sql("sql", &args.words)? {},
         Verb::Fleet(args) => match elsewhere::sql("fleet", &args.words)? {},
         Verb::Serve(args) => match elsewhere::sql("serve", &args.words)? {},
-        Verb::Mcp(args) => mcp::run(&args)?,
+        Verb::Mcp(args) => self::mcp::run(&args)?,
         Verb::Fix(args) => return fix::run(&args),
         Verb::Show(args) => show::run(&args)?,
         Verb::Explain(args) => explain::run(&args)?,

@@ -58,7 +58,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         }
     }
     match &args.output {
-        Some(path) => crate::atomic_file::text(path, &(list::head() + &text))?,
+        Some(path) => archive::atomic_file::text(path, &(list::head() + &text))?,
         None => output::text(&text),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,12 +1,12 @@
 //! `fathom report`: archives as one page.
 
-use crate::{args, atomic_file, bench, link, progress};
+use crate::{args, bench, link, progress};
 use analysis::bench::page::Page;
 use analysis::bench::recording_series::RecordingSeries;
 use analysis::bench::results::Bench;
 use analysis::{Rows, explain, figures, summary};
 use anyhow::{Result, bail};
-use archive::{Archive, ArchiveKind};
+use archive::{Archive, ArchiveKind, atomic_file};
 use report::PageData;
 use std::path::{Path, PathBuf};
 
@@ -118,7 +118,7 @@ fn recording<'a>(archive: &Archive, title: &'a str, window: Option<(u64, u64)>) 
 /// Writes the page of `archive` to `output`.
 pub fn write(archive: &Archive, name: &Path, output: &Path) -> Result<()> {
     let title = name.display().to_string();
-    atomic_file::text(output, &report::page(&recording(archive, &title, None)?))
+    Ok(atomic_file::text(output, &report::page(&recording(archive, &title, None)?))?)
 }
 
 /// `T.fathom` with another ending.

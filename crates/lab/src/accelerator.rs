@@ -3,18 +3,16 @@
 //!
 //! *Uncertainty*: a trial that passes says that the kernel comes up, not that a long run does.
 
-use crate::process::end_with_us;
+use child::end_with_us;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long a kernel may take to its first panic; under KVM it takes a second or two.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How often it is looked at.
-const POLL: Duration = Duration::from_millis(20);
 
 /// What runs a guest's processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -96,16 +94,7 @@ fn boots(qemu: &str, kernel: &Path, limit: Duration) -> bool {
         let _ = output.read_to_end(&mut said);
         String::from_utf8_lossy(&said).contains("Linux version")
     });
-    let deadline = Instant::now() + limit;
-    let ended = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status.success(),
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(POLL),
-            _ => break false,
-        }
-    };
-    let _ = child.kill();
-    let _ = child.wait();
+    let ended = matches!(child::wait_or_kill(&mut child, limit), Ok(Some(status)) if status.success());
     // What it started may hold its output; then it is not waited for.
     ended && reader.join().unwrap_or(false)
 }
@@ -113,6 +102,7 @@ fn boots(qemu: &str, kernel: &Path, limit: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     /// A program in place of QEMU.
     fn tried(script: &str) -> (bool, String, Duration) {

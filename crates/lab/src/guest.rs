@@ -28,8 +28,8 @@
 use crate::accelerator::Accelerator;
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
-use crate::process::end_with_us;
 use crate::{Error, need};
+use child::end_with_us;
 use model::Context;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};

@@ -4,6 +4,7 @@
 pub mod accelerator;
 pub mod debian;
 mod error;
+pub mod folder;
 pub mod guest;
 pub mod initramfs;
 pub mod kernel;
@@ -11,11 +12,12 @@ pub mod loopdisk;
 pub mod medium;
 pub mod netns;
 pub mod privilege;
-pub mod process;
 pub mod router;
 pub mod run;
 pub mod scenario;
 pub mod script;
+pub mod show;
+pub mod terminal;
 
 pub use error::Error;
 pub(crate) use error::need;

@@ -6,6 +6,7 @@
 
 mod catalog;
 mod disk;
+mod disks;
 pub(crate) mod script;
 mod value;
 

@@ -23,6 +23,8 @@ mod patience;
 pub mod protocol;
 pub mod setting;
 pub mod shm;
+pub mod show;
+pub mod started;
 pub mod status;
 pub mod store;
 pub mod tuner;

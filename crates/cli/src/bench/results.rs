@@ -102,7 +102,7 @@ pub fn write(path: &Path, text: String) -> Result<()> {
         output::text(&text);
         return Ok(());
     }
-    crate::atomic_file::text(path, &text)
+    Ok(archive::atomic_file::text(path, &text)?)
 }
 
 /// As tables of a Markdown page: workloads, then comparisons.

@@ -1,6 +1,5 @@
 //! `fathom lab`: a file a verb.
 
-mod folder;
 mod list;
 mod run;
 mod shell;

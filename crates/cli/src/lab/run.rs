@@ -1,23 +1,14 @@
 //! `fathom lab run`: a scenario in a guest; what came back of it, in one line.
 
-use super::folder;
 use crate::{Usage, args, link, output, progress};
 use anyhow::{Context as _, Result};
-use lab::accelerator::Accelerator;
-use lab::run::{Ending, NotStarted, Options, Outcome};
-use lab::scenario::{self, Scenario};
-use model::{Context, counted};
-use serde_json::json;
+use lab::folder;
+use lab::run::{Ending, NotStarted, Options};
+use lab::scenario;
+use lab::show::{Recording, contract, is_well, sentence};
+use model::Context;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-
-/// What every result says of its times, for no guest's are a device's.
-fn functional(accelerator: Accelerator) -> &'static str {
-    match accelerator {
-        Accelerator::Kvm => "times are of a virtual machine whose disk is a file (KVM): they are no device's",
-        _ => "times are of an emulated processor: they show order, not speed",
-    }
-}
 
 pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     let usage = |error: scenario::Error| anyhow::Error::new(Usage(error.to_string()));
@@ -47,7 +38,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
         }
         Err(NotStarted::Lab(error)) => return Err(explained(error)),
     };
-    let recording = Recording::find(&folder);
+    let recording = recording(&folder);
     let well = is_well(&scenario, &outcome.ending) && recording.as_ref().is_some_and(|r| r.problem.is_none());
     if args.json {
         let line = contract(&name, &folder, &outcome, recording.as_ref(), well);
@@ -76,97 +67,23 @@ pub(super) fn explained(error: lab::Error) -> anyhow::Error {
     }
 }
 
-/// What was recorded, if anything was.
-#[derive(Default)]
-struct Recording {
-    operations: u64,
-    commands: u64,
-    /// Whether it came to its end.
-    complete: bool,
-    lost: bool,
-    /// Why it cannot be read.
-    problem: Option<String>,
-}
-
-impl Recording {
-    /// Reads it; one that a guest left unfinished is linked here.
-    fn find(folder: &Path) -> Option<Self> {
-        let path = folder.join(lab::run::ARCHIVE);
-        if !archive::log::path(&path).is_file() {
-            return None;
-        }
-        // Whoever asked for the end of the run gets what there is, and may end this too.
-        let read = || -> Result<Self> {
-            let linked = link::open(&path, &Context::silent())?;
-            let summary = analysis::summarise_archive(&linked)?;
-            let operations = summary.operations.iter().map(|o| o.count).sum();
-            let (commands, lost) = (summary.device_commands.total as u64, !summary.loss.intervals.is_empty());
-            Ok(Self { operations, commands, complete: summary.trace.complete, lost, problem: None })
-        };
-        let problem = |error| Self { problem: Some(crate::sentence(&error)), ..Self::default() };
-        Some(read().unwrap_or_else(problem))
+/// What was recorded; what a guest left unfinished is linked here.
+fn recording(folder: &Path) -> Option<Recording> {
+    let path = folder.join(lab::run::ARCHIVE);
+    if !archive::log::path(&path).is_file() {
+        return None;
     }
-}
-
-/// Whether it ended as the scenario expects.
-fn is_well(scenario: &Scenario, ending: &Ending) -> bool {
-    match ending {
-        Ending::Ended { status } => *status == 0 || scenario.workload.may_fail,
-        _ => false,
-    }
-}
-
-fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> String {
-    let what = match &outcome.ending {
-        Ending::Ended { status: 0 } => "the workload ended well".into(),
-        Ending::Ended { status } => {
-            let expected = if well { ", as the scenario expects" } else { "" };
-            format!("the workload ended with status {status}{expected} (see {})", lab::run::SAID)
-        }
-        Ending::TimedOut => "the workload did not end within workload.limit".into(),
-        Ending::NotPrepared(why) => format!("the disks could not be prepared: {why}"),
-        Ending::NotRecorded(why) => format!("the recording failed: {why}"),
-        Ending::Crashed(said) => format!("the guest kernel panicked: {said} (see {})", lab::run::CONSOLE),
-        Ending::Hung => format!("the guest hung: it was silent for machine.silence (see {})", lab::run::CONSOLE),
-        Ending::Interrupted => "interrupted".into(),
+    // Whoever asked for the end of the run gets what there is, and may end this too.
+    let read = || -> Result<Recording> {
+        let summary = analysis::summarise_archive(&link::open(&path, &Context::silent())?)?;
+        Ok(Recording {
+            operations: summary.operations.iter().map(|o| o.count).sum(),
+            commands: summary.device_commands.total as u64,
+            complete: summary.trace.complete,
+            lost: !summary.loss.intervals.is_empty(),
+            problem: None,
+        })
     };
-    let recorded = match recording {
-        None => "nothing was recorded".into(),
-        Some(Recording { problem: Some(why), .. }) => format!("the recording cannot be read: {why}"),
-        Some(r) => {
-            let cut = if r.complete { "" } else { " until then" };
-            let lost = if r.lost { ", events lost" } else { "" };
-            let operations = counted(r.operations as usize, "operation");
-            let commands = counted(r.commands as usize, "device command");
-            let archive = folder.join(lab::run::ARCHIVE);
-            format!("{operations}, {commands}{cut}{lost} in {}; {}", archive.display(), functional(outcome.accelerator))
-        }
-    };
-    format!("{name} on Linux {}, {} s: {what}; {recorded}", outcome.release, outcome.took.as_secs())
-}
-
-fn contract(
-    name: &str,
-    folder: &Path,
-    outcome: &Outcome,
-    recording: Option<&Recording>,
-    well: bool,
-) -> serde_json::Value {
-    let (ending, said, status) = match &outcome.ending {
-        Ending::Ended { status } => ("ended", None, Some(status)),
-        Ending::TimedOut => ("timed_out", None, None),
-        Ending::NotPrepared(why) => ("not_prepared", Some(why), None),
-        Ending::NotRecorded(why) => ("not_recorded", Some(why), None),
-        Ending::Crashed(said) => ("crashed", Some(said), None),
-        Ending::Hung => ("hung", None, None),
-        Ending::Interrupted => ("interrupted", None, None),
-    };
-    let recording = recording.map(|r| {
-        json!({"archive": folder.join(lab::run::ARCHIVE), "operations": r.operations, "commands": r.commands,
-               "complete": r.complete, "lost": r.lost, "problem": r.problem})
-    });
-    json!({"version": 1, "scenario": name, "folder": folder, "kernel": outcome.release, "ending": ending, "said": said,
-           "status": status, "as_expected": well, "took_s": outcome.took.as_secs_f64(), "functional": true,
-           "accelerator": outcome.accelerator.name(),
-           "recording": recording})
+    let problem = |error| Recording { problem: Some(crate::sentence(&error)), ..Recording::default() };
+    Some(read().unwrap_or_else(problem))
 }

@@ -1,12 +1,11 @@
 //! `fathom pool bench`.
 
 use super::auth;
-use super::table::{PAPER_UNITS, UNITS, heading, line};
 use crate::args::{Paper, PoolBench, PoolLoad};
 use anyhow::{Result, anyhow};
 use pool::bench::{Figures, Load};
+use pool::show::bench::{PAPER_UNITS, UNITS, heading, line, lines};
 use pool::volume::Volume;
-use serde_json::json;
 use std::process::ExitCode;
 use std::rc::Rc;
 
@@ -19,10 +18,10 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
         return super::figures::run(args);
     }
     if let Some(nodes) = paper.nodes.filter(|_| paper.compute) {
-        return super::compute::run(args, nodes);
+        return super::started::compute(args, nodes);
     }
     if let Some(nodes) = paper.nodes {
-        return super::cluster::run(args, nodes);
+        return super::started::run(args, nodes);
     }
     let (figures, by) = if paper.paper == Some(Paper::Cluster) {
         let measured = super::paper::bench(args)?;
@@ -51,25 +50,6 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
         println!("{}\n{}\n\n{units}", heading(), line("", &figures));
     }
     Ok(if figures.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// As a design's replicate prints them.
-fn lines(figures: &Figures, by: &str) -> Vec<String> {
-    let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, packet_bytes_mean, failed } = figures;
-    let metric = |metric, unit, v: f64| json!({"metric": metric, "unit": unit, "v": v});
-    let lines = [
-        metric("transactions", "1/s", *ops_per_s),
-        metric("latency.p50", "ns", latency_us.p50 * 1000.0),
-        metric("latency.p99", "ns", latency_us.p99 * 1000.0),
-        metric("window", "request", *window),
-        metric("batch", "request", *batch_mean),
-        metric("packets.sent", "1/s", packets_per_s.sent),
-        metric("packets.received", "1/s", packets_per_s.received),
-        metric("packet_bytes.sent", "byte", packet_bytes_mean.sent),
-        metric("packet_bytes.received", "byte", packet_bytes_mean.received),
-        json!({"verified": *failed == 0, "by": by}),
-    ];
-    lines.map(|line| line.to_string()).to_vec()
 }
 
 pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool, checked: bool) -> Result<Figures> {

@@ -3,19 +3,16 @@
 mod attach;
 mod auth;
 mod bench;
-mod cluster;
-mod compute;
 mod config;
 mod figures;
 mod forget;
 mod keygen;
 mod nbd_bench;
 mod node;
-mod node_process;
 mod paper;
 mod serve;
+mod started;
 mod status;
-mod table;
 mod trial;
 
 use crate::args::{Control, Disk, Order, Pool, PoolVerb};

@@ -2,8 +2,6 @@
 
 use super::auth;
 use super::bench::measure;
-use super::node_process::NodeProcess;
-use super::table::{UNITS, heading, line};
 use crate::args::{Disk, PoolTry, Trust};
 use anyhow::Result;
 use nbd::Tls;
@@ -12,6 +10,8 @@ use pool::link::Control;
 use pool::listener::{Endpoint, Listener};
 use pool::nbd_server::Server;
 use pool::setting::Setting;
+use pool::show::bench::{UNITS, heading, line};
+use pool::started::NodeProcess;
 use pool::volume::Volume;
 use serde_json::json;
 use std::cell::Cell;
@@ -33,7 +33,7 @@ fn start(size: u64, key: Option<&Path>) -> Result<NodeProcess> {
         None => command.arg("--insecure"),
     };
     // What goes wrong shows in the measurement.
-    NodeProcess::start(command, |_| {})
+    Ok(NodeProcess::start(command, |_| {})?)
 }
 
 pub fn run(args: &PoolTry) -> Result<ExitCode> {

@@ -1,53 +1,61 @@
 //! Files that stand there whole or not at all: written under another name beside their own, then renamed. What a full disk
 //! or a Ctrl-C leaves of a page looks like a page.
 
-use anyhow::{Context as _, Result};
-use archive::SignalCleanup;
+use crate::error::{Result, Tried as _};
+use crate::{Error, SignalCleanup};
 use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 /// Writes `output` with what `fill` writes; returns what that returns. What stood there stays until all is written.
-pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<T>) -> Result<T> {
-    let made = |at: &Path, error| anyhow::Error::new(error).context(format!("making {}", at.display()));
-    let finish = |file: File| -> Result<T> {
+///
+/// # Errors
+/// What the system refuses.
+pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> Result<T> {
+    // A link stays one, and what it leads to is replaced.
+    let target = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
+    let there = fs::metadata(&target).ok();
+    let finish = |file: File| {
         let mut out = BufWriter::new(file);
         let filled = fill(&mut out)?;
         out.flush()?;
         // Before it gets its name, or a power cut could leave the name to an empty file. Devices and pipes have no such thing.
         match out.get_ref().sync_all() {
-            Err(e) if e.kind() != std::io::ErrorKind::InvalidInput && e.raw_os_error() != Some(libc::EROFS) => {
-                Err(e.into())
-            }
+            Err(e) if e.kind() != io::ErrorKind::InvalidInput && e.raw_os_error() != Some(libc::EROFS) => Err(e),
             _ => Ok(filled),
         }
     };
-    let writing = || format!("writing {}", output.display());
-    // A link stays one, and what it leads to is replaced.
-    let target = fs::canonicalize(output).unwrap_or_else(|_| output.to_path_buf());
-    let there = fs::metadata(&target).ok();
     if there.as_ref().is_some_and(|about| !about.is_file()) {
         // A device or a pipe is written to, never replaced.
-        return finish(File::create(&target).map_err(|e| made(output, e))?).with_context(writing);
+        return finish(File::create(&target).tried("create", output)?).tried("write", output);
     }
     let tmp = beside(&target);
     let _cleanup = SignalCleanup::file(&tmp)?;
-    let file = File::options().write(true).create_new(true).open(&tmp).map_err(|e| made(output, e))?;
-    let filled = there.map_or(Ok(()), |about| file.set_permissions(about.permissions()).map_err(Into::into));
-    let filled = filled.and_then(|()| finish(file)).and_then(|filled| {
-        fs::rename(&tmp, &target)?;
-        Ok(filled)
-    });
+    let file = File::options().write(true).create_new(true).open(&tmp).map_err(|source| refused(output, source))?;
+    let filled = there.map_or(Ok(()), |about| file.set_permissions(about.permissions()));
+    let filled = filled.and_then(|()| finish(file)).and_then(|filled| fs::rename(&tmp, &target).map(|()| filled));
     if filled.is_err() {
         // Half a file is of no use to anybody.
         let _ = fs::remove_file(&tmp);
     }
-    filled.with_context(writing)
+    filled.tried("write", output)
+}
+
+/// The temporary file is made in the folder of `output`, which may not be there.
+fn refused(output: &Path, source: io::Error) -> Error {
+    let folder = output.parent().filter(|folder| *folder != Path::new("") && !folder.is_dir());
+    match folder {
+        Some(folder) if source.kind() == io::ErrorKind::NotFound => Error::NoFolder { folder: folder.into() },
+        _ => Error::Io { action: "create", path: output.into(), source },
+    }
 }
 
 /// Writes a text as [`write`] does.
+///
+/// # Errors
+/// As there.
 pub fn text(output: &Path, text: &str) -> Result<()> {
-    write(output, |out| Ok(out.write_all(text.as_bytes())?))
+    write(output, |out| out.write_all(text.as_bytes()))
 }
 
 /// `.NAME.PID.tmp` in the same folder, so that it can be renamed.
@@ -64,12 +72,12 @@ mod tests {
     fn failed_write_leaves_old_file_and_no_temporary() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.html");
-        let half = |out: &mut dyn Write| -> Result<()> {
+        let half = |out: &mut dyn Write| -> io::Result<()> {
             out.write_all(&[b'x'; 100_000])?;
-            anyhow::bail!("no room")
+            Err(io::Error::other("no room"))
         };
         let names = || fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect::<Vec<_>>();
-        assert!(format!("{:#}", write(&path, half).unwrap_err()).contains("x.html: no room"));
+        assert!(write(&path, half).unwrap_err().to_string().contains("x.html: no room"));
         assert!(names().is_empty());
         text(&path, "whole").unwrap();
         assert!(write(&path, half).is_err());
@@ -80,6 +88,13 @@ mod tests {
         text(&link, "new").unwrap();
         assert!(link.is_symlink());
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+
+    #[test]
+    fn missing_folder_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = text(&dir.path().join("none/x.html"), "x").unwrap_err().to_string();
+        assert!(said.contains("/none") && said.contains("mkdir -p"), "{said}");
     }
 
     #[test]

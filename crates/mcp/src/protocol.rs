@@ -3,6 +3,7 @@
 //! By hand and no library: of the protocol's many parts a server with read-only tools needs four methods, and the kept library (rmcp)
 //! brings an async runtime's streams, schemas by macros and some fifty crates.
 
+use crate::Result;
 use serde_json::{Value, json};
 
 /// Versions of the protocol whose tools are as here; the newest last.
@@ -83,10 +84,10 @@ pub fn read(line: &str, tools: &Value, instructions: &str) -> Wants {
 }
 
 /// A tool's answer as a message.
-pub fn answer(id: Value, told: Result<Value, String>) -> Value {
+pub fn answer(id: Value, told: Result<Value>) -> Value {
     let (text, failed) = match told {
         Ok(value) => (value.to_string(), false),
-        Err(why) => (why, true),
+        Err(why) => (why.to_string(), true),
     };
     json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}], "isError": failed}})
 }
@@ -94,6 +95,7 @@ pub fn answer(id: Value, told: Result<Value, String>) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Error;
 
     fn asked(line: &str) -> Wants {
         read(line, &json!([]), "")
@@ -140,6 +142,6 @@ mod tests {
         let line = r#"{"id":"x","method":"tools/call","params":{"name":"list","arguments":{"folder":"a"}}}"#;
         let call = Call { tool: "list".into(), arguments: json!({"folder": "a"}) };
         assert_eq!(asked(line), Wants::Tool("x".into(), call));
-        assert_eq!(answer("x".into(), Err("no".into()))["result"]["isError"], true);
+        assert_eq!(answer("x".into(), Err(Error::Refused("no".into())))["result"]["isError"], true);
     }
 }

@@ -1,12 +1,13 @@
 //! A node as a process of this program: started, asked where it listens, ended when it is dropped or with this process.
 
-use anyhow::{Context as _, Result, bail};
-use lab::process::end_with_us;
+use super::{Error, Result};
+use child::end_with_us;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 /// One that runs.
+#[derive(Debug)]
 pub struct NodeProcess {
     child: Child,
     /// Where it listens.
@@ -19,12 +20,13 @@ impl NodeProcess {
     /// # Errors
     /// It cannot be started, or ends before it listens: then with what it said.
     pub fn start(mut command: Command, remarks: impl Fn(&str) + Send + 'static) -> Result<Self> {
+        let failed = |source| Error::Start { what: "a node", source };
         end_with_us(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().context("cannot start a node")?;
+        let child = command.spawn().map_err(failed)?;
         let mut node = Self { child, address: ([0, 0, 0, 0], 0).into() };
         let mut text = String::new();
         if let Some(stdout) = node.child.stdout.take() {
-            BufReader::new(stdout).read_line(&mut text)?;
+            BufReader::new(stdout).read_line(&mut text).map_err(failed)?;
         }
         let mut said = node.child.stderr.take().map(BufReader::new);
         match text.trim().parse() {
@@ -32,13 +34,13 @@ impl NodeProcess {
             Err(_) => {
                 let mut why = String::new();
                 if let Some(said) = &mut said {
-                    said.read_to_string(&mut why)?;
+                    said.read_to_string(&mut why).map_err(failed)?;
                 }
-                bail!("a node did not start: {}", why.trim());
+                return Err(Error::Node(why.trim().trim_start_matches("fathom: ").into()));
             }
         }
         std::thread::spawn(move || {
-            said.into_iter().flat_map(|said| said.lines().map_while(Result::ok)).for_each(|line| remarks(&line));
+            said.into_iter().flat_map(|said| said.lines().map_while(std::result::Result::ok)).for_each(|l| remarks(&l));
         });
         Ok(node)
     }

@@ -1,0 +1,134 @@
+//! Child processes: how their end is waited for with a time limit, and that none outlives whoever started it.
+//!
+//! The standard library waits for ever or not at all, so every room that has a time limit would sleep and look again. Linux says when a
+//! process ends: a descriptor of it (pidfd_open(2), since Linux 5.3) becomes readable. Older kernels, as many phones have, and sandboxes
+//! that refuse the call are asked again after short sleeps.
+
+use std::io::{Error, Result};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+/// How long a kernel without descriptors of processes is left alone between two looks.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Waits for the end of `child`, at most `limit`; `None`: it still runs. A signal to this process ends the wait early, so that whoever
+/// hears Ctrl-C can act on it.
+///
+/// # Errors
+/// It was waited for by somebody else.
+pub fn wait_timeout(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    if let Some(status) = child.try_wait()? {
+        return Ok(Some(status));
+    }
+    match descriptor(child) {
+        Some(descriptor) => {
+            readable(&descriptor, limit)?;
+            child.try_wait()
+        }
+        None => looking(child, limit),
+    }
+}
+
+/// Waits as [`wait_timeout`] does, and ends it where that is not enough: SIGKILL, `None`.
+///
+/// # Errors
+/// As [`wait_timeout`].
+pub fn wait_or_kill(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match wait_timeout(child, left)? {
+            Some(status) => return Ok(Some(status)),
+            None if left.is_zero() => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(None);
+            }
+            // A signal came.
+            None => {}
+        }
+    }
+}
+
+/// A descriptor of the process, where the kernel has such.
+fn descriptor(child: &Child) -> Option<OwnedFd> {
+    let pid = libc::pid_t::try_from(child.id()).ok()?;
+    // SAFETY: two integers; the child was not waited for, so the number is its.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+    // SAFETY: the kernel just made it, and nobody else has it.
+    Some(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Waits until the descriptor is readable, the time is over or a signal comes.
+fn readable(descriptor: &OwnedFd, limit: Duration) -> Result<()> {
+    let mut poll = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // Rounded up: a wait of less than a millisecond is none.
+    let ms = i32::try_from(limit.as_nanos().div_ceil(1_000_000)).unwrap_or(i32::MAX);
+    // SAFETY: one structure, which lives until the call returns.
+    match unsafe { libc::poll(&raw mut poll, 1, ms) } {
+        -1 => match Error::last_os_error() {
+            error if error.kind() == std::io::ErrorKind::Interrupted => Ok(()),
+            error => Err(error),
+        },
+        _ => Ok(()),
+    }
+}
+
+fn looking(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match child.try_wait()? {
+            None if !left.is_zero() => std::thread::sleep(LOOK.min(left)),
+            ended => return Ok(ended),
+        }
+    }
+}
+
+/// The kernel ends the process when the thread that starts it ends, by whatever signal.
+pub fn end_with_us(command: &mut Command) -> &mut Command {
+    // SAFETY: between fork and exec only a system call without pointers.
+    unsafe {
+        command.pre_exec(|| match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+            0 => Ok(()),
+            _ => Err(Error::last_os_error()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(line: &str) -> Child {
+        Command::new("sh").args(["-c", line]).spawn().unwrap()
+    }
+
+    #[test]
+    fn end_is_reported_with_status() {
+        let mut child = sh("exit 3");
+        let status = wait_or_kill(&mut child, Duration::from_secs(60)).unwrap();
+        assert_eq!(status.and_then(|s| s.code()), Some(3));
+        // And again, as the standard library does.
+        assert_eq!(wait_timeout(&mut child, Duration::ZERO).unwrap().and_then(|s| s.code()), Some(3));
+    }
+
+    #[test]
+    fn child_beyond_limit_is_left_or_killed() {
+        let mut child = sh("exec sleep 600");
+        assert_eq!(wait_timeout(&mut child, Duration::from_millis(1)).unwrap(), None);
+        assert_eq!(looking(&mut child, Duration::from_millis(1)).unwrap(), None);
+        assert_eq!(wait_or_kill(&mut child, Duration::from_millis(1)).unwrap(), None);
+        let killed = wait_timeout(&mut child, Duration::ZERO).unwrap().unwrap();
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&killed), Some(libc::SIGKILL));
+    }
+
+    #[test]
+    fn kernel_without_descriptors_is_asked_again() {
+        let mut child = sh("exit 4");
+        assert_eq!(looking(&mut child, Duration::from_secs(60)).unwrap().and_then(|s| s.code()), Some(4));
+    }
+}

@@ -1,0 +1,11 @@
+//! `fathom mcp`: an assistant's questions about archives, on stdin and stdout.
+
+use crate::{args, output};
+use anyhow::{Context as _, Result};
+use std::path::PathBuf;
+
+pub fn run(args: &args::Mcp) -> Result<()> {
+    let roots = if args.roots.is_empty() { vec![PathBuf::from(".")] } else { args.roots.clone() };
+    let own = std::env::current_exe().context("where this program is")?;
+    Ok(::mcp::Server::new(own, &roots, args.budget)?.serve(std::io::stdin().lock(), output::Stdout)?)
+}

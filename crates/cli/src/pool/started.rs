@@ -1,0 +1,87 @@
+//! `fathom pool bench --nodes`: nodes that are started for the measurement, which the coordinator that is started among them prints; and
+//! `--compute`, what reads and computing cost each other there.
+
+use crate::args::{LinkTopology, Paper, PaperBench, PoolBench};
+use anyhow::{Context as _, Result, bail};
+use lab::medium::{Kind, Rate};
+use pool::show::bench::{slowdown, slowdown_json};
+use pool::started::cluster::PaperNodes;
+use pool::started::{Cluster, Wanted, compute};
+use std::process::ExitCode;
+
+fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
+    let kind = paper.link.map(|link| match link {
+        LinkTopology::Shared => Kind::Shared,
+        LinkTopology::PerNode => Kind::PerNode,
+    });
+    let rate = Rate { packets_per_s: paper.packets_per_s, queue_packets: paper.queue_packets };
+    let wanted = Wanted {
+        program: std::env::current_exe().context("where this program is")?,
+        count,
+        bytes: paper.size,
+        // A node that reads nothing is the paper's; today's then reads from memory.
+        paper: (paper.paper == Some(Paper::Cluster)).then_some(match paper.no_io {
+            true => PaperNodes::WithoutIo,
+            false => PaperNodes::Reading,
+        }),
+        flash: paper.flash,
+        medium: kind.map(|kind| (kind, rate)),
+    };
+    // What it says is passed on: it is why a measurement fails.
+    Ok(Cluster::start(&wanted, |nth, line| {
+        if !line.ends_with("Ctrl-C to stop") {
+            eprintln!("node {nth}: {line}");
+        }
+    })?)
+}
+
+pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {
+    let cluster = start(&args.paper, count)?;
+    let mut command = cluster.bench();
+    command.args(forwarded(args, count));
+    let status = command.status().context("cannot start the coordinator")?;
+    Ok(match status.code() {
+        Some(code) => ExitCode::from(code as u8),
+        None => bail!("the coordinator ended: {status}"),
+    })
+}
+
+pub fn compute(args: &PoolBench, count: u32) -> Result<ExitCode> {
+    let cluster = start(&args.paper, count)?;
+    let mut words = forwarded(args, count);
+    words.extend((!args.load.json).then(|| "--json".into()));
+    let measured = compute::measure(&cluster, &words, args.load.duration)?;
+    match args.load.json {
+        true => println!("{}", slowdown_json(&measured)),
+        false => println!("{}", slowdown(&measured)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the coordinator has to know.
+fn forwarded(args: &PoolBench, count: u32) -> Vec<String> {
+    let (paper, load, control) = (&args.paper, &args.load, &args.control);
+    let mut words = vec![format!("--duration={}", load.duration.as_secs_f64()), format!("--seed={}", load.seed)];
+    match paper.paper {
+        Some(Paper::Cluster) => {
+            words.extend(["--paper=cluster".into(), format!("--threads={}", load.transfer_threads())]);
+            words.extend([format!("--batch={}", control.batch), format!("--ahead={}", paper.ahead)]);
+            words.push(format!("--size={}", paper.size));
+            words.extend((!paper.no_io).then(|| "--check".to_string()));
+        }
+        Some(Paper::Load) => {
+            let requesters = u64::from(count) * u64::from(load.transfer_threads()) * u64::from(control.batch);
+            words.extend(["--block=1".into(), format!("--threads={requesters}")]);
+        }
+        None => {
+            words.extend([format!("--block={}", load.block), format!("--threads={}", load.requesters())]);
+            words.extend(args.disk.connections.map(|count| format!("--connections={count}")));
+            words.extend(control.window.map(|window| format!("--window={window}")));
+            words.extend(control.window.map(|_| format!("--batch={}", control.batch)));
+            words.extend(args.write.then(|| "--write".to_string()));
+        }
+    }
+    words.extend(load.json.then(|| "--json".to_string()));
+    words.extend(paper.lines.then(|| "--lines".to_string()));
+    words
+}

@@ -1,0 +1,100 @@
+//! Where kernels are kept, and the folder of a run's result.
+
+use crate::run::SCENARIO;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why there is no folder.
+#[derive(Debug, thiserror::Error)]
+pub enum FolderError {
+    /// Nothing says where kernels may be kept.
+    #[error("neither XDG_CACHE_HOME nor HOME is set: name a folder for kernels with --cache DIR")]
+    NoHome,
+    /// What is there is something else.
+    #[error("{} exists and is not a lab result: name another folder with -o DIR", .0.display())]
+    Foreign(PathBuf),
+    /// Where it would be kept is something else.
+    #[error("{} already exists; move it to keep {}", kept.display(), folder.display())]
+    Kept {
+        /// What is in the way.
+        kept: PathBuf,
+        /// The earlier result.
+        folder: PathBuf,
+    },
+    /// The system refused something.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// The result of what may go wrong here.
+type Result<T> = std::result::Result<T, FolderError>;
+
+fn tried<T>(action: &'static str, path: &Path, done: io::Result<T>) -> Result<T> {
+    done.map_err(|source| FolderError::Io { action, path: path.into(), source })
+}
+
+/// Where kernels are kept: what was asked for, or the user's cache folder.
+///
+/// # Errors
+/// Nothing was asked for, and the user has none.
+pub fn cache(asked: Option<&Path>) -> Result<PathBuf> {
+    let of = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    match (asked, of("XDG_CACHE_HOME"), of("HOME")) {
+        (Some(asked), _, _) => Ok(asked.to_path_buf()),
+        (None, Some(cache), _) => Ok(cache.join("fathom/lab")),
+        (None, None, Some(home)) => Ok(home.join(".cache/fathom/lab")),
+        (None, None, None) => Err(FolderError::NoHome),
+    }
+}
+
+/// Makes the folder, empty. That of an earlier run moves out of the way; anything else that is there stays, and is an error.
+///
+/// # Errors
+/// What is there is no result, or the system refuses.
+pub fn result(folder: &Path) -> Result<()> {
+    let is_result = |folder: &Path| folder.join(SCENARIO).is_file();
+    let used = || Ok(std::fs::read_dir(folder)?.next().is_some());
+    if folder.exists() && tried("read", folder, used())? {
+        if !is_result(folder) {
+            return Err(FolderError::Foreign(folder.into()));
+        }
+        let mut old = tried("find", folder, folder.canonicalize())?.into_os_string();
+        old.push(".old");
+        let old = PathBuf::from(old);
+        if old.exists() {
+            if !is_result(&old) {
+                return Err(FolderError::Kept { kept: old, folder: folder.into() });
+            }
+            tried("remove", &old, std::fs::remove_dir_all(&old))?;
+        }
+        tried("move aside", folder, std::fs::rename(folder, &old))?;
+    }
+    tried("create", folder, std::fs::create_dir_all(folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_result_is_kept_and_other_directories_not_moved() {
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path().join("x.lab");
+        for run in ["1", "2", "3"] {
+            result(&folder).unwrap();
+            assert_eq!(folder.read_dir().unwrap().count(), 0);
+            std::fs::write(folder.join(SCENARIO), run).unwrap();
+        }
+        let kept = std::fs::read_to_string(top.path().join("x.lab.old").join(SCENARIO)).unwrap();
+        assert_eq!(kept, "2");
+        let said = result(top.path()).unwrap_err().to_string();
+        assert!(said.contains("is not a lab result") && folder.exists(), "{said}");
+    }
+}

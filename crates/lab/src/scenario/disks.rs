@@ -1,0 +1,37 @@
+//! A scenario of disks alone, as `fathom lab shell --disk` takes them: ext4 is on the first, and nothing runs.
+
+use super::{Error, Scenario};
+
+/// Of a disk that says none.
+const SIZE: &str = "256M";
+
+impl Scenario {
+    /// Of disks, each `BUS` or `BUS:SIZE`.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn of_disks(disks: &[String], settings: &[String]) -> Result<Self, Error> {
+        let mut text = "about = \"a shell\"\n".to_string();
+        for (i, disk) in disks.iter().enumerate() {
+            let (bus, size) = disk.split_once(':').unwrap_or((disk, SIZE));
+            text += &format!("[disk.disk{i}]\nbus = {bus:?}\nsize = {size:?}\n");
+        }
+        text += "[filesystem]\ntype = \"ext4\"\ndisk = \"disk0\"\n[workload]\ncommands = [\"true\"]\n";
+        Self::parse("--disk", &text, settings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::{Bus, Bytes};
+
+    #[test]
+    fn disks_form_scenario() {
+        let scenario = Scenario::of_disks(&["nvme:1G".into(), "sd".into()], &[]).unwrap();
+        assert_eq!(scenario.disk["disk0"].size, Bytes(1 << 30));
+        assert_eq!(scenario.disk["disk1"].bus, Bus::Sd);
+        let wrong = Scenario::of_disks(&["usb\"\nx".into()], &[]).unwrap_err().to_string();
+        assert!(wrong.contains("unknown variant"), "{wrong}");
+    }
+}

@@ -1,0 +1,90 @@
+//! What came of a run, for people and for programs.
+
+use crate::accelerator::Accelerator;
+use crate::run::{ARCHIVE, CONSOLE, Ending, Outcome, SAID};
+use crate::scenario::Scenario;
+use model::counted;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// What was recorded, if anything was.
+#[derive(Debug, Default)]
+pub struct Recording {
+    /// Calls that were recorded.
+    pub operations: u64,
+    /// Commands of devices.
+    pub commands: u64,
+    /// Whether it came to its end.
+    pub complete: bool,
+    /// Whether events are missing.
+    pub lost: bool,
+    /// Why it cannot be read.
+    pub problem: Option<String>,
+}
+
+/// What every result says of its times, for no guest's are a device's.
+fn functional(accelerator: Accelerator) -> &'static str {
+    match accelerator {
+        Accelerator::Kvm => "times are of a virtual machine whose disk is a file (KVM): they are no device's",
+        _ => "times are of an emulated processor: they show order, not speed",
+    }
+}
+
+/// Whether it ended as the scenario expects.
+pub fn is_well(scenario: &Scenario, ending: &Ending) -> bool {
+    match ending {
+        Ending::Ended { status } => *status == 0 || scenario.workload.may_fail,
+        _ => false,
+    }
+}
+
+/// In one sentence.
+pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> String {
+    let what = match &outcome.ending {
+        Ending::Ended { status: 0 } => "the workload ended well".into(),
+        Ending::Ended { status } => {
+            let expected = if well { ", as the scenario expects" } else { "" };
+            format!("the workload ended with status {status}{expected} (see {})", SAID)
+        }
+        Ending::TimedOut => "the workload did not end within workload.limit".into(),
+        Ending::NotPrepared(why) => format!("the disks could not be prepared: {why}"),
+        Ending::NotRecorded(why) => format!("the recording failed: {why}"),
+        Ending::Crashed(said) => format!("the guest kernel panicked: {said} (see {})", CONSOLE),
+        Ending::Hung => format!("the guest hung: it was silent for machine.silence (see {})", CONSOLE),
+        Ending::Interrupted => "interrupted".into(),
+    };
+    let recorded = match recording {
+        None => "nothing was recorded".into(),
+        Some(Recording { problem: Some(why), .. }) => format!("the recording cannot be read: {why}"),
+        Some(r) => {
+            let cut = if r.complete { "" } else { " until then" };
+            let lost = if r.lost { ", events lost" } else { "" };
+            let operations = counted(r.operations as usize, "operation");
+            let commands = counted(r.commands as usize, "device command");
+            let archive = folder.join(ARCHIVE);
+            format!("{operations}, {commands}{cut}{lost} in {}; {}", archive.display(), functional(outcome.accelerator))
+        }
+    };
+    format!("{name} on Linux {}, {} s: {what}; {recorded}", outcome.release, outcome.took.as_secs())
+}
+
+/// As docs/reference/json.md has it.
+pub fn contract(name: &str, folder: &Path, outcome: &Outcome, recording: Option<&Recording>, well: bool) -> Value {
+    let (ending, said, status) = match &outcome.ending {
+        Ending::Ended { status } => ("ended", None, Some(status)),
+        Ending::TimedOut => ("timed_out", None, None),
+        Ending::NotPrepared(why) => ("not_prepared", Some(why), None),
+        Ending::NotRecorded(why) => ("not_recorded", Some(why), None),
+        Ending::Crashed(said) => ("crashed", Some(said), None),
+        Ending::Hung => ("hung", None, None),
+        Ending::Interrupted => ("interrupted", None, None),
+    };
+    let recording = recording.map(|r| {
+        json!({"archive": folder.join(ARCHIVE), "operations": r.operations, "commands": r.commands,
+               "complete": r.complete, "lost": r.lost, "problem": r.problem})
+    });
+    json!({"version": 1, "scenario": name, "folder": folder, "kernel": outcome.release, "ending": ending, "said": said,
+           "status": status, "as_expected": well, "took_s": outcome.took.as_secs_f64(), "functional": true,
+           "accelerator": outcome.accelerator.name(),
+           "recording": recording})
+}

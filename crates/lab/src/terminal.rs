@@ -1,0 +1,89 @@
+//! A terminal in a guest joined with ours. What is typed goes there as it is, and what comes back goes out as it is: it is the user's own
+//! session, as with ssh.
+
+use std::io::{IsTerminal as _, Read, Write};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
+use std::thread::JoinHandle;
+
+/// The end of a terminal's input: Ctrl-D.
+const END: u8 = 4;
+
+/// Both terminals, joined; ours is as it was when this is dropped.
+#[derive(Debug)]
+pub struct Joined {
+    _raw: Raw,
+    printing: JoinHandle<()>,
+}
+
+impl Joined {
+    /// Waits until all is printed that the guest, which has ended, had said.
+    pub fn finish(self) {
+        let _ = self.printing.join();
+    }
+}
+
+/// Joins our terminal and the guest's, until that is gone; what the guest says goes to `out`.
+pub fn join(terminal: UnixStream, mut out: impl Write + Send + 'static) -> Option<Joined> {
+    let mut to = terminal.try_clone().ok()?;
+    let raw = Raw::enter();
+    // What comes before the shell has opened its terminal would be lost: it speaks first.
+    let (spoke, speaks) = std::sync::mpsc::channel();
+    // Ends with the program: nothing else wakes a thread that waits for a key.
+    std::thread::spawn(move || {
+        if speaks.recv().is_err() {
+            return;
+        }
+        let mut keys = [0; 1024];
+        let mut stdin = std::io::stdin();
+        while let Ok(n @ 1..) = stdin.read(&mut keys) {
+            if to.write_all(&keys[..n]).is_err() {
+                return;
+            }
+        }
+        let _ = to.write_all(&[END]);
+    });
+    let mut from = terminal;
+    let printing = std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(n @ 1..) = from.read(&mut bytes) {
+            // The other thread listens once only.
+            let _ = spoke.send(());
+            let _ = out.write_all(&bytes[..n]).and_then(|()| out.flush());
+        }
+    });
+    Some(Joined { _raw: raw, printing })
+}
+
+/// Our terminal, handing on every key; as it was when this is dropped.
+#[derive(Debug)]
+struct Raw(Option<libc::termios>);
+
+impl Raw {
+    fn enter() -> Self {
+        let stdin = std::io::stdin();
+        if !stdin.is_terminal() {
+            return Self(None);
+        }
+        // SAFETY: the struct is plain data, valid when zeroed, and the calls fill or read it.
+        unsafe {
+            let mut before: libc::termios = std::mem::zeroed();
+            if libc::tcgetattr(stdin.as_raw_fd(), &raw mut before) != 0 {
+                return Self(None);
+            }
+            let mut raw = before;
+            libc::cfmakeraw(&raw mut raw);
+            libc::tcsetattr(stdin.as_raw_fd(), libc::TCSANOW, &raw const raw);
+            Self(Some(before))
+        }
+    }
+}
+
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            // SAFETY: what was read from this terminal is given back to it.
+            unsafe { libc::tcsetattr(std::io::stdin().as_raw_fd(), libc::TCSANOW, before) };
+        }
+    }
+}

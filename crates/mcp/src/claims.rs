@@ -1,0 +1,112 @@
+//! What an answer cannot carry, by its own JSON: losses, blind layers, too few executions, a tracer that took too much, an interval
+//! that holds both signs. It is told before the numbers.
+
+use serde_json::{Value, json};
+
+/// Of a recording, by its summary.
+pub fn of_recording(summary: &Value) -> Vec<Value> {
+    let mut claims = Vec::new();
+    let lost = summary["loss"]["events"].as_u64().unwrap_or(0)
+        + summary["loss"]["events_at_unknown_time"].as_u64().unwrap_or(0);
+    if lost > 0 {
+        claims.push(json!(format!("exact counts: {lost} records were lost")));
+    }
+    if summary["trace"]["complete"] == false || summary["complete"] == false {
+        claims.push(json!("what happened at the end: it was cut short"));
+    }
+    for blind in summary["blind"].as_array().into_iter().flatten() {
+        let means = blind["means"].as_str().unwrap_or_default();
+        claims.push(json!(format!("anything of the layer {}: {means}", blind["layer"].as_str().unwrap_or("unknown"))));
+    }
+    let completeness = &summary["completeness"];
+    if let Some(state) = completeness["state"].as_str().filter(|state| *state != "checked") {
+        let why = completeness["why"].as_str().unwrap_or("the kernel's counts are not known");
+        claims.push(json!(format!("that every device command was recorded ({state}): {why}")));
+    }
+    let statements = |wanted: &dyn Fn(&Value) -> bool| {
+        let operations = summary["operations"].as_array().into_iter().flatten().filter(|operation| wanted(operation));
+        let names: Vec<String> =
+            operations.filter_map(|operation| operation["statement"].as_str()).map(short).collect();
+        match names.len() {
+            0 => None,
+            n if n > NAMED => Some(format!("{} and {} more", names[..NAMED].join(", "), n - NAMED)),
+            _ => Some(names.join(", ")),
+        }
+    };
+    if let Some(names) = statements(&|operation| operation["tracer"]["large"] == true) {
+        claims.push(json!(format!(
+            "how fast these are unrecorded (the recording took over a tenth of their time): {names}"
+        )));
+    }
+    if let Some(names) = statements(&|operation| operation["count"].as_u64().is_some_and(|count| count < 6)) {
+        claims.push(json!(format!("percentiles of these (fewer than six executions): {names}")));
+    }
+    claims
+}
+
+/// Statements that are named in a claim.
+const NAMED: usize = 4;
+
+/// A statement in a few words.
+fn short(statement: &str) -> String {
+    match statement.char_indices().nth(50) {
+        Some((at, _)) => format!("`{}…`", &statement[..at]),
+        None => format!("`{statement}`"),
+    }
+}
+
+/// Of two recordings, by their difference.
+pub fn of_difference(diff: &Value) -> Vec<Value> {
+    let mut claims = Vec::new();
+    if diff["verdict"] == "inconclusive" {
+        let why = diff["why"].as_str().unwrap_or("the interval holds both signs");
+        claims.push(json!(format!("which of the two is faster: {why}")));
+    }
+    for side in ["a", "b"] {
+        if diff[side]["losses"].as_array().is_some_and(|losses| !losses.is_empty()) {
+            claims.push(json!(format!("that {side} does not do something: it lost records")));
+        }
+    }
+    claims
+}
+
+/// Of rows of a query.
+pub fn of_rows() -> Vec<Value> {
+    vec![json!("a difference or a trend from these rows alone: they carry no intervals; `diff` of two recordings does")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recording_with_flaws_cannot_carry_claims() {
+        let summary = json!({
+            "trace": {"complete": false},
+            "loss": {"events": 3, "events_at_unknown_time": 2},
+            "blind": [{"layer": "Database", "means": "statements are missing"}],
+            "completeness": {"state": "failed", "why": "12 writes of vda"},
+            "operations": [{"statement": "SELECT 1", "count": 2, "tracer": {"large": true}}],
+        });
+        let claims: Vec<String> =
+            of_recording(&summary).iter().map(|claim| claim.as_str().unwrap_or_default().to_string()).collect();
+        for part in ["5 records", "cut short", "Database", "12 writes of vda", "a tenth", "six executions"] {
+            assert!(claims.iter().any(|claim| claim.contains(part)), "{part}: {claims:?}");
+        }
+        let sound = json!({
+            "trace": {"complete": true}, "loss": {"events": 0, "events_at_unknown_time": 0}, "blind": [],
+            "completeness": {"state": "checked", "why": null}, "operations": [{"statement": "x", "count": 6, "tracer": null}],
+        });
+        assert!(of_recording(&sound).is_empty());
+    }
+
+    #[test]
+    fn inconclusive_difference_carries_no_verdict() {
+        let diff = json!({"verdict": "inconclusive", "why": "too few", "a": {"losses": [1]}, "b": {"losses": []}});
+        assert_eq!(
+            of_difference(&diff),
+            [json!("which of the two is faster: too few"), json!("that a does not do something: it lost records")]
+        );
+        assert!(of_difference(&json!({"verdict": "slower"})).is_empty());
+    }
+}

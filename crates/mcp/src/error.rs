@@ -1,0 +1,58 @@
+//! Why a tool says nothing. The text is what the assistant reads, so it names the remedy.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An argument is not there, or of another type.
+    #[error("the argument {name} is missing, or no {wanted}")]
+    Argument {
+        /// Which.
+        name: &'static str,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// A tool that is not offered.
+    #[error("there is no tool {0}")]
+    NoTool(String),
+    /// A path that cannot be followed.
+    #[error("{path}: {source}")]
+    NoPath {
+        /// As it was given.
+        path: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A path that leads elsewhere.
+    #[error("{0} is outside the folders that may be asked about")]
+    Outside(String),
+    /// What is there is no archive.
+    #[error(transparent)]
+    Archive(#[from] archive::Error),
+    /// Reading it would write to it.
+    #[error("{} has no tables, and this server only reads: run `fathom reindex` on it first", .0.display())]
+    NoTables(PathBuf),
+    /// A verb cannot be run.
+    #[error("cannot run {}: {source}", program.display())]
+    Run {
+        /// The program.
+        program: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It takes too long.
+    #[error("no answer within {} s; ask for less", .0.as_secs())]
+    Slow(Duration),
+    /// A verb refused, in its own words.
+    #[error("{0}")]
+    Refused(String),
+    /// It says something else than JSON.
+    #[error("its answer is no JSON: {0}")]
+    NotJson(#[from] serde_json::Error),
+}
+
+/// The result of a tool.
+pub type Result<T> = std::result::Result<T, Error>;

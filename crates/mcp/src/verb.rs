@@ -1,0 +1,75 @@
+//! A verb of Fathom as a process of its own: what an assistant is told is what `fathom show --json` and its likes tell everybody, and a
+//! verb that fails or hangs costs one answer.
+
+use crate::{Error, Result};
+use serde_json::Value;
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Longest time of one answer.
+const LONGEST: Duration = Duration::from_secs(120);
+/// More of what a verb complains of is not read, bytes.
+const COMPLAINT: u64 = 64 << 10;
+
+/// What the verb prints as JSON.
+///
+/// # Errors
+/// It cannot be run, refuses, takes too long or prints something else.
+pub fn run(program: &Path, words: &[OsString]) -> Result<Value> {
+    run_within(program, words, LONGEST)
+}
+
+fn run_within(program: &Path, words: &[OsString], limit: Duration) -> Result<Value> {
+    let failed = |source| Error::Run { program: program.into(), source };
+    let mut command = Command::new(program);
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child::end_with_us(&mut command).spawn().map_err(failed)?;
+    let (out, err) = (child.stdout.take(), child.stderr.take());
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        out.map(|mut out| out.read_to_end(&mut bytes)).transpose().map(|_| bytes)
+    });
+    let complaint = std::thread::spawn(move || {
+        let mut said = String::new();
+        // What cannot be read is not said.
+        let _ = err.map(|err| err.take(COMPLAINT).read_to_string(&mut said));
+        said
+    });
+    let status = child::wait_or_kill(&mut child, limit).map_err(failed)?.ok_or(Error::Slow(limit))?;
+    let unread = || std::io::Error::other("its output could not be read");
+    let bytes = reader.join().unwrap_or_else(|_| Err(unread())).map_err(failed)?;
+    if !status.success() {
+        let said = complaint.join().unwrap_or_default();
+        let lines: Vec<String> =
+            said.trim().lines().map(|line| model::text::shown(line.trim_start_matches("fathom: "))).collect();
+        return Err(Error::Refused(match lines.is_empty() {
+            true => format!("it ended with {status}"),
+            false => lines.join("\n"),
+        }));
+    }
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(line: &str, limit: Duration) -> Result<Value> {
+        run_within(Path::new("/bin/sh"), &["-c".into(), line.into()], limit)
+    }
+
+    #[test]
+    fn verb_answers_json_or_says_why_not() {
+        let long = Duration::from_secs(60);
+        assert_eq!(sh("echo '{\"a\": 1}'", long).unwrap()["a"], 1);
+        let said = |line: &str| sh(line, long).unwrap_err().to_string();
+        assert_eq!(said("echo 'fathom: no such file' >&2; exit 1"), "no such file");
+        assert!(said("exit 3").contains("exit status: 3") && said("echo a").contains("no JSON"));
+        assert!(matches!(sh("exec sleep 600", Duration::from_millis(10)), Err(Error::Slow(_))));
+        let none = run(Path::new("/no/such/program"), &[]).unwrap_err().to_string();
+        assert!(none.contains("/no/such/program"), "{none}");
+    }
+}

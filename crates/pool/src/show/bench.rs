@@ -1,0 +1,102 @@
+//! Figures of a pool's bench: a table for people, lines for a design's runner, JSON for programs.
+
+use crate::bench::Figures;
+use crate::started::compute::Slowdown;
+use serde_json::{Value, json};
+
+/// Of the columns whose headings have no room for them.
+pub const UNITS: &str = "window: limit of requests in flight to a node; batch: requests per frame";
+
+/// The same of the paper's cluster, which has no frames and no limit on them.
+pub const PAPER_UNITS: &str = "window: mean requests in flight to a node; batch: requests per write";
+
+/// The columns.
+pub fn heading() -> String {
+    format!(
+        "{:<34}{:>10}{:>10}{:>10}{:>8}{:>8}{:>15}{:>12}",
+        "", "ops/s", "p50 us", "p99 us", "window", "batch", "packets/s up", "down"
+    )
+}
+
+/// A row.
+pub fn line(name: &str, figures: &Figures) -> String {
+    let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, failed, .. } = figures;
+    let failed = if *failed > 0 { format!("  {failed} failed") } else { String::new() };
+    format!(
+        "{name:<34}{ops_per_s:>10.0}{:>10.1}{:>10.1}{window:>8.1}{batch_mean:>8.1}{:>15.0}{:>12.0}{failed}",
+        latency_us.p50, latency_us.p99, packets_per_s.sent, packets_per_s.received
+    )
+}
+
+/// As a design's replicate prints them.
+pub fn lines(figures: &Figures, by: &str) -> Vec<String> {
+    let Figures { ops_per_s, latency_us, window, batch_mean, packets_per_s, packet_bytes_mean, failed } = figures;
+    let metric = |metric, unit, v: f64| json!({"metric": metric, "unit": unit, "v": v});
+    let lines = [
+        metric("transactions", "1/s", *ops_per_s),
+        metric("latency.p50", "ns", latency_us.p50 * 1000.0),
+        metric("latency.p99", "ns", latency_us.p99 * 1000.0),
+        metric("window", "request", *window),
+        metric("batch", "request", *batch_mean),
+        metric("packets.sent", "1/s", packets_per_s.sent),
+        metric("packets.received", "1/s", packets_per_s.received),
+        metric("packet_bytes.sent", "byte", packet_bytes_mean.sent),
+        metric("packet_bytes.received", "byte", packet_bytes_mean.received),
+        json!({"verified": *failed == 0, "by": by}),
+    ];
+    lines.map(|line| line.to_string()).to_vec()
+}
+
+/// What computing and reading cost each other, for people.
+pub fn slowdown(measured: &Slowdown) -> String {
+    let Slowdown { reads_alone, reads_during, compute_alone, compute_during } = measured;
+    let [alone, during] = [compute_alone, compute_during].map(|rates| rates.iter().sum::<f64>());
+    let kept = |during: f64, alone: f64| format!("{:.0} % kept", 100.0 * during / alone);
+    [
+        heading(),
+        line("reads, alone", reads_alone),
+        line("reads, while the nodes compute", reads_during),
+        format!("{:<34}{}", "", kept(reads_during.ops_per_s, reads_alone.ops_per_s)),
+        format!("\nLINPACK (200 equations, C -O2), {} together", model::counted(compute_alone.len(), "node")),
+        format!("{:<34}{:>10.1} Mflop/s", "alone", alone / 1e6),
+        format!("{:<34}{:>10.1} Mflop/s, {}", "while the pool is read", during / 1e6, kept(during, alone)),
+    ]
+    .join("\n")
+}
+
+/// The same for programs.
+pub fn slowdown_json(measured: &Slowdown) -> Value {
+    let Slowdown { reads_alone, reads_during, compute_alone, compute_during } = measured;
+    let [alone, during] = [compute_alone, compute_during].map(|rates| rates.iter().sum::<f64>());
+    json!({
+        "nodes": compute_alone.len(),
+        "reads": {"alone": reads_alone, "during": reads_during},
+        "compute": {"kernel": "linpack 200, C -O2", "unit": "flop/s", "alone": alone, "during": during,
+                    "nodes_alone": compute_alone, "nodes_during": compute_during},
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Latency;
+    use crate::packets::BothWays;
+
+    /// Numbers are right-aligned with their headings, and headings are separated.
+    #[test]
+    fn headings_are_aligned_with_numbers() {
+        let ways = BothWays { sent: 123_456.0, received: 654_321.0 };
+        let figures = Figures {
+            ops_per_s: 1_234_567.0,
+            latency_us: Latency { p50: 1.0, p99: 2.0 },
+            window: 1024.0,
+            batch_mean: 12.5,
+            packets_per_s: ways,
+            packet_bytes_mean: ways,
+            failed: 0,
+        };
+        let (heading, line) = (heading(), line("reads", &figures));
+        assert_eq!(heading.len(), line.len(), "{heading}\n{line}");
+        assert!(heading.contains(" batch ") && heading.contains(" packets/s up "), "{heading}");
+    }
+}

@@ -1,0 +1,156 @@
+//! The nodes' processors, alone and while the pool is read; and the pool, alone and while they compute. It is the other future work of
+//! paper 001, beside writes.
+//!
+//! Each node runs LINPACK as a process beside it. What counts of it is what began and ended while the reads went on. The
+//! nodes share this machine's processors, so what is seen here is what reads cost a processor that has nothing to spare.
+
+use super::{Cluster, Error, Result};
+use crate::bench::Figures;
+use child::end_with_us;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// The kernel, whose result is known to the last bit and is checked.
+const KERNEL: [&str; 6] = ["workload", "linpack", "--mode=c-O2", "--size=200", "--min-iteration-ms=20", "--iterations"];
+/// What an iteration lasts where a processor is free, as above.
+const ITERATION: Duration = Duration::from_millis(20);
+/// Fewer iterations than this are no measurement.
+const LEAST: f64 = 20.0;
+
+/// When something began and ended, CLOCK_BOOTTIME in ns.
+type Window = std::ops::Range<u64>;
+
+/// What was measured.
+#[derive(Debug, Clone)]
+pub struct Slowdown {
+    /// Reads while the nodes do nothing else.
+    pub reads_alone: Figures,
+    /// Reads while they compute.
+    pub reads_during: Figures,
+    /// Operations a second of each node, while it is not read.
+    pub compute_alone: Vec<f64>,
+    /// While it is.
+    pub compute_during: Vec<f64>,
+}
+
+/// Measures both, apart and together. `words`: what reads there are, for `fathom pool bench`, which prints JSON.
+///
+/// # Errors
+/// A process cannot be started, or fails.
+pub fn measure(cluster: &Cluster, words: &[String], duration: Duration) -> Result<Slowdown> {
+    let count = cluster.nodes();
+    let (reads_alone, _) = reads(cluster, words)?;
+    let iterations = (duration.as_secs_f64() / ITERATION.as_secs_f64()).ceil().max(LEAST) as u64;
+    let compute_alone = start(cluster.program(), count, iterations)?.rates(&(0..u64::MAX))?;
+    // Enough of them to last at least as long as the reads.
+    let running = start(cluster.program(), count, 2 * iterations)?;
+    let (reads_during, window) = reads(cluster, words)?;
+    Ok(Slowdown { reads_alone, reads_during, compute_alone, compute_during: running.rates(&window)? })
+}
+
+/// Measures reads; says when.
+fn reads(cluster: &Cluster, words: &[String]) -> Result<(Figures, Window)> {
+    const WHAT: &str = "the coordinator";
+    let mut command = cluster.bench();
+    command.args(words).stdout(Stdio::piped());
+    let begun = now_ns();
+    let output = command.output().map_err(|source| Error::Start { what: WHAT, source })?;
+    let window = begun..now_ns();
+    if !output.status.success() {
+        return Err(Error::Failed { what: WHAT, status: output.status });
+    }
+    let figures = serde_json::from_slice(&output.stdout);
+    Ok((figures.map_err(|source| Error::Printed { what: WHAT, source })?, window))
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// What is started, in messages.
+const NAME: &str = "a node's kernel";
+
+/// Kernels that run, ended when they are dropped.
+struct Kernels(Vec<Child>);
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn start(program: &Path, count: usize, iterations: u64) -> Result<Kernels> {
+    let mut kernels = Kernels(Vec::new());
+    for _ in 0..count {
+        let mut command = Command::new(program);
+        command.args(KERNEL).arg(iterations.to_string()).stdin(Stdio::null()).stdout(Stdio::piped());
+        kernels.0.push(end_with_us(&mut command).spawn().map_err(|source| Error::Start { what: NAME, source })?);
+    }
+    Ok(kernels)
+}
+
+impl Kernels {
+    /// Waits for their ends; for each node its operations a second, of the iterations within `window`. Each prints only
+    /// after its last iteration, so nothing fills up while another is waited for.
+    fn rates(mut self, window: &Window) -> Result<Vec<f64>> {
+        let rate = |child: Child| {
+            let output = child.wait_with_output().map_err(|source| Error::Start { what: NAME, source })?;
+            if !output.status.success() {
+                return Err(Error::Failed { what: NAME, status: output.status });
+            }
+            rate(&String::from_utf8_lossy(&output.stdout), window)
+        };
+        std::mem::take(&mut self.0).into_iter().map(rate).collect()
+    }
+}
+
+/// Operations a second, of what a kernel printed.
+fn rate(lines: &str, window: &Window) -> Result<f64> {
+    let (mut work, mut ns, mut count) = (None, 0, 0_u32);
+    for line in lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+        let number = |key: &str| line[key].as_f64();
+        match line["metric"].as_str() {
+            Some("work") => work = number("v"),
+            Some("iteration") => {
+                let (Some(begun), Some(lasted)) = (line["t"].as_u64(), number("v")) else { continue };
+                if window.contains(&begun) && begun + lasted as u64 <= window.end {
+                    (ns, count) = (ns + lasted as u64, count + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    let work = work.ok_or(Error::Nothing("a node's kernel reported no work"))?;
+    match count {
+        0 => Err(Error::Nothing(
+            "a node's kernel completed no iteration while the pool was read; give a longer --duration",
+        )),
+        _ => Ok(work * f64::from(count) * 1e9 / ns as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_iterations_within_read_window_count() {
+        let lines = r#"{"metric":"iteration","unit":"ns","t":100,"v":50}
+{"metric":"iteration","unit":"ns","t":200,"v":100}
+{"metric":"iteration","unit":"ns","t":300,"v":300}
+{"metric":"work","unit":"flop","v":7}
+{"verified":true,"by":"it"}"#;
+        let rate = |window: Window| rate(lines, &window).ok();
+        assert_eq!(rate(0..u64::MAX), Some(7.0 * 3.0 * 1e9 / 450.0));
+        assert_eq!(rate(150..400), Some(7.0 * 1e9 / 100.0));
+        assert_eq!(rate(700..800), None);
+    }
+}

@@ -1,0 +1,11 @@
+//! Nodes that are started on this machine for a measurement: a process each ([`process`]), together with an emulated medium
+//! ([`cluster`]), and computing while they are read ([`compute`]).
+
+pub mod cluster;
+pub mod compute;
+mod error;
+pub mod process;
+
+pub use cluster::{Cluster, Wanted};
+pub use error::{Error, Result};
+pub use process::NodeProcess;
