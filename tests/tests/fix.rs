@@ -71,7 +71,10 @@ fn refusals() -> Result<()> {
         Ok((output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned()))
     };
     let (code, text) = said("v3-linux-6.18-virtio", &["--without", "checkpoint"])?;
-    ensure!(code == Some(1) && text.contains("no execution has checkpoint") && text.contains("fdatasync"), "{text}");
+    ensure!(
+        code == Some(1) && text.contains("no statement ran a WAL checkpoint") && text.contains("fdatasync"),
+        "{text}"
+    );
     let (code, text) = said("v3-linux-6.18-virtio", &["--without", "nothing"])?;
     ensure!(code == Some(2) && text.contains("directory-sync"), "{text}");
     let (code, text) = said("v3-linux-6.18-virtio", &[])?;

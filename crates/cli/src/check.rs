@@ -1,20 +1,16 @@
 //! `fathom check`: a contract of what a command asks of files and disk.
-//!
-//! Each run is a process: a traced one is `fathom record`, whose archive is read and removed; an untraced one is `fathom workload command`.
 
 use crate::{Usage, args, link, output};
-use analysis::Rows;
 use analysis::check::contract::BPF;
-use analysis::check::{self, Contract, Observed, One, Outcome};
-use analysis::text::shown;
-use anyhow::{Context as _, Result, bail};
-use archive::atomic_file;
+use analysis::check::{self, Contract, Outcome};
+use anyhow::{Context as _, Result};
+use archive::table_maker::Failure;
+use archive::{Archive, atomic_file};
 use model::{Context, counted};
+use runner::check::{Runs, Traced};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-/// How often a run is repeated whose recording has lost something.
-const TRIES: u32 = 3;
 pub fn run(args: &args::Check) -> Result<ExitCode> {
     match &args.verb {
         Some(args::CheckVerb::Record(record)) => self::record(record),
@@ -22,92 +18,8 @@ pub fn run(args: &args::Check) -> Result<ExitCode> {
     }
 }
 
-/// A command to be run again and again.
-struct Runs<'a> {
-    command: &'a [String],
-    prepare: Option<&'a str>,
-    folder: tempfile::TempDir,
-}
-
-/// What a traced run gives.
-enum Traced {
-    Counted(Observed),
-    /// Tracing is not possible here, and why.
-    Impossible(String),
-}
-
-impl<'a> Runs<'a> {
-    fn new(command: &'a [String], prepare: Option<&'a str>) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("fathom-check-").tempdir().context("a folder for recordings")?;
-        Ok(Self { command, prepare, folder })
-    }
-
-    fn prepared(&self) -> Result<()> {
-        let Some(prepare) = self.prepare else { return Ok(()) };
-        let done = Command::new("/bin/sh").args(["-c", prepare]).stdin(Stdio::null()).stdout(Stdio::null()).output()?;
-        if !done.status.success() {
-            bail!("--prepare {prepare}: {}: {}", done.status, last(&done.stderr));
-        }
-        Ok(())
-    }
-
-    /// A run under `fathom record`; one that lost something is made again.
-    fn traced(&self) -> Result<Traced> {
-        let mut why = String::new();
-        for _ in 0..TRIES {
-            self.prepared()?;
-            let archive = self.folder.path().join("run.fathom");
-            let mut record = Command::new(std::env::current_exe().context("where this program is")?);
-            record.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
-            let done = record.arg("--").args(self.command).stdin(Stdio::null()).stdout(Stdio::null()).output()?;
-            if !archive.join("meta.json").exists() {
-                let error = last(&done.stderr);
-                // The command could not be started: then nothing else can be done either.
-                if matches!(done.status.code(), Some(126 | 127)) {
-                    bail!("{error}");
-                }
-                return Ok(Traced::Impossible(error));
-            }
-            if !done.status.success() {
-                bail!("{} failed: {}: {}", self.shown(), done.status, last(&done.stderr));
-            }
-            let rows = Rows::load_without_slices(&link::open(&archive, &Context::silent())?)?;
-            std::fs::remove_dir_all(&archive).context("removing a recording")?;
-            let observed = check::observe(&rows);
-            match observed.incomplete {
-                None => return Ok(Traced::Counted(observed)),
-                Some(lost) => why = lost,
-            }
-        }
-        bail!("{} recordings in a row are incomplete, so nothing was compared: {why}", TRIES)
-    }
-
-    /// A run that is counted by the kernel alone.
-    fn untraced(&self) -> Result<One> {
-        let words = self.command.iter().map(|word| output::word(Path::new(word)).to_string());
-        let line = words.collect::<Vec<_>>().join(" ");
-        let mut command = Command::new(std::env::current_exe().context("where this program is")?);
-        command.args(["workload", "command", "--prepare", self.prepare.unwrap_or_default(), "--", &line]);
-        let done = command.stdin(Stdio::null()).output()?;
-        if !done.status.success() {
-            bail!("{}", experiment::ab::text::reason(String::from_utf8_lossy(&done.stderr).trim()));
-        }
-        let one = One::parse(&String::from_utf8_lossy(&done.stdout))?;
-        if one.calls.is_empty() {
-            bail!("nothing can be counted here: no tracing, and no /proc/PID/io");
-        }
-        Ok(one)
-    }
-
-    fn shown(&self) -> String {
-        shown(&self.command.join(" "))
-    }
-}
-
-fn last(error: &[u8]) -> String {
-    let error = String::from_utf8_lossy(error);
-    let line = error.trim_end().lines().last().unwrap_or_default();
-    shown(line.strip_prefix("fathom: ").unwrap_or(line))
+fn open(path: &Path) -> Result<Archive, Failure> {
+    Ok(link::open(path, &Context::silent())?)
 }
 
 /// Says what is not counted without tracing.
@@ -119,10 +31,10 @@ fn print_blind(why: &str) {
 }
 
 fn record(args: &args::CheckRecord) -> Result<ExitCode> {
-    let runs = Runs::new(&args.command, args.prepare.as_deref())?;
+    let runs = Runs::new(&args.command, args.prepare.as_deref(), &open)?;
     // Of the first run, what is cached or compiled meanwhile is not asked again.
     runs.untraced()?;
-    let untraced = (0..args.runs).map(|_| runs.untraced()).collect::<Result<Vec<_>>>()?;
+    let untraced = (0..args.runs).map(|_| runs.untraced()).collect::<Result<Vec<_>, _>>()?;
     let mut traced = Vec::new();
     if args.no_trace {
         print_blind("--no-trace");
@@ -165,12 +77,12 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
     if command.is_empty() {
         return Err(Usage(format!("{file} names no command: give it after --")).into());
     }
-    let runs = Runs::new(command, args.prepare.as_deref().or(contract.prepare.as_deref()))?;
+    let runs = Runs::new(command, args.prepare.as_deref().or(contract.prepare.as_deref()), &open)?;
     let outcome = match compared(args, &contract, &runs)? {
         Ok(outcome) => outcome,
         Err(why) => {
             print_blind(&why);
-            untraced(&contract, &runs)?
+            runs.compared_untraced(&contract)?
         }
     };
     output::text(&match args.json {
@@ -188,14 +100,5 @@ fn compared(args: &args::Check, contract: &Contract, runs: &Runs<'_>) -> Result<
     if args.no_trace {
         return Ok(Err("--no-trace".into()));
     }
-    check::confirmed(contract, || {
-        Ok(match runs.traced()? {
-            Traced::Counted(observed) => Ok(observed),
-            Traced::Impossible(why) => Err(why),
-        })
-    })
-}
-
-fn untraced(contract: &Contract, runs: &Runs<'_>) -> Result<Outcome> {
-    check::confirmed_untraced(contract, || runs.untraced())
+    Ok(runs.compared(contract)?)
 }

@@ -70,6 +70,7 @@ fn main() -> ExitCode {
             eprintln!("fathom: {}", sentence(&error));
             ExitCode::from(match () {
                 () if error.is::<Usage>() => 2,
+                () if matches!(error.downcast_ref(), Some(runner::Error::Usage(_))) => 2,
                 () if error.is::<Interrupted>() => bench::INTERRUPTED,
                 () => 1,
             })

@@ -36,6 +36,11 @@ pub fn print_run_notice(notice: experiment::tables::Notice) {
     }
 }
 
+/// Says what a benchmark's runner has to say.
+pub fn remark(notice: runner::Notice) {
+    eprintln!("fathom: {notice}");
+}
+
 /// Warnings only.
 pub fn warn(notice: Notice) {
     if !is_remark(&notice) {

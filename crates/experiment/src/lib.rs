@@ -17,6 +17,7 @@ pub mod catalog;
 mod design;
 pub mod disturbed;
 pub mod eta;
+pub mod eta_text;
 mod expand;
 pub mod fix;
 pub mod gate;

@@ -52,10 +52,12 @@ pub enum Error {
     #[error("the recording has no operation that ended: there is nothing to predict")]
     Nothing,
     /// No execution has what is thought away.
-    #[error("no execution has {what}; {has}")]
+    #[error("--without {what}: {lacks}; {has}")]
     Missing {
         /// What was asked.
         what: String,
+        /// Of what no statement has any, in a sentence.
+        lacks: String,
         /// What there is.
         has: String,
     },
@@ -103,7 +105,8 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
         .collect();
     // What another removal took already is there all the same.
     if let Some(missing) = removed.iter().find(|r| r.executions == 0 && removed.len() == 1) {
-        return Err(Error::Missing { what: missing.what.clone(), has: has(&index, &phases) });
+        let lacks = asked.without.first().map(Removal::absent).unwrap_or_default();
+        return Err(Error::Missing { what: missing.what.clone(), lacks, has: has(&index, &phases) });
     }
     let mut statements: Vec<Statement> =
         (0..rows.shapes.len()).filter_map(|shape| statement(&index, shape, &replayed)).collect();

@@ -55,6 +55,26 @@ pub const NAMED: [(&str, Removal, &str); 10] = [
     ("run-queue", Removal::RunQueue, "waits for a CPU"),
 ];
 
+impl Removal {
+    /// Where no execution has it, in a sentence.
+    pub fn absent(&self) -> String {
+        let what = match self {
+            Self::Flush => "waited for a flush",
+            Self::SecondFlush => "waited for a second flush",
+            Self::Sync => "called fsync or fdatasync",
+            Self::SecondSync => "called fsync or fdatasync a second time",
+            Self::JournalDelete => "created or deleted a rollback journal, or synced a directory",
+            Self::DirectorySync => "synced a directory",
+            Self::Checkpoint => "ran a WAL checkpoint",
+            Self::Metadata => "waited for the file system's journal or metadata",
+            Self::Queue => "waited for a request to be issued",
+            Self::RunQueue => "waited for a CPU",
+            Self::Calls(..) => return format!("no statement made the call `{self}`"),
+        };
+        format!("no statement {what}")
+    }
+}
+
 const ORDINALS: [&str; 5] = ["first", "second", "third", "4th", "5th"];
 
 impl fmt::Display for Removal {

@@ -139,7 +139,10 @@ fn absent_removal_names_calls_that_there_are() {
     let rows = recording(&vec![insert(); 3]);
     let asked = |name: &str| Asked { without: vec![name.parse().unwrap()], ..Asked::default() };
     let error = whatif(&rows, &asked("unlink")).unwrap_err().to_string();
-    assert!(error.contains("no execution has unlink") && error.contains("fdatasync rollback journal"), "{error}");
+    assert!(
+        error.contains("no statement made the call `unlink`") && error.contains("fdatasync rollback journal"),
+        "{error}"
+    );
     assert_eq!(whatif(&recording(&[]), &asked("flush")), Err(Error::Nothing));
 }
 

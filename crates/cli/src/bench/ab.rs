@@ -1,23 +1,20 @@
 //! `fathom bench ab`: commands beside each other.
 
+use super::eta;
 use super::run::INTERRUPTED;
-use super::{eta, machine};
 use crate::{Usage, args, notices, output, progress};
 use analysis::text::shown;
 use anyhow::{Context as _, Result};
-use archive::runs::Entry;
-use archive::{Archive, ArchiveKind, Meta};
 use experiment::ab::contract::Outcome;
 use experiment::ab::git::Worktrees;
 use experiment::ab::{self, AbRequest, Command};
 use experiment::eta::{Eta, Part};
-use experiment::store::Store;
-use experiment::{Design, DiskWanted, Results, Setting};
+use experiment::{Design, Results};
 use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
-    let parameters = parameters(&args.param)?;
+    let parameters = runner::ab::parameters(&args.param)?;
     let lines = args.commands.iter().map(|line| Command { line: line.clone(), ..Command::default() });
     let mut commands = ab::combined(&lines.collect::<Vec<_>>(), &parameters).map_err(|why| Usage(why.to_string()))?;
     if args.git.is_none() && commands.len() < 2 {
@@ -26,11 +23,11 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
         );
     }
     if args.git.is_none() && args.prepare.is_none() {
-        commands.iter().try_for_each(|command| found(&ab::filled(&command.line, &command.values)))?;
+        commands.iter().try_for_each(runner::ab::found)?;
     }
     let worktrees = args.git.as_ref().map(|range| checked_out(args, range)).transpose()?;
     if let Some(worktrees) = &worktrees {
-        commands = commands.iter().flat_map(|command| in_each(worktrees, command, commands.len() > 1)).collect();
+        commands = runner::ab::in_worktrees(worktrees, &commands);
     }
     let design = ab::design(&AbRequest {
         commands,
@@ -57,26 +54,10 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
 
 /// Runs such a design into an archive; beside the results, whether its tables could be made.
 pub fn measured(design: &Design, to: &Path, quiet: bool) -> Result<(Results, Result<()>)> {
-    let fathom = std::env::current_exe().context("where this program is")?;
     notices::keep_old(to, quiet)?;
-    let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
-    Archive::create(to, &meta, true)?;
-    let mut store = Store::create(to)?;
-    store.push(Entry::Machine(machine::facts(&[])))?;
-    store.plan(std::slice::from_ref(design))?;
     let (context, _) = eta::context(quiet, Eta::new(vec![Part::of(design)]));
     progress::end_on_signal(&context);
-    let mut make = |_: &DiskWanted| Err("no disks are available here".into());
-    let mut half_widths = ab::half_widths;
-    let mut setting = Setting::new(&fathom, &mut make);
-    setting.half_widths = Some(&mut half_widths);
-    setting.past = store.begin(0);
-    super::run::clean(design, &setting);
-    let results = experiment::run(design, &mut setting, &context, &mut store)?;
-    if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
-        store.end(0, stopped)?;
-    }
-    progress::clear(&context);
+    let results = runner::ab::measure(design, to, &context, &notices::remark)?;
     let tables = experiment::tables::make(to).map(|made| drop(notices::warned(made)));
     recorder::output::give_to_caller(to)?;
     Ok((results, tables.map_err(Into::into)))
@@ -120,30 +101,6 @@ fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<Exit
     Ok(code)
 }
 
-/// `--param NAME VALUES`, pair by pair.
-fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
-    let pair = |pair: &[String]| -> Result<(String, Vec<String>)> {
-        let [name, values] = pair else { return Err(Usage("--param: expected NAME VALUES".into()).into()) };
-        let values = ab::values(values).map_err(|why| Usage(format!("--param {name} {why}")))?;
-        Ok((name.clone(), values))
-    };
-    words.chunks(2).map(pair).collect()
-}
-
-/// Refuses a command whose program is not there, before anything runs.
-fn found(line: &str) -> Result<()> {
-    let words = workload::command::words(line).map_err(Usage)?;
-    let program = words.argv.first().map_or("", String::as_str);
-    let there = |path: &std::path::Path| path.is_file();
-    let found = match program.contains('/') {
-        true => there(std::path::Path::new(program)),
-        false => {
-            std::env::var_os("PATH").is_some_and(|all| std::env::split_paths(&all).any(|dir| there(&dir.join(program))))
-        }
-    };
-    if found { Ok(()) } else { Err(Usage(format!("{}: command not found: {}", shown(line), shown(program))).into()) }
-}
-
 /// The commits in worktrees, built.
 fn checked_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
     let here = std::env::current_dir().context("where this is")?;
@@ -157,18 +114,4 @@ fn checked_out(args: &args::BenchAb, range: &str) -> Result<Worktrees> {
         }
     }
     Ok(worktrees)
-}
-
-/// A command in each worktree.
-fn in_each(worktrees: &Worktrees, command: &Command, several: bool) -> Vec<Command> {
-    let named = |commit: &String| match several {
-        true => format!("{commit}: {}", if command.name.is_empty() { &command.line } else { &command.name }),
-        false => commit.clone(),
-    };
-    let of = |(commit, folder): &(String, std::path::PathBuf)| Command {
-        name: named(commit),
-        folder: Some(folder.clone()),
-        ..command.clone()
-    };
-    worktrees.all.iter().map(of).collect()
 }

@@ -73,10 +73,7 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
         _ => experiment::store::comparisons(&notices::warned(experiment::store::read(&args.archive)?))?,
     };
     let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
-    files.print(&match args.json {
-        true => results::json(&benchmark, &comparisons, &args.archive)?,
-        false => results::text(&benchmark, &comparisons),
-    });
+    files.print(&results::printed(&benchmark, &comparisons, &args.archive, args.json)?);
     files.write(&benchmark, &comparisons, None)?;
     Ok(ExitCode::SUCCESS)
 }

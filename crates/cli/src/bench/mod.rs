@@ -4,7 +4,6 @@ mod ab;
 mod eta;
 mod inspect;
 mod list;
-mod machine;
 pub mod results;
 mod run;
 mod selftest;
@@ -17,7 +16,6 @@ use std::process::ExitCode;
 
 pub use ab::measured;
 pub use inspect::{load, show};
-pub use machine::facts;
 pub use results::explain;
 pub use run::{INTERRUPTED, run as sweep};
 

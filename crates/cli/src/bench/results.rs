@@ -1,55 +1,27 @@
-//! A run's results as they leave the program: text, JSON, CSV, Markdown.
+//! The files that a benchmark's results go into.
 
 use crate::{link, output};
-use analysis::bench::{self, Benchmark, Penalty, Why};
+use analysis::bench::{self, Benchmark, Why};
 use anyhow::Result;
 use archive::Runs;
 use experiment::Results;
 use model::Context;
-use serde_json::{Value, json};
+use runner::results::{self, markdown, workloads};
 use std::path::Path;
 
-/// Where recordings of single processes stand in an archive.
-pub const WHY: &str = "why";
-
 /// What the log of the archive `dir` says.
-pub fn of(runs: &Runs, dir: &Path, context: &Context) -> Benchmark {
-    bench::benchmark(&runs.into(), Penalty::default(), &|name| explain(dir, name, context))
+pub fn of(runs: &Runs, dir: &Path) -> Benchmark {
+    results::of(runs, dir, &|path| Ok(link::open(path, &Context::silent())?))
 }
 
-/// Where the time of a recorded process went: the shares of the layers of the operation that took most of it.
+/// Where the time of a recorded process went.
 pub fn explain(dir: &Path, name: &str, context: &Context) -> Why {
-    let archive = &dir.join(WHY).join(name);
-    let summary = link::open(archive, context).and_then(|archive| Ok(analysis::summarise_archive(&archive)?));
-    Why::of(format!("{WHY}/{name}"), summary.map_err(|error| format!("{error:#}")))
+    results::explain(dir, name, &|path| Ok(link::open(path, context)?))
 }
 
-/// Only the workloads' part; comparisons have tables of their own.
-fn workloads(benchmark: &Benchmark, all: &[Results]) -> Benchmark {
-    let comparison = |name: &str| all.iter().any(|r| r.design.baseline.is_some() && r.design.name == name);
-    let mut part = benchmark.clone();
-    part.designs.retain(|d| !comparison(&d.name));
-    part.results.retain(|r| !comparison(&r.workload));
-    part
-}
-
-/// For people.
-pub fn text(benchmark: &Benchmark, all: &[Results]) -> String {
-    let mut parts = vec![bench::show::text(&workloads(benchmark, all))];
-    parts.extend(all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown));
-    parts.retain(|part| !part.is_empty());
-    parts.join("\n")
-}
-
-/// For programs: docs/reference/json.md.
-pub fn json(benchmark: &Benchmark, all: &[Results], dir: &Path) -> Result<String> {
-    let mut value = serde_json::to_value(benchmark)?;
-    value["archive"] = json!(dir);
-    let comparisons: Vec<Value> = all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::json).collect();
-    if !comparisons.is_empty() {
-        value["comparisons"] = comparisons.into();
-    }
-    Ok(serde_json::to_string_pretty(&value)? + "\n")
+/// What is printed of them.
+pub fn printed(benchmark: &Benchmark, all: &[Results], dir: &Path, json: bool) -> Result<String> {
+    Ok(if json { results::json(benchmark, all, dir)? } else { results::text(benchmark, all) })
 }
 
 /// The files that results go into besides: the same for `bench run` and `bench show`. `-` is stdout, in place of the text.
@@ -103,10 +75,4 @@ pub fn write(path: &Path, text: String) -> Result<()> {
         return Ok(());
     }
     Ok(archive::atomic_file::text(path, &text)?)
-}
-
-/// As tables of a Markdown page: workloads, then comparisons.
-pub fn markdown(benchmark: &Benchmark, all: &[Results]) -> String {
-    let sections = all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown);
-    bench::show::markdown(&workloads(benchmark, all)) + &sections.collect::<Vec<_>>().join("\n")
 }

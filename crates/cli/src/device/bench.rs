@@ -174,13 +174,10 @@ fn shown(args: &BenchRun, archive: &Path, alone: bool) -> Result<()> {
     if !alone {
         return Ok(());
     }
-    let benchmark = results::of(&runs, archive, &Context::silent());
+    let benchmark = results::of(&runs, archive);
     let comparisons = experiment::store::comparisons(&runs)?;
     let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
-    files.print(&match args.json {
-        true => results::json(&benchmark, &comparisons, archive)?,
-        false => results::text(&benchmark, &comparisons),
-    });
+    files.print(&results::printed(&benchmark, &comparisons, archive, args.json)?);
     if benchmark.complete {
         files.write(&benchmark, &comparisons, Some(&args.what))?;
     }

@@ -28,7 +28,7 @@ pub fn run(args: &NetMeasure) -> Result<ExitCode> {
 
 /// This machine, after a run.
 pub fn place() -> ClientMachine {
-    ClientMachine { facts: crate::bench::facts(&[]), boot: device::boot_id(&device::Local), moment: Moment::now() }
+    ClientMachine { facts: runner::facts(&[]), boot: device::boot_id(&device::Local), moment: Moment::now() }
 }
 
 /// Measures. The first Ctrl-C ends the run, with what it has; the second ends everything: `None`.

@@ -1,0 +1,96 @@
+//! How far a run is, in words; and when a line of it is due where no bar can be drawn.
+
+use model::text::about;
+use std::time::Duration;
+
+/// How often a line is printed where no bar can be drawn.
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+/// When a line was printed last, and how much was done when it was last told.
+#[derive(Debug, Default)]
+pub struct Lines {
+    last: Option<Duration>,
+    done: u64,
+}
+
+impl Lines {
+    /// Whether one is due now: at a design's begin, and after a while.
+    pub fn due(&mut self, now: Duration, done: u64) -> bool {
+        let begins = done < self.done;
+        self.done = done;
+        let due = begins || self.last.is_none_or(|last| now.saturating_sub(last) >= LINE_EVERY);
+        if due {
+            self.last = Some(now);
+        }
+        due
+    }
+}
+
+/// The time left, and by when.
+pub fn time_left((least, most): (Duration, Duration)) -> String {
+    let end = clock_in(most).map_or(String::new(), |time| format!(", until about {time}"));
+    let or_before = if least == most || end.is_empty() { "" } else { " or before" };
+    format!(", {} left{end}{or_before}", range(least, most))
+}
+
+/// A time that is known within bounds.
+fn range(least: Duration, most: Duration) -> String {
+    match (about(least.as_secs()), about(most.as_secs())) {
+        (a, b) if a == b => a,
+        (_, b) if least.is_zero() => format!("up to {b}"),
+        (a, b) => format!("{a} to {b}"),
+    }
+}
+
+/// The hour and minute, here, after `left`.
+fn clock_in(left: Duration) -> Option<String> {
+    let then = std::time::SystemTime::now().checked_add(left)?.duration_since(std::time::UNIX_EPOCH).ok()?;
+    // The kind of number that the C library has; musl's is about to change.
+    let seconds = then.as_secs().try_into().ok()?;
+    // SAFETY: a tm may be all zeroes.
+    let mut parts: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to values of ours.
+    let filled = unsafe { libc::localtime_r(&raw const seconds, &raw mut parts) };
+    (!filled.is_null()).then(|| format!("{:02}:{:02}", parts.tm_hour, parts.tm_min))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn bounded_time_is_printed_as_range() {
+        assert_eq!(range(s(20), s(600)), "20 s to 10 min");
+        assert_eq!(range(s(0), s(90)), "up to 90 s");
+        assert_eq!(range(s(30), s(30)), "30 s");
+    }
+
+    #[test]
+    fn progress_without_terminal_is_printed_every_ten_seconds() {
+        let mut lines = Lines::default();
+        // The first process waits for the gate, then one process ends per second.
+        assert_eq!((0..5).filter(|t| lines.due(s(*t), 0)).collect::<Vec<_>>(), [0]);
+        assert_eq!((5..32).filter(|t| lines.due(s(*t), *t)).collect::<Vec<_>>(), [10, 20, 30]);
+        assert!(lines.due(s(33), 0), "the next design begins");
+        assert!(!lines.due(s(34), 0), "and waits for the machine");
+    }
+
+    /// What comes on top of the blocks nobody knows before.
+    #[test]
+    fn finishing_time_is_approximate_or_upper_bound() {
+        for (least, most) in [(s(20), s(600)), (s(0), s(90)), (s(30), s(30))] {
+            let status_line = time_left((least, most));
+            assert!(
+                status_line.contains("left, until about ")
+                    && !status_line.contains("at the latest")
+                    && !status_line.contains("at most"),
+                "{status_line}"
+            );
+            assert_eq!(status_line.ends_with(" or before"), least != most, "{status_line}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Commands beside each other: what is refused before anything runs, and the blocks in which they are measured into an archive.
+
+use crate::error::Doing as _;
+use crate::setting::{clean, no_disk};
+use crate::{Error, Notify, Result, machine};
+use archive::runs::Entry;
+use archive::{Archive, ArchiveKind, Meta};
+use experiment::ab::git::Worktrees;
+use experiment::ab::{self, Command};
+use experiment::store::Store;
+use experiment::{Design, Results, Setting};
+use model::Context;
+use model::text::shown;
+use std::path::{Path, PathBuf};
+
+/// `NAME VALUES`, pair by pair.
+///
+/// # Errors
+/// The values are none.
+pub fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
+    let pair = |pair: &[String]| -> Result<(String, Vec<String>)> {
+        let [name, values] = pair else { return Err(Error::Usage("--param: expected NAME VALUES".into())) };
+        let values = ab::values(values).map_err(|why| Error::Usage(format!("--param {name} {why}")))?;
+        Ok((name.clone(), values))
+    };
+    words.chunks(2).map(pair).collect()
+}
+
+/// Refuses a command whose program is not there.
+///
+/// # Errors
+/// That it is not.
+pub fn found(command: &Command) -> Result<()> {
+    let line = ab::filled(&command.line, &command.values);
+    let words = workload::command::words(&line).map_err(Error::Usage)?;
+    let program = words.argv.first().map_or("", String::as_str);
+    let in_path = || {
+        let all = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&all).any(|dir| dir.join(program).is_file())
+    };
+    let found = if program.contains('/') { Path::new(program).is_file() } else { in_path() };
+    let missing = || Error::Usage(format!("{}: command not found: {}", shown(&line), shown(program)));
+    found.then_some(()).ok_or_else(missing)
+}
+
+/// Each command in each worktree.
+pub fn in_worktrees(worktrees: &Worktrees, commands: &[Command]) -> Vec<Command> {
+    let in_one = |command: &Command, (commit, folder): &(String, PathBuf)| {
+        let name = match commands.len() {
+            1 => commit.clone(),
+            _ => format!("{commit}: {}", if command.name.is_empty() { &command.line } else { &command.name }),
+        };
+        Command { name, folder: Some(folder.clone()), ..command.clone() }
+    };
+    commands.iter().flat_map(|command| worktrees.all.iter().map(move |tree| in_one(command, tree))).collect()
+}
+
+/// Runs such a design into a new archive. Its tables are made by the caller.
+///
+/// # Errors
+/// The archive cannot be written, or nothing can be run.
+pub fn measure(design: &Design, to: &Path, context: &Context, notify: Notify<'_>) -> Result<Results> {
+    let fathom = std::env::current_exe().doing("where this program is")?;
+    let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
+    Archive::create(to, &meta, true)?;
+    let mut store = Store::create(to)?;
+    store.push(Entry::Machine(machine::facts(&[])))?;
+    store.plan(std::slice::from_ref(design))?;
+    let (mut make, mut half_widths) = (no_disk, ab::half_widths);
+    let mut setting = Setting::new(&fathom, &mut make);
+    setting.half_widths = Some(&mut half_widths);
+    setting.past = store.begin(0);
+    clean(design, &setting, notify);
+    let results = experiment::run(design, &mut setting, context, &mut store)?;
+    if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
+        store.end(0, stopped)?;
+    }
+    context.clear_progress();
+    Ok(results)
+}

@@ -1,0 +1,148 @@
+//! What a command asks of files and disk, run by run.
+//!
+//! Each run is a process: a traced one is `fathom record`, whose archive is read and removed; an untraced one is `fathom workload command`.
+
+use crate::error::Doing as _;
+use crate::{Error, Open, Result};
+use analysis::Rows;
+use analysis::check::{self, Contract, Observed, One, Outcome};
+use model::text::shown;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How often a run is repeated whose recording has lost something.
+const TRIES: u32 = 3;
+
+/// A command to be run again and again.
+pub struct Runs<'a> {
+    fathom: PathBuf,
+    command: &'a [String],
+    prepare: Option<&'a str>,
+    folder: tempfile::TempDir,
+    open: Open<'a>,
+}
+
+/// What a traced run gives.
+#[derive(Debug)]
+pub enum Traced {
+    /// What it asked for.
+    Counted(Observed),
+    /// Tracing is not possible here, and why.
+    Impossible(String),
+}
+
+impl<'a> Runs<'a> {
+    /// Of this command; `prepare` runs before each of them.
+    ///
+    /// # Errors
+    /// There is no folder for recordings.
+    pub fn new(command: &'a [String], prepare: Option<&'a str>, open: Open<'a>) -> Result<Self> {
+        let folder =
+            tempfile::Builder::new().prefix("fathom-check-").tempdir().doing("making a folder for recordings")?;
+        let fathom = std::env::current_exe().doing("where this program is")?;
+        Ok(Self { fathom, command, prepare, folder, open })
+    }
+
+    fn prepared(&self) -> Result<()> {
+        let Some(prepare) = self.prepare else { return Ok(()) };
+        let mut command = Command::new("/bin/sh");
+        let done = command.args(["-c", prepare]).stdin(Stdio::null()).stdout(Stdio::null()).output();
+        let done = done.doing("running --prepare")?;
+        if !done.status.success() {
+            return Err(Error::Command {
+                what: format!("--prepare {prepare}"),
+                how: format!("{}: {}", done.status, last(&done.stderr)),
+            });
+        }
+        Ok(())
+    }
+
+    /// A run under `fathom record`; one that lost something is made again.
+    ///
+    /// # Errors
+    /// The command fails, or each recording lost something.
+    pub fn traced(&self) -> Result<Traced> {
+        let mut why = String::new();
+        for _ in 0..TRIES {
+            self.prepared()?;
+            let archive = self.folder.path().join("run.fathom");
+            let mut record = Command::new(&self.fathom);
+            record.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
+            record.arg("--").args(self.command).stdin(Stdio::null()).stdout(Stdio::null());
+            let done = record.output().doing("starting `fathom record`")?;
+            if !archive.join("meta.json").exists() {
+                let error = last(&done.stderr);
+                // The command could not be started: then nothing else can be done either.
+                if matches!(done.status.code(), Some(126 | 127)) {
+                    return Err(Error::Refused(error));
+                }
+                return Ok(Traced::Impossible(error));
+            }
+            if !done.status.success() {
+                let how = format!("{}: {}", done.status, last(&done.stderr));
+                return Err(Error::Command { what: self.shown(), how });
+            }
+            let rows = Rows::load_without_slices(&(self.open)(&archive).map_err(Error::Open)?)?;
+            std::fs::remove_dir_all(&archive).doing("removing a recording")?;
+            let observed = check::observe(&rows);
+            match observed.incomplete {
+                None => return Ok(Traced::Counted(observed)),
+                Some(lost) => why = lost,
+            }
+        }
+        Err(Error::Incomplete { tries: TRIES, why })
+    }
+
+    /// A run that is counted by the kernel alone.
+    ///
+    /// # Errors
+    /// The command fails, or the kernel counts nothing.
+    pub fn untraced(&self) -> Result<One> {
+        let words = self.command.iter().map(|word| model::shell_word(Path::new(word)).to_string());
+        let line = words.collect::<Vec<_>>().join(" ");
+        let mut command = Command::new(&self.fathom);
+        command.args(["workload", "command", "--prepare", self.prepare.unwrap_or_default(), "--", &line]);
+        let done = command.stdin(Stdio::null()).output().doing("starting the command")?;
+        if !done.status.success() {
+            return Err(Error::Refused(experiment::ab::text::reason(String::from_utf8_lossy(&done.stderr).trim())));
+        }
+        let one = One::parse(&String::from_utf8_lossy(&done.stdout));
+        let one = one.map_err(|source| Error::Printed { what: "the command", source })?;
+        if one.calls.is_empty() {
+            return Err(Error::NothingCounted);
+        }
+        Ok(one)
+    }
+
+    /// Traced runs beside the contract; the inner error is why there are none.
+    ///
+    /// # Errors
+    /// As [`Runs::traced`].
+    pub fn compared(&self, contract: &Contract) -> Result<std::result::Result<Outcome, String>> {
+        check::confirmed(contract, || {
+            Ok(match self.traced()? {
+                Traced::Counted(observed) => Ok(observed),
+                Traced::Impossible(why) => Err(why),
+            })
+        })
+    }
+
+    /// Untraced runs beside it.
+    ///
+    /// # Errors
+    /// As [`Runs::untraced`].
+    pub fn compared_untraced(&self, contract: &Contract) -> Result<Outcome> {
+        check::confirmed_untraced(contract, || self.untraced())
+    }
+
+    /// The command, for people.
+    pub fn shown(&self) -> String {
+        shown(&self.command.join(" "))
+    }
+}
+
+fn last(error: &[u8]) -> String {
+    let error = String::from_utf8_lossy(error);
+    let line = error.trim_end().lines().last().unwrap_or_default();
+    shown(line.strip_prefix("fathom: ").unwrap_or(line))
+}

@@ -1,0 +1,99 @@
+//! What can go wrong around a benchmark, apart from what the rooms below say themselves.
+
+use archive::table_maker::Failure;
+use std::io;
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What was asked for makes no sense here: the text says what would.
+    #[error("{0}")]
+    Usage(String),
+    /// The design, its folders, its disk or its sink.
+    #[error(transparent)]
+    Experiment(#[from] experiment::Error),
+    /// Its log.
+    #[error(transparent)]
+    Store(#[from] experiment::store::Error),
+    /// What an interrupted run left.
+    #[error(transparent)]
+    Resume(#[from] experiment::resume::Error),
+    /// Its archive.
+    #[error(transparent)]
+    Archive(#[from] archive::Error),
+    /// An archive cannot be opened.
+    #[error(transparent)]
+    Open(Failure),
+    /// The system refused something.
+    #[error("{doing}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// A command that is run again and again failed.
+    #[error("{what} failed: {how}")]
+    Command {
+        /// Which.
+        what: String,
+        /// Its status, and what it said.
+        how: String,
+    },
+    /// A process of ours refused, in its own words.
+    #[error("{0}")]
+    Refused(String),
+    /// There is no recording, and nothing else to go by.
+    #[error("{why}\n{remedy}")]
+    NotRecorded {
+        /// What the recorder said.
+        why: String,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// All recordings lost something.
+    #[error("{tries} recordings in a row are incomplete, so nothing was compared: {why}")]
+    Incomplete {
+        /// How many were made.
+        tries: u32,
+        /// What the last one lost.
+        why: String,
+    },
+    /// Neither tracing nor /proc counts anything.
+    #[error("nothing can be counted here: no tracing, and no /proc/PID/io")]
+    NothingCounted,
+    /// What a process printed is something else.
+    #[error("what {what} printed cannot be read")]
+    Printed {
+        /// Which.
+        what: &'static str,
+        /// Why not.
+        source: serde_json::Error,
+    },
+    /// A workload that is compared with itself failed, or cannot run.
+    #[error("{0}")]
+    Workload(String),
+    /// Somebody asked for the end before there was a comparison.
+    #[error("interrupted before one comparison was complete")]
+    Interrupted,
+    /// A setting could not be made.
+    #[error(transparent)]
+    Setting(#[from] workload::Error),
+    /// Settings of the machine are not as they were.
+    #[error("not everything was put back: {}", .0.join("; "))]
+    NotPutBack(Vec<String>),
+}
+
+/// The result of what may go wrong here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Adds to an I/O error what was being done.
+pub(crate) trait Doing<T> {
+    fn doing(self, what: impl Into<String>) -> Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl Into<String>) -> Result<T> {
+        self.map_err(|source| Error::Io { doing: what.into(), source })
+    }
+}

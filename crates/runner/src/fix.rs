@@ -1,0 +1,391 @@
+//! Remedies for a command: which there are here, what is put back at the end, and the arms that are tried beside the command as it is.
+//!
+//! A [`Trial`] takes notes of what it is about to change before it changes it, so that the next one puts back what a killed one left.
+
+use crate::error::Doing as _;
+use crate::{Error, Notice, Notify, Open, Result};
+use analysis::Rows;
+use device::knobs::{self, Kept, Knob};
+use experiment::Design;
+use experiment::ab::{self, AbRequest};
+use experiment::fix::contract::NotTried;
+use experiment::fix::remedies::{self, Machine, Remedy};
+use experiment::fix::{Arms, copy_in};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// The finding that says only how long something took: no remedy follows from it.
+const NO_REMEDY: &str = "T01";
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The command, word by word; `{db}` is the copy of the database.
+    pub command: &'a [String],
+    /// The database.
+    pub database: Option<&'a Path>,
+    /// Runs before each arm.
+    pub prepare: Option<&'a str>,
+    /// Remedies by name; those of the findings, if there are none.
+    pub names: &'a [String],
+    /// Whether settings of the machine are tried.
+    pub system: bool,
+    /// A file system whose mount options are tried.
+    pub scratch: Option<&'a Path>,
+    /// Exactly so many blocks.
+    pub blocks: Option<u64>,
+    /// When no further block is begun.
+    pub budget: Duration,
+    /// Half the width of the intervals that ends it.
+    pub precision: f64,
+    /// Of the order.
+    pub seed: Option<u64>,
+}
+
+/// Remedies that are about to be tried. What they change is put back when this is ended, or dropped.
+pub struct Trial {
+    /// Their blocks, if there is anything to try.
+    pub design: Option<Design>,
+    /// What is tried.
+    pub tried: Vec<Remedy>,
+    /// What cannot be, and why.
+    pub not_tried: Vec<NotTried>,
+    /// Findings that name remedies.
+    pub findings: Vec<String>,
+    database: Option<PathBuf>,
+    kept: Kept,
+    _scratch: tempfile::TempDir,
+}
+
+/// Where what is to be put back is noted.
+fn notes() -> PathBuf {
+    // SAFETY: it only reads this process's user.
+    let uid = unsafe { libc::geteuid() };
+    if uid == 0 { "/run/fathom".into() } else { std::env::temp_dir().join(format!("fathom-fix-{uid}")) }
+}
+
+/// Puts back what a killed run left.
+///
+/// # Errors
+/// Its notes cannot be read.
+pub fn put_back_left_over(notify: Notify<'_>) -> Result<()> {
+    let (done, failed) = knobs::put_back_left_over(&notes()).doing(notes().display().to_string())?;
+    if !done.is_empty() {
+        notify(Notice::PutBack(done.len()));
+    }
+    failed.into_iter().for_each(|why| notify(Notice::NotPutBack(why)));
+    Ok(())
+}
+
+/// All remedies, those of the machine with placeholders for its parts.
+///
+/// # Errors
+/// As of [`prepare`].
+pub fn list(request: &Request<'_>) -> Result<Vec<Remedy>> {
+    Ok(remedies::all(&Machine {
+        scratch: Some("MOUNT".into()),
+        queue: Some("/sys/block/DISK/queue".into()),
+        schedulers: vec!["NAME".into()],
+        ..machine(request)?
+    }))
+}
+
+/// What may be changed of this machine, the disk aside, which is not known yet.
+fn machine(request: &Request<'_>) -> Result<Machine> {
+    let mut machine = Machine { scratch: request.scratch.map(Into::into), ..Machine::default() };
+    if let Some(folder) = request.scratch {
+        let there = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let mounted = there.lines().any(|line| line.split(' ').nth(1) == folder.to_str());
+        if !mounted {
+            let what = format!("--scratch {}: no file system is mounted there", folder.display());
+            return Err(Error::Usage(what));
+        }
+    }
+    if request.system {
+        let governors = fs::read_dir("/sys/devices/system/cpu").into_iter().flatten().flatten();
+        machine.governors =
+            governors.map(|cpu| cpu.path().join("cpufreq/scaling_governor")).filter(|file| file.exists()).collect();
+    }
+    Ok(machine)
+}
+
+/// Finds out what to try, without having changed anything yet.
+///
+/// # Errors
+/// The request makes no sense, the command fails, or nothing can be recorded.
+pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
+    let mut machine = machine(request)?;
+    let canonical = |path: &Path| path.canonicalize().doing(path.display().to_string());
+    let database = request.database.map(canonical).transpose()?;
+    let named = request.command.iter().any(|word| word.contains("{db}"));
+    if database.is_some() != named {
+        return Err(Error::Usage(
+            "--database FILE and {db} in CMD belong together: CMD must use the copy, not the database".into(),
+        ));
+    }
+    let copy = database.as_ref().and_then(|path| copy_in(path, std::process::id()));
+    let scratch = tempfile::Builder::new().prefix("fathom-fix-").tempdir().doing("making a folder for this run")?;
+    let object = scratch.path().join("pragmas.so");
+    fs::write(&object, workload::arm::PRAGMAS).doing(object.display().to_string())?;
+    let mut back = vec![Knob::Folder(scratch.path().into())];
+    back.extend(copy.iter().map(|(folder, _)| Knob::Folder(folder.clone())));
+    let noted = || format!("noting what is to be put back in {}", notes().display());
+    let mut kept = Kept::take(&notes(), back.clone()).doing(noted())?;
+    if let Some((folder, _)) = &copy {
+        fs::create_dir_all(folder).doing(folder.display().to_string())?;
+    }
+    let mut arms = Arms {
+        fathom: std::env::current_exe().doing("where this program is")?,
+        command: request.command,
+        database: database.clone().zip(copy.map(|(_, copy)| copy)),
+        object,
+        prepare: request.prepare,
+        ..Arms::default()
+    };
+    let findings = match request.names.is_empty() {
+        true => diagnosed(&arms, scratch.path(), &mut machine, request.system, open)?,
+        false => {
+            if request.system {
+                queue_of(&mut machine, None, database.as_deref());
+            }
+            Vec::new()
+        }
+    };
+    let all = remedies::all(&machine);
+    let wanted = match request.names.is_empty() {
+        true => remedies::named(all, &findings),
+        false => chosen(all, request.names)?,
+    };
+    let (tried, not_tried) = possible(wanted, &arms, scratch.path())?;
+    let mut design = None;
+    if !tried.is_empty() {
+        let (files, mounts) = settings(&tried)?;
+        if !files.is_empty() || !mounts.is_empty() {
+            back.extend(files.iter().map(|(file, value)| Knob::File(file.clone(), value.clone())));
+            back.extend(mounts.iter().map(|(folder, option)| Knob::Mount(folder.clone(), option.clone())));
+            // The new notes replace the old ones; nothing of the machine is changed yet.
+            std::mem::forget(std::mem::replace(&mut kept, Kept::take(&notes(), back).doing(noted())?));
+        }
+        (arms.machine, arms.mounts) = (&files, &mounts);
+        design = Some(ab::design(&AbRequest {
+            commands: arms.commands(&tried),
+            prepare: Some(format!("{{{}}}", experiment::fix::ARM)),
+            warmup: 1,
+            blocks: request.blocks,
+            budget: request.budget,
+            precision: request.precision,
+            seed: request.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000),
+        })?);
+    }
+    Ok(Trial { design, tried, not_tried, findings, database, kept, _scratch: scratch })
+}
+
+impl Trial {
+    /// Puts everything back.
+    ///
+    /// # Errors
+    /// What could not be put back.
+    pub fn end(self) -> Result<()> {
+        self.kept.put_back().map_err(Error::NotPutBack)
+    }
+
+    /// The database, by its whole path.
+    pub fn database(&self) -> Option<PathBuf> {
+        self.database.clone()
+    }
+}
+
+/// The queue of the disk with that name, or of the one that a file is on.
+fn queue_of(machine: &mut Machine, disk: Option<&str>, file: Option<&Path>) {
+    let by_number = || {
+        use std::os::unix::fs::MetadataExt;
+        let dev = fs::metadata(file?).ok()?.dev();
+        let (major, minor) = (libc::major(dev), libc::minor(dev));
+        let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+        // A partition's queue is its disk's.
+        [folder.join("queue"), folder.parent()?.join("queue")].into_iter().find(|queue| queue.exists())
+    };
+    let queue = disk.map(|disk| Path::new("/sys/block").join(disk).join("queue")).filter(|queue| queue.exists());
+    machine.queue = queue.or_else(by_number);
+    if let Some(queue) = &machine.queue {
+        let all = fs::read_to_string(queue.join("scheduler")).unwrap_or_default();
+        machine.schedulers = all.split_whitespace().filter(|name| !name.starts_with('[')).map(Into::into).collect();
+    }
+}
+
+/// Records the command once, and says which findings name remedies.
+fn diagnosed(
+    arms: &Arms<'_>,
+    folder: &Path,
+    machine: &mut Machine,
+    system: bool,
+    open: Open<'_>,
+) -> Result<Vec<String>> {
+    const REMEDY: &str = "without a recording, name the remedies to try: --try NAME,… (`fathom fix --list`)";
+    prepared(&arms.prepare(None))?;
+    let archive = folder.join("diagnosis.fathom");
+    let mut record = Command::new(&arms.fathom);
+    record.args(["record", "--quiet", "--as-root", "--no-probe-cost", "-o"]).arg(&archive);
+    record.arg("--").args(arms.words()).stdin(Stdio::null()).stdout(Stdio::null());
+    let done = record.output().doing("starting `fathom record`")?;
+    let said = plain(&done.stderr);
+    if !archive.join("meta.json").exists() {
+        return Err(Error::NotRecorded { why: said, remedy: REMEDY });
+    }
+    if !done.status.success() {
+        let how = format!("{}: {said}", done.status);
+        return Err(Error::Command { what: "the command, as it was recorded,".into(), how });
+    }
+    let rows = Rows::load(&open(&archive).map_err(Error::Open)?)?;
+    if system {
+        let disk = rows.disks.iter().find(|disk| disk.holds_files).map(|disk| disk.name.as_str());
+        queue_of(machine, disk, None);
+    }
+    let mut codes: Vec<String> = Vec::new();
+    for finding in analysis::explain::explain(&rows).findings {
+        if finding.code != NO_REMEDY && !codes.contains(&finding.code) {
+            codes.push(finding.code);
+        }
+    }
+    Ok(codes)
+}
+
+/// What a process of ours said, without the name that this one says before its own errors.
+fn plain(stderr: &[u8]) -> String {
+    let said = String::from_utf8_lossy(stderr);
+    let lines = said.trim().lines().map(|line| line.strip_prefix("fathom: ").unwrap_or(line));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn prepared(line: &str) -> Result<()> {
+    let mut command = Command::new("/bin/sh");
+    let done = command.args(["-c", line]).stdin(Stdio::null()).stdout(Stdio::null()).output();
+    let done = done.doing("starting /bin/sh")?;
+    if !done.status.success() {
+        return Err(Error::Refused(plain(&done.stderr)));
+    }
+    Ok(())
+}
+
+fn chosen(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
+    let one = |name: &String| {
+        let found = all.iter().find(|remedy| remedy.name == *name).cloned();
+        found.ok_or_else(|| {
+            let known: Vec<&str> = all.iter().map(|remedy| remedy.name.as_str()).collect();
+            Error::Usage(format!("--try {name}: there is no such remedy here, but {}", known.join(", ")))
+        })
+    };
+    names.iter().map(one).collect()
+}
+
+/// Those that can be tried, and why the others cannot.
+fn possible(wanted: Vec<Remedy>, arms: &Arms<'_>, folder: &Path) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
+    let unreached = match wanted.iter().any(|remedy| remedy.connection.is_some()) {
+        true => unreached(arms, folder)?,
+        false => None,
+    };
+    let (mut tried, mut not_tried) = (Vec::new(), Vec::new());
+    for remedy in wanted {
+        let why = if remedy.persistent.is_some() && arms.database.is_none() {
+            Some("it is a setting of the database: give --database FILE, and {db} in CMD".to_owned())
+        } else if remedy.connection.is_some() {
+            unreached.clone()
+        } else {
+            None
+        };
+        match why {
+            Some(why) => not_tried.push(NotTried { name: remedy.name, why }),
+            None => tried.push(remedy),
+        }
+    }
+    Ok((tried, not_tried))
+}
+
+/// Why the preloaded object does not reach the program's SQLite: it leaves a file where it does.
+fn unreached(arms: &Arms<'_>, folder: &Path) -> Result<Option<String>> {
+    if workload::arm::PRAGMAS.is_empty() {
+        return Ok(Some("settings of connections are set on x86-64 only".into()));
+    }
+    prepared(&arms.prepare(None))?;
+    let (words, seen) = (arms.words(), folder.join("seen"));
+    let Some((program, rest)) = words.split_first() else { return Ok(None) };
+    let mut once = Command::new(program);
+    once.args(rest).env("LD_PRELOAD", &arms.object).env("FATHOM_PRAGMAS_SEEN", &seen);
+    let done = once.stdin(Stdio::null()).stdout(Stdio::null()).output().doing(program.clone())?;
+    let linked = "the program has SQLite linked into it, or opens no database: its connections cannot be reached";
+    Ok(match (done.status.success(), seen.exists()) {
+        (true, true) => None,
+        (_, false) => Some(linked.into()),
+        (false, true) => Some(format!("the program fails with the preloaded object: {}", done.status)),
+    })
+}
+
+/// Files of settings and mounts that the remedies change, with what they are now.
+type Settings = Vec<(PathBuf, String)>;
+
+fn settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
+    let (mut files, mut mounts) = (Settings::new(), Settings::new());
+    for remedy in tried {
+        if let Some((file, _)) =
+            remedy.machine.as_ref().filter(|(file, _)| !files.iter().any(|(known, _)| known == file))
+        {
+            files.push((file.clone(), knobs::value(file).doing(file.display().to_string())?));
+        }
+        if let Some((folder, option)) = &remedy.mount
+            && let Some(undo) = remedies::undo(option)
+        {
+            mounts.push((folder.clone(), undo.into()));
+        }
+    }
+    Ok((files, mounts))
+}
+
+/// Sets the best for good; what was set, in sentences.
+///
+/// # Errors
+/// It cannot be set.
+pub fn apply(best: &Remedy, database: Option<&Path>) -> Result<Vec<String>> {
+    let mut done = Vec::new();
+    if let (Some(sql), Some(database)) = (&best.persistent, database) {
+        workload::arm::pragma(database, sql)?;
+        done.push(format!("set in {}: {sql}", database.display()));
+    }
+    if let Some((file, value)) = &best.machine {
+        workload::arm::set(file, value)?;
+        done.push(format!("set until the machine restarts: {} to {value}", file.display()));
+    }
+    if let Some((folder, option)) = &best.mount {
+        workload::arm::remount(folder, option)?;
+        done.push(format!("remounted {} with {option}, until it is unmounted", folder.display()));
+    }
+    if let Some(sql) = &best.connection {
+        done.push(format!(
+            "a connection's setting cannot be set from outside: let the program say {sql} after each open"
+        ));
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The recorder's error is shown by this program, whose name stands before it then.
+    #[test]
+    fn error_of_own_process_loses_program_name() {
+        assert_eq!(plain(b"fathom: the kernel refuses\nfathom: see the guide\n"), "the kernel refuses\nsee the guide");
+        let whole = Error::NotRecorded { why: plain(b"fathom: no BTF\n"), remedy: "name them" }.to_string();
+        assert_eq!(whole, "no BTF\nname them");
+    }
+
+    #[test]
+    fn unknown_remedy_is_usage_error_with_known_names() {
+        let all = remedies::all(&Machine::default());
+        let first = all[0].name.clone();
+        assert_eq!(chosen(all.clone(), std::slice::from_ref(&first)).unwrap()[0].name, first);
+        let refused = chosen(all, &["x".into()]);
+        assert!(matches!(&refused, Err(Error::Usage(why)) if why.contains(&first)), "{refused:?}");
+    }
+}

@@ -1,0 +1,60 @@
+//! A run's results as they leave the program: text, JSON, Markdown. Workloads have estimates, comparisons tables of their own.
+
+use crate::Open;
+use analysis::bench::{self, Benchmark, Penalty, Why};
+use archive::Runs;
+use archive::table_maker::Failure;
+use experiment::Results;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// Where recordings of single processes stand in an archive.
+pub const WHY: &str = "why";
+
+/// What the log of the archive `dir` says.
+pub fn of(runs: &Runs, dir: &Path, open: Open<'_>) -> Benchmark {
+    bench::benchmark(&runs.into(), Penalty::default(), &|name| explain(dir, name, open))
+}
+
+/// Where the time of a recorded process went: the shares of the layers of the operation that took most of it.
+pub fn explain(dir: &Path, name: &str, open: Open<'_>) -> Why {
+    let summary = || -> Result<_, Failure> { Ok(analysis::summarise_archive(&open(&dir.join(WHY).join(name))?)?) };
+    Why::of(format!("{WHY}/{name}"), summary().map_err(|error| format!("{error:#}")))
+}
+
+/// Only the workloads' part; comparisons have tables of their own.
+pub fn workloads(benchmark: &Benchmark, all: &[Results]) -> Benchmark {
+    let comparison = |name: &str| all.iter().any(|r| r.design.baseline.is_some() && r.design.name == name);
+    let mut part = benchmark.clone();
+    part.designs.retain(|d| !comparison(&d.name));
+    part.results.retain(|r| !comparison(&r.workload));
+    part
+}
+
+/// For people.
+pub fn text(benchmark: &Benchmark, all: &[Results]) -> String {
+    let mut parts = vec![bench::show::text(&workloads(benchmark, all))];
+    parts.extend(all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown));
+    parts.retain(|part| !part.is_empty());
+    parts.join("\n")
+}
+
+/// For programs: docs/reference/json.md.
+///
+/// # Errors
+/// A number cannot be written so.
+pub fn json(benchmark: &Benchmark, all: &[Results], dir: &Path) -> serde_json::Result<String> {
+    let mut value = serde_json::to_value(benchmark)?;
+    value["archive"] = json!(dir);
+    let comparisons: Vec<Value> = all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::json).collect();
+    if !comparisons.is_empty() {
+        value["comparisons"] = comparisons.into();
+    }
+    Ok(serde_json::to_string_pretty(&value)? + "\n")
+}
+
+/// As tables of a Markdown page: workloads, then comparisons.
+pub fn markdown(benchmark: &Benchmark, all: &[Results]) -> String {
+    let sections = all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown);
+    bench::show::markdown(&workloads(benchmark, all)) + &sections.collect::<Vec<_>>().join("\n")
+}

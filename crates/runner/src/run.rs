@@ -1,0 +1,191 @@
+//! Designs into an archive, one after the other, or the rest of them after an interruption.
+
+use crate::error::Doing as _;
+use crate::score::scorer;
+use crate::setting::{clean, counts, make_disk, sensors};
+use crate::{Error, Notice, Notify, Result, machine, results};
+use archive::runs::Entry;
+use archive::{Archive, ArchiveKind, Meta};
+use experiment::eta::{Eta, Part};
+use experiment::selection::{self, Selection};
+use experiment::store::Store;
+use experiment::{Design, Results, Setting};
+use model::Context;
+use model::table::MarkRow;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Designs, and where they are measured into.
+pub struct Bench {
+    /// The archive.
+    pub dir: PathBuf,
+    designs: Vec<Design>,
+    store: Store,
+    why: Option<PathBuf>,
+}
+
+/// What came of it. An error costs the designs that follow, not those before it.
+#[derive(Debug)]
+pub struct Measured {
+    /// Of each design that ran.
+    pub results: Vec<Results>,
+    /// What ended it.
+    pub failed: Option<Error>,
+}
+
+/// The designs that are asked for, and which values gave way to others since they cannot run here.
+///
+/// # Errors
+/// What of it makes no sense.
+pub fn chosen(selection: &Selection) -> std::result::Result<(Vec<Design>, Vec<String>), selection::Error> {
+    selection::designs(selection, archive::unix_now_ns() % 1_000_000_000)
+}
+
+/// The folders of `--dir [NAME=]FOLDER`: name and path.
+///
+/// # Errors
+/// One is no folder, or two have one name.
+pub fn folders(words: &[String]) -> Result<Vec<(String, PathBuf)>> {
+    let mut all: Vec<(String, PathBuf)> = Vec::new();
+    for word in words {
+        // A folder whose own name has an equals sign is still a folder.
+        let (name, path) = match word.split_once('=').filter(|_| !Path::new(word).is_dir()) {
+            Some((name, path)) => (name, path),
+            None => (word.as_str(), word.as_str()),
+        };
+        let found = std::fs::canonicalize(path).doing(format!("--dir {path}"))?;
+        if !found.is_dir() {
+            return Err(Error::Usage(format!("--dir {path}: not a folder")));
+        }
+        if all.iter().any(|(other, _)| other == name) {
+            return Err(Error::Usage(format!(
+                "--dir: {name} is given twice; name the folders, such as internal=/data"
+            )));
+        }
+        all.push((name.into(), found));
+    }
+    Ok(all)
+}
+
+impl Bench {
+    /// A new archive at `dir`, from which an older one was moved, for these designs on these folders.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn create(
+        dir: &Path,
+        (designs, instead): (Vec<Design>, Vec<String>),
+        folders: &[(String, PathBuf)],
+        notify: Notify<'_>,
+    ) -> Result<Self> {
+        let meta = Meta::new(ArchiveKind::Bench, archive::unix_now_ns(), std::env::args().collect());
+        Archive::create(dir, &meta, true)?;
+        let mut store = Store::create(dir)?;
+        store.push(Entry::Machine(machine::facts(folders)))?;
+        store.plan(&designs)?;
+        for text in instead {
+            notify(Notice::Instead(text.clone()));
+            store.push(Entry::Mark(MarkRow { replicate: None, name: "instead".into(), text }))?;
+        }
+        Ok(Self { dir: dir.into(), designs, store, why: None })
+    }
+
+    /// Goes on with the archive at `dir`; what has changed of the machine since is written down.
+    ///
+    /// # Errors
+    /// There is nothing to go on with.
+    pub fn resume(dir: &Path, notify: Notify<'_>) -> Result<Self> {
+        let (store, warning) = experiment::resume::resume(dir, &machine::facts)?;
+        warning.into_iter().for_each(|warning| notify(Notice::Mended(warning)));
+        let why = dir.join(results::WHY);
+        Ok(Self { dir: dir.into(), designs: store.designs()?, store, why: why.is_dir().then_some(why) })
+    }
+
+    /// Also records a process of each cell, into the archive.
+    ///
+    /// # Errors
+    /// The folder for recordings cannot be made.
+    pub fn record_why(&mut self) -> Result<()> {
+        let path = self.dir.join(results::WHY);
+        // Of the archive that had this place before.
+        if path.exists() {
+            std::fs::remove_dir_all(&path).doing(format!("removing {}", path.display()))?;
+        }
+        std::fs::create_dir(&path).doing(format!("making {}", path.display()))?;
+        self.why = Some(path);
+        Ok(())
+    }
+
+    /// How long it will take.
+    pub fn eta(&self) -> Eta {
+        Eta::new(self.designs.iter().map(Part::of).collect())
+    }
+
+    /// Its log.
+    pub fn runs(&self) -> &archive::Runs {
+        self.store.runs()
+    }
+
+    /// Whether nothing is left to run.
+    pub fn is_finished(&self) -> bool {
+        self.designs.iter().enumerate().all(|(at, design)| self.store.finished(at, design).is_some())
+    }
+
+    /// Blocks of which something was measured.
+    pub fn blocks(&self) -> usize {
+        let blocks = |r: &archive::runs::Run| (!r.replicate.warmup).then_some(r.replicate.block);
+        self.runs().runs.iter().filter_map(blocks).collect::<BTreeSet<u64>>().len()
+    }
+
+    /// Measures what is left. `wait`: whether a hot or busy machine is waited for.
+    pub fn measure(
+        &mut self,
+        fathom: &Path,
+        wait: bool,
+        (context, eta): (&Context, &Mutex<Eta>),
+        notify: Notify<'_>,
+    ) -> Measured {
+        let begun = Instant::now();
+        let mut measured = Measured { results: Vec::new(), failed: None };
+        for at in 0..self.designs.len() {
+            if let Some(done) = self.store.finished(at, &self.designs[at]) {
+                measured.results.push(done);
+                continue;
+            }
+            if let Ok(mut eta) = eta.lock() {
+                eta.begin(at, begun.elapsed());
+            }
+            match self.one(at, fathom, wait, context, notify) {
+                Ok(results) => measured.results.push(results),
+                // What was measured until then is kept, and shown, before the error is.
+                Err(error) => measured.failed = Some(error),
+            }
+            if measured.failed.is_some() || context.cancelled() {
+                break;
+            }
+        }
+        context.clear_progress();
+        measured
+    }
+
+    /// Runs a design, or the rest of it.
+    fn one(&mut self, at: usize, fathom: &Path, wait: bool, context: &Context, notify: Notify<'_>) -> Result<Results> {
+        let design = &self.designs[at];
+        let (mut make, mut sensors, mut counts, mut scores) = (make_disk, sensors, counts, scorer(design));
+        let mut setting = Setting::new(fathom, &mut make);
+        setting.sensors = Some(&mut sensors);
+        setting.counts = Some(&mut counts);
+        setting.half_widths = Some(&mut scores);
+        setting.wait = wait;
+        setting.why = self.why.clone();
+        setting.past = self.store.begin(at);
+        clean(design, &setting, notify);
+        let results = experiment::run(design, &mut setting, context, &mut self.store)?;
+        if let Some(stopped) = results.stopped.filter(|_| !context.cancelled()) {
+            self.store.end(at, stopped)?;
+        }
+        Ok(results)
+    }
+}

@@ -1,0 +1,63 @@
+//! How narrow a design's intervals are while it runs: what its processes printed, judged as `fathom bench show` will judge it.
+
+use analysis::bench::{self as estimates, Penalty, Process, Score};
+use experiment::{Cell, Design, Results};
+use model::table::{Replicate, Sample};
+use std::collections::HashMap;
+
+/// What of a cell's processes is the score.
+fn score(design: &Design, cell: &Cell) -> Score {
+    Score {
+        of: design.plan.as_ref().map_or("value", |p| p.score.of.name()).into(),
+        metric: design.metric(cell).into(),
+        unit: None,
+        scale: 1.0,
+    }
+}
+
+/// For each cell of `design` the half-width of its interval so far. A process is judged once.
+pub(crate) fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>> {
+    let scores: Vec<Score> = design.cells.iter().map(|cell| score(design, cell)).collect();
+    let mut known: HashMap<u64, Option<Process>> = HashMap::new();
+    move |results: &Results| {
+        let mut samples: HashMap<u64, Vec<&Sample>> = HashMap::new();
+        let out = estimates::disturbed::left_out(&results.replicates);
+        for sample in &results.samples {
+            if let Some(id) = sample.replicate.filter(|id| !known.contains_key(id) && !out.contains(id)) {
+                samples.entry(id).or_default().push(sample);
+            }
+        }
+        let counting = || results.replicates.iter().filter(|r| estimates::counts(r) && !out.contains(&r.id));
+        for (id, own) in samples {
+            let score = counting().find(|r| r.id == id).and_then(|r| scores.get(r.cell as usize));
+            known.insert(id, score.and_then(|score| estimates::process(score, Penalty::default(), id, &own)));
+        }
+        (0..scores.len() as u64)
+            .map(|cell| {
+                let own = counting().filter(|r| r.cell == cell);
+                let processes: Vec<&Process> = own.filter_map(|r| known.get(&r.id)?.as_ref()).collect();
+                estimates::half_width(&processes)
+            })
+            .collect()
+    }
+}
+
+/// Of a design whose cells are the same command: the values of both arms' processes block by block, in groups of so many blocks; a last
+/// group that is not full is left out.
+pub(crate) fn groups(results: &Results, blocks: usize) -> Vec<Vec<(Vec<f64>, Vec<f64>)>> {
+    let score = score(&results.design, &results.design.cells[0]);
+    let values = |r: &Replicate| -> Option<Vec<f64>> {
+        let own: Vec<&Sample> = results.samples.iter().filter(|s| s.replicate == Some(r.id)).collect();
+        Some(estimates::process(&score, Penalty::default(), r.id, &own)?.values)
+    };
+    let last = results.replicates.iter().map(|r| r.block).max().unwrap_or(0);
+    let pair = |block: u64| {
+        let of = |cell: u64| {
+            let mut all = results.replicates.iter();
+            all.find(|r| r.block == block && r.cell == cell && estimates::counts(r)).and_then(values)
+        };
+        of(0).zip(of(1))
+    };
+    let pairs: Vec<(Vec<f64>, Vec<f64>)> = (0..=last).filter_map(pair).collect();
+    pairs.chunks_exact(blocks).map(<[_]>::to_vec).collect()
+}

@@ -1,0 +1,88 @@
+//! The same command under two names, compared again and again: how often the method finds a difference that is none.
+
+use crate::score::groups;
+use crate::setting::{clean, no_disk, sensors};
+use crate::{Error, Notify, Result};
+use analysis::bench::{self as estimates, selftest};
+use experiment::{Design, Discard, Setting, Workload};
+use model::Context;
+use serde_json::{Value, json};
+use std::path::Path;
+
+/// What was asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// This program.
+    pub fathom: &'a Path,
+    /// What is compared with itself.
+    pub workload: &'a Workload,
+    /// How often.
+    pub comparisons: u64,
+    /// Blocks of each comparison.
+    pub blocks: u64,
+    /// Of the order.
+    pub seed: u64,
+    /// Whether a hot or busy machine is waited for.
+    pub wait: bool,
+    /// The smallest difference that matters, as a fraction.
+    pub margin: f64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct SelfTest {
+    design: Design,
+    result: estimates::SelfTest,
+    /// Whether all comparisons were made.
+    pub complete: bool,
+}
+
+/// Runs it.
+///
+/// # Errors
+/// The workload fails or cannot run here, or nothing was compared.
+pub fn run(request: &Request<'_>, context: &Context, notify: Notify<'_>) -> Result<SelfTest> {
+    let design = experiment::against_itself(request.workload, request.comparisons * request.blocks, request.seed)?;
+    let (mut make, mut sensors) = (no_disk, sensors);
+    let mut setting = Setting::new(request.fathom, &mut make);
+    clean(&design, &setting, notify);
+    setting.sensors = Some(&mut sensors);
+    setting.wait = request.wait;
+    let results = experiment::run(&design, &mut setting, context, &mut Discard)?;
+    context.clear_progress();
+    if let Some(failure) = results.replicates.iter().find_map(|r| r.failure.as_ref()) {
+        return Err(Error::Workload(format!("{}: a process failed: {failure}", design.name)));
+    }
+    if let Some(absent) = results.absent.first() {
+        return Err(Error::Workload(format!("{} cannot run here: {}", design.name, absent.why)));
+    }
+    let groups = groups(&results, usize::try_from(request.blocks).unwrap_or(usize::MAX));
+    let result = estimates::self_test(&groups, request.margin).ok_or(Error::Interrupted)?;
+    Ok(SelfTest { complete: results.complete(), result, design })
+}
+
+impl SelfTest {
+    /// For people.
+    pub fn text(&self, request: &Request<'_>) -> String {
+        selftest::text(&self.result, &self.design.name, request.blocks, request.margin, request.seed)
+    }
+
+    /// For programs: docs/reference/json.md.
+    ///
+    /// # Errors
+    /// A number cannot be written so.
+    pub fn json(&self, request: &Request<'_>) -> serde_json::Result<Value> {
+        let mut value = serde_json::to_value(&self.result)?;
+        for (name, part) in [
+            ("version", json!(1)),
+            ("workload", json!(self.design.name)),
+            ("blocks", json!(request.blocks)),
+            ("margin", json!(request.margin)),
+            ("seed", json!(request.seed)),
+            ("complete", json!(self.complete)),
+        ] {
+            value[name] = part;
+        }
+        Ok(value)
+    }
+}

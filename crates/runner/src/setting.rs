@@ -1,0 +1,60 @@
+//! Where designs run: on this machine, whose sensors and counters are looked at, with disks in memory.
+
+use crate::{Notice, Notify};
+use device::{Count, Local, Look, Readings};
+use experiment::{Design, Disk, DiskWanted, Setting};
+use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long the machine is looked at before each process: six ticks of a processor's counters.
+const LOOK: Duration = Duration::from_millis(60);
+
+/// Looks at the machine while nothing of ours runs.
+pub(crate) fn sensors() -> Readings {
+    let before = Look::now(&Local);
+    std::thread::sleep(LOOK);
+    Readings::now(&Local, &before)
+}
+
+/// Counts what others do.
+pub(crate) fn counts() -> Count {
+    Count::now(&Local, std::process::id())
+}
+
+/// Removes what killed runs left where this one makes its folders.
+pub(crate) fn clean(design: &Design, setting: &Setting<'_>, notify: Notify<'_>) {
+    for parent in experiment::parents(design, setting) {
+        let folders = experiment::clean(&parent);
+        if folders > 0 {
+            notify(Notice::Removed { folders, parent });
+        }
+    }
+}
+
+struct RamDisk(LoopDisk);
+
+impl Disk for RamDisk {
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+    fn device(&self) -> &Path {
+        self.0.device()
+    }
+}
+
+/// The disk that a design asks for.
+pub(crate) fn make_disk(wanted: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn Error + Send + Sync>> {
+    if wanted.kind != "loop-ram-ext4" {
+        return Err(format!("unknown kind of disk {}; expected loop-ram-ext4", wanted.kind).into());
+    }
+    let disk = LoopDisk::create(wanted.size_mib << 20, FileSystem::Ext4, &Backing::Ram, &Options::default())
+        .map_err(|e| format!("cannot create a disk in memory: {e} (this needs root)"))?;
+    Ok(Box::new(RamDisk(disk)))
+}
+
+/// Where no design asks for one.
+pub(crate) fn no_disk(_: &DiskWanted) -> Result<Box<dyn Disk>, Box<dyn Error + Send + Sync>> {
+    Err("no disks are available here".into())
+}
