@@ -143,6 +143,15 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// What is the matter with `meta.json`, without the advice to do what is being done.
+    pub fn without_remedy(&self) -> String {
+        match self {
+            Self::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.display()),
+            Self::NotAnArchive { path, .. } => format!("{} has no valid meta.json", path.display()),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether an archive's log is worth something in spite of what is the matter with its `meta.json`.
     pub fn is_rescuable(&self) -> bool {
         matches!(self, Self::Damaged { .. } | Self::NotAnArchive { .. })

@@ -27,10 +27,7 @@ pub use fix::{Allow, Fix};
 pub use import::Import;
 pub use lab::{Lab, LabList, LabRun, LabShell, LabVerb};
 pub use mcp::Mcp;
-pub use net::{
-    Buffer, Cost, Directions, IPERF2_PACKET, IPERF2_RATE, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial,
-    NetVerb, PACKET, Rate, UdpRate,
-};
+pub use net::{Cost, Directions, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb};
 pub use paper::{LinkTopology, Paper, PaperBench};
 pub use pool::{
     AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolLoad, PoolNode,
@@ -41,10 +38,12 @@ pub use whatif::Whatif;
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {
-    pub use crate::args::pool::{address, endpoint, memory, node_timeout};
+    pub use crate::args::pool::{memory, node_timeout};
 }
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use model::quantity::{bytes, moment, seconds};
+use recorder::presets::Operation;
 use std::path::PathBuf;
 
 /// Trace a program's I/O from SQL statements down to device commands, and benchmark storage, CPU and networks.
@@ -157,7 +156,7 @@ pub struct Record {
     pub max_size: Option<u64>,
     /// Trace calls of this function as operations; BINARY is a path or a library's name (./server:handle, libc.so.6:fsync).
     /// Or a database's ready-made operations, by name (--list-ops)
-    #[arg(long = "op", value_name = "BINARY:FUNCTION|NAME", value_parser = operation)]
+    #[arg(long = "op", value_name = "BINARY:FUNCTION|NAME")]
     pub operations: Vec<Operation>,
     /// List the ready-made operations for --op
     #[arg(long)]
@@ -376,95 +375,8 @@ fn process(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected a process ID, as `pgrep NAME` prints it".into())
 }
 
-/// Seconds from a begin: none is a moment too.
-fn moment(text: &str) -> Result<std::time::Duration, String> {
-    let seconds = text.trim_end_matches('s').parse().ok();
-    seconds
-        .and_then(|seconds| std::time::Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "expected seconds, such as 0 or 12.5".into())
-}
-
-fn seconds(text: &str) -> Result<std::time::Duration, String> {
-    time(text, 1.0).ok_or("expected seconds, such as 10 or 0.5")?
-}
-
-/// A time with a suffix s, m or h; without one it is in seconds.
-fn long(text: &str) -> Result<std::time::Duration, String> {
-    let size = match text.chars().last() {
-        Some('m') => 60.0,
-        Some('h') => 3600.0,
-        _ => 1.0,
-    };
-    time(text.trim_end_matches(['m', 'h']), size).ok_or("expected a time, such as 90s, 5m or 1h")?
-}
-
-fn time(text: &str, size: f64) -> Option<Result<std::time::Duration, String>> {
-    let value: f64 = text.trim_end_matches('s').parse().ok()?;
-    Some(positive(value * size))
-}
-
-fn positive(value: f64) -> Result<std::time::Duration, String> {
-    if value <= 0.0 {
-        return Err("must be more than 0 seconds".into());
-    }
-    let duration = std::time::Duration::try_from_secs_f64(value).ok().filter(|duration| !duration.is_zero());
-    duration.ok_or_else(|| "out of range: expected seconds, such as 10 or 0.5".into())
-}
-
 fn comm(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a process name, such as sqlite3".into()) } else { Ok(text.into()) }
-}
-
-fn bytes(text: &str) -> Result<u64, String> {
-    let upper = text.to_ascii_uppercase();
-    let upper = upper.trim_end_matches('B').trim_end_matches('I');
-    let (digits, shift) = match upper.chars().last() {
-        Some('K') => (&upper[..upper.len() - 1], 10),
-        Some('M') => (&upper[..upper.len() - 1], 20),
-        Some('G') => (&upper[..upper.len() - 1], 30),
-        Some('T') => (&upper[..upper.len() - 1], 40),
-        _ => (upper, 0),
-    };
-    let number: u64 = digits.parse().map_err(|_| "expected a size in bytes, such as 500M or 2G".to_string())?;
-    // No file is larger, a store's checksums included.
-    let most = 1_u64 << 62;
-    match number.checked_mul(1 << shift).filter(|bytes| *bytes <= most) {
-        None => Err("must be at most 4194304T".into()),
-        // Less holds no event at all.
-        Some(bytes) if bytes < 65_536 => Err("must be at least 64K".into()),
-        Some(bytes) => Ok(bytes),
-    }
-}
-
-/// What `--op` names.
-#[derive(Debug, Clone)]
-pub enum Operation {
-    /// A function of a program or library.
-    Function(PathBuf, String),
-    /// Ready-made ones.
-    Preset(&'static recorder::presets::Preset),
-}
-
-impl std::fmt::Display for Operation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Function(binary, name) => write!(f, "{}:{name}", binary.display()),
-            Self::Preset(preset) => f.write_str(preset.name),
-        }
-    }
-}
-
-fn operation(text: &str) -> Result<Operation, String> {
-    match text.rsplit_once(':') {
-        Some((binary, name)) if !binary.is_empty() && !name.is_empty() => {
-            Ok(Operation::Function(binary.into(), name.into()))
-        }
-        Some(_) => Err("expected BINARY:FUNCTION, such as ./server:handle_request".into()),
-        None => recorder::presets::named(text).map(Operation::Preset).ok_or_else(|| {
-            let names: Vec<&str> = recorder::presets::PRESETS.iter().map(|preset| preset.name).collect();
-            format!("expected BINARY:FUNCTION, such as ./server:handle_request, or one of {}", names.join(", "))
-        }),
-    }
 }
 
 #[cfg(test)]
@@ -537,37 +449,5 @@ mod tests {
         let parses = |words: &[&str]| Cli::try_parse_from(["fathom", "demo"].iter().chain(words)).is_ok();
         assert!(parses(&["--rows", "5", "--journal-mode", "wal"]));
         assert!(!parses(&["--rows", "0"]) && !parses(&["--journal-mode", "foo"]));
-    }
-
-    #[test]
-    fn sizes_and_times_take_suffixes() {
-        assert_eq!(bytes("2G"), Ok(2 << 30));
-        assert_eq!(bytes("500KiB"), Ok(500 << 10));
-        assert_eq!(bytes("4194304T"), Ok(1 << 62));
-        assert_eq!(bytes("63K"), Err("must be at least 64K".into()));
-        for more in ["4194305T", "99999999999T", "18446744073709551615"] {
-            assert_eq!(bytes(more), Err("must be at most 4194304T".into()), "{more}");
-        }
-        assert!(bytes("0").is_err() && bytes("99999999T").is_err() && bytes("many").is_err() && bytes("").is_err());
-        assert_eq!(seconds("0.5"), Ok(std::time::Duration::from_millis(500)));
-        for (text, expected) in
-            [("-1", "more than 0"), ("0", "more than 0"), ("nan", "such as 10"), ("1e99", "such as 10")]
-        {
-            assert!(seconds(text).is_err_and(|why| why.contains(expected)), "{text}: {:?}", seconds(text));
-        }
-        let minutes = |text| long(text).map(|d| d.as_secs_f64() / 60.0);
-        assert_eq!(
-            (minutes("90"), minutes("90s"), minutes("5m"), minutes("1h")),
-            (Ok(1.5), Ok(1.5), Ok(5.0), Ok(60.0))
-        );
-        assert!(long("m").is_err() && long("5x").is_err() && long("0").is_err());
-    }
-
-    #[test]
-    fn op_needs_binary_and_function() {
-        let named =
-            |text| matches!(operation(text), Ok(Operation::Function(path, name)) if path.ends_with("a") && name == "b");
-        assert!(named("/usr/bin/a:b"));
-        assert!(operation("main").is_err() && operation(":main").is_err());
     }
 }

@@ -125,13 +125,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The error with its causes, each said once: a library's sentence often holds its cause's already. What it quotes may come from
-/// an archive of anybody's, and shall not act on the terminal.
+/// The error with its causes.
 fn sentence(error: &anyhow::Error) -> String {
-    let whole = error.chain().map(ToString::to_string).fold(String::new(), |said, cause| match said.is_empty() {
-        true => cause,
-        false if said.contains(&cause) => said,
-        false => format!("{said}: {cause}"),
-    });
-    whole.lines().map(analysis::text::shown).collect::<Vec<_>>().join("\n")
+    model::text::error(error.as_ref())
 }

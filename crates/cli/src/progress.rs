@@ -2,9 +2,9 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::Context;
+use model::context::SAME_SIGNAL;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// A context whose progress is drawn on stderr, if that is a terminal and `quiet` is not asked for.
 pub fn context(quiet: bool) -> Context {
@@ -35,9 +35,6 @@ fn style(template: &str) -> ProgressStyle {
 pub fn clear(context: &Context) {
     context.clear_progress();
 }
-
-/// Within this time a signal is taken for the same one: `timeout` sends it to the program and to its group.
-pub const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// The context that a signal asks for an end, null if none does; the newest.
 static FLAG: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
@@ -93,7 +90,7 @@ mod tests {
     use archive::SignalCleanup;
     use std::os::unix::process::ExitStatusExt;
     use std::path::Path;
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     const OF_CHILD: &str = "FATHOM_TEST_SECOND_SIGNAL";
 

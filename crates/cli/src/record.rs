@@ -3,6 +3,7 @@
 use crate::{args, notices, output, progress};
 use anyhow::Result;
 use model::counted;
+use recorder::presets::Operation;
 use recorder::{Error, Probes, Recorded, Request, Target};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -82,19 +83,12 @@ fn request(args: &args::Record) -> Request {
 
 /// The functions that `--op` names; those of ready-made operations are looked for here, since what is recorded matters.
 fn functions(args: &args::Record) -> Vec<(PathBuf, String)> {
-    let mut all = Vec::new();
-    for operation in &args.operations {
-        match operation {
-            args::Operation::Function(binary, name) => all.push((binary.clone(), name.clone())),
-            args::Operation::Preset(preset) => {
-                match preset.functions(args.command.first().map(|word| word.as_os_str())) {
-                    Ok(found) => all.extend(found),
-                    Err(why) => args::usage_error(&why),
-                }
-            }
-        }
-    }
-    all
+    let program = args.command.first().map(|word| word.as_os_str());
+    let of = |operation: &Operation| match operation.functions(program) {
+        Ok(found) => found,
+        Err(why) => args::usage_error(&why.to_string()),
+    };
+    args.operations.iter().flat_map(of).collect()
 }
 
 fn list_operations() -> ExitCode {

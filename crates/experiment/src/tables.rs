@@ -5,6 +5,7 @@ use archive::runs::NET_RUN;
 use archive::table_maker::{Failure, TableCounts};
 use archive::{Archive, ArchiveKind, Meta, Runs, SignalCleanup, TableMaker};
 use model::Context;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// What a user should know while tables are made. The caller decides how it reads.
@@ -21,6 +22,25 @@ pub enum Notice {
     MetaUnreadable(archive::Error),
     /// Something is missing in the log.
     Missing(String),
+}
+
+/// In sentences, a line each.
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Building { archive, live } => {
+                let state = if *live { "is still running" } else { "has no tables yet" };
+                write!(f, "{} {state}; building the tables from its log", archive.display())
+            }
+            Self::MetaUnreadable(error) => write!(
+                f,
+                "{}\ncontinuing with the log (runs.jsonl) alone: the command line is lost, and the archive's time is that of its \
+                 first process",
+                error.without_remedy()
+            ),
+            Self::Missing(what) => f.write_str(what),
+        }
+    }
 }
 
 /// Tables from `runs.jsonl`: of benchmarks and of network runs.

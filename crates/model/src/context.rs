@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Within this time a signal is taken for the same one: `timeout` sends it to the program and to its group.
+pub const SAME_SIGNAL: Duration = Duration::from_millis(500);
 
 /// A receiver of progress: what is being done, how much of it is done, and of how much (0 = unknown).
 pub type Progress = Arc<dyn Fn(&str, u64, u64) + Send + Sync>;

@@ -9,6 +9,7 @@ pub mod context;
 mod count;
 pub mod event;
 pub mod marks;
+pub mod quantity;
 pub mod record;
 pub mod scsi;
 mod shell;

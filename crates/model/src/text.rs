@@ -114,6 +114,18 @@ pub fn shown(text: &str) -> String {
     out
 }
 
+/// An error with its causes, each said once: a library's sentence often holds its cause's already. What it quotes may come from an
+/// archive of anybody's, and shall not act on a terminal.
+pub fn error(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string);
+    let whole = causes.fold(String::new(), |said, cause| match said.is_empty() {
+        true => cause,
+        false if said.contains(&cause) => said,
+        false => format!("{said}: {cause}"),
+    });
+    whole.lines().map(shown).collect::<Vec<_>>().join("\n")
+}
+
 /// Whether a character steers a terminal, or what stands beside it, and shows nothing itself: controls, among them line breaks and
 /// the one-character sequences of C1, and what turns or joins writing. Each is at most U+FFFF.
 pub fn steers(c: char) -> bool {

@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 /// Where clients connect.
@@ -34,6 +35,30 @@ impl Display for Endpoint {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
+        }
+    }
+}
+
+/// Why a text is no such place.
+#[derive(Debug, thiserror::Error)]
+pub enum EndpointError {
+    /// It is neither kind.
+    #[error("expected unix:PATH or tcp:ADDR:PORT, such as tcp:127.0.0.1:10809")]
+    Neither,
+    /// Its address is none.
+    #[error(transparent)]
+    Address(#[from] wire::AddressError),
+}
+
+/// `unix:PATH` or `tcp:ADDRESS:PORT`.
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        match text.split_once(':') {
+            Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(path.into())),
+            Some(("tcp", rest)) => Ok(Self::Tcp(wire::address(rest)?)),
+            _ => Err(EndpointError::Neither),
         }
     }
 }
@@ -166,6 +191,14 @@ fn instead(path: &Path, in_use: io::Error) -> io::Result<UnixListener> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn endpoint_is_socket_or_address() {
+        let of = |text: &str| text.parse::<Endpoint>().ok();
+        assert_eq!(of("unix:/tmp/a"), Some(Endpoint::Unix("/tmp/a".into())));
+        assert_eq!(of("tcp:127.0.0.1:10809"), Some(Endpoint::Tcp(([127, 0, 0, 1], 10809).into())));
+        assert!(["/tmp/a", "unix:", "tcp:1", "udp:127.0.0.1:1"].iter().all(|text| of(text).is_none()));
+    }
 
     #[tokio::test]
     async fn only_stale_socket_is_replaced() {

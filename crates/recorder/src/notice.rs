@@ -2,6 +2,8 @@
 
 use crate::Error;
 use crate::output::MovedArchive;
+use model::counted;
+use std::fmt;
 use std::path::PathBuf;
 
 /// One such fact.
@@ -76,6 +78,65 @@ pub enum Notice {
         /// The archive.
         archive: PathBuf,
     },
+}
+
+const EVENTS_ALONE: &str = "continuing with the events alone; disks, facts and coverage are lost";
+
+impl Notice {
+    /// Whether it is no warning: what `--quiet` leaves out.
+    pub fn is_remark(&self) -> bool {
+        matches!(self, Self::MayThrow { .. } | Self::AttachedOnly { .. } | Self::KeptOld(_))
+    }
+}
+
+/// In sentences, a line each.
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MayThrow { path, function } => write!(
+                f,
+                "{} may throw exceptions or panic: one that unwinds through {function} aborts the program while \
+                 it is recorded, since the kernel's return probe hides the return address from unwinders",
+                path.display()
+            ),
+            Self::ProbesRefused { count, probe, how } => write!(
+                f,
+                "the kernel refused {count} probes, such as {probe} ({how}); `fathom show` lists them under Probes"
+            ),
+            Self::AttachedOnly { probes } => {
+                write!(f, "{} attached; nothing is recorded", counted(*probes, "probe"))
+            }
+            Self::ByFtrace { why } => write!(f, "recording through ftrace, as eBPF does not work here: {why}"),
+            Self::KeptOld(kept) => {
+                let gone = if kept.replaced { "; the one renamed before was deleted" } else { "" };
+                write!(f, "the existing archive was renamed to {}{gone}", kept.path.display())
+            }
+            // What looks like a recording that saw nothing.
+            Self::KernelThread { pid, name } => write!(
+                f,
+                "process {pid}{} is a kernel thread: it makes no system calls and runs no statements, and mostly \
+                 writes on behalf of other processes. Record those, or --all",
+                name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default()
+            ),
+            Self::CommandGoesOn => f.write_str("the recording ended; the command continues"),
+            Self::LogFull { why } => write!(f, "the recording ended early: {why}"),
+            Self::NoSuchProcess { name } => write!(
+                f,
+                "no process named {name} ran; the trace holds only other processes' I/O. A name is what `ps -o comm` \
+                 shows, at most 15 bytes"
+            ),
+            Self::NotLinked { archive, error } => write!(
+                f,
+                "{}\nnot enough space to build the tables; the events are kept: copy {} to a disk with more space and run \
+                 `fathom reindex` on it",
+                model::text::error(error),
+                archive.display()
+            ),
+            Self::MetaUnreadable(error) => write!(f, "{}\n{EVENTS_ALONE}", error.without_remedy()),
+            Self::MetadataDamaged { archive, error } => write!(f, "{}: {error}\n{EVENTS_ALONE}", archive.display()),
+            Self::Linking { archive } => write!(f, "{} has no tables yet; linking its events", archive.display()),
+        }
+    }
 }
 
 /// Where notices go.

@@ -7,7 +7,9 @@
 use crate::functions;
 use object::{Object as _, ObjectSymbol as _};
 use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 /// Ready-made operations of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,12 +63,80 @@ pub fn named(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
 }
 
+/// What `--op` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Operation {
+    /// A function of a program or library.
+    Function(PathBuf, String),
+    /// Ready-made ones.
+    Preset(&'static Preset),
+}
+
+/// Why a text names no operation.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OperationError {
+    /// A part of it is missing.
+    #[error("expected BINARY:FUNCTION, such as ./server:handle_request")]
+    Half,
+    /// It is no preset's name.
+    #[error(
+        "expected BINARY:FUNCTION, such as ./server:handle_request, or one of {}",
+        PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
+    )]
+    Unknown,
+}
+
+/// No file that was found defines any of a preset's functions.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("--op {name}: found no file with its functions{looked}; name the file that has them: --op BINARY:{symbol}")]
+pub struct NotFound {
+    name: &'static str,
+    looked: String,
+    symbol: &'static str,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Function(binary, name) => write!(f, "{}:{name}", binary.display()),
+            Self::Preset(preset) => f.write_str(preset.name),
+        }
+    }
+}
+
+impl FromStr for Operation {
+    type Err = OperationError;
+
+    fn from_str(text: &str) -> Result<Self, OperationError> {
+        match text.rsplit_once(':') {
+            Some((binary, name)) if !binary.is_empty() && !name.is_empty() => {
+                Ok(Self::Function(binary.into(), name.into()))
+            }
+            Some(_) => Err(OperationError::Half),
+            None => named(text).map(Self::Preset).ok_or(OperationError::Unknown),
+        }
+    }
+}
+
+impl Operation {
+    /// Its functions, each with its file; those of ready-made operations are looked for in `program`, the recorded command's, first.
+    ///
+    /// # Errors
+    /// No file that was found defines any.
+    pub fn functions(&self, program: Option<&OsStr>) -> Result<Vec<(PathBuf, String)>, NotFound> {
+        match self {
+            Self::Function(binary, name) => Ok(vec![(binary.clone(), name.clone())]),
+            Self::Preset(preset) => preset.functions(program),
+        }
+    }
+}
+
 impl Preset {
     /// The functions, each with its file; `program` is the recorded command's.
     ///
     /// # Errors
-    /// In words: no file that was found defines any.
-    pub fn functions(&self, program: Option<&OsStr>) -> Result<Vec<(PathBuf, String)>, String> {
+    /// No file that was found defines any.
+    pub fn functions(&self, program: Option<&OsStr>) -> Result<Vec<(PathBuf, String)>, NotFound> {
         let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
         let find = |name: &Path| functions::file(name, path.as_deref(), libraries.as_deref()).ok();
         let own = program.and_then(|program| find(Path::new(program)));
@@ -81,10 +151,7 @@ impl Preset {
             looked.push(file.display().to_string());
         }
         let looked = if looked.is_empty() { String::new() } else { format!(" (looked in {})", looked.join(", ")) };
-        Err(format!(
-            "--op {}: found no file with its functions{looked}; name the file that has them: --op BINARY:{}",
-            self.name, self.symbols[0]
-        ))
+        Err(NotFound { name: self.name, looked, symbol: self.symbols[0] })
     }
 }
 
@@ -153,6 +220,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn op_needs_binary_and_function() {
+        let of = |text: &str| text.parse::<Operation>();
+        assert_eq!(of("/usr/bin/a:b"), Ok(Operation::Function("/usr/bin/a".into(), "b".into())));
+        assert_eq!((of("main"), of(":main")), (Err(OperationError::Unknown), Err(OperationError::Half)));
+        assert!(OperationError::Unknown.to_string().contains("postgres"));
+    }
+
+    #[test]
     fn mangled_names_are_readable() {
         for (symbol, name) in [
             ("mdb_txn_commit", "mdb_txn_commit"),
@@ -172,7 +247,7 @@ mod tests {
     #[test]
     fn missing_preset_file_error_names_what_was_looked_at() {
         let preset = Preset { files: &["no-such-program"], ..PRESETS[0] };
-        let error = preset.functions(Some(OsStr::new("/bin/sh"))).unwrap_err();
+        let error = preset.functions(Some(OsStr::new("/bin/sh"))).unwrap_err().to_string();
         assert!(
             error.contains("looked in /bin/sh") && error.contains("--op BINARY:CommitTransactionCommand"),
             "{error}"

@@ -13,11 +13,13 @@
 //! one without from something else altogether. The other way round, [`stranger`] reads the first bytes of TLS, and
 //! [`KEYLESS`] is the answer to it that the other end understands.
 
+mod address;
 mod key;
 mod lobby;
 mod pinned;
 mod stream;
 
+pub use address::{AddressError, address};
 pub use key::{Key, KeyError};
 pub use lobby::{Lobby, Unmet, Visitor};
 pub use stream::{KEYLESS, LIMIT, Refused, Stream, accept, connect, stranger};

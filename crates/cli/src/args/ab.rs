@@ -1,7 +1,8 @@
 //! Command line of `fathom bench ab`.
 
-use super::results::{fail_on, percent};
+use super::results::fail_on;
 use clap::Args;
+use model::quantity::{long_time, percent};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ pub struct BenchAb {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
     /// Begin no block after this time, once there are ten (suffixes s, m, h)
-    #[arg(long, value_name = "TIME", value_parser = super::long, default_value = "30s")]
+    #[arg(long, value_name = "TIME", value_parser = long_time, default_value = "30s")]
     pub budget: Duration,
     /// Stop when half the width of each ratio's interval is below this percentage
     #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "1")]

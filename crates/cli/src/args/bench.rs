@@ -1,8 +1,9 @@
 //! Command line of `fathom bench`.
 
 use super::ab::BenchAb;
-use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp, percent};
+use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
 use clap::{Args, Subcommand};
+use model::quantity::{long_time, percent};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ pub struct BenchRun {
     pub seed: Option<u64>,
     /// Total time, divided in proportion to the workloads' own budgets (suffixes s, m, h); the minimum number of blocks is run in
     /// any case
-    #[arg(long, value_name = "TIME", value_parser = super::long)]
+    #[arg(long, value_name = "TIME", value_parser = long_time)]
     pub budget: Option<Duration>,
     /// Stop when half the width of each interval is below this percentage of the estimate
     #[arg(long, value_name = "PERCENT", value_parser = percent)]

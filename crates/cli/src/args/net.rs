@@ -6,15 +6,17 @@ mod sweep;
 
 pub use cc::NetCc;
 pub use link::{InOneWord, NetLink};
-pub use sweep::{Buffer, NetSweep, NetTrial, UdpRate};
+pub use sweep::{NetSweep, NetTrial};
 
-use super::seconds;
+use ::net::quantity::{PACKET, Rate, bits, buffer, directions};
 use ::net::spec::Direction;
 use clap::{Args, Subcommand, ValueEnum};
 use device::remote::DeviceAddress;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use model::quantity::seconds;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use wire::address;
 
 /// What is compared to measure the cost of readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -139,7 +141,7 @@ pub struct NetRun {
     #[arg(long, conflicts_with_all = ["direction", "rate", "preset"])]
     pub transactions: bool,
     /// Bit/s (suffixes k, M, G: powers of 1000), or `auto` (UDP): the highest at which a whole run loses at most 1 % (95 % confidence bound)
-    #[arg(long, value_name = "R", value_parser = rate)]
+    #[arg(long, value_name = "R")]
     pub rate: Option<Rate>,
     /// Another tool's defaults; iperf2: UDP at 1 Mb/s in packets of 1470 bytes
     #[arg(long, value_enum, requires = "udp", conflicts_with = "rate")]
@@ -169,7 +171,7 @@ pub struct NetRun {
     #[arg(long)]
     pub nodelay: bool,
     /// Maximum pacing rate of a socket (SO_MAX_PACING_RATE), bit/s
-    #[arg(long, value_name = "R", value_parser = plain_rate)]
+    #[arg(long, value_name = "R", value_parser = bits)]
     pub pacing: Option<u64>,
     /// Copy received data to user space, as an application does; by default the kernel discards it (MSG_TRUNC)
     #[arg(long)]
@@ -240,89 +242,13 @@ pub enum Directions {
 impl Directions {
     /// The directions in which data goes.
     pub fn directions(self) -> Vec<Direction> {
-        match self {
-            Self::Up => vec![Direction::Up],
-            Self::Down => vec![Direction::Down],
-            Self::Both => vec![Direction::Up, Direction::Down],
-        }
+        directions(self != Self::Down, self != Self::Up)
     }
 }
-
-/// The rate to send at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rate {
-    /// This, in bit/s.
-    Of(u64),
-    /// The highest with little loss.
-    Auto,
-}
-
-/// Payload of a packet of UDP if nobody says more, bytes.
-pub const PACKET: u32 = 1400;
-/// What iperf 2 sends by UDP if nobody says more: bits a second, bytes a packet.
-pub const IPERF2_RATE: u64 = 1_000_000;
-/// See [`IPERF2_RATE`].
-pub const IPERF2_PACKET: u32 = 1470;
 
 /// Other tools' defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Preset {
     /// iperf 2's default for UDP.
     Iperf2,
-}
-
-fn address(text: &str) -> Result<SocketAddr, String> {
-    let mut found = text
-        .to_socket_addrs()
-        .map_err(|e| format!("{e}; expected ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100"))?;
-    found.next().ok_or_else(|| "the host name has no address".into())
-}
-
-fn rate(text: &str) -> Result<Rate, String> {
-    if text == "auto" { Ok(Rate::Auto) } else { plain_rate(text).map(Rate::Of) }
-}
-
-fn plain_rate(text: &str) -> Result<u64, String> {
-    let (digits, factor) = match text.chars().last() {
-        Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
-        Some('m' | 'M') => (&text[..text.len() - 1], 1e6),
-        Some('g' | 'G') => (&text[..text.len() - 1], 1e9),
-        _ => (text, 1.0),
-    };
-    let value = digits.parse::<f64>().map_or(f64::NAN, |v| v * factor);
-    let bps = value.round();
-    if (1000.0..=1e12).contains(&bps) {
-        Ok(bps as u64)
-    } else {
-        Err("expected bit/s from 1k to 1000G, such as 50M".into())
-    }
-}
-
-fn buffer(text: &str) -> Result<u32, String> {
-    let (digits, shift) = match text.chars().last() {
-        Some('k' | 'K') => (&text[..text.len() - 1], 10),
-        Some('m' | 'M') => (&text[..text.len() - 1], 20),
-        _ => (text, 0),
-    };
-    let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(1 << shift));
-    bytes.filter(|b| (1..=1 << 30).contains(b)).ok_or_else(|| "expected bytes up to 1024M, such as 256K".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rate_suffixes_are_powers_of_1000_and_buffer_suffixes_of_1024() {
-        assert_eq!(
-            (rate("50M"), rate("1.5g"), rate("auto")),
-            (Ok(Rate::Of(50_000_000)), Ok(Rate::Of(1_500_000_000)), Ok(Rate::Auto))
-        );
-        assert_eq!((buffer("256K"), buffer("1M"), buffer("99")), (Ok(262_144), Ok(1_048_576), Ok(99)));
-        for bad in ["", "M", "-1M", "nan", "inf", "1e40G", "10", "ü"] {
-            assert!(rate(bad).is_err(), "{bad}");
-        }
-        assert!(buffer("9999M").is_err() && buffer("").is_err() && buffer("-5").is_err() && buffer("0").is_err());
-        assert!(address("[::1]:7100").is_ok() && address("::1").is_err());
-    }
 }

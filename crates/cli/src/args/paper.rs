@@ -1,7 +1,7 @@
 //! Options of `fathom pool` for the cluster of paper 001.
 
-use super::{bytes, long};
 use clap::{Args, ValueEnum};
+use model::quantity::{bytes, long_time};
 use pool::flash::Speed;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub struct PaperBench {
     #[arg(long, requires = "paper_figures")]
     pub quick: bool,
     /// Time for the figures (suffixes s, m, h); the minimum number of blocks is run in any case
-    #[arg(long, value_name = "TIME", value_parser = long, requires = "paper_figures")]
+    #[arg(long, value_name = "TIME", value_parser = long_time, requires = "paper_figures")]
     pub budget: Option<Duration>,
     /// Archive for the figures; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "P.fathom", default_value = "pool.fathom", requires = "paper_figures")]

@@ -2,12 +2,13 @@
 
 use super::nbd::NbdBench;
 use super::paper::{PaperBench, PaperNode};
-use super::{bytes, seconds};
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
+use model::quantity::{bytes, long_time, seconds};
 use pool::listener::Endpoint;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
+use wire::address;
 
 /// Combine many devices into one random-access disk, served over NBD.
 ///
@@ -175,7 +176,7 @@ pub struct PoolServe {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// Address to listen on for NBD clients
-    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = endpoint, required_unless_present = "config")]
+    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", required_unless_present = "config")]
     pub nbd: Option<Endpoint>,
     /// Require TLS of NBD clients; the folder contains server-cert.pem and server-key.pem, as for nbdkit
     #[arg(long, value_name = "FOLDER")]
@@ -229,7 +230,7 @@ pub struct PoolStatus {
 #[derive(Debug, Args)]
 pub struct PoolAttach {
     /// The coordinator's NBD address
-    #[arg(value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = endpoint)]
+    #[arg(value_name = "unix:PATH|tcp:ADDR:PORT")]
     pub nbd: Endpoint,
     /// Device to attach to [default: /dev/nbd0 or /dev/ublkb0]
     #[arg(long, value_name = "DEV")]
@@ -363,36 +364,21 @@ pub struct PoolTry {
     #[arg(long, value_name = "FILE")]
     pub key: Option<PathBuf>,
     /// Also export the disk over NBD, until Ctrl-C
-    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT", value_parser = endpoint)]
+    #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT")]
     pub nbd: Option<Endpoint>,
-}
-
-/// An address with a port.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
-    let found =
-        text.to_socket_addrs().map_err(|e| format!("expected an address with a port, such as 127.0.0.1:7001: {e}"))?;
-    found.into_iter().next().ok_or_else(|| "the host name has no address".into())
 }
 
 /// The bytes of `memory:SIZE`.
 pub fn memory(text: &str) -> Result<u64, String> {
-    bytes(text.strip_prefix("memory:").ok_or("expected memory:SIZE, such as memory:512M")?)
+    let size = text.strip_prefix("memory:").ok_or("expected memory:SIZE, such as memory:512M")?;
+    bytes(size).map_err(|why| why.to_string())
 }
 
 /// How long a node may take: less than a slow medium's flush would make a working node look dead.
 pub fn node_timeout(text: &str) -> Result<Duration, String> {
-    let time = super::long(text)?;
+    let time = long_time(text).map_err(|why| why.to_string())?;
     let sensible = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
     sensible.contains(&time).then_some(time).ok_or_else(|| "must be from 1s to 24h".into())
-}
-
-/// Where NBD clients connect.
-pub fn endpoint(text: &str) -> Result<Endpoint, String> {
-    match text.split_once(':') {
-        Some(("unix", path)) if !path.is_empty() => Ok(Endpoint::Unix(path.into())),
-        Some(("tcp", rest)) => address(rest).map(Endpoint::Tcp),
-        _ => Err("expected unix:PATH or tcp:ADDR:PORT, such as tcp:127.0.0.1:10809".into()),
-    }
 }
 
 #[cfg(test)]
@@ -400,13 +386,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_sizes_and_timeouts_are_parsed() {
-        assert_eq!(endpoint("unix:/tmp/a"), Ok(Endpoint::Unix("/tmp/a".into())));
-        assert_eq!(endpoint("tcp:127.0.0.1:10809"), Ok(Endpoint::Tcp(([127, 0, 0, 1], 10809).into())));
-        assert!(["/tmp/a", "unix:", "tcp:1", "udp:127.0.0.1:1"].iter().all(|text| endpoint(text).is_err()));
+    fn sizes_and_timeouts_are_parsed() {
         assert_eq!(memory("memory:512M"), Ok(512 << 20));
         assert!(memory("512M").is_err() && memory("memory:1").is_err());
-        assert!(address("127.0.0.1").is_err());
         assert_eq!(node_timeout("1.5"), Ok(Duration::from_millis(1500)));
         assert!(["0", "0.9s", "25h", "soon"].iter().all(|text| node_timeout(text).is_err()));
     }

@@ -1,6 +1,7 @@
 //! Command line of those commands of `fathom bench` that read results, and of the HTTP server.
 
 use clap::{Args, ValueEnum};
+use model::quantity::percent;
 use std::path::PathBuf;
 
 /// Penalty of a change point in the steady-state analysis.
@@ -153,16 +154,6 @@ pub struct ServeHttp {
     /// Number of server threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
-}
-
-/// Percent as a fraction.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
-    let value: f64 = text.trim_end_matches('%').parse().map_err(|_| "give percent, such as 2")?;
-    if value > 0.0 && value < 100.0 {
-        Ok(value / 100.0)
-    } else {
-        Err("give more than 0 and less than 100 percent".into())
-    }
 }
 
 /// `slower` or `slower:5`: percent.

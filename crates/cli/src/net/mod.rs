@@ -1,7 +1,6 @@
 //! `fathom net`: a file a verb.
 
 mod cc;
-mod keep;
 mod link;
 mod measure;
 mod run;
@@ -9,8 +8,7 @@ mod serve;
 mod trial;
 
 use crate::args::{Net, NetVerb};
-use anyhow::{Context as _, Result};
-use std::future::Future;
+use anyhow::Result;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -28,28 +26,4 @@ pub fn run(args: &Net) -> Result<ExitCode> {
 
 fn key(path: Option<&Path>) -> Result<Option<wire::Key>> {
     Ok(path.map(wire::Key::read).transpose()?)
-}
-
-/// Runs on one thread; traffic has threads of its own. SIGTERM and the `last` Ctrl-C end it: `None`. Those before are for
-/// the work to hear.
-fn local<T>(last: u32, work: impl Future<Output = Result<T>>) -> Result<Option<T>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
-    let done = tokio::task::LocalSet::new().block_on(&runtime, async {
-        let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        let interrupted = async {
-            for _ in 0..last {
-                tokio::signal::ctrl_c().await?;
-                tokio::time::sleep(crate::progress::SAME_SIGNAL).await;
-            }
-            std::io::Result::Ok(())
-        };
-        tokio::select! {
-            done = work => done.map(Some),
-            result = interrupted => result.map(|()| None).context("cannot wait for Ctrl-C"),
-            _ = terminated.recv() => Ok(None),
-        }
-    });
-    // Threads that still send see that the run is over, and end by themselves.
-    runtime.shutdown_timeout(std::time::Duration::from_secs(3));
-    done
 }

@@ -1,16 +1,21 @@
 //! `fathom net run`: what is asked for, where it is measured, and how it is shown and kept.
 
-use super::{keep, measure};
-use crate::args::{Cost, Directions, IPERF2_PACKET, IPERF2_RATE, NetRun, Rate};
-use crate::{output, progress};
+use super::measure;
+use crate::args::{Cost, Directions, NetRun};
+use crate::{notices, output, progress};
+use analysis::bench::run_score::{LIMITED_BY, RUN};
 use anyhow::{Context as _, Result};
+use archive::Staged;
 use device::remote::DeviceAddress;
 use net::highest;
+use net::keep::{Kept, Names, possible};
 use net::link::LinkReport;
 use net::measure::{Handover, RunRequest};
+use net::quantity::{IPERF2_PACKET, IPERF2_RATE, Rate};
 use net::remote::{self, Conducted, Job, Listen, Note, Server};
 use net::show::{self, RunView};
 use net::spec::{Readings, SocketOptions, Spec, Traffic};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Why this machine is no end of a run whose way is led through it.
@@ -31,7 +36,7 @@ pub fn run(args: &NetRun) -> Result<ExitCode> {
         }
     };
     if let Some(output) = &args.output {
-        keep::possible(output, &spec)?;
+        possible(output, &spec)?;
     }
     match server {
         Server::Stands(address) if args.from == DeviceAddress::Local => {
@@ -95,7 +100,7 @@ fn finish(args: &NetRun, handed: &Handover, conducted: Option<&Conducted>) -> Re
     let link = link.map(|(word, outcome)| (word.text.as_str(), LinkReport { spec: &word.spec, outcome }));
     let shown = RunView { measured: &handed.measured, ends, link: link.map(|(_, link)| link) };
     let kept = args.output.as_deref().map(|output| {
-        keep::keep(handed, conducted, link, output, args.json || args.lines)
+        keep(&Kept { handed, conducted, link, names: NAMES }, output, args.json || args.lines)
             .with_context(|| format!("the run is printed but not stored in {}", output.display()))
     });
     if args.json {
@@ -122,6 +127,17 @@ fn finish(args: &NetRun, handed: &Handover, conducted: Option<&Conducted>) -> Re
     }
     let counts = objection.is_none() && outcome.own.trouble.is_none();
     Ok(if counts { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// As `analysis` reads them.
+const NAMES: Names = Names { run: RUN, limited_by: LIMITED_BY };
+
+/// Writes it beside its place until all of it is there: if that fails, what stood there stands there still.
+fn keep(kept: &Kept<'_>, output: &Path, quiet: bool) -> Result<()> {
+    let staged = Staged::begin(output)?;
+    kept.write(staged.folder())?;
+    notices::keep_old(staged.place(), quiet)?;
+    Ok(recorder::output::give_to_caller(&staged.finish()?)?)
 }
 
 /// Where the server is, or why that makes no sense.

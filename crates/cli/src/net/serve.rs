@@ -21,7 +21,7 @@ pub fn run(args: &NetServe) -> Result<ExitCode> {
         );
         return Ok(ExitCode::from(2));
     }
-    super::local(1, async {
+    net::here::local(1, async {
         let server = Server::listen(listen, key, Rc::new(|line| eprintln!("fathom: {line}"))).await?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", server.address());

@@ -1,11 +1,12 @@
 //! `fathom net trial`: one run over an emulated link, as a benchmark's replicate prints it.
 
 use super::run::ONE_DIRECTION;
-use crate::args::{Buffer, Directions, IPERF2_PACKET, IPERF2_RATE, NetTrial, PACKET, Rate, UdpRate};
+use crate::args::{Directions, NetTrial};
 use crate::progress;
 use ::net::highest;
 use ::net::link::{LinkReport, TestBed, trial};
 use ::net::measure::RunRequest;
+use ::net::quantity::{Buffer, IPERF2_PACKET, IPERF2_RATE, PACKET, Rate, UdpRate};
 use ::net::show::{RunView, lines};
 use ::net::spec::{Direction, Readings, SocketOptions, Spec, Traffic};
 use anyhow::Result;

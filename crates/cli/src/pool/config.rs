@@ -3,6 +3,8 @@
 use crate::args::{Order, PoolNode, PoolServe, pool_value as value};
 use anyhow::{Context as _, Result, anyhow};
 use pool::config::{Config, Layout, MAX_BYTES};
+use pool::listener::Endpoint;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -17,7 +19,7 @@ fn read(path: &Path) -> Result<Config> {
 }
 
 /// A value of the file, read as the command line's is.
-fn given<T>(path: &Path, name: &str, text: &str, read: fn(&str) -> Result<T, String>) -> Result<T> {
+fn given<T, E: Display>(path: &Path, name: &str, text: &str, read: impl Fn(&str) -> Result<T, E>) -> Result<T> {
     read(text).map_err(|why| anyhow!("{}: {name} = {text:?}: {why}", path.display()))
 }
 
@@ -30,7 +32,7 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     let Some(path) = args.config.clone() else { return Ok(args) };
     let config = read(&path)?;
     let serve = config.serve.ok_or_else(|| anyhow!("{} has no [serve] section", path.display()))?;
-    let nodes = serve.nodes.iter().map(|node| given(&path, "nodes", node, value::address));
+    let nodes = serve.nodes.iter().map(|node| given(&path, "nodes", node, wire::address));
     args.node = nodes.collect::<Result<_>>()?;
     args.disk.pool = args.disk.pool.or(serve.pool);
     args.disk.layout = args.disk.layout.or(Some(match serve.layout {
@@ -43,13 +45,13 @@ pub fn serve(args: &PoolServe) -> Result<PoolServe> {
     }
     args.disk.trust.key = args.disk.trust.key.or(config.key);
     if args.nbd.is_none() {
-        args.nbd = Some(given(&path, "nbd", &serve.nbd, value::endpoint)?);
+        args.nbd = Some(given(&path, "nbd", &serve.nbd, str::parse::<Endpoint>)?);
     }
     args.verify_clients |= serve.verify_clients;
     args.tls = args.tls.or(serve.tls);
     args.status = args.status.or(serve.status);
     if let (None, Some(text)) = (args.metrics, &serve.metrics) {
-        args.metrics = Some(given(&path, "metrics", text, value::address)?);
+        args.metrics = Some(given(&path, "metrics", text, wire::address)?);
     }
     Ok(args)
 }
@@ -69,10 +71,10 @@ pub fn node(args: &PoolNode) -> Result<PoolNode> {
     }
     args.trust.key = args.trust.key.or(config.key);
     if args.listen.is_none() {
-        args.listen = Some(given(&path, "listen", &node.listen, value::address)?);
+        args.listen = Some(given(&path, "listen", &node.listen, wire::address)?);
     }
     if let (None, Some(text)) = (args.metrics, &node.metrics) {
-        args.metrics = Some(given(&path, "metrics", text, value::address)?);
+        args.metrics = Some(given(&path, "metrics", text, wire::address)?);
     }
     Ok(args)
 }

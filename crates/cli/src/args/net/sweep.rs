@@ -1,9 +1,11 @@
 //! Command line of `fathom net trial` and `fathom net sweep`.
 
+use super::Directions;
 use super::link::LinkOptions;
-use super::{Directions, Rate, buffer, rate};
 use crate::args::BenchRun;
+use ::net::quantity::{Buffer, UdpRate};
 use clap::Args;
+use model::quantity::{long_time, seconds};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,7 +25,7 @@ pub struct NetTrial {
     #[command(flatten)]
     pub link: LinkOptions,
     /// Duration of the measurement
-    #[arg(long, value_name = "S", default_value = "5", value_parser = super::super::seconds)]
+    #[arg(long, value_name = "S", default_value = "5", value_parser = seconds)]
     pub duration: Duration,
     /// Direction of the data
     #[arg(long, value_enum, default_value_t = Directions::Down)]
@@ -35,53 +37,17 @@ pub struct NetTrial {
     #[arg(long, value_name = "NAME")]
     pub cc: Option<String>,
     /// SO_SNDBUF of both ends, or auto for the kernel's autotuning
-    #[arg(long, value_name = "BYTES", value_parser = buffer_or_auto)]
+    #[arg(long, value_name = "BYTES")]
     pub sndbuf: Option<Buffer>,
     /// SO_RCVBUF of both ends, or auto
-    #[arg(long, value_name = "BYTES", value_parser = buffer_or_auto)]
+    #[arg(long, value_name = "BYTES")]
     pub rcvbuf: Option<Buffer>,
     /// UDP: iperf2 (1 Mb/s, iperf 2's default), auto (the highest rate with at most 1 % loss), or a rate
-    #[arg(long, value_name = "RATE", value_parser = udp_rate)]
+    #[arg(long, value_name = "RATE")]
     pub udp: Option<UdpRate>,
     /// Requests and responses of one byte each
     #[arg(long, conflicts_with = "udp")]
     pub transactions: bool,
-}
-
-/// A size of a socket's buffer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Buffer {
-    /// As the kernel tunes it.
-    Auto,
-    /// This many bytes.
-    Of(u32),
-}
-
-impl Buffer {
-    /// What is set, if something is.
-    pub fn bytes(self) -> Option<u32> {
-        match self {
-            Self::Auto => None,
-            Self::Of(bytes) => Some(bytes),
-        }
-    }
-}
-
-fn buffer_or_auto(text: &str) -> Result<Buffer, String> {
-    if text == "auto" { Ok(Buffer::Auto) } else { buffer(text).map(Buffer::Of) }
-}
-
-/// How UDP is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UdpRate {
-    /// As iperf 2 does by default.
-    Iperf2,
-    /// At a rate.
-    Of(Rate),
-}
-
-fn udp_rate(text: &str) -> Result<UdpRate, String> {
-    if text == "iperf2" { Ok(UdpRate::Iperf2) } else { rate(text).map(UdpRate::Of) }
 }
 
 /// Benchmark throughput over emulated links: delay, congestion control, buffers, direction and loss as factors of a design.
@@ -121,7 +87,7 @@ pub struct NetSweep {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Total time (suffixes s, m, h); the minimum number of blocks is run in any case
-    #[arg(long, value_name = "TIME", value_parser = super::super::long)]
+    #[arg(long, value_name = "TIME", value_parser = long_time)]
     pub budget: Option<Duration>,
     /// Start at once even if the machine is hot or busy; the results are marked
     #[arg(long)]

@@ -1,0 +1,148 @@
+//! Rates, sizes of buffers and directions as people ask for them.
+
+use crate::spec::Direction;
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is none of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuantityError {
+    /// No rate.
+    Rate,
+    /// No size of a buffer.
+    Buffer,
+}
+
+impl fmt::Display for QuantityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Rate => "expected bit/s from 1k to 1000G, such as 50M",
+            Self::Buffer => "expected bytes up to 1024M, such as 256K",
+        })
+    }
+}
+
+impl std::error::Error for QuantityError {}
+
+/// Payload of a packet of UDP if nobody says more, bytes.
+pub const PACKET: u32 = 1400;
+/// What iperf 2 sends by UDP if nobody says more: bits a second, bytes a packet.
+pub const IPERF2_RATE: u64 = 1_000_000;
+/// See [`IPERF2_RATE`].
+pub const IPERF2_PACKET: u32 = 1470;
+
+/// The rate to send at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rate {
+    /// This, in bit/s.
+    Of(u64),
+    /// The highest with little loss.
+    Auto,
+}
+
+impl FromStr for Rate {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        if text == "auto" { Ok(Self::Auto) } else { bits(text).map(Self::Of) }
+    }
+}
+
+/// How UDP is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UdpRate {
+    /// As iperf 2 does by default.
+    Iperf2,
+    /// At a rate.
+    Of(Rate),
+}
+
+impl FromStr for UdpRate {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        if text == "iperf2" { Ok(Self::Iperf2) } else { text.parse().map(Self::Of) }
+    }
+}
+
+/// A size of a socket's buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Buffer {
+    /// As the kernel tunes it.
+    Auto,
+    /// This many bytes.
+    Of(u32),
+}
+
+impl Buffer {
+    /// What is set, if something is.
+    pub fn bytes(self) -> Option<u32> {
+        match self {
+            Self::Auto => None,
+            Self::Of(bytes) => Some(bytes),
+        }
+    }
+}
+
+impl FromStr for Buffer {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        if text == "auto" { Ok(Self::Auto) } else { buffer(text).map(Self::Of) }
+    }
+}
+
+/// The directions in which data goes: `up`, `down` or both.
+pub fn directions(up: bool, down: bool) -> Vec<Direction> {
+    [(up, Direction::Up), (down, Direction::Down)].into_iter().filter_map(|(goes, way)| goes.then_some(way)).collect()
+}
+
+/// Bits a second, with suffixes k, M and G of powers of 1000.
+///
+/// # Errors
+/// What would be understood.
+pub fn bits(text: &str) -> Result<u64, QuantityError> {
+    let (digits, factor) = match text.chars().last() {
+        Some('k' | 'K') => (&text[..text.len() - 1], 1e3),
+        Some('m' | 'M') => (&text[..text.len() - 1], 1e6),
+        Some('g' | 'G') => (&text[..text.len() - 1], 1e9),
+        _ => (text, 1.0),
+    };
+    let value = digits.parse::<f64>().map_or(f64::NAN, |v| v * factor);
+    let bps = value.round();
+    if (1000.0..=1e12).contains(&bps) { Ok(bps as u64) } else { Err(QuantityError::Rate) }
+}
+
+/// Bytes of a buffer, with suffixes K and M of powers of 1024.
+///
+/// # Errors
+/// What would be understood.
+pub fn buffer(text: &str) -> Result<u32, QuantityError> {
+    let (digits, shift) = match text.chars().last() {
+        Some('k' | 'K') => (&text[..text.len() - 1], 10),
+        Some('m' | 'M') => (&text[..text.len() - 1], 20),
+        _ => (text, 0),
+    };
+    let bytes = digits.parse::<u32>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.filter(|b| (1..=1 << 30).contains(b)).ok_or(QuantityError::Buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_suffixes_are_powers_of_1000_and_buffer_suffixes_of_1024() {
+        assert_eq!(
+            ("50M".parse(), "1.5g".parse(), "auto".parse()),
+            (Ok(Rate::Of(50_000_000)), Ok(Rate::Of(1_500_000_000)), Ok(Rate::Auto))
+        );
+        assert_eq!((buffer("256K"), buffer("1M"), buffer("99")), (Ok(262_144), Ok(1_048_576), Ok(99)));
+        for bad in ["", "M", "-1M", "nan", "inf", "1e40G", "10", "ü"] {
+            assert!(bad.parse::<Rate>().is_err(), "{bad}");
+        }
+        assert!(buffer("9999M").is_err() && buffer("").is_err() && buffer("-5").is_err() && buffer("0").is_err());
+        assert_eq!("iperf2".parse(), Ok(UdpRate::Iperf2));
+        assert_eq!(("auto".parse(), "1K".parse()), (Ok(Buffer::Auto), Ok(Buffer::Of(1024))));
+    }
+}

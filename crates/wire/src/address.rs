@@ -1,0 +1,36 @@
+//! Addresses as people write them.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+
+/// Why a text is no address.
+#[derive(Debug, thiserror::Error)]
+pub enum AddressError {
+    /// It is none, or its name is unknown.
+    #[error("{0}; expected ADDRESS:PORT, such as 192.0.2.7:7100 or [::1]:7100")]
+    None(io::Error),
+    /// Its name has none.
+    #[error("the host name has no address")]
+    NoAddress,
+}
+
+/// An address with a port; a host's name is looked up.
+///
+/// # Errors
+/// It is none.
+pub fn address(text: &str) -> Result<SocketAddr, AddressError> {
+    text.to_socket_addrs().map_err(AddressError::None)?.next().ok_or(AddressError::NoAddress)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::address;
+
+    #[test]
+    fn address_needs_port() {
+        assert!(address("[::1]:7100").is_ok() && address("127.0.0.1:0").is_ok());
+        for bad in ["::1", "127.0.0.1", ""] {
+            assert!(address(bad).unwrap_err().to_string().contains("ADDRESS:PORT"), "{bad}");
+        }
+    }
+}
