@@ -2,7 +2,7 @@
 
 use crate::{Usage, args, bench, demo, link, notices, output, progress, report};
 use analysis::papers;
-use analysis::papers::list::{self, Listed};
+use analysis::papers::list::{self, Listed, nothing_to_make};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
 use clap::Parser;
@@ -82,24 +82,6 @@ enum Made {
     Text(String),
     /// None, for which the program ends with this status.
     Not(ExitCode),
-}
-
-/// Why an archive of this kind makes none of the figures that are wanted: some that a benchmark makes, some that a recording makes.
-fn nothing_to_make(kind: ArchiveKind, of_benchmark: bool, of_recording: bool) -> Option<String> {
-    let (fits, needed) = match kind {
-        ArchiveKind::Bench => (of_benchmark, "a recording (`fathom record`, or `fathom demo`)"),
-        ArchiveKind::Net => (false, "a recording (`fathom record`) or a benchmark (`fathom bench run`)"),
-        ArchiveKind::Trace => (of_recording, "a benchmark (`fathom bench run`)"),
-    };
-    let any = of_benchmark || of_recording;
-    let wanted = if any { format!("is made of {needed}") } else { "can be made by a command".into() };
-    let which = if any { "what was requested" } else { "nothing that was requested" };
-    (!fits).then(|| {
-        format!(
-            "this is {kind}, and {which} {wanted}; without --archive, `fathom papers` runs new \
-        measurements"
-        )
-    })
 }
 
 /// Draws the figures of a recording on a page beside it, if it was made for the purpose and no page of somebody else's is there.
@@ -193,32 +175,6 @@ fn values(archives: &[PathBuf], made: &[&Listed]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn archive_without_requested_figures_is_refused() {
-        for (kind, of_benchmark, of_recording, expected) in [
-            (ArchiveKind::Bench, true, false, None),
-            (
-                ArchiveKind::Bench,
-                false,
-                true,
-                Some("this is a benchmark, and what was requested is made of a recording"),
-            ),
-            (ArchiveKind::Trace, false, true, None),
-            (
-                ArchiveKind::Trace,
-                true,
-                false,
-                Some("this is a recording, and what was requested is made of a benchmark"),
-            ),
-            (ArchiveKind::Net, true, true, Some("this is a network run")),
-            (ArchiveKind::Bench, false, false, Some("nothing that was requested can be made by a command")),
-        ] {
-            let why = nothing_to_make(kind, of_benchmark, of_recording);
-            assert_eq!(why.is_some(), expected.is_some(), "{kind}: {why:?}");
-            assert!(expected.is_none_or(|expected| why.as_ref().unwrap().contains(expected)), "{why:?}");
-        }
-    }
 
     /// Naming an archive does not ask for a page, and a foreign page is never replaced.
     #[test]

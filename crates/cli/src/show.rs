@@ -2,14 +2,11 @@
 
 use crate::{args, bench, link, output, progress};
 use analysis::bench::net::page_of;
+use analysis::bench::net_text;
 use analysis::bench::results::Bench;
-use analysis::bench::run_score::DirectionLimits;
 use analysis::explain;
-use analysis::text::shown;
 use anyhow::Result;
 use archive::{Archive, ArchiveKind};
-use model::text::rate;
-use std::fmt::Write as _;
 
 pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;
@@ -44,31 +41,6 @@ fn net(run: &Bench, json: bool) -> Result<()> {
         output::text(&(serde_json::to_string_pretty(&value)? + "\n"));
         return Ok(());
     }
-    let mut text = String::new();
-    for bar in page.figures.iter().flat_map(|figure| &figure.bars) {
-        let formatted = |v: f64| if bar.unit == "bit/s" { rate(v) } else { format!("{v:.1} {}", bar.unit) };
-        let value = bar.estimate.map_or_else(|| "no result".into(), formatted);
-        let interval =
-            bar.ci95.map_or_else(String::new, |[low, high]| format!("  ({} to {})", formatted(low), formatted(high)));
-        let _ = writeln!(text, "{}\n  {value}{interval}", shown(&bar.label));
-        // What limited it follows with its evidence.
-        for note in bar.notes.iter().filter(|note| !note.starts_with("limited by")) {
-            let _ = writeln!(text, "  {}", shown(note));
-        }
-    }
-    for mark in run.tables.marks.iter().filter(|m| m.name.starts_with("end.")) {
-        let _ = writeln!(text, "  {}: {}", shown(&mark.name), shown(&mark.text));
-    }
-    for DirectionLimits { direction, limits, .. } in &page.held {
-        let _ = writeln!(text, "\n{} was limited by", shown(direction));
-        for limit in limits {
-            let (cause, evidence) = (shown(&limit.cause), shown(&limit.evidence));
-            let _ = writeln!(text, "  {cause:17} {:4.0} %  {evidence}", 100.0 * limit.share);
-            if let Some(remedy) = &limit.remedy {
-                let _ = writeln!(text, "  {:17}         {}", "", shown(remedy));
-            }
-        }
-    }
-    output::text(&text);
+    output::text(&net_text::text(run, &page));
     Ok(())
 }

@@ -19,10 +19,12 @@ mod facts;
 pub mod knobs;
 mod media;
 mod mounts;
+pub mod own_sqlite;
 mod properties;
 mod reader;
 pub mod remote;
 mod sensors;
+pub mod show;
 mod stat;
 mod storage;
 

@@ -22,6 +22,7 @@ mod expand;
 pub mod fix;
 pub mod gate;
 mod guard;
+pub mod list;
 pub mod machine;
 mod markdown;
 pub mod needs;

@@ -30,6 +30,7 @@ pub mod history;
 pub mod merged_marks;
 pub mod metrics;
 pub mod net;
+pub mod net_text;
 pub mod page;
 pub mod plan;
 pub mod recording_series;

@@ -1,6 +1,7 @@
 //! The list of the papers' figures: which there are, what makes each, and what the page of them says of each.
 
 use crate::contract::Summary;
+use archive::ArchiveKind;
 use model::text::folded;
 use serde::Deserialize;
 use std::fmt::Write as _;
@@ -133,9 +134,53 @@ pub fn machine(name: &str, summary: &Summary) -> String {
     folded(&format!("{}: {}{times}.\n", capital(name), machine.join(", ")))
 }
 
+/// Why an archive of this kind makes none of the figures that are wanted: some that a benchmark makes, some that a recording makes.
+pub fn nothing_to_make(kind: ArchiveKind, of_benchmark: bool, of_recording: bool) -> Option<String> {
+    let (fits, needed) = match kind {
+        ArchiveKind::Bench => (of_benchmark, "a recording (`fathom record`, or `fathom demo`)"),
+        ArchiveKind::Net => (false, "a recording (`fathom record`) or a benchmark (`fathom bench run`)"),
+        ArchiveKind::Trace => (of_recording, "a benchmark (`fathom bench run`)"),
+    };
+    let any = of_benchmark || of_recording;
+    let wanted = if any { format!("is made of {needed}") } else { "can be made by a command".into() };
+    let which = if any { "what was requested" } else { "nothing that was requested" };
+    (!fits).then(|| {
+        format!(
+            "this is {kind}, and {which} {wanted}; without --archive, `fathom papers` runs new \
+        measurements"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn archive_without_requested_figures_is_refused() {
+        for (kind, of_benchmark, of_recording, expected) in [
+            (ArchiveKind::Bench, true, false, None),
+            (
+                ArchiveKind::Bench,
+                false,
+                true,
+                Some("this is a benchmark, and what was requested is made of a recording"),
+            ),
+            (ArchiveKind::Trace, false, true, None),
+            (
+                ArchiveKind::Trace,
+                true,
+                false,
+                Some("this is a recording, and what was requested is made of a benchmark"),
+            ),
+            (ArchiveKind::Net, true, true, Some("this is a network run")),
+            (ArchiveKind::Bench, false, false, Some("nothing that was requested can be made by a command")),
+        ] {
+            let why = nothing_to_make(kind, of_benchmark, of_recording);
+            assert_eq!(why.is_some(), expected.is_some(), "{kind}: {why:?}");
+            assert!(expected.is_none_or(|expected| why.as_ref().unwrap().contains(expected)), "{why:?}");
+        }
+    }
 
     #[test]
     fn every_figure_with_command_can_be_named() {

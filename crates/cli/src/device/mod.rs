@@ -6,7 +6,6 @@ mod list;
 mod perfetto;
 mod record;
 mod result;
-mod sqlite;
 
 pub use bench::run as bench;
 pub use record::run as record;

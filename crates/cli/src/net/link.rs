@@ -35,7 +35,7 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
         None => {
             eprint!("{}", usage(&testbed));
             while !context.cancelled() {
-                std::thread::sleep(Duration::from_millis(50));
+                std::thread::sleep(LOOK);
             }
             None
         }
@@ -50,12 +50,15 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
     Ok(status.map_or(ExitCode::SUCCESS, |s| ExitCode::from(u8::try_from(code(s)).unwrap_or(1))))
 }
 
+/// How often it is looked whether somebody asked for an end.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Waits for the command. Ctrl-C reaches it from the terminal too and it ends as it likes, within a second; then, or if only
 /// we were told to end, it is told.
 fn wait(mut child: Child, context: &Context) -> Result<ExitStatus> {
     let mut cancelled_at = None;
     loop {
-        if let Some(status) = child.try_wait()? {
+        if let Some(status) = child::wait_timeout(&mut child, LOOK)? {
             return Ok(status);
         }
         if context.cancelled() {
@@ -66,7 +69,6 @@ fn wait(mut child: Child, context: &Context) -> Result<ExitStatus> {
                 return Ok(child.wait()?);
             }
         }
-        std::thread::sleep(Duration::from_millis(2));
     }
 }
 

@@ -218,13 +218,8 @@ impl Agent {
     fn end(&mut self) {
         let Some(mut child) = self.command.take() else { return };
         signal_group(&child, libc::SIGTERM);
-        let step = Duration::from_millis(20);
-        for _ in 0..LAST_WORDS.as_millis() / step.as_millis() {
-            match child.try_wait() {
-                Ok(None) => std::thread::sleep(step),
-                _ => break,
-            }
-        }
+        // Its end is looked at below.
+        let _ = child::wait_timeout(&mut child, LAST_WORDS);
         signal_group(&child, libc::SIGKILL);
         let _ = child.wait();
     }

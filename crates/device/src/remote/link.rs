@@ -186,18 +186,14 @@ impl AgentLink {
         if let Ok(mut to) = self.to.try_lock() {
             drop(to.take());
         }
-        let step = Duration::from_millis(20);
-        for _ in 0..FAREWELL.as_millis() / step.as_millis() {
-            match self.life.lock().map(|mut life| life.ended()) {
-                Ok(None) => std::thread::sleep(step),
-                Ok(Some(ending)) => return matches!(ending, Ending::Exit(_)),
-                Err(_) => return false,
+        let Ok(mut life) = self.life.lock() else { return false };
+        match life.wait(FAREWELL) {
+            Some(ending) => matches!(ending, Ending::Exit(_)),
+            None => {
+                life.kill();
+                false
             }
         }
-        if let Ok(mut life) = self.life.lock() {
-            life.kill();
-        }
-        false
     }
 }
 

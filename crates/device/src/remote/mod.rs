@@ -12,6 +12,7 @@
 pub mod adb;
 mod address;
 pub mod agent;
+pub mod ask;
 mod follow;
 pub mod frame;
 mod job;

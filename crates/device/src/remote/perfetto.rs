@@ -128,7 +128,7 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
     });
     let (begun, mut asked) = (Instant::now(), None::<Instant>);
     let ending = loop {
-        if let Some(ending) = life.ended() {
+        if let Some(ending) = life.wait(LOOK) {
             break ending;
         }
         let past = begun.elapsed().as_secs();
@@ -143,7 +143,6 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
             life.kill();
             break Ending::Lost("its perfetto does not end".into());
         }
-        std::thread::sleep(LOOK);
     };
     context.clear_progress();
     let said = hearing.join().unwrap_or_default();

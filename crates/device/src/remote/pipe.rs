@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::process::Child;
+use std::time::Duration;
 
 /// A command that was started.
 pub(super) struct Pipe {
@@ -27,16 +28,16 @@ pub(super) enum Ending {
 
 /// A command's life.
 pub(super) trait Life: Send {
-    /// How it ended, if it has.
-    fn ended(&mut self) -> Option<Ending>;
+    /// Waits for its end, at most `limit`.
+    fn wait(&mut self, limit: Duration) -> Option<Ending>;
     /// Ends it, or at least the way to it.
     fn kill(&mut self);
 }
 
 impl Life for Child {
-    fn ended(&mut self) -> Option<Ending> {
+    fn wait(&mut self, limit: Duration) -> Option<Ending> {
         use std::os::unix::process::ExitStatusExt as _;
-        let status = match self.try_wait() {
+        let status = match child::wait_timeout(self, limit) {
             Ok(None) => return None,
             Ok(Some(status)) => status,
             Err(error) => return Some(Ending::Lost(error.to_string())),
@@ -46,6 +47,6 @@ impl Life for Child {
 
     fn kill(&mut self) {
         let _ = Child::kill(self);
-        let _ = self.wait();
+        let _ = Child::wait(self);
     }
 }

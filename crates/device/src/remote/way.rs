@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// More than any answer has that is waited for here, bytes; a device shall not fill the memory.
 const MOST: u64 = 1 << 20;
@@ -146,17 +146,10 @@ pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>
         return Err(Unreachable::new(place, format!("it answers with more than {MOST} bytes")));
     }
     let (err, _) = hearing.join().unwrap_or_default();
-    let begun = Instant::now();
-    let ending = loop {
-        match life.ended() {
-            Some(ending) => break ending,
-            None if begun.elapsed() > END => {
-                life.kill();
-                break Ending::Lost("it does not end".into());
-            }
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
-    };
+    let ending = life.wait(END).unwrap_or_else(|| {
+        life.kill();
+        Ending::Lost("it does not end".into())
+    });
     // Whether all of it was read is for the command to say.
     let _ = writing.join();
     let status = match ending {

@@ -5,7 +5,8 @@ use super::wire::{CHUNK, Packet};
 use crate::remote::pipe::{Ending, Pipe};
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 /// Starts a line of shell there.
 pub fn open(server: &AdbServer, serial: &str, line: &str) -> Result<Pipe, Failure> {
@@ -13,15 +14,16 @@ pub fn open(server: &AdbServer, serial: &str, line: &str) -> Result<Pipe, Failur
     let pipes = || -> io::Result<Pipe> {
         let (from, out) = io::pipe()?;
         let (complaints, err) = io::pipe()?;
-        let ending = Arc::new(Mutex::new(None));
+        let ending = Arc::new((Mutex::new(None), Condvar::new()));
         let listening = stream.try_clone()?;
         std::thread::spawn({
             let ending = ending.clone();
             move || {
                 let end = listen(listening, out, err);
-                if let Ok(mut ending) = ending.lock() {
+                if let Ok(mut ending) = ending.0.lock() {
                     *ending = Some(end);
                 }
+                ending.1.notify_all();
             }
         });
         let to = Input { stream: stream.try_clone()? };
@@ -77,12 +79,15 @@ impl Drop for Input {
 
 struct Running {
     stream: TcpStream,
-    ending: Arc<Mutex<Option<Ending>>>,
+    ending: Arc<(Mutex<Option<Ending>>, Condvar)>,
 }
 
 impl crate::remote::pipe::Life for Running {
-    fn ended(&mut self) -> Option<Ending> {
-        self.ending.lock().ok()?.clone()
+    fn wait(&mut self, limit: Duration) -> Option<Ending> {
+        // The status comes with the stream's end, which another thread reads.
+        let (ending, ended) = &*self.ending;
+        let (ending, _) = ended.wait_timeout_while(ending.lock().ok()?, limit, |ending| ending.is_none()).ok()?;
+        ending.clone()
     }
 
     fn kill(&mut self) {

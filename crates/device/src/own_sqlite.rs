@@ -17,6 +17,7 @@ const PLACES: [&str; 7] = [
 /// No library of it is longer, bytes.
 const LONGEST: u64 = 64 << 20;
 
+/// Facts of the first library that is there.
 pub fn facts() -> Environment {
     let found = PLACES.iter().find(|p| Path::new(p).is_file());
     let read = || -> Result<Library, String> {

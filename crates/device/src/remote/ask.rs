@@ -1,0 +1,99 @@
+//! What is known of a device: of this one at once, of another by this program there, in one command; over a slow way a hundred questions
+//! would take a hundred times as long.
+
+use super::{DeviceAddress, Ended, Job, Note, Unreachable, run};
+use crate::{Local, about, own_sqlite};
+use model::{Context, Environment};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// More than facts need, bytes.
+const MOST: usize = 4 << 20;
+/// More of what it complains of is not kept, bytes.
+const COMPLAINT: usize = 1000;
+
+/// What `fathom device info --json` prints.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Document {
+    /// Of this format.
+    pub version: u32,
+    /// The device, by its full name.
+    pub device: String,
+    /// What is known of it.
+    pub facts: Environment,
+}
+
+/// Why nothing is known.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It was not reached, or lost.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    /// Somebody asked for an end.
+    #[error("interrupted")]
+    Interrupted,
+    /// The program there failed.
+    #[error("{place}: asking failed with status {status}: {why}")]
+    Failed {
+        /// The device.
+        place: DeviceAddress,
+        /// The program's status.
+        status: u8,
+        /// What it complained of.
+        why: String,
+    },
+    /// What it says is something else.
+    #[error("{place}: its facts cannot be read: {source}")]
+    Unreadable {
+        /// The device.
+        place: DeviceAddress,
+        /// Why not.
+        source: serde_json::Error,
+    },
+}
+
+/// Asks; `tell` gets sentences of this side.
+///
+/// # Errors
+/// Nothing is known.
+pub fn facts(
+    place: &DeviceAddress,
+    binaries: &[PathBuf],
+    context: &Context,
+    tell: &mut dyn FnMut(String),
+) -> Result<Document, Error> {
+    if *place == DeviceAddress::Local {
+        let mut facts = about(&Local);
+        facts.extend(own_sqlite::facts());
+        return Ok(Document { version: 1, device: place.to_string(), facts });
+    }
+    context.progress(&format!("asking {place}"), 0, 0);
+    let words = ["device", "info", "local", "--json"].map(String::from);
+    let job = Job { place, binaries, files: &[], words: &words, brings: None, into: Path::new(".") };
+    let (mut said, mut complaints, mut notes) = (Vec::new(), String::new(), Vec::new());
+    let done = run(&job, context, &mut |note| match note {
+        Note::Out(bytes) if said.len() <= MOST => said.extend_from_slice(bytes),
+        Note::Err(bytes) if complaints.len() <= COMPLAINT => complaints += &String::from_utf8_lossy(bytes),
+        Note::Said(line) => notes.push(line),
+        _ => {}
+    });
+    context.clear_progress();
+    notes.into_iter().for_each(tell);
+    let done = match done {
+        Err(_) if context.cancelled() => return Err(Error::Interrupted),
+        done => done?,
+    };
+    match done.ended {
+        Ended::Exit(0) if said.len() <= MOST => {}
+        Ended::Lost(why) => return Err(why.into()),
+        Ended::Exit(_) if context.cancelled() => return Err(Error::Interrupted),
+        Ended::Exit(status) => {
+            return Err(Error::Failed { place: done.place, status, why: complaints.trim().into() });
+        }
+    }
+    let place = done.place;
+    let document: Document =
+        serde_json::from_slice(&said).map_err(|source| Error::Unreadable { place: place.clone(), source })?;
+    // Who was asked is known here by its full name; there it is `local`.
+    Ok(Document { device: place.to_string(), ..document })
+}
