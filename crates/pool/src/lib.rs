@@ -1,8 +1,10 @@
 //! Many devices as one random-access disk.
 
+pub mod affinity;
 pub mod attach;
 pub mod auth;
 pub mod bench;
+mod colocation;
 pub mod config;
 pub mod connect;
 pub mod flash;

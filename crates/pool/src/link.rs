@@ -314,6 +314,11 @@ impl NodeLink {
         }
     }
 
+    /// Whether memory was offered to it: it is on this machine.
+    pub(crate) fn is_near(&self) -> bool {
+        self.claim().is_some_and(|claim| claim.also.memory.is_some())
+    }
+
     /// What was claimed.
     pub fn claim(&self) -> Option<&Claim> {
         self.inner.hello.claim.as_ref()

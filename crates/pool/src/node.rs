@@ -17,6 +17,7 @@
 //! new one first becomes the last and then waits until nobody is busy. So no request of an old session is begun or goes on
 //! behind a new one's welcome.
 
+use crate::colocation::Follower;
 use crate::connect::Stream;
 use crate::frame::{Broken, Request};
 use crate::hello::{self, Answer, Hello, Welcome};
@@ -435,7 +436,9 @@ impl Node {
         let mut haste = Haste::default();
         // Not tried yet.
         let mut rest = Vec::new();
+        let mut follower = Follower::default();
         loop {
+            follower.follow(memory.as_deref());
             let (batch, most) = drain(&mut input, epoch, &mut wanted)?;
             waiting_bytes += batch.iter().map(|(request, _)| moved_bytes(request)).sum::<usize>();
             if waiting_bytes > GRANTED_BYTES {

@@ -5,9 +5,10 @@
 //! thread of the policy SCHED_BATCH waits until whoever runs has run (at most a slice of its time, and not at all where a processor is
 //! idle), and finds the rest there too.
 //!
-//! So the policy follows the load, one request at a time, without a clock.
+//! So the policy follows the load, one request at a time, without a clock. What is counted here is also by what [`crate::colocation`] judges.
 
 use std::cell::Cell;
+use tokio::sync::Notify;
 
 /// So many requests under way are a crowd.
 const CROWD: u32 = 16;
@@ -24,15 +25,25 @@ pub struct Patience {
     patient: Cell<bool>,
     /// The kernel has refused, or somebody else has decided.
     fixed: Cell<bool>,
+    done: Cell<Done>,
+    crowd: Notify,
 }
 
-/// One request, until it is dropped.
+/// Requests that ended, and the bytes that they moved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Done {
+    pub requests: u64,
+    pub bytes: u64,
+}
+
+/// One request, until it is dropped, and its bytes.
 #[derive(Debug)]
-pub struct UnderWay<'p>(&'p Patience);
+pub struct UnderWay<'p>(&'p Patience, u64);
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.under_way.update(|count| count - 1);
+        self.0.done.update(|done| Done { requests: done.requests + 1, bytes: done.bytes + self.1 });
     }
 }
 
@@ -43,21 +54,44 @@ impl Default for Patience {
 }
 
 impl Patience {
-    fn new(set: fn(bool) -> bool) -> Self {
-        Self { set, under_way: Cell::new(0), calm: Cell::new(0), patient: Cell::new(false), fixed: Cell::new(false) }
+    pub(crate) fn new(set: fn(bool) -> bool) -> Self {
+        let (under_way, calm, patient) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        let (fixed, done, crowd) = (Cell::new(false), Cell::default(), Notify::new());
+        Self { set, under_way, calm, patient, fixed, done, crowd }
     }
 
-    /// A request begins.
-    pub fn enter(&self) -> UnderWay<'_> {
+    /// Whether there is a crowd, or was one a moment ago.
+    pub fn is_crowded(&self) -> bool {
+        self.patient.get()
+    }
+
+    /// Ready when there is a crowd.
+    pub async fn crowded(&self) {
+        while !self.is_crowded() {
+            self.crowd.notified().await;
+        }
+    }
+
+    /// What has ended since it was made.
+    pub fn done(&self) -> Done {
+        self.done.get()
+    }
+
+    /// A request that moves so many bytes begins.
+    pub fn enter(&self, bytes: u64) -> UnderWay<'_> {
         self.under_way.update(|count| count + 1);
         let crowded = self.under_way.get() >= CROWD;
         self.calm.set(if crowded { 0 } else { self.calm.get().saturating_add(1) });
-        if crowded != self.patient.get() && (crowded || self.calm.get() > CALM) && !self.fixed.get() {
+        if crowded != self.patient.get() && (crowded || self.calm.get() > CALM) {
             // Without it, it is slower, and nothing else.
-            self.fixed.set(!(self.set)(crowded));
+            let fixed = self.fixed.get() || !(self.set)(crowded);
+            self.fixed.set(fixed);
             self.patient.set(crowded);
+            if crowded {
+                self.crowd.notify_one();
+            }
         }
-        UnderWay(self)
+        UnderWay(self, bytes)
     }
 }
 
@@ -93,15 +127,15 @@ mod tests {
     fn policy_follows_crowd_size() {
         let patience = Patience::new(record);
         for _ in 0..1000 {
-            let _few: Vec<_> = (1..CROWD).map(|_| patience.enter()).collect();
+            let _few: Vec<_> = (1..CROWD).map(|_| patience.enter(1)).collect();
         }
         assert!(SAID.take().is_empty());
         // Repeated bursts count as one crowd.
         for _ in 0..1000 {
-            let _many: Vec<_> = (0..64).map(|_| patience.enter()).collect();
+            let _many: Vec<_> = (0..64).map(|_| patience.enter(1)).collect();
         }
         assert_eq!(SAID.take(), [true]);
-        (0..1000).for_each(|_| drop(patience.enter()));
+        (0..1000).for_each(|_| drop(patience.enter(1)));
         assert_eq!(SAID.take(), [false]);
         assert_eq!(patience.under_way.get(), 0);
     }
@@ -110,9 +144,9 @@ mod tests {
     fn refused_policy_is_not_retried() {
         let patience = Patience::new(|patient| !record(patient));
         for _ in 0..100 {
-            let _many: Vec<_> = (0..64).map(|_| patience.enter()).collect();
+            let _many: Vec<_> = (0..64).map(|_| patience.enter(1)).collect();
         }
-        (0..1000).for_each(|_| drop(patience.enter()));
+        (0..1000).for_each(|_| drop(patience.enter(1)));
         assert_eq!(SAID.take(), [true]);
     }
 

@@ -1,5 +1,6 @@
 //! The pool's disk: requests are cut at the nodes' borders, asked of each node, and put together again.
 
+use crate::colocation::Colocation;
 use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
 use crate::hello::Hello;
@@ -124,7 +125,8 @@ pub struct Volume {
     /// What may be lost was told.
     told: Cell<bool>,
     /// With those who ask; its thread is the coordinator's.
-    patience: Patience,
+    patience: Rc<Patience>,
+    _colocation: Option<Colocation>,
 }
 
 impl std::fmt::Debug for Volume {
@@ -217,7 +219,10 @@ impl Volume {
         let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
         let info = Info { description, ..Info::disk(layout.size_bytes()) };
         let (unflushed, told) = (RefCell::default(), Cell::new(false));
-        let volume = Self { info, layout, links, zeroes, report, unflushed, pace, told, patience: Patience::default() };
+        let patience = Rc::new(Patience::default());
+        let near = links.iter().any(NodeLink::is_near);
+        let _colocation = near.then(|| Colocation::start(patience.clone()));
+        let volume = Self { info, layout, links, zeroes, report, unflushed, pace, told, patience, _colocation };
         if volume.pace.is_doubtful() {
             volume.tell();
         }
@@ -492,17 +497,17 @@ impl Export for Volume {
     }
 
     async fn read(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
-        let _under_way = self.patience.enter();
+        let _under_way = self.patience.enter(length.into());
         self.read_range(offset, length).await.map_err(error)
     }
 
     async fn read_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
-        let _under_way = self.patience.enter();
+        let _under_way = self.patience.enter(length.into());
         self.read_in_parts(offset, length).await.map_err(error)
     }
 
     async fn write(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Error> {
-        let _under_way = self.patience.enter();
+        let _under_way = self.patience.enter(data.len() as u64);
         self.write_range(offset, data, durable).await.map_err(error)
     }
 

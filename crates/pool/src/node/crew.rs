@@ -93,7 +93,10 @@ impl Other {
         let has = Arc::<AtomicUsize>::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let counted = has.clone();
-        let work = move || LocalSet::new().block_on(&runtime, work(node, taken, counted, said));
+        let work = move || {
+            crate::affinity::inherit_nothing();
+            LocalSet::new().block_on(&runtime, work(node, taken, counted, said));
+        };
         let thread = std::thread::Builder::new().name(format!("node-{nth}")).spawn(work)?;
         Ok(Self { has, give, thread })
     }
