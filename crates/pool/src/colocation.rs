@@ -13,9 +13,9 @@
 //!
 //! Uncertain: a trial beside other programs may find what holds only beside them. The next one mends it.
 
-use crate::affinity;
 use crate::patience::{Done, Patience};
-use crate::shm::{Attached, suggest};
+use crate::scheduling;
+use crate::shm::suggest;
 use nbd::buffer::LARGE_BYTES;
 use std::rc::Rc;
 use std::time::Duration;
@@ -66,8 +66,8 @@ struct Threads;
 
 impl Place for Threads {
     fn put(&mut self, together: bool) -> bool {
-        let here = affinity::current();
-        let done = if together { affinity::pin(here) } else { affinity::unpin() };
+        let here = scheduling::current();
+        let done = if together { scheduling::pin(here) } else { scheduling::unpin() };
         suggest(Some(here).filter(|_| together && done));
         done
     }
@@ -155,34 +155,42 @@ async fn measure(load: &Patience, time: Duration) -> Option<f64> {
     (load.is_crowded() && is_small && requests >= FEWEST).then(|| requests as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// A node's thread, which runs where its coordinator would have it until this is dropped.
+/// A node's thread, which runs where its coordinator would have it until this is dropped. There it is patient as its coordinator is
+/// ([`crate::patience`]): else it would preempt the one whose requests it waits for.
 #[derive(Debug, Default)]
-pub(crate) struct Follower(Option<usize>);
+pub(crate) struct Follower {
+    wanted: Option<usize>,
+    patient: bool,
+}
 
 impl Follower {
     /// To be called now and then.
-    pub fn follow(&mut self, memory: Option<&Attached>) {
-        let wanted = memory.and_then(Attached::suggested);
-        if wanted == self.0 {
+    pub fn follow(&mut self, wanted: Option<usize>) {
+        if wanted == self.wanted {
             return;
         }
-        self.0 = wanted;
+        self.wanted = wanted;
         // Where it may not run there, or the user wants it elsewhere, it stays, and the coordinator finds out what that is worth.
-        let _ = wanted.map_or_else(affinity::unpin, affinity::pin);
+        let pinned = wanted.is_some_and(scheduling::pin);
+        if !pinned {
+            scheduling::unpin();
+        }
+        if pinned != self.patient {
+            self.patient = scheduling::set_patient(pinned) && pinned;
+        }
     }
 }
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        if self.0.is_some() {
-            affinity::unpin();
-        }
+        self.follow(None);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::thread::sched_getaffinity;
     use std::cell::Cell;
 
     /// A load of 64 requests at once, answered at a rate that depends on where the threads are.
@@ -265,6 +273,37 @@ mod tests {
         };
         let (together, _) = seconds_together(60, 4096, rate).await;
         assert!((4.0..5.3).contains(&together), "{together}");
+    }
+
+    #[test]
+    fn node_follows_while_asked() {
+        let follows = || {
+            let offer = crate::shm::Offer::to(&crate::shm::boot()).expect("memory can be had");
+            let memory = crate::shm::Attached::find(&offer).expect("it is this process");
+            let mask = || sched_getaffinity(None).expect("a thread has a mask");
+            let (all, here) = (mask(), scheduling::current());
+            assert_eq!(memory.suggested(), None);
+            if all.count() < 2 {
+                println!("SKIP node_follows_while_asked: one processor only");
+                return;
+            }
+            let mut follower = Follower::default();
+            suggest(Some(here));
+            assert_eq!(memory.suggested(), Some(here));
+            follower.follow(memory.suggested());
+            assert!(mask().count() == 1 && mask().is_set(here));
+            suggest(None);
+            follower.follow(memory.suggested());
+            assert!(mask() == all);
+            follower.follow(Some(usize::MAX));
+            assert!(mask() == all, "there is no such processor");
+            follower.follow(Some(here));
+            assert_eq!(mask().count(), 1);
+            drop(follower);
+            assert!(mask() == all);
+        };
+        // In a thread of its own, since the mask is the thread's.
+        std::thread::spawn(follows).join().expect("it does not panic");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Many devices as one random-access disk.
 
-pub mod affinity;
 pub mod attach;
 pub mod auth;
 pub mod bench;
@@ -23,6 +22,7 @@ pub mod packets;
 pub mod paper;
 mod patience;
 pub mod protocol;
+pub mod scheduling;
 pub mod setting;
 pub mod shm;
 pub mod show;

@@ -438,7 +438,7 @@ impl Node {
         let mut rest = Vec::new();
         let mut follower = Follower::default();
         loop {
-            follower.follow(memory.as_deref());
+            follower.follow(memory.as_deref().and_then(Attached::suggested));
             let (batch, most) = drain(&mut input, epoch, &mut wanted)?;
             waiting_bytes += batch.iter().map(|(request, _)| moved_bytes(request)).sum::<usize>();
             if waiting_bytes > GRANTED_BYTES {

@@ -7,6 +7,7 @@
 //!
 //! So the policy follows the load, one request at a time, without a clock. What is counted here is also by what [`crate::colocation`] judges.
 
+use crate::scheduling::set_patient;
 use std::cell::Cell;
 use tokio::sync::Notify;
 
@@ -49,7 +50,7 @@ impl Drop for UnderWay<'_> {
 
 impl Default for Patience {
     fn default() -> Self {
-        Self::new(set_policy)
+        Self::new(set_patient)
     }
 }
 
@@ -95,20 +96,6 @@ impl Patience {
     }
 }
 
-/// Changes the policy of this thread between SCHED_OTHER and SCHED_BATCH; false if it has another (which somebody chose), or if that is not
-/// allowed.
-fn set_policy(patient: bool) -> bool {
-    let (from, to) =
-        if patient { (libc::SCHED_OTHER, libc::SCHED_BATCH) } else { (libc::SCHED_BATCH, libc::SCHED_OTHER) };
-    let priority: libc::c_int = 0;
-    // The system calls themselves: musl's functions of these names do nothing but fail.
-    // SAFETY: it takes no pointer.
-    let now = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
-    // SAFETY: a `sched_param` is this one number, which lives until the call is over.
-    now == libc::c_long::from(from)
-        && unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, to, &raw const priority) } == 0
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,29 +135,5 @@ mod tests {
         }
         (0..1000).for_each(|_| drop(patience.enter(1)));
         assert_eq!(SAID.take(), [true]);
-    }
-
-    fn policy() -> libc::c_long {
-        // SAFETY: it takes no pointer.
-        unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) }
-    }
-
-    #[test]
-    fn policy_is_set_and_user_policy_is_kept() {
-        // A thread of its own, since the policy is the thread's.
-        let check = || {
-            if policy() != libc::c_long::from(libc::SCHED_OTHER) {
-                eprintln!("skipped: this test was started with another policy than SCHED_OTHER");
-                return;
-            }
-            assert!(set_policy(true) && policy() == libc::c_long::from(libc::SCHED_BATCH));
-            assert!(!set_policy(true), "it is not the usual one now");
-            assert!(set_policy(false) && policy() == libc::c_long::from(libc::SCHED_OTHER));
-            let priority: libc::c_int = 0;
-            // SAFETY: as in `set_policy`.
-            let idle = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const priority) };
-            assert!(idle == 0 && !set_policy(true) && policy() == libc::c_long::from(libc::SCHED_IDLE));
-        };
-        std::thread::spawn(check).join().expect("it does not panic");
     }
 }

@@ -227,11 +227,6 @@ mod tests {
         seen.fill(9);
         assert_eq!((buffer[4999], buffer[5000], buffer[5009], buffer[5010]), (7, 9, 9, 7));
         assert_eq!(Extent::of([&[1_u8][..]]), None, "that is elsewhere");
-        assert_eq!(node.suggested(), None);
-        suggest(Some(0));
-        assert_eq!(node.suggested(), Some(0));
-        suggest(None);
-        assert_eq!(node.suggested(), None);
     }
 
     #[test]

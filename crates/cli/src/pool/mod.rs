@@ -52,7 +52,7 @@ fn local<T>(workers: usize, work: impl Future<Output = Result<T>>) -> Result<T> 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(workers)
-        .on_thread_start(pool::affinity::inherit_nothing)
+        .on_thread_start(pool::scheduling::inherit_nothing)
         .build();
     tokio::task::LocalSet::new().block_on(&runtime.context("cannot start")?, work)
 }

@@ -94,7 +94,7 @@ impl Other {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let counted = has.clone();
         let work = move || {
-            crate::affinity::inherit_nothing();
+            crate::scheduling::inherit_nothing();
             LocalSet::new().block_on(&runtime, work(node, taken, counted, said));
         };
         let thread = std::thread::Builder::new().name(format!("node-{nth}")).spawn(work)?;

@@ -1,6 +1,6 @@
-//! Which processor a thread may run on: put on one for a while, and let go again.
+//! How the kernel schedules a thread of ours: on which processors (its affinity), and whether it may preempt who runs (its policy).
 //!
-//! A mask that the user gave (`taskset`, a cpuset) bounds what is set here, and one that he changes meanwhile stays as he wants it.
+//! What the user chose (`taskset`, `chrt`, a cpuset) bounds what is set here, and what he changes meanwhile stays as he wants it.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::cell::Cell;
@@ -42,18 +42,34 @@ pub(crate) fn unpin() -> bool {
     sched_getaffinity(None).is_ok_and(|now| now == given) && sched_setaffinity(None, &usual).is_ok()
 }
 
-/// A thread has the mask of the one that started it, which may have been pinned: it is let go. To be called once, by the new thread.
+/// A thread has the mask and the policy of the one that started it, which may have been pinned: it is let go. To be called once, by the new
+/// thread.
 pub fn inherit_nothing() {
     let single = sched_getaffinity(None).is_ok_and(|now| now.count() == 1);
     if let Some(usual) = USUAL.get().filter(|_| single) {
         // It stays where it is then, and is slower, and nothing else.
         let _ = sched_setaffinity(None, usual);
+        set_patient(false);
     }
 }
 
 /// The processor that this thread runs on now.
 pub(crate) fn current() -> usize {
     sched_getcpu()
+}
+
+/// Changes the policy of this thread between SCHED_OTHER and SCHED_BATCH; false if it has another (which somebody chose), or if that is not
+/// allowed.
+pub(crate) fn set_patient(patient: bool) -> bool {
+    let (from, to) =
+        if patient { (libc::SCHED_OTHER, libc::SCHED_BATCH) } else { (libc::SCHED_BATCH, libc::SCHED_OTHER) };
+    let priority: libc::c_int = 0;
+    // The system calls themselves: musl's functions of these names do nothing but fail.
+    // SAFETY: it takes no pointer.
+    let now = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    // SAFETY: a `sched_param` is this one number, which lives until the call is over.
+    now == libc::c_long::from(from)
+        && unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, to, &raw const priority) } == 0
 }
 
 #[cfg(test)]
@@ -111,5 +127,29 @@ mod tests {
             assert!(!unpin() && mask() == one);
             assert!(!pin(first) && mask() == one, "the user wants it there");
         });
+    }
+
+    fn policy() -> libc::c_long {
+        // SAFETY: it takes no pointer.
+        unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) }
+    }
+
+    #[test]
+    fn policy_is_set_and_user_policy_is_kept() {
+        // A thread of its own, since the policy is the thread's.
+        let check = || {
+            if policy() != libc::c_long::from(libc::SCHED_OTHER) {
+                eprintln!("skipped: this test was started with another policy than SCHED_OTHER");
+                return;
+            }
+            assert!(set_patient(true) && policy() == libc::c_long::from(libc::SCHED_BATCH));
+            assert!(!set_patient(true), "it is not the usual one now");
+            assert!(set_patient(false) && policy() == libc::c_long::from(libc::SCHED_OTHER));
+            let priority: libc::c_int = 0;
+            // SAFETY: as in `set_patient`.
+            let idle = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_IDLE, &raw const priority) };
+            assert!(idle == 0 && !set_patient(true) && policy() == libc::c_long::from(libc::SCHED_IDLE));
+        };
+        std::thread::spawn(check).join().expect("it does not panic");
     }
 }
