@@ -22,6 +22,7 @@ pub mod packets;
 pub mod paper;
 mod patience;
 pub mod protocol;
+pub mod refusal;
 pub mod scheduling;
 pub mod setting;
 pub mod shm;

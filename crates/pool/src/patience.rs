@@ -102,11 +102,11 @@ mod tests {
     use std::cell::RefCell;
 
     thread_local! {
-        static SAID: RefCell<Vec<bool>> = const { RefCell::new(Vec::new()) };
+        static CALLS: RefCell<Vec<bool>> = const { RefCell::new(Vec::new()) };
     }
 
     fn record(patient: bool) -> bool {
-        SAID.with_borrow_mut(|said| said.push(patient));
+        CALLS.with_borrow_mut(|calls| calls.push(patient));
         true
     }
 
@@ -116,14 +116,14 @@ mod tests {
         for _ in 0..1000 {
             let _few: Vec<_> = (1..CROWD).map(|_| patience.enter(1)).collect();
         }
-        assert!(SAID.take().is_empty());
+        assert!(CALLS.take().is_empty());
         // Repeated bursts count as one crowd.
         for _ in 0..1000 {
             let _many: Vec<_> = (0..64).map(|_| patience.enter(1)).collect();
         }
-        assert_eq!(SAID.take(), [true]);
+        assert_eq!(CALLS.take(), [true]);
         (0..1000).for_each(|_| drop(patience.enter(1)));
-        assert_eq!(SAID.take(), [false]);
+        assert_eq!(CALLS.take(), [false]);
         assert_eq!(patience.under_way.get(), 0);
     }
 
@@ -134,6 +134,6 @@ mod tests {
             let _many: Vec<_> = (0..64).map(|_| patience.enter(1)).collect();
         }
         (0..1000).for_each(|_| drop(patience.enter(1)));
-        assert_eq!(SAID.take(), [true]);
+        assert_eq!(CALLS.take(), [true]);
     }
 }

@@ -122,8 +122,8 @@ pub struct Volume {
     /// Why the last flush failed, if it did.
     unflushed: RefCell<Option<String>>,
     pace: Pace,
-    /// What may be lost was told.
-    told: Cell<bool>,
+    /// What may be lost was reported.
+    loss_reported: Cell<bool>,
     /// With those who ask; its thread is the coordinator's.
     patience: Rc<Patience>,
     _colocation: Option<Colocation>,
@@ -192,7 +192,7 @@ impl Volume {
                 if !(node.reserved && unwritten) {
                     // Here too, so that no node is taken over for a pool that cannot be joined.
                     let has = (node.pool.as_str(), node.place.as_ref());
-                    let belongs = belongs(has, (pool, &place)).map_err(NotJoined::Refused);
+                    let belongs = belongs(has, (pool, &place)).map_err(|why| NotJoined::Refused(why.to_string()));
                     belongs.map_err(|why| NoPool::Node { address, why })?;
                 }
                 let accepts = if options.accept_loss { node.lost } else { Vec::new() };
@@ -218,13 +218,14 @@ impl Volume {
         let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
         let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
         let info = Info { description, ..Info::disk(layout.size_bytes()) };
-        let (unflushed, told) = (RefCell::default(), Cell::new(false));
+        let (unflushed, loss_reported) = (RefCell::default(), Cell::new(false));
         let patience = Rc::new(Patience::default());
         let near = links.iter().any(NodeLink::is_near);
         let _colocation = near.then(|| Colocation::start(patience.clone()));
-        let volume = Self { info, layout, links, zeroes, report, unflushed, pace, told, patience, _colocation };
+        let volume =
+            Self { info, layout, links, zeroes, report, unflushed, pace, loss_reported, patience, _colocation };
         if volume.pace.is_doubtful() {
-            volume.tell();
+            volume.report_loss();
         }
         Ok(volume)
     }
@@ -244,8 +245,8 @@ impl Volume {
     }
 
     /// Says what may be lost.
-    fn tell(&self) {
-        if self.told.replace(true) {
+    fn report_loss(&self) {
+        if self.loss_reported.replace(true) {
             return;
         }
         for (node, begin, bytes) in self.lost() {
@@ -266,7 +267,7 @@ impl Volume {
         if !self.pace.is_doubtful() {
             return Ok(());
         }
-        self.tell();
+        self.report_loss();
         Err(Failure::Lost)
     }
 

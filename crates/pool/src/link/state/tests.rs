@@ -401,8 +401,8 @@ fn small_writes_use_shared_memory_if_their_data_is_there() {
         trial.state.answered(0, answer, trial.now).expect("it was asked");
         (request.places, carried)
     };
-    let (places, said) = frame(&mut trial, Buffer::copy_of(&[7; 4096]));
-    let place = Extent::all(&said).next().expect("one place");
+    let (places, sent) = frame(&mut trial, Buffer::copy_of(&[7; 4096]));
+    let place = Extent::all(&sent).next().expect("one place");
     assert_eq!((places, place.length), (1, 4096));
     assert!(place.at < nbd::buffer::MEMORY_BYTES as u64);
     let (places, carried) = frame(&mut trial, Buffer::copy_of(&[7; 512]));
