@@ -155,12 +155,10 @@ async fn measure(load: &Patience, time: Duration) -> Option<f64> {
     (load.is_crowded() && is_small && requests >= FEWEST).then(|| requests as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// A node's thread, which runs where its coordinator would have it until this is dropped. There it is patient as its coordinator is
-/// ([`crate::patience`]): else it would preempt the one whose requests it waits for.
+/// A node's thread, which runs where its coordinator would have it until this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Follower {
     wanted: Option<usize>,
-    patient: bool,
 }
 
 impl Follower {
@@ -171,12 +169,8 @@ impl Follower {
         }
         self.wanted = wanted;
         // Where it may not run there, or the user wants it elsewhere, it stays, and the coordinator finds out what that is worth.
-        let pinned = wanted.is_some_and(scheduling::pin);
-        if !pinned {
+        if !wanted.is_some_and(scheduling::pin) {
             scheduling::unpin();
-        }
-        if pinned != self.patient {
-            self.patient = scheduling::set_patient(pinned) && pinned;
         }
     }
 }

@@ -42,14 +42,12 @@ pub(crate) fn unpin() -> bool {
     sched_getaffinity(None).is_ok_and(|now| now == given) && sched_setaffinity(None, &usual).is_ok()
 }
 
-/// A thread has the mask and the policy of the one that started it, which may have been pinned: it is let go. To be called once, by the new
-/// thread.
+/// A thread has the mask of the one that started it, which may have been pinned: it is let go. To be called once, by the new thread.
 pub fn inherit_nothing() {
     let single = sched_getaffinity(None).is_ok_and(|now| now.count() == 1);
     if let Some(usual) = USUAL.get().filter(|_| single) {
         // It stays where it is then, and is slower, and nothing else.
         let _ = sched_setaffinity(None, usual);
-        set_patient(false);
     }
 }
 
