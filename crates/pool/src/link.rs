@@ -411,15 +411,7 @@ impl Inner {
             let claim = self.hello.claim.clone();
             let claim = claim.map(|claim| Claim { also: Also { flushed, ..claim.also }, ..claim });
             let hello = Hello { claim, ..self.hello.clone() };
-            let attempt = greet(&self.connect, self.address, &hello);
-            tokio::pin!(attempt);
-            let greeted = loop {
-                tokio::select! {
-                    greeted = &mut attempt => break greeted,
-                    () = tokio::time::sleep(PAUSE) => expire(),
-                }
-            };
-            match greeted {
+            match self.expiring(greet(&self.connect, self.address, &hello), &mut expire).await {
                 Ok((stream, welcome)) => {
                     if self.state.borrow_mut().reopened(&welcome) {
                         if !welcome.lost.is_empty() {
@@ -445,12 +437,27 @@ impl Inner {
                         refused = Some(why.clone());
                     }
                     self.state.borrow_mut().trouble = Some(why);
-                    let next = Instant::now() + if refuses { LONG_PAUSE } else { PAUSE };
-                    while Instant::now() < next {
-                        tokio::time::sleep(PAUSE).await;
-                        expire();
-                    }
+                    let pause = tokio::time::sleep(if refuses { LONG_PAUSE } else { PAUSE });
+                    self.expiring(pause, &mut expire).await;
                 }
+            }
+        }
+    }
+
+    /// Does `work`, and calls `expire` whenever a request has waited too long meanwhile.
+    async fn expiring<T>(&self, work: impl Future<Output = T>, expire: &mut impl FnMut()) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let expires = self.state.borrow().expires(Instant::now());
+            let expired = async {
+                match expires {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                done = &mut work => return done,
+                () = expired => expire(),
             }
         }
     }

@@ -40,7 +40,10 @@ impl NodeProcess {
             }
         }
         std::thread::spawn(move || {
-            stderr.into_iter().flat_map(|lines| lines.lines().map_while(std::result::Result::ok)).for_each(|l| remarks(&l));
+            stderr
+                .into_iter()
+                .flat_map(|lines| lines.lines().map_while(std::result::Result::ok))
+                .for_each(|l| remarks(&l));
         });
         Ok(node)
     }

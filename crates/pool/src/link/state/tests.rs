@@ -245,6 +245,26 @@ fn requests_fail_on_timeout_and_after_end() {
 }
 
 #[test]
+fn expiry_is_of_oldest_request_and_of_node_that_is_away() {
+    let mut trial = Trial::natural(1);
+    let begin = trial.now;
+    let (mut asked, _) = trial.put(Operation::Read);
+    trial.now += Duration::from_secs(1);
+    trial.fill(0);
+    trial.state.ask_again(trial.now);
+    let late = TIMEOUT + Duration::from_millis(1);
+    assert_eq!(trial.state.expires(trial.now), Some(begin + late));
+    // Also where nobody looked in time.
+    assert_eq!(trial.state.expires(trial.now + TIMEOUT), Some(begin + late));
+    trial.state.expire(begin + late);
+    assert_eq!(asked.try_recv().expect("an answer"), Err(too_late()));
+    let away = trial.now + late;
+    assert_eq!(trial.state.expires(trial.now), Some(away));
+    assert!(!trial.state.is_away(trial.now) && trial.state.is_away(away));
+    assert_eq!(trial.state.expires(away), None, "nobody waits, and nobody will");
+}
+
+#[test]
 fn cancelled_requests_are_not_sent() {
     let mut trial = Trial::natural(1);
     let (number, write, _) = trial.put_at(Operation::Write, 0);
