@@ -21,6 +21,7 @@
 
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
+use crate::memory;
 use crate::protocol::{Claim, StorePosition};
 use crate::refusal::Refusal;
 use std::fs::File;
@@ -113,6 +114,15 @@ pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &Store
     }
 }
 
+/// Whether the checksums of so many bytes fit in memory: without this, the process would be aborted where it takes them.
+fn table_fits(path: &Path, size_bytes: u64) -> Result<(), Error> {
+    let (needed_bytes, total_bytes) = (size_bytes / BLOCK_BYTES * size_of::<AtomicU64>() as u64, memory::total_bytes());
+    if needed_bytes > total_bytes {
+        return Err(Error::Memory { path: path.into(), size_bytes, needed_bytes, total_bytes });
+    }
+    Ok(())
+}
+
 fn checksum(block: &[u8]) -> u32 {
     crc32c::crc32c(block).max(1)
 }
@@ -161,6 +171,7 @@ impl Store {
             }
         };
         let size_bytes = wanted - wanted % BLOCK_BYTES;
+        table_fits(path, size_bytes)?;
         let whole = whole_bytes(size_bytes);
         let wrong = |why: String| Err(Error::Size { path: path.into(), why });
         if size_bytes == 0 {
@@ -224,6 +235,7 @@ impl Store {
         let (file, _) = alone(path, false)?;
         let there = length(&file).map_err(tried("measure"))?;
         let header = read_header(path, &file, there)?;
+        table_fits(path, header.size_bytes)?;
         let disk = Disk::new(file).map_err(tried("open again"))?;
         let mut store = Self::new(disk, header, there);
         store.load_table().map_err(tried("read"))?;

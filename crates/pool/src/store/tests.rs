@@ -529,3 +529,14 @@ fn announced_writes_share_one_mark() {
     };
     assert_eq!((durable(true), durable(false)), (1, 8));
 }
+
+#[test]
+fn store_needing_more_memory_than_machine_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("store");
+    for size in [1 << 60, u64::MAX] {
+        let error = Store::format(&path, Some(size), "n".into(), false).expect_err("it needs petabytes");
+        assert!(matches!(error, Error::Memory { .. }), "{error}");
+        assert!(!path.exists(), "nothing is left behind");
+    }
+}
