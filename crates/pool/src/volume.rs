@@ -181,6 +181,7 @@ impl Volume {
             Arrangement::Striped { stripe_bytes } => stripe_bytes,
         };
         let epoch = nodes.iter().map(|(_, node)| node.epoch).max().unwrap_or(0) + 1;
+        let taken: Vec<_> = nodes.iter().filter(|(_, node)| node.served).map(|(at, node)| (*at, node.epoch)).collect();
         let coordinator = own_name();
         let mut links = Vec::new();
         // And whether it is to be put down before.
@@ -209,6 +210,12 @@ impl Volume {
             let hello = Hello { protocol: frame::VERSION, pool: pool.into(), claim };
             let reserved = greet(connect, *address, &hello).await;
             reserved.map_err(|why| NoPool::Node { address: *address, why })?;
+        }
+        for (address, epoch) in taken {
+            report(format!(
+                "node {address}: taking it over from a coordinator that is still connected (epoch {epoch}): requests of that one's \
+                 clients fail from now on"
+            ));
         }
         let pace = Pace::new(control, claims.len());
         for (address, claim, _) in claims {

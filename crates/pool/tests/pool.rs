@@ -566,7 +566,14 @@ fn fenced() -> Result<(), Failed> {
         if !busy.contains("another coordinator is connected") || !busy.contains("epoch 1") {
             return Err(busy.into());
         }
-        let (second, _) = join(&nodes.addresses(), "p", None).await?;
+        if !reports.borrow().is_empty() {
+            return Err(format!("nobody was taken over: {reports:?}").into());
+        }
+        let (second, takes) = join(&nodes.addresses(), "p", None).await?;
+        let takes = takes.borrow().iter().filter(|line| line.contains("still connected (epoch 1)")).count();
+        if takes != 2 {
+            return Err(format!("{takes} of 2 nodes are said to be taken over").into());
+        }
         let error = first.write_range(0, Bytes::from_static(b"stale"), true).await.expect_err("it must be fenced off");
         let who = format!("process {} on ", std::process::id());
         if !error.to_string().contains("another coordinator has taken over") || reports.borrow().is_empty() {
