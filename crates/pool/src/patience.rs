@@ -26,6 +26,7 @@ pub struct Patience {
     patient: Cell<bool>,
     /// The kernel has refused, or somebody else has decided.
     fixed: Cell<bool>,
+    entered: Cell<u64>,
     done: Cell<Done>,
     crowd: Notify,
 }
@@ -57,8 +58,8 @@ impl Default for Patience {
 impl Patience {
     pub(crate) fn new(set: fn(bool) -> bool) -> Self {
         let (under_way, calm, patient) = (Cell::new(0), Cell::new(0), Cell::new(false));
-        let (fixed, done, crowd) = (Cell::new(false), Cell::default(), Notify::new());
-        Self { set, under_way, calm, patient, fixed, done, crowd }
+        let (fixed, entered, done, crowd) = (Cell::new(false), Cell::new(0), Cell::default(), Notify::new());
+        Self { set, under_way, calm, patient, fixed, entered, done, crowd }
     }
 
     /// Whether there is a crowd, or was one a moment ago.
@@ -66,11 +67,9 @@ impl Patience {
         self.patient.get()
     }
 
-    /// Ready when there is a crowd.
+    /// Ready when requests of a crowd begin, or when some began since it was last asked: who waits for it is not woken while there are none.
     pub async fn crowded(&self) {
-        while !self.is_crowded() {
-            self.crowd.notified().await;
-        }
+        self.crowd.notified().await;
     }
 
     /// What has ended since it was made.
@@ -88,9 +87,10 @@ impl Patience {
             let fixed = self.fixed.get() || !(self.set)(crowded);
             self.fixed.set(fixed);
             self.patient.set(crowded);
-            if crowded {
-                self.crowd.notify_one();
-            }
+        }
+        self.entered.update(|count| count + 1);
+        if crowded && self.entered.get().is_multiple_of(CROWD.into()) {
+            self.crowd.notify_one();
         }
         UnderWay(self, bytes)
     }
@@ -100,6 +100,7 @@ impl Patience {
 mod tests {
     use super::*;
     use std::cell::RefCell;
+    use std::task::{Context, Waker};
 
     thread_local! {
         static CALLS: RefCell<Vec<bool>> = const { RefCell::new(Vec::new()) };
@@ -125,6 +126,20 @@ mod tests {
         (0..1000).for_each(|_| drop(patience.enter(1)));
         assert_eq!(CALLS.take(), [false]);
         assert_eq!(patience.under_way.get(), 0);
+    }
+
+    #[test]
+    fn nobody_is_woken_after_crowd_stopped() {
+        let patience = Patience::new(|_| true);
+        let is_ready = || {
+            let mut crowded = std::pin::pin!(patience.crowded());
+            crowded.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        (0..1000).for_each(|_| drop(patience.enter(1)));
+        assert!(!is_ready());
+        drop((0..64).map(|_| patience.enter(1)).collect::<Vec<_>>());
+        // It counts as a crowd until others come, but nothing is under way.
+        assert!(patience.is_crowded() && is_ready() && !is_ready());
     }
 
     #[test]
