@@ -468,8 +468,8 @@ mod tests {
     #[test]
     fn required_tls_reveals_nothing_before_starttls() {
         let session = greeted(&[option(option::LIST, &[]), option(option::GO, &named("disk", &[0, 0]))]);
-        let told = run(Encryption::Required, &session, usize::MAX);
-        assert_eq!(told, (vec![reply::TLS_REQUIRED; 2], "more".into()));
+        let replies = run(Encryption::Required, &session, usize::MAX);
+        assert_eq!(replies, (vec![reply::TLS_REQUIRED; 2], "more".into()));
         let old = greeted(&[option(option::EXPORT_NAME, b"disk")]);
         assert!(run(Encryption::Required, &old, usize::MAX).1.contains("unknown export"));
         assert_eq!(run(Encryption::Offered, &greeted(&[option(option::STARTTLS, &[])]), 64).1, "start tls");

@@ -127,7 +127,7 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, Failed> {
 }
 
 fn nbdinfo(served: &Served) -> Result<(), Failed> {
-    let told = run("nbdinfo", &[&served.uri("clear")])?;
+    let output = run("nbdinfo", &[&served.uri("clear")])?;
     for line in [
         "protocol: newstyle-fixed without TLS, using structured packets",
         "export-size: 67108864",
@@ -137,8 +137,8 @@ fn nbdinfo(served: &Served) -> Result<(), Failed> {
         "can_multi_conn: true",
         "block_size_preferred: 4096",
     ] {
-        if !told.contains(line) {
-            return Err(format!("no {line:?} in\n{told}").into());
+        if !output.contains(line) {
+            return Err(format!("no {line:?} in\n{output}").into());
         }
     }
     let listed = run("nbdinfo", &["--list", &served.uri("clear")])?;
@@ -164,9 +164,9 @@ fn qemu_io(served: &Served) -> Result<(), Failed> {
     let mut arguments = vec!["-f", "raw"];
     arguments.extend(commands.iter().flat_map(|c| ["-c", c]));
     arguments.push(&uri);
-    let told = run("qemu-io", &arguments)?;
+    let output = run("qemu-io", &arguments)?;
     // A pattern mismatch is only printed; some versions still exit with 0.
-    if told.contains("failed") { Err(told.into()) } else { Ok(()) }
+    if output.contains("failed") { Err(output.into()) } else { Ok(()) }
 }
 
 fn goes_on(served: &Served) -> Result<(), Failed> {
@@ -210,9 +210,9 @@ fn copy(served: &Served) -> Result<(), Failed> {
 
 fn encrypted(served: &Served) -> Result<(), Failed> {
     for socket in ["offered", "required"] {
-        let told = run("nbdinfo", &[&served.encrypted_uri(socket)])?;
-        if !told.contains("with TLS") {
-            return Err(told.into());
+        let output = run("nbdinfo", &[&served.encrypted_uri(socket)])?;
+        if !output.contains("with TLS") {
+            return Err(output.into());
         }
     }
     let source = served.file("plain.raw");
@@ -227,7 +227,7 @@ fn encrypted(served: &Served) -> Result<(), Failed> {
 fn refused(served: &Served) -> Result<(), Failed> {
     run("nbdinfo", &[&served.uri("offered")])?;
     match run("nbdinfo", &[&served.uri("required")]) {
-        Ok(told) => Err(format!("a clear session was served:\n{told}").into()),
+        Ok(output) => Err(format!("a clear session was served:\n{output}").into()),
         Err(_) => Ok(()),
     }
 }
@@ -237,7 +237,7 @@ fn verified(served: &Served) -> Result<(), Failed> {
     run("nbdinfo", &[&served.uri_with("required", &served.file("bare"))])?;
     let bare = served.uri_with("verified", &served.file("bare"));
     match run("nbdinfo", &[&bare]) {
-        Ok(told) => Err(told.into()),
+        Ok(output) => Err(output.into()),
         Err(_) => Ok(()),
     }
 }

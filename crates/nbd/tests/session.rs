@@ -59,8 +59,8 @@ impl Client {
         bytes.put_u32(wire::option::EXPORT_NAME);
         bytes.put_u32(0);
         self.0.write_all(&bytes).await.expect("the server reads");
-        let mut told = [0; 18 + 10];
-        self.0.read_exact(&mut told).await.expect("greeting, size and flags");
+        let mut greeting = [0; 18 + 10];
+        self.0.read_exact(&mut greeting).await.expect("greeting, size and flags");
         self
     }
 

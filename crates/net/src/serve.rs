@@ -44,7 +44,7 @@ pub struct Server {
     report: Reporter,
     runs: RefCell<HashMap<Token, mpsc::UnboundedSender<Connection>>>,
     sessions: Cell<usize>,
-    lobby: wire::Lobby,
+    pending: wire::PendingConnections,
 }
 
 impl std::fmt::Debug for Server {
@@ -87,7 +87,7 @@ impl Server {
             report,
             runs: RefCell::default(),
             sessions: Cell::new(0),
-            lobby: wire::Lobby::new(VISITORS, MEETING),
+            pending: wire::PendingConnections::new(VISITORS, MEETING),
         }))
     }
 
@@ -111,8 +111,8 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => {
-                    let (server, gone, visitor) = (self.clone(), gone.clone(), self.lobby.enter());
-                    if let Some(crowd) = visitor.crowd() {
+                    let (server, gone, visitor) = (self.clone(), gone.clone(), self.pending.add());
+                    if let Some(crowd) = visitor.overflow() {
                         (self.report)(crowd);
                     }
                     tokio::task::spawn_local(async move {
@@ -135,12 +135,17 @@ impl Server {
     }
 
     /// Serves a connection; says whether it asked for something, and has gone.
-    async fn meet(self: &Rc<Self>, stream: TcpStream, peer: SocketAddr, mut visitor: wire::Visitor) -> Result<bool> {
-        let met = match visitor.meanwhile(self.let_in(stream, peer)).await {
+    async fn meet(
+        self: &Rc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        mut visitor: wire::PendingConnection,
+    ) -> Result<bool> {
+        let met = match visitor.authenticate(self.let_in(stream, peer)).await {
             Ok(met) => met?,
             // It was reported once for all of them.
-            Err(wire::Unmet::Crowded(_)) => return Ok(false),
-            Err(wire::Unmet::Slow(waited)) => {
+            Err(wire::NotAdmitted::Overflow(_)) => return Ok(false),
+            Err(wire::NotAdmitted::Slow(waited)) => {
                 return Err(Error::Stalled { doing: "identifying the connection", waited });
             }
         };

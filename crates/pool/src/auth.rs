@@ -72,7 +72,7 @@ mod tests {
         assert!(!allowed(1, &[here, there]) && allowed(2, &[here, there]));
         let any: SocketAddr = "[::]:1".parse().expect("an address");
         assert!(!allowed(1, &[any]), "every address is not loopback");
-        let said = allow(1, "do", [there]).expect_err("refused").to_string();
-        assert!(said.contains("192.0.2.1:1 is not a loopback address") && said.contains("twice"), "{said}");
+        let error = allow(1, "do", [there]).expect_err("refused").to_string();
+        assert!(error.contains("192.0.2.1:1 is not a loopback address") && error.contains("twice"), "{error}");
     }
 }

@@ -204,8 +204,8 @@ mod tests {
             ("[serve]", "[serve", "line 3"),
         ] {
             assert!(WHOLE.contains(from));
-            let said = why(&WHOLE.replace(from, to));
-            assert!(said.contains(words), "{words:?} is not in {said:?}");
+            let error = why(&WHOLE.replace(from, to));
+            assert!(error.contains(words), "{words:?} is not in {error:?}");
         }
         assert!(why("").contains("neither a [serve] nor a [node]"));
         assert!(why("insecure = true").contains("unknown field `insecure`"));

@@ -51,11 +51,28 @@ impl fmt::Display for Speed {
     }
 }
 
-impl FromStr for Speed {
-    type Err = String;
+/// Why a text is no speed of a flash.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadSpeed {
+    /// It says something else.
+    #[error("expected servers=N,service_ms=MS, such as {}, not {text:?}", Speed::PAPER)]
+    Form {
+        /// What it says.
+        text: String,
+    },
+    /// So many it does not have.
+    #[error("a flash has 1 to {MOST_SERVERS} servers")]
+    Servers,
+    /// No read takes so long, or so short.
+    #[error("a read takes 0.001 to 60000 ms")]
+    Service,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let usage = || format!("expected servers=N,service_ms=MS, such as {}, not {text:?}", Self::PAPER);
+impl FromStr for Speed {
+    type Err = BadSpeed;
+
+    fn from_str(text: &str) -> Result<Self, BadSpeed> {
+        let usage = || BadSpeed::Form { text: text.into() };
         let (mut servers, mut service_ms) = (None, None);
         for part in text.split(',') {
             match part.split_once('=').ok_or_else(usage)? {
@@ -66,11 +83,11 @@ impl FromStr for Speed {
         }
         let speed = Self { servers: servers.ok_or_else(usage)?, service_ms: service_ms.ok_or_else(usage)? };
         if speed.servers == 0 || speed.servers > MOST_SERVERS {
-            return Err(format!("a flash has 1 to {MOST_SERVERS} servers"));
+            return Err(BadSpeed::Servers);
         }
         // More than a minute a read is a mistake; less than a microsecond no clock can keep.
         if !(0.001..=60_000.0).contains(&speed.service_ms) {
-            return Err("a read takes 0.001 to 60000 ms".into());
+            return Err(BadSpeed::Service);
         }
         Ok(speed)
     }

@@ -378,7 +378,7 @@ pub fn take_in(input: &mut Inbox) -> Result<Option<Frame>, Broken> {
 
 /// What a head says of what follows it.
 struct Front {
-    said: Head,
+    head: Head,
     kind: u8,
     count: usize,
     entry_bytes: usize,
@@ -392,23 +392,23 @@ fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
         let known = input.len().min(4);
         return if input[..known] == MAGIC.to_le_bytes()[..known] { Ok(None) } else { Err(Broken::Magic) };
     }
-    let mut head = &input[..HEAD_BYTES];
-    if head.get_u32_le() != MAGIC {
+    let mut fields = &input[..HEAD_BYTES];
+    if fields.get_u32_le() != MAGIC {
         return Err(Broken::Magic);
     }
-    let version = head.get_u8();
+    let version = fields.get_u8();
     if version != VERSION {
         return Err(Broken::Version(version));
     }
-    let (kind, count, body_bytes) = (head.get_u8(), usize::from(head.get_u16_le()), head.get_u32_le() as usize);
-    let said = Head {
-        epoch: head.get_u64_le(),
-        sequence: head.get_u64_le(),
-        granted: head.get_u16_le(),
-        queued: head.get_u16_le(),
-        service_us: head.get_u32_le(),
+    let (kind, count, body_bytes) = (fields.get_u8(), usize::from(fields.get_u16_le()), fields.get_u32_le() as usize);
+    let head = Head {
+        epoch: fields.get_u64_le(),
+        sequence: fields.get_u64_le(),
+        granted: fields.get_u16_le(),
+        queued: fields.get_u16_le(),
+        service_us: fields.get_u32_le(),
     };
-    if head.get_u32_le() != crc32c::crc32c(&input[..36]) {
+    if fields.get_u32_le() != crc32c::crc32c(&input[..36]) {
         return Err(Broken::Checksum);
     }
     let entry_bytes = match kind {
@@ -419,12 +419,12 @@ fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
     if count > MAX_COUNT || body_bytes > MAX_BODY_BYTES || body_bytes < count * entry_bytes + 4 {
         return Err(Broken::Sense("invalid size"));
     }
-    Ok(Some(Front { said, kind, count, entry_bytes, body_bytes }))
+    Ok(Some(Front { head, kind, count, entry_bytes, body_bytes }))
 }
 
 /// The rest of a whole frame.
 fn body(front: Front, mut body: Bytes) -> Result<Frame, Broken> {
-    let Front { said, kind, count, entry_bytes, body_bytes } = front;
+    let Front { head, kind, count, entry_bytes, body_bytes } = front;
     body.advance(HEAD_BYTES);
     let checksum = body.split_off(body_bytes - 4).get_u32_le();
     let summed = if kind == 1 { &body[..] } else { &body[..count * entry_bytes] };
@@ -432,7 +432,7 @@ fn body(front: Front, mut body: Bytes) -> Result<Frame, Broken> {
         return Err(Broken::Checksum);
     }
     let entries = body.split_to(count * entry_bytes);
-    if kind == 1 { requests(said, &entries, body) } else { replies(said, &entries, body) }
+    if kind == 1 { requests(head, &entries, body) } else { replies(head, &entries, body) }
 }
 
 fn requests(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {
@@ -532,12 +532,12 @@ mod tests {
                 }
             }
             prop_assert!(input.is_empty());
-            let [Frame::Requests(head, asked), Frame::Replies(_, told)] = &frames[..] else { panic!("{frames:?}") };
+            let [Frame::Requests(head, asked), Frame::Replies(_, answers)] = &frames[..] else { panic!("{frames:?}") };
             prop_assert_eq!(head.granted, 64);
             let asked: Vec<(Request, Vec<u8>)> = asked.iter().map(|(r, d)| (*r, d.to_vec())).collect();
-            let told: Vec<(Reply, Vec<u8>)> = told.iter().map(|(r, d)| (*r, d.to_vec())).collect();
+            let answers: Vec<(Reply, Vec<u8>)> = answers.iter().map(|(r, d)| (*r, d.to_vec())).collect();
             prop_assert_eq!(asked, requests);
-            prop_assert_eq!(told, replies);
+            prop_assert_eq!(answers, replies);
         }
 
         /// A flipped bit is an error, or is in a reply's data and found by its checksum.
@@ -557,9 +557,9 @@ mod tests {
                 match take(&mut input) {
                     Err(_) => seen = true,
                     Ok(None) => seen |= !input.is_empty(),
-                    Ok(Some(Frame::Replies(_, told))) => {
+                    Ok(Some(Frame::Replies(_, answers))) => {
                         let wrong = |(reply, data): &(Reply, Bytes)| !reply.placed && crc32c::crc32c(data) != reply.checksum;
-                        seen |= told.iter().any(wrong);
+                        seen |= answers.iter().any(wrong);
                         continue;
                     }
                     Ok(Some(_)) => continue,

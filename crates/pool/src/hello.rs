@@ -10,6 +10,7 @@
 
 use crate::frame;
 use crate::protocol::{Claim, StorePosition};
+use crate::refusal::Refusal;
 use bytes::{Buf, BufMut, BytesMut};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use std::io;
@@ -109,15 +110,9 @@ impl From<io::Error> for Error {
 /// Whether both speak the same frames.
 ///
 /// # Errors
-/// What to do about it.
-pub fn same_protocol(theirs: u8) -> Result<(), String> {
-    if theirs == frame::VERSION {
-        return Ok(());
-    }
-    let ours = frame::VERSION;
-    Err(format!(
-        "the coordinator speaks version {theirs} of the pool's protocol, and the node version {ours}; use the same release on both"
-    ))
+/// [`Refusal::Protocol`].
+pub fn same_protocol(theirs: u8) -> Result<(), Refusal> {
+    if theirs == frame::VERSION { Ok(()) } else { Err(Refusal::Protocol { theirs }) }
 }
 
 /// Appends a message.

@@ -55,17 +55,17 @@ pub enum Error {
 
 /// Answers whoever connects, without end; `report` is told of trouble. Runs in a `LocalSet`.
 pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(String)>) {
-    let lobby = wire::Lobby::new(CLIENTS, LIMIT);
+    let pending = wire::PendingConnections::new(CLIENTS, LIMIT);
     loop {
         match listener.accept().await {
             Ok(stream) => {
-                let (pages, mut visitor) = (pages.clone(), lobby.enter());
-                if let Some(crowd) = visitor.crowd() {
-                    report(format!("status: {crowd}"));
+                let (pages, mut connection) = (pages.clone(), pending.add());
+                if let Some(overflow) = connection.overflow() {
+                    report(format!("status: {overflow}"));
                 }
                 tokio::task::spawn_local(async move {
                     // A client that fails is its own affair.
-                    let _ = visitor.meanwhile(answer(stream.boxed(), &*pages)).await;
+                    let _ = connection.authenticate(answer(stream.boxed(), &*pages)).await;
                 });
             }
             Err(error) => {

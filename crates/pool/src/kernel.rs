@@ -1,7 +1,7 @@
 //! A pool as a disk of this machine's kernel, by its own NBD client (`drivers/block/nbd.c`), over netlink.
 //!
 //! The kernel wants sockets that are past their handshake, and speaks on them itself. What `nbd-client` leaves at its default is what
-//! matters here: when a connection dies, the kernel fails new requests at once unless it was told to wait for another
+//! matters here: when a connection dies, the kernel fails new requests at once unless it was answer to wait for another
 //! (`NBD_ATTR_DEAD_CONN_TIMEOUT`), and asks again for what was under way only when it was given a time limit (`NBD_ATTR_TIMEOUT`, Linux 5.12);
 //! without one, what was under way when a server died is waited for without end, even after a new connection (seen with nbd-client
 //! 3.24 and Linux 6.1). So both are set, and [`Attached::step`] brings a new connection when one died.
@@ -127,13 +127,13 @@ impl Netlink {
         let mut netlink = Self { socket, family: generic::CONTROL };
         let mut name = Vec::new();
         attribute(&mut name, generic::FAMILY_NAME, b"nbd\0");
-        let told = netlink.ask(generic::GET_FAMILY, &name)?;
-        let id = told.get(4..).and_then(|attributes| value_of(attributes, generic::FAMILY_ID));
+        let answer = netlink.ask(generic::GET_FAMILY, &name)?;
+        let id = answer.get(4..).and_then(|attributes| value_of(attributes, generic::FAMILY_ID));
         netlink.family = id.and_then(|id| u16_at(id, 0)).ok_or_else(|| io::Error::other("it has no number"))?;
         Ok(netlink)
     }
 
-    /// Sends a command and waits until the kernel acknowledges it; what it told besides.
+    /// Sends a command and waits until the kernel acknowledges it; what it answer besides.
     fn ask(&self, command: u8, attributes: &[u8]) -> io::Result<Vec<u8>> {
         let length = generic::HEAD_BYTES + 4 + attributes.len();
         let mut out = (length as u32).to_ne_bytes().to_vec();
@@ -144,18 +144,18 @@ impl Netlink {
         out.extend([command, 1, 0, 0]);
         out.extend(attributes);
         send(&self.socket, &out, SendFlags::empty())?;
-        let mut told = Vec::new();
+        let mut answer = Vec::new();
         loop {
             let mut input = vec![0; 16 << 10];
             let (count, _) = recv(&self.socket, &mut input[..], RecvFlags::empty())?;
             for (kind, content) in messages(&input[..count]) {
                 if kind == generic::ERROR {
                     return match i32_at(content, 0).unwrap_or(-22) {
-                        0 => Ok(told),
+                        0 => Ok(answer),
                         error => Err(io::Error::from_raw_os_error(-error)),
                     };
                 }
-                told = content.to_vec();
+                answer = content.to_vec();
             }
         }
     }
@@ -248,7 +248,7 @@ impl Attached {
         }
     }
 
-    /// Looks after the connection until it is `ended`, which takes the disk away, or until somebody detaches it. `changed` is told when
+    /// Looks after the connection until it is `ended`, which takes the disk away, or until somebody detaches it. `changed` is answer when
     /// the state is another.
     ///
     /// # Errors

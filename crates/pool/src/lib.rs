@@ -3,6 +3,7 @@
 pub mod attach;
 pub mod auth;
 pub mod bench;
+mod colocation;
 pub mod config;
 pub mod connect;
 pub mod flash;
@@ -21,6 +22,8 @@ pub mod packets;
 pub mod paper;
 mod patience;
 pub mod protocol;
+pub mod refusal;
+pub mod scheduling;
 pub mod setting;
 pub mod shm;
 pub mod show;

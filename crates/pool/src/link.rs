@@ -201,6 +201,16 @@ enum Cut {
     Tardy(#[from] Tardy),
 }
 
+/// Why a node is not asked again.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    /// What it said.
+    #[error("{0}")]
+    Fenced(String),
+    #[error("its machine restarted, and unflushed writes may be lost")]
+    Restarted,
+}
+
 /// Connects and says hello.
 ///
 /// # Errors
@@ -223,7 +233,7 @@ pub async fn greet(
 }
 
 impl NodeLink {
-    /// Claims the node for `pool`; `report` is told of trouble.
+    /// Claims the node for `pool`; `report` is reported of trouble.
     ///
     /// # Errors
     /// [`NotJoined`].
@@ -314,6 +324,11 @@ impl NodeLink {
         }
     }
 
+    /// Whether memory was offered to it: it is on this machine.
+    pub(crate) fn is_near(&self) -> bool {
+        self.claim().is_some_and(|claim| claim.also.memory.is_some())
+    }
+
     /// What was claimed.
     pub fn claim(&self) -> Option<&Claim> {
         self.inner.hello.claim.as_ref()
@@ -365,7 +380,7 @@ impl Inner {
             }
             next = match self.reconnect().await {
                 Ok(welcomed) => welcomed,
-                Err(reason) => return self.end(reason),
+                Err(reason) => return self.end(&reason),
             };
         }
     }
@@ -377,13 +392,13 @@ impl Inner {
     }
 
     /// Tries until it succeeds or cannot, and lets fail what waits too long. The welcome is given too.
-    async fn reconnect(&self) -> Result<(Box<dyn Stream>, Welcome), String> {
-        let (mut told, mut refused) = (false, None);
+    async fn reconnect(&self) -> Result<(Box<dyn Stream>, Welcome), Unusable> {
+        let (mut reported, mut refused) = (false, None);
         let mut expire = || {
             let (now, mut state) = (Instant::now(), self.state.borrow_mut());
             state.expire(now);
-            if !told && state.is_away(now) {
-                told = true;
+            if !reported && state.is_away(now) {
+                reported = true;
                 let (address, seconds) = (self.address, state.timeout().as_secs_f64());
                 (self.report)(format!(
                     "node {address}: no answer for {seconds} s; requests to it fail at once until it is back"
@@ -396,15 +411,7 @@ impl Inner {
             let claim = self.hello.claim.clone();
             let claim = claim.map(|claim| Claim { also: Also { flushed, ..claim.also }, ..claim });
             let hello = Hello { claim, ..self.hello.clone() };
-            let attempt = greet(&self.connect, self.address, &hello);
-            tokio::pin!(attempt);
-            let greeted = loop {
-                tokio::select! {
-                    greeted = &mut attempt => break greeted,
-                    () = tokio::time::sleep(PAUSE) => expire(),
-                }
-            };
-            match greeted {
+            match self.expiring(greet(&self.connect, self.address, &hello), &mut expire).await {
                 Ok((stream, welcome)) => {
                     if self.state.borrow_mut().reopened(&welcome) {
                         if !welcome.lost.is_empty() {
@@ -414,14 +421,14 @@ impl Inner {
                                 self.address
                             ));
                         }
-                        if told {
+                        if reported {
                             (self.report)(format!("node {}: it is back", self.address));
                         }
                         return Ok((stream, welcome));
                     }
-                    return Err("its machine restarted, and unflushed writes may be lost".into());
+                    return Err(Unusable::Restarted);
                 }
-                Err(NotJoined::Refused(reason)) if reason.starts_with(FENCED) => return Err(reason),
+                Err(NotJoined::Refused(reason)) if reason.starts_with(FENCED) => return Err(Unusable::Fenced(reason)),
                 Err(why) => {
                     let refuses = matches!(why, NotJoined::Refused(_));
                     let why = why.to_string();
@@ -430,17 +437,32 @@ impl Inner {
                         refused = Some(why.clone());
                     }
                     self.state.borrow_mut().trouble = Some(why);
-                    let next = Instant::now() + if refuses { LONG_PAUSE } else { PAUSE };
-                    while Instant::now() < next {
-                        tokio::time::sleep(PAUSE).await;
-                        expire();
-                    }
+                    let pause = tokio::time::sleep(if refuses { LONG_PAUSE } else { PAUSE });
+                    self.expiring(pause, &mut expire).await;
                 }
             }
         }
     }
 
-    fn end(&self, reason: String) {
+    /// Does `work`, and calls `expire` whenever a request has waited too long meanwhile.
+    async fn expiring<T>(&self, work: impl Future<Output = T>, expire: &mut impl FnMut()) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            let expires = self.state.borrow().expires(Instant::now());
+            let expired = async {
+                match expires {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                done = &mut work => return done,
+                () = expired => expire(),
+            }
+        }
+    }
+
+    fn end(&self, reason: &Unusable) {
         let reason = format!("node {}: {reason}", self.address);
         (self.report)(format!("{reason}; requests to it fail from now on"));
         self.state.borrow_mut().end(Failure::Ended(reason.into()), Instant::now());
@@ -456,14 +478,14 @@ impl Inner {
     async fn further(&self, nth: usize, session: u64) -> Result<Infallible, Cut> {
         let claim = self.hello.claim.clone().map(|claim| Claim { joins: Some(session), ..claim });
         let hello = Hello { claim, ..self.hello.clone() };
-        let mut told = false;
+        let mut reported = false;
         loop {
             match greet(&self.connect, self.address, &hello).await {
                 Ok((stream, welcome)) => return self.connection(nth, stream, welcome.memory).await,
-                Err(why) if !told => {
+                Err(why) if !reported => {
                     let (of, address) = (self.wakes.len(), self.address);
                     (self.report)(format!("node {address}: connection {} of {of}: {why}; retrying", nth + 1));
-                    told = true;
+                    reported = true;
                 }
                 Err(_) => {}
             }

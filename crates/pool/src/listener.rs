@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+/// Bytes of a socket's path (`sun_path` of unix(7), with its end).
+const LONGEST_PATH: usize = 107;
+
 /// Where clients connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Endpoint {
@@ -131,7 +134,7 @@ impl Listener {
             Endpoint::Unix(path) => (path.display().to_string(), unix(path)),
             Endpoint::Tcp(address) => (address.to_string(), TcpListener::bind(address).await.map(Socket::Tcp)),
         };
-        socket.map(Self).map_err(|error| Error { place, error })
+        socket.map(Self).map_err(|error| Error { place, error: explained(error, endpoint) })
     }
 
     /// Where it listens: a relative path is made absolute, and port 0 is the one that it got.
@@ -154,6 +157,16 @@ impl Listener {
             Socket::Unix(listener, ..) => Accepted::Unix(listener.accept().await?.0),
             Socket::Tcp(listener) => Accepted::Tcp(listener.accept().await?.0),
         })
+    }
+}
+
+/// The system's own word for a path that is too long names a type of C.
+fn explained(error: io::Error, endpoint: &Endpoint) -> io::Error {
+    match endpoint {
+        Endpoint::Unix(path) if path.as_os_str().len() > LONGEST_PATH => {
+            io::Error::other(format!("the path of a socket has at most {LONGEST_PATH} bytes; use a shorter one"))
+        }
+        _ => error,
     }
 }
 
@@ -198,6 +211,14 @@ mod tests {
         assert_eq!(of("unix:/tmp/a"), Some(Endpoint::Unix("/tmp/a".into())));
         assert_eq!(of("tcp:127.0.0.1:10809"), Some(Endpoint::Tcp(([127, 0, 0, 1], 10809).into())));
         assert!(["/tmp/a", "unix:", "tcp:1", "udp:127.0.0.1:1"].iter().all(|text| of(text).is_none()));
+    }
+
+    #[tokio::test]
+    async fn too_long_socket_path_error_gives_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x".repeat(LONGEST_PATH));
+        let error = Listener::bind(&Endpoint::Unix(path)).await.unwrap_err().to_string();
+        assert!(error.contains("at most 107 bytes"), "{error}");
     }
 
     #[tokio::test]

@@ -16,8 +16,13 @@ pub struct TooLarge {
 /// # Errors
 /// How much it has.
 pub fn fits(size_bytes: u64) -> Result<(), TooLarge> {
+    let total_bytes = total_bytes();
+    if size_bytes > total_bytes { Err(TooLarge { size_bytes, total_bytes }) } else { Ok(()) }
+}
+
+/// This machine's memory, used or not; as much as can be said where that is not known.
+pub(crate) fn total_bytes() -> u64 {
     let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = known.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
-    let total_bytes = total.map_or(u64::MAX, |kib: u64| kib * 1024);
-    if size_bytes > total_bytes { Err(TooLarge { size_bytes, total_bytes }) } else { Ok(()) }
+    total.map_or(u64::MAX, |kib: u64| kib * 1024)
 }

@@ -8,12 +8,12 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use std::io;
 use std::rc::{Rc, Weak};
 use std::time::Duration;
-use wire::{Lobby, Unmet, Visitor};
+use wire::{NotAdmitted, PendingConnection, PendingConnections};
 
 /// NBD connections at once. Each may keep some 100 MiB, and no client that is known has use for more.
 const CLIENTS: usize = 256;
 /// Those besides that are not past their handshake, which keep some KiB each.
-const VISITORS: usize = 256;
+const PENDING: usize = 256;
 /// How long that may take.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 
@@ -26,9 +26,9 @@ const SEND_BYTES: usize = 1 << 20;
 pub const EXPORT: &str = "pool";
 
 /// One disk under one name.
-struct One<E>(Rc<E>);
+struct SingleExport<E>(Rc<E>);
 
-impl<E: Export> Exports for One<E> {
+impl<E: Export> Exports for SingleExport<E> {
     type Export = E;
 
     fn find(&self, name: &str) -> Option<&E> {
@@ -73,10 +73,10 @@ impl Server {
 
     /// Serves a disk. Runs in a `LocalSet`, without end.
     pub async fn serve<E: Export + 'static>(&self, disk: Rc<E>) {
-        let exports = Rc::new(One(disk));
+        let exports = Rc::new(SingleExport(disk));
         // Each client holds one until it ends, from when it is past its handshake.
         let place = Rc::new(());
-        let lobby = Lobby::new(VISITORS, HANDSHAKE);
+        let pending = PendingConnections::new(PENDING, HANDSHAKE);
         loop {
             let stream = match self.listener.accept().await {
                 Ok(stream) => stream,
@@ -86,9 +86,9 @@ impl Server {
                     continue;
                 }
             };
-            let visitor = lobby.enter();
-            if let Some(crowd) = visitor.crowd() {
-                (self.report)(crowd.to_string());
+            let connection = pending.add();
+            if let Some(overflow) = connection.overflow() {
+                (self.report)(overflow);
             }
             let (exports, tls, place) = (exports.clone(), self.tls.clone(), Rc::downgrade(&place));
             let report = self.report.clone();
@@ -97,12 +97,12 @@ impl Server {
                     Accepted::Unix(stream) => {
                         // Without it, it is slower, and nothing else.
                         let _ = set_socket_send_buffer_size(&stream, SEND_BYTES);
-                        client(stream, visitor, &*exports, &tls, place, &*report).await;
+                        client(stream, connection, &*exports, &tls, place, &*report).await;
                     }
                     Accepted::Tcp(stream) => {
                         // Without it, it is slower, or is kept for longer than it should be, and nothing else.
                         let _ = prepare(&stream);
-                        client(stream, visitor, &*exports, &tls, place, &*report).await;
+                        client(stream, connection, &*exports, &tls, place, &*report).await;
                     }
                 }
             });
@@ -114,21 +114,21 @@ impl Server {
 /// reported before the client sees that it is closed.
 async fn client<S: Stream, X: Exports>(
     stream: S,
-    mut visitor: Visitor,
+    mut connection: PendingConnection,
     exports: &X,
     tls: &Tls,
     place: Weak<()>,
     report: &dyn Fn(String),
 ) {
     let failed = |failure: &dyn std::fmt::Display| report(format!("an NBD client: {failure}"));
-    let admitted = match visitor.meanwhile(nbd::handshake(stream, exports, tls)).await {
+    let admitted = match connection.authenticate(nbd::handshake(stream, exports, tls)).await {
         Ok(Ok(Some(admitted))) => admitted,
         // It was told of once for all of them.
-        Ok(Ok(None)) | Err(Unmet::Crowded(_)) => return,
+        Ok(Ok(None)) | Err(NotAdmitted::Overflow(_)) => return,
         Ok(Err(failure)) => return failed(&failure),
-        Err(slow @ Unmet::Slow(_)) => return failed(&slow),
+        Err(slow @ NotAdmitted::Slow(_)) => return failed(&slow),
     };
-    drop(visitor);
+    drop(connection);
     let place = place.upgrade();
     if place.as_ref().is_none_or(|place| Rc::strong_count(place) > CLIENTS + 1) {
         // The protocol has no word for it; the client sees its connection closed.

@@ -17,11 +17,13 @@
 //! new one first becomes the last and then waits until nobody is busy. So no request of an old session is begun or goes on
 //! behind a new one's welcome.
 
+use crate::colocation::Follower;
 use crate::connect::Stream;
 use crate::frame::{Broken, Request};
 use crate::hello::{self, Answer, Hello, Welcome};
 use crate::link::MOST_CONNECTIONS;
 use crate::protocol::Claim;
+use crate::refusal::Refusal;
 use crate::shm::{self, Attached};
 use crate::store::{Settler, Store};
 use crate::unique_name::new_name;
@@ -36,7 +38,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, watch};
-use wire::{Key, Lobby, Unmet, Visitor};
+use wire::{Key, NotAdmitted, PendingConnection, PendingConnections};
 
 mod batch;
 mod crew;
@@ -54,7 +56,7 @@ const GRANTED_BYTES: usize = 64 << 20;
 /// A coordinator has so long for its greeting.
 const HELLO_LIMIT: Duration = Duration::from_secs(10);
 /// Connections that have not greeted yet.
-const VISITORS: usize = 256;
+const PENDING: usize = 256;
 /// Writes that took longer were made to wait by the kernel, and so may those be that come so soon after them.
 const WAITED: Duration = Duration::from_millis(20);
 const WARY: Duration = Duration::from_secs(1);
@@ -72,7 +74,7 @@ pub enum Ended {
     Broken(#[from] Broken),
     /// It was not let in.
     #[error("refused a coordinator: {0}")]
-    Refused(String),
+    Refused(Refusal),
     /// Another connection took its place.
     #[error("taken over by another connection of a coordinator")]
     TakenOver,
@@ -122,7 +124,7 @@ pub struct Node {
     counts: Mutex<Counts>,
     /// Who listens lets in only those who have it.
     key: Option<Key>,
-    lobby: Lobby,
+    pending: PendingConnections,
 }
 
 /// Requests in the hands of threads.
@@ -194,7 +196,7 @@ impl Node {
             counts: Mutex::default(),
             key,
             // Twice the limit: keys are shown first.
-            lobby: Lobby::new(VISITORS, 2 * HELLO_LIMIT),
+            pending: PendingConnections::new(PENDING, 2 * HELLO_LIMIT),
         })
     }
 
@@ -209,12 +211,12 @@ impl Node {
                 count as lost"
             ));
         }
-        let (said, mut heard) = mpsc::unbounded_channel();
-        let mut crew = Crew::new(self.clone(), said);
+        let (log, mut lines) = mpsc::unbounded_channel();
+        let mut crew = Crew::new(self.clone(), log);
         tokio::select! {
             _ = until => {}
             () = self.accept(listener, &mut crew, &report) => {}
-            () = async { while let Some(line) = heard.recv().await { report(line); } } => {}
+            () = async { while let Some(line) = lines.recv().await { report(line); } } => {}
         }
         // Nobody is served any more, and what was begun is finished before the store is closed.
         self.live.send_modify(|live| *live += 1);
@@ -294,18 +296,18 @@ impl Node {
         })
     }
 
-    async fn admit(&self, stream: TcpStream, mut visitor: Visitor) -> Result<(), Ended> {
-        let greeted = visitor.meanwhile(async {
+    async fn admit(&self, stream: TcpStream, mut connection: PendingConnection) -> Result<(), Ended> {
+        let greeted = connection.authenticate(async {
             let stream = wire::accept(self.key.as_ref(), stream).await.map_err(hello::Error::from)?;
             self.greeted(stream).await
         });
         let (stream, input, hello) = match greeted.await {
             Ok(greeted) => greeted?,
             // It was told of once for all of them.
-            Err(Unmet::Crowded(_)) => return Ok(()),
-            Err(Unmet::Slow(_)) => return Err(hello::Error::Closed.into()),
+            Err(NotAdmitted::Overflow(_)) => return Ok(()),
+            Err(NotAdmitted::Slow(_)) => return Err(hello::Error::Closed.into()),
         };
-        drop(visitor);
+        drop(connection);
         self.attend(stream, input, hello).await
     }
 
@@ -347,34 +349,32 @@ impl Node {
                     _ = live.wait_for(|live| *live != session.number) => Err(Ended::TakenOver),
                 }
             }
-            Err(reason) => {
-                hello::send(&mut stream, &Answer::Refused(reason.clone())).await?;
-                Err(Ended::Refused(reason))
+            Err(refusal) => {
+                hello::send(&mut stream, &Answer::Refused(refusal.to_string())).await?;
+                Err(Ended::Refused(refusal))
             }
         }
     }
 
     /// Lets a coordinator in, or says why not. With a claim: its session, and its place among the open connections.
-    async fn enter(&self, hello: &Hello) -> Result<Option<(Session, Open<'_>)>, String> {
+    async fn enter(&self, hello: &Hello) -> Result<Option<(Session, Open<'_>)>, Refusal> {
         hello::same_protocol(hello.protocol)?;
         let Some(claim) = &hello.claim else { return Ok(None) };
         let header = self.store.header();
         if claim.node != header.node {
-            return Err(format!("this is the node {}, not {}", header.node, claim.node));
+            return Err(Refusal::OtherNode { has: header.node, wanted: claim.node.clone() });
         }
         if claim.size_bytes > self.store.size_bytes() {
             let has = self.store.size_bytes();
-            return Err(format!("this node has {has} bytes, fewer than the {} it announced", claim.size_bytes));
+            return Err(Refusal::Smaller { has, announced: claim.size_bytes });
         }
-        let over = || Err("taken over by another connection of a coordinator".into());
         if let Some(number) = claim.joins {
             let begun = (header.epoch, &header.coordinator) == (claim.epoch, &claim.coordinator);
             let live = *self.live.borrow() == number;
             if !(begun && live) {
-                return over();
+                return Err(Refusal::TakenOver);
             }
-            let open = Open::further(&self.open)
-                .ok_or_else(|| format!("it has reached its limit of {MOST_CONNECTIONS} connections"))?;
+            let open = Open::further(&self.open).ok_or(Refusal::TooManyConnections)?;
             return Ok(Some((Session { number, epoch: claim.epoch }, open)));
         }
         if claim.also.reserve {
@@ -385,14 +385,14 @@ impl Node {
         let number = self.begin(&hello.pool, claim)?;
         self.idle().await;
         if *self.live.borrow() != number {
-            return over();
+            return Err(Refusal::TakenOver);
         }
         // Not bounded: it has ended those before it, some of which may still be closing.
         Ok(Some((Session { number, epoch: claim.epoch }, Open::new(&self.open))))
     }
 
     /// A new session: who has the highest epoch has the last one.
-    fn begin(&self, pool: &str, claim: &Claim) -> Result<u64, String> {
+    fn begin(&self, pool: &str, claim: &Claim) -> Result<u64, Refusal> {
         let _one_at_a_time = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.claim(pool, claim)?;
         let mut number = 0;
@@ -435,7 +435,9 @@ impl Node {
         let mut haste = Haste::default();
         // Not tried yet.
         let mut rest = Vec::new();
+        let mut follower = Follower::default();
         loop {
+            follower.follow(memory.as_deref().and_then(Attached::suggested));
             let (batch, most) = drain(&mut input, epoch, &mut wanted)?;
             waiting_bytes += batch.iter().map(|(request, _)| moved_bytes(request)).sum::<usize>();
             if waiting_bytes > GRANTED_BYTES {
@@ -593,7 +595,7 @@ mod tests {
         let older = hello(1, "old");
         let refused = tokio::time::timeout(Duration::ZERO, node.enter(&older)).await.expect("it is told at once");
         let refused = refused.expect_err("it is fenced off");
-        assert!(refused.contains("another coordinator has taken over"), "{refused}");
+        assert!(refused.to_string().contains("another coordinator has taken over"), "{refused}");
         drop(working);
         assert_eq!(entering.await.expect("nobody newer came").map(|(session, _)| session.epoch), Some(2));
     }
@@ -606,8 +608,8 @@ mod tests {
             hello.claim.iter_mut().for_each(|claim| claim.joins = Some(session));
             hello
         };
-        let refused = |answer: Result<Option<(Session, Open<'_>)>, String>| {
-            assert!(answer.is_err_and(|why| why.contains("taken over by")), "it must not be let in");
+        let refused = |answer: Result<Option<(Session, Open<'_>)>, Refusal>| {
+            assert!(answer.is_err_and(|why| why == Refusal::TakenOver), "it must not be let in");
         };
         refused(node.enter(&further(1, "a", *node.live.borrow())).await);
         let (first, open) = node.enter(&hello(1, "a")).await.expect("it is free").expect("it claims");
@@ -624,7 +626,7 @@ mod tests {
             all.push(further.1);
         }
         let one_more = node.enter(&further(1, "a", first.number)).await.expect_err("there are enough");
-        assert!(one_more.contains("64 connections"), "{one_more}");
+        assert_eq!(one_more, Refusal::TooManyConnections);
         drop(all);
         assert_eq!(node.open.load(Ordering::Acquire), 0);
         // The coordinator starts again: late connections of its old session are refused.

@@ -8,6 +8,9 @@
 //! a memory file of our name that can never be cut (a page that is gone would be a signal, and no error), and begin with the words that were
 //! said. So a coordinator cannot make a node write into anything else. In another PID namespace it is not found, and nothing else is different.
 //!
+//! At the end of its front stands where the coordinator would have its nodes run ([`crate::colocation`]): a number that old coordinators leave at
+//! nought and old nodes do not look at.
+//!
 //! A buffer is in nobody else's hands from when its request leaves until the node has answered; or, if a connection breaks, until the
 //! node has let its coordinator in anew, which it does when nothing of the old session goes on any more ([`crate::node`]).
 
@@ -23,10 +26,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const NAME: &str = "fathom-pool";
-/// Before the memory that is shared: the words.
+/// Before the memory that is shared: the words, and last the processor.
 const FRONT_BYTES: usize = 4096;
+const PROCESSOR_AT: usize = FRONT_BYTES - size_of::<u32>();
 const BYTES: usize = FRONT_BYTES + MEMORY_BYTES;
 /// The most places of one request: its data may stand in parts.
 pub const MOST_PLACES: usize = 63;
@@ -53,16 +58,26 @@ pub fn boot() -> String {
 struct Owned {
     file: File,
     words: String,
+    processor: &'static AtomicU32,
+}
+
+static OWNED: OnceLock<Option<Owned>> = OnceLock::new();
+
+/// Asks all nodes that share this process's memory to run on a processor, or where they like.
+pub(crate) fn suggest(processor: Option<usize>) {
+    if let Some(owned) = OWNED.get().and_then(Option::as_ref) {
+        let number = processor.and_then(|nth| u32::try_from(nth + 1).ok()).unwrap_or(0);
+        owned.processor.store(number, Ordering::Relaxed);
+    }
 }
 
 impl Offer {
     /// To a node of the machine with this boot id; None if that is another one, or if the memory cannot be had.
     pub fn to(boot: &str) -> Option<Self> {
-        static OWNED: OnceLock<Option<Owned>> = OnceLock::new();
         if boot.is_empty() || boot != self::boot() {
             return None;
         }
-        let Owned { file, words } = OWNED.get_or_init(|| Owned::make().ok()).as_ref()?;
+        let Owned { file, words, .. } = OWNED.get_or_init(|| Owned::make().ok()).as_ref()?;
         Some(Self { boot: boot.into(), process: std::process::id(), file: file.as_raw_fd(), words: words.clone() })
     }
 }
@@ -78,7 +93,7 @@ impl Owned {
         // SAFETY: the mapping is new, has so many bytes behind its front, and is never undone; nobody else in this process has it.
         let memory = unsafe { &mut *begin.as_ptr().add(FRONT_BYTES).cast::<[u8; MEMORY_BYTES]>() };
         use_memory(memory).map_err(|_| io::Error::other("there is some already"))?;
-        Ok(Self { file, words })
+        Ok(Self { file, words, processor: processor(begin) })
     }
 }
 
@@ -86,6 +101,12 @@ fn map(file: &File) -> io::Result<NonNull<u8>> {
     // SAFETY: a new mapping at a place that the kernel chooses touches nothing that is there.
     let begin = unsafe { mmap(null_mut(), BYTES, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)? };
     NonNull::new(begin.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+}
+
+/// The last word of the front.
+fn processor<'m>(begin: NonNull<u8>) -> &'m AtomicU32 {
+    // SAFETY: so much is mapped for as long as whoever calls this has the mapping; the place is aligned, and everybody uses it as this only.
+    unsafe { AtomicU32::from_ptr(begin.as_ptr().add(PROCESSOR_AT).cast()) }
 }
 
 /// A coordinator's memory, as a node sees it.
@@ -110,13 +131,18 @@ impl Attached {
         let ours = std::fs::read_link(&path).ok()?.to_str()?.starts_with(&format!("/memfd:{NAME} "));
         let file = File::options().read(true).write(true).open(path).ok().filter(|_| ours)?;
         let sealed = fcntl_get_seals(&file).ok()?.contains(SealFlags::SHRINK | SealFlags::GROW);
-        let mut words = vec![0; offer.words.len().min(FRONT_BYTES)];
+        let mut words = vec![0; offer.words.len().min(PROCESSOR_AT)];
         file.read_exact_at(&mut words, 0).ok()?;
         let is_meant = !words.is_empty() && words == offer.words.as_bytes();
         if !sealed || !is_meant || file.metadata().ok()?.len() != BYTES as u64 {
             return None;
         }
         Some(Self { begin: map(&file).ok()? })
+    }
+
+    /// The processor that the coordinator would have its nodes run on, if it minds.
+    pub(crate) fn suggested(&self) -> Option<usize> {
+        (processor(self.begin).load(Ordering::Relaxed) as usize).checked_sub(1)
     }
 
     /// The bytes there; None if some of them are not in the memory.

@@ -21,7 +21,9 @@
 
 use crate::flash::Flash;
 use crate::frame::{MAX_STRETCHES, Status, Stretch};
-use crate::protocol::{Claim, FENCED, StorePosition};
+use crate::memory;
+use crate::protocol::{Claim, StorePosition};
+use crate::refusal::Refusal;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -101,15 +103,24 @@ pub struct Recovery {
 /// Whether a store of that pool and place is the one that is wanted; one that has none is anybody's.
 ///
 /// # Errors
-/// Why not, as a sentence.
-pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &StorePosition)) -> Result<(), String> {
+/// [`Refusal`].
+pub(crate) fn belongs(has: (&str, Option<&StorePosition>), wanted: (&str, &StorePosition)) -> Result<(), Refusal> {
     if !has.0.is_empty() && has.0 != wanted.0 {
-        return Err(format!("this store belongs to the pool {:?}, not to {:?}", has.0, wanted.0));
+        return Err(Refusal::OtherPool { has: has.0.into(), wanted: wanted.0.into() });
     }
     match has.1.filter(|known| *known != wanted.1) {
         None => Ok(()),
-        Some(known) => Err(format!("this store is {known}, not {}; give the nodes in their original order", wanted.1)),
+        Some(known) => Err(Refusal::OtherPosition { has: Box::new(known.clone()), wanted: Box::new(wanted.1.clone()) }),
     }
+}
+
+/// Whether the checksums of so many bytes fit in memory: without this, the process would be aborted where it takes them.
+fn table_fits(path: &Path, size_bytes: u64) -> Result<(), Error> {
+    let (needed_bytes, total_bytes) = (size_bytes / BLOCK_BYTES * size_of::<AtomicU64>() as u64, memory::total_bytes());
+    if needed_bytes > total_bytes {
+        return Err(Error::Memory { path: path.into(), size_bytes, needed_bytes, total_bytes });
+    }
+    Ok(())
 }
 
 fn checksum(block: &[u8]) -> u32 {
@@ -160,6 +171,7 @@ impl Store {
             }
         };
         let size_bytes = wanted - wanted % BLOCK_BYTES;
+        table_fits(path, size_bytes)?;
         let whole = whole_bytes(size_bytes);
         let wrong = |why: String| Err(Error::Size { path: path.into(), why });
         if size_bytes == 0 {
@@ -223,6 +235,7 @@ impl Store {
         let (file, _) = alone(path, false)?;
         let there = length(&file).map_err(tried("measure"))?;
         let header = read_header(path, &file, there)?;
+        table_fits(path, header.size_bytes)?;
         let disk = Disk::new(file).map_err(tried("open again"))?;
         let mut store = Self::new(disk, header, there);
         store.load_table().map_err(tried("read"))?;
@@ -306,27 +319,20 @@ impl Store {
     /// Whether a coordinator of `pool` may use it.
     ///
     /// # Errors
-    /// Why not, as a sentence.
-    fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
+    /// [`Refusal`].
+    fn may_claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         let header = self.header();
         if !(header.reserved && claim.also.reserve) {
             belongs((&header.pool, header.place.as_ref()), (pool, &claim.place))?;
         }
         let taken = claim.epoch == header.epoch && claim.coordinator != header.coordinator;
         if claim.epoch < header.epoch || taken {
-            let (theirs, yours, who) = (header.epoch, claim.epoch, header.coordinator);
-            return Err(format!(
-                "{FENCED}another coordinator has taken over (epoch {theirs}, this one's is {yours}): {}",
-                who.escape_debug()
-            ));
+            let (has, claimed, coordinator) = (header.epoch, claim.epoch, header.coordinator);
+            return Err(Refusal::Fenced { has, claimed, coordinator });
         }
         // A claim is on the medium when it is answered.
         if claim.also.again && header.epoch < claim.epoch {
-            let (has, wanted) = (header.epoch, claim.epoch);
-            return Err(format!(
-                "its store is older than this coordinator's writes (its epoch is {has}, and was {wanted}): an old \
-                 copy was restored, or its medium lost a flush"
-            ));
+            return Err(Refusal::OlderStore { has: header.epoch, was: claim.epoch });
         }
         Ok(())
     }
@@ -335,8 +341,8 @@ impl Store {
     /// have got that far, another may put down something else.
     ///
     /// # Errors
-    /// Why it may not, or what the medium said.
-    pub fn reserve(&self, pool: &str, claim: &Claim) -> Result<(), String> {
+    /// [`Refusal`].
+    pub fn reserve(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         self.may_claim(pool, claim)?;
         self.belong(pool, claim, |h| h.reserved |= h.place.is_none())
     }
@@ -344,8 +350,8 @@ impl Store {
     /// That coordinator begins to use it: pool, place and epoch are on the medium when this returns.
     ///
     /// # Errors
-    /// Why it may not, or what the medium said.
-    pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), String> {
+    /// [`Refusal`].
+    pub fn claim(&self, pool: &str, claim: &Claim) -> Result<(), Refusal> {
         self.may_claim(pool, claim)?;
         let renewed = |h: &mut Header| {
             // Whoever had all it was answered flushed has lost nothing; and what was accepted is what may be lost, and no more.
@@ -358,7 +364,7 @@ impl Store {
         self.belong(pool, claim, renewed)
     }
 
-    fn belong(&self, pool: &str, claim: &Claim, change: impl FnOnce(&mut Header)) -> Result<(), String> {
+    fn belong(&self, pool: &str, claim: &Claim, change: impl FnOnce(&mut Header)) -> Result<(), Refusal> {
         let renewed = |h: &mut Header| {
             change(h);
             h.pool = pool.into();
@@ -366,7 +372,7 @@ impl Store {
             h.epoch = claim.epoch;
             h.coordinator.clone_from(&claim.coordinator);
         };
-        self.write_header(renewed).map_err(|e| format!("cannot write the store's header: {e}"))
+        self.write_header(renewed).map_err(|error| Refusal::Header(error.to_string()))
     }
 
     /// It belongs to no pool any more, as a new one. Its data stay.

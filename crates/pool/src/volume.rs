@@ -1,5 +1,6 @@
 //! The pool's disk: requests are cut at the nodes' borders, asked of each node, and put together again.
 
+use crate::colocation::Colocation;
 use crate::connect::Connect;
 use crate::frame::{self, MAX_DATA_BYTES, Operation, Status, Stretch};
 use crate::hello::Hello;
@@ -121,10 +122,11 @@ pub struct Volume {
     /// Why the last flush failed, if it did.
     unflushed: RefCell<Option<String>>,
     pace: Pace,
-    /// What may be lost was told.
-    told: Cell<bool>,
+    /// What may be lost was reported.
+    loss_reported: Cell<bool>,
     /// With those who ask; its thread is the coordinator's.
-    patience: Patience,
+    patience: Rc<Patience>,
+    _colocation: Option<Colocation>,
 }
 
 impl std::fmt::Debug for Volume {
@@ -179,6 +181,7 @@ impl Volume {
             Arrangement::Striped { stripe_bytes } => stripe_bytes,
         };
         let epoch = nodes.iter().map(|(_, node)| node.epoch).max().unwrap_or(0) + 1;
+        let taken: Vec<_> = nodes.iter().filter(|(_, node)| node.served).map(|(at, node)| (*at, node.epoch)).collect();
         let coordinator = own_name();
         let mut links = Vec::new();
         // And whether it is to be put down before.
@@ -190,7 +193,7 @@ impl Volume {
                 if !(node.reserved && unwritten) {
                     // Here too, so that no node is taken over for a pool that cannot be joined.
                     let has = (node.pool.as_str(), node.place.as_ref());
-                    let belongs = belongs(has, (pool, &place)).map_err(NotJoined::Refused);
+                    let belongs = belongs(has, (pool, &place)).map_err(|why| NotJoined::Refused(why.to_string()));
                     belongs.map_err(|why| NoPool::Node { address, why })?;
                 }
                 let accepts = if options.accept_loss { node.lost } else { Vec::new() };
@@ -208,6 +211,12 @@ impl Volume {
             let reserved = greet(connect, *address, &hello).await;
             reserved.map_err(|why| NoPool::Node { address: *address, why })?;
         }
+        for (address, epoch) in taken {
+            report(format!(
+                "node {address}: taking it over from a coordinator that is still connected (epoch {epoch}): requests of that one's \
+                 clients fail from now on"
+            ));
+        }
         let pace = Pace::new(control, claims.len());
         for (address, claim, _) in claims {
             let joined = NodeLink::join(connect, address, pool, claim, options, &pace, report.clone()).await;
@@ -216,10 +225,14 @@ impl Volume {
         let description = format!("pool {pool} of {} node{}", links.len(), if links.len() == 1 { "" } else { "s" });
         let zeroes = Bytes::from(vec![0; MAX_DATA_BYTES]);
         let info = Info { description, ..Info::disk(layout.size_bytes()) };
-        let (unflushed, told) = (RefCell::default(), Cell::new(false));
-        let volume = Self { info, layout, links, zeroes, report, unflushed, pace, told, patience: Patience::default() };
+        let (unflushed, loss_reported) = (RefCell::default(), Cell::new(false));
+        let patience = Rc::new(Patience::default());
+        let near = links.iter().any(NodeLink::is_near);
+        let _colocation = near.then(|| Colocation::start(patience.clone()));
+        let volume =
+            Self { info, layout, links, zeroes, report, unflushed, pace, loss_reported, patience, _colocation };
         if volume.pace.is_doubtful() {
-            volume.tell();
+            volume.report_loss();
         }
         Ok(volume)
     }
@@ -239,8 +252,8 @@ impl Volume {
     }
 
     /// Says what may be lost.
-    fn tell(&self) {
-        if self.told.replace(true) {
+    fn report_loss(&self) {
+        if self.loss_reported.replace(true) {
             return;
         }
         for (node, begin, bytes) in self.lost() {
@@ -261,7 +274,7 @@ impl Volume {
         if !self.pace.is_doubtful() {
             return Ok(());
         }
-        self.tell();
+        self.report_loss();
         Err(Failure::Lost)
     }
 
@@ -492,17 +505,17 @@ impl Export for Volume {
     }
 
     async fn read(&self, offset: u64, length: u32) -> Result<Bytes, Error> {
-        let _under_way = self.patience.enter();
+        let _under_way = self.patience.enter(length.into());
         self.read_range(offset, length).await.map_err(error)
     }
 
     async fn read_parts(&self, offset: u64, length: u32) -> Result<Vec<Bytes>, Error> {
-        let _under_way = self.patience.enter();
+        let _under_way = self.patience.enter(length.into());
         self.read_in_parts(offset, length).await.map_err(error)
     }
 
     async fn write(&self, offset: u64, data: Bytes, durable: bool) -> Result<(), Error> {
-        let _under_way = self.patience.enter();
+        let _under_way = self.patience.enter(data.len() as u64);
         self.write_range(offset, data, durable).await.map_err(error)
     }
 

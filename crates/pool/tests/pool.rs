@@ -158,18 +158,18 @@ fn two() -> Options {
 }
 
 /// What links reported.
-type Told = Rc<RefCell<Vec<String>>>;
+type Reports = Rc<RefCell<Vec<String>>>;
 
-async fn join(addresses: &[SocketAddr], pool: &str, stripe_bytes: Option<u64>) -> Result<(Volume, Told), NoPool> {
+async fn join(addresses: &[SocketAddr], pool: &str, stripe_bytes: Option<u64>) -> Result<(Volume, Reports), NoPool> {
     let arrangement =
         stripe_bytes.map_or(Arrangement::Concatenated, |stripe_bytes| Arrangement::Striped { stripe_bytes });
-    let told = Told::default();
+    let reports = Reports::default();
     let report = {
-        let told = told.clone();
-        Rc::new(move |line| told.borrow_mut().push(line))
+        let reports = reports.clone();
+        Rc::new(move |line| reports.borrow_mut().push(line))
     };
     let volume = Volume::join(&tcp(), addresses, pool, arrangement, &two(), &Control::Tuned, report).await?;
-    Ok((volume, told))
+    Ok((volume, reports))
 }
 
 fn local<T>(work: impl Future<Output = Result<T, Failed>>) -> Result<T, Failed> {
@@ -267,9 +267,9 @@ fn qemu_io() -> Result<(), Failed> {
         let mut arguments = vec!["-f", "raw"];
         arguments.extend(commands.iter().flat_map(|c| ["-c", c]));
         arguments.push(uri);
-        let told = run("qemu-io", &arguments)?;
+        let output = run("qemu-io", &arguments)?;
         // A pattern mismatch is only printed; some versions still exit with 0.
-        if told.contains("failed") { Err(told.into()) } else { Ok(()) }
+        if output.contains("failed") { Err(output.into()) } else { Ok(()) }
     })
 }
 
@@ -319,21 +319,21 @@ fn mapped() -> Result<(), Failed> {
 }
 
 fn check_map(uri: &str, model: &[bool]) -> Result<(), Failed> {
-    let told = run("nbdinfo", &["--map", uri])?;
+    let output = run("nbdinfo", &["--map", uri])?;
     let mut map = Vec::new();
-    for line in told.lines() {
+    for line in output.lines() {
         let words: Vec<&str> = line.split_whitespace().collect();
         let [offset, length, kind, ..] = words[..] else { return Err(format!("{line:?} is no line of a map").into()) };
         let (offset, length): (usize, usize) = (offset.parse()?, length.parse()?);
         if offset != map.len() * 4096 || length % 4096 != 0 {
-            return Err(told.into());
+            return Err(output.into());
         }
         map.extend(std::iter::repeat_n(kind == "0", length / 4096));
     }
     let differ = map.iter().zip(model).position(|(found, expected)| found != expected);
     match differ {
         None if map.len() == model.len() => Ok(()),
-        _ => Err(format!("block {differ:?} differs:\n{told}").into()),
+        _ => Err(format!("block {differ:?} differs:\n{output}").into()),
     }
 }
 
@@ -378,15 +378,15 @@ impl Machine {
         Ok(())
     }
 
-    async fn join(&self, accept_loss: bool) -> Result<(Volume, Told), Failed> {
-        let told = Told::default();
+    async fn join(&self, accept_loss: bool) -> Result<(Volume, Reports), Failed> {
+        let reports = Reports::default();
         let report = {
-            let told = told.clone();
-            Rc::new(move |line| told.borrow_mut().push(line))
+            let reports = reports.clone();
+            Rc::new(move |line| reports.borrow_mut().push(line))
         };
         let options = Options { accept_loss, ..Options::default() };
         let (address, order) = ([self.node.address], Arrangement::Concatenated);
-        Ok((Volume::join(&tcp(), &address, "p", order, &options, &Control::Tuned, report).await?, told))
+        Ok((Volume::join(&tcp(), &address, "p", order, &options, &Control::Tuned, report).await?, reports))
     }
 
     /// Waits until the store has noted that all is flushed.
@@ -407,7 +407,7 @@ fn look(pool: &str) -> Hello {
 }
 
 /// Writes and flushes are refused, reads are not; the range is reported.
-async fn refuses(volume: &Volume, told: &Told, holds: &[u8]) -> Result<(), Failed> {
+async fn refuses(volume: &Volume, reports: &Reports, holds: &[u8]) -> Result<(), Failed> {
     let written = volume.write_range(2 * MIB, Bytes::from_static(b"more"), false).await;
     let trimmed = nbd::Export::trim(volume, 0, 4096, false).await;
     if written.is_ok() || trimmed.is_ok() || volume.flush().await.is_ok() {
@@ -415,9 +415,9 @@ async fn refuses(volume: &Volume, told: &Told, holds: &[u8]) -> Result<(), Faile
     }
     let data = volume.read_range(MIB, holds.len() as u32).await?;
     let ranges: Vec<(u64, u64)> = volume.lost().into_iter().map(|(_, begin, bytes)| (begin, bytes)).collect();
-    let told = told.borrow().join("\n");
-    if data != holds || ranges != [(MIB, MIB)] || !told.contains("1048576 bytes from offset 1048576") {
-        return Err(format!("{data:?}, {ranges:?}: {told}").into());
+    let reports = reports.borrow().join("\n");
+    if data != holds || ranges != [(MIB, MIB)] || !reports.contains("1048576 bytes from offset 1048576") {
+        return Err(format!("{data:?}, {ranges:?}: {reports}").into());
     }
     Ok(())
 }
@@ -427,12 +427,12 @@ fn lost() -> Result<(), Failed> {
         // The coordinator is started anew before the node, after it, or not at all.
         for (drop_before, drop_after) in [(true, false), (false, true), (false, false)] {
             let mut machine = Machine::new()?;
-            let (volume, told) = machine.join(false).await?;
+            let (volume, reports) = machine.join(false).await?;
             volume.write_range(MIB, Bytes::from_static(b"old"), true).await?;
             machine.noted().await?;
             let data = machine.data()?;
             volume.write_range(MIB, Bytes::from_static(b"new"), false).await?;
-            let mut coordinator = Some((volume, told));
+            let mut coordinator = Some((volume, reports));
             if drop_before {
                 coordinator = None;
                 // It learns of unflushed data that it did not write.
@@ -442,15 +442,15 @@ fn lost() -> Result<(), Failed> {
             if drop_after {
                 coordinator = None;
             }
-            let (volume, told) = match coordinator {
+            let (volume, reports) = match coordinator {
                 Some(there) => there,
                 None => machine.join(false).await?,
             };
             volume.read_range(0, 1).await?;
-            refuses(&volume, &told, b"old").await?;
+            refuses(&volume, &reports, b"old").await?;
             // The same holds for the next coordinator until the loss is accepted.
-            let (volume, told) = machine.join(false).await?;
-            refuses(&volume, &told, b"old").await?;
+            let (volume, reports) = machine.join(false).await?;
+            refuses(&volume, &reports, b"old").await?;
             let (volume, _) = machine.join(true).await?;
             volume.write_range(0, Bytes::from_static(b"goes on"), false).await?;
             volume.flush().await?;
@@ -471,7 +471,7 @@ fn flushed() -> Result<(), Failed> {
     local(async {
         let mut machine = Machine::new()?;
         // A coordinator that is there knows at once that it has flushed all.
-        let (volume, told) = machine.join(false).await?;
+        let (volume, reports) = machine.join(false).await?;
         for round in 0..3_u8 {
             volume.write_range(MIB, Bytes::from(vec![round; 5000]), false).await?;
             volume.flush().await?;
@@ -484,9 +484,9 @@ fn flushed() -> Result<(), Failed> {
         machine.restart(None)?;
         let (volume, second) = machine.join(false).await?;
         volume.write_range(0, Bytes::from_static(b"x"), true).await?;
-        let said = format!("{told:?} {second:?}");
-        if said.contains("lost") || said.contains("refused") {
-            return Err(said.into());
+        let all = format!("{reports:?} {second:?}");
+        if all.contains("lost") || all.contains("refused") {
+            return Err(all.into());
         }
         Ok(())
     })
@@ -495,7 +495,7 @@ fn flushed() -> Result<(), Failed> {
 fn killed() -> Result<(), Failed> {
     let mut nodes = Nodes::new(&[4 * MIB; 3])?;
     local(async {
-        let (volume, told) = join(&nodes.addresses(), "p", None).await?;
+        let (volume, reports) = join(&nodes.addresses(), "p", None).await?;
         let volume = Rc::new(volume);
         const BLOCK: u64 = 6000;
         let places = volume.size_bytes() / BLOCK;
@@ -527,7 +527,7 @@ fn killed() -> Result<(), Failed> {
             }
         }
         let reconnected: u64 = volume.links().iter().map(|link| link.counts().reconnected).sum();
-        if reconnected < 12 { Err(format!("{reconnected} connections: {told:?}").into()) } else { Ok(()) }
+        if reconnected < 12 { Err(format!("{reconnected} connections: {reports:?}").into()) } else { Ok(()) }
     })
 }
 
@@ -549,7 +549,7 @@ fn killed_under_fio() -> Result<(), Failed> {
     })
 }
 
-fn told_why(result: Result<(Volume, Told), NoPool>, reason: &str) -> Result<(), Failed> {
+fn told_why(result: Result<(Volume, Reports), NoPool>, reason: &str) -> Result<(), Failed> {
     match result {
         Ok(_) => Err(format!("it was let in, and not told: {reason}").into()),
         Err(error) if error.to_string().contains(reason) => Ok(()),
@@ -560,20 +560,27 @@ fn told_why(result: Result<(Volume, Told), NoPool>, reason: &str) -> Result<(), 
 fn fenced() -> Result<(), Failed> {
     let nodes = Nodes::new(&[4 * MIB; 2])?;
     local(async {
-        let (first, told) = join(&nodes.addresses(), "p", None).await?;
+        let (first, reports) = join(&nodes.addresses(), "p", None).await?;
         first.write_range(0, Bytes::from_static(b"first"), true).await?;
         let busy = is_free(&tcp(), &nodes.addresses(), "p").await.expect_err("the first is connected").to_string();
         if !busy.contains("another coordinator is connected") || !busy.contains("epoch 1") {
             return Err(busy.into());
         }
-        let (second, _) = join(&nodes.addresses(), "p", None).await?;
+        if !reports.borrow().is_empty() {
+            return Err(format!("nobody was taken over: {reports:?}").into());
+        }
+        let (second, takes) = join(&nodes.addresses(), "p", None).await?;
+        let takes = takes.borrow().iter().filter(|line| line.contains("still connected (epoch 1)")).count();
+        if takes != 2 {
+            return Err(format!("{takes} of 2 nodes are said to be taken over").into());
+        }
         let error = first.write_range(0, Bytes::from_static(b"stale"), true).await.expect_err("it must be fenced off");
         let who = format!("process {} on ", std::process::id());
-        if !error.to_string().contains("another coordinator has taken over") || told.borrow().is_empty() {
-            return Err(format!("{error}, {told:?}").into());
+        if !error.to_string().contains("another coordinator has taken over") || reports.borrow().is_empty() {
+            return Err(format!("{error}, {reports:?}").into());
         }
         if !error.to_string().contains(&who) {
-            return Err(format!("{error}, {told:?}").into());
+            return Err(format!("{error}, {reports:?}").into());
         }
         let data = second.read_range(0, 5).await?;
         if data != "first" {
@@ -630,8 +637,9 @@ fn exchanged() -> Result<(), Failed> {
     let (right, wrong) = (nodes.processes[0].store.clone(), nodes.processes[1].store.clone());
     nodes.processes[1].kill()?;
     local(async {
-        let (told, options) = (Told::default(), Options { node_timeout: Duration::from_secs(2), ..Options::default() });
-        let (addresses, tell) = ([nodes.processes[0].address], told.clone());
+        let (reports, options) =
+            (Reports::default(), Options { node_timeout: Duration::from_secs(2), ..Options::default() });
+        let (addresses, tell) = ([nodes.processes[0].address], reports.clone());
         let tell = Rc::new(move |line| tell.borrow_mut().push(line));
         let arrangement = Arrangement::Concatenated;
         let volume = Volume::join(&tcp(), &addresses, "p", arrangement, &options, &Control::Tuned, tell).await?;
@@ -640,9 +648,9 @@ fn exchanged() -> Result<(), Failed> {
         nodes.processes[1] = Process::start(&wrong, &at)?;
         let error = volume.read_range(0, 4).await.expect_err("it is another node").to_string();
         let named = |text: &str| text.contains("this is the node node1, not node0");
-        let repeated = told.borrow().iter().filter(|line| named(line)).count();
+        let repeated = reports.borrow().iter().filter(|line| named(line)).count();
         if !named(&error) || !error.contains("no answer for 2 s") || repeated != 1 {
-            return Err(format!("{error}, {told:?}").into());
+            return Err(format!("{error}, {reports:?}").into());
         }
         if !matches!(volume.links()[0].health(), Health::Away(_)) {
             return Err("it is not away".into());
@@ -683,8 +691,8 @@ fn damaged() -> Result<(), Failed> {
         let error = volume.read(8192, 512).await.expect_err("the block is damaged");
         let whole = volume.read_range(12_288, 4096).await?;
         // EIO, and where it comes from.
-        let told = format!("node {}: a block of the node is damaged", nodes.addresses()[0]);
-        let as_it_is = error.number() == 5 && error.to_string() == told;
+        let expected = format!("node {}: a block of the node is damaged", nodes.addresses()[0]);
+        let as_it_is = error.number() == 5 && error.to_string() == expected;
         if as_it_is && whole == vec![1; 4096] { Ok(()) } else { Err(format!("{error}").into()) }
     })
 }

@@ -34,7 +34,7 @@ fn key(seed: u8) -> Key {
 /// A node in memory, and what it reports.
 struct Served {
     address: SocketAddr,
-    told: Rc<RefCell<Vec<String>>>,
+    reports: Rc<RefCell<Vec<String>>>,
 }
 
 impl Served {
@@ -42,24 +42,24 @@ impl Served {
         let store = Arc::new(Store::memory(SIZE, new_name()).expect("memory"));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
-        let told = Rc::<RefCell<Vec<String>>>::default();
-        let (node, heard) = (Node::with_key(store, true, key), told.clone());
+        let reports = Rc::<RefCell<Vec<String>>>::default();
+        let (node, heard) = (Node::with_key(store, true, key), reports.clone());
         tokio::task::spawn_local(async move {
             let report = Rc::new(move |line| heard.borrow_mut().push(line));
             node.listen(listener, report, std::future::pending::<()>()).await;
         });
-        Self { address, told }
+        Self { address, reports }
     }
 
     /// Waits until the node has said this.
     async fn says(&self, words: &str) {
         for _ in 0..500 {
-            if self.told.borrow().iter().any(|line| line.contains(words)) {
+            if self.reports.borrow().iter().any(|line| line.contains(words)) {
                 return;
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        panic!("the node said {:?}, and not {words:?}", self.told.borrow());
+        panic!("the node said {:?}, and not {words:?}", self.reports.borrow());
     }
 }
 
@@ -72,8 +72,8 @@ async fn join(connect: &Connect, address: SocketAddr) -> Result<Volume, String> 
 }
 
 async fn refused(connect: &Connect, address: SocketAddr, words: &str) {
-    let said = join(connect, address).await.map(drop).expect_err("it must not be let in");
-    assert!(said.contains(words), "{said}, and not {words}");
+    let error = join(connect, address).await.map(drop).expect_err("it must not be let in");
+    assert!(error.contains(words), "{error}, and not {words}");
 }
 
 /// The load is larger than any buffer on the way, in both directions at once, so that a stream that keeps something back
@@ -111,7 +111,7 @@ fn data_arrives_intact_with_shared_key() {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
         assert_eq!(volume.links()[0].counts().connections, 3, "each is encrypted");
-        assert!(node.told.borrow().is_empty(), "{:?}", node.told.borrow());
+        assert!(node.reports.borrow().is_empty(), "{:?}", node.reports.borrow());
     });
 }
 

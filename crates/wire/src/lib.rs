@@ -7,7 +7,7 @@
 //! stands at 1970 is let in, and a stranger is not, whoever vouches for him. Without a key a connection is what it was;
 //! whether that is allowed is for the program to ask its user.
 //!
-//! A [`Lobby`] keeps those who have connected and not yet shown who they are apart from those who are served.
+//! [`PendingConnections`] keep those who have connected and not yet shown who they are apart from those who are served.
 //!
 //! Over a stream that is not encrypted, the protocols of this program begin with a capital F, so that an end with a key can tell
 //! one without from something else altogether. The other way round, [`stranger`] reads the first bytes of TLS, and
@@ -15,11 +15,11 @@
 
 mod address;
 mod key;
-mod lobby;
+mod pending;
 mod pinned;
 mod stream;
 
 pub use address::{AddressError, address};
 pub use key::{Key, KeyError};
-pub use lobby::{Lobby, Unmet, Visitor};
+pub use pending::{NotAdmitted, PendingConnection, PendingConnections};
 pub use stream::{KEYLESS, LIMIT, Refused, Stream, accept, connect, stranger};

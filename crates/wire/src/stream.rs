@@ -160,14 +160,14 @@ fn judge(error: io::Error, first: &[u8], key: &Key) -> Refused {
         _ => Some(Refused::NotOurProtocol(shown(first))),
     };
     let broken = error.kind() == io::ErrorKind::UnexpectedEof;
-    let Some(said) = error.get_ref().and_then(|e| e.downcast_ref::<Error>()) else {
+    let Some(reason) = error.get_ref().and_then(|e| e.downcast_ref::<Error>()) else {
         return match plain {
             Some(refused) => refused,
             None if broken => Refused::Closed,
             None => Refused::Connection(error),
         };
     };
-    match said {
+    match reason {
         Error::InvalidCertificate(CertificateError::Other(why)) => match why.0.downcast_ref::<NotOurs>() {
             Some(NotOurs::AnotherKey(theirs)) => Refused::AnotherKey { theirs: theirs.clone(), ours: ours() },
             _ => Refused::Stranger,
@@ -177,7 +177,7 @@ fn judge(error: io::Error, first: &[u8], key: &Key) -> Refused {
         Error::AlertReceived(A::UnknownPSKIdentity) => Refused::Keyless,
         // Whoever encrypts, but cannot agree with us on how, is not of our make.
         Error::AlertReceived(_) | Error::PeerIncompatible(_) => Refused::Stranger,
-        _ => plain.unwrap_or_else(|| Refused::Encryption(said.to_string())),
+        _ => plain.unwrap_or_else(|| Refused::Encryption(reason.to_string())),
     }
 }
 

@@ -49,7 +49,11 @@ pub fn run(args: &Pool) -> Result<ExitCode> {
 
 /// Runs on one thread, with `workers` beside it for files.
 fn local<T>(workers: usize, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(workers).build();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(workers)
+        .on_thread_start(pool::scheduling::inherit_nothing)
+        .build();
     tokio::task::LocalSet::new().block_on(&runtime.context("cannot start")?, work)
 }
 

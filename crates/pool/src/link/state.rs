@@ -567,6 +567,17 @@ impl State {
         self.silent_since.is_some_and(|since| now.saturating_duration_since(since) > self.node.timeout)
     }
 
+    /// When [`State::expire`] next has something to do, if there is no connection: the oldest request has waited too long, or the node is away,
+    /// from when on what is asked fails at once.
+    pub fn expires(&self, now: Instant) -> Option<Instant> {
+        // One more than may be waited.
+        let late = self.node.timeout + Duration::from_millis(1);
+        let oldest = self.pending.front().map(|job| job.since + late);
+        // What is past is nothing to wait for, but for requests that are there.
+        let away = self.silent_since.map(|since| since + late).filter(|at| *at > now || oldest.is_some());
+        oldest.into_iter().chain(away).min()
+    }
+
     /// A request that finds no answer fails after this time.
     pub fn timeout(&self) -> Duration {
         self.node.timeout

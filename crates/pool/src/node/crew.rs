@@ -20,7 +20,7 @@ const MOST: usize = 16;
 pub(super) struct Crew {
     node: Arc<Node>,
     /// What went wrong, for the thread that listens.
-    said: mpsc::UnboundedSender<String>,
+    log: mpsc::UnboundedSender<String>,
     /// Connections that it has itself.
     here: Arc<AtomicUsize>,
     others: Vec<Other>,
@@ -50,9 +50,9 @@ impl Drop for Counted {
 }
 
 impl Crew {
-    pub fn new(node: Arc<Node>, said: mpsc::UnboundedSender<String>) -> Self {
+    pub fn new(node: Arc<Node>, log: mpsc::UnboundedSender<String>) -> Self {
         let most = available_parallelism().map_or(1, usize::from).min(MOST);
-        Self { node, said, here: Arc::default(), others: Vec::new(), most }
+        Self { node, log, here: Arc::default(), others: Vec::new(), most }
     }
 
     /// Gives the connection to a thread.
@@ -63,13 +63,13 @@ impl Crew {
         let fewest = self.others.iter().min_by_key(|other| other.has.load(Ordering::Relaxed));
         let (here, there) = (self.here.load(Ordering::Relaxed), fewest.map(|other| other.has.load(Ordering::Relaxed)));
         if here == 0 || (there.is_none_or(|there| here <= there) && self.others.len() + 1 >= self.most) {
-            spawn_local(connection(self.node.clone(), stream, Counted::new(&self.here), self.said.clone()));
+            spawn_local(connection(self.node.clone(), stream, Counted::new(&self.here), self.log.clone()));
             return Ok(());
         }
         match fewest {
             Some(other) if there == Some(0) || self.others.len() + 1 >= self.most => other.take(stream.into_std()?),
             _ => {
-                let other = Other::start(self.node.clone(), self.said.clone(), self.others.len() + 1)?;
+                let other = Other::start(self.node.clone(), self.log.clone(), self.others.len() + 1)?;
                 other.take(stream.into_std()?);
                 self.others.push(other);
             }
@@ -88,12 +88,15 @@ impl Crew {
 }
 
 impl Other {
-    fn start(node: Arc<Node>, said: mpsc::UnboundedSender<String>, nth: usize) -> io::Result<Self> {
+    fn start(node: Arc<Node>, log: mpsc::UnboundedSender<String>, nth: usize) -> io::Result<Self> {
         let (give, taken) = mpsc::unbounded_channel();
         let has = Arc::<AtomicUsize>::default();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let counted = has.clone();
-        let work = move || LocalSet::new().block_on(&runtime, work(node, taken, counted, said));
+        let work = move || {
+            crate::scheduling::inherit_nothing();
+            LocalSet::new().block_on(&runtime, work(node, taken, counted, log));
+        };
         let thread = std::thread::Builder::new().name(format!("node-{nth}")).spawn(work)?;
         Ok(Self { has, give, thread })
     }
@@ -108,31 +111,31 @@ async fn work(
     node: Arc<Node>,
     mut taken: mpsc::UnboundedReceiver<std::net::TcpStream>,
     has: Arc<AtomicUsize>,
-    said: mpsc::UnboundedSender<String>,
+    log: mpsc::UnboundedSender<String>,
 ) {
     while let Some(stream) = taken.recv().await {
         match TcpStream::from_std(stream) {
-            Ok(stream) => drop(spawn_local(connection(node.clone(), stream, Counted::new(&has), said.clone()))),
+            Ok(stream) => drop(spawn_local(connection(node.clone(), stream, Counted::new(&has), log.clone()))),
             // Nobody listens when the node is ending.
-            Err(error) => drop(said.send(format!("cannot serve a connection: {error}"))),
+            Err(error) => drop(log.send(format!("cannot serve a connection: {error}"))),
         }
     }
 }
 
-async fn connection(node: Arc<Node>, stream: TcpStream, counted: Counted, said: mpsc::UnboundedSender<String>) {
+async fn connection(node: Arc<Node>, stream: TcpStream, counted: Counted, log: mpsc::UnboundedSender<String>) {
     let peer = stream.peer_addr();
     // Without it, it is slower, or is kept for longer than it should be, and nothing else.
     let _ = crate::connect::prepare(&stream);
-    let visitor = node.lobby.enter();
-    if let Some(crowd) = visitor.crowd() {
+    let connection = node.pending.add();
+    if let Some(overflow) = connection.overflow() {
         // Nobody listens when the node is ending.
-        let _ = said.send(crowd);
+        let _ = log.send(overflow);
     }
-    if let Err(error) = node.admit(stream, visitor).await {
+    if let Err(error) = node.admit(stream, connection).await {
         node.count(|counts| counts.failed += 1);
         let peer = peer.map_or_else(|_| "a connection".into(), |peer| peer.to_string());
         // Nobody listens when the node is ending.
-        let _ = said.send(format!("{peer}: {error}"));
+        let _ = log.send(format!("{peer}: {error}"));
     }
     drop(counted);
 }

@@ -28,19 +28,22 @@ impl NodeProcess {
         if let Some(stdout) = node.child.stdout.take() {
             BufReader::new(stdout).read_line(&mut text).map_err(failed)?;
         }
-        let mut said = node.child.stderr.take().map(BufReader::new);
+        let mut stderr = node.child.stderr.take().map(BufReader::new);
         match text.trim().parse() {
             Ok(address) => node.address = address,
             Err(_) => {
                 let mut why = String::new();
-                if let Some(said) = &mut said {
-                    said.read_to_string(&mut why).map_err(failed)?;
+                if let Some(stderr) = &mut stderr {
+                    stderr.read_to_string(&mut why).map_err(failed)?;
                 }
                 return Err(Error::Node(why.trim().trim_start_matches("fathom: ").into()));
             }
         }
         std::thread::spawn(move || {
-            said.into_iter().flat_map(|said| said.lines().map_while(std::result::Result::ok)).for_each(|l| remarks(&l));
+            stderr
+                .into_iter()
+                .flat_map(|lines| lines.lines().map_while(std::result::Result::ok))
+                .for_each(|l| remarks(&l));
         });
         Ok(node)
     }

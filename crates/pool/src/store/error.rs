@@ -72,4 +72,20 @@ pub enum Error {
         /// What is wrong, and what to do.
         why: String,
     },
+    /// Its checksums do not fit in memory.
+    #[error(
+        "{}: the checksums of {size_bytes} bytes of data need {needed_bytes} bytes of memory, and this machine has {total_bytes}; use \
+         a smaller store, or a machine with more memory",
+        path.display()
+    )]
+    Memory {
+        /// Where.
+        path: PathBuf,
+        /// Bytes of data.
+        size_bytes: u64,
+        /// Bytes of the table.
+        needed_bytes: u64,
+        /// Bytes of memory.
+        total_bytes: u64,
+    },
 }

@@ -24,14 +24,14 @@ const LOOK_BYTES: u64 = 64 << 20;
 /// Tells the settler of flushes.
 #[derive(Debug, Default)]
 pub(super) struct Idle {
-    told: Mutex<Told>,
+    state: Mutex<State>,
     changed: Condvar,
     /// What a flush takes, smoothed.
     flush_ns: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Told {
+struct State {
     flushes: u64,
     ended: bool,
 }
@@ -41,12 +41,12 @@ impl Idle {
     pub fn flushed(&self, took: Duration) {
         let (now, before) = (took.as_nanos() as u64, self.flush_ns.load(Ordering::Relaxed));
         self.flush_ns.store(if before == 0 { now } else { before - before / 8 + now / 8 }, Ordering::Relaxed);
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).flushes += 1;
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).flushes += 1;
         self.changed.notify_one();
     }
 
     fn is_over(&self) -> bool {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner).ended
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).ended
     }
 
     fn pause(&self) -> Duration {
@@ -71,7 +71,7 @@ impl Settler {
             return Ok(None);
         }
         let own = store.clone();
-        store.idle.told.lock().unwrap_or_else(PoisonError::into_inner).ended = false;
+        store.idle.state.lock().unwrap_or_else(PoisonError::into_inner).ended = false;
         let thread = std::thread::Builder::new().name("settler".into()).spawn(move || {
             if let Some(regions) = &own.regions {
                 run(&own, regions);
@@ -83,7 +83,7 @@ impl Settler {
 
 impl Drop for Settler {
     fn drop(&mut self) {
-        self.store.idle.told.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
+        self.store.idle.state.lock().unwrap_or_else(PoisonError::into_inner).ended = true;
         self.store.idle.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
@@ -98,19 +98,19 @@ fn run(store: &Store, regions: &Regions) {
     let (mut seen, mut turn, mut before) = (0, Instant::now(), 0);
     if store.header().is_marked() {
         // What a process that was killed has left: until it is flushed once, nobody knows that it is. If that fails, whoever flushes
-        // next is told.
+        // next is state.
         let _ = store.flush();
     }
     loop {
-        let told = idle.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |told: &mut Told| !told.ended && told.flushes == seen;
-        let (told, _) = idle.changed.wait_timeout_while(told, EVERY, same).unwrap_or_else(PoisonError::into_inner);
-        if told.ended {
+        let state = idle.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |state: &mut State| !state.ended && state.flushes == seen;
+        let (state, _) = idle.changed.wait_timeout_while(state, EVERY, same).unwrap_or_else(PoisonError::into_inner);
+        if state.ended {
             return;
         }
-        let flushed = told.flushes != seen;
-        seen = told.flushes;
-        drop(told);
+        let flushed = state.flushes != seen;
+        seen = state.flushes;
+        drop(state);
         if flushed {
             let begun = regions.begun();
             // Not on the condition, or every flush would wake it. Ended early, it finds out above.

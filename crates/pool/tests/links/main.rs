@@ -96,7 +96,7 @@ fn best(world: &World, load: u32, span_ns: u64) -> (f64, u32, u32) {
 /// Fails with all that was found if the tuner came short of nine tenths of the best: on average over the seeds, since on some links a
 /// rhythm that is chance decides on a fifth; or while its first trials are made, when it may lack a fifth.
 fn within_a_tenth(world: &World, loads: &[u32], span_ns: u64) {
-    let (mut told, mut short) = (Vec::new(), false);
+    let (mut lines, mut short) = (Vec::new(), false);
     for load in loads.iter().copied() {
         let (best, window, batch) = best(world, load, span_ns);
         let mean = |span| {
@@ -106,12 +106,12 @@ fn within_a_tenth(world: &World, loads: &[u32], span_ns: u64) {
         // The first as the bench has it in 6 s.
         let (early, share) = (mean((1500 * MS, 6000 * MS)), mean((span_ns / 2, span_ns)));
         short |= share < 0.9 || early < 0.8;
-        told.push(format!(
+        lines.push(format!(
             "load {load}: {share:.3} ({early:.3} early) of {best:.0}/s (window {window}, batch {batch})"
         ));
     }
-    println!("{}", told.join("\n"));
-    assert!(!short, "\n{}", told.join("\n"));
+    println!("{}", lines.join("\n"));
+    assert!(!short, "\n{}", lines.join("\n"));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn tuner_is_near_best_with_unequal_nodes() {
 /// Requests to other nodes must not wait for a slow node.
 #[test]
 fn slow_node_does_not_slow_others() {
-    let (mut told, mut hindered) = (Vec::new(), false);
+    let (mut lines, mut hindered) = (Vec::new(), false);
     for (name, world) in [("slow", ONE_SLOW), ("far", ONE_FAR), ("far, all slow", ONE_FAR_OF_SLOW)] {
         for load in [8, 32, 320, 2560] {
             let others = |asked| {
@@ -172,11 +172,11 @@ fn slow_node_does_not_slow_others() {
             };
             let share = others(Asked::Own) / others(Asked::NotTheFirst);
             hindered |= share < 0.9;
-            told.push(format!("{name}, load {load}: the others have {share:.3} of what they have without it"));
+            lines.push(format!("{name}, load {load}: the others have {share:.3} of what they have without it"));
         }
     }
-    println!("{}", told.join("\n"));
-    assert!(!hindered, "\n{}", told.join("\n"));
+    println!("{}", lines.join("\n"));
+    assert!(!hindered, "\n{}", lines.join("\n"));
 }
 
 /// A window by the latency's gradient gains nothing anywhere (but a rhythm, by chance), with natural batches or with the tuner's, and

@@ -24,7 +24,7 @@ fn text(failure: Failure) -> String {
 }
 
 /// Every seed must tell it; which one did not is said.
-fn told(story: impl Fn(u64) -> Result<(), String>) {
+fn for_each_seed(story: impl Fn(u64) -> Result<(), String>) {
     for seed in seeds() {
         if let Err(why) = story(seed) {
             panic!("with seed {seed}: {why}");
@@ -50,7 +50,7 @@ async fn load(world: &World, random: &mut Random, befall: impl Fn(&World, &mut R
         });
         let begun = Instant::now();
         for (offset, written) in chosen.iter().zip(join_all(writes).await) {
-            written.map_err(|e| format!("a write after {:?}: {e}; {:?}", begun.elapsed(), world.told.borrow()))?;
+            written.map_err(|e| format!("a write after {:?}: {e}; {:?}", begun.elapsed(), world.reports.borrow()))?;
             oracle.written(*offset, PLACE_BYTES as u32, value);
         }
     }
@@ -60,7 +60,7 @@ async fn load(world: &World, random: &mut Random, befall: impl Fn(&World, &mut R
 
 #[test]
 fn network_cuts_cost_time_and_no_data() {
-    told(|seed| {
+    for_each_seed(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let random = &mut Random::new(seed);
             load(&world, random, |world, random| {
@@ -85,7 +85,7 @@ fn network_cuts_cost_time_and_no_data() {
 
 #[test]
 fn lost_and_late_segments_cost_time_and_no_data() {
-    told(|seed| {
+    for_each_seed(|seed| {
         world::run(seed, 0.001, move |world| async move {
             load(&world, &mut Random::new(seed), |world, random| {
                 world.befall(Fault::Slow(random.below(NODES as u64) as usize, random.below(800)));
@@ -97,7 +97,7 @@ fn lost_and_late_segments_cost_time_and_no_data() {
 
 #[test]
 fn half_open_connection_is_replaced() {
-    told(|seed| {
+    for_each_seed(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;
             volume.write_range(0, Bytes::from_static(b"there"), false).await.map_err(text)?;
@@ -110,19 +110,19 @@ fn half_open_connection_is_replaced() {
             });
             // Requests sent into the cut are lost silently.
             let data = volume.read_range(0, 5).await.map_err(text)?;
-            let (took, told) = (begun.elapsed(), world.told.borrow().join("; "));
-            let given_up = told.contains("no data received") && volume.links()[0].counts().reconnected == 1;
+            let (took, reports) = (begun.elapsed(), world.reports.borrow().join("; "));
+            let given_up = reports.contains("no data received") && volume.links()[0].counts().reconnected == 1;
             if data == "there" && given_up && took < Duration::from_secs(13) {
                 return Ok(());
             }
-            Err(format!("{data:?} after {took:?}: {told}"))
+            Err(format!("{data:?} after {took:?}: {reports}"))
         })
     });
 }
 
 #[test]
 fn unanswered_requests_time_out_and_outcome_is_stable() {
-    told(|seed| {
+    for_each_seed(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?;
             let mut oracle = Oracle::new(volume.size_bytes());
@@ -165,7 +165,7 @@ fn unanswered_requests_time_out_and_outcome_is_stable() {
 /// A node known to be lost is not waited for again.
 #[test]
 fn lost_node_fails_requests_at_once_and_serves_when_back() {
-    told(|seed| {
+    for_each_seed(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?;
             volume.write_range(NODE_BYTES, Bytes::from(vec![1; 4096]), true).await.map_err(text)?;
@@ -194,7 +194,7 @@ fn lost_node_fails_requests_at_once_and_serves_when_back() {
             if !why.contains(&volume.links()[1].address().to_string()) {
                 return Err(format!("the flush that failed is told of as {why:?}"));
             }
-            let flushes = world.told.borrow().iter().filter(|line| line.contains("flush failed")).count();
+            let flushes = world.reports.borrow().iter().filter(|line| line.contains("flush failed")).count();
             if flushes != 1 {
                 return Err(format!("{flushes} lines for one outage"));
             }
@@ -203,11 +203,11 @@ fn lost_node_fails_requests_at_once_and_serves_when_back() {
             sleep(Duration::from_secs(20)).await;
             volume.flush_all().await.map_err(text)?;
             let data = volume.read_range(NODE_BYTES, 4096).await.map_err(text)?;
-            let back = world.told.borrow().iter().any(|line| line.ends_with("it is back"));
+            let back = world.reports.borrow().iter().any(|line| line.ends_with("it is back"));
             if data[..] == [1; 4096] && back && volume.unflushed().is_none() {
                 Ok(())
             } else {
-                Err(format!("{:?}, {:?}", &data[..4], world.told))
+                Err(format!("{:?}, {:?}", &data[..4], world.reports))
             }
         })
     });
@@ -215,7 +215,7 @@ fn lost_node_fails_requests_at_once_and_serves_when_back() {
 
 #[test]
 fn slow_node_does_not_delay_others() {
-    told(|seed| {
+    for_each_seed(|seed| {
         world::run(seed, 0.0, move |world| async move {
             let volume = Rc::new(world.join(Arrangement::Concatenated).await.map_err(|e| e.to_string())?);
             world.befall(Fault::Slow(3, 4000));
@@ -232,7 +232,11 @@ fn slow_node_does_not_delay_others() {
             let others = times.iter().enumerate().filter(|(node, _)| *node != 3).map(|(_, time)| *time).max();
             // Two ways of at most 20 ms, and the ticks of the simulation.
             let quick = others < Some(Duration::from_millis(100));
-            if quick && world.told.borrow().is_empty() { Ok(()) } else { Err(format!("{times:?}, {:?}", world.told)) }
+            if quick && world.reports.borrow().is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{times:?}, {:?}", world.reports))
+            }
         })
     });
 }
@@ -240,7 +244,7 @@ fn slow_node_does_not_delay_others() {
 /// Writes that the network kept while another coordinator took over must not land on its own.
 #[test]
 fn delayed_write_of_old_coordinator_is_never_applied() {
-    told(|seed| {
+    for_each_seed(|seed| {
         let old = |world: World| async move {
             let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;
             volume.write_range(0, Bytes::from(vec![1; 60_000]), true).await.map_err(text)?;

@@ -94,10 +94,10 @@ async fn together(volume: &Volume, oracle: &mut Oracle, asks: &[(Ask, u64, u32)]
     };
     let mut written = Vec::new();
     for (nth, ((ask, offset, length), answer)) in asks.iter().zip(answers).enumerate() {
-        let told = |why: String| format!("{ask:?} at {offset}, {length} bytes: {why}");
-        match answer.map_err(|e| told(e.to_string()))? {
+        let context = |why: String| format!("{ask:?} at {offset}, {length} bytes: {why}");
+        match answer.map_err(|e| context(e.to_string()))? {
             Some(data) => {
-                oracle.allows(*offset, &data).map_err(told)?;
+                oracle.allows(*offset, &data).map_err(context)?;
                 if alone(nth) {
                     oracle.known(*offset, &data);
                 }
@@ -150,7 +150,7 @@ proptest! {
     ) {
         let arrangement =
             if striped { Arrangement::Striped { stripe_bytes: STRIPE_BYTES } } else { Arrangement::Concatenated };
-        let told = world::run(seed, 0.0, move |world| tell(world, arrangement, steps));
-        prop_assert_eq!(told, Ok(()));
+        let result = world::run(seed, 0.0, move |world| tell(world, arrangement, steps));
+        prop_assert_eq!(result, Ok(()));
     }
 }

@@ -54,7 +54,7 @@ pub struct World {
     pub stage: Rc<Cell<u32>>,
     faults: Rc<RefCell<Vec<Fault>>>,
     /// What links reported.
-    pub told: Rc<RefCell<Vec<String>>>,
+    pub reports: Rc<RefCell<Vec<String>>>,
     /// Of a coordinator to each node: one to three, by the seed.
     connections: u16,
 }
@@ -90,8 +90,8 @@ impl World {
     pub async fn join(&self, arrangement: Arrangement) -> Result<Volume, NoPool> {
         let addresses: Vec<SocketAddr> =
             (0..NODES).map(|node| SocketAddr::new(turmoil::lookup(name(node)), PORT)).collect();
-        let told = self.told.clone();
-        let report = Rc::new(move |line| told.borrow_mut().push(line));
+        let reports = self.reports.clone();
+        let report = Rc::new(move |line| reports.borrow_mut().push(line));
         let options = Options { connections: self.connections, ..Options::default() };
         Volume::join(&simulated(), &addresses, "p", arrangement, &options, &Control::Tuned, report).await
     }

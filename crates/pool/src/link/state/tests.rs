@@ -245,6 +245,26 @@ fn requests_fail_on_timeout_and_after_end() {
 }
 
 #[test]
+fn expiry_is_of_oldest_request_and_of_node_that_is_away() {
+    let mut trial = Trial::natural(1);
+    let begin = trial.now;
+    let (mut asked, _) = trial.put(Operation::Read);
+    trial.now += Duration::from_secs(1);
+    trial.fill(0);
+    trial.state.ask_again(trial.now);
+    let late = TIMEOUT + Duration::from_millis(1);
+    assert_eq!(trial.state.expires(trial.now), Some(begin + late));
+    // Also where nobody looked in time.
+    assert_eq!(trial.state.expires(trial.now + TIMEOUT), Some(begin + late));
+    trial.state.expire(begin + late);
+    assert_eq!(asked.try_recv().expect("an answer"), Err(too_late()));
+    let away = trial.now + late;
+    assert_eq!(trial.state.expires(trial.now), Some(away));
+    assert!(!trial.state.is_away(trial.now) && trial.state.is_away(away));
+    assert_eq!(trial.state.expires(away), None, "nobody waits, and nobody will");
+}
+
+#[test]
 fn cancelled_requests_are_not_sent() {
     let mut trial = Trial::natural(1);
     let (number, write, _) = trial.put_at(Operation::Write, 0);
@@ -401,8 +421,8 @@ fn small_writes_use_shared_memory_if_their_data_is_there() {
         trial.state.answered(0, answer, trial.now).expect("it was asked");
         (request.places, carried)
     };
-    let (places, said) = frame(&mut trial, Buffer::copy_of(&[7; 4096]));
-    let place = Extent::all(&said).next().expect("one place");
+    let (places, sent) = frame(&mut trial, Buffer::copy_of(&[7; 4096]));
+    let place = Extent::all(&sent).next().expect("one place");
     assert_eq!((places, place.length), (1, 4096));
     assert!(place.at < nbd::buffer::MEMORY_BYTES as u64);
     let (places, carried) = frame(&mut trial, Buffer::copy_of(&[7; 512]));

@@ -275,7 +275,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
         let mut store = Store::open(&path).map_err(|e| e.to_string())?;
         let mut epoch = store.header().epoch + 1;
         let accepts = Also { accepts: store.header().lost, ..Also::default() };
-        store.claim("p", &Claim { size_bytes: kind.size, also: accepts, ..claim(epoch) })?;
+        store.claim("p", &Claim { size_bytes: kind.size, also: accepts, ..claim(epoch) }).map_err(|e| e.to_string())?;
         let mut asked: Vec<Asked> = Vec::new();
         // From when to when all was flushed, and the store had time to note it.
         // What a cut has left is marked until it is flushed once.
@@ -319,7 +319,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     drop(store);
                     store = Store::open(&path).map_err(|e| e.to_string())?;
                     epoch += 1;
-                    store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) })?;
+                    store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) }).map_err(|e| e.to_string())?;
                     continue;
                 }
                 25..=27 => {
@@ -338,7 +338,7 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     drop(store);
                     store = Store::open(&path).map_err(|e| e.to_string())?;
                     epoch += 1;
-                    store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) })?;
+                    store.claim("p", &Claim { size_bytes: kind.size, ..claim(epoch) }).map_err(|e| e.to_string())?;
                     one.durable = true;
                 }
                 20..=23 => {
@@ -467,7 +467,7 @@ fn recovered(
         let store = Store::open(&path).map_err(|e| e.to_string())?;
         let claimed = Claim { size_bytes: size as u64, ..claim(store.header().epoch + 1) };
         if chance.one_in(2) {
-            store.claim("p", &claimed)?;
+            store.claim("p", &claimed).map_err(|e| e.to_string())?;
         }
         if chance.one_in(2) {
             // It got as far as to make sums.
@@ -484,15 +484,15 @@ fn recovered(
     let store = Store::open(&path).map_err(|e| e.to_string())?;
     let data = content(&store)?;
     among(&data, may, unit)?;
-    let told = store.header().lost;
+    let reported = store.header().lost;
     let known =
-        |range: &std::ops::Range<u64>| told.iter().any(|(at, bytes)| *at <= range.start && range.end <= at + bytes);
-    if !lost.at_least.iter().all(known) || (lost.nothing && !told.is_empty()) {
-        return Err(format!("{told:?} may be lost, it says, and it is {lost:?}"));
+        |range: &std::ops::Range<u64>| reported.iter().any(|(at, bytes)| *at <= range.start && range.end <= at + bytes);
+    if !lost.at_least.iter().all(known) || (lost.nothing && !reported.is_empty()) {
+        return Err(format!("{reported:?} may be lost, it says, and it is {lost:?}"));
     }
     // It goes on as a store does: parts of blocks can be written, and an end in order keeps what is there.
     let claimed = Claim { size_bytes: size as u64, ..claim(store.header().epoch + 1) };
-    store.claim("p", &claimed)?;
+    store.claim("p", &claimed).map_err(|e| e.to_string())?;
     let place = chance.below(size as u64 - 3);
     store
         .write(place, &data[place as usize..place as usize + 3], false)
@@ -679,14 +679,14 @@ fn checksums_of_marked_region_are_rebuilt_from_data() {
     assert!(data[..512] == [8; 512] && data[512..1024] == [9; 512] && data[1024..] == [8; 3072]);
     // Only what is known is accepted, and only whoever wrote can say that it was flushed.
     let lost = store.header().lost;
-    let said = |epoch, flushed, accepts: &[(u64, u64)]| {
+    let lost_after = |epoch, flushed, accepts: &[(u64, u64)]| {
         let also = Also { flushed, accepts: accepts.to_vec(), ..Also::default() };
         store.claim("p", &Claim { also, ..claim(epoch) }).expect("it is free");
         store.header().lost
     };
-    assert_eq!(said(1, false, &[]), lost);
-    assert_eq!(said(2, true, &[(0, 1)]), lost);
-    assert_eq!(said(2, false, &lost), []);
+    assert_eq!(lost_after(1, false, &[]), lost);
+    assert_eq!(lost_after(2, true, &[(0, 1)]), lost);
+    assert_eq!(lost_after(2, false, &lost), []);
 }
 
 /// A header that could not be written may stand there in part: the one before is the only one that is whole.
