@@ -31,7 +31,7 @@ pub fn changes() -> Vec<Change> {
     let mode = |mode: &'static str| vec![("journal_mode", json!(mode))];
     let off = || vec![("synchronous", json!("off"))];
     let normal = || vec![("synchronous", json!("normal"))];
-    let barrier = || [Disk::default(), Disk { mount: "nobarrier", ..Disk::default() }];
+    let barrier = || [Disk::default(), Disk { mount: "nobarrier".into(), ..Disk::default() }];
     let second: &[&str] = &["--without", "second fdatasync rollback journal"];
     // A TRUNCATE journal is synced once more after it was truncated, with FULL only.
     let third: &[&str] = &["--without", "second fdatasync rollback journal,third fdatasync rollback journal"];
@@ -119,7 +119,10 @@ pub fn changes() -> Vec<Change> {
             name: "PERSIST: ext4 with a journal to without",
             ask: &["--without", "metadata"],
             base: mode("persist"),
-            disks: [Disk::default(), Disk { mkfs: &["-O", "^has_journal"], ..Disk::default() }],
+            disks: [
+                Disk::default(),
+                Disk { mkfs: ["-O", "^has_journal"].map(String::from).to_vec(), ..Disk::default() },
+            ],
             ..plain.clone()
         },
         Change { name: "DELETE: another device", base: mode("delete"), device: true, ..plain.clone() },
@@ -136,7 +139,7 @@ pub fn changes() -> Vec<Change> {
 }
 
 /// One trial.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Trial {
     /// The time before, ns.
     pub before: f64,
@@ -192,7 +195,7 @@ pub fn trial(folder: &Path, change: &Change, random: &mut Random) -> Result<Tria
     let own = tempfile::Builder::new().prefix("truth").tempdir_in(folder)?;
     let record = |name: &str, disk: &Disk, settings: &Settings, hogs: usize| {
         let disk = disk.make(own.path())?;
-        recorded(own.path(), name, &disk.disk, settings, |_| Hogs::start(hogs))
+        recorded(own.path(), name, &disk, settings, |_, _| Hogs::start(hogs)).map(|(archive, _)| archive)
     };
     let mut runs = [("before", &disks[0], &base, change.hogs), ("after", &disks[1], &after, 0)];
     random.shuffle(&mut runs);
@@ -216,7 +219,7 @@ pub fn trial(folder: &Path, change: &Change, random: &mut Random) -> Result<Tria
 }
 
 /// The page of results.
-pub fn page(all: &[(Change, Vec<Trial>)], how: &str) -> String {
+pub fn page(all: &[(Change, Vec<Trial>)], failed: &[String], how: &str) -> String {
     let ms = |ns: f64| format!("{:.1}", ns / 1e6);
     let mut rows: Vec<(f64, String)> = Vec::new();
     let mut errors: Vec<[f64; 2]> = Vec::new();
@@ -266,6 +269,9 @@ pub fn page(all: &[(Change, Vec<Trial>)], how: &str) -> String {
         summary(0),
         summary(1),
     );
+    if !failed.is_empty() {
+        out += &format!("{} trials failed and are not in it: {}.\n\n", failed.len(), failed.join("; "));
+    }
     out += "Times are sums over all statements of a run, ms, medians of the trials. *Error* is |predicted / true - 1|, *of the saving*\n\
             |predicted - true| / before, in percent, medians of the trials; the last column has each trial's predicted / true - 1. The\n\
             control compares two equal runs: what a prediction is wrong by on this machine even if the model is right.\n\n";
