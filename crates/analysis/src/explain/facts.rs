@@ -413,7 +413,8 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
         if back && call.writes() {
             facts.checkpoints.extend(index.chain(operation).map(|at| at as u32));
         }
-        if windows.get(&operation).is_some_and(|(from, to)| (*from..*to).contains(&span.start_ns)) {
+        let within = |windows: &Vec<(u64, u64)>| windows.iter().any(|(from, to)| (*from..*to).contains(&span.start_ns));
+        if windows.get(&operation).is_some_and(within) {
             facts.give_around(index, operation, Of::Checkpoint, ns, span.id);
         }
     }

@@ -13,6 +13,8 @@ use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
 pub(super) const MOSTLY: f64 = 0.5;
+/// Executions from which on a flush is one of several: a program that commits once has to flush once.
+const SEVERAL: usize = 3;
 /// Statements in a row, each its own transaction, from which on they are a loop.
 const LOOP: usize = 10;
 /// Executions from which on a few of them are a tail.
@@ -181,7 +183,7 @@ impl Case<'_> {
 
     fn j03(&self) -> Option<Found> {
         let having = self.having(|at| self.commits(at) && self.facts.ns(at, Of::DataCommit) > 0);
-        self.mostly(having).then(|| {
+        (having >= SEVERAL && self.mostly(having)).then(|| {
             let claim = format!(
                 "in {having} of {} an fdatasync waited for a commit of the file system's journal, as an fsync does: the file's size or blocks had changed",
                 counted(self.count(), "execution")
@@ -238,7 +240,7 @@ impl Case<'_> {
         let sync = sync.saturating_sub(others);
         // One of several that flushed, as the first commit to a new WAL does, is no rule.
         let having = self.having(|at| self.commits(at) && self.facts.ns(at, Of::Flush) > 0);
-        (self.mostly(having) && sync > 0 && flush as f64 >= 0.5 * sync as f64).then(|| {
+        (having >= SEVERAL && self.mostly(having) && sync > 0 && flush as f64 >= 0.5 * sync as f64).then(|| {
             let claim = format!(
                 "of {} in fsync and fdatasync, {} were spent asleep until the device had flushed its cache",
                 duration(sync as f64),
@@ -451,6 +453,10 @@ impl Case<'_> {
                 let part = format!("; for {} of it the CPU time of its cgroup was used up", duration(quota as f64));
                 claim.push_str(&part);
             }
+            // Who else ran is not recorded; that there were others is.
+            if let Some((load, cpus)) = self.load() {
+                claim.push_str(&format!("; the load average was {load} on {cpus} CPUs as the recording began"));
+            }
             let remedy = if throttled {
                 "a larger CPU quota (cpu.max; of a container: its CPU limit), or less work between its periods"
             } else {
@@ -458,6 +464,14 @@ impl Case<'_> {
             };
             self.found("G01", "scheduling delay", Of::RunQueue, claim, remedy)
         })
+    }
+
+    /// The load average and the CPUs, if others kept the machine busy.
+    fn load(&self) -> Option<(&str, &str)> {
+        let facts = &self.index.rows.facts;
+        let fact = |name: &str| facts.iter().find(|f| f.name == name).and_then(|f| f.value.as_deref());
+        let (load, cpus) = (fact("load.one_minute")?, fact("cpu.online")?);
+        (load.parse::<f64>().ok()? > cpus.parse::<f64>().ok()?).then_some((load, cpus))
     }
 
     fn c01(&self) -> Option<Found> {

@@ -3,7 +3,7 @@
 use super::contract::Finding;
 use super::*;
 use crate::made::{DATABASE, DEV, DIRECTORY, Execution, INSERT, JOURNAL, insert, recording};
-use model::table::{Cause, Coverage, File, Link, LossRow, Process, Shape, Span};
+use model::table::{Cause, Coverage, FactRow, File, Link, LossRow, Process, Shape, Span};
 use model::{Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, Wait};
 use proptest::prelude::*;
 
@@ -171,6 +171,16 @@ fn one_sync_of_wal_is_no_second_flush() {
     assert_eq!(codes(&done), ["F03"], "nine in a row are no loop");
 }
 
+/// A program that commits once has to flush once.
+#[test]
+fn flush_of_lone_commit_is_no_finding() {
+    let commit =
+        Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120), ("fdatasync", WAL, 90_000, 0)] };
+    for (commits, expected) in [(2, &[][..]), (3, &["F03"])] {
+        assert_eq!(codes(&explain(&with_wal(&vec![commit.clone(); commits]))), expected, "{commits}");
+    }
+}
+
 #[test]
 fn journal_that_is_created_and_deleted_is_found() {
     let calls = [
@@ -263,6 +273,22 @@ fn syncs_of_checkpoint_are_no_flushes_of_commits() {
     assert_eq!(the(&done, "S02").time_ns, Some(50 * 321_000), "with the WAL's own sync, since the others have none");
 }
 
+/// The commit after a checkpoint writes the WAL's header anew and syncs it: without checkpoints none would. The first header is nobody's.
+#[test]
+fn wal_begun_anew_is_checkpoint_s_doing() {
+    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
+    let back = vec![("pwrite64", DATABASE, 30_000, 4096), ("fdatasync", DATABASE, 200_000, 0)];
+    let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
+    let header = vec![("pwrite64", WAL, 2_000, 32), ("fdatasync", WAL, 90_000, 0)];
+    let anew = Execution { calls: [header, plain.calls.clone()].concat(), ..plain.clone() };
+    let mut executions = vec![anew.clone()];
+    for _ in 0..25 {
+        executions.extend([plain.clone(), stalled.clone(), anew.clone(), plain.clone()]);
+    }
+    let done = explain(&with_wal(&executions));
+    assert_eq!(the(&done, "S02").time_ns, Some(25 * 230_000 + 25 * 92_000));
+}
+
 #[test]
 fn prepare_before_every_execution_is_found() {
     let mut rows =
@@ -287,7 +313,9 @@ fn prepare_before_every_execution_is_found() {
     let done = explain(&rows);
     let s03 = the(&done, "S03");
     assert_eq!((s03.executions, s03.time_ns), (30, Some(30 * 400)));
-    assert!((s03.share.unwrap() - 0.4).abs() < 1e-9, "beside 600 ns of its own: {s03:?}");
+    for share in [s03.share, s03.share_of_all] {
+        assert!((share.unwrap() - 0.4).abs() < 1e-9, "beside 600 ns of its own: {s03:?}");
+    }
 }
 
 #[test]
@@ -301,6 +329,48 @@ fn queue_and_run_queue_are_found_where_they_last() {
     let done = explain(&rows);
     assert_eq!(the(&done, "G01").time_ns, Some(20 * 150_000));
     assert!(!codes(&done).contains(&"Q01"));
+}
+
+/// What chance decides is told as a rule only.
+#[test]
+fn one_long_wait_for_cpu_is_no_rule() {
+    let of = |longest: usize| {
+        let mut rows = recording(&vec![insert(); 60]);
+        for operation in rows.operations.iter_mut().step_by(60 / longest) {
+            let end = operation.end_ns.unwrap();
+            operation.end_ns = Some(end + 9_000_000 / longest as u64);
+            let slice = Slice::new(operation.id, Layer::RunQueue, Reason::RunQueue, end, operation.end_ns.unwrap());
+            rows.slices.push(slice);
+        }
+        explain(&rows)
+    };
+    // 9 ms of 29: a third of the time, by one wait or by many.
+    assert!(!codes(&of(1)).contains(&"G01"));
+    let done = of(20);
+    let g01 = the(&done, "G01");
+    assert_eq!((g01.executions, g01.time_ns), (20, Some(9_000_000)));
+    assert!(g01.saving_interval_ns.is_some_and(|[low, high]| low <= 9_000_000 && high >= 9_000_000), "{g01:?}");
+}
+
+#[test]
+fn scheduling_delay_on_busy_machine_says_so() {
+    let of = |load: &str| {
+        let mut rows = recording(&vec![insert(); 20]);
+        turn(&mut rows, Reason::Flush, (Layer::RunQueue, Reason::RunQueue));
+        rows.facts = [("load.one_minute", load), ("cpu.online", "2")]
+            .map(|(name, value)| FactRow {
+                name: name.into(),
+                value: Some(value.into()),
+                unknown: None,
+                unit: None,
+                source: "test".into(),
+                varies: "run".into(),
+            })
+            .into();
+        the(&explain(&rows), "G01").claim.clone()
+    };
+    assert!(of("18.01").ends_with("; the load average was 18.01 on 2 CPUs as the recording began"), "{}", of("18.01"));
+    assert!(!of("1.90").contains("load"), "{}", of("1.90"));
 }
 
 #[test]
