@@ -40,6 +40,11 @@ if action == "setup":
     if setting("index", False):
         db.execute("CREATE INDEX by_i ON t (i)")
     db.close()
+    if setting("wal_bytes", 0):
+        # A WAL that has its size already is overwritten, so that no commit of the file system's is needed. Zeros are no valid header: SQLite
+        # begins it anew.
+        with open(settings["database"] + "-wal", "wb") as wal:
+            wal.write(bytes(setting("wal_bytes", 0)))
     os.sync()
     sys.exit(0)
 
