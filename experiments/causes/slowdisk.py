@@ -1,6 +1,7 @@
 """A folder for one file, whose device takes known times: FUSE, spoken over /dev/fuse itself, since few machines have a library for it.
 
-argv: the folder, then microseconds that a write and a sync take. A loop disk whose file lies here takes these times for its writes and
+argv: the folder, then microseconds that a write and a sync take, and every how many of them one takes twenty times as long (0: none).
+It takes these times from a line on its standard input on, which it answers; before, none. A loop disk whose file lies here takes these times for its writes and
 flushes: whatever other work a machine has, it is known how slow this device is. It serves one request at a time, in memory. Ends, and
 unmounts, at the end of its standard input.
 """
@@ -13,7 +14,7 @@ import sys
 import threading
 import time
 
-folder, write_s, sync_s = sys.argv[1], int(sys.argv[2]) / 1e6, int(sys.argv[3]) / 1e6
+folder, write_s, sync_s, tail = sys.argv[1], int(sys.argv[2]) / 1e6, int(sys.argv[3]) / 1e6, int(sys.argv[4])
 LOOKUP, FORGET, GETATTR, SETATTR, UNLINK, OPEN, READ, WRITE, STATFS, RELEASE, FSYNC = 1, 2, 3, 4, 10, 14, 15, 16, 17, 18, 20
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, CREATE, INTERRUPT, DESTROY, BATCH_FORGET, FALLOCATE = 25, 26, 27, 28, 29, 35, 36, 38, 42, 43
 ROOT, FILE = 1, 2
@@ -26,6 +27,15 @@ if libc.mount(b"fathom-slowdisk", folder.encode(), b"fuse", 6, options.encode())
 
 data = bytearray()
 there = False
+slow = False
+served = 0
+
+
+def take(seconds):
+    global served
+    if slow:
+        served += 1
+        time.sleep(seconds * (20 if tail and served % tail == 0 else 1))
 
 
 def attributes(node):
@@ -79,10 +89,10 @@ def answer(code, node, body):
         if offset + size > len(data):
             resize(offset + size)
         data[offset : offset + size] = body[40 : 40 + size]
-        time.sleep(write_s)
+        take(write_s)
         return struct.pack("<II", size, 0)
     if code == FSYNC:
-        time.sleep(sync_s)
+        take(sync_s)
         return b""
     if code == STATFS:
         return struct.pack("<5Q4I24x", 1 << 20, 1 << 20, 1 << 20, 99, 99, 4096, 255, 4096, 0)
@@ -92,7 +102,10 @@ def answer(code, node, body):
 
 
 def end():
-    sys.stdin.read()
+    global slow
+    for _ in sys.stdin:
+        slow = True
+        print("slow", flush=True)
     libc.umount2(folder.encode(), 2)
     os._exit(0)
 

@@ -1,12 +1,14 @@
 """A program whose I/O is known: INSERTs and SELECTs of SQLite with settings given as JSON, as `truth` draws them.
 
-argv: `setup` or `run`, and the settings. `setup` makes the database with its rows; only `run` is recorded.
+argv: `setup` or `run`, and the settings. `setup` makes the database with its rows; only `run` is recorded. It reports how long its
+statements took by its own clock, and how long it was runnable without a CPU meanwhile (`/proc/self/schedstat`).
 """
 
 import json
 import os
 import sqlite3
 import sys
+import time
 
 action, settings = sys.argv[1], json.loads(sys.argv[2])
 
@@ -18,7 +20,7 @@ def setting(name, default):
 def connect():
     # Without cached statements, Python prepares each one anew.
     cached = 100 if setting("keep_statements", True) else 0
-    db = sqlite3.connect(settings["database"], isolation_level=None, cached_statements=cached)
+    db = sqlite3.connect(settings["database"], isolation_level=None, cached_statements=cached, timeout=60)
     db.execute("PRAGMA page_size=%d" % setting("page_size", 4096))
     db.execute("PRAGMA journal_mode=%s" % setting("journal_mode", "delete"))
     db.execute("PRAGMA synchronous=%s" % setting("synchronous", "full"))
@@ -38,10 +40,23 @@ if action == "setup":
     if setting("index", False):
         db.execute("CREATE INDEX by_i ON t (i)")
     db.close()
+    if setting("wal_bytes", 0):
+        # A WAL that has its size already is overwritten, so that no commit of the file system's is needed. Zeros are no valid header: SQLite
+        # begins it anew.
+        with open(settings["database"] + "-wal", "wb") as wal:
+            wal.write(bytes(setting("wal_bytes", 0)))
     os.sync()
     sys.exit(0)
 
+
+
+def delayed():
+    with open("/proc/self/schedstat") as f:
+        return int(f.read().split()[1])
+
+
 db = connect()
+since, delay = time.monotonic_ns(), delayed()
 at_once = setting("per_transaction", 1)
 for i in range(setting("rows", 0)):
     if at_once > 1 and i % at_once == 0:
@@ -66,5 +81,8 @@ if setting("updates", 0):
     for i in range(setting("updates", 0)):
         db.execute("UPDATE t SET s = ? WHERE i = ?", (text[1:] + "y", i * 7 % max(1, setting("table_rows", 1))))
     db.execute("COMMIT")
+if "report" in settings:
+    with open(settings["report"], "w") as f:
+        json.dump({"elapsed_ns": time.monotonic_ns() - since, "run_delay_ns": delayed() - delay}, f)
 # Closing would checkpoint a WAL and delete it: nobody asked about that.
 os._exit(0)

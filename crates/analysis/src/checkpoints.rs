@@ -4,7 +4,7 @@ use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::Index;
 use model::{Call, Layer};
 use sqlite::FileClass;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The system calls within operations by their begin: position, operation, what it is.
 pub fn calls<'a>(
@@ -20,6 +20,9 @@ pub fn calls<'a>(
     })
 }
 
+/// Bytes of a WAL's header, which is written by itself.
+const WAL_HEADER: u64 = 32;
+
 fn is_sync(call: Call) -> bool {
     matches!(call, Call::Fsync | Call::Fdatasync)
 }
@@ -27,7 +30,10 @@ fn is_sync(call: Call) -> bool {
 /// The time in which each execution that writes a WAL's pages into its database does so, by its position: from the first read of the WAL, or
 /// the sync of it before, to the last write or sync of the database. That sync is the checkpoint's only if the execution has more of
 /// them than others of its statement that checkpoint nothing.
-pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, (u64, u64)> {
+///
+/// A commit after a checkpoint starts the WAL anew: it writes the header and syncs it before its frames (walFrames in SQLite's wal.c), with
+/// `synchronous=NORMAL` the only sync of a commit. That is the checkpoint's doing, too, and a window of that execution's own.
+pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, Vec<(u64, u64)>> {
     let wal = wal_databases(index);
     #[derive(Default)]
     struct Seen {
@@ -36,11 +42,28 @@ pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, (u64, u64)> {
         write_back: Option<(u64, u64)>,
     }
     let mut seen: BTreeMap<usize, Seen> = BTreeMap::new();
+    let mut written_back: HashSet<&str> = HashSet::new();
+    // Of the WAL's next sync in the execution that wrote its header.
+    let mut anew: HashMap<usize, u64> = HashMap::new();
+    let mut all: BTreeMap<usize, Vec<(u64, u64)>> = BTreeMap::new();
     for (at, operation, call, kind) in calls(index, phases) {
         let span = &index.rows.spans[at];
         let end = span.end_ns.unwrap_or(span.start_ns);
         let back = kind == Kind::Of(FileClass::Database) && index.path_of(span).is_some_and(|path| wal.contains(path));
         let own = seen.entry(operation).or_default();
+        let path = index.path_of(span);
+        if back && call.writes() {
+            written_back.extend(path);
+        }
+        if kind == Kind::Of(FileClass::Wal) {
+            let database = path.and_then(|path| path.strip_suffix("-wal"));
+            let header = call.writes() && span.offset == Some(0) && span.bytes == WAL_HEADER;
+            if header && database.is_some_and(|path| written_back.contains(path)) {
+                anew.insert(operation, span.start_ns);
+            } else if let Some(since) = anew.remove(&operation).filter(|_| is_sync(call)) {
+                all.entry(operation).or_default().push((since, end));
+            }
+        }
         match call {
             call if kind == Kind::Of(FileClass::Wal) && is_sync(call) && own.write_back.is_none() => {
                 own.syncs.push(span.start_ns);
@@ -70,5 +93,8 @@ pub fn windows(index: &Index, phases: &Phases) -> BTreeMap<usize, (u64, u64)> {
         let sync = own.syncs.last().copied().filter(|_| own.syncs.len() > usual).unwrap_or(since);
         Some((operation, (since.min(read).min(sync), until)))
     };
-    seen.into_iter().filter_map(window).collect()
+    for (operation, window) in seen.into_iter().filter_map(window) {
+        all.entry(operation).or_default().push(window);
+    }
+    all
 }

@@ -10,11 +10,13 @@ pub mod whatif;
 use self::slowdisk::SlowDisk;
 use crate::{fathom, run};
 use anyhow::{Context, Result};
-use lab::loopdisk::{LoopDisk, Options};
+use lab::loopdisk::Options;
 use serde_json::{Map, Value, json};
 use stats::random::Random;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// The program.
 const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
@@ -24,10 +26,12 @@ const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/caus
 pub struct Disk {
     /// How long writes and flushes take, us.
     pub takes_us: (u64, u64),
+    /// Every so many commands, one takes twenty times as long.
+    pub tail: Option<u64>,
     /// Mount options.
-    pub mount: &'static str,
+    pub mount: String,
     /// Arguments of mkfs.
-    pub mkfs: &'static [&'static str],
+    pub mkfs: Vec<String>,
 }
 
 impl Disk {
@@ -36,12 +40,8 @@ impl Disk {
     /// # Errors
     /// See [`SlowDisk::create`].
     pub fn make(&self, folder: &Path) -> Result<SlowDisk> {
-        let options = Options {
-            mount: self.mount.into(),
-            mkfs: self.mkfs.iter().map(ToString::to_string).collect(),
-            ..Options::default()
-        };
-        SlowDisk::create(folder, self.takes_us, &options)
+        let options = Options { mount: self.mount.clone(), mkfs: self.mkfs.clone(), ..Options::default() };
+        SlowDisk::create(folder, self.takes_us, self.tail, &options)
     }
 }
 
@@ -86,29 +86,33 @@ impl Settings {
     }
 }
 
-/// Makes the database on a disk, then records the program there. `around` runs between the two, and what it returns lives as long as the
-/// recording.
+/// Makes the database on a disk, then records the program there, with the disk as slow as it is meant to be. `around` runs between the
+/// two, and what it returns lives as long as the recording. Returns the archive, and what the program says of itself.
 pub fn recorded<T>(
     folder: &Path,
     name: &str,
-    disk: &LoopDisk,
+    disk: &SlowDisk,
     settings: &Settings,
-    around: impl FnOnce(&mut Vec<String>) -> Result<T>,
-) -> Result<PathBuf> {
-    let database = disk.path().join(format!("{name}.db"));
+    around: impl FnOnce(&mut Vec<String>, &Path) -> Result<T>,
+) -> Result<(PathBuf, Value)> {
+    let database = disk.disk.path().join(format!("{name}.db"));
+    let report = folder.join(format!("{name}.json"));
+    let settings = settings.with(&[("report", json!(report))]);
     let setup = settings.argv("setup", &database);
     run(Command::new(&setup[0]).args(&setup[1..]))?;
+    disk.slow()?;
     // Others may use this machine's CPUs; what they take from the program would hide what is asked about.
     let mut argv: Vec<String> = ["chrt", "--rr", "1"].map(String::from).to_vec();
     argv.truncate(if settings.0.get("plain").is_some() { 0 } else { 3 });
     argv.extend(settings.argv("run", &database));
-    let alive = around(&mut argv)?;
+    let alive = around(&mut argv, &database)?;
     let archive = folder.join(format!("{name}.fathom"));
     let mut command = Command::new(fathom());
     command.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
     run(command.arg("--").args(&argv))?;
     drop(alive);
-    Ok(archive)
+    let said = std::fs::read_to_string(&report).context("what the program says of itself")?;
+    Ok((archive, serde_json::from_str(&said)?))
 }
 
 /// What a verb says of an archive, as JSON.
@@ -124,14 +128,65 @@ pub fn latency(archive: &Path) -> Result<f64> {
     Ok(all.iter().filter_map(|operation| operation["latency_ns"]["sum"].as_f64()).sum())
 }
 
-/// The machine, in a line for a results page.
-pub fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let release = read("/proc/sys/kernel/osrelease");
-    let kernel = release.trim().split('.').take(2).collect::<Vec<_>>().join(".");
-    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-    let load: String = read("/proc/loadavg").split_whitespace().take(3).collect::<Vec<_>>().join(", ");
-    format!("Linux {kernel}, {cpus} CPUs, load average {load}")
+/// The machine while something ran on it.
+#[derive(Debug)]
+pub struct Machine {
+    load: String,
+    waited_us: Option<u64>,
+    since: Instant,
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+fn load() -> String {
+    read("/proc/loadavg").split_whitespace().next().unwrap_or("unknown").to_owned()
+}
+
+/// Time in which some thread was runnable without a CPU, as the kernel counts it.
+fn waited_us() -> Option<u64> {
+    let text = read("/proc/pressure/cpu");
+    text.lines().find_map(|line| line.strip_prefix("some ")?.rsplit_once("total=")?.1.parse().ok())
+}
+
+impl Machine {
+    /// From now on.
+    pub fn watch() -> Self {
+        Self { load: load(), waited_us: waited_us(), since: Instant::now() }
+    }
+
+    /// The machine and how busy it was, for a results page.
+    pub fn said(&self) -> String {
+        let release = read("/proc/sys/kernel/osrelease");
+        let kernel = release.trim().split('.').take(2).collect::<Vec<_>>().join(".");
+        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+        let elapsed = self.since.elapsed();
+        let waited = self.waited_us.zip(waited_us()).map_or_else(String::new, |(before, after)| {
+            let part = after.saturating_sub(before) as f64 / elapsed.as_micros().max(1) as f64;
+            format!(", some thread waited for a CPU {:.0} % of the time (/proc/pressure/cpu)", 100.0 * part)
+        });
+        let minutes = elapsed.as_secs_f64() / 60.0;
+        format!("Linux {kernel}, {cpus} CPUs, {minutes:.0} minutes, load average {} to {}{waited}", self.load, load())
+    }
+}
+
+/// Whether Ctrl-C was pressed: what was measured is kept, the trial under way is not.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+/// Ctrl-C ends the trials from now on.
+pub fn stop_on_interrupt() {
+    extern "C" fn stop(_: libc::c_int) {
+        STOPPED.store(true, Ordering::Relaxed);
+    }
+    let handler = stop as extern "C" fn(libc::c_int);
+    // SAFETY: the handler only stores into an atomic.
+    unsafe { libc::signal(libc::SIGINT, handler as libc::sighandler_t) };
+}
+
+/// Whether to stop.
+pub fn stopped() -> bool {
+    STOPPED.load(Ordering::Relaxed)
 }
 
 /// The middle one; of two the upper.

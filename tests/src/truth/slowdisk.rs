@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result, ensure};
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Mutex;
 use tempfile::TempDir;
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/slowdisk.py");
@@ -16,12 +17,13 @@ const BYTES: u64 = 64 << 20;
 pub struct SlowDisk {
     /// The disk.
     pub disk: LoopDisk,
-    _server: Server,
+    server: Server,
 }
 
 #[derive(Debug)]
 struct Server {
     child: Child,
+    stdout: Mutex<BufReader<ChildStdout>>,
     _folder: TempDir,
 }
 
@@ -34,22 +36,30 @@ impl Drop for Server {
 }
 
 impl SlowDisk {
-    /// A disk whose writes and flushes take so many microseconds.
+    /// A disk whose writes and flushes take so many microseconds once it is [slow](Self::slow); with `tail`, every so many commands one
+    /// takes twenty times as long.
     ///
     /// # Errors
     /// There is no FUSE, or no right to make disks.
-    pub fn create(folder: &Path, (write_us, flush_us): (u64, u64), options: &Options) -> Result<Self> {
+    pub fn create(
+        folder: &Path,
+        (write_us, flush_us): (u64, u64),
+        tail: Option<u64>,
+        options: &Options,
+    ) -> Result<Self> {
         let own = tempfile::Builder::new().prefix("slow").tempdir_in(folder)?;
         let mut command = Command::new("chrt");
         command
             .args(["--rr", "2", "python3", PROGRAM])
             .arg(own.path())
-            .args([write_us, flush_us].map(|us| us.to_string()));
+            .args([write_us, flush_us, tail.unwrap_or(0)].map(|n| n.to_string()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting slowdisk.py")?;
         let mut said = String::new();
         let stdout = child.stdout.take().context("its output")?;
-        let server = Server { child, _folder: own };
-        BufReader::new(stdout).read_line(&mut said)?;
+        let mut stdout = BufReader::new(stdout);
+        let read = stdout.read_line(&mut said);
+        let server = Server { child, stdout: Mutex::new(stdout), _folder: own };
+        read?;
         ensure!(said.trim() == "ready", "slowdisk.py does not serve");
         let backing = Backing::Folder(server._folder.path().into());
         let mut options = options.clone();
@@ -57,6 +67,20 @@ impl SlowDisk {
         if options.mkfs.iter().any(|word| word.contains("^has_journal")) {
             options.mkfs.truncate(options.mkfs.len() - 2);
         }
-        Ok(Self { disk: LoopDisk::create(BYTES, FileSystem::Ext4, &backing, &options)?, _server: server })
+        Ok(Self { disk: LoopDisk::create(BYTES, FileSystem::Ext4, &backing, &options)?, server })
+    }
+
+    /// From now on it takes its times: making the file system and the database did not.
+    ///
+    /// # Errors
+    /// It serves no more.
+    pub fn slow(&self) -> Result<()> {
+        let mut stdin = self.server.child.stdin.as_ref().context("its input")?;
+        stdin.write_all(b"slow\n").context("slowing slowdisk.py")?;
+        let mut said = String::new();
+        let mut stdout = self.server.stdout.lock().map_err(|_| anyhow::anyhow!("its output"))?;
+        stdout.read_line(&mut said)?;
+        ensure!(said.trim() == "slow", "slowdisk.py does not answer");
+        Ok(())
     }
 }

@@ -13,7 +13,8 @@ pub const VERSION: u32 = 1;
 pub struct Explanation {
     /// [`VERSION`].
     pub version: u32,
-    /// The most time first; what makes the recording itself doubtful before all.
+    /// What saves most first, by the low end of its interval, and what only says where time goes after its cause; what makes the recording
+    /// itself doubtful before all.
     pub findings: Vec<Finding>,
     /// Time of all executions, of those inside others that of the outer ones.
     pub latency_ns: u64,
@@ -44,6 +45,8 @@ pub struct Finding {
     pub share_of_all: Option<f64>,
     /// What the remedy could save at most; absent if nobody can tell.
     pub saving_ns: Option<u64>,
+    /// The interval of that: how well it is known for this recording.
+    pub saving_interval_ns: Option<[u64; 2]>,
     /// What to do.
     pub remedy: String,
     /// Spans to look at (`spans.id`), the longest first.

@@ -1,6 +1,7 @@
 //! What each execution has of what the rules ask for: time awaited on flushes, on queues, on the file system's own writes, on what others
 //! wrote. One pass over the slices and the spans; no rule reads a table again.
 
+use super::others::Others;
 use crate::charges::Charges;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::{Index, IoAction};
@@ -33,12 +34,14 @@ pub enum Of {
     JournalFile,
     /// Asleep for the file system's journal and metadata.
     Metadata,
-    /// In fdatasync of a file, asleep for a commit of the file system's journal.
+    /// In fdatasync of a file, what a commit of the file system's journal took beyond one flush.
     DataCommit,
     /// In a sync, asleep for pages that another process wrote, or for its part of a commit.
     Foreign,
-    /// Behind a flush that was for others.
+    /// Asleep for a flush or a commit in which this process has no part, or behind one.
     OthersFlush,
+    /// The same in syncs of a rollback journal: its file is new, or grows.
+    NewFile,
     /// In fsync and fdatasync that made f2fs write a checkpoint.
     Forced,
     /// In the calls of a WAL checkpoint.
@@ -53,7 +56,7 @@ const EVIDENCE: usize = 5;
 /// The facts of all executions.
 #[derive(Debug, Default)]
 pub struct Facts {
-    times: HashMap<(u32, Of), u64>,
+    times: HashMap<(u32, Of), (u64, u32)>,
     evidence: HashMap<(usize, Of), Vec<(u64, u64)>>,
     /// Flushes that an execution had a part in.
     pub flushes: HashMap<u32, u32>,
@@ -76,7 +79,12 @@ pub struct Facts {
 impl Facts {
     /// Time of an execution.
     pub fn ns(&self, at: u32, of: Of) -> u64 {
-        self.times.get(&(at, of)).copied().unwrap_or(0)
+        self.times.get(&(at, of)).map_or(0, |(ns, _)| *ns)
+    }
+
+    /// In how many pieces.
+    pub fn pieces(&self, at: u32, of: Of) -> u32 {
+        self.times.get(&(at, of)).map_or(0, |(_, pieces)| *pieces)
     }
 
     /// The spans with most of it.
@@ -97,8 +105,8 @@ impl Facts {
         if ns == 0 {
             return;
         }
-        let sum = self.times.entry((at as u32, of)).or_default();
-        *sum = sum.saturating_add(ns);
+        let (sum, pieces) = self.times.entry((at as u32, of)).or_default();
+        (*sum, *pieces) = (sum.saturating_add(ns), pieces.saturating_add(1));
         let Some(shape) = index.shape(at) else { return };
         let list = self.evidence.entry((shape, of)).or_default();
         match list.iter_mut().find(|(_, known)| *known == span) {
@@ -187,26 +195,106 @@ fn carried(index: &Index) -> Carried {
     Carried { metadata, writers, joined }
 }
 
+/// Syncs of files, by operation and call.
+type Syncing = BTreeMap<(usize, usize), Sync>;
+
+/// What a sync of a file slept for.
+#[derive(Debug, Default)]
+struct Sync {
+    what: Option<(Call, Kind)>,
+    /// For the file system's journal itself.
+    committed: bool,
+    /// For flushes, and for the journal and what it writes.
+    flushes: BTreeMap<u64, u64>,
+    journal_ns: u64,
+    most: (u64, u64),
+}
+
+impl Sync {
+    fn add(&mut self, call: Call, kind: Kind, reason: Reason, metadata: bool, (ns, span): (u64, u64)) {
+        self.what = Some((call, kind));
+        self.committed |= reason == Reason::Journal && ns > 0;
+        match reason {
+            Reason::Flush => {
+                let sum = self.flushes.entry(span).or_default();
+                *sum = sum.saturating_add(ns);
+            }
+            Reason::Journal => self.journal_ns = self.journal_ns.saturating_add(ns),
+            Reason::Device | Reason::Queue if metadata => self.journal_ns = self.journal_ns.saturating_add(ns),
+            _ => return,
+        }
+        self.most = self.most.max((ns, span));
+    }
+
+    /// What it took since it had to commit: a sync of a file that has its size and blocks waits for its data and one flush.
+    fn give(&self, facts: &mut Facts, index: &Index, at: usize) {
+        let Some((call, kind)) = self.what.filter(|_| self.committed) else { return };
+        let flushes = self.flushes.values().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
+        let longest = self.flushes.values().max().copied().unwrap_or(0);
+        let ns = self.journal_ns.saturating_add(flushes - longest);
+        if call == Call::Fdatasync {
+            facts.give(index, at, Of::DataCommit, ns, self.most.1);
+        }
+        if kind == Kind::Of(FileClass::RollbackJournal) {
+            facts.give(index, at, Of::NewFile, ns, self.most.1);
+        }
+    }
+}
+
 /// Gathers the facts; the slices are handed over by `slices` one after the other.
 pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Result<(), E>) -> Result<Facts, E> {
     let phases = Phases::new(index);
     let carried = carried(index);
+    let charges = Charges::new(index);
+    let others = Others::new(index, &charges);
     let mut facts = Facts::default();
+    let mut syncing = Syncing::new();
     slices(&mut |slice| {
         // Of those around an operation the inner one's slices tell the same: each adds its own, to itself alone.
         let Some(at) = index.operation(slice.operation) else { return };
-        let ns = slice.end_ns.saturating_sub(slice.start_ns);
-        own_slice(&mut facts, index, &phases, &carried, at, slice, ns);
+        own_slice(&mut facts, index, &phases, (&carried, &others), &mut syncing, at, slice);
     })?;
+    for ((at, _), sync) in syncing {
+        sync.give(&mut facts, index, at);
+    }
     calls(&mut facts, index, &phases);
-    commands(&mut facts, index, &carried);
+    commands(&mut facts, index, &charges, &carried);
     prepares(&mut facts, index);
     Ok(facts)
 }
 
-fn own_slice(facts: &mut Facts, index: &Index, phases: &Phases, carried: &Carried, at: usize, slice: &Slice, ns: u64) {
+fn own_slice(
+    facts: &mut Facts,
+    index: &Index,
+    phases: &Phases,
+    (carried, others): (&Carried, &Others),
+    syncing: &mut Syncing,
+    at: usize,
+    slice: &Slice,
+) {
     let operation = &index.rows.operations[at];
     let span = slice.span.unwrap_or(operation.span);
+    let whole = slice.end_ns.saturating_sub(slice.start_ns);
+    let mut ns = whole;
+    let own = slice.span.is_some_and(|span| carried.metadata.contains(&span));
+    // For whom it was, if for others only; what they wrote into files is told apart below.
+    let theirs = slice.span.and_then(|span| others.whose(span, operation.tgid));
+    match slice.reason {
+        Reason::Flush | Reason::Device if theirs.is_some() && (own || slice.reason == Reason::Flush) => {
+            facts.give(index, at, Of::OthersFlush, ns, span);
+            theirs.iter().for_each(|tgid| facts.blame(index, at, Of::OthersFlush, who(index, *tgid), ns));
+            ns = 0;
+        }
+        Reason::Flush | Reason::Device | Reason::Queue => {
+            for behind in others.behind(at, slice.start_ns, slice.end_ns) {
+                let part = behind.to - behind.from;
+                facts.give(index, at, Of::OthersFlush, part, behind.command);
+                facts.blame(index, at, Of::OthersFlush, who(index, behind.tgid), part);
+                ns = ns.saturating_sub(part);
+            }
+        }
+        Reason::RunQueue | Reason::Cpu | Reason::Journal | Reason::Other => {}
+    }
     let give = |facts: &mut Facts, of: Of| facts.give(index, at, of, ns, span);
     match slice.reason {
         Reason::Flush => give(facts, Of::Flush),
@@ -225,30 +313,33 @@ fn own_slice(facts: &mut Facts, index: &Index, phases: &Phases, carried: &Carrie
         }
         _ => {}
     }
-    let own = slice.span.is_some_and(|span| carried.metadata.contains(&span));
     // A commit that others joined is theirs by as much.
     let commit = slice.span.filter(|_| slice.reason == Reason::Journal);
     let foreign = commit.and_then(|commit| carried.foreign(commit, operation.tgid));
-    let theirs = foreign.map_or(0, |(part, _)| (part * ns as f64) as u64);
+    let joined = foreign.map_or(0, |(part, _)| (part * ns as f64) as u64);
     if slice.reason == Reason::Journal || own && slice.reason != Reason::Cpu {
-        facts.give(index, at, Of::Metadata, ns.saturating_sub(theirs), span);
+        facts.give(index, at, Of::Metadata, ns.saturating_sub(joined), span);
     }
     if let Some((_, tgid)) = foreign {
-        facts.give(index, at, Of::Foreign, theirs, span);
-        facts.blame(index, at, Of::Foreign, who(index, tgid), theirs);
+        facts.give(index, at, Of::Foreign, joined, span);
+        facts.blame(index, at, Of::Foreign, who(index, tgid), joined);
     }
     let phase = phases.at(operation, slice.start_ns);
     if let Phase::In(call, kind) = phase {
-        if call == Call::Fdatasync && kind != Kind::Directory && slice.reason == Reason::Journal {
-            facts.give(index, at, Of::DataCommit, ns.saturating_sub(theirs), span);
-        }
         let syncs = matches!(call, Call::Fsync | Call::Fdatasync);
         if syncs {
-            give(facts, Of::Sync);
+            // With what others made it wait for: without the call there is none of it.
+            facts.give(index, at, Of::Sync, whole, span);
         }
         let journal = kind == Kind::Of(FileClass::RollbackJournal) && matches!(call, Call::Open | Call::Unlink);
         if journal || syncs && kind == Kind::Directory {
-            give(facts, Of::JournalFile);
+            facts.give(index, at, Of::JournalFile, whole, span);
+        }
+        let thread = (operation.tgid, operation.tid);
+        let call_at = phases.call_of_thread(thread, slice.start_ns).filter(|_| syncs && kind != Kind::Directory);
+        if let Some(call_at) = call_at {
+            let left = ns.saturating_sub(joined);
+            syncing.entry((at, call_at)).or_default().add(call, kind, slice.reason, own, (left, span));
         }
         let writers = slice.span.and_then(|span| carried.writers.get(&span));
         if let Some(writers) = writers.filter(|w| syncs && !w.is_empty() && !w.contains(&operation.tgid)) {
@@ -322,38 +413,26 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
         if back && call.writes() {
             facts.checkpoints.extend(index.chain(operation).map(|at| at as u32));
         }
-        if windows.get(&operation).is_some_and(|(from, to)| (*from..*to).contains(&span.start_ns)) {
+        let within = |windows: &Vec<(u64, u64)>| windows.iter().any(|(from, to)| (*from..*to).contains(&span.start_ns));
+        if windows.get(&operation).is_some_and(within) {
             facts.give_around(index, operation, Of::Checkpoint, ns, span.id);
         }
     }
 }
 
-/// What device commands tell: flushes and bytes by share, and flushes behind those of others.
-fn commands(facts: &mut Facts, index: &Index, carried: &Carried) {
-    let rows = index.rows;
-    let charges = Charges::new(index);
-    let mut queued: HashMap<u64, u64> = HashMap::new();
-    for link in rows.links.iter().filter(|l| l.relation == Relation::WaitsForFlush) {
-        let (Some(from), Some(to)) = (index.span(link.parent), index.span(link.child)) else { continue };
-        if rows.spans[from].layer == Layer::Block && rows.spans[to].layer == Layer::Driver {
-            let first = queued.entry(link.child).or_insert(u64::MAX);
-            *first = (*first).min(rows.spans[from].start_ns);
-        }
-    }
-    let mut flushes: Vec<(u32, u64, usize, Vec<u32>)> = Vec::new();
+/// What device commands tell: flushes and bytes by share.
+fn commands(facts: &mut Facts, index: &Index, charges: &Charges, carried: &Carried) {
     for (at, parts) in charges.commands.iter() {
-        let span = &rows.spans[at];
-        let Some(disk) = span.disk.filter(|disk| index.counted.contains(disk)) else { continue };
+        let span = &index.rows.spans[at];
+        if span.disk.is_none_or(|disk| !index.counted.contains(&disk)) {
+            continue;
+        }
         let sharers = parts.iter().filter(|part| part.share > 0.0);
         for part in sharers.clone() {
             *facts.commands.entry(part.operation).or_default() += part.share;
         }
         match IoAction::on_disk(span) {
-            IoAction::Flush => {
-                let whose: Vec<u32> = sharers.map(|part| part.operation).collect();
-                whose.iter().for_each(|at| *facts.flushes.entry(*at).or_default() += 1);
-                flushes.push((disk, span.start_ns, at, whose));
-            }
+            IoAction::Flush => sharers.for_each(|part| *facts.flushes.entry(part.operation).or_default() += 1),
             IoAction::Write => {
                 for part in sharers {
                     let bytes = facts.bytes.entry(part.operation).or_default();
@@ -363,33 +442,6 @@ fn commands(facts: &mut Facts, index: &Index, carried: &Carried) {
                 }
             }
             IoAction::Read | IoAction::Discard | IoAction::Other => {}
-        }
-    }
-    flushes.sort_unstable();
-    let whose: HashMap<u64, String> = rows
-        .causes
-        .iter()
-        .filter(|cause| cause.share > 0.0)
-        .map(|cause| (cause.command, cause.tgid.map_or_else(|| "an unknown process".into(), |tgid| who(index, tgid))))
-        .collect();
-    for pair in flushes.windows(2) {
-        let [(disk, _, before, others), (own_disk, issued, at, own)] = pair else { continue };
-        let other = &rows.spans[*before];
-        let (Some(&queued), Some(end)) = (queued.get(&rows.spans[*at].id), other.end_ns) else { continue };
-        if disk != own_disk || other.start_ns > queued || end <= queued {
-            continue;
-        }
-        let name = whose.get(&other.id).map_or("an unknown process", String::as_str);
-        for &operation in own.iter().filter(|operation| !others.contains(operation)) {
-            let row = &rows.operations[operation as usize];
-            // Of those around it, too, parts are listed: each is given its own.
-            let from = queued.max(row.start_ns);
-            let to = end.min(*issued).min(row.end_ns.unwrap_or(u64::MAX));
-            let ns = to.saturating_sub(from);
-            facts.give(index, operation as usize, Of::OthersFlush, ns, other.id);
-            if ns > 0 {
-                facts.blame(index, operation as usize, Of::OthersFlush, name.to_owned(), ns);
-            }
         }
     }
 }
@@ -428,4 +480,11 @@ fn prepares(facts: &mut Facts, index: &Index) {
             }
         }
     }
+}
+
+/// The upper one of two; of some.
+pub fn median(ns: &[u64]) -> u64 {
+    let mut sorted = ns.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
 }

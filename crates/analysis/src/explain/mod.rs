@@ -3,10 +3,11 @@
 //!
 //! [`facts`] gathers what each execution has of everything a rule asks for; [`rules`] are the findings, one function each. A rule
 //! claims only what the archive decides: time that was awaited, calls that were made, commands that were charged. What a remedy would
-//! save is told as *at most*, since what takes its place takes time too.
+//! save is told as *at most*, since what takes its place takes time too. Findings are ranked by that, at the low end of its interval.
 
 pub mod contract;
 mod facts;
+mod others;
 mod rules;
 mod scan;
 #[cfg(test)]
@@ -25,6 +26,14 @@ use stats::stretches::{Draws, STRETCHES, stretch, sum};
 const LEAST_SHARE: f64 = 0.05;
 /// Nor one that concerns less of all time.
 const LEAST_OF_ALL: f64 = 0.01;
+/// Findings of what chance decides: a few slow executions are no rule. What the program does by itself, or the kernel told, is none of them.
+const BY_CHANCE: [&str; 5] = ["D01", "F02", "G01", "Q01", "W01"];
+/// The low end of the interval below which a finding by chance is not listed.
+const LEAST_LOW: f64 = 0.02;
+/// Where there are too few executions for an interval, pieces of time from which on it is told.
+const LEAST_PIECES: u64 = 3;
+/// What causes the time of a finding that only says where it goes, if it is so large a part of that.
+const PART_OF_CAUSE: f64 = 0.25;
 /// The seed of the intervals.
 const SEED: u64 = 2026;
 
@@ -72,23 +81,33 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
             findings.extend(finding(&index, &statement, found, latency_ns));
         }
     }
-    findings.sort_by_key(|finding: &Finding| std::cmp::Reverse(finding.time_ns));
+    // By what is saved at least, as far as the recording tells: a few slow executions come after what all of them do.
+    findings.sort_by_key(|finding: &Finding| {
+        let least = finding.saving_interval_ns.map_or(finding.saving_ns, |[low, _]| Some(low));
+        std::cmp::Reverse((least, finding.saving_ns, finding.time_ns))
+    });
     general_last(&mut findings);
     // What makes the rest doubtful stands before it.
     findings.splice(0..0, rules::recording(&index));
     Ok(Explanation { version: VERSION, findings, latency_ns })
 }
 
-/// That flushes take the time of syncs is said of what causes the syncs first: F03 comes after these findings of its statement.
+/// Where time goes is said after what makes it go there: these findings come after the causes of their statement.
 fn general_last(findings: &mut [Finding]) {
-    const CAUSES: [&str; 4] = ["S01", "S02", "F01", "J02"];
-    for at in 0..findings.len() {
-        let (code, statement) = (findings[at].code.clone(), findings[at].statement.clone());
-        let causes = |f: &Finding| CAUSES.contains(&f.code.as_str()) && f.statement == statement;
-        let last = findings.iter().rposition(causes).filter(|last| code == "F03" && *last > at);
-        if let Some(last) = last {
+    const CAUSES: [&str; 6] = ["S01", "S02", "F01", "F02", "J02", "W01"];
+    const GENERAL: [&str; 4] = ["F03", "J01", "J03", "R01"];
+    let saving = |f: &Finding| f.saving_ns.unwrap_or(0) as f64;
+    let mut at = findings.len();
+    // From the last on: what is moved back meets none that was.
+    while at > 0 {
+        at -= 1;
+        let (statement, least) = (findings[at].statement.clone(), PART_OF_CAUSE * saving(&findings[at]));
+        if !GENERAL.contains(&findings[at].code.as_str()) {
+            continue;
+        }
+        let causes = |f: &Finding| CAUSES.contains(&f.code.as_str()) && f.statement == statement && saving(f) >= least;
+        if let Some(last) = findings.iter().rposition(causes).filter(|last| *last > at) {
             findings[at..=last].rotate_left(1);
-            return general_last(findings);
         }
     }
 }
@@ -138,6 +157,8 @@ struct Found {
     /// Time that belongs to the executions and is not in their latency.
     beside: Option<Vec<u64>>,
     executions: u64,
+    /// Pieces of it, where that is known.
+    pieces: Option<u64>,
     saving_ns: Option<u64>,
     remedy: String,
     evidence: Vec<u64>,
@@ -159,8 +180,9 @@ fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Opti
         time = time.saturating_add(found.time[at]);
         whole = whole.saturating_add(latency(at));
     }
+    let beside = found.beside.as_ref().map_or(0, |beside| beside.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns)));
     let share = time as f64 / whole.max(1) as f64;
-    let of_all = time as f64 / all.max(1) as f64;
+    let of_all = time as f64 / all.saturating_add(beside).max(1) as f64;
     if share < LEAST_SHARE || of_all < LEAST_OF_ALL {
         return None;
     }
@@ -168,6 +190,18 @@ fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Opti
     let draws = Draws::new(used, SEED);
     let interval =
         draws.and_then(|draws| draws.estimate(0.95, |t| sum(t, &sums[0][..used]) / sum(t, &sums[1][..used])));
+    if BY_CHANCE.contains(&found.code) {
+        let rule = match &interval {
+            Some(interval) => interval.low >= LEAST_LOW,
+            None => found.pieces.is_none_or(|pieces| pieces >= LEAST_PIECES),
+        };
+        if !rule {
+            return None;
+        }
+    }
+    let saving = found.saving_ns.map(|ns| ns.min(time));
+    let of_time = |end: f64| saving.map(|ns| (ns as f64 * end / share) as u64);
+    let saving_interval_ns = interval.as_ref().and_then(|e| Some([of_time(e.low)?, of_time(e.high)?]));
     Some(Finding {
         code: found.code.into(),
         title: found.title.into(),
@@ -179,7 +213,8 @@ fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Opti
         share: Some(share),
         interval: interval.map(|e| [e.low, e.high]),
         share_of_all: Some(of_all),
-        saving_ns: found.saving_ns.map(|ns| ns.min(time)),
+        saving_ns: saving,
+        saving_interval_ns,
         remedy: found.remedy,
         evidence: found.evidence,
     })

@@ -1,7 +1,7 @@
 //! The findings, a function each. docs/guide/explain.md says of each what it means, how it is found and what to do.
 
 use super::contract::Finding;
-use super::facts::{Facts, Of};
+use super::facts::{Facts, Of, median};
 use super::{Found, Statement, latency};
 use crate::blind;
 use crate::completeness::lost_at_unknown_time;
@@ -13,6 +13,8 @@ use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
 pub(super) const MOSTLY: f64 = 0.5;
+/// Executions from which on a flush is one of several: a program that commits once has to flush once.
+const SEVERAL: usize = 3;
 /// Statements in a row, each its own transaction, from which on they are a loop.
 const LOOP: usize = 10;
 /// Executions from which on a few of them are a tail.
@@ -101,6 +103,10 @@ impl Case<'_> {
         having as f64 >= MOSTLY * self.count() as f64
     }
 
+    fn pieces(&self, of: Of) -> u64 {
+        self.statement.executions.iter().map(|&at| u64::from(self.facts.pieces(at, of))).sum()
+    }
+
     fn mean(&self, value: impl Fn(u32) -> f64) -> f64 {
         self.statement.executions.iter().map(|&at| value(at)).sum::<f64>() / self.count().max(1) as f64
     }
@@ -125,6 +131,7 @@ impl Case<'_> {
             title,
             claim,
             executions: time.iter().filter(|ns| **ns > 0).count() as u64,
+            pieces: Some(self.pieces(of)),
             saving_ns: Some(total(&time)),
             beside: None,
             time,
@@ -164,13 +171,19 @@ impl Case<'_> {
             let executions = counted(self.count(), "execution");
             let claim = format!("the rollback journal is created and deleted{synced}: in {having} of {executions}");
             let remedy = "PRAGMA journal_mode = WAL; or TRUNCATE or PERSIST, which keep the file";
-            self.found("J02", "journal file created and deleted per transaction", Of::JournalFile, claim, remedy)
+            let title = "journal file created and deleted per transaction";
+            let found = self.found("J02", title, Of::JournalFile, claim, remedy);
+            // A file that is new has to be committed as it is synced; one that stays is overwritten.
+            let sum = |at| self.facts.ns(at, Of::JournalFile).saturating_add(self.facts.ns(at, Of::NewFile));
+            let time = self.each(sum);
+            let executions = time.iter().filter(|ns| **ns > 0).count() as u64;
+            Found { saving_ns: Some(total(&time)), time, executions, ..found }
         })
     }
 
     fn j03(&self) -> Option<Found> {
         let having = self.having(|at| self.commits(at) && self.facts.ns(at, Of::DataCommit) > 0);
-        self.mostly(having).then(|| {
+        (having >= SEVERAL && self.mostly(having)).then(|| {
             let claim = format!(
                 "in {having} of {} an fdatasync waited for a commit of the file system's journal, as an fsync does: the file's size or blocks had changed",
                 counted(self.count(), "execution")
@@ -200,6 +213,7 @@ impl Case<'_> {
                     count(self.mean(|at| self.facts.syncs.get(&at).map_or(0.0, |(n, _)| (*n).into())))
                 ),
                 executions: having as u64,
+                pieces: None,
                 saving_ns: Some(total(&time)),
                 time,
                 beside: None,
@@ -213,7 +227,7 @@ impl Case<'_> {
         let culprit = self.facts.culprit(self.statement.shape, Of::OthersFlush)?;
         let having = self.having(|at| self.facts.ns(at, Of::OthersFlush) > 0);
         let claim = format!(
-            "{having} of {} waited behind a flush that was for others, {} in all; most of it for {culprit}",
+            "{having} of {} waited for a flush or a commit that was for others, {} in all; most of it for {culprit}",
             counted(self.count(), "execution"),
             duration(self.sum(Of::OthersFlush) as f64)
         );
@@ -222,10 +236,11 @@ impl Case<'_> {
     }
 
     fn f03(&self) -> Option<Found> {
-        let [flush, sync] = [Of::Flush, Of::Sync].map(|of| total(&self.time_of_commits(of)));
+        let [flush, sync, others] = [Of::Flush, Of::Sync, Of::OthersFlush].map(|of| total(&self.time_of_commits(of)));
+        let sync = sync.saturating_sub(others);
         // One of several that flushed, as the first commit to a new WAL does, is no rule.
         let having = self.having(|at| self.commits(at) && self.facts.ns(at, Of::Flush) > 0);
-        (self.mostly(having) && sync > 0 && flush as f64 >= 0.5 * sync as f64).then(|| {
+        (having >= SEVERAL && self.mostly(having) && sync > 0 && flush as f64 >= 0.5 * sync as f64).then(|| {
             let claim = format!(
                 "of {} in fsync and fdatasync, {} were spent asleep until the device had flushed its cache",
                 duration(sync as f64),
@@ -296,6 +311,7 @@ impl Case<'_> {
                 duration(of_device as f64)
             ),
             executions: slow,
+            pieces: None,
             saving_ns: Some(of_device),
             time,
             beside: None,
@@ -327,6 +343,7 @@ impl Case<'_> {
             title: "autocommit loop",
             claim: format!("up to {longest} in a row on one thread, each a transaction of its own with its own syncs"),
             executions: inside.len() as u64,
+            pieces: None,
             saving_ns: Some(total(&time).saturating_sub(kept)),
             time,
             beside: None,
@@ -396,6 +413,7 @@ impl Case<'_> {
                 duration(total(&time) as f64 / having as f64)
             ),
             executions: having as u64,
+            pieces: None,
             saving_ns: Some(total(&time)),
             beside: Some(time.clone()),
             time,
@@ -435,6 +453,10 @@ impl Case<'_> {
                 let part = format!("; for {} of it the CPU time of its cgroup was used up", duration(quota as f64));
                 claim.push_str(&part);
             }
+            // Who else ran is not recorded; that there were others is.
+            if let Some((load, cpus)) = self.load() {
+                claim.push_str(&format!("; the load average was {load} on {cpus} CPUs as the recording began"));
+            }
             let remedy = if throttled {
                 "a larger CPU quota (cpu.max; of a container: its CPU limit), or less work between its periods"
             } else {
@@ -442,6 +464,14 @@ impl Case<'_> {
             };
             self.found("G01", "scheduling delay", Of::RunQueue, claim, remedy)
         })
+    }
+
+    /// The load average and the CPUs, if others kept the machine busy.
+    fn load(&self) -> Option<(&str, &str)> {
+        let facts = &self.index.rows.facts;
+        let fact = |name: &str| facts.iter().find(|f| f.name == name).and_then(|f| f.value.as_deref());
+        let (load, cpus) = (fact("load.one_minute")?, fact("cpu.online")?);
+        (load.parse::<f64>().ok()? > cpus.parse::<f64>().ok()?).then_some((load, cpus))
     }
 
     fn c01(&self) -> Option<Found> {
@@ -498,13 +528,6 @@ fn ends_transaction(text: &str) -> bool {
     ["COMMIT", "END", "RELEASE", "ROLLBACK", "PRAGMA", "VACUUM"].iter().any(|word| first.eq_ignore_ascii_case(word))
 }
 
-/// The upper one of two; of some.
-fn median(ns: &[u64]) -> u64 {
-    let mut sorted = ns.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
-}
-
 fn total(ns: &[u64]) -> u64 {
     ns.iter().fold(0, |sum, ns| sum.saturating_add(*ns))
 }
@@ -553,6 +576,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
         interval: None,
         share_of_all: None,
         saving_ns: None,
+        saving_interval_ns: None,
         remedy: "record again with less load; `fathom show` lists losses and coverage".into(),
         evidence: Vec::new(),
     })

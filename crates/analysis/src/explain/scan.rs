@@ -99,6 +99,7 @@ pub(super) fn s04(index: &Index, scans: &Scans, statement: &Statement) -> Option
             duration(sum as f64 / having.len() as f64)
         ),
         executions: having.len() as u64,
+        pieces: None,
         saving_ns: Some(saved as u64),
         time,
         beside: None,

@@ -3,7 +3,7 @@
 use super::contract::Finding;
 use super::*;
 use crate::made::{DATABASE, DEV, DIRECTORY, Execution, INSERT, JOURNAL, insert, recording};
-use model::table::{Cause, Coverage, File, Link, LossRow, Process, Shape, Span};
+use model::table::{Cause, Coverage, FactRow, File, Link, LossRow, Process, Shape, Span};
 use model::{Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, Wait};
 use proptest::prelude::*;
 
@@ -171,6 +171,16 @@ fn one_sync_of_wal_is_no_second_flush() {
     assert_eq!(codes(&done), ["F03"], "nine in a row are no loop");
 }
 
+/// A program that commits once has to flush once.
+#[test]
+fn flush_of_lone_commit_is_no_finding() {
+    let commit =
+        Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120), ("fdatasync", WAL, 90_000, 0)] };
+    for (commits, expected) in [(2, &[][..]), (3, &["F03"])] {
+        assert_eq!(codes(&explain(&with_wal(&vec![commit.clone(); commits]))), expected, "{commits}");
+    }
+}
+
 #[test]
 fn journal_that_is_created_and_deleted_is_found() {
     let calls = [
@@ -263,6 +273,22 @@ fn syncs_of_checkpoint_are_no_flushes_of_commits() {
     assert_eq!(the(&done, "S02").time_ns, Some(50 * 321_000), "with the WAL's own sync, since the others have none");
 }
 
+/// The commit after a checkpoint writes the WAL's header anew and syncs it: without checkpoints none would. The first header is nobody's.
+#[test]
+fn wal_begun_anew_is_checkpoint_s_doing() {
+    let plain = Execution { outside_ns: 1000, calls: vec![("pwrite64", WAL, 5_000, 4120)] };
+    let back = vec![("pwrite64", DATABASE, 30_000, 4096), ("fdatasync", DATABASE, 200_000, 0)];
+    let stalled = Execution { calls: [plain.calls.clone(), back].concat(), ..plain.clone() };
+    let header = vec![("pwrite64", WAL, 2_000, 32), ("fdatasync", WAL, 90_000, 0)];
+    let anew = Execution { calls: [header, plain.calls.clone()].concat(), ..plain.clone() };
+    let mut executions = vec![anew.clone()];
+    for _ in 0..25 {
+        executions.extend([plain.clone(), stalled.clone(), anew.clone(), plain.clone()]);
+    }
+    let done = explain(&with_wal(&executions));
+    assert_eq!(the(&done, "S02").time_ns, Some(25 * 230_000 + 25 * 92_000));
+}
+
 #[test]
 fn prepare_before_every_execution_is_found() {
     let mut rows =
@@ -287,7 +313,9 @@ fn prepare_before_every_execution_is_found() {
     let done = explain(&rows);
     let s03 = the(&done, "S03");
     assert_eq!((s03.executions, s03.time_ns), (30, Some(30 * 400)));
-    assert!((s03.share.unwrap() - 0.4).abs() < 1e-9, "beside 600 ns of its own: {s03:?}");
+    for share in [s03.share, s03.share_of_all] {
+        assert!((share.unwrap() - 0.4).abs() < 1e-9, "beside 600 ns of its own: {s03:?}");
+    }
 }
 
 #[test]
@@ -303,6 +331,48 @@ fn queue_and_run_queue_are_found_where_they_last() {
     assert!(!codes(&done).contains(&"Q01"));
 }
 
+/// What chance decides is told as a rule only.
+#[test]
+fn one_long_wait_for_cpu_is_no_rule() {
+    let of = |longest: usize| {
+        let mut rows = recording(&vec![insert(); 60]);
+        for operation in rows.operations.iter_mut().step_by(60 / longest) {
+            let end = operation.end_ns.unwrap();
+            operation.end_ns = Some(end + 9_000_000 / longest as u64);
+            let slice = Slice::new(operation.id, Layer::RunQueue, Reason::RunQueue, end, operation.end_ns.unwrap());
+            rows.slices.push(slice);
+        }
+        explain(&rows)
+    };
+    // 9 ms of 29: a third of the time, by one wait or by many.
+    assert!(!codes(&of(1)).contains(&"G01"));
+    let done = of(20);
+    let g01 = the(&done, "G01");
+    assert_eq!((g01.executions, g01.time_ns), (20, Some(9_000_000)));
+    assert!(g01.saving_interval_ns.is_some_and(|[low, high]| low <= 9_000_000 && high >= 9_000_000), "{g01:?}");
+}
+
+#[test]
+fn scheduling_delay_on_busy_machine_says_so() {
+    let of = |load: &str| {
+        let mut rows = recording(&vec![insert(); 20]);
+        turn(&mut rows, Reason::Flush, (Layer::RunQueue, Reason::RunQueue));
+        rows.facts = [("load.one_minute", load), ("cpu.online", "2")]
+            .map(|(name, value)| FactRow {
+                name: name.into(),
+                value: Some(value.into()),
+                unknown: None,
+                unit: None,
+                source: "test".into(),
+                varies: "run".into(),
+            })
+            .into();
+        the(&explain(&rows), "G01").claim.clone()
+    };
+    assert!(of("18.01").ends_with("; the load average was 18.01 on 2 CPUs as the recording began"), "{}", of("18.01"));
+    assert!(!of("1.90").contains("load"), "{}", of("1.90"));
+}
+
 #[test]
 fn flush_behind_that_of_other_process_names_culprit() {
     let mut rows = recording(&vec![insert(); 20]);
@@ -310,9 +380,10 @@ fn flush_behind_that_of_other_process_names_culprit() {
     let own: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
     for (n, flush) in own.iter().enumerate() {
         let id = 90_000 + 2 * n as u64;
-        // Its bio was queued as it began; another's flush runs, and the device begins its own 30 us later.
-        let issued = flush.start_ns + 30_000;
-        rows.spans.push(Span { id, layer: Layer::Block, kind: "bio".into(), ..flush.clone() });
+        // Its bio was queued as the thread fell asleep; another's flush runs, and the device begins its own 30 us later.
+        let queued = flush.start_ns.midpoint(flush.end_ns.unwrap());
+        let issued = queued + 30_000;
+        rows.spans.push(Span { id, layer: Layer::Block, kind: "bio".into(), start_ns: queued, ..flush.clone() });
         let link = Link {
             parent: id,
             child: flush.id,
@@ -321,7 +392,7 @@ fn flush_behind_that_of_other_process_names_culprit() {
             weakened_by: None,
         };
         rows.links.push(link);
-        let other = Span { id: id + 1, start_ns: flush.start_ns - 5_000, end_ns: Some(issued), ..flush.clone() };
+        let other = Span { id: id + 1, start_ns: queued - 5_000, end_ns: Some(issued), ..flush.clone() };
         rows.spans.push(other);
         rows.causes.push(Cause {
             command: id + 1,
@@ -339,6 +410,33 @@ fn flush_behind_that_of_other_process_names_culprit() {
     assert_eq!((f02.executions, f02.time_ns), (20, Some(20 * 60_000)));
     assert!(f02.claim.contains("backup (77)"), "{}", f02.claim);
     assert!(f02.evidence.iter().all(|id| *id > 90_000), "the culprit's flushes: {:?}", f02.evidence);
+}
+
+/// ext4's journal does one transaction after the other: who syncs first sleeps for the commit that another asked for.
+#[test]
+fn commit_of_other_process_is_waited_for() {
+    let of = |tgid| {
+        let mut rows = recording(&vec![insert(); 20]);
+        rows.processes.push(Process { tgid: 77, name: "backup".into(), parent: None, tracked: false });
+        // Of two flushes the first, of 50 us, is for that process alone.
+        let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").step_by(2).cloned().collect();
+        for flush in &flushes {
+            let cause = rows.causes.iter_mut().find(|c| c.command == flush.id).unwrap();
+            (cause.origin, cause.operation, cause.tgid) = (Origin::OtherProcess, None, tgid);
+            let end = flush.end_ns.unwrap();
+            let slice = rows.slices.iter_mut().find(|s| s.reason == Reason::Flush && s.end_ns == end).unwrap();
+            slice.span = Some(flush.id);
+        }
+        explain(&rows)
+    };
+    let done = of(Some(77));
+    let f02 = the(&done, "F02");
+    assert_eq!((f02.executions, f02.time_ns), (20, Some(20 * 50_000)));
+    assert!(f02.claim.contains("backup (77)"), "{}", f02.claim);
+    assert!(!codes(&done).contains(&"F03"), "own flushes are 100 of 300 us in syncs");
+    for nobody_else in [Some(5), None] {
+        assert!(!codes(&of(nobody_else)).contains(&"F02"), "{nobody_else:?}");
+    }
 }
 
 #[test]
@@ -381,16 +479,22 @@ fn slow_device_is_tail_and_more_work_is_none() {
     let mut executions = vec![commit(100_000); 40];
     assert!(!codes(&explain(&recording(&executions))).contains(&"D01"), "all are equal");
     executions[7] = commit(2_100_000);
-    executions[21] = commit(1_100_000);
+    assert!(!codes(&explain(&recording(&executions))).contains(&"D01"), "one is no rule");
+    for at in [3, 12, 21, 30, 38] {
+        executions[at] = commit(1_100_000);
+    }
     let done = explain(&recording(&executions));
     let d01 = the(&done, "D01");
-    // Half of a sync is its flush: 1 ms and 0.5 ms more than the median.
-    assert_eq!((d01.executions, d01.of, d01.time_ns), (2, 40, Some(1_500_000)));
-    assert!(d01.claim.contains("3.00 ms longer in all, 1.50 ms of it the device"), "{}", d01.claim);
+    // Half of a sync is its flush: 1 ms and five times 0.5 ms more than the median.
+    assert_eq!((d01.executions, d01.of, d01.time_ns), (6, 40, Some(3_500_000)));
+    assert!(d01.claim.contains("7.00 ms longer in all, 3.50 ms of it the device"), "{}", d01.claim);
+    let [low, high] = d01.interval.unwrap();
+    assert!(low >= LEAST_LOW && low < d01.share.unwrap() && high > d01.share.unwrap(), "{d01:?}");
     // As slow, with flushes of its own for it.
     let work = vec![("fdatasync", DATABASE, 700_000, 0); 3];
-    executions[7] = Execution { calls: work.clone(), ..commit(0) };
-    executions[21] = Execution { calls: work, ..commit(0) };
+    for at in [3, 7, 12, 21, 30, 38] {
+        executions[at] = Execution { calls: work.clone(), ..commit(0) };
+    }
     assert!(!codes(&explain(&recording(&executions))).contains(&"D01"));
     executions.truncate(19);
     assert!(!codes(&explain(&recording(&executions))).contains(&"D01"), "too few for a tail");

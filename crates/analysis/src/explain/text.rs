@@ -30,7 +30,10 @@ pub fn text(explanation: &Explanation) -> String {
             );
         }
         if let Some(saving) = finding.saving_ns {
-            wrapped(&mut out, "  ", &format!("saving: at most {}", duration(saving as f64)));
+            let range = finding.saving_interval_ns.map_or(String::new(), |[low, high]| {
+                format!(" ({} to {})", duration(low as f64), duration(high as f64))
+            });
+            wrapped(&mut out, "  ", &format!("saving: at most {}{range}", duration(saving as f64)));
         }
         wrapped(&mut out, "  ", &format!("remedy: {}", finding.remedy));
         if !finding.evidence.is_empty() {

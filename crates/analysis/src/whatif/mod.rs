@@ -6,7 +6,7 @@
 //! [`Prediction::unknown`](contract::Prediction) says so.
 //!
 //! How wrong such predictions are was measured: each was made, then the change was made, on real programs (docs/results/whatif.md, by
-//! `make truth`). [`MODEL`] is that table's summary, and widens the interval.
+//! `make truth`). [`MODEL`] is an earlier such table's summary, and widens the interval.
 
 pub mod contract;
 mod depth;
@@ -29,7 +29,7 @@ use service::{Factors, Measured};
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
 use std::collections::BTreeSet;
 
-/// Of docs/results/whatif.md.
+/// Of the trials with seed 20261125. docs/results/whatif.md has later ones, with the part of them in which the interval held the truth.
 const MODEL: ModelError = ModelError { median: 0.12, p90: 0.24, median_of_truth: 0.30, changes: 16 };
 
 /// What is asked of a recording.

@@ -132,7 +132,7 @@ pub struct Lookup {
     /// Calls that go, by position of their spans.
     calls: HashSet<u32>,
     /// Times of operations that go whole.
-    windows: HashMap<u32, (u64, u64)>,
+    windows: HashMap<u32, Vec<(u64, u64)>>,
     /// Spans that carry what the file system writes of its own, and flushes.
     spans: HashSet<u64>,
     /// Of each operation, the flush that stays.
@@ -166,8 +166,10 @@ impl Lookup {
             Removal::SecondFlush => lookup.longest_flushes(pieces),
             Removal::SecondSync => lookup.all_but_longest(index, phases),
             Removal::Checkpoint => {
-                for (operation, window) in windows(index, phases) {
-                    lookup.windows.extend(index.chain(operation).map(|at| (at as u32, window)));
+                for (operation, windows) in windows(index, phases) {
+                    for at in index.chain(operation) {
+                        lookup.windows.entry(at as u32).or_default().extend(windows.iter().copied());
+                    }
                 }
             }
             Removal::Queue | Removal::RunQueue => {}
@@ -190,7 +192,9 @@ impl Lookup {
             Removal::RunQueue => slept(&[Reason::RunQueue]),
             _ => false,
         };
-        let in_window = || self.windows.get(&at).is_some_and(|(from, to)| (*from..*to).contains(&piece.start_ns));
+        let within =
+            |windows: &Vec<(u64, u64)>| windows.iter().any(|(from, to)| (*from..*to).contains(&piece.start_ns));
+        let in_window = || self.windows.get(&at).is_some_and(within);
         if wait {
             Some(Goes::Wait)
         } else if piece.call.is_some_and(|call| self.calls.contains(&call)) || in_window() {

@@ -1,0 +1,170 @@
+//! Waits for what the device did for somebody else: a sleep until a command ends in which the sleeper has no part, or in which its own
+//! command stood behind one.
+//!
+//! A file system's journal serves one transaction at a time, so a thread that syncs first sleeps for the commit that another process asked
+//! for: its journal blocks, its flush (jbd2_log_wait_commit, then a commit of its own). And the block layer has one flush under way a
+//! queue; who asks for another waits for the next (block/blk-flush.c). Both are told by whom a command is charged to.
+//!
+//! **Uncertainty.** A command of nobody known is nobody else's. One that carries something of the sleeper's, too, is its own. A device that
+//! serves one command at a time also delays data behind another's flush: that counts only where the recording shows that it does,
+//! by how much longer such commands took than others.
+
+use super::facts::median;
+use crate::charges::Charges;
+use crate::rows::{Index, IoAction};
+use model::{Layer, Origin, Relation};
+use std::collections::HashMap;
+
+/// Commands of each sort from which on they are compared.
+const COMPARED: usize = 5;
+/// So many times as long behind a flush shows that the device does one thing after the other.
+const DELAYED: f64 = 1.5;
+
+/// Time in which an operation's own command stood behind another's flush.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Behind {
+    /// Begin.
+    pub from: u64,
+    /// End.
+    pub to: u64,
+    /// Whose flush it was.
+    pub tgid: u32,
+    /// The flush.
+    pub command: u64,
+}
+
+/// Who has which commands.
+#[derive(Debug, Default)]
+pub struct Others {
+    charged: HashMap<u64, Vec<(u32, f64)>>,
+    behind: HashMap<u32, Vec<Behind>>,
+}
+
+struct Command {
+    disk: u32,
+    start_ns: u64,
+    end_ns: u64,
+    id: u64,
+    /// When it was asked for, where that was before.
+    queued_ns: u64,
+    action: IoAction,
+    operations: Vec<u32>,
+}
+
+impl Others {
+    /// Looks through the commands.
+    pub fn new(index: &Index, charges: &Charges) -> Self {
+        let mut charged: HashMap<u64, Vec<(u32, f64)>> = HashMap::new();
+        for cause in index.rows.causes.iter().filter(|cause| cause.share > 0.0 && cause.origin != Origin::Tracer) {
+            if let Some(tgid) = cause.tgid {
+                charged.entry(cause.command).or_default().push((tgid, cause.share));
+            }
+        }
+        let mut others = Self { charged, behind: HashMap::new() };
+        others.stand_behind(index, charges);
+        others
+    }
+
+    /// Whose command it is, if a process has no part in it.
+    pub fn whose(&self, command: u64, own: u32) -> Option<u32> {
+        let all = self.charged.get(&command)?;
+        let known: f64 = all.iter().map(|(_, share)| share).sum();
+        if known < 0.5 || all.iter().any(|(tgid, _)| *tgid == own) {
+            return None;
+        }
+        all.iter().max_by(|p, q| p.1.total_cmp(&q.1)).map(|(tgid, _)| *tgid)
+    }
+
+    /// The parts of a sleep of an operation in which a command of its own stood behind a flush of others.
+    pub fn behind(&self, operation: usize, from: u64, to: u64) -> impl Iterator<Item = Behind> {
+        let all = self.behind.get(&(operation as u32)).map_or(&[][..], Vec::as_slice);
+        let cut = move |b: &Behind| Behind { from: b.from.max(from), to: b.to.min(to), ..*b };
+        all.iter().map(cut).filter(|b| b.from < b.to)
+    }
+
+    fn stand_behind(&mut self, index: &Index, charges: &Charges) {
+        let commands = commands(index, charges);
+        let mut by_disk: HashMap<u32, Vec<&Command>> = HashMap::new();
+        for command in commands.iter().filter(|command| command.action == IoAction::Flush) {
+            by_disk.entry(command.disk).or_default().push(command);
+        }
+        let before = |command: &Command, at: u64| -> Option<&Command> {
+            let flushes = by_disk.get(&command.disk)?;
+            let next = flushes.partition_point(|flush| flush.start_ns <= at);
+            let flush = flushes[..next].iter().rev().find(|flush| flush.id != command.id)?;
+            (flush.end_ns > at).then_some(*flush)
+        };
+        let serial = serial(&commands, before);
+        let mut found = Vec::new();
+        for command in commands.iter().filter(|command| !command.operations.is_empty()) {
+            // A flush is held back in the block layer; data, if at all, at the device.
+            let (since, until) = match command.action {
+                IoAction::Flush => (command.queued_ns, command.start_ns),
+                _ if serial => (command.start_ns, command.end_ns),
+                _ => continue,
+            };
+            let Some(flush) = before(command, since) else { continue };
+            for &operation in &command.operations {
+                let own = index.rows.operations[operation as usize].tgid;
+                if let Some(tgid) = self.whose(flush.id, own) {
+                    let to = flush.end_ns.min(until);
+                    found.push((operation, Behind { from: since, to, tgid, command: flush.id }));
+                }
+            }
+        }
+        for (operation, behind) in found {
+            self.behind.entry(operation).or_default().push(behind);
+        }
+        // Two own commands behind one flush are one wait.
+        for list in self.behind.values_mut() {
+            list.sort_by_key(|b| (b.from, b.to));
+            let mut until = 0;
+            list.iter_mut().for_each(|b| {
+                b.from = b.from.max(until);
+                until = until.max(b.to);
+            });
+        }
+    }
+}
+
+/// Whether a device does nothing else while it flushes, as far as its data commands tell.
+fn serial<'a>(commands: &'a [Command], before: impl Fn(&'a Command, u64) -> Option<&'a Command>) -> bool {
+    let data = commands.iter().filter(|c| matches!(c.action, IoAction::Read | IoAction::Write));
+    let (mut alone, mut beside) = (Vec::new(), Vec::new());
+    for command in data {
+        let times = if before(command, command.start_ns).is_some() { &mut beside } else { &mut alone };
+        times.push(command.end_ns - command.start_ns);
+    }
+    alone.len() >= COMPARED && beside.len() >= COMPARED && median(&beside) as f64 >= DELAYED * median(&alone) as f64
+}
+
+/// Finished commands of the disks that hold the files, in the order of their issue.
+fn commands(index: &Index, charges: &Charges) -> Vec<Command> {
+    let rows = index.rows;
+    let mut queued: HashMap<u64, u64> = HashMap::new();
+    for link in rows.links.iter().filter(|l| l.relation == Relation::WaitsForFlush) {
+        let (Some(from), Some(to)) = (index.span(link.parent), index.span(link.child)) else { continue };
+        if rows.spans[from].layer == Layer::Block && rows.spans[to].layer == Layer::Driver {
+            let first = queued.entry(link.child).or_insert(u64::MAX);
+            *first = (*first).min(rows.spans[from].start_ns);
+        }
+    }
+    let mut all: Vec<Command> = Vec::new();
+    for (at, parts) in charges.commands.iter() {
+        let span = &rows.spans[at];
+        let (Some(disk), Some(end_ns)) = (span.disk.filter(|disk| index.counted.contains(disk)), span.end_ns) else {
+            continue;
+        };
+        all.push(Command {
+            disk,
+            start_ns: span.start_ns,
+            end_ns: end_ns.max(span.start_ns),
+            id: span.id,
+            queued_ns: queued.get(&span.id).copied().unwrap_or(span.start_ns).min(span.start_ns),
+            action: IoAction::on_disk(span),
+            operations: parts.iter().filter(|part| part.share > 0.0).map(|part| part.operation).collect(),
+        });
+    }
+    all.sort_by_key(|command| (command.start_ns, command.id));
+    all
+}
