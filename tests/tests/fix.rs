@@ -159,7 +159,7 @@ fn reached() -> Result<()> {
     let options = ["--try", "off,wal", "--blocks", "1", "--json"];
     // Our own SQLite is linked into the program.
     let own = fathom().canonicalize()?.display().to_string();
-    let command = [own.as_str(), "workload", "arm", "--database", "{db}", "{db}.2"];
+    let command = [own.as_str(), "workload", "variant", "--database", "{db}", "{db}.2"];
     let done = json(&fix(folder.path(), &database, &options, &command).output()?)?;
     let name = |list: &str| done[list][0].pointer("/remedy/name").or(done[list][0].get("name")).cloned();
     ensure!(name("tried") == Some("wal".into()) && name("not_tried") == Some("off".into()), "{done}");

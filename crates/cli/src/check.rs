@@ -5,7 +5,7 @@
 use crate::{Usage, args, link, output};
 use analysis::Rows;
 use analysis::check::contract::BPF;
-use analysis::check::{self, Contract, Observed, One, Outcome};
+use analysis::check::{self, Contract, Counted, Observed, Outcome};
 use analysis::text::shown;
 use anyhow::{Context as _, Result, bail};
 use archive::atomic_file;
@@ -83,7 +83,7 @@ impl<'a> Runs<'a> {
     }
 
     /// A run that is counted by the kernel alone.
-    fn untraced(&self) -> Result<One> {
+    fn untraced(&self) -> Result<Counted> {
         let words = self.command.iter().map(|word| output::word(Path::new(word)).to_string());
         let line = words.collect::<Vec<_>>().join(" ");
         let mut command = Command::new(std::env::current_exe().context("where this program is")?);
@@ -92,7 +92,7 @@ impl<'a> Runs<'a> {
         if !done.status.success() {
             bail!("{}", experiment::ab::text::reason(String::from_utf8_lossy(&done.stderr).trim()));
         }
-        let one = One::parse(&String::from_utf8_lossy(&done.stdout))?;
+        let one = Counted::parse(&String::from_utf8_lossy(&done.stdout))?;
         if one.calls.is_empty() {
             bail!("nothing can be counted here: no tracing, and no /proc/PID/io");
         }

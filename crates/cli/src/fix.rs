@@ -9,7 +9,7 @@ use experiment::ab::contract::Outcome;
 use experiment::ab::{self, AbRequest};
 use experiment::fix::contract::{Fixed, NotTried};
 use experiment::fix::remedies::{self, Durability, Machine, Remedy};
-use experiment::fix::{Arms, copy_in, text};
+use experiment::fix::{Variants, copy_in, text};
 use model::{Context, counted};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     let copy = database.as_ref().and_then(|path| copy_in(path, std::process::id()));
     let scratch = tempfile::Builder::new().prefix("fathom-fix-").tempdir().context("a folder for this run")?;
     let object = scratch.path().join("pragmas.so");
-    fs::write(&object, workload::arm::PRAGMAS)?;
+    fs::write(&object, workload::variant::PRAGMAS)?;
     let mut back = vec![Knob::Folder(scratch.path().into())];
     back.extend(copy.iter().map(|(folder, _)| Knob::Folder(folder.clone())));
     let mut kept = Kept::take(&notes(), back.clone())
@@ -56,16 +56,16 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     if let Some((folder, _)) = &copy {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
-    let mut arms = Arms {
+    let mut variants = Variants {
         fathom: std::env::current_exe().context("where this program is")?,
         command: &args.command,
         database: database.clone().zip(copy.map(|(_, copy)| copy)),
         object: object.clone(),
         prepare: args.prepare.as_deref(),
-        ..Arms::default()
+        ..Variants::default()
     };
     let findings = match args.names.is_empty() {
-        true => diagnosed(&arms, scratch.path(), &mut machine, args.system)?,
+        true => diagnosed(&variants, scratch.path(), &mut machine, args.system)?,
         false => {
             if args.system {
                 queue_of(&mut machine, None, database.as_deref());
@@ -78,7 +78,7 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
         true => remedies::named(all, &findings),
         false => chosen(all, &args.names)?,
     };
-    let (tried, not_tried) = possible(wanted, &arms, scratch.path())?;
+    let (tried, not_tried) = possible(wanted, &variants, scratch.path())?;
     if tried.is_empty() {
         kept.put_back().map_err(|why| anyhow::anyhow!(why.join("; ")))?;
         return nothing(args, &findings, &not_tried);
@@ -90,10 +90,10 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
         // The new notes replace the old ones; nothing of the machine is changed yet.
         std::mem::forget(std::mem::replace(&mut kept, Kept::take(&notes(), back)?));
     }
-    (arms.machine, arms.mounts) = (&files, &mounts);
+    (variants.machine, variants.mounts) = (&files, &mounts);
     let design = ab::design(&AbRequest {
-        commands: arms.commands(&tried),
-        prepare: Some(format!("{{{}}}", experiment::fix::ARM)),
+        commands: variants.commands(&tried),
+        prepare: Some(format!("{{{}}}", experiment::fix::VARIANT)),
         warmup: 1,
         blocks: args.blocks,
         budget: args.budget,
@@ -189,12 +189,12 @@ fn queue_of(machine: &mut Machine, disk: Option<&str>, file: Option<&Path>) {
 }
 
 /// Records the command once, and says which findings name remedies.
-fn diagnosed(arms: &Arms<'_>, folder: &Path, machine: &mut Machine, system: bool) -> Result<Vec<String>> {
-    prepared(&arms.prepare(None))?;
+fn diagnosed(variants: &Variants<'_>, folder: &Path, machine: &mut Machine, system: bool) -> Result<Vec<String>> {
+    prepared(&variants.prepare(None))?;
     let archive = folder.join("diagnosis.fathom");
-    let mut record = Command::new(&arms.fathom);
+    let mut record = Command::new(&variants.fathom);
     record.args(["record", "--quiet", "--as-root", "--no-probe-cost", "-o"]).arg(&archive);
-    let done = record.arg("--").args(arms.words()).stdin(Stdio::null()).stdout(Stdio::null()).output()?;
+    let done = record.arg("--").args(variants.words()).stdin(Stdio::null()).stdout(Stdio::null()).output()?;
     let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
     if !archive.join("meta.json").exists() {
         bail!("{said}\nfathom: without a recording, name the remedies to try: --try NAME,… (`fathom fix --list`)");
@@ -236,14 +236,14 @@ fn chosen(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
 }
 
 /// Those that can be tried, and why the others cannot.
-fn possible(wanted: Vec<Remedy>, arms: &Arms<'_>, folder: &Path) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
+fn possible(wanted: Vec<Remedy>, variants: &Variants<'_>, folder: &Path) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
     let unreached = match wanted.iter().any(|remedy| remedy.connection.is_some()) {
-        true => unreached(arms, folder)?,
+        true => unreached(variants, folder)?,
         false => None,
     };
     let (mut tried, mut not_tried) = (Vec::new(), Vec::new());
     for remedy in wanted {
-        let why = if remedy.persistent.is_some() && arms.database.is_none() {
+        let why = if remedy.persistent.is_some() && variants.database.is_none() {
             Some("it is a setting of the database: give --database FILE, and {db} in CMD".to_owned())
         } else if remedy.connection.is_some() {
             unreached.clone()
@@ -259,15 +259,15 @@ fn possible(wanted: Vec<Remedy>, arms: &Arms<'_>, folder: &Path) -> Result<(Vec<
 }
 
 /// Why the preloaded object does not reach the program's SQLite: it leaves a file where it does.
-fn unreached(arms: &Arms<'_>, folder: &Path) -> Result<Option<String>> {
-    if workload::arm::PRAGMAS.is_empty() {
+fn unreached(variants: &Variants<'_>, folder: &Path) -> Result<Option<String>> {
+    if workload::variant::PRAGMAS.is_empty() {
         return Ok(Some("settings of connections are set on x86-64 only".into()));
     }
-    prepared(&arms.prepare(None))?;
-    let (words, seen) = (arms.words(), folder.join("seen"));
+    prepared(&variants.prepare(None))?;
+    let (words, seen) = (variants.words(), folder.join("seen"));
     let Some((program, rest)) = words.split_first() else { return Ok(None) };
     let mut once = Command::new(program);
-    once.args(rest).env("LD_PRELOAD", &arms.object).env("FATHOM_PRAGMAS_SEEN", &seen);
+    once.args(rest).env("LD_PRELOAD", &variants.object).env("FATHOM_PRAGMAS_SEEN", &seen);
     let done = once.stdin(Stdio::null()).stdout(Stdio::null()).output().with_context(|| program.clone())?;
     let linked = "the program has SQLite linked into it, or opens no database: its connections cannot be reached";
     Ok(match (done.status.success(), seen.exists()) {
@@ -317,15 +317,15 @@ fn nothing(args: &args::Fix, findings: &[String], not_tried: &[NotTried]) -> Res
 /// Sets the best for good.
 fn apply(best: &Remedy, database: Option<&Path>) -> Result<()> {
     if let (Some(sql), Some(database)) = (&best.persistent, database) {
-        workload::arm::pragma(database, sql)?;
+        workload::variant::pragma(database, sql)?;
         eprintln!("fathom: set in {}: {sql}", database.display());
     }
     if let Some((file, value)) = &best.machine {
-        workload::arm::set(file, value)?;
+        workload::variant::set(file, value)?;
         eprintln!("fathom: set until the machine restarts: {} to {value}", file.display());
     }
     if let Some((folder, option)) = &best.mount {
-        workload::arm::remount(folder, option)?;
+        workload::variant::remount(folder, option)?;
         eprintln!("fathom: remounted {} with {option}, until it is unmounted", folder.display());
     }
     if let Some(sql) = &best.connection {

@@ -18,8 +18,8 @@ pub enum Allow {
 
 /// Try the remedies that `fathom explain` names for a command, and measure what each brings.
 ///
-/// CMD is recorded once; each remedy that its findings name is then an arm beside the command as it is, in randomised blocks with an
-/// A/A control, as in `fathom bench ab`. The database is never touched: each run gets a fresh copy of it, in whose place CMD
+/// CMD is recorded once; each remedy that its findings name is then run as a variant beside the command as it is, in randomised blocks with
+/// an A/A control, as in `fathom bench ab`. The database is never touched: each run gets a fresh copy of it, in whose place CMD
 /// writes {db}. Settings that last (WAL, the page's size) are made in the copy; those of a connection are set as CMD opens the
 /// database, by a preloaded object, where CMD's SQLite is a shared library. Settings of the machine are put back at the end, after Ctrl-C
 /// too; after a SIGKILL by the next `fathom fix`. Remedies that give durability up are listed apart, and are the best only if --allow says so.

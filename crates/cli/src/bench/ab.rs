@@ -132,7 +132,7 @@ fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
 
 /// Refuses a command whose program is not there, before anything runs.
 fn found(line: &str) -> Result<()> {
-    let words = workload::command::words(line).map_err(Usage)?;
+    let words = workload::command::words(line).map_err(|e| Usage(e.to_string()))?;
     let program = words.argv.first().map_or("", String::as_str);
     let there = |path: &std::path::Path| path.is_file();
     let found = match program.contains('/') {
