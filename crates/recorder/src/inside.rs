@@ -28,7 +28,7 @@ const LOADING: Duration = Duration::from_secs(2);
 /// Prepares probing inside, if that is asked for and possible; else says why not.
 pub fn prepare(request: &Request) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>), String> {
     if request.probes == Probes::Uprobe {
-        return Err("--probes uprobe asks for uprobes".into());
+        return Err("uprobes were selected (--probes)".into());
     }
     if !matches!(request.target, Target::Command(_)) {
         return Err("only processes of a command that Fathom starts can load its object".into());
