@@ -14,7 +14,7 @@ fn one(calls: &[(&str, u64)], flushes: f64) -> Counted {
     }
 }
 
-fn observed(statements: &[(&str, One)]) -> Observed {
+fn observed(statements: &[(&str, Counted)]) -> Observed {
     Observed {
         statements: statements.iter().map(|(text, one)| (text.to_string(), one.clone())).collect(),
         ..Observed::default()

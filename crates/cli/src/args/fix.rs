@@ -5,10 +5,10 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Up to which class of durability a remedy may be the best.
+/// How much durability the best remedy may give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Allow {
-    /// Remedies that give nothing up
+    /// None: every commit survives a power failure as before
     Same,
     /// Also those with which the last commits may be lost when the power fails
     LastCommits,
@@ -44,16 +44,16 @@ pub struct Fix {
     /// List the remedies, what each sets and what it gives up
     #[arg(long)]
     pub list: bool,
-    /// Up to which class of durability a remedy may be the best
+    /// How much durability the best remedy may give up
     #[arg(long, value_name = "CLASS", value_enum, default_value_t = Allow::Same)]
     pub allow: Allow,
     /// Also try settings of this machine: scheduler, read-ahead and requests of the database's disk, the CPUs' governor
     #[arg(long)]
     pub system: bool,
-    /// Also try mount options of this file system, which must be nobody else's
+    /// Also try mount options of this file system, which nothing else may be using
     #[arg(long, value_name = "MOUNT")]
     pub scratch: Option<PathBuf>,
-    /// Set the best for good: in the database and the machine
+    /// Apply the best remedy permanently: to the database and the machine
     #[arg(long)]
     pub apply: bool,
     /// Run this before each run, untimed; {db} is the copy
