@@ -1,7 +1,7 @@
 //! `fathom bench ab`: commands beside each other. Differences are made so large that no noise hides them; what is asserted besides is counts,
 //! reasons and what is left behind.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{Case, fathom, installed, lane, number, run, until};
 use serde_json::Value;
 use std::path::Path;
@@ -181,20 +181,31 @@ fn archive() -> Result<()> {
     Ok(())
 }
 
-/// The least times are compared, which a busy machine changes least.
+/// The least times are compared, which a busy machine changes least. One that changes even those is asked again: a wrong ratio would
+/// agree with none of the attempts.
 fn hyperfine() -> Result<()> {
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let (ours, others) = ratios(&["sleep 0.1", "sleep 0.3"])?;
+        println!("least times, second / first: {ours:.4} (hyperfine {others:.4})");
+        if (ours / others - 1.0).abs() < 0.05 {
+            return Ok(());
+        }
+        seen.push((ours, others));
+    }
+    bail!("ratios, ours and hyperfine's: {seen:?}")
+}
+
+/// The second command's least time over the first's, by both programs.
+fn ratios(commands: &[&str; 2]) -> Result<(f64, f64)> {
     let folder = tempfile::tempdir()?;
-    let commands = ["sleep 0.1", "sleep 0.3"];
-    let outcome = json(folder.path(), &["--blocks", "10"], &commands)?;
+    let outcome = json(folder.path(), &["--blocks", "6"], commands)?;
     let theirs = folder.path().join("h.json");
     let mut hyperfine = Command::new("hyperfine");
-    hyperfine.args(["-N", "--warmup", "1", "--runs", "10", "--export-json"]).arg(&theirs).args(commands);
+    hyperfine.args(["-N", "--warmup", "1", "--runs", "6", "--export-json"]).arg(&theirs).args(commands);
     run(&mut hyperfine)?;
     let theirs: Value = serde_json::from_str(&std::fs::read_to_string(theirs)?)?;
     let ours = |at: usize| number(&outcome, &format!("/commands/{at}/metrics/wall/min"));
     let others = |at: usize| number(&theirs, &format!("/results/{at}/min"));
-    let (ours, others) = (ours(1)? / ours(0)?, others(1)? / others(0)?);
-    println!("least times, second / first: {ours:.4} (hyperfine {others:.4})");
-    ensure!((ours / others - 1.0).abs() < 0.05, "ratio {ours} and hyperfine's {others}");
-    Ok(())
+    Ok((ours(1)? / ours(0)?, others(1)? / others(0)?))
 }
