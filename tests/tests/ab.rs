@@ -1,7 +1,7 @@
 //! `fathom bench ab`: commands beside each other. Differences are made so large that no noise hides them; what is asserted besides is counts,
 //! reasons and what is left behind.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{Case, fathom, installed, lane, number, run, until};
 use serde_json::Value;
 use std::path::Path;
@@ -35,14 +35,14 @@ fn json(folder: &Path, options: &[&str], commands: &[&str]) -> Result<Value> {
 
 fn slower() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let commands = ["sleep 0.001", "sleep 1"];
+    let commands = ["sleep 0.001", "sleep 0.4"];
     let output = ab(folder.path(), &["--blocks", "7", "--fail-on", "slower:50", "--json"], &commands)?;
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     let outcome: Value = serde_json::from_slice(&output.stdout)?;
-    ensure!(output.status.code() == Some(1) && messages.contains("slower: sleep 1"), "{messages}");
+    ensure!(output.status.code() == Some(1) && messages.contains("slower: sleep 0.4"), "{messages}");
     ensure!(outcome["version"] == 1 && outcome["comparisons"][0]["verdict"] == "slower", "{outcome}");
     ensure!(outcome["comparisons"][0]["pairs"] == 7 && outcome["commands"][2]["control"] == true, "{outcome}");
-    let output = ab(folder.path(), &["--blocks", "7", "--fail-on", "slower:50"], &["sleep 1", "sleep 0.001"])?;
+    let output = ab(folder.path(), &["--blocks", "7", "--fail-on", "slower:50"], &["sleep 0.4", "sleep 0.001"])?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(text.contains("faster") && text.contains("A/A control"), "{text}");
@@ -110,7 +110,7 @@ fn commits() -> Result<()> {
         run(Command::new("git").arg("-C").arg(here).args(identity).args(words))
     };
     git(&["init", "--quiet"])?;
-    for seconds in ["0.001", "1"] {
+    for seconds in ["0.001", "0.4"] {
         std::fs::write(here.join("seconds"), seconds)?;
         git(&["add", "seconds"])?;
         git(&["commit", "--quiet", "-m", seconds])?;
@@ -181,20 +181,31 @@ fn archive() -> Result<()> {
     Ok(())
 }
 
-/// The least times are compared, which a busy machine changes least.
+/// The least times are compared, which a busy machine changes least. One that changes even those is asked again: a wrong ratio would
+/// agree with none of the attempts.
 fn hyperfine() -> Result<()> {
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        let (ours, others) = ratios(&["sleep 0.1", "sleep 0.3"])?;
+        println!("least times, second / first: {ours:.4} (hyperfine {others:.4})");
+        if (ours / others - 1.0).abs() < 0.05 {
+            return Ok(());
+        }
+        seen.push((ours, others));
+    }
+    bail!("ratios, ours and hyperfine's: {seen:?}")
+}
+
+/// The second command's least time over the first's, by both programs.
+fn ratios(commands: &[&str; 2]) -> Result<(f64, f64)> {
     let folder = tempfile::tempdir()?;
-    let commands = ["sleep 0.1", "sleep 0.3"];
-    let outcome = json(folder.path(), &["--blocks", "10"], &commands)?;
+    let outcome = json(folder.path(), &["--blocks", "6"], commands)?;
     let theirs = folder.path().join("h.json");
     let mut hyperfine = Command::new("hyperfine");
-    hyperfine.args(["-N", "--warmup", "1", "--runs", "10", "--export-json"]).arg(&theirs).args(commands);
+    hyperfine.args(["-N", "--warmup", "1", "--runs", "6", "--export-json"]).arg(&theirs).args(commands);
     run(&mut hyperfine)?;
     let theirs: Value = serde_json::from_str(&std::fs::read_to_string(theirs)?)?;
     let ours = |at: usize| number(&outcome, &format!("/commands/{at}/metrics/wall/min"));
     let others = |at: usize| number(&theirs, &format!("/results/{at}/min"));
-    let (ours, others) = (ours(1)? / ours(0)?, others(1)? / others(0)?);
-    println!("least times, second / first: {ours:.4} (hyperfine {others:.4})");
-    ensure!((ours / others - 1.0).abs() < 0.05, "ratio {ours} and hyperfine's {others}");
-    Ok(())
+    Ok((ours(1)? / ours(0)?, others(1)? / others(0)?))
 }

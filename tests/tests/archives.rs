@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, lane, run};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use tempfile::TempDir;
@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         ("report_renders_every_archive", Ok(()), pages),
         ("export_keeps_every_row_of_every_table", Ok(()), exported),
         ("recordings_export_to_perfetto_and_text", Ok(()), other_formats),
+        ("samples_of_manual_have_form_of_show", Ok(()), samples),
     ];
     lane(cases)
 }
@@ -257,5 +258,41 @@ fn lines(text: &[u8]) -> u64 {
 fn near(archive: &str, what: &str, found: &Value, expected: f64) -> Result<()> {
     let found = found.as_f64().with_context(|| format!("{archive}: {what} is {found}"))?;
     ensure!((found - expected).abs() <= expected.abs() * 1e-6, "{archive}: {what} is {found}, not {expected}");
+    Ok(())
+}
+
+/// The lines of a text that have the form of all their kind, with numbers and units taken out.
+fn forms(text: &str) -> BTreeMap<&'static str, BTreeSet<String>> {
+    const UNITS: [&str; 8] = ["ns", "us", "ms", "s", "B", "KiB", "MiB", "GiB"];
+    let mut found: BTreeMap<&'static str, BTreeSet<String>> = BTreeMap::new();
+    for line in text.lines() {
+        let words = line.split_whitespace().map(|word| word.trim_end_matches(','));
+        let words = words.filter(|word| !UNITS.contains(word));
+        let form: Vec<_> = words.map(|w| if w.parse::<f64>().is_ok() { "#" } else { w }).collect();
+        let form = form.join(" ").replace("# time:", "# times:");
+        let kinds = ["# times: median", "layer median", "per execution", "written: calls"];
+        if let Some(kind) = kinds.into_iter().find(|kind| form.starts_with(kind)) {
+            found.entry(kind).or_default().insert(form);
+        }
+    }
+    found
+}
+
+/// What README and the guide print of `show` was made by another version if its lines have another form.
+fn samples() -> Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("sample.fathom");
+    run(Command::new("cp").arg("-r").arg(root.join("crates/cli/sample")).arg(&archive))?;
+    let shown = run(Command::new(fathom()).arg("show").arg(&archive))?;
+    let ours = forms(&String::from_utf8_lossy(&shown.stdout));
+    ensure!(ours.len() == 4, "{ours:?}");
+    for page in ["README.md", "docs/guide/first-recording.md"] {
+        let theirs = forms(&std::fs::read_to_string(root.join(page))?);
+        ensure!(theirs.len() == 4, "{page}: {theirs:?}");
+        for (kind, forms) in theirs {
+            ensure!(forms.is_subset(&ours[kind]), "{page}: {forms:?}, but `show` prints {:?}", ours[kind]);
+        }
+    }
     Ok(())
 }

@@ -16,6 +16,9 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+/// What one test may take, in seconds.
+const LIMIT_S: u64 = 15 * 60;
+
 /// Commits whose rooms come first.
 const RECENT: &str = "-20";
 
@@ -41,7 +44,9 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
     ensure!(binary.exists(), "{} is not there; run `make build` first", binary.display());
     let wanted = |test: &Test| filters.is_empty() || filters.iter().any(|f| test.label().contains(f.as_str()));
     let tests: Vec<Test> = listed(root, compiler)?.into_iter().filter(wanted).collect();
+    let of = tests.len();
 
+    let begin = Instant::now();
     let mut total = Count::default();
     let mut lines = Vec::new();
     for test in in_order(tests, &changed(root), commit(root)) {
@@ -72,9 +77,12 @@ pub fn run(root: &Path, words: &[String]) -> Result<()> {
             Count { passed: 1.., .. } => "passed",
             _ => "skipped",
         };
-        lines.push(format!("{seconds:5} s  {result:7} {}", test.label()));
+        // One that alone takes a quarter of an hour leaves too little of CI's hour to the others.
+        let split = if seconds > LIMIT_S { "  (over 15 minutes: split it)" } else { "" };
+        lines.push(format!("{seconds:5} s  {result:7} {}{split}", test.label()));
         total.add(&test.program.folder, count);
     }
+    lines.push(format!("{} of {of} long tests ran, in {} minutes", lines.len(), begin.elapsed().as_secs() / 60));
     total.print(&lines);
     if total.failed > 0 {
         bail!("long tests failed");

@@ -54,17 +54,14 @@ const STREAMS: [&[&str]; 3] = [
         "errors",
         "fix",
         "ftrace",
-        "install",
         "jvm",
-        "mcp",
         "phone",
         "pool",
         "pool_clients",
         "pool_kill",
-        "sql",
     ],
-    // Networks in namespaces of their own, where tests wait for packets.
-    &["net", "net_devices", "net_routed", "rate"],
+    // Networks in namespaces of their own, where tests wait for packets; then what only reads archives.
+    &["net", "net_devices", "net_routed", "rate", "archives", "install", "mcp", "sql"],
 ];
 
 /// Runs the named lanes (all if none is named), or lists them.

@@ -99,6 +99,17 @@ pub struct Runs {
 
 pub use crate::layout::runs as path;
 
+/// An entry that does not fit to those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+enum Misplaced {
+    #[error("found {what} {found} where {what} {expected} was expected")]
+    OutOfOrder { what: &'static str, found: u64, expected: u64 },
+    #[error("no such {0}: {1}")]
+    Absent(&'static str, u64),
+    #[error("duplicate {0} {1}")]
+    Duplicate(&'static str, u64),
+}
+
 impl Runs {
     /// Reads the log of the archive `dir`, of which nothing may be lost.
     ///
@@ -165,11 +176,11 @@ impl Runs {
         self.runs.iter().filter(of).count() as u64
     }
 
-    /// Takes an entry in. An error says which entry before it is missing.
-    fn take(&mut self, entry: Entry) -> Result<(), String> {
-        let next = |what: &str, found: u64, expected: usize| match found == expected as u64 {
+    /// Takes an entry in.
+    fn take(&mut self, entry: Entry) -> Result<(), Misplaced> {
+        let next = |what, found: u64, expected: usize| match found == expected as u64 {
             true => Ok(()),
-            false => Err(format!("found {what} {found} where {what} {expected} was expected")),
+            false => Err(Misplaced::OutOfOrder { what, found, expected: expected as u64 }),
         };
         match entry {
             Entry::Machine(facts) => self.machines.push(facts),
@@ -179,7 +190,7 @@ impl Runs {
                 self.designs.push(row);
             }
             Entry::Cell(row) => {
-                self.designs.get(row.design as usize).ok_or_else(|| format!("no such design: {}", row.design))?;
+                self.designs.get(row.design as usize).ok_or(Misplaced::Absent("design", row.design))?;
                 match self.cells.get_mut(row.id as usize) {
                     Some(lost) if is_lost(lost) => *lost = DesignCell { absent: lost.absent.take(), ..row },
                     _ => {
@@ -190,20 +201,20 @@ impl Runs {
             }
             Entry::Absent { cell, why } => {
                 let row = usize::try_from(cell).ok().and_then(|at| self.cells.get_mut(at));
-                row.ok_or_else(|| format!("no such cell: {cell}"))?.absent = Some(why);
+                row.ok_or(Misplaced::Absent("cell", cell))?.absent = Some(why);
             }
             Entry::Replicate(run) => {
                 next("replicate", run.replicate.id, self.runs.len())?;
                 let cell = run.replicate.cell;
                 let row = usize::try_from(cell).ok().and_then(|at| self.cells.get(at));
-                let design = row.ok_or_else(|| format!("no such cell: {cell}"))?.design;
+                let design = row.ok_or(Misplaced::Absent("cell", cell))?.design;
                 self.goes_on(design);
                 self.runs.push(*run);
             }
             Entry::Mark(row) => self.marks.push(row),
             Entry::Stopped { design, why, .. } => {
                 let row = usize::try_from(design).ok().and_then(|at| self.designs.get_mut(at));
-                row.ok_or_else(|| format!("no such design: {design}"))?.stopped = Some(why);
+                row.ok_or(Misplaced::Absent("design", design))?.stopped = Some(why);
             }
         }
         Ok(())

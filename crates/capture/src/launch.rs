@@ -19,6 +19,7 @@
 
 mod traced;
 
+use crate::inside::error::NotImplanted;
 use crate::marks;
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString, c_char, c_int};
@@ -357,13 +358,13 @@ impl Plan {
             close_what_exec_would_close(others);
             default_signals();
             let mut byte = 0u8;
-            let told = loop {
+            let read = loop {
                 let n = libc::read(gate, (&raw mut byte).cast(), 1);
                 if n >= 0 || io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
                     break n;
                 }
             };
-            if told != 1 {
+            if read != 1 {
                 libc::write(2, self.abandoned.as_ptr().cast(), self.abandoned.len());
                 libc::_exit(NOT_RUN);
             }
@@ -510,9 +511,11 @@ impl Child {
     /// As there.
     pub fn release_stopped(
         &mut self,
-        then: impl FnOnce(u32) -> Result<(), String>,
-    ) -> Result<Result<(), String>, LaunchError> {
-        let Some(mut gate) = self.gate.take() else { return Ok(Err("it was released before".into())) };
+        then: impl FnOnce(u32) -> Result<(), NotImplanted>,
+    ) -> Result<Result<(), NotImplanted>, LaunchError> {
+        let Some(mut gate) = self.gate.take() else {
+            return Ok(Err(NotImplanted::NotStopped("it was released before")));
+        };
         let traced = Traced::begin(self.pid);
         let opened = gate.write_all(&[GO]);
         drop(gate);
@@ -525,11 +528,11 @@ impl Child {
                 }
                 Reached::Ended(status) => {
                     self.exit = Some(exit_of(status));
-                    Err("it ended before it began".into())
+                    Err(NotImplanted::NotStopped("it ended before its first instruction"))
                 }
-                Reached::Lost(e) => Err(format!("it cannot be traced: {}", crate::error::chain(&e))),
+                Reached::Lost(e) => Err(NotImplanted::NotTraced(e)),
             },
-            Err(e) => Err(format!("it cannot be traced: {}", crate::error::chain(&e))),
+            Err(e) => Err(NotImplanted::NotTraced(e)),
         };
         self.hear(opened).map(|()| done)
     }

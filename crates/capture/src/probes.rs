@@ -261,8 +261,8 @@ pub fn not_loaded(error: &std::io::Error, log: &str) -> NotAttached {
     // The last line but the statistics says what was wrong.
     let statistics = ["processed ", "stack depth ", "verification time "];
     let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
-    let said = crate::error::plain(&error.to_string());
-    let why = format!("the kernel rejected the program ({said}): {}", line.unwrap_or("no reason given"));
+    let message = crate::error::plain(&error.to_string());
+    let why = format!("the kernel rejected the program ({message}): {}", line.unwrap_or("no reason given"));
     NotAttached::of(why, error)
 }
 

@@ -3,6 +3,7 @@
 //! One thread owns it and calls [`Session::wait`] and [`Session::drain`] by turns. Draining by a timer instead of a
 //! wake-up for each record is what makes tracing cheap: the rings hold seconds of a busy machine.
 
+use crate::inside::error::InsideError;
 use crate::inside::pace::Pace;
 use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
 use crate::kernel::types::KernelTypes;
@@ -218,8 +219,8 @@ impl Session {
     /// Has the kernel side listen to what is probed inside.
     ///
     /// # Errors
-    /// Why it cannot, in words; then the object does nothing, and uprobes are to be attached.
-    pub fn probe_inside(&mut self, mut inside: Inside) -> Result<(), String> {
+    /// Why it cannot; then the object does nothing, and uprobes are to be attached.
+    pub fn probe_inside(&mut self, mut inside: Inside) -> Result<(), InsideError> {
         let attached = inside.attach(&mut self.ebpf, &mut self.uprobes);
         // Kept either way: the command's environment names its file.
         self.inside = Some(inside);

@@ -135,9 +135,9 @@ impl Attribution {
         threads: &mut Threads,
         cx: &mut Context<'_>,
     ) {
-        let told: f64 = pending.charges.iter().map(|c| c.weight).sum();
-        if told < pending.measure * (1.0 - 1e-9) || told <= 0.0 {
-            let left = if told <= 0.0 { 1.0 } else { pending.measure - told };
+        let charged: f64 = pending.charges.iter().map(|c| c.weight).sum();
+        if charged < pending.measure * (1.0 - 1e-9) || charged <= 0.0 {
+            let left = if charged <= 0.0 { 1.0 } else { pending.measure - charged };
             let via = if pending.flush { "flush" } else { "unknown" };
             shares.push(Share { actor: Actor::NOBODY, share: left, confidence: Confidence::Exact, via });
         }

@@ -43,9 +43,9 @@ const SAME_CALL_NS: u64 = 100_000;
 /// A call of which the end was lost is not waited for longer.
 const LONGEST_CALL_NS: u64 = 10_000_000_000;
 
-/// What a record tells, which may have arrived before its turn.
+/// What a record shows, which may have arrived before its turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Evidence {
     /// The file that a call just opened; the database, if it is a rollback journal.
     Named(Option<String>),
     Opened,
@@ -59,7 +59,7 @@ pub(crate) enum Told {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Note {
     file: FileKey,
-    told: Told,
+    evidence: Evidence,
     /// `u64::MAX`: not known yet.
     end_ns: u64,
 }
@@ -109,11 +109,11 @@ impl Inferred {
     }
 
     /// Notes what a record that has just arrived tells, for what comes before it and during it.
-    pub(crate) fn arrives(&mut self, told: Option<&BTreeSet<u32>>, event: &Event) {
+    pub(crate) fn arrives(&mut self, with_statements: Option<&BTreeSet<u32>>, event: &Event) {
         let h = &event.header;
         // The kind first: it costs less than the look-up, and most events are of others.
         if !matches!(event.record, Record::File(_) | Record::SyncBegin(_) | Record::Syscall(_))
-            || told.is_none_or(|told| told.contains(&h.tgid))
+            || with_statements.is_none_or(|tgids| tgids.contains(&h.tgid))
         {
             return;
         }
@@ -127,31 +127,34 @@ impl Inferred {
                     return;
                 }
                 let journal_of = (class == FileClass::RollbackJournal).then(|| database_of(&r.text).to_string());
-                (h.time_ns, Note { file: (r.dev, r.ino), told: Told::Named(journal_of), end_ns: h.time_ns })
+                (h.time_ns, Note { file: (r.dev, r.ino), evidence: Evidence::Named(journal_of), end_ns: h.time_ns })
             }
-            Record::SyncBegin(r) => (h.time_ns, Note { file: (r.dev, r.ino), told: Told::Synced, end_ns: u64::MAX }),
+            Record::SyncBegin(r) => {
+                (h.time_ns, Note { file: (r.dev, r.ino), evidence: Evidence::Synced, end_ns: u64::MAX })
+            }
             Record::Syscall(r) if r.ctx & flags::TRACKED != 0 && r.ino != 0 => {
                 let file = (r.dev, r.ino);
-                let told = match Call::from_number(r.call) {
+                let evidence = match Call::from_number(r.call) {
                     Some(call) if call.syncs() => {
                         let from = r.start_ns.saturating_sub(SAME_CALL_NS);
                         let mut near = self.notes.range_mut((h.tid, from)..=(h.tid, r.start_ns + SAME_CALL_NS));
                         let announced = near.find_map(|(_, all)| {
-                            all.iter_mut().find(|n| n.told == Told::Synced && n.file == file && n.end_ns == u64::MAX)
+                            all.iter_mut()
+                                .find(|n| n.evidence == Evidence::Synced && n.file == file && n.end_ns == u64::MAX)
                         });
                         if let Some(note) = announced {
                             note.end_ns = h.time_ns;
                             return;
                         }
-                        Told::Synced
+                        Evidence::Synced
                     }
-                    _ if r.result < 0 => Told::Other,
-                    Some(Call::Open) => Told::Opened,
-                    Some(Call::Ftruncate | Call::Unlink) => Told::Changed(false),
-                    Some(call) if call.writes() => Told::Changed(r.pos == 0),
-                    _ => Told::Other,
+                    _ if r.result < 0 => Evidence::Other,
+                    Some(Call::Open) => Evidence::Opened,
+                    Some(Call::Ftruncate | Call::Unlink) => Evidence::Changed(false),
+                    Some(call) if call.writes() => Evidence::Changed(r.pos == 0),
+                    _ => Evidence::Other,
                 };
-                (r.start_ns, Note { file, told, end_ns: h.time_ns })
+                (r.start_ns, Note { file, evidence, end_ns: h.time_ns })
             }
             _ => return,
         };
@@ -192,10 +195,10 @@ impl Inferred {
     pub(crate) fn makes_journal(&self, tid: u32, start_ns: u64, file: FileKey) -> Option<String> {
         let mut database = None;
         for (_, note) in self.after(tid, start_ns.saturating_add(1)).filter(|(_, n)| n.file == file) {
-            match &note.told {
-                Told::Named(journal_of) if database.is_none() => database = Some(journal_of.as_ref()?),
-                Told::Changed(true) => return database.cloned(),
-                Told::Opened => return None,
+            match &note.evidence {
+                Evidence::Named(journal_of) if database.is_none() => database = Some(journal_of.as_ref()?),
+                Evidence::Changed(true) => return database.cloned(),
+                Evidence::Opened => return None,
                 _ => {}
             }
         }
@@ -204,13 +207,13 @@ impl Inferred {
 
     /// The call that the thread was in at `time_ns`.
     fn call(&self, tid: u32, time_ns: u64) -> Option<&Note> {
-        let call = |n: &&Note| !matches!(n.told, Told::Named(_));
+        let call = |n: &&Note| !matches!(n.evidence, Evidence::Named(_));
         let mut before = self.notes.range((tid, 0)..=(tid, time_ns)).rev().flat_map(|(_, all)| all);
         if let Some(note) = before.find(call).filter(|n| time_ns <= n.end_ns) {
             return Some(note);
         }
         let soon = self.after(tid, time_ns).take_while(|&(at, _)| at <= time_ns.saturating_add(SAME_CALL_NS));
-        soon.map(|(_, note)| note).find(call).filter(|n| n.told == Told::Synced)
+        soon.map(|(_, note)| note).find(call).filter(|n| n.evidence == Evidence::Synced)
     }
 
     /// The database's name as it stands in a shape: without its folder, unless another one has that name.
@@ -238,9 +241,9 @@ impl Inferred {
     }
 
     /// Whether a call on this file is of a transaction on the database. The folder is synced when a journal was made.
-    fn is_of(&self, database_path: &str, file: FileKey, told: &Told, names: &Names) -> bool {
+    fn is_of(&self, database_path: &str, file: FileKey, evidence: &Evidence, names: &Names) -> bool {
         let Some(path) = names.path(file) else { return false };
-        let folder = || *told == Told::Synced && database_path.rsplit_once('/').is_some_and(|(f, _)| f == path);
+        let folder = || *evidence == Evidence::Synced && database_path.rsplit_once('/').is_some_and(|(f, _)| f == path);
         database_in(path, self.class_of(file, names)) == database_path || folder()
     }
 
@@ -251,13 +254,13 @@ impl Inferred {
             return Some(begun.operation);
         }
         let note = self.call(tid, time_ns)?;
-        let of = |t: &&Transaction| self.is_of(&t.database, note.file, &note.told, names);
+        let of = |t: &&Transaction| self.is_of(&t.database, note.file, &note.evidence, names);
         let transaction = open.iter().find(of)?;
-        let changes = |n: &Note| matches!(n.told, Told::Changed(_) | Told::Synced);
+        let changes = |n: &Note| matches!(n.evidence, Evidence::Changed(_) | Evidence::Synced);
         let goes_on = || {
             let later = self.after(tid, time_ns.saturating_add(1));
             let mut later = later.take_while(|&(at, _)| at <= transaction.last_ns.saturating_add(PAUSE_NS));
-            later.any(|(_, n)| changes(n) && self.is_of(&transaction.database, n.file, &n.told, names))
+            later.any(|(_, n)| changes(n) && self.is_of(&transaction.database, n.file, &n.evidence, names))
         };
         // What is read after its last write is not the transaction's any more.
         let within = changes(note) || transaction.journal || !transaction.over && goes_on();
@@ -291,8 +294,8 @@ impl Inferred {
     }
 
     /// The database of the thread's transaction that a call on this file is of.
-    pub(crate) fn database_at(&self, tid: u32, file: FileKey, told: &Told, names: &Names) -> Option<String> {
-        self.open.get(&tid)?.iter().find(|t| self.is_of(&t.database, file, told, names)).map(|t| t.database.clone())
+    pub(crate) fn database_at(&self, tid: u32, file: FileKey, evidence: &Evidence, names: &Names) -> Option<String> {
+        self.open.get(&tid)?.iter().find(|t| self.is_of(&t.database, file, evidence, names)).map(|t| t.database.clone())
     }
 
     /// The other threads in a transaction with a journal on this database, in order.

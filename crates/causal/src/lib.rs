@@ -134,9 +134,9 @@ pub struct Config {
     /// Since when the log had no room for some records, if it ever had none. This is known when the recording has ended, and what is
     /// missing from then on is told as that loss.
     pub full_since_ns: Option<u64>,
-    /// Processes that tell their statements, which only the whole log can say. In the others transactions are inferred
+    /// Processes whose statements were recorded, which only the whole log can say. In the others transactions are inferred
     /// from SQLite's files; `None`: in none.
-    pub told: Option<BTreeSet<u32>>,
+    pub with_statements: Option<BTreeSet<u32>>,
     /// Events name objects by numbers that who read them made up of disk, sector and time, as those out of ftrace: then no link
     /// that rests on an object is surer than `address`, and none at all than `interval`.
     pub by_place: bool,
@@ -153,7 +153,7 @@ impl Default for Config {
             functions: Vec::new(),
             completions: true,
             full_since_ns: None,
-            told: None,
+            with_statements: None,
             by_place: false,
         }
     }

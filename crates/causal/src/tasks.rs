@@ -87,7 +87,7 @@ impl Tasks {
             };
         }
         let frame = self.threads.get(header.tid).filter(|t| t.tgid == header.tgid).and_then(|t| t.operation(ctx));
-        let told = ctx & flags::IN_OP != 0;
+        let in_operation = ctx & flags::IN_OP != 0;
         Issuer {
             actor: Actor::of(header, ctx, frame.map(|f| (f.id, f.is_guess())), cx),
             span: frame.map_or(0, |f| f.span),
@@ -95,7 +95,7 @@ impl Tasks {
             call: None,
             confidence: match frame {
                 Some(frame) if frame.is_guess() => Confidence::Guess,
-                Some(_) if !told => Confidence::Interval,
+                Some(_) if !in_operation => Confidence::Interval,
                 _ => Confidence::Structural,
             },
             ring: 0,
@@ -184,7 +184,7 @@ impl Tasks {
             }
             return;
         }
-        let issuer = self.issuer(header, told(header, &objects.names), record.syscall_ns, objects, cx);
+        let issuer = self.issuer(header, context_of(header, &objects.names), record.syscall_ns, objects, cx);
         if issuer.ring != 0 {
             self.rings.wrote(header.tgid, record.syscall_ns);
         }
@@ -220,7 +220,7 @@ impl Tasks {
         if header.flags & 1 != 0 || record.ino == 0 {
             return;
         }
-        let issuer = self.issuer(header, told(header, &objects.names), 0, objects, cx);
+        let issuer = self.issuer(header, context_of(header, &objects.names), 0, objects, cx);
         let writer = Writer {
             source: Source::Actor(issuer.actor),
             span: issuer.span,
@@ -237,7 +237,7 @@ impl Tasks {
 }
 
 /// What a record without a `ctx` says of its context.
-fn told(header: &Header, names: &Names) -> u16 {
+fn context_of(header: &Header, names: &Names) -> u16 {
     let tracked = if names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
     tracked | if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 }
 }

@@ -222,7 +222,7 @@ pub enum Backend {
 
 /// Show where the time of each statement went.
 ///
-/// Prints per statement: count, median and p95, the share of each layer, how many system calls, bios and device commands it caused
+/// Prints per statement: count, median, p95, p99 and maximum, the share of each layer, how many system calls, bios and device commands it caused
 /// and for which files; then the tracer's overhead, how sure the links are, and what was lost or not recorded. Needs no root.
 ///
 /// The first `show` or `report` of a recording builds its tables in the archive; the event log is not changed. For the archive of a

@@ -43,6 +43,53 @@ pub struct Recipe {
     pub fixups: Vec<Fixup>,
 }
 
+/// Why a function cannot be hooked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoHook {
+    /// Its first instruction can neither be undone nor repeated.
+    FirstInstruction,
+    /// Its code ends before there is room for a jump.
+    Truncated,
+    /// It ends before there is room for a jump.
+    TooShort,
+    /// What must be moved does not fit into the plan.
+    TooLong,
+    /// A branch within what must be moved.
+    InnerJump,
+    /// A branch from behind into what must be moved.
+    JumpBack,
+    /// A branch target further away than 2 GiB.
+    FarBranch,
+    /// A branch in an encoding that is not rewritten.
+    Branch,
+    /// A call among what must be moved.
+    Call,
+    /// An instruction that cannot be moved.
+    Immovable(Mnemonic),
+    /// A memory operand relative to the instruction, with a displacement of another size than 4.
+    MemoryOperand,
+}
+
+impl std::fmt::Display for NoHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::FirstInstruction => "its first instruction can neither be undone nor repeated",
+            Self::Truncated => "its code ends too soon",
+            Self::TooShort => "it is too short for a jump",
+            Self::TooLong => "its first instructions are too long",
+            Self::InnerJump => "its first instructions jump among themselves",
+            Self::JumpBack => "it jumps back into its first instructions",
+            Self::FarBranch => "a branch target is too far away",
+            Self::Branch => "it has an unsupported branch",
+            Self::Call => "its first instructions contain a call",
+            Self::Immovable(mnemonic) => return write!(f, "{mnemonic:?} among its first instructions cannot be moved"),
+            Self::MemoryOperand => "it has an unsupported memory operand",
+        })
+    }
+}
+
+impl std::error::Error for NoHook {}
+
 /// The registers of arguments, in their order.
 const ARGUMENTS: [Register; 6] =
     [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8, Register::R9];
@@ -50,40 +97,40 @@ const ARGUMENTS: [Register; 6] =
 /// How to hook a function whose code is this (it may run on into others). `read`: the numbers of the arguments that the hook reads.
 ///
 /// # Errors
-/// Why that cannot be done, in words.
-pub fn recipe(code: &[u8], read: &[u32]) -> Result<Recipe, String> {
+/// Why that cannot be done.
+pub fn recipe(code: &[u8], read: &[u32]) -> Result<Recipe, NoHook> {
     // Far from 0, so that what lies before the function has an address too.
     const BASE: u64 = 1 << 40;
     let mut decoder = Decoder::with_ip(64, code, BASE, DecoderOptions::NONE);
     let first = decoder.decode();
-    let undo = undo(&first, read).ok_or("its first instruction can neither be undone nor repeated")?;
+    let undo = undo(&first, read).ok_or(NoHook::FirstInstruction)?;
     let first_size = first.len();
     let mut trampoline = Vec::from(&code[..first_size]);
     let mut fixups = Vec::new();
     let mut moved = first_size;
     while moved < first_size + JUMP {
         if !decoder.can_decode() {
-            return Err("its code ends too soon".into());
+            return Err(NoHook::Truncated);
         }
         let instruction = decoder.decode();
         let bytes = &code[moved..moved + instruction.len()];
         moved += instruction.len();
         let last = relocate(&decoder, &instruction, bytes, BASE, &mut trampoline, &mut fixups)?;
         if last && moved < first_size + JUMP {
-            return Err("it is too short for a jump".into());
+            return Err(NoHook::TooShort);
         }
     }
     let fits = moved <= PLAN_ORIGINAL && trampoline.len() <= PLAN_CODE && fixups.len() <= PLAN_FIXUPS;
     if !fits {
-        return Err("its first instructions are too long".into());
+        return Err(NoHook::TooLong);
     }
     let taken = BASE + 1..BASE + moved as u64;
     if fixups.iter().any(|fixup| taken.contains(&BASE.wrapping_add_signed(fixup.target.into()))) {
-        return Err("its first instructions jump among themselves".into());
+        return Err(NoHook::InnerJump);
     }
     for instruction in Decoder::with_ip(64, &code[..code.len().min(LOOKED_AT)], BASE, DecoderOptions::NONE) {
         if branches(&instruction) && taken.contains(&instruction.near_branch_target()) {
-            return Err("it jumps back into its first instructions".into());
+            return Err(NoHook::JumpBack);
         }
     }
     Ok(Recipe { first: first_size as u8, undo, original: code[..moved].to_vec(), code: trampoline, fixups })
@@ -122,21 +169,18 @@ fn relocate(
     base: u64,
     code: &mut Vec<u8>,
     fixups: &mut Vec<Fixup>,
-) -> Result<bool, String> {
-    let from_begin = |target: u64| {
-        i32::try_from(target.wrapping_sub(base).cast_signed())
-            .map_err(|_| "a branch target is too far away".to_string())
-    };
+) -> Result<bool, NoHook> {
+    let from_begin =
+        |target: u64| i32::try_from(target.wrapping_sub(base).cast_signed()).map_err(|_| NoHook::FarBranch);
     let start = code.len();
-    let place =
-        |code: &Vec<u8>| u8::try_from(code.len()).map_err(|_| "its first instructions are too long".to_string());
+    let place = |code: &Vec<u8>| u8::try_from(code.len()).map_err(|_| NoHook::TooLong);
     let ends = match instruction.flow_control() {
         FlowControl::Next => false,
         FlowControl::ConditionalBranch if instruction.is_jcc_short_or_near() => {
             // Condition codes are the same in both lengths.
             let condition = if bytes.len() == 2 { bytes[0] & 0xf } else { bytes[1] & 0xf };
             if bytes.len() != 2 && (bytes.len() != 6 || bytes[0] != 0x0f) {
-                return Err("it has an unsupported branch".into());
+                return Err(NoHook::Branch);
             }
             code.extend([0x0f, 0x80 | condition, 0, 0, 0, 0]);
             fixups.push(Fixup {
@@ -158,17 +202,16 @@ fn relocate(
         FlowControl::Return | FlowControl::IndirectBranch => true,
         // The kernel returns behind it, wherever that is.
         FlowControl::Call if instruction.code() == Code::Syscall => false,
-        FlowControl::Call | FlowControl::IndirectCall => return Err("its first instructions contain a call".into()),
-        _ => return Err(format!("{:?} among its first instructions cannot be moved", instruction.mnemonic())),
+        FlowControl::Call | FlowControl::IndirectCall => return Err(NoHook::Call),
+        _ => return Err(NoHook::Immovable(instruction.mnemonic())),
     };
     code.extend(bytes);
     if instruction.is_ip_rel_memory_operand() {
         let offsets = decoder.get_constant_offsets(instruction);
         if offsets.displacement_size() != 4 {
-            return Err("it has an unsupported memory operand".into());
+            return Err(NoHook::MemoryOperand);
         }
-        let at =
-            u8::try_from(start + offsets.displacement_offset()).map_err(|_| "its first instructions are too long")?;
+        let at = u8::try_from(start + offsets.displacement_offset()).map_err(|_| NoHook::TooLong)?;
         fixups.push(Fixup { at, end: place(code)?, target: from_begin(instruction.ip_rel_memory_address())? });
     }
     Ok(ends)

@@ -129,26 +129,61 @@ pub struct Tls {
     file_size: u64,
 }
 
+/// Why the object cannot be brought into a program: what its file or memory has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unfit {
+    /// Its program headers are cut off.
+    Headers,
+    /// It has a loader, whose task this is.
+    Loader,
+    /// Its thread-local memory is laid out as no linker does.
+    Layout,
+    /// It has none, and no header that could be used for it.
+    NoThreadLocal,
+    /// Its relocations cannot be read.
+    Relocations,
+    /// It has more relocations than are looked at.
+    ManyRelocations,
+    /// Relocations of its thread-local memory are of another kind, or across its border.
+    UnusualRelocations,
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Headers => "its program headers cannot be read",
+            Self::Loader => "it has a loader",
+            Self::Layout => "its thread-local memory has an unusual layout",
+            Self::NoThreadLocal => "it has no thread-local memory",
+            Self::Relocations => "its relocations cannot be read",
+            Self::ManyRelocations => "it has too many relocations",
+            Self::UnusualRelocations => "its thread-local memory has unusual relocations",
+        })
+    }
+}
+
+impl std::error::Error for Unfit {}
+
 impl Tls {
     /// For a program whose table of headers is this. `spare`: its libc does without the header for the stack (musl's).
     ///
     /// # Errors
-    /// Why not, in words.
-    pub fn extend(headers: &[u8], (size, align): (u64, u64), spare: bool) -> Result<Self, String> {
+    /// Why not.
+    pub fn extend(headers: &[u8], (size, align): (u64, u64), spare: bool) -> Result<Self, Unfit> {
         let mut stack = None;
         for (n, bytes) in headers.chunks_exact(HEADER).enumerate() {
             let Ok((p, _)) = object::pod::from_bytes::<ProgramHeader64<LE>>(bytes) else {
-                return Err("its program headers cannot be read".into());
+                return Err(Unfit::Headers);
             };
             match p.p_type.get(LE) {
-                PT_INTERP => return Err("it has a loader".into()),
+                PT_INTERP => return Err(Unfit::Loader),
                 PT_GNU_STACK if p.p_memsz.get(LE) == 0 => stack = Some(n * HEADER),
                 PT_TLS => {
                     let (address, filled, used) = (p.p_vaddr.get(LE), p.p_filesz.get(LE), p.p_memsz.get(LE));
                     let own_align = p.p_align.get(LE).max(1);
                     let usual = own_align.is_power_of_two() && own_align <= PAGE && address % own_align == 0;
                     if !usual || used > MOST_TLS || filled > used || address.checked_add(used).is_none() {
-                        return Err("its thread-local memory has an unusual layout".into());
+                        return Err(Unfit::Layout);
                     }
                     // What the program's code counts with: from the thread pointer down to its first byte.
                     let depth = used.next_multiple_of(own_align);
@@ -166,7 +201,7 @@ impl Tls {
                 _ => {}
             }
         }
-        let header_at = stack.filter(|_| spare).ok_or("it has no thread-local memory")?;
+        let header_at = stack.filter(|_| spare).ok_or(Unfit::NoThreadLocal)?;
         let size = size.next_multiple_of(align);
         Ok(Self { header_at, size, own: (0, 0, 0), align, file_size: 0 })
     }
@@ -213,15 +248,15 @@ pub fn relocations(
     dynamic: &[u8],
     range: std::ops::Range<u64>,
     read: impl Fn(u64, u64) -> Option<Vec<u8>>,
-) -> Result<Vec<(u64, Option<u64>)>, String> {
+) -> Result<Vec<(u64, Option<u64>)>, Unfit> {
     let word = |bytes: &[u8], at: usize| {
         bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_le_bytes(*word))
     };
     let value = |tag: u64| dynamic.chunks_exact(16).find(|d| word(d, 0) == tag).map_or(0, |d| word(d, 8));
     let table = |at: u64, size: u64| match (value(at), value(size)) {
         (_, 0) => Ok(Vec::new()),
-        (address, size) if size <= MOST_RELOCATIONS => read(address, size).ok_or("its relocations cannot be read"),
-        _ => Err("it has too many relocations"),
+        (address, size) if size <= MOST_RELOCATIONS => read(address, size).ok_or(Unfit::Relocations),
+        _ => Err(Unfit::ManyRelocations),
     };
     let mut all = Vec::new();
     // Words, some of them across the range's border.
@@ -233,7 +268,7 @@ pub fn relocations(
         match word(r, 8) {
             _ if !concerned(at) => {}
             RELATIVE if within(at) => all.push((at - range.start, Some(word(r, 16)))),
-            _ => return Err("its thread-local memory has unusual relocations".into()),
+            _ => return Err(Unfit::UnusualRelocations),
         }
     }
     let mut next = 0u64;
@@ -249,7 +284,7 @@ pub fn relocations(
         };
         for at in places.into_iter().filter(|at| concerned(*at)) {
             if !within(at) {
-                return Err("its thread-local memory has unusual relocations".into());
+                return Err(Unfit::UnusualRelocations);
             }
             all.push((at - range.start, None));
         }

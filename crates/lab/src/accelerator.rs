@@ -90,9 +90,9 @@ fn boots(qemu: &str, kernel: &Path, limit: Duration) -> bool {
     let Ok(mut child) = end_with_us(&mut command).spawn() else { return false };
     let Some(mut output) = child.stdout.take() else { return false };
     let reader = std::thread::spawn(move || {
-        let mut said = Vec::new();
-        let _ = output.read_to_end(&mut said);
-        String::from_utf8_lossy(&said).contains("Linux version")
+        let mut console = Vec::new();
+        let _ = output.read_to_end(&mut console);
+        String::from_utf8_lossy(&console).contains("Linux version")
     });
     let ended = matches!(child::wait_or_kill(&mut child, limit), Ok(Some(status)) if status.success());
     // What it started may hold its output; then it is not waited for.

@@ -483,8 +483,8 @@ fn attach(command: &mut Command, disk: &Disk, folder: &Path) -> Result<(), Error
         mkfs.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]).arg(&path).stdin(Stdio::null());
         let output = mkfs.output().map_err(|e| Error::Missing(format!("cannot start mkfs.ext4: {e}")))?;
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            return Err(Error::io("format", &path, std::io::Error::other(said)));
+            let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Error::io("format", &path, std::io::Error::other(messages)));
         }
     }
     let name = &disk.name;

@@ -178,8 +178,8 @@ impl LoopDisk {
             // Its own group: the terminal's Ctrl-C must not reach the commands that it runs.
             .process_group(0)
             .spawn()?;
-        let mut said = keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
-        match (said.next(), said.next()) {
+        let mut answers = keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines);
+        match (answers.next(), answers.next()) {
             (Some(Ok(device)), Some(Ok(mount))) => Ok(Self { keeper, device: device.into(), mount: mount.into() }),
             _ => Err(Error::other(format!("cannot create a loop disk: {}", farewell(&mut keeper)?.1))),
         }
@@ -257,8 +257,8 @@ impl LoopDisk {
     /// # Errors
     /// What the failing command said.
     pub fn remove(mut self) -> Result<()> {
-        let (success, said) = farewell(&mut self.keeper)?;
-        if success { Ok(()) } else { Err(Error::other(format!("cannot remove {}: {said}", self.device.display()))) }
+        let (success, answers) = farewell(&mut self.keeper)?;
+        if success { Ok(()) } else { Err(Error::other(format!("cannot remove {}: {answers}", self.device.display()))) }
     }
 }
 
@@ -271,11 +271,11 @@ impl Drop for LoopDisk {
 /// Closes the keeper's standard input, lets it finish, and returns whether it succeeded and what it said.
 fn farewell(keeper: &mut Child) -> Result<(bool, String)> {
     drop(keeper.stdin.take());
-    let mut said = String::new();
+    let mut answers = String::new();
     if let Some(mut stderr) = keeper.stderr.take() {
-        stderr.read_to_string(&mut said)?;
+        stderr.read_to_string(&mut answers)?;
     }
-    Ok((keeper.wait()?.success(), said.trim().to_string()))
+    Ok((keeper.wait()?.success(), answers.trim().to_string()))
 }
 
 #[cfg(test)]
@@ -370,8 +370,8 @@ mod tests {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(shell.stdout.take().unwrap()).lines().map_while(std::result::Result::ok);
-        let said: Vec<String> = lines.by_ref().take(3).collect();
-        let (device, mount) = (PathBuf::from(&said[1]), PathBuf::from(&said[2]));
+        let answers: Vec<String> = lines.by_ref().take(3).collect();
+        let (device, mount) = (PathBuf::from(&answers[1]), PathBuf::from(&answers[2]));
         assert!(attached(&device) && mounted(&mount));
         let group = i32::try_from(shell.id()).unwrap();
         // SAFETY: plain signals to a process group that this test made. The script ignores the first, as it must

@@ -73,7 +73,7 @@ impl Router {
     /// Leads what goes to `address`, and what comes from there, through two new devices, and returns these.
     ///
     /// # Errors
-    /// This machine is no router, there is no right to change its routes, another detour stands, or what `ip` said.
+    /// This machine is no router, there is no right to change its routes, another emulated route exists, or `ip` failed.
     pub fn create(address: SocketAddr, mtu: u32, queue: u32) -> Result<(Self, [OwnedFd; 2])> {
         let ip = crate::need("ip", "iproute2").map_err(Error::other)?;
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -138,9 +138,9 @@ impl Router {
         if output.status.success() {
             return Ok(());
         }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let said = said.lines().filter(|l| !l.starts_with("Command failed")).collect::<Vec<_>>().join("; ");
-        Err(Error::other(format!("cannot route traffic through the emulator: ip: {said}")))
+        let messages = String::from_utf8_lossy(&output.stderr);
+        let messages = messages.lines().filter(|l| !l.starts_with("Command failed")).collect::<Vec<_>>().join("; ");
+        Err(Error::other(format!("cannot route traffic through the emulator: ip: {messages}")))
     }
 }
 

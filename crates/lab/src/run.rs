@@ -29,7 +29,7 @@ const DRAWN: Duration = Duration::from_millis(200);
 /// The recording, in the run's folder.
 pub const ARCHIVE: &str = script::ARCHIVE;
 /// What recording and workload said.
-pub const SAID: &str = script::SAID;
+pub const WORKLOAD_LOG: &str = script::WORKLOAD_LOG;
 /// What the guest's kernel said, from its boot.
 pub const CONSOLE: &str = "console.log";
 /// The guest's disks, if they are kept, its initramfs and the command that started it.
@@ -176,8 +176,8 @@ fn steps(guest: &mut Guest, scenario: &Scenario, folder: &Path, enter: &dyn Fn(&
         Ok(status) => Ending::Ended { status },
         Err(_) if recorded.status == 0 || recorded.status > 2 => Ending::TimedOut,
         Err(_) => {
-            let said = std::fs::read_to_string(folder.join(SAID)).unwrap_or_default();
-            Ending::NotRecorded(last_lines(&said))
+            let messages = std::fs::read_to_string(folder.join(WORKLOAD_LOG)).unwrap_or_default();
+            Ending::NotRecorded(last_lines(&messages))
         }
     })
 }
@@ -195,7 +195,7 @@ fn abnormal(guest: &mut Guest, context: &Context) -> Ending {
 
 /// What the kernel said when it gave up.
 fn panic_line(console: &str) -> String {
-    let plain = |line: &str| line.split_once("] ").map_or(line, |(_, said)| said).trim().to_string();
+    let plain = |line: &str| line.split_once("] ").map_or(line, |(_, messages)| messages).trim().to_string();
     let panic = console.lines().find(|line| line.contains("Kernel panic"));
     let last = console.lines().rev().find(|line| !line.trim().is_empty());
     panic.or(last).map_or_else(|| "its console is empty".into(), plain)

@@ -15,8 +15,8 @@ pub fn write(path: impl AsRef<Path>, text: &str) -> Result<(), Error> {
     let mut install = Command::new("install");
     install.args(["-m", "755", "/dev/stdin"]).arg(path).stdin(Stdio::piped());
     let wrote = install.spawn().and_then(|mut child| {
-        let told = child.stdin.take().map_or(Ok(()), |mut pipe| pipe.write_all(text.as_bytes()));
-        child.wait().and_then(|status| told.map(|()| status))
+        let written = child.stdin.take().map_or(Ok(()), |mut pipe| pipe.write_all(text.as_bytes()));
+        child.wait().and_then(|status| written.map(|()| status))
     });
     match wrote {
         Ok(status) if status.success() => Ok(()),

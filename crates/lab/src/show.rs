@@ -1,7 +1,7 @@
 //! What came of a run, for people and for programs.
 
 use crate::accelerator::Accelerator;
-use crate::run::{ARCHIVE, CONSOLE, Ending, Outcome, SAID};
+use crate::run::{ARCHIVE, CONSOLE, Ending, Outcome, WORKLOAD_LOG};
 use crate::scenario::Scenario;
 use model::counted;
 use serde_json::{Value, json};
@@ -44,7 +44,7 @@ pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
         Ending::Ended { status: 0 } => "the workload ended well".into(),
         Ending::Ended { status } => {
             let expected = if well { ", as the scenario expects" } else { "" };
-            format!("the workload ended with status {status}{expected} (see {})", SAID)
+            format!("the workload ended with status {status}{expected} (see {})", WORKLOAD_LOG)
         }
         Ending::TimedOut => "the workload did not end within workload.limit".into(),
         Ending::NotPrepared(why) => format!("the disks could not be prepared: {why}"),

@@ -120,10 +120,10 @@ fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnM
         let decoder = Decoder::new(raw.layout, &recording.formats);
         parts.push(Part { decoder, layout: raw.layout, clock: Clock::NS, cpus });
     }
-    let mut told = recording.told.clone();
-    told.partitions = partitions.to_vec();
+    let mut context = recording.context.clone();
+    context.partitions = partitions.to_vec();
     let mut bytes = Vec::new();
-    run::run(&parts, &told, &stats, &mut |event| {
+    run::run(&parts, &context, &stats, &mut |event| {
         bytes.clear();
         event.encode(&mut bytes);
         put(&bytes);
@@ -136,8 +136,8 @@ fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished 
     coverage.extend(recording.functions.iter().map(|(probe, outcome)| {
         let layer = if probe.contains("sqlite3_") { Layer::Database } else { Layer::FileSystem };
         match outcome {
-            Ok(how) => Coverage::attached(layer, probe, how),
-            Err(why) => Coverage::absent(layer, probe, Absence::Failed, why),
+            Ok(()) => Coverage::attached(layer, probe, "ftrace uprobe"),
+            Err(why) => Coverage::absent(layer, probe, Absence::Failed, &why.to_string()),
         }
     }));
     Finished {

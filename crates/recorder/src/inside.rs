@@ -9,6 +9,7 @@ use crate::collect::fact;
 use crate::request::{Probes, Request, Target};
 use crate::sqlite_version::Identity;
 use ::inside::layout::Status;
+use capture::inside::error::{NotImplanted, NotPlanned};
 use capture::inside::planned::Planned;
 use capture::sqlite::find::{Finder, Found};
 use capture::{Inside, Session, launch};
@@ -25,9 +26,9 @@ use std::time::{Duration, Instant};
 const LOADING: Duration = Duration::from_secs(2);
 
 /// Prepares probing inside, if that is asked for and possible; else says why not.
-pub fn prepare(request: &Request) -> Result<(Inside, Vec<(PathBuf, String)>), String> {
+pub fn prepare(request: &Request) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>), String> {
     if request.probes == Probes::Uprobe {
-        return Err("--probes uprobe asks for uprobes".into());
+        return Err("uprobes were selected (--probes)".into());
     }
     if !matches!(request.target, Target::Command(_)) {
         return Err("only processes of a command that Fathom starts can load its object".into());
@@ -45,7 +46,7 @@ pub fn prepare(request: &Request) -> Result<(Inside, Vec<(PathBuf, String)>), St
     let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
     let mut found: Vec<Found> = finder.system().found;
     found.extend(finder.command(&program, var_os("PATH").as_deref()).found);
-    let (mut inside, refused) = Inside::prepare(&found)?;
+    let (mut inside, refused) = Inside::prepare(&found).map_err(|why| why.to_string())?;
     if !has_loader {
         inside.implant_into(&program);
     }
@@ -106,13 +107,13 @@ impl Watch {
     }
 
     /// The command, which is linked statically, was given the object, or could not be, for this reason.
-    pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), String>) {
+    pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
         self.command = Some(pid);
-        self.not_implanted = outcome.err();
+        self.not_implanted = outcome.err().map(|why| why.to_string());
     }
 
     /// These libraries are probed by uprobes all the same.
-    pub fn refused(&mut self, refused: Vec<(PathBuf, String)>) {
+    pub fn refused(&mut self, refused: Vec<(PathBuf, NotPlanned)>) {
         let rows =
             refused.into_iter().map(|(path, why)| row(&path.display().to_string(), format!("uprobes only: {why}")));
         self.rows.extend(rows);

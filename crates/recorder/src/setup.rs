@@ -4,6 +4,7 @@ use crate::inside::{self, Watch};
 use crate::libraries::Libraries;
 use crate::request::{Probes, Request};
 use crate::{Doing, Error, Notice, Notify, Result, functions};
+use capture::inside::error::NotPlanned;
 use capture::launch::{self, Child};
 use capture::marks::Marks;
 use capture::{Inside, Session};
@@ -62,8 +63,9 @@ pub fn release(child: &mut Child, session: &mut Session, libraries: &mut Librari
 }
 
 /// Has the session listen to what is probed inside, if anything is.
-fn watch(session: &mut Session, inside: std::result::Result<(Inside, Vec<(PathBuf, String)>), String>) -> Watch {
-    let begun = inside.and_then(|(inside, refused)| session.probe_inside(inside).map(|()| refused));
+fn watch(session: &mut Session, inside: std::result::Result<(Inside, Vec<(PathBuf, NotPlanned)>), String>) -> Watch {
+    let begun = inside
+        .and_then(|(inside, refused)| session.probe_inside(inside).map(|()| refused).map_err(|why| why.to_string()));
     match begun {
         Ok(refused) => {
             let mut watch = Watch::default();

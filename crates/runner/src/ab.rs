@@ -32,7 +32,7 @@ pub fn parameters(words: &[String]) -> Result<Vec<(String, Vec<String>)>> {
 /// That it is not.
 pub fn found(command: &Command) -> Result<()> {
     let line = ab::filled(&command.line, &command.values);
-    let words = workload::command::words(&line).map_err(Error::Usage)?;
+    let words = workload::command::words(&line).map_err(|error| Error::Usage(error.to_string()))?;
     let program = words.argv.first().map_or("", String::as_str);
     let in_path = || {
         let all = std::env::var_os("PATH").unwrap_or_default();

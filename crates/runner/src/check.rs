@@ -5,7 +5,7 @@
 use crate::error::Doing as _;
 use crate::{Error, Open, Result};
 use analysis::Rows;
-use analysis::check::{self, Contract, Observed, One, Outcome};
+use analysis::check::{self, Contract, Counted, Observed, Outcome};
 use model::text::shown;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -97,7 +97,7 @@ impl<'a> Runs<'a> {
     ///
     /// # Errors
     /// The command fails, or the kernel counts nothing.
-    pub fn untraced(&self) -> Result<One> {
+    pub fn untraced(&self) -> Result<Counted> {
         let words = self.command.iter().map(|word| model::shell_word(Path::new(word)).to_string());
         let line = words.collect::<Vec<_>>().join(" ");
         let mut command = Command::new(&self.fathom);
@@ -106,7 +106,7 @@ impl<'a> Runs<'a> {
         if !done.status.success() {
             return Err(Error::Refused(experiment::ab::text::reason(String::from_utf8_lossy(&done.stderr).trim())));
         }
-        let one = One::parse(&String::from_utf8_lossy(&done.stdout));
+        let one = Counted::parse(&String::from_utf8_lossy(&done.stdout));
         let one = one.map_err(|source| Error::Printed { what: "the command", source })?;
         if one.calls.is_empty() {
             return Err(Error::NothingCounted);

@@ -1,4 +1,4 @@
-//! Remedies for a command: which there are here, what is put back at the end, and the arms that are tried beside the command as it is.
+//! Remedies for a command: which there are here, what is put back at the end, and the variants that are tried beside the command as it is.
 //!
 //! A [`Trial`] takes notes of what it is about to change before it changes it, so that the next one puts back what a killed one left.
 
@@ -10,7 +10,7 @@ use experiment::Design;
 use experiment::ab::{self, AbRequest};
 use experiment::fix::contract::NotTried;
 use experiment::fix::remedies::{self, Machine, Remedy};
-use experiment::fix::{Arms, copy_in};
+use experiment::fix::{Variants, copy_in};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -128,7 +128,7 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
     let copy = database.as_ref().and_then(|path| copy_in(path, std::process::id()));
     let scratch = tempfile::Builder::new().prefix("fathom-fix-").tempdir().doing("making a folder for this run")?;
     let object = scratch.path().join("pragmas.so");
-    fs::write(&object, workload::arm::PRAGMAS).doing(object.display().to_string())?;
+    fs::write(&object, workload::variant::PRAGMAS).doing(object.display().to_string())?;
     let mut back = vec![Knob::Folder(scratch.path().into())];
     back.extend(copy.iter().map(|(folder, _)| Knob::Folder(folder.clone())));
     let noted = || format!("noting what is to be put back in {}", notes().display());
@@ -136,16 +136,16 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
     if let Some((folder, _)) = &copy {
         fs::create_dir_all(folder).doing(folder.display().to_string())?;
     }
-    let mut arms = Arms {
+    let mut variants = Variants {
         fathom: std::env::current_exe().doing("where this program is")?,
         command: request.command,
         database: database.clone().zip(copy.map(|(_, copy)| copy)),
         object,
         prepare: request.prepare,
-        ..Arms::default()
+        ..Variants::default()
     };
     let findings = match request.names.is_empty() {
-        true => diagnosed(&arms, scratch.path(), &mut machine, request.system, open)?,
+        true => diagnosed(&variants, scratch.path(), &mut machine, request.system, open)?,
         false => {
             if request.system {
                 queue_of(&mut machine, None, database.as_deref());
@@ -158,7 +158,7 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
         true => remedies::named(all, &findings),
         false => chosen(all, request.names)?,
     };
-    let (tried, not_tried) = possible(wanted, &arms, scratch.path())?;
+    let (tried, not_tried) = possible(wanted, &variants, scratch.path())?;
     let mut design = None;
     if !tried.is_empty() {
         let (files, mounts) = settings(&tried)?;
@@ -168,10 +168,10 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
             // The new notes replace the old ones; nothing of the machine is changed yet.
             std::mem::forget(std::mem::replace(&mut kept, Kept::take(&notes(), back).doing(noted())?));
         }
-        (arms.machine, arms.mounts) = (&files, &mounts);
+        (variants.machine, variants.mounts) = (&files, &mounts);
         design = Some(ab::design(&AbRequest {
-            commands: arms.commands(&tried),
-            prepare: Some(format!("{{{}}}", experiment::fix::ARM)),
+            commands: variants.commands(&tried),
+            prepare: Some(format!("{{{}}}", experiment::fix::VARIANT)),
             warmup: 1,
             blocks: request.blocks,
             budget: request.budget,
@@ -217,18 +217,18 @@ fn queue_of(machine: &mut Machine, disk: Option<&str>, file: Option<&Path>) {
 
 /// Records the command once, and says which findings name remedies.
 fn diagnosed(
-    arms: &Arms<'_>,
+    variants: &Variants<'_>,
     folder: &Path,
     machine: &mut Machine,
     system: bool,
     open: Open<'_>,
 ) -> Result<Vec<String>> {
     const REMEDY: &str = "without a recording, name the remedies to try: --try NAME,… (`fathom fix --list`)";
-    prepared(&arms.prepare(None))?;
+    prepared(&variants.prepare(None))?;
     let archive = folder.join("diagnosis.fathom");
-    let mut record = Command::new(&arms.fathom);
+    let mut record = Command::new(&variants.fathom);
     record.args(["record", "--quiet", "--as-root", "--no-probe-cost", "-o"]).arg(&archive);
-    record.arg("--").args(arms.words()).stdin(Stdio::null()).stdout(Stdio::null());
+    record.arg("--").args(variants.words()).stdin(Stdio::null()).stdout(Stdio::null());
     let done = record.output().doing("starting `fathom record`")?;
     let said = plain(&done.stderr);
     if !archive.join("meta.json").exists() {
@@ -281,14 +281,14 @@ fn chosen(all: Vec<Remedy>, names: &[String]) -> Result<Vec<Remedy>> {
 }
 
 /// Those that can be tried, and why the others cannot.
-fn possible(wanted: Vec<Remedy>, arms: &Arms<'_>, folder: &Path) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
+fn possible(wanted: Vec<Remedy>, variants: &Variants<'_>, folder: &Path) -> Result<(Vec<Remedy>, Vec<NotTried>)> {
     let unreached = match wanted.iter().any(|remedy| remedy.connection.is_some()) {
-        true => unreached(arms, folder)?,
+        true => unreached(variants, folder)?,
         false => None,
     };
     let (mut tried, mut not_tried) = (Vec::new(), Vec::new());
     for remedy in wanted {
-        let why = if remedy.persistent.is_some() && arms.database.is_none() {
+        let why = if remedy.persistent.is_some() && variants.database.is_none() {
             Some("it is a setting of the database: give --database FILE, and {db} in CMD".to_owned())
         } else if remedy.connection.is_some() {
             unreached.clone()
@@ -304,15 +304,15 @@ fn possible(wanted: Vec<Remedy>, arms: &Arms<'_>, folder: &Path) -> Result<(Vec<
 }
 
 /// Why the preloaded object does not reach the program's SQLite: it leaves a file where it does.
-fn unreached(arms: &Arms<'_>, folder: &Path) -> Result<Option<String>> {
-    if workload::arm::PRAGMAS.is_empty() {
+fn unreached(variants: &Variants<'_>, folder: &Path) -> Result<Option<String>> {
+    if workload::variant::PRAGMAS.is_empty() {
         return Ok(Some("settings of connections are set on x86-64 only".into()));
     }
-    prepared(&arms.prepare(None))?;
-    let (words, seen) = (arms.words(), folder.join("seen"));
+    prepared(&variants.prepare(None))?;
+    let (words, seen) = (variants.words(), folder.join("seen"));
     let Some((program, rest)) = words.split_first() else { return Ok(None) };
     let mut once = Command::new(program);
-    once.args(rest).env("LD_PRELOAD", &arms.object).env("FATHOM_PRAGMAS_SEEN", &seen);
+    once.args(rest).env("LD_PRELOAD", &variants.object).env("FATHOM_PRAGMAS_SEEN", &seen);
     let done = once.stdin(Stdio::null()).stdout(Stdio::null()).output().doing(program.clone())?;
     let linked = "the program has SQLite linked into it, or opens no database: its connections cannot be reached";
     Ok(match (done.status.success(), seen.exists()) {
@@ -349,15 +349,15 @@ fn settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
 pub fn apply(best: &Remedy, database: Option<&Path>) -> Result<Vec<String>> {
     let mut done = Vec::new();
     if let (Some(sql), Some(database)) = (&best.persistent, database) {
-        workload::arm::pragma(database, sql)?;
+        workload::variant::pragma(database, sql)?;
         done.push(format!("set in {}: {sql}", database.display()));
     }
     if let Some((file, value)) = &best.machine {
-        workload::arm::set(file, value)?;
+        workload::variant::set(file, value)?;
         done.push(format!("set until the machine restarts: {} to {value}", file.display()));
     }
     if let Some((folder, option)) = &best.mount {
-        workload::arm::remount(folder, option)?;
+        workload::variant::remount(folder, option)?;
         done.push(format!("remounted {} with {option}, until it is unmounted", folder.display()));
     }
     if let Some(sql) = &best.connection {

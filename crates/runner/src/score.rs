@@ -42,7 +42,7 @@ pub(crate) fn scorer(design: &Design) -> impl FnMut(&Results) -> Vec<Option<f64>
     }
 }
 
-/// Of a design whose cells are the same command: the values of both arms' processes block by block, in groups of so many blocks; a last
+/// Of a design whose cells are the same command: the values of both sides' processes block by block, in groups of so many blocks; a last
 /// group that is not full is left out.
 pub(crate) fn groups(results: &Results, blocks: usize) -> Vec<Vec<(Vec<f64>, Vec<f64>)>> {
     let score = score(&results.design, &results.design.cells[0]);

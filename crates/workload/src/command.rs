@@ -26,6 +26,11 @@ pub struct Words {
     pub shell: bool,
 }
 
+/// A command line without a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the command is empty")]
+pub struct EmptyCommand;
+
 /// Words that a shell itself carries out.
 const BUILTIN: [&str; 23] = [
     ".", ":", "alias", "bg", "cd", "command", "eval", "exec", "exit", "export", "fg", "jobs", "local", "read",
@@ -36,9 +41,9 @@ const BUILTIN: [&str; 23] = [
 ///
 /// # Errors
 /// It is empty.
-pub fn words(line: &str) -> Result<Words, String> {
+pub fn words(line: &str) -> Result<Words, EmptyCommand> {
     if line.trim().is_empty() {
-        return Err("an empty command".into());
+        return Err(EmptyCommand);
     }
     let by_shell = || Words { argv: vec!["/bin/sh".into(), "-c".into(), line.into()], shell: true };
     let Some(argv) = plain(line) else { return Ok(by_shell()) };
@@ -156,7 +161,7 @@ impl Used {
 
 /// Starts a command and waits for its end.
 fn once(line: &str) -> Result<(ExitStatus, Used), Error> {
-    let Words { argv, .. } = words(line).map_err(Error::Usage)?;
+    let Words { argv, .. } = words(line).map_err(|e| Error::Usage(e.to_string()))?;
     let begun = Instant::now();
     let child = Command::new(&argv[0])
         .args(&argv[1..])

@@ -12,7 +12,6 @@
 //!
 //! `t` is CLOCK_BOOTTIME in nanoseconds, when the number was read; `v` is the value.
 
-pub mod arm;
 pub mod art;
 pub mod clock;
 pub mod command;
@@ -26,6 +25,7 @@ mod spin;
 pub mod sqlite;
 mod storage;
 mod unproven;
+pub mod variant;
 
 pub use unproven::Unproven;
 
@@ -77,7 +77,7 @@ pub const NAMES: &[(&str, &str)] = &[
     ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database"),
     ("demo", "INSERTs, then full scans of a new database: sqlite --op demo"),
     ("command", "any command, timed, with what it used, read and wrote"),
-    ("arm", "what an arm of `fathom fix` needs before it runs"),
+    ("variant", "what a variant of `fathom fix` needs before it runs"),
     ("spin", "arithmetic only, for testing the method"),
 ];
 
@@ -111,7 +111,7 @@ fn named(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(),
         Some((name, rest)) if name == "draw" => draw::run(rest, context, out),
         Some((name, rest)) if name == "sqlite" => sqlite::run(rest, context, out),
         Some((name, rest)) if name == "command" => command::run(rest, context, out),
-        Some((name, rest)) if name == "arm" => arm::run(rest),
+        Some((name, rest)) if name == "variant" => variant::run(rest),
         Some((name, rest)) if name == "spin" => spin::run(rest, context, out),
         // A name of its own, because it is what people will run under `record` first.
         Some((name, rest)) if name == "demo" => {

@@ -7,6 +7,7 @@ mod code;
 mod docs;
 mod manual;
 mod testing;
+mod versions;
 
 use crate::metadata::all_packages;
 use crate::source::{files, paths};
@@ -28,6 +29,7 @@ pub fn run(root: &Path) -> Result<()> {
         std::fs::read_to_string(root.join(ARCHITECTURE)).with_context(|| format!("cannot read {ARCHITECTURE}"))?;
     offences.extend(arrows::offences(&arrows::declared(&architecture)?, &all_packages(root)?));
     offences.extend(circles::offences(&architecture, &files));
+    offences.extend(versions::offences(root)?);
 
     for file in &files {
         offences.extend(code::offences(file));

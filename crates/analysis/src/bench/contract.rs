@@ -95,7 +95,7 @@ pub struct Why {
 
 impl Why {
     /// Of the recording that stands at `archive`: its summary, or why there is none.
-    pub fn of(archive: String, summary: Result<Summary, String>) -> Self {
+    pub fn of(archive: String, summary: Result<Summary, impl std::fmt::Display>) -> Self {
         let nothing = |failure: String| Self {
             archive: archive.clone(),
             failure: Some(failure),
@@ -104,7 +104,7 @@ impl Why {
         };
         let summary = match summary {
             Ok(summary) => summary,
-            Err(failure) => return nothing(failure),
+            Err(failure) => return nothing(failure.to_string()),
         };
         match summary.operations.first() {
             None => nothing("no operation was recorded".into()),

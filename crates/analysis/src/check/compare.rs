@@ -3,7 +3,7 @@
 use super::because;
 use super::contract::{BPF, Contract, PROC, Section};
 use super::difference::{Difference, Outcome, VERSION};
-use super::observe::{CHECKPOINTS, EXECUTIONS, FLUSHES, Observed, One};
+use super::observe::{CHECKPOINTS, Counted, EXECUTIONS, FLUSHES, Observed};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much a count weighs: what waits for the medium most, bytes least.
@@ -26,7 +26,7 @@ fn clearly_more(most: u64) -> u64 {
     most + most / 4 + 2
 }
 
-fn of_section(statement: Option<&str>, expected: &Section, found: &One) -> Vec<Difference> {
+fn of_section(statement: Option<&str>, expected: &Section, found: &Counted) -> Vec<Difference> {
     let mut all = Vec::new();
     let new = |what: &str, expected: [u64; 2], count: u64, device: bool| {
         let mut one = Difference {
@@ -68,7 +68,7 @@ fn of_section(statement: Option<&str>, expected: &Section, found: &One) -> Vec<D
 
 /// What a traced run does that the contract does not have, what matters most first.
 pub fn differences(contract: &Contract, found: &Observed) -> Vec<Difference> {
-    let nothing = (Section::default(), One::default());
+    let nothing = (Section::default(), Counted::default());
     let mut all = of_section(None, &contract.program, &found.program);
     let was: BTreeMap<&str, &Section> = contract.statements.iter().map(|s| (s.text.as_str(), &s.counts)).collect();
     let texts: BTreeSet<&str> = was.keys().copied().chain(found.statements.keys().map(String::as_str)).collect();
@@ -102,7 +102,7 @@ fn sort(all: &mut [Difference]) {
 }
 
 /// What a run without tracing does that the contract does not have.
-pub fn of_proc(contract: &Contract, found: &One) -> Vec<Difference> {
+pub fn of_proc(contract: &Contract, found: &Counted) -> Vec<Difference> {
     let mut all = of_section(None, &contract.proc, found);
     sort(&mut all);
     all
@@ -134,10 +134,10 @@ const CONFIRM: usize = 3;
 ///
 /// # Errors
 /// That of `next`.
-pub fn confirmed<E>(
+pub fn confirmed<W, E>(
     contract: &Contract,
-    mut next: impl FnMut() -> Result<Result<Observed, String>, E>,
-) -> Result<Result<Outcome, String>, E> {
+    mut next: impl FnMut() -> Result<Result<Observed, W>, E>,
+) -> Result<Result<Outcome, W>, E> {
     let mut all = Vec::new();
     loop {
         let observed = match next()? {
@@ -157,7 +157,7 @@ pub fn confirmed<E>(
 ///
 /// # Errors
 /// That of `next`.
-pub fn confirmed_untraced<E>(contract: &Contract, mut next: impl FnMut() -> Result<One, E>) -> Result<Outcome, E> {
+pub fn confirmed_untraced<E>(contract: &Contract, mut next: impl FnMut() -> Result<Counted, E>) -> Result<Outcome, E> {
     let mut all = Vec::new();
     loop {
         all.push(of_proc(contract, &next()?));

@@ -1,6 +1,6 @@
 //! The contract as its file has it: TOML, to be read and reviewed like code.
 
-use super::observe::{Counts, Observed, One};
+use super::observe::{Counted, Counts, Observed};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,10 +80,10 @@ impl Section {
     }
 
     /// What several runs have in common.
-    fn learn(runs: &[Option<&One>]) -> Self {
+    fn learn(runs: &[Option<&Counted>]) -> Self {
         let mut learnt = Self::default();
-        let empty = One::default();
-        let runs: Vec<&One> = runs.iter().map(|run| run.unwrap_or(&empty)).collect();
+        let empty = Counted::default();
+        let runs: Vec<&Counted> = runs.iter().map(|run| run.unwrap_or(&empty)).collect();
         let names: BTreeSet<&String> = runs.iter().flat_map(|run| run.calls.keys()).collect();
         for name in names {
             let values = || runs.iter().map(|run| run.calls.get(name).copied().unwrap_or(0));
@@ -114,7 +114,7 @@ impl Section {
 
 impl Contract {
     /// What runs have in common; of those by `/proc` their counts alone.
-    pub fn learn(command: Vec<String>, prepare: Option<String>, traced: &[Observed], untraced: &[One]) -> Self {
+    pub fn learn(command: Vec<String>, prepare: Option<String>, traced: &[Observed], untraced: &[Counted]) -> Self {
         let texts: BTreeSet<&String> = traced.iter().flat_map(|run| run.statements.keys()).collect();
         let of = |text: &String| Statement {
             text: text.clone(),

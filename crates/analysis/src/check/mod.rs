@@ -18,4 +18,4 @@ pub mod text;
 pub use compare::{confirmed, confirmed_untraced, differences, judge, of_proc};
 pub use contract::{Contract, Unreadable};
 pub use difference::{Difference, Outcome};
-pub use observe::{Observed, One, observe};
+pub use observe::{Counted, Observed, observe};

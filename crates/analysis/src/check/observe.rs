@@ -18,7 +18,7 @@ pub type Counts = BTreeMap<String, u64>;
 
 /// What was counted of a statement, or outside of statements.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct One {
+pub struct Counted {
     /// What depends on the program alone.
     pub calls: Counts,
     /// What the device was asked for it, by shares: depends on who else asks.
@@ -27,7 +27,7 @@ pub struct One {
     pub examples: BTreeMap<String, String>,
 }
 
-impl One {
+impl Counted {
     /// What the kernel counted of a run, off the lines of `fathom workload command`.
     ///
     /// # Errors
@@ -53,9 +53,9 @@ impl One {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {
     /// Outside of statements; of a program without SQLite, everything.
-    pub program: One,
+    pub program: Counted,
     /// By the statement's text.
-    pub statements: BTreeMap<String, One>,
+    pub statements: BTreeMap<String, Counted>,
     /// What is missing of it, if anything that could be counted is.
     pub incomplete: Option<String>,
 }
@@ -144,7 +144,7 @@ fn incomplete(rows: &Rows) -> Option<String> {
 }
 
 impl Observed {
-    fn of(&mut self, index: &Index, operation: Option<usize>) -> &mut One {
+    fn of(&mut self, index: &Index, operation: Option<usize>) -> &mut Counted {
         match operation.and_then(|at| index.shape(at)).filter(|shape| repeats(index.rows, *shape)) {
             Some(shape) => self.statements.entry(index.rows.shapes[shape].text.clone()).or_default(),
             None => &mut self.program,

@@ -2,19 +2,19 @@
 
 use super::compare::of_proc;
 use super::contract::{BPF, Contract, PROC};
-use super::observe::{Observed, One, observe};
+use super::observe::{Counted, Observed, observe};
 use super::{differences, judge, text};
 use crate::case;
 
-fn one(calls: &[(&str, u64)], flushes: f64) -> One {
-    One {
+fn one(calls: &[(&str, u64)], flushes: f64) -> Counted {
+    Counted {
         calls: calls.iter().map(|(name, n)| (name.to_string(), *n)).collect(),
         device: [("flushes".to_string(), flushes)].into(),
-        ..One::default()
+        ..Counted::default()
     }
 }
 
-fn observed(statements: &[(&str, One)]) -> Observed {
+fn observed(statements: &[(&str, Counted)]) -> Observed {
     Observed {
         statements: statements.iter().map(|(text, one)| (text.to_string(), one.clone())).collect(),
         ..Observed::default()
@@ -175,6 +175,6 @@ fn read_that_slept_counts_as_programs() {
     let (sync, read) = (of("fdatasync t.db"), of("pread64 t.db"));
     assert_eq!(sync.statements["fdatasync t.db"].calls["executions"], 2);
     assert!(!read.statements.contains_key("pread64 t.db"), "another run may find the page in the cache");
-    let calls = |one: &One| one.calls.get("fdatasync rollback journal").copied();
+    let calls = |one: &Counted| one.calls.get("fdatasync rollback journal").copied();
     assert_eq!(calls(&read.program), calls(&sync.statements["fdatasync t.db"]));
 }

@@ -91,17 +91,19 @@ impl fmt::Display for Removal {
     }
 }
 
-impl FromStr for Removal {
-    type Err = String;
+/// No removal has that name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?}: expected {names}, or calls as `fathom diff` names them: [second] fdatasync [WAL]", names = NAMED.map(|(name, ..)| name).join(", "))]
+pub struct UnknownRemoval(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Removal {
+    type Err = UnknownRemoval;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRemoval> {
         if let Some((_, removal, _)) = NAMED.iter().find(|(name, ..)| *name == text) {
             return Ok(*removal);
         }
-        let names = || NAMED.map(|(name, ..)| name).join(", ");
-        let wrong = || {
-            format!("{text:?}: expected {}, or calls as `fathom diff` names them: [second] fdatasync [WAL]", names())
-        };
+        let wrong = || UnknownRemoval(text.into());
         let mut words = text.split_whitespace().peekable();
         let nth = words.peek().and_then(|word| ORDINALS.iter().position(|ordinal| ordinal == word));
         if nth.is_some() {
@@ -272,7 +274,7 @@ mod tests {
             assert_eq!(name.parse::<Removal>().unwrap().to_string(), name);
         }
         for wrong in ["", "flushes", "second", "second flush", "fdatasync nothing", "tenth fsync"] {
-            assert!(wrong.parse::<Removal>().is_err_and(|why| why.contains("expected flush")), "{wrong}");
+            assert!(wrong.parse::<Removal>().is_err_and(|why| why.to_string().contains("expected flush")), "{wrong}");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! measures the rest again. What cannot be had again is a design: without it nobody knows what was to be run, and the log is refused.
 //! The word that a design has come to its end is believed only if everything is there that stood before it.
 
-use super::{Entry, Run, Runs, line};
+use super::{Entry, Misplaced, Run, Runs, line};
 use crate::error::{Error, Result, Tried};
 use model::table::{DesignCell, MarkRow, Sample};
 use std::collections::BTreeSet;
@@ -114,7 +114,7 @@ pub fn parse(from: &mut dyn BufRead, path: &Path) -> Result<(Runs, Damage)> {
         let lost_then = reader.damage.cells.saturating_add(reader.damage.processes);
         let is_design = matches!(entry, Entry::Design(_));
         if let Err(why) = reader.take(entry)? {
-            reader.damage.unreadable.push((physical, why));
+            reader.damage.unreadable.push((physical, why.to_string()));
         }
         // The lines may have been those of cells and processes that are known to be lost.
         let lost_now = reader.damage.cells.saturating_add(reader.damage.processes);
@@ -135,14 +135,14 @@ impl Reader<'_> {
     }
 
     /// Takes an entry in; the inner error is why it is of no use.
-    fn take(&mut self, entry: Entry) -> Result<std::result::Result<(), String>> {
+    fn take(&mut self, entry: Entry) -> Result<std::result::Result<(), Misplaced>> {
         match entry {
             Entry::Design(row) => {
                 if row.id > self.runs.designs.len() as u64 {
                     return Err(self.lost(&format!("design {}", self.runs.designs.len())));
                 }
                 if row.id < self.runs.designs.len() as u64 {
-                    return Ok(Err(format!("duplicate design {}", row.id)));
+                    return Ok(Err(Misplaced::Duplicate("design", row.id)));
                 }
                 let planned = self.runs.planned.as_ref().and_then(|cells| cells.get(row.id as usize).copied());
                 let text = || {
@@ -159,7 +159,11 @@ impl Reader<'_> {
                 }
                 let known = self.design_of(row.id).is_some();
                 if !known && row.id.saturating_sub(self.runs.cells.len() as u64) > MOST_CELLS {
-                    return Ok(Err(format!("found cell {} where cell {} was expected", row.id, self.runs.cells.len())));
+                    return Ok(Err(Misplaced::OutOfOrder {
+                        what: "cell",
+                        found: row.id,
+                        expected: self.runs.cells.len() as u64,
+                    }));
                 }
                 self.fill(row.id, row.design);
                 match self.runs.cells.get_mut(row.id as usize) {
@@ -168,11 +172,11 @@ impl Reader<'_> {
                         self.damage.cells = self.damage.cells.saturating_sub(1);
                         *there = DesignCell { absent: there.absent.take(), ..row };
                     }
-                    Some(_) => return Ok(Err(format!("duplicate cell {}", row.id))),
+                    Some(_) => return Ok(Err(Misplaced::Duplicate("cell", row.id))),
                 }
             }
             Entry::Replicate(run) => return Ok(self.replicate(*run)),
-            Entry::Absent { cell, .. } if !self.has_cell(cell) => return Ok(Err(format!("no such cell: {cell}"))),
+            Entry::Absent { cell, .. } if !self.has_cell(cell) => return Ok(Err(Misplaced::Absent("cell", cell))),
             Entry::Stopped { design, replicates, .. } if (design as usize) < self.ends.len() => {
                 self.ends[design as usize] = replicates;
                 return Ok(self.runs.take(entry));
@@ -211,14 +215,14 @@ impl Reader<'_> {
         cell < self.runs.cells.len() as u64
     }
 
-    fn replicate(&mut self, run: Run) -> std::result::Result<(), String> {
+    fn replicate(&mut self, run: Run) -> std::result::Result<(), Misplaced> {
         let row = &run.replicate;
         let (was, cell) = (row.id, row.cell);
         if !self.has_cell(cell) {
-            return Err(format!("no such cell: {cell}"));
+            return Err(Misplaced::Absent("cell", cell));
         }
         if was < self.next_replicate || !self.seen.insert((row.block, cell, row.why.is_some())) {
-            return Err(format!("duplicate replicate {was}"));
+            return Err(Misplaced::Duplicate("replicate", was));
         }
         self.damage.processes = self.damage.processes.saturating_add(was - self.next_replicate);
         self.next_replicate = was.saturating_add(1);

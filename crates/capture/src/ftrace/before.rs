@@ -7,8 +7,8 @@ use model::Record;
 use std::fs;
 
 /// Every task of `/proc`, by thread; `me` is the recorder.
-pub fn told(me: u32) -> TraceContext {
-    let mut told = TraceContext {
+pub fn context(me: u32) -> TraceContext {
+    let mut context = TraceContext {
         machine: if cfg!(target_arch = "x86_64") { Machine::X86_64 } else { Machine::Generic },
         names: Vec::new(),
         tasks: Vec::new(),
@@ -21,11 +21,11 @@ pub fn told(me: u32) -> TraceContext {
     for pid in processes.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok()) {
         let tgid = if tasks::is_of_the_kernel(pid) { 0 } else { pid };
         for tid in tasks::threads(pid) {
-            told.tasks.push((tid, tgid));
+            context.tasks.push((tid, tgid));
         }
-        told.names.extend(tasks::comm_of(pid).map(|name| (pid, name)));
+        context.names.extend(tasks::comm_of(pid).map(|name| (pid, name)));
     }
-    told
+    context
 }
 
 /// The files that a process has open.

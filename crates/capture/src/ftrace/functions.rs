@@ -23,7 +23,25 @@ const LIBRARIES: [&str; 6] = [
     "/lib/libc.so.6",
 ];
 
-type Outcome = (String, Result<String, String>);
+/// Why there is no probe on a function.
+#[derive(Debug, thiserror::Error)]
+pub enum NotProbed {
+    /// The statement's text cannot be read.
+    #[error("its text cannot be read: sqlite3_sql was not found or not understood")]
+    NoText,
+    /// The function is not in the file.
+    #[error("the function was not found")]
+    NoFunction,
+    /// There is no C library where they are.
+    #[error("the C library was not found: files that are opened have no names")]
+    NoLibrary,
+    /// The kernel refused it.
+    #[error("{}", crate::error::chain(.0))]
+    Refused(#[from] std::io::Error),
+}
+
+/// A probe on a function, and why there is none.
+pub type Outcome = (String, Result<(), NotProbed>);
 
 /// Those that were defined.
 #[derive(Debug)]
@@ -52,8 +70,7 @@ impl Functions {
         // Of one that is not understood the text is empty, which is a shape of its own.
         let text = symbols.sql_offset.map_or_else(String::new, |at| format!(" sql=+0(+{at}({stmt})):ustring"));
         if text.is_empty() {
-            let why = "its text cannot be read: sqlite3_sql was not found or not understood".to_owned();
-            self.outcomes.push((format!("{}:sqlite3_step", path.display()), Err(why)));
+            self.outcomes.push((format!("{}:sqlite3_step", path.display()), Err(NotProbed::NoText)));
             return;
         }
         self.put("p", "fathom_step", path, symbols.step, &format!("stmt={stmt}:u64{text}"), "sqlite3_step");
@@ -64,15 +81,14 @@ impl Functions {
         ] {
             match offset {
                 Some(offset) => self.put("p", event, path, offset, &format!("stmt={stmt}:u64"), name),
-                None => self.outcomes.push((format!("{}:{name}", path.display()), Err("it was not found".into()))),
+                None => self.outcomes.push((format!("{}:{name}", path.display()), Err(NotProbed::NoFunction))),
             }
         }
     }
 
     fn define_open(&mut self) {
         let Some(library) = LIBRARIES.iter().map(Path::new).find(|p| p.exists()) else {
-            let why = "the C library was not found: files that are opened have no names";
-            return self.outcomes.push(("libc.so.6:open".into(), Err(why.into())));
+            return self.outcomes.push(("libc.so.6:open".into(), Err(NotProbed::NoLibrary)));
         };
         let mut known = Vec::new();
         for (name, argument) in
@@ -87,7 +103,7 @@ impl Functions {
 
     fn put(&mut self, kind: &str, event: &'static str, path: &Path, offset: u64, what: &str, name: &str) {
         let line = format!("{kind}:{}/{event} {}:{offset:#x} {what}\n", self.group, path.display());
-        let outcome = append(&self.root, &line).map(|()| "ftrace uprobe".to_owned()).map_err(|e| e.to_string());
+        let outcome = append(&self.root, &line).map_err(NotProbed::from);
         if outcome.is_ok() && !self.events.contains(&event) {
             self.events.push(event);
         }

@@ -147,7 +147,7 @@ pub struct Session {
     calls: Instance,
     disks: Instance,
     functions: functions::Functions,
-    told: TraceContext,
+    context: TraceContext,
     started_ns: u64,
     cpu_before_ns: u64,
 }
@@ -171,9 +171,9 @@ pub struct Recording {
     /// Calls, and disks.
     pub raw: Vec<Raw>,
     /// What was known of tasks and files.
-    pub told: TraceContext,
-    /// Probes on functions: what, and how or why not.
-    pub functions: Vec<(String, std::result::Result<String, String>)>,
+    pub context: TraceContext,
+    /// Probes on functions, and why some are not there.
+    pub functions: Vec<functions::Outcome>,
     /// Begin and end, CLOCK_BOOTTIME.
     pub window_ns: (u64, u64),
     /// CPU time of this process meanwhile, in ns.
@@ -201,9 +201,9 @@ impl Session {
         disks.enable(OF_EVERYONE)?;
         calls.enable(OF_CALLERS)?;
         calls.enable_group(functions.group());
-        let told = before::told(me);
+        let context = before::context(me);
         let (started_ns, cpu_before_ns) = (boot_ns(), process_cpu_ns());
-        let mut session = Self { root, calls, disks, functions, told, started_ns, cpu_before_ns };
+        let mut session = Self { root, calls, disks, functions, context, started_ns, cpu_before_ns };
         if let Callers::Processes(pids) = callers {
             pids.iter().try_for_each(|pid| session.track(*pid))?;
         }
@@ -216,7 +216,7 @@ impl Session {
     /// tracefs refuses.
     pub fn track(&mut self, pid: u32) -> Result<()> {
         self.calls.add_process(pid)?;
-        self.told.open.extend(before::open_files(pid));
+        self.context.open.extend(before::open_files(pid));
         Ok(())
     }
 
@@ -245,7 +245,7 @@ impl Session {
         let raw = vec![self.calls.finish()?, self.disks.finish()?];
         let functions = self.functions.remove();
         let cpu_ns = process_cpu_ns().saturating_sub(self.cpu_before_ns);
-        Ok(Recording { formats, raw, told: self.told, functions, window_ns, cpu_ns })
+        Ok(Recording { formats, raw, context: self.context, functions, window_ns, cpu_ns })
     }
 }
 

@@ -4,6 +4,7 @@
 //! may be anybody's, but neither listed nor cleared by them (sticky). What outlives the recording: the object's file alone, and only
 //! while a process lives that has its path in its environment, as the loader would complain to the programs which that starts.
 
+use super::error::InsideError;
 use inside::plan::{Library, Plan};
 use std::fs::{self, DirBuilder, File};
 use std::io::Write;
@@ -30,12 +31,12 @@ impl Folder {
     /// Makes it, with the object in it. Removes those of recorders that are no more.
     ///
     /// # Errors
-    /// Why there can be none, in words.
-    pub fn make() -> Result<Self, String> {
+    /// [`InsideError::NoFolder`] or [`InsideError::File`].
+    pub fn make() -> Result<Self, InsideError> {
         let place = PLACES.map(Path::new).into_iter().find(|place| loads_from(place));
-        let place = place.ok_or("none of /dev/shm, /tmp and /run is a writable tmpfs without noexec")?;
+        let place = place.ok_or(InsideError::NoFolder)?;
         remove_abandoned(place);
-        let failed = |what: &Path, e: std::io::Error| format!("{}: {}", what.display(), crate::error::chain(&e));
+        let failed = |path: &Path, source: std::io::Error| InsideError::File { path: path.into(), source };
         let path = place.join(format!("{PREFIX}{}-{:x}", std::process::id(), crate::boot_ns()));
         DirBuilder::new().mode(0o755).create(&path).map_err(|e| failed(&path, e))?;
         let folder = Self { path };
@@ -52,15 +53,15 @@ impl Folder {
     /// Writes the plan that the object reads.
     ///
     /// # Errors
-    /// It cannot be written.
-    pub fn write_plan(&self, libraries: Vec<Library>) -> Result<(), String> {
+    /// [`InsideError::TimeNamespace`], or it cannot be written.
+    pub fn write_plan(&self, libraries: Vec<Library>) -> Result<(), InsideError> {
         let namespace = |name: &str| fs::metadata(format!("/proc/self/ns/{name}")).map_or(0, |about| about.ino());
         let (pid_namespace, time_namespace) = (namespace("pid"), namespace("time"));
         if ![0, FIRST_TIME_NAMESPACE].contains(&time_namespace) {
-            return Err("Fathom runs in a time namespace, whose clocks differ from the kernel's".into());
+            return Err(InsideError::TimeNamespace);
         }
         let plan = Plan { pid_namespace, time_namespace, libraries };
-        self.write("plan", &plan.bytes()).map_err(|e| crate::error::chain(&e))
+        self.write("plan", &plan.bytes()).map_err(|source| InsideError::File { path: self.path.join("plan"), source })
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> std::io::Result<()> {

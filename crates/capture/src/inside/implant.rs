@@ -7,7 +7,7 @@
 //! the program headers (glibc's and musl's do, other ones are not known), no filter of system calls, this root. All checks come
 //! before the first change; what fails later is undone, and the program goes on as if nothing had been.
 
-use crate::error;
+use super::error::NotImplanted;
 use crate::launch::Request;
 use crate::sqlite;
 use inside::image::{HEADER, Image, Tls, relocations};
@@ -37,20 +37,20 @@ const ENTRY_AT: u64 = 24;
 /// Has the program of a process, which is traced by this thread and stopped at its exec, begin in the object.
 ///
 /// # Errors
-/// Why not, in words; then the program is as it was.
-pub fn implant(pid: u32, object: &Path) -> Result<(), String> {
-    let image = Image::of(::inside::OBJECT).ok_or("this build's object cannot be implanted")?;
-    let said = |e: io::Error| error::chain(&e);
+/// Why not; then the program is as it was.
+pub fn implant(pid: u32, object: &Path) -> Result<(), NotImplanted> {
+    let image = Image::of(::inside::OBJECT).ok_or(NotImplanted::Object)?;
     let mut folder = object.parent().map(|f| f.as_os_str().as_bytes().to_vec()).unwrap_or_default();
     folder.push(b'/');
-    let stopped = Stopped::new(pid).map_err(said)?;
+    let stopped = Stopped::new(pid)?;
     let program = Program::check(&stopped, object, &image)?;
-    let before = stopped.registers().map_err(said)?;
+    let before = stopped.registers()?;
     if before.cs != USER_CS {
-        return Err("it is not a program of 64 bits".into());
+        return Err(NotImplanted::Unsupported("it is not a program of 64 bits"));
     }
-    let call_at = stopped.call_instruction().ok_or("the kernel gave it no code for system calls")?;
-    let mask = stopped.block_signals().map_err(said)?;
+    let call_at =
+        stopped.call_instruction().ok_or(NotImplanted::Unsupported("the kernel gave it no code for system calls"))?;
+    let mask = stopped.block_signals()?;
     let mut hands = Hands { stopped: &stopped, before, call_at, mapped: Vec::new() };
     let done = hands.bring(object, &folder, &image, &program);
     let mut after = before;
@@ -60,8 +60,8 @@ pub fn implant(pid: u32, object: &Path) -> Result<(), String> {
         Err(_) => hands.take_back(),
     }
     let restored = stopped.set_registers(&after).and_then(|()| stopped.set_mask(mask));
-    restored.map_err(said)?;
-    done.map(drop).map_err(said)
+    restored?;
+    Ok(done.map(drop)?)
 }
 
 /// What is known of the stopped program.
@@ -76,17 +76,17 @@ struct Program {
 
 impl Program {
     /// Everything that speaks against touching it.
-    fn check(stopped: &Stopped, object: &Path, image: &Image) -> Result<Self, String> {
+    fn check(stopped: &Stopped, object: &Path, image: &Image) -> Result<Self, NotImplanted> {
         let proc = |name: &str| format!("/proc/{}/{name}", stopped.pid);
-        let unknown = |e: io::Error| format!("it cannot be inspected: {}", error::chain(&e));
+        let unknown = |e: io::Error| NotImplanted::Unreadable { what: "it", source: Some(e) };
         let status = fs::read_to_string(proc("status")).map_err(unknown)?;
         if !status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "0"])) {
-            return Err("a filter of system calls (seccomp) is in force".into());
+            return Err(NotImplanted::Unsupported("a filter of system calls (seccomp) is in force"));
         }
         let identity = |path: &Path| fs::metadata(path).ok().map(|about| (about.dev(), about.ino()));
         let there = Path::new(&proc("root")).join(object.strip_prefix("/").unwrap_or(object));
         if identity(&there).is_none() || identity(&there) != identity(object) {
-            return Err("it runs in another root".into());
+            return Err(NotImplanted::Unsupported("it runs in another root"));
         }
         let auxiliary = fs::read(proc("auxv")).map_err(unknown)?;
         let value = |kind: u64| {
@@ -97,19 +97,21 @@ impl Program {
             words.find(|(k, _)| *k == kind).map(|(_, value)| value)
         };
         if value(AT_SECURE) != Some(0) {
-            return Err("it has more rights than its caller (setuid)".into());
+            return Err(NotImplanted::Unsupported("it has more privileges than its caller (setuid)"));
         }
         let (Some(headers_at), Some(count), Some(entry)) = (value(AT_PHDR), value(AT_PHNUM), value(AT_ENTRY)) else {
-            return Err("it has no program headers".into());
+            return Err(NotImplanted::Unsupported("it has no program headers"));
         };
         if value(AT_PHENT) != Some(HEADER as u64) || count > 64 {
-            return Err("it has unusual program headers".into());
+            return Err(NotImplanted::Unsupported("it has unusual program headers"));
         }
         let exe = proc("exe");
         let has = |function: &str| sqlite::function(Path::new(&exe), function).is_some();
         let musl = has("__init_tls") || has("static_init_tls");
         if !musl && !has("__libc_setup_tls") {
-            return Err("its C library is not known (neither glibc's nor musl's symbols are in it)".into());
+            return Err(NotImplanted::Unsupported(
+                "its C library is unknown: it has neither glibc's nor musl's symbols",
+            ));
         }
         let mut headers = vec![0; count as usize * HEADER];
         stopped.memory.read_exact_at(&mut headers, headers_at).map_err(unknown)?;
@@ -124,15 +126,16 @@ impl Program {
 }
 
 /// The initial values of the program's own thread-local memory, with the addresses that it would put in later (a static-pie).
-fn initial(stopped: &Stopped, headers: &[u8], tls: &Tls, bias: u64) -> Result<Vec<u8>, String> {
+fn initial(stopped: &Stopped, headers: &[u8], tls: &Tls, bias: u64) -> Result<Vec<u8>, NotImplanted> {
+    let unreadable = |what| NotImplanted::Unreadable { what, source: None };
     let read = |at: u64, size: u64| {
         let mut bytes = vec![0; size as usize];
         stopped.memory.read_exact_at(&mut bytes, at.wrapping_add(bias)).ok().map(|()| bytes)
     };
     let (from, count, _) = tls.own;
-    let mut bytes = read(from, count).ok_or("its thread-local memory cannot be read")?;
+    let mut bytes = read(from, count).ok_or_else(|| unreadable("its thread-local memory"))?;
     let dynamic = match inside::image::dynamic(headers) {
-        Some((at, size)) => read(at, size).ok_or("its dynamic section cannot be read")?,
+        Some((at, size)) => read(at, size).ok_or_else(|| unreadable("its dynamic section"))?,
         None => Vec::new(),
     };
     for (at, addend) in relocations(&dynamic, from..from + count, read)? {

@@ -6,6 +6,7 @@
 //! does not find it; then, as wherever the object is not in force, uprobes are.
 
 pub mod arenas;
+pub mod error;
 mod folder;
 #[cfg(target_arch = "x86_64")]
 mod implant;
@@ -20,6 +21,7 @@ use crate::uprobes::Uprobes;
 use arenas::Arenas;
 use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData};
+use error::{InsideError, NotImplanted, NotPlanned};
 use folder::Folder;
 use inside::layout::Status;
 use model::Event;
@@ -55,28 +57,28 @@ impl Inside {
     /// Prepares the folder for these libraries; with them those that cannot be probed inside, and why.
     ///
     /// # Errors
-    /// Why nothing can be probed inside on this machine, in words.
-    pub fn prepare(found: &[Found]) -> Result<(Self, Vec<(PathBuf, String)>), String> {
+    /// Why nothing can be probed inside on this machine.
+    pub fn prepare(found: &[Found]) -> Result<(Self, Vec<(PathBuf, NotPlanned)>), InsideError> {
         if ::inside::OBJECT.is_empty() {
-            return Err("this processor's object is not written yet".into());
+            return Err(InsideError::NoObject);
         }
-        crate::namespace::find_out().map_err(|e| crate::error::chain(&e))?;
+        crate::namespace::find_out().map_err(|e| InsideError::Namespace(crate::error::chain(&e)))?;
         if crate::namespace::within() {
-            return Err("Fathom runs in a container, whose processes have other numbers than the kernel's".into());
+            return Err(InsideError::Container);
         }
         let (mut libraries, mut refused) = (Vec::new(), Vec::new());
         for found in found {
             match Planned::new(found) {
                 Ok(_) if libraries.len() == ::inside::layout::PLAN_LIBRARIES - C_LIBRARIES => {
-                    refused.push((found.path.clone(), "there are too many libraries with SQLite in them".to_owned()));
+                    refused.push((found.path.clone(), NotPlanned::TooMany));
                 }
                 Ok(planned) => libraries.push(planned),
                 Err(why) => refused.push((found.path.clone(), why)),
             }
         }
         if libraries.is_empty() {
-            let why = refused.first().map(|(path, why)| format!("{}: {why}", path.display()));
-            return Err(why.unwrap_or_else(|| "no library with SQLite in it was found beforehand".into()));
+            let first = refused.into_iter().next();
+            return Err(first.map_or(InsideError::NoLibrary, |(path, why)| InsideError::Refused { path, why }));
         }
         let folder = Folder::make()?;
         let mut plans: Vec<_> = libraries.iter().map(|l| l.library.clone()).collect();
@@ -109,16 +111,16 @@ impl Inside {
     /// Gives the object to a program that [`Child::release_stopped`](crate::launch::Child::release_stopped) has stopped.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// Why not.
     #[cfg(target_arch = "x86_64")]
-    pub fn implant(&self, pid: u32) -> Result<(), String> {
+    pub fn implant(&self, pid: u32) -> Result<(), NotImplanted> {
         implant::implant(pid, &self.object())
     }
 
     /// As above, where there is no object.
     #[cfg(not(target_arch = "x86_64"))]
-    pub fn implant(&self, _pid: u32) -> Result<(), String> {
-        Err("this processor's object is not written yet".into())
+    pub fn implant(&self, _pid: u32) -> Result<(), NotImplanted> {
+        Err(NotImplanted::Object)
     }
 
     /// The object's file.
@@ -143,7 +145,7 @@ impl Inside {
     }
 
     /// Puts the uprobes on the object. If that fails, the object is told to do nothing.
-    pub(crate) fn attach(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), String> {
+    pub(crate) fn attach(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), InsideError> {
         let attached = self.put_probes(ebpf, uprobes);
         if attached.is_err() {
             self.folder.write_plan(Vec::new())?;
@@ -151,18 +153,18 @@ impl Inside {
         attached
     }
 
-    fn put_probes(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), String> {
-        let map = ebpf.take_map("inside_threads").ok_or("this build lacks one of their tables")?;
+    fn put_probes(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), InsideError> {
+        let map = ebpf.take_map("inside_threads").ok_or(InsideError::Build("the table of its threads"))?;
         let threads = match map {
             Map::LruHashMap(data) => HashMap::try_from(Map::LruHashMap(data)),
             other => HashMap::try_from(other),
         };
-        self.threads = Some(threads.map_err(|e| crate::error::chain(&e))?);
+        self.threads = Some(threads.map_err(|e| InsideError::Attach(crate::error::chain(&e)))?);
         let object = self.object();
         for (program, function) in PROBES {
-            let offset =
-                sqlite::function(&object, function).ok_or_else(|| format!("{function} is not in the object"))?;
-            uprobes.attach(ebpf, &object, &[program], ProbePoint { offset, cookie: 0 }).map_err(|e| e.why)?;
+            let offset = sqlite::function(&object, function).ok_or(InsideError::Build(function))?;
+            let attached = uprobes.attach(ebpf, &object, &[program], ProbePoint { offset, cookie: 0 });
+            attached.map_err(|e| InsideError::Attach(e.why))?;
         }
         Ok(())
     }

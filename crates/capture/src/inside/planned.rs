@@ -1,5 +1,6 @@
 //! What is planned for one library: how each of its functions is hooked, all or none.
 
+use super::error::NotPlanned;
 use crate::sqlite::decode::Machine;
 use crate::sqlite::find::Found;
 use crate::sqlite::{Prepare, code_at, function};
@@ -30,15 +31,15 @@ impl Planned {
     ///
     /// # Errors
     /// Why not all that uprobes see of it can be seen from inside.
-    pub fn new(found: &Found) -> Result<Self, String> {
+    pub fn new(found: &Found) -> Result<Self, NotPlanned> {
         let symbols = &found.symbols;
-        let (dev, ino) = identity(&found.path).ok_or("its file cannot be inspected")?;
+        let (dev, ino) = identity(&found.path).ok_or(NotPlanned::NoFile)?;
         let (Some(reset), Some(finalize)) = (symbols.reset, symbols.finalize) else {
-            return Err("sqlite3_reset or sqlite3_finalize was not found in it".into());
+            return Err(NotPlanned::NoFunction("sqlite3_reset or sqlite3_finalize"));
         };
         // The local ones have more arguments than registers.
         if symbols.prepares.is_empty() || !symbols.prepares.iter().all(|p| p.name.starts_with("sqlite3_prepare")) {
-            return Err("its sqlite3_prepare functions were not found".into());
+            return Err(NotPlanned::NoFunction("sqlite3_prepare functions"));
         }
         let mut all = vec![
             ("sqlite3_step", symbols.step, Role::Step),
@@ -53,7 +54,7 @@ impl Planned {
                 continue;
             }
             functions.push((name, offset));
-            let hooked = hook(&found.path, offset, role).map_err(|why| format!("{name}: {why}"))?;
+            let hooked = hook(&found.path, name, offset, role)?;
             places.push(hooked);
         }
         // Of a library these are another file's.
@@ -82,19 +83,16 @@ pub fn c_library(path: &Path) -> Option<Library> {
     let all = [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)];
     let mut functions = Vec::new();
     for (name, role) in all {
-        functions.push(hook(path, function(path, name)?, role).ok()?);
+        functions.push(hook(path, name, function(path, name)?, role).ok()?);
     }
     Some(Library { dev, ino, functions, ..Library::default() })
 }
 
 /// Functions of a program without a C library of its own that can forbid it system calls: the object must notice.
-fn forbidding(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, String> {
+fn forbidding(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, NotPlanned> {
     let all = [("prctl", Role::Prctl), ("syscall", Role::Syscall)];
     let found = all.into_iter().filter_map(|(name, role)| Some((name, function(path, name)?, role)));
-    let planned = found.map(|(name, offset, role)| {
-        hook(path, offset, role).map(|function| (name, offset, function)).map_err(|why| format!("{name}: {why}"))
-    });
-    planned.collect()
+    found.map(|(name, offset, role)| Ok((name, offset, hook(path, name, offset, role)?))).collect()
 }
 
 fn role(prepare: &Prepare) -> Role {
@@ -107,12 +105,13 @@ fn role(prepare: &Prepare) -> Role {
     }
 }
 
-fn hook(path: &Path, offset: u64, role: Role) -> Result<Function, String> {
-    let (machine, address, code) = code_at(path, offset, LOOKED_AT).ok_or("its code cannot be read")?;
+fn hook(path: &Path, name: &'static str, offset: u64, role: Role) -> Result<Function, NotPlanned> {
+    let (machine, address, code) = code_at(path, offset, LOOKED_AT).ok_or(NotPlanned::NoCode(name))?;
     if machine != Machine::X86_64 {
-        return Err("it is for another architecture".into());
+        return Err(NotPlanned::Architecture(name));
     }
-    Ok(Function { address, role, recipe: recipe(&code, &role.reads())? })
+    let recipe = recipe(&code, &role.reads()).map_err(|why| NotPlanned::NoHook { function: name, why })?;
+    Ok(Function { address, role, recipe })
 }
 
 #[cfg(test)]
@@ -147,7 +146,7 @@ mod tests {
         for path in there {
             for (name, role) in [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)] {
                 let offset = function(path, name).unwrap();
-                hook(path, offset, role).unwrap_or_else(|why| panic!("{}: {name}: {why}", path.display()));
+                hook(path, name, offset, role).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
             }
             assert_eq!(c_library(path).unwrap().functions.len(), 3);
         }

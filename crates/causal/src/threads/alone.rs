@@ -63,9 +63,9 @@ impl Threads {
         if decided.is_none() && call.actor.operation == 0 {
             return None;
         }
-        let told = cx.config.told.as_ref().is_none_or(|told| told.contains(&header.tgid));
+        let has_statements = cx.config.with_statements.as_ref().is_none_or(|tgids| tgids.contains(&header.tgid));
         let wanted = asked.ctx & (flags::TRACKED | flags::TRACER) == flags::TRACKED;
-        if told || !wanted || !cx.config.functions.is_empty() || self.marked.contains(&header.tgid) {
+        if has_statements || !wanted || !cx.config.functions.is_empty() || self.marked.contains(&header.tgid) {
             return None;
         }
         let thread = self.map.get(&header.tid)?;

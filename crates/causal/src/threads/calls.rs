@@ -264,8 +264,8 @@ impl Threads {
         };
         let fs_end_ns = fs_end_ns.max(fs_start_ns);
         let window = Window { start_ns: around.start_ns, end_ns, cpus: [header.cpu; 2] };
-        let told = record.ctx & flags::IN_OP != 0;
-        let sure = match (around.guess, told) {
+        let in_operation = record.ctx & flags::IN_OP != 0;
+        let sure = match (around.guess, in_operation) {
             (true, _) => Confidence::Guess,
             (false, true) => Confidence::Structural,
             (false, false) => Confidence::Interval,

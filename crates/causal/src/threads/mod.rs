@@ -106,7 +106,7 @@ impl Threads {
         if let Record::Mark(_) = event.record {
             self.marked.insert(event.header.tgid);
         }
-        self.inferred.arrives(config.told.as_ref(), event);
+        self.inferred.arrives(config.with_statements.as_ref(), event);
     }
 
     /// A thread was off the CPU.
@@ -213,8 +213,8 @@ impl Threads {
         let from = self.history.partition_point(|e| e.end_ns < time_ns);
         let runs = |e: &Ended| e.kind != Kind::Statement || ctx & flags::BETWEEN_ROWS == 0;
         // Which calls an inferred transaction had is not remembered.
-        let told = |e: &&Ended| e.kind != Kind::Inferred && runs(e);
-        let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && told(e);
+        let counts = |e: &&Ended| e.kind != Kind::Inferred && runs(e);
+        let inside = |e: &&Ended| e.tid == tid && e.start_ns <= time_ns && time_ns <= e.end_ns && counts(e);
         let found = self.history.range(from..).take(1024).find(inside)?;
         Some(Around { operation: Some(found.id), span: found.span, start_ns: found.start_ns, guess: false })
     }

@@ -4,7 +4,7 @@ use super::Threads;
 use super::stack::Kind;
 use crate::Config;
 use crate::context::Context;
-use crate::inferred::{Told, Transaction};
+use crate::inferred::{Evidence, Transaction};
 use crate::objects::Objects;
 use model::Call;
 use model::event::{Header, Syscall, flags};
@@ -12,7 +12,7 @@ use sqlite::{FileClass, JOURNAL_HEADER, WAL_HEADER, database_in, database_of, re
 
 /// Whether a call of this process may be of such a transaction.
 fn infers(header: &Header, record: &Syscall, config: &Config) -> bool {
-    config.told.as_ref().is_some_and(|told| !told.contains(&header.tgid))
+    config.with_statements.as_ref().is_some_and(|tgids| !tgids.contains(&header.tgid))
         && record.ctx & flags::TRACKED != 0
         && record.ino != 0
         && record.result >= 0
@@ -82,11 +82,11 @@ impl Threads {
         }
         let Some(call) = Call::from_number(record.call).filter(|_| infers(header, record, cx.config)) else { return };
         let (tid, file, end_ns) = (header.tid, (record.dev, record.ino), header.time_ns);
-        let told = match call {
-            _ if call.syncs() => Told::Synced,
-            Call::Ftruncate | Call::Unlink => Told::Changed(false),
-            _ if call.writes() => Told::Changed(record.pos == 0),
-            Call::Open => Told::Opened,
+        let evidence = match call {
+            _ if call.syncs() => Evidence::Synced,
+            Call::Ftruncate | Call::Unlink => Evidence::Changed(false),
+            _ if call.writes() => Evidence::Changed(record.pos == 0),
+            Call::Open => Evidence::Opened,
             _ => return,
         };
         let class = self.inferred.class_of(file, &objects.names);
@@ -100,14 +100,14 @@ impl Threads {
         if journal_ends && let Some(path) = objects.names.path(file).map(|path| database_of(path).to_string()) {
             self.infer_elsewhere(header, &path, objects, cx);
         }
-        let Some(path) = self.inferred.database_at(tid, file, &told, &objects.names) else { return };
+        let Some(path) = self.inferred.database_at(tid, file, &evidence, &objects.names) else { return };
         let Some(transaction) = self.inferred.of(tid, &path) else { return };
         transaction.last_ns = transaction.last_ns.max(end_ns);
         if journal_ends {
             (transaction.journal, transaction.over) = (false, true);
         }
         transaction.frames |= class == FileClass::Wal && call.writes() && record.pos >= WAL_HEADER as i64;
-        let synced = told == Told::Synced
+        let synced = evidence == Evidence::Synced
             && (transaction.over
                 || class == FileClass::Wal && transaction.frames
                 || class == FileClass::Database && transaction.bare);

@@ -5,10 +5,10 @@ use model::quantity::{long_time, percent};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Up to which class of durability a remedy may be the best.
+/// How much durability the best remedy may give up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Allow {
-    /// Remedies that give nothing up
+    /// None: every commit survives a power failure as before
     Same,
     /// Also those with which the last commits may be lost when the power fails
     LastCommits,
@@ -18,8 +18,8 @@ pub enum Allow {
 
 /// Try the remedies that `fathom explain` names for a command, and measure what each brings.
 ///
-/// CMD is recorded once; each remedy that its findings name is then an arm beside the command as it is, in randomised blocks with an
-/// A/A control, as in `fathom bench ab`. The database is never touched: each run gets a fresh copy of it, in whose place CMD
+/// CMD is recorded once; each remedy that its findings name is then run as a variant beside the command as it is, in randomised blocks with
+/// an A/A control, as in `fathom bench ab`. The database is never touched: each run gets a fresh copy of it, in whose place CMD
 /// writes {db}. Settings that last (WAL, the page's size) are made in the copy; those of a connection are set as CMD opens the
 /// database, by a preloaded object, where CMD's SQLite is a shared library. Settings of the machine are put back at the end, after Ctrl-C
 /// too; after a SIGKILL by the next `fathom fix`. Remedies that give durability up are listed apart, and are the best only if --allow says so.
@@ -44,16 +44,16 @@ pub struct Fix {
     /// List the remedies, what each sets and what it gives up
     #[arg(long)]
     pub list: bool,
-    /// Up to which class of durability a remedy may be the best
+    /// How much durability the best remedy may give up
     #[arg(long, value_name = "CLASS", value_enum, default_value_t = Allow::Same)]
     pub allow: Allow,
     /// Also try settings of this machine: scheduler, read-ahead and requests of the database's disk, the CPUs' governor
     #[arg(long)]
     pub system: bool,
-    /// Also try mount options of this file system, which must be nobody else's
+    /// Also try mount options of this file system, which nothing else may be using
     #[arg(long, value_name = "MOUNT")]
     pub scratch: Option<PathBuf>,
-    /// Set the best for good: in the database and the machine
+    /// Apply the best remedy permanently: to the database and the machine
     #[arg(long)]
     pub apply: bool,
     /// Run this before each run, untimed; {db} is the copy

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 /// Answer an assistant's questions about archives, by the Model Context Protocol on stdin and stdout.
 ///
 /// Tools: list, summary, explain, diff, sql. All of them only read, and only archives below the given folders. An answer keeps within a
-/// number of tokens; what it leaves out it says. What an archive cannot carry (losses, blind layers, too few executions, a tracer that
-/// took too much) is said first, under `cannot_claim`.
+/// number of tokens and names what it leaves out. What the archive does not support (losses, blind layers, too few executions, too
+/// much tracer overhead) comes first, under `cannot_claim`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 An assistant's configuration names the command:

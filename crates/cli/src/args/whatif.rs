@@ -6,18 +6,17 @@ use std::path::PathBuf;
 
 /// Predict what a recording's statements would take without a flush, a call or a checkpoint, or on another device.
 ///
-/// Each execution is a chain of pieces: its thread ran, or waited for something that is known. The chain is gone through once
-/// more without what --without names, with commands as long as they were on another recording's device, or with N of them at the
-/// device at once. Printed are the latencies as they were and as they would have been, the ratio with its interval, and by how much
-/// such predictions were wrong when the changes were really made. What is not recorded is not simulated: what the prediction
-/// cannot know is said.
+/// Each execution is a chain of intervals in which its thread ran, or waited for something that is known. The chain is replayed
+/// without what --without names, with device commands as long as they were in another recording, or with N of them at the device
+/// at once. Prints the latencies as recorded and as predicted, the ratio with its interval, and how far such predictions were off
+/// when the changes were really made. What was not recorded is not simulated; what the prediction leaves out is listed.
 #[derive(Debug, Args)]
 #[command(after_help = after_help())]
 pub struct Whatif {
     /// The recording
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
-    /// Think this away (repeatable; several, separated by commas): a name of the list below, or calls as `fathom diff` names them
+    /// Remove this from each execution (repeatable; several, separated by commas): a name of the list below, or calls as `fathom diff` names them
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = str::parse::<Removal>)]
     pub without: Vec<Removal>,
     /// Let device commands take as long as those of this recording, by kind and size

@@ -1,4 +1,4 @@
-//! `fathom fix`: the remedies that `explain` names, each tried as an arm beside the command as it is, in the randomised blocks and with the
+//! `fathom fix`: the remedies that `explain` names, each tried as a variant beside the command as it is, in the randomised blocks and with the
 //! A/A control of [`crate::ab`].
 //!
 //! [`remedies`] lists them, each with how it is applied and what it gives up: a remedy that gives durability up is never the best unless
@@ -13,10 +13,10 @@ use remedies::Remedy;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What the arms share.
+/// What the variants share.
 #[derive(Debug, Clone, Default)]
-pub struct Arms<'a> {
-    /// This program, which prepares the arms.
+pub struct Variants<'a> {
+    /// This program, which prepares the variants.
     pub fathom: PathBuf,
     /// The command, word by word; `{db}` is the copy of the database.
     pub command: &'a [String],
@@ -24,11 +24,11 @@ pub struct Arms<'a> {
     pub database: Option<(PathBuf, PathBuf)>,
     /// The preloaded object that sets PRAGMAs.
     pub object: PathBuf,
-    /// Settings of the machine as they are: each arm begins with them.
+    /// Settings of the machine as they are: each variant begins with them.
     pub machine: &'a [(PathBuf, String)],
     /// Mounts, each with the option that puts it back.
     pub mounts: &'a [(PathBuf, String)],
-    /// Runs before each arm, after the database was copied.
+    /// Runs before each variant, after the database was copied.
     pub prepare: Option<&'a str>,
 }
 
@@ -42,14 +42,14 @@ pub fn quoted(word: &str) -> String {
     }
 }
 
-impl Arms<'_> {
+impl Variants<'_> {
     /// The command with the copy in the database's place.
     pub fn words(&self) -> Vec<String> {
         let copy = self.database.as_ref().map(|(_, copy)| copy.display().to_string());
         self.command.iter().map(|word| copy.as_ref().map_or(word.clone(), |copy| word.replace("{db}", copy))).collect()
     }
 
-    /// The line that runs an arm: through `env` in each of them, so that its start is in all of them alike.
+    /// The line that runs a variant: through `env` in each of them, so that its start is in all of them alike.
     fn line(&self, remedy: Option<&Remedy>) -> String {
         let mut words = vec!["env".to_owned()];
         if let Some(pragmas) = remedy.and_then(|remedy| remedy.connection.as_ref()) {
@@ -60,9 +60,9 @@ impl Arms<'_> {
         words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
     }
 
-    /// The line that prepares an arm.
+    /// The line that prepares a variant.
     pub fn prepare(&self, remedy: Option<&Remedy>) -> String {
-        let mut words: Vec<String> = vec![self.fathom.display().to_string(), "workload".into(), "arm".into()];
+        let mut words: Vec<String> = vec![self.fathom.display().to_string(), "workload".into(), "variant".into()];
         if let Some((from, to)) = &self.database {
             words.extend(["--database".into(), from.display().to_string(), to.display().to_string()]);
             if let Some(sql) = remedy.and_then(|remedy| remedy.persistent.as_ref()) {
@@ -92,13 +92,13 @@ impl Arms<'_> {
         line
     }
 
-    /// The commands of [`crate::ab::Asked`]: as it is, then each remedy. What prepares an arm is its variable [`ARM`].
+    /// The commands of [`crate::ab::Asked`]: as it is, then each remedy. What prepares a variant is its variable [`VARIANT`].
     pub fn commands(&self, remedies: &[Remedy]) -> Vec<Command> {
         let command = |name: &str, remedy: Option<&Remedy>| Command {
             name: name.into(),
             line: self.line(remedy),
             folder: None,
-            values: BTreeMap::from([(ARM.to_owned(), self.prepare(remedy))]),
+            values: BTreeMap::from([(VARIANT.to_owned(), self.prepare(remedy))]),
         };
         let mut all = vec![command(AS_IT_IS, None)];
         all.extend(remedies.iter().map(|remedy| command(&remedy.name, Some(remedy))));
@@ -106,8 +106,8 @@ impl Arms<'_> {
     }
 }
 
-/// The variable that prepares an arm.
-pub const ARM: &str = "fathom_arm";
+/// The variable that prepares a variant.
+pub const VARIANT: &str = "fathom_variant";
 /// The baseline's name.
 pub const AS_IT_IS: &str = "as it is";
 
@@ -123,30 +123,30 @@ mod tests {
     use super::remedies::{Durability, Machine, all};
     use super::*;
 
-    fn arms(command: &[String]) -> Arms<'_> {
-        Arms {
+    fn variants(command: &[String]) -> Variants<'_> {
+        Variants {
             fathom: "/f".into(),
             command,
             database: Some(("/d/a b.db".into(), "/d/.fathom-fix-1/a b.db".into())),
             object: "/o.so".into(),
-            ..Arms::default()
+            ..Variants::default()
         }
     }
 
     #[test]
     fn arms_differ_in_remedy_only() {
         let command = ["app".to_owned(), "{db}".into(), "x y".into()];
-        let arms = arms(&command);
+        let variants = variants(&command);
         let remedies = all(&Machine::default());
         let wal = remedies.iter().find(|r| r.name == "wal-normal").unwrap();
-        let commands = arms.commands(std::slice::from_ref(wal));
+        let commands = variants.commands(std::slice::from_ref(wal));
         assert_eq!(commands[0].line, "env app '/d/.fathom-fix-1/a b.db' 'x y'");
         assert_eq!(
             commands[1].line,
             "env LD_PRELOAD=/o.so 'FATHOM_PRAGMAS=PRAGMA synchronous=NORMAL' app '/d/.fathom-fix-1/a b.db' 'x y'"
         );
-        assert_eq!(commands[0].values[ARM], "/f workload arm --database '/d/a b.db' '/d/.fathom-fix-1/a b.db'");
-        assert!(commands[1].values[ARM].ends_with("--pragma 'PRAGMA journal_mode=WAL'"), "{commands:?}");
+        assert_eq!(commands[0].values[VARIANT], "/f workload variant --database '/d/a b.db' '/d/.fathom-fix-1/a b.db'");
+        assert!(commands[1].values[VARIANT].ends_with("--pragma 'PRAGMA journal_mode=WAL'"), "{commands:?}");
         assert_eq!(wal.durability, Durability::LastCommits);
     }
 
@@ -155,10 +155,10 @@ mod tests {
         let command = ["app".to_owned()];
         let scheduler = || PathBuf::from("/sys/block/vda/queue/scheduler");
         let machine = [(scheduler(), "mq-deadline".to_owned())];
-        let arms = Arms { machine: &machine, prepare: Some("rm -f x"), ..arms(&command) };
+        let variants = Variants { machine: &machine, prepare: Some("rm -f x"), ..variants(&command) };
         let remedy = Remedy { machine: Some((scheduler(), "none".into())), ..all(&Machine::default())[0].clone() };
-        assert!(arms.prepare(None).ends_with("--set /sys/block/vda/queue/scheduler=mq-deadline && rm -f x"));
-        assert!(arms.prepare(Some(&remedy)).contains("--set /sys/block/vda/queue/scheduler=none && "));
+        assert!(variants.prepare(None).ends_with("--set /sys/block/vda/queue/scheduler=mq-deadline && rm -f x"));
+        assert!(variants.prepare(Some(&remedy)).contains("--set /sys/block/vda/queue/scheduler=none && "));
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub(crate) const STATUS: &str = "/run/workload.status";
 /// The recording's name in the shared folder.
 pub(crate) const ARCHIVE: &str = "trace.fathom";
 /// What recording and workload said.
-pub(crate) const SAID: &str = "workload.log";
+pub(crate) const WORKLOAD_LOG: &str = "workload.log";
 
 /// A shell on the terminal, which becomes its own: so job control and Ctrl-C work in it.
 pub(crate) const SHELL: &str =
@@ -91,7 +91,7 @@ pub(crate) fn workload(scenario: &Scenario) -> Result<String, String> {
 pub(crate) fn record(scenario: &Scenario) -> String {
     let words = scenario.record.arguments.iter().map(|w| format!("{} ", quoted(w))).collect::<String>();
     format!(
-        "exec fathom record --backend {} --duration {} -o /share/{ARCHIVE} {words}-- sh {WORKLOAD} >/share/{SAID} 2>&1",
+        "exec fathom record --backend {} --duration {} -o /share/{ARCHIVE} {words}-- sh {WORKLOAD} >/share/{WORKLOAD_LOG} 2>&1",
         scenario.record.backend.name(),
         scenario.workload.limit.0,
     )

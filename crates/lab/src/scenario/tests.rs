@@ -69,44 +69,44 @@ fn settings_override_scenario_file() {
 #[test]
 fn unknown_key_error_names_line() {
     let text = SMALL.replace("bus = \"scsi\"", "bus = \"scsi\"\nspeed = 1");
-    let said = refused(&text);
-    assert!(said.starts_with("small.toml: ") && said.contains("line 5"), "{said}");
-    assert!(said.contains("unknown field `speed`") && said.contains("`bus`"), "{said}");
-    let said = refused(&SMALL.replace("scsi", "floppy"));
+    let error = refused(&text);
+    assert!(error.starts_with("small.toml: ") && error.contains("line 5"), "{error}");
+    assert!(error.contains("unknown field `speed`") && error.contains("`bus`"), "{error}");
+    let error = refused(&SMALL.replace("scsi", "floppy"));
     assert!(
-        said.contains("line 4") && said.contains("unknown variant `floppy`") && said.contains("`virtio`"),
-        "{said}"
+        error.contains("line 4") && error.contains("unknown variant `floppy`") && error.contains("`virtio`"),
+        "{error}"
     );
 }
 
 #[test]
 fn unknown_setting_error_lists_valid_ones() {
-    let said = |setting: &str| with(&[setting]).expect_err(setting).to_string();
-    let unknown = said("disk.data.speed=1");
+    let error = |setting: &str| with(&[setting]).expect_err(setting).to_string();
+    let unknown = error("disk.data.speed=1");
     assert!(unknown.starts_with("--set disk.data.speed=1: ") && unknown.contains("unknown field `speed`"), "{unknown}");
-    assert!(said("sqlite").contains("expected KEY=VALUE"));
-    assert!(said("sqlite.=1").contains("expected a key such as"));
-    assert!(said("about.x=1").contains("about is not a table"));
-    assert!(said("sqlite.page_size=1000").contains("power of two"));
-    assert!(said("filesystem.disk=log").contains("no disk \"log\"; there is data"));
-    assert!(said("filesystem.type=xfs").contains("xfs needs at least 300M, and disk.data.size is 256M"));
+    assert!(error("sqlite").contains("expected KEY=VALUE"));
+    assert!(error("sqlite.=1").contains("expected a key such as"));
+    assert!(error("about.x=1").contains("about is not a table"));
+    assert!(error("sqlite.page_size=1000").contains("power of two"));
+    assert!(error("filesystem.disk=log").contains("no disk \"log\"; there is data"));
+    assert!(error("filesystem.type=xfs").contains("xfs needs at least 300M, and disk.data.size is 256M"));
     assert!(with(&["filesystem.type=xfs", "disk.data.size=300M"]).is_ok());
     assert_eq!(with(&["disk.data.size=536870912"]).unwrap().disk["data"].size, Bytes(512 << 20));
-    assert!(said("disk.data.size=1T").contains("is not a size"));
-    assert!(said("disk.data.size=-1").contains("\"-1\" is not a size"));
-    assert!(said("disk.data.size=true").contains("expected a size such as"));
-    assert!(said("disk.dat.bus=nvme").contains("no disk \"dat\"; there is data"));
-    assert!(said("workload.limit=0s").contains("from 1s to 24h"));
-    assert!(said("disk.data.scheduler=cfq").contains("unknown variant `cfq`"));
-    assert!(said("disk.data.map={target='delay', ms=5}").contains("unknown field `ms`"));
-    assert!(said("disk.data.map={target='flakey', up_s=0, down_s=0}").contains("disk.data.map: up_s and down_s"));
-    assert!(said("disk.data={bus='sd', size='300M'}").contains("a power of two"));
-    assert!(said("disk.data.parameters=['delay=1']").contains("only bus scsi_debug"));
-    assert!(said("disk.data={bus='scsi_debug', parameters=['delay=1; x']}").contains("is not a module parameter"));
-    assert!(said("disk.data={bus='loop', size='600M'}").contains("twice their size"));
-    assert!(said("disk.exchange={bus='nvme'}").contains("disk.exchange: expected a name"));
-    assert!(said("record.arguments=['--output=x']").contains("the lab's own"));
-    assert!(said("filesystem.mount='a, b'").contains("without blanks"));
+    assert!(error("disk.data.size=1T").contains("is not a size"));
+    assert!(error("disk.data.size=-1").contains("\"-1\" is not a size"));
+    assert!(error("disk.data.size=true").contains("expected a size such as"));
+    assert!(error("disk.dat.bus=nvme").contains("no disk \"dat\"; there is data"));
+    assert!(error("workload.limit=0s").contains("from 1s to 24h"));
+    assert!(error("disk.data.scheduler=cfq").contains("unknown variant `cfq`"));
+    assert!(error("disk.data.map={target='delay', ms=5}").contains("unknown field `ms`"));
+    assert!(error("disk.data.map={target='flakey', up_s=0, down_s=0}").contains("disk.data.map: up_s and down_s"));
+    assert!(error("disk.data={bus='sd', size='300M'}").contains("a power of two"));
+    assert!(error("disk.data.parameters=['delay=1']").contains("only bus scsi_debug"));
+    assert!(error("disk.data={bus='scsi_debug', parameters=['delay=1; x']}").contains("is not a module parameter"));
+    assert!(error("disk.data={bus='loop', size='600M'}").contains("twice their size"));
+    assert!(error("disk.exchange={bus='nvme'}").contains("disk.exchange: expected a name"));
+    assert!(error("record.arguments=['--output=x']").contains("the lab's own"));
+    assert!(error("filesystem.mount='a, b'").contains("without blanks"));
 }
 
 #[test]
@@ -121,8 +121,8 @@ fn only_name_in_braces_is_variable() {
 
 #[test]
 fn unknown_scenario_error_lists_scenarios() {
-    let said = find("floppy", &[]).expect_err("there is none").to_string();
-    assert!(said.contains("scsi-ext4") && said.contains("FILE.toml"), "{said}");
-    let said = find("/no/such.toml", &[]).expect_err("there is none").to_string();
-    assert!(said.starts_with("/no/such.toml: cannot read it"), "{said}");
+    let error = find("floppy", &[]).expect_err("there is none").to_string();
+    assert!(error.contains("scsi-ext4") && error.contains("FILE.toml"), "{error}");
+    let error = find("/no/such.toml", &[]).expect_err("there is none").to_string();
+    assert!(error.starts_with("/no/such.toml: cannot read it"), "{error}");
 }

@@ -17,7 +17,7 @@ pub fn of(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
         full_since_ns: metadata.no_room.map(|(since_ns, ..)| since_ns),
         // Of several disks the first.
         partitions: metadata.partitions.iter().rev().copied().collect(),
-        told: Some(with_statements),
+        with_statements: Some(with_statements),
         by_place: metadata.by_place,
         ..Config::default()
     }

@@ -5,7 +5,7 @@
 //! how they lie to one another in the cache decides as much as the arithmetic does.
 
 use super::checksum::sum_of_bits;
-use super::series::{Load, Timed, time};
+use super::series::{Load, Timed, Wrong, time};
 use super::{Native, available_bytes};
 
 /// Steps after which gosa is known.
@@ -146,11 +146,11 @@ impl Load for Himeno {
         34.0 * self.size.grid.iter().map(|n| (n - 2) as f64).product::<f64>()
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         Ok(time(clock, || self.step(inner)).1)
     }
 
-    fn check(&mut self) -> Result<String, String> {
+    fn check(&mut self) -> Result<String, Wrong> {
         self.begin();
         self.step(STEPS);
         let (text, Size { gosa, pressure, sum, .. }) = (self.summary(), self.size);
@@ -160,13 +160,14 @@ impl Load for Himeno {
             (f64::from(self.last) / sum - 1.0).abs() < FAST
         };
         let known = published(f32::from_bits(gosa));
-        if right { Ok(text) } else { Err(format!("{text}; known {known} (bits {gosa:08x}), {pressure:016x}")) }
+        let known = || format!("{known} (bits {gosa:08x}), {pressure:016x}");
+        if right { Ok(text) } else { Err(Wrong::Unexpected { found: text, known: known() }) }
     }
 
-    fn left(&mut self) -> Result<String, String> {
+    fn left(&mut self) -> Result<String, Wrong> {
         // The method converges: no step changes more than the first ones did.
         let most = 1.01 * self.size.sum.max(f64::from(f32::from_bits(self.size.gosa)));
         let right = self.last >= 0.0 && f64::from(self.last) < most;
-        if right { Ok(self.summary()) } else { Err(self.summary()) }
+        if right { Ok(self.summary()) } else { Err(Wrong::Result(self.summary())) }
     }
 }

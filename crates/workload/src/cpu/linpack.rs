@@ -7,7 +7,7 @@
 
 use super::Native;
 use super::checksum::checksum;
-use super::series::{Load, Timed, time};
+use super::series::{Load, Timed, Wrong, time};
 
 /// A normalised residual of this or more is not a solution by this method in double precision.
 const RESIDUAL: f64 = 16.0;
@@ -89,16 +89,18 @@ impl Linpack {
         largest
     }
 
-    fn solve(&mut self, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+    fn solve(&mut self, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         self.generate();
         let (regular, timed) = time(clock, || self.how.linpack(&mut self.a, self.n + 1, &mut self.pivot, &mut self.b));
         if !regular {
-            return Err("a pivot was zero, though the matrix is regular".into());
+            return Err(Wrong::ZeroPivot("linpack"));
         }
         let sum = checksum(&self.b);
         self.solutions += 1;
-        if *self.sum.get_or_insert(sum) != sum {
-            return Err(format!("solution {} is another than the first one's", self.solutions));
+        let first = *self.sum.get_or_insert(sum);
+        if first != sum {
+            let what = format!("solution {} (checksum {sum:016x})", self.solutions);
+            return Err(Wrong::Unrepeatable { what, before: format!("{first:016x}") });
         }
         Ok(timed)
     }
@@ -124,16 +126,16 @@ impl Load for Linpack {
         2.0 / 3.0 * n * n * n + 2.0 * n * n
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         let mut whole: Option<Timed> = None;
         for _ in 0..inner {
             let one = self.solve(clock)?;
             whole = Some(Timed { ns: whole.map_or(0, |w| w.ns) + one.ns, ..whole.unwrap_or(one) });
         }
-        whole.ok_or_else(|| "no solution was requested".into())
+        whole.ok_or(Wrong::NothingRun("linpack"))
     }
 
-    fn check(&mut self) -> Result<String, String> {
+    fn check(&mut self) -> Result<String, Wrong> {
         self.solve(&mut || 0)?;
         let sum = checksum(&self.b);
         let (residual, off) = self.residual();
@@ -142,13 +144,13 @@ impl Load for Linpack {
         // A residual that is no number is not less than anything.
         let solved = residual < RESIDUAL;
         match known {
-            _ if !solved => Err(format!("{text}: the residual must be less than {RESIDUAL}")),
-            Some((_, known)) if *known != sum => Err(format!("{text}, known {known:016x}")),
+            _ if !solved => Err(Wrong::Result(format!("{text}: the residual must be less than {RESIDUAL}"))),
+            Some((_, known)) if *known != sum => Err(Wrong::Unexpected { found: text, known: format!("{known:016x}") }),
             _ => Ok(text),
         }
     }
 
-    fn left(&mut self) -> Result<String, String> {
+    fn left(&mut self) -> Result<String, Wrong> {
         Ok(format!("{} identical solutions", self.solutions))
     }
 }

@@ -311,7 +311,7 @@ impl<'a> Series<'a> {
     fn run(&mut self, context: &Context) -> Result<String, Error> {
         let mut now = clock::now_ns;
         let before: Result<Vec<_>, _> = self.loads.iter_mut().map(|l| l.check()).collect();
-        let before = before.map_err(Error::Failed)?;
+        let before = before?;
         if self.inner == 0 {
             let min_ns = self.parameters.min_ms * 1_000_000;
             self.inner = series::size(&mut self.loads, min_ns, context, &mut now)?;
@@ -323,13 +323,13 @@ impl<'a> Series<'a> {
             }
             let each = self.loads.iter_mut().zip(&units);
             let times: Result<Vec<_>, _> = each.map(|(load, units)| load.run(*units, &mut now)).collect();
-            self.times.push(times.map_err(Error::Failed)?);
+            self.times.push(times?);
         }
         for load in &mut self.loads {
-            self.results.push(load.left().map_err(Error::Failed)?);
+            self.results.push(load.left()?);
         }
         let after: Result<Vec<_>, _> = self.loads.iter_mut().map(|l| l.check()).collect();
-        if after.map_err(Error::Failed)? != before {
+        if after? != before {
             return Err(Error::Failed("the checks before and after the iterations differ".into()));
         }
         Ok(format!("{}; the same before and after the iterations", before.join("; ")))

@@ -7,7 +7,7 @@
 use super::Native;
 use super::checksum::checksum;
 use super::rust::scimark::Random;
-use super::series::{Load, Timed, time};
+use super::series::{Load, Timed, Wrong, time};
 
 /// The published seed, of every kernel by itself.
 pub const SEED: i32 = 101_010;
@@ -63,9 +63,12 @@ pub fn load(how: Native, kernel: &str, size: &str) -> Box<dyn Load> {
 }
 
 /// The text if `sum` is `known`, or need not be since the arithmetic is another; else what is wrong.
-fn compare(how: Native, text: &str, sum: u64, known: u64) -> Result<String, String> {
-    let text = format!("{text}, checksum {sum:016x}");
-    if sum == known || !how.exact() { Ok(text) } else { Err(format!("{text}, known {known:016x}")) }
+fn compare(how: Native, text: &str, sum: u64, known: u64) -> Result<String, Wrong> {
+    let found = format!("{text}, checksum {sum:016x}");
+    match sum == known || !how.exact() {
+        true => Ok(found),
+        false => Err(Wrong::Unexpected { found, known: format!("{known:016x}") }),
+    }
 }
 
 /// Root of the mean squared difference.
@@ -93,12 +96,12 @@ impl Load for Fft {
         (5.0 * n - 2.0) * n.log2() + 2.0 * (n + 1.0)
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         self.pairs += inner;
         Ok(time(clock, || self.how.fft_pairs(&mut self.data, inner)).1)
     }
 
-    fn check(&mut self) -> Result<String, String> {
+    fn check(&mut self) -> Result<String, Wrong> {
         let mut data = self.first.clone();
         self.how.fft(&mut data, -1);
         let sum = checksum(&data);
@@ -106,15 +109,15 @@ impl Load for Fft {
         let off = difference(&data, &self.first);
         let text = format!("fft: forward and back off by {off:.1e}");
         // Also false for what is no number.
-        if off < 1e-10 { compare(self.how, &text, sum, self.known) } else { Err(text) }
+        if off < 1e-10 { compare(self.how, &text, sum, self.known) } else { Err(Wrong::Result(text)) }
     }
 
-    fn left(&mut self) -> Result<String, String> {
+    fn left(&mut self) -> Result<String, Wrong> {
         let off = difference(&self.data, &self.first);
         let text = format!("fft: {} times forward and back off by {off:.1e}", self.pairs);
         // Twiddle factors by recurrence are off by a few times sqrt(n) roundings, and each pair adds the same.
         let bound = (self.pairs + 1) as f64 * self.n().sqrt() * 32.0 * f64::EPSILON;
-        if off < bound { Ok(text) } else { Err(text) }
+        if off < bound { Ok(text) } else { Err(Wrong::Result(text)) }
     }
 }
 
@@ -133,12 +136,12 @@ impl Load for Sor {
         6.0 * n * n
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         self.steps += inner;
         Ok(time(clock, || self.how.sor(&mut self.data, self.n, OMEGA, inner)).1)
     }
 
-    fn check(&mut self) -> Result<String, String> {
+    fn check(&mut self) -> Result<String, Wrong> {
         let mut data = self.first.clone();
         self.how.sor(&mut data, self.n, OMEGA, SOR_STEPS);
         let sum = checksum(&data);
@@ -146,14 +149,14 @@ impl Load for Sor {
         Native::Rust.sor(&mut reference, self.n, OMEGA, SOR_STEPS);
         let off = difference(&data, &reference);
         let text = format!("sor: {SOR_STEPS} steps off by {off:.1e}");
-        if off < 1e-12 { compare(self.how, &text, sum, self.known) } else { Err(text) }
+        if off < 1e-12 { compare(self.how, &text, sum, self.known) } else { Err(Wrong::Result(text)) }
     }
 
-    fn left(&mut self) -> Result<String, String> {
+    fn left(&mut self) -> Result<String, Wrong> {
         // Each step is a weighted mean with one negative weight; what converges stays within its border's values.
         let inside = self.data.iter().all(|v| (-1.0..=2.0).contains(v));
         let text = format!("sor: checksum {:016x} after {} steps", checksum(&self.data), self.steps);
-        if inside { Ok(text) } else { Err(format!("{text}: values outside the border's")) }
+        if inside { Ok(text) } else { Err(Wrong::Result(format!("{text}: values outside the border's"))) }
     }
 }
 
@@ -168,33 +171,34 @@ impl Load for MonteCarlo {
         4.0
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         let (within, timed) = time(clock, || self.how.montecarlo(SEED, inner));
         // The seed is the same each time, so the count is.
         match self.last.replace((inner, within)) {
-            Some((samples, before)) if samples == inner && before != within => {
-                Err(format!("montecarlo: {within} points within, {before} the time before"))
-            }
+            Some((samples, before)) if samples == inner && before != within => Err(Wrong::Unrepeatable {
+                what: format!("montecarlo: {within} points within"),
+                before: before.to_string(),
+            }),
             _ => Ok(timed),
         }
     }
 
-    fn check(&mut self) -> Result<String, String> {
+    fn check(&mut self) -> Result<String, Wrong> {
         let within = self.how.montecarlo(SEED, SAMPLES);
         let pi = 4.0 * within as f64 / SAMPLES as f64;
         let text = format!("montecarlo: pi {pi:.5}, {within} of {SAMPLES} points within");
         // A point on the border may fall to either side in another arithmetic.
         let right = if self.how.exact() { within == self.known } else { within.abs_diff(self.known) <= 2 };
-        if right { Ok(text) } else { Err(format!("{text}, known {}", self.known)) }
+        if right { Ok(text) } else { Err(Wrong::Unexpected { found: text, known: self.known.to_string() }) }
     }
 
-    fn left(&mut self) -> Result<String, String> {
-        let (samples, within) = self.last.ok_or("montecarlo: nothing was run")?;
+    fn left(&mut self) -> Result<String, Wrong> {
+        let (samples, within) = self.last.ok_or(Wrong::NothingRun("montecarlo"))?;
         let pi = 4.0 * within as f64 / samples as f64;
         let text = format!("montecarlo: pi {pi:.6} of {samples} points");
         // Five standard deviations of the mean of four times a coin of chance pi / 4.
         let bound = 5.0 * 1.6422 / (samples as f64).sqrt();
-        if (pi - std::f64::consts::PI).abs() < bound { Ok(text) } else { Err(text) }
+        if (pi - std::f64::consts::PI).abs() < bound { Ok(text) } else { Err(Wrong::Result(text)) }
     }
 }
 
@@ -229,22 +233,22 @@ impl Load for Sparse {
         2.0 * self.values.len() as f64
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         Ok(time(clock, || self.multiply(inner)).1)
     }
 
-    fn check(&mut self) -> Result<String, String> {
+    fn check(&mut self) -> Result<String, Wrong> {
         self.y.fill(0.0);
         self.multiply(1);
         self.left()
     }
 
-    fn left(&mut self) -> Result<String, String> {
+    fn left(&mut self) -> Result<String, Wrong> {
         let mut reference = vec![0.0; self.y.len()];
         Native::Rust.sparse(&mut reference, &self.values, &self.rows, &self.columns, &self.x, 1);
         let off = difference(&self.y, &reference);
         let text = format!("sparse: y off by {off:.1e}");
-        if off < 1e-12 { compare(self.how, &text, checksum(&self.y), self.known) } else { Err(text) }
+        if off < 1e-12 { compare(self.how, &text, checksum(&self.y), self.known) } else { Err(Wrong::Result(text)) }
     }
 }
 
@@ -288,22 +292,26 @@ impl Load for Lu {
         2.0 * n * n * n / 3.0
     }
 
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         let (regular, timed) = time(clock, || self.factor(inner));
-        if regular { Ok(timed) } else { Err("lu: a pivot was zero, though the matrix is regular".into()) }
+        if regular { Ok(timed) } else { Err(Wrong::ZeroPivot("lu")) }
     }
 
-    fn check(&mut self) -> Result<String, String> {
+    fn check(&mut self) -> Result<String, Wrong> {
         self.factors.fill(0.0);
         if !self.factor(1) {
-            return Err("lu: a pivot was zero, though the matrix is regular".into());
+            return Err(Wrong::ZeroPivot("lu"));
         }
         self.left()
     }
 
-    fn left(&mut self) -> Result<String, String> {
+    fn left(&mut self) -> Result<String, Wrong> {
         let residual = self.residual();
         let text = format!("lu: residual {residual:.1e}");
-        if residual < 1e-10 { compare(self.how, &text, checksum(&self.factors), self.known) } else { Err(text) }
+        if residual < 1e-10 {
+            compare(self.how, &text, checksum(&self.factors), self.known)
+        } else {
+            Err(Wrong::Result(text))
+        }
     }
 }

@@ -16,19 +16,55 @@ const CONFIRMATIONS: u32 = 3;
 /// A count beyond this is no sensible size of anything.
 pub const MOST: u64 = 1 << 40;
 
+/// What a kernel computed is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// The result is outside the bound of what is right; the text has what was found.
+    #[error("wrong result: {0}")]
+    Result(String),
+    /// The result is not the known one of this size.
+    #[error("wrong result: {found}, expected {known}")]
+    Unexpected {
+        /// What was checked, with its numbers.
+        found: String,
+        /// What the last of them must be.
+        known: String,
+    },
+    /// The same input gave another result than before.
+    #[error("{what} differs from {before}, the result of an earlier run on the same input")]
+    Unrepeatable {
+        /// The result.
+        what: String,
+        /// The one before.
+        before: String,
+    },
+    /// A factorisation ended early.
+    #[error("{0}: a pivot was zero, though the matrix is regular")]
+    ZeroPivot(&'static str),
+    /// There is no result to check.
+    #[error("{0}: nothing was run")]
+    NothingRun(&'static str),
+}
+
+impl From<Wrong> for Error {
+    fn from(wrong: Wrong) -> Self {
+        Self::Failed(wrong.to_string())
+    }
+}
+
 /// A kernel on its data.
 pub trait Load {
     /// Floating-point operations in one unit, as the benchmark's definition counts them.
     fn flop(&self) -> f64;
 
     /// Does `inner` units and times them with [`time`]. A wrong result is an error.
-    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String>;
+    fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong>;
 
     /// Checks the compiled kernel against what is known of it, on fresh data. Says what was checked, with its numbers.
-    fn check(&mut self) -> Result<String, String>;
+    fn check(&mut self) -> Result<String, Wrong>;
 
     /// Checks what the timed runs left behind, and says what it is.
-    fn left(&mut self) -> Result<String, String>;
+    fn left(&mut self) -> Result<String, Wrong>;
 }
 
 /// One iteration.
@@ -73,7 +109,7 @@ pub fn size(
         }
         let mut shortest = u64::MAX;
         for (load, share) in loads.iter_mut().zip(&shares) {
-            shortest = shortest.min(load.run(inner * share, clock).map_err(Error::Failed)?.ns);
+            shortest = shortest.min(load.run(inner * share, clock)?.ns);
         }
         if shortest >= min_ns {
             long_enough += 1;
@@ -104,14 +140,14 @@ mod tests {
         fn flop(&self) -> f64 {
             self.flop
         }
-        fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+        fn run(&mut self, inner: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
             self.runs.borrow_mut().push(inner);
             Ok(time(clock, || self.now.set(self.now.get() + inner * self.unit)).1)
         }
-        fn check(&mut self) -> Result<String, String> {
+        fn check(&mut self) -> Result<String, Wrong> {
             Ok(String::new())
         }
-        fn left(&mut self) -> Result<String, String> {
+        fn left(&mut self) -> Result<String, Wrong> {
             Ok(String::new())
         }
     }

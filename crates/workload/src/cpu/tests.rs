@@ -2,7 +2,7 @@
 
 use super::*;
 use scimark::KERNELS;
-use series::Load;
+use series::{Load, Wrong};
 
 const ALL: [Native; 5] =
     [Native::C(Level::O0), Native::C(Level::O2), Native::C(Level::O3), Native::C(Level::Fast), Native::Rust];
@@ -94,15 +94,15 @@ impl Load for Breaks {
     fn flop(&self) -> f64 {
         1.0
     }
-    fn run(&mut self, _: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, String> {
+    fn run(&mut self, _: u64, clock: &mut dyn FnMut() -> u64) -> Result<Timed, Wrong> {
         self.run = self.run.saturating_sub(1);
-        if self.run == 0 { Err("broke in a run".into()) } else { Ok(series::time(clock, || ()).1) }
+        if self.run == 0 { Err(Wrong::ZeroPivot("load")) } else { Ok(series::time(clock, || ()).1) }
     }
-    fn check(&mut self) -> Result<String, String> {
+    fn check(&mut self) -> Result<String, Wrong> {
         self.check -= 1;
         Ok(format!("{}", self.check.min(1)))
     }
-    fn left(&mut self) -> Result<String, String> {
+    fn left(&mut self) -> Result<String, Wrong> {
         Ok("left".into())
     }
 }
@@ -116,7 +116,7 @@ fn series(check: u32, run: u32) -> Result<String, Error> {
 #[test]
 fn changed_result_is_failure() {
     assert_eq!(series(9, 9).unwrap(), "1; the same before and after the iterations");
-    assert!(matches!(series(9, 3), Err(Error::Failed(text)) if text == "broke in a run"));
+    assert!(matches!(series(9, 3), Err(Error::Failed(text)) if text == Wrong::ZeroPivot("load").to_string()));
     // The second check tells 0 where the first told 1.
     assert!(
         matches!(series(2, 9), Err(Error::Failed(text)) if text.contains("before and after the iterations differ"))

@@ -5,6 +5,7 @@
 //! twice. Measured against wrk in experiments/peers/http.toml.
 
 use super::connection::{Connection, Plan, Step, TICK};
+use super::failure::ClientError;
 use super::schedule::Schedule;
 use crate::clock;
 use hdrhistogram::Histogram;
@@ -34,9 +35,9 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self, ClientError> {
         // Three significant digits: at most 0.1 % off. It grows as it must.
-        let histogram = || Histogram::new(3).map_err(|e| e.to_string());
+        let histogram = || Histogram::new(3);
         Ok(Self { latency: histogram()?, late: histogram()?, received: 0, reopened: 0, end_ns: 0 })
     }
 }
@@ -51,9 +52,9 @@ pub fn run(
     connections: usize,
     threads: usize,
     context: &Context,
-) -> Result<Outcome, String> {
+) -> Result<Outcome, ClientError> {
     let barrier = Barrier::new(threads);
-    let results: Vec<Result<Outcome, String>> = std::thread::scope(|scope| {
+    let results: Vec<Result<Outcome, ClientError>> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
             .map(|nth| {
                 let mine = connections / threads + usize::from(nth < connections % threads);
@@ -61,16 +62,13 @@ pub fn run(
                 scope.spawn(move || Worker::new(plan, schedule, mine).and_then(|w| w.run(barrier, context)))
             })
             .collect();
-        workers
-            .into_iter()
-            .map(|w| w.join().unwrap_or_else(|_| Err("a thread of the client panicked".into())))
-            .collect()
+        workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err(ClientError::Panicked))).collect()
     });
     let mut all = Outcome::new()?;
     for result in results {
         let one = result?;
-        all.latency.add(&one.latency).map_err(|e| e.to_string())?;
-        all.late.add(&one.late).map_err(|e| e.to_string())?;
+        all.latency.add(&one.latency)?;
+        all.late.add(&one.late)?;
         all.received += one.received;
         all.reopened += one.reopened;
         all.end_ns = all.end_ns.max(one.end_ns);
@@ -94,8 +92,8 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(plan: &'a Plan, schedule: &'a Schedule, connections: usize) -> Result<Self, String> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(|e| format!("epoll: {}", std::io::Error::from(e)))?;
+    fn new(plan: &'a Plan, schedule: &'a Schedule, connections: usize) -> Result<Self, ClientError> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(std::io::Error::from)?;
         Ok(Self {
             plan,
             schedule,
@@ -109,7 +107,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn run(mut self, barrier: &Barrier, context: &Context) -> Result<Outcome, String> {
+    fn run(mut self, barrier: &Barrier, context: &Context) -> Result<Outcome, ClientError> {
         // Without this the kernel may wake us 50 us late, to save power.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         // Connections are made before the clock starts, unless making them is part of each transaction.
@@ -155,7 +153,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Sends what is due on what is free.
-    fn send(&mut self, mut now: u64) -> Result<(), String> {
+    fn send(&mut self, mut now: u64) -> Result<(), ClientError> {
         while let Some(&at) = self.free.front() {
             if self.next.is_none() && !self.over {
                 self.next = self.schedule.take(now).map(|due| (due, false));
@@ -189,7 +187,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn account(&mut self, at: usize, step: Step) -> Result<(), String> {
+    fn account(&mut self, at: usize, step: Step) -> Result<(), ClientError> {
         self.register(at)?;
         match step {
             Step::Waiting => return Ok(()),
@@ -205,20 +203,20 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn register(&mut self, at: usize) -> Result<(), String> {
+    fn register(&mut self, at: usize) -> Result<(), ClientError> {
         if self.plan.blocking {
             return Ok(());
         }
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         match self.connections[at].take_fresh() {
             Some(socket) => epoll::add(&self.epoll, socket, EventData::new_u64(at as u64), flags)
-                .map_err(|e| format!("epoll: {}", std::io::Error::from(e))),
+                .map_err(|e| std::io::Error::from(e).into()),
             None => Ok(()),
         }
     }
 
     /// Waits until something is ready, due, or worth a look.
-    fn wait(&mut self, ready: &mut Vec<Event>) -> Result<(), String> {
+    fn wait(&mut self, ready: &mut Vec<Event>) -> Result<(), ClientError> {
         let most = TICK.as_nanos() as u64;
         // Only where a connection is free does a due time wake us.
         let ns = match self.next.filter(|_| !self.free.is_empty()) {
@@ -235,7 +233,6 @@ impl<'a> Worker<'a> {
             }
             return Ok(());
         }
-        let wait_error = |e: Errno| format!("waiting for the network: {}", std::io::Error::from(e));
         // epoll's own limit is in milliseconds on older kernels.
         if ns < most {
             let limit = Timespec { tv_sec: 0, tv_nsec: ns as _ };
@@ -243,13 +240,13 @@ impl<'a> Worker<'a> {
             match poll(&mut fds, Some(&limit)) {
                 Ok(0) | Err(Errno::INTR) => return Ok(()),
                 Ok(_) => {}
-                Err(e) => return Err(wait_error(e)),
+                Err(e) => return Err(std::io::Error::from(e).into()),
             }
         }
         let limit = Timespec { tv_sec: 0, tv_nsec: most as _ };
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(ready), Some(&limit)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(e) => Err(wait_error(e)),
+            Err(e) => Err(std::io::Error::from(e).into()),
         }
     }
 

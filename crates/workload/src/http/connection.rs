@@ -3,6 +3,7 @@
 //! Written without waiting: every step goes on until the socket would block and says so. On a socket that blocks (a thread
 //! with a single connection saves the call that asks what is ready) "would block" is the socket's own time limit.
 
+use super::failure::{Failure, Step as At};
 use super::response::{Malformed, Response};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -43,8 +44,8 @@ pub enum Step {
     Waiting,
     /// Its response is whole and right.
     Done,
-    /// It failed; the text says how.
-    Failed(String),
+    /// It failed.
+    Failed(Failure),
 }
 
 /// A connection, open or not.
@@ -108,8 +109,11 @@ impl Connection {
     }
 
     /// Opens it. `ahead` of the first request its connection is awaited; as part of one, its request goes out with it.
-    pub fn open(&mut self, plan: &Plan, ahead: bool) -> Result<(), String> {
-        let describe = |e: Errno| describe(plan, "cannot connect to", e);
+    ///
+    /// # Errors
+    /// [`Failure::System`].
+    pub fn open(&mut self, plan: &Plan, ahead: bool) -> Result<(), Failure> {
+        let describe = |errno| Failure::System { at: At::Connect, address: plan.address, errno };
         let family = if plan.address.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
         let wait = plan.blocking || ahead;
         let flags = if wait { SocketFlags::CLOEXEC } else { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK };
@@ -187,25 +191,23 @@ impl Connection {
     }
 
     /// The request under way is too late.
-    pub fn give_up(&mut self, plan: &Plan) -> String {
+    pub fn give_up(&mut self, plan: &Plan) -> Failure {
         self.socket = None;
-        format!(
-            "no complete response from {} within {} ms ({} bytes received); --timeout-ms sets the limit",
-            plan.address,
-            plan.timeout_ns / 1_000_000,
-            self.answered
-        )
+        Failure::Late { address: plan.address, timeout_ms: plan.timeout_ns / 1_000_000, received: self.answered }
     }
 
     /// Sends and receives; whether the response is whole.
     fn exchange(&mut self, plan: &Plan) -> Result<bool, Broken> {
         let Some(socket) = &self.socket else {
-            return Err(Broken { why: "the connection is closed".into(), by_peer: true });
+            let why = Failure::System { at: At::Send, address: plan.address, errno: Errno::NOTCONN };
+            return Err(Broken { why, by_peer: true });
         };
-        let broken = |what: &str, e: Errno| Broken {
-            why: describe(plan, what, e),
-            by_peer: matches!(e, Errno::CONNRESET | Errno::PIPE),
+        let broken = |at, errno| Broken {
+            why: Failure::System { at, address: plan.address, errno },
+            by_peer: matches!(errno, Errno::CONNRESET | Errno::PIPE),
         };
+        let malformed =
+            |why: Malformed, by_peer| Broken { why: Failure::Malformed { address: plan.address, why }, by_peer };
         let sending = self.sent < plan.request.len();
         while self.sent < plan.request.len() {
             match rustix::net::send(socket, &plan.request[self.sent..], SendFlags::NOSIGNAL) {
@@ -213,7 +215,7 @@ impl Connection {
                 Err(Errno::INTR) => {}
                 // A blocking socket whose connection is not there yet says ALREADY or NOTCONN.
                 Err(Errno::AGAIN | Errno::INPROGRESS | Errno::ALREADY) => return Ok(false),
-                Err(e) => return Err(broken("cannot send to", e)),
+                Err(e) => return Err(broken(At::Send, e)),
             }
         }
         // The answer is not there yet; to ask for it would cost a call.
@@ -225,13 +227,12 @@ impl Connection {
                 Ok(n) => n,
                 Err(Errno::INTR) => continue,
                 Err(Errno::AGAIN) => return Ok(false),
-                Err(e) => return Err(broken("cannot receive from", e)),
+                Err(e) => return Err(broken(At::Receive, e)),
             };
             self.received += n as u64;
             self.answered += n as u64;
             if n == 0 {
-                let by_peer = true;
-                self.response.end().map_err(|why| Broken { why: format!("{}: {why}", plan.address), by_peer })?;
+                self.response.end().map_err(|why| malformed(why, true))?;
                 return Ok(true);
             }
             let (body, length, wrong) = (&mut self.body, &mut self.body_length, &mut self.wrong);
@@ -243,64 +244,41 @@ impl Connection {
                 }
                 *length += piece.len();
             };
-            let malformed = |why: Malformed| Broken { why: format!("{}: {why}", plan.address), by_peer: false };
             // The usual case: all of it came at once and nothing has to be kept.
             if self.waiting.is_empty() {
-                let taken = self.response.take(&self.scratch[..n], &mut piece).map_err(malformed)?;
+                let taken = self.response.take(&self.scratch[..n], &mut piece).map_err(|why| malformed(why, false))?;
                 self.waiting.extend_from_slice(&self.scratch[taken..n]);
             } else {
                 self.waiting.extend_from_slice(&self.scratch[..n]);
-                let taken = self.response.take(&self.waiting, &mut piece).map_err(malformed)?;
+                let taken = self.response.take(&self.waiting, &mut piece).map_err(|why| malformed(why, false))?;
                 self.waiting.drain(..taken);
             }
             if self.response.done() {
                 return match self.waiting.len() {
                     0 => Ok(true),
-                    more => Err(malformed(Malformed::Surplus(more))),
+                    more => Err(malformed(Malformed::Surplus(more), false)),
                 };
             }
         }
     }
 
-    fn verdict(&self, plan: &Plan) -> Result<(), String> {
+    fn verdict(&self, plan: &Plan) -> Result<(), Failure> {
+        let address = plan.address;
         if self.response.status != plan.status {
-            return Err(format!(
-                "{} answered with status {} instead of {} (--status)",
-                plan.address, self.response.status, plan.status
-            ));
+            return Err(Failure::Status { address, found: self.response.status, expected: plan.status });
         }
         match &plan.body {
-            Some(expected) if self.wrong || self.body_length != expected.len() => Err(format!(
-                "{} answered with a different body ({} bytes) than at first ({} bytes)",
-                plan.address,
-                self.body_length,
-                expected.len()
-            )),
-            None if self.wrong => Err(format!("the body is larger than {LONGEST_BODY} bytes")),
+            Some(expected) if self.wrong || self.body_length != expected.len() => {
+                Err(Failure::Body { address, found: self.body_length, expected: expected.len() })
+            }
+            None if self.wrong => Err(Failure::LargeBody { address, most: LONGEST_BODY }),
             _ => Ok(()),
         }
     }
 }
 
 struct Broken {
-    why: String,
+    why: Failure,
     /// The other end closed the connection, as it may between requests.
     by_peer: bool,
-}
-
-/// An error of the system, with what can be done about it.
-fn describe(plan: &Plan, what: &str, error: Errno) -> String {
-    let address = plan.address;
-    let advice = match error {
-        Errno::CONNREFUSED => format!(
-            ": no server is listening; start one with `fathom bench serve-http --listen \
-            {address}`"
-        ),
-        Errno::ADDRNOTAVAIL => {
-            ": out of local ports (TIME_WAIT); use --keep-alive on, a --rate, or fewer requests".into()
-        }
-        Errno::MFILE => ": too many open files; raise `ulimit -n` or use fewer --connections".into(),
-        _ => String::new(),
-    };
-    format!("{what} {address}: {}{advice}", std::io::Error::from(error))
 }

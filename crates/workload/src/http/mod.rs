@@ -9,6 +9,7 @@
 
 mod client;
 mod connection;
+mod failure;
 mod request;
 mod response;
 mod schedule;
@@ -81,7 +82,7 @@ impl Parameters {
         let options = Options::parse(ABOUT, SPECS, &words)?;
         let url = match options.text("url") {
             "self" => None,
-            text => Some(Url::parse(text).map_err(Error::Usage)?),
+            text => Some(Url::parse(text).map_err(|e| Error::Usage(e.to_string()))?),
         };
         let connections: usize = options.get("connections")?;
         if !(1..=CONNECTIONS).contains(&connections) {
@@ -161,7 +162,7 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
 }
 
 fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut dyn Write) -> Result<(), Error> {
-    let address = url.resolve().map_err(Error::Failed)?;
+    let address = url.resolve().map_err(|e| Error::Failed(e.to_string()))?;
     let mut plan = Plan {
         address,
         request: url.request(p.keep_alive),
@@ -176,7 +177,7 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
     plan.blocking = p.connections == p.threads;
     let inner = size_iteration(p, &plan, context)?;
     let schedule = Schedule::new(p.rate, p.until(inner), inner, p.max_errors);
-    let seen = client::run(&plan, &schedule, p.connections, p.threads, context).map_err(Error::Failed)?;
+    let seen = client::run(&plan, &schedule, p.connections, p.threads, context)?;
     let (done, errors, first) = schedule.counts();
     if context.cancelled() {
         return Err(Error::Interrupted);
@@ -187,10 +188,11 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
         p.status
     );
     if errors > p.max_errors {
-        let by = format!("{by}; the first: {}", first.clone().unwrap_or_default());
+        let first = first.map_or_else(String::new, |why| why.to_string());
+        let by = format!("{by}; the first: {first}");
         writeln!(out, "{}", serde_json::json!({"verified": false, "by": by}))?;
         out.flush()?;
-        return Err(Error::Failed(format!("{}; {done} requests had succeeded", first.unwrap_or_default())));
+        return Err(Error::Failed(format!("{first}; {done} requests had succeeded")));
     }
     let mut lines = Vec::new();
     let loops = if p.rate > 0.0 { format!("open loop, {} requests a second", p.rate) } else { "closed loop".into() };
@@ -202,8 +204,8 @@ fn measure(p: &Parameters, url: &Url, target: &str, context: &Context, out: &mut
     for (name, text) in [("target", target.to_string()), ("peer", peer), ("mode", mode), ("inner", inner.to_string())] {
         writeln!(lines, "{}", serde_json::json!({"mark": name, "text": text}))?;
     }
-    if let Some(text) = first {
-        writeln!(lines, "{}", serde_json::json!({"mark": "error", "text": text}))?;
+    if let Some(why) = first {
+        writeln!(lines, "{}", serde_json::json!({"mark": "error", "text": why.to_string()}))?;
     }
     write_samples(&mut lines, &schedule, &seen, inner, (done, errors))?;
     writeln!(lines, "{}", serde_json::json!({"verified": true, "by": by}))?;
@@ -268,7 +270,7 @@ fn first_body(plan: &Plan, p: &Parameters) -> Result<Vec<u8>, Error> {
         };
     }
     if let Step::Failed(why) = step {
-        return Err(Error::Failed(why));
+        return Err(Error::Failed(why.to_string()));
     }
     let body = connection.into_body();
     match p.bytes {
@@ -296,13 +298,13 @@ fn size_iteration(p: &Parameters, plan: &Plan, context: &Context) -> Result<u64,
     let mut inner = 1;
     loop {
         let schedule = Schedule::new(0.0, StopAt::Requests(inner * TRIES), inner, p.max_errors);
-        client::run(plan, &schedule, p.connections, p.threads, context).map_err(Error::Failed)?;
+        client::run(plan, &schedule, p.connections, p.threads, context)?;
         let (_, errors, first) = schedule.counts();
         if context.cancelled() {
             return Err(Error::Interrupted);
         }
         if errors > p.max_errors {
-            return Err(Error::Failed(first.unwrap_or_default()));
+            return Err(Error::Failed(first.map_or_else(String::new, |why| why.to_string())));
         }
         let long = schedule.iterations().iter().all(|(begin, end)| end - begin >= least_ns);
         if long || inner >= LARGEST_INNER {

@@ -8,6 +8,7 @@
 //! Every `inner` successes make an iteration; it ends when the last of them ends. The iterations of a run follow each
 //! other without a gap, so their times sum to the run's.
 
+use super::failure::Failure;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -33,7 +34,7 @@ pub struct Schedule {
     errors: AtomicU64,
     max_errors: u64,
     stop: AtomicBool,
-    first_error: Mutex<Option<String>>,
+    first_error: Mutex<Option<Failure>>,
     ends: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -94,7 +95,7 @@ impl Schedule {
     }
 
     /// A request failed; too many end the run.
-    pub fn failed(&self, why: String) {
+    pub fn failed(&self, why: Failure) {
         lock(&self.first_error).get_or_insert(why);
         if self.errors.fetch_add(1, Ordering::Relaxed) >= self.max_errors {
             self.stop();
@@ -112,7 +113,7 @@ impl Schedule {
     }
 
     /// Successes, errors, and the first error.
-    pub fn counts(&self) -> (u64, u64, Option<String>) {
+    pub fn counts(&self) -> (u64, u64, Option<Failure>) {
         (self.done.load(Ordering::Relaxed), self.errors.load(Ordering::Relaxed), lock(&self.first_error).clone())
     }
 
@@ -141,6 +142,11 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
+    fn failure(found: u16) -> Failure {
+        let address = std::net::SocketAddr::from(([192, 0, 2, 1], 80));
+        Failure::Status { address, found, expected: 200 }
+    }
+
     #[test]
     fn open_loop_keeps_due_times_when_late() {
         let schedule = Schedule::new(1000.0, StopAt::Requests(4), 2, 0);
@@ -168,10 +174,10 @@ mod tests {
     #[test]
     fn run_ends_above_error_limit_and_reports_first_error() {
         let schedule = Schedule::new(0.0, StopAt::Requests(9), 1, 1);
-        schedule.failed("a".into());
+        schedule.failed(failure(500));
         assert!(schedule.take(0).is_some());
-        schedule.failed("b".into());
+        schedule.failed(failure(501));
         assert!(schedule.take(0).is_none() && schedule.stopped());
-        assert_eq!(schedule.counts(), (0, 2, Some("a".into())));
+        assert_eq!(schedule.counts(), (0, 2, Some(failure(500))));
     }
 }

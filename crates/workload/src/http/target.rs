@@ -13,10 +13,37 @@ pub struct Url {
     pub path: String,
 }
 
+/// A URL that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum UrlError {
+    /// Its text is none of ours; `why` says what would do.
+    #[error("--url {text:?}: {why}")]
+    Syntax {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The resolver failed.
+    #[error("cannot resolve {host}: {source}")]
+    Resolver {
+        /// The name.
+        host: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The name has no address.
+    #[error("cannot resolve {0}: no address found")]
+    NoAddress(String),
+}
+
 impl Url {
-    /// Reads `text`. An error is a sentence that says what would do.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| Err(format!("--url {text:?}: {why}"));
+    /// Reads `text`.
+    ///
+    /// # Errors
+    /// [`UrlError::Syntax`].
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        let wrong = |why| Err(UrlError::Syntax { text: text.into(), why });
         if text.get(..8).is_some_and(|s| s.eq_ignore_ascii_case("https://")) {
             return wrong("only http is supported; TLS would dominate the time measured");
         }
@@ -53,10 +80,14 @@ impl Url {
     }
 
     /// The first address that the name has.
-    pub fn resolve(&self) -> Result<SocketAddr, String> {
-        let no_address = |e: String| format!("cannot find the address of {}: {e}", self.host);
-        let mut found = (self.host.as_str(), self.port).to_socket_addrs().map_err(|e| no_address(e.to_string()))?;
-        found.next().ok_or_else(|| no_address("no address found".into()))
+    ///
+    /// # Errors
+    /// [`UrlError::Resolver`] or [`UrlError::NoAddress`].
+    pub fn resolve(&self) -> Result<SocketAddr, UrlError> {
+        let host = || self.host.clone();
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let mut found = found.map_err(|source| UrlError::Resolver { host: host(), source })?;
+        found.next().ok_or_else(|| UrlError::NoAddress(host()))
     }
 
     /// The request, the same every time.
@@ -112,7 +143,7 @@ mod tests {
             ("http://a/ HTTP/1.1\r\nX: y", "spaces"),
             ("hütte://x", "such as http://"),
         ] {
-            let error = Url::parse(text).unwrap_err();
+            let error = Url::parse(text).unwrap_err().to_string();
             assert!(error.contains(part), "{text:?}: {error}");
         }
     }

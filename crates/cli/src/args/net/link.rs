@@ -10,8 +10,8 @@ use std::str::FromStr;
 /// Emulate a link between two network namespaces: delay, rate, loss, jitter, queue.
 ///
 /// Client and server are network namespaces. All IP packets between them pass through the emulator, which holds each until it is
-/// due and records how late it was delivered. A result is marked invalid if one packet in a hundred was later than 5 % of the
-/// delay.
+/// due and records how late it was delivered. A result is marked
+/// invalid if lateness may have lowered a rate by more than 5 %, or if a packet was 200 ms late (docs/guide/net-link.md).
 ///
 /// CMD runs in the client's namespace. Without CMD, prints how to run a command in either, and waits for Ctrl-C. At the end,
 /// processes still running inside are killed, and both namespaces are removed, even after a crash.

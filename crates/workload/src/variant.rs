@@ -1,5 +1,5 @@
-//! What an arm of `fathom fix` needs before its command runs: a fresh copy of the database with the arm's settings in it, and the machine's
-//! settings as the arm wants them. It is the `--prepare` of `command`, so it is in no time that is measured.
+//! What a variant of `fathom fix` needs before its command runs: a fresh copy of the database with the variant's settings in it, and the
+//! machine's settings as the variant wants them. It is the `--prepare` of `command`, so it is in no time that is measured.
 
 use crate::Error;
 use rusqlite::Connection;
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 /// The object that sets PRAGMAs of a program's connections; empty where there is none for this processor.
 pub const PRAGMAS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/pragmas.so"));
 
-const USAGE: &str = "arm [--database FROM TO] [--pragma SQL]… [--set FILE=VALUE]… [--remount FOLDER=OPTION]…\n\n\
+const USAGE: &str = "variant [--database FROM TO] [--pragma SQL]… [--set FILE=VALUE]… [--remount FOLDER=OPTION]…\n\n\
     Makes TO a copy of the database FROM and sets it up by SQL; writes VALUE to FILE; remounts.";
 
 /// Files that SQLite keeps beside a database.

@@ -1,0 +1,109 @@
+//! Why SQLite cannot be probed inside: on this machine, in a library, in a stopped program. Uprobes do it then.
+
+use inside::hook::NoHook;
+use inside::image::Unfit;
+use std::path::PathBuf;
+
+/// Why nothing can be probed inside on this machine.
+#[derive(Debug, thiserror::Error)]
+pub enum InsideError {
+    /// The object exists for other processors only.
+    #[error("there is no object for this processor yet")]
+    NoObject,
+    /// The process numbers outside this namespace cannot be determined.
+    #[error("{0}")]
+    Namespace(String),
+    /// A container.
+    #[error("Fathom runs in a container, whose process IDs are not the kernel's")]
+    Container,
+    /// Its clock is not the kernel's.
+    #[error("Fathom runs in a time namespace, whose clocks are not the kernel's")]
+    TimeNamespace,
+    /// None of the libraries can be.
+    #[error("{}: {why}", path.display())]
+    Refused {
+        /// The first of them.
+        path: PathBuf,
+        /// Why not.
+        why: NotPlanned,
+    },
+    /// There is none.
+    #[error("no library with SQLite in it was found before the command started")]
+    NoLibrary,
+    /// There is no folder in memory for the object.
+    #[error("none of /dev/shm, /tmp and /run is a writable tmpfs without noexec")]
+    NoFolder,
+    /// A file of the folder.
+    #[error("{}: {}", path.display(), crate::error::chain(source))]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// This build's kernel side and object do not match.
+    #[error("this build lacks {0}")]
+    Build(&'static str),
+    /// The kernel refused a table or a uprobe on the object.
+    #[error("{0}")]
+    Attach(String),
+}
+
+/// Why a library cannot be probed inside.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotPlanned {
+    /// The plan is full.
+    #[error("there are too many libraries with SQLite in them")]
+    TooMany,
+    /// Its file is gone.
+    #[error("its file cannot be inspected")]
+    NoFile,
+    /// Functions were not found.
+    #[error("{0} not found in it")]
+    NoFunction(&'static str),
+    /// A function's code cannot be read.
+    #[error("{0}: its code cannot be read")]
+    NoCode(&'static str),
+    /// A function's code is another processor's.
+    #[error("{0}: it is for another architecture")]
+    Architecture(&'static str),
+    /// A function cannot be hooked.
+    #[error("{function}: {why}")]
+    NoHook {
+        /// The function.
+        function: &'static str,
+        /// Why not.
+        why: NoHook,
+    },
+}
+
+/// Why the object was not brought into a program that has no loader; it runs as if nothing had been.
+#[derive(Debug, thiserror::Error)]
+pub enum NotImplanted {
+    /// This build has no object that could be.
+    #[error("this build's object cannot be implanted")]
+    Object,
+    /// The program was released, or ended, before.
+    #[error("{0}")]
+    NotStopped(&'static str),
+    /// The program cannot be traced.
+    #[error("it cannot be traced: {}", crate::error::chain(.0))]
+    NotTraced(std::io::Error),
+    /// Something of it cannot be read.
+    #[error("{what} cannot be read{}", .source.as_ref().map_or_else(String::new, |e| format!(": {}", crate::error::chain(e))))]
+    Unreadable {
+        /// What.
+        what: &'static str,
+        /// Why, if the system said.
+        source: Option<std::io::Error>,
+    },
+    /// A system call in the stopped program failed; what it had done is undone.
+    #[error("{}", crate::error::chain(.0))]
+    System(#[from] std::io::Error),
+    /// It is something that is left alone.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// Its file or memory is none that is understood.
+    #[error("{0}")]
+    Unfit(#[from] Unfit),
+}

@@ -1,0 +1,158 @@
+//! Pages of recordings with more operations than are drawn one by one, and finding something in them.
+
+use super::*;
+
+/// Shows a recording of so many operations, of which the page holds so many spans.
+fn show_many(operations: u64, spans: usize, window: Option<(u64, u64)>, hash: &str) -> Result<Shown> {
+    let rows = many_operations::rows(operations);
+    let limits = Limits { spans, window, ..Limits::default() };
+    let summary = analysis::summary::summarise(&rows);
+    let counts = analysis::figures::counts(&summary);
+    let (timeline, scatter) = (analysis::figures::timeline(&rows, &limits), analysis::figures::scatter(&rows, &limits));
+    let shown = Shown::page(
+        &page(&PageData::of("many", &summary, timeline, scatter, &counts, &Explanation::default())?),
+        hash,
+    )?;
+    for _ in 0..600 {
+        if shown.browser.run("return document.body.dataset.opened === 'true';", &[])? == json!(true) {
+            return Ok(shown);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    Err("the page was not opened".into())
+}
+
+pub fn packed_columns_are_what_was_recorded() -> Result<()> {
+    let shown = show_many(2_000, usize::MAX, None, "#op=1017")?;
+    assert_eq!(shown.data("operation")?, "1017");
+    let listed: Vec<(String, String)> = shown.listed("layer")?.into_iter().zip(shown.listed("span")?).collect();
+    let own = |layer: &str, id: u64| (layer.to_owned(), id.to_string());
+    assert_eq!(listed, [own("Syscall", many_operations::call(1017)), own("Driver", many_operations::command(1017))]);
+    let panel = shown.browser.text("#panel")?.replace('\n', " ");
+    for word in [
+        many_operations::latency_text(1017).as_str(),
+        "weakest link structural",
+        "Device commands 1 (shares of 1), 4 KiB",
+    ] {
+        assert!(panel.contains(word), "{word:?} is not in {panel}");
+    }
+    assert_eq!(shown.browser.text("#left-out")?, "");
+    shown.browser.click("#fit")?;
+    assert_eq!(rows_of(&shown, "Syscall")?.len(), 1);
+    shown.quiet()
+}
+
+pub fn search_finds_statements_files_and_spans() -> Result<()> {
+    let shown = show_inserts("")?;
+    let operations =
+        || -> Result<String> { Ok(shown.browser.text("#list-page")?.split(' ').next().unwrap_or_default().to_owned()) };
+    assert_eq!(operations()?, (INSERTS + INSERTS / 10 + 1).to_string());
+    let latencies = shown.browser.run(
+        "return [...document.querySelectorAll('#list-rows tr')].map((row) => parseFloat(row.children[3].textContent));",
+        &[],
+    )?;
+    let latencies: Vec<f64> = serde_json::from_value(latencies)?;
+    assert!(latencies.is_sorted_by(|a, b| a >= b), "the slowest first: {latencies:?}");
+    // What used the journal's file: the INSERTs.
+    shown.browser.keys("#search", "DB-JOURNAL")?;
+    assert_eq!(operations()?, INSERTS.to_string());
+    let all: u64 = shown.browser.text("#found")?.replace(',', "").replace(" spans", "").parse()?;
+    assert_eq!(all % INSERTS, 0, "each has as many: {all}");
+    shown.browser.keys("#search", "\u{e007}")?;
+    assert!(shown.browser.text("#found")?.starts_with("1 of "));
+    assert!(shown.browser.text("#panel")?.contains("test.db-journal"));
+    let first = shown.data("span")?;
+    shown.browser.click("#found-after")?;
+    assert_ne!(shown.data("span")?, first);
+    shown.browser.click("#found-before")?;
+    assert_eq!(shown.data("span")?, first);
+    // A statement's own text; nothing; and all again.
+    shown.browser.keys("#search", ESCAPE)?;
+    shown.browser.keys("#search", "onerror")?;
+    assert_eq!(operations()?, "1");
+    shown.browser.keys("#search", "zzz")?;
+    assert_eq!([operations()?, shown.browser.text("#found")?], ["0", "0 spans"]);
+    shown.browser.keys("#search", ESCAPE)?;
+    assert_eq!(operations()?, (INSERTS + INSERTS / 10 + 1).to_string());
+    assert_eq!(shown.browser.text("#found")?, "");
+    shown.quiet()
+}
+
+pub fn latencies_and_device_times_are_shown() -> Result<()> {
+    let shown = show_many(500, usize::MAX, None, "")?;
+    let counts = shown.browser.run(
+        "return [...document.querySelectorAll('.bins i')].map((bar) => Number(bar.dataset.count)).reduce((a, b) => a + b, 0);",
+        &[],
+    )?;
+    assert_eq!(counts, json!(500), "every operation is in one bar");
+    let numbers = shown.browser.text(".statement-part .numbers")?;
+    for word in ["median", "p95", "p99", "max"] {
+        assert!(numbers.contains(word), "{word} is not in {numbers}");
+    }
+    let cells = shown.browser.run(
+        "return [...document.querySelectorAll('.device-times tbody td, .device-times tbody th')].map((cell) => cell.textContent);",
+        &[],
+    )?;
+    // No bio was recorded: nothing is said of the queue.
+    assert_eq!(
+        cells.as_array().map(|all| all[..7].to_vec()),
+        Some(json!(["vda", "write", "0", "–", "–", "–", "500"]).as_array().cloned().unwrap_or_default())
+    );
+    assert!(shown.browser.text(".device-times .note")?.ends_with("1 at most."));
+    let depth = shown.browser.run(
+        "const chart = document.querySelector('.depth');
+         const heights = [...chart.querySelectorAll('.most')].map((bar) => bar.getBoundingClientRect().height);
+         const whole = chart.querySelector('.parts').getBoundingClientRect();
+         return [chart.dataset.disk, chart.dataset.parts, chart.dataset.most, Math.round(Math.max(...heights)),
+                 Math.floor(whole.height), chart.scrollWidth <= chart.clientWidth];",
+        &[],
+    )?;
+    assert_eq!(
+        depth,
+        json!(["vda", "120", "1", 55, 56, true]),
+        "disk, parts, most, its height, all of it, no overflow"
+    );
+    shown.quiet()
+}
+
+pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()> {
+    const ALL: u64 = 2_000;
+    let shown = show_many(ALL, 600, None, "")?;
+    let badges = shown.browser.text("#badges")?;
+    assert!(badges.contains("spans in part"), "{badges}");
+    // All are listed, the slowest first, and that one is whole.
+    assert!(shown.browser.text("#list-page")?.starts_with("2,000 operations"));
+    shown.browser.run(
+        "const o = document.querySelector('#list-order'); o.value = 'slowest'; o.dispatchEvent(new Event('change'));",
+        &[],
+    )?;
+    let slowest = shown.browser.run("return document.querySelector('#list-rows button').dataset.operation;", &[])?;
+    assert_eq!(slowest, json!(many_operations::slowest(ALL).to_string()));
+    shown.browser.click("#list-rows button")?;
+    assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
+    // One that has no room says how to see it.
+    let quick = many_operations::quickest(ALL);
+    shown.browser.run(&format!("location.hash = '#op={quick}';"), &[])?;
+    let panel = shown.browser.text("#panel [data-whole=false]")?;
+    assert!(panel.contains("fathom report many --from ") && panel.contains(" --to "), "{panel}");
+    // The run is drawn to its end, also where no span is held: by how busy the rows were.
+    shown.browser.run("location.hash = ''; document.getElementById('fit').click();", &[])?;
+    rows_of(&shown, "Driver")?;
+    let seen = |layer: &str| -> Result<f64> {
+        let row = rows_of(&shown, layer)?.remove(0);
+        let share = shown.browser.run(
+            "const c = document.querySelector('#timeline-canvas'); const s = c.width / c.clientWidth; const g = Number(c.dataset.gutter) + 2; \
+             const d = c.getContext('2d').getImageData(Math.round(g * s), Math.round(arguments[0] * s), c.width - Math.round((g + 4) * s), 1).data; \
+             const empty = c.getContext('2d').getImageData(Math.round((g - 4) * s), Math.round(arguments[0] * s), 1, 1).data; \
+             let n = 0; for (let i = 0; i < d.length; i += 4) if (Math.abs(d[i] - empty[0]) + Math.abs(d[i + 2] - empty[2]) > 12) n += 1; return n / (d.length / 4);",
+            &[json!(row.0 + row.1 / 2.0)],
+        )?;
+        share.as_f64().ok_or_else(|| "a share".into())
+    };
+    assert!(seen("Driver")? > 0.9, "{} of the driver's row is drawn", seen("Driver")?);
+    // Asked for, its time is held.
+    let window = many_operations::window(quick);
+    let shown = show_many(ALL, 600, Some(window), &format!("#op={quick}"))?;
+    assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
+    shown.quiet()
+}

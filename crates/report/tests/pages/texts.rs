@@ -1,0 +1,166 @@
+//! What the page says: statements, files, losses, and what it says where something is missing.
+
+use super::*;
+
+pub fn text_of_program_is_escaped() -> Result<()> {
+    let shown = show_inserts("")?;
+    let seen = shown.browser.run(
+        "return [document.images.length, document.querySelectorAll('script').length, document.body.textContent.includes(arguments[0]), \
+         /[\\u0000-\\u0008\\u000b-\\u001f\\u202e]/.test(document.querySelector('main').textContent)];",
+        &[json!("SELECT '</script><img src=x onerror=alert(1)>\u{241b}[31m' AS \"<b>\\u202e\" FROM t")],
+    )?;
+    assert_eq!(
+        seen,
+        json!([0, 3, true, false]),
+        "{HOSTILE:?} must be there as text, with its control characters made visible"
+    );
+    shown.quiet()
+}
+
+pub fn statement_without_device_commands_is_explained() -> Result<()> {
+    let shown = show_inserts("")?;
+    let panels =
+        shown.browser.run("return [...document.querySelectorAll('.scatter')].map((f) => f.dataset.commands);", &[])?;
+    assert_eq!(panels, json!([(INSERTS * 9).to_string(), "0"]));
+    let words = shown.browser.text(".scatter:last-child .none")?;
+    assert_eq!(words, "SELECT: no device command. All of its reads were served from the page cache.");
+    shown.quiet()
+}
+
+pub fn statement_whose_commands_are_left_out_is_not_said_to_have_none() -> Result<()> {
+    let [timeline, mut scatter, counts, summary] = Synthetic::figures(INSERTS);
+    scatter["left_out"]["spans"] = json!(7);
+    let shown = show(&PageData { title: "truncated", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
+    let words = shown.browser.text(".scatter:last-child .none")?;
+    assert_eq!(words, "SELECT: no device command. None of those on this page; some were omitted.");
+    shown.quiet()
+}
+
+pub fn files_of_one_name_are_one_row() -> Result<()> {
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    let file = |path: Option<&str>, ino: u64| json!({ "path": path, "class": "rollback journal", "dev": "254:1", "ino": ino, "writes": 4, "bytes_written": 1024, "reads": 1, "bytes_read": 0 });
+    let journals = (0..200).map(|ino| file(Some("/home/ann/test.db-journal"), ino));
+    let files: Vec<Value> = journals.chain([file(None, 900), file(None, 901)]).collect();
+    summary["files"] = json!(files);
+    let shown = show(&PageData { title: "files", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
+    let rows = shown.browser.run(
+        "return [...document.querySelectorAll('#files tbody tr')].map((r) => [...r.children].map((c) => c.textContent));",
+        &[],
+    )?;
+    let row = |path: &str, n: &str, writes: &str, written: &str, reads: &str| {
+        json!([path, "rollback journal", n, writes, written, reads, "0 B"])
+    };
+    let unnamed = |ino: u64| row(&format!("inode {ino}: name unknown"), "1", "4", "1 KiB", "1");
+    let journals = row("/home/ann/test.db-journal", "200", "800", "200 KiB", "200");
+    assert_eq!(rows, json!([journals, unnamed(900), unnamed(901)]));
+    shown.quiet()
+}
+
+pub fn losses_are_shown() -> Result<()> {
+    let [mut timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    timeline["losses"] =
+        json!([{ "source": "ring buffer full", "cpu": 1, "start": 4_000_000, "end": 5_000_000, "events": 3 }]);
+    timeline["left_out"] = json!({ "why": "The page holds at most so many spans." });
+    timeline["duration_ns"] = json!(60_000_000_000u64);
+    summary["trace"]["complete"] = json!(false);
+    summary["loss"] = json!({ "events": 3, "at_least": true, "weakened_links": 2, "intervals": [
+        { "source": "ring buffer full", "cpu": 1, "start_ns": 86_400_004_000_000u64, "end_ns": 86_400_005_000_000u64, "events": 3, "at_least": true, "program": null, "weakened_links": 2 },
+    ] });
+    let shown = show(&PageData { title: "damaged", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
+    shown.browser.click("#fit")?;
+    assert!(shown.number("width-ns")? > 59e9, "the whole run is what was recorded, not what the page holds");
+    let badges = shown.browser.text("#badges")?;
+    for word in ["at least 3 events lost", "interrupted recording", "1 probe not attached", "spans in part"] {
+        assert!(badges.contains(word), "{word:?} is not in {badges}");
+    }
+    assert!(shown.browser.text("#losses")?.contains("ring buffer full"));
+    assert!(shown.browser.text("#left-out")?.contains("at most so many spans"));
+    // Absent file systems miss nothing: they are in the table, without a warning.
+    for how in ["f2fs is not loaded", "no btrfs was mounted"] {
+        assert!(shown.browser.text("#coverage")?.contains(how), "{how}");
+    }
+    shown.quiet()
+}
+
+pub fn page_without_finding_says_so() -> Result<()> {
+    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let explanation = json!({ "version": 1, "findings": [], "latency_ns": 1 });
+    let shown = show(&PageData { title: "healthy", summary, timeline, scatter, counts, explanation }, "")?;
+    assert!(shown.browser.text("#findings")?.contains("No finding: nothing"));
+    shown.quiet()
+}
+
+pub fn several_recordings_are_selectable_and_comparable() -> Result<()> {
+    let part = |title, inserts| {
+        let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
+        PageData { title, summary, timeline, scatter, counts, ..PageData::default() }
+    };
+    let shown = Shown::page(&pages(&[part("first", INSERTS), part("second <i>", 20)]), "")?;
+    assert_eq!(shown.browser.text("#recordings")?, "first\nsecond <i>");
+    assert_eq!(shown.browser.text("#title")?, "first");
+    // The second panel shows the INSERTs of the other recording, beside those of this one.
+    shown.browser.run(
+        "const s = document.querySelector('.scatter:last-child select'); s.value = '1 0'; s.dispatchEvent(new Event('change'));",
+        &[],
+    )?;
+    let panels = shown.browser.run(
+        "return [...document.querySelectorAll('.scatter')].map((f) => [f.dataset.recording, f.dataset.commands, \
+         f.querySelector('canvas').width > 0]);",
+        &[],
+    )?;
+    assert_eq!(panels, json!([["0", (INSERTS * 9).to_string(), true], ["1", "180", true]]));
+
+    shown.browser.click("#recordings [data-recording='1']")?;
+    let opened = |title: &str| {
+        (0..100).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            shown.browser.text("#title").is_ok_and(|text| text == title)
+                && !shown.data("from-ns").unwrap_or_default().is_empty()
+        })
+    };
+    assert!(opened("second <i>"), "the second recording was not opened");
+    assert_eq!(shown.browser.attribute("#recordings [data-recording='1']", "aria-pressed")?, "true");
+    // A command of the first recording, by its address: it opens there.
+    let command = shown.browser.run(
+        "return JSON.parse(document.querySelector('script.commands').textContent).scatter.points.command[3];",
+        &[],
+    )?;
+    // A view that has just changed writes its address a little later. That may come between the new address and its event, and must not
+    // bring back the one that was left.
+    shown.browser.run(
+        &format!(
+            "const left = location.hash; location.hash = '#r=0&span={command}'; history.replaceState(null, '', left || '#r=1');"
+        ),
+        &[],
+    )?;
+    assert!(opened("first"), "the first recording was not opened again");
+    assert_eq!(shown.data("span")?, command.to_string());
+    shown.quiet()
+}
+
+pub fn emulated_times_are_marked() -> Result<()> {
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    summary["environment"]["virtual.accelerator"] = json!({ "value": "tcg", "source": "boot command line" });
+    let shown = show(&PageData { title: "guest", summary, timeline, scatter, counts, ..PageData::default() }, "")?;
+    assert!(shown.browser.text("#badges")?.contains("emulated times: order, not speed"));
+    shown.quiet()?;
+    assert!(!show_inserts("")?.browser.text("#badges")?.contains("emulated"));
+    Ok(())
+}
+
+pub fn page_without_figures_says_so() -> Result<()> {
+    let nothing = PageData {
+        title: "nothing",
+        summary: Value::Null,
+        timeline: Value::Null,
+        scatter: Value::Null,
+        counts: Value::Null,
+        explanation: Value::Null,
+    };
+    let shown = show(&nothing, "")?;
+    assert!(shown.browser.text("#findings")?.contains("No findings were computed"));
+    assert!(shown.browser.text("#statements")?.contains("No operation was recorded."));
+    assert!(shown.browser.text("#panel")?.contains("Nothing selected"));
+    assert_eq!(shown.browser.text("#badges")?, "loss unknown", "what was not counted is not said to be none");
+    shown.quiet()
+}
