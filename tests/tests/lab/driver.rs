@@ -112,17 +112,13 @@ const SCSI: [&str; 4] = [
 ];
 
 pub fn scsi_matches_the_kernel() -> Result<()> {
-    let disk = Disk { name: "data".into(), bus: Bus::Scsi, bytes: 128 << 20, ext4: true };
-    let config = Config {
-        disks: vec![disk],
-        modules: vec!["scsi_debug".into()],
-        files: vec![(fathom(), "/fathom".into())],
-        ..Config::default()
-    };
-    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
-    sh(&mut guest, "mount -t ext4 /dev/disk/data /mnt && echo warm > /mnt/warm && sync")?;
+    super::stock::with(scsi_matches)
+}
+
+fn scsi_matches(guest: &mut Guest) -> Result<()> {
+    sh(guest, "mount -t ext4 /dev/disk/data /mnt && echo warm > /mnt/warm && sync")?;
     let inserts = format!("/fathom workload sqlite --op insert --rows {ROWS} --dir /mnt");
-    let recorded = both(&mut guest, &SCSI, &inserts)?;
+    let recorded = both(guest, &SCSI, &inserts)?;
     let kernel = recorded.kernel("scsi_dispatch_cmd_start", scsi);
     let ours = recorded.ours(scsi_row);
     ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
@@ -134,7 +130,9 @@ pub fn scsi_matches_the_kernel() -> Result<()> {
     // What was sent for the requests is what was issued: none twice, none without a command.
     let total = number(&recorded.summary, "/device_commands/total")?;
     near("commands", total, recorded.commands.len() as f64)?;
-    errors(&mut guest)
+    errors(guest)?;
+    sh(guest, "umount /mnt; rm -rf /t.fathom")?;
+    Ok(())
 }
 
 /// scsi_debug's medium errors, in ten blocks from its block 4660, and commands that it never answers.
