@@ -100,14 +100,15 @@ impl AgentLink {
             unanswered: unanswered.clone(),
         };
         std::thread::spawn(move || ear.listen(from, &greet, listening, &told));
-        std::thread::spawn({
-            let (to, closing, life) = (to.clone(), closing.clone(), life.clone());
-            move || beat(&to, &closing, &unanswered, &life)
-        });
         let link = Self { deployment: deployment.clone(), life, to, answers: Mutex::new(answers), closing };
         let patience = if matches!(place, super::DeviceAddress::Lab(_)) { BOOT } else { PATIENCE };
         match greeted.recv_timeout(patience) {
-            Ok(Ok(())) => Ok(link),
+            Ok(Ok(())) => {
+                // Not before: a machine that boots does not answer.
+                let (to, closing, life) = (link.to.clone(), link.closing.clone(), link.life.clone());
+                std::thread::spawn(move || beat(&to, &closing, &unanswered, &life));
+                Ok(link)
+            }
             Ok(Err(why)) => Err(why),
             Err(_) => Err(Unreachable::new(place, format!("no answer within {} s", patience.as_secs()))),
         }
