@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         ("long::both_backends_agree_on_scsi_commands", needs(), backends::scsi),
         ("long::both_backends_agree_on_nvme_commands", needs(), backends::nvme),
         ("long::both_backends_agree_on_mmc_commands", needs(), backends::sd),
+        ("long::both_backends_agree_on_errors_and_timeouts", needs(), backends::errors),
         ("long::every_disk_error_appears", needs(), driver::every_disk_error_appears),
         ("long::device_mapper_maps_to_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("long::btrfs_f2fs_and_xfs_are_followed_to_device", needs().and_then(|()| all_mkfs()), file_systems),

@@ -129,6 +129,8 @@ pub struct Config {
     /// Whether it is to be worked on as a device is: with ports for a command's streams ([`Guest::streams`]), and with QEMU's user-mode
     /// network, in which this machine is 10.0.2.2.
     pub device: bool,
+    /// A file for the commands that the SD card itself gets, a line of QEMU's each (`sdcard_normal_command`): a witness of the drivers above.
+    pub card_log: Option<PathBuf>,
     /// A folder for its disks, its initramfs and the command that started it, which stay there; without one nothing stays.
     pub keep: Option<PathBuf>,
     /// How long it may take to boot, not counting time for which the host gave it no processor.
@@ -156,6 +158,7 @@ impl Default for Config {
             keep: None,
             terminal: false,
             device: false,
+            card_log: None,
             boot_limit: Duration::from_secs(300),
             idle: Duration::from_secs(300),
             silence: Duration::from_secs(300),
@@ -492,6 +495,9 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
         let socket = folder.join(TERMINAL);
         command.arg("-chardev").arg(format!("socket,id=terminal,path={},server=on,wait=off", socket.display()));
         command.args(["-serial", "chardev:terminal"]);
+    }
+    if let Some(log) = &config.card_log {
+        command.args(["-trace", "enable=sdcard_normal_command", "-D"]).arg(log);
     }
     if config.device {
         command.args(["-device", "virtio-serial-pci"]);

@@ -26,7 +26,8 @@ impl Patience {
 
     /// How long it has had, without the time for which the thread that was worst off waited for a processor.
     pub fn spent(&self) -> Duration {
-        let delayed = waited(self.pid).iter().map(|(thread, ns)| ns - self.waited.get(thread).unwrap_or(&0).min(ns)).max();
+        let delayed =
+            waited(self.pid).iter().map(|(thread, ns)| ns - self.waited.get(thread).unwrap_or(&0).min(ns)).max();
         self.begun.elapsed().saturating_sub(Duration::from_nanos(delayed.unwrap_or(0)))
     }
 }

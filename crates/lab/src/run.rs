@@ -206,11 +206,7 @@ pub(crate) fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
-pub(crate) fn config(
-    scenario: &Scenario,
-    options: &Options<'_>,
-    context: &Context,
-) -> Result<Config, NotStarted> {
+pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Result<Config, NotStarted> {
     let (mkfs, package) = scenario.filesystem.kind.mkfs();
     let mut programs: Vec<(String, PathBuf)> = vec![(mkfs.into(), need(mkfs, package)?)];
     if scenario.disk.values().any(|disk| disk.map.is_some()) {

@@ -4,16 +4,20 @@ use super::scenario::messages;
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{fathom, near, number, shape, show};
 use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 /// Fathom in that folder, whose user keeps kernels where the tests do.
 fn run(folder: &Path, words: &[&str]) -> Result<Output> {
     let kernels = folder.join("cache/fathom");
     if !kernels.exists() {
         std::fs::create_dir_all(&kernels)?;
-        symlink(std::fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"))?.join("lab"), kernels.join("lab"))?;
+        symlink(
+            std::fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"))?.join("lab"),
+            kernels.join("lab"),
+        )?;
     }
     let mut command = Command::new(fathom());
     Ok(command.current_dir(folder).env("XDG_CACHE_HOME", folder.join("cache")).args(words).output()?)
@@ -54,10 +58,32 @@ pub fn measured() -> Result<()> {
     let info: Value = serde_json::from_str(&info)?;
     ensure!(info["device"] == "lab:nvme-ext4" && info["facts"]["virtual.accelerator"]["value"] == "tcg", "{info:#}");
 
-    let mut serve = Command::new(fathom()).args(["net", "serve", "--listen", "127.0.0.1:0"]).spawn();
-    if let Ok(serve) = &mut serve {
-        serve.kill().context("the server")?;
-        serve.wait()?;
-    }
+    // This machine's loopback address is 10.0.2.2 there.
+    let mut serve = Serve::start()?;
+    let mut line = String::new();
+    BufReader::new(serve.0.stdout.take().context("its output")?).read_line(&mut line)?;
+    let port = line.trim().rsplit(':').next().context("an address")?.to_string();
+    let at = format!("10.0.2.2:{port}");
+    let run = ["net", "run", &at, "--from", "lab:virtio-ext4", "--duration", "1s", "--json"];
+    let net: Value = serde_json::from_str(&well(folder.path(), &run)?)?;
+    ensure!(net["directions"][0]["intervals_bps"].as_array().is_some_and(|all| !all.is_empty()), "{net:#}");
     Ok(())
+}
+
+/// `fathom net serve` on a free port, which ends with this.
+struct Serve(Child);
+
+impl Serve {
+    fn start() -> Result<Self> {
+        let serve = ["net", "serve", "--listen", "127.0.0.1:0"];
+        Ok(Self(Command::new(fathom()).args(serve).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?))
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
