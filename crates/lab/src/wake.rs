@@ -1,14 +1,14 @@
 //! Keeps QEMU's main loop awake.
 //!
-//! QEMU 7.2 now and then sleeps for ever with a timer of the guest's due. An emulated SD card writes its file from the processor's own
-//! thread (`blk_pwrite` in `hw/sd/sd.c`), which then polls the main loop's events (`aio_poll`); so it takes the notification with which
-//! that thread itself told the main loop of an earlier timer. The main loop goes on waiting for the deadline that it knew before, and if
-//! there was none and all of the guest's processors halt, nothing ever ends its `ppoll`. Seen in one of five runs of f2fs on an SD card
-//! beside other work: the processors' thread in `qemu_cond_wait`, the main thread in `ppoll`, no processor time used for minutes; any
-//! event of QEMU's (a debugger, a byte on its monitor) made the guest go on as if nothing had been. So it gets a byte several times a second.
+//! QEMU 7.2 now and then sleeps for ever with a timer of the guest's due: the processors' thread in `qemu_cond_wait`, the main thread in
+//! `ppoll`, no processor time used for minutes, in one of eleven runs of f2fs on an SD card beside other work. One byte on QEMU's monitor
+//! ended it (docs/results/limits.md): the guest went on as if nothing had been. So QEMU gets a byte several times a second: it ends the
+//! main thread's `ppoll`, which then looks at its timers.
 //!
-//! Uncertainty: which notification is lost was read off QEMU's source and the threads' stacks, not traced. That a byte on the monitor ends
-//! the sleep was seen.
+//! Uncertainty: why it sleeps was read off QEMU's source, not traced. An emulated SD card writes its file from the processors' own thread
+//! (`blk_pwrite` in `hw/sd/sd.c`), which then polls the main loop's events itself (`aio_poll`): so it can take the notification by which
+//! that same thread told the main loop of an earlier timer (`timerlist_notify`). The main loop then waits for the deadline that it knew
+//! before, and if there was none and the guest's processors halt, for ever.
 
 use crate::Error;
 use std::io::{ErrorKind, Read, Write};
