@@ -11,12 +11,16 @@ mod attach;
 mod backends;
 #[path = "lab/congestion.rs"]
 mod congestion;
+#[path = "lab/device.rs"]
+mod device;
 #[path = "lab/driver.rs"]
 mod driver;
 #[path = "lab/netem.rs"]
 mod netem;
 #[path = "lab/scenario.rs"]
 mod scenario;
+#[path = "lab/stock.rs"]
+mod stock;
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, near, number, shape};
@@ -31,14 +35,15 @@ const ROWS: f64 = 25.0;
 fn main() -> ExitCode {
     let needs = || installed("qemu-system-x86_64").and_then(|()| installed("apt-get"));
     let cases: Vec<Case> = vec![
-        ("insert_is_followed_on_debian_virtio", needs(), || insert(Bus::Virtio)),
-        ("long::insert_is_followed_on_debian_scsi", needs(), || insert(Bus::Scsi)),
+        ("insert_is_followed_on_debian_virtio", needs(), || insert("virtio")),
+        ("long::insert_is_followed_on_debian_scsi", needs(), || insert("data")),
         ("scsi_commands_match_kernel_events", needs(), driver::scsi_matches_the_kernel),
         ("long::mmc_commands_match_kernel_events", needs(), driver::mmc_matches_the_kernel),
         ("long::nvme_commands_match_kernel_events", needs(), driver::nvme_matches_the_kernel),
         ("long::both_backends_agree_on_scsi_commands", needs(), backends::scsi),
         ("long::both_backends_agree_on_nvme_commands", needs(), backends::nvme),
         ("long::both_backends_agree_on_mmc_commands", needs(), backends::sd),
+        ("long::both_backends_agree_on_errors_and_timeouts", needs(), backends::errors),
         ("long::every_disk_error_appears", needs(), driver::every_disk_error_appears),
         ("long::device_mapper_maps_to_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("long::btrfs_f2fs_and_xfs_are_followed_to_device", needs().and_then(|()| all_mkfs()), file_systems),
@@ -69,10 +74,12 @@ fn main() -> ExitCode {
             needs().and_then(|()| installed("dmsetup")),
             scenario::errors_of_the_disk,
         ),
+        ("guest_is_device_for_record_and_facts", needs(), device::recorded),
+        ("long::guest_is_device_for_bench_and_net", needs(), device::measured),
         ("long::shell_in_guest_runs_typed_commands", needs(), scenario::shell),
         ("crashed_guest_leaves_its_recording", needs(), abnormal::crash),
         ("long::hung_guest_is_ended_and_leaves_its_recording", needs(), abnormal::hang),
-        ("ctrl_c_stops_guest_and_keeps_recording", needs(), abnormal::interrupted),
+        ("long::ctrl_c_stops_guest_and_keeps_recording", needs(), abnormal::interrupted),
         ("long::killed_lab_leaves_no_guest", needs(), abnormal::killed),
         ("long::scenario_brings_back_its_recording_nvme", needs(), scenario::nvme),
         ("long::scenario_brings_back_its_recording_virtio", needs(), scenario::virtio),
@@ -225,25 +232,20 @@ fn file_systems() -> Result<()> {
     Ok(())
 }
 
-fn insert(bus: Bus) -> Result<()> {
-    let disk = Disk { name: "data".into(), bus, bytes: 128 << 20, ext4: true };
-    let config = Config { disks: vec![disk], files: vec![(fathom(), "/fathom".into())], ..Config::default() };
-    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab");
-    let mut guest = Guest::boot(&config, &cache)?;
+fn insert(disk: &str) -> Result<()> {
+    stock::with(|guest| insert_on(guest, disk))
+}
+
+fn insert_on(guest: &mut Guest, disk: &str) -> Result<()> {
     let load = format!("/fathom workload sqlite --op insert --rows {ROWS} --dir /mnt");
-    let mut run = |command: &str| -> Result<String> {
-        let output = guest.run(command, Duration::from_secs(240))?;
-        ensure!(output.status == 0, "{command}: {output:?}");
-        Ok(output.stdout)
-    };
-    run("mount -t ext4 /dev/disk/data /mnt")?;
-    run(&format!("/fathom record --quiet -o /t.fathom -- {load}"))?;
-    let summary: serde_json::Value =
-        serde_json::from_str(&run("/fathom show --json /t.fathom")?).context("show --json")?;
+    sh(guest, &format!("mount -t ext4 /dev/disk/{disk} /mnt"))?;
+    sh(guest, &format!("/fathom record --quiet -o /t.fathom -- {load}"))?;
+    let summary: Value = serde_json::from_str(&sh(guest, "/fathom show --json /t.fathom")?).context("show --json")?;
 
     if let Some(folder) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
         guest.fetch("/t.fathom", Path::new(&folder))?;
     }
+    sh(guest, "rm -rf /t.fathom; umount /mnt")?;
 
     let blind: Vec<String> = summary["coverage"]
         .as_array()

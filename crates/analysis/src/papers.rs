@@ -6,6 +6,7 @@
 //! paper's number stands in [`Stated`] and nowhere else; ours in [`Row::ours`], absent if the trace cannot tell. Nothing
 //! is averaged, scaled or compared between the two: their disks, kernels and SQLite are of 2009 to 2012.
 
+pub mod density;
 pub mod list;
 
 use crate::contract::{Gap, OperationSummary, Summary};
@@ -80,6 +81,15 @@ const LINUX_000: &str = "Linux";
 fn find(summary: &Summary, wanted: impl Fn(&str) -> bool) -> Option<&OperationSummary> {
     let statements = summary.operations.iter().filter(|o| o.kind == "statement" && o.count > 0);
     statements.filter(|o| wanted(&o.statement)).max_by_key(|o| o.count)
+}
+
+/// The statement of a recording that stands for the papers' INSERT.
+fn find_shape(rows: &crate::Rows) -> Option<&model::table::Shape> {
+    let mut counts = std::collections::HashMap::new();
+    rows.operations.iter().for_each(|o| *counts.entry(o.shape).or_insert(0_u64) += 1);
+    let is = |text: &str| text.get(..6).is_some_and(|s| s.eq_ignore_ascii_case("insert"));
+    let inserts = rows.shapes.iter().filter(|shape| shape.kind == "statement" && is(&shape.text));
+    inserts.max_by_key(|shape| counts.get(&shape.id).copied().unwrap_or(0))
 }
 
 /// The statement that ended the transactions of the INSERTs, where they ran in some: SQLite writes the database then, and

@@ -160,16 +160,20 @@ fn scores(args: &args::Papers, figures: &[&Listed]) -> Result<Made> {
 }
 
 fn values(archives: &[PathBuf], made: &[&Listed]) -> Result<String> {
-    let (mut text, mut columns) = (String::from("\n"), Vec::new());
+    let (mut text, mut columns, mut regions) = (String::from("\n"), Vec::new(), String::new());
     for (archive, name) in archives.iter().zip(list::names(archives)) {
-        let summary = analysis::summarise_archive(&link::open(archive, &progress::context(false))?)?;
+        let linked = link::open(archive, &progress::context(false))?;
+        let summary = analysis::summarise_archive(&linked)?;
+        if made.iter().any(|k| k.is("004/5")) {
+            regions += &papers::density::markdown(&name, &analysis::Rows::load_without_slices(&linked)?);
+        }
         text += &list::machine(&name, &summary);
         text.push('\n');
         let mut figures = papers::compare(&summary);
         figures.retain(|f| made.iter().any(|k| k.paper == f.paper && k.number == f.figure));
         columns.push((name, figures));
     }
-    Ok(text + &papers::markdown(&columns))
+    Ok(text + &papers::markdown(&columns) + &model::text::folded(&regions))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //!
 //! # Its end
 //!
-//! A guest has no network (`-nic none`) and ends by itself: QEMU dies with the thread that started it, is killed when
+//! A guest has no network (`-nic none`; but for one that is a [device](Config::device)) and ends by itself: QEMU dies with the thread that started it, is killed when
 //! the [`Guest`] is dropped, and the guest turns itself off when no command came for [`Config::idle`]. Its files are
 //! unlinked as soon as it is up.
 //!
@@ -28,6 +28,8 @@
 use crate::accelerator::Accelerator;
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
+use crate::patience::Patience;
+use crate::wake::Monitor;
 use crate::{Error, need};
 use child::end_with_us;
 use model::Context;
@@ -39,7 +41,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What runs in the guest as its first program.
 const INIT: &str = include_str!("init.sh");
@@ -51,6 +53,10 @@ const MODULES: [&str; 9] =
 
 /// The terminal's socket.
 const TERMINAL: &str = "terminal";
+/// The sockets of a command's input, output and complaints, which are the names of the guest's ports besides.
+pub(crate) const STREAMS: [&str; 3] = ["stdin", "stdout", "stderr"];
+/// What streams and a network need besides.
+const STREAM_MODULES: &[&str] = &["virtio_console", "virtio_net"];
 
 /// What a folder of the host needs besides.
 const SHARE_MODULES: &[&str] = &["9p", "9pnet_virtio"];
@@ -62,6 +68,11 @@ const SD_MODULES: &[&str] = &["sdhci_pci", "mmc_block"];
 const EXCHANGE_BYTES: u64 = 1 << 30;
 /// How often a command is sent that the serial line cuts.
 const TRIES: u32 = 5;
+
+/// How often the guest says that it is alive while a command runs (`init.sh`).
+const BEAT: Duration = Duration::from_secs(5);
+/// How long a command may take to end when its limit is over.
+const GRACE: Duration = Duration::from_secs(60);
 
 /// How often a wait looks whether it is to end.
 const TICK: Duration = Duration::from_millis(100);
@@ -105,7 +116,7 @@ pub struct Config {
     pub disks: Vec<Disk>,
     /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers), each with its parameters behind its name.
     pub modules: Vec<String>,
-    /// Files to put into it: where they are here, where they are there. All are executable.
+    /// Files to put into it: where they are here, where they are there. All are executable; a program's shared libraries come along.
     pub files: Vec<(PathBuf, String)>,
     /// Programs of this machine to put at the same path, with their shared libraries.
     pub programs: Vec<PathBuf>,
@@ -115,13 +126,18 @@ pub struct Config {
     pub share: Option<PathBuf>,
     /// Whether it has a terminal (`/dev/ttyS2`) whose other end is [`Guest::terminal`].
     pub terminal: bool,
+    /// Whether it is to be worked on as a device is: with ports for a command's streams ([`Guest::streams`]), and with QEMU's user-mode
+    /// network, in which this machine is 10.0.2.2.
+    pub device: bool,
+    /// A file for the commands that the SD card itself gets, a line of QEMU's each (`sdcard_normal_command`): a witness of the drivers above.
+    pub card_log: Option<PathBuf>,
     /// A folder for its disks, its initramfs and the command that started it, which stay there; without one nothing stays.
     pub keep: Option<PathBuf>,
-    /// How long it may take to boot.
+    /// How long it may take to boot, not counting time for which the host gave it no processor.
     pub boot_limit: Duration,
     /// How long it waits for a command before it ends by itself.
     pub idle: Duration,
-    /// A guest that runs a command and yet says nothing for so long hangs: its init speaks every few seconds.
+    /// A guest that runs a command and yet says nothing for so long, counted likewise, hangs: its init speaks every few seconds.
     pub silence: Duration,
     /// Ends the waiting for the guest when it is cancelled.
     pub context: Context,
@@ -141,9 +157,10 @@ impl Default for Config {
             share: None,
             keep: None,
             terminal: false,
-            boot_limit: Duration::from_secs(180),
+            device: false,
+            card_log: None,
+            boot_limit: Duration::from_secs(300),
             idle: Duration::from_secs(300),
-            // An emulated guest on a busy host may well be silent for a minute.
             silence: Duration::from_secs(300),
             context: Context::silent(),
         }
@@ -172,6 +189,8 @@ pub struct Guest {
     context: Context,
     /// The other end of its terminal, if it has one.
     pub terminal: Option<UnixStream>,
+    /// The other ends of a command's input, output and complaints, if it is a device.
+    pub streams: Option<[UnixStream; 3]>,
     /// The kernel's release.
     pub release: String,
     /// What runs its processor: KVM or TCG.
@@ -239,8 +258,10 @@ impl Guest {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file("qemu.log")?);
         // A terminal's Ctrl-C is for whoever started the guest, who then decides how the guest ends.
         command.process_group(0);
+        let monitor = Monitor::attach(&mut command)?;
         let mut qemu =
             end_with_us(&mut command).spawn().map_err(|e| Error::Missing(format!("cannot start QEMU: {e}")))?;
+        monitor.keep_awake();
         let input = qemu.stdin.take().ok_or_else(|| Error::Guest("has no console".into()))?;
         let output = qemu.stdout.take().ok_or_else(|| Error::Guest("has no console".into()))?;
         let (sender, lines) = channel();
@@ -255,12 +276,20 @@ impl Guest {
         });
         let (silence, context) = (config.silence, config.context.clone());
         let release = kernel.release;
-        let mut guest = Self { qemu, input, lines, files, silence, context, terminal: None, release, accelerator };
-        let deadline = Instant::now() + config.boot_limit;
-        while guest.line(deadline)? != "=ready" {}
+        let (terminal, streams) = (None, None);
+        let mut guest = Self { qemu, input, lines, files, silence, context, terminal, streams, release, accelerator };
+        let booting = Patience::of(guest.pid());
+        while guest.line(&booting, config.boot_limit)? != "=ready" {}
+        let connected = |name: &str| {
+            let path = folder.join(name);
+            UnixStream::connect(&path).map_err(|e| Error::io("connect to", &path, e))
+        };
         if config.terminal {
-            let path = folder.join(TERMINAL);
-            guest.terminal = Some(UnixStream::connect(&path).map_err(|e| Error::io("connect to", &path, e))?);
+            guest.terminal = Some(connected(TERMINAL)?);
+        }
+        if config.device {
+            let [stdin, stdout, stderr] = STREAMS.map(connected);
+            guest.streams = Some([stdin?, stdout?, stderr?]);
         }
         let path = temporary.path().to_path_buf();
         temporary.close().map_err(|e| Error::io("remove", &path, e))?;
@@ -279,19 +308,22 @@ impl Guest {
             return Err(Error::Guest(format!("cannot run a command of {} bytes; pass it as a file", command.len())));
         }
         self.send(&sent)?;
-        // The guest ends the command; the host's limit is for a guest that hangs as a whole.
-        let deadline = Instant::now() + limit + Duration::from_secs(60);
+        // The guest ends the command; what is waited for here is a guest that hangs as a whole.
         let (mut stdout, mut stderr) = (String::new(), String::new());
-        let (mut into, mut tries) = (None, 1);
+        let (mut into, mut tries, mut beats) = (None, 1, 0_u64);
         loop {
-            let line = self.line(deadline.min(Instant::now() + self.silence))?;
+            let line = self.line(&Patience::of(self.pid()), self.silence)?;
             match line.as_str() {
                 "=again" if tries < TRIES => {
                     tries += 1;
                     self.send(&sent)?;
                 }
                 "=again" => return Err(self.failure("never received a complete command")),
-                "=alive" => {}
+                // By the guest's own clock: a command that cannot be ended (it waits for a disk that never answers) is given up.
+                "=alive" if beats > (limit + GRACE).as_secs() / BEAT.as_secs() => {
+                    return Err(self.failure("could not end a command after its limit"));
+                }
+                "=alive" => beats += 1,
                 "=stdout" => into = Some(&mut stdout),
                 "=stderr" => into = Some(&mut stderr),
                 _ => match (line.strip_prefix("=status "), into.as_deref_mut()) {
@@ -350,16 +382,16 @@ impl Guest {
         self.qemu.id()
     }
 
-    /// The next line of the guest's answer.
-    fn line(&self, deadline: Instant) -> Result<String, Error> {
+    /// The next line of the guest's answer, if it comes before the guest has had so long.
+    fn line(&self, had: &Patience, limit: Duration) -> Result<String, Error> {
         loop {
-            match self.lines.recv_timeout(TICK.min(deadline.saturating_duration_since(Instant::now()))) {
+            match self.lines.recv_timeout(TICK) {
                 Ok(line) => return Ok(line),
                 Err(RecvTimeoutError::Disconnected) => return Err(self.failure("exited")),
                 Err(RecvTimeoutError::Timeout) if self.context.cancelled() => {
                     return Err(Error::Guest("was interrupted".into()));
                 }
-                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
+                Err(RecvTimeoutError::Timeout) if had.spent() >= limit => {
                     return Err(self.failure("did not answer in time"));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -409,7 +441,8 @@ fn image(config: &Config, kernel: &Kernel) -> Result<Vec<u8>, Error> {
         (name.replace('-', "_"), parameters.to_string())
     };
     let asked: Vec<(String, String)> = config.modules.iter().map(split).collect();
-    let further = asked.iter().map(|(name, _)| name.as_str()).chain(shared.iter().chain(card).copied());
+    let device = if config.device { STREAM_MODULES } else { [].as_slice() };
+    let further = asked.iter().map(|(name, _)| name.as_str()).chain(shared.iter().chain(card).chain(device).copied());
     let names: Vec<&str> = MODULES.into_iter().chain(further).collect();
     let mut order = String::new();
     for module in kernel.load_order(&names)? {
@@ -424,7 +457,7 @@ fn image(config: &Config, kernel: &Kernel) -> Result<Vec<u8>, Error> {
         image.program(program)?;
     }
     for (from, to) in &config.files {
-        image.copy(from, to)?;
+        image.program_as(from, to)?;
     }
     for (to, text) in &config.texts {
         image.file(to, text.as_bytes(), false);
@@ -436,7 +469,8 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
     let disks = config.disks.len() + 1;
     let idle = config.idle.as_secs().max(1);
     let mut command = Command::new("qemu-system-x86_64");
-    command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+    command.args(["-nic", if config.device { "user,model=virtio-net-pci" } else { "none" }]);
     command.args(["-machine", "q35"]).args(accelerator.arguments());
     command.args(["-m", &config.memory_mb.to_string(), "-smp", &config.cpus.to_string()]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
@@ -461,6 +495,17 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
         let socket = folder.join(TERMINAL);
         command.arg("-chardev").arg(format!("socket,id=terminal,path={},server=on,wait=off", socket.display()));
         command.args(["-serial", "chardev:terminal"]);
+    }
+    if let Some(log) = &config.card_log {
+        command.args(["-trace", "enable=sdcard_normal_command", "-D"]).arg(log);
+    }
+    if config.device {
+        command.args(["-device", "virtio-serial-pci"]);
+        for name in STREAMS {
+            let path = folder.join(name);
+            command.arg("-chardev").arg(format!("socket,id={name},path={},server=on,wait=off", path.display()));
+            command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
+        }
     }
     command
 }

@@ -50,7 +50,15 @@ impl Initramfs {
     /// # Errors
     /// `Io` if one cannot be read.
     pub fn program(&mut self, path: &Path) -> Result<(), Error> {
-        self.copy(path, &path.to_string_lossy())?;
+        self.program_as(path, &path.to_string_lossy())
+    }
+
+    /// The same at another path.
+    ///
+    /// # Errors
+    /// `Io` if one cannot be read.
+    pub fn program_as(&mut self, path: &Path, to: &str) -> Result<(), Error> {
+        self.copy(path, to)?;
         // ldd fails on a static program, which needs nothing.
         let listed = Command::new("ldd").arg(path).output().map(|o| o.stdout).unwrap_or_default();
         for library in libraries(&String::from_utf8_lossy(&listed)) {

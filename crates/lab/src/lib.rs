@@ -4,6 +4,7 @@
 pub mod accelerator;
 pub mod debian;
 mod error;
+pub mod exec;
 pub mod folder;
 pub mod guest;
 pub mod initramfs;
@@ -11,6 +12,7 @@ pub mod kernel;
 pub mod loopdisk;
 pub mod medium;
 pub mod netns;
+mod patience;
 pub mod privilege;
 pub mod router;
 pub mod run;
@@ -18,6 +20,7 @@ pub mod scenario;
 pub mod script;
 pub mod show;
 pub mod terminal;
+mod wake;
 
 pub use error::Error;
 pub(crate) use error::need;

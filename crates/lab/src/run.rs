@@ -18,7 +18,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How long disks may take to be prepared: an emulated processor makes file systems slowly.
-const PREPARE: Duration = Duration::from_secs(300);
+pub(crate) const PREPARE: Duration = Duration::from_secs(300);
 /// What a recording takes beyond its workload's limit: attaching, and linking what was recorded.
 const LINKING: Duration = Duration::from_secs(600);
 /// How long a shell may stay open.
@@ -201,15 +201,14 @@ fn panic_line(console: &str) -> String {
     panic.or(last).map_or_else(|| "its console is empty".into(), plain)
 }
 
-fn last_lines(text: &str) -> String {
+pub(crate) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     lines[lines.len().saturating_sub(3)..].join("; ")
 }
 
-fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Result<Config, NotStarted> {
+pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Result<Config, NotStarted> {
     let (mkfs, package) = scenario.filesystem.kind.mkfs();
-    let mut programs: Vec<(String, PathBuf)> =
-        vec![("fathom".into(), options.program.to_path_buf()), (mkfs.into(), need(mkfs, package)?)];
+    let mut programs: Vec<(String, PathBuf)> = vec![(mkfs.into(), need(mkfs, package)?)];
     if scenario.disk.values().any(|disk| disk.map.is_some()) {
         programs.push(("dmsetup".into(), need("dmsetup", "dmsetup")?));
     }
@@ -232,6 +231,8 @@ fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Resu
         accelerator: scenario.machine.accelerator,
         disks: scenario.disk.iter().filter_map(disk).collect(),
         modules: modules(scenario),
+        // Its place here may be below a folder that the guest has of its own.
+        files: vec![(options.program.to_path_buf(), "bin/fathom".into())],
         programs: programs.into_iter().map(|(_, path)| path).collect(),
         texts,
         keep: options.keep.then(|| folder.join(KEPT)),

@@ -264,7 +264,8 @@ impl RemoteRun<'_> {
         };
         let (client, server) = (one(&self.client), self.server.as_ref().map(one));
         // Others have this machine's clock.
-        let own_clock = matches!(self.job.client, DeviceAddress::Ssh(..) | DeviceAddress::Adb(_));
+        let own_clock =
+            matches!(self.job.client, DeviceAddress::Ssh(..) | DeviceAddress::Adb(_) | DeviceAddress::Lab(_));
         let skew = if own_clock { self.client.skew() } else { None };
         let program = self.client.deployment().program.clone();
         self.client.start(&[program, "net".into(), "measure".into(), ASKED.into()])?;

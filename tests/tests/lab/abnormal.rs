@@ -2,11 +2,12 @@
 
 use super::scenario::{lab, messages};
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{number, show, until};
+use fathom_tests::{number, show};
 use serde_json::Value;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// INSERTs, until so much of them is stored as events; then what comes next.
 const BUSY: &str = "while [ $(stat -c %s /share/trace.fathom/events.log) -lt 60000 ]; do \
@@ -14,6 +15,16 @@ const BUSY: &str = "while [ $(stat -c %s /share/trace.fathom/events.log) -lt 600
 
 fn words<'a>(setting: &'a str, silence: &'a str) -> [&'a str; 9] {
     ["run", "virtio-ext4", "-o", "out", "--json", "--set", setting, "--set", silence]
+}
+
+/// Waits until `so` holds. A guest that boots on a slow machine takes its time: the limit is for one that never comes.
+fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let begun = Instant::now();
+    while !so()? {
+        ensure!(begun.elapsed() < Duration::from_secs(1200), "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// A run in that folder whose workload goes on for ever.

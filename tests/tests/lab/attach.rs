@@ -3,11 +3,8 @@
 //! The kernel here may have no NBD client, and a disk over FUSE is another thing: this one is asked by a kernel's block layer, with its
 //! merges, its flushes and its discards of the whole disk.
 
-use super::program;
 use anyhow::{Context, Result, ensure};
-use fathom_tests::fathom;
-use lab::guest::{Config, Guest};
-use std::path::Path;
+use lab::guest::Guest;
 use std::time::Duration;
 
 /// What the test runs in the guest.
@@ -59,17 +56,10 @@ fn until(test: &str, log: &str) -> String {
 }
 
 pub fn a_disk() -> Result<()> {
-    let modules = ["nbd", "xfs", "btrfs", "crc32_generic", "xxhash_generic", "blake2b_generic"];
-    let config = Config {
-        memory_mb: 2048,
-        modules: modules.map(str::to_string).to_vec(),
-        programs: PROGRAMS.iter().map(|name| program(name)).collect::<Result<_>>()?,
-        files: vec![(fathom(), "/fathom".into())],
-        boot_limit: PATIENCE,
-        idle: PATIENCE,
-        ..Config::default()
-    };
-    let guest = &mut Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    super::stock::with(attached)
+}
+
+fn attached(guest: &mut Guest) -> Result<()> {
     sh(guest, "ip link set lo up && [ -b /dev/nbd0 ]").context("the guest has no NBD client")?;
     for port in ["7001", "7002"] {
         let node =
@@ -100,6 +90,7 @@ pub fn a_disk() -> Result<()> {
     sh(guest, "kill $(cat /run/attach.pid)")?;
     sh(guest, GONE).context("it is still there")?;
     println!("{}", sh(guest, "cat /run/attach.err")?);
+    sh(guest, "kill $(cat /run/pid); killall fathom; rm -f /run/700*; true")?;
     Ok(())
 }
 

@@ -112,17 +112,13 @@ const SCSI: [&str; 4] = [
 ];
 
 pub fn scsi_matches_the_kernel() -> Result<()> {
-    let disk = Disk { name: "data".into(), bus: Bus::Scsi, bytes: 128 << 20, ext4: true };
-    let config = Config {
-        disks: vec![disk],
-        modules: vec!["scsi_debug".into()],
-        files: vec![(fathom(), "/fathom".into())],
-        ..Config::default()
-    };
-    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
-    sh(&mut guest, "mount -t ext4 /dev/disk/data /mnt && echo warm > /mnt/warm && sync")?;
+    super::stock::with(scsi_matches)
+}
+
+fn scsi_matches(guest: &mut Guest) -> Result<()> {
+    sh(guest, "mount -t ext4 /dev/disk/data /mnt && echo warm > /mnt/warm && sync")?;
     let inserts = format!("/fathom workload sqlite --op insert --rows {ROWS} --dir /mnt");
-    let recorded = both(&mut guest, &SCSI, &inserts)?;
+    let recorded = both(guest, &SCSI, &inserts)?;
     let kernel = recorded.kernel("scsi_dispatch_cmd_start", scsi);
     let ours = recorded.ours(scsi_row);
     ensure!(ours == kernel, "ours {ours:#?}\nthe kernel's {kernel:#?}\n{}", recorded.text);
@@ -134,7 +130,9 @@ pub fn scsi_matches_the_kernel() -> Result<()> {
     // What was sent for the requests is what was issued: none twice, none without a command.
     let total = number(&recorded.summary, "/device_commands/total")?;
     near("commands", total, recorded.commands.len() as f64)?;
-    errors(&mut guest)
+    errors(guest)?;
+    sh(guest, "umount /mnt; rm -rf /t.fathom")?;
+    Ok(())
 }
 
 /// scsi_debug's medium errors, in ten blocks from its block 4660, and commands that it never answers.
@@ -275,8 +273,15 @@ fn mmc_row(row: &BTreeMap<String, String>) -> Option<String> {
 }
 
 pub fn mmc_matches_the_kernel() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let log = folder.path().join("card.log");
     let disk = Disk { name: "data".into(), bus: Bus::Sd, bytes: 128 << 20, ext4: true };
-    let config = Config { disks: vec![disk], files: vec![(fathom(), "/fathom".into())], ..Config::default() };
+    let config = Config {
+        disks: vec![disk],
+        files: vec![(fathom(), "/fathom".into())],
+        card_log: Some(log.clone()),
+        ..Config::default()
+    };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
     sh(&mut guest, "mount -t ext4 /dev/disk/data /mnt && echo warm > /mnt/warm && sync")?;
     let inserts = format!("/fathom workload sqlite --op insert --rows {ROWS} --dir /mnt");
@@ -298,5 +303,34 @@ pub fn mmc_matches_the_kernel() -> Result<()> {
     ensure!(own.iter().any(|row| row["name"] == "CMD13 SEND_STATUS"), "{}", recorded.text);
     let bad = recorded.commands.iter().find(|row| !row["error"].is_empty() || row["end_ns"].is_empty());
     ensure!(bad.is_none(), "{bad:?}\n{}", recorded.text);
+    drop(guest);
+    card_got_the_same(&recorded, &std::fs::read_to_string(&log)?)
+}
+
+/// What the card itself got, in its order: CMD12, which ends a transfer, and CMD55, which precedes another, belong to a command of the
+/// driver's and are none.
+fn card_got_the_same(recorded: &Recorded, log: &str) -> Result<()> {
+    // `sdcard_normal_command SD WRITE_MULTIPLE_BLOCK/ CMD25 arg 0x00012c00 (mode transfer, state transfer)`
+    let command = |line: &str| -> Option<(u8, u64)> {
+        let (_, rest) = line.split_once("/ CMD")?;
+        let (code, rest) = rest.split_once(" arg 0x")?;
+        Some((code.trim().parse().ok()?, u64::from_str_radix(rest.split(' ').next()?, 16).ok()?))
+    };
+    let data = |code: u8| [17, 18, 24, 25].contains(&code);
+    // Of an argument that is no address this looks at none.
+    let plain = |(code, argument): (u8, u64)| (code, if data(code) { argument } else { 0 });
+    let card: Vec<_> = log.lines().filter_map(command).map(plain).filter(|(c, _)| ![12, 55].contains(c)).collect();
+    let mut rows: Vec<_> = recorded.commands.iter().collect();
+    rows.sort_by_key(|row| row["start_ns"].parse::<u64>().unwrap_or(0));
+    let ours = rows.iter().map(|row| -> Result<(u8, u64)> {
+        let code = row["name"].split(' ').next().unwrap_or_default().trim_start_matches("CMD").parse()?;
+        // A card of this size counts bytes.
+        Ok((code, row["lba"].parse::<u64>().map_or(0, |lba| lba * 512)))
+    });
+    let ours = ours.collect::<Result<Vec<_>>>()?;
+    println!("{} commands are recorded; the card got {} since it was there", ours.len(), card.len());
+    ensure!(ours.len() > ROWS as usize, "only {} commands", ours.len());
+    let found = card.windows(ours.len()).any(|part| part == ours);
+    ensure!(found, "the card got other commands than were recorded: {ours:?}\n{card:?}");
     Ok(())
 }

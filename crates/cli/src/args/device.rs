@@ -83,7 +83,8 @@ pub struct Which {
 /// Where something runs, if not here.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Elsewhere {
-    /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT]
+    /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT],
+    /// lab:SCENARIO
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceAddress>,
     /// Fathom's binary for devices of another architecture (repeatable)
@@ -94,8 +95,8 @@ pub struct Elsewhere {
 /// Where something runs, one device or several.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Devices {
-    /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT]. Several, separated
-    /// by commas, or `all` that adb lists: all at the same time, and an archive of each, named after it, in the folder that -o names
+    /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT],
+    /// lab:SCENARIO. Several, separated by commas, or `all` that adb lists: all at the same time, and an archive of each, named after it, in the folder that -o names
     #[arg(long, value_name = "DEVICE,…", value_delimiter = ',')]
     pub device: Vec<OneOrAll>,
     /// Fathom's binary for devices of another architecture (repeatable)

@@ -29,6 +29,40 @@ pub enum LabVerb {
     List(LabList),
     Run(LabRun),
     Shell(LabShell),
+    Exec(LabExec),
+}
+
+/// Boot a guest with a scenario's disks, and run one command in it, as ssh does on another machine.
+///
+/// The command's input, outputs and exit status are those of `fathom lab exec`. It starts in /mnt, the file system; this program is
+/// `fathom`. The guest is on QEMU's user-mode network: this machine is 10.0.2.2 there. The guest ends with the command.
+///
+/// `--device lab:SCENARIO` does the same for `record`, `bench run`, `net run` and `device info`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom lab exec scsi-ext4 -- cat /proc/partitions
+  fathom lab exec mmc-f2fs -- sh -c 'dd if=/dev/zero of=x bs=1M count=8 conv=fsync && ls -l'
+  fathom bench run storage --quick --dir /mnt --device lab:nvme-ext4")]
+pub struct LabExec {
+    /// A scenario's name, or a file: FILE.toml
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: String,
+    /// Command to run, after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+    /// Set a value of the scenario (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Folder of the host that is /share in the guest [default: a temporary one]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Folder for kernels [default: fathom/lab in the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// The program in the guest [default: this one]
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub program: Option<PathBuf>,
 }
 
 /// Boot a guest with a scenario's disks, or with those given, and open a shell in it.

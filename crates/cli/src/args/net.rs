@@ -108,7 +108,7 @@ Start both ends from here, with a key made for the run:
   sudo fathom net run --from netns:a --to netns:b --interface eth0 --link delay=16ms,loss=1%
 
 A device is local, ssh:[USER@]HOST[:PORT] (`ssh` must work without a password), adb:SERIAL (as in `adb devices`; adb if there is \
-only one), or netns:NAME (as in `ip netns`). Fathom copies itself there once. Only commands and results go through ssh or adb; \
+only one), netns:NAME (as in `ip netns`), or lab:SCENARIO (a virtual machine, to which this one is 10.0.2.2). Fathom copies itself there once. Only commands and results go through ssh or adb; \
 test data goes directly from one end to the other.",
     group(clap::ArgGroup::new("traffic").args(["tcp", "udp", "transactions"]))
 )]

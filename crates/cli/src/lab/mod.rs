@@ -1,5 +1,6 @@
 //! `fathom lab`: a file a verb.
 
+mod exec;
 mod list;
 mod run;
 mod shell;
@@ -13,5 +14,6 @@ pub fn run(args: &Lab) -> Result<ExitCode> {
         LabVerb::List(args) => list::run(args),
         LabVerb::Run(args) => run::run(args),
         LabVerb::Shell(args) => shell::run(args),
+        LabVerb::Exec(args) => exec::run(args),
     }
 }

@@ -15,10 +15,13 @@ pub enum DeviceAddress {
     Ssh(Option<String>, String, Option<u16>),
     /// A device that adb lists, by its serial number; the only one there is if none is said.
     Adb(Option<String>),
+    /// A guest of the lab, booted for what is done on it: a scenario's name or file.
+    Lab(String),
 }
 
 /// How a device may be called.
-const FORMS: &str = "expected local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is only one), or netns:NAME";
+const FORMS: &str = "expected local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is only one), \
+    lab:SCENARIO (see `fathom lab list`), or netns:NAME";
 
 impl FromStr for DeviceAddress {
     type Err = String;
@@ -31,6 +34,7 @@ impl FromStr for DeviceAddress {
             ("local", None, _) => Ok(Self::Local),
             ("adb", None, _) => Ok(Self::Adb(None)),
             ("adb", _, Some(serial)) => Ok(Self::Adb(Some(serial.into()))),
+            ("lab", _, Some(name)) => Ok(Self::Lab(name.into())),
             ("netns", _, Some(name)) if !name.contains('/') && name != "." && name != ".." => {
                 Ok(Self::Netns(name.into()))
             }
@@ -59,6 +63,7 @@ impl fmt::Display for DeviceAddress {
         match self {
             Self::Local => f.write_str("local"),
             Self::Netns(name) => write!(f, "netns:{name}"),
+            Self::Lab(name) => write!(f, "lab:{name}"),
             Self::Adb(None) => f.write_str("adb"),
             Self::Adb(Some(serial)) => write!(f, "adb:{serial}"),
             Self::Ssh(user, host, port) => {
@@ -89,6 +94,7 @@ mod tests {
             ("local", DeviceAddress::Local),
             ("adb", DeviceAddress::Adb(None)),
             ("adb:192.0.2.3:5555", DeviceAddress::Adb(Some("192.0.2.3:5555".into()))),
+            ("lab:my/own.toml", DeviceAddress::Lab("my/own.toml".into())),
             ("netns:blue", DeviceAddress::Netns("blue".into())),
             ("ssh:phone", ssh(None, "phone", None)),
             ("ssh:me@phone:8022", ssh(Some("me"), "phone", Some(8022))),
@@ -118,6 +124,8 @@ mod tests {
             "ssh:a b",
             "adb:",
             "adb:-s",
+            "lab",
+            "lab:--set",
             "netns:",
             "netns:../x",
             "netns:..",

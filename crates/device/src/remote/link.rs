@@ -15,6 +15,8 @@ use std::time::Duration;
 
 /// How long an agent may take to greet.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long where it is part of a machine that boots, once its kernel was downloaded.
+const BOOT: Duration = Duration::from_secs(900);
 /// How long it may take to clean up and go: a little longer than it gives its command.
 const FAREWELL: Duration = Duration::from_secs(6);
 /// Beats without an answer after which a device counts as gone.
@@ -98,15 +100,17 @@ impl AgentLink {
             unanswered: unanswered.clone(),
         };
         std::thread::spawn(move || ear.listen(from, &greet, listening, &told));
-        std::thread::spawn({
-            let (to, closing, life) = (to.clone(), closing.clone(), life.clone());
-            move || beat(&to, &closing, &unanswered, &life)
-        });
         let link = Self { deployment: deployment.clone(), life, to, answers: Mutex::new(answers), closing };
-        match greeted.recv_timeout(PATIENCE) {
-            Ok(Ok(())) => Ok(link),
+        let patience = if matches!(place, super::DeviceAddress::Lab(_)) { BOOT } else { PATIENCE };
+        match greeted.recv_timeout(patience) {
+            Ok(Ok(())) => {
+                // Not before: a machine that boots does not answer.
+                let (to, closing, life) = (link.to.clone(), link.closing.clone(), link.life.clone());
+                std::thread::spawn(move || beat(&to, &closing, &unanswered, &life));
+                Ok(link)
+            }
             Ok(Err(why)) => Err(why),
-            Err(_) => Err(Unreachable::new(place, format!("no answer within {} s", PATIENCE.as_secs()))),
+            Err(_) => Err(Unreachable::new(place, format!("no answer within {} s", patience.as_secs()))),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Devices that can be reached, and what runs there.
 //!
-//! A device has a name ([`DeviceAddress`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`. To work on it, this program is put there
+//! A device has a name ([`DeviceAddress`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`, `lab:SCENARIO`. To work on it, this program is put there
 //! ([`program`]) and started as an agent ([`agent`]), which starts commands, hands on what they read and print, keeps their files in a
 //! folder that goes when it does, and answers a [`crate::Reader`]. It carries bytes and knows nothing of what they mean: what is measured is
 //! the same program's business, in a process of its own. The way there is one pipe into the system's own `ssh`, or one

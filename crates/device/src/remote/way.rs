@@ -33,6 +33,12 @@ pub(super) fn open(place: &DeviceAddress, line: &str) -> Result<Pipe, Unreachabl
             command.args(["netns", "exec", name, "sh", "-c", line]);
             command
         }
+        DeviceAddress::Lab(name) => {
+            let ours = std::env::current_exe().map_err(|e| cannot_start(place, &Command::new("fathom"), &e))?;
+            let mut command = Command::new(ours);
+            command.args(["lab", "exec", name, "--", "sh", "-c", line]);
+            command
+        }
         DeviceAddress::Ssh(user, host, port) => ssh(user.as_deref(), host, *port, line),
     };
     // Ctrl-C is for this program to hear, and to hand on.

@@ -1,0 +1,114 @@
+//! One command in a guest, with its input, outputs and exit status: what ssh is for a machine elsewhere. So a guest is a device like any
+//! other, which is booted for the command and ends with it.
+//!
+//! The streams are three ports of virtio-serial, each a socket here: bytes pass as they are, and the guest's writes wait until the host
+//! has taken them. The exit status comes over the guest's own line.
+
+use crate::guest::{Guest, STREAMS};
+use crate::run::{self, NotStarted, Options};
+use crate::scenario::{Scenario, script};
+use crate::{Error, guest::Output};
+use model::Context;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+/// The command's script in the guest.
+const COMMAND: &str = "/lab/command";
+/// How long it may take.
+const LIMIT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Where a command's streams lead here.
+pub struct Streams {
+    /// What it reads.
+    pub stdin: Box<dyn Read + Send>,
+    /// What it prints.
+    pub stdout: Box<dyn Write + Send>,
+    /// What it complains of.
+    pub stderr: Box<dyn Write + Send>,
+}
+
+impl std::fmt::Debug for Streams {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Streams").finish_non_exhaustive()
+    }
+}
+
+/// Boots a guest with the scenario's disks, prepares them, and runs a line of shell in the file system; its exit status.
+///
+/// # Errors
+/// This machine lacks something, the guest does not boot, or it ends before the command does.
+pub fn exec(
+    scenario: &Scenario,
+    line: &str,
+    options: &Options<'_>,
+    context: &Context,
+    streams: Streams,
+) -> Result<i32, NotStarted> {
+    let mut config = run::config(scenario, options, context)?;
+    config.device = true;
+    config.texts.push((COMMAND.into(), format!("{line}\n")));
+    context.progress("booting", 0, 0);
+    let mut guest = Guest::boot(&config, options.cache)?;
+    context.progress("preparing disks", 0, 0);
+    let Output { status, stderr, .. } = guest.run(&format!("{NETWORK}; sh {}", script::PREPARE), run::PREPARE)?;
+    context.clear_progress();
+    if status != 0 {
+        return Err(Error::Guest(format!("could not prepare its disks: {}", run::last_lines(&stderr))).into());
+    }
+    let Some([stdin, stdout, stderr]) = guest.streams.take() else {
+        return Err(Error::Guest("has no ports".into()).into());
+    };
+    // Ends with the program: nothing else wakes a thread that waits for input.
+    std::thread::spawn(move || feed(streams.stdin, stdin));
+    let out = std::thread::spawn(move || drain(stdout, streams.stdout));
+    let err = std::thread::spawn(move || drain(stderr, streams.stderr));
+    let ended = guest.run(&attached(), LIMIT);
+    // What it wrote is in the sockets; their end comes with the guest's.
+    drop(guest);
+    let _ = (out.join(), err.join());
+    Ok(ended?.status)
+}
+
+/// The guest's end of QEMU's user-mode network. Its names are of its DHCP server's making, which always gives the same.
+const NETWORK: &str = "ip link set lo up; ip link set eth0 up; ip address add 10.0.2.15/24 dev eth0; \
+                       ip route add default via 10.0.2.2; mkdir -p /etc; echo nameserver 10.0.2.3 >/etc/resolv.conf";
+
+/// Runs the command with the ports as its streams. A port whose other end is not heard of yet reads as one that has ended: so the
+/// input begins with a line of ours.
+fn attached() -> String {
+    let [stdin, stdout, stderr] = STREAMS;
+    format!(
+        "port() {{ path=$(grep -lx \"$1\" /sys/class/virtio-ports/*/name); path=${{path%/name}}; echo /dev/${{path##*/}}; }}\n\
+         until [ -c \"$(port {stdin})\" ] && [ -c \"$(port {stdout})\" ] && [ -c \"$(port {stderr})\" ]; do sleep 0.1; done\n\
+         exec 3<\"$(port {stdin})\"\nuntil read -r go <&3; do sleep 0.1; done\ncd {}\n\
+         exec sh {COMMAND} <&3 3<&- >\"$(port {stdout})\" 2>\"$(port {stderr})\"",
+        crate::scenario::FOLDER
+    )
+}
+
+fn feed(mut from: impl Read, mut to: UnixStream) {
+    let mut bytes = [0; 1 << 16];
+    if to.write_all(b"go\n").is_err() {
+        return;
+    }
+    while let Ok(n @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..n]).is_err() {
+            return;
+        }
+    }
+    // QEMU takes what is left before it notices; a socket that is closed as a whole may lose it.
+    let _ = to.shutdown(Shutdown::Write);
+    // Held until QEMU closes its side.
+    let _ = to.read(&mut bytes);
+}
+
+fn drain(mut from: UnixStream, mut to: impl Write) {
+    let mut bytes = [0; 1 << 16];
+    let mut takes = true;
+    while let Ok(n @ 1..) = from.read(&mut bytes) {
+        // A command whose output nobody takes any more goes on.
+        takes = takes && to.write_all(&bytes[..n]).and_then(|()| to.flush()).is_ok();
+    }
+}

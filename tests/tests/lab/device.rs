@@ -1,0 +1,89 @@
+//! A guest as a device: booted for what is done on it, and gone with it.
+
+use super::scenario::messages;
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{fathom, near, number, shape, show};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// Fathom in that folder, whose user keeps kernels where the tests do.
+fn run(folder: &Path, words: &[&str]) -> Result<Output> {
+    let kernels = folder.join("cache/fathom");
+    if !kernels.exists() {
+        std::fs::create_dir_all(&kernels)?;
+        symlink(
+            std::fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"))?.join("lab"),
+            kernels.join("lab"),
+        )?;
+    }
+    let mut command = Command::new(fathom());
+    Ok(command.current_dir(folder).env("XDG_CACHE_HOME", folder.join("cache")).args(words).output()?)
+}
+
+/// What it prints, if it ends well.
+fn well(folder: &Path, words: &[&str]) -> Result<String> {
+    let output = run(folder, words)?;
+    ensure!(output.status.success(), "{words:?}: {}: {}", output.status, messages(&output));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A recording on it is here, with the guest's facts.
+pub fn recorded() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let load = ["fathom", "workload", "sqlite", "--op", "insert", "--rows", "10", "--dir", "/mnt"];
+    well(folder.path(), &[&["record", "--device", "lab:scsi-ext4", "-o", "t.fathom", "--"], &load[..]].concat())?;
+    let summary = show(&folder.path().join("t.fathom"))?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 10.0)?;
+    ensure!(number(&summary, "/device_commands/by_disk/sda/total")? >= 40.0, "{:#}", summary["device_commands"]);
+    let fact = |name: &str| summary["environment"][name]["value"].clone();
+    ensure!(fact("virtual.accelerator") == "tcg", "{:#}", summary["environment"]);
+    ensure!(fact("kernel.release").as_str().is_some_and(|r| r.ends_with("-amd64")), "{:#}", summary["environment"]);
+    let unknown = run(folder.path(), &["device", "info", "lab:floppy"])?;
+    ensure!(!unknown.status.success() && messages(&unknown).contains("no such scenario"), "{}", messages(&unknown));
+    Ok(())
+}
+
+/// A benchmark runs on its disk, a network run in it, and a command with its streams and status.
+pub fn measured() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let device = ["--device", "lab:virtio-ext4"];
+    let bench = ["bench", "run", "storage", "--quick", "--no-wait", "--blocks", "1", "--dir", "/mnt", "-o", "b.fathom"];
+    well(folder.path(), &[&bench[..], &device].concat())?;
+    let shown: Value = serde_json::from_str(&well(folder.path(), &["bench", "show", "--json", "b.fathom"])?)?;
+    ensure!(shown.to_string().contains("virtual.accelerator"), "{shown:#}");
+    let info = well(folder.path(), &["device", "info", "lab:nvme-ext4", "--json"])?;
+    let info: Value = serde_json::from_str(&info)?;
+    ensure!(info["device"] == "lab:nvme-ext4" && info["facts"]["virtual.accelerator"]["value"] == "tcg", "{info:#}");
+
+    // This machine's loopback address is 10.0.2.2 there.
+    let mut serve = Serve::start()?;
+    let mut line = String::new();
+    BufReader::new(serve.0.stdout.take().context("its output")?).read_line(&mut line)?;
+    let port = line.trim().rsplit(':').next().context("an address")?.to_string();
+    let at = format!("10.0.2.2:{port}");
+    let run = ["net", "run", &at, "--from", "lab:virtio-ext4", "--duration", "1s", "--json"];
+    let net: Value = serde_json::from_str(&well(folder.path(), &run)?)?;
+    ensure!(net["directions"][0]["intervals_bps"].as_array().is_some_and(|all| !all.is_empty()), "{net:#}");
+    Ok(())
+}
+
+/// `fathom net serve` on a free port, which ends with this.
+struct Serve(Child);
+
+impl Serve {
+    fn start() -> Result<Self> {
+        let serve = ["net", "serve", "--listen", "127.0.0.1:0"];
+        Ok(Self(Command::new(fathom()).args(serve).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?))
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        // Both fail only if it has ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
