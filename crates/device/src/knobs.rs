@@ -47,7 +47,7 @@ pub fn value(file: &Path) -> Result<String> {
 }
 
 /// When a process began, in the kernel's own unit.
-fn began(pid: u32) -> Option<u64> {
+pub(crate) fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before may hold anything, parentheses too.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
