@@ -27,6 +27,8 @@ fn main() -> ExitCode {
         ("run_resumes_after_cuts_without_loss_or_repeat", adb(), cuts),
         ("run_of_lost_host_is_fetched_later", adb(), fetched),
         ("reboot_keeps_what_was_measured", adb(), reboot),
+        ("fixed_performance_mode_is_reset_however_run_ends", adb(), fixed_performance),
+        ("host_and_device_are_compared_by_settings", adb(), compared),
         ("node_on_device_survives_cut_until_stop", adb(), node),
         ("net_server_on_device_serves_until_stop", adb(), net_server),
         ("full_data_is_reported_and_left_as_found", adb(), full),
@@ -325,10 +327,10 @@ fn cuts() -> Result<()> {
     for (cell, mut blocks) in cells {
         blocks.sort();
         blocks.dedup();
-        ensure!(blocks.len() == BLOCKS, "{cell}: {} of {BLOCKS} blocks", blocks.len());
+        ensure!(blocks.len() == BLOCKS + 1, "{cell}: {} of {BLOCKS} blocks and a warm-up", blocks.len());
     }
     let ids: std::collections::BTreeSet<String> = rows.iter().map(|row| row["id"].to_string()).collect();
-    ensure!(ids.len() == rows.len() && rows.len() % BLOCKS == 0, "a replicate is there twice: {rows:?}");
+    ensure!(ids.len() == rows.len() && rows.len() % (BLOCKS + 1) == 0, "a replicate is there twice: {rows:?}");
     phone.connect()?;
     phone.ready()?;
     clean(&phone)
@@ -377,6 +379,60 @@ fn reboot() -> Result<()> {
     })?;
     let value = json(&phone.fathom().args(["device", "check", &phone.name(), "--json"]).output()?)?;
     ensure!(value["version"] == 1, "{value}");
+    clean(&phone)
+}
+
+fn fixed_performance() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let told_device = || phone.shell("cat /data/misc/perfetto-traces/cmd 2>/dev/null; true");
+    let [on, off] = ["true", "false"].map(|value| format!("power set-fixed-performance-mode-enabled {value}\n"));
+    let output = bench(&phone, &archive).arg("--fixed-performance").output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    ensure!(told_device()? == [&*on, &*off].concat(), "{:?}", told_device());
+    clean(&phone)?;
+    // Everything of it there is killed: nobody can reset it, until somebody comes.
+    let mut command = bench(&phone, &archive);
+    command.args(["--fixed-performance", "--blocks", "500"]).stderr(Stdio::null()).stdout(Stdio::null());
+    let mut child = command.spawn()?;
+    until("the mode", || Ok(told_device()? == [&*on, &*off, &*on].concat()))?;
+    child.kill()?;
+    child.wait()?;
+    let kill = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline 2>/dev/null) in */fathom/fathom-*) kill -9 ${p#/proc/};; esac; done; true";
+    until("a dead run", || {
+        phone.shell(kill)?;
+        Ok(phone.processes()?.is_empty())
+    })?;
+    ensure!(told_device()? == [&*on, &*off, &*on].concat(), "{:?}", told_device());
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--discard", "--json"]).output()?)?;
+    ensure!(value["left"][0]["state"] == "vanished" && value["left"][0]["action"] == "removed", "{value}");
+    ensure!(told_device()? == [&*on, &*off, &*on, &*off].concat(), "{:?}", told_device());
+    clean(&phone)
+}
+
+fn compared() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let mut command = phone.fathom();
+    command.args(["bench", "compare", "host", &phone.name(), "--quick", "--blocks", "6", "--no-wait", "-p", "rows=10"]);
+    command.args(["-p", "op=insert", "--b-settings", "journal_mode=wal", "--json"]).current_dir(folder.path());
+    let value = json(&command.output()?)?;
+    let settings = &value["settings"];
+    ensure!(settings[0]["a"] == "delete" && settings[0]["b"] == "wal", "{settings}");
+    // The framework's, since nobody said otherwise.
+    ensure!(settings[1]["b"] == "full", "{settings}");
+    let part = &value["apart"][0];
+    let number = |value: &Value| value.as_f64().with_context(|| part.to_string());
+    ensure!(part["steps"][0]["factor"] == "journal_mode" && part["steps"][1]["factor"].is_null(), "{part}");
+    let steps = number(&part["steps"][0]["ratio"])? * number(&part["steps"][1]["ratio"])?;
+    // Medians do not multiply exactly; they are of the same size.
+    ensure!((number(&part["ratio"])? / steps).ln().abs() < 2.0, "{part}");
+    ensure!(folder.path().join("compare/local.fathom").is_dir(), "no archive");
+    for words in [&["host", "host"][..], &["host", "b.fathom"], &["a.fathom", "b.fathom", "--quick"]] {
+        let output = phone.fathom().args(["bench", "compare"]).args(words).output()?;
+        ensure!(output.status.code() == Some(2), "{words:?}: {}", told(&output));
+    }
     clean(&phone)
 }
 

@@ -36,7 +36,7 @@ pub use pool::{
     AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolLoad, PoolNode,
     PoolServe, PoolStatus, PoolTry, PoolVerb, Trust,
 };
-pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, Penalty, ServeHttp};
+pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, MeasureBoth, Penalty, ServeHttp};
 pub use whatif::Whatif;
 
 /// Values of `pool`, for whoever else reads them.

@@ -19,6 +19,8 @@ pub enum Knob {
     Mount(PathBuf, String),
     /// A folder that was made, removed with all that is in it.
     Folder(PathBuf),
+    /// A command that resets what has no file: its words.
+    Command(Vec<String>),
 }
 
 /// What was taken down, and by whom.
@@ -111,6 +113,7 @@ fn back(knob: &Knob) -> std::result::Result<(), String> {
                 Err(e) => Err(format!("{}: {e}", folder.display())),
             }
         }
+        Knob::Command(words) => crate::performance::command(words).map_err(|why| format!("{}: {why}", words.join(" "))),
         Knob::Folder(folder) => match fs::remove_dir_all(folder) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {e}", folder.display())),
             _ => Ok(()),

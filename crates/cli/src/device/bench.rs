@@ -68,7 +68,7 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
 }
 
 /// A device's name as a file's.
-fn file_name(place: &DeviceAddress) -> String {
+pub fn file_name(place: &DeviceAddress) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
     place.to_string().chars().map(plain).collect()
 }
@@ -131,6 +131,7 @@ fn asked(args: &BenchRun) -> Result<Asked> {
     flag(args.quick, "--quick");
     flag(args.why, "--why");
     flag(args.no_wait, "--no-wait");
+    flag(args.fixed_performance, "--fixed-performance");
     Ok((files, words))
 }
 

@@ -1,6 +1,7 @@
 //! `fathom device`, and what other verbs need to work on a device.
 
 mod bench;
+mod compare;
 mod fetch;
 mod info;
 mod list;
@@ -11,6 +12,7 @@ mod service;
 mod stop;
 
 pub use bench::run as bench;
+pub use compare::run as compare;
 pub use record::run as record;
 pub use service::run as service;
 
