@@ -96,6 +96,8 @@ fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<String>> {
         return Err(failed);
     }
     let _ = fs::remove_file(file);
+    // The last notes take their folder along.
+    let _ = file.parent().map(fs::remove_dir);
     Ok(())
 }
 
@@ -172,7 +174,7 @@ mod tests {
         fs::write(&file, "none").unwrap();
         drop(kept);
         assert_eq!(fs::read_to_string(&file).unwrap(), "mq-deadline");
-        assert!(!made.exists() && fs::read_dir(&notes).unwrap().next().is_none());
+        assert!(!made.exists() && !notes.exists());
     }
 
     #[test]

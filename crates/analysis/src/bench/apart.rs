@@ -153,3 +153,57 @@ pub fn text(all: &[Apart], settings: &[Setting]) -> String {
 fn interval(value: f64, [low, high]: [f64; 2]) -> String {
     format!("{} ({} to {})", digits(value), digits(low), digits(high))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::made::bench;
+    use super::*;
+
+    fn setting(factor: &str, a: &str, b: &str) -> Setting {
+        Setting { factor: factor.into(), a: a.into(), b: b.into(), source: "x".into() }
+    }
+
+    /// Times a row: 8 with DELETE on A, 4 with WAL, 1 with WAL and `normal`; 0.5 of that on B. So the whole is 16.
+    fn both() -> (Bench, Bench) {
+        let (mut a, mut b) = (bench("a", "sqlite"), bench("b", "sqlite"));
+        for (mode, sync, row_ns) in [("delete", "full", 8e6), ("wal", "full", 4e6), ("wal", "normal", 1e6)] {
+            a.add(&[("op", "insert"), ("journal_mode", mode), ("synchronous", sync)], row_ns, 100.0, 12);
+        }
+        b.add(&[("op", "insert"), ("journal_mode", "wal"), ("synchronous", "normal")], 0.5e6, 100.0, 12);
+        (a, b)
+    }
+
+    #[test]
+    fn steps_multiply_to_ratio_and_shares_to_one() {
+        let (a, b) = both();
+        let settings = [setting("journal_mode", "delete", "wal"), setting("synchronous", "full", "normal")];
+        let all = apart(&a, &b, &settings);
+        let [cell] = &all[..] else { panic!("{all:?}") };
+        let near =
+            |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 0.02, "{value}, not {expected}");
+        near(cell.ratio, 16.0);
+        for (step, (ratio, share)) in cell.steps.iter().zip([(2.0, 0.25), (4.0, 0.5), (2.0, 0.25)]) {
+            near(step.ratio.unwrap(), ratio);
+            near(step.share.unwrap(), share);
+            let [low, high] = step.ci95.unwrap();
+            assert!(low < ratio * 1.01 && high > ratio * 0.99, "{step:?}");
+        }
+        near(cell.steps.iter().map(|s| s.share.unwrap()).sum(), 1.0);
+        assert_eq!(cell.parameters.keys().collect::<Vec<_>>(), ["op"]);
+        assert!(text(&all, &settings).contains("journal_mode delete -> wal, on A"));
+        // The other way round the steps are not measured: nothing is said.
+        let other = [setting("synchronous", "full", "normal"), setting("journal_mode", "delete", "wal")];
+        assert_eq!(apart(&a, &b, &other), []);
+    }
+
+    #[test]
+    fn equal_settings_leave_only_rest() {
+        let (mut a, mut b) = (bench("a", "sqlite"), bench("b", "sqlite"));
+        a.add(&[("journal_mode", "wal")], 1e6, 100.0, 12);
+        b.add(&[("journal_mode", "wal")], 1e6, 100.0, 12);
+        let all = apart(&a, &b, &[setting("journal_mode", "wal", "wal")]);
+        assert_eq!((all.len(), all[0].steps.len()), (1, 1));
+        // Nothing differs: there is nothing to share.
+        assert!(all[0].ci95[0] <= 1.0 && all[0].ci95[1] >= 1.0 && all[0].steps[0].share.is_none(), "{all:?}");
+    }
+}
