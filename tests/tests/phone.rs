@@ -297,7 +297,10 @@ fn cuts() -> Result<()> {
     command.args(QUICK).args(["--blocks", &BLOCKS.to_string(), "--device", &phone.name(), "-o"]).arg(&archive);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let lines = BufReader::new(child.stderr.take().context("stderr")?).lines();
-    until("a run there", || Ok(phone.left()?.iter().any(|name| name.starts_with("detached-"))))?;
+    until("a run there", || {
+        // What it said is told below.
+        Ok(child.try_wait()?.is_some() || phone.left()?.iter().any(|name| name.starts_with("detached-")))
+    })?;
     let mut seed = u64::from(std::process::id());
     let mut cut = || -> Result<()> {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
