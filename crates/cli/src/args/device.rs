@@ -2,6 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use device::remote::DeviceAddress;
+use model::quantity::long_time;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -188,7 +189,7 @@ impl Devices {
 }
 
 fn patience(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { super::long(text) }
+    if text == "0" { Ok(Duration::ZERO) } else { long_time(text).map_err(|error| error.to_string()) }
 }
 
 /// A device, or all of them.

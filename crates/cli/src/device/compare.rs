@@ -107,7 +107,9 @@ fn settings(args: &BenchCompare, a: &DeviceAddress, b: &DeviceAddress) -> Result
             return Err(Usage(format!("{wrong} is no setting that is taken apart: {}", FACTORS.join(", "))).into());
         }
         let facts = match device {
-            DeviceAddress::Adb(_) if asked.len() < FACTORS.len() => info::ask(&Which { device: device.clone(), binary: args.measure.binary.clone() })?.facts,
+            DeviceAddress::Adb(_) if asked.len() < FACTORS.len() => {
+                info::ask(&Which { device: device.clone(), binary: args.measure.binary.clone() })?.facts
+            }
             _ => Environment::new(),
         };
         sides.push(FACTORS.map(|factor| of(factor, asked, &facts)));
