@@ -181,8 +181,8 @@ impl Cause {
             Some("io") => {
                 let disk = numbers(disk.path())?;
                 let bytes = amount << 10;
-                let old = ("blkio.throttle.write_bps_device", format!("{disk} {bytes}"));
-                group(argv, "blkio", ("io.max", format!("{disk} wbps={bytes}")), &[old])?
+                let old = ("blkio.throttle.read_bps_device", format!("{disk} {bytes}"));
+                group(argv, "blkio", ("io.max", format!("{disk} rbps={bytes}")), &[old])?
             }
             Some("dirty") => {
                 let folder = Path::new("/sys/class/bdi").join(numbers(disk.path())?);
