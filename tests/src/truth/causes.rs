@@ -346,7 +346,7 @@ pub fn page(
         percent(loud, quiet),
     );
     if !failed.is_empty() {
-        out += &format!("{} trials failed and are not in it: {}.\n\n", failed.len(), failed.join("; "));
+        out += &format!("Not in it: {}.\n\n", failed.join("; "));
     }
     out += "*Saved* is what part of the program's time, by its own clock, went when the same workload ran without the cause; *claimed* what\n\
             part the finding says is saved at most, less what the same finding says without the cause; medians. *Error* is the median of\n\
