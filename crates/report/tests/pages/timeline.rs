@@ -66,7 +66,7 @@ pub fn axis_labels_are_not_cut_off() -> Result<()> {
     assert!(labels.len() > 2 && labels.iter().any(far), "{labels:?}");
     assert!(labels.iter().all(|label| label[1].as_f64().is_some_and(|x| x >= 0.0)), "cut off at the left: {labels:?}");
     // Some blocks beside each other, farther out: no two lines may claim one address.
-    let modules = [include_str!("../../../web/src/scale.js"), include_str!("../../../web/src/scatter.js")];
+    let modules = [include_str!("../../../../web/src/scale.js"), include_str!("../../../../web/src/scatter.js")];
     let alike = of_modules(
         &shown,
         &modules,
