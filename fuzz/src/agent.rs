@@ -1,6 +1,7 @@
 //! What an agent on a device sends, and what it is sent; and what an adb server, or a device behind it, answers.
 
 use device::remote::adb::wire::{self, Packet, SyncAnswer};
+use device::remote::detached::{About, Shelf, Status};
 use device::remote::frame::{Frame, below};
 use std::path::Path;
 
@@ -82,5 +83,26 @@ pub fn answer(bytes: &[u8]) {
         if let SyncAnswer::Data(data) = answer {
             assert!(data.len() <= wire::LONGEST_PACKET);
         }
+    }
+}
+
+pub fn left() -> Vec<Vec<u8>> {
+    let about = br#"{"version":1,"argv":["fathom","bench"],"lease_s":150,"boot":"b","keeper":7,"began":9,"command":8,"since_s":1}"#;
+    vec![about.to_vec(), br#"{"exit":-9,"by":"lease"}"#.to_vec(), b"run-7".to_vec()]
+}
+
+/// What is read of a detached command is read the same from what is written, and its name leads nowhere else.
+pub fn detached(bytes: &[u8]) {
+    if let Ok(about) = About::parse(bytes) {
+        let again = serde_json::to_vec(&about).unwrap_or_default();
+        assert_eq!(About::parse(&again), Ok(about));
+    }
+    if let Ok(status) = Status::parse(bytes) {
+        let again = serde_json::to_vec(&status).unwrap_or_default();
+        assert_eq!(Status::parse(&again), Ok(status));
+    }
+    let folder = Path::new("/folder");
+    if let Ok(place) = Shelf::within(folder).place(&String::from_utf8_lossy(bytes)) {
+        assert!(place.path().starts_with(folder) && place.path().components().count() == 4);
     }
 }

@@ -90,6 +90,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "inside_arena", seeds: inside::arenas, run: inside::arena },
     Target { name: "adb_answer", seeds: agent::answers, run: agent::answer },
     Target { name: "agent_frame", seeds: agent::frames, run: agent::frame },
+    Target { name: "detached_command", seeds: agent::left, run: agent::detached },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "fleet_commit", seeds: fleet::commits, run: fleet::commit },
     Target { name: "net_words", seeds: words::words, run: words::word },

@@ -248,6 +248,8 @@ fn root(root: &Path, model: &str) -> Result<()> {
         ),
         ("dumpsys", "#!/system/bin/sh\nexec cat \"/replay/dumpsys $1\"\n"),
         ("getenforce", "#!/system/bin/sh\nexec cat /replay/getenforce\n"),
+        // Notes what it is told where everybody may write.
+        ("cmd", "#!/system/bin/sh\necho \"$*\" >>/data/misc/perfetto-traces/cmd\n"),
         ("perfetto", include_str!("../fakes/perfetto")),
         ("dalvikvm64", include_str!("../fakes/dalvikvm64")),
     ] {

@@ -24,7 +24,13 @@ fn main() -> ExitCode {
         ("bytecode_comes_along_and_mode_is_judged", adb(), bytecode),
         ("ctrl_c_brings_back_what_was_measured", adb(), interrupted),
         ("cut_link_keeps_what_was_measured", adb(), cut),
+        ("run_resumes_after_cuts_without_loss_or_repeat", adb(), cuts),
+        ("run_of_lost_host_is_fetched_later", adb(), fetched),
         ("reboot_keeps_what_was_measured", adb(), reboot),
+        ("fixed_performance_mode_is_reset_however_run_ends", adb(), fixed_performance),
+        ("host_and_device_are_compared_by_settings", adb(), compared),
+        ("node_on_device_survives_cut_until_stop", adb(), node),
+        ("net_server_on_device_serves_until_stop", adb(), net_server),
         ("full_data_is_reported_and_left_as_found", adb(), full),
         ("slow_link_is_slow_and_works", adb(), slow),
         ("interrupted_copy_leaves_nothing", adb(), interrupted_copy),
@@ -232,9 +238,12 @@ fn bytecode() -> Result<()> {
 }
 
 /// Starts a long benchmark and waits until a process of it was measured there.
-fn under_way(phone: &Phone, archive: &Path) -> Result<std::process::Child> {
+fn under_way(phone: &Phone, archive: &Path, reconnect: &str) -> Result<std::process::Child> {
     let mut command = phone.fathom();
-    command.args(QUICK).args(["--blocks", "500", "--device", &phone.name(), "-o"]).arg(archive);
+    command
+        .args(QUICK)
+        .args(["--blocks", "500", "--device", &phone.name(), "--reconnect", reconnect, "-o"])
+        .arg(archive);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     until("a measured process", || {
         let folder = archive.parent().context("a folder")?;
@@ -248,7 +257,7 @@ fn interrupted() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
-    let child = under_way(&phone, &archive)?;
+    let child = under_way(&phone, &archive, "2m")?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(130), "{}", told(&output));
@@ -260,7 +269,7 @@ fn cut() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
-    let child = under_way(&phone, &archive)?;
+    let child = under_way(&phone, &archive, "0")?;
     phone.cut()?;
     let output = child.wait_with_output()?;
     let said = told(&output);
@@ -275,14 +284,97 @@ fn cut() -> Result<()> {
     clean(&phone)
 }
 
+/// Blocks of a run whose link is cut at random points; replicates of each cell that there should be.
+const BLOCKS: usize = 40;
+/// How often, as long as it runs.
+const CUTS: usize = 4;
+
+fn cuts() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let mut command = phone.fathom();
+    command.args(QUICK).args(["--blocks", &BLOCKS.to_string(), "--device", &phone.name(), "-o"]).arg(&archive);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let lines = BufReader::new(child.stderr.take().context("stderr")?).lines();
+    until("a run there", || {
+        // What it said is told below.
+        Ok(child.try_wait()?.is_some() || phone.left()?.iter().any(|name| name.starts_with("detached-")))
+    })?;
+    let mut seed = u64::from(std::process::id());
+    let mut cut = || -> Result<()> {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // A fixed wait: the point of the cut is random.
+        std::thread::sleep(std::time::Duration::from_millis((seed >> 33) % 2500));
+        phone.cut()
+    };
+    cut()?;
+    let (mut said, mut back) = (String::new(), 0);
+    for line in lines.map_while(Result::ok) {
+        said += &format!("{line}\n");
+        if line.contains("is back after") {
+            back += 1;
+            if back < CUTS {
+                cut()?;
+            }
+        }
+    }
+    ensure!(child.wait()?.success(), "back after {back} cuts: {said}");
+    ensure!(back > 0, "nothing was cut: {said}");
+    let rows = fathom_tests::rows(&archive, "replicates")?;
+    let mut cells = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for row in &rows {
+        ensure!(row["exit"] == "0", "{row:?}");
+        cells.entry(row["cell"].to_string()).or_default().push(row["block"].to_string());
+    }
+    for (cell, mut blocks) in cells {
+        blocks.sort();
+        blocks.dedup();
+        ensure!(blocks.len() == BLOCKS + 1, "{cell}: {} of {BLOCKS} blocks and a warm-up", blocks.len());
+    }
+    let ids: std::collections::BTreeSet<String> = rows.iter().map(|row| row["id"].to_string()).collect();
+    ensure!(ids.len() == rows.len() && rows.len() % (BLOCKS + 1) == 0, "a replicate is there twice: {rows:?}");
+    phone.connect()?;
+    phone.ready()?;
+    clean(&phone)
+}
+
+fn fetched() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let mut child = under_way(&phone, &archive, "5m")?;
+    // Its host is killed: nobody undoes anything.
+    child.kill()?;
+    child.wait()?;
+    let list =
+        |words: &[&str]| json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).args(words).output()?);
+    let value = list(&["--list"])?;
+    let left = &value["left"][0];
+    let name = left["name"].as_str().context("a name")?.to_owned();
+    ensure!(left["kind"] == "run" && left["state"] == "running" && left["action"] == "listed", "{value}");
+    // A run that nobody fetched is ended, and kept.
+    let value = list(&[])?;
+    ensure!(value["left"][0]["action"] == "kept", "{value}");
+    let fetched = folder.path().join("fetched.fathom");
+    let mut command = phone.fathom();
+    command.args(["device", "fetch", &phone.name(), &name, "-o"]).arg(&fetched);
+    let output = command.output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    ensure!(processes(&fetched)? > 0, "{}", told(&output));
+    let output = phone.fathom().args(["device", "fetch", &phone.name(), &name, "-o", "/dev/null/x"]).output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("no detached command"), "{}", told(&output));
+    clean(&phone)
+}
+
 fn reboot() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
-    let child = under_way(&phone, &archive)?;
+    let child = under_way(&phone, &archive, "2m")?;
     phone.reboot()?;
     let output = child.wait_with_output()?;
-    ensure!(output.status.code() == Some(1) && told(&output).contains("restarted"), "{}", told(&output));
+    ensure!(output.status.code() == Some(1) && told(&output).contains("until then is in"), "{}", told(&output));
     ensure!(processes(&archive)? > 0, "nothing was kept");
     until("a device after its restart", || {
         phone.connect()?;
@@ -291,6 +383,134 @@ fn reboot() -> Result<()> {
     let value = json(&phone.fathom().args(["device", "check", &phone.name(), "--json"]).output()?)?;
     ensure!(value["version"] == 1, "{value}");
     clean(&phone)
+}
+
+fn fixed_performance() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let told_device = || phone.shell("cat /data/misc/perfetto-traces/cmd 2>/dev/null; true");
+    let [on, off] = ["true", "false"].map(|value| format!("power set-fixed-performance-mode-enabled {value}\n"));
+    let output = bench(&phone, &archive).arg("--fixed-performance").output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    ensure!(told_device()? == [&*on, &*off].concat(), "{:?}", told_device());
+    clean(&phone)?;
+    // Everything of it there is killed: nobody can reset it, until somebody comes.
+    let mut command = bench(&phone, &archive);
+    command.args(["--fixed-performance", "--blocks", "500"]).stderr(Stdio::null()).stdout(Stdio::null());
+    let mut child = command.spawn()?;
+    until("the mode", || Ok(told_device()? == [&*on, &*off, &*on].concat()))?;
+    child.kill()?;
+    child.wait()?;
+    let kill = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline 2>/dev/null) in */fathom/fathom-*) kill -9 ${p#/proc/};; esac; done; true";
+    until("a dead run", || {
+        phone.shell(kill)?;
+        Ok(phone.processes()?.is_empty())
+    })?;
+    ensure!(told_device()? == [&*on, &*off, &*on].concat(), "{:?}", told_device());
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--discard", "--json"]).output()?)?;
+    ensure!(value["left"][0]["state"] == "vanished" && value["left"][0]["action"] == "removed", "{value}");
+    ensure!(told_device()? == [&*on, &*off, &*on, &*off].concat(), "{:?}", told_device());
+    clean(&phone)
+}
+
+fn compared() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let mut command = phone.fathom();
+    command.args(["bench", "compare", "host", &phone.name(), "--quick", "--blocks", "6", "--no-wait", "-p", "rows=10"]);
+    command.args(["-p", "op=insert", "--b-settings", "journal_mode=wal", "--json"]).current_dir(folder.path());
+    let value = json(&command.output()?)?;
+    let settings = &value["settings"];
+    ensure!(settings[0]["a"] == "delete" && settings[0]["b"] == "wal", "{settings}");
+    // The framework's, since nobody said otherwise.
+    ensure!(settings[1]["b"] == "full", "{settings}");
+    let part = &value["apart"][0];
+    let number = |value: &Value| value.as_f64().with_context(|| part.to_string());
+    ensure!(part["steps"][0]["factor"] == "journal_mode" && part["steps"][1]["factor"].is_null(), "{part}");
+    let steps = number(&part["steps"][0]["ratio"])? * number(&part["steps"][1]["ratio"])?;
+    // Medians do not multiply exactly; they are of the same size.
+    ensure!((number(&part["ratio"])? / steps).ln().abs() < 2.0, "{part}");
+    ensure!(folder.path().join("compare/local.fathom").is_dir(), "no archive");
+    for words in [&["host", "host"][..], &["host", "b.fathom"], &["a.fathom", "b.fathom", "--quick"]] {
+        let output = phone.fathom().args(["bench", "compare"]).args(words).output()?;
+        ensure!(output.status.code() == Some(2), "{words:?}: {}", told(&output));
+    }
+    clean(&phone)
+}
+
+/// Starts a service there; the address that it prints.
+fn service(phone: &Phone, words: &[&str]) -> Result<String> {
+    let mut command = phone.fathom();
+    command.args(words).args(["--device", &phone.name(), "--listen", "127.0.0.1:0"]);
+    let output = command.output()?;
+    ensure!(output.status.success() && told(&output).contains("until `fathom device stop"), "{}", told(&output));
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// Ends it, and what else is there.
+fn stopped(phone: &Phone, kind: &str) -> Result<()> {
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
+    let left = &value["left"][0];
+    ensure!(left["state"] == "running" && left["action"] == "removed" && left["kind"] == "service", "{value}");
+    ensure!(left["name"].as_str().is_some_and(|name| name.starts_with(kind)), "{value}");
+    clean(phone)?;
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
+    ensure!(value["left"].as_array().is_some_and(Vec::is_empty), "{value}");
+    Ok(())
+}
+
+fn node() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let key = folder.path().join("key");
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
+    let words = ["pool", "node", "--backend", "memory:4M", "--key", key.to_str().context("a path")?];
+    let address = service(&phone, &words)?;
+    // The device's network is this machine's.
+    let bench = || -> Result<Value> {
+        let mut command = Command::new(fathom());
+        command.args(["pool", "bench", "--node", &address, "--key"]).arg(&key);
+        json(&command.args(["--duration", "1", "--json"]).output()?)
+    };
+    bench()?;
+    phone.cut()?;
+    until("a device after its cut", || {
+        phone.connect()?;
+        Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
+    })?;
+    bench()?;
+    stopped(&phone, "node-")?;
+    ensure!(std::net::TcpStream::connect(&address).is_err(), "it still listens");
+    // The program goes, too, when that is asked for.
+    let output = phone.fathom().args(["device", "stop", &phone.name(), "--remove-program"]).output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    ensure!(phone.shell("ls /data/local/tmp")?.trim().is_empty(), "{}", told(&output));
+    // One that cannot start says why, and leaves nothing.
+    let output = phone
+        .fathom()
+        .args([
+            "pool",
+            "node",
+            "--store",
+            "/no/such",
+            "--insecure",
+            "--device",
+            &phone.name(),
+            "--listen",
+            "127.0.0.1:0",
+        ])
+        .output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("/no/such"), "{}", told(&output));
+    clean(&phone)
+}
+
+fn net_server() -> Result<()> {
+    let phone = phone()?;
+    let address = service(&phone, &["net", "serve"])?;
+    let output = Command::new(fathom()).args(["net", "run", &address, "--duration", "1", "--json"]).output()?;
+    json(&output)?;
+    stopped(&phone, "serve-")
 }
 
 fn full() -> Result<()> {

@@ -20,7 +20,10 @@ mod whatif;
 pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use check::{Check, CheckRecord, CheckVerb};
-pub use device::{Device, DeviceCheck, DeviceInfo, DeviceList, DeviceVerb, Devices, Elsewhere, OneOrAll, Via, Which};
+pub use device::{
+    Device, DeviceCheck, DeviceFetch, DeviceInfo, DeviceList, DeviceStop, DeviceVerb, Devices, Elsewhere, OneOrAll,
+    ServiceDevice, Via, Which,
+};
 pub use diff::{Diff, Explain};
 pub use elsewhere::{Fleet, Serve, Sql};
 pub use fix::{Allow, Fix};
@@ -33,7 +36,7 @@ pub use pool::{
     AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolLoad, PoolNode,
     PoolServe, PoolStatus, PoolTry, PoolVerb, Trust,
 };
-pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, Penalty, ServeHttp};
+pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, MeasureBoth, Penalty, ServeHttp};
 pub use whatif::Whatif;
 
 /// Values of `pool`, for whoever else reads them.
@@ -99,8 +102,14 @@ pub enum Verb {
     /// Run commands on this device for a Fathom that connected to it
     #[command(hide = true)]
     Agent {
-        /// Where its folder is made.
+        /// Where its folder is made; with --keep the folder of the detached command.
         folder: PathBuf,
+        /// Keep COMMAND: end it when nobody asked for it for so many seconds (0: never).
+        #[arg(long, requires = "command")]
+        keep: Option<u64>,
+        /// The command that is kept.
+        #[arg(last = true, requires = "keep")]
+        command: Vec<String>,
     },
     /// Print shell completions
     Completions {

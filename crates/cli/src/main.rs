@@ -103,7 +103,10 @@ fn run(verb: Verb) -> Result<ExitCode> {
         Verb::Import(args) => import::run(&args)?,
         Verb::Reindex(args) => link::run(&args)?,
         Verb::Papers(args) => return papers::run(&args),
-        Verb::Agent { folder } => ::device::remote::agent::run(std::io::stdin(), std::io::stdout(), &folder)
+        Verb::Agent { folder, keep: Some(lease_s), command } => {
+            ::device::remote::detached::keeper::run(&folder, std::time::Duration::from_secs(lease_s), &command)?;
+        }
+        Verb::Agent { folder, .. } => ::device::remote::agent::run(std::io::stdin(), std::io::stdout(), &folder)
             .with_context(|| format!("cannot create a folder in {}", folder.display()))?,
         Verb::Completions { shell } => {
             let mut command = args::Cli::command();

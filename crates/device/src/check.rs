@@ -223,7 +223,7 @@ fn steady(seen: &Seen<'_>) -> Ability {
         Some(sdk) if sdk >= 30 => row(
             WHAT,
             Can::Partly,
-            "`cmd power set-fixed-performance-mode-enabled true`, where the vendor supports it; Fathom does not set it",
+            "`bench run --fixed-performance` sets and resets Android's mode, where the vendor supports it",
         ),
         Some(sdk) => row(WHAT, Can::No, format!("fixed performance mode came with API level 30; this is {sdk}")),
         None => match seen.get("cpu.governor") {

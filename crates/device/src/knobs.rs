@@ -19,6 +19,8 @@ pub enum Knob {
     Mount(PathBuf, String),
     /// A folder that was made, removed with all that is in it.
     Folder(PathBuf),
+    /// A command that resets what has no file: its words.
+    Command(Vec<String>),
 }
 
 /// What was taken down, and by whom.
@@ -47,7 +49,7 @@ pub fn value(file: &Path) -> Result<String> {
 }
 
 /// When a process began, in the kernel's own unit.
-fn began(pid: u32) -> Option<u64> {
+pub(crate) fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before may hold anything, parentheses too.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
@@ -94,6 +96,8 @@ fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<String>> {
         return Err(failed);
     }
     let _ = fs::remove_file(file);
+    // The last notes take their folder along.
+    let _ = file.parent().map(fs::remove_dir);
     Ok(())
 }
 
@@ -111,6 +115,7 @@ fn back(knob: &Knob) -> std::result::Result<(), String> {
                 Err(e) => Err(format!("{}: {e}", folder.display())),
             }
         }
+        Knob::Command(words) => crate::performance::command(words).map_err(|why| format!("{}: {why}", words.join(" "))),
         Knob::Folder(folder) => match fs::remove_dir_all(folder) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {e}", folder.display())),
             _ => Ok(()),
@@ -169,7 +174,7 @@ mod tests {
         fs::write(&file, "none").unwrap();
         drop(kept);
         assert_eq!(fs::read_to_string(&file).unwrap(), "mq-deadline");
-        assert!(!made.exists() && fs::read_dir(&notes).unwrap().next().is_none());
+        assert!(!made.exists() && !notes.exists());
     }
 
     #[test]

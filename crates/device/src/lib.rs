@@ -20,6 +20,7 @@ pub mod knobs;
 mod media;
 mod mounts;
 pub mod own_sqlite;
+pub mod performance;
 mod properties;
 mod reader;
 pub mod remote;

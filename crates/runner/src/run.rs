@@ -128,6 +128,15 @@ impl Bench {
         self.store.runs()
     }
 
+    /// Notes something of the whole run.
+    ///
+    /// # Errors
+    /// The archive cannot be written.
+    pub fn mark(&mut self, name: &str, text: &str) -> Result<()> {
+        self.store.push(Entry::Mark(MarkRow { replicate: None, name: name.into(), text: text.into() }))?;
+        Ok(())
+    }
+
     /// Whether nothing is left to run.
     pub fn is_finished(&self) -> bool {
         self.designs.iter().enumerate().all(|(at, design)| self.store.finished(at, design).is_some())

@@ -396,7 +396,7 @@ fn arms(a: &Measured, b: &Measured, pairing: Pairing) -> Option<(cells::Cell, ce
 }
 
 /// Score of B / score of A, with an interval of this level.
-fn ratio_of(a: &Measured, b: &Measured, pairing: Pairing, level: f64) -> Option<Comparison> {
+pub(super) fn ratio_of(a: &Measured, b: &Measured, pairing: Pairing, level: f64) -> Option<Comparison> {
     let (x, y) = arms(a, b, pairing)?;
     // Of a rate the cost is what is kept: the smaller, the higher the score.
     match a.score().of.as_str() {

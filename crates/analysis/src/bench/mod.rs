@@ -15,6 +15,7 @@
 //! A replicate that failed, belongs to a warm-up block or was recorded to show why is part of no estimate; failures are
 //! counted and their first reason is kept.
 
+pub mod apart;
 pub mod cluster;
 pub mod comparable;
 pub mod compare;

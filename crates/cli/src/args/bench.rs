@@ -122,6 +122,9 @@ pub struct BenchRun {
         "what", "parameters", "quick", "blocks", "seed", "budget", "precision", "why", "dir", "output",
     ])]
     pub resume: Option<PathBuf>,
+    /// Set Android's fixed-performance mode for the run, and reset it afterwards (Android 11 or newer, where the vendor supports it)
+    #[arg(long)]
+    pub fixed_performance: bool,
     #[command(flatten)]
     pub devices: super::Devices,
     /// Copy this file to the device for the modes art-* (java/dex makes it)

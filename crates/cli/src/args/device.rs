@@ -4,6 +4,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use device::remote::DeviceAddress;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Look at devices: which there are, what they are, what Fathom can do on them.
 ///
@@ -18,6 +19,7 @@ Start here:
   fathom device check adb                                what Fathom can do there
   fathom device info adb                                 what the phone is
   fathom bench run sqlite --quick --device adb           the first measurement there
+  fathom device stop adb --list                          what was left there
 
 The guide is docs/guide/android.md."
 )]
@@ -33,6 +35,8 @@ pub enum DeviceVerb {
     List(DeviceList),
     Info(DeviceInfo),
     Check(DeviceCheck),
+    Stop(DeviceStop),
+    Fetch(DeviceFetch),
 }
 
 /// List this machine and the devices that adb knows, with their states.
@@ -69,6 +73,75 @@ pub struct DeviceCheck {
     pub json: bool,
 }
 
+/// List and stop what Fathom left running on a device: nodes, net servers, benchmarks whose host went away.
+///
+/// A service (`pool node --device`, `net serve --device`) is stopped and removed. A benchmark that nobody fetched is ended, and what it
+/// measured stays for `fathom device fetch`, unless --discard is given.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  fathom device stop adb --list               what is there
+  fathom device stop adb                      stop all of it
+  fathom device stop adb node-4711            stop this one
+  fathom device stop adb --remove-program     and remove Fathom's own file there")]
+pub struct DeviceStop {
+    /// The device
+    #[arg(value_name = "DEVICE")]
+    pub device: DeviceAddress,
+    /// What to stop, by the names that --list shows [default: all]
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Only list
+    #[arg(long, conflicts_with_all = ["discard", "remove_program"])]
+    pub list: bool,
+    /// Remove also what a benchmark measured that was not fetched
+    #[arg(long)]
+    pub discard: bool,
+    /// Remove also Fathom's program from the device, if nothing is left that needs it
+    #[arg(long, conflicts_with = "names")]
+    pub remove_program: bool,
+    /// Fathom's binary for devices of another architecture (repeatable)
+    #[arg(long, value_name = "FILE")]
+    pub binary: Vec<PathBuf>,
+    /// Print JSON (format: docs/reference/json.md)
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Bring what a benchmark measured on a device whose host went away, and remove it there.
+///
+/// One that still runs is followed to its end; Ctrl-C ends it and brings what it has.
+#[derive(Debug, Args)]
+pub struct DeviceFetch {
+    /// The device
+    #[arg(value_name = "DEVICE")]
+    pub device: DeviceAddress,
+    /// The benchmark, by the name that `fathom device stop DEVICE --list` shows
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Archive to write; an existing one is kept as NAME.fathom.old
+    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom")]
+    pub output: PathBuf,
+    /// Fathom's binary for devices of another architecture (repeatable)
+    #[arg(long, value_name = "FILE")]
+    pub binary: Vec<PathBuf>,
+    /// Print no progress, only warnings and errors
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Where a service runs, if not here.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ServiceDevice {
+    /// Run on this device, and leave it there, also when the connection ends: adb:SERIAL (adb if there is only one) or
+    /// ssh:[USER@]HOST[:PORT]. `fathom device stop DEVICE` stops it
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<DeviceAddress>,
+    /// Fathom's binary for devices of another architecture (repeatable)
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub binary: Vec<PathBuf>,
+}
+
 /// The device that is looked at.
 #[derive(Debug, Args)]
 pub struct Which {
@@ -102,6 +175,20 @@ pub struct Devices {
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE", requires = "device")]
     pub binary: Vec<PathBuf>,
+    /// Time to wait for a device that went away; the run goes on there meanwhile [default: 2m; 0: it ends there, too]
+    #[arg(long, value_name = "TIME", value_parser = patience, requires = "device")]
+    pub reconnect: Option<Duration>,
+}
+
+impl Devices {
+    /// How long a device is waited for.
+    pub fn patience(&self) -> Duration {
+        self.reconnect.unwrap_or(Duration::from_secs(120))
+    }
+}
+
+fn patience(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { super::long(text) }
 }
 
 /// A device, or all of them.

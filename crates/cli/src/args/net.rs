@@ -84,6 +84,9 @@ pub struct NetServe {
     /// Exit when the first client disconnects, or if none connects within a minute
     #[arg(long)]
     pub once: bool,
+    /// Where it runs.
+    #[command(flatten)]
+    pub at: super::ServiceDevice,
 }
 
 /// Measure the path to a server and back.

@@ -105,6 +105,9 @@ pub struct PoolNode {
     /// Authentication.
     #[command(flatten)]
     pub trust: Trust,
+    /// Where it runs.
+    #[command(flatten)]
+    pub at: super::ServiceDevice,
     /// The paper's.
     #[command(flatten)]
     pub paper: PaperNode,

@@ -22,13 +22,16 @@ pub enum Better {
     Lower,
 }
 
-/// Compare two benchmarks cell by cell, or the values of one parameter within one.
+/// Compare two benchmarks cell by cell, two devices, or the values of one parameter within one benchmark.
 ///
 /// Cells match if their workload and all their parameters are equal. For each, prints the ratio B / A of the scores with its
 /// confidence interval and a verdict: faster, slower, equivalent (within the margin), inconclusive, or disturbed (other
 /// processes interfered with more than a quarter of the replicates). The margin is 2 %, or the difference of an A/A comparison
 /// on this machine if that is larger. The false discovery rate of faster and slower is at most 5 % (Benjamini-Hochberg). Cells
 /// whose commands, units, metrics or directions differ are listed but not compared.
+///
+/// Where A and B are devices, both are measured with the same cells at the same time. The first also runs with the second's settings of
+/// SQLite, a factor at a time, so that it is seen how much of the ratio those make.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -38,11 +41,12 @@ Examples:
   fathom bench compare bench.fathom --by mode                      each mode with the first
   fathom bench compare bench.fathom --by mode=int                  each mode with int
   fathom bench compare pc.fathom phone.fathom --by mode=jvm-tiered,art-jit
+  fathom bench compare host adb:R58M1              measure both, and take the ratio apart by SQLite's settings
 
 Exit status: 0 success; 1 failure, nothing could be compared, or with --fail-on a cell is slower or could not be compared; 2 usage \
 error.")]
 pub struct BenchCompare {
-    /// The baseline
+    /// The baseline: an archive, or a device to measure (`host`, `adb:SERIAL`, `ssh:HOST`)
     #[arg(value_name = "A.fathom")]
     pub a: PathBuf,
     /// The candidate
@@ -73,6 +77,49 @@ pub struct BenchCompare {
     /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Of devices.
+    #[command(flatten)]
+    pub measure: MeasureBoth,
+}
+
+/// What is measured where A or B are devices.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Two devices (A and B are devices, such as `host` and `adb:SERIAL`)")]
+pub struct MeasureBoth {
+    /// Workload to run on both (repeatable) [default: sqlite]
+    #[arg(long = "run", value_name = "WORKLOAD")]
+    pub workloads: Vec<String>,
+    /// Set the values of a parameter (repeatable), as of `bench run`
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = super::bench::parameter)]
+    pub parameters: Vec<(String, Vec<String>)>,
+    /// SQLite's settings on A [default: journal_mode=delete,synchronous=full: SQLite's own; of an Android device those of its framework]
+    #[arg(long, value_name = "NAME=VALUE,…", value_delimiter = ',', value_parser = setting)]
+    pub a_settings: Vec<(String, String)>,
+    /// SQLite's settings on B, likewise
+    #[arg(long, value_name = "NAME=VALUE,…", value_delimiter = ',', value_parser = setting)]
+    pub b_settings: Vec<(String, String)>,
+    /// Smoke test: few processes, small values; results are marked as quick
+    #[arg(long)]
+    pub quick: bool,
+    /// Run exactly this many blocks on each
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub blocks: Option<u64>,
+    /// Start at once even if a device is hot or busy; the results are marked
+    #[arg(long)]
+    pub no_wait: bool,
+    /// Fathom's binary for devices of another architecture (repeatable)
+    #[arg(long, value_name = "FILE")]
+    pub binary: Vec<PathBuf>,
+    /// Folder for an archive of each device [default: compare]
+    #[arg(short, long, value_name = "FOLDER")]
+    pub output: Option<PathBuf>,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.into(), value.into())),
+        _ => Err("expected NAME=VALUE, such as journal_mode=truncate".into()),
+    }
 }
 
 /// Show results over time, with changes of the machine.

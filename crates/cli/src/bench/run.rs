@@ -5,6 +5,8 @@ use crate::{Usage, args, notices, output, progress};
 use anyhow::{Context as _, Result};
 use archive::Meta;
 use clap::Parser as _;
+use device::knobs::Kept;
+use device::remote::detached;
 use experiment::Design;
 use experiment::catalog::{self, Runnable};
 use experiment::selection::Selection;
@@ -21,8 +23,15 @@ fn usage(error: impl Into<anyhow::Error>) -> Usage {
     Usage(crate::sentence(&error.into()))
 }
 
+/// Sets Android's fixed-performance mode until the result is dropped.
+fn steady() -> Result<Kept, device::performance::Error> {
+    let folder = std::env::var_os(detached::FOLDER).map_or_else(std::env::temp_dir, PathBuf::from);
+    device::performance::fixed(&detached::undo_notes(&folder))
+}
+
 pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let fathom = std::env::current_exe().context("where this program is")?;
+    let steady = args.fixed_performance.then(steady).transpose()?;
     let mut bench = match &args.resume {
         Some(dir) => Bench::resume(dir, &notices::remark)?,
         None => {
@@ -39,10 +48,16 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     if args.why {
         bench.record_why()?;
     }
+    if steady.is_some() {
+        bench.mark("performance", "Android's fixed-performance mode was set for this run")?;
+    }
     let (context, eta) = eta::context(args.quiet, bench.eta());
     progress::end_on_signal(&context);
     let Measured { results: all, failed } = bench.measure(&fathom, !args.no_wait, (&context, &eta), &notices::remark);
     let (dir, failed) = (bench.dir.clone(), failed.map(anyhow::Error::from));
+    if let Some(Err(failed)) = steady.map(Kept::put_back) {
+        failed.iter().for_each(|why| eprintln!("fathom: {}", analysis::text::shown(why)));
+    }
     // The log has everything; without room for the tables the scores are told all the same.
     let (runs, without_tables) = match experiment::tables::make(&dir) {
         Ok(made) => (notices::warned(made), None),

@@ -7,7 +7,7 @@ use crate::bench::{INTERRUPTED, results};
 use crate::{Usage, notices, output, progress};
 use anyhow::{Context as _, Result, bail};
 use device::remote::adb::AdbServer;
-use device::remote::{DeviceAddress, Ended};
+use device::remote::{Begin, Detached, DeviceAddress, Ended};
 use model::Context;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
 }
 
 /// A device's name as a file's.
-fn file_name(place: &DeviceAddress) -> String {
+pub fn file_name(place: &DeviceAddress) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
     place.to_string().chars().map(plain).collect()
 }
@@ -131,6 +131,7 @@ fn asked(args: &BenchRun) -> Result<Asked> {
     flag(args.quick, "--quick");
     flag(args.why, "--why");
     flag(args.no_wait, "--no-wait");
+    flag(args.fixed_performance, "--fixed-performance");
     Ok((files, words))
 }
 
@@ -147,7 +148,12 @@ fn one(
     context: &Context,
 ) -> Result<ExitCode> {
     let binaries: &[PathBuf] = &args.devices.binary;
-    let remote = Remote { place, binaries, files, words, output, quiet: args.quiet, prints: false, prefix };
+    let patience = args.devices.patience();
+    let name = format!("run-{}", std::process::id());
+    // A connection to this machine does not break.
+    let far = matches!(place, DeviceAddress::Adb(_) | DeviceAddress::Ssh(..)) && !patience.is_zero();
+    let detached = far.then_some(Detached { name: &name, begin: Begin::Start, patience });
+    let remote = Remote { place, binaries, files, words, output, quiet: args.quiet, prints: false, prefix, detached };
     let (done, kept) = result::bring(&remote, context)?;
     let lost = result::lost(&done, kept, output);
     if kept {
@@ -165,6 +171,16 @@ fn one(
         Ended::Exit(status) if status != 0 => ExitCode::from(status),
         _ => ExitCode::FAILURE,
     })
+}
+
+/// Makes the tables of what was fetched, and says what to do with it.
+pub fn kept(archive: &Path, quiet: bool) -> Result<()> {
+    notices::warned(experiment::tables::make(archive)?);
+    recorder::output::give_to_caller(archive)?;
+    if !quiet {
+        eprintln!("fathom: results are in {0}. Show: fathom bench show {0}", output::word(archive));
+    }
+    Ok(())
 }
 
 /// Makes the tables here, and shows and writes what a run of this machine would.

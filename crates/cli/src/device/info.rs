@@ -46,12 +46,17 @@ pub fn check(args: &DeviceCheck) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn ask(which: &Which) -> Result<Document> {
+pub fn ask(which: &Which) -> Result<Document> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
     let asked = ask::facts(&which.device, &which.binary, &context, &mut |line| eprintln!("fathom: {line}"));
-    asked.map_err(|error| match error {
+    asked.map_err(failed)
+}
+
+/// As the program ends for it.
+pub fn failed(error: ask::Error) -> anyhow::Error {
+    match error {
         ask::Error::Interrupted => crate::Interrupted.into(),
         other => other.into(),
-    })
+    }
 }

@@ -1,14 +1,20 @@
 //! `fathom device`, and what other verbs need to work on a device.
 
 mod bench;
+mod compare;
+mod fetch;
 mod info;
 mod list;
 mod perfetto;
 mod record;
 mod result;
+mod service;
+mod stop;
 
 pub use bench::run as bench;
+pub use compare::run as compare;
 pub use record::run as record;
+pub use service::run as service;
 
 use crate::args::{Device, DeviceVerb};
 use anyhow::Result;
@@ -20,5 +26,7 @@ pub fn run(args: &Device) -> Result<ExitCode> {
         DeviceVerb::List(args) => list::run(args),
         DeviceVerb::Info(args) => info::info(args),
         DeviceVerb::Check(args) => info::check(args),
+        DeviceVerb::Stop(args) => stop::run(args),
+        DeviceVerb::Fetch(args) => fetch::run(args),
     }
 }

@@ -27,6 +27,7 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
         quiet: args.quiet,
         prints: true,
         prefix: "",
+        detached: None,
     };
     let (done, kept) = result::bring(&remote, &context)?;
     let writes = !matches!(args.backend, Backend::None | Backend::Attached);

@@ -3,7 +3,7 @@
 
 use crate::{notices, output};
 use anyhow::{Context as _, Result};
-use device::remote::{DeviceAddress, Done, Ended, Job, Note};
+use device::remote::{Detached, DeviceAddress, Done, Ended, Job, Note};
 use model::Context;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,8 @@ pub struct Remote<'a> {
     pub prints: bool,
     /// Before each line that the device says, if there are several.
     pub prefix: &'a str,
+    /// Whether it outlives the connection.
+    pub detached: Option<Detached<'a>>,
 }
 
 /// Runs it until it ends; how, and whether anything was brought.
@@ -44,6 +46,7 @@ pub fn bring(remote: &Remote<'_>, context: &Context) -> Result<(Done, bool)> {
         words: remote.words,
         brings: Some((THERE, LEFT)),
         into: &incoming,
+        detached: remote.detached,
     };
     let mut told = Told { aside: Vec::new(), prefix: remote.prefix };
     let done = device::remote::run(&job, context, &mut |note| match note {

@@ -8,6 +8,9 @@ use std::process::ExitCode;
 use std::rc::Rc;
 
 pub fn run(args: &NetServe) -> Result<ExitCode> {
+    if args.at.device.is_some() {
+        return crate::device::service("serve", &args.at, args.key.as_deref());
+    }
     let key = super::key(args.key.as_deref())?;
     let listen = match (&args.listen, &args.interface) {
         (Some(address), _) => *address,

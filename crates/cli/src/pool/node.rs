@@ -30,6 +30,14 @@ fn opened(path: &Path) -> Result<Store> {
 }
 
 pub fn run(args: &PoolNode) -> Result<ExitCode> {
+    if args.at.device.is_some() {
+        if args.config.is_some() || args.listen.is_none() {
+            return Err(
+                crate::Usage("--device: give the node's options on the command line, and --listen".into()).into()
+            );
+        }
+        return crate::device::service("node", &args.at, args.trust.key.as_deref());
+    }
     let args = super::config::node(args)?;
     if args.paper.paper {
         return super::paper::node(&args);

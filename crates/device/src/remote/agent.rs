@@ -1,21 +1,20 @@
 //! The far side: started on a device by [`super::Link`], it does what the frames on its input say, and ends, with all that it
 //! started and its folder, when they end.
 
+use super::detached::{self, Place, Shelf, State, undo_notes};
 use super::follow::Follower;
-use super::frame::{Frame, GREETING, MOST, below};
+use super::frame::{BEAT, Frame, GREETING, MOST, below};
 use crate::{Local, Reader};
 use std::fs::{self, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// A [`super::Link`] says something at least this often.
-pub(super) const BEAT: Duration = Duration::from_secs(5);
 /// Beats that may be missed. Counted, not timed: a machine that slept wakes to an old clock and missed nothing.
 const MISSED: u32 = 6;
 /// How long a command may take to end when asked to.
@@ -23,6 +22,10 @@ const LAST_WORDS: Duration = Duration::from_secs(3);
 
 /// How often a folder is looked at that is followed.
 const LOOK: Duration = Duration::from_millis(300);
+/// How long a keeper may take to say that it has started its command.
+const START: Duration = Duration::from_secs(10);
+/// In [`Frame::Exit`]: a detached command ended and nobody wrote how.
+pub(super) const VANISHED: i32 = i32::MIN;
 
 /// What the agent waits for.
 enum Heard {
@@ -38,6 +41,9 @@ enum Heard {
 /// # Errors
 /// Its folder cannot be made.
 pub fn run(from: impl Read + Send + 'static, to: impl Write + Send + 'static, folder: &Path) -> io::Result<()> {
+    // What was killed before it could put settings back.
+    let _ = crate::knobs::put_back_left_over(&undo_notes(folder));
+    let within = folder.to_path_buf();
     let folder = Folder::make(folder)?;
     let to: Voice = Arc::new(Mutex::new(Box::new(to)));
     if let Ok(mut to) = to.lock() {
@@ -49,7 +55,7 @@ pub fn run(from: impl Read + Send + 'static, to: impl Write + Send + 'static, fo
         let hear = hear.clone();
         move || listen(from, &hear)
     });
-    Agent { folder, to, hear, command: None, streams: 0, follower: None }.serve(&heard);
+    Agent { within, folder, to, hear, command: None, streams: 0, follower: None, attached: None }.serve(&heard);
     Ok(())
 }
 
@@ -69,6 +75,8 @@ fn say(to: &Voice, frame: &Frame) -> bool {
 }
 
 struct Agent {
+    /// Where its folder is.
+    within: PathBuf,
     folder: Folder,
     to: Voice,
     hear: Sender<Heard>,
@@ -77,6 +85,20 @@ struct Agent {
     streams: u32,
     /// What is followed; the thread looks at it until it is taken.
     follower: Option<Following>,
+    /// The detached command that this conversation is about, if it is about one.
+    attached: Option<Attached>,
+}
+
+/// A detached command, and what of it the near side has.
+struct Attached {
+    place: Place,
+    lease_s: u64,
+    /// Bytes of its output and its complaints.
+    heard: [u64; 2],
+    /// Files: name, length and hash.
+    has: Vec<(String, u64, String)>,
+    /// Its keeper and its first process, once it runs.
+    processes: Option<(u32, u32)>,
 }
 
 /// A folder that is followed, shared with the thread that does.
@@ -130,9 +152,14 @@ impl Agent {
                 self.follow(&words);
                 true
             }
-            Frame::Ping(number) => say(&self.to, &Frame::Pong(number, now_ns())),
+            Frame::Ping(number) => {
+                if let Some((keeper, _)) = self.attached.as_ref().and_then(|a| a.processes) {
+                    let _ = detached::signal(keeper, libc::SIGUSR1);
+                }
+                say(&self.to, &Frame::Pong(number, now_ns()))
+            }
             Frame::Ask(question) => {
-                let mut answer = reply(&question);
+                let mut answer = self.about_detached(&question).unwrap_or_else(|| reply(&question));
                 if answer.as_ref().is_ok_and(|text| text.len() >= MOST) {
                     answer = Err("the file is too long".into());
                 }
@@ -150,11 +177,141 @@ impl Agent {
     }
 
     fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let path = below(&self.folder.0, name).ok_or(io::ErrorKind::InvalidInput)?;
+        let path = below(&self.base(), name).ok_or(io::ErrorKind::InvalidInput)?;
         OpenOptions::new().append(true).create(true).mode(0o600).open(path)?.write_all(bytes)
     }
 
+    /// The folder of the command.
+    fn base(&self) -> PathBuf {
+        self.attached.as_ref().map_or_else(|| self.folder.0.clone(), |attached| attached.place.work())
+    }
+
+    /// Questions about a detached command; none if it is another question.
+    fn about_detached(&mut self, question: &[String]) -> Option<Result<String, String>> {
+        let words: Vec<&str> = question.iter().map(String::as_str).collect();
+        let shelf = Shelf::within(&self.within);
+        let text = |error: detached::Error| error.to_string();
+        let missing = || Err::<String, _>("no detached command was named".to_owned());
+        Some(match words[..] {
+            ["attach", name, lease_s] => shelf.make(name).map_err(text).map(|place| {
+                let lease_s = lease_s.parse().unwrap_or(0);
+                self.attached = Some(Attached { place, lease_s, heard: [0; 2], has: Vec::new(), processes: None });
+                State::Prepared.name().to_owned()
+            }),
+            ["reattach", name, lease_s, out, err] => self.reattach(name, lease_s, [out, err]),
+            ["has", ref files @ ..] => match &mut self.attached {
+                Some(attached) => {
+                    attached.has = files
+                        .chunks_exact(3)
+                        .filter_map(|f| Some((f[0].to_owned(), f[1].parse().ok()?, f[2].to_owned())))
+                        .collect();
+                    Ok(String::new())
+                }
+                None => missing(),
+            },
+            ["discard"] => match self.attached.take() {
+                Some(attached) => {
+                    let name = attached.place.path().file_name().map(|n| n.to_string_lossy().into_owned());
+                    shelf.remove(&name.unwrap_or_default()).map(|()| String::new()).map_err(text)
+                }
+                None => missing(),
+            },
+            _ => return None,
+        })
+    }
+
+    fn reattach(&mut self, name: &str, lease_s: &str, heard: [&str; 2]) -> Result<String, String> {
+        let place = Shelf::within(&self.within).place(name).map_err(|e| e.to_string())?;
+        if !place.path().is_dir() {
+            return Err(detached::Error::Missing(name.into()).to_string());
+        }
+        let state = place.state();
+        if state == State::Prepared {
+            // Files may have come in part; all of them come again.
+            fs::remove_dir_all(place.work()).and_then(|()| fs::create_dir(place.work())).map_err(|e| e.to_string())?;
+        }
+        let processes = place.about().map_err(|e| e.to_string())?.map(|about| (about.keeper, about.command));
+        let running = state == State::Running;
+        let heard = heard.map(|n| n.parse().unwrap_or(0));
+        let processes = processes.filter(|_| running);
+        let lease_s = lease_s.parse().unwrap_or(0);
+        self.attached = Some(Attached { place, lease_s, heard, has: Vec::new(), processes });
+        Ok(state.name().into())
+    }
+
+    /// Has a keeper start the command, and tells what comes of it.
+    fn start_detached(&mut self, argv: &[String]) -> io::Result<()> {
+        let Some(attached) = &mut self.attached else { return Ok(()) };
+        let mut command = Command::new(std::env::current_exe()?);
+        command
+            .arg("agent")
+            .arg(attached.place.path())
+            .args(["--keep", &attached.lease_s.to_string(), "--"])
+            .args(argv);
+        command.env(detached::FOLDER, &self.within).current_dir("/");
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: between fork and exec only a system call without pointers.
+        unsafe {
+            command.pre_exec(|| match libc::setsid() {
+                -1 => Err(io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+        let mut keeper = command.spawn()?;
+        let begun = Instant::now();
+        while begun.elapsed() < START {
+            if let Ok(Some(about)) = attached.place.about() {
+                attached.processes = Some((about.keeper, about.command));
+                // It is waited for, so that its number is free as soon as it has ended.
+                std::thread::spawn(move || keeper.wait());
+                self.watch();
+                return Ok(());
+            }
+            if let Ok(Some(status)) = keeper.try_wait() {
+                return Err(io::Error::other(format!("its keeper ended ({status})")));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = keeper.kill();
+        let _ = keeper.wait();
+        Err(io::Error::other("its keeper does not start it"))
+    }
+
+    /// Tells what the detached command says and writes, until it has ended.
+    fn watch(&mut self) {
+        let Some(attached) = &self.attached else { return };
+        let (to, place, mut heard) = (self.to.clone(), attached.place.clone(), attached.heard);
+        let mut follower = self.follower.take().and_then(|following| following.lock().ok()?.take());
+        if let Some(follower) = &mut follower {
+            follower.has(&attached.has);
+        }
+        std::thread::spawn(move || {
+            loop {
+                // First how it is, then what there is: of one that has ended all is there.
+                let state = place.state();
+                let told = follower.as_mut().is_none_or(|follower| follower.look(&mut |frame| say(&to, frame)))
+                    && tail(&place, "out", &mut heard[0], Frame::Out, &to)
+                    && tail(&place, "err", &mut heard[1], Frame::Err, &to);
+                let exit = match state {
+                    State::Ended(status) => Some(status.exit),
+                    State::Vanished => Some(VANISHED),
+                    State::Running | State::Prepared => None,
+                };
+                if let Some(exit) = exit.filter(|_| told) {
+                    say(&to, &Frame::Exit(exit));
+                }
+                if exit.is_some() || !told {
+                    return;
+                }
+                std::thread::sleep(LOOK);
+            }
+        });
+    }
+
     fn start(&mut self, argv: &[String]) -> io::Result<()> {
+        if self.attached.is_some() {
+            return self.start_detached(argv);
+        }
         if self.command.is_some() {
             return Err(io::Error::other("another command is running"));
         }
@@ -162,6 +319,7 @@ impl Agent {
         let mut command = Command::new(program);
         // Android has no /tmp; and what a command leaves there is to go with it.
         command.args(words).current_dir(&self.folder.0).env("TMPDIR", &self.folder.0).process_group(0);
+        command.env(detached::FOLDER, &self.within);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // SAFETY: between fork and exec only a system call without pointers.
         unsafe {
@@ -182,8 +340,15 @@ impl Agent {
     }
 
     fn follow(&mut self, words: &[String]) {
-        let following: Following = Arc::new(Mutex::new(Follower::new(&self.folder.0, words)));
+        let following: Following = Arc::new(Mutex::new(Follower::new(&self.base(), words)));
         self.follower = Some(following.clone());
+        if let Some(attached) = &self.attached {
+            // One that is not started yet is looked at when it is.
+            if attached.place.state() != State::Prepared {
+                self.watch();
+            }
+            return;
+        }
         let to = self.to.clone();
         std::thread::spawn(move || {
             let heard = |following: &Following| {
@@ -213,9 +378,16 @@ impl Agent {
         if let Some(child) = &self.command {
             signal_group(child, number);
         }
+        if let Some((_, command)) = self.attached.as_ref().and_then(|a| a.processes) {
+            let _ = detached::signal_group(command, number);
+        }
     }
 
     fn end(&mut self) {
+        // A detached command goes on; one that never was started is nobody's.
+        if let Some(attached) = self.attached.take().filter(|a| a.place.state() == State::Prepared) {
+            let _ = fs::remove_dir_all(attached.place.path());
+        }
         let Some(mut child) = self.command.take() else { return };
         signal_group(&child, libc::SIGTERM);
         // Its end is looked at below.
@@ -223,6 +395,22 @@ impl Agent {
         signal_group(&child, libc::SIGKILL);
         let _ = child.wait();
     }
+}
+
+/// Hands on what a file has beyond what was heard of it; false if nobody hears it.
+fn tail(place: &Place, name: &str, heard: &mut u64, frame: fn(Vec<u8>) -> Frame, to: &Voice) -> bool {
+    let Ok(mut file) = fs::File::open(place.file(name)) else { return true };
+    if file.seek(SeekFrom::Start(*heard)).is_err() {
+        return true;
+    }
+    let mut room = vec![0; 1 << 16];
+    while let Some(n) = file.read(&mut room).ok().filter(|n| *n > 0) {
+        if !say(to, &frame(room[..n].to_vec())) {
+            return false;
+        }
+        *heard += n as u64;
+    }
+    true
 }
 
 fn hand_on(from: Option<impl Read>, frame: fn(Vec<u8>) -> Frame, to: &Voice, hear: &Sender<Heard>) {

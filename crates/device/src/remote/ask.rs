@@ -67,9 +67,27 @@ pub fn facts(
         facts.extend(own_sqlite::facts());
         return Ok(Document { version: 1, device: place.to_string(), facts });
     }
-    context.progress(&format!("asking {place}"), 0, 0);
     let words = ["device", "info", "local", "--json"].map(String::from);
-    let job = Job { place, binaries, files: &[], words: &words, brings: None, into: Path::new(".") };
+    let (place, said) = printed(place, binaries, &words, context, tell)?;
+    let document: Document =
+        serde_json::from_slice(&said).map_err(|source| Error::Unreadable { place: place.clone(), source })?;
+    // Who was asked is known here by its full name; there it is `local`.
+    Ok(Document { device: place.to_string(), ..document })
+}
+
+/// What `fathom WORDS…` prints there, and the device's full name; `tell` gets sentences of this side.
+///
+/// # Errors
+/// It was not reached, or the program there failed.
+pub fn printed(
+    place: &DeviceAddress,
+    binaries: &[PathBuf],
+    words: &[String],
+    context: &Context,
+    tell: &mut dyn FnMut(String),
+) -> Result<(DeviceAddress, Vec<u8>), Error> {
+    context.progress(&format!("asking {place}"), 0, 0);
+    let job = Job { place, binaries, files: &[], words, brings: None, into: Path::new("."), detached: None };
     let (mut said, mut complaints, mut notes) = (Vec::new(), String::new(), Vec::new());
     let done = run(&job, context, &mut |note| match note {
         Note::Out(bytes) if said.len() <= MOST => said.extend_from_slice(bytes),
@@ -84,16 +102,9 @@ pub fn facts(
         done => done?,
     };
     match done.ended {
-        Ended::Exit(0) if said.len() <= MOST => {}
-        Ended::Lost(why) => return Err(why.into()),
-        Ended::Exit(_) if context.cancelled() => return Err(Error::Interrupted),
-        Ended::Exit(status) => {
-            return Err(Error::Failed { place: done.place, status, why: complaints.trim().into() });
-        }
+        Ended::Exit(0) if said.len() <= MOST => Ok((done.place, said)),
+        Ended::Lost(why) => Err(why.into()),
+        Ended::Exit(_) if context.cancelled() => Err(Error::Interrupted),
+        Ended::Exit(status) => Err(Error::Failed { place: done.place, status, why: complaints.trim().into() }),
     }
-    let place = done.place;
-    let document: Document =
-        serde_json::from_slice(&said).map_err(|source| Error::Unreadable { place: place.clone(), source })?;
-    // Who was asked is known here by its full name; there it is `local`.
-    Ok(Document { device: place.to_string(), ..document })
 }

@@ -5,6 +5,7 @@
 //! be: archives' logs only grow, and everything else in an archive is replaced as a whole.
 
 use super::frame::{Frame, MOST};
+use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -30,6 +31,19 @@ impl Follower {
         let (folder, leave) = words.split_first()?;
         super::frame::below(base, folder)?;
         Some(Self { base: base.into(), folder: folder.clone(), leave: leave.to_vec(), sent: BTreeMap::new() })
+    }
+
+    /// The near side has these files: name, length, SHA-256. What they were is not sent again, if it still stands here.
+    pub fn has(&mut self, files: &[(String, u64, String)]) {
+        for (name, length, hash) in files {
+            let inside = name.strip_prefix(self.folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
+            let Some(path) = super::frame::below(&self.base, name).filter(|_| inside) else { continue };
+            let Ok(file) = File::open(path) else { continue };
+            let Ok(about) = file.metadata() else { continue };
+            if about.len() >= *length && hashed(file, *length).is_ok_and(|ours| ours == *hash) {
+                self.sent.insert(name.clone(), (about.ino(), *length));
+            }
+        }
     }
 
     /// Says what is new; false if nobody hears it.
@@ -89,6 +103,25 @@ impl Follower {
     }
 }
 
+/// The SHA-256 of a file's first bytes.
+///
+/// # Errors
+/// It cannot be read, or is shorter.
+pub fn hashed(file: impl io::Read, length: u64) -> io::Result<String> {
+    let (mut hash, mut left) = (Sha256::new(), length);
+    let mut from = file.take(length);
+    let mut room = vec![0; 1 << 16];
+    while left > 0 {
+        let n = from.read(&mut room)?;
+        if n == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        hash.update(&room[..n]);
+        left -= n as u64;
+    }
+    Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +168,25 @@ mod tests {
         assert_eq!(looked(&mut follower), [piece("run/log", 0, b"another one")]);
         fs::write(at("run/log"), "s").unwrap();
         assert_eq!(looked(&mut follower), [piece("run/log", 0, b"s")], "shorter is anew");
+    }
+
+    #[test]
+    fn what_near_side_has_is_not_sent_again() {
+        let base = tempfile::tempdir().unwrap();
+        fs::create_dir(base.path().join("run")).unwrap();
+        for (name, text) in [("grown", "one two"), ("replaced", "xyz two"), ("shorter", "o"), ("same", "one")] {
+            fs::write(base.path().join("run").join(name), text).unwrap();
+        }
+        let one = hashed(&b"one"[..], 3).unwrap();
+        let mut follower = Follower::new(base.path(), &["run".into()]).unwrap();
+        let has = ["grown", "replaced", "shorter", "same", "none"].map(|name| (format!("run/{name}"), 3, one.clone()));
+        follower.has(&has);
+        follower.has(&[("../etc/passwd".into(), 0, hashed(&b""[..], 0).unwrap())]);
+        let all = looked(&mut follower);
+        assert_eq!(
+            all,
+            [piece("run/grown", 3, b" two"), piece("run/replaced", 0, b"xyz two"), piece("run/shorter", 0, b"o")]
+        );
     }
 
     #[test]

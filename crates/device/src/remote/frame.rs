@@ -4,11 +4,14 @@
 
 use std::io::{self, Read, Write};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 /// The longest content of a frame, bytes.
 pub const MOST: usize = 1 << 20;
 /// What an agent says first. What stands before it comes from a login shell.
-pub const GREETING: &str = "FATHOM-AGENT 2\n";
+pub const GREETING: &str = "FATHOM-AGENT 3\n";
+/// The near side says something at least this often.
+pub(super) const BEAT: Duration = Duration::from_secs(5);
 
 /// What is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]

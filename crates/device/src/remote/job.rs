@@ -1,7 +1,13 @@
 //! A command of this program on a device whose result is a folder: it is brought here while it is written, so that what was measured is
-//! here when the device is lost. What the folder means is the caller's business.
+//! here when the device is lost. What the folder means is the caller's business. A command that is detached goes on there meanwhile, and is
+//! taken up again when the device is back: a file continues where its bytes here end, if they are still the first of it there.
 
+use super::adb::AdbServer;
+use super::agent::VANISHED;
+use super::detached::State;
+use super::follow::hashed;
 use super::frame::below;
+use super::program::Deployment;
 use super::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
 use model::Context;
 use std::collections::HashMap;
@@ -9,10 +15,14 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often it is looked whether somebody asked for an end.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often a device is looked for that went.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long a connection that adb calls `offline` is given before it is made anew: a slow handshake looks like that, too.
+const STALE: Duration = Duration::from_secs(15);
 /// More than this is not taken from a device, bytes.
 const MOST: u64 = 64 << 30;
 /// More files than any result has.
@@ -33,6 +43,8 @@ pub struct Job<'a> {
     pub brings: Option<(&'a str, &'a [&'a str])>,
     /// Where its files are put here.
     pub into: &'a Path,
+    /// Whether it outlives the connection, which is then made again.
+    pub detached: Option<Detached<'a>>,
 }
 
 /// What is told meanwhile.
@@ -70,47 +82,243 @@ pub struct Done {
     pub brought: u64,
 }
 
+/// A command that outlives the connection.
+#[derive(Debug, Clone, Copy)]
+pub struct Detached<'a> {
+    /// Its name there.
+    pub name: &'a str,
+    /// Whether it is started, or was.
+    pub begin: Begin,
+    /// How long a device is waited for that went. The command there ends by itself [`SLACK`] later.
+    pub patience: Duration,
+}
+
+/// Where a detached command stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begin {
+    /// It is started.
+    Start,
+    /// It was, by somebody before, and what it made is fetched.
+    Fetch,
+}
+
+/// How much longer than its host waits for the device a command there waits for its host.
+pub const SLACK: Duration = Duration::from_secs(30);
+
 /// Does it. When `context` asks for an end the command gets SIGINT, and finishes.
 ///
 /// # Errors
 /// It was not started, or what it made cannot be kept here.
 pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<Done, Unreachable> {
     let fail = |why: String| Unreachable::new(job.place, why);
-    let ours = std::env::current_exe().map_err(|e| fail(format!("cannot find Fathom's own binary: {e}")))?;
-    let (sender, events) = channel();
-    let said = std::cell::RefCell::new(&mut *tell);
-    let deployment =
-        program::put(job.place, &ours, job.binaries, context, &|line| said.borrow_mut()(Note::Said(line)))?;
-    let link = AgentLink::open(&deployment, move |event| drop(sender.send(event)))?;
+    let deployment = deployed(job.place, job.binaries, context, tell)?;
+    let (link, mut events) = linked(&deployment)?;
     let skew = link.skew();
     if context.cancelled() {
         return Err(fail("interrupted".into()));
     }
-    let argv: Vec<String> = std::iter::once(&deployment.program).chain(job.words).cloned().collect();
-    let begun = || -> io::Result<()> {
-        job.files.iter().try_for_each(|(name, bytes)| link.put(name, bytes))?;
-        if let Some((folder, leave)) = job.brings {
-            link.follow(folder, leave)?;
-        }
-        link.start(&argv)
-    };
-    begun().map_err(|e| fail(format!("the connection to the device broke: {e}")))?;
     let mut folder = Incoming { into: job.into, lengths: HashMap::new(), all: 0 };
-    let ended = follow(&link, &events, &mut folder, context, tell).map_err(fail);
+    let mut heard = Heard::default();
+    match job.detached {
+        None => start(&link, job, &deployment).map_err(|e| fail(broke(&e)))?,
+        Some(Detached { begin: Begin::Start, name, patience }) => {
+            link.ask(&["attach", name, &lease(patience)]).map_err(fail)?;
+            start(&link, job, &deployment).map_err(|e| fail(broke(&e)))?;
+        }
+        Some(detached) => drop(reattach(&link, job, &detached, &deployment, &folder, &heard).map_err(fail)?),
+    }
+    let mut link = Some(link);
+    let ended = loop {
+        let Some(now) = &link else { break Err("the device is gone".into()) };
+        let ended = follow(now, &events, &mut folder, &mut heard, context, tell);
+        let (Ok(Ended::Lost(why)), Some(detached)) = (&ended, &job.detached) else { break ended };
+        if heard.vanished {
+            break ended;
+        }
+        let why = why.clone();
+        // What is left of the old connection is ended first.
+        drop(link.take());
+        match reconnected(job, detached, &deployment, &folder, &heard, &why, context, tell) {
+            Ok((again, fresh)) => (link, events) = (Some(again), fresh),
+            Err(why) => break Ok(Ended::Lost(why)),
+        }
+    };
+    if let (Some(_), Ok(ended), Some(link)) = (&job.detached, &ended, &link)
+        && (heard.vanished || matches!(ended, Ended::Exit(_)))
+        && let Err(why) = link.ask(&["discard"])
+    {
+        tell(Note::Said(format!(
+            "{}: what was fetched is still there, too ({why}); `fathom device stop {0}` removes it",
+            deployment.place
+        )));
+    }
     let lost = matches!(ended, Ok(Ended::Lost(_)));
-    if !link.close() && !lost {
+    if link.is_some_and(|link| !link.close()) && !lost {
         tell(Note::Said(format!(
             "{} did not confirm its clean-up; what was started there exits by itself within a minute",
             deployment.place
         )));
     }
-    Ok(Done { place: deployment.place, ended: ended?, skew, brought: folder.all })
+    let ended = ended.map_err(fail)?;
+    Ok(Done { place: deployment.place, ended, skew, brought: folder.all })
+}
+
+fn broke(error: &io::Error) -> String {
+    format!("the connection to the device broke: {error}")
+}
+
+fn lease(patience: Duration) -> String {
+    (patience + SLACK).as_secs().to_string()
+}
+
+fn deployed(
+    place: &DeviceAddress,
+    binaries: &[PathBuf],
+    context: &Context,
+    tell: &mut dyn FnMut(Note<'_>),
+) -> Result<Deployment, Unreachable> {
+    let ours = std::env::current_exe();
+    let ours = ours.map_err(|e| Unreachable::new(place, format!("cannot find Fathom's own binary: {e}")))?;
+    let said = std::cell::RefCell::new(tell);
+    program::put(place, &ours, binaries, context, &|line| said.borrow_mut()(Note::Said(line)))
+}
+
+fn linked(deployment: &Deployment) -> Result<(AgentLink, Receiver<Event>), Unreachable> {
+    let (sender, events) = channel();
+    Ok((AgentLink::open(deployment, move |event| drop(sender.send(event)))?, events))
+}
+
+fn start(link: &AgentLink, job: &Job<'_>, deployment: &Deployment) -> io::Result<()> {
+    job.files.iter().try_for_each(|(name, bytes)| link.put(name, bytes))?;
+    if let Some((folder, leave)) = job.brings {
+        link.follow(folder, leave)?;
+    }
+    let argv: Vec<String> = std::iter::once(&deployment.program).chain(job.words).cloned().collect();
+    link.start(&argv)
+}
+
+/// What was heard of a detached command, so that it is not told again.
+#[derive(Debug, Default)]
+struct Heard {
+    /// Bytes.
+    out: u64,
+    /// Bytes.
+    err: u64,
+    /// It ended there without a word, and all that it left is here.
+    vanished: bool,
+}
+
+/// Takes up a detached command where this side stands; how it is there.
+fn reattach(
+    link: &AgentLink,
+    job: &Job<'_>,
+    detached: &Detached<'_>,
+    deployment: &Deployment,
+    folder: &Incoming<'_>,
+    heard: &Heard,
+) -> Result<(), String> {
+    let nothing = heard.out == 0 && heard.err == 0 && folder.lengths.is_empty() && detached.begin == Begin::Start;
+    let lease = lease(detached.patience);
+    let state = link.ask(&["reattach", detached.name, &lease, &heard.out.to_string(), &heard.err.to_string()]);
+    let state = match state {
+        // The link broke before the command was started.
+        Err(_) if nothing => link.ask(&["attach", detached.name, &lease])?,
+        state => state?,
+    };
+    if state == State::Prepared.name() {
+        if !nothing {
+            return Err(format!("`{}` was never started there", detached.name));
+        }
+        return start(link, job, deployment).map_err(|e| broke(&e));
+    }
+    let Some((name, leave)) = job.brings else { return Ok(()) };
+    let has = folder.has();
+    let words: Vec<&str> = std::iter::once("has").chain(has.iter().map(String::as_str)).collect();
+    link.ask(&words)?;
+    link.follow(name, leave).map_err(|e| broke(&e))
+}
+
+/// Waits for the device, and takes up the command again.
+#[expect(clippy::too_many_arguments, reason = "what `run` has; a struct of it would be used here only")]
+fn reconnected(
+    job: &Job<'_>,
+    detached: &Detached<'_>,
+    before: &Deployment,
+    folder: &Incoming<'_>,
+    heard: &Heard,
+    why: &Unreachable,
+    context: &Context,
+    tell: &mut dyn FnMut(Note<'_>),
+) -> Result<(AgentLink, Receiver<Event>), Unreachable> {
+    let patience = detached.patience;
+    if patience.is_zero() {
+        return Err(why.clone());
+    }
+    let place = &before.place;
+    let left = || {
+        format!(
+            "what runs there goes on for {} s at most; `fathom device fetch {place} {}` brings what it measured, `fathom device stop \
+             {place}` ends it",
+            (patience + SLACK).as_secs(),
+            detached.name
+        )
+    };
+    tell(Note::Said(format!("{why}; waiting {} s for it to come back", patience.as_secs())));
+    let (begun, mut last) = (Instant::now(), String::new());
+    let mut refreshed = begun;
+    loop {
+        if context.cancelled() {
+            return Err(Unreachable::new(place, format!("{}; interrupted: {}", why.why, left())));
+        }
+        if begun.elapsed() > patience {
+            let last = if last.is_empty() { String::new() } else { format!(" (last: {last})") };
+            return Err(Unreachable::new(
+                place,
+                format!("{}; not back within {} s{last}: {}", why.why, patience.as_secs(), left()),
+            ));
+        }
+        context.progress(&format!("{place} is gone; waiting for it"), begun.elapsed().as_secs(), patience.as_secs());
+        std::thread::sleep(AGAIN);
+        if let DeviceAddress::Adb(Some(serial)) = place {
+            let stale = refreshed.elapsed() > STALE;
+            if stale {
+                refreshed = Instant::now();
+            }
+            AdbServer::of_environment().reconnect(serial, stale);
+        }
+        // The program is looked at again: the device may have been set up anew.
+        let quiet: &mut dyn FnMut(Note<'_>) = &mut |_| {};
+        let opened = deployed(place, job.binaries, context, quiet).and_then(|deployment| {
+            let (link, events) = linked(&deployment)?;
+            Ok((deployment, link, events))
+        });
+        let (deployment, link, events) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                last = error.why;
+                continue;
+            }
+        };
+        return match reattach(&link, job, detached, &deployment, folder, heard) {
+            Ok(()) => {
+                tell(Note::Said(format!("{place} is back after {:.0} s", begun.elapsed().as_secs_f64())));
+                Ok((link, events))
+            }
+            // It broke again meanwhile.
+            Err(why) if why.contains("does not answer") || why.contains("connection") => {
+                last = why;
+                continue;
+            }
+            Err(lost) => Err(Unreachable::new(place, format!("{}; it is back, but {lost}", why.why))),
+        };
+    }
 }
 
 fn follow(
     link: &AgentLink,
     events: &Receiver<Event>,
     folder: &mut Incoming<'_>,
+    heard: &mut Heard,
     context: &Context,
     tell: &mut dyn FnMut(Note<'_>),
 ) -> Result<Ended, String> {
@@ -122,15 +330,27 @@ fn follow(
             let _ = link.signal(libc::SIGINT as u8);
         }
         match events.recv_timeout(LOOK) {
-            Ok(Event::Out(bytes)) => tell(Note::Out(&bytes)),
-            Ok(Event::Err(bytes)) => tell(Note::Err(&bytes)),
+            Ok(Event::Out(bytes)) => {
+                heard.out += bytes.len() as u64;
+                tell(Note::Out(&bytes));
+            }
+            Ok(Event::Err(bytes)) => {
+                heard.err += bytes.len() as u64;
+                tell(Note::Err(&bytes));
+            }
             Ok(Event::Piece(name, at, bytes)) => {
                 folder.take(&name, at, &bytes)?;
                 tell(Note::Brought(folder.all));
             }
+            Ok(Event::Exit(VANISHED)) => {
+                heard.vanished = true;
+                let why = "the device restarted, or the command was killed there";
+                return Ok(Ended::Lost(Unreachable::new(&link.deployment().place, why)));
+            }
             // A command that a signal ended.
             Ok(Event::Exit(status)) => {
-                return Ok(Ended::Exit(u8::try_from(if status < 0 { 128 - status } else { status }).unwrap_or(1)));
+                let status = if status < 0 { 128_i32.saturating_sub(status) } else { status };
+                return Ok(Ended::Exit(u8::try_from(status).unwrap_or(1)));
             }
             Ok(Event::Gone(why)) => return Ok(Ended::Lost(why)),
             Ok(Event::Done(Err(why))) => return Err(why),
@@ -138,6 +358,73 @@ fn follow(
             Err(RecvTimeoutError::Disconnected) => return Err("the device is gone".into()),
         }
     }
+}
+
+/// A command that serves until it is stopped.
+#[derive(Debug)]
+pub struct Service<'a> {
+    /// Where.
+    pub place: &'a DeviceAddress,
+    /// This program for devices of other processors.
+    pub binaries: &'a [PathBuf],
+    /// Its name there.
+    pub name: &'a str,
+    /// Files that it reads, by their names in its folder. They stay as long as it runs.
+    pub files: &'a [(String, Vec<u8>)],
+    /// The words after the program's name.
+    pub words: &'a [String],
+}
+
+/// A service that runs, or has ended already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// The device, by its full name.
+    pub place: DeviceAddress,
+    /// Its first line of output; nothing if it ended before, with this status.
+    pub ready: Result<String, u8>,
+}
+
+/// Starts a service, and leaves it there when it has printed a line.
+///
+/// # Errors
+/// It was not started.
+pub fn serve(service: &Service<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<Started, Unreachable> {
+    let fail = |why: String| Unreachable::new(service.place, why);
+    let deployment = deployed(service.place, service.binaries, context, tell)?;
+    let (link, events) = linked(&deployment)?;
+    link.ask(&["attach", service.name, "0"]).map_err(fail)?;
+    let argv: Vec<String> = std::iter::once(&deployment.program).chain(service.words).cloned().collect();
+    let files = || service.files.iter().try_for_each(|(name, bytes)| link.put(name, bytes));
+    files().and_then(|()| link.start(&argv)).map_err(|e| fail(broke(&e)))?;
+    let mut said = Vec::new();
+    let ready = loop {
+        if context.cancelled() {
+            let _ = link.signal(libc::SIGINT as u8);
+        }
+        match events.recv_timeout(LOOK) {
+            Ok(Event::Out(bytes)) => {
+                said.extend(bytes);
+                if said.contains(&b'\n') || said.len() > 1 << 16 {
+                    break Ok(String::from_utf8_lossy(&said).lines().next().unwrap_or_default().to_owned());
+                }
+            }
+            Ok(Event::Err(bytes)) => tell(Note::Err(&bytes)),
+            Ok(Event::Exit(status)) => {
+                let _ = link.ask(&["discard"]);
+                break Err(u8::try_from(status).unwrap_or(1));
+            }
+            Ok(Event::Gone(why)) => return Err(why),
+            Ok(Event::Done(Err(why))) => return Err(fail(why)),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(fail("the device is gone".into())),
+        }
+    };
+    // What it said with that line.
+    while let Ok(Event::Err(bytes)) = events.recv_timeout(4 * LOOK) {
+        tell(Note::Err(&bytes));
+    }
+    link.close();
+    Ok(Started { place: deployment.place, ready })
 }
 
 /// A folder that comes from a device: only below `into`, only from where it has come so far, and not more than there may be.
@@ -148,6 +435,16 @@ struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
+    /// What is here: name, length and hash of each file, one after the other. What was changed here meanwhile is fetched anew.
+    fn has(&self) -> Vec<String> {
+        let one = |(name, length): (&String, &u64)| {
+            let path = name.split_once('/').and_then(|(_, rest)| below(self.into, rest))?;
+            let hash = hashed(fs::File::open(path).ok()?, *length).ok()?;
+            Some([name.clone(), length.to_string(), hash])
+        };
+        self.lengths.iter().filter_map(one).flatten().collect()
+    }
+
     fn take(&mut self, name: &str, at: u64, bytes: &[u8]) -> Result<(), String> {
         // Without the name of the folder there.
         let inside = name.split_once('/').map(|(_, rest)| rest).filter(|rest| !rest.is_empty());

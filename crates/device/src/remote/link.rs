@@ -1,7 +1,7 @@
 //! The near side: an agent on a device, and the pipe to it.
 
-use super::agent::{BEAT, now_ns};
-use super::frame::{Frame, GREETING, MOST};
+use super::agent::now_ns;
+use super::frame::{BEAT, Frame, GREETING, MOST};
 use super::pipe::{Ending, Life, Pipe};
 use super::program::Deployment;
 use super::{Unreachable, way};
@@ -338,7 +338,8 @@ fn greeting(from: &mut impl io::BufRead) -> bool {
 }
 
 impl AgentLink {
-    fn ask(&self, words: &[&str]) -> Result<String, String> {
+    /// Asks the agent something; its answer, or why not.
+    pub(super) fn ask(&self, words: &[&str]) -> Result<String, String> {
         match self.wait(&Frame::Ask(words.iter().map(ToString::to_string).collect())) {
             Some(Frame::Answer(answer)) => answer,
             _ => Err(format!("{} does not answer", self.deployment.place)),

@@ -7,12 +7,14 @@
 //! stream of the local adb server ([`way`], [`adb`]); no port is opened.
 //!
 //! **The leash.** The agent ends what it started when its input ends, and when nothing has been heard for half a minute. So
-//! nothing is left running on a device when this program is killed, a cable is pulled or a network is lost.
+//! nothing is left running on a device when this program is killed, a cable is pulled or a network is lost. What shall outlive the
+//! connection ([`detached`]: a benchmark on a long leash, a node until it is stopped) is said so, and listed there.
 
 pub mod adb;
 mod address;
 pub mod agent;
 pub mod ask;
+pub mod detached;
 mod follow;
 pub mod frame;
 mod job;
@@ -23,7 +25,7 @@ pub mod program;
 mod way;
 
 pub use address::DeviceAddress;
-pub use job::{Done, Ended, Job, Note, run};
+pub use job::{Begin, Detached, Done, Ended, Job, Note, Service, Started, run, serve};
 pub use link::{AgentLink, Event, Skew};
 pub use way::usable;
 

@@ -107,6 +107,23 @@ pub fn put(
     Ok(Deployment { place: place.clone(), program: name, folder: folder.into() })
 }
 
+/// Removes it from a device, if nothing there is left that needs it; whether it is gone.
+///
+/// # Errors
+/// The device cannot be reached.
+pub fn remove(place: &DeviceAddress) -> Result<bool, Unreachable> {
+    let place = &way::there(place)?;
+    if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
+        return Ok(true);
+    }
+    // A folder that something else is in stays.
+    let line = format!(
+        "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?*; rmdir \"$d\" 2>/dev/null; [ -d \"$d\" ] || echo gone",
+        folder(place)
+    );
+    Ok(String::from_utf8_lossy(&way::run(place, &line, None)?).lines().any(|l| l.trim() == "gone"))
+}
+
 /// Where on the device, for its shell.
 fn folder(place: &DeviceAddress) -> &'static str {
     match place {
@@ -169,7 +186,7 @@ fn send(
         let (part, folder) = (quoted(&part), quoted(folder));
         run(
             &format!(
-                "find {folder} -name 'part-?*' -mmin +60 -exec rm -f {{}} + 2>/dev/null; [ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && rm -f {folder}/fathom-?* 2>/dev/null; mv -f {part} {}",
+                "find {folder} -name 'part-?*' -mmin +60 -exec rm -f {{}} + 2>/dev/null; [ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && {{ ls -d {folder}/detached-*/* >/dev/null 2>&1 || rm -f {folder}/fathom-?* 2>/dev/null; }}; mv -f {part} {}",
                 binary.bytes,
                 quoted(name)
             ),

@@ -132,6 +132,7 @@ impl NetSweep {
             csv: None,
             markdown: self.markdown.clone(),
             resume: self.resume.clone(),
+            fixed_performance: false,
             devices: crate::args::Devices::default(),
             dex_jar: None,
             verb: "net sweep",

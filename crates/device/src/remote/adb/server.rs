@@ -107,6 +107,21 @@ impl AdbServer {
         self.ask("host:devices-l").map(|text| wire::devices(&text))
     }
 
+    /// Has the server connect again to a device of the network, as its serial number names it, if it is not listed; or, if it is `stale`,
+    /// although it is. It may fail: the device is looked for afterwards.
+    pub fn reconnect(&self, serial: &str, stale: bool) {
+        let network = serial.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let Some(all) = self.devices().ok().filter(|_| network) else { return };
+        let listed = all.iter().find(|d| d.serial == serial);
+        // One that is about to be authorized is let alone.
+        if stale && listed.is_some_and(|d| d.state == "offline") {
+            let _ = self.ask(&format!("host:disconnect:{serial}"));
+        } else if listed.is_some() {
+            return;
+        }
+        let _ = self.ask(&format!("host:connect:{serial}"));
+    }
+
     /// What a device's adb can do.
     ///
     /// # Errors

@@ -1,0 +1,84 @@
+//! `fathom pool node --device` and `fathom net serve --device`: this program serves there until `fathom device stop` ends it.
+
+use crate::args::ServiceDevice;
+use crate::{Usage, progress};
+use anyhow::{Context as _, Result};
+use device::remote::{DeviceAddress, Note, Service};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The key's name in the service's folder.
+const KEY: &str = "key";
+
+/// Starts what this program was asked for, there. `kind` begins its name; `key` is copied into its folder.
+pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCode> {
+    let Some(place) = &at.device else { return Ok(ExitCode::FAILURE) };
+    if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
+        return Err(Usage(format!("--device {place}: a service of this machine is started without --device")).into());
+    }
+    let context = progress::context(false);
+    progress::end_on_signal(&context);
+    let given: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
+    let words = words(&given);
+    let mut files = Vec::new();
+    if let Some(key) = key {
+        files.push((KEY.into(), std::fs::read(key).with_context(|| format!("cannot read {}", key.display()))?));
+    }
+    let name = format!("{kind}-{}", std::process::id());
+    let service = Service { place, binaries: &at.binary, name: &name, files: &files, words: &words };
+    let mut said = Vec::new();
+    let started = device::remote::serve(&service, &context, &mut |note| match note {
+        Note::Said(line) => eprintln!("fathom: {line}"),
+        Note::Err(bytes) => said.extend_from_slice(bytes),
+        Note::Out(_) | Note::Brought(_) => {}
+    });
+    progress::clear(&context);
+    for line in String::from_utf8_lossy(&said).lines().filter(|line| !line.contains("Ctrl-C to stop")) {
+        eprintln!("{}", analysis::text::shown(line));
+    }
+    let started = match started {
+        Err(_) if context.cancelled() => return Err(crate::Interrupted.into()),
+        started => started?,
+    };
+    Ok(match started.ready {
+        Ok(line) => {
+            println!("{}", analysis::text::shown(&line));
+            eprintln!(
+                "fathom: {name} runs on {0}, also when it is disconnected, until `fathom device stop {0}`",
+                started.place
+            );
+            ExitCode::SUCCESS
+        }
+        Err(status) => ExitCode::from(status),
+    })
+}
+
+/// The same words, without those that say where, and with the key's name there.
+fn words(given: &[String]) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut given = given.iter();
+    while let Some(word) = given.next() {
+        let (option, value) = word.split_once('=').map_or((word.as_str(), None), |(o, v)| (o, Some(v)));
+        match option {
+            "--device" | "--binary" => drop(value.is_none().then(|| given.next())),
+            "--key" => {
+                let _ = value.is_none().then(|| given.next());
+                words.push(format!("--key={KEY}"));
+            }
+            _ => words.push(word.clone()),
+        }
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_name_key_and_no_device() {
+        let given = "pool node --device adb:X --backend memory:1M --binary=f --key secret --listen 0.0.0.0:0";
+        let given: Vec<String> = given.split(' ').map(Into::into).collect();
+        assert_eq!(words(&given).join(" "), "pool node --backend memory:1M --key=key --listen 0.0.0.0:0");
+    }
+}

@@ -1,0 +1,54 @@
+//! Android's fixed-performance mode: the vendor's clocks at a level that can be held for long, so that a benchmark is not of the weather
+//! (PowerManager.setPowerMode, Mode.FIXED_PERFORMANCE; since Android 11, where the vendor's Power HAL has it).
+//!
+//! It is set by `cmd power` and reset in every case: when the holder is dropped, or by the notes of [`crate::knobs`] when it is killed.
+//! Android does not say how it was before; it is off after a boot, and is left off.
+
+use crate::knobs::{Kept, Knob};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const SET: [&str; 3] = ["cmd", "power", "set-fixed-performance-mode-enabled"];
+
+/// Why it was not set.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What would reset it cannot be noted; so nothing is changed.
+    #[error("fixed-performance mode is not set, since what resets it cannot be noted: {0}")]
+    Notes(#[from] std::io::Error),
+    /// The device says no.
+    #[error("fixed-performance mode cannot be set (Android 11 or newer, with a Power HAL that has it): {0}")]
+    Refused(String),
+}
+
+/// Sets it until the result is dropped; notes go below `notes`.
+///
+/// # Errors
+/// It cannot be set; then nothing is changed.
+pub fn fixed(notes: &Path) -> Result<Kept, Error> {
+    let words = |value: &str| SET.into_iter().chain([value]).map(String::from).collect::<Vec<_>>();
+    let kept = Kept::take(notes, vec![Knob::Command(words("false"))])?;
+    match command(&words("true")) {
+        Ok(()) => Ok(kept),
+        Err(why) => {
+            // What the notes would reset was not set.
+            let _ = kept.put_back();
+            Err(Error::Refused(why))
+        }
+    }
+}
+
+/// Runs a command that says by its exit status whether it worked.
+pub(crate) fn command(words: &[String]) -> Result<(), String> {
+    let (program, rest) = words.split_first().ok_or("no command")?;
+    let done = Command::new(program).args(rest).stdin(Stdio::null()).output().map_err(|e| format!("{program}: {e}"))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => {
+            let said = [done.stdout, done.stderr].concat();
+            let said: String = String::from_utf8_lossy(&said).chars().filter(|c| !c.is_control()).take(300).collect();
+            Err(format!("{} {said}", done.status))
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! The process that waits for a detached command: `fathom agent FOLDER --keep LEASE -- COMMAND…`, in a session of its own, so that it
+//! hears nothing of the connection that started it.
+//!
+//! **The lease.** Whoever follows the command has an agent send the keeper SIGUSR1 with each beat. A keeper with a lease that hears none
+//! for so long asks its command to end (SIGINT, so that it finishes what it writes), and kills what does not. No file is touched for
+//! that: a write a second would be part of what a storage benchmark measures. Beats are counted, not timed: a device that slept missed
+//! none.
+
+use super::{About, EndedBy, Error, FOLDER, LAST_WORDS, LOOK, Place, Status, signal_group, undo_notes};
+use crate::knobs;
+use crate::remote::frame::BEAT;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant, SystemTime};
+
+/// What is kept of each output, bytes; the rest is let go, so that a talkative command does not fill a device.
+const MOST: u64 = 16 << 20;
+
+/// Starts the command, and waits until it has ended. `lease` of zero: it goes on until it is stopped.
+///
+/// # Errors
+/// Another keeper has the folder, or it cannot be written.
+pub fn run(folder: &Path, lease: Duration, argv: &[String]) -> Result<(), Error> {
+    let place = Place::at(folder);
+    let file = |name: &str| {
+        let path = place.file(name);
+        move |e| Error::File(path, e)
+    };
+    let words = heeded();
+    // Two hosts, or one that asks twice: only the first starts it.
+    let once = OpenOptions::new().write(true).create_new(true).mode(0o600).open(place.file("keeper"));
+    once.map_err(file("keeper"))?;
+    let outputs = [create(&place, "out"), create(&place, "err")];
+    let [out, err] = outputs;
+    let (out, mut err) = (out.map_err(file("out"))?, err.map_err(file("err"))?);
+    let started = start(&place, argv);
+    let own = std::process::id();
+    let about = About {
+        version: 1,
+        argv: argv.to_vec(),
+        lease_s: lease.as_secs(),
+        boot: crate::boot_id(&crate::Local).unwrap_or_default(),
+        keeper: own,
+        began: knobs::began(own).unwrap_or(0),
+        command: started.as_ref().map_or(0, Child::id),
+        since_s: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
+    };
+    whole(&place, "about.json", &about).map_err(file("about.json"))?;
+    let mut child = match started {
+        Ok(child) => child,
+        Err(why) => {
+            let program = argv.first().map_or("", String::as_str);
+            let _ = writeln!(err, "cannot start {program}: {why}");
+            return whole(&place, "status.json", &Status { exit: 127, by: None }).map_err(file("status.json"));
+        }
+    };
+    let copies = [
+        child.stdout.take().map(|from| std::thread::spawn(move || copy(from, &out))),
+        child.stderr.take().map(|from| std::thread::spawn(move || copy(from, &err))),
+    ];
+    let by = Arc::new(Mutex::new(None));
+    let ended = Arc::new(AtomicBool::new(false));
+    std::thread::spawn({
+        let (by, ended, leader) = (by.clone(), ended.clone(), child.id());
+        move || listen(&words, lease, leader, &by, &ended)
+    });
+    let exit = child.wait().map_or(127, |status| code(&status));
+    ended.store(true, Ordering::Relaxed);
+    // What it started and left would keep its outputs open.
+    let _ = signal_group(child.id(), libc::SIGKILL);
+    for copy in copies.into_iter().flatten() {
+        let _ = copy.join();
+    }
+    // Settings of a command that was killed.
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        let _ = knobs::put_back_left_over(&undo_notes(Path::new(&folder)));
+    }
+    let by = by.lock().map_or(None, |by| *by);
+    whole(&place, "status.json", &Status { exit, by }).map_err(file("status.json"))
+}
+
+fn create(place: &Place, name: &str) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(place.file(name))
+}
+
+/// A file that is there as a whole, or not.
+fn whole(place: &Place, name: &str, value: &impl serde::Serialize) -> io::Result<()> {
+    let fresh = place.file(&format!("{name}.new"));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+    file.write_all(&serde_json::to_vec(value)?)?;
+    // A status that a power cut takes away is a command that vanished.
+    file.sync_all()?;
+    fs::rename(&fresh, place.file(name))
+}
+
+fn start(place: &Place, argv: &[String]) -> io::Result<Child> {
+    let (program, words) = argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(words).current_dir(place.work()).env("TMPDIR", place.work()).process_group(0);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // SAFETY: between fork and exec only system calls that are safe there.
+    unsafe {
+        command.pre_exec(|| {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+            match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            }
+        });
+    }
+    command.spawn()
+}
+
+fn copy(mut from: impl Read, mut to: &File) {
+    let mut room = [0; 1 << 14];
+    let mut left = MOST;
+    while let Some(n) = from.read(&mut room).ok().filter(|n| *n > 0) {
+        let n = (n as u64).min(left) as usize;
+        left -= n as u64;
+        // A full device loses words; the command goes on.
+        let _ = to.write_all(&room[..n]);
+    }
+}
+
+fn code(status: &ExitStatus) -> i32 {
+    status.code().or(status.signal().map(|s| -s)).unwrap_or(127)
+}
+
+/// The signals that are waited for, blocked in all threads from here on.
+fn heeded() -> libc::sigset_t {
+    // SAFETY: a set of bits, of which zero is one, and calls that write into it alone, or change this thread's mask.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for number in [libc::SIGUSR1, libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+            libc::sigaddset(&raw mut set, number);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+        set
+    }
+}
+
+/// Waits for a beat, or for the word to stop.
+fn listen(words: &libc::sigset_t, lease: Duration, leader: u32, by: &Mutex<Option<EndedBy>>, ended: &AtomicBool) {
+    let most = lease.as_secs().div_ceil(BEAT.as_secs());
+    let wait = libc::timespec { tv_sec: BEAT.as_secs() as libc::time_t, tv_nsec: 0 };
+    let mut missed = 0;
+    let why = loop {
+        // SAFETY: both are valid; no place for the signal's details is given.
+        match unsafe { libc::sigtimedwait(words, std::ptr::null_mut(), &raw const wait) } {
+            libc::SIGUSR1 => missed = 0,
+            libc::SIGTERM | libc::SIGINT => break EndedBy::Stop,
+            // It is the session's first and has no terminal; whoever sends it means the connection.
+            libc::SIGHUP => {}
+            _ => missed += 1,
+        }
+        if most > 0 && missed > most {
+            break EndedBy::Lease;
+        }
+    };
+    if let Ok(mut by) = by.lock() {
+        *by = Some(why);
+    }
+    for number in [libc::SIGINT, libc::SIGTERM, libc::SIGKILL] {
+        if ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let _ = signal_group(leader, number);
+        let begun = Instant::now();
+        while !ended.load(Ordering::Relaxed) && begun.elapsed() < LAST_WORDS / 2 {
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Shelf, State};
+    use super::*;
+
+    fn kept(line: &str) -> (tempfile::TempDir, Place) {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Shelf::within(folder.path()).make("a").unwrap();
+        run(place.path(), Duration::ZERO, &["sh".into(), "-c".into(), line.into()]).unwrap();
+        (folder, place)
+    }
+
+    #[test]
+    fn outputs_and_status_are_kept() {
+        let (_folder, place) = kept("echo out; echo err >&2; pwd >there; exit 3");
+        let read = |name: &str| fs::read_to_string(place.file(name)).unwrap();
+        assert_eq!((read("out").as_str(), read("err").as_str()), ("out\n", "err\n"));
+        assert_eq!(read("work/there").trim(), place.work().canonicalize().unwrap().to_string_lossy());
+        assert_eq!(place.state(), State::Ended(Status { exit: 3, by: None }));
+        // Nobody starts it again.
+        assert!(run(place.path(), Duration::ZERO, &["true".into()]).is_err());
+    }
+
+    #[test]
+    fn command_that_cannot_start_ends_with_127() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = Shelf::within(folder.path()).make("a").unwrap();
+        run(place.path(), Duration::ZERO, &["/no/such".into()]).unwrap();
+        assert_eq!(place.state(), State::Ended(Status { exit: 127, by: None }));
+        assert!(fs::read_to_string(place.file("err")).unwrap().contains("/no/such"));
+    }
+
+    #[test]
+    fn signal_death_and_leftovers_end_with_command() {
+        let (_folder, place) = kept("sleep 1000 & kill -9 $$");
+        assert_eq!(place.state(), State::Ended(Status { exit: -9, by: None }));
+    }
+}

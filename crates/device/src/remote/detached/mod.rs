@@ -1,0 +1,451 @@
+//! Commands on a device that outlive the connection to it: a benchmark whose link broke and is made again, a node that serves until it
+//! is stopped.
+//!
+//! Each has a folder of its own, `detached-UID/NAME`, beside the program: `about.json` (what it is, and whose processes), `out` and
+//! `err` (what it says), `work` (its current folder), `status.json` (how it ended; it is the last that is written). A [`keeper`], in a
+//! session of its own, waits for the command and writes them. So whoever comes later, by another connection or from another host, learns
+//! from the folder alone what became of it. A process is told from a later one of the same number by when it began, and by the boot.
+//!
+//! Uncertain: whether a vendor's adbd ends more than a shell's own session when a host hangs up; AOSP's does not.
+
+pub mod keeper;
+mod stop;
+
+pub use stop::{Left, Wanted};
+
+use super::frame::below;
+use crate::knobs::began;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// The variable that tells a command on a device where things of Fathom's are there.
+pub const FOLDER: &str = "FATHOM_FOLDER";
+/// The longest name.
+const LONGEST: usize = 64;
+/// A description is not longer, bytes.
+const MOST: u64 = 1 << 20;
+/// How long a command may take to end when it is asked to, before it is killed: a store is closed, an archive finished.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Why nothing came of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No name of a detached command.
+    #[error(
+        "`{0}` cannot be the name of a detached command: letters, digits, `.`, `-` and `_` only, {LONGEST} at most"
+    )]
+    Name(String),
+    /// There is none of that name.
+    #[error("there is no detached command `{0}`")]
+    Missing(String),
+    /// There is one already.
+    #[error("there is a detached command `{0}` already; `fathom device stop` lists it and stops it")]
+    Exists(String),
+    /// Its keeper runs: nothing is removed below it.
+    #[error("`{0}` still runs")]
+    Running(String),
+    /// The folder is another user's.
+    #[error("{0} is another user's")]
+    Foreign(PathBuf),
+    /// A file.
+    #[error("{0}: {1}")]
+    File(PathBuf, io::Error),
+    /// A description that is none.
+    #[error("{0} is damaged: {1}")]
+    Damaged(PathBuf, String),
+}
+
+/// What a detached command is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct About {
+    /// Of this format: 1.
+    pub version: u32,
+    /// The command's words.
+    pub argv: Vec<String>,
+    /// It ends when nobody has asked for it for so long, seconds; 0: it goes on until it is stopped.
+    pub lease_s: u64,
+    /// The boot in which it was started.
+    pub boot: String,
+    /// Its keeper's process, and when that began, in the kernel's unit.
+    pub keeper: u32,
+    /// See `keeper`.
+    pub began: u64,
+    /// Its own process, the first of its group; 0 if it could not be started.
+    pub command: u32,
+    /// When it was started, seconds of the device's clock since 1970.
+    pub since_s: u64,
+}
+
+impl About {
+    /// Of a file's bytes.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        let about: Self = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+        match about.version {
+            1 => Ok(about),
+            other => Err(format!("its version is {other}, and this Fathom knows 1")),
+        }
+    }
+}
+
+/// How one ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// Its exit status, or a signal's number below zero.
+    pub exit: i32,
+    /// Who ended it, if it did not end by itself.
+    pub by: Option<EndedBy>,
+}
+
+impl Status {
+    /// Of a file's bytes.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(bytes).map_err(|e| e.to_string())
+    }
+}
+
+/// Who ended a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EndedBy {
+    /// Nobody asked for it for as long as was agreed.
+    Lease,
+    /// [`Shelf::stop`].
+    Stop,
+}
+
+/// How one is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// Its folder is made, and it was not started.
+    Prepared,
+    /// It runs.
+    Running,
+    /// It ended.
+    Ended(Status),
+    /// It ended without a word: the device restarted, or its keeper was killed.
+    Vanished,
+}
+
+impl State {
+    /// In a word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Prepared => "prepared",
+            Self::Running => "running",
+            Self::Ended(_) => "ended",
+            Self::Vanished => "vanished",
+        }
+    }
+}
+
+/// What a look at one found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Its name.
+    pub name: String,
+    /// What it is, if it was started and its description can be read.
+    pub about: Option<About>,
+    /// How it is.
+    pub state: State,
+    /// Bytes below its `work`.
+    pub bytes: u64,
+}
+
+/// Where settings that Fathom changes on a device are noted, so that what was killed is undone by who comes next ([`crate::knobs`]).
+pub fn undo_notes(folder: &Path) -> PathBuf {
+    // SAFETY: it only reads this process's user.
+    folder.join(format!("undo-{}", unsafe { libc::geteuid() }))
+}
+
+/// All detached commands of this user, on this machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shelf {
+    folder: PathBuf,
+}
+
+impl Shelf {
+    /// Those beside the program in `folder`.
+    pub fn within(folder: &Path) -> Self {
+        // SAFETY: it only reads this process's user.
+        let uid = unsafe { libc::geteuid() };
+        Self { folder: folder.join(format!("detached-{uid}")) }
+    }
+
+    /// Those of this machine, or where the agent that started this process says.
+    pub fn of_environment() -> Self {
+        Self::within(&std::env::var_os(FOLDER).map_or_else(std::env::temp_dir, PathBuf::from))
+    }
+
+    /// The place of one of this name.
+    ///
+    /// # Errors
+    /// It is no name.
+    pub fn place(&self, name: &str) -> Result<Place, Error> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+        let good =
+            !name.is_empty() && name.len() <= LONGEST && name.chars().all(plain) && !name.starts_with(['.', '-']);
+        match below(&self.folder, name).filter(|_| good) {
+            Some(path) => Ok(Place { path, name: name.into() }),
+            None => Err(Error::Name(name.chars().filter(|c| !c.is_control()).take(LONGEST).collect())),
+        }
+    }
+
+    /// Makes the place of a new one.
+    ///
+    /// # Errors
+    /// There is one of that name, or it cannot be made.
+    pub fn make(&self, name: &str) -> Result<Place, Error> {
+        let place = self.place(name)?;
+        let file = |e| Error::File(place.path.clone(), e);
+        let mut folder = fs::DirBuilder::new();
+        folder.mode(0o700);
+        match folder.create(&self.folder) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(file)?,
+        }
+        // In /tmp anybody may have made it.
+        let owner = fs::symlink_metadata(&self.folder).map_err(file)?;
+        // SAFETY: it only reads this process's user.
+        if !owner.is_dir() || owner.uid() != unsafe { libc::geteuid() } {
+            return Err(Error::Foreign(self.folder.clone()));
+        }
+        match folder.create(&place.path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(Error::Exists(name.into())),
+            made => made.map_err(file)?,
+        }
+        folder.create(place.work()).map_err(file)?;
+        Ok(place)
+    }
+
+    /// All there are, by name.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn list(&self) -> Result<Vec<Found>, Error> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(|e| Error::File(self.folder.clone(), e))?,
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut all: Vec<Found> = names.filter_map(|name| self.place(&name).ok()).map(|place| place.found()).collect();
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// Ends one, and waits until its keeper has written how it ended.
+    ///
+    /// # Errors
+    /// It does not end, or may not be ended by this user.
+    pub fn stop(&self, name: &str) -> Result<(), Error> {
+        let place = self.place(name)?;
+        let about = place.about()?.ok_or_else(|| Error::Missing(name.into()))?;
+        if place.state() != State::Running {
+            return Ok(());
+        }
+        let refused = |e| Error::File(place.path.clone(), e);
+        signal(about.keeper, libc::SIGTERM).map_err(refused)?;
+        let begun = Instant::now();
+        // The keeper kills what does not end when asked.
+        while begun.elapsed() < 2 * LAST_WORDS {
+            if place.state() != State::Running {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        Err(Error::Running(name.into()))
+    }
+
+    /// Removes one that does not run, with all that it left.
+    ///
+    /// # Errors
+    /// It runs, or cannot be removed.
+    pub fn remove(&self, name: &str) -> Result<(), Error> {
+        let place = self.place(name)?;
+        if place.state() == State::Running {
+            return Err(Error::Running(name.into()));
+        }
+        match fs::remove_dir_all(&place.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(Error::Missing(name.into())),
+            gone => gone.map_err(|e| Error::File(place.path.clone(), e))?,
+        }
+        // The last one takes the folder with it.
+        let _ = fs::remove_dir(&self.folder);
+        Ok(())
+    }
+}
+
+/// Where one is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    path: PathBuf,
+    name: String,
+}
+
+impl Place {
+    /// One by its folder, as its keeper knows it.
+    pub fn at(path: &Path) -> Self {
+        let name = path.file_name().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
+        Self { path: path.into(), name }
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The current folder of the command.
+    pub fn work(&self) -> PathBuf {
+        self.path.join("work")
+    }
+
+    /// A file of its folder.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// What it is; nothing if it was not started.
+    ///
+    /// # Errors
+    /// The description is damaged.
+    pub fn about(&self) -> Result<Option<About>, Error> {
+        self.read("about.json", About::parse)
+    }
+
+    fn read<T>(&self, name: &str, parse: fn(&[u8]) -> Result<T, String>) -> Result<Option<T>, Error> {
+        use io::Read as _;
+        let path = self.file(name);
+        let mut bytes = Vec::new();
+        match fs::File::open(&path).and_then(|file| file.take(MOST).read_to_end(&mut bytes)) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|e| Error::File(path.clone(), e))?,
+        };
+        parse(&bytes).map(Some).map_err(|why| Error::Damaged(path, why))
+    }
+
+    /// How it is. What cannot be read has vanished.
+    pub fn state(&self) -> State {
+        let ended = || self.read("status.json", Status::parse);
+        let about = match self.about() {
+            Ok(Some(about)) => about,
+            Ok(None) if !self.file("keeper").exists() => return State::Prepared,
+            _ => return State::Vanished,
+        };
+        if let Ok(Some(status)) = ended() {
+            return State::Ended(status);
+        }
+        let lives = crate::boot_id(&crate::Local).is_some_and(|boot| boot == about.boot)
+            && began(about.keeper).is_some_and(|began| began == about.began);
+        match lives {
+            true => State::Running,
+            // It may have ended since the first look.
+            false => ended().ok().flatten().map_or(State::Vanished, State::Ended),
+        }
+    }
+
+    fn found(&self) -> Found {
+        let about = self.about().ok().flatten();
+        Found { name: self.name.clone(), about, state: self.state(), bytes: bytes(&self.work(), 0) }
+    }
+}
+
+/// All bytes below a folder, as far as they can be seen.
+fn bytes(folder: &Path, depth: usize) -> u64 {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(about) if about.is_dir() && depth < 8 => bytes(&entry.path(), depth + 1),
+        Ok(about) if about.is_file() => about.len(),
+        _ => 0,
+    };
+    entries.map(size).sum()
+}
+
+/// Sends one process a signal.
+pub(super) fn signal(pid: u32, number: i32) -> io::Result<()> {
+    let pid = i32::try_from(pid).ok().filter(|pid| *pid > 1).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: a plain system call; the process is one, not a group.
+    match unsafe { libc::kill(pid, number) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sends a command, and all that it started, a signal.
+pub(super) fn signal_group(leader: u32, number: i32) -> io::Result<()> {
+    let group = i32::try_from(leader).ok().filter(|pid| *pid > 1).ok_or(io::ErrorKind::InvalidInput)?;
+    // SAFETY: a plain system call.
+    match unsafe { libc::kill(-group, number) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_nowhere_but_below_folder() {
+        let shelf = Shelf::within(Path::new("/x"));
+        assert!(shelf.place("run-7.a_b").is_ok());
+        for bad in ["", ".", "..", "a/b", "/etc", ".hidden", "-x", "a b", "a\0b", "a\nb", &"x".repeat(65)] {
+            assert!(matches!(shelf.place(bad), Err(Error::Name(_))), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn state_follows_files_and_processes() {
+        let folder = tempfile::tempdir().unwrap();
+        let shelf = Shelf::within(folder.path());
+        assert_eq!(shelf.list().unwrap(), []);
+        let place = shelf.make("a").unwrap();
+        assert!(matches!(shelf.make("a"), Err(Error::Exists(_))));
+        assert_eq!(place.state(), State::Prepared);
+        let own = std::process::id();
+        let boot = crate::boot_id(&crate::Local).unwrap();
+        let about = About {
+            version: 1,
+            argv: vec!["x".into()],
+            lease_s: 0,
+            boot,
+            keeper: own,
+            began: began(own).unwrap(),
+            command: 0,
+            since_s: 1,
+        };
+        let write = |about: &About| fs::write(place.file("about.json"), serde_json::to_vec(about).unwrap()).unwrap();
+        write(&about);
+        assert_eq!(place.state(), State::Running);
+        assert!(matches!(shelf.remove("a"), Err(Error::Running(_))));
+        write(&About { began: about.began + 1, ..about.clone() });
+        assert_eq!(place.state(), State::Vanished, "another process has the number");
+        write(&About { boot: "another".into(), ..about.clone() });
+        assert_eq!(place.state(), State::Vanished, "the device restarted");
+        let status = Status { exit: -9, by: Some(EndedBy::Lease) };
+        fs::write(place.file("status.json"), serde_json::to_vec(&status).unwrap()).unwrap();
+        assert_eq!(place.state(), State::Ended(status));
+        fs::write(place.work().join("data"), [0; 10]).unwrap();
+        assert_eq!(shelf.list().unwrap()[0].bytes, 10);
+        shelf.remove("a").unwrap();
+        assert!(matches!(shelf.remove("a"), Err(Error::Missing(_))));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "the last takes the folder along");
+    }
+
+    #[test]
+    fn damaged_description_is_no_panic() {
+        for bytes in [&b""[..], b"{", b"[]", b"{\"version\":2}", &[0xff; 9]] {
+            assert!(About::parse(bytes).is_err() && Status::parse(bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What was left on a device: listed, stopped, removed.
+
+use super::{Error, Found, Shelf, State};
+use serde::{Deserialize, Serialize};
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// Which; all if there is none.
+    pub names: &'a [String],
+    /// Nothing is stopped.
+    pub list: bool,
+    /// What a run measured that nobody fetched goes, too.
+    pub discard: bool,
+}
+
+/// One of them, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Left {
+    /// Its name.
+    pub name: String,
+    /// `service`, which goes on until it is stopped, or `run`, whose results are fetched.
+    pub kind: String,
+    /// The command's words after the program.
+    pub command: String,
+    /// How it was: `prepared`, `running`, `ended` or `vanished`.
+    pub state: String,
+    /// When it was started, seconds of the device's clock since 1970.
+    pub since_s: Option<u64>,
+    /// What it wrote into its folder, bytes.
+    pub bytes: u64,
+    /// `listed`, `removed`, `kept` (ended, with results that can be fetched), or `failed`.
+    pub action: String,
+    /// Why it failed.
+    pub problem: Option<String>,
+}
+
+impl Shelf {
+    /// Lists them, and stops those that are wanted.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or one that was named is not there.
+    pub fn stop_all(&self, wanted: &Wanted<'_>) -> Result<Vec<Left>, Error> {
+        let mut all = self.list()?;
+        if let Some(missing) = wanted.names.iter().find(|name| !all.iter().any(|found| found.name == **name)) {
+            self.place(missing)?;
+            return Err(Error::Missing(missing.clone()));
+        }
+        all.retain(|found| wanted.names.is_empty() || wanted.names.contains(&found.name));
+        Ok(all.iter().map(|found| self.one(found, wanted)).collect())
+    }
+
+    fn one(&self, found: &Found, wanted: &Wanted<'_>) -> Left {
+        let about = found.about.as_ref();
+        let run = about.is_some_and(|about| about.lease_s > 0);
+        let words = about.map_or_else(String::new, |about| about.argv.get(1..).unwrap_or_default().join(" "));
+        let done = if wanted.list { Ok("listed") } else { self.end(found, run && !wanted.discard) };
+        Left {
+            name: found.name.clone(),
+            kind: if run { "run" } else { "service" }.into(),
+            command: words,
+            state: found.state.name().into(),
+            since_s: about.map(|about| about.since_s),
+            bytes: found.bytes,
+            action: done.as_ref().map_or("failed", |action| *action).into(),
+            problem: done.err().map(|error| error.to_string()),
+        }
+    }
+
+    fn end(&self, found: &Found, keep: bool) -> Result<&'static str, Error> {
+        if found.state == State::Running {
+            self.stop(&found.name)?;
+        }
+        if keep && found.bytes > 0 {
+            return Ok("kept");
+        }
+        self.remove(&found.name).map(|()| "removed")
+    }
+}
