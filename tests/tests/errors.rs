@@ -226,7 +226,7 @@ fn wrong_arguments() -> Result<()> {
         ("diff A.fathom", "B.fathom"),
         ("diff A B --fail-on faster", "slower:PERCENT"),
         ("check record", "CMD"),
-        ("fix --database /no/such/file -- true", "{db}"),
+        ("fix -- app {db}", "--database FILE"),
         ("fix --try nothing -- true", "there is no such remedy here"),
         ("bench run nothing", "nothing"),
         ("bench run sqlite -p rows", "NAME=VALUE"),
@@ -261,6 +261,9 @@ fn wrong_arguments() -> Result<()> {
         ensure!(said.contains(expected), "{words}: {said}");
         ensure!(!said.contains("panicked") && !said.contains("fathom: fathom"), "{words}: {said}");
     }
+    let missing = out(Command::new(fathom()).args(["fix", "--database", "/no/such/file", "--", "app", "{db}"]))?;
+    let said = messages(&missing);
+    ensure!(missing.status.code() == Some(1) && said.contains("--database /no/such/file"), "{said}");
     Ok(())
 }
 
