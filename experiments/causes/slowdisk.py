@@ -9,11 +9,14 @@ unmounts, at the end of its standard input.
 import ctypes
 import errno
 import os
+import signal
 import struct
 import sys
 import threading
 import time
 
+# Who ends the trials ends the disk first, and this by its standard input.
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 folder, write_s, sync_s, tail = sys.argv[1], int(sys.argv[2]) / 1e6, int(sys.argv[3]) / 1e6, int(sys.argv[4])
 LOOKUP, FORGET, GETATTR, SETATTR, UNLINK, OPEN, READ, WRITE, STATFS, RELEASE, FSYNC = 1, 2, 3, 4, 10, 14, 15, 16, 17, 18, 20
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, CREATE, INTERRUPT, DESTROY, BATCH_FORGET, FALLOCATE = 25, 26, 27, 28, 29, 35, 36, 38, 42, 43

@@ -46,6 +46,9 @@ if action == "setup":
         with open(settings["database"] + "-wal", "wb") as wal:
             wal.write(bytes(setting("wal_bytes", 0)))
     os.sync()
+    if setting("cold", False):
+        file = os.open(settings["database"], os.O_RDONLY)
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     sys.exit(0)
 
 

@@ -58,7 +58,7 @@ fn event(line: &str) -> Option<Event> {
 pub fn link(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let config = Config {
-        told: Some(BTreeSet::from([10])),
+        with_statements: Some(BTreeSet::from([10])),
         horizon_ns: 50,
         tracer: Some(99),
         tracer_files: vec![(5, 99)],

@@ -38,7 +38,9 @@ pub fn word(bytes: &[u8]) {
         // Each stands as a word of its own in command lines of ssh, adb and ip.
         let words = match &place {
             DeviceAddress::Local | DeviceAddress::Adb(None) => Vec::new(),
-            DeviceAddress::Netns(word) | DeviceAddress::Adb(Some(word)) => vec![word.as_str()],
+            DeviceAddress::Netns(word) | DeviceAddress::Adb(Some(word)) | DeviceAddress::Lab(word) => {
+                vec![word.as_str()]
+            }
             DeviceAddress::Ssh(user, host, _) => user.iter().map(String::as_str).chain([host.as_str()]).collect(),
         };
         assert!(

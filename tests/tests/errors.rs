@@ -19,6 +19,11 @@ fn main() -> ExitCode {
         ("recording_under_lockdown_is_refused", root().and_then(|()| installed("unshare")), lockdown),
         ("missing_capability_is_reported", root().and_then(|()| installed("setpriv")), one_capability),
         ("cap_bpf_and_cap_perfmon_suffice_to_record", shell().and_then(|()| installed("setpriv")), two_capabilities),
+        ("wrong_arguments_are_refused_in_words", Ok(()), wrong_arguments),
+        ("missing_output_folder_is_named", Ok(()), missing_folder),
+        ("unwritable_folder_is_named", root().and_then(|()| installed("setpriv")), unwritable_folder),
+        ("lab_without_home_names_cache_option", Ok(()), without_home),
+        ("fix_without_root_says_program_name_once", root().and_then(|()| installed("setpriv")), fix_unprivileged),
         ("missing_double_dash_gets_hint", Ok(()), without_dashes),
         ("unknown_process_name_is_reported", root(), nobody_of_that_name),
         ("kernel_thread_pid_is_warned_about", root(), kernel_thread),
@@ -204,6 +209,111 @@ fn two_capabilities() -> Result<()> {
     ensure!(wholly && messages.contains("the kernel refused"), "{blind:?}: {messages}");
     // The layers below go on, and the files' names stand for the statements.
     near("transactions", number(shape(&summary, "(WRITE TRANSACTION ON T.DB")?, "/count")?, 3.0)
+}
+
+/// Each verb says what is wrong, of what, and ends with status 2; nothing panics, and nobody's name is said twice.
+fn wrong_arguments() -> Result<()> {
+    for (words, expected) in [
+        ("record", "nothing to record"),
+        ("record --pid x -- true", "process ID"),
+        ("record --op main -- true", "BINARY:FUNCTION"),
+        ("record --duration 0 -- true", "more than 0"),
+        ("record --max-size 1K -- true", "at least 64K"),
+        ("record --via perfetto --all", "--device"),
+        ("export T.fathom", "--perfetto"),
+        ("whatif T.fathom", "--without"),
+        ("whatif T.fathom --without nothing", "directory-sync"),
+        ("diff A.fathom", "B.fathom"),
+        ("diff A B --fail-on faster", "slower:PERCENT"),
+        ("check record", "CMD"),
+        ("fix -- app {db}", "--database FILE"),
+        ("fix --try nothing -- true", "there is no such remedy here"),
+        ("bench run nothing", "nothing"),
+        ("bench run sqlite -p rows", "NAME=VALUE"),
+        ("bench run sqlite --dir /no/such/folder", "--dir /no/such/folder"),
+        ("bench run sqlite --budget 5x", "90s, 5m or 1h"),
+        ("bench run sqlite --precision 0", "more than 0"),
+        ("bench ab -- true", "at least two commands"),
+        ("bench ab -- no-such-program true", "command not found"),
+        ("bench compare A.fathom", "B.fathom"),
+        ("net run", "ADDR:PORT"),
+        ("net run 127.0.0.1", "ADDRESS:PORT"),
+        ("net run 127.0.0.1:7100 --udp", "needs a rate"),
+        ("net run 127.0.0.1:7100 --rate 1", "1k to 1000G"),
+        ("net run 127.0.0.1:7100 --sndbuf x", "256K"),
+        ("net serve --listen 0.0.0.0:0", "a key is required"),
+        ("net link --loss 2", "share of packets"),
+        ("net trial --udp slow", "1k to 1000G"),
+        ("pool serve --node 127.0.0.1 --nbd unix:/x", "ADDRESS:PORT"),
+        ("pool serve --node 127.0.0.1:1 --nbd /x", "unix:PATH"),
+        ("pool node --store a --listen 0.0.0.0:0", "--insecure"),
+        ("pool node --backend memory:1 --listen 127.0.0.1:0", "at least 64K"),
+        ("pool bench --node 127.0.0.1:1 --node-timeout 25h", "1s to 24h"),
+        ("device info nowhere:1", "adb:"),
+        ("lab run nothing", "nothing"),
+        ("lab list nothing", "nothing"),
+        ("papers 9/9", "unknown figure"),
+        ("mcp --budget 1", "200"),
+    ] {
+        let output = out(Command::new(fathom()).args(words.split(' ')))?;
+        let said = messages(&output);
+        ensure!(output.status.code() == Some(2), "{words}: {}: {said}", output.status);
+        ensure!(said.contains(expected), "{words}: {said}");
+        ensure!(!said.contains("panicked") && !said.contains("fathom: fathom"), "{words}: {said}");
+    }
+    let missing = out(Command::new(fathom()).args(["fix", "--database", "/no/such/file", "--", "app", "{db}"]))?;
+    let said = messages(&missing);
+    ensure!(missing.status.code() == Some(1) && said.contains("--database /no/such/file"), "{said}");
+    Ok(())
+}
+
+/// An archive of ours, as a copy that may be written.
+fn copied(folder: &Path) -> Result<std::path::PathBuf> {
+    let archive = folder.join("t.fathom");
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("archives/v3-linux-6.18-virtio");
+    run(Command::new("cp").arg("-r").arg(ours).arg(&archive))?;
+    Ok(archive)
+}
+
+fn missing_folder() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archive = copied(folder.path())?;
+    for line in [&["report", "-o", "none/x.html"] as &[&str], &["export", "--perfetto", "-o", "none/x.pftrace"]] {
+        let output = out(Command::new(fathom()).args(line).arg(&archive).current_dir(folder.path()))?;
+        let said = messages(&output);
+        ensure!(output.status.code() == Some(1) && said.contains("mkdir -p none"), "{line:?}: {said}");
+    }
+    Ok(())
+}
+
+fn unwritable_folder() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut report = unprivileged(folder.path())?;
+    let archive = copied(folder.path())?;
+    run(Command::new("chmod").args(["-R", "a+rX,a-w"]).arg(folder.path()))?;
+    let output = out(report.arg("report").arg(&archive))?;
+    let said = messages(&output);
+    ensure!(output.status.code() == Some(1) && said.contains(&*folder.path().to_string_lossy()), "{said}");
+    ensure!(said.contains("ermission denied") && !said.contains("panicked"), "{said}");
+    Ok(())
+}
+
+fn without_home() -> Result<()> {
+    let mut command = Command::new(fathom());
+    let output = out(command.args(["lab", "run", "scsi-ext4"]).env_remove("HOME").env_remove("XDG_CACHE_HOME"))?;
+    let said = messages(&output);
+    ensure!(output.status.code() == Some(1) && said.contains("--cache DIR"), "{}: {said}", output.status);
+    Ok(())
+}
+
+/// The recorder that fix starts refuses, in its own words; this program's name stands before them once.
+fn fix_unprivileged() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let output = out(unprivileged(folder.path())?.args(["fix", "--", "true"]))?;
+    let said = messages(&output);
+    ensure!(output.status.code() == Some(1) && said.contains("--try NAME"), "{}: {said}", output.status);
+    ensure!(said.starts_with("fathom: ") && said.matches("fathom: ").count() == 1, "{said}");
+    Ok(())
 }
 
 fn without_dashes() -> Result<()> {
@@ -734,7 +844,8 @@ fn nobody_reads_stdout() -> Result<()> {
 
 fn full_stdout() -> Result<()> {
     let spin = ["workload", "spin", "--iterations", "3", "--inner", "1"];
-    for line in [&["man"] as &[&str], &["bench", "list"], &["completions", "bash"], &spin] {
+    let device = ["device", "info", "local"];
+    for line in [&["man"] as &[&str], &["bench", "list"], &["completions", "bash"], &["lab", "list"], &device, &spin] {
         let full = fs::File::options().write(true).open("/dev/full")?;
         let child = Command::new(fathom()).args(line).stdout(full).stderr(Stdio::piped()).spawn()?;
         let output = child.wait_with_output()?;

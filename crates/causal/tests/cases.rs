@@ -88,9 +88,9 @@ fn run(text: &str) -> String {
             ["tracer_file", disk, ino] => config.tracer_files.push((dev(disk), ino.parse().expect("an inode"))),
             ["horizon", ns] => config.horizon_ns = ns.parse().expect("ns"),
             ["full_since", ns] => config.full_since_ns = Some(ns.parse().expect("ns")),
-            ["infer"] => config.told = Some(Default::default()),
+            ["infer"] => config.with_statements = Some(Default::default()),
             ["by_place"] => config.by_place = true,
-            ["told", tgid] => drop(config.told.get_or_insert_default().insert(tgid.parse().expect("a tgid"))),
+            ["told", tgid] => drop(config.with_statements.get_or_insert_default().insert(tgid.parse().expect("a tgid"))),
             ["function", name] => config.functions.push(name.into()),
             ["partition" | "volume", part, disk] => {
                 config.partitions.insert(dev(part), dev(disk));

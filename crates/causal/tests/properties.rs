@@ -107,7 +107,7 @@ proptest! {
             horizon_ns,
             tracer: Some(2),
             tracer_files: vec![(1, 3)],
-            told: Some(BTreeSet::from([2])),
+            with_statements: Some(BTreeSet::from([2])),
             stacked: vec![
                 Stacked { disk: 1, below: Below::File { dev: 2, ino: 2 } },
                 Stacked { disk: 2, below: Below::File { dev: 1, ino: 1 } },

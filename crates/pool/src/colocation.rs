@@ -218,6 +218,7 @@ mod tests {
                 let _crowd: Vec<_> = (0..left as u64).map(|_| world.load.enter(bytes)).collect();
                 left = left.fract();
                 together += u32::from(world.together.get());
+                // A fixed wait: a step of simulated time.
                 sleep(Duration::from_millis(1)).await;
             }
             f64::from(together) / 1000.0

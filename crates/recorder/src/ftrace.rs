@@ -137,7 +137,7 @@ fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished 
         let layer = if probe.contains("sqlite3_") { Layer::Database } else { Layer::FileSystem };
         match outcome {
             Ok(()) => Coverage::attached(layer, probe, "ftrace uprobe"),
-            Err(why) => Coverage::absent(layer, probe, Absence::Failed, &why.to_string()),
+            Err(why) => Coverage::absent(layer, probe, Absence::Failed, why.to_string()),
         }
     }));
     Finished {

@@ -68,6 +68,20 @@ impl Shown {
     }
 }
 
+/// The rows that a layer shows: top, height, name.
+fn rows_of(shown: &Shown, layer: &str) -> Result<Vec<(f64, f64, String)>> {
+    // What is drawn in the next frame tells its places.
+    for _ in 0..100 {
+        let drawn = shown.browser.run("const c = document.querySelector('#timeline-canvas'); const f = document.querySelector('#timeline'); \
+             return c.dataset.drawn === `${f.dataset.fromNs} ${f.dataset.toNs}` && c.clientWidth === Number(c.dataset.width);", &[])?;
+        if drawn == json!(true) {
+            break;
+        }
+    }
+    let all: Value = serde_json::from_str(&shown.browser.attribute(CANVAS, "data-rows")?)?;
+    Ok(serde_json::from_value(all[layer].clone())?)
+}
+
 fn main() {
     run(&[
         (

@@ -117,7 +117,7 @@ fn machine(request: &Request<'_>) -> Result<Machine> {
 /// The request makes no sense, the command fails, or nothing can be recorded.
 pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
     let mut machine = machine(request)?;
-    let canonical = |path: &Path| path.canonicalize().doing(path.display().to_string());
+    let canonical = |path: &Path| path.canonicalize().doing(format!("--database {}", path.display()));
     let database = request.database.map(canonical).transpose()?;
     let named = request.command.iter().any(|word| word.contains("{db}"));
     if database.is_some() != named {

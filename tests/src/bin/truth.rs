@@ -59,7 +59,9 @@ fn trials<R>(
         let mut random = Random::new(seed.wrapping_add(1 + done as u64));
         let result = run(at, &mut random);
         if stopped() {
-            eprintln!("stopped after {done} of {} trials", order.len());
+            let early = format!("stopped after {done} of {} trials", order.len());
+            eprintln!("{early}");
+            failed.push(early);
             break;
         }
         let head = format!("[{}/{}, {:.0} s] {}", done + 1, order.len(), since.elapsed().as_secs_f64(), name(at));

@@ -181,8 +181,8 @@ impl Cause {
             Some("io") => {
                 let disk = numbers(disk.path())?;
                 let bytes = amount << 10;
-                let old = ("blkio.throttle.write_bps_device", format!("{disk} {bytes}"));
-                group(argv, "blkio", ("io.max", format!("{disk} wbps={bytes}")), &[old])?
+                let old = ("blkio.throttle.read_bps_device", format!("{disk} {bytes}"));
+                group(argv, "blkio", ("io.max", format!("{disk} rbps={bytes}")), &[old])?
             }
             Some("dirty") => {
                 let folder = Path::new("/sys/class/bdi").join(numbers(disk.path())?);
@@ -346,7 +346,7 @@ pub fn page(
         percent(loud, quiet),
     );
     if !failed.is_empty() {
-        out += &format!("{} trials failed and are not in it: {}.\n\n", failed.len(), failed.join("; "));
+        out += &format!("Not in it: {}.\n\n", failed.join("; "));
     }
     out += "*Saved* is what part of the program's time, by its own clock, went when the same workload ran without the cause; *claimed* what\n\
             part the finding says is saved at most, less what the same finding says without the cause; medians. *Error* is the median of\n\

@@ -302,7 +302,7 @@ pub fn page(all: &[(Change, Vec<Trial>)], failed: &[String], how: &str) -> Strin
         held.len(),
     );
     if !failed.is_empty() {
-        out += &format!("{} trials failed and are not in it: {}.\n\n", failed.len(), failed.join("; "));
+        out += &format!("Not in it: {}.\n\n", failed.join("; "));
     }
     out += "Times are sums over all statements of a run, ms, medians of the trials. *Error* is |predicted / true - 1|, *of the saving*\n\
             |predicted - true| / before, *of the median* the first of statements' median executions (a few that a busy machine made slow are\n\

@@ -22,7 +22,7 @@ fn within(row: &Row, window: (u64, u64)) -> bool {
     (window.0..=window.1).contains(&ns(row, "start_ns"))
 }
 
-fn of_disk(row: &&Row) -> bool {
+fn of_disk(row: &Row) -> bool {
     matches!(cell(row, "layer"), "Block" | "IoScheduler" | "Driver")
 }
 
@@ -37,8 +37,8 @@ impl Windows {
     /// From the first to the last span of a disk that ftrace has, which are looked for in what eBPF has.
     fn of(spans: &[Row], others: &[Row]) -> Result<Self> {
         let start = |row: &&Row| ns(row, "start_ns");
-        let first = others.iter().filter(of_disk).min_by_key(start).context("nothing")?;
-        let last = others.iter().filter(of_disk).max_by_key(start).context("nothing")?;
+        let first = others.iter().filter(|row| of_disk(row)).min_by_key(start).context("nothing")?;
+        let last = others.iter().filter(|row| of_disk(row)).max_by_key(start).context("nothing")?;
         let same = |of: &Row| -> Result<u64> {
             let key = |row: &Row| ["layer", "kind", "disk", "sector", "bytes"].map(|c| cell(row, c).to_owned());
             let equals = spans.iter().filter(|row| key(row) == key(of)).map(|row| ns(row, "start_ns"));
@@ -169,7 +169,7 @@ fn agree(bus: Bus) -> Result<()> {
     ensure!(sure, "a link by place is called something else than address");
 
     let columns = ["layer", "kind", "disk", "sector", "bytes"];
-    let disks = |all: &[Row]| -> Vec<Row> { all.iter().filter(of_disk).cloned().collect() };
+    let disks = |all: &[Row]| -> Vec<Row> { all.iter().filter(|row| of_disk(row)).cloned().collect() };
     let wrong =
         differences(&counted(&disks(&spans), seen.ebpf, &columns), &counted(&disks(&others), seen.ftrace, &columns));
     ensure!(wrong.is_empty(), "bios, requests and commands: {wrong:#?}");
@@ -181,7 +181,7 @@ fn agree(bus: Bus) -> Result<()> {
             let (Some(a), Some(b)) = (by_id.get(cell(link, "parent")), by_id.get(cell(link, "child"))) else {
                 continue;
             };
-            if within(a, window) && within(b, window) && of_disk(&b) {
+            if within(a, window) && within(b, window) && of_disk(b) {
                 let end = |row: &Row| ["layer", "kind", "sector", "bytes"].map(|c| cell(row, c).to_owned());
                 let key = [&end(a)[..], &end(b)[..], &[cell(link, "relation").to_owned()]].concat();
                 *counts.entry(key).or_default() += 1;

@@ -50,7 +50,7 @@ pub fn recorded() -> Result<()> {
 pub fn measured() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let device = ["--device", "lab:virtio-ext4"];
-    let bench = ["bench", "run", "storage", "--quick", "--no-wait", "--blocks", "1", "--dir", "/mnt", "-o", "b.fathom"];
+    let bench = ["bench", "run", "seq", "--quick", "--no-wait", "--blocks", "1", "--dir", "/mnt", "-o", "b.fathom"];
     well(folder.path(), &[&bench[..], &device].concat())?;
     let shown: Value = serde_json::from_str(&well(folder.path(), &["bench", "show", "--json", "b.fathom"])?)?;
     ensure!(shown.to_string().contains("virtual.accelerator"), "{shown:#}");

@@ -481,10 +481,3 @@ fn prepares(facts: &mut Facts, index: &Index) {
         }
     }
 }
-
-/// The upper one of two; of some.
-pub fn median(ns: &[u64]) -> u64 {
-    let mut sorted = ns.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
-}

@@ -117,6 +117,13 @@ fn latency(rows: &Rows, at: usize) -> u64 {
     operation.end_ns.map_or(0, |end| end.saturating_sub(operation.start_ns))
 }
 
+/// The upper one of two; of some.
+fn median(ns: &[u64]) -> u64 {
+    let mut sorted = ns.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
+}
+
 /// A statement's finished executions, in their order.
 struct Statement {
     shape: usize,

@@ -9,7 +9,7 @@
 //! serves one command at a time also delays data behind another's flush: that counts only where the recording shows that it does,
 //! by how much longer such commands took than others.
 
-use super::facts::median;
+use super::median;
 use crate::charges::Charges;
 use crate::rows::{Index, IoAction};
 use model::{Layer, Origin, Relation};

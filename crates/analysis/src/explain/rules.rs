@@ -1,8 +1,8 @@
 //! The findings, a function each. docs/guide/explain.md says of each what it means, how it is found and what to do.
 
 use super::contract::Finding;
-use super::facts::{Facts, Of, median};
-use super::{Found, Statement, latency};
+use super::facts::{Facts, Of};
+use super::{Found, Statement, latency, median};
 use crate::blind;
 use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;

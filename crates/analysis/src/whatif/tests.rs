@@ -84,25 +84,29 @@ fn checkpoint_goes_whole_and_commit_stays() {
     assert_eq!(statement.predicted_ns.p50, 98_000);
 }
 
+/// Ten INSERTs, each of whose waits for a flush is cut into others; what is empty of them goes.
+fn with_flushes_cut(cut: impl Fn(Slice) -> Vec<Slice>) -> Rows {
+    let mut rows = recording(&vec![insert(); 10]);
+    let cut = |slice: Slice| if slice.reason == Reason::Flush { cut(slice) } else { vec![slice] };
+    let slices = std::mem::take(&mut rows.slices).into_iter().flat_map(cut);
+    rows.slices = slices.filter(|slice| slice.start_ns < slice.end_ns).collect();
+    rows
+}
+
 /// A thread that need not sleep is not woken: the wait for a CPU behind its sleep goes too. One that has to sleep all the same is woken.
 #[test]
 fn wait_for_cpu_goes_with_whole_sleep_only() {
-    let mut rows = recording(&vec![insert(); 10]);
-    let mut slices = Vec::new();
-    for slice in std::mem::take(&mut rows.slices) {
-        if slice.reason != Reason::Flush {
-            slices.push(slice);
-            continue;
-        }
-        // The last 10 us become a wait for a CPU; of the longer flush the first 30 us one for data.
+    // The last 10 us become a wait for a CPU; of the longer flush the first 30 us one for data.
+    let rows = with_flushes_cut(|slice| {
         let woken = slice.end_ns - 10_000;
         let data = if slice.end_ns - slice.start_ns > 60_000 { 30_000 } else { 0 };
         let border = slice.start_ns + data;
-        slices.push(Slice { reason: Reason::Device, end_ns: border, ..slice.clone() });
-        slices.push(Slice { start_ns: border, end_ns: woken, ..slice.clone() });
-        slices.push(Slice { layer: Layer::RunQueue, reason: Reason::RunQueue, start_ns: woken, ..slice });
-    }
-    rows.slices = slices.into_iter().filter(|slice| slice.start_ns < slice.end_ns).collect();
+        vec![
+            Slice { reason: Reason::Device, end_ns: border, ..slice.clone() },
+            Slice { start_ns: border, end_ns: woken, ..slice.clone() },
+            Slice { layer: Layer::RunQueue, reason: Reason::RunQueue, start_ns: woken, ..slice },
+        ]
+    });
     // The shorter flush goes with its wake-up, 40 + 10 us; of the longer only the flush, 60 us.
     assert_eq!(each(&without(&rows, &["flush"])), 340_000 - 50_000 - 60_000);
     assert_eq!(each(&without(&rows, &["run-queue"])), 340_000 - 20_000);
@@ -111,25 +115,17 @@ fn wait_for_cpu_goes_with_whole_sleep_only() {
 /// What comes between a removed command and the next is others being woken by its end.
 #[test]
 fn wait_after_removed_command_goes_too() {
-    let mut rows = recording(&vec![insert(); 10]);
-    let mut slices = Vec::new();
-    for slice in std::mem::take(&mut rows.slices) {
-        if slice.reason != Reason::Flush {
-            slices.push(slice);
-            continue;
-        }
-        // A write of 10 us, the journal for 5, a flush, the journal for 7.
+    // A write of 10 us, the journal for 5, a flush, the journal for 7.
+    let rows = with_flushes_cut(|slice| {
         let [a, b, c] = [slice.start_ns + 10_000, slice.start_ns + 15_000, slice.end_ns - 7_000];
-        for (reason, from, to) in [
+        let parts = [
             (Reason::Device, slice.start_ns, a),
             (Reason::Journal, a, b),
             (Reason::Flush, b, c),
             (Reason::Journal, c, slice.end_ns),
-        ] {
-            slices.push(Slice { reason, start_ns: from, end_ns: to, ..slice.clone() });
-        }
-    }
-    rows.slices = slices;
+        ];
+        parts.map(|(reason, start_ns, end_ns)| Slice { reason, start_ns, end_ns, ..slice.clone() }).to_vec()
+    });
     // 150 us in both sleeps, of which 2 x 15 stay.
     assert_eq!(each(&without(&rows, &["flush"])), 340_000 - 150_000 + 30_000);
 }

@@ -43,7 +43,7 @@ pub enum LabVerb {
 Examples:
   fathom lab exec scsi-ext4 -- cat /proc/partitions
   fathom lab exec mmc-f2fs -- sh -c 'dd if=/dev/zero of=x bs=1M count=8 conv=fsync && ls -l'
-  fathom bench run storage --quick --dir /mnt --device lab:nvme-ext4")]
+  fathom bench run seq --quick --dir /mnt --device lab:nvme-ext4")]
 pub struct LabExec {
     /// A scenario's name, or a file: FILE.toml
     #[arg(value_name = "SCENARIO")]

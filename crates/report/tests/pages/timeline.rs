@@ -66,7 +66,7 @@ pub fn axis_labels_are_not_cut_off() -> Result<()> {
     assert!(labels.len() > 2 && labels.iter().any(far), "{labels:?}");
     assert!(labels.iter().all(|label| label[1].as_f64().is_some_and(|x| x >= 0.0)), "cut off at the left: {labels:?}");
     // Some blocks beside each other, farther out: no two lines may claim one address.
-    let modules = [include_str!("../../../web/src/scale.js"), include_str!("../../../web/src/scatter.js")];
+    let modules = [include_str!("../../../../web/src/scale.js"), include_str!("../../../../web/src/scatter.js")];
     let alike = of_modules(
         &shown,
         &modules,
@@ -135,20 +135,6 @@ fn with_burst(timeline: &mut Value, deep: u64, until: u64) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// The rows that a layer shows: top, height, name.
-fn rows_of(shown: &Shown, layer: &str) -> Result<Vec<(f64, f64, String)>> {
-    // What is drawn in the next frame tells its places.
-    for _ in 0..100 {
-        let drawn = shown.browser.run("const c = document.querySelector('#timeline-canvas'); const f = document.querySelector('#timeline'); \
-             return c.dataset.drawn === `${f.dataset.fromNs} ${f.dataset.toNs}` && c.clientWidth === Number(c.dataset.width);", &[])?;
-        if drawn == json!(true) {
-            break;
-        }
-    }
-    let all: Value = serde_json::from_str(&shown.browser.attribute(CANVAS, "data-rows")?)?;
-    Ok(serde_json::from_value(all[layer].clone())?)
 }
 
 pub fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {

@@ -62,7 +62,7 @@ pub fn run(
                 scope.spawn(move || Worker::new(plan, schedule, mine).and_then(|w| w.run(barrier, context)))
             })
             .collect();
-        workers.into_iter().map(|w| w.join().unwrap_or_else(|_| Err(ClientError::Panicked))).collect()
+        workers.into_iter().map(|w| w.join().unwrap_or(Err(ClientError::Panicked))).collect()
     });
     let mut all = Outcome::new()?;
     for result in results {
