@@ -187,6 +187,7 @@ pub fn statements() -> Vec<Vec<u8>> {
         "INSERT INTO t(a, \"b\") VALUES (1, 'it''s'), (?1, x'00ff'), (:c, -1.5e-3)",
         "SELECT [a b], `c` FROM \"t\" WHERE a IN (1, 2, 3) AND \"d\" = 'e' -- a comment\n/* and one */ LIMIT 5;",
         "PRAGMA main.journal_mode = WAL",
+        "SELECT 'x' /*action='a',traceparent='00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01'*/ FROM \"t\" -- c",
         "PRAGMA key = secret; SAVEPOINT a1b2; UPDATE OR IGNORE t SET \"a\" = 'never closed",
     ]
     .map(|text| text.as_bytes().to_vec())
@@ -195,7 +196,17 @@ pub fn statements() -> Vec<Vec<u8>> {
 
 /// A shape is its own shape: what is stored and read again is not taken for another statement.
 pub fn sql(bytes: &[u8]) {
-    let once = ::sqlite::normalise(&String::from_utf8_lossy(bytes));
+    let text = String::from_utf8_lossy(bytes);
+    // What is kept of a comment is an identity, in whatever else the text holds, and comes back as it was.
+    let (told, found) = (::sqlite::without_traceparent(&text), ::sqlite::traceparent(&text));
+    assert_eq!(told.traceparent, found);
+    if let Some(found) = found {
+        assert!(::sqlite::is_traceparent(found));
+        let shape = ::sqlite::normalise(&text);
+        let kept = ::sqlite::with_traceparent(&shape, found);
+        assert_eq!(::sqlite::without_traceparent(&kept), ::sqlite::Told { text: shape, traceparent: Some(found) });
+    }
+    let once = ::sqlite::normalise(&text);
     assert_eq!(::sqlite::normalise(&once), once);
 }
 

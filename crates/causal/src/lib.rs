@@ -190,6 +190,8 @@ pub trait Sink {
     fn operation(&mut self, row: table::Operation);
     /// A shape; before its first operation.
     fn shape(&mut self, row: table::Shape);
+    /// The trace context of an operation; before it. Few programs have one.
+    fn context(&mut self, _row: table::TraceContext) {}
     /// A span; when it ended, or at the end of the trace.
     fn span(&mut self, row: table::Span);
     /// A link.

@@ -4,7 +4,7 @@
 //! results can be compared as text whatever the order of their rows was.
 
 use crate::Sink;
-use model::table::{Cause, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
+use model::table::{Cause, DriverCommand, File, Link, LossRow, Operation, Process, Shape, Slice, Span, TraceContext};
 use model::{Dev, Event};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,6 +16,8 @@ pub struct Rows {
     pub operations: Vec<Operation>,
     /// Shapes.
     pub shapes: Vec<Shape>,
+    /// Trace contexts.
+    pub contexts: Vec<TraceContext>,
     /// Spans.
     pub spans: Vec<Span>,
     /// Links.
@@ -40,6 +42,9 @@ impl Sink for Rows {
     }
     fn shape(&mut self, row: Shape) {
         self.shapes.push(row);
+    }
+    fn context(&mut self, row: TraceContext) {
+        self.contexts.push(row);
     }
     fn span(&mut self, row: Span) {
         self.spans.push(row);
@@ -106,6 +111,9 @@ impl Rows {
             option(&mut line, "result", o.result);
             option(&mut line, "parent", o.parent);
             put(1, o.id, 0, line);
+        }
+        for c in &self.contexts {
+            put(1, c.operation, 1, format!("context {} {}", c.operation, c.traceparent));
         }
         for f in &self.files {
             put(2, f.id, 0, format!("file {} {} {} {:?} @{}", f.id, Dev(f.dev), f.ino, f.path, f.start_ns));

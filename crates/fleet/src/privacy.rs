@@ -32,6 +32,8 @@ const PUBLIC_MARKS: [&str; 6] = ["limited by", "mode", "cache", "inner", "clock"
 /// Text columns that are not public.
 const PRIVATE: &[(&str, &str, Class)] = &[
     ("shapes", "text", Class::Sql),
+    // It leads to what an application says of the same request elsewhere.
+    ("contexts", "traceparent", Class::Sql),
     ("files", "path", Class::Path),
     ("processes", "name", Class::Command),
     ("disks", "below", Class::Path),

@@ -271,6 +271,14 @@ tables! {
         /// Result code.
         result: Option<i64>,
     }
+    /// The trace context that an application handed on with an operation (`traceparent` of W3C's Trace Context, in a comment of the
+    /// statement as sqlcommenter writes it).
+    contexts TraceContext {
+        /// Operation.
+        operation: u64,
+        /// The application's `traceparent`: `00-TRACE-SPAN-FLAGS`.
+        traceparent: String,
+    }
     /// A statement with its literals taken out, or the name of a function, mark or transaction.
     shapes Shape {
         /// Identity within the archive.

@@ -101,6 +101,9 @@ impl Collector {
         }
         add("trace.start", finished.window_ns.0, "ns");
         add("trace.end", finished.window_ns.1, "ns");
+        // Both clocks now: the times of an archive can be put beside those of other programs.
+        let ago = capture::boot_ns().saturating_sub(finished.window_ns.0);
+        add("trace.start_unix", archive::unix_now_ns().saturating_sub(ago), "ns");
     }
 
     /// The first one's facts have the names that benchmarks give theirs, those of others are of `storage2`, `storage3`, ….

@@ -102,16 +102,18 @@ impl EventLog {
     /// A text of a traced program may hold what its user would not want stored, so it goes no further as it is.
     fn put_statement(&mut self, header: &Header, record: &[u8]) {
         let event = model::Event::decode(record);
-        let shape = match event.as_ref().map(|event| &event.record) {
-            Some(Record::Statement(statement)) => sqlite::normalise(&statement.text),
-            _ => String::new(),
+        let (shape, traceparent) = match event.as_ref().map(|event| &event.record) {
+            Some(Record::Statement(statement)) => {
+                (sqlite::normalise(&statement.text), sqlite::traceparent(&statement.text).map(str::to_string))
+            }
+            _ => (String::new(), None),
         };
         self.observed.statement(header.tgid, &shape);
         let Some(mut event) = event else { return };
         if let Record::Statement(statement) = &mut event.record
             && !self.keep_sql
         {
-            statement.text = shape;
+            statement.text = traceparent.map_or(shape.clone(), |parent| sqlite::with_traceparent(&shape, &parent));
         }
         self.put_event(&event);
     }

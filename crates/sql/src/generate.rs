@@ -28,6 +28,9 @@ pub struct Generate {
     /// Days that they are made on
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
     pub days: u64,
+    /// The day from which on every second device is slower by a third [default: the last]
+    #[arg(long)]
+    pub worse_from: Option<u64>,
 }
 
 /// 2026-12-03, after the samples that tests put beside them.
@@ -69,8 +72,8 @@ pub fn run(args: &Generate) -> Result<()> {
         let (device, day) = (mixed(random) % args.devices, mixed(random ^ 1) % args.days);
         let folder = args.folder.join(format!("device=shelf-{device:03}"));
         std::fs::create_dir_all(&folder)?;
-        // A device has a speed; on the last day half of them are slower by a third.
-        let worse = day + 1 == args.days && device % 2 == 0;
+        // A device has a speed; from some day on half of them are slower by a third.
+        let worse = day >= args.worse_from.unwrap_or(args.days - 1) && device % 2 == 0;
         let stretch = (800 + mixed(args.seed ^ device) % 400 + random % 50) * if worse { 4 } else { 3 } / 3;
         let change = Change { stretch, setting: device % 3 };
         let at = (FIRST_DAY + day) * DAY_NS + random % DAY_NS;
@@ -114,6 +117,7 @@ fn make(source: &Archive, to: &Path, at: u64, change: &Change) -> Result<()> {
     copy(source, out, |row: &mut Sample| row.value = row.value * change.stretch as f64 / 1000.0)?;
     copy(source, out, |_: &mut Shape| {})?;
     copy(source, out, |_: &mut Link| {})?;
+    copy(source, out, |_: &mut TraceContext| {})?;
     copy(source, out, |_: &mut Cause| {})?;
     copy(source, out, |_: &mut File| {})?;
     copy(source, out, |_: &mut Process| {})?;

@@ -6,12 +6,14 @@
 //! | file | what |
 //! |---|---|
 //! | `shape` | a statement's text without its literals |
+//! | `context` | the trace context that came with a statement |
 //! | `pragma` | the settings that explain a recording |
 //! | `names` | which file is the database, the journal, the WAL |
 //! | `header` | what the first bytes of a database say |
 //! | `parts` | what is at an offset of a file |
 //! | [`library`] | what a library's file says of the SQLite in it |
 
+mod context;
 mod header;
 pub mod library;
 mod names;
@@ -19,6 +21,7 @@ mod parts;
 mod pragma;
 mod shape;
 
+pub use context::{Told, is_traceparent, traceparent, with_traceparent, without_traceparent};
 pub use header::DatabaseHeader;
 pub use names::{Companions, FileClass, class, database_in, database_of};
 pub use parts::{JOURNAL_HEADER, PageGrid, Part, WAL_HEADER, part, reads_database_header};

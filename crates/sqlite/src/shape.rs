@@ -164,6 +164,24 @@ fn in_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_' || c == '$' || (!c.is_ascii() && !separates(c) && !ELLIPSIS.contains(c))
 }
 
+/// Where the comments of a text begin and end; none after a quote that is never closed.
+pub(crate) fn comments(sql: &str) -> impl Iterator<Item = (usize, usize)> + '_ {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while let Some(c) = sql[at..].chars().next() {
+            let from = at;
+            if let Some(after) = skip_comment(&sql[at..]) {
+                at = sql.len() - after.len();
+                return Some((from, at));
+            }
+            // After a quote that is never closed nothing is trusted.
+            let length = if separates(c) { Some(c.len_utf8()) } else { token(&sql[at..], c).map(|(_, length)| length) };
+            at = length.map_or(sql.len(), |length| at + length);
+        }
+        None
+    })
+}
+
 /// Cuts the text into tokens; stops at a quote that is never closed.
 fn tokens(sql: &str) -> Vec<Token<'_>> {
     let mut out = Vec::new();

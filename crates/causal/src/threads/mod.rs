@@ -63,6 +63,8 @@ pub(crate) struct Threads {
     map: FastMap<u32, Thread>,
     inferred: Inferred,
     statements: FastMap<(u32, u64), u64>,
+    /// The trace contexts that came with them.
+    contexts: FastMap<(u32, u64), String>,
     statements_order: VecDeque<(u32, u64)>,
     shapes: BTreeMap<(&'static str, String), u64>,
     executions: FastMap<u64, u64>,
@@ -231,6 +233,7 @@ impl Threads {
     pub(crate) fn len(&self) -> usize {
         self.map.values().map(|t| 1 + t.frames.len() + t.calls.len() + t.aways.len()).sum::<usize>()
             + self.statements.len()
+            + self.contexts.len()
             + self.history.len()
             + self.void.len()
             + self.inferred.len()

@@ -7,7 +7,7 @@ use crate::context::{Context, span};
 use crate::loss::Window;
 use crate::objects::Objects;
 use model::event::{Header, OpBegin, OpEnd, Statement, flags, header_flags, op_kind};
-use model::table::{Operation, Span};
+use model::table::{Operation, Span, TraceContext};
 use model::{Confidence, Layer, Relation};
 
 /// Statements remembered; addresses of finalised ones are used again, so programs have far fewer.
@@ -74,12 +74,20 @@ impl Threads {
         objects: &mut Objects,
         cx: &mut Context<'_>,
     ) {
-        let shape = self.shape("statement", &record.text, cx);
+        let told = sqlite::without_traceparent(&record.text);
+        let shape = self.shape("statement", &told.text, cx);
         let key = (header.tgid, record.stmt);
+        match told.traceparent {
+            Some(context) => self.contexts.insert(key, context.to_string()),
+            None => self.contexts.remove(&key),
+        };
         if self.statements.insert(key, shape).is_none() {
             self.statements_order.push_back(key);
             if self.statements_order.len() > STATEMENTS {
-                self.statements_order.pop_front().map(|old| self.statements.remove(&old));
+                if let Some(old) = self.statements_order.pop_front() {
+                    self.statements.remove(&old);
+                    self.contexts.remove(&old);
+                }
             }
         }
         if record.start_ns == 0 {
@@ -262,6 +270,11 @@ impl Threads {
             number: (frame.kind == Kind::Statement).then_some(end.rows),
             ..span(frame.span, layer, span_kind, frame.start_ns, tgid, tid)
         });
+        if frame.kind == Kind::Statement
+            && let Some(traceparent) = self.contexts.get(&(tgid, frame.key))
+        {
+            cx.sink.context(TraceContext { operation: frame.id, traceparent: traceparent.clone() });
+        }
         self.operation_row(tgid, tid, frame, shape, end, cx);
     }
 

@@ -6,7 +6,9 @@ use super::used_disks::UsedDisks;
 use crate::Metadata;
 use archive::TablesWriter;
 use causal::Sink;
-use model::table::{Cause, DriverCommand, File, Link, LossRow, Operation, Process, Row, Shape, Slice, Span};
+use model::table::{
+    Cause, DriverCommand, File, Link, LossRow, Operation, Process, Row, Shape, Slice, Span, TraceContext,
+};
 
 /// Keeps the first error, since a [`Sink`] cannot fail.
 pub struct Tables {
@@ -54,6 +56,9 @@ impl Sink for Tables {
     }
     fn shape(&mut self, row: Shape) {
         self.sqlite.shape(&row);
+        self.put(&row);
+    }
+    fn context(&mut self, row: TraceContext) {
         self.put(&row);
     }
     fn span(&mut self, row: Span) {

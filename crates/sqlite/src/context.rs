@@ -1,0 +1,119 @@
+//! The trace context that an application handed on with a statement, in a comment as sqlcommenter writes it
+//! (<https://google.github.io/sqlcommenter/spec/>): `SELECT 1 /*traceparent='00-…-…-01'*/`. By it, what happened below a statement
+//! belongs to the application's own trace.
+//!
+//! Only a `traceparent` of W3C's Trace Context, version 00, is taken: an identity of two numbers, which tells nothing else. All
+//! other comments may hold anything, and are left out with them.
+
+use crate::shape::comments;
+
+/// A text apart from the context in it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Told<'a> {
+    /// The text without the comment that has the context.
+    pub text: String,
+    /// The context, if it has one.
+    pub traceparent: Option<&'a str>,
+}
+
+/// The `traceparent` of a statement; the last one, as who is nearest to the database writes last.
+pub fn traceparent(sql: &str) -> Option<&str> {
+    comments(sql).filter_map(|(at, end)| in_comment(&sql[at..end])).last()
+}
+
+/// A shape with the context that its statement had, as a log keeps both.
+pub fn with_traceparent(shape: &str, traceparent: &str) -> String {
+    format!("{shape} /*traceparent='{traceparent}'*/")
+}
+
+/// Text and context apart.
+pub fn without_traceparent(sql: &str) -> Told<'_> {
+    let (mut text, mut from, mut traceparent) = (String::new(), 0, None);
+    for (at, end) in comments(sql) {
+        if let Some(found) = in_comment(&sql[at..end]) {
+            text.push_str(sql[from..at].trim_end());
+            (from, traceparent) = (end, Some(found));
+        }
+    }
+    text.push_str(&sql[from..]);
+    Told { text, traceparent }
+}
+
+/// The context of a comment: `key='value'` pairs with commas between them.
+fn in_comment(comment: &str) -> Option<&str> {
+    let body = comment.strip_prefix("/*")?.strip_suffix("*/")?;
+    body.split(',').find_map(|pair| {
+        let (key, value) = pair.split_once('=')?;
+        let value = value.trim().strip_prefix('\'')?.strip_suffix('\'')?;
+        (key.trim() == "traceparent" && is_traceparent(value)).then_some(value)
+    })
+}
+
+/// Whether a text is version 00 of a `traceparent`, with identities that are valid.
+pub fn is_traceparent(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('-').collect();
+    let hex = |part: &str, length: usize| {
+        part.len() == length && part.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))
+    };
+    let some = |part: &str| part.bytes().any(|c| c != b'0');
+    matches!(parts[..], ["00", trace, span, flags]
+        if hex(trace, 32) && some(trace) && hex(span, 16) && some(span) && hex(flags, 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn context_is_found_in_comments_only() {
+        let found = |sql: &str| traceparent(sql).map(str::to_string);
+        assert_eq!(found(&format!("SELECT 1 /*traceparent='{PARENT}'*/")).as_deref(), Some(PARENT));
+        assert_eq!(
+            found(&format!("SELECT 1 /* action='x%2Cy', traceparent='{PARENT}',tracestate='a%3D1' */;")).as_deref(),
+            Some(PARENT)
+        );
+        for other in [
+            format!("SELECT '/*traceparent=''{PARENT}''*/'"),
+            format!("SELECT \"/*traceparent='{PARENT}'*/\""),
+            format!("SELECT 1 -- traceparent='{PARENT}'"),
+            format!("SELECT 1 /*traceparent='{PARENT}'"),
+            format!("SELECT 'open /*traceparent='{PARENT}'*/"),
+            format!("SELECT 1 /*xtraceparent='{PARENT}'*/"),
+            format!("SELECT 1 /*traceparent={PARENT}*/"),
+            String::new(),
+        ] {
+            assert_eq!(found(&other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn identity_of_zeros_or_other_version_is_none() {
+        assert!(is_traceparent(PARENT));
+        for wrong in [
+            PARENT.replacen("00", "01", 1),
+            PARENT.replacen("00", "ff", 1),
+            PARENT.to_uppercase(),
+            format!("{PARENT}-x"),
+            PARENT.replace("4bf92f3577b34da6a3ce929d0e0e4736", &"0".repeat(32)),
+            PARENT.replace("00f067aa0ba902b7", &"0".repeat(16)),
+            PARENT[..54].into(),
+            String::new(),
+        ] {
+            assert!(!is_traceparent(&wrong), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shape_and_context_come_back() {
+        let sql = format!("INSERT INTO t VALUES (1, 'a') /*traceparent='{PARENT}'*/");
+        let kept = with_traceparent(&crate::normalise(&sql), traceparent(&sql).unwrap());
+        let told = without_traceparent(&kept);
+        assert_eq!((told.text.as_str(), told.traceparent), ("INSERT INTO t VALUES (?, ?)", Some(PARENT)));
+        let raw = without_traceparent(&sql);
+        assert_eq!((raw.text.as_str(), raw.traceparent), ("INSERT INTO t VALUES (1, 'a')", Some(PARENT)));
+        let plain = without_traceparent("SELECT 1 /* by hand */");
+        assert_eq!((plain.text.as_str(), plain.traceparent), ("SELECT 1 /* by hand */", None));
+    }
+}
