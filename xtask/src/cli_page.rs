@@ -9,9 +9,6 @@ use std::path::Path;
 use std::process::Command;
 
 const PAGE: &str = "docs/reference/cli.md";
-/// Verbs of the program `fathom-sql`, which need not be there when the page is made, and their pages in the guide.
-const OF_SQL: [(&str, &str); 3] = [("sql", "sql.md"), ("fleet", "fleet.md"), ("serve", "fleet.md")];
-
 /// Writes the page, if the program is there and the page is stale.
 pub fn write(root: &Path) -> Result<()> {
     let binary = root.join("target/release/fathom");
@@ -53,14 +50,6 @@ fn add(binary: &Path, words: &mut Vec<String>, text: &mut String) -> Result<()> 
     let lines: Vec<&str> = help.trim_end().lines().map(str::trim_end).collect();
     let _ = write!(text, "\n{marks} {name}\n\n```text\n{}\n```\n", lines.join("\n"));
     for sub in commands(&help) {
-        if let Some((verb, guide)) = OF_SQL.iter().find(|(verb, _)| words.is_empty() && *verb == sub) {
-            let _ = write!(
-                text,
-                "\n## fathom {verb}\n\nIts help is that of `fathom-sql`, a program of its own: `fathom {verb} --help`, and \
-                 [the guide](../guide/{guide}).\n"
-            );
-            continue;
-        }
         words.push(sub);
         add(binary, words, text)?;
         words.pop();

@@ -5,7 +5,6 @@ mod bench;
 mod check;
 mod device;
 mod diff;
-mod elsewhere;
 mod fix;
 mod import;
 mod lab;
@@ -25,7 +24,6 @@ pub use device::{
     ServiceDevice, Via, Which,
 };
 pub use diff::{Diff, Explain};
-pub use elsewhere::{Fleet, Serve, Sql};
 pub use fix::{Allow, Fix};
 pub use import::Import;
 pub use lab::{Lab, LabExec, LabList, LabRun, LabShell, LabVerb};
@@ -38,6 +36,8 @@ pub use pool::{
 };
 pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, MeasureBoth, Penalty, ServeHttp};
 pub use whatif::Whatif;
+// The program fathom-sql has these verbs; they are declared here too, so that help, completions and manual pages know them.
+pub use fleet::args::{Fleet, Serve, Sql};
 
 /// Values of `pool`, for whoever else reads them.
 pub mod pool_value {

@@ -12,16 +12,18 @@ use std::process::Command;
 /// The program that has the verbs of SQL.
 const SQL: &str = "fathom-sql";
 
-/// Becomes `fathom-sql VERB WORDS…`; returns only if it cannot.
+/// Becomes `fathom-sql` with the words of this command line, which were understood; returns only if it cannot.
 ///
 /// # Errors
 /// There is no such program, or it cannot be started.
-pub fn sql(verb: &str, words: &[OsString]) -> Result<std::convert::Infallible> {
+pub fn sql() -> Result<std::convert::Infallible> {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let verb = words.first().map(|verb| verb.to_string_lossy().into_owned()).unwrap_or_default();
     let own = std::env::current_exe().ok();
     let beside = own.as_ref().map(|own| own.with_file_name(SQL)).filter(|path| path.is_file());
     let program = beside.unwrap_or_else(|| PathBuf::from(SQL));
     let mut command = Command::new(&program);
-    command.arg(verb).args(words);
+    command.args(words);
     if let Some(own) = own {
         // Archives without tables get them from here.
         command.env("FATHOM", own);

@@ -1,9 +1,7 @@
-//! The command line of `fathom sql` and `fathom fleet`. The program is called by `fathom`, so its help shows that name.
+//! The command line of `fathom-sql`. The program is called by `fathom`, so its help shows that name; the verbs are declared in `fleet`.
 
-use crate::output::Format;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use fleet::privacy::Treatment;
-use std::path::PathBuf;
+use clap::{Parser, Subcommand};
+use fleet::args::{Fleet, Serve, Sql};
 
 /// SQL over archives and fleets.
 #[derive(Debug, Parser)]
@@ -24,208 +22,9 @@ pub enum Verb {
     /// Make many recordings out of a few, to measure and test fleets with
     #[command(hide = true)]
     Generate(crate::generate::Generate),
-}
-
-/// Keep archives of many devices and days in one place, as files that any engine reads.
-///
-/// A fleet is a folder, or a bucket of any store that speaks S3 (s3://BUCKET/PATH; credentials and endpoint from AWS_ACCESS_KEY_ID,
-/// AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for one without TLS). Its tables are Parquet files at
-/// TABLE/date=DAY/: `fathom sql FLEET` asks them, and so does any other engine.
-#[derive(Debug, Args)]
-pub struct Fleet {
-    /// What to do.
-    #[command(subcommand)]
-    pub verb: FleetVerb,
-}
-
-/// The verbs of `fathom fleet`; their help is at their arguments too.
-#[allow(missing_docs)]
-#[derive(Debug, Subcommand)]
-pub enum FleetVerb {
-    Init(Init),
-    Add(Add),
-    Ls(Ls),
-    Gc(Gc),
-    Report(Report),
-}
-
-/// Show a fleet's page, and its numbers for Prometheus, on this machine.
-///
-/// `/` is the page of `fathom fleet report`, made anew when it is older than half a minute; `/metrics` is for Prometheus. Nothing is
-/// written, and only this machine is answered.
-#[derive(Debug, Args)]
-pub struct Serve {
-    /// The fleet
-    #[arg(value_name = "FLEET")]
-    pub fleet: String,
-    /// Address to listen on, of this machine's own
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8765")]
-    pub listen: std::net::SocketAddr,
-}
-
-/// What a fleet does with texts of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Private {
-    /// They stay.
-    Keep,
-    /// A hash, salted by the fleet, stands for each: they can be counted and joined, not read.
-    Hash,
-    /// They are left out.
-    Drop,
-}
-
-impl From<Private> for Treatment {
-    fn from(private: Private) -> Self {
-        match private {
-            Private::Keep => Self::Keep,
-            Private::Hash => Self::Hash,
-            Private::Drop => Self::Drop,
-        }
-    }
-}
-
-/// Make an empty fleet, with its rules.
-///
-/// The rules hold for everything that is added; they cannot be changed later, since what was left out is gone.
-#[derive(Debug, Args)]
-pub struct Init {
-    /// The fleet: a folder, or s3://BUCKET/PATH
-    #[arg(value_name = "FLEET")]
-    pub fleet: String,
-    /// Commands, names of processes and what they print
-    #[arg(long, value_enum, default_value_t = Private::Keep)]
-    pub commands: Private,
-    /// Paths of files
-    #[arg(long, value_enum, default_value_t = Private::Keep)]
-    pub paths: Private,
-    /// Texts of statements (literals are not in them, unless they were recorded with --keep-sql)
-    #[arg(long, value_enum, default_value_t = Private::Keep)]
-    pub sql: Private,
-    /// Keep the archives themselves too, without their tables
-    #[arg(long)]
-    pub keep_raw: bool,
-    /// About how large files shall be (suffixes K, M, G)
-    #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = bytes)]
-    pub file_size: u64,
-}
-
-/// Add archives to a fleet.
-///
-/// An archive that the fleet has already is passed over, also under another name; so an `add` that was interrupted is simply repeated.
-/// An archive that cannot be read is named and left out, with exit status 1; all others are added. Several writers may add at once.
-#[derive(Debug, Args)]
-pub struct Add {
-    /// The fleet
-    #[arg(value_name = "FLEET")]
-    pub fleet: String,
-    /// Archives, or folders with archives
-    #[arg(value_name = "T.fathom", required = true)]
-    pub archives: Vec<PathBuf>,
-    /// The device's name [default: of a folder device=NAME above the archive, else vendor and model]
-    #[arg(long, value_name = "NAME")]
-    pub device: Option<String>,
-}
-
-/// List a fleet's tables, or its files.
-#[derive(Debug, Args)]
-pub struct Ls {
-    /// The fleet
-    #[arg(value_name = "FLEET")]
-    pub fleet: String,
-    /// Print JSON (format: docs/reference/json.md)
-    #[arg(long, conflicts_with = "files")]
-    pub json: bool,
-    /// Read every file, and name those that are missing or not what was written (exit status 1)
-    #[arg(long, conflicts_with_all = ["json", "files"])]
-    pub check: bool,
-    /// List the files that belong to the fleet, of one table or of all
-    #[arg(long, value_name = "TABLE", num_args = 0..=1, default_missing_value = "")]
-    pub files: Option<String>,
-}
-
-/// Write a page: statements by device and day, and where their medians changed.
-#[derive(Debug, Args)]
-pub struct Report {
-    /// The fleet
-    #[arg(value_name = "FLEET")]
-    pub fleet: String,
-    /// File to write
-    #[arg(short, long, value_name = "x.html", default_value = "fleet.html")]
-    pub output: PathBuf,
-}
-
-/// Merge a fleet's small files, and remove what no longer belongs to it.
-#[derive(Debug, Args)]
-pub struct Gc {
-    /// The fleet
-    #[arg(value_name = "FLEET")]
-    pub fleet: String,
-    /// Keep what was replaced, or is not committed, for so many seconds: queries and writers may still need it
-    #[arg(long, value_name = "S", default_value_t = 3600)]
-    pub grace: u64,
-}
-
-/// Ask archives and fleets in SQL.
-///
-/// Every table of the manual (docs/reference/tables.md) is there, with the columns `device`, `run`, `date` and `archive` before its
-/// own; ids are unique within a `run`, so join on both. The table `archives` has a row for each archive. A kind of archive that
-/// lacks a table gives it no rows.
-///
-/// Without SQL, a terminal gets a shell with history and completion; otherwise statements are read from stdin. Only statements that
-/// read are run, and no file outside the archives is reached by them.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  fathom sql trace.fathom 'SELECT \"text\", count(*) FROM operations o JOIN shapes s ON s.run = o.run AND s.id = o.shape GROUP BY 1'
-  fathom sql a.fathom b.fathom                  a shell over both
-  fathom sql runs/ --example 1                  one of twenty questions; --examples lists them
-  fathom sql runs/ -o slow.parquet 'SELECT …'   the answer as a file (format by its ending)")]
-pub struct Sql {
-    /// Archives, folders with archives, or one fleet (a folder or s3://BUCKET/PATH); then the SQL, if it is not given otherwise
-    #[arg(value_name = "T.fathom… SQL")]
-    pub words: Vec<String>,
-    /// How the answer is written [default: by the ending of -o, else table]
-    #[arg(long, value_enum)]
-    pub format: Option<Format>,
-    /// File to write, replaced only by a whole answer
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// The SQL, whatever it looks like
-    #[arg(short, long, value_name = "SQL", allow_hyphen_values = true)]
-    pub query: Option<String>,
-    /// Read the SQL from this file
-    #[arg(short, long, value_name = "FILE", conflicts_with = "query")]
-    pub file: Option<PathBuf>,
-    /// Show how a statement would be run, without running it
-    #[arg(long)]
-    pub explain: bool,
-    /// List the example questions; with archives, answer all of them
-    #[arg(long)]
-    pub examples: bool,
-    /// Answer one example question, by its number or name
-    #[arg(long, value_name = "N", conflicts_with_all = ["examples", "file", "query"])]
-    pub example: Option<String>,
-    /// Memory that a query may hold before it uses temporary files (suffixes K, M, G)
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]
-    pub memory: u64,
-    /// Threads that a query may use [default: as many as there are CPUs]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub threads: Option<u16>,
-}
-
-/// A size with a suffix K, M or G (powers of 1024).
-pub fn bytes(text: &str) -> Result<u64, String> {
-    let (number, unit) = match text.chars().last() {
-        Some('K' | 'k') => (&text[..text.len() - 1], 1 << 10),
-        Some('M' | 'm') => (&text[..text.len() - 1], 1 << 20),
-        Some('G' | 'g') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let number: Option<u64> = number.parse().ok();
-    number
-        .and_then(|number| number.checked_mul(unit))
-        .filter(|&bytes| bytes > 0)
-        .ok_or_else(|| "expected a size, such as 512M or 2G".into())
+    /// Make the layout of a fleet too large for this machine, to measure what opening and planning cost
+    #[command(hide = true)]
+    Simulate(crate::simulate::Simulate),
 }
 
 #[cfg(test)]
@@ -236,13 +35,5 @@ mod tests {
     #[test]
     fn command_line_is_consistent() {
         Program::command().debug_assert();
-    }
-
-    #[test]
-    fn size_has_suffix_and_limits() {
-        assert_eq!(bytes("2M"), Ok(2 << 20));
-        for wrong in ["", "0", "-1", "M", "1T", "99999999999G"] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -1,6 +1,5 @@
 //! `fathom sql`: which archives, which statement, and where the answer goes.
 
-use crate::args::Sql;
 use crate::engine::{Engine, Settings};
 use crate::errors;
 use crate::fleets::log::Fleet;
@@ -8,6 +7,7 @@ use crate::open::{self, Archives};
 use crate::output::{self, Failed, Format};
 use crate::shell;
 use anyhow::{Context as _, Result, anyhow, bail};
+use fleet::args::Sql;
 use fleet::questions::{QUESTIONS, Question};
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};

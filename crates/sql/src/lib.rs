@@ -7,6 +7,7 @@
 //! The engine reads; nothing that a query says can write, or read a file that is not part of the archives it was given
 //! ([`engine`]).
 
+pub mod archive_page;
 pub mod args;
 pub mod ask;
 pub mod engine;
@@ -14,8 +15,10 @@ pub mod errors;
 pub mod fleets;
 pub mod generate;
 pub mod open;
+pub mod otlp;
 pub mod output;
 pub mod report;
 pub mod serve;
 pub mod shell;
+pub mod simulate;
 pub mod tables;

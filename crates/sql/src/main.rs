@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Verb::Sql(args) => sql::ask::run(args).map(|()| true),
         Verb::Fleet(args) => sql::fleets::run(args),
         Verb::Serve(args) => sql::fleets::serve(args),
+        Verb::Simulate(args) => sql::simulate::run(args).map(|()| true),
         Verb::Generate(args) => sql::generate::run(args).map(|()| true),
     };
     match done {

@@ -25,7 +25,7 @@ pub struct Opened {
 }
 
 /// The program that makes tables: beside this one, or wherever it is found.
-fn fathom() -> PathBuf {
+pub(crate) fn fathom() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("fathom")).filter(|path| path.is_file());
     std::env::var_os("FATHOM").map(PathBuf::from).or(beside).unwrap_or_else(|| "fathom".into())
 }

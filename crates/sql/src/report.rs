@@ -2,8 +2,10 @@
 //!
 //! A day's value is the median latency of a statement on a device, by rank. A change is what PELT finds in the days' logarithms with
 //! Barrett's penalty (`stats::pelt`), where at least ten days have a value. Days are taken as equally far apart, and devices and
-//! statements are looked at one by one: of many series without any change, some show one all the same. The page says how many were
-//! looked at.
+//! statements are looked at one by one.
+//!
+//! Of many series without any change, some show one all the same. Which of them chance does not explain, `stats::changes` decides; how
+//! often it is wrong is simulated (docs/results/fleet-changes.md).
 
 use crate::engine::Engine;
 use anyhow::Result;
@@ -14,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// Days that a series must have before a change is looked for.
-const DAYS: usize = 10;
+const DAYS: usize = stats::changes::SHORTEST;
 /// Statements that are drawn, those with the most time first.
 const STATEMENTS: usize = 12;
 /// Devices that are drawn of a statement.
@@ -32,37 +34,83 @@ WITH timed AS (
     FROM timed
 )
 SELECT "text", "device", "date", max("executions") AS "executions", CAST(sum("latency_ns") AS DOUBLE) AS "time_ns",
-    min(CASE WHEN 2 * "place_in_order" >= "executions" THEN "latency_ns" END) AS "p50_ns"
+    min(CASE WHEN 2 * "place_in_order" >= "executions" THEN "latency_ns" END) AS "p50_ns",
+    min(CASE WHEN 10 * "place_in_order" >= "executions" THEN "latency_ns" END) AS "p10_ns",
+    min(CASE WHEN 10 * "place_in_order" >= 9 * "executions" THEN "latency_ns" END) AS "p90_ns",
+    min(CASE WHEN 100 * "place_in_order" >= 99 * "executions" THEN "latency_ns" END) AS "p99_ns"
 FROM ranked GROUP BY "text", "device", "date" ORDER BY "text", "device", "date""#;
 
 const ARCHIVES: &str =
     r#"SELECT "device", "date", "archive", "run" FROM archives ORDER BY "device", "date", "archive""#;
 
+/// A statement's latencies on a device and a day, in ns.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Day {
+    /// Days since 1970.
+    day: i32,
+    executions: i64,
+    p10: i64,
+    p50: i64,
+    p90: i64,
+    p99: i64,
+}
+
 /// One statement on one device.
 #[derive(Debug, Default, Clone)]
 pub struct Series {
-    /// Days since 1970, and the day's median in ns.
-    pub days: Vec<(i32, i64)>,
+    /// Its days, in order.
+    pub days: Vec<Day>,
     executions: i64,
     time_ns: f64,
+    /// The days from which on the median is another, once they were looked for.
+    changes: Vec<usize>,
 }
 
+/// An archive of a device and a day.
+#[derive(Debug, Clone)]
+struct Source {
+    name: String,
+    run: String,
+}
+
+/// The archives of a device and a day.
+type Sources = BTreeMap<(String, i32), Vec<Source>>;
+
+/// Statements, and their devices.
+type All = BTreeMap<String, BTreeMap<String, Series>>;
+
 impl Series {
-    /// The days from which on the median is another.
-    pub fn changes(&self) -> Vec<usize> {
-        if self.days.len() < DAYS {
-            return Vec::new();
-        }
-        let logs: Vec<f64> = self.days.iter().map(|(_, ns)| (*ns.max(&1) as f64).ln()).collect();
-        stats::pelt::changepoints(&logs, stats::pelt::penalty(logs.len()), stats::pelt::shortest(logs.len()))
-            .unwrap_or_default()
+    fn logs(&self) -> Vec<f64> {
+        self.days.iter().map(|day| (day.p50.max(1) as f64).ln()).collect()
     }
 
     /// The geometric mean of the medians of some days.
     fn level(&self, days: std::ops::Range<usize>) -> f64 {
         let some = &self.days[days];
-        (some.iter().map(|(_, ns)| (*ns.max(&1) as f64).ln()).sum::<f64>() / some.len().max(1) as f64).exp()
+        (some.iter().map(|day| (day.p50.max(1) as f64).ln()).sum::<f64>() / some.len().max(1) as f64).exp()
     }
+}
+
+/// What came of looking for changes.
+#[derive(Debug, Default, Clone, Copy, PartialEq)]
+struct Looked {
+    /// Series with enough days.
+    at: usize,
+    /// Those in which PELT found a change.
+    found: usize,
+    /// Those of them that are listed.
+    listed: usize,
+}
+
+/// Looks for changes in every series, and keeps those that chance does not explain.
+fn look(all: &mut All) -> Looked {
+    let logs: Vec<Vec<f64>> = all.values().flat_map(BTreeMap::values).map(Series::logs).collect();
+    let changes = stats::changes::look(&logs);
+    let looked = Looked { at: changes.looked_at, found: changes.found, listed: changes.taken() };
+    for (series, places) in all.values_mut().flat_map(BTreeMap::values_mut).zip(changes.places) {
+        series.changes = places;
+    }
+    looked
 }
 
 async fn rows(engine: &Engine, sql: &str) -> Result<Vec<RecordBatch>> {
@@ -74,58 +122,86 @@ fn text(batch: &RecordBatch, column: usize, row: usize) -> String {
     datafusion::arrow::util::display::array_value_to_string(batch.column(column), row).unwrap_or_default()
 }
 
-/// The page.
+/// What a page is drawn of.
+pub struct Gathered {
+    all: All,
+    archives: Sources,
+    looked: Looked,
+}
+
+impl Gathered {
+    /// The archives that changes link to: those of their first day and of the day before.
+    pub fn linked(&self) -> Vec<String> {
+        let mut runs = Vec::new();
+        for devices in self.all.values() {
+            for (device, series) in devices {
+                for &at in &series.changes {
+                    let days = [series.days[at - 1].day, series.days[at].day];
+                    let of = |day: i32| self.archives.get(&(device.clone(), day)).into_iter().flatten().take(LINKED);
+                    runs.extend(days.into_iter().flat_map(of).map(|source| source.run.clone()));
+                }
+            }
+        }
+        runs.sort();
+        runs.dedup();
+        runs
+    }
+}
+
+/// Asks for what a page is drawn of, and looks for changes.
 ///
 /// # Errors
 /// A query fails.
-pub async fn page(engine: &Engine, name: &str) -> Result<String> {
-    let mut all: BTreeMap<String, BTreeMap<String, Series>> = BTreeMap::new();
+pub async fn gather(engine: &Engine) -> Result<Gathered> {
+    let mut all = All::new();
     for batch in rows(engine, DAILY).await? {
-        let (days, counts) =
-            (batch.column(2).as_primitive::<Date32Type>(), batch.column(3).as_primitive::<Int64Type>());
-        let (times, medians) =
-            (batch.column(4).as_primitive::<Float64Type>(), batch.column(5).as_primitive::<Int64Type>());
+        let days = batch.column(2).as_primitive::<Date32Type>();
+        let times = batch.column(4).as_primitive::<Float64Type>();
+        let whole = |column: usize, row: usize| batch.column(column).as_primitive::<Int64Type>().value(row);
         for row in 0..batch.num_rows() {
             let series = all.entry(text(&batch, 0, row)).or_default().entry(text(&batch, 1, row)).or_default();
-            series.days.push((days.value(row), medians.value(row)));
-            series.executions += counts.value(row);
+            let executions = whole(3, row);
+            series.days.push(Day {
+                day: days.value(row),
+                executions,
+                p50: whole(5, row),
+                p10: whole(6, row),
+                p90: whole(7, row),
+                p99: whole(8, row),
+            });
+            series.executions += executions;
             series.time_ns += times.value(row);
         }
     }
-    let mut archives: BTreeMap<(String, i32), Vec<String>> = BTreeMap::new();
-    let mut count = 0;
+    let mut archives = Sources::new();
     for batch in rows(engine, ARCHIVES).await? {
         let days = batch.column(1).as_primitive::<Date32Type>();
         for row in 0..batch.num_rows() {
-            count += 1;
             let day = archives.entry((text(&batch, 0, row), days.value(row))).or_default();
-            day.push(format!("{} ({})", text(&batch, 2, row), text(&batch, 3, row)));
+            day.push(Source { name: text(&batch, 2, row), run: text(&batch, 3, row) });
         }
     }
-    Ok(drawn(name, count, &all, &archives))
+    let looked = look(&mut all);
+    Ok(Gathered { all, archives, looked })
 }
 
-fn drawn(
-    name: &str,
-    count: usize,
-    all: &BTreeMap<String, BTreeMap<String, Series>>,
-    archives: &BTreeMap<(String, i32), Vec<String>>,
-) -> String {
-    let looked_at = all.values().flat_map(BTreeMap::values).filter(|series| series.days.len() >= DAYS).count();
+/// Draws it. `link` is where an archive's own page is, by its run.
+pub fn drawn(name: &str, gathered: &Gathered, link: &dyn Fn(&str) -> Option<String>) -> String {
+    let Gathered { all, archives, looked } = gathered;
+    let count = archives.values().map(Vec::len).sum();
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{0}</title>\n<style>{STYLE}</style>\n<h1>{0}</h1>\n\
-         <p>{1}. Medians of statements by device and day; a change is where PELT (penalty 15 ln n) sets a new level. {2} had {DAYS} \
-         days or more and were looked at; with so many, single changes may be chance.</p>\n",
+         <p>{1}. Latencies of statements by device and day: the median, in the band from the 10th to the 90th percentile.</p>\n",
         html(name),
         html(&model::counted(count, "archive")),
-        html(&model::counted(looked_at, "series")),
     );
-    changes(&mut page, all, archives);
+    changes(&mut page, all, archives, *looked, link);
     let mut statements: Vec<_> = all.iter().collect();
     let time = |devices: &BTreeMap<String, Series>| devices.values().map(|series| series.time_ns).sum::<f64>();
     statements.sort_by(|a, b| time(b.1).total_cmp(&time(a.1)));
     for (statement, devices) in statements.iter().take(STATEMENTS) {
         chart(&mut page, statement, devices);
+        by_device(&mut page, devices);
     }
     if statements.len() > STATEMENTS {
         let left = statements.len() - STATEMENTS;
@@ -138,50 +214,91 @@ fn drawn(
     page
 }
 
-/// The table of changes, the largest first, each with the archives of its first day.
-fn changes(
-    page: &mut String,
-    all: &BTreeMap<String, BTreeMap<String, Series>>,
-    archives: &BTreeMap<(String, i32), Vec<String>>,
-) {
+/// Archives of a day that are named.
+const LINKED: usize = 20;
+
+/// The archives of a day, with links to their own pages.
+fn sources(of_day: &[Source], link: &dyn Fn(&str) -> Option<String>) -> String {
+    let one = |source: &Source| {
+        let name = format!("{} ({})", html(&source.name), html(&source.run));
+        link(&source.run).map_or(name.clone(), |to| format!("<a href=\"{}\">{name}</a>", html(&to)))
+    };
+    let names: Vec<String> = of_day.iter().take(LINKED).map(one).collect();
+    let more = if of_day.len() > LINKED { format!("<br>and {} more", of_day.len() - LINKED) } else { String::new() };
+    format!("<details><summary>{}</summary>{}{more}</details>", of_day.len(), names.join("<br>"))
+}
+
+/// The table of changes, the largest first, each with the archives of its first day and of the day before.
+fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, link: &dyn Fn(&str) -> Option<String>) {
     let mut found = Vec::new();
     for (statement, devices) in all {
         for (device, series) in devices {
-            let places = series.changes();
+            let places = &series.changes;
             for (n, &at) in places.iter().enumerate() {
                 let from = if n > 0 { places[n - 1] } else { 0 };
                 let to = places.get(n + 1).copied().unwrap_or(series.days.len());
-                found.push((statement, device, series.days[at].0, series.level(from..at), series.level(at..to)));
+                let days = (series.days[at - 1].day, series.days[at].day);
+                found.push((statement, device, days, series.level(from..at), series.level(at..to)));
             }
         }
     }
     let size = |found: &(_, _, _, f64, f64)| (found.4 / found.3).ln().abs();
     found.sort_by(|a, b| size(b).total_cmp(&size(a)));
-    page.push_str("<h2>Changes</h2>\n");
+    let _ = writeln!(
+        page,
+        "<h2>Changes</h2>\n<p>A change is a day from which on the median is another (PELT, penalty 15 ln n, at least {DAYS} days). {} \
+         had so many days; {} showed a change, {} of them one that the same days in another order do not show as well. Of those that are \
+         listed, one in twenty may be chance, and more where days depend on the day before.</p>",
+        html(&model::counted(looked.at, "series")),
+        looked.found,
+        looked.listed
+    );
     if found.is_empty() {
         page.push_str("<p>None.</p>\n");
         return;
     }
     page.push_str(
-        "<table><tr><th>from<th>device<th>statement<th>before<th>after<th>ratio<th>archives of that day</tr>\n",
+        "<table><tr><th>from<th>device<th>statement<th>before<th>after<th>ratio<th>archives of the day before<th>of that day</tr>\n",
     );
-    for (statement, device, day, before, after) in found {
-        let of_day = archives.get(&(device.clone(), day)).map(Vec::as_slice).unwrap_or_default();
-        let names: Vec<String> = of_day.iter().take(20).map(|name| html(name)).collect();
+    for (statement, device, (last, day), before, after) in found {
+        let of = |day: i32| archives.get(&(device.clone(), day)).map(Vec::as_slice).unwrap_or_default();
         let _ = writeln!(
             page,
-            "<tr><td>{}<td>{}<td><code>{}</code><td>{}<td>{}<td>{:.2}<td><details><summary>{}</summary>{}</details></tr>",
+            "<tr><td>{}<td>{}<td><code>{}</code><td>{}<td>{}<td>{:.2}<td>{}<td>{}</tr>",
             fleet::identity::date(day),
             html(device),
             html(statement),
             html(&model::text::duration(before)),
             html(&model::text::duration(after)),
             after / before,
-            of_day.len(),
-            names.join("<br>"),
+            sources(of(last), link),
+            sources(of(day), link),
         );
     }
     page.push_str("</table>\n");
+}
+
+/// The last day's distribution on each device.
+fn by_device(page: &mut String, devices: &BTreeMap<String, Series>) {
+    page.push_str(
+        "<details><summary>by device, on its last day</summary><table><tr><th>device<th>day<th>executions<th>p10<th>p50<th>p90<th>p99</tr>\n",
+    );
+    for (device, series) in devices {
+        let Some(last) = series.days.last() else { continue };
+        let time = |ns: i64| html(&model::text::duration(ns as f64));
+        let _ = writeln!(
+            page,
+            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+            html(device),
+            fleet::identity::date(last.day),
+            last.executions,
+            time(last.p10),
+            time(last.p50),
+            time(last.p90),
+            time(last.p99),
+        );
+    }
+    page.push_str("</table></details>\n");
 }
 
 const WIDE: f64 = 900.0;
@@ -193,10 +310,10 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
     shown.sort_by_key(|(_, series)| std::cmp::Reverse(series.executions));
     shown.truncate(DEVICES);
     let days = || shown.iter().flat_map(|(_, series)| series.days.iter());
-    let (first, last) = (days().map(|day| day.0).min().unwrap_or(0), days().map(|day| day.0).max().unwrap_or(0));
+    let (first, last) = (days().map(|day| day.day).min().unwrap_or(0), days().map(|day| day.day).max().unwrap_or(0));
     let log = |ns: i64| (ns.max(1) as f64).log10();
-    let least = days().map(|day| log(day.1)).fold(f64::INFINITY, f64::min) - 0.05;
-    let most = days().map(|day| log(day.1)).fold(f64::NEG_INFINITY, f64::max) + 0.05;
+    let least = days().map(|day| log(day.p10)).fold(f64::INFINITY, f64::min) - 0.05;
+    let most = days().map(|day| log(day.p90)).fold(f64::NEG_INFINITY, f64::max) + 0.05;
     let x = |day: i32| 70.0 + (WIDE - 90.0) * f64::from(day - first) / f64::from((last - first).max(1));
     let y = |ns: i64| 10.0 + (HIGH - 40.0) * (most - log(ns)) / (most - least).max(1e-9);
     let _ =
@@ -219,19 +336,23 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
         );
     }
     for (n, (device, series)) in shown.iter().enumerate() {
-        let points: Vec<String> = series.days.iter().map(|&(day, ns)| format!("{:.1},{:.1}", x(day), y(ns))).collect();
+        let place = |day: &Day, ns: i64| format!("{:.1},{:.1}", x(day.day), y(ns));
+        let points: Vec<String> = series.days.iter().map(|day| place(day, day.p50)).collect();
+        let low = series.days.iter().map(|day| place(day, day.p10));
+        let band: Vec<String> = low.chain(series.days.iter().rev().map(|day| place(day, day.p90))).collect();
         let _ = writeln!(
             page,
-            "<g class=\"d{n}\"><title>{}</title><polyline points=\"{}\"/>",
+            "<g class=\"d{n}\"><title>{}</title><polygon points=\"{}\"/><polyline points=\"{}\"/>",
             html(device),
+            band.join(" "),
             points.join(" ")
         );
-        for &(day, ns) in &series.days {
-            let _ = write!(page, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2\"/>", x(day), y(ns));
+        for day in &series.days {
+            let _ = write!(page, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2\"/>", x(day.day), y(day.p50));
         }
-        for at in series.changes() {
-            let (day, ns) = series.days[at];
-            let _ = write!(page, "<circle class=\"change\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"/>", x(day), y(ns));
+        for &at in &series.changes {
+            let Day { day, p50, .. } = series.days[at];
+            let _ = write!(page, "<circle class=\"change\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\"/>", x(day), y(p50));
         }
         page.push_str("</g>\n");
     }
@@ -247,7 +368,7 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222;background:#fff}\
 code{white-space:pre-wrap;overflow-wrap:anywhere}table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:left;vertical-align:top;\
-border-bottom:1px solid #ddd}svg{width:100%}svg text{font-size:11px;fill:#666}polyline{fill:none;stroke:currentColor;stroke-width:1.5}\
+border-bottom:1px solid #ddd}svg{width:100%}svg text{font-size:11px;fill:#666}polygon{fill:currentColor;opacity:.1}polyline{fill:none;stroke:currentColor;stroke-width:1.5}\
 circle{fill:currentColor}.change{fill:none;stroke:#d00;stroke-width:2}.axis{stroke:#ddd}.d0{color:#1f77b4}.d1{color:#ff7f0e}.d2{color:#2ca02c}\
 .d3{color:#9467bd}.d4{color:#8c564b}.d5{color:#e377c2}.d6{color:#7f7f7f}.d7{color:#17becf}@media(prefers-color-scheme:dark){body{background:#181818;\
 color:#ddd}td,th{border-color:#444}.axis{stroke:#444}svg text{fill:#999}}";
@@ -273,17 +394,14 @@ mod tests {
     use super::*;
 
     fn series(medians: &[i64]) -> Series {
-        Series { days: (0..).zip(medians.iter().copied()).collect(), executions: 1, time_ns: 1.0 }
+        let day = |(day, &p50)| Day { day, executions: 1, p10: p50 / 2, p50, p90: p50 * 2, p99: p50 * 3 };
+        Series { days: (0..).zip(medians).map(day).collect(), executions: 1, time_ns: 1.0, changes: Vec::new() }
     }
 
-    #[test]
-    fn step_is_found_where_it_is_and_level_series_has_none() {
-        let noise = |n: i64| 1_000_000 + (n * 7919) % 997 * 30;
-        let level: Vec<i64> = (0..30).map(noise).collect();
-        assert_eq!(series(&level).changes(), [0; 0]);
-        let step: Vec<i64> = (0..30).map(|n| if n < 17 { noise(n) } else { 2 * noise(n) }).collect();
-        assert_eq!(series(&step).changes(), [17]);
-        assert_eq!(series(&step[15..20]).changes(), [0; 0], "too few days");
+    fn gathered(all: All, archives: Sources) -> Gathered {
+        let mut all = all;
+        let looked = look(&mut all);
+        Gathered { all, archives, looked }
     }
 
     #[test]
@@ -291,14 +409,21 @@ mod tests {
         let name = "<script>alert(1)</script>\u{1b}[2J\" onload='x'";
         let step: Vec<i64> = (0..20).map(|n| if n < 10 { 1000 + n } else { 9000 + n }).collect();
         let all = BTreeMap::from([(name.to_string(), BTreeMap::from([(name.to_string(), series(&step))]))]);
-        let archives = BTreeMap::from([((name.to_string(), 10), vec![name.to_string()])]);
-        let page = drawn(name, 1, &all, &archives);
+        let sources = vec![Source { name: name.into(), run: name.into() }];
+        let archives = BTreeMap::from([((name.to_string(), 10), sources)]);
+        let gathered = gathered(all, archives);
+        assert_eq!(gathered.linked(), [name]);
+        let page = drawn(name, &gathered, &|run| Some(format!("/archive/{run}")));
         assert!(!page.contains("<script") && !page.contains('\u{1b}') && !page.contains("onload='"), "{page}");
-        assert!(page.contains("&lt;script&gt;") && page.contains("class=\"change\""));
+        assert!(
+            page.contains("&lt;script&gt;")
+                && page.contains("class=\"change\"")
+                && page.contains("<a href=\"/archive/")
+        );
     }
 
     #[test]
     fn empty_fleet_has_page() {
-        assert!(drawn("x", 0, &BTreeMap::new(), &BTreeMap::new()).contains("None."));
+        assert!(drawn("x", &gathered(BTreeMap::new(), BTreeMap::new()), &|_| None).contains("None."));
     }
 }

@@ -19,6 +19,7 @@ mod follow;
 pub mod frame;
 mod job;
 mod link;
+pub mod output;
 pub mod perfetto;
 mod pipe;
 pub mod program;

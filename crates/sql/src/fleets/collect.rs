@@ -95,6 +95,12 @@ pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
     let listed = fleet.store.list("").await?;
     // Listed first, read second: what was committed in between is seen.
     fleet.refresh().await?;
+    // A reader begins from the newest checkpoint; one that began before may still read the one before.
+    let mut checkpoints: Vec<&str> = Vec::new();
+    checkpoints
+        .extend(listed.iter().filter(|file| file.path.starts_with("_checkpoints/")).map(|file| file.path.as_str()));
+    checkpoints.sort_unstable();
+    let old: HashSet<&str> = checkpoints.iter().rev().skip(1).copied().collect();
     let mut forgotten = Vec::new();
     let listed_paths: HashSet<&str> = listed.iter().map(|file| file.path.as_str()).collect();
     for file in &listed {
@@ -103,7 +109,7 @@ pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
         let ours = match (data, raw) {
             (true, _) => !fleet.state.files.contains_key(&file.path),
             (false, Some(run)) => !fleet.state.runs.contains(run),
-            (false, None) => false,
+            (false, None) => old.contains(file.path.as_str()),
         };
         if !ours {
             continue;
@@ -116,7 +122,9 @@ pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
         fleet.store.delete(&file.path).await?;
         said.removed += 1;
         said.bytes += file.bytes;
-        forgotten.push(file.path.clone());
+        if data {
+            forgotten.push(file.path.clone());
+        }
     }
     // Replaced files that somebody removed before.
     forgotten.extend(fleet.state.removed.keys().filter(|path| !listed_paths.contains(path.as_str())).cloned());

@@ -95,7 +95,8 @@ impl Fleet {
     /// A commit cannot be read, or is missing.
     pub async fn refresh(&mut self) -> Result<()> {
         let after = self.state.last;
-        let listed = self.store.list("_log").await?;
+        // Those before are never listed again: of a store, a thousand cost a request.
+        let listed = self.store.list_after("_log", Some(&commits::commit_path(after))).await?;
         let new: Vec<(u64, String)> = listed
             .into_iter()
             .filter_map(|one| Some((commits::number(&one.path)?, one.path)))

@@ -1,21 +1,24 @@
 //! `fathom fleet`: archives of many devices and days in one place, as files that any engine reads.
 
 pub mod add;
+mod adding;
 pub mod collect;
+pub mod devices;
 pub mod log;
 pub mod ls;
 pub mod progress;
 pub mod rows;
 pub mod store;
 
-use crate::args::{Fleet as Arguments, FleetVerb, Init};
 use crate::engine::{Engine, Settings};
-use crate::open;
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use fleet::args::{Fleet as Arguments, FleetVerb, Init};
 use fleet::commits::{FORMAT, Info, VERSION};
 use fleet::privacy::Rules;
 use log::Fleet;
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 
 /// `fathom fleet`; false if something was left out.
 ///
@@ -35,10 +38,10 @@ pub fn run(args: &Arguments) -> Result<bool> {
 ///
 /// # Errors
 /// With a text for people.
-pub fn serve(args: &crate::args::Serve) -> Result<bool> {
+pub fn serve(args: &fleet::args::Serve) -> Result<bool> {
     crate::ask::runtime(0)?.block_on(async {
         tokio::select! {
-            done = crate::serve::run(&args.fleet, args.listen, say) => done.map(|()| true),
+            done = crate::serve::run(args, say) => done.map(|()| true),
             () = crate::ask::stopped() => Ok(true),
         }
     })
@@ -51,24 +54,7 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
             say(&format!("{}: an empty fleet; `fathom fleet add` adds archives\n", args.fleet))?;
         }
         FleetVerb::Add(args) => {
-            let mut fleet = Fleet::open(&args.fleet).await?;
-            let dirs = open::archives(&args.archives)?;
-            let options = add::Options { device: args.device.clone() };
-            let said = add::add(&mut fleet, &dirs, &options).await?;
-            for (dir, why) in &said.skipped {
-                let lines = model::text::shown(&format!("{}: {why}", dir.display()));
-                writeln!(std::io::stderr(), "fathom: left out: {lines}")?;
-            }
-            let known = if said.known > 0 { format!(", {} there already", said.known) } else { String::new() };
-            let skipped =
-                if said.skipped.is_empty() { String::new() } else { format!(", {} left out", said.skipped.len()) };
-            say(&format!(
-                "{} added ({} rows in {}){known}{skipped}\n",
-                model::counted(said.added, "archive"),
-                said.rows,
-                model::counted(said.files, "file"),
-            ))?;
-            return Ok(said.skipped.is_empty());
+            return adding::run(args).await;
         }
         FleetVerb::Ls(args) => {
             let fleet = Fleet::open(&args.fleet).await?;
@@ -99,7 +85,10 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
         FleetVerb::Report(args) => {
             let fleet = Fleet::open(&args.fleet).await?;
             let engine = Engine::over_fleet(&fleet, Settings::default())?;
-            let page = crate::report::page(&engine, &format!("Fleet {}", args.fleet)).await?;
+            let gathered = crate::report::gather(&engine).await?;
+            let pages = if args.pages { pages(&fleet, &gathered, &args.output).await? } else { BTreeMap::new() };
+            let name = format!("Fleet {}", args.fleet);
+            let page = crate::report::drawn(&name, &gathered, &|run| pages.get(run).cloned());
             let written = crate::output::whole_file(&args.output, async |out| {
                 out.write_all(page.as_bytes()).map_err(|error| crate::output::Failed::Output(error.into()))
             });
@@ -123,6 +112,42 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
         }
     }
     Ok(true)
+}
+
+/// Writes the own pages of the archives at changes beside a report; returns where they are from there, by run.
+async fn pages(fleet: &Fleet, gathered: &crate::report::Gathered, report: &Path) -> Result<BTreeMap<String, String>> {
+    if !fleet.info.keep_raw {
+        bail!(
+            "this fleet keeps no archives, so that none has a page (`fathom fleet init --keep-raw`): leave --pages away"
+        );
+    }
+    let folder = report.with_extension("archives");
+    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    std::fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
+    let (mut links, runs) = (BTreeMap::new(), gathered.linked());
+    let mut progress = progress::Progress::default();
+    for (at, run) in runs.iter().enumerate() {
+        progress.step("making pages", at, runs.len());
+        let to = folder.join(format!("{run}.html"));
+        let page = crate::archive_page::make(fleet, run).await?;
+        let written = crate::output::whole_file(&to, async |out| {
+            out.write_all(page.as_bytes()).map_err(|error| crate::output::Failed::Output(error.into()))
+        });
+        written.await.map_err(anyhow::Error::from)?;
+        links.insert(run.clone(), format!("{}/{run}.html", percent(&name)));
+    }
+    Ok(links)
+}
+
+/// A name as a link has it.
+fn percent(name: &str) -> String {
+    name.bytes().fold(String::new(), |mut out, c| {
+        match c {
+            c if c.is_ascii_alphanumeric() || b"-._~".contains(&c) => out.push(char::from(c)),
+            c => out.push_str(&format!("%{c:02X}")),
+        }
+        out
+    })
 }
 
 fn info(args: &Init) -> Result<Info> {

@@ -200,8 +200,20 @@ impl Store {
     /// # Errors
     /// They cannot be listed.
     pub async fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        self.list_after(folder, None).await
+    }
+
+    /// The files below a folder whose names come after one of them, which a store finds without listing those before.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    pub async fn list_after(&self, folder: &str, after: Option<&str>) -> Result<Vec<Listed>> {
         let (below, cut) = (self.location(folder), self.prefix.as_ref().len());
-        let found = self.inner.list(Some(&below)).map_ok(|meta| {
+        let found = match after {
+            Some(after) => self.inner.list_with_offset(Some(&below), &self.location(after)),
+            None => self.inner.list(Some(&below)),
+        };
+        let found = found.map_ok(|meta| {
             let path = meta.location.as_ref();
             Listed {
                 path: path.get(cut..).unwrap_or_default().trim_start_matches('/').to_string(),

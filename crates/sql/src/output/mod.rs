@@ -15,24 +15,12 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::basic::{Compression, ZstdLevel};
 use datafusion::parquet::file::properties::WriterProperties;
+pub use fleet::args::Format;
 use futures_util::StreamExt;
 use model::table::{Cell, ColumnType};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-
-/// How an answer is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Format {
-    /// Columns side by side.
-    Table,
-    /// RFC 4180.
-    Csv,
-    /// One object with the columns and the rows (docs/reference/json.md).
-    Json,
-    /// A file for other engines; needs -o.
-    Parquet,
-}
 
 /// Takes the rows of an answer, some at a time.
 trait Sink {

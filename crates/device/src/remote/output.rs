@@ -1,0 +1,125 @@
+//! What a line of shell on a device prints, as a stream: for whoever takes away what is there already, where no program of ours has to
+//! run. What the device has is enough: sh, and what the line calls.
+
+use super::pipe::{Ending, Life, Pipe};
+use super::{DeviceAddress, Unreachable, way};
+use std::io::{self, Read};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the end of a line is waited for whose output is closed.
+const END: Duration = Duration::from_secs(10);
+/// More complaints than anybody reads, bytes.
+const COMPLAINTS: u64 = 1 << 16;
+
+/// A line of shell that runs on a device.
+pub struct Output {
+    place: DeviceAddress,
+    from: Box<dyn Read + Send>,
+    complaints: Option<JoinHandle<Vec<u8>>>,
+    life: Box<dyn Life>,
+}
+
+/// The device, if it is there; an Android device by its serial number then.
+///
+/// # Errors
+/// It is not, or may not be used.
+pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
+    way::there(place)
+}
+
+/// Starts a line of shell there, without input.
+///
+/// # Errors
+/// It cannot be started.
+pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> {
+    let Pipe { to, from, mut complaints, life } = way::open(place, line)?;
+    drop(to);
+    let hearing = std::thread::spawn(move || {
+        let mut said = Vec::new();
+        let _ = complaints.by_ref().take(COMPLAINTS).read_to_end(&mut said);
+        // What is not read would keep it from ending.
+        let _ = io::copy(&mut complaints, &mut io::sink());
+        said
+    });
+    Ok(Output { place: place.clone(), from, complaints: Some(hearing), life })
+}
+
+/// A word for its shell.
+pub fn quoted(word: &str) -> String {
+    way::quoted(word)
+}
+
+impl Read for Output {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.from.read(bytes)
+    }
+}
+
+impl Output {
+    /// Waits for its end; nothing more is read.
+    ///
+    /// # Errors
+    /// It failed, or the way to it broke.
+    pub fn finish(mut self) -> Result<(), Unreachable> {
+        let begun = Instant::now();
+        // Who still writes is told that nobody reads.
+        self.from = Box::new(io::empty());
+        let ending = loop {
+            match self.life.ended() {
+                Some(ending) => break ending,
+                None if begun.elapsed() > END => {
+                    self.life.kill();
+                    break Ending::Lost("it does not end".into());
+                }
+                None => std::thread::sleep(Duration::from_millis(2)),
+            }
+        };
+        let said = self.complaints.take().and_then(|hearing| hearing.join().ok()).unwrap_or_default();
+        let why = match ending {
+            Ending::Exit(0) => return Ok(()),
+            Ending::Exit(status) => format!("exit status {status}"),
+            Ending::Lost(why) => why,
+        };
+        Err(Unreachable::new(&self.place, way::explained(&String::from_utf8_lossy(&said), &why)))
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if self.complaints.is_some() {
+            self.life.kill();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_is_read_to_its_end_and_failure_says_why() {
+        let mut output = stream(&DeviceAddress::Local, "printf 'a\\nb\\n'; echo told >&2").unwrap();
+        let mut text = String::new();
+        output.read_to_string(&mut text).unwrap();
+        assert_eq!((text.as_str(), output.finish()), ("a\nb\n", Ok(())));
+        let mut output = stream(&DeviceAddress::Local, "echo 'tar: no such thing' >&2; exit 3").unwrap();
+        output.read_to_string(&mut text).unwrap();
+        let error = output.finish().unwrap_err();
+        assert!(error.why.contains("no such thing"), "{error}");
+    }
+
+    #[test]
+    fn stream_that_is_not_read_is_ended() {
+        drop(stream(&DeviceAddress::Local, "yes").unwrap());
+    }
+
+    #[test]
+    fn word_with_quotes_reaches_shell_as_it_is() {
+        let word = "a'b \"$(x)\" \\ ;";
+        let mut text = String::new();
+        let mut output = stream(&DeviceAddress::Local, &format!("printf %s {}", quoted(word))).unwrap();
+        output.read_to_string(&mut text).unwrap();
+        assert_eq!(text, word);
+    }
+}

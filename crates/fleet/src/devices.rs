@@ -1,0 +1,199 @@
+//! Archives on devices: which there are, and which of them the fleet has already, told by what every device has (sh, find, grep, sha256sum).
+//!
+//! A device may be a phone without Fathom. So lines of shell are made here, and what they print is read here; what a device prints may be
+//! anything, and is believed only as far as it decides what is brought.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Component, Path, PathBuf};
+
+/// Hashes that are asked for by one line: it is one argument of `ssh`, of which the kernel takes 128 KiB.
+const AT_ONCE: usize = 100;
+
+/// A folder on a device, as the command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The device: `ssh:HOST`, `adb:SERIAL`.
+    pub device: String,
+    /// The folder, absolute.
+    pub folder: String,
+}
+
+impl Source {
+    /// Reads a word; `None` if it names no device.
+    ///
+    /// # Errors
+    /// It names one, but no folder on it.
+    pub fn parse(word: &str) -> Result<Option<Self>, String> {
+        let kind = word.split(':').next().unwrap_or_default();
+        if !["ssh", "adb"].contains(&kind) || (word == kind) || Path::new(word).exists() {
+            return Ok(None);
+        }
+        let missing = || format!("{word} names no folder on the device: {kind}:NAME:/FOLDER");
+        let (device, folder) = word.split_once(":/").ok_or_else(missing)?;
+        if device == "ssh" || (device != "adb" && device.len() <= 4) {
+            return Err(missing());
+        }
+        Ok(Some(Self { device: device.into(), folder: format!("/{folder}") }))
+    }
+
+    /// An archive of it, as the command line would name it.
+    pub fn name(&self, found: &Found) -> String {
+        format!("{}:{}", self.device, self.path(found).display())
+    }
+
+    /// Where an archive is on the device; only down from the folder.
+    pub fn path(&self, found: &Found) -> PathBuf {
+        let below = Path::new(&found.path).components().filter(|part| matches!(part, Component::Normal(_)));
+        Path::new(&self.folder).join(below.collect::<PathBuf>())
+    }
+}
+
+/// An archive on a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// From the folder.
+    pub path: String,
+    /// When it was made, ns since 1970, if it says so.
+    pub created_unix_ns: Option<u64>,
+    /// The file in it that its identity is made of.
+    pub log: String,
+}
+
+/// A line of shell that lists the archives below a folder; `quoted` makes a word of any text.
+pub fn listing(folder: &str, quoted: impl Fn(&str) -> String) -> String {
+    format!(
+        "cd {} && find . \\( -name meta.json -o -name events.log \\) -type f | while IFS= read -r m; do d=${{m%/*}}; \
+         for l in events.log runs.jsonl tables/index.json; do if [ -f \"$d/$l\" ]; then break; fi; done; \
+         c=$(grep -o '\"created_unix_ns\": *[0-9]*' \"$d/meta.json\" 2>/dev/null | head -n 1); \
+         printf '%s\\t%s\\t%s\\n' \"${{c##*[!0-9]}}\" \"$l\" \"$d\"; done",
+        quoted(folder)
+    )
+}
+
+/// The archives that a listing names, in order; of folders within each other the outer one, as in a folder here.
+pub fn listed(text: &str) -> Vec<Found> {
+    let mut all: Vec<Found> = text
+        .lines()
+        .filter_map(|line| {
+            let mut parts = line.splitn(3, '\t');
+            let (created, log, path) = (parts.next()?, parts.next()?, parts.next()?);
+            let path = if path == "." { "" } else { path.strip_prefix("./")? };
+            let normal = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+            let known = ["events.log", "runs.jsonl", "tables/index.json"].contains(&log);
+            (normal && known).then(|| Found {
+                path: path.into(),
+                created_unix_ns: created.parse().ok(),
+                log: log.into(),
+            })
+        })
+        .collect();
+    all.sort_by(|a, b| a.path.cmp(&b.path));
+    let folders: BTreeSet<PathBuf> = all.iter().map(|found| PathBuf::from(&found.path)).collect();
+    all.dedup_by(|a, b| a.path == b.path);
+    all.retain(|found| Path::new(&found.path).ancestors().skip(1).all(|above| !folders.contains(above)));
+    all
+}
+
+/// Lines of shell that print the identities of these archives, so many at a time.
+pub fn hashes(folder: &str, found: &[Found], quoted: impl Fn(&str) -> String) -> Vec<String> {
+    let known: Vec<(usize, &Found, u64)> =
+        found.iter().enumerate().filter_map(|(at, one)| Some((at, one, one.created_unix_ns?))).collect();
+    known
+        .chunks(AT_ONCE)
+        .map(|some| {
+            let mut line = format!("cd {} && {{ ", quoted(folder));
+            for (at, one, created) in some {
+                let octal = created.to_le_bytes().iter().fold(String::new(), |mut out, byte| {
+                    let _ = write!(out, "\\{byte:03o}");
+                    out
+                });
+                let log = quoted(&format!("./{}/{}", one.path, one.log));
+                // As `Identity::of` has it: the time first, since two empty recordings are two.
+                let _ = write!(line, "echo {at} $( {{ printf '{octal}'; cat {log}; }} | sha256sum ); ");
+            }
+            line.push('}');
+            line
+        })
+        .collect()
+}
+
+/// The run of each archive, of those that the lines printed; a device that has no `sha256sum` tells none.
+pub fn runs(text: &str) -> Vec<(usize, String)> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (at, hash) = (words.next()?.parse().ok()?, words.next()?);
+        let whole = hash.len() == 64 && hash.bytes().all(|c| c.is_ascii_hexdigit());
+        whole.then(|| (at, hash[..16].to_lowercase()))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    fn quoted(word: &str) -> String {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+
+    fn printed(line: &str) -> String {
+        let output = Command::new("sh").args(["-c", line]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn word_names_device_and_folder_or_neither() {
+        let source = |device: &str, folder: &str| Ok(Some(Source { device: device.into(), folder: folder.into() }));
+        assert_eq!(Source::parse("ssh:root@board:/var/log"), source("ssh:root@board", "/var/log"));
+        assert_eq!(Source::parse("ssh:board:2222:/x"), source("ssh:board:2222", "/x"));
+        assert_eq!(Source::parse("ssh:[fe80::1]:/x"), source("ssh:[fe80::1]", "/x"));
+        assert_eq!(Source::parse("adb:/data/local/tmp"), source("adb", "/data/local/tmp"));
+        assert_eq!(Source::parse("adb:192.168.1.2:5555:/data"), source("adb:192.168.1.2:5555", "/data"));
+        for other in ["runs/", "/x:/y", "adb", "a.fathom", "s3://b/x", "ssh"] {
+            assert_eq!(Source::parse(other), Ok(None), "{other}");
+        }
+        for wrong in ["ssh:board", "ssh:/x", "ssh::/x", "adb:0a38", "adb::/x"] {
+            assert!(Source::parse(wrong).is_err_and(|why| why.contains(":NAME:/FOLDER")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn shell_tells_same_identity_as_archive_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str, created: u64, log: &str| {
+            let dir = folder.path().join(name);
+            std::fs::create_dir_all(dir.parent().unwrap()).unwrap();
+            let meta = archive::Meta::new(archive::ArchiveKind::Bench, created, vec!["x".into()]);
+            archive::Archive::create(&dir, &meta, false).unwrap();
+            std::fs::write(archive::runs::path(&dir), log).unwrap();
+            archive::TablesWriter::create(&dir).unwrap().finish().unwrap();
+            crate::Identity::of(&archive::Archive::open(&dir).unwrap(), None).unwrap().run
+        };
+        let odd = "x y/it's \"$(a)\".fathom";
+        let expected = [
+            ("a.fathom".to_string(), make("a.fathom", 1_795_456_989_402_286_832, "1\n")),
+            (odd.to_string(), make(odd, 1, "")),
+        ];
+        std::fs::create_dir_all(folder.path().join("a.fathom/inner")).unwrap();
+        std::fs::write(folder.path().join("a.fathom/inner/meta.json"), "{}").unwrap();
+        let at = folder.path().to_str().unwrap();
+        let found = listed(&printed(&listing(at, quoted)));
+        let told: Vec<(usize, String)> =
+            hashes(at, &found, quoted).iter().flat_map(|line| runs(&printed(line))).collect();
+        let told: Vec<(String, String)> = told.into_iter().map(|(at, run)| (found[at].path.clone(), run)).collect();
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn what_device_prints_leads_nowhere_else() {
+        let text = "1\tevents.log\t./../../etc\n1\tevents.log\t/etc\n1\t../x\t./a\nnothing\n\tevents.log\t./b\n";
+        let found = listed(text);
+        assert_eq!(found, [Found { path: "b".into(), created_unix_ns: None, log: "events.log".into() }]);
+        assert!(hashes("/x", &found, quoted).is_empty());
+        assert_eq!(runs("0 abc\nx y\n\n7\n"), []);
+        assert_eq!(runs(&format!("3 {} -\n", "A1".repeat(32))), [(3, "a1".repeat(8))]);
+    }
+}

@@ -1,0 +1,54 @@
+//! An archive's own page, from a fleet that keeps archives: brought into a temporary folder, and made by `fathom report`, which alone
+//! knows pages.
+
+use crate::fleets::log::Fleet;
+use anyhow::{Context as _, Result, bail};
+use std::path::{Component, Path};
+use std::process::Stdio;
+
+/// Whether there can be one.
+///
+/// # Errors
+/// Why not, for people.
+pub fn possible(fleet: &Fleet, run: &str) -> std::result::Result<(), String> {
+    if !fleet.state.runs.contains(run) {
+        return Err(format!("the fleet has no archive {run}"));
+    }
+    if !fleet.info.keep_raw {
+        return Err("this fleet keeps no archives, only their tables (`fathom fleet init --keep-raw`)".into());
+    }
+    Ok(())
+}
+
+/// Makes it.
+///
+/// # Errors
+/// The archive is not there, or is damaged; `fathom` cannot be started.
+pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
+    let folder = tempfile::Builder::new().prefix("fathom-page.").tempdir().context("a folder for an archive")?;
+    let dir = folder.path().join(format!("{run}.fathom"));
+    let root = format!("_raw/{run}");
+    let files = fleet.store.list(&root).await?;
+    if files.is_empty() {
+        bail!("{root} is gone from the fleet");
+    }
+    for file in files {
+        let below = Path::new(file.path.strip_prefix(&root).unwrap_or_default().trim_start_matches('/'));
+        if !below.components().all(|part| matches!(part, Component::Normal(_))) {
+            bail!("{} leads elsewhere", file.path);
+        }
+        let to = dir.join(below);
+        std::fs::create_dir_all(to.parent().unwrap_or(&dir)).with_context(|| format!("creating {}", to.display()))?;
+        let mut from = fleet.store.fetch(&file.path).await?;
+        let mut copy = std::fs::File::create_new(&to).with_context(|| format!("creating {}", to.display()))?;
+        std::io::copy(&mut from, &mut copy).with_context(|| format!("writing {}", to.display()))?;
+    }
+    let (program, page) = (crate::open::fathom(), folder.path().join("page.html"));
+    let mut command = tokio::process::Command::new(&program);
+    command.arg("report").arg(&dir).arg("-o").arg(&page).stdin(Stdio::null()).kill_on_drop(true);
+    let made = command.output().await.with_context(|| format!("{} cannot be started", program.display()))?;
+    if !made.status.success() {
+        bail!("the page of {run}: {}", String::from_utf8_lossy(&made.stderr).trim().trim_start_matches("fathom: "));
+    }
+    std::fs::read_to_string(&page).with_context(|| format!("reading {}", page.display()))
+}

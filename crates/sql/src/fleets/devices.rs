@@ -1,0 +1,199 @@
+//! Archives are brought from devices, those that the fleet has not: the device lists them, tells their identities and packs each into a
+//! stream of tar, which is unpacked here as what it is, anybody's. What was brought stays only until it is added.
+
+use super::progress::Progress;
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use device::remote::DeviceAddress;
+use device::remote::output::{quoted, stream, there};
+use fleet::devices::{Found, Source, hashes, listed, listing, runs};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+use tempfile::TempDir;
+
+/// More than a list of a million archives has, bytes.
+const LIST: u64 = 256 << 20;
+/// More than an archive has, bytes and files.
+const MOST: u64 = 64 << 30;
+const MOST_FILES: usize = 10_000;
+/// What is said of a stream that is no tar, or not to its end.
+const CUT: &str = "what the device's tar packed";
+
+/// What a device had.
+pub struct Brought {
+    source: Source,
+    /// Where archives are; they go with it.
+    folder: TempDir,
+    /// Archives that the fleet has.
+    pub known: usize,
+    /// Archives that could not be brought, and why.
+    pub failed: Vec<(String, String)>,
+    /// How many were.
+    pub count: usize,
+}
+
+impl Brought {
+    /// The folder with the archives.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What an archive here is called there.
+    pub fn name(&self, dir: &Path) -> Option<String> {
+        let path = dir.strip_prefix(self.folder.path()).ok()?;
+        Some(format!("{}:/{}", self.source.device, path.display()))
+    }
+}
+
+/// Brings the archives of a device that are not among these runs.
+///
+/// # Errors
+/// The device cannot be reached, or has no such folder or no archives in it.
+pub fn bring(source: &Source, have: &BTreeSet<String>) -> Result<Brought> {
+    let place: DeviceAddress = source.device.parse().map_err(|why: String| anyhow!(why))?;
+    let place = there(&place)?;
+    let mut progress = Progress::default();
+    progress.step(&format!("looking for archives on {place}"), 0, 0);
+    let all = listed(&said(&place, &listing(&source.folder, quoted))?);
+    ensure!(!all.is_empty(), "{}:{} has no archives in it", source.device, source.folder);
+    let mut known = BTreeSet::new();
+    for line in hashes(&source.folder, &all, quoted) {
+        // A device without sha256sum tells nothing: then all of them are brought.
+        let told = said(&place, &line).unwrap_or_default();
+        known.extend(
+            runs(&told).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
+        );
+    }
+    let folder = tempfile::Builder::new().prefix("fathom-fleet.").tempdir().context("a folder for what is brought")?;
+    let mut brought = Brought { source: source.clone(), folder, known: known.len(), failed: Vec::new(), count: 0 };
+    let new: Vec<&Found> = all.iter().enumerate().filter(|(at, _)| !known.contains(at)).map(|(_, one)| one).collect();
+    for (at, found) in new.iter().enumerate() {
+        progress.step(&format!("bringing archives from {place}"), at, new.len());
+        let there = source.path(found);
+        let below: PathBuf = there.components().filter(|part| matches!(part, Component::Normal(_))).collect();
+        let into = brought.folder.path().join(below);
+        match one(&place, &there, &into) {
+            Ok(()) => brought.count += 1,
+            Err(error) => {
+                // Half of an archive is none.
+                let _ = fs::remove_dir_all(&into);
+                brought.failed.push((source.name(found), format!("{error:#}")));
+            }
+        }
+    }
+    Ok(brought)
+}
+
+fn said(place: &DeviceAddress, line: &str) -> Result<String> {
+    let mut output = stream(place, line)?;
+    let mut text = Vec::new();
+    output.by_ref().take(LIST + 1).read_to_end(&mut text).with_context(|| format!("listening to {place}"))?;
+    ensure!(text.len() as u64 <= LIST, "{place} lists more than {LIST} bytes of archives");
+    output.finish()?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn one(place: &DeviceAddress, there: &Path, into: &Path) -> Result<()> {
+    let line = format!("cd {} && tar -c -f - .", quoted(&there.to_string_lossy()));
+    let mut output = stream(place, &line)?;
+    let unpacked = unpack(&mut output, into);
+    let ended = output.finish();
+    match unpacked {
+        Ok(()) => Ok(ended?),
+        // Why the device's tar ended explains why its stream did.
+        Err(error) if error.to_string() == CUT => Err(ended.err().map_or(error, anyhow::Error::from)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Unpacks regular files and folders, and refuses anything else.
+fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
+    fs::create_dir_all(into).with_context(|| format!("creating {}", into.display()))?;
+    let (mut files, mut bytes) = (0, 0_u64);
+    let mut archive = tar::Archive::new(&mut *stream);
+    for entry in archive.entries().context(CUT)? {
+        let mut entry = entry.context(CUT)?;
+        let path = entry.path().context(CUT)?.into_owned();
+        let below: PathBuf = path.components().filter(|part| !matches!(part, Component::CurDir)).collect();
+        ensure!(
+            below.components().all(|part| matches!(part, Component::Normal(_))),
+            "the device's tar leads elsewhere: {}",
+            model::text::shown(&path.to_string_lossy())
+        );
+        let (kind, to) = (entry.header().entry_type(), into.join(&below));
+        files += 1;
+        bytes = bytes.saturating_add(entry.size());
+        ensure!(files <= MOST_FILES && bytes <= MOST, "it is larger than any archive: {files} files, {bytes} bytes");
+        if kind.is_dir() {
+            fs::create_dir_all(&to).with_context(|| format!("creating {}", to.display()))?;
+        } else if kind.is_file() && below == Path::new("lock") {
+            // Its holder is a process there.
+        } else if kind.is_file() {
+            let made = fs::File::create_new(&to).and_then(|mut file| std::io::copy(&mut entry, &mut file));
+            let got = made.with_context(|| format!("writing {}", to.display()))?;
+            ensure!(got == entry.size(), "the device's tar is cut short at {}", below.display());
+        } else {
+            bail!("{} is neither file nor folder", model::text::shown(&below.to_string_lossy()));
+        }
+    }
+    // What follows the last entry is read, so that its writer ends by itself.
+    drop(archive);
+    std::io::copy(stream, &mut std::io::sink()).context(CUT)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: &[u8] = b"";
+    const ONE: &[u8] = b"1";
+
+    fn packed(entries: &[(&str, tar::EntryType, &[u8])]) -> Vec<u8> {
+        let mut out = tar::Builder::new(Vec::new());
+        for (name, kind, data) in entries {
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(*kind);
+            header.set_size(data.len() as u64);
+            header.set_mode(0o644);
+            // The builder would refuse a path that leads elsewhere.
+            header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_cksum();
+            out.append(&header, *data).unwrap();
+        }
+        out.into_inner().unwrap()
+    }
+
+    #[test]
+    fn files_are_unpacked_and_nothing_leads_elsewhere() {
+        use tar::EntryType as Kind;
+        let folder = tempfile::tempdir().unwrap();
+        let into = folder.path().join("a");
+        let good = packed(&[
+            ("./", Kind::Directory, NONE),
+            ("./meta.json", Kind::Regular, &b"{}"[..]),
+            ("./tables/", Kind::Directory, NONE),
+            ("./tables/x", Kind::Regular, ONE),
+            ("./lock", Kind::Regular, ONE),
+        ]);
+        unpack(&mut &good[..], &into).unwrap();
+        assert_eq!(fs::read(into.join("tables/x")).unwrap(), b"1");
+        assert!(!into.join("lock").exists());
+        for (n, bad) in [
+            packed(&[("../x", Kind::Regular, ONE)]),
+            packed(&[("/tmp/fathom-fleet-x", Kind::Regular, ONE)]),
+            packed(&[("x", Kind::Symlink, NONE)]),
+            packed(&[("x", Kind::Fifo, NONE)]),
+            packed(&[("x", Kind::Regular, ONE), ("x", Kind::Regular, ONE)]),
+            good[..good.len() - 1800].to_vec(),
+            vec![7; 600],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert!(unpack(&mut &bad[..], &folder.path().join(n.to_string())).is_err(), "{n}");
+        }
+        assert!(!folder.path().join("x").exists());
+    }
+}

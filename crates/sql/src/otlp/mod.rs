@@ -1,0 +1,282 @@
+//! `fathom serve --otlp URL`: operations that came with a trace context go to a collector of OpenTelemetry, as spans below the
+//! application's own ([`spans`]), by OTLP/HTTP with JSON.
+//!
+//! The fleet is looked at every ten seconds. What it has already is sent, then what is added. A collector that is away or busy (429,
+//! 502, 503, 504) is asked again at the next look, in growing distances; what it rejects for good is counted and said. What was sent is
+//! remembered as long as this runs: after a restart all is sent again, under the same identities.
+
+pub mod spans;
+
+use crate::engine::{Engine, Settings};
+use crate::fleets::log::Fleet;
+use anyhow::{Context as _, Result, bail};
+use datafusion::arrow::array::{Array, AsArray, RecordBatch};
+use datafusion::arrow::datatypes::Int64Type;
+use futures_util::TryStreamExt;
+use spans::{Clock, Execution};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// How often the fleet is looked at.
+const LOOK: Duration = Duration::from_secs(10);
+/// The longest distance of tries.
+const LONGEST: Duration = Duration::from_secs(300);
+/// How long a collector may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Archives that are read at once.
+const RUNS: usize = 50;
+/// Spans of a request.
+const SPANS: usize = 512;
+
+/// What was sent so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Sent {
+    /// Spans that the collector took.
+    pub spans: u64,
+    /// Spans that it rejected.
+    pub rejected: u64,
+    /// Exports that failed.
+    pub failures: u64,
+}
+
+/// Sends what a fleet has.
+pub struct Exporter {
+    url: String,
+    client: reqwest::Client,
+    sent: Mutex<Sent>,
+}
+
+/// What a collector says.
+enum Said {
+    /// It took them but for so many.
+    Took(u64),
+    /// It will never take them: why.
+    Never(String),
+    /// It may take them later: why, and when if it says so.
+    Later(String, Option<Duration>),
+}
+
+impl Exporter {
+    /// One for this collector; headers, such as a token, are taken from OTEL_EXPORTER_OTLP_HEADERS (`name=value,…`).
+    ///
+    /// # Errors
+    /// The headers are none.
+    pub fn new(url: &str) -> Result<Self> {
+        let mut headers = reqwest::header::HeaderMap::new();
+        for pair in std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default().split(',').filter(|p| !p.is_empty())
+        {
+            let (name, value) = pair.split_once('=').context("OTEL_EXPORTER_OTLP_HEADERS is not name=value,…")?;
+            let name: reqwest::header::HeaderName = name.trim().parse().context("OTEL_EXPORTER_OTLP_HEADERS")?;
+            let mut value: reqwest::header::HeaderValue = value.trim().parse().context("OTEL_EXPORTER_OTLP_HEADERS")?;
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        let client = reqwest::Client::builder()
+            .default_headers(headers)
+            .timeout(PATIENCE)
+            .redirect(reqwest::redirect::Policy::none())
+            .build()
+            .context("a client of HTTP")?;
+        Ok(Self { url: format!("{url}/v1/traces"), client, sent: Mutex::default() })
+    }
+
+    /// What was sent so far.
+    pub fn sent(&self) -> Sent {
+        self.sent.lock().map(|sent| *sent).unwrap_or_default()
+    }
+
+    fn count(&self, add: impl Fn(&mut Sent)) {
+        if let Ok(mut sent) = self.sent.lock() {
+            add(&mut sent);
+        }
+    }
+
+    /// Sends for ever.
+    pub async fn run(&self, place: &str, say: fn(&str) -> Result<()>) {
+        let mut done = BTreeSet::new();
+        let mut distance = LOOK;
+        loop {
+            match self.look(place, &mut done, say).await {
+                Ok(()) => distance = LOOK,
+                Err((error, after)) => {
+                    self.count(|sent| sent.failures += 1);
+                    let next = after.unwrap_or(distance * 2).clamp(LOOK, LONGEST);
+                    distance = next;
+                    let text = model::text::shown(&format!("{error:#}"));
+                    let _ = say(&format!("{text}; next try in {} s\n", next.as_secs()));
+                }
+            }
+            tokio::time::sleep(distance).await;
+        }
+    }
+
+    /// Sends what is new.
+    async fn look(
+        &self,
+        place: &str,
+        done: &mut BTreeSet<String>,
+        say: fn(&str) -> Result<()>,
+    ) -> Result<(), (anyhow::Error, Option<Duration>)> {
+        let plain = |error: anyhow::Error| (error.context("spans were not sent"), None);
+        let fleet = Fleet::open(place).await.map_err(plain)?;
+        if fleet.state.runs.iter().all(|run| done.contains(run)) {
+            return Ok(());
+        }
+        let engine = Engine::over_fleet(&fleet, Settings::default()).map_err(plain)?;
+        let with: Vec<String> = runs(&engine).await.map_err(plain)?;
+        let new: Vec<&String> = with.iter().filter(|run| !done.contains(*run)).collect();
+        for some in new.chunks(RUNS) {
+            let all = executions(&engine, some).await.map_err(plain)?;
+            for some in all.chunks(SPANS) {
+                let (request, count) = spans::request(some);
+                if count == 0 {
+                    continue;
+                }
+                match self.post(&request).await {
+                    Said::Took(rejected) => self.count(|sent| {
+                        sent.rejected += rejected;
+                        sent.spans += (count as u64).saturating_sub(rejected);
+                    }),
+                    Said::Never(why) => {
+                        self.count(|sent| sent.rejected += count as u64);
+                        let _ = say(&format!("{} rejected {count} spans: {}\n", self.url, model::text::shown(&why)));
+                    }
+                    Said::Later(why, after) => {
+                        return Err((anyhow::anyhow!("{} takes no spans now: {why}", self.url), after));
+                    }
+                }
+            }
+            done.extend(some.iter().map(|run| (*run).clone()));
+        }
+        done.extend(fleet.state.runs.iter().cloned());
+        Ok(())
+    }
+
+    async fn post(&self, request: &serde_json::Value) -> Said {
+        let body = request.to_string();
+        let sent = self.client.post(&self.url).header("content-type", "application/json").body(body).send().await;
+        let answer = match sent {
+            Ok(answer) => answer,
+            Err(error) => return Said::Later(causes(&error), None),
+        };
+        let status = answer.status();
+        let after = answer.headers().get("retry-after").and_then(|after| after.to_str().ok()?.parse().ok());
+        let body = answer.text().await.unwrap_or_default();
+        if status.is_success() {
+            // An empty answer, or one without partialSuccess, took all.
+            let said: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+            let rejected = &said["partialSuccess"]["rejectedSpans"];
+            let rejected = rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or(0);
+            return Said::Took(rejected);
+        }
+        let why = format!("{status} {}", body.chars().take(200).collect::<String>().trim());
+        match status.as_u16() {
+            429 | 502 | 503 | 504 => Said::Later(why, after.map(Duration::from_secs)),
+            _ => Said::Never(why),
+        }
+    }
+}
+
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}
+
+async fn rows(engine: &Engine, sql: &str) -> Result<Vec<RecordBatch>> {
+    let (_, rows) = engine.run(sql).await?;
+    Ok(rows.try_collect().await?)
+}
+
+fn cell(batch: &RecordBatch, column: usize, row: usize) -> String {
+    datafusion::arrow::util::display::array_value_to_string(batch.column(column), row).unwrap_or_default()
+}
+
+fn whole(batch: &RecordBatch, column: usize, row: usize) -> Option<i64> {
+    let column = batch.column(column).as_primitive_opt::<Int64Type>()?;
+    column.is_valid(row).then(|| column.value(row))
+}
+
+/// The archives that have contexts.
+async fn runs(engine: &Engine) -> Result<Vec<String>> {
+    let batches = rows(engine, r#"SELECT DISTINCT "run" FROM contexts ORDER BY "run""#).await?;
+    Ok(batches.iter().flat_map(|batch| (0..batch.num_rows()).map(|row| cell(batch, 0, row))).collect())
+}
+
+/// The executions with a context of some archives. Those that did not end are left out.
+async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>> {
+    let mut names = Vec::new();
+    for run in runs {
+        if !run.bytes().all(|c| c.is_ascii_hexdigit()) {
+            bail!("{run:?} is no run");
+        }
+        names.push(format!("'{run}'"));
+    }
+    let these = names.join(", ");
+    let mut clocks: BTreeMap<String, (Option<i64>, Option<i64>, i64)> = BTreeMap::new();
+    let facts = format!(
+        r#"SELECT a."run", a."created_unix_ns", f."name", TRY_CAST(f."value" AS BIGINT) FROM archives a LEFT JOIN facts f
+        ON f."run" = a."run" AND f."name" IN ('trace.start', 'trace.start_unix') WHERE a."run" IN ({these})"#
+    );
+    for batch in rows(engine, &facts).await? {
+        for row in 0..batch.num_rows() {
+            let clock = clocks.entry(cell(&batch, 0, row)).or_default();
+            clock.2 = whole(&batch, 1, row).unwrap_or(0);
+            match cell(&batch, 2, row).as_str() {
+                "trace.start" => clock.0 = whole(&batch, 3, row),
+                "trace.start_unix" => clock.1 = whole(&batch, 3, row),
+                _ => {}
+            }
+        }
+    }
+    let mut layers: BTreeMap<(String, i64), BTreeMap<String, i64>> = BTreeMap::new();
+    let slices = format!(
+        r#"SELECT s."run", s."operation", s."layer", CAST(sum(s."end_ns" - s."start_ns") AS BIGINT)
+        FROM slices s JOIN contexts c ON c."run" = s."run" AND c."operation" = s."operation"
+        WHERE c."run" IN ({these}) GROUP BY s."run", s."operation", s."layer""#
+    );
+    for batch in rows(engine, &slices).await? {
+        for row in 0..batch.num_rows() {
+            let of = (cell(&batch, 0, row), whole(&batch, 1, row).unwrap_or(0));
+            layers.entry(of).or_default().insert(cell(&batch, 2, row), whole(&batch, 3, row).unwrap_or(0));
+        }
+    }
+    let operations = format!(
+        r#"SELECT c."run", c."device", c."archive", c."traceparent", o."id", o."start_ns", o."end_ns", o."rows", o."result", s."text"
+        FROM contexts c JOIN operations o ON o."run" = c."run" AND o."id" = c."operation"
+        LEFT JOIN shapes s ON s."run" = o."run" AND s."id" = o."shape"
+        WHERE c."run" IN ({these}) AND o."end_ns" IS NOT NULL ORDER BY c."run", o."id""#
+    );
+    let mut found = Vec::new();
+    for batch in rows(engine, &operations).await? {
+        for row in 0..batch.num_rows() {
+            let run = cell(&batch, 0, row);
+            let (start, unix, created) = clocks.get(&run).copied().unwrap_or_default();
+            // Times of the archive begin with its trace, when it was made at the latest.
+            let Some(start) = start else { continue };
+            let (base, clock) = unix.map_or((created, Clock::Estimated), |unix| (unix, Clock::Read));
+            let id = whole(&batch, 4, row).unwrap_or(0);
+            let at = |column: usize| whole(&batch, column, row).unwrap_or(0).saturating_sub(start).saturating_add(base);
+            found.push(Execution {
+                device: cell(&batch, 1, row),
+                archive: cell(&batch, 2, row),
+                traceparent: cell(&batch, 3, row),
+                id,
+                start_unix_ns: at(5),
+                end_unix_ns: at(6),
+                clock,
+                text: cell(&batch, 9, row),
+                result: whole(&batch, 8, row),
+                rows: whole(&batch, 7, row).unwrap_or(0),
+                layers: layers.remove(&(run.clone(), id)).unwrap_or_default(),
+                run,
+            });
+        }
+    }
+    Ok(found)
+}

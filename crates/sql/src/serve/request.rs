@@ -1,0 +1,170 @@
+//! The head of a request: what it asks for, and whether who asks may. Pure.
+//!
+//! Without a key only this machine is answered, and only by its own names: a browser that another site's name led here is refused by
+//! the Host header, so that no site can read a fleet through its visitor. With a key, whoever sends it is answered under any name, since
+//! a page of another site does not know it. Keys are compared by their hashes, in a time that does not depend on where they differ.
+
+use sha2::{Digest, Sha256};
+
+/// What a request asks for.
+#[derive(Debug, PartialEq, Eq, Clone)]
+pub enum Asked {
+    /// The fleet's page.
+    Page,
+    /// Numbers for Prometheus.
+    Metrics,
+    /// An archive's own page.
+    Archive(String),
+    /// A status and its words.
+    Refused(&'static str),
+}
+
+/// What clients must send.
+pub struct Key([u8; 32]);
+
+/// Fewest characters of a key.
+pub const SHORTEST: usize = 16;
+
+impl Key {
+    /// The key in a file: its first line.
+    ///
+    /// # Errors
+    /// It is too short to be one.
+    pub fn parse(file: &str) -> Result<Self, String> {
+        let key = file.lines().next().unwrap_or_default().trim();
+        if key.len() < SHORTEST {
+            return Err(format!("its first line, the key, has {} characters; {SHORTEST} are the fewest", key.len()));
+        }
+        Ok(Self(hash(key.as_bytes())))
+    }
+
+    fn is(&self, sent: &[u8]) -> bool {
+        hash(sent).iter().zip(self.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+    }
+}
+
+fn hash(bytes: &[u8]) -> [u8; 32] {
+    Sha256::digest(bytes).into()
+}
+
+/// What the head of a request asks for.
+pub fn asked(head: &str, key: Option<&Key>) -> Asked {
+    let mut lines = head.split("\r\n");
+    let mut words = lines.next().unwrap_or_default().split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let headers: Vec<(&str, &str)> =
+        lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim())).collect();
+    let header = |wanted: &str| headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|one| one.1);
+    match key {
+        Some(key) if !header("authorization").is_some_and(|sent| authorized(sent, key)) => {
+            return Asked::Refused("401 Unauthorized");
+        }
+        None if !header("host").is_some_and(own_name) => return Asked::Refused("403 Forbidden"),
+        _ => {}
+    }
+    match (method, path) {
+        ("GET", "/") => Asked::Page,
+        ("GET", "/metrics") => Asked::Metrics,
+        ("GET", path) => match path.strip_prefix("/archive/") {
+            Some(run) if is_run(run) => Asked::Archive(run.into()),
+            _ => Asked::Refused("404 Not Found"),
+        },
+        _ => Asked::Refused("405 Method Not Allowed"),
+    }
+}
+
+/// Whether a text is a run's name.
+pub fn is_run(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|c| matches!(c, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+/// Whether a Host header names this machine.
+fn own_name(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.chars().all(|c| c.is_ascii_digit()) => name,
+        _ => host,
+    };
+    ["localhost", "127.0.0.1", "[::1]"].contains(&name)
+}
+
+fn authorized(sent: &str, key: &Key) -> bool {
+    let (scheme, rest) = sent.split_once(' ').unwrap_or((sent, ""));
+    let rest = rest.trim();
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return key.is(rest.as_bytes());
+    }
+    // A browser's: the key is the password, the user's name does not matter.
+    let Some(pair) = scheme.eq_ignore_ascii_case("basic").then(|| decoded(rest)).flatten() else { return false };
+    pair.iter().position(|&c| c == b':').is_some_and(|at| key.is(&pair[at + 1..]))
+}
+
+/// Base64 (RFC 4648), with or without its padding.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    const ALPHABET: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut have, mut out) = (0_u32, 0, Vec::new());
+    for c in text.trim_end_matches('=').bytes() {
+        let value = ALPHABET.iter().position(|&known| known == c)?;
+        bits = bits << 6 | value as u32;
+        have += 6;
+        if have >= 8 {
+            have -= 8;
+            out.push((bits >> have) as u8);
+            bits &= (1 << have) - 1;
+        }
+    }
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(line: &str, headers: &str) -> String {
+        format!("{line} HTTP/1.1\r\n{headers}\r\n\r\n")
+    }
+
+    #[test]
+    fn only_pages_of_this_machine_are_served() {
+        let of = |line: &str, host: &str| asked(&head(line, &format!("Host: {host}")), None);
+        assert_eq!(of("GET /", "127.0.0.1:8080"), Asked::Page);
+        assert_eq!(of("GET /metrics", "localhost"), Asked::Metrics);
+        assert_eq!(of("GET /", "[::1]:80"), Asked::Page);
+        assert_eq!(of("GET /archive/0123456789abcdef", "localhost"), Asked::Archive("0123456789abcdef".into()));
+        for (line, host, status) in [
+            ("GET /../etc/passwd", "localhost", "404 Not Found"),
+            ("GET /archive/../../etc/pass", "localhost", "404 Not Found"),
+            ("GET /archive/0123456789ABCDEF", "localhost", "404 Not Found"),
+            ("POST /", "localhost", "405 Method Not Allowed"),
+            ("GET /", "evil.example", "403 Forbidden"),
+            ("GET /", "localhost.evil.example:80", "403 Forbidden"),
+        ] {
+            assert_eq!(of(line, host), Asked::Refused(status), "{line} {host}");
+        }
+        assert_eq!(asked("GET / HTTP/1.0\r\n\r\n", None), Asked::Refused("403 Forbidden"));
+        assert_eq!(asked("", None), Asked::Refused("403 Forbidden"));
+    }
+
+    #[test]
+    fn with_key_only_who_sends_it_is_answered() {
+        let key = Key::parse("correct horse battery\nrest\n").unwrap();
+        let with = |authorization: &str| asked(&head("GET /", authorization), Some(&key));
+        assert_eq!(with("authorization: Bearer correct horse battery"), Asked::Page);
+        // Of `x:correct horse battery`.
+        assert_eq!(with("Authorization: Basic eDpjb3JyZWN0IGhvcnNlIGJhdHRlcnk="), Asked::Page);
+        for wrong in [
+            "Host: localhost",
+            "Authorization: Bearer",
+            "Authorization: Bearer correct horse batter",
+            "Authorization: Bearer correct horse battery2",
+            "Authorization: Basic !!!",
+            "Authorization: Basic eDpjb3JyZWN0IGhvcnNlIGJhdHRlcnky",
+            "Authorization: Basic Y29ycmVjdCBob3JzZSBiYXR0ZXJ5",
+            "Authorization: Digest correct horse battery",
+            "X: y",
+        ] {
+            assert_eq!(with(wrong), Asked::Refused("401 Unauthorized"), "{wrong}");
+        }
+        assert_eq!(asked(&head("GET /x", ""), Some(&key)), Asked::Refused("401 Unauthorized"), "paths are not told");
+        assert!(Key::parse("short\n").is_err() && Key::parse("").is_err());
+    }
+}

@@ -1,0 +1,103 @@
+//! The layout of a fleet too large to make here: `fathom-sql simulate`, which no manual names. `scripts/fleet-million` measures with it.
+//!
+//! A real fleet says how many rows and bytes an archive leaves in each table. Of that, the layout of so many archives is made as `add` and
+//! `gc` would leave it: the checkpoint with every file and run, and the files themselves, of the right size and without content (a hole
+//! takes no room). What opening, listing and planning cost is then measured for real; what reading costs is arithmetic.
+
+use crate::fleets::log::Fleet;
+use anyhow::{Context as _, Result, bail, ensure};
+use fleet::commits::{self, DataFile, State};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is made.
+#[derive(Debug, clap::Args)]
+pub struct Simulate {
+    /// The folder to fill; it must not be there
+    pub folder: PathBuf,
+    /// A real fleet in a folder, whose archives the others are like
+    pub sample: String,
+    /// Archives
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub archives: u64,
+    /// Days that they are spread over
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=20_000))]
+    pub days: u64,
+}
+
+/// 2026-12-03.
+const FIRST_DAY: u64 = 20_790;
+
+/// Makes it.
+///
+/// # Errors
+/// The sample is no fleet, or the folder cannot be written.
+pub fn run(args: &Simulate) -> Result<()> {
+    let sample = crate::ask::runtime(0)?.block_on(Fleet::open(&args.sample))?;
+    let have = sample.state.runs.len() as u64;
+    ensure!(have > 0, "{} has no archives", args.sample);
+    if args.folder.exists() {
+        bail!("{} is there already", args.folder.display());
+    }
+    let mut tables: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for file in sample.state.files.values() {
+        let sum = tables.entry(&file.table).or_default();
+        (sum.0, sum.1) = (sum.0 + file.rows, sum.1 + file.bytes);
+    }
+    fs::create_dir(&args.folder).with_context(|| format!("creating {}", args.folder.display()))?;
+    let mut state = State { last: 64, ..State::default() };
+    for run in 0..args.archives {
+        state.runs.insert(format!("{:016x}", run.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    }
+    for day in 0..args.days {
+        let date = model::text::date((FIRST_DAY + day) * 86_400_000_000_000).chars().take(10).collect::<String>();
+        let share = |whole: u64| whole * (day + 1) / args.days - whole * day / args.days;
+        let count = share(args.archives);
+        for (table, (rows, bytes)) in &tables {
+            let of =
+                |sum: u64| u64::try_from(u128::from(sum) * u128::from(count) / u128::from(have)).unwrap_or(u64::MAX);
+            let (rows, bytes) = (of(*rows), of(*bytes));
+            let files = bytes.div_ceil(sample.info.file_bytes.max(1)).max(1);
+            for n in 0..files {
+                let part = |whole: u64| whole * (n + 1) / files - whole * n / files;
+                add(&args.folder, &mut state, table, &date, (day, n), part(rows), part(bytes))?;
+            }
+        }
+    }
+    let files = state.files.len();
+    write(&args.folder, commits::INFO, &serde_json::to_vec(&sample.info)?)?;
+    let checkpoint = serde_json::to_vec(&state.to_checkpoint())?;
+    write(&args.folder, &commits::checkpoint_path(state.last), &checkpoint)?;
+    let said = serde_json::json!({"archives": args.archives, "files": files, "checkpoint_bytes": checkpoint.len(),
+        "rows": state.files.values().map(|file| file.rows).sum::<u64>(),
+        "bytes": state.files.values().map(|file| file.bytes).sum::<u64>()});
+    Ok(std::io::Write::write_all(&mut std::io::stdout(), format!("{said}\n").as_bytes())?)
+}
+
+fn add(
+    folder: &Path,
+    state: &mut State,
+    table: &str,
+    date: &str,
+    (day, n): (u64, u64),
+    rows: u64,
+    bytes: u64,
+) -> Result<()> {
+    let path = format!("{}/part-{day:05}-{n:05}.parquet", commits::folder(table, date));
+    let to = folder.join(&path);
+    fs::create_dir_all(to.parent().unwrap_or(folder)).with_context(|| format!("creating {}", to.display()))?;
+    fs::File::create_new(&to)
+        .and_then(|file| file.set_len(bytes))
+        .with_context(|| format!("creating {}", to.display()))?;
+    let (table, date, table_version) = (table.to_string(), date.to_string(), model::table::TABLE_VERSION);
+    let file = DataFile { path: path.clone(), table, date, rows, bytes, table_version, sum: 0 };
+    state.files.insert(path, file);
+    Ok(())
+}
+
+fn write(folder: &Path, path: &str, bytes: &[u8]) -> Result<()> {
+    let to = folder.join(path);
+    fs::create_dir_all(to.parent().unwrap_or(folder))?;
+    fs::write(&to, bytes).with_context(|| format!("writing {}", to.display()))
+}
