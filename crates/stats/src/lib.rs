@@ -11,6 +11,7 @@
 //! - a suite: [`fdr`] for many verdicts at once, [`geomean`] for one number;
 //! - all of it tried on the noise that machines make: [`simulation`];
 //! - a series within one process, whose neighbours are alike: [`batch`]; two of them, aligned place by place: [`stretches`];
+//! - a level that changes, in many series at once: [`changes`];
 //! - a share, or a count of rare events: [`proportion`];
 //! - one value per replicate: [`median`] (distribution-free interval), [`ratio`] (arms measured in pairs; the A/A check);
 //! - underneath: [`quantile`], [`bootstrap`], [`student`], and [`random`], the generator that all share, which also
@@ -23,6 +24,7 @@ pub mod batch;
 mod bca;
 pub mod bootstrap;
 pub mod cells;
+pub mod changes;
 pub mod crops;
 pub mod fdr;
 pub mod geomean;

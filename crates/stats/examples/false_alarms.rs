@@ -1,0 +1,140 @@
+//! How often PELT sets a change where there is none, and finds one that is there: series as a fleet has them, by length and kind.
+//!
+//!     cargo run --release -p stats --example false_alarms > docs/results/fleet-changes.md
+//!
+//! All numbers are of seeds, so that they come out again on every machine.
+
+use stats::random::Random;
+use stats::{changes, pelt};
+use std::io::Write as _;
+
+const SERIES: u64 = 20_000;
+
+/// A day's median of a statement, as a logarithm: level 0, spread 1.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// Independent, normal.
+    Normal,
+    /// Independent, with heavy tails (Student's t of 3 degrees of freedom).
+    Heavy,
+    /// One day in ten is an outlier of ten spreads.
+    Outliers,
+    /// Each day takes over half of the deviation of the day before.
+    Dependent,
+    /// One number of few digits, as a counter gives it: most days equal.
+    Rounded,
+}
+
+fn normal(random: &mut Random) -> f64 {
+    let (a, b) = (random.unit().max(f64::MIN_POSITIVE), random.unit());
+    (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
+}
+
+fn series(kind: Kind, n: usize, random: &mut Random) -> Vec<f64> {
+    let mut before = normal(random);
+    (0..n)
+        .map(|_| match kind {
+            Kind::Normal => normal(random),
+            Kind::Heavy => {
+                let chi: f64 = (0..3).map(|_| normal(random).powi(2)).sum();
+                normal(random) / (chi / 3.0).sqrt()
+            }
+            Kind::Outliers => normal(random) + if random.unit() < 0.1 { 10.0 } else { 0.0 },
+            Kind::Dependent => {
+                before = 0.5 * before + 0.75_f64.sqrt() * normal(random);
+                before
+            }
+            Kind::Rounded => (normal(random) * 0.7).round(),
+        })
+        .collect()
+}
+
+fn changes(values: &[f64]) -> Vec<usize> {
+    let n = values.len();
+    pelt::changepoints(values, pelt::penalty(n), pelt::shortest(n)).unwrap_or_default()
+}
+
+fn main() -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    let kinds = [
+        ("normal", Kind::Normal),
+        ("heavy tails (t, 3 degrees)", Kind::Heavy),
+        ("a tenth outliers of 10 spreads", Kind::Outliers),
+        ("dependent (0.5 of the day before)", Kind::Dependent),
+        ("rounded, most days equal", Kind::Rounded),
+    ];
+    let lengths = [10, 14, 30, 60, 120, 365];
+    writeln!(out, "# Changes found by chance\n")?;
+    writeln!(
+        out,
+        "Made by `cargo run --release -p stats --example false_alarms`: series of seeds, {SERIES} of each kind and length, a tenth as many \
+         from\n120 days on. What `fathom fleet report` does with them is in [the guide](../guide/fleet.md#changes).\n"
+    )?;
+    writeln!(
+        out,
+        "Series without a change in which PELT (penalty 15 ln n, five days at least) sets one, per million:\n"
+    )?;
+    writeln!(out, "| days | {} |", lengths.map(|n| n.to_string()).join(" | "))?;
+    writeln!(out, "|---|{}", "---:|".repeat(lengths.len()))?;
+    for (name, kind) in kinds {
+        write!(out, "| {name} |")?;
+        for n in lengths {
+            let count = if n >= 120 { SERIES / 10 } else { SERIES };
+            let found = (0..count)
+                .filter(|&seed| !changes(&series(kind, n, &mut Random::new(seed ^ (n as u64) << 32))).is_empty())
+                .count();
+            write!(out, " {:.0} |", found as f64 * 1e6 / count as f64)?;
+        }
+        writeln!(out)?;
+    }
+    writeln!(
+        out,
+        "\nSeries of 30 normal days with a step after the 15th in which it is found within a day of its place, in percent:\n"
+    )?;
+    let steps = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
+    writeln!(out, "| step, in spreads of a day | {} |", steps.map(|s| format!("{s}")).join(" | "))?;
+    writeln!(out, "|---|{}", "---:|".repeat(steps.len()))?;
+    write!(out, "| found |")?;
+    for step in steps {
+        let found = (0..10_000_u64).filter(|&seed| {
+            let mut values = series(Kind::Normal, 30, &mut Random::new(seed ^ 1 << 40));
+            values[15..].iter_mut().for_each(|v| *v += step);
+            changes(&values).iter().any(|at| (14..=16).contains(at))
+        });
+        write!(out, " {:.1} |", found.count() as f64 / 100.0)?;
+    }
+    writeln!(out)?;
+    writeln!(
+        out,
+        "\nWhat the page lists: 4 fleets of 1,000 series of 30 days, of which some step by 6 spreads after the 15th day. Series that PELT \
+         alone\nfinds, those that are listed (`stats::changes`), and how many of the listed have no step:\n"
+    )?;
+    writeln!(
+        out,
+        "| days | with a step | found by PELT | listed | without a step | part |\n|---|---:|---:|---:|---:|---:|"
+    )?;
+    for (name, kind) in kinds {
+        for stepped in [0, 50] {
+            let (mut found, mut listed, mut wrong) = (0, 0, 0);
+            for fleet in 0..4_u64 {
+                let all: Vec<Vec<f64>> = (0..1000_u64)
+                    .map(|n| {
+                        let mut values = series(kind, 30, &mut Random::new(fleet << 32 ^ n ^ 1 << 50));
+                        if n < stepped {
+                            values[15..].iter_mut().for_each(|v| *v += 6.0);
+                        }
+                        values
+                    })
+                    .collect();
+                let looked = changes::look(&all);
+                found += looked.found;
+                listed += looked.taken();
+                wrong += looked.places.iter().skip(stepped as usize).filter(|places| !places.is_empty()).count();
+            }
+            let part =
+                if listed > 0 { format!("{:.1} %", wrong as f64 * 100.0 / listed as f64) } else { "none".into() };
+            writeln!(out, "| {name} | {} | {found} | {listed} | {wrong} | {part} |", stepped * 4)?;
+        }
+    }
+    Ok(())
+}

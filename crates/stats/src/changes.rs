@@ -1,0 +1,126 @@
+//! Changes of level in many series at once, where of many without any change some show one all the same.
+//!
+//! Each series is looked at by [`crate::pelt`]. One that shows a change is shuffled, by a seed: an order of its values that means nothing
+//! shows what PELT would make of these very values, whatever their distribution (heavy tails, outliers, equal values). What is compared
+//! is by how much the segmentation is cheaper than none; whether one is found would not do, as the two levels of a true step, shuffled,
+//! have short runs that are found too. Of those chances, the ones are taken that stand out among all series that were looked at
+//! ([`crate::fdr`]).
+//!
+//! **Uncertainty.** Shuffling takes values as exchangeable. A series whose values depend on the ones before (drift) has other orders than a
+//! shuffled one; for those the bound does not hold.
+
+use crate::pelt::{self, Sums};
+use crate::{fdr, random::Random};
+
+/// Values that a series must have before a change is looked for.
+pub const SHORTEST: usize = 10;
+/// The part of the taken series that may be there by chance, on average.
+const FALSE: f64 = 0.05;
+/// Orders in which a series is looked at again: so many for each series that was looked at, so that the smallest chance that they can
+/// show counts among all of those, and at most so many.
+const SHUFFLES: usize = 20;
+const MOST_SHUFFLES: usize = 400_000;
+/// Orders with a change after which it is clear that chance explains it (Besag and Clifford, "Sequential Monte Carlo p-values",
+/// Biometrika 78, 1991).
+const ENOUGH: usize = 10;
+
+/// What came of looking.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Changes {
+    /// Series with enough values.
+    pub looked_at: usize,
+    /// Those in which PELT found a change.
+    pub found: usize,
+    /// For each series, the places where a new level begins; none where chance explains them.
+    pub places: Vec<Vec<usize>>,
+}
+
+impl Changes {
+    /// Series with changes that chance does not explain.
+    pub fn taken(&self) -> usize {
+        self.places.iter().filter(|places| !places.is_empty()).count()
+    }
+}
+
+/// What PELT finds, and by how much that is cheaper than no change.
+fn found(values: &[f64]) -> (Vec<usize>, f64) {
+    let n = values.len();
+    let Some(sums) = Sums::new(values).filter(|_| n >= SHORTEST) else { return (Vec::new(), 0.0) };
+    let places = sums.cheapest(pelt::penalty(n), pelt::shortest(n));
+    let gain = sums.cost(0, n) - sums.total(&places) - pelt::penalty(n) * places.len() as f64;
+    (places, gain)
+}
+
+/// The chance that these values, in an order that means nothing, gain as much by changes; by so many orders at most.
+fn by_chance(values: &[f64], gain: f64, most: usize, seed: u64) -> f64 {
+    let mut random = Random::new(seed);
+    let mut values = values.to_vec();
+    let mut again = 0;
+    for looked in 1..=most {
+        random.shuffle(&mut values);
+        again += usize::from(found(&values).1 >= gain);
+        if again == ENOUGH {
+            return again as f64 / looked as f64;
+        }
+    }
+    (again + 1) as f64 / (most + 1) as f64
+}
+
+/// Looks for changes in every series, and takes those that chance does not explain. The same series give the same changes.
+pub fn look(series: &[Vec<f64>]) -> Changes {
+    let looked_at = series.iter().filter(|values| values.len() >= SHORTEST).count();
+    let most = (1000 + SHUFFLES * looked_at).min(MOST_SHUFFLES);
+    // All series count, also those without a change, whose chance is 1.
+    let mut chances = Vec::with_capacity(looked_at);
+    let mut candidates: Vec<(usize, usize, Vec<usize>)> = Vec::new();
+    for (at, values) in series.iter().enumerate().filter(|(_, values)| values.len() >= SHORTEST) {
+        let (places, gain) = found(values);
+        let chance = if places.is_empty() { 1.0 } else { by_chance(values, gain, most, at as u64) };
+        if !places.is_empty() {
+            candidates.push((at, chances.len(), places));
+        }
+        chances.push(chance);
+    }
+    let mut changes = Changes { looked_at, found: candidates.len(), places: vec![Vec::new(); series.len()] };
+    let adjusted = fdr::adjust(&chances, FALSE).map(|adjusted| adjusted.adjusted).unwrap_or_default();
+    for (at, chance, places) in candidates {
+        if adjusted.get(chance).is_some_and(|&adjusted| adjusted <= FALSE) {
+            changes.places[at] = places;
+        }
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn noise(n: u64) -> f64 {
+        1.0 + ((n * 7919) % 997) as f64 / 30_000.0
+    }
+
+    #[test]
+    fn step_is_found_where_it_is_and_level_series_has_none() {
+        let level: Vec<f64> = (0..30).map(noise).collect();
+        let step: Vec<f64> = (0..30).map(|n| if n < 17 { noise(n) } else { 2.0 + noise(n) }).collect();
+        let short = step[15..20].to_vec();
+        let changes = look(&[level, step, short]);
+        assert_eq!(changes, Changes { looked_at: 2, found: 1, places: vec![vec![], vec![17], vec![]] });
+        assert_eq!(changes.taken(), 1);
+        assert_eq!(look(&[]), Changes::default());
+        assert_eq!(look(&[vec![f64::NAN; 30]]).found, 0);
+    }
+
+    /// Days that are mostly one of few numbers, in which PELT alone finds something in every third series.
+    #[test]
+    fn chance_among_many_series_is_not_taken() {
+        let mut random = Random::new(1);
+        let mut series: Vec<Vec<f64>> =
+            (0..200).map(|_| (0..30).map(|_| (random.unit() * 1.4).floor()).collect()).collect();
+        series.push((0..30).map(|n| if n < 17 { noise(n) } else { 2.0 + noise(n) }).collect());
+        let changes = look(&series);
+        assert!(changes.found > 30, "PELT alone finds {}", changes.found);
+        assert_eq!(changes.places[200], [17]);
+        assert!(changes.taken() <= 3, "{changes:?}");
+    }
+}
