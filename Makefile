@@ -61,10 +61,11 @@ test-all: test
 # The tests of `fathom sql` and `fathom fleet` alone.
 .PHONY: test-sql
 test-sql: setup-test
+	@scripts/setup long
 	@scripts/build
 	@scripts/build-sql
 	@scripts/test-sql
-	@cargo xtask long sql engines
+	@cargo xtask long sql fleet engines
 
 .PHONY: lint
 lint: setup-test

@@ -2,10 +2,12 @@
 //! run here.
 
 pub mod bench;
+pub mod fleets;
 pub mod perfetto;
 pub mod phone;
 pub mod pool;
 pub mod silent_connections;
+pub mod sshd;
 pub mod tmpfs;
 pub mod truth;
 

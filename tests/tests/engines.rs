@@ -22,7 +22,16 @@ fn main() -> ExitCode {
             with_sql("pyspark").and_then(|()| installed("java")),
             || questions("pyspark"),
         ),
+        ("long::shipped_questions_give_same_rows_on_ballista", sql_built().and_then(|()| ballista().map(drop)), || {
+            questions("ballista")
+        }),
         ("long::python_package_opens_archive_and_fleet", with_sql("pyarrow"), python_package),
+        ("long::notebook_makes_comparison_of_paper", with_sql("pyarrow"), || notebook("plain")),
+        (
+            "long::notebook_runs_in_jupyter",
+            with_sql("pyarrow").and_then(|()| ["nbclient", "ipykernel"].into_iter().try_for_each(there)),
+            || notebook("jupyter"),
+        ),
         ("long::datafusion_reads_every_table_and_subtracts_times", with("datafusion"), || reads("datafusion")),
         ("long::spark_reads_every_table_and_subtracts_times", with("pyspark").and_then(|()| installed("java")), || {
             reads("pyspark")
@@ -34,6 +43,12 @@ fn main() -> ExitCode {
 fn sql_built() -> Result<(), String> {
     let built = fathom().with_file_name("fathom-sql").is_file();
     built.then_some(()).ok_or_else(|| "fathom-sql is not built; `make build-sql` does it".to_string())
+}
+
+/// The scheduler, executors and client of Ballista.
+fn ballista() -> Result<PathBuf, String> {
+    let built = here("../target/tools/bin/ballista-engine");
+    built.is_file().then_some(built).ok_or_else(|| "Ballista is not built; `scripts/ballista` does it".into())
 }
 
 fn here(path: &str) -> PathBuf {
@@ -140,10 +155,28 @@ fn questions(engine: &str) -> Result<()> {
         std::fs::read_dir(here("../crates/fleet/questions"))?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
     files.sort();
     ensure!(files.len() == 20, "{files:?}");
-    let output = run(Command::new(python()).arg(here("programs/questions.py")).arg(engine).arg(&place).args(&files))?;
-    let mut answered = 0;
+    let mut ask = match engine {
+        "ballista" => {
+            let mut ask = Command::new(ballista().map_err(anyhow::Error::msg)?);
+            ask.arg(&place).arg(here("../python/fathom/tables.json"));
+            ask
+        }
+        _ => {
+            let mut ask = Command::new(python());
+            ask.arg(here("programs/questions.py")).arg(engine).arg(&place);
+            ask
+        }
+    };
+    let output = run(ask.args(&files))?;
+    let (mut asked, mut answered) = (0, 0);
     for line in String::from_utf8(output.stdout)?.lines().filter(|line| line.starts_with('{')) {
         let theirs: Value = serde_json::from_str(line)?;
+        if let Some(wrote) = theirs["executors"].as_array() {
+            // Intermediate rows come from both, or it was no cluster.
+            ensure!(wrote.len() == 2 && wrote.iter().all(|files| files.as_u64() > Some(0)), "{wrote:?}");
+            continue;
+        }
+        asked += 1;
         let file = theirs["question"].as_str().context("a question has a file")?;
         let ours = run(Command::new(fathom()).args(["sql", "--format", "json", "--file", file]).arg(&place))?;
         let ours: Value = serde_json::from_slice(&ours.stdout)?;
@@ -162,6 +195,7 @@ fn questions(engine: &str) -> Result<()> {
         }
         answered += usize::from(!rows.is_empty());
     }
+    ensure!(asked == 20, "{asked} questions were answered");
     // Only losses are in none of these archives, and no kernel of theirs counted more.
     ensure!(answered >= 18, "{answered} questions had an answer");
     Ok(())
@@ -173,6 +207,43 @@ fn same(a: &Value, b: &Value) -> bool {
         (Some(x), Some(y)) if a.is_f64() || b.is_f64() => (x - y).abs() <= 1e-9 * x.abs().max(y.abs()),
         _ => a == b,
     }
+}
+
+/// Two benchmarks as two devices: the notebook's numbers are those of a shipped question, and of the archives' own indexes.
+fn notebook(how: &str) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("fleet");
+    run(Command::new(fathom()).args(["fleet", "init"]).arg(&place))?;
+    for (archive, device) in [("v3-bench", "linux"), ("v3-bench-slower", "android")] {
+        let add = ["fleet", "add", "--device", device];
+        run(Command::new(fathom()).args(add).arg(&place).arg(here("archives").join(archive)))?;
+    }
+    let made = run(Command::new(python())
+        .arg(here("programs/notebook.py"))
+        .arg(how)
+        .arg(here("../python/notebooks/paper-000.ipynb"))
+        .env("PYTHONPATH", here("../python"))
+        .env("FATHOM_FLEET", &place)
+        .env("FATHOM_DEVICES", "linux,android"))?;
+    let made: Value = serde_json::from_slice(&made.stdout)?;
+    let rows = made["comparison"].as_array().context("a comparison")?;
+    let scores = run(Command::new(fathom()).args(["sql", "--format", "json", "--example", "18"]).arg(&place))?;
+    let scores: Value = serde_json::from_slice(&scores.stdout)?;
+    let scores = scores["rows"].as_array().context("scores")?;
+    ensure!(rows.len() == 2 && scores.len() == 4, "{made} and {scores:?}");
+    for row in rows {
+        let of = |device: &str| {
+            let found = scores.iter().find(|s| s["device"] == device && s["cell"] == row["cell"]);
+            found.and_then(|score| score["processes"].as_u64())
+        };
+        ensure!(of("linux") == row["processes"][0].as_u64() && of("android") == row["processes"][1].as_u64(), "{row}");
+        // Its script makes up numbers of 1000 and of 11000.
+        let ratio = row["ratio"].as_f64().context("a ratio")?;
+        let end = |at: usize| row["interval"][at].as_f64().unwrap_or(0.0);
+        ensure!((10.9..11.1).contains(&ratio) && end(0) <= ratio && ratio <= end(1) && end(0) > 10.9, "{row}");
+    }
+    ensure!(made["said"].as_str().is_some_and(|said| said.contains("linux beside android")), "{made}");
+    Ok(())
 }
 
 fn python_package() -> Result<()> {

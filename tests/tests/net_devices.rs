@@ -2,17 +2,17 @@
 //! adb client before a fake of its server (tests/fakes/adb). Only the devices are simulated, by this host.
 
 use anyhow::{Context, Result, bail, ensure};
+use fathom_tests::sshd::Ssh;
 use fathom_tests::{Case, drawn, fathom, installed, lane, rows, run, until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 
 fn main() -> ExitCode {
     let spaces = || fathom_tests::root().and_then(|()| installed("ip"));
-    let ssh = || installed("ssh").and_then(|()| sshd().map(drop));
+    let ssh = fathom_tests::sshd::possible;
     let adb = || installed("adb").and_then(|()| installed("python3")).and_then(|()| busybox());
     let cases: Vec<Case> = vec![
         ("invalid_device_error_lists_valid_forms", Ok(()), names),
@@ -37,13 +37,6 @@ fn nsenter() -> Result<(), String> {
 
 fn busybox() -> Result<(), String> {
     Path::new("/bin/busybox").exists().then_some(()).ok_or_else(|| "busybox is not installed".into())
-}
-
-fn sshd() -> Result<PathBuf, String> {
-    let all = ["/usr/sbin/sshd", "/usr/bin/sshd"].map(PathBuf::from);
-    all.into_iter().find(|p| p.exists()).ok_or_else(|| {
-        "sshd is not installed (Debian: openssh-server, which setup leaves out where it would run as a service)".into()
-    })
 }
 
 /// `fathom net run` with these words.
@@ -369,97 +362,11 @@ fn access_point() -> Result<()> {
     Ok(())
 }
 
-/// An sshd of the test's own: its port, keys and users' keys; and an `ssh` before the real one that knows them.
-struct Ssh {
-    server: Child,
-    port: u16,
-    folder: tempfile::TempDir,
-}
-
-impl Ssh {
-    fn start() -> Result<Self> {
-        let folder = tempfile::tempdir()?;
-        let at = |name: &str| folder.path().join(name).display().to_string();
-        for key in ["host", "user"] {
-            run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &at(key)]))?;
-        }
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let settings = [
-            format!(
-                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}",
-                at("host"),
-                at("user.pub")
-            ),
-            format!(
-                "StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nSetEnv XDG_CACHE_HOME={}",
-                at("cache")
-            ),
-        ];
-        fs::write(at("sshd_config"), settings.join("\n") + "\n")?;
-        let host = fs::read_to_string(at("host.pub"))?;
-        fs::write(at("known"), format!("[127.0.0.1]:{port} {host}"))?;
-        let client = format!(
-            "Host *\nIdentityFile {}\nIdentitiesOnly yes\nUserKnownHostsFile {}\nGlobalKnownHostsFile none\n",
-            at("user"),
-            at("known")
-        );
-        fs::write(at("config"), client)?;
-        fs::create_dir(at("bin"))?;
-        let real = run(Command::new("sh").args(["-c", "command -v ssh"]))?;
-        let real = String::from_utf8(real.stdout)?;
-        lab::script::write(at("bin/ssh"), &format!("#!/bin/sh\nexec {} -F {} \"$@\"\n", real.trim(), at("config")))?;
-        if fs::metadata("/proc/self")?.uid() == 0 {
-            // root's sshd does not start without it, whether or not this root may trace.
-            fs::create_dir_all("/run/sshd")?;
-        }
-        let sshd = sshd().map_err(anyhow::Error::msg)?;
-        let log = fs::File::create(at("log"))?;
-        let server =
-            Command::new(sshd).args(["-D", "-e", "-f", &at("sshd_config")]).stdin(Stdio::null()).stderr(log).spawn()?;
-        let mut ssh = Self { server, port, folder };
-        ssh.listens()?;
-        Ok(ssh)
-    }
-
-    /// Waits until it accepts connections; if it exits instead, says why.
-    fn listens(&mut self) -> Result<()> {
-        let log = self.folder.path().join("log");
-        until("a listening sshd", || {
-            if let Some(status) = self.server.try_wait()? {
-                bail!("sshd: {status}: {}", fs::read_to_string(&log)?);
-            }
-            Ok(std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok())
-        })
-    }
-
-    fn device(&self) -> String {
-        format!("ssh:127.0.0.1:{}", self.port)
-    }
-
-    fn path(&self, command: &mut Command) {
-        let path = std::env::var("PATH").unwrap_or_default();
-        command.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
-    }
-
-    fn fathom_command(&self, words: &[&str]) -> Command {
-        let mut command = fathom_command(words);
-        self.path(&mut command);
-        command
-    }
-
-    fn kept(&self) -> Result<Vec<PathBuf>> {
-        let mut all: Vec<PathBuf> =
-            fs::read_dir(self.folder.path().join("cache/fathom"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
-        all.sort();
-        Ok(all)
-    }
-}
-
-impl Drop for Ssh {
-    fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
-    }
+/// `fathom net run` with these words, by that sshd.
+fn ssh_command(ssh: &Ssh, words: &[&str]) -> Command {
+    let mut command = fathom_command(words);
+    ssh.path(&mut command);
+    command
 }
 
 fn over_ssh() -> Result<()> {
@@ -469,7 +376,7 @@ fn over_ssh() -> Result<()> {
     let device = ssh.device();
     let words = ["--from", &device, "--to", &device, "--interface", "lo", "--duration", "0.5", "--json", "-o"];
     let go = || -> Result<String> {
-        let output = ssh.fathom_command(&words).arg(&archive).output()?;
+        let output = ssh_command(&ssh, &words).arg(&archive).output()?;
         let value = document(&output)?;
         ensure!(value["ends"]["client"] == *device, "{}", value["ends"]);
         ensure!(ssh.kept()?.len() == 1, "left behind: {:?}", ssh.kept()?);
@@ -485,7 +392,7 @@ fn over_ssh() -> Result<()> {
     ensure!(fs::read(&kept)? == fs::read(fathom())?, "not what was put there");
     // An address that is given, and one end here.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    document(&ssh.fathom_command(&[&port, "--to", &device, "--duration", "0.3", "--json"]).output()?).map(drop)
+    document(&ssh_command(&ssh, &[&port, "--to", &device, "--duration", "0.3", "--json"]).output()?).map(drop)
 }
 
 fn measured_over_ssh() -> Result<()> {
@@ -517,12 +424,12 @@ fn measured_over_ssh() -> Result<()> {
 fn ssh_troubles() -> Result<()> {
     let ssh = Ssh::start()?;
     let device = ssh.device();
-    let to = |device: &str| ssh.fathom_command(&["--to", device, "--interface", "lo"]);
+    let to = |device: &str| ssh_command(&ssh, &["--to", device, "--interface", "lo"]);
     refused(&mut to("ssh:no-such-host.invalid"), 1, "check the name")?;
     refused(&mut to("ssh:127.0.0.1:1"), 1, "no ssh server is listening")?;
-    refused(&mut ssh.fathom_command(&["--to", &device, "--interface", "nosuch0"]), 1, "no interface nosuch0")?;
+    refused(&mut ssh_command(&ssh, &["--to", &device, "--interface", "nosuch0"]), 1, "no interface nosuch0")?;
     let taken = format!("127.0.0.1:{}", ssh.port);
-    refused(&mut ssh.fathom_command(&[&taken, "--to", &device]), 1, "another program uses this port")?;
+    refused(&mut ssh_command(&ssh, &[&taken, "--to", &device]), 1, "another program uses this port")?;
     // Nobody's key.
     let config = ssh.folder.path().join("config");
     let text = fs::read_to_string(&config)?.replace("/user\n", "/host\n");

@@ -3,19 +3,17 @@
 //! All of them are long: the program that they drive compiles an SQL engine (`make test-sql` builds it and runs them).
 
 use anyhow::{Context, Result, bail, ensure};
-use fathom_tests::{Case, fathom, lane, run, until};
+use fathom_tests::fleets::{
+    S3, answer, archives, built, copy, counted, fleet, here, others, python, python_has, refused, sql, text, told,
+};
+use fathom_tests::{Case, fathom, lane, run};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
 fn main() -> ExitCode {
-    let built = || {
-        let there = fathom().with_file_name("fathom-sql").is_file();
-        there.then_some(()).ok_or_else(|| "fathom-sql is not built; `make build-sql` does it".to_string())
-    };
     let with_s3 = || built().and_then(|()| python_has("moto"));
     let cases: Vec<Case> = vec![
         ("long::every_table_of_every_archive_version_has_its_rows", built(), every_row),
@@ -37,100 +35,6 @@ fn main() -> ExitCode {
         ("long::fleet_in_s3_holds_same_rows", with_s3(), in_s3),
     ];
     lane(cases)
-}
-
-fn here(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
-fn python() -> PathBuf {
-    here("../target/engines/bin/python3")
-}
-
-fn python_has(module: &str) -> Result<(), String> {
-    let import = Command::new(python()).args(["-c", &format!("import {module}")]).stderr(Stdio::null()).status();
-    let found = import.is_ok_and(|status| status.success());
-    found.then_some(()).ok_or_else(|| format!("{module} is not installed; `scripts/engines {module}` does it"))
-}
-
-/// A copy of the sample archives of every version, in a folder of its own.
-fn archives(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut copies = Vec::new();
-    let mut entries: Vec<_> = fs::read_dir(here("archives"))?.collect::<Result<_, _>>()?;
-    entries.sort_by_key(std::fs::DirEntry::file_name);
-    for entry in entries.iter().filter(|entry| entry.path().is_dir()) {
-        let to = folder.join(entry.file_name()).with_extension("fathom");
-        copy(&entry.path(), &to)?;
-        copies.push(to);
-    }
-    Ok(copies)
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    run(Command::new("cp").arg("-r").arg(from).arg(to)).map(drop)
-}
-
-/// Copies of an archive that are other recordings: made at other moments, `days` apart.
-fn others(of: &Path, folder: &Path, count: u64, days: u64) -> Result<Vec<PathBuf>> {
-    let mut made = Vec::new();
-    for n in 0..count {
-        let to = folder.join(format!("{n:03}.fathom"));
-        copy(of, &to)?;
-        let path = to.join("meta.json");
-        let mut meta: Value = serde_json::from_slice(&fs::read(&path)?)?;
-        let at = meta["created_unix_ns"].as_u64().context("an archive has a time")?;
-        meta["created_unix_ns"] = (at + n * days * 86_400_000_000_000 + n).into();
-        fs::write(&path, serde_json::to_vec(&meta)?)?;
-        made.push(to);
-    }
-    Ok(made)
-}
-
-fn sql(words: &[&str]) -> Command {
-    let mut command = Command::new(fathom());
-    command.arg("sql").args(words).stdin(Stdio::null());
-    command
-}
-
-fn fleet(words: &[&str]) -> Command {
-    let mut command = Command::new(fathom());
-    command.arg("fleet").args(words).stdin(Stdio::null());
-    command
-}
-
-fn text(path: &Path) -> &str {
-    path.to_str().unwrap_or_default()
-}
-
-/// The rows of an answer.
-fn answer(place: &str, statement: &str) -> Result<Vec<Value>> {
-    let output = run(&mut sql(&[place, "--format", "json", statement]))?;
-    let whole: Value = serde_json::from_slice(&output.stdout)?;
-    ensure!(whole["format"] == "fathom.sql" && whole["version"] == 1, "{whole}");
-    Ok(whole["rows"].as_array().context("an answer has rows")?.clone())
-}
-
-/// What the indexes say: rows of each table, over all archives.
-fn told(archives: &[PathBuf]) -> Result<BTreeMap<String, u64>> {
-    let mut rows = BTreeMap::new();
-    for archive in archives {
-        let index: Value = serde_json::from_slice(&fs::read(archive.join("tables/index.json"))?)?;
-        for (table, count) in index["rows"].as_object().context("an index has rows")? {
-            *rows.entry(table.clone()).or_insert(0) += count.as_u64().context("a number")?;
-        }
-    }
-    rows.insert("archives".into(), archives.len() as u64);
-    Ok(rows)
-}
-
-/// Rows of each table, as a query counts them: those of all runs, and those that differ in some column.
-fn counted(place: &str, tables: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>> {
-    let mut rows = BTreeMap::new();
-    for table in tables.keys() {
-        let found = answer(place, &format!("SELECT count(*) AS n FROM {table}"))?;
-        rows.insert(table.clone(), found[0]["n"].as_u64().context("a count")?);
-    }
-    Ok(rows)
 }
 
 fn every_row() -> Result<()> {
@@ -164,14 +68,6 @@ fn every_row() -> Result<()> {
     let negative = answer(place, "SELECT min(start_ns - end_ns) AS least FROM spans WHERE archive LIKE 'v1%'")?;
     ensure!(negative[0]["least"].as_i64().is_some_and(|least| least < 0), "{negative:?}");
     Ok(())
-}
-
-fn refused(mut command: Command) -> Result<String> {
-    let output = command.output()?;
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    ensure!(output.status.code() == Some(1), "{:?} ended with {}: {said}", command, output.status);
-    ensure!(!said.contains("panicked"), "{said}");
-    Ok(said)
 }
 
 fn only_reads() -> Result<()> {
@@ -593,46 +489,6 @@ fn full() -> Result<()> {
     let done = tried();
     run(Command::new("umount").arg(&small))?;
     done
-}
-
-/// A store of S3 on loopback, which ends with the test.
-struct S3 {
-    child: std::process::Child,
-    at: String,
-}
-
-impl S3 {
-    fn start() -> Result<Self> {
-        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let child = Command::new(python())
-            .args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
-        let store = Self { child, at: format!("127.0.0.1:{port}") };
-        until("the store answers", || Ok(std::net::TcpStream::connect(&store.at).is_ok()))?;
-        // A bucket is one PUT.
-        let program = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], method='PUT'))";
-        run(Command::new(python()).args(["-c", program, &format!("http://{}/shelf", store.at)]))?;
-        Ok(store)
-    }
-
-    fn with<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command
-            .env("AWS_ENDPOINT_URL", format!("http://{}", self.at))
-            .env("AWS_ALLOW_HTTP", "true")
-            .env("AWS_ACCESS_KEY_ID", "test")
-            .env("AWS_SECRET_ACCESS_KEY", "test")
-            .env("AWS_REGION", "us-east-1")
-    }
-}
-
-impl Drop for S3 {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 fn in_s3() -> Result<()> {

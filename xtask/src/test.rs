@@ -53,6 +53,7 @@ const STREAMS: [&[&str]; 3] = [
         "engines",
         "errors",
         "fix",
+        "fleet",
         "ftrace",
         "jvm",
         "phone",

@@ -1,0 +1,116 @@
+//! A real sshd of the test's own, on loopback.
+
+use crate::{installed, run, until};
+use anyhow::{Result, bail};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// Why there can be none here.
+pub fn possible() -> Result<(), String> {
+    installed("ssh").and_then(|()| program().map(drop))
+}
+
+fn program() -> Result<PathBuf, String> {
+    let all = ["/usr/sbin/sshd", "/usr/bin/sshd"].map(PathBuf::from);
+    all.into_iter().find(|p| p.exists()).ok_or_else(|| {
+        "sshd is not installed (Debian: openssh-server, which setup leaves out where it would run as a service)".into()
+    })
+}
+
+/// An sshd of the test's own: its port, keys and users' keys; and an `ssh` before the real one that knows them.
+pub struct Ssh {
+    server: Child,
+    /// Where it listens.
+    pub port: u16,
+    /// Its keys and settings.
+    pub folder: tempfile::TempDir,
+}
+
+impl Ssh {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// It does not listen.
+    pub fn start() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        for key in ["host", "user"] {
+            run(Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f", &at(key)]))?;
+        }
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let settings = [
+            format!(
+                "Port {port}\nListenAddress 127.0.0.1\nHostKey {}\nAuthorizedKeysFile {}",
+                at("host"),
+                at("user.pub")
+            ),
+            format!(
+                "StrictModes no\nUsePAM no\nPidFile none\nPasswordAuthentication no\nSetEnv XDG_CACHE_HOME={}",
+                at("cache")
+            ),
+        ];
+        fs::write(at("sshd_config"), settings.join("\n") + "\n")?;
+        let host = fs::read_to_string(at("host.pub"))?;
+        fs::write(at("known"), format!("[127.0.0.1]:{port} {host}"))?;
+        let client = format!(
+            "Host *\nIdentityFile {}\nIdentitiesOnly yes\nUserKnownHostsFile {}\nGlobalKnownHostsFile none\n",
+            at("user"),
+            at("known")
+        );
+        fs::write(at("config"), client)?;
+        fs::create_dir(at("bin"))?;
+        let real = run(Command::new("sh").args(["-c", "command -v ssh"]))?;
+        let real = String::from_utf8(real.stdout)?;
+        lab::script::write(at("bin/ssh"), &format!("#!/bin/sh\nexec {} -F {} \"$@\"\n", real.trim(), at("config")))?;
+        if fs::metadata("/proc/self")?.uid() == 0 {
+            // root's sshd does not start without it, whether or not this root may trace.
+            fs::create_dir_all("/run/sshd")?;
+        }
+        let sshd = program().map_err(anyhow::Error::msg)?;
+        let log = fs::File::create(at("log"))?;
+        let server =
+            Command::new(sshd).args(["-D", "-e", "-f", &at("sshd_config")]).stdin(Stdio::null()).stderr(log).spawn()?;
+        let mut ssh = Self { server, port, folder };
+        ssh.listens()?;
+        Ok(ssh)
+    }
+
+    /// Waits until it accepts connections; if it exits instead, says why.
+    fn listens(&mut self) -> Result<()> {
+        let log = self.folder.path().join("log");
+        until("a listening sshd", || {
+            if let Some(status) = self.server.try_wait()? {
+                bail!("sshd: {status}: {}", fs::read_to_string(&log)?);
+            }
+            Ok(std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok())
+        })
+    }
+
+    /// Its device's name.
+    pub fn device(&self) -> String {
+        format!("ssh:127.0.0.1:{}", self.port)
+    }
+
+    /// Has a command find the `ssh` that knows it.
+    pub fn path(&self, command: &mut Command) {
+        let path = std::env::var("PATH").unwrap_or_default();
+        command.env("PATH", format!("{}:{path}", self.folder.path().join("bin").display()));
+    }
+
+    /// The programs that were put there.
+    pub fn kept(&self) -> Result<Vec<PathBuf>> {
+        let mut all: Vec<PathBuf> =
+            fs::read_dir(self.folder.path().join("cache/fathom"))?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
+        all.sort();
+        Ok(all)
+    }
+}
+
+impl Drop for Ssh {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}

@@ -1,0 +1,561 @@
+//! Fleets beyond one machine, through the program: archives from devices, stores that fail, who may look, what leaves for other tools.
+//!
+//! All of them are long: the program that they drive compiles an SQL engine (`make test-sql` builds it and runs them).
+
+use anyhow::{Context, Result, bail, ensure};
+use fathom_tests::fleets::{
+    S3, answer, built, counted, fleet, here, others, python, python_has, refused, sql, text, told,
+};
+use fathom_tests::phone::{Phone, Shape};
+use fathom_tests::sshd::Ssh;
+use fathom_tests::{Case, ext4, fathom, lane, record, root, run, until};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+fn main() -> ExitCode {
+    let with_s3 = || built().and_then(|()| python_has("moto"));
+    let ssh = || built().and_then(|()| fathom_tests::sshd::possible());
+    let phone = || built().and_then(|()| fathom_tests::phone::possible());
+    let traced = || built().and_then(|()| root()).and_then(|()| python_has("opentelemetry.proto"));
+    let collector = || traced().and_then(|()| otelcol().map(drop));
+    let cases: Vec<Case> = vec![
+        ("long::archives_come_over_ssh_once", ssh(), over_ssh),
+        ("long::archives_come_from_android_device", phone(), from_phone),
+        ("long::lost_device_leaves_other_archives_added", ssh(), lost_device),
+        ("long::flaky_store_loses_and_doubles_nothing", with_s3(), flaky_store),
+        ("long::slow_store_gives_same_rows", with_s3(), slow_store),
+        ("long::store_that_is_down_or_hangs_is_named", with_s3(), dead_store),
+        ("long::serve_answers_others_only_with_key", built(), served),
+        ("long::report_shows_change_and_links_archives", built(), reported),
+        ("long::checkpoints_are_few_after_gc", built(), checkpoints),
+        ("long::operations_reach_receiver_under_traceparent", traced(), exported),
+        ("long::real_collector_takes_operations", collector(), collected),
+    ];
+    lane(cases)
+}
+
+/// The device's daemon.
+const DAEMON: &str = env!("CARGO_BIN_EXE_adbd");
+
+/// What a command prints.
+fn said(command: &mut Command) -> Result<String> {
+    Ok(String::from_utf8(run(command)?.stdout)?)
+}
+
+/// A folder with archives that are other recordings, and what their indexes say.
+fn runs(folder: &Path, sample: &str, count: u64) -> Result<(Vec<PathBuf>, BTreeMap<String, u64>)> {
+    fs::create_dir_all(folder)?;
+    let made = others(&here(sample), folder, count, 1)?;
+    let expected = told(&made)?;
+    Ok((made, expected))
+}
+
+fn over_ssh() -> Result<()> {
+    let ssh = Ssh::start()?;
+    let folder = tempfile::tempdir()?;
+    // Names that a shell would take apart, and a device's name on the way.
+    let there = folder.path().join("it's here/device=board 3");
+    let (made, expected) = runs(&there, "archives/v3-bench", 4)?;
+    fs::write(there.join("readme.txt"), "no archive")?;
+    let place = folder.path().join("fleet");
+    let place = text(&place);
+    let source = format!("{}:{}", ssh.device(), text(&folder.path().join("it's here")));
+    run(&mut fleet(&["init", place]))?;
+    let add = || {
+        let mut command = fleet(&["add", place, &source]);
+        ssh.path(&mut command);
+        command.env("TMPDIR", folder.path().join("tmp"));
+        command
+    };
+    fs::create_dir(folder.path().join("tmp"))?;
+    let first = said(&mut add())?;
+    ensure!(first.starts_with("4 archives added"), "{first}");
+    ensure!(counted(place, &expected)? == expected, "{:?}", counted(place, &expected)?);
+    let devices = answer(place, "SELECT DISTINCT device FROM archives")?;
+    ensure!(devices.len() == 1 && devices[0]["device"] == "board 3", "{devices:?}");
+    // Nothing stays, and nothing is brought again: what would be is no archive any more.
+    ensure!(fs::read_dir(folder.path().join("tmp"))?.next().is_none(), "something is left");
+    fs::remove_file(made[0].join("tables/samples.parquet"))?;
+    let again = said(&mut add())?;
+    ensure!(again.starts_with("0 archives added") && again.contains("4 there already"), "{again}");
+    // An archive that cannot be read there is named as it is called there.
+    fs::write(made[1].join("runs.jsonl"), "no run\n")?;
+    fs::remove_dir_all(made[1].join("tables"))?;
+    let output = add().output()?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.code() == Some(1) && complaint.contains(&format!("{}:/", ssh.device())), "{complaint}");
+    for (word, why) in [(ssh.device(), ":/FOLDER"), (format!("{}:/nonexistent", ssh.device()), "nonexistent")] {
+        let mut command = fleet(&["add", place, &word]);
+        ssh.path(&mut command);
+        let complaint = refused(command)?;
+        ensure!(complaint.contains(why), "{word}: {complaint}");
+    }
+    Ok(())
+}
+
+fn from_phone() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape::default())?;
+    phone.ready()?;
+    let folder = tempfile::tempdir()?;
+    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
+    let serial = phone.name().trim_start_matches("adb:").to_string();
+    // The daemon of the tests makes no folders of its own accord.
+    let found = |kind: &str| said(Command::new("find").arg("runs").args(["-type", kind]).current_dir(folder.path()));
+    for dir in found("d")?.lines() {
+        phone.shell(&format!("mkdir -p /data/local/tmp/{dir}"))?;
+    }
+    for file in found("f")?.lines() {
+        let to = format!("/data/local/tmp/{file}");
+        run(phone.adb().args(["-s", &serial, "push", file, &to]).current_dir(folder.path()))?;
+    }
+    let place = folder.path().join("fleet");
+    let place = text(&place);
+    run(&mut fleet(&["init", place]))?;
+    for (source, begins, known) in [
+        (format!("{}:/data/local/tmp", phone.name()), "3 archives added", ""),
+        ("adb:/data/local/tmp/runs".to_string(), "0 archives added", "3 there already"),
+    ] {
+        let first = said(phone.fathom().args(["fleet", "add", place, &source, "--device", "phone-1"]))?;
+        ensure!(first.starts_with(begins) && first.contains(known), "{source}: {first}");
+    }
+    ensure!(counted(place, &expected)? == expected, "{:?}", counted(place, &expected)?);
+    let devices = answer(place, "SELECT DISTINCT device FROM spans")?;
+    ensure!(devices.len() == 1 && devices[0]["device"] == "phone-1", "{devices:?}");
+    Ok(())
+}
+
+fn lost_device() -> Result<()> {
+    let ssh = Ssh::start()?;
+    let folder = tempfile::tempdir()?;
+    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-bench", 2)?;
+    let place = folder.path().join("fleet");
+    let place = text(&place);
+    run(&mut fleet(&["init", place]))?;
+    let source = format!("{}:{}", ssh.device(), text(folder.path()));
+    drop(ssh);
+    let output = fleet(&["add", place, &source, text(&folder.path().join("runs"))]).output()?;
+    let (out, complaint) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!(output.status.code() == Some(1) && complaint.contains(&source), "{out}{complaint}");
+    ensure!(out.starts_with("2 archives added") && out.contains("1 left out"), "{out}");
+    ensure!(counted(place, &expected)? == expected);
+    Ok(())
+}
+
+/// The store of the tests, behind what fails.
+struct Faulty {
+    child: Child,
+    at: String,
+}
+
+impl Faulty {
+    fn start(store: &S3, mode: &str, seed: u64) -> Result<Self> {
+        let mut child = Command::new(python())
+            .arg(here("programs/faulty_store.py"))
+            .args([&store.at, mode, &seed.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut port = String::new();
+        BufReader::new(child.stdout.take().context("it has no stdout")?).read_line(&mut port)?;
+        Ok(Self { child, at: format!("127.0.0.1:{}", port.trim()) })
+    }
+
+    fn with<'a>(&self, store: &S3, command: &'a mut Command) -> &'a mut Command {
+        store.with(command).env("AWS_ENDPOINT_URL", format!("http://{}", self.at))
+    }
+
+    /// How often it did what.
+    fn did(&self) -> Result<Value> {
+        let mut client = TcpStream::connect(&self.at)?;
+        write!(client, "GET /faults HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer)?;
+        Ok(serde_json::from_str(answer.split("\r\n\r\n").nth(1).unwrap_or_default())?)
+    }
+}
+
+impl Drop for Faulty {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Rows of each table, asked of the store itself.
+fn counted_in(store: &S3, place: &str, tables: &BTreeMap<String, u64>) -> Result<BTreeMap<String, u64>> {
+    let count = |table: &String| -> Result<(String, u64)> {
+        let statement = format!("SELECT count(*) AS n FROM {table}");
+        let output = run(store.with(&mut sql(&[place, "--format", "json", &statement])))?;
+        let whole: Value = serde_json::from_slice(&output.stdout)?;
+        Ok((table.clone(), whole["rows"][0]["n"].as_u64().context("a count")?))
+    };
+    tables.keys().map(count).collect()
+}
+
+fn flaky_store() -> Result<()> {
+    let store = S3::start()?;
+    let folder = tempfile::tempdir()?;
+    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 5)?;
+    let archives = folder.path().join("runs");
+    let mut did: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in 1..=3 {
+        let place = format!("s3://shelf/flaky-{seed}");
+        run(store.with(&mut fleet(&["init", &place])))?;
+        let faulty = Faulty::start(&store, "flaky", seed)?;
+        // What the client does not get over by itself is said, and the same command goes on.
+        let mut done = false;
+        for _ in 0..20 {
+            let start = || {
+                let mut command = fleet(&["add", &place, text(&archives)]);
+                faulty.with(&store, &mut command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+            };
+            let outputs = [start()?, start()?].map(Child::wait_with_output);
+            let mut succeeded = true;
+            for output in outputs {
+                let output = output?;
+                let complaint = String::from_utf8_lossy(&output.stderr);
+                ensure!(!complaint.contains("panicked"), "{complaint}");
+                ensure!(output.status.success() || !complaint.trim().is_empty(), "it fails without a word");
+                succeeded &= output.status.success();
+            }
+            if succeeded {
+                done = true;
+                break;
+            }
+        }
+        ensure!(done, "twenty repetitions were not enough");
+        for (fault, count) in faulty.did()?.as_object().context("counts")? {
+            *did.entry(fault.clone()).or_default() += count.as_u64().unwrap_or(0);
+        }
+        let found = counted_in(&store, &place, &expected)?;
+        ensure!(found == expected, "seed {seed}: {found:?}, and the indexes say {expected:?}");
+        // What failed writers left goes, and nothing else.
+        run(store.with(&mut fleet(&["gc", "--grace", "0", &place])))?;
+        ensure!(counted_in(&store, &place, &expected)? == expected, "seed {seed}, after gc");
+        let checked = said(store.with(&mut fleet(&["ls", "--check", &place])))?;
+        ensure!(checked.contains(" 0 damaged"), "{checked}");
+    }
+    for fault in ["error 500", "error 503", "reset before", "reset after", "cut short", "late"] {
+        ensure!(did.get(fault).is_some_and(|&count| count > 0), "{fault} never happened: {did:?}");
+    }
+    Ok(())
+}
+
+fn slow_store() -> Result<()> {
+    let store = S3::start()?;
+    let folder = tempfile::tempdir()?;
+    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-bench", 2)?;
+    let place = "s3://shelf/slow";
+    let faulty = Faulty::start(&store, "slow", 1)?;
+    run(faulty.with(&store, &mut fleet(&["init", place])))?;
+    run(faulty.with(&store, &mut fleet(&["add", place, text(&folder.path().join("runs"))])))?;
+    ensure!(counted_in(&store, place, &expected)? == expected);
+    let statement = "SELECT count(*) AS n FROM samples";
+    let output = run(faulty.with(&store, &mut sql(&[place, "--format", "json", statement])))?;
+    let whole: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(whole["rows"][0]["n"] == expected["samples"], "{whole}");
+    Ok(())
+}
+
+fn dead_store() -> Result<()> {
+    let store = S3::start()?;
+    let place = "s3://shelf/dead";
+    run(store.with(&mut fleet(&["init", place])))?;
+    for mode in ["down", "hang"] {
+        let faulty = Faulty::start(&store, mode, 1)?;
+        for mut command in [fleet(&["add", place, text(&here("archives/v3-bench"))]), sql(&[place, "SELECT 1"])] {
+            // How long one request is waited for; the default of 30 s would make a long test.
+            faulty.with(&store, &mut command).env("AWS_TIMEOUT", "1 s");
+            let complaint = refused(command).with_context(|| mode.to_string())?;
+            ensure!(complaint.contains("fleet.json") || complaint.contains(place), "{mode}: {complaint}");
+        }
+    }
+    // It is as it was.
+    ensure!(said(store.with(&mut fleet(&["ls", "--json", place])))?.contains("\"archives\": 0"));
+    Ok(())
+}
+
+/// `fathom serve`, and where it listens.
+struct Served {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    port: u16,
+}
+
+impl Served {
+    fn start(words: &[&str]) -> Result<Self> {
+        let mut command = Command::new(fathom());
+        command.arg("serve").args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        let mut out = BufReader::new(child.stdout.take().context("it has no stdout")?);
+        let mut line = String::new();
+        out.read_line(&mut line)?;
+        let port = line.split_once("//").and_then(|(_, rest)| rest.split('/').next()?.rsplit(':').next()?.parse().ok());
+        let Some(port) = port else {
+            let mut why = String::new();
+            child.stderr.take().context("it has no stderr")?.read_to_string(&mut why)?;
+            child.wait()?;
+            bail!("{line}{why}");
+        };
+        Ok(Self { child, out, port })
+    }
+
+    /// The answer to a request with these headers: the status, and all of it.
+    fn get(&self, path: &str, headers: &str) -> Result<(u16, String)> {
+        let mut client = TcpStream::connect(("127.0.0.1", self.port))?;
+        write!(client, "GET {path} HTTP/1.1\r\n{headers}\r\n")?;
+        let mut answer = Vec::new();
+        client.read_to_end(&mut answer)?;
+        let answer = String::from_utf8(answer)?;
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).context("a status")?;
+        Ok((status, answer))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn served() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 3)?;
+    let place = folder.path().join("fleet");
+    let place = text(&place);
+    run(&mut fleet(&["init", "--keep-raw", place]))?;
+    run(&mut fleet(&["add", place, text(&folder.path().join("runs"))]))?;
+    let before = said(Command::new("find").arg(place).args(["-printf", "%p %s %T@\n"]))?;
+    let key = folder.path().join("key");
+    fs::write(&key, "correct horse battery staple\n")?;
+    // Beyond this machine only with a key, and a key that is one.
+    for words in [&["--listen", "0.0.0.0:0"][..], &["--listen", "[::]:0"], &["--key-file", "/nonexistent"]] {
+        let mut command = Command::new(fathom());
+        command.arg("serve").args([place]).args(words).stdin(Stdio::null());
+        let complaint = refused(command)?;
+        ensure!(complaint.contains("--key-file") || complaint.contains("/nonexistent"), "{complaint}");
+    }
+    let open = Served::start(&[place, "--listen", "127.0.0.1:0"])?;
+    let host = "Host: localhost\r\n";
+    // Who sends nothing keeps nobody waiting.
+    let _silent: Vec<TcpStream> =
+        (0..8).map(|_| TcpStream::connect(("127.0.0.1", open.port))).collect::<std::io::Result<_>>()?;
+    let (status, metrics) = open.get("/metrics", host)?;
+    ensure!(status == 200 && metrics.contains("\nfathom_fleet_archives 3\n"), "{metrics}");
+    let rows = format!("\nfathom_fleet_rows{{table=\"spans\"}} {}\n", expected["spans"]);
+    ensure!(metrics.contains(&rows), "{metrics}");
+    ensure!(open.get("/", host)?.0 == 200 && open.get("/", "Host: evil.example\r\n")?.0 == 403);
+    let run_of =
+        answer(place, "SELECT run FROM archives ORDER BY run")?[0]["run"].as_str().context("a run")?.to_string();
+    let (status, page) = open.get(&format!("/archive/{run_of}"), host)?;
+    ensure!(status == 200 && page.contains("<script") && page.contains("insert into t values"), "{status}");
+    ensure!(open.get("/archive/0000000000000000", host)?.0 == 404 && open.get("/etc/passwd", host)?.0 == 404);
+    drop(open);
+    let shut = Served::start(&[place, "--listen", "0.0.0.0:0", "--key-file", text(&key)])?;
+    ensure!(shut.get("/metrics", host)?.0 == 401);
+    ensure!(shut.get("/metrics", "Authorization: Bearer correct horse battery stapler\r\n")?.0 == 401);
+    ensure!(shut.get("/metrics", "Host: x\r\nAuthorization: Bearer correct horse battery staple\r\n")?.0 == 200);
+    drop(shut);
+    let after = said(Command::new("find").arg(place).args(["-printf", "%p %s %T@\n"]))?;
+    ensure!(before == after, "something was written");
+    Ok(())
+}
+
+/// A fleet of generated recordings of four devices on twenty days; from the eleventh day on, every second device is slower by a third.
+fn reported() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (archives, place) = (folder.path().join("generated"), folder.path().join("fleet"));
+    run(Command::new(fathom().with_file_name("fathom-sql"))
+        .args(["generate", "--seed", "3", "--count", "240", "--devices", "4", "--days", "20", "--worse-from", "10"])
+        .arg(&archives)
+        .arg(here("archives/v3-linux-6.18-virtio")))?;
+    let place = text(&place);
+    run(&mut fleet(&["init", "--keep-raw", place]))?;
+    run(&mut fleet(&["add", place, text(&archives)]))?;
+    let page = folder.path().join("my fleet.html");
+    run(&mut fleet(&["report", place, "-o", text(&page), "--pages"]))?;
+    let page = fs::read_to_string(&page)?;
+    // 2026-12-03 is the first day.
+    let changes: Vec<&str> = page.lines().filter(|line| line.starts_with("<tr><td>20")).collect();
+    ensure!(!changes.is_empty(), "no change is found");
+    for device in ["shelf-000", "shelf-002"] {
+        let row = format!("<tr><td>2026-12-13<td>{device}<td>");
+        ensure!(changes.iter().any(|line| line.starts_with(&row)), "{device}: {changes:?}");
+    }
+    let wrong = changes.iter().find(|line| line.contains("<td>shelf-001<") || line.contains("<td>shelf-003<"));
+    ensure!(wrong.is_none(), "{wrong:?}");
+    // Each link leads to a page of that archive.
+    let links: Vec<&str> =
+        page.split("<a href=\"my%20fleet.archives/").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    ensure!(!links.is_empty(), "no archive is linked");
+    for link in links {
+        let own = fs::read_to_string(folder.path().join("my fleet.archives").join(link))?;
+        ensure!(own.contains("<script") && own.contains("insert into t values"), "{link}");
+    }
+    Ok(())
+}
+
+fn checkpoints() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("fleet");
+    let (made, expected) = runs(&folder.path().join("runs"), "archives/v3-bench", 1)?;
+    let place = text(&place);
+    run(&mut fleet(&["init", place]))?;
+    run(&mut fleet(&["add", place, text(&made[0])]))?;
+    // Each writes one.
+    for _ in 0..3 {
+        run(&mut fleet(&["gc", "--grace", "0", place]))?;
+        let left = fs::read_dir(Path::new(place).join("_checkpoints"))?.count();
+        ensure!(left == 1, "{left} checkpoints");
+    }
+    ensure!(counted(place, &expected)? == expected);
+    Ok(())
+}
+
+/// The context that the recorded application hands on.
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00f067aa0ba902b7";
+
+/// A fleet with a recording of an application that hands on its trace context, and the window in which it ran, ns since 1970.
+fn traced_fleet(folder: &Path) -> Result<(String, u64, u64)> {
+    let disk = ext4()?;
+    let database = disk.path().join("t.db");
+    let statement = format!(
+        "create table t(i); insert into t values ('secret') /*action='checkout',traceparent='00-{TRACE}-{PARENT}-01'*/; \
+         insert into t values (2); select count(*) from t /*traceparent='00-{TRACE}-{PARENT}-00'*/;"
+    );
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let before = now();
+    let archive = record(folder, &[], &["sqlite3", &database.to_string_lossy(), &statement])?;
+    let after = now();
+    let found = run(Command::new("grep").arg("-rlE").arg("secret|checkout").arg(&archive));
+    ensure!(found.is_err(), "the archive holds what was in a literal or a comment");
+    let place = folder.join("fleet");
+    run(&mut fleet(&["init", text(&place)]))?;
+    run(&mut fleet(&["add", text(&place), text(&archive)]))?;
+    let contexts = answer(
+        text(&place),
+        "SELECT c.traceparent, s.text FROM contexts c JOIN operations o ON o.run = c.run AND o.id = c.operation JOIN shapes s ON s.run = o.run AND s.id = o.shape ORDER BY 1",
+    )?;
+    ensure!(contexts.len() == 2 && contexts[1]["text"] == "insert into t values (?)", "{contexts:?}");
+    Ok((text(&place).into(), before, after))
+}
+
+/// A receiver of OTLP: every request that it took, decoded by the protocol's own definitions, as lines of JSON.
+struct Receiver {
+    child: Child,
+    out: BufReader<std::process::ChildStdout>,
+    url: String,
+}
+
+impl Receiver {
+    fn start(mode: &str) -> Result<Self> {
+        let mut child = Command::new(python())
+            .arg(here("programs/otlp_receiver.py"))
+            .arg(mode)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut out = BufReader::new(child.stdout.take().context("it has no stdout")?);
+        let mut port = String::new();
+        out.read_line(&mut port)?;
+        Ok(Self { child, out, url: format!("http://127.0.0.1:{}", port.trim()) })
+    }
+
+    fn next(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        self.out.read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn exported() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (place, before, after) = traced_fleet(folder.path())?;
+    let mut ids = Vec::new();
+    // One that is busy at first, then takes them; and once more after a restart.
+    for mode in ["busy-once", "takes"] {
+        let mut receiver = Receiver::start(mode)?;
+        let served = Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &receiver.url])?;
+        let spans = receiver.next()?;
+        ensure!(spans.as_array().is_some_and(|spans| spans.len() == 1), "only what is sampled: {spans}");
+        let span = &spans[0];
+        ensure!(span["trace_id"] == TRACE && span["parent_span_id"] == PARENT, "{span}");
+        ensure!(span["attributes"]["db.query.text"] == "insert into t values (?)", "{span}");
+        let at = |name: &str| span[name].as_u64().context("a time");
+        let (start, end) = (at("start")?, at("end")?);
+        ensure!(before < start && start < end && end < after, "{before} < {start} < {end} < {after}");
+        let layers = span["attributes"].as_object().context("attributes")?;
+        let inside: i64 =
+            layers.iter().filter(|(key, _)| key.starts_with("fathom.layer.")).filter_map(|(_, ns)| ns.as_i64()).sum();
+        ensure!(inside == (end - start) as i64, "{inside} ns in layers of {}", end - start);
+        ids.push(span["span_id"].clone());
+        until("the metrics count it", || {
+            let (_, metrics) = served.get("/metrics", "Host: localhost\r\n")?;
+            Ok(metrics.contains("\nfathom_otlp_spans_total 1\n"))
+        })?;
+    }
+    ensure!(ids[0] == ids[1], "another identity after a restart: {ids:?}");
+    // A receiver that wants none is told of, and nothing is sent again.
+    let mut receiver = Receiver::start("refuses")?;
+    let mut served = Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &receiver.url])?;
+    receiver.next()?;
+    let mut line = String::new();
+    served.out.read_line(&mut line)?;
+    ensure!(line.contains("rejected 1 spans") && line.contains("400"), "{line}");
+    Ok(())
+}
+
+/// The collector of OpenTelemetry, built of its own modules.
+fn otelcol() -> Result<PathBuf, String> {
+    let built = here("../target/tools/bin/otelcol");
+    built.is_file().then_some(built).ok_or_else(|| "otelcol is not built; `scripts/otelcol` does it, with Go".into())
+}
+
+fn collected() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (place, ..) = traced_fleet(folder.path())?;
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let (config, log) = (folder.path().join("config.yaml"), folder.path().join("log"));
+    fs::write(
+        &config,
+        format!(
+            "receivers: {{otlp: {{protocols: {{http: {{endpoint: \"127.0.0.1:{port}\"}}}}}}}}\n\
+             exporters: {{debug: {{verbosity: detailed}}}}\n\
+             service: {{telemetry: {{metrics: {{level: none}}}}, pipelines: {{traces: {{receivers: [otlp], exporters: [debug]}}}}}}\n"
+        ),
+    )?;
+    let mut collector = Command::new(otelcol().map_err(anyhow::Error::msg)?)
+        .arg("--config")
+        .arg(&config)
+        .stdin(Stdio::null())
+        .stderr(fs::File::create(&log)?)
+        .spawn()?;
+    let tried = || -> Result<()> {
+        until("the collector listens", || Ok(TcpStream::connect(("127.0.0.1", port)).is_ok()))?;
+        let _served =
+            Served::start(&[&place, "--listen", "127.0.0.1:0", "--otlp", &format!("http://127.0.0.1:{port}")])?;
+        until("the collector shows the span", || Ok(fs::read_to_string(&log)?.contains("insert into t values (?)")))?;
+        let shown = fs::read_to_string(&log)?;
+        ensure!(shown.contains(TRACE) && shown.contains(PARENT), "{shown}");
+        Ok(())
+    };
+    let done = tried();
+    collector.kill()?;
+    collector.wait()?;
+    done
+}
