@@ -1,11 +1,12 @@
 -- Which single operations took longest, and what did they wait for most?
-WITH longest AS (
-    SELECT o."device", o."run", o."archive", o."id", s."text", o."end_ns" - o."start_ns" AS "latency_ns"
+WITH ranked AS (
+    SELECT o."device", o."run", o."archive", o."id", s."text", o."end_ns" - o."start_ns" AS "latency_ns",
+        row_number() OVER (ORDER BY o."end_ns" - o."start_ns" DESC, o."run", o."id") AS "place_by_time"
     FROM operations o
     JOIN shapes s ON s."run" = o."run" AND s."id" = o."shape"
     WHERE o."end_ns" IS NOT NULL
-    ORDER BY "latency_ns" DESC, o."run", o."id"
-    LIMIT 10
+), longest AS (
+    SELECT "device", "run", "archive", "id", "text", "latency_ns" FROM ranked WHERE "place_by_time" <= 10
 ), parts AS (
     SELECT l."run", l."id", c."layer", c."reason", CAST(sum(c."end_ns" - c."start_ns") AS BIGINT) AS "time_ns"
     FROM longest l

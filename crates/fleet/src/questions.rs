@@ -92,6 +92,7 @@ const OPERATORS: [&str; 8] = ["as", "in", "over", "by", "and", "or", "when", "va
 /// - Sums are cast: a sum of whole numbers is a HUGEINT in DuckDB. A quotient is one of floating points, as `/` of whole
 ///   numbers is cut off in one engine and not in another; so its divisor is cast.
 /// - No `::`, backtick, backslash, median or QUALIFY; only functions of a short list.
+/// - No LIMIT within a subquery: Ballista 55 gave other rows than the first ones. A rank does the same.
 pub fn offences(statement: &str) -> Vec<String> {
     let mut found = Vec::new();
     let tokens = tokens(statement);
@@ -100,7 +101,16 @@ pub fn offences(statement: &str) -> Vec<String> {
         .map(|column| column.name)
         .chain([crate::DATE])
         .collect();
+    let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
+        match token.as_str() {
+            "(" => depth += 1,
+            ")" => depth = depth.saturating_sub(1),
+            word if depth > 0 && word.eq_ignore_ascii_case("limit") => {
+                found.push("a LIMIT within a subquery; rank the rows instead".into());
+            }
+            _ => {}
+        }
         let next = tokens.get(at + 1).map(String::as_str).unwrap_or_default();
         let before = at.checked_sub(1).and_then(|at| tokens.get(at)).map(String::as_str).unwrap_or_default();
         let before_that = at.checked_sub(2).and_then(|at| tokens.get(at)).map(String::as_str).unwrap_or_default();
@@ -176,6 +186,7 @@ mod tests {
             ("SELECT \"bytes\" / 2 FROM spans", "a divisor is not cast"),
             ("SELECT 1 QUALIFY 1", "QUALIFY is not in every dialect"),
             ("SELECT `device`", "` is not in every dialect"),
+            ("SELECT * FROM (SELECT \"id\" FROM spans ORDER BY \"id\" LIMIT 3)", "a LIMIT within a subquery"),
         ] {
             let found = offences(statement);
             assert!(found.iter().any(|one| one.starts_with(what)), "{statement}: {found:?}");

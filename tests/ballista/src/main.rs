@@ -24,8 +24,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[tokio::main]
-async fn main() -> Result<()> {
+/// Planners recurse; compiled without optimisation they need more than a thread's 2 MiB.
+const STACK: usize = 64 << 20;
+
+fn main() -> Result<()> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.enable_all().thread_stack_size(STACK).build()?;
+    // On one of its threads, and not on the first one, whose stack is what the system gives.
+    runtime.block_on(async { tokio::spawn(role()).await? })
+}
+
+async fn role() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
@@ -75,7 +84,7 @@ struct Role(Child);
 impl Role {
     fn start(words: &[&str]) -> Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(words).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.args(words).env("RUST_MIN_STACK", STACK.to_string()).stdin(Stdio::piped()).stdout(Stdio::null());
         Ok(Self(command.spawn().context("starting a role")?))
     }
 }

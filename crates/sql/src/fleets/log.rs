@@ -47,7 +47,8 @@ impl Fleet {
             bail!("{word} is a fleet already; `fathom fleet add` adds to it");
         }
         // The second put of the same name must fail, or two writers could both believe to be first.
-        if store.put_new(commits::INFO, bytes).await? {
+        // Other bytes, so that it cannot be taken for a repetition of the first.
+        if store.put_new(commits::INFO, [&bytes[..], b"\n"].concat()).await? {
             store.delete(commits::INFO).await?;
             bail!(
                 "this store overwrites a file in spite of If-None-Match: several writers would lose each other's work"

@@ -16,10 +16,18 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tempfile::NamedTempFile;
 
 /// Folder for files that are not whole yet.
 const TMP: &str = "_tmp";
+
+/// How often a file is put before a store's failure is told, beyond what each request repeats by itself.
+const TRIES: u32 = 4;
+/// A pause between two tries, the first; later ones are longer.
+const PAUSE: Duration = Duration::from_millis(300);
+/// Files up to this size are one request; of larger ones it is a part.
+const PART: u64 = 8 << 20;
 
 /// A fleet's place.
 #[derive(Clone)]
@@ -152,21 +160,47 @@ impl Store {
             file.persist_noclobber(&here).map_err(|error| error.error).with_context(to)?;
             return sync_folder(folder).with_context(to);
         }
-        let mut upload = WriteMultipart::new_with_chunk_size(
-            self.inner.put_multipart(&self.location(path)).await.with_context(to)?,
-            8 << 20,
-        );
-        let mut source = file.reopen().with_context(to)?;
-        let mut bytes = vec![0; 1 << 20];
+        let bytes = file.as_file().metadata().with_context(to)?.len();
+        let mut tries = 1;
         loop {
-            let read = source.read(&mut bytes).with_context(to)?;
+            let failed = match self.upload(&file, bytes, path).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            // It may have come through, and only the answer was lost. Its name is no other file's.
+            if self.inner.head(&self.location(path)).await.is_ok_and(|there| there.size == bytes) {
+                return Ok(());
+            }
+            if tries == TRIES {
+                return Err(failed).with_context(to);
+            }
+            tokio::time::sleep(PAUSE * tries).await;
+            tries += 1;
+        }
+    }
+
+    /// Brings a file to a store: as one request, which it repeats by itself, or in parts.
+    async fn upload(&self, file: &NamedTempFile, bytes: u64, path: &str) -> Result<()> {
+        let mut source = file.reopen()?;
+        if bytes <= PART {
+            let mut whole = Vec::new();
+            source.read_to_end(&mut whole)?;
+            self.inner.put(&self.location(path), PutPayload::from(whole)).await?;
+            return Ok(());
+        }
+        let upload = self.inner.put_multipart(&self.location(path)).await?;
+        let mut upload = WriteMultipart::new_with_chunk_size(upload, PART as usize);
+        let mut some = vec![0; 1 << 20];
+        loop {
+            let read = source.read(&mut some)?;
             if read == 0 {
                 break;
             }
-            upload.wait_for_capacity(4).await.with_context(to)?;
-            upload.write(&bytes[..read]);
+            upload.wait_for_capacity(4).await?;
+            upload.write(&some[..read]);
         }
-        upload.finish().await.with_context(to).map(drop)
+        upload.finish().await?;
+        Ok(())
     }
 
     /// Makes a small file if there is none of its name; false if there is.
@@ -187,11 +221,24 @@ impl Store {
                 Err(error) => Err(error).with_context(to),
             };
         }
-        let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-        match self.inner.put_opts(&self.location(path), PutPayload::from(bytes), create).await {
-            Ok(_) => Ok(true),
-            Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => Ok(false),
-            Err(error) => Err(error).with_context(to),
+        let mut tries = 1;
+        loop {
+            let create = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            let put = self.inner.put_opts(&self.location(path), PutPayload::from(bytes.clone()), create).await;
+            let error = match put {
+                Ok(_) => return Ok(true),
+                // What an earlier try of ours brought, whose answer was lost, is ours: what is put here is no other writer's.
+                Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {
+                    return Ok(tries > 1 && self.read(path).await?.is_some_and(|there| there == bytes));
+                }
+                Err(error) => error,
+            };
+            // Refusals stay; what the network or the store did may pass.
+            if tries == TRIES || !matches!(error, object_store::Error::Generic { .. }) {
+                return Err(error).with_context(to);
+            }
+            tokio::time::sleep(PAUSE * tries).await;
+            tries += 1;
         }
     }
 
