@@ -90,7 +90,9 @@ fn run(text: &str) -> String {
             ["full_since", ns] => config.full_since_ns = Some(ns.parse().expect("ns")),
             ["infer"] => config.with_statements = Some(Default::default()),
             ["by_place"] => config.by_place = true,
-            ["told", tgid] => drop(config.with_statements.get_or_insert_default().insert(tgid.parse().expect("a tgid"))),
+            ["told", tgid] => {
+                let _ = config.with_statements.get_or_insert_default().insert(tgid.parse().expect("a tgid"));
+            }
             ["function", name] => config.functions.push(name.into()),
             ["partition" | "volume", part, disk] => {
                 config.partitions.insert(dev(part), dev(disk));

@@ -83,11 +83,11 @@ impl Threads {
         };
         if self.statements.insert(key, shape).is_none() {
             self.statements_order.push_back(key);
-            if self.statements_order.len() > STATEMENTS {
-                if let Some(old) = self.statements_order.pop_front() {
-                    self.statements.remove(&old);
-                    self.contexts.remove(&old);
-                }
+            if self.statements_order.len() > STATEMENTS
+                && let Some(old) = self.statements_order.pop_front()
+            {
+                self.statements.remove(&old);
+                self.contexts.remove(&old);
             }
         }
         if record.start_ns == 0 {

@@ -151,7 +151,7 @@ fn heeded() -> libc::sigset_t {
 /// Waits for a beat, or for the word to stop.
 fn listen(words: &libc::sigset_t, lease: Duration, leader: u32, by: &Mutex<Option<EndedBy>>, ended: &AtomicBool) {
     let most = lease.as_secs().div_ceil(BEAT.as_secs());
-    let wait = libc::timespec { tv_sec: BEAT.as_secs() as libc::time_t, tv_nsec: 0 };
+    let wait = libc::timespec { tv_sec: BEAT.as_secs().cast_signed(), tv_nsec: 0 };
     let mut missed = 0;
     let why = loop {
         // SAFETY: both are valid; no place for the signal's details is given.
