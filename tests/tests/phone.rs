@@ -396,8 +396,9 @@ fn fixed_performance() -> Result<()> {
     ensure!(told_device()? == [&*on, &*off].concat(), "{:?}", told_device());
     clean(&phone)?;
     // Everything of it there is killed: nobody can reset it, until somebody comes.
-    let mut command = bench(&phone, &archive);
-    command.args(["--fixed-performance", "--blocks", "500"]).stderr(Stdio::null()).stdout(Stdio::null());
+    let mut command = phone.fathom();
+    command.args(QUICK).args(["--fixed-performance", "--blocks", "500", "--device", &phone.name(), "-o"]).arg(&archive);
+    command.stderr(Stdio::null()).stdout(Stdio::null());
     let mut child = command.spawn()?;
     until("the mode", || Ok(told_device()? == [&*on, &*off, &*on].concat()))?;
     child.kill()?;
