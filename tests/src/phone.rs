@@ -176,15 +176,13 @@ impl Phone {
         Ok(all.lines().map(str::trim).filter(own).map(Into::into).collect())
     }
 
-    /// The processes of the device, as `ps` there names them.
+    /// The processes of the program on the device, as `ps` there names them: without the folder of their file.
     pub fn processes(&self) -> Result<Vec<String>> {
-        let all = self.shell("for p in /proc/[0-9]*; do cat $p/cmdline 2>/dev/null | tr '\\0' ' '; echo; done")?;
-        Ok(all
-            .lines()
-            .map(str::trim)
-            .filter(|l| l.contains("/data/local/tmp/fathom/fathom-"))
-            .map(Into::into)
-            .collect())
+        let all = self.shell("ps -A -o ARGS")?;
+        // A check that sees nothing would hold always.
+        ensure!(all.contains("ps -A"), "ps there shows no processes: {all}");
+        let own = |l: &&str| l.split(' ').next().is_some_and(is_program);
+        Ok(all.lines().map(str::trim).filter(own).map(Into::into).collect())
     }
 }
 

@@ -396,13 +396,15 @@ fn fixed_performance() -> Result<()> {
     ensure!(told_device()? == [&*on, &*off].concat(), "{:?}", told_device());
     clean(&phone)?;
     // Everything of it there is killed: nobody can reset it, until somebody comes.
-    let mut command = bench(&phone, &archive);
-    command.args(["--fixed-performance", "--blocks", "500"]).stderr(Stdio::null()).stdout(Stdio::null());
+    let mut command = phone.fathom();
+    command.args(QUICK).args(["--fixed-performance", "--blocks", "500", "--device", &phone.name(), "-o"]).arg(&archive);
+    command.stderr(Stdio::null()).stdout(Stdio::null());
     let mut child = command.spawn()?;
     until("the mode", || Ok(told_device()? == [&*on, &*off, &*on].concat()))?;
     child.kill()?;
     child.wait()?;
-    let kill = "for p in /proc/[0-9]*; do case $(tr '\\0' ' ' <$p/cmdline 2>/dev/null) in */fathom/fathom-*) kill -9 ${p#/proc/};; esac; done; true";
+    let kill = "for p in $(ps -A -o PID,ARGS | sed -n 's/^ *\\([0-9]*\\) fathom-.*/\\1/p'); do kill -9 $p; done 2>/dev/null; true";
+    ensure!(!phone.processes()?.is_empty(), "nothing runs");
     until("a dead run", || {
         phone.shell(kill)?;
         Ok(phone.processes()?.is_empty())
@@ -418,7 +420,18 @@ fn compared() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
     let mut command = phone.fathom();
-    command.args(["bench", "compare", "host", &phone.name(), "--quick", "--blocks", "6", "--no-wait", "-p", "rows=10"]);
+    command.args([
+        "bench",
+        "compare",
+        "host",
+        &phone.name(),
+        "--quick",
+        "--blocks",
+        "12",
+        "--no-wait",
+        "-p",
+        "rows=10",
+    ]);
     command.args(["-p", "op=insert", "--b-settings", "journal_mode=wal", "--json"]).current_dir(folder.path());
     let value = json(&command.output()?)?;
     let settings = &value["settings"];

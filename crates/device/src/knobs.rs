@@ -48,11 +48,13 @@ pub fn value(file: &Path) -> Result<String> {
     Ok(chosen.unwrap_or(text.trim()).to_owned())
 }
 
-/// When a process began, in the kernel's own unit.
+/// When a process began, in the kernel's own unit; nothing if it is gone, or ended and only not waited for yet.
 pub(crate) fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before may hold anything, parentheses too.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    (!["Z", "X"].contains(&state)).then(|| fields.nth(18)?.parse().ok())?
 }
 
 impl Kept {
@@ -115,11 +117,25 @@ fn back(knob: &Knob) -> std::result::Result<(), String> {
                 Err(e) => Err(format!("{}: {e}", folder.display())),
             }
         }
-        Knob::Command(words) => crate::performance::command(words).map_err(|why| format!("{}: {why}", words.join(" "))),
+        Knob::Command(words) => command(words).map_err(|why| format!("{}: {why}", words.join(" "))),
         Knob::Folder(folder) => match fs::remove_dir_all(folder) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {e}", folder.display())),
             _ => Ok(()),
         },
+    }
+}
+
+/// Runs a command that says by its exit status whether it worked.
+pub(crate) fn command(words: &[String]) -> std::result::Result<(), String> {
+    let (program, rest) = words.split_first().ok_or("no command")?;
+    let done = Command::new(program).args(rest).stdin(Stdio::null()).output().map_err(|e| format!("{program}: {e}"))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => {
+            let said = [done.stdout, done.stderr].concat();
+            let said: String = String::from_utf8_lossy(&said).chars().filter(|c| !c.is_control()).take(300).collect();
+            Err(format!("{} {said}", done.status))
+        }
     }
 }
 

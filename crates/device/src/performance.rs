@@ -4,9 +4,8 @@
 //! It is set by `cmd power` and reset in every case: when the holder is dropped, or by the notes of [`crate::knobs`] when it is killed.
 //! Android does not say how it was before; it is off after a boot, and is left off.
 
-use crate::knobs::{Kept, Knob};
+use crate::knobs::{Kept, Knob, command};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 const SET: [&str; 3] = ["cmd", "power", "set-fixed-performance-mode-enabled"];
 
@@ -35,20 +34,6 @@ pub fn fixed(notes: &Path) -> Result<Kept, Error> {
             // What the notes would reset was not set.
             let _ = kept.put_back();
             Err(Error::Refused(why))
-        }
-    }
-}
-
-/// Runs a command that says by its exit status whether it worked.
-pub(crate) fn command(words: &[String]) -> Result<(), String> {
-    let (program, rest) = words.split_first().ok_or("no command")?;
-    let done = Command::new(program).args(rest).stdin(Stdio::null()).output().map_err(|e| format!("{program}: {e}"))?;
-    match done.status.success() {
-        true => Ok(()),
-        false => {
-            let said = [done.stdout, done.stderr].concat();
-            let said: String = String::from_utf8_lossy(&said).chars().filter(|c| !c.is_control()).take(300).collect();
-            Err(format!("{} {said}", done.status))
         }
     }
 }

@@ -82,7 +82,10 @@ fn one(start: &Measured, first: &[Measured], second: &[Measured], settings: &[Se
         factors.insert(setting.factor.clone(), setting.b.clone());
         let next = &first[like(first, &factors)?];
         let values = Some([setting.a.clone(), setting.b.clone()]);
-        steps.push(step(Some(setting.factor.clone()), values, ratio_of(here, next, Pairing::Blocks, LEVEL)));
+        // Blocks of which one process was disturbed are no pairs; of few blocks too few may be left.
+        let ratio =
+            ratio_of(here, next, Pairing::Blocks, LEVEL).or_else(|| ratio_of(here, next, Pairing::Unpaired, LEVEL));
+        steps.push(step(Some(setting.factor.clone()), values, ratio));
         here = next;
     }
     let end = &second[like(second, &factors)?];

@@ -1,7 +1,7 @@
 //! Command line of `fathom bench`.
 
 use super::ab::BenchAb;
-use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
+use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp, parameter};
 use clap::{Args, Subcommand};
 use model::quantity::{long_time, percent};
 use std::path::PathBuf;
@@ -162,13 +162,4 @@ pub struct BenchSelftest {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-}
-
-pub(super) fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
-    let (name, values) = text.split_once('=').ok_or("expected NAME=VALUE, such as -p rows=1000")?;
-    let values: Vec<String> = values.split(',').map(ToString::to_string).collect();
-    if name.is_empty() || values.iter().any(String::is_empty) {
-        return Err("expected NAME=VALUE or NAME=VALUE,VALUE".into());
-    }
-    Ok((name.into(), values))
 }

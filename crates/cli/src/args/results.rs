@@ -90,7 +90,7 @@ pub struct MeasureBoth {
     #[arg(long = "run", value_name = "WORKLOAD")]
     pub workloads: Vec<String>,
     /// Set the values of a parameter (repeatable), as of `bench run`
-    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = super::bench::parameter)]
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
     /// SQLite's settings on A [default: journal_mode=delete,synchronous=full: SQLite's own; of an Android device those of its framework]
     #[arg(long, value_name = "NAME=VALUE,…", value_delimiter = ',', value_parser = setting)]
@@ -113,6 +113,15 @@ pub struct MeasureBoth {
     /// Folder for an archive of each device [default: compare]
     #[arg(short, long, value_name = "FOLDER")]
     pub output: Option<PathBuf>,
+}
+
+pub(super) fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
+    let (name, values) = text.split_once('=').ok_or("expected NAME=VALUE, such as -p rows=1000")?;
+    let values: Vec<String> = values.split(',').map(ToString::to_string).collect();
+    if name.is_empty() || values.iter().any(String::is_empty) {
+        return Err("expected NAME=VALUE or NAME=VALUE,VALUE".into());
+    }
+    Ok((name.into(), values))
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {

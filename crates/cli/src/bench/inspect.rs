@@ -94,9 +94,6 @@ pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
 }
 
 pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
-    if let Some(code) = crate::device::compare(args)? {
-        return Ok(code);
-    }
     let a = compared_one(&args.a, args)?;
     let rules = Rules {
         better: args.better.map(|better| match better {

@@ -26,7 +26,10 @@ pub fn run(args: &Bench) -> Result<ExitCode> {
         BenchVerb::Run(args) => run::run(args),
         BenchVerb::Ab(args) => ab::run(args),
         BenchVerb::Show(args) => inspect::show(args),
-        BenchVerb::Compare(args) => inspect::compare(args),
+        BenchVerb::Compare(args) => match crate::device::compare(args)? {
+            Some(code) => Ok(code),
+            None => inspect::compare(args),
+        },
         BenchVerb::History(args) => inspect::history(args),
         BenchVerb::Plan(args) => inspect::plan(args),
         BenchVerb::ServeHttp(args) => serve_http::run(args),

@@ -75,7 +75,7 @@ pub struct NetSweep {
     #[arg(value_name = "NAME|DESIGN.toml")]
     pub what: Vec<String>,
     /// Set the values of a factor (repeatable)
-    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = crate::args::bench::parameter)]
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = crate::args::results::parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
     /// Smoke test: few blocks and values; results are marked as quick
     #[arg(long)]
