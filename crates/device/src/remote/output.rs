@@ -5,7 +5,7 @@ use super::pipe::{Ending, Life, Pipe};
 use super::{DeviceAddress, Unreachable, way};
 use std::io::{self, Read};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How long the end of a line is waited for whose output is closed.
 const END: Duration = Duration::from_secs(10);
@@ -62,19 +62,12 @@ impl Output {
     /// # Errors
     /// It failed, or the way to it broke.
     pub fn finish(mut self) -> Result<(), Unreachable> {
-        let begun = Instant::now();
         // Who still writes is told that nobody reads.
         self.from = Box::new(io::empty());
-        let ending = loop {
-            match self.life.ended() {
-                Some(ending) => break ending,
-                None if begun.elapsed() > END => {
-                    self.life.kill();
-                    break Ending::Lost("it does not end".into());
-                }
-                None => std::thread::sleep(Duration::from_millis(2)),
-            }
-        };
+        let ending = self.life.wait(END).unwrap_or_else(|| {
+            self.life.kill();
+            Ending::Lost("it does not end".into())
+        });
         let said = self.complaints.take().and_then(|hearing| hearing.join().ok()).unwrap_or_default();
         let why = match ending {
             Ending::Exit(0) => return Ok(()),
