@@ -25,7 +25,7 @@ def jupyter(notebook):
     import nbclient
     import nbformat
 
-    opened = nbformat.from_dict(notebook)
+    opened = nbformat.reads(json.dumps(notebook), as_version=4)
     nbformat.validate(opened)
     opened.cells.append(nbformat.v4.new_code_cell("import json; print(json.dumps(comparison))"))
     nbclient.NotebookClient(opened, timeout=600, kernel_name="python3").execute()

@@ -1,12 +1,12 @@
 -- Which single operations took longest, and what did they wait for most?
 WITH ranked AS (
     SELECT o."device", o."run", o."archive", o."id", s."text", o."end_ns" - o."start_ns" AS "latency_ns",
-        row_number() OVER (ORDER BY o."end_ns" - o."start_ns" DESC, o."run", o."id") AS "place_by_time"
+        row_number() OVER (PARTITION BY s."kind" ORDER BY o."end_ns" - o."start_ns" DESC, o."run", o."id") AS "place_in_kind"
     FROM operations o
     JOIN shapes s ON s."run" = o."run" AND s."id" = o."shape"
     WHERE o."end_ns" IS NOT NULL
 ), longest AS (
-    SELECT "device", "run", "archive", "id", "text", "latency_ns" FROM ranked WHERE "place_by_time" <= 10
+    SELECT "device", "run", "archive", "id", "text", "latency_ns" FROM ranked WHERE "place_in_kind" <= 10
 ), parts AS (
     SELECT l."run", l."id", c."layer", c."reason", CAST(sum(c."end_ns" - c."start_ns") AS BIGINT) AS "time_ns"
     FROM longest l
@@ -21,3 +21,4 @@ SELECT l."device", l."archive", l."text", l."latency_ns", f."layer", f."reason",
 FROM longest l
 LEFT JOIN chief f ON f."run" = l."run" AND f."id" = l."id" AND f."place_in_order" = 1
 ORDER BY l."latency_ns" DESC, l."run", l."id"
+LIMIT 10

@@ -92,7 +92,8 @@ const OPERATORS: [&str; 8] = ["as", "in", "over", "by", "and", "or", "when", "va
 /// - Sums are cast: a sum of whole numbers is a HUGEINT in DuckDB. A quotient is one of floating points, as `/` of whole
 ///   numbers is cut off in one engine and not in another; so its divisor is cast.
 /// - No `::`, backtick, backslash, median or QUALIFY; only functions of a short list.
-/// - No LIMIT within a subquery: Ballista 55 gave other rows than the first ones. A rank does the same.
+/// - No LIMIT within a subquery, and no window without PARTITION BY: Ballista 55 gave other rows than the first ones for one, and never
+///   an answer to the other.
 pub fn offences(statement: &str) -> Vec<String> {
     let mut found = Vec::new();
     let tokens = tokens(statement);
@@ -121,6 +122,10 @@ pub fn offences(statement: &str) -> Vec<String> {
             }
             if next == "(" && !FUNCTIONS.contains(&word.as_str()) && !OPERATORS.contains(&word.as_str()) {
                 found.push(format!("{token} is not among the functions that every engine has"));
+            }
+            if word == "over" && next == "(" && !tokens.get(at + 2).is_some_and(|t| t.eq_ignore_ascii_case("partition"))
+            {
+                found.push("a window without PARTITION BY".into());
             }
             if word == "sum" && !(before == "(" && before_that.eq_ignore_ascii_case("cast")) {
                 found.push("a sum is not cast".into());
@@ -187,6 +192,7 @@ mod tests {
             ("SELECT 1 QUALIFY 1", "QUALIFY is not in every dialect"),
             ("SELECT `device`", "` is not in every dialect"),
             ("SELECT * FROM (SELECT \"id\" FROM spans ORDER BY \"id\" LIMIT 3)", "a LIMIT within a subquery"),
+            ("SELECT row_number() OVER (ORDER BY \"id\") FROM spans", "a window without PARTITION BY"),
         ] {
             let found = offences(statement);
             assert!(found.iter().any(|one| one.starts_with(what)), "{statement}: {found:?}");
