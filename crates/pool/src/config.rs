@@ -109,7 +109,7 @@ pub enum ConfigError {
     #[error("[serve] nodes has {0:?} twice; list each node once")]
     TwiceNode(String),
     /// Too few or too many.
-    #[error("[serve] connections must be from 1 to {}", crate::link::MOST_CONNECTIONS)]
+    #[error("[serve] connections must be from 1 to {}", crate::protocol::MOST_CONNECTIONS)]
     Connections,
     /// Only TLS knows clients.
     #[error("[serve] verify_clients needs tls, the folder of the certificates")]
@@ -137,7 +137,7 @@ impl Config {
             if let Some(twice) = serve.nodes.iter().find(|node| !seen.insert(*node)) {
                 return Err(ConfigError::TwiceNode(twice.clone()));
             }
-            let most = crate::link::MOST_CONNECTIONS;
+            let most = crate::protocol::MOST_CONNECTIONS;
             if serve.connections.is_some_and(|count| !(1..=most).contains(&count)) {
                 return Err(ConfigError::Connections);
             }

@@ -16,7 +16,7 @@
 use crate::connect::{Connect, Stream};
 use crate::frame::{self, Broken, Operation, Request, Status};
 use crate::hello::{self, Answer, Hello, Welcome};
-use crate::protocol::{Also, Claim, FENCED};
+use crate::protocol::{Also, Claim, FENCED, MOST_CONNECTIONS};
 use bytes::{Bytes, BytesMut};
 use futures_util::future::{try_join, try_join_all};
 use nbd::inbox::Inbox;
@@ -37,8 +37,6 @@ pub use state::{Control, Pace, Parts};
 
 use state::{Known, State, Tardy};
 
-/// The most connections to a node: more than any has use for.
-pub const MOST_CONNECTIONS: u16 = 64;
 /// A request that finds no answer fails after this time, if nothing else is said.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connecting and greeting.

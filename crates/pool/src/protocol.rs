@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 /// How a node's refusal begins that will never be another: a newer coordinator has the node.
 pub(crate) const FENCED: &str = "fenced: ";
 
+/// The most connections to a node: more than any has use for.
+pub const MOST_CONNECTIONS: u16 = 64;
+
 /// A store's place among the nodes of its pool. Data would be scrambled if it changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StorePosition {

@@ -1,8 +1,7 @@
 //! Why a node does not let a coordinator in. The coordinator gets it as a text, for it may be another release's.
 
 use crate::frame;
-use crate::link::MOST_CONNECTIONS;
-use crate::protocol::{FENCED, StorePosition};
+use crate::protocol::{FENCED, MOST_CONNECTIONS, StorePosition};
 
 /// Why not.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

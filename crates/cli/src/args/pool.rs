@@ -138,7 +138,7 @@ pub struct Disk {
     pub layout: Option<Order>,
     /// Connections to each node, which serves them with up to a thread per CPU [default: 1]; window and batch apply to all of a node's
     /// connections together
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::link::MOST_CONNECTIONS)))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(pool::protocol::MOST_CONNECTIONS)))]
     pub connections: Option<u16>,
     /// Time after which an unanswered request fails with EIO [default: 30s]. Requests to a node that has been silent for this long fail
     /// at once until it answers again. From 1s to 24h; must be longer than a node's slowest flush
