@@ -68,7 +68,9 @@ impl Kept {
         let file = folder.join(format!("fix-{pid}.json"));
         let notes = Notes { pid, began: began(pid).unwrap_or(0), knobs };
         let fresh = file.with_extension("new");
-        fs::write(&fresh, serde_json::to_vec(&notes)?)?;
+        let bytes = serde_json::to_vec(&notes)?;
+        // Who took the last notes away may have taken the folder along since.
+        fs::write(&fresh, &bytes).or_else(|_| fs::create_dir_all(folder).and_then(|()| fs::write(&fresh, &bytes)))?;
         fs::File::open(&fresh)?.sync_all()?;
         fs::rename(&fresh, &file)?;
         Ok(Self { file, knobs: notes.knobs })
@@ -213,6 +215,7 @@ mod tests {
         assert!(fs::read_to_string(&file).unwrap() == "as it was" && !own.exists());
         // What cannot be put back is said, and tried again next time.
         left.knobs = vec![Knob::File(folder.path().join("no/such"), "1".into())];
+        fs::create_dir_all(&notes).unwrap();
         fs::write(&own, serde_json::to_vec(&left).unwrap()).unwrap();
         fs::write(notes.join("fix-damaged.json"), "{").unwrap();
         let (_, failed) = put_back_left_over(&notes).unwrap();
