@@ -107,6 +107,10 @@ fn marked() -> Result<()> {
     let archive = here("archives/v3-bench");
     let said = refused(sql(&[text(&archive), "SELECT device,\n  nmae FROM facts"]))?;
     ensure!(said.contains("  nmae FROM facts\n") && said.contains("\n    ^^^^"), "{said}");
+    let said = refused(sql(&[text(&archive), "--explain", "SELECT nmae FROM facts"]))?;
+    ensure!(said.contains("\n  SELECT nmae FROM facts\n         ^^^^"), "{said}");
+    let plan = String::from_utf8(run(&mut sql(&[text(&archive), "--explain", "SELECT name FROM facts"]))?.stdout)?;
+    ensure!(plan.starts_with("logical_plan\n  ") && plan.contains("\nphysical_plan\n  "), "{plan}");
     let said = refused(sql(&[text(&archive), "SELECT FROM WHERE"]))?;
     ensure!(said.contains('^'), "{said}");
     let said = refused(sql(&[text(&archive), "SELECT 1 FROM nothing"]))?;

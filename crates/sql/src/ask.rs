@@ -7,8 +7,10 @@ use crate::open::{self, Archives};
 use crate::output::{self, Failed, Format};
 use crate::shell;
 use anyhow::{Context as _, Result, anyhow, bail};
+use datafusion::arrow::util::display::array_value_to_string;
 use fleet::args::Sql;
 use fleet::questions::{QUESTIONS, Question};
+use futures_util::TryStreamExt;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use tokio::runtime::Runtime;
@@ -120,10 +122,18 @@ pub fn run(args: &Sql) -> Result<()> {
         );
     }
     for statement in &statements {
-        let explained = if args.explain { format!("EXPLAIN {statement}") } else { statement.clone() };
-        answer(engine, &runtime, &explained, format, args.output.as_deref()).map_err(|error| {
-            if args.explain { anyhow!("{}", error.to_string().replace("EXPLAIN ", "")) } else { error }
-        })?;
+        if !args.explain {
+            answer(engine, &runtime, statement, format, args.output.as_deref())?;
+            continue;
+        }
+        // What is wrong with it is marked in it, and not in what is asked about it.
+        let planned = runtime.block_on(engine.plan(statement));
+        planned.map_err(|error| anyhow!("{}", errors::explain(&error, statement)))?;
+        let explain = format!("EXPLAIN {statement}");
+        match format == Format::Table && args.output.is_none() {
+            true => plan(engine, &runtime, &explain)?,
+            false => answer(engine, &runtime, &explain, format, args.output.as_deref())?,
+        }
     }
     Ok(())
 }
@@ -190,6 +200,23 @@ fn say(text: &str) -> Result<()> {
 }
 
 /// Writes the answer to one statement.
+/// A plan as people read it: its lines are lines, and no cells of a table. What is in it is anybody's all the same.
+fn plan(engine: &Engine, runtime: &Runtime, sql: &str) -> Result<()> {
+    let asked = async {
+        let (_, rows) = engine.run(sql).await?;
+        rows.try_collect::<Vec<_>>().await
+    };
+    let batches = runtime.block_on(asked).map_err(|error| anyhow!("{}", errors::explain(&error, sql)))?;
+    for batch in &batches {
+        for row in 0..batch.num_rows() {
+            let cell = |column: usize| array_value_to_string(batch.column(column), row).unwrap_or_default();
+            let lines: Vec<String> = cell(1).lines().map(|line| format!("  {}\n", model::text::shown(line))).collect();
+            say(&format!("{}\n{}", model::text::shown(&cell(0)), lines.concat()))?;
+        }
+    }
+    Ok(())
+}
+
 fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
     let asked = async {
         let (_, rows) = engine.run(sql).await.map_err(Failed::Query)?;
