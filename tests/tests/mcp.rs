@@ -160,8 +160,10 @@ fn missing() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let alone = folder.path().join("fathom");
     std::fs::copy(fathom(), &alone)?;
-    for verb in ["sql", "fleet"] {
-        let output = Command::new(&alone).args([verb, "--help"]).env("PATH", folder.path()).output()?;
+    for (verb, words) in [("sql", ["a.fathom", "SELECT 1"]), ("fleet", ["ls", "a"])] {
+        // Its help needs no engine.
+        run(Command::new(&alone).args([verb, "--help"]).env("PATH", folder.path()))?;
+        let output = Command::new(&alone).arg(verb).args(words).env("PATH", folder.path()).output()?;
         let said = String::from_utf8(output.stderr)?;
         ensure!(output.status.code() == Some(1) && said.contains("make build-sql"), "{verb}: {said}");
     }
@@ -169,7 +171,7 @@ fn missing() -> Result<()> {
     let path = folder.path().join("fathom-sql");
     std::fs::write(&path, "#!/bin/sh\necho \"$FATHOM\" \"$@\"\n")?;
     run(Command::new("chmod").arg("+x").arg(&path))?;
-    let output = run(Command::new(&alone).args(["sql", "--explain", "a b", "-x"]))?;
-    ensure!(String::from_utf8(output.stdout)?.trim() == format!("{} sql --explain a b -x", alone.display()));
+    let output = run(Command::new(&alone).args(["sql", "--explain", "a b", "SELECT 1"]))?;
+    ensure!(String::from_utf8(output.stdout)?.trim() == format!("{} sql --explain a b SELECT 1", alone.display()));
     Ok(())
 }
