@@ -196,7 +196,7 @@ pub struct Gc {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  fathom sql trace.fathom 'SELECT \"text\", count(*) FROM operations o JOIN shapes s ON s.run = o.run AND s.id = o.shape GROUP BY 1'
+  fathom sql trace.fathom 'SELECT \"layer\", \"kind\", count(*) FROM spans GROUP BY 1, 2'
   fathom sql a.fathom b.fathom                  a shell over both
   fathom sql runs/ --example 1                  one of twenty questions; --examples lists them
   fathom sql runs/ -o slow.parquet 'SELECT …'   the answer as a file (format by its ending)")]
