@@ -486,8 +486,8 @@ fn reasons() -> Result<()> {
     let sqlite = ["sqlite3", ":memory:", "select 1"];
     for (options, says) in [
         (&["--probes", "auto"][..], "inside"),
-        (&["--probes", "uprobe"], "uprobes: --probes uprobe asks"),
-        (&[], "uprobes: --probes uprobe asks"),
+        (&["--probes", "uprobe"], "uprobes: uprobes were selected"),
+        (&[], "uprobes: uprobes were selected"),
         (&["--probes", "auto", "--op", "libc.so.6:fsync"], "uprobes: statements are to be nested"),
         (&["--probes", "auto", "--all"], "uprobes: --all records"),
     ] {
