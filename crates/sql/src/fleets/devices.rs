@@ -138,7 +138,6 @@ fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
         }
     }
     // What follows the last entry is read, so that its writer ends by itself.
-    drop(archive);
     std::io::copy(stream, &mut std::io::sink()).context(CUT)?;
     Ok(())
 }
