@@ -26,7 +26,7 @@ pub use device::{
 pub use diff::{Diff, Explain};
 pub use fix::{Allow, Fix};
 pub use import::Import;
-pub use lab::{Lab, LabExec, LabList, LabRun, LabShell, LabVerb};
+pub use lab::{GuestArgs, Lab, LabExec, LabList, LabRun, LabShell, LabVerb};
 pub use mcp::Mcp;
 pub use net::{Cost, Directions, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb};
 pub use paper::{LinkTopology, Paper, PaperBench};

@@ -40,8 +40,8 @@ pub enum FleetVerb {
 #[command(after_help = "\
 Examples:
   fathom serve /srv/fleet
-  head -c 24 /dev/urandom | base64 > key; fathom serve /srv/fleet --listen 0.0.0.0:8765 --key-file key
-  fathom serve /srv/fleet --otlp http://127.0.0.1:4318     operations as spans below the application's own")]
+  openssl rand -base64 24 > key; fathom serve /srv/fleet --listen 0.0.0.0:8765 --key-file key
+  fathom serve /srv/fleet --otlp http://127.0.0.1:4318   operations as spans")]
 pub struct Serve {
     /// The fleet
     #[arg(value_name = "FLEET")]

@@ -32,6 +32,23 @@ pub enum LabVerb {
     Exec(LabExec),
 }
 
+/// A guest in which nothing is recorded unless its user does.
+#[derive(Debug, Args)]
+pub struct GuestArgs {
+    /// Set a value of the scenario (repeatable)
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Folder of the host that is /share in the guest [default: a temporary one]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Folder for kernels [default: fathom/lab in the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// The program in the guest [default: this one]
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub program: Option<PathBuf>,
+}
+
 /// Boot a guest with a scenario's disks, and run one command in it, as ssh does on another machine.
 ///
 /// The command's input, outputs and exit status are those of `fathom lab exec`. It starts in /mnt, the file system; this program is
@@ -51,18 +68,9 @@ pub struct LabExec {
     /// Command to run, after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
-    /// Set a value of the scenario (repeatable)
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Folder of the host that is /share in the guest [default: a temporary one]
-    #[arg(short, long, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-    /// Folder for kernels [default: fathom/lab in the user's cache folder]
-    #[arg(long, value_name = "DIR")]
-    pub cache: Option<PathBuf>,
-    /// The program in the guest [default: this one]
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub program: Option<PathBuf>,
+    /// The guest.
+    #[command(flatten)]
+    pub guest: GuestArgs,
 }
 
 /// Boot a guest with a scenario's disks, or with those given, and open a shell in it.
@@ -81,18 +89,9 @@ pub struct LabShell {
     /// A disk instead of a scenario's (repeatable): virtio, scsi, nvme, sd, scsi_debug or loop [default size: 256M]
     #[arg(long, value_name = "BUS[:SIZE]")]
     pub disk: Vec<String>,
-    /// Set a value of the scenario (repeatable)
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Folder of the host that is /share in the guest [default: a temporary one]
-    #[arg(short, long, value_name = "DIR")]
-    pub output: Option<PathBuf>,
-    /// Folder for kernels [default: fathom/lab in the user's cache folder]
-    #[arg(long, value_name = "DIR")]
-    pub cache: Option<PathBuf>,
-    /// The program in the guest [default: this one]
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub program: Option<PathBuf>,
+    /// The guest.
+    #[command(flatten)]
+    pub guest: GuestArgs,
 }
 
 /// List the scenarios, or print one as a file to start from.

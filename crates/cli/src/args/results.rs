@@ -41,7 +41,7 @@ Examples:
   fathom bench compare bench.fathom --by mode                      each mode with the first
   fathom bench compare bench.fathom --by mode=int                  each mode with int
   fathom bench compare pc.fathom phone.fathom --by mode=jvm-tiered,art-jit
-  fathom bench compare host adb:R58M1              measure both, and take the ratio apart by SQLite's settings
+  fathom bench compare host adb:R58M1             measure both; SQLite's settings in the ratio
 
 Exit status: 0 success; 1 failure, nothing could be compared, or with --fail-on a cell is slower or could not be compared; 2 usage \
 error.")]

@@ -1,6 +1,7 @@
 //! `fathom lab`: a file a verb.
 
 mod exec;
+mod guest;
 mod list;
 mod run;
 mod shell;

@@ -1,6 +1,7 @@
 //! `fathom lab run`: a scenario in a guest; what came back of it, in one line.
 
-use crate::{Usage, args, link, output, progress};
+use super::guest::usage;
+use crate::{args, link, output, progress};
 use anyhow::{Context as _, Result};
 use lab::folder;
 use lab::run::{Ending, NotStarted, Options};
@@ -11,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 pub fn run(args: &args::LabRun) -> Result<ExitCode> {
-    let usage = |error: scenario::Error| anyhow::Error::new(Usage(error.to_string()));
     let (name, scenario) = scenario::find(&args.scenario, &args.set).map_err(usage)?;
     let cache = folder::cache(args.cache.as_deref())?;
     let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);

@@ -1,0 +1,54 @@
+//! What `lab exec` and `lab shell` do before a guest boots and after it has ended: both hand it over to whoever asked.
+
+use super::run::explained;
+use crate::{Usage, args, progress};
+use anyhow::{Context as _, Result};
+use lab::folder;
+use lab::run::{NotStarted, Options};
+use lab::scenario;
+use model::Context;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// The folders and the program of a guest.
+pub struct Prepared {
+    cache: PathBuf,
+    program: PathBuf,
+    share: PathBuf,
+    /// It goes with this.
+    _temporary: tempfile::TempDir,
+}
+
+/// A scenario that is wrong is a wrong argument.
+pub fn usage(error: scenario::Error) -> anyhow::Error {
+    Usage(error.to_string()).into()
+}
+
+impl Prepared {
+    /// Looks for what is needed and makes the folders.
+    pub fn new(args: &args::GuestArgs) -> Result<Self> {
+        let cache = folder::cache(args.cache.as_deref())?;
+        let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
+        let program = program.context("where this program is")?;
+        lab::guest::available().map_err(explained)?;
+        let temporary = tempfile::tempdir().context("cannot create a folder")?;
+        let share = args.output.clone().unwrap_or_else(|| temporary.path().into());
+        std::fs::create_dir_all(&share).with_context(|| format!("cannot create {}", share.display()))?;
+        Ok(Self { cache, program, share, _temporary: temporary })
+    }
+
+    /// Boots it, and gives the exit status of what ran in it. Ctrl-C ends it.
+    pub fn run(&self, boot: impl FnOnce(&Options<'_>, &Context) -> Result<ExitCode, NotStarted>) -> Result<ExitCode> {
+        let context = progress::context(false);
+        progress::end_on_signal(&context);
+        let options = Options { cache: &self.cache, program: &self.program, folder: &self.share, keep: false };
+        let ended = boot(&options, &context);
+        progress::clear(&context);
+        match ended {
+            Ok(code) => Ok(code),
+            Err(_) if context.cancelled() => Ok(ExitCode::from(crate::bench::INTERRUPTED)),
+            Err(NotStarted::Wrong(error)) => Err(usage(error)),
+            Err(NotStarted::Lab(error)) => Err(explained(error)),
+        }
+    }
+}
