@@ -31,18 +31,13 @@ pub use mcp::Mcp;
 pub use net::{Cost, Directions, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb};
 pub use paper::{LinkTopology, Paper, PaperBench};
 pub use pool::{
-    AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolLoad, PoolNode,
-    PoolServe, PoolStatus, PoolTry, PoolVerb, Trust,
+    AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolNode, PoolServe,
+    PoolStatus, PoolTry, PoolVerb, Trust,
 };
 pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, MeasureBoth, Penalty, ServeHttp};
 pub use whatif::Whatif;
 // The program fathom-sql has these verbs; they are declared here too, so that help, completions and manual pages know them.
 pub use fleet::args::{Fleet, Serve, Sql};
-
-/// Values of `pool`, for whoever else reads them.
-pub mod pool_value {
-    pub use crate::args::pool::{memory, node_timeout};
-}
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use model::quantity::{bytes, moment, seconds};

@@ -5,6 +5,7 @@
 //! not. Which of them can be gone is found out first; what each lacks is said if none can.
 
 use crate::listener::Endpoint;
+use crate::nbd_bench::{To, Uri};
 use crate::nbd_server::{EXPORT, uri};
 use std::path::{Path, PathBuf};
 
@@ -138,6 +139,15 @@ pub fn commands(way: Way, endpoint: &Endpoint, device: &str) -> (Vec<String>, Ve
     }
 }
 
+/// Where the pool that is served at `endpoint` is, as [`crate::kernel`] takes it.
+pub fn place(endpoint: &Endpoint) -> Uri {
+    let to = match endpoint {
+        Endpoint::Unix(path) => To::Unix(path.clone()),
+        Endpoint::Tcp(address) => To::Tcp(address.ip().to_string(), address.port()),
+    };
+    Uri { export: EXPORT.into(), to }
+}
+
 /// The device that a pool becomes if no other is named.
 pub fn usual_device(way: Way) -> &'static str {
     match way {
@@ -173,6 +183,7 @@ mod tests {
         let (attach, detach) = commands(Way::NbdClient, &endpoint, "/dev/nbd3");
         assert_eq!(attach.join(" "), "nbd-client 127.0.0.1 10809 /dev/nbd3 -name pool -block-size 4096");
         assert_eq!(detach.join(" "), "nbd-client -d /dev/nbd3");
+        assert_eq!(place(&endpoint).to_string(), uri(&endpoint, false));
         let (attach, _) = commands(Way::QemuNbd, &Endpoint::Unix("/run/p".into()), "/dev/nbd0");
         assert_eq!(attach.last().map(String::as_str), Some("nbd+unix:///pool?socket=/run/p"));
     }

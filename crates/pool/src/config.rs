@@ -25,10 +25,13 @@
 
 use serde::Deserialize;
 use std::collections::HashSet;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 /// The longest file.
-pub const MAX_BYTES: u64 = 1 << 20;
+const MAX_BYTES: u64 = 1 << 20;
 
 /// The file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -95,6 +98,81 @@ pub struct Node {
     pub metrics: Option<String>,
 }
 
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("cannot read {}", .0.display())]
+    Unreadable(PathBuf, #[source] io::Error),
+    /// It is no pool's.
+    #[error("{}: {why}", .0.display(), why = .1)]
+    Config(PathBuf, ConfigError),
+    /// It does not say what is asked of it.
+    #[error("{} has no [{section}] section", .0.display(), section = .1)]
+    NoSection(PathBuf, &'static str),
+    /// A value is none.
+    #[error("{}: {name} = {text:?}: {why}", .path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// Its name there.
+        name: &'static str,
+        /// As it is written.
+        text: String,
+        /// What would be understood.
+        why: String,
+    },
+}
+
+/// A section of a file, whose values are read as the command line's are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Section<T> {
+    /// The file.
+    path: PathBuf,
+    /// The key of all.
+    pub key: Option<PathBuf>,
+    /// What it says.
+    pub says: T,
+}
+
+impl<T> Section<T> {
+    /// A value's text, read by `read`.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn value<V, E: Display>(
+        &self,
+        name: &'static str,
+        text: &str,
+        read: impl Fn(&str) -> Result<V, E>,
+    ) -> Result<V, FileError> {
+        let wrong =
+            |why: E| FileError::Value { path: self.path.clone(), name, text: text.into(), why: why.to_string() };
+        read(text).map_err(wrong)
+    }
+}
+
+/// What a file says to a coordinator.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn serve(path: &Path) -> Result<Section<Serve>, FileError> {
+    let config = Config::read(path)?;
+    let says = config.serve.ok_or_else(|| FileError::NoSection(path.into(), "serve"))?;
+    Ok(Section { path: path.into(), key: config.key, says })
+}
+
+/// What a file says to a node.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn node(path: &Path) -> Result<Section<Node>, FileError> {
+    let config = Config::read(path)?;
+    let says = config.node.ok_or_else(|| FileError::NoSection(path.into(), "node"))?;
+    Ok(Section { path: path.into(), key: config.key, says })
+}
+
 /// Why a file is no pool's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -123,6 +201,15 @@ pub enum ConfigError {
 }
 
 impl Config {
+    fn read(path: &Path) -> Result<Self, FileError> {
+        let unreadable = |error| FileError::Unreadable(path.into(), error);
+        let mut text = String::new();
+        File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text)).map_err(unreadable)?;
+        let folder = std::path::absolute(path).map_err(unreadable)?;
+        let folder = folder.parent().unwrap_or(Path::new("/"));
+        Self::parse(&text, folder).map_err(|error| FileError::Config(path.into(), error))
+    }
+
     /// Reads the text of a file that lies in `folder`; relative paths are made to begin there.
     ///
     /// # Errors
@@ -186,6 +273,26 @@ mod tests {
         assert_eq!((serve.layout, serve.nodes.len()), (Layout::Stripe, 2));
         assert_eq!(serve.status.as_deref(), Some(Path::new("/run/status")), "an absolute path stays");
         assert_eq!(node.store.as_deref(), Some(Path::new("/etc/pool/store.img")));
+    }
+
+    #[test]
+    fn file_without_section_and_wrong_value_name_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("pool.toml");
+        let missing = serve(&path).expect_err("it is not there");
+        assert!(matches!(&missing, FileError::Unreadable(named, _) if *named == path), "{missing}");
+        std::fs::write(&path, "[node]\nstore = \"s\"\nlisten = \"x\"").expect("it is written");
+        let named = |why: FileError, words: &str| {
+            let why = why.to_string();
+            assert!(why.contains("pool.toml") && why.contains(words), "{why}");
+        };
+        named(serve(&path).expect_err("it has none"), "has no [serve] section");
+        let section = node(&path).expect("it has one");
+        assert_eq!(section.says.store.as_deref(), Some(folder.path().join("s").as_path()));
+        named(
+            section.value("listen", &section.says.listen, wire::address).expect_err("no address"),
+            "listen = \"x\": ",
+        );
     }
 
     #[test]

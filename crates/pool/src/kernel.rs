@@ -73,6 +73,11 @@ pub enum Failure {
     },
 }
 
+/// The number of an NBD device such as `/dev/nbd0`.
+pub fn index(device: &str) -> Option<u32> {
+    device.strip_prefix("/dev/nbd")?.parse().ok()
+}
+
 fn kernel(what: &'static str) -> impl Fn(io::Error) -> Failure {
     move |error| Failure::Kernel { what, error }
 }
@@ -315,6 +320,14 @@ mod tests {
         // Invalid lengths only end the search.
         assert_eq!(value_of(&[255, 255, 7, 0], 7), None);
         assert_eq!(value_of(&[0, 0, 0, 0], 7), None);
+    }
+
+    #[test]
+    fn only_nbd_device_has_index() {
+        assert_eq!(
+            ["/dev/nbd0", "/dev/nbd15", "/dev/nbd", "/dev/nbd0p1", "/dev/ublkb0"].map(index),
+            [Some(0), Some(15), None, None, None]
+        );
     }
 
     #[test]

@@ -100,6 +100,18 @@ pub struct Recovery {
     pub restarted: bool,
 }
 
+impl Recovery {
+    /// A sentence about the store at `path`.
+    pub fn sentence(&self, path: &Path) -> String {
+        let (who, what) = if self.restarted { ("the machine", "restarted") } else { ("the node", "was killed") };
+        format!(
+            "{who} of {} {what} during writes: checksums of {} MiB are recomputed from the current content",
+            path.display(),
+            self.marked_bytes.div_ceil(1 << 20)
+        )
+    }
+}
+
 /// Whether a store of that pool and place is the one that is wanted; one that has none is anybody's.
 ///
 /// # Errors

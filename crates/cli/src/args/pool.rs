@@ -3,8 +3,10 @@
 use super::nbd::NbdBench;
 use super::paper::{PaperBench, PaperNode};
 use clap::{ArgAction, Args, Subcommand, ValueEnum};
-use model::quantity::{bytes, long_time, seconds};
+use model::quantity::{bytes, seconds};
+use pool::bench::Load;
 use pool::listener::Endpoint;
+use pool::quantity::{memory, node_timeout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -292,6 +294,12 @@ pub struct PoolLoad {
 }
 
 impl PoolLoad {
+    /// Checked reads in the coordinator's own process.
+    pub fn load(&self, threads: u32) -> Load {
+        let (block_bytes, duration, seed) = (self.block, self.duration, self.seed);
+        Load { block_bytes, threads, duration, write: false, checked: true, seed }
+    }
+
     /// Requesters.
     pub fn requesters(&self) -> u32 {
         self.threads.unwrap_or(256)
@@ -369,30 +377,4 @@ pub struct PoolTry {
     /// Also export the disk over NBD, until Ctrl-C
     #[arg(long, value_name = "unix:PATH|tcp:ADDR:PORT")]
     pub nbd: Option<Endpoint>,
-}
-
-/// The bytes of `memory:SIZE`.
-pub fn memory(text: &str) -> Result<u64, String> {
-    let size = text.strip_prefix("memory:").ok_or("expected memory:SIZE, such as memory:512M")?;
-    bytes(size).map_err(|why| why.to_string())
-}
-
-/// How long a node may take: less than a slow medium's flush would make a working node look dead.
-pub fn node_timeout(text: &str) -> Result<Duration, String> {
-    let time = long_time(text).map_err(|why| why.to_string())?;
-    let sensible = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
-    sensible.contains(&time).then_some(time).ok_or_else(|| "must be from 1s to 24h".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_and_timeouts_are_parsed() {
-        assert_eq!(memory("memory:512M"), Ok(512 << 20));
-        assert!(memory("512M").is_err() && memory("memory:1").is_err());
-        assert_eq!(node_timeout("1.5"), Ok(Duration::from_millis(1500)));
-        assert!(["0", "0.9s", "25h", "soon"].iter().all(|text| node_timeout(text).is_err()));
-    }
 }

@@ -3,11 +3,9 @@
 use crate::args::{AttachWith, PoolAttach};
 use crate::{Usage, output};
 use anyhow::{Context as _, Result};
-use pool::attach::{Found, Way, choose, commands, usual_device};
-use pool::kernel::{Attached, State};
+use pool::attach::{Found, Way, choose, commands, place, usual_device};
+use pool::kernel::{Attached, State, index};
 use pool::listener::Endpoint;
-use pool::nbd_bench::{To, Uri};
-use pool::nbd_server::EXPORT;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -56,16 +54,10 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
 
 /// Attaches, looks after the connection until it is ended or somebody detaches the disk, and detaches.
 fn stay(endpoint: &Endpoint, device: &str) -> Result<ExitCode> {
-    let index = device.strip_prefix("/dev/nbd").and_then(|number| number.parse().ok());
-    let index = index.ok_or_else(|| Usage(format!("{device} is not an NBD device such as /dev/nbd0")))?;
-    let to = match endpoint {
-        Endpoint::Unix(path) => To::Unix(path.clone()),
-        Endpoint::Tcp(address) => To::Tcp(address.ip().to_string(), address.port()),
-    };
-    let uri = Uri { export: EXPORT.into(), to };
+    let index = index(device).ok_or_else(|| Usage(format!("{device} is not an NBD device such as /dev/nbd0")))?;
     super::local(1, async {
         let ended = super::ended()?;
-        let attached = Attached::new(&uri, index)?;
+        let attached = Attached::new(&place(endpoint), index)?;
         println!("{device}");
         std::io::stdout().flush()?;
         eprintln!("fathom: attached the pool as {device}; Ctrl-C detaches it (umount first)");

@@ -1,13 +1,11 @@
 //! `fathom pool bench`.
 
 use super::auth;
-use crate::args::{Paper, PoolBench, PoolLoad};
+use crate::args::{Paper, PoolBench};
 use anyhow::{Result, anyhow};
-use pool::bench::{Figures, Load};
+use pool::bench::Load;
 use pool::show::bench::{PAPER_UNITS, UNITS, heading, line, lines};
-use pool::volume::Volume;
 use std::process::ExitCode;
-use std::rc::Rc;
 
 pub fn run(args: &PoolBench) -> Result<ExitCode> {
     let paper = &args.paper;
@@ -35,7 +33,10 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
             }
             let volume =
                 super::join(&args.node, &args.disk, key, &super::control(&args.control), (false, false)).await?;
-            measure(volume, &args.load, args.load.requesters(), args.write, !args.no_checksum).await
+            let load = args.load.load(args.load.requesters());
+            let load = Load { write: args.write, checked: !args.no_checksum, ..load };
+            // Not Send, as all that stays on a node's thread.
+            pool::bench::run(volume, load).await.map_err(|error| anyhow!("{error}"))
         })?;
         let checked =
             if args.no_checksum { "no answer was verified" } else { "every answer matches its store's checksum" };
@@ -50,10 +51,4 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
         println!("{}\n{}\n\n{units}", heading(), line("", &figures));
     }
     Ok(if figures.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-pub async fn measure(volume: Rc<Volume>, load: &PoolLoad, threads: u32, write: bool, checked: bool) -> Result<Figures> {
-    let load = Load { block_bytes: load.block, threads, duration: load.duration, write, checked, seed: load.seed };
-    // Not Send, as all that stays on a node's thread.
-    pool::bench::run(volume, load).await.map_err(|error| anyhow!("{error}"))
 }

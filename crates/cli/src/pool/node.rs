@@ -18,13 +18,7 @@ use std::sync::Arc;
 fn opened(path: &Path) -> Result<Store> {
     let store = Store::open(path)?;
     if let Some(recovery) = store.recovery() {
-        let who = if recovery.restarted { "the machine" } else { "the node" };
-        let what = if recovery.restarted { "restarted" } else { "was killed" };
-        eprintln!(
-            "fathom: {who} of {} {what} during writes: checksums of {} MiB are recomputed from the current content",
-            path.display(),
-            recovery.marked_bytes.div_ceil(1 << 20),
-        );
+        eprintln!("fathom: {}", recovery.sentence(path));
     }
     Ok(store)
 }

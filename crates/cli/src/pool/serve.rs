@@ -2,9 +2,10 @@
 
 use super::auth;
 use crate::args::PoolServe;
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, bail};
 use nbd::memory::Memory;
 use nbd::{Export, Tls};
+use pool::coordinator::last_flush;
 use pool::listener::{Endpoint, Listener};
 use pool::nbd_server::Server;
 use pool::status::{Watch, socket};
@@ -14,12 +15,6 @@ use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::process::ExitCode;
 use std::rc::Rc;
-use std::time::Duration;
-
-/// A flush that takes longer is told of.
-const SOON: Duration = Duration::from_secs(1);
-/// When it did not succeed.
-const UNSAVED: &str = "the last flush failed; unflushed writes may be lost";
 
 pub fn run(args: &PoolServe) -> Result<ExitCode> {
     let args = super::config::serve(args)?;
@@ -91,28 +86,8 @@ async fn serve<E: Export + 'static>(
     tokio::select! {
         () = server.serve(disk.clone()) => Ok(()),
         () = ended => {
-            // What clients did not flush themselves is theirs to lose, but nothing is gained by losing it.
-            let flushed = last_flush(&*disk, pin!(super::ended()?)).await?;
-            flushed.map_err(|error| match lost() {
-                Some(why) => anyhow!("{UNSAVED}: {why}"),
-                None => anyhow!(error).context(UNSAVED),
-            })
+            let slow = || eprintln!("fathom: the nodes are flushing; Ctrl-C again to stop without waiting");
+            Ok(last_flush(&*disk, lost, slow, super::ended()?).await?)
         }
-    }
-}
-
-/// Flushes. A node that is away is waited for as long as requests are, unless the user does not want to.
-///
-/// # Errors
-/// That he did not.
-async fn last_flush<E: Export>(disk: &E, again: Pin<&mut impl Future<Output = ()>>) -> Result<Result<(), nbd::Error>> {
-    let mut flush = pin!(disk.flush());
-    if let Ok(flushed) = tokio::time::timeout(SOON, &mut flush).await {
-        return Ok(flushed);
-    }
-    eprintln!("fathom: the nodes are flushing; Ctrl-C again to stop without waiting");
-    tokio::select! {
-        flushed = flush => Ok(flushed),
-        () = again => bail!("{UNSAVED}: stopped before the flush completed"),
     }
 }

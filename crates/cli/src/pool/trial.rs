@@ -1,28 +1,22 @@
 //! `fathom pool try`: nodes as processes of this program, joined, measured, ended.
 
 use super::auth;
-use super::bench::measure;
-use crate::args::{Disk, PoolTry, Trust};
-use anyhow::Result;
+use crate::args::PoolTry;
+use anyhow::{Result, anyhow};
 use nbd::Tls;
 use pool::bench::Figures;
-use pool::link::Control;
+use pool::connect::tcp_with;
+use pool::coordinator::{LOADS, measure_trial};
 use pool::listener::{Endpoint, Listener};
 use pool::nbd_server::Server;
-use pool::setting::Setting;
 use pool::show::bench::{UNITS, heading, line};
 use pool::started::NodeProcess;
-use pool::volume::Volume;
 use serde_json::json;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, ExitCode};
-use std::rc::Rc;
 use wire::Key;
-
-/// What is measured, one after the other.
-const LOADS: usize = 4;
 
 /// A node whose store is in memory.
 fn start(size: u64, key: Option<&Path>) -> Result<NodeProcess> {
@@ -63,9 +57,8 @@ fn interrupted(args: &PoolTry, measured: usize) -> ExitCode {
 
 /// `measured` is told how many loads are done.
 async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measured: &Cell<usize>) -> Result<()> {
-    let alone = Control::Fixed(Setting::new(1, 1));
-    let threads = args.load.requesters();
-    let (mut rows, mut last): (Vec<(String, Figures)>, Option<Rc<Volume>>) = (Vec::new(), None);
+    let mut rows = Vec::new();
+    let load = args.load.load(args.load.requesters());
     if !args.load.json {
         println!(
             "{}, random requests of {}\n\n{}",
@@ -74,38 +67,26 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
             heading()
         );
     }
-    let loads: [_; LOADS] = [
-        ("one read at a time", false, &alone, 1),
-        ("reads, one in flight per node", false, &alone, threads),
-        ("reads, tuned", false, &Control::Tuned, threads),
-        ("writes, tuned", true, &Control::Tuned, threads),
-    ];
-    for (what, write, control, threads) in loads {
-        // The one before must be gone, or it would report that it was taken over.
-        drop(last.take());
-        let disk = Disk {
-            pool: Some("try".into()),
-            layout: None,
-            connections: None,
-            node_timeout: None,
-            trust: Trust::default(),
-        };
-        let volume = super::join(addresses, &disk, key.clone(), control, (false, false)).await?;
-        let figures = measure(volume.clone(), &args.load, threads, write, true).await?;
+    let mut told = |what: &'static str, figures: Figures| {
         if !args.load.json {
             println!("{}", line(what, &figures));
         }
-        rows.push((what.into(), figures));
-        last = Some(volume);
+        rows.push(json!({"what": what, "figures": figures}));
         measured.set(rows.len());
-    }
-    if !args.load.json {
-        println!("\n{UNITS}");
+    };
+    let connect = tcp_with(key);
+    let volume = measure_trial(&connect, addresses, load, super::report(), &mut told).await;
+    // Not Send, as all that stays on a node's thread.
+    let volume = volume.map_err(|error| anyhow!("{}", model::text::error(&error)))?;
+    if args.load.json {
+        println!(
+            "{}",
+            json!({"nodes": args.nodes, "block_bytes": load.block_bytes, "threads": load.threads, "rows": rows})
+        );
     } else {
-        let rows: Vec<_> = rows.iter().map(|(what, figures)| json!({"what": what, "figures": figures})).collect();
-        println!("{}", json!({"nodes": args.nodes, "block_bytes": args.load.block, "threads": threads, "rows": rows}));
+        println!("\n{UNITS}");
     }
-    if let (Some(front), Some(volume)) = (&args.nbd, last) {
+    if let Some(front) = &args.nbd {
         let server = Server::new(Listener::bind(front).await?, Tls::Off, super::report());
         eprintln!("fathom: the disk is at {}; Ctrl-C to stop", server.uri()?);
         server.serve(volume).await;

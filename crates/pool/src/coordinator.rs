@@ -1,0 +1,162 @@
+//! What a coordinator does beside serving: the last flush, and a pool that is measured under several loads, one after the other.
+
+use crate::bench::{self, Figures, Load};
+use crate::connect::Connect;
+use crate::layout::Arrangement;
+use crate::link::{Control, Options};
+use crate::setting::Setting;
+use crate::volume::{NoPool, Volume};
+use nbd::Export;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// A flush that takes longer is told of.
+const SOON: Duration = Duration::from_secs(1);
+/// When it did not succeed.
+const UNSAVED: &str = "the last flush failed; unflushed writes may be lost";
+
+/// Why the last flush did not succeed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unflushed {
+    /// Somebody did not want to wait.
+    #[error("{UNSAVED}: stopped before the flush completed")]
+    Stopped,
+    /// A node's place in the disk is lost: why.
+    #[error("{UNSAVED}: {0}")]
+    Lost(String),
+    /// The flush itself.
+    #[error("{UNSAVED}")]
+    Failed(#[source] nbd::Error),
+}
+
+/// Flushes what clients did not flush themselves: theirs to lose, but nothing is gained by losing it. A node that is away is waited for
+/// as long as requests are, unless `stopped` is ready before. `slow` is told if it takes longer than a moment; `lost` says why the
+/// disk cannot be used whole.
+///
+/// # Errors
+/// Unflushed writes may be lost.
+pub async fn last_flush<E: Export>(
+    disk: &E,
+    lost: impl Fn() -> Option<String>,
+    slow: impl FnOnce(),
+    stopped: impl Future<Output = ()>,
+) -> Result<(), Unflushed> {
+    let mut flush = pin!(disk.flush());
+    let flushed = match tokio::time::timeout(SOON, &mut flush).await {
+        Ok(flushed) => flushed,
+        Err(_) => {
+            slow();
+            tokio::select! {
+                flushed = flush => flushed,
+                () = stopped => return Err(Unflushed::Stopped),
+            }
+        }
+    };
+    flushed.map_err(|error| lost().map_or(Unflushed::Failed(error), Unflushed::Lost))
+}
+
+/// The name of a pool that is only tried.
+const TRIED: &str = "try";
+
+/// Why a trial has no figures.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrialError {
+    /// The nodes make no pool.
+    #[error(transparent)]
+    Join(#[from] NoPool),
+    /// A load.
+    #[error(transparent)]
+    Bench(#[from] bench::Error),
+}
+
+/// What [`measure_trial`] measures, one after the other.
+pub const LOADS: usize = 4;
+
+/// Measures the nodes, which hold nothing, under [`LOADS`] loads: with `load`'s block, duration and seed, and at most its threads. `told`
+/// gets each as it is done. Returns the disk that they make.
+///
+/// # Errors
+/// A load failed.
+pub async fn measure_trial(
+    connect: &Connect,
+    nodes: &[SocketAddr],
+    load: Load,
+    report: Rc<dyn Fn(String)>,
+    told: &mut dyn FnMut(&'static str, Figures),
+) -> Result<Rc<Volume>, TrialError> {
+    let alone = Control::Fixed(Setting::new(1, 1));
+    let loads: [_; LOADS] = [
+        ("one read at a time", false, &alone, 1),
+        ("reads, one in flight per node", false, &alone, load.threads),
+        ("reads, tuned", false, &Control::Tuned, load.threads),
+        ("writes, tuned", true, &Control::Tuned, load.threads),
+    ];
+    let options = Options { accept_loss: false, shared_memory: false, ..Options::default() };
+    let mut last = None;
+    for (what, write, control, threads) in loads {
+        // The one before must be gone, or it would report that it was taken over.
+        drop(last.take());
+        let joined =
+            Volume::join(connect, nodes, TRIED, Arrangement::Concatenated, &options, control, report.clone()).await?;
+        let volume = last.insert(Rc::new(joined));
+        told(what, bench::run(volume.clone(), Load { threads, write, checked: true, ..load }).await?);
+    }
+    // There are loads, so that one is the last.
+    last.ok_or(TrialError::Bench(bench::Error::Unanswered))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use nbd::Info;
+    use std::cell::Cell;
+
+    /// A disk whose flush never ends, or fails.
+    struct Sick {
+        ends: bool,
+    }
+
+    impl Export for Sick {
+        fn info(&self) -> &Info {
+            unreachable!("nobody asks")
+        }
+        async fn read(&self, _: u64, _: u32) -> Result<Bytes, nbd::Error> {
+            Err(nbd::Error::Io)
+        }
+        async fn write(&self, _: u64, _: Bytes, _: bool) -> Result<(), nbd::Error> {
+            Err(nbd::Error::Io)
+        }
+        async fn flush(&self) -> Result<(), nbd::Error> {
+            if !self.ends {
+                std::future::pending::<()>().await;
+            }
+            Err(nbd::Error::Io)
+        }
+        async fn trim(&self, _: u64, _: u32, _: bool) -> Result<(), nbd::Error> {
+            Err(nbd::Error::Io)
+        }
+        async fn write_zeroes(&self, _: u64, _: u32, _: bool, _: bool, _: bool) -> Result<(), nbd::Error> {
+            Err(nbd::Error::Io)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn last_flush_reports_loss_and_may_be_stopped() {
+        let slow = Cell::new(0);
+        let flush = async |ends, lost: Option<&str>| {
+            let lost = lost.map(String::from);
+            last_flush(&Sick { ends }, || lost.clone(), || slow.set(slow.get() + 1), async {}).await
+        };
+        assert_eq!(flush(false, None).await, Err(Unflushed::Stopped));
+        assert_eq!(slow.get(), 1);
+        assert_eq!(flush(true, Some("a node is gone")).await, Err(Unflushed::Lost("a node is gone".into())));
+        assert!(matches!(flush(true, None).await, Err(Unflushed::Failed(_))));
+        assert_eq!(slow.get(), 1, "one that fails at once is not slow");
+    }
+}

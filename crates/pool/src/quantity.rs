@@ -1,0 +1,50 @@
+//! Sizes and times that only a pool has, as the command line and its file have them.
+
+use model::quantity::{self, bytes, long_time};
+use std::time::Duration;
+
+/// Why a text is none of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// No memory of a size.
+    #[error("expected memory:SIZE, such as memory:512M")]
+    Memory,
+    /// No node answers sooner, and no client waits longer.
+    #[error("must be from 1s to 24h")]
+    NodeTimeout,
+    /// The number.
+    #[error(transparent)]
+    Number(#[from] quantity::QuantityError),
+}
+
+/// The bytes of `memory:SIZE`.
+///
+/// # Errors
+/// What would be understood.
+pub fn memory(text: &str) -> Result<u64, QuantityError> {
+    let size = text.strip_prefix("memory:").ok_or(QuantityError::Memory)?;
+    Ok(bytes(size)?)
+}
+
+/// How long a node may take: less than a slow medium's flush would make a working node look dead.
+///
+/// # Errors
+/// What would be understood.
+pub fn node_timeout(text: &str) -> Result<Duration, QuantityError> {
+    let time = long_time(text)?;
+    let sensible = Duration::from_secs(1)..=Duration::from_secs(24 * 3600);
+    sensible.contains(&time).then_some(time).ok_or(QuantityError::NodeTimeout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_timeouts_are_parsed() {
+        assert_eq!(memory("memory:512M"), Ok(512 << 20));
+        assert!(memory("512M").is_err() && memory("memory:1").is_err());
+        assert_eq!(node_timeout("1.5"), Ok(Duration::from_millis(1500)));
+        assert!(["0", "0.9s", "25h", "soon"].iter().all(|text| node_timeout(text).is_err()));
+    }
+}
