@@ -6,6 +6,7 @@
 //! one only of the recording that is chosen, and the small one (device commands) of all, to show them side by side. The script puts text into the page as text only. Should any of
 //! that ever fail, the page's Content-Security-Policy still runs nothing but the one script whose hash it names.
 
+pub mod archives;
 mod bench;
 mod hash;
 mod pack;

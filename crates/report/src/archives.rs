@@ -1,0 +1,128 @@
+//! Pages of archives: what is loaded of them, and which of them go onto one page.
+
+use crate::{PageData, bench_page, page, pages};
+use analysis::bench::net::page_of;
+use analysis::bench::recording_series::RecordingSeries;
+use analysis::bench::results::Bench;
+use analysis::{Rows, explain, figures, summary};
+use archive::{Archive, ArchiveKind};
+
+/// Why there is no page.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An archive.
+    #[error(transparent)]
+    Archive(#[from] archive::Error),
+    /// Benchmarks, or network runs.
+    #[error(transparent)]
+    Bench(#[from] analysis::bench::Error),
+    /// It cannot be written as JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    /// Sections of one do not fit the other.
+    #[error(
+        "a page cannot mix benchmarks with other archives: make one page for each kind (network runs and recordings go \
+         together)"
+    )]
+    Mixed,
+    /// Only a recording is long.
+    #[error("--from and --to choose a time of a recording; a benchmark's or a network run's page holds all of it")]
+    NoWindow,
+}
+
+/// What a page of archives shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Recordings alone.
+    Recordings,
+    /// Network runs, and what was recorded beside them.
+    NetworkRuns,
+    /// Benchmarks alone.
+    Benchmarks,
+}
+
+/// What the page of archives of these kinds shows; `window`: whether a time of it is chosen.
+///
+/// # Errors
+/// They do not go onto one page, or not with a window.
+pub fn content(kinds: &[ArchiveKind], window: bool) -> Result<Content, Error> {
+    let of = |kind| kinds.iter().filter(|one| **one == kind).count();
+    match (of(ArchiveKind::Net), of(ArchiveKind::Bench)) {
+        (0, 0) => Ok(Content::Recordings),
+        _ if window => Err(Error::NoWindow),
+        (_, 0) => Ok(Content::NetworkRuns),
+        (_, benchmarks) if benchmarks == kinds.len() => Ok(Content::Benchmarks),
+        _ => Err(Error::Mixed),
+    }
+}
+
+/// Spans of one recording in a page, about 11 bytes each there with all that refers to them. With 1,440,000 and 380,000 operations the
+/// page has 16 MB, and a browser takes five seconds to open it and 590 MB on two busy cores; what is drawn afterwards takes one or two
+/// frames. What is left out is said there.
+const SPANS: usize = 1_500_000;
+/// Device commands of the address map.
+const POINTS: usize = 200_000;
+
+/// The page of recordings, of which `window` is shown one by one: ns from the first operation. What was loaded for one goes before the
+/// next one comes.
+///
+/// # Errors
+/// An archive cannot be read.
+pub fn recordings(opened: &[(Archive, String)], window: Option<(u64, u64)>) -> Result<String, Error> {
+    let data = opened.iter().map(|(archive, title)| recording(archive, title, window));
+    Ok(pages(&data.collect::<Result<Vec<_>, _>>()?))
+}
+
+/// The page of one recording.
+///
+/// # Errors
+/// The archive cannot be read.
+pub fn recording_page(archive: &Archive, title: &str) -> Result<String, Error> {
+    Ok(page(&recording(archive, title, None)?))
+}
+
+fn recording<'a>(archive: &Archive, title: &'a str, window: Option<(u64, u64)>) -> Result<PageData<'a>, Error> {
+    let rows = Rows::load(archive)?;
+    let limits = figures::Limits { spans: SPANS, points: POINTS, window, ..figures::Limits::default() };
+    let (timeline, scatter) = (figures::timeline(&rows, &limits), figures::scatter(&rows, &limits));
+    let summary = summary::summarise(&rows);
+    let explanation = explain::explain(&rows);
+    Ok(PageData::of(title, &summary, timeline, scatter, &figures::counts(&summary), &explanation)?)
+}
+
+/// The page of network runs: the numbers of all, their flows on one axis, and on it what was recorded beside them.
+///
+/// # Errors
+/// An archive cannot be read, or the runs do not go onto one page.
+pub fn network_runs(opened: &[(Archive, String)]) -> Result<String, Error> {
+    let (mut runs, mut recordings) = (Vec::new(), Vec::new());
+    for (archive, name) in opened {
+        let meta = archive.meta();
+        if meta.kind == ArchiveKind::Net {
+            runs.push(Bench::load(archive, name)?);
+        } else {
+            recordings.push(RecordingSeries::new(&Rows::load(archive)?, name, meta.boot.clone()));
+        }
+    }
+    let titles: Vec<&str> = opened.iter().map(|(_, name)| name.as_str()).collect();
+    Ok(bench_page(&titles.join(", "), &page_of(&runs, &recordings)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ArchiveKind::{Bench, Net, Trace};
+
+    #[test]
+    fn kinds_of_archives_decide_page() {
+        let shown = |kinds: &[ArchiveKind]| content(kinds, false).ok();
+        assert_eq!(shown(&[Trace, Trace]), Some(Content::Recordings));
+        assert_eq!(shown(&[Trace, Net]), Some(Content::NetworkRuns));
+        assert_eq!(shown(&[Bench, Bench]), Some(Content::Benchmarks));
+        assert!(matches!(content(&[Bench, Net], false), Err(Error::Mixed)));
+        assert!(matches!(content(&[Trace, Bench], false), Err(Error::Mixed)));
+        assert!(content(&[Trace], true).is_ok());
+        assert!(matches!(content(&[Net], true), Err(Error::NoWindow)));
+    }
+}
