@@ -6,12 +6,15 @@
 
 use std::io::{Error, Result};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// How long a kernel without descriptors of processes is left alone between two looks.
 const LOOK: Duration = Duration::from_millis(5);
+
+/// How long a signal may go unnoticed that comes just before a wait.
+const BETWEEN_SIGNALS: Duration = Duration::from_millis(50);
 
 /// Waits for the end of `child`, at most `limit`; `None`: it still runs. A signal to this process ends the wait early, so that whoever
 /// hears Ctrl-C can act on it.
@@ -22,7 +25,7 @@ pub fn wait_timeout(child: &mut Child, limit: Duration) -> Result<Option<ExitSta
     if let Some(status) = child.try_wait()? {
         return Ok(Some(status));
     }
-    match descriptor(child) {
+    match descriptor(child.id()) {
         Some(descriptor) => {
             readable(&descriptor, limit)?;
             child.try_wait()
@@ -52,9 +55,48 @@ pub fn wait_or_kill(child: &mut Child, limit: Duration) -> Result<Option<ExitSta
     }
 }
 
+/// Waits for the end of `child`. Once somebody asked for an end (`asked`) it has `grace` to end by itself, since Ctrl-C on a terminal
+/// reaches it, too; then SIGTERM tells it.
+///
+/// # Errors
+/// As [`wait_timeout`].
+pub fn wait_or_terminate(child: &mut Child, asked: impl Fn() -> bool, grace: Duration) -> Result<ExitStatus> {
+    let mut asked_at = None;
+    loop {
+        // A signal ends the wait early. One that comes between `asked` and the wait is only seen after it: so the wait is short.
+        if let Some(status) = wait_timeout(child, BETWEEN_SIGNALS)? {
+            return Ok(status);
+        }
+        if asked() && asked_at.get_or_insert_with(Instant::now).elapsed() > grace {
+            // SAFETY: two integers; the child was not waited for, so the number is its.
+            unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
+            return child.wait();
+        }
+    }
+}
+
+/// Waits until the child of this number has ended, at most `limit`, or a signal comes. Its status is for whoever started it to fetch.
+///
+/// # Errors
+/// The system refuses to wait.
+pub fn wait_pid(pid: u32, limit: Duration) -> Result<()> {
+    match descriptor(pid) {
+        Some(descriptor) => readable(&descriptor, limit),
+        None => {
+            std::thread::sleep(LOOK.min(limit));
+            Ok(())
+        }
+    }
+}
+
+/// A status as a shell says it: 128 and the signal's number for a process that was killed.
+pub fn shell_status(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
+}
+
 /// A descriptor of the process, where the kernel has such.
-fn descriptor(child: &Child) -> Option<OwnedFd> {
-    let pid = libc::pid_t::try_from(child.id()).ok()?;
+fn descriptor(pid: u32) -> Option<OwnedFd> {
+    let pid = libc::pid_t::try_from(pid).ok()?;
     // SAFETY: two integers; the child was not waited for, so the number is its.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let fd = i32::try_from(fd).ok().filter(|fd| *fd >= 0)?;
@@ -114,6 +156,24 @@ mod tests {
         assert_eq!(status.and_then(|s| s.code()), Some(3));
         // And again, as the standard library does.
         assert_eq!(wait_timeout(&mut child, Duration::ZERO).unwrap().and_then(|s| s.code()), Some(3));
+    }
+
+    #[test]
+    fn child_that_ignores_request_is_terminated() {
+        let mut child = sh("exec sleep 600");
+        let status = wait_or_terminate(&mut child, || true, Duration::from_millis(1)).unwrap();
+        assert_eq!(shell_status(status), 128 + libc::SIGTERM);
+        let mut child = sh("exit 3");
+        let status = wait_or_terminate(&mut child, || false, Duration::ZERO).unwrap();
+        assert_eq!(shell_status(status), 3);
+    }
+
+    #[test]
+    fn end_of_child_is_awaited_by_number() {
+        let mut child = sh("exit 0");
+        wait_pid(child.id(), Duration::from_secs(60)).unwrap();
+        // A kernel without descriptors waits a moment only.
+        assert_eq!(wait_or_kill(&mut child, Duration::from_secs(60)).unwrap().and_then(|s| s.code()), Some(0));
     }
 
     #[test]

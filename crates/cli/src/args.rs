@@ -20,7 +20,7 @@ pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use check::{Check, CheckRecord, CheckVerb};
 pub use device::{
-    Device, DeviceCheck, DeviceFetch, DeviceInfo, DeviceList, DeviceStop, DeviceVerb, Devices, Elsewhere, OneOrAll,
+    Device, DeviceCheck, DeviceFetch, DeviceInfo, DeviceList, DeviceStop, DeviceVerb, Devices, Elsewhere,
     ServiceDevice, Via, Which,
 };
 pub use diff::{Diff, Explain};
@@ -28,7 +28,7 @@ pub use fix::{Allow, Fix};
 pub use import::Import;
 pub use lab::{GuestArgs, Lab, LabExec, LabList, LabRun, LabShell, LabVerb};
 pub use mcp::Mcp;
-pub use net::{Cost, Directions, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb};
+pub use net::{Cost, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb};
 pub use paper::{LinkTopology, Paper, PaperBench};
 pub use pool::{
     AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolNode, PoolServe,

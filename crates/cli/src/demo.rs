@@ -3,11 +3,9 @@
 //! tracing is measured.
 
 use crate::{args, export, link, notices, output, progress, report, sample};
-use analysis::text::{digits, duration};
 use anyhow::{Context as _, Result, bail};
 use model::Context;
 use recorder::{Request, Target};
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -97,35 +95,10 @@ fn measure(args: &args::Demo, context: &Context) -> Result<()> {
         "--dir",
         dir,
     ];
-    let mut lines = Vec::new();
-    workload::run(&words.map(str::to_string), context, &mut lines)?;
+    let measured = runner::once::run(&words.map(str::to_string), context)?;
     progress::clear(context);
-    let mut latencies: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    let mut verified = None;
-    for line in String::from_utf8_lossy(&lines).lines() {
-        let line: serde_json::Value = serde_json::from_str(line).context("a line of the workload")?;
-        if let (Some(metric), Some(value)) = (line["metric"].as_str(), line["v"].as_f64()) {
-            if let Some(statement) = metric.strip_suffix(".latency") {
-                latencies.entry(statement.to_uppercase()).or_default().push(value);
-            }
-        } else if line["verified"] == true {
-            verified = line["by"].as_str().map(str::to_string);
-        }
-    }
-    for (statement, mut all) in latencies {
-        all.sort_by(f64::total_cmp);
-        let at = |share: f64| all.get(((all.len() - 1) as f64 * share).round() as usize).copied().unwrap_or(f64::NAN);
-        let rate = 1e9 * all.len() as f64 / all.iter().sum::<f64>();
-        println!(
-            "  {statement:<8} {:>6} times: median {}, p95 {}, max {}; {} a second",
-            all.len(),
-            duration(at(0.5)),
-            duration(at(0.95)),
-            duration(at(1.0)),
-            digits(rate)
-        );
-    }
-    println!("  checked: {}", verified.context("the workload did not report that its result was checked")?);
+    output::text(&measured.text());
+    println!("  checked: {}", measured.checked().context("the workload did not report that its result was checked")?);
     println!("  one process, no interval; for scores with intervals: fathom bench run --quick");
     Ok(())
 }

@@ -1,7 +1,11 @@
-//! What is known of a device, for people: short, and harmless to a terminal.
+//! What is known of devices, and what was left on one: for people short and harmless to a terminal, and for programs.
 
+use crate::check::Ability;
+use crate::remote::adb::wire::Listed;
+use crate::remote::{stop, usable};
 use model::text::shown;
 use model::{Environment, Fact};
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// A fact is not longer when it is shown, characters.
@@ -45,9 +49,119 @@ fn bytes(value: &str) -> String {
     }
 }
 
+/// What Fathom can do on the device: its name, and a line for each ability.
+pub fn abilities(device: &str, facts: &Environment, table: &[Ability]) -> String {
+    let fact = |name: &&str| facts.get(*name).and_then(|fact| fact.value.as_deref()).map(shown);
+    let names = ["device.vendor", "device.model", "os.name", "kernel.release"];
+    let mut out = format!("{device}: {}\n", names.iter().filter_map(fact).collect::<Vec<_>>().join(", "));
+    let width = table.iter().map(|a| a.what.len()).max().unwrap_or(0);
+    for Ability { what, can, why, remedy } in table {
+        let _ = writeln!(out, "{what:width$}  {:7}  {}", can.name(), shown(why));
+        if let Some(remedy) = remedy {
+            let _ = writeln!(out, "{:width$}           {remedy}", "");
+        }
+    }
+    out
+}
+
+/// The same for programs.
+pub fn abilities_json(device: &str, table: &[Ability]) -> Value {
+    let row = |a: &Ability| json!({"what": a.what, "can": a.can.name(), "why": a.why, "remedy": a.remedy});
+    json!({"version": 1, "device": device, "abilities": table.iter().map(row).collect::<Vec<_>>()})
+}
+
+/// This machine, and a line for each device of adb.
+pub fn devices(listed: &[Listed]) -> String {
+    let names: Vec<String> = listed.iter().map(|d| format!("adb:{}", d.serial)).collect();
+    let width = names.iter().map(String::len).max().unwrap_or(0).max(12);
+    let mut out = format!("{:width$}  this machine\n", "local");
+    for (name, device) in names.iter().zip(listed) {
+        let _ = match usable(&device.state) {
+            Ok(()) => writeln!(out, "{name:width$}  {}", device.get("model").unwrap_or("ready").replace('_', " ")),
+            Err(why) => writeln!(out, "{name:width$}  {}: {why}", device.state),
+        };
+    }
+    out
+}
+
+/// The same for programs; `problem`: why adb lists nothing.
+pub fn devices_json(listed: &[Listed], problem: Option<&str>) -> Value {
+    let of = |d: &Listed| {
+        let state = usable(&d.state);
+        json!({"device": format!("adb:{}", d.serial), "state": d.state, "usable": state.is_ok(), "model": d.get("model"),
+               "product": d.get("product"), "problem": state.err().map(|why| why.to_string())})
+    };
+    let local =
+        json!({"device": "local", "state": "device", "usable": true, "model": null, "product": null, "problem": null});
+    let all: Vec<_> = std::iter::once(local).chain(listed.iter().map(of)).collect();
+    json!({"version": 1, "devices": all, "adb_problem": problem})
+}
+
+/// What was left on a device is named by others: no longer than this, characters.
+const LEFT: usize = 300;
+/// Nor is the column for its names.
+const LEFT_WIDEST: usize = 64;
+
+/// A line for each thing that was left on a device, and what became of it.
+pub fn left(document: &stop::Document) -> String {
+    let short = |text: &str| shown(&text.chars().take(LEFT).collect::<String>());
+    let device = short(&document.device);
+    let mut out = String::new();
+    if document.left.is_empty() {
+        let _ = writeln!(out, "{device}: nothing was left there");
+    }
+    let width = document.left.iter().map(|l| l.name.chars().count().min(LEFT_WIDEST)).max().unwrap_or(0);
+    for left in &document.left {
+        let [name, kind, state, action, command] =
+            [&left.name, &left.kind, &left.state, &left.action, &left.command].map(|text| short(text));
+        let _ = writeln!(out, "{name:width$}  {kind:7}  {state:8}  {action:8}  {command}");
+        if let Some(problem) = &left.problem {
+            let _ = writeln!(out, "{:width$}  {}", "", short(problem));
+        }
+        if left.action == "kept" {
+            let _ = writeln!(out, "{:width$}  fetch it: fathom device fetch {device} {name}", "");
+        }
+    }
+    if document.program_removed == Some(true) {
+        let _ = writeln!(out, "{device}: the program was removed");
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn listed_devices_have_line_and_reason_each() {
+        let listed = crate::remote::adb::wire::devices("R58\tdevice model:SM_A41\n192.0.2.3:5555\toffline\n");
+        let text = devices(&listed);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..2], ["local               this machine", "adb:R58             SM A41"]);
+        assert!(lines[2].starts_with("adb:192.0.2.3:5555  offline: it does not answer"), "{text}");
+        let value = devices_json(&listed, Some("no adb"));
+        assert_eq!((value["devices"].as_array().unwrap().len(), &value["adb_problem"]), (3, &json!("no adb")));
+        assert_eq!(value["devices"][2]["usable"], false);
+        assert!(value["devices"][2]["problem"].as_str().unwrap().contains("adb reconnect"));
+    }
+
+    #[test]
+    fn kept_results_are_shown_with_command_that_fetches_them() {
+        let one = crate::remote::detached::Left {
+            name: "run-1".into(),
+            kind: "run".into(),
+            command: "bench run \u{1b}[2J".into(),
+            state: "ended".into(),
+            since_s: None,
+            bytes: 5,
+            action: "kept".into(),
+            problem: None,
+        };
+        let document = |left| stop::Document { version: 1, device: "adb:X".into(), left, program_removed: Some(true) };
+        let text = left(&document(vec![one]));
+        assert!(text.contains("fathom device fetch adb:X run-1\n") && !text.contains('\u{1b}'), "{text}");
+        assert_eq!(left(&document(vec![])), "adb:X: nothing was left there\nadb:X: the program was removed\n");
+    }
 
     #[test]
     fn facts_are_shown_short_and_harmless() {

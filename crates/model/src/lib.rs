@@ -8,6 +8,7 @@
 pub mod context;
 mod count;
 pub mod event;
+mod lines;
 pub mod marks;
 pub mod quantity;
 pub mod record;
@@ -20,5 +21,6 @@ pub mod words;
 pub use context::Context;
 pub use count::counted;
 pub use event::{Event, Record};
+pub use lines::Lines;
 pub use shell::shell_word;
 pub use words::*;

@@ -1,4 +1,7 @@
-//! Numbers as people read them: the one set of formatters that every room prints with.
+//! Numbers as people read them, and texts that steer no terminal: the one set of formatters that every room prints with.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// Three significant digits, as people write them: `0.0123`, `1.23`, `12.3`, `1234`.
 pub fn digits(x: f64) -> String {
@@ -114,6 +117,27 @@ pub fn shown(text: &str) -> String {
     out
 }
 
+/// A text whose lines and columns stay, and that steers nothing else: what could is written as JSON escapes it, so that in JSON it means
+/// the same.
+pub fn harmless(text: &str) -> Cow<'_, str> {
+    let steers = |c: char| steers(c) && !matches!(c, '\n' | '\t');
+    if !text.contains(steers) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        // Lines of CSV end in both.
+        let ends_line = c == '\r' && chars.peek() == Some(&'\n');
+        match steers(c) && !ends_line {
+            // Writing to a string does not fail.
+            true => drop(write!(out, "\\u{:04x}", u32::from(c))),
+            false => out.push(c),
+        }
+    }
+    out.into()
+}
+
 /// An error with its causes, each said once: a library's sentence often holds its cause's already. What it quotes may come from an
 /// archive of anybody's, and shall not act on a terminal.
 pub fn error(error: &(dyn std::error::Error + 'static)) -> String {
@@ -211,6 +235,14 @@ mod tests {
         ] {
             assert_eq!(date(seconds * 1_000_000_000), text);
         }
+    }
+
+    #[test]
+    fn output_has_no_terminal_control_sequences() {
+        assert_eq!(harmless("a\tb\r\nü"), "a\tb\r\nü");
+        assert_eq!(harmless("\u{1b}[2J\r\u{9b}1A\u{202e}x\u{7f}"), "\\u001b[2J\\u000d\\u009b1A\\u202ex\\u007f");
+        assert!(matches!(harmless("{\"a\": 1}"), Cow::Borrowed(_)));
+        assert!(!harmless("\u{feff}\u{2028}").contains(steers));
     }
 
     #[test]

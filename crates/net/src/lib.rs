@@ -6,6 +6,7 @@
 //! seen becomes an estimate ([`estimate`]) and the causes that held the transfer back ([`why`]); both are pure. [`result`] puts them
 //! together, and [`rows`] makes an archive's rows of that.
 
+pub mod asked;
 pub mod bound;
 pub mod cc;
 pub mod clock;

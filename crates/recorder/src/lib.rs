@@ -19,6 +19,7 @@
 //! | `collect`, `disk_counters`, `sqlite_facts`, `sqlite_version` | what is read of the machine beside the events |
 //! | `ftrace` | the same without BPF |
 //! | `import` | a trace that another tool made |
+//! | [`incoming`] | an archive that is made on a device |
 //! | [`metadata`] | how an archive keeps that |
 //! | [`link`] | from the log to the tables |
 //! | [`output`] | the place of a new archive, and whose it is |
@@ -33,6 +34,7 @@ mod foreign;
 mod ftrace;
 mod functions;
 mod import;
+pub mod incoming;
 mod inside;
 mod libraries;
 pub mod link;

@@ -2,6 +2,7 @@
 
 use archive::table_maker::Failure;
 use std::io;
+use std::path::PathBuf;
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -76,9 +77,15 @@ pub enum Error {
     /// Somebody asked for the end before there was a comparison.
     #[error("interrupted before one comparison was complete")]
     Interrupted,
-    /// A setting could not be made.
+    /// A workload failed, or a setting could not be made.
     #[error(transparent)]
     Setting(#[from] workload::Error),
+    /// A folder of others.
+    #[error("{} is not an archive and contains none made by `fathom bench run`", .0.display())]
+    NoBenchmark(PathBuf),
+    /// One alone, and no parameter of it.
+    #[error("nothing to compare with: give a second archive, or --by PARAMETER")]
+    NothingToCompare,
     /// Settings of the machine are not as they were.
     #[error("not everything was put back: {}", .0.join("; "))]
     NotPutBack(Vec<String>),

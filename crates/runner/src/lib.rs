@@ -2,14 +2,18 @@
 //! `analysis`, which says how narrow an interval is already and what a recording shows; `workload` and `lab` give it programs and disks.
 //!
 //! [`run`] measures designs into an archive, [`ab`] commands beside each other, [`selftest`] a workload beside itself; [`fix`] tries
-//! remedies, [`check`] counts what a command asks for. [`results`] puts together what leaves the program.
+//! remedies, [`check`] counts what a command asks for, [`once`] runs a workload without a design. [`archives`] and [`both`] are two that are
+//! compared. [`results`] puts together what leaves the program.
 
 pub mod ab;
+pub mod archives;
+pub mod both;
 pub mod check;
 mod error;
 pub mod fix;
 mod machine;
 mod notice;
+pub mod once;
 pub mod results;
 pub mod run;
 mod score;

@@ -1,10 +1,9 @@
 //! Command line of `fathom device`, and of every verb that works on a device.
 
 use clap::{Args, Subcommand, ValueEnum};
-use device::remote::DeviceAddress;
+use device::remote::{DeviceAddress, OneOrAll};
 use model::quantity::long_time;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// Look at devices: which there are, what they are, what Fathom can do on them.
@@ -190,23 +189,6 @@ impl Devices {
 
 fn patience(text: &str) -> Result<Duration, String> {
     if text == "0" { Ok(Duration::ZERO) } else { long_time(text).map_err(|error| error.to_string()) }
-}
-
-/// A device, or all of them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OneOrAll {
-    /// This one.
-    One(DeviceAddress),
-    /// All that adb lists and that can be worked on.
-    All,
-}
-
-impl FromStr for OneOrAll {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "all" { Ok(Self::All) } else { text.parse().map(Self::One) }
-    }
 }
 
 /// What records on the device.

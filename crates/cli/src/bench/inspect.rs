@@ -3,14 +3,13 @@
 use super::results;
 use crate::{Usage, args, link, notices, output, progress};
 use analysis::bench::comparable::Rules;
-use analysis::bench::compare::{self, Compared};
 use analysis::bench::regressions::regressions;
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use archive::{Archive, ArchiveKind};
 use stats::verdict::Better;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// The benchmark in an archive.
@@ -102,26 +101,8 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
         }),
         other_commands: args.other_commands,
     };
-    let done: Compared = match (&args.b, &args.by) {
-        (Some(b), None) => compare::archives(&a, &compared_one(b, args)?, &rules),
-        (Some(b), Some(by)) => {
-            let values = by.split_once('=').and_then(|(name, values)| Some((name, values.split_once(',')?)));
-            let Some((name, (of_a, of_b))) = values else {
-                return Err(Usage(format!(
-                    "--by {by}: with two archives, give two values to compare, such as mode=jvm-tiered,art-jit"
-                ))
-                .into());
-            };
-            compare::across(&a, &compared_one(b, args)?, name, [of_a, of_b], &rules)
-                .map_err(|why| Usage(why.to_string()))?
-        }
-        (None, Some(by)) => {
-            let (name, base) = by.split_once('=').map_or((by.as_str(), None), |(name, base)| (name, Some(base)));
-            compare::within(&a, name, base, &rules).map_err(|why| Usage(why.to_string()))?
-        }
-        // The parser asks for one of them.
-        (None, None) => bail!("nothing to compare with: give a second archive, or --by PARAMETER"),
-    };
+    let b = args.b.as_deref().map(|b| compared_one(b, args)).transpose()?;
+    let done = runner::archives::compared(&a, b.as_ref(), args.by.as_deref(), &rules)?;
     if let Some(path) = &args.markdown {
         results::write(path, compared::markdown(&done))?;
     }
@@ -150,7 +131,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
 
 pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
     let mut benches = Vec::new();
-    for path in archives(&args.paths)? {
+    for path in runner::archives::meant(&args.paths)? {
         let mut bench = load(&path)?;
         if args.even_disturbed {
             bench::disturbed::overlook(&mut bench.tables.replicates);
@@ -163,26 +144,4 @@ pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
         false => history::text(&done),
     });
     Ok(ExitCode::SUCCESS)
-}
-
-/// The archives named, and the benchmarks in the folders named; recordings there are passed over.
-fn archives(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    for path in paths {
-        if Archive::open(path).is_ok() || !path.is_dir() {
-            all.push(path.clone());
-            continue;
-        }
-        let entries = std::fs::read_dir(path).with_context(|| format!("reading {}", path.display()))?;
-        let mut found: Vec<PathBuf> = entries
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|p| Archive::open(p).is_ok_and(|a| a.meta().kind == ArchiveKind::Bench))
-            .collect();
-        if found.is_empty() {
-            bail!("{} is not an archive and contains none made by `fathom bench run`", path.display());
-        }
-        found.sort();
-        all.extend(found);
-    }
-    Ok(all)
 }

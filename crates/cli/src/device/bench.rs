@@ -1,15 +1,14 @@
 //! `fathom bench run --device`: this program measures there, where clocks, sensors and counters are, and what it measured comes here run
 //! by run. Several devices measure at the same time: none of them waits for another, and this machine only listens.
 
-use super::result::{self, Remote, THERE};
-use crate::args::{BenchRun, Devices, OneOrAll};
+use super::result::{self, Telling};
+use crate::args::BenchRun;
 use crate::bench::{INTERRUPTED, results};
 use crate::{Usage, notices, output, progress};
 use anyhow::{Context as _, Result, bail};
-use device::remote::adb::AdbServer;
-use device::remote::{Begin, Detached, DeviceAddress, Ended};
+use device::remote::{Begin, Detached, DeviceAddress, Ended, OneOrAll};
 use model::Context;
-use std::collections::BTreeSet;
+use recorder::incoming::{Incoming, THERE};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -28,7 +27,7 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
         ))
         .into());
     }
-    let places = places(&args.devices)?;
+    let places = OneOrAll::expand(&args.devices.device)?;
     let (files, words) = asked(args)?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
@@ -38,13 +37,13 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
     std::fs::create_dir_all(&args.output).with_context(|| format!("cannot make {}", args.output.display()))?;
     let codes: Vec<Result<ExitCode>> = std::thread::scope(|scope| {
         let (files, words, context) = (&files, &words, &context);
-        let start = |place| {
+        let start = places.iter().map(|place| {
             scope.spawn(move || {
-                let output = args.output.join(format!("{}.fathom", file_name(place)));
+                let output = args.output.join(format!("{}.fathom", place.file_name()));
                 one(args, place, &output, files, words, &format!("{place}: "), context)
             })
-        };
-        let running: Vec<_> = places.iter().map(start).collect();
+        });
+        let running: Vec<_> = start.collect();
         running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a device's run failed"))).collect()
     });
     let mut all = ExitCode::SUCCESS;
@@ -60,38 +59,10 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
         }
     }
     let archives: Vec<String> =
-        places.iter().map(|p| output::word(&args.output.join(format!("{}.fathom", file_name(p))))).collect();
+        places.iter().map(|p| output::word(&args.output.join(format!("{}.fathom", p.file_name())))).collect();
     if !args.quiet {
         eprintln!("next: fathom report {}", archives.join(" "));
     }
-    Ok(all)
-}
-
-/// A device's name as a file's.
-pub fn file_name(place: &DeviceAddress) -> String {
-    let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
-    place.to_string().chars().map(plain).collect()
-}
-
-/// The devices, each once.
-fn places(devices: &Devices) -> Result<Vec<DeviceAddress>> {
-    let mut all = Vec::new();
-    for device in &devices.device {
-        match device {
-            OneOrAll::One(place) => all.push(place.clone()),
-            OneOrAll::All => {
-                let listed = AdbServer::of_environment().devices()?;
-                let ready = listed.iter().filter(|d| device::remote::usable(&d.state).is_ok());
-                let before = all.len();
-                all.extend(ready.map(|d| DeviceAddress::Adb(Some(d.serial.clone()))));
-                if all.len() == before {
-                    bail!("adb lists no device that can be worked on: `fathom device list` says why");
-                }
-            }
-        }
-    }
-    let mut seen = BTreeSet::new();
-    all.retain(|place| seen.insert(place.to_string()));
     Ok(all)
 }
 
@@ -153,8 +124,9 @@ fn one(
     // A connection to this machine does not break.
     let far = matches!(place, DeviceAddress::Adb(_) | DeviceAddress::Ssh(..)) && !patience.is_zero();
     let detached = far.then_some(Detached { name: &name, begin: Begin::Start, patience });
-    let remote = Remote { place, binaries, files, words, output, quiet: args.quiet, prints: false, prefix, detached };
-    let (done, kept) = result::bring(&remote, context)?;
+    let incoming = Incoming { place, binaries, files, words, output, detached };
+    let telling = Telling { quiet: args.quiet, prefix, ..Telling::default() };
+    let (done, kept) = result::bring(&incoming, telling, context)?;
     let lost = result::lost(&done, kept, output);
     if kept {
         shown(args, output, prefix.is_empty())?;

@@ -12,11 +12,10 @@ use anyhow::{Result, bail};
 use clap::Parser as _;
 use device::remote::DeviceAddress;
 use model::Environment;
+use runner::both;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// SQLite's settings that devices differ in, in the order in which they are changed.
-const FACTORS: [&str; 2] = ["journal_mode", "synchronous"];
 /// The folder of the archives.
 const FOLDER: &str = "compare";
 
@@ -47,7 +46,7 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     if args.by.is_some() {
         return Err(Usage("--by compares archives".into()).into());
     }
-    let settings = settings(args, &a, &b)?;
+    let settings = settings(args, [&a, &b])?;
     let folder = args.measure.output.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
     let words = words(&args.measure, &settings, [&a, &b], &folder);
     let parsed = args::Cli::try_parse_from(&words).map_err(|e| Usage(e.to_string()))?;
@@ -58,7 +57,7 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     if code != ExitCode::SUCCESS {
         return Ok(Some(code));
     }
-    let [a, b] = [&a, &b].map(|device| load(&folder.join(format!("{}.fathom", bench::file_name(device)))));
+    let [a, b] = [&a, &b].map(|device| load(&folder.join(format!("{}.fathom", device.file_name()))));
     let (a, b) = (a?, b?);
     let parts = apart::apart(&a, &b, &settings);
     let done = compare::archives(&a, &b, &Rules { better: None, other_commands: args.other_commands });
@@ -99,44 +98,17 @@ fn unused(measure: &MeasureBoth) -> bool {
         && !measure.quick
 }
 
-/// SQLite's settings on both: as asked for, as the device says, or as its system comes.
-fn settings(args: &BenchCompare, a: &DeviceAddress, b: &DeviceAddress) -> Result<Vec<Setting>> {
-    let mut sides = Vec::new();
-    for (device, asked) in [(a, &args.measure.a_settings), (b, &args.measure.b_settings)] {
-        if let Some((wrong, _)) = asked.iter().find(|(name, _)| !FACTORS.contains(&name.as_str())) {
-            return Err(Usage(format!("{wrong} is no setting that is taken apart: {}", FACTORS.join(", "))).into());
+/// SQLite's settings on both; a device that says more of them than nothing is asked.
+fn settings(args: &BenchCompare, places: [&DeviceAddress; 2]) -> Result<Vec<Setting>> {
+    let asked = [&args.measure.a_settings[..], &args.measure.b_settings[..]];
+    let mut facts = [Environment::new(), Environment::new()];
+    for (side, place) in places.into_iter().enumerate() {
+        both::known(asked[side])?;
+        if matches!(place, DeviceAddress::Adb(_)) && asked[side].len() < both::FACTORS.len() {
+            facts[side] = info::ask(&Which { device: place.clone(), binary: args.measure.binary.clone() })?.facts;
         }
-        let facts = match device {
-            DeviceAddress::Adb(_) if asked.len() < FACTORS.len() => {
-                info::ask(&Which { device: device.clone(), binary: args.measure.binary.clone() })?.facts
-            }
-            _ => Environment::new(),
-        };
-        sides.push(FACTORS.map(|factor| of(factor, asked, &facts)));
     }
-    let all = FACTORS.iter().enumerate().map(|(at, factor)| {
-        let [(a, why_a), (b, why_b)] = [&sides[0][at], &sides[1][at]];
-        Setting { factor: (*factor).into(), a: a.clone(), b: b.clone(), source: format!("A: {why_a}; B: {why_b}") }
-    });
-    Ok(all.collect())
-}
-
-/// A factor's value on a device, and how it is known.
-fn of(factor: &str, asked: &[(String, String)], facts: &Environment) -> (String, String) {
-    if let Some((_, value)) = asked.iter().find(|(name, _)| name == factor) {
-        return (value.clone(), "as asked for".into());
-    }
-    let fact = facts.get(&format!("sqlite.{factor}"));
-    if let Some(value) = fact.and_then(|f| f.value.as_deref()).filter(|v| !v.is_empty()) {
-        return (value.to_lowercase(), fact.map_or_else(String::new, |f| f.source.clone()));
-    }
-    match (factor, facts.contains_key("os.sdk")) {
-        // frameworks/base/core/res/res/values/config.xml: db_default_journal_mode, db_default_sync_mode.
-        ("journal_mode", true) => ("truncate".into(), "assumed: AOSP's db_default_journal_mode".into()),
-        (_, true) => ("full".into(), "assumed: AOSP's db_default_sync_mode".into()),
-        ("journal_mode", false) => ("delete".into(), "SQLite's default".into()),
-        (_, false) => ("full".into(), "SQLite's default".into()),
-    }
+    Ok(both::settings(asked, [&facts[0], &facts[1]]))
 }
 
 /// `fathom bench run` for both.
@@ -155,10 +127,7 @@ fn words(measure: &MeasureBoth, settings: &[Setting], devices: [&DeviceAddress; 
     }
     let workloads = if measure.workloads.is_empty() { vec!["sqlite".to_owned()] } else { measure.workloads.clone() };
     if workloads.iter().any(|w| w == "sqlite") {
-        for s in settings {
-            let values = if s.a == s.b { s.a.clone() } else { format!("{},{}", s.a, s.b) };
-            words.push(format!("--param=sqlite.{}={values}", s.factor));
-        }
+        words.extend(both::cells(settings));
     }
     words.push("--".into());
     words.extend(workloads);

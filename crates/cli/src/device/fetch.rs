@@ -1,11 +1,12 @@
 //! `fathom device fetch`: what a benchmark measured whose host went away.
 
 use super::bench::kept;
-use super::result::{self, Remote};
+use super::result::{self, Telling};
 use crate::args::DeviceFetch;
 use crate::progress;
 use anyhow::Result;
 use device::remote::{Begin, Detached};
+use recorder::incoming::Incoming;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,18 +16,15 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub fn run(args: &DeviceFetch) -> Result<ExitCode> {
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
-    let remote = Remote {
+    let incoming = Incoming {
         place: &args.device,
         binaries: &args.binary,
         files: &[],
         words: &[],
         output: &args.output,
-        quiet: args.quiet,
-        prints: false,
-        prefix: "",
         detached: Some(Detached { name: &args.name, begin: Begin::Fetch, patience: PATIENCE }),
     };
-    let (done, has) = result::bring(&remote, &context)?;
+    let (done, has) = result::bring(&incoming, Telling { quiet: args.quiet, ..Telling::default() }, &context)?;
     result::lost(&done, has, &args.output);
     if has {
         kept(&args.output, args.quiet)?;

@@ -3,10 +3,9 @@
 use crate::args::{DeviceCheck, DeviceInfo, Which};
 use crate::{output, progress};
 use anyhow::Result;
-use device::check::{Ability, abilities};
+use device::check::abilities;
 use device::remote::ask::{self, Document};
 use device::show;
-use serde_json::json;
 use std::process::ExitCode;
 
 pub fn info(args: &DeviceInfo) -> Result<ExitCode> {
@@ -26,23 +25,10 @@ pub fn info(args: &DeviceInfo) -> Result<ExitCode> {
 pub fn check(args: &DeviceCheck) -> Result<ExitCode> {
     let Document { device, facts, .. } = ask(&args.which)?;
     let table = abilities(&facts);
-    if args.json {
-        let row = |a: &Ability| json!({"what": a.what, "can": a.can.name(), "why": a.why, "remedy": a.remedy});
-        let rows: Vec<_> = table.iter().map(row).collect();
-        output::text(&(serde_json::to_string(&json!({"version": 1, "device": device, "abilities": rows}))? + "\n"));
-        return Ok(ExitCode::SUCCESS);
-    }
-    let fact = |name: &str| facts.get(name).and_then(|f| f.value.clone()).map(|v| analysis::text::shown(&v));
-    let what: Vec<String> =
-        ["device.vendor", "device.model", "os.name", "kernel.release"].iter().filter_map(|n| fact(n)).collect();
-    println!("{device}: {}", what.join(", "));
-    let width = table.iter().map(|a| a.what.len()).max().unwrap_or(0);
-    for Ability { what, can, why, remedy } in &table {
-        println!("{what:width$}  {:7}  {}", can.name(), analysis::text::shown(why));
-        if let Some(remedy) = remedy {
-            println!("{:width$}           {remedy}", "");
-        }
-    }
+    output::text(&match args.json {
+        true => format!("{}\n", show::abilities_json(&device, &table)),
+        false => show::abilities(&device, &facts, &table),
+    });
     Ok(ExitCode::SUCCESS)
 }
 

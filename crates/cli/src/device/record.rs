@@ -1,12 +1,13 @@
 //! `fathom record --device`: this program records there, and what it recorded is linked here.
 
-use super::result::{self, Remote, THERE};
+use super::result::{self, Telling};
 use crate::args::{Backend, Probes, Record, Via};
 use crate::{link, output, progress};
 use anyhow::{Context as _, Result};
 use archive::Archive;
 use device::remote::{DeviceAddress, Ended};
 use model::{Context, counted};
+use recorder::incoming::{Incoming, THERE};
 use std::process::ExitCode;
 
 pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
@@ -18,18 +19,10 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
     let words = words(args);
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
-    let remote = Remote {
-        place,
-        binaries: &args.elsewhere.binary,
-        files: &[],
-        words: &words,
-        output: &args.output,
-        quiet: args.quiet,
-        prints: true,
-        prefix: "",
-        detached: None,
-    };
-    let (done, kept) = result::bring(&remote, &context)?;
+    let (binaries, output) = (&args.elsewhere.binary[..], &args.output);
+    let incoming = Incoming { place, binaries, files: &[], words: &words, output, detached: None };
+    let telling = Telling { quiet: args.quiet, prints: true, prefix: "" };
+    let (done, kept) = result::bring(&incoming, telling, &context)?;
     let writes = !matches!(args.backend, Backend::None | Backend::Attached);
     let lost = result::lost(&done, kept, &args.output);
     if kept {

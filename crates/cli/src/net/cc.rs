@@ -3,14 +3,13 @@
 use crate::{args, output, progress};
 use anyhow::{Context as _, Result, bail};
 use capture::launch::{Command, LaunchError, User};
-use net::cc::{self, CongestionControl, Origin};
-use serde_json::json;
-use std::fmt::Write as _;
+use net::cc;
+use net::show::cc as show;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How often the command is asked whether it has ended.
-const POLL: Duration = Duration::from_millis(20);
+/// How long a signal may go unnoticed that comes just before the wait, which one that comes later ends.
+const BETWEEN_SIGNALS: Duration = Duration::from_millis(50);
 
 pub fn run(args: &args::NetCc) -> Result<ExitCode> {
     if let Some(name) = &args.unload {
@@ -32,40 +31,8 @@ pub fn run(args: &args::NetCc) -> Result<ExitCode> {
 
 fn list(as_json: bool) -> Result<ExitCode> {
     let known = cc::list()?;
-    let text = if as_json {
-        let all: Vec<_> = known.iter().map(contract).collect();
-        serde_json::to_string_pretty(&json!({"version": 1, "congestion_controls": all}))? + "\n"
-    } else {
-        table(&known)
-    };
-    output::text(&text);
+    output::text(&if as_json { format!("{:#}\n", show::json(&known)) } else { show::text(&known) });
     Ok(ExitCode::SUCCESS)
-}
-
-/// A word for machines, a sentence for people.
-fn words(origin: &Origin) -> (&'static str, String) {
-    match origin {
-        Origin::Kernel => ("kernel", "the kernel's".into()),
-        Origin::Bpf => ("bpf", "registered through BPF now".into()),
-        Origin::KernelOrBpf => ("available", "ready".into()),
-        Origin::Module => ("module", "a kernel module, loaded on demand by root".into()),
-        Origin::Supplied => ("supplied", "provided by Fathom on request (--load, or net's --cc)".into()),
-        Origin::Missing(why) => ("missing", format!("missing: {why}")),
-    }
-}
-
-fn contract(known: &CongestionControl) -> serde_json::Value {
-    let (origin, _) = words(&known.origin);
-    let why = if let Origin::Missing(why) = &known.origin { Some(why) } else { None };
-    json!({"name": known.name, "origin": origin, "missing_because": why})
-}
-
-fn table(known: &[CongestionControl]) -> String {
-    let width = known.iter().map(|k| k.name.len()).max().unwrap_or(0);
-    known.iter().fold(String::new(), |mut out, known| {
-        let _ = writeln!(out, "{:width$}  {}", known.name, words(&known.origin).1);
-        out
-    })
 }
 
 fn unload(name: &str) -> Result<ExitCode> {
@@ -84,18 +51,18 @@ fn with(args: &args::NetCc) -> Result<ExitCode> {
     if let Some(user) = User::caller()?.filter(|_| !args.as_root) {
         command = command.as_user(user);
     }
-    let mut child = command.spawn()?;
-    child.release()?;
+    let mut command = command.spawn()?;
+    command.release()?;
     let mut reported = false;
     let exit = loop {
-        if let Some(exit) = child.try_wait()? {
+        if let Some(exit) = command.try_wait()? {
             break exit;
         }
         if context.cancelled() && !reported {
             reported = true;
-            child.signal(libc::SIGTERM)?;
+            command.signal(libc::SIGTERM)?;
         }
-        std::thread::sleep(POLL);
+        child::wait_pid(command.pid(), BETWEEN_SIGNALS)?;
     };
     Ok(ExitCode::from(u8::try_from(exit.status()).unwrap_or(1)))
 }

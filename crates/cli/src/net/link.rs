@@ -5,11 +5,9 @@ use crate::progress;
 use ::net::link::LinkReport;
 use ::net::link::test_bed::{CLIENT, SERVER, TestBed};
 use anyhow::{Context as _, Result};
-use model::Context;
 use std::os::fd::AsFd;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, ExitCode, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
 pub fn run(args: &NetLink) -> Result<ExitCode> {
     let spec = match args.link.spec() {
@@ -30,7 +28,8 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
                 command.stdout(Stdio::from(std::io::stderr().as_fd().try_clone_to_owned()?));
             }
             let name = program.to_string_lossy();
-            Some(wait(command.spawn().with_context(|| format!("cannot run {name}"))?, &context)?)
+            let mut command = command.spawn().with_context(|| format!("cannot run {name}"))?;
+            Some(child::wait_or_terminate(&mut command, || context.cancelled(), GRACE)?)
         }
         None => {
             eprint!("{}", usage(&testbed));
@@ -43,39 +42,17 @@ pub fn run(args: &NetLink) -> Result<ExitCode> {
     let outcome = testbed.finish()?;
     let link = LinkReport { spec: &spec, outcome: &outcome };
     if args.json {
-        println!("{:#}", link.document(None, status.map(code)));
+        println!("{:#}", link.document(None, status.map(child::shell_status)));
     } else {
         eprint!("{}", link.text(None));
     }
-    Ok(status.map_or(ExitCode::SUCCESS, |s| ExitCode::from(u8::try_from(code(s)).unwrap_or(1))))
+    Ok(status.map_or(ExitCode::SUCCESS, |s| ExitCode::from(u8::try_from(child::shell_status(s)).unwrap_or(1))))
 }
 
-/// How often it is looked whether somebody asked for an end.
+/// How long the command may take to end by itself after Ctrl-C.
+const GRACE: Duration = Duration::from_secs(1);
+/// How often it is looked whether somebody asked for an end. A poll: the signal's handler may do no more than set a flag.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// Waits for the command. Ctrl-C reaches it from the terminal too and it ends as it likes, within a second; then, or if only
-/// we were told to end, it is told.
-fn wait(mut child: Child, context: &Context) -> Result<ExitStatus> {
-    let mut cancelled_at = None;
-    loop {
-        if let Some(status) = child::wait_timeout(&mut child, LOOK)? {
-            return Ok(status);
-        }
-        if context.cancelled() {
-            let since = *cancelled_at.get_or_insert_with(Instant::now);
-            if since.elapsed() > Duration::from_secs(1) {
-                // SAFETY: two integers; the child was not waited for yet, so that the number is its.
-                unsafe { libc::kill(child.id() as libc::pid_t, libc::SIGTERM) };
-                return Ok(child.wait()?);
-            }
-        }
-    }
-}
-
-/// A status as a shell would say it.
-fn code(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
-}
 
 fn usage(testbed: &TestBed) -> String {
     format!(

@@ -1,40 +1,35 @@
 //! `fathom net run`: what is asked for, where it is measured, and how it is shown and kept.
 
 use super::measure;
-use crate::args::{Cost, Directions, NetRun};
-use crate::{notices, output, progress};
+use crate::args::{Cost, NetRun};
+use crate::{Usage, notices, output, progress};
 use analysis::bench::run_score::{LIMITED_BY, RUN};
 use anyhow::{Context as _, Result};
 use archive::Staged;
 use device::remote::DeviceAddress;
-use net::highest;
+use model::Lines;
+use net::asked::{self, Ends, Kind, Unasked};
 use net::keep::{Kept, Names, possible};
 use net::link::LinkReport;
 use net::measure::{Handover, RunRequest};
-use net::quantity::{IPERF2_PACKET, IPERF2_RATE, Rate};
-use net::remote::{self, Conducted, Job, Listen, Note, Server};
+use net::quantity::Rate;
+use net::remote::{self, Conducted, Job, Note, Server};
 use net::show::{self, RunView};
-use net::spec::{Readings, SocketOptions, Spec, Traffic};
+use net::spec::{Readings, SocketOptions, Spec};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Why this machine is no end of a run whose way is led through it.
-const BETWEEN: &str = "--link needs two other devices, with this machine as the router between them: give --from \
-    DEVICE and --to DEVICE (or ADDR:PORT). To make this machine an end, use a network namespace: \
-    docs/guide/net-link.md has the commands";
-
-/// Why a search for the highest rate goes one way.
-pub const ONE_DIRECTION: &str = "--rate auto needs one direction: --direction up or down";
-
 pub fn run(args: &NetRun) -> Result<ExitCode> {
-    let asked = spec(args).and_then(|spec| spec.check().map(|()| spec).map_err(|why| why.to_string()));
-    let (spec, server) = match asked.and_then(|spec| Ok((spec, server(args)?))) {
-        Ok(asked) => asked,
-        Err(why) => {
-            eprintln!("fathom: {why}");
-            return Ok(ExitCode::from(2));
-        }
+    let usage = |why: Unasked| Usage(why.to_string());
+    let spec = spec(args).map_err(usage)?;
+    let ends = Ends {
+        from: &args.from,
+        to: args.to.as_ref(),
+        address: args.address,
+        interface: args.to_interface.as_deref().or(args.interface.as_deref()),
+        through_here: args.link.is_some(),
     };
+    let server = ends.server().map_err(usage)?;
     if let Some(output) = &args.output {
         possible(output, &spec)?;
     }
@@ -77,7 +72,7 @@ fn conduct(args: &NetRun, spec: &Spec, server: Server<'_>) -> Result<ExitCode> {
         highest: args.rate == Some(Rate::Auto),
         progress: !args.json && !args.lines,
     };
-    let mut aside = output::Lines::new(output::aside);
+    let mut aside = Lines::new(|text| output::aside(format_args!("{text}")));
     let conducted = remote::run(&job, &context, &mut |note| match note {
         Note::Said(line) => eprintln!("fathom: {line}"),
         Note::Client(bytes) => aside.take(bytes),
@@ -140,54 +135,18 @@ fn keep(kept: &Kept<'_>, output: &Path, quiet: bool) -> Result<()> {
     Ok(recorder::output::give_to_caller(&staged.finish()?)?)
 }
 
-/// Where the server is, or why that makes no sense.
-fn server(args: &NetRun) -> Result<Server<'_>, String> {
-    if args.link.is_some() && (args.from == DeviceAddress::Local || args.to == Some(DeviceAddress::Local)) {
-        return Err(BETWEEN.into());
-    }
-    let interface = args.to_interface.as_ref().or(args.interface.as_ref());
-    match (&args.to, args.address, interface) {
-        (Some(_), Some(address), _) | (None, Some(address), _)
-            if address.ip().is_unspecified() && (args.to.is_some() || args.from != DeviceAddress::Local) =>
-        {
-            Err(format!("{address} is the wildcard address: give the server's own, such as 192.0.2.7:7100"))
-        }
-        (None, Some(address), _) => Ok(Server::Stands(address)),
-        (Some(to), Some(address), _) => Ok(Server::Start(to, Listen::At(address))),
-        (Some(to), None, Some(interface)) => Ok(Server::Start(to, Listen::On(interface))),
-        (Some(to), None, None) if *to == args.from => {
-            Ok(Server::Start(to, Listen::At((std::net::Ipv4Addr::LOCALHOST, 0).into())))
-        }
-        _ => Err("no address to test: give --interface IF (the server listens on its address) or ADDR:PORT".into()),
-    }
-}
-
-/// What the words ask for, or why it makes no sense.
-fn spec(args: &NetRun) -> Result<Spec, String> {
-    let traffic = match (args.udp, args.transactions, args.rate) {
-        (true, _, _) if args.preset.is_some() => Traffic::Udp { rate_bps: IPERF2_RATE, packet_bytes: IPERF2_PACKET },
-        (true, _, Some(Rate::Of(rate_bps))) => Traffic::Udp { rate_bps, packet_bytes: args.packet },
-        (true, _, Some(Rate::Auto)) => Traffic::Udp { rate_bps: highest::FIRST, packet_bytes: args.packet },
-        (true, _, None) => {
-            return Err(
-                "UDP needs a rate: give --rate R, --rate auto (the highest with at most 1 % loss), or --preset \
-                 iperf2 (1 Mb/s)"
-                    .into(),
-            );
-        }
-        (_, true, _) => Traffic::Transactions { request_bytes: args.request, response_bytes: args.response },
-        (_, _, Some(Rate::Auto)) => {
-            return Err("--rate auto applies to --udp only; TCP finds its rate by itself".into());
-        }
-        (_, _, Some(Rate::Of(rate))) => Traffic::Tcp { rate_bps: Some(rate) },
-        (_, _, None) => Traffic::Tcp { rate_bps: None },
+/// What the words ask for.
+fn spec(args: &NetRun) -> Result<Spec, Unasked> {
+    let kind = match (args.udp, args.transactions) {
+        (true, _) if args.preset.is_some() => Kind::Iperf2,
+        (true, _) => Kind::Udp { packet_bytes: args.packet },
+        (_, true) => Kind::Transactions { request_bytes: args.request, response_bytes: args.response },
+        _ => Kind::Tcp,
     };
-    if args.rate == Some(Rate::Auto) && args.direction == Directions::Both {
-        return Err(ONE_DIRECTION.into());
-    }
-    Ok(Spec {
-        traffic,
-        directions: args.direction.directions(),
+    let directions = args.direction.directions();
+    let spec = Spec {
+        traffic: asked::traffic(kind, args.rate, &directions)?,
+        directions,
         streams: args.streams,
         duration_ms: u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX),
         socket: SocketOptions {
@@ -205,5 +164,7 @@ fn spec(args: &NetRun) -> Result<Spec, String> {
             (_, Some(cost)) => Readings::ByTurns { seed: net::clock::now_ns(), control: cost == Cost::Control },
             _ => Readings::All,
         },
-    })
+    };
+    spec.check()?;
+    Ok(spec)
 }

@@ -1,19 +1,18 @@
 //! `fathom net trial`: one run over an emulated link, as a benchmark's replicate prints it.
 
-use super::run::ONE_DIRECTION;
-use crate::args::{Directions, NetTrial};
+use crate::args::NetTrial;
 use crate::progress;
-use ::net::highest;
+use ::net::asked::{self, Kind, Unasked};
 use ::net::link::{LinkReport, TestBed, trial};
 use ::net::measure::RunRequest;
-use ::net::quantity::{Buffer, IPERF2_PACKET, IPERF2_RATE, PACKET, Rate, UdpRate};
+use ::net::quantity::{Buffer, PACKET, Rate, UdpRate};
 use ::net::show::{RunView, lines};
-use ::net::spec::{Direction, Readings, SocketOptions, Spec, Traffic};
+use ::net::spec::{Direction, Readings, SocketOptions, Spec};
 use anyhow::Result;
 use std::process::ExitCode;
 
 pub fn run(args: &NetTrial) -> Result<ExitCode> {
-    let request = args.link.spec().and_then(|link| Ok((link, request(args)?)));
+    let request = args.link.spec().map_err(Unasked::from).and_then(|link| Ok((link, request(args)?)));
     let (spec, request) = match request {
         Ok(request) => request,
         Err(sentence) => {
@@ -39,22 +38,17 @@ pub fn run(args: &NetTrial) -> Result<ExitCode> {
 }
 
 /// What is asked of the client, or why it makes no sense.
-fn request(args: &NetTrial) -> Result<RunRequest, String> {
-    let udp = |rate_bps, packet_bytes| Traffic::Udp { rate_bps, packet_bytes };
-    let traffic = match args.udp {
-        Some(UdpRate::Iperf2) => udp(IPERF2_RATE, IPERF2_PACKET),
-        Some(UdpRate::Of(Rate::Of(rate))) => udp(rate, PACKET),
-        Some(UdpRate::Of(Rate::Auto)) => udp(highest::FIRST, PACKET),
-        None if args.transactions => Traffic::Transactions { request_bytes: 1, response_bytes: 1 },
-        None => Traffic::Tcp { rate_bps: None },
+fn request(args: &NetTrial) -> Result<RunRequest, Unasked> {
+    let (kind, rate) = match args.udp {
+        Some(UdpRate::Iperf2) => (Kind::Iperf2, None),
+        Some(UdpRate::Of(rate)) => (Kind::Udp { packet_bytes: PACKET }, Some(rate)),
+        None if args.transactions => (Kind::Transactions { request_bytes: 1, response_bytes: 1 }, None),
+        None => (Kind::Tcp, None),
     };
-    let highest = args.udp == Some(UdpRate::Of(Rate::Auto));
-    if highest && args.direction == Directions::Both {
-        return Err(ONE_DIRECTION.into());
-    }
+    let directions = if args.transactions { vec![Direction::Up] } else { args.direction.directions() };
     let spec = Spec {
-        traffic,
-        directions: if args.transactions { vec![Direction::Up] } else { args.direction.directions() },
+        traffic: asked::traffic(kind, rate, &directions)?,
+        directions,
         streams: if args.udp.is_some() { 1 } else { args.streams },
         duration_ms: u64::try_from(args.duration.as_millis()).unwrap_or(u64::MAX),
         socket: SocketOptions {
@@ -68,6 +62,7 @@ fn request(args: &NetTrial) -> Result<RunRequest, String> {
         probe: false,
         readings: Readings::All,
     };
-    spec.check().map_err(|why| why.to_string())?;
+    spec.check()?;
+    let highest = rate == Some(Rate::Auto);
     Ok(RunRequest { address: trial::server(), key: None, interface: None, spec, highest, progress: false })
 }

@@ -3,6 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// A text that names no device.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not a device: {FORMS}")]
+pub struct NotADevice(pub String);
+
 /// Where something can run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeviceAddress {
@@ -24,9 +29,9 @@ const FORMS: &str = "expected local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb,
     lab:SCENARIO (see `fathom lab list`), or netns:NAME";
 
 impl FromStr for DeviceAddress {
-    type Err = String;
+    type Err = NotADevice;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, NotADevice> {
         let (kind, rest) = text.split_once(':').map_or((text, None), |(kind, rest)| (kind, Some(rest)));
         // A word with a dash in front would be taken for an option of the program that gets it.
         let named = rest.filter(|r| !r.is_empty() && !r.starts_with('-') && r.chars().all(|c| c.is_ascii_graphic()));
@@ -38,9 +43,17 @@ impl FromStr for DeviceAddress {
             ("netns", _, Some(name)) if !name.contains('/') && name != "." && name != ".." => {
                 Ok(Self::Netns(name.into()))
             }
-            ("ssh", _, Some(rest)) => ssh(rest).ok_or_else(|| format!("{text} is not a device: {FORMS}")),
-            _ => Err(format!("{text} is not a device: {FORMS}")),
+            ("ssh", _, Some(rest)) => ssh(rest).ok_or_else(|| NotADevice(text.into())),
+            _ => Err(NotADevice(text.into())),
         }
+    }
+}
+
+impl DeviceAddress {
+    /// Its name as a file's.
+    pub fn file_name(&self) -> String {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-._".contains(c) { c } else { '-' };
+        self.to_string().chars().map(plain).collect()
     }
 }
 
@@ -108,6 +121,12 @@ mod tests {
     }
 
     #[test]
+    fn file_name_has_plain_characters_only() {
+        assert_eq!(DeviceAddress::Adb(Some("192.0.2.3:5555".into())).file_name(), "adb-192.0.2.3-5555");
+        assert_eq!(DeviceAddress::Lab("my/own.toml".into()).file_name(), "lab-my-own.toml");
+    }
+
+    #[test]
     fn names_that_look_like_options_or_paths_are_refused() {
         for bad in [
             "",
@@ -131,7 +150,7 @@ mod tests {
             "netns:..",
         ] {
             let why = bad.parse::<DeviceAddress>();
-            assert!(why.as_ref().is_err_and(|w| w.contains("ssh:[USER@]HOST")), "{bad}: {why:?}");
+            assert!(why.as_ref().is_err_and(|w| w.to_string().contains("ssh:[USER@]HOST")), "{bad}: {why:?}");
         }
     }
 }

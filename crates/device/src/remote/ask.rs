@@ -1,4 +1,4 @@
-//! What is known of a device: of this one at once, of another by this program there, in one command; over a slow way a hundred questions
+//! What is known of a device: of this one at once, of another by this program there, in one command; over a slow transport a hundred questions
 //! would take a hundred times as long.
 
 use super::{DeviceAddress, Ended, Job, Note, Unreachable, run};

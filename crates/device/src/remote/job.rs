@@ -65,7 +65,7 @@ pub enum Note<'a> {
 pub enum Ended {
     /// With this exit status.
     Exit(u8),
-    /// The device, or the way to it, was lost.
+    /// The device, or the connection to it, was lost.
     Lost(Unreachable),
 }
 

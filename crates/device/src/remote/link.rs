@@ -4,12 +4,12 @@ use super::agent::now_ns;
 use super::frame::{BEAT, Frame, GREETING, MOST};
 use super::pipe::{Ending, Life, Pipe};
 use super::program::Deployment;
-use super::{Unreachable, way};
+use super::{Unreachable, transport};
 use crate::Reader;
 use model::Dev;
 use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const BOOT: Duration = Duration::from_secs(900);
 /// How long it may take to clean up and go: a little longer than it gives its command.
 const FAREWELL: Duration = Duration::from_secs(6);
+/// How long the last complaints are waited for once the pipe has ended; a process that lives on keeps them open.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Beats without an answer after which a device counts as gone.
 const MISSED: u32 = 6;
 /// Lines before the greeting that a login may say.
@@ -39,7 +41,7 @@ pub enum Event {
     Piece(String, u64, Vec<u8>),
     /// Why a file that was sent could not be kept.
     Done(Result<(), String>),
-    /// The device, or the way to it, is gone.
+    /// The device, or the connection to it, is gone.
     Gone(Unreachable),
 }
 
@@ -60,6 +62,8 @@ pub struct AgentLink {
     /// Answers to what this side waits for.
     answers: Mutex<Receiver<Frame>>,
     closing: Arc<AtomicBool>,
+    /// Dropped, it ends the beat.
+    beating: Option<Sender<()>>,
 }
 
 /// The pipe's end that leads there; `None` when it was closed.
@@ -79,12 +83,18 @@ impl AgentLink {
     /// It does not start; the sentence holds what ssh, adb or the device said.
     pub fn open(deployment: &Deployment, told: impl Fn(Event) + Send + 'static) -> Result<Self, Unreachable> {
         let place = &deployment.place;
-        let line = format!("exec {} agent {}", way::quoted(&deployment.program), way::quoted(&deployment.folder));
-        let Pipe { to, from, complaints, life } = way::open(place, &line)?;
+        let line =
+            format!("exec {} agent {}", transport::quoted(&deployment.program), transport::quoted(&deployment.folder));
+        let Pipe { to, from, complaints, life } = transport::open(place, &line)?;
         let said = Arc::new(Mutex::new(String::new()));
-        let listening = std::thread::spawn({
+        // Nothing is sent: the channel closes when all was overheard.
+        let (overhearing, overheard) = channel();
+        std::thread::spawn({
             let said = said.clone();
-            move || overhear(complaints, &said)
+            move || {
+                let _closes = overhearing;
+                overhear(complaints, &said);
+            }
         });
         let (greet, greeted) = channel();
         let (answer, answers) = channel();
@@ -99,14 +109,16 @@ impl AgentLink {
             closing: closing.clone(),
             unanswered: unanswered.clone(),
         };
-        std::thread::spawn(move || ear.listen(from, &greet, listening, &told));
-        let link = Self { deployment: deployment.clone(), life, to, answers: Mutex::new(answers), closing };
+        std::thread::spawn(move || ear.listen(from, &greet, &overheard, &told));
+        let (beating, stop) = channel();
+        let beating = Some(beating);
+        let link = Self { deployment: deployment.clone(), life, to, answers: Mutex::new(answers), closing, beating };
         let patience = if matches!(place, super::DeviceAddress::Lab(_)) { BOOT } else { PATIENCE };
         match greeted.recv_timeout(patience) {
             Ok(Ok(())) => {
                 // Not before: a machine that boots does not answer.
-                let (to, closing, life) = (link.to.clone(), link.closing.clone(), link.life.clone());
-                std::thread::spawn(move || beat(&to, &closing, &unanswered, &life));
+                let (to, life) = (link.to.clone(), link.life.clone());
+                std::thread::spawn(move || beat(&to, &stop, &unanswered, &life));
                 Ok(link)
             }
             Ok(Err(why)) => Err(why),
@@ -186,6 +198,7 @@ impl AgentLink {
 
     fn part(&mut self) -> bool {
         self.closing.store(true, Ordering::Relaxed);
+        drop(self.beating.take());
         // A pipe that nobody reads may hold its lock; the process is then ended below.
         if let Ok(mut to) = self.to.try_lock() {
             drop(to.take());
@@ -227,15 +240,8 @@ fn overhear(from: impl Read, said: &Mutex<String>) {
 }
 
 /// Lets the agent know that this side is there, and gives up on one that does not answer.
-fn beat(to: &Input, closing: &AtomicBool, unanswered: &AtomicU32, life: &Alive) {
-    let step = Duration::from_millis(100);
-    loop {
-        for _ in 0..BEAT.as_millis() / 2 / step.as_millis() {
-            if closing.load(Ordering::Relaxed) {
-                return;
-            }
-            std::thread::sleep(step);
-        }
+fn beat(to: &Input, stop: &Receiver<()>, unanswered: &AtomicU32, life: &Alive) {
+    while stop.recv_timeout(BEAT / 2) == Err(RecvTimeoutError::Timeout) {
         let missed = unanswered.fetch_add(1, Ordering::Relaxed);
         if missed > 2 * MISSED {
             // Its reader then finds the end of the pipe.
@@ -267,7 +273,7 @@ impl FrameReader {
         self,
         from: impl Read,
         greet: &Sender<Result<(), Unreachable>>,
-        complaints: std::thread::JoinHandle<()>,
+        overheard: &Receiver<()>,
         told: &dyn Fn(Event),
     ) {
         let mut from = BufReader::new(from);
@@ -278,9 +284,9 @@ impl FrameReader {
             if self.closing.load(Ordering::Relaxed) {
                 return;
             }
-            told(Event::Gone(self.gone(complaints, &broke)));
+            told(Event::Gone(self.gone(overheard, &broke)));
         } else {
-            let _ = greet.send(Err(self.gone(complaints, "Fathom did not start on the device")));
+            let _ = greet.send(Err(self.gone(overheard, "Fathom did not start on the device")));
         }
     }
 
@@ -313,16 +319,11 @@ impl FrameReader {
         }
     }
 
-    fn gone(&self, complaints: std::thread::JoinHandle<()>, otherwise: &str) -> Unreachable {
-        // The last words come with the end of the pipe; a process that lives on keeps it open.
-        for _ in 0..50 {
-            if complaints.is_finished() {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
+    fn gone(&self, overheard: &Receiver<()>, otherwise: &str) -> Unreachable {
+        // The last words come with the end of the pipe.
+        let _ = overheard.recv_timeout(LAST_WORDS);
         let said = self.said.lock().map(|s| s.clone()).unwrap_or_default();
-        Unreachable::new(&self.place, way::explained(&said, otherwise))
+        Unreachable::new(&self.place, transport::explained(&said, otherwise))
     }
 }
 

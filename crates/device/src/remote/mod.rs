@@ -3,8 +3,8 @@
 //! A device has a name ([`DeviceAddress`]): `local`, `netns:NAME`, `ssh:HOST`, `adb:SERIAL`, `lab:SCENARIO`. To work on it, this program is put there
 //! ([`program`]) and started as an agent ([`agent`]), which starts commands, hands on what they read and print, keeps their files in a
 //! folder that goes when it does, and answers a [`crate::Reader`]. It carries bytes and knows nothing of what they mean: what is measured is
-//! the same program's business, in a process of its own. The way there is one pipe into the system's own `ssh`, or one
-//! stream of the local adb server ([`way`], [`adb`]); no port is opened.
+//! the same program's business, in a process of its own. Its transport is one pipe into the system's own `ssh`, or one
+//! stream of the local adb server ([`transport`], [`adb`]); no port is opened.
 //!
 //! **The leash.** The agent ends what it started when its input ends, and when nothing has been heard for half a minute. So
 //! nothing is left running on a device when this program is killed, a cable is pulled or a network is lost. What shall outlive the
@@ -14,6 +14,7 @@ pub mod adb;
 mod address;
 pub mod agent;
 pub mod ask;
+mod choice;
 pub mod detached;
 mod follow;
 pub mod frame;
@@ -23,12 +24,14 @@ pub mod output;
 pub mod perfetto;
 mod pipe;
 pub mod program;
-mod way;
+pub mod stop;
+mod transport;
 
-pub use address::DeviceAddress;
+pub use address::{DeviceAddress, NotADevice};
+pub use choice::OneOrAll;
 pub use job::{Begin, Detached, Done, Ended, Job, Note, Service, Started, run, serve};
 pub use link::{AgentLink, Event, Skew};
-pub use way::usable;
+pub use transport::{Unusable, usable};
 
 /// Why a device could not be worked on, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

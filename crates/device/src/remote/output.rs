@@ -2,7 +2,7 @@
 //! run. What the device has is enough: sh, and what the line calls.
 
 use super::pipe::{Ending, Life, Pipe};
-use super::{DeviceAddress, Unreachable, way};
+use super::{DeviceAddress, Unreachable, transport};
 use std::io::{self, Read};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Output {
 /// # Errors
 /// It is not, or may not be used.
 pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
-    way::there(place)
+    transport::there(place)
 }
 
 /// Starts a line of shell there, without input.
@@ -33,7 +33,7 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
 /// # Errors
 /// It cannot be started.
 pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> {
-    let Pipe { to, from, mut complaints, life } = way::open(place, line)?;
+    let Pipe { to, from, mut complaints, life } = transport::open(place, line)?;
     drop(to);
     let hearing = std::thread::spawn(move || {
         let mut said = Vec::new();
@@ -47,7 +47,7 @@ pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> 
 
 /// A word for its shell.
 pub fn quoted(word: &str) -> String {
-    way::quoted(word)
+    transport::quoted(word)
 }
 
 impl Read for Output {
@@ -60,7 +60,7 @@ impl Output {
     /// Waits for its end; nothing more is read.
     ///
     /// # Errors
-    /// It failed, or the way to it broke.
+    /// It failed, or the connection to it broke.
     pub fn finish(mut self) -> Result<(), Unreachable> {
         // Who still writes is told that nobody reads.
         self.from = Box::new(io::empty());
@@ -74,7 +74,7 @@ impl Output {
             Ending::Exit(status) => format!("exit status {status}"),
             Ending::Lost(why) => why,
         };
-        Err(Unreachable::new(&self.place, way::explained(&String::from_utf8_lossy(&said), &why)))
+        Err(Unreachable::new(&self.place, transport::explained(&String::from_utf8_lossy(&said), &why)))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use super::adb::{AdbServer, AdbSync};
 use super::pipe::{Ending, Pipe};
-use super::way;
+use super::transport;
 use super::{DeviceAddress, Unreachable};
 use model::Context;
 use std::fmt::Write as _;
@@ -84,10 +84,10 @@ pub fn record(
     context: &Context,
     told: &mut dyn FnMut(String),
 ) -> Result<u64, Unreachable> {
-    let place = &way::there(place)?;
+    let place = &transport::there(place)?;
     let fail = |why: String| Unreachable::new(place, why);
     let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is no Android device".into())) };
-    way::run(
+    transport::run(
         place,
         "command -v perfetto >/dev/null || { echo 'no perfetto on this device: Android 9 or newer has it'; exit 1; }",
         None,
@@ -98,10 +98,10 @@ pub fn record(
     let pulled = recorded.and_then(|()| {
         let mut out = File::create(file).map_err(|e| fail(format!("cannot write {}: {e}", file.display())))?;
         let sync = AdbSync::open(&AdbServer::of_environment(), serial);
-        sync.and_then(|mut sync| sync.pull(&there, &mut out, MOST)).map_err(|e| way::failed(place, &e))
+        sync.and_then(|mut sync| sync.pull(&there, &mut out, MOST)).map_err(|e| transport::failed(place, &e))
     });
     // As far as the device can still be reached.
-    let removed = way::run(place, &format!("rm -f {}", way::quoted(&there)), None);
+    let removed = transport::run(place, &format!("rm -f {}", transport::quoted(&there)), None);
     if let Err(error) = removed {
         told(format!("{there} was left there: {error}"));
     }
@@ -110,8 +110,8 @@ pub fn record(
 
 fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context) -> Result<(), Unreachable> {
     // Its number comes first, so that it can be told to end: a shell's stream carries no signals.
-    let line = format!("echo $$; exec perfetto --txt -c - -o {}", way::quoted(there));
-    let Pipe { mut to, from, complaints, mut life } = way::open(place, &line)?;
+    let line = format!("echo $$; exec perfetto --txt -c - -o {}", transport::quoted(there));
+    let Pipe { mut to, from, complaints, mut life } = transport::open(place, &line)?;
     let broken = |e: std::io::Error| Unreachable::new(place, format!("the connection to the device broke: {e}"));
     let mut from = BufReader::new(from);
     let mut number = String::new();
@@ -136,7 +136,7 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
         if context.cancelled() && asked.is_none() {
             asked = Some(Instant::now());
             if let Some(number) = number {
-                way::run(place, &format!("kill -INT {number}"), None)?;
+                transport::run(place, &format!("kill -INT {number}"), None)?;
             }
         }
         if asked.is_some_and(|since| since.elapsed() > BEYOND) || begun.elapsed() > config.duration + BEYOND {
@@ -150,10 +150,11 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
     match ending {
         Ending::Exit(0) => Ok(()),
         Ending::Exit(_) if asked.is_some() => Ok(()),
-        Ending::Exit(status) => {
-            Err(Unreachable::new(place, way::explained(&said, &format!("its perfetto ended with status {status}"))))
-        }
-        Ending::Lost(why) => Err(Unreachable::new(place, way::explained(&said, &why))),
+        Ending::Exit(status) => Err(Unreachable::new(
+            place,
+            transport::explained(&said, &format!("its perfetto ended with status {status}")),
+        )),
+        Ending::Lost(why) => Err(Unreachable::new(place, transport::explained(&said, &why))),
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Pipe {
     pub to: Box<dyn Write + Send>,
     /// Its output.
     pub from: Box<dyn Read + Send>,
-    /// Its complaints, and those of the way.
+    /// Its complaints, and those of the transport.
     pub complaints: Box<dyn Read + Send>,
     /// How it is.
     pub life: Box<dyn Life>,
@@ -22,7 +22,7 @@ pub(super) struct Pipe {
 pub(super) enum Ending {
     /// By itself, or by a signal (128 and its number).
     Exit(i32),
-    /// The way broke: why.
+    /// The transport broke: why.
     Lost(String),
 }
 
@@ -30,19 +30,18 @@ pub(super) enum Ending {
 pub(super) trait Life: Send {
     /// Waits for its end, at most `limit`.
     fn wait(&mut self, limit: Duration) -> Option<Ending>;
-    /// Ends it, or at least the way to it.
+    /// Ends it, or at least the connection to it.
     fn kill(&mut self);
 }
 
 impl Life for Child {
     fn wait(&mut self, limit: Duration) -> Option<Ending> {
-        use std::os::unix::process::ExitStatusExt as _;
         let status = match child::wait_timeout(self, limit) {
             Ok(None) => return None,
             Ok(Some(status)) => status,
             Err(error) => return Some(Ending::Lost(error.to_string())),
         };
-        Some(Ending::Exit(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())))
+        Some(Ending::Exit(child::shell_status(status)))
     }
 
     fn kill(&mut self) {

@@ -2,7 +2,7 @@
 //! once, and looked at before each use: one of another content is replaced, those of other versions are removed.
 
 use super::adb::{AdbServer, AdbSync};
-use super::way::{self, quoted};
+use super::transport::{self, quoted};
 use super::{DeviceAddress, Unreachable};
 use model::Context;
 use sha2::{Digest as _, Sha256};
@@ -71,7 +71,7 @@ pub fn put(
     context: &Context,
     told: &dyn Fn(String),
 ) -> Result<Deployment, Unreachable> {
-    let place = &way::there(place)?;
+    let place = &transport::there(place)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         let program = ours.to_string_lossy().into_owned();
         let folder = std::env::temp_dir().to_string_lossy().into_owned();
@@ -88,14 +88,19 @@ pub fn put(
     let home = folder(place);
     let look =
         format!("echo fathom-look; uname -sm; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true");
-    let seen = way::run(place, &look, None)?;
+    let seen = transport::run(place, &look, None)?;
     let seen = String::from_utf8_lossy(&seen).replace('\r', "");
     // A login shell may have greeted first.
     let mut lines = seen.split_once("fathom-look\n").map_or("", |(_, answer)| answer).lines();
     let (system, folder) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
     let machine = match system.split_once(' ') {
         Some(("Linux", machine)) if folder.starts_with('/') => machine,
-        _ => return Err(fail(format!("its system is `{}`; Fathom runs on Linux and Android", way::printable(system)))),
+        _ => {
+            return Err(fail(format!(
+                "its system is `{}`; Fathom runs on Linux and Android",
+                transport::printable(system)
+            )));
+        }
     };
     let binary = choose(&all, machine).map_err(fail)?;
     let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
@@ -112,7 +117,7 @@ pub fn put(
 /// # Errors
 /// The device cannot be reached.
 pub fn remove(place: &DeviceAddress) -> Result<bool, Unreachable> {
-    let place = &way::there(place)?;
+    let place = &transport::there(place)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         return Ok(true);
     }
@@ -121,7 +126,7 @@ pub fn remove(place: &DeviceAddress) -> Result<bool, Unreachable> {
         "d={}; ls -d \"$d\"/detached-*/* \"$d\"/fathom-run-* >/dev/null 2>&1 && exit 0; rm -f \"$d\"/fathom-?*; rmdir \"$d\" 2>/dev/null; [ -d \"$d\" ] || echo gone",
         folder(place)
     );
-    Ok(String::from_utf8_lossy(&way::run(place, &line, None)?).lines().any(|l| l.trim() == "gone"))
+    Ok(String::from_utf8_lossy(&transport::run(place, &line, None)?).lines().any(|l| l.trim() == "gone"))
 }
 
 /// Where on the device, for its shell.
@@ -167,7 +172,7 @@ fn send(
 ) -> Result<(), Unreachable> {
     let fail = |why: String| Unreachable::new(place, why);
     let part = format!("{folder}/part-{}", std::process::id());
-    let run = |line: &str| way::run(place, line, None);
+    let run = |line: &str| transport::run(place, line, None);
     let make = format!("umask 077; mkdir -p {}", quoted(folder));
     let open = || {
         let file = File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.display())))?;
@@ -178,9 +183,9 @@ fn send(
             let serial = serial.as_deref().unwrap_or_default();
             let mut file = open()?;
             let sync = AdbSync::open(&AdbServer::of_environment(), serial);
-            sync.and_then(|mut sync| sync.push(&mut file, &part, 0o700)).map_err(|e| way::failed(place, &e))
+            sync.and_then(|mut sync| sync.push(&mut file, &part, 0o700)).map_err(|e| transport::failed(place, &e))
         }),
-        _ => way::run(place, &format!("{make} && cat >{}", quoted(&part)), Some(Box::new(open()?))).map(drop),
+        _ => transport::run(place, &format!("{make} && cat >{}", quoted(&part)), Some(Box::new(open()?))).map(drop),
     };
     let kept = sent.and_then(|_| {
         let (part, folder) = (quoted(&part), quoted(folder));

@@ -1,6 +1,7 @@
 //! A run as it is shown: as JSON, as a benchmark's lines, for people. Each makes a text or a value of what was measured, and of the emulated
 //! link that it went over; nothing here prints.
 
+pub mod cc;
 pub mod json;
 pub mod lines;
 pub mod text;

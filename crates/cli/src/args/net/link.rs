@@ -2,7 +2,7 @@
 
 use ::net::link::Spec;
 use ::net::link::loss::Loss;
-use ::net::link::spec::{self, Gso, PRESETS, QuantityError};
+use ::net::link::spec::{self, Gso, PRESETS, QuantityError, SpecError};
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -105,8 +105,8 @@ impl LinkOptions {
     /// The link, checked.
     ///
     /// # Errors
-    /// Why the link is not possible, as a sentence.
-    pub fn spec(&self) -> Result<Spec, String> {
+    /// Why the link is not possible.
+    pub fn spec(&self) -> Result<Spec, SpecError> {
         let mut spec = self.preset.unwrap_or_default();
         let (up, down) = (&mut spec.up, &mut spec.down);
         for (given, field) in [
@@ -133,7 +133,7 @@ impl LinkOptions {
             GsoWish::Off => Gso::Off,
         };
         spec.seed = self.seed;
-        spec.check().map_err(|why| why.to_string())?;
+        spec.check()?;
         Ok(spec)
     }
 }
@@ -176,7 +176,8 @@ impl FromStr for InOneWord {
                 delay=16ms,rate=20mbit,loss=1%"
             )
         })?;
-        Ok(Self { text: text.into(), spec: link.link.spec()? })
+        let spec = link.link.spec().map_err(|why| why.to_string())?;
+        Ok(Self { text: text.into(), spec })
     }
 }
 
@@ -201,7 +202,7 @@ mod tests {
 
     fn spec(words: &[&str]) -> Result<Spec, String> {
         let words = std::iter::once("link").chain(words.iter().copied());
-        LinkParser::try_parse_from(words).map_err(|e| e.to_string())?.link.spec()
+        LinkParser::try_parse_from(words).map_err(|e| e.to_string())?.link.spec().map_err(|e| e.to_string())
     }
 
     #[test]

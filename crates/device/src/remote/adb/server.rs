@@ -69,6 +69,8 @@ impl AdbServer {
                             self.address
                         )));
                     }
+                    // A poll: `adb start-server` ends when its server listens, but where it was asked to listen elsewhere, or
+                    // another process restarts it just now, nothing tells when somebody accepts here.
                     std::thread::sleep(Duration::from_millis(50));
                 }
             }

@@ -1,4 +1,4 @@
-//! The way to a device: how a line of shell is run there, with its input, outputs and exit status, and what the words mean with which
+//! The transport to a device: how a line of shell is run there, with its input, outputs and exit status, and what the words mean with which
 //! it fails. ssh is the system's own, with its user's settings; Android devices are reached through the local adb server ([`super::adb`]).
 
 use super::adb::wire::Listed;
@@ -85,7 +85,7 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
         DeviceAddress::Adb(wanted) => {
             let server = AdbServer::of_environment();
             let list = server.devices().map_err(|e| failed(place, &e))?;
-            let serial = choose(&list, wanted.as_deref()).map_err(|why| Unreachable::new(place, why))?;
+            let serial = choose(&list, wanted.as_deref()).map_err(|why| Unreachable::new(place, why.to_string()))?;
             let found = DeviceAddress::Adb(Some(serial.clone()));
             let features = server.features(&serial).map_err(|e| failed(&found, &e))?;
             if !features.iter().any(|f| f == "shell_v2") {
@@ -100,44 +100,71 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
     }
 }
 
+/// Why no device of adb is the one that is meant, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum NotChosen {
+    #[error("several devices are connected: choose one of {0}")]
+    Several(String),
+    #[error(
+        "adb lists no device: connect one by USB and enable USB debugging in its developer options, or `adb connect \
+         HOST:5555`"
+    )]
+    NoDevice,
+    #[error("adb lists no device of that name, only {0}")]
+    Unknown(String),
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+}
+
 /// The serial number that is meant, of what the adb server lists.
-fn choose(devices: &[Listed], wanted: Option<&str>) -> Result<String, String> {
+fn choose(devices: &[Listed], wanted: Option<&str>) -> Result<String, NotChosen> {
     let names = || devices.iter().map(|d| format!("adb:{}", printable(&d.serial))).collect::<Vec<_>>().join(", ");
     let found = match (wanted, devices) {
         (Some(wanted), all) => all.iter().find(|d| d.serial == wanted),
         (None, [one]) => Some(one),
         (None, []) => None,
-        (None, _) => return Err(format!("several devices are connected: choose one of {}", names())),
+        (None, _) => return Err(NotChosen::Several(names())),
     };
     let Some(found) = found else {
-        return Err(match devices.is_empty() {
-            true => "adb lists no device: connect one by USB and enable USB debugging in its developer options, or \
-                `adb connect HOST:5555`"
-                .into(),
-            false => format!("adb lists no device of that name, only {}", names()),
-        });
+        return Err(if devices.is_empty() { NotChosen::NoDevice } else { NotChosen::Unknown(names()) });
     };
-    usable(&found.state).map(|()| found.serial.clone())
+    usable(&found.state)?;
+    Ok(found.serial.clone())
+}
+
+/// Why a device that adb lists cannot be worked on, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unusable {
+    /// Its user did not allow this computer.
+    #[error(
+        "it has not authorized this computer: unlock it and allow USB debugging when prompted (`adb reconnect` prompts again)"
+    )]
+    Unauthorized,
+    /// It is connected, and does not answer.
+    #[error("it does not answer (adb says `offline`): unplug it and plug it in again, or `adb reconnect`")]
+    Offline,
+    /// The adb server may not open it: its words.
+    #[error(
+        "adb has no permission to use it ({0}): Debian's package android-sdk-platform-tools-common has the udev rules"
+    )]
+    NoPermission(String),
+    /// Another state, such as a recovery's.
+    #[error("its adb state is `{0}`; a running Android is needed")]
+    OtherState(String),
 }
 
 /// Whether a device in this state, as the adb server calls it, can be worked on.
 ///
 /// # Errors
 /// Why not, and what to do.
-pub fn usable(state: &str) -> Result<(), String> {
+pub fn usable(state: &str) -> Result<(), Unusable> {
     match state {
         "device" => Ok(()),
-        "unauthorized" => Err("it has not authorized this computer: unlock it and allow USB debugging when prompted \
-            (`adb reconnect` prompts again)"
-            .into()),
-        "offline" => {
-            Err("it does not answer (adb says `offline`): unplug it and plug it in again, or `adb reconnect`".into())
-        }
-        state if state.starts_with("no permissions") => Err(format!(
-            "adb has no permission to use it ({}): Debian's package android-sdk-platform-tools-common has the udev rules",
-            printable(state)
-        )),
-        state => Err(format!("its adb state is `{}`; a running Android is needed", printable(state))),
+        "unauthorized" => Err(Unusable::Unauthorized),
+        "offline" => Err(Unusable::Offline),
+        state if state.starts_with("no permissions") => Err(Unusable::NoPermission(printable(state))),
+        state => Err(Unusable::OtherState(printable(state))),
     }
 }
 
@@ -188,7 +215,7 @@ pub fn failed(place: &DeviceAddress, error: &Failure) -> Unreachable {
     }
 }
 
-/// Why a program of the way could not be started.
+/// Why a program of the transport could not be started.
 pub fn cannot_start(place: &DeviceAddress, command: &Command, error: &io::Error) -> Unreachable {
     let program = command.get_program().to_string_lossy();
     let package = match &*program {
@@ -264,7 +291,7 @@ mod tests {
         assert_eq!(choose("R58\tdevice\n", None), Ok("R58".into()));
         let refused = |list: &str, wanted, words: &str| {
             let why = choose(list, wanted);
-            assert!(why.as_ref().is_err_and(|w| w.contains(words)), "{why:?}");
+            assert!(why.as_ref().is_err_and(|w| w.to_string().contains(words)), "{why:?}");
         };
         refused(TWO, None, "adb:R58, adb:192.0.2.3:5555");
         refused(TWO, Some("192.0.2.3:5555"), "allow USB debugging");

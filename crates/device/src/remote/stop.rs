@@ -1,0 +1,125 @@
+//! What was left on a device, listed and stopped: here at once, elsewhere by this program there.
+
+use super::detached::{self, Left, Shelf, Wanted};
+use super::{DeviceAddress, Unreachable, ask, program};
+use model::Context;
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What `fathom device stop --json` prints.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Document {
+    /// Of this format.
+    pub version: u32,
+    /// The device, by its full name.
+    pub device: String,
+    /// What was there, and what became of it.
+    pub left: Vec<Left>,
+    /// Whether the program itself was removed; nothing if nobody asked for it.
+    pub program_removed: Option<bool>,
+}
+
+/// Why nothing is known of what was left.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The device was not asked.
+    #[error(transparent)]
+    Ask(#[from] ask::Error),
+    /// This machine's folder, or a name that is not there.
+    #[error(transparent)]
+    Here(#[from] detached::Error),
+    /// It was lost before the program was removed.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    /// What it says is something else.
+    #[error("{place}: its answer cannot be read")]
+    Unreadable {
+        /// The device.
+        place: DeviceAddress,
+        /// Why not.
+        source: serde_json::Error,
+    },
+}
+
+/// Lists what was left on a device, and stops what is wanted. With `remove_program` the program goes, too, if nothing needs it; `tell`
+/// gets sentences of this side.
+///
+/// # Errors
+/// See [`Error`].
+pub fn stop(
+    place: &DeviceAddress,
+    binaries: &[PathBuf],
+    wanted: &Wanted<'_>,
+    remove_program: bool,
+    context: &Context,
+    tell: &mut dyn FnMut(String),
+) -> Result<Document, Error> {
+    let mut document = match place {
+        DeviceAddress::Local | DeviceAddress::Netns(_) => Document {
+            version: 1,
+            device: place.to_string(),
+            left: Shelf::of_environment().stop_all(wanted)?,
+            program_removed: None,
+        },
+        place => {
+            let (place, said) = ask::printed(place, binaries, &words(wanted), context, tell)?;
+            let answer: Document =
+                serde_json::from_slice(&said).map_err(|source| Error::Unreadable { place: place.clone(), source })?;
+            Document { device: place.to_string(), ..answer }
+        }
+    };
+    if remove_program {
+        let gone = document.left.iter().all(|left| left.action == "removed");
+        document.program_removed = Some(gone && program::remove(place)?);
+    }
+    Ok(document)
+}
+
+/// The same, asked of the program there.
+fn words(wanted: &Wanted<'_>) -> Vec<String> {
+    let mut words: Vec<String> = ["device", "stop", "local", "--json"].map(String::from).to_vec();
+    words.extend(wanted.list.then(|| "--list".into()));
+    words.extend(wanted.discard.then(|| "--discard".into()));
+    words.push("--".into());
+    words.extend(wanted.names.iter().cloned());
+    words
+}
+
+impl Document {
+    /// Whether all that was asked for was done.
+    pub fn succeeded(&self) -> bool {
+        self.left.iter().all(|left| left.problem.is_none()) && self.program_removed != Some(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_with_dashes_stay_names() {
+        let names = ["--all".to_owned()];
+        let wanted = Wanted { names: &names, list: true, discard: false };
+        assert_eq!(words(&wanted).join(" "), "device stop local --json --list -- --all");
+    }
+
+    #[test]
+    fn problem_or_kept_program_is_no_success() {
+        let left = |problem: Option<&str>| Left {
+            name: "node-1".into(),
+            kind: "service".into(),
+            command: String::new(),
+            state: "running".into(),
+            since_s: None,
+            bytes: 0,
+            action: "removed".into(),
+            problem: problem.map(Into::into),
+        };
+        let done = |problem, program_removed| {
+            Document { version: 1, device: "adb:X".into(), left: vec![left(problem)], program_removed }.succeeded()
+        };
+        assert!(done(None, None) && done(None, Some(true)));
+        assert!(!done(Some("no"), None) && !done(None, Some(false)));
+    }
+}

@@ -1,0 +1,129 @@
+//! An archive that is made on a device: it comes here while it is written, beside its place, and takes it when the device is done or
+//! gone. What was measured until then is kept.
+
+use crate::{Doing, Notice, Notify, output};
+use device::remote::{Detached, DeviceAddress, Done, Job, Note, Unreachable};
+use model::Context;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The archive's name in the agent's folder.
+pub const THERE: &str = "run.fathom";
+/// What is left there: tables are made here, locks are nobody's, and unfinished files are none.
+const LEFT: &[&str] = &["tables", ".tmp", "lock"];
+
+/// What is run there.
+#[derive(Debug, Clone, Copy)]
+pub struct Incoming<'a> {
+    /// The device.
+    pub place: &'a DeviceAddress,
+    /// This program for devices of other processors.
+    pub binaries: &'a [PathBuf],
+    /// Files that it reads, by their names there.
+    pub files: &'a [(String, Vec<u8>)],
+    /// The words after the program's name; its archive is [`THERE`].
+    pub words: &'a [String],
+    /// The archive's place here.
+    pub output: &'a Path,
+    /// Whether it outlives the connection.
+    pub detached: Option<Detached<'a>>,
+}
+
+/// Why nothing was brought.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotBrought {
+    /// Somebody asked for the end before there was a connection.
+    #[error("interrupted")]
+    Interrupted,
+    /// The device.
+    #[error(transparent)]
+    Unreachable(#[from] Unreachable),
+    /// It is here, and cannot take its place.
+    #[error("what came from {from} is in {}", .here.display())]
+    Aside {
+        /// The device.
+        from: DeviceAddress,
+        /// Where it is.
+        here: PathBuf,
+        /// Why.
+        source: Box<crate::Error>,
+    },
+}
+
+/// Runs it until it ends; how, and whether an archive was brought.
+///
+/// # Errors
+/// See [`NotBrought`].
+pub fn bring(
+    incoming: &Incoming<'_>,
+    context: &Context,
+    notify: Notify<'_>,
+    told: &mut dyn FnMut(Note<'_>),
+) -> Result<(Done, bool), NotBrought> {
+    let Incoming { place, output, .. } = *incoming;
+    let mut name = output.as_os_str().to_owned();
+    name.push(format!(".incoming-{}", std::process::id()));
+    let here = PathBuf::from(name);
+    // Of a process of this number that was killed.
+    let _ = fs::remove_dir_all(&here);
+    let job = Job {
+        place,
+        binaries: incoming.binaries,
+        files: incoming.files,
+        words: incoming.words,
+        brings: Some((THERE, LEFT)),
+        into: &here,
+        detached: incoming.detached,
+    };
+    let done = device::remote::run(&job, context, &mut |note| match note {
+        Note::Brought(bytes) => context.progress(&format!("{place}: {:.1} MB", bytes as f64 / 1e6), 0, 0),
+        note => told(note),
+    });
+    context.clear_progress();
+    let kept = keep(&here, output, notify);
+    let done = match done {
+        Err(_) if context.cancelled() => return Err(NotBrought::Interrupted),
+        done => done?,
+    };
+    let aside = |source| NotBrought::Aside { from: place.clone(), here: here.clone(), source: Box::new(source) };
+    Ok((done, kept.map_err(aside)?))
+}
+
+/// Gives what came its place, if it is an archive; whether it is.
+fn keep(here: &Path, output: &Path, notify: Notify<'_>) -> crate::Result<bool> {
+    let has_log = archive::log::path(here).is_file() || archive::runs::path(here).is_file();
+    if !has_log {
+        let _ = fs::remove_dir_all(here);
+        return Ok(false);
+    }
+    output::keep_old(output)?.into_iter().for_each(|kept| notify(Notice::KeptOld(kept)));
+    fs::rename(here, output).doing(|| format!("cannot move it to {}", output.display()))?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archive::{Archive, ArchiveKind, Meta};
+    use std::cell::Cell;
+
+    #[test]
+    fn only_archive_with_log_takes_its_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let (here, output) = (folder.path().join("t.incoming"), folder.path().join("t.fathom"));
+        let said = Cell::new(0);
+        let keep = || keep(&here, &output, &|_| said.set(said.get() + 1)).unwrap();
+        fs::create_dir(&here).unwrap();
+        fs::write(here.join("meta.json"), "{}").unwrap();
+        assert!(!keep() && !here.exists() && !output.exists());
+        Archive::create(&output, &Meta::new(ArchiveKind::Trace, 1, vec!["old".into()]), false).unwrap();
+        Archive::create(&here, &Meta::new(ArchiveKind::Trace, 1, vec!["new".into()]), false).unwrap();
+        let log = archive::log::path(&here);
+        fs::create_dir_all(log.parent().unwrap()).unwrap();
+        fs::write(log, "").unwrap();
+        assert!(keep() && !here.exists() && said.get() == 1);
+        assert_eq!(Meta::read(&output).unwrap().command, ["new"]);
+        assert_eq!(Meta::read(&folder.path().join("t.fathom.old")).unwrap().command, ["old"]);
+    }
+}

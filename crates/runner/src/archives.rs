@@ -1,0 +1,84 @@
+//! Benchmarks that are compared: which archives are meant, and of which two values.
+
+use crate::error::Doing as _;
+use crate::{Error, Result};
+use analysis::bench::comparable::Rules;
+use analysis::bench::compare::{self, Compared};
+use analysis::bench::results::Bench;
+use archive::{Archive, ArchiveKind};
+use std::path::{Path, PathBuf};
+
+/// The archives named, and the benchmarks in the folders named, in order; recordings there are passed over.
+///
+/// # Errors
+/// A folder cannot be read, or holds none.
+pub fn meant(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let mut all = Vec::new();
+    for path in paths {
+        if Archive::open(path).is_ok() || !path.is_dir() {
+            all.push(path.clone());
+            continue;
+        }
+        let entries = std::fs::read_dir(path).doing(format!("reading {}", path.display()))?;
+        let mut found: Vec<PathBuf> =
+            entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_benchmark(path)).collect();
+        if found.is_empty() {
+            return Err(Error::NoBenchmark(path.clone()));
+        }
+        found.sort();
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+fn is_benchmark(path: &Path) -> bool {
+    Archive::open(path).is_ok_and(|archive| archive.meta().kind == ArchiveKind::Bench)
+}
+
+/// Compares two benchmarks, two values of a parameter in both (`by`: `NAME=VALUE,VALUE`), or those of one benchmark (`NAME`, `NAME=VALUE`).
+///
+/// # Errors
+/// What `by` names is not there, or not of this many benchmarks.
+pub fn compared(a: &Bench, b: Option<&Bench>, by: Option<&str>, rules: &Rules) -> Result<Compared> {
+    let wrong = |why: analysis::bench::Error| Error::Usage(why.to_string());
+    match (b, by.map(|by| (by, by.split_once('=')))) {
+        (Some(b), None) => Ok(compare::archives(a, b, rules)),
+        (Some(b), Some((by, values))) => {
+            let Some((name, (of_a, of_b))) = values.and_then(|(name, values)| Some((name, values.split_once(',')?)))
+            else {
+                return Err(Error::Usage(format!(
+                    "--by {by}: with two archives, give two values to compare, such as mode=jvm-tiered,art-jit"
+                )));
+            };
+            compare::across(a, b, name, [of_a, of_b], rules).map_err(wrong)
+        }
+        (None, Some((by, values))) => {
+            let (name, base) = values.map_or((by, None), |(name, base)| (name, Some(base)));
+            compare::within(a, name, base, rules).map_err(wrong)
+        }
+        (None, None) => Err(Error::NothingToCompare),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use archive::Meta;
+
+    #[test]
+    fn folder_means_its_benchmarks_in_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let make = |name: &str, kind| {
+            Archive::create(&folder.path().join(name), &Meta::new(kind, 1, vec![]), false).unwrap();
+        };
+        let path = |name: &str| folder.path().join(name);
+        assert!(matches!(meant(&[folder.path().into()]), Err(Error::NoBenchmark(_))));
+        make("b.fathom", ArchiveKind::Bench);
+        make("a.fathom", ArchiveKind::Bench);
+        make("t.fathom", ArchiveKind::Trace);
+        std::fs::write(path("note"), "").unwrap();
+        assert_eq!(meant(&[folder.path().into()]).unwrap(), [path("a.fathom"), path("b.fathom")]);
+        // What is named is for whoever opens it to judge.
+        assert_eq!(meant(&[path("t.fathom"), path("no")]).unwrap(), [path("t.fathom"), path("no")]);
+    }
+}
