@@ -22,6 +22,7 @@ mod archive;
 pub mod atomic_file;
 pub mod error;
 pub mod export;
+pub mod interrupt;
 mod kind;
 mod layout;
 mod lock;

@@ -1,10 +1,9 @@
 //! Where progress is drawn: a line on a terminal, nothing in a pipe.
 
+pub use archive::interrupt::end_on_signal;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use model::Context;
-use model::context::SAME_SIGNAL;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 /// A context whose progress is drawn on stderr, if that is a terminal and `quiet` is not asked for.
 pub fn context(quiet: bool) -> Context {
@@ -34,108 +33,4 @@ fn style(template: &str) -> ProgressStyle {
 /// Ends the line that is being drawn.
 pub fn clear(context: &Context) {
     context.clear_progress();
-}
-
-/// The context that a signal asks for an end, null if none does; the newest.
-static FLAG: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
-/// When the first signal came, 0 if none did.
-static FIRST_NS: AtomicU64 = AtomicU64::new(0);
-
-/// Makes Ctrl-C, SIGTERM and SIGHUP ask `context` for an end, as one that came before does. A second one ends the program at once.
-pub fn end_on_signal(context: &Context) {
-    extern "C" fn on_signal(signal: libc::c_int) {
-        // SAFETY: never freed, once it was stored.
-        let Some(flag) = (unsafe { FLAG.load(Ordering::SeqCst).as_ref() }) else { return };
-        // Reading the clock is async-signal-safe.
-        let now_ns = capture::boot_ns();
-        match FIRST_NS.compare_exchange(0, now_ns, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => flag.store(true, Ordering::Relaxed),
-            Err(first_ns) if now_ns.saturating_sub(first_ns) < SAME_SIGNAL.as_nanos() as u64 => {}
-            Err(_) => {
-                archive::signal_cleanup::remove();
-                // SAFETY: both calls are async-signal-safe; the default action of the signal then ends the process.
-                unsafe {
-                    libc::signal(signal, libc::SIG_DFL);
-                    libc::raise(signal);
-                }
-            }
-        }
-    }
-    // Kept for ever: a handler may be reading it. A verb has two or three of them.
-    let flag = Arc::into_raw(context.cancel_flag()).cast_mut();
-    FLAG.store(flag, Ordering::SeqCst);
-    if interrupted() {
-        // SAFETY: as above.
-        unsafe { &*flag }.store(true, Ordering::Relaxed);
-    }
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-        // SAFETY: the handler touches an atomic only; the struct is plain data, valid when zeroed.
-        unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
-            action.sa_flags = libc::SA_RESTART;
-            libc::sigaction(signal, &action, std::ptr::null_mut());
-        }
-    }
-}
-
-/// Whether a signal has asked for an end.
-pub fn interrupted() -> bool {
-    FIRST_NS.load(Ordering::SeqCst) != 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use archive::SignalCleanup;
-    use std::os::unix::process::ExitStatusExt;
-    use std::path::Path;
-    use std::time::{Duration, Instant};
-
-    const OF_CHILD: &str = "FATHOM_TEST_SECOND_SIGNAL";
-
-    /// The first signal ends a recording; what its tables are made of is kept by the same one sent twice, and not by a second.
-    #[test]
-    fn second_signal_after_recording_removes_unfinished_tables() {
-        if let Some(path) = std::env::var_os(OF_CHILD) {
-            end_on_signal(&model::Context::silent());
-            let there = Path::new(&path);
-            let tmp = there.parent().unwrap();
-            let _cleanup = SignalCleanup::folder(&[there.to_path_buf(), tmp.to_path_buf()]).unwrap();
-            std::fs::create_dir(tmp).unwrap();
-            std::fs::write(there, "half").unwrap();
-            // A fixed wait: the signals come long before.
-            std::thread::sleep(Duration::from_secs(60));
-            return;
-        }
-        let folder = tempfile::tempdir().unwrap();
-        let there = folder.path().join("tables.tmp/spans.parquet");
-        let test = "progress::tests::second_signal_after_recording_removes_unfinished_tables";
-        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-        let command = command.args(["--exact", test]).env(OF_CHILD, &there).stdout(std::process::Stdio::null());
-        let mut child = command.spawn().unwrap();
-        let pid = child.id() as libc::pid_t;
-        let deadline = Instant::now() + Duration::from_secs(50);
-        while std::fs::read(&there).map_or(true, |text| text.is_empty()) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // SAFETY: a child of ours that was not waited for.
-        let interrupt = || unsafe { libc::kill(pid, libc::SIGINT) };
-        interrupt();
-        // A fixed wait: that the child does not end cannot be polled.
-        std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
-        assert!(child.try_wait().unwrap().is_none() && there.exists());
-        // Timed from when the child got the first signal, which may be late on a busy machine.
-        let deadline = Instant::now() + Duration::from_secs(30);
-        let ended = loop {
-            interrupt();
-            std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
-            match child.try_wait().unwrap() {
-                None if Instant::now() < deadline => {}
-                ended => break ended,
-            }
-        };
-        assert_eq!(ended.and_then(|status| status.signal()), Some(libc::SIGINT));
-        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
-    }
 }

@@ -1,0 +1,119 @@
+//! Ctrl-C, SIGTERM and SIGHUP ask long work for an end, so that what was measured is kept; a second one ends the program at once, and
+//! removes what is half written first ([`crate::signal_cleanup`]).
+
+use crate::signal_cleanup;
+use model::Context;
+use model::context::SAME_SIGNAL;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+/// The context that a signal asks for an end, null if none does; the newest.
+static FLAG: AtomicPtr<AtomicBool> = AtomicPtr::new(std::ptr::null_mut());
+/// When the first signal came, 0 if none did.
+static FIRST_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Makes Ctrl-C, SIGTERM and SIGHUP ask `context` for an end, as one that came before does. A second one ends the program at once.
+pub fn end_on_signal(context: &Context) {
+    extern "C" fn on_signal(signal: libc::c_int) {
+        // SAFETY: never freed, once it was stored.
+        let Some(flag) = (unsafe { FLAG.load(Ordering::SeqCst).as_ref() }) else { return };
+        let now_ns = boot_ns();
+        match FIRST_NS.compare_exchange(0, now_ns, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => flag.store(true, Ordering::Relaxed),
+            Err(first_ns) if now_ns.saturating_sub(first_ns) < SAME_SIGNAL.as_nanos() as u64 => {}
+            Err(_) => {
+                signal_cleanup::remove();
+                // SAFETY: both calls are async-signal-safe; the default action of the signal then ends the process.
+                unsafe {
+                    libc::signal(signal, libc::SIG_DFL);
+                    libc::raise(signal);
+                }
+            }
+        }
+    }
+    // Kept for ever: a handler may be reading it. A verb has two or three of them.
+    let flag = Arc::into_raw(context.cancel_flag()).cast_mut();
+    FLAG.store(flag, Ordering::SeqCst);
+    if interrupted() {
+        // SAFETY: as above.
+        unsafe { &*flag }.store(true, Ordering::Relaxed);
+    }
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler touches an atomic only; the struct is plain data, valid when zeroed.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// CLOCK_BOOTTIME, ns; reading it is async-signal-safe.
+fn boot_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one structure, which lives until the call returns.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Whether a signal has asked for an end.
+fn interrupted() -> bool {
+    FIRST_NS.load(Ordering::SeqCst) != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SignalCleanup;
+    use std::os::unix::process::ExitStatusExt;
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    const OF_CHILD: &str = "FATHOM_TEST_SECOND_SIGNAL";
+
+    /// The first signal ends a recording; what its tables are made of is kept by the same one sent twice, and not by a second.
+    #[test]
+    fn second_signal_after_recording_removes_unfinished_tables() {
+        if let Some(path) = std::env::var_os(OF_CHILD) {
+            end_on_signal(&model::Context::silent());
+            let there = Path::new(&path);
+            let tmp = there.parent().unwrap();
+            let _cleanup = SignalCleanup::folder(&[there.to_path_buf(), tmp.to_path_buf()]).unwrap();
+            std::fs::create_dir(tmp).unwrap();
+            std::fs::write(there, "half").unwrap();
+            // A fixed wait: the signals come long before.
+            std::thread::sleep(Duration::from_secs(60));
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let there = folder.path().join("tables.tmp/spans.parquet");
+        let test = "interrupt::tests::second_signal_after_recording_removes_unfinished_tables";
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        let command = command.args(["--exact", test]).env(OF_CHILD, &there).stdout(std::process::Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let pid = child.id() as libc::pid_t;
+        let deadline = Instant::now() + Duration::from_secs(50);
+        while std::fs::read(&there).map_or(true, |text| text.is_empty()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // SAFETY: a child of ours that was not waited for.
+        let interrupt = || unsafe { libc::kill(pid, libc::SIGINT) };
+        interrupt();
+        // A fixed wait: that the child does not end cannot be polled.
+        std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
+        assert!(child.try_wait().unwrap().is_none() && there.exists());
+        // Timed from when the child got the first signal, which may be late on a busy machine.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let ended = loop {
+            interrupt();
+            std::thread::sleep(SAME_SIGNAL + Duration::from_millis(100));
+            match child.try_wait().unwrap() {
+                None if Instant::now() < deadline => {}
+                ended => break ended,
+            }
+        };
+        assert_eq!(ended.and_then(|status| status.signal()), Some(libc::SIGINT));
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0);
+    }
+}
