@@ -26,7 +26,7 @@ pub use device::{
 pub use diff::{Diff, Explain};
 pub use fix::{Allow, Fix};
 pub use import::Import;
-pub use lab::{GuestArgs, Lab, LabExec, LabList, LabRun, LabShell, LabVerb};
+pub use lab::{GuestArgs, HostArgs, Lab, LabExec, LabList, LabRun, LabShell, LabVerb};
 pub use mcp::Mcp;
 pub use net::{Cost, Net, NetCc, NetLink, NetMeasure, NetRun, NetServe, NetTrial, NetVerb};
 pub use paper::{LinkTopology, Paper, PaperBench};
@@ -34,7 +34,9 @@ pub use pool::{
     AttachWith, Control, Disk, Order, Pool, PoolAttach, PoolBench, PoolForget, PoolKeygen, PoolNode, PoolServe,
     PoolStatus, PoolTry, PoolVerb, Trust,
 };
-pub use results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, MeasureBoth, Penalty, ServeHttp};
+pub use results::{
+    BenchCompare, BenchHistory, BenchPlan, BenchShow, Better, MeasureBoth, Penalty, ResultFiles, ServeHttp,
+};
 pub use whatif::Whatif;
 // The program fathom-sql has these verbs; they are declared here too, so that help, completions and manual pages know them.
 pub use fleet::args::{Fleet, Serve, Sql};

@@ -85,10 +85,7 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
             runs.compared_untraced(&contract)?
         }
     };
-    output::text(&match args.json {
-        true => serde_json::to_string_pretty(&outcome)? + "\n",
-        false => check::text::text(&outcome),
-    });
+    output::result(args.json, &outcome, || check::text::text(&outcome))?;
     Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -25,10 +25,7 @@ pub fn run(args: &args::Diff) -> Result<ExitCode> {
         [&args.a, &args.b].map(|path| recording(path, "`fathom bench compare` compares benchmarks", args.json));
     let (a, b) = (a?, b?);
     let diff = diff::diff_archives(&a, &b)?;
-    output::text(&match args.json {
-        true => serde_json::to_string_pretty(&diff)? + "\n",
-        false => diff::text::text(&diff),
-    });
+    output::result(args.json, &diff, || diff::text::text(&diff))?;
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
     let slower = diff.slower(percent);
     for statement in &slower {

@@ -6,9 +6,6 @@ use anyhow::Result;
 pub fn run(args: &args::Explain) -> Result<()> {
     let archive = diff::recording(&args.archive, "`fathom bench show` shows its results", args.json)?;
     let explanation = analysis::explain::explain_archive(&archive)?;
-    output::text(&match args.json {
-        true => serde_json::to_string_pretty(&explanation)? + "\n",
-        false => analysis::explain::text::text(&explanation),
-    });
+    output::result(args.json, &explanation, || analysis::explain::text::text(&explanation))?;
     Ok(())
 }

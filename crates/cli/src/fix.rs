@@ -46,14 +46,9 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
         args::Allow::Corruption => Durability::Corruption,
     };
     let fixed = Fixed::new(&Outcome::new(&results), tried, not_tried, findings, allowed);
-    output::text(&match args.json {
-        true => {
-            let mut value = serde_json::to_value(&fixed)?;
-            value["archive"] = serde_json::json!(args.output);
-            serde_json::to_string_pretty(&value)? + "\n"
-        }
-        false => text::text(&fixed),
-    });
+    let mut value = serde_json::to_value(&fixed)?;
+    value["archive"] = serde_json::json!(args.output);
+    output::result(args.json, &value, || text::text(&fixed))?;
     tables?;
     put_back?;
     if !results.complete() {

@@ -14,6 +14,7 @@
 
 pub use model::shell_word as word;
 use model::text::harmless;
+use serde::Serialize;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -82,6 +83,12 @@ impl Write for Stdout {
 /// Says a whole text on stdout.
 pub fn text(text: &str) {
     out(format_args!("{text}"));
+}
+
+/// Says a result on stdout: for programs as JSON, or for people.
+pub fn result(json: bool, value: &impl Serialize, text: impl FnOnce() -> String) -> serde_json::Result<()> {
+    self::text(&if json { serde_json::to_string_pretty(value)? + "\n" } else { text() });
+    Ok(())
 }
 
 /// Says a remark on stderr.

@@ -1,7 +1,6 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
 use crate::{Usage, args, bench, demo, link, notices, output, progress, report};
-use analysis::papers;
 use analysis::papers::list::{self, Listed, nothing_to_make};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
@@ -52,7 +51,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
             },
             given => given.to_vec(),
         };
-        text += &values(&archives, &made)?;
+        text += &runner::papers::values(&archives, &made, &|path| Ok(link::open(path, &progress::context(false))?))?;
         for archive in &archives {
             draw(archive, args.archive.is_empty())?;
         }
@@ -89,10 +88,8 @@ enum Made {
 fn draw(archive: &Path, own: bool) -> Result<()> {
     let page = report::beside(archive, "html");
     let there = std::fs::read_to_string(&page);
-    // A page names the recordings that it shows.
-    let named = format!("class=\"recording\" data-title=\"{}\"", archive.display());
     let replaceable = match &there {
-        Ok(text) => text.contains(&named),
+        Ok(text) => ::report::archives::shows(text, archive),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     };
     if own && replaceable {
@@ -143,37 +140,7 @@ fn scores(args: &args::Papers, figures: &[&Listed]) -> Result<Made> {
             path
         }
     };
-    let benchmark = bench::load(&path)?;
-    let wanted = |f: &analysis::bench::figure::Figure| {
-        figures
-            .iter()
-            .any(|k| k.paper == f.paper && f.figure.split(", ").any(|number| k.is(&format!("{}/{number}", f.paper))))
-    };
-    let all: Vec<_> = analysis::bench::figures::figures(&benchmark).into_iter().filter(wanted).collect();
-    if all.is_empty() {
-        bail!("{} contains no cell of these figures", path.display());
-    }
-    if all.iter().flat_map(|f| &f.bars).all(|bar| bar.estimate.is_none()) {
-        bail!("{} contains no score for these figures", path.display());
-    }
-    Ok(Made::Text(format!("\n{}", model::text::folded(&analysis::bench::figures::markdown(&all)))))
-}
-
-fn values(archives: &[PathBuf], made: &[&Listed]) -> Result<String> {
-    let (mut text, mut columns, mut regions) = (String::from("\n"), Vec::new(), String::new());
-    for (archive, name) in archives.iter().zip(list::names(archives)) {
-        let linked = link::open(archive, &progress::context(false))?;
-        let summary = analysis::summarise_archive(&linked)?;
-        if made.iter().any(|k| k.is("004/5")) {
-            regions += &papers::density::markdown(&name, &analysis::Rows::load_without_slices(&linked)?);
-        }
-        text += &list::machine(&name, &summary);
-        text.push('\n');
-        let mut figures = papers::compare(&summary);
-        figures.retain(|f| made.iter().any(|k| k.paper == f.paper && k.number == f.figure));
-        columns.push((name, figures));
-    }
-    Ok(text + &papers::markdown(&columns) + &model::text::folded(&regions))
+    Ok(Made::Text(runner::papers::scores(&bench::load(&path)?, figures)?))
 }
 
 #[cfg(test)]

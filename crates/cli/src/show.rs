@@ -15,7 +15,8 @@ pub fn run(args: &args::Show) -> Result<()> {
         ArchiveKind::Net => net(&Bench::load(&archive, &args.archive.display().to_string())?, args.json),
         ArchiveKind::Bench => {
             let (archive, json) = (args.archive.clone(), args.json);
-            let args = args::BenchShow { archive, json, csv: None, markdown: None, penalty: args::Penalty::Fixed };
+            let files = args::ResultFiles::default();
+            let args = args::BenchShow { archive, json, files, penalty: args::Penalty::Fixed };
             bench::show(&args).map(drop)
         }
     }

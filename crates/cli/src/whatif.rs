@@ -18,9 +18,6 @@ pub fn run(args: &args::Whatif) -> Result<()> {
     let device = args.device.as_deref().map(load).transpose()?;
     let asked = Asked { without: args.without.clone(), device: device.as_ref(), queue: args.queue, seed: args.seed };
     let prediction = whatif::whatif(&rows, &asked).with_context(|| args.archive.display().to_string())?;
-    output::text(&match args.json {
-        true => serde_json::to_string_pretty(&prediction)? + "\n",
-        false => whatif::text::text(&prediction),
-    });
+    output::result(args.json, &prediction, || whatif::text::text(&prediction))?;
     Ok(())
 }

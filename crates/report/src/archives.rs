@@ -6,6 +6,7 @@ use analysis::bench::recording_series::RecordingSeries;
 use analysis::bench::results::Bench;
 use analysis::{Rows, explain, figures, summary};
 use archive::{Archive, ArchiveKind};
+use std::path::Path;
 
 /// Why there is no page.
 #[derive(Debug, thiserror::Error)]
@@ -82,6 +83,11 @@ pub fn recording_page(archive: &Archive, title: &str) -> Result<String, Error> {
     Ok(page(&recording(archive, title, None)?))
 }
 
+/// Whether a page that stands there may take a new one: it shows this recording, and so is not somebody else's.
+pub fn shows(page: &str, archive: &Path) -> bool {
+    page.contains(&format!("class=\"recording\" data-title=\"{}\"", archive.display()))
+}
+
 fn recording<'a>(archive: &Archive, title: &'a str, window: Option<(u64, u64)>) -> Result<PageData<'a>, Error> {
     let rows = Rows::load(archive)?;
     let limits = figures::Limits { spans: SPANS, points: POINTS, window, ..figures::Limits::default() };
@@ -113,6 +119,13 @@ pub fn network_runs(opened: &[(Archive, String)]) -> Result<String, Error> {
 mod tests {
     use super::*;
     use ArchiveKind::{Bench, Net, Trace};
+
+    #[test]
+    fn page_names_its_recordings() {
+        let page = page(&PageData { title: "app.fathom", ..PageData::default() });
+        assert!(shows(&page, Path::new("app.fathom")));
+        assert!(!shows(&page, Path::new("other.fathom")) && !shows("mine", Path::new("app.fathom")));
+    }
 
     #[test]
     fn kinds_of_archives_decide_page() {

@@ -83,6 +83,14 @@ pub enum Error {
     /// A folder of others.
     #[error("{} is not an archive and contains none made by `fathom bench run`", .0.display())]
     NoBenchmark(PathBuf),
+    /// A benchmark of something else.
+    #[error("{archive} contains no {what}")]
+    NoFigure {
+        /// Its name.
+        archive: String,
+        /// What it would have to hold.
+        what: &'static str,
+    },
     /// One alone, and no parameter of it.
     #[error("nothing to compare with: give a second archive, or --by PARAMETER")]
     NothingToCompare,

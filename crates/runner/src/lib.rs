@@ -14,6 +14,8 @@ pub mod fix;
 mod machine;
 mod notice;
 pub mod once;
+pub mod papers;
+pub mod quantity;
 pub mod results;
 pub mod run;
 mod score;

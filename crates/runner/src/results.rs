@@ -2,6 +2,7 @@
 
 use crate::Open;
 use analysis::bench::{self, Benchmark, Penalty, Why};
+use analysis::text::shown;
 use archive::Runs;
 use archive::table_maker::Failure;
 use experiment::Results;
@@ -37,6 +38,20 @@ pub fn text(benchmark: &Benchmark, all: &[Results]) -> String {
     parts.extend(all.iter().filter(|r| r.design.baseline.is_some()).map(experiment::markdown));
     parts.retain(|part| !part.is_empty());
     parts.join("\n")
+}
+
+/// What failed, a sentence each. One that cannot be run here (no Java) is told and is no failure; one that failed again and again is, and
+/// so is a comparison without its baseline.
+pub fn failures(benchmark: &Benchmark, all: &[Results]) -> Vec<String> {
+    let given_up = benchmark.results.iter().filter(|r| r.estimate.failed > 0).filter_map(|r| {
+        let why = r.estimate.absent.as_ref()?;
+        Some(format!("{} {}: {}", shown(&r.workload), shown(&r.name), shown(why)))
+    });
+    let alone = all.iter().filter_map(|results| {
+        let absent = results.without_baseline()?;
+        Some(format!("{} was not compared: {} is missing: {}", results.design.name, absent.cell, absent.why))
+    });
+    given_up.chain(alone).collect()
 }
 
 /// For programs: docs/reference/json.md.

@@ -10,8 +10,8 @@ use experiment::eta::{Eta, Part};
 use experiment::selection::{self, Selection};
 use experiment::store::Store;
 use experiment::{Design, Results, Setting};
-use model::Context;
 use model::table::MarkRow;
+use model::{Context, counted};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -142,8 +142,25 @@ impl Bench {
         self.designs.iter().enumerate().all(|(at, design)| self.store.finished(at, design).is_some())
     }
 
+    /// What to say of a run that was to be resumed and [is finished](Self::is_finished): how to get what may have been wanted.
+    pub fn finished(&self) -> String {
+        let (dir, blocks) = (self.dir.display(), self.blocks());
+        if blocks == 0 {
+            return format!(
+                "{dir} is complete, but none of it could run, for the reasons shown. Start a new run when they are fixed"
+            );
+        }
+        format!(
+            "{dir} is complete ({}, {}): nothing is left to run, showing its results. For more blocks, start a new run with \
+             --blocks N and another -o: a run that ended by its stopping rule is not extended, since continuing after a look \
+             at the result produces false positives",
+            counted(self.runs().runs.len(), "process"),
+            counted(blocks, "block"),
+        )
+    }
+
     /// Blocks of which something was measured.
-    pub fn blocks(&self) -> usize {
+    fn blocks(&self) -> usize {
         let blocks = |r: &archive::runs::Run| (!r.replicate.warmup).then_some(r.replicate.block);
         self.runs().runs.iter().filter_map(blocks).collect::<BTreeSet<u64>>().len()
     }

@@ -1,8 +1,8 @@
 //! Command line of `fathom bench ab`.
 
-use super::results::fail_on;
 use clap::Args;
 use model::quantity::{long_time, percent};
+use runner::quantity::slower;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub struct BenchAb {
     #[arg(long, value_name = "COMMAND", requires = "git")]
     pub build: Option<String>,
     /// Exit with 1 if a command is slower than the first, by more than this percentage
-    #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]
+    #[arg(long, value_name = "slower[:PERCENT]", value_parser = slower)]
     pub fail_on: Option<f64>,
     /// Archive to write; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "B.fathom", default_value = "ab.fathom")]

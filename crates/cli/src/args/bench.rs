@@ -1,9 +1,10 @@
 //! Command line of `fathom bench`.
 
 use super::ab::BenchAb;
-use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp, parameter};
+use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
 use clap::{Args, Subcommand};
 use model::quantity::{long_time, percent};
+use runner::quantity::parameter;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ pub struct BenchList {
 ///
 /// A workload's cells are all combinations of its parameters' values. Blocks are added until each interval is narrow
 /// enough or the time budget is spent. Ctrl-C keeps what was measured; --resume continues from there.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 #[command(after_help = "\
 Examples:
   fathom bench run --quick                              smoke test: small values, few processes
@@ -111,12 +112,8 @@ pub struct BenchRun {
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
-    /// Also write the results as CSV to this file (`-`: to stdout, instead of the text)
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-    /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
+    #[command(flatten)]
+    pub files: super::ResultFiles,
     /// Resume an interrupted run with the same cells, seed and order
     #[arg(long, value_name = "B.fathom", conflicts_with_all = [
         "what", "parameters", "quick", "blocks", "seed", "budget", "precision", "why", "dir", "output",

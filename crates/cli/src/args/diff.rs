@@ -1,7 +1,7 @@
 //! Command line of `fathom diff` and `fathom explain`.
 
-use super::results::fail_on;
 use clap::Args;
+use runner::quantity::slower;
 use std::path::PathBuf;
 
 /// Compare two recordings statement by statement, and show where the difference lies.
@@ -28,7 +28,7 @@ pub struct Diff {
     #[arg(value_name = "B.fathom")]
     pub b: PathBuf,
     /// Exit with status 1 if B is slower (by more than PERCENT), or if the recordings do not allow a verdict
-    #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]
+    #[arg(long, value_name = "slower[:PERCENT]", value_parser = slower)]
     pub fail_on: Option<f64>,
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]

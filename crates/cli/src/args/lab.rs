@@ -32,6 +32,17 @@ pub enum LabVerb {
     Exec(LabExec),
 }
 
+/// What a guest is made of.
+#[derive(Debug, Args)]
+pub struct HostArgs {
+    /// Folder for kernels [default: fathom/lab in the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+    /// The program in the guest [default: this one]
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub program: Option<PathBuf>,
+}
+
 /// A guest in which nothing is recorded unless its user does.
 #[derive(Debug, Args)]
 pub struct GuestArgs {
@@ -41,12 +52,8 @@ pub struct GuestArgs {
     /// Folder of the host that is /share in the guest [default: a temporary one]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
-    /// Folder for kernels [default: fathom/lab in the user's cache folder]
-    #[arg(long, value_name = "DIR")]
-    pub cache: Option<PathBuf>,
-    /// The program in the guest [default: this one]
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub program: Option<PathBuf>,
+    #[command(flatten)]
+    pub host: HostArgs,
 }
 
 /// Boot a guest with a scenario's disks, and run one command in it, as ssh does on another machine.
@@ -131,12 +138,8 @@ pub struct LabRun {
     /// Keep the guest's disks and the command that started it, in DIR/guest
     #[arg(long)]
     pub keep: bool,
-    /// Folder for kernels [default: fathom/lab in the user's cache folder]
-    #[arg(long, value_name = "DIR")]
-    pub cache: Option<PathBuf>,
-    /// The program that records in the guest [default: this one]
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub program: Option<PathBuf>,
+    #[command(flatten)]
+    pub host: HostArgs,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

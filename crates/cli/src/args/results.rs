@@ -2,6 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use model::quantity::percent;
+use runner::quantity::{parameter, setting, slower};
 use std::path::PathBuf;
 
 /// Penalty of a change point in the steady-state analysis.
@@ -57,7 +58,7 @@ pub struct BenchCompare {
     #[arg(long, value_name = "NAME[=VALUE[,VALUE]]")]
     pub by: Option<String>,
     /// Exit with status 1 if a cell is slower (by more than PERCENT), or if a cell of both archives could not be compared
-    #[arg(long, value_name = "slower[:PERCENT]", value_parser = fail_on)]
+    #[arg(long, value_name = "slower[:PERCENT]", value_parser = slower)]
     pub fail_on: Option<f64>,
     /// Direction of scores whose archive does not record it (written by an older version)
     #[arg(long, value_enum, value_name = "WAY")]
@@ -115,22 +116,6 @@ pub struct MeasureBoth {
     pub output: Option<PathBuf>,
 }
 
-pub(super) fn parameter(text: &str) -> Result<(String, Vec<String>), String> {
-    let (name, values) = text.split_once('=').ok_or("expected NAME=VALUE, such as -p rows=1000")?;
-    let values: Vec<String> = values.split(',').map(ToString::to_string).collect();
-    if name.is_empty() || values.iter().any(String::is_empty) {
-        return Err("expected NAME=VALUE or NAME=VALUE,VALUE".into());
-    }
-    Ok((name.into(), values))
-}
-
-fn setting(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name.into(), value.into())),
-        _ => Err("expected NAME=VALUE, such as journal_mode=truncate".into()),
-    }
-}
-
 /// Show results over time, with changes of the machine.
 ///
 /// Each result is compared with the previous one of the same cell.
@@ -172,6 +157,17 @@ pub struct BenchPlan {
     pub json: bool,
 }
 
+/// Files that results go into besides.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ResultFiles {
+    /// Also write the results as CSV to this file (`-`: to stdout, instead of the text)
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+}
+
 /// Show the results of a benchmark.
 #[derive(Debug, Args)]
 pub struct BenchShow {
@@ -184,12 +180,8 @@ pub struct BenchShow {
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
-    /// Also write the results as CSV to this file (`-`: to stdout, instead of the text)
-    #[arg(long, value_name = "FILE")]
-    pub csv: Option<PathBuf>,
-    /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
-    #[arg(long, value_name = "FILE")]
-    pub markdown: Option<PathBuf>,
+    #[command(flatten)]
+    pub files: ResultFiles,
 }
 
 /// Run an HTTP server for the workload `http` on another machine.
@@ -210,32 +202,4 @@ pub struct ServeHttp {
     /// Number of server threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub threads: u16,
-}
-
-/// `slower` or `slower:5`: percent.
-pub(super) fn fail_on(text: &str) -> Result<f64, String> {
-    let wrong = || "expected slower or slower:PERCENT, such as slower:5".to_string();
-    let percent = match text.strip_prefix("slower") {
-        Some("") => 0.0,
-        Some(rest) => rest
-            .strip_prefix(':')
-            .and_then(|p| p.trim_end_matches('%').parse::<f64>().ok())
-            .filter(|p| p.is_finite() && *p >= 0.0)
-            .ok_or_else(wrong)?,
-        None => return Err(wrong()),
-    };
-    Ok(percent)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::fail_on;
-
-    #[test]
-    fn fail_on_takes_slower_with_or_without_percent() {
-        assert_eq!((fail_on("slower"), fail_on("slower:5"), fail_on("slower:2.5%")), (Ok(0.0), Ok(5.0), Ok(2.5)));
-        for text in ["", "faster", "slower:", "slower:x", "slower:-1", "slower5", "slower:inf"] {
-            assert!(fail_on(text).is_err(), "{text}");
-        }
-    }
 }

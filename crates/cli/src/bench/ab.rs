@@ -40,14 +40,9 @@ pub fn run(args: &args::BenchAb) -> Result<ExitCode> {
     })?;
     let (results, tables) = measured(&design, &args.output, args.quiet)?;
     let outcome = Outcome::new(&results);
-    output::text(&match args.json {
-        true => {
-            let mut value = serde_json::to_value(&outcome)?;
-            value["archive"] = serde_json::json!(args.output);
-            serde_json::to_string_pretty(&value)? + "\n"
-        }
-        false => ab::text::text(&outcome),
-    });
+    let mut value = serde_json::to_value(&outcome)?;
+    value["archive"] = serde_json::json!(args.output);
+    output::result(args.json, &value, || ab::text::text(&outcome))?;
     tables?;
     ended(args, &outcome, results.complete())
 }

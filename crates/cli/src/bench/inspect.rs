@@ -1,6 +1,7 @@
 //! The verbs that look at results: `bench compare`, `bench history`, `bench show`.
 
 use super::results;
+use crate::args::ResultFiles;
 use crate::{Usage, args, link, notices, output, progress};
 use analysis::bench::comparable::Rules;
 use analysis::bench::regressions::regressions;
@@ -71,7 +72,7 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
         }
         _ => experiment::store::comparisons(&notices::warned(experiment::store::read(&args.archive)?))?,
     };
-    let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
+    let files = &args.files;
     files.print(&results::printed(&benchmark, &comparisons, &args.archive, args.json)?);
     files.write(&benchmark, &comparisons, None)?;
     Ok(ExitCode::SUCCESS)
@@ -79,16 +80,10 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
 
 pub fn plan(args: &args::BenchPlan) -> Result<ExitCode> {
     let all = bench::plan::plan(&load(&args.archive)?, args.precision, args.difference);
-    output::text(&match args.json {
-        true => {
-            let value = serde_json::json!({
-                "version": 1, "archive": args.archive, "precision": args.precision, "difference": args.difference,
-                "results": all,
-            });
-            serde_json::to_string_pretty(&value)? + "\n"
-        }
-        false => bench::plan::text(&all, args.precision, args.difference),
+    let value = serde_json::json!({
+        "version": 1, "archive": args.archive, "precision": args.precision, "difference": args.difference, "results": all,
     });
+    output::result(args.json, &value, || bench::plan::text(&all, args.precision, args.difference))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -106,7 +101,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     if let Some(path) = &args.markdown {
         results::write(path, compared::markdown(&done))?;
     }
-    results::Files::new(None, args.markdown.as_deref()).print(&match args.json {
+    ResultFiles { csv: None, markdown: args.markdown.clone() }.print(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => compared::text(&done),
     });
@@ -139,9 +134,6 @@ pub fn history(args: &args::BenchHistory) -> Result<ExitCode> {
         benches.push(bench);
     }
     let done = history::history(benches);
-    output::text(&match args.json {
-        true => serde_json::to_string_pretty(&done)? + "\n",
-        false => history::text(&done),
-    });
+    output::result(args.json, &done, || history::text(&done))?;
     Ok(ExitCode::SUCCESS)
 }

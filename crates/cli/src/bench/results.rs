@@ -1,5 +1,6 @@
 //! The files that a benchmark's results go into.
 
+use crate::args::ResultFiles;
 use crate::{link, output};
 use analysis::bench::{self, Benchmark, Why};
 use anyhow::Result;
@@ -7,7 +8,7 @@ use archive::Runs;
 use experiment::Results;
 use model::Context;
 use runner::results::{self, markdown, workloads};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the log of the archive `dir` says.
 pub fn of(runs: &Runs, dir: &Path) -> Benchmark {
@@ -24,38 +25,30 @@ pub fn printed(benchmark: &Benchmark, all: &[Results], dir: &Path, json: bool) -
     Ok(if json { results::json(benchmark, all, dir)? } else { results::text(benchmark, all) })
 }
 
-/// The files that results go into besides: the same for `bench run` and `bench show`. `-` is stdout, in place of the text.
-pub struct Files<'a> {
-    csv: Option<&'a Path>,
-    markdown: Option<&'a Path>,
-}
-
-impl<'a> Files<'a> {
-    pub fn new(csv: Option<&'a Path>, markdown: Option<&'a Path>) -> Self {
-        Self { csv, markdown }
-    }
-
+/// `-` is stdout, in place of the text.
+impl ResultFiles {
     /// The files, as options and names.
     pub fn names(&self) -> Vec<String> {
-        let named = |option: &str, path: Option<&Path>| {
-            path.filter(|path| *path != Path::new(STDOUT)).map(|path| format!("{option} {}", output::word(path)))
+        let named = |option: &str, path: &Option<PathBuf>| {
+            let path = path.as_deref().filter(|path| *path != Path::new(STDOUT));
+            path.map(|path| format!("{option} {}", output::word(path)))
         };
-        [named("--csv", self.csv), named("--markdown", self.markdown)].into_iter().flatten().collect()
+        [named("--csv", &self.csv), named("--markdown", &self.markdown)].into_iter().flatten().collect()
     }
 
     /// Prints the results, unless a file takes their place.
     pub fn print(&self, text: &str) {
-        if ![self.csv, self.markdown].contains(&Some(Path::new(STDOUT))) {
+        if ![&self.csv, &self.markdown].into_iter().flatten().any(|path| path == Path::new(STDOUT)) {
             output::text(text);
         }
     }
 
     /// Writes them. `run` is what was run, for the manual's page of comparisons.
     pub fn write(&self, benchmark: &Benchmark, all: &[Results], run: Option<&[String]>) -> Result<()> {
-        if let Some(path) = self.csv {
+        if let Some(path) = &self.csv {
             write(path, bench::show::csv(benchmark))?;
         }
-        if let Some(path) = self.markdown {
+        if let Some(path) = &self.markdown {
             let only_comparisons = workloads(benchmark, all).designs.is_empty();
             let text = markdown(benchmark, all);
             let before = std::fs::read_to_string(path).unwrap_or_default();

@@ -10,7 +10,6 @@ use device::remote::detached;
 use experiment::Design;
 use experiment::catalog::{self, Runnable};
 use experiment::selection::Selection;
-use model::counted;
 use runner::run::{Bench, Measured};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -43,7 +42,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         }
     };
     if args.resume.is_some() && bench.is_finished() {
-        print_finished(&bench);
+        eprintln!("fathom: {}", bench.finished());
     }
     if args.why {
         bench.record_why()?;
@@ -65,7 +64,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     };
     recorder::output::give_to_caller(&dir)?;
     let benchmark = results::of(&runs, &dir);
-    let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
+    let files = &args.files;
     files.print(&results::printed(&benchmark, &all, &dir, args.json)?);
     if let Some(error) = without_tables {
         return Err(cut_off(error, failed, &dir));
@@ -100,21 +99,9 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
             output::word(&dir)
         );
     }
-    let mut failed = nothing;
-    // One that cannot be run here (no Java) is told and is no failure; one that failed again and again is.
-    for given_up in benchmark.results.iter().filter(|r| r.estimate.failed > 0) {
-        if let Some(why) = &given_up.estimate.absent {
-            let shown = analysis::text::shown;
-            eprintln!("fathom: {} {}: {}", shown(&given_up.workload), shown(&given_up.name), shown(why));
-            failed = true;
-        }
-    }
-    for results in &all {
-        if let Some(absent) = results.without_baseline() {
-            eprintln!("fathom: {} was not compared: {} is missing: {}", results.design.name, absent.cell, absent.why);
-            failed = true;
-        }
-    }
+    let failures = runner::results::failures(&benchmark, &all);
+    failures.iter().for_each(|why| eprintln!("fathom: {why}"));
+    let failed = nothing || !failures.is_empty();
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -140,27 +127,6 @@ fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> a
         dir.display()
     );
     before.unwrap_or(error).context(what)
-}
-
-/// Says that there is nothing to go on with, and how to get what may have been wanted.
-fn print_finished(bench: &Bench) {
-    let (dir, blocks) = (bench.dir.display(), bench.blocks());
-    if blocks == 0 {
-        eprintln!(
-            "fathom: {} is complete, but none of it could run, for the reasons shown. Start a new run when they are \
-             fixed",
-            dir
-        );
-        return;
-    }
-    eprintln!(
-        "fathom: {} is complete ({}, {}): nothing is left to run, showing its results. For more blocks, start a new \
-         run with --blocks N and another -o: a run that ended by its stopping rule is not extended, since continuing \
-         after a look at the result produces false positives",
-        dir,
-        counted(bench.runs().runs.len(), "process"),
-        counted(blocks, "block"),
-    );
 }
 
 /// The designs that the command line asks for, and which values gave way to others since they cannot run here.

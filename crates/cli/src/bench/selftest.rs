@@ -32,9 +32,6 @@ pub fn run(args: &args::BenchSelftest) -> Result<ExitCode> {
     let (context, _) = eta::context(false, Eta::new(vec![Part { budget: ABOUT, limit: Limit::None }]));
     progress::end_on_signal(&context);
     let done = selftest::run(&request, &context, &notices::remark)?;
-    output::text(&match args.json {
-        true => serde_json::to_string_pretty(&done.json(&request)?)? + "\n",
-        false => done.text(&request),
-    });
+    output::result(args.json, &done.json(&request)?, || done.text(&request))?;
     Ok(if done.complete { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
 }

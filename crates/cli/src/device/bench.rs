@@ -164,7 +164,7 @@ fn shown(args: &BenchRun, archive: &Path, alone: bool) -> Result<()> {
     }
     let benchmark = results::of(&runs, archive);
     let comparisons = experiment::store::comparisons(&runs)?;
-    let files = results::Files::new(args.csv.as_deref(), args.markdown.as_deref());
+    let files = &args.files;
     files.print(&results::printed(&benchmark, &comparisons, archive, args.json)?);
     if benchmark.complete {
         files.write(&benchmark, &comparisons, Some(&args.what))?;

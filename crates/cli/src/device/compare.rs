@@ -61,18 +61,13 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     let (a, b) = (a?, b?);
     let parts = apart::apart(&a, &b, &settings);
     let done = compare::archives(&a, &b, &Rules { better: None, other_commands: args.other_commands });
-    if args.json {
-        let mut value = serde_json::to_value(&done)?;
-        value["settings"] = serde_json::to_value(&settings)?;
-        value["apart"] = serde_json::to_value(&parts)?;
-        output::text(&(serde_json::to_string_pretty(&value)? + "\n"));
-    } else {
-        output::text(&format!(
-            "{}\nBoth with the same settings\n{}",
-            apart::text(&parts, &settings),
-            compared::text(&done)
-        ));
-    }
+    let mut value = serde_json::to_value(&done)?;
+    value["settings"] = serde_json::to_value(&settings)?;
+    value["apart"] = serde_json::to_value(&parts)?;
+    output::result(args.json, &value, || {
+        let parts = apart::text(&parts, &settings);
+        format!("{parts}\nBoth with the same settings\n{}", compared::text(&done))
+    })?;
     if let Some(path) = &args.markdown {
         archive::atomic_file::text(path, &compared::markdown(&done))?;
     }

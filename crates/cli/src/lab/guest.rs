@@ -24,12 +24,16 @@ pub fn usage(error: scenario::Error) -> anyhow::Error {
     Usage(error.to_string()).into()
 }
 
+/// Where kernels are kept, and the program that runs in a guest.
+pub fn host(args: &args::HostArgs) -> Result<(PathBuf, PathBuf)> {
+    let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
+    Ok((folder::cache(args.cache.as_deref())?, program.context("where this program is")?))
+}
+
 impl Prepared {
     /// Looks for what is needed and makes the folders.
     pub fn new(args: &args::GuestArgs) -> Result<Self> {
-        let cache = folder::cache(args.cache.as_deref())?;
-        let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
-        let program = program.context("where this program is")?;
+        let (cache, program) = host(&args.host)?;
         lab::guest::available().map_err(explained)?;
         let temporary = tempfile::tempdir().context("cannot create a folder")?;
         let share = args.output.clone().unwrap_or_else(|| temporary.path().into());

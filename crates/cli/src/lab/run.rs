@@ -1,8 +1,8 @@
 //! `fathom lab run`: a scenario in a guest; what came back of it, in one line.
 
-use super::guest::usage;
+use super::guest::{host, usage};
 use crate::{args, link, output, progress};
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use lab::folder;
 use lab::run::{Ending, NotStarted, Options};
 use lab::scenario;
@@ -13,9 +13,7 @@ use std::process::ExitCode;
 
 pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     let (name, scenario) = scenario::find(&args.scenario, &args.set).map_err(usage)?;
-    let cache = folder::cache(args.cache.as_deref())?;
-    let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
-    let program = program.context("where this program is")?;
+    let (cache, program) = host(&args.host)?;
     let folder = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.lab")));
     // Before an earlier result is moved.
     lab::guest::available().map_err(explained)?;

@@ -31,7 +31,7 @@ pub fn run(args: &args::NetCc) -> Result<ExitCode> {
 
 fn list(as_json: bool) -> Result<ExitCode> {
     let known = cc::list()?;
-    output::text(&if as_json { format!("{:#}\n", show::json(&known)) } else { show::text(&known) });
+    output::result(as_json, &show::json(&known), || show::text(&known))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -233,6 +233,27 @@ pub fn count(text: &str) -> Result<u64, QuantityError> {
     number.map_err(|_| QuantityError::Count(text.into()))
 }
 
+/// A name of no link; which there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("unknown preset; expected one of{}", PRESETS.iter().map(|(name, about)| format!("\n  {name}: {about}")).collect::<String>())]
+pub struct UnknownPreset;
+
+/// A value for both directions, or `UP/DOWN`: from the client to the server, and back.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pair<T>(pub T, pub T);
+
+/// Reads a pair, each of it by `one`.
+///
+/// # Errors
+/// Those of `one`.
+pub fn pair<T: Copy>(text: &str, one: fn(&str) -> Result<T, QuantityError>) -> Result<Pair<T>, QuantityError> {
+    match text.split_once('/') {
+        // `50mbit/s` is one rate.
+        Some((up, down)) if down != "s" => Ok(Pair(one(up)?, one(down)?)),
+        _ => one(text).map(|value| Pair(value, value)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +272,14 @@ mod tests {
         for wrong in ["", "x", "-1ms", "1h", "nan", "1e99s"] {
             assert!(time_ns(wrong).is_err() && rate(wrong).is_err() && count(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn pair_is_of_both_directions() {
+        assert_eq!(pair("8ms/20ms", time_ns), Ok(Pair(8_000_000, 20_000_000)));
+        assert_eq!(pair("50mbit/s", rate), Ok(Pair(50_000_000, 50_000_000)));
+        assert!(pair("8ms/", time_ns).is_err() && pair("1/2/3", count).is_err());
+        assert!(UnknownPreset.to_string().contains("satellite"));
     }
 
     #[test]

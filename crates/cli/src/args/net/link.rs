@@ -2,7 +2,7 @@
 
 use ::net::link::Spec;
 use ::net::link::loss::Loss;
-use ::net::link::spec::{self, Gso, PRESETS, QuantityError, SpecError};
+use ::net::link::spec::{self, Gso, Pair, QuantityError, SpecError, UnknownPreset};
 use clap::{Args, Parser, ValueEnum};
 use std::ffi::OsString;
 use std::str::FromStr;
@@ -40,10 +40,6 @@ pub struct NetLink {
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
-
-/// A value for both directions, or `UP/DOWN`: from the client to the server, and back.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Pair<T>(T, T);
 
 /// Properties of a link.
 #[derive(Debug, Args, Default)]
@@ -181,19 +177,15 @@ impl FromStr for InOneWord {
     }
 }
 
+/// [`spec::pair`], for clap.
 fn pair<T: Copy + 'static>(
     one: fn(&str) -> Result<T, QuantityError>,
 ) -> impl Fn(&str) -> Result<Pair<T>, QuantityError> + Clone + Send + Sync + 'static {
-    move |text: &str| match text.split_once('/') {
-        // `50mbit/s` is one rate.
-        Some((up, down)) if down != "s" => Ok(Pair(one(up)?, one(down)?)),
-        _ => one(text).map(|value| Pair(value, value)),
-    }
+    move |text: &str| spec::pair(text, one)
 }
 
-fn preset(name: &str) -> Result<Spec, String> {
-    let list = || PRESETS.iter().map(|(name, about)| format!("\n  {name}: {about}")).collect::<String>();
-    Spec::preset(name).ok_or_else(|| format!("unknown preset; expected one of{}", list()))
+fn preset(name: &str) -> Result<Spec, UnknownPreset> {
+    Spec::preset(name).ok_or(UnknownPreset)
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use super::Directions;
 use super::link::LinkOptions;
-use crate::args::BenchRun;
+use crate::args::{BenchRun, ResultFiles};
 use ::net::quantity::{Buffer, UdpRate};
 use clap::Args;
 use model::quantity::{long_time, seconds};
+use runner::quantity::parameter;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ pub struct NetSweep {
     #[arg(value_name = "NAME|DESIGN.toml")]
     pub what: Vec<String>,
     /// Set the values of a factor (repeatable)
-    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = crate::args::results::parameter)]
+    #[arg(short = 'p', long = "param", value_name = "NAME=VALUE,…", value_parser = parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
     /// Smoke test: few blocks and values; results are marked as quick
     #[arg(long)]
@@ -122,20 +123,13 @@ impl NetSweep {
             blocks: self.blocks,
             seed: self.seed,
             budget: self.budget,
-            precision: None,
-            why: false,
-            dir: Vec::new(),
             no_wait: self.no_wait,
             output: self.output.clone(),
-            quiet: false,
             json: self.json,
-            csv: None,
-            markdown: self.markdown.clone(),
+            files: ResultFiles { csv: None, markdown: self.markdown.clone() },
             resume: self.resume.clone(),
-            fixed_performance: false,
-            devices: crate::args::Devices::default(),
-            dex_jar: None,
             verb: "net sweep",
+            ..BenchRun::default()
         }
     }
 }

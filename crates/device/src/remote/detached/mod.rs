@@ -58,7 +58,25 @@ pub enum Error {
     File(PathBuf, io::Error),
     /// A description that is none.
     #[error("{0} is damaged: {1}")]
-    Damaged(PathBuf, String),
+    Damaged(PathBuf, NoDescription),
+}
+
+/// Why a file's bytes describe no detached command.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoDescription {
+    /// They are not the JSON of one.
+    #[error("{0}")]
+    Json(String),
+    /// They are another release's.
+    #[error("its version is {0}, and this Fathom knows 1")]
+    Version(u32),
+}
+
+impl From<serde_json::Error> for NoDescription {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Json(error.to_string())
+    }
 }
 
 /// What a detached command is.
@@ -87,11 +105,11 @@ impl About {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        let about: Self = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    pub fn parse(bytes: &[u8]) -> Result<Self, NoDescription> {
+        let about: Self = serde_json::from_slice(bytes)?;
         match about.version {
             1 => Ok(about),
-            other => Err(format!("its version is {other}, and this Fathom knows 1")),
+            other => Err(NoDescription::Version(other)),
         }
     }
 }
@@ -110,8 +128,8 @@ impl Status {
     ///
     /// # Errors
     /// What is wrong.
-    pub fn parse(bytes: &[u8]) -> Result<Self, String> {
-        serde_json::from_slice(bytes).map_err(|e| e.to_string())
+    pub fn parse(bytes: &[u8]) -> Result<Self, NoDescription> {
+        Ok(serde_json::from_slice(bytes)?)
     }
 }
 
@@ -323,7 +341,7 @@ impl Place {
         self.read("about.json", About::parse)
     }
 
-    fn read<T>(&self, name: &str, parse: fn(&[u8]) -> Result<T, String>) -> Result<Option<T>, Error> {
+    fn read<T>(&self, name: &str, parse: fn(&[u8]) -> Result<T, NoDescription>) -> Result<Option<T>, Error> {
         use io::Read as _;
         let path = self.file(name);
         let mut bytes = Vec::new();

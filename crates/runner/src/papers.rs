@@ -1,0 +1,50 @@
+//! The papers' figures as a page has them: of a benchmark's scores, and of recordings side by side.
+
+use crate::{Error, Open, Result};
+use analysis::bench::figure::Figure;
+use analysis::bench::figures;
+use analysis::bench::results::Bench;
+use analysis::papers::list::{Listed, machine, names};
+use analysis::papers::{self, density};
+use model::text::folded;
+use std::path::PathBuf;
+
+/// The figures that a benchmark makes.
+///
+/// # Errors
+/// It has no cell of them, or no score.
+pub fn scores(benchmark: &Bench, wanted: &[&Listed]) -> Result<String> {
+    let is_wanted = |figure: &Figure| {
+        let is = |k: &&Listed, number: &str| k.paper == figure.paper && k.is(&format!("{}/{number}", figure.paper));
+        wanted.iter().any(|k| figure.figure.split(", ").any(|number| is(k, number)))
+    };
+    let all: Vec<Figure> = figures::figures(benchmark).into_iter().filter(is_wanted).collect();
+    if all.is_empty() {
+        return Err(Error::NoFigure { archive: benchmark.name.clone(), what: "cell of these figures" });
+    }
+    if all.iter().flat_map(|figure| &figure.bars).all(|bar| bar.estimate.is_none()) {
+        return Err(Error::NoFigure { archive: benchmark.name.clone(), what: "score for these figures" });
+    }
+    Ok(format!("\n{}", folded(&figures::markdown(&all))))
+}
+
+/// The figures that recordings make, a column each.
+///
+/// # Errors
+/// One cannot be read.
+pub fn values(archives: &[PathBuf], wanted: &[&Listed], open: Open<'_>) -> Result<String> {
+    let (mut text, mut columns, mut regions) = (String::from("\n"), Vec::new(), String::new());
+    for (archive, name) in archives.iter().zip(names(archives)) {
+        let linked = open(archive).map_err(Error::Open)?;
+        let summary = analysis::summarise_archive(&linked)?;
+        if wanted.iter().any(|k| k.is("004/5")) {
+            regions += &density::markdown(&name, &analysis::Rows::load_without_slices(&linked)?);
+        }
+        text += &machine(&name, &summary);
+        text.push('\n');
+        let mut figures = papers::compare(&summary);
+        figures.retain(|figure| wanted.iter().any(|k| k.paper == figure.paper && k.number == figure.figure));
+        columns.push((name, figures));
+    }
+    Ok(text + &papers::markdown(&columns) + &folded(&regions))
+}
