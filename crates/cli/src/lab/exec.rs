@@ -1,6 +1,7 @@
 //! `fathom lab exec`: a command in a guest, with its streams and its exit status.
 
-use super::guest::{Prepared, usage};
+use super::prepared::Prepared;
+use super::usage;
 use crate::{args, output};
 use anyhow::Result;
 use lab::exec::Streams;

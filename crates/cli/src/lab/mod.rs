@@ -1,13 +1,16 @@
 //! `fathom lab`: a file a verb.
 
 mod exec;
-mod guest;
 mod list;
+mod prepared;
 mod run;
 mod shell;
 
-use crate::args::{Lab, LabVerb};
-use anyhow::Result;
+use crate::Usage;
+use crate::args::{HostArgs, Lab, LabVerb};
+use anyhow::{Context as _, Result};
+use lab::{folder, scenario};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 pub fn run(args: &Lab) -> Result<ExitCode> {
@@ -17,4 +20,25 @@ pub fn run(args: &Lab) -> Result<ExitCode> {
         LabVerb::Shell(args) => shell::run(args),
         LabVerb::Exec(args) => exec::run(args),
     }
+}
+
+/// A scenario that is wrong is a wrong argument.
+fn usage(error: scenario::Error) -> anyhow::Error {
+    Usage(error.to_string()).into()
+}
+
+/// What this machine lacks, and what to do.
+fn explained(error: lab::Error) -> anyhow::Error {
+    const REMEDY: &str = "fathom lab needs QEMU, a static busybox and apt (on Debian: apt-get install qemu-system-x86 busybox-static), \
+                          and the network once, for the kernel";
+    match error {
+        lab::Error::Missing(_) => anyhow::anyhow!("{error}\n{REMEDY}"),
+        other => other.into(),
+    }
+}
+
+/// Where kernels are kept, and the program that runs in a guest.
+fn host(args: &HostArgs) -> Result<(PathBuf, PathBuf)> {
+    let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
+    Ok((folder::cache(args.cache.as_deref())?, program.context("where this program is")?))
 }

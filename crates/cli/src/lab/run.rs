@@ -1,6 +1,6 @@
 //! `fathom lab run`: a scenario in a guest; what came back of it, in one line.
 
-use super::guest::{host, usage};
+use super::{explained, host, usage};
 use crate::{args, link, output, progress};
 use anyhow::Result;
 use lab::folder;
@@ -53,16 +53,6 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
         (false, Ending::Interrupted) => ExitCode::from(crate::bench::INTERRUPTED),
         (false, _) => ExitCode::FAILURE,
     })
-}
-
-/// What this machine lacks, and what to do.
-pub(super) fn explained(error: lab::Error) -> anyhow::Error {
-    const REMEDY: &str = "fathom lab needs QEMU, a static busybox and apt (on Debian: apt-get install qemu-system-x86 busybox-static), \
-                          and the network once, for the kernel";
-    match error {
-        lab::Error::Missing(_) => anyhow::anyhow!("{error}\n{REMEDY}"),
-        other => other.into(),
-    }
 }
 
 /// What was recorded; what a guest left unfinished is linked here.

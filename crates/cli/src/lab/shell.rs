@@ -1,6 +1,7 @@
 //! `fathom lab shell`: a terminal in a guest.
 
-use super::guest::{Prepared, usage};
+use super::prepared::Prepared;
+use super::usage;
 use crate::{args, output};
 use anyhow::Result;
 use lab::scenario::{self, Scenario};

@@ -1,11 +1,9 @@
 //! What `lab exec` and `lab shell` do before a guest boots and after it has ended: both hand it over to whoever asked.
 
-use super::run::explained;
-use crate::{Usage, args, progress};
+use super::{explained, host, usage};
+use crate::{args, progress};
 use anyhow::{Context as _, Result};
-use lab::folder;
 use lab::run::{NotStarted, Options};
-use lab::scenario;
 use model::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -17,17 +15,6 @@ pub struct Prepared {
     share: PathBuf,
     /// It goes with this.
     _temporary: tempfile::TempDir,
-}
-
-/// A scenario that is wrong is a wrong argument.
-pub fn usage(error: scenario::Error) -> anyhow::Error {
-    Usage(error.to_string()).into()
-}
-
-/// Where kernels are kept, and the program that runs in a guest.
-pub fn host(args: &args::HostArgs) -> Result<(PathBuf, PathBuf)> {
-    let program = args.program.clone().map_or_else(std::env::current_exe, std::path::absolute);
-    Ok((folder::cache(args.cache.as_deref())?, program.context("where this program is")?))
 }
 
 impl Prepared {
