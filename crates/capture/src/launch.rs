@@ -629,6 +629,24 @@ impl Drop for Child {
     }
 }
 
+/// Meets a process that is about to execute a program, before the program's first instruction: `go` has it go on, once it is traced,
+/// `went_on` says whether it did, and `then` is called with its process number while it is stopped.
+///
+/// # Errors
+/// What `then` said, or why it was not stopped; it runs either way.
+pub fn meet_at_exec(
+    pid: u32,
+    go: impl FnOnce(),
+    went_on: impl FnMut() -> bool,
+    then: impl FnOnce(u32) -> Result<(), NotImplanted>,
+) -> Result<(), NotImplanted> {
+    let traced = Traced::accompany(pid.cast_signed());
+    go();
+    let reached = traced.map_err(NotImplanted::NotTraced)?.exec_of_accompanied(went_on);
+    let _traced = reached.ok_or(NotImplanted::NotStopped("it did not stop at its first instruction"))?;
+    then(pid)
+}
+
 fn exit_of(status: c_int) -> Exit {
     if libc::WIFSIGNALED(status) { Exit::Signal(libc::WTERMSIG(status)) } else { Exit::Code(libc::WEXITSTATUS(status)) }
 }

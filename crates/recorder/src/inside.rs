@@ -94,10 +94,8 @@ pub struct Watch {
     outside: BTreeMap<(usize, String), (usize, String)>,
     /// Why nothing is probed inside.
     unused: Option<String>,
-    /// The command, if it was to be given the object.
-    command: Option<u32>,
-    /// Why it could not be.
-    not_implanted: Option<String>,
+    /// Processes that were to be given the object at their exec, and why that could not be done.
+    implanted: BTreeMap<u32, Option<String>>,
 }
 
 impl Watch {
@@ -106,10 +104,31 @@ impl Watch {
         Self { unused: Some(why.into()), ..Self::default() }
     }
 
-    /// The command, which is linked statically, was given the object, or could not be, for this reason.
+    /// A program that is linked statically was given the object, or could not be, for this reason.
     pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
-        self.command = Some(pid);
-        self.not_implanted = outcome.err().map(|why| why.to_string());
+        self.implanted.insert(pid, outcome.err().map(|why| why.to_string()));
+    }
+
+    /// Extends the plan by a library that was found while the recording runs.
+    pub fn plan(&mut self, session: &mut Session, found: &Found) {
+        let known = |row: &Coverage| row.probe == found.path.display().to_string();
+        if self.unused.is_none()
+            && !self.rows.iter().any(known)
+            && let Some(inside) = session.inside()
+            && let Err(why) = inside.add(found)
+        {
+            self.refused(vec![(found.path.clone(), why)]);
+        }
+    }
+
+    /// A process had mapped a library before it was found.
+    pub fn met_late(&mut self, pid: u32, path: &Path) {
+        let Some(library) = self.libraries.iter().position(|l| l.planned.path == path) else { return };
+        let tgid = pid;
+        if self.seen.insert((tgid, library)) {
+            let process = Loading { tgid, library, since: Instant::now() };
+            self.outside(&process, "it was found when the process already used it");
+        }
     }
 
     /// These libraries are probed by uprobes all the same.
@@ -166,9 +185,8 @@ impl Watch {
             Status::Refused(why) => return Standing::Outside(why.into()),
             Status::Unseen => {}
         }
-        if let Some(why) = &self.not_implanted
-            && self.command == Some(process.tgid)
-        {
+        let implanted = self.implanted.get(&process.tgid);
+        if let Some(Some(why)) = implanted {
             return Standing::Outside(format!("it is linked statically, and {why}"));
         }
         let holds = |name: &str| {
@@ -180,8 +198,8 @@ impl Watch {
         let exe = PathBuf::from(format!("/proc/{}/exe", process.tgid));
         let own = capture::inside::planned::identity(&exe);
         let is_program = own == Some((library.planned.library.dev, library.planned.library.ino));
-        if is_program && !library.has_loader && Some(process.tgid) != self.command {
-            return Standing::Outside("it is linked statically, and Fathom did not start it".into());
+        if is_program && !library.has_loader && implanted.is_none() {
+            return Standing::Outside("it is linked statically, and what started it did not announce it".into());
         }
         let in_time = !last && process.since.elapsed() < LOADING;
         match (holds("maps"), holds("environ")) {
