@@ -5,12 +5,12 @@
  * file, puts uprobes on it and its functions into the plan, and answers; of a program that is linked statically it becomes the
  * tracer, up to its first instruction (the room `capture`, inside/asks.rs).
  *
- * If no answer comes within two seconds, or nobody listens any more, the process goes on, and asks no more.
+ * If no answer comes within five seconds, or nobody listens any more, the process goes on, and asks no more.
  */
 #ifndef FATHOM_INSIDE_ASK_H
 #define FATHOM_INSIDE_ASK_H
 
-#define ASK_SECONDS 2
+#define ASK_SECONDS 5
 /* Signals' handlers may interrupt a call that waits. */
 #define ASK_TRIES 100
 

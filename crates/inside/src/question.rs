@@ -79,7 +79,8 @@ mod tests {
     use super::*;
 
     fn question(what: u32, path: &[u8]) -> Vec<u8> {
-        let mut bytes = [&7u64.to_le_bytes()[..], &9u64.to_le_bytes(), &33u32.to_le_bytes(), &what.to_le_bytes()].concat();
+        let mut bytes =
+            [&7u64.to_le_bytes()[..], &9u64.to_le_bytes(), &33u32.to_le_bytes(), &what.to_le_bytes()].concat();
         bytes.extend(path);
         bytes.resize(SIZE, 0);
         bytes

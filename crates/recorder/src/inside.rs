@@ -80,6 +80,8 @@ struct Loading {
     tgid: u32,
     library: usize,
     since: Instant,
+    /// It was mapped before it was found.
+    late: bool,
 }
 
 /// Watches over the libraries that are probed inside.
@@ -121,13 +123,12 @@ impl Watch {
         }
     }
 
-    /// A process had mapped a library before it was found.
+    /// A process had mapped a library before it was found; its object may be about to ask.
     pub fn met_late(&mut self, pid: u32, path: &Path) {
-        let Some(library) = self.libraries.iter().position(|l| l.planned.path == path) else { return };
-        let tgid = pid;
-        if self.seen.insert((tgid, library)) {
-            let process = Loading { tgid, library, since: Instant::now() };
-            self.outside(&process, "it was found when the process already used it");
+        if let Some(library) = self.libraries.iter().position(|l| l.planned.path == path)
+            && self.seen.insert((pid, library))
+        {
+            self.loading.push(Loading { tgid: pid, library, since: Instant::now(), late: true });
         }
     }
 
@@ -153,7 +154,7 @@ impl Watch {
         if let Some(library) = self.libraries.iter().position(is_it)
             && self.seen.insert((tgid, library))
         {
-            self.loading.push(Loading { tgid, library, since: Instant::now() });
+            self.loading.push(Loading { tgid, library, since: Instant::now(), late: false });
         }
     }
 
@@ -204,6 +205,7 @@ impl Watch {
         let in_time = !last && process.since.elapsed() < LOADING;
         match (holds("maps"), holds("environ")) {
             (Some(true), _) if in_time => Standing::Loading,
+            (Some(_), _) if process.late => Standing::Outside("it was found when the process already used it".into()),
             (Some(false), Some(true)) if in_time && is_program => Standing::Loading,
             (Some(true), _) => Standing::Outside("its object did not hook the library".into()),
             (Some(false), Some(true)) => Standing::Outside("its loader did not load the object".into()),

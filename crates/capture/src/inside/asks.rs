@@ -111,13 +111,12 @@ impl Ask {
             fs::metadata(path).is_ok_and(|about| about.is_file() && (about.dev(), about.ino()) == identity)
         };
         let named = &question.path;
-        let below = |root: &str| Path::new(&format!("/proc/{pid}/{root}")).join(named.strip_prefix("/").unwrap_or(named));
-        let cwd = || fs::read_link(format!("/proc/{pid}/cwd")).ok().map(|folder| folder.join(named).components().collect());
-        let candidates = if named.is_absolute() {
-            [Some(named.clone()), Some(below("root"))]
-        } else {
-            [cwd(), Some(below("cwd"))]
-        };
+        let below =
+            |root: &str| Path::new(&format!("/proc/{pid}/{root}")).join(named.strip_prefix("/").unwrap_or(named));
+        let cwd =
+            || fs::read_link(format!("/proc/{pid}/cwd")).ok().map(|folder| folder.join(named).components().collect());
+        let candidates =
+            if named.is_absolute() { [Some(named.clone()), Some(below("root"))] } else { [cwd(), Some(below("cwd"))] };
         let path = candidates.into_iter().flatten().find(is_it)?;
         Some(Self { stream, pid, tid, what: question.what, identity, path })
     }

@@ -8,7 +8,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// How long a process may take to its exec, once it was told to go on, and to stop, once it was told to.
-const EXEC_WITHIN: Duration = Duration::from_secs(2);
+const EXEC_WITHIN: Duration = Duration::from_secs(5);
 /// How long the kernel may take from closing what an exec closes to the stop.
 const STOPS_WITHIN: Duration = Duration::from_millis(100);
 
