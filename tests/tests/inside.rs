@@ -254,22 +254,26 @@ fn not_executed() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = folder.path().join("program");
     link("sqlite_threads.c", LINKED[1].1, &program)?;
-    let script = "import os, signal, sys
+    // A file that is open for writing is announced, and then not executed (ETXTBSY): by the very process, which goes on to start it,
+    // in a child of vfork, during which it cannot be stopped.
+    let script = "import os, sys
 program, copy = sys.argv[1], sys.argv[2]
-for mode in (0o644, 0o755, 0o644):
+for mode in (0o755, 0o644, 0o755):
     os.chmod(program, mode)
-    # By the very process, which then goes on.
-    try:
-        if mode != 0o755: os.execve(program, ['p'], {})
-        else: print(os.waitstatus_to_exitcode(os.wait()[1]) if os.posix_spawn(program, ['p', '2'], {}) else 0)
-    except OSError as e: print(e.errno)
+    with open(program, 'r+b'):
+        try: os.execve(program, ['p'], {})
+        except OSError as e: print(e.errno)
+    if mode == 0o755:
+        os.posix_spawn(program, ['p', '2'], {}); print(os.waitstatus_to_exitcode(os.wait()[1]))
 with open(copy, 'wb') as f: f.write(open(program, 'rb').read(64))
 os.chmod(copy, 0o755)
 for path in (copy, sys.argv[3], 'nothing', ''):
     try: os.execve(path, ['p'], {})
     except OSError as e: print(e.errno)
-signal.alarm(0)
-print('whole')";
+print('whole', flush=True)
+with open(program, 'r+b'):
+    try: os.execve(program, ['p'], {})
+    except OSError as e: sys.exit(e.errno)";
     let (own, copy) =
         (program.to_string_lossy().into_owned(), folder.path().join("cut").to_string_lossy().into_owned());
     let words = ["-c", script, &own, &copy, &folder.path().to_string_lossy()].map(str::to_owned);
@@ -280,7 +284,7 @@ print('whole')";
     let traced = command.args(&words).output()?;
     ensure!(bare.stdout.ends_with(b"whole\n"), "{bare:?}");
     ensure!(traced.stdout == bare.stdout && traced.status == bare.status, "{traced:?} is not {bare:?}");
-    near("INSERTs", number(shape(&show(&archive)?, "INSERT")?, "/count")?, 66.0 * 2.0)
+    near("INSERTs", number(shape(&show(&archive)?, "INSERT")?, "/count")?, 66.0 * 4.0)
 }
 
 /// Fathom is one itself: linked statically to musl, with SQLite in it.

@@ -115,7 +115,7 @@ static int could_load(const char *path)
 	long size;
 
 	/* To open anything else may wait for somebody, or do something. */
-	if (call4(SYS_newfstatat, AT_FDCWD, path, about, 0) || ((u32)about[3] & S_IFMT) != S_IFREG)
+	if (call4(SYS_newfstatat, AT_FDCWD, path, about, 0) || ((u32)about[3] & S_IFMT) != S_IFREG || !(about[3] & S_IXANY))
 		return 0;
 	size = read_file(path, start, sizeof(start));
 	if (size >= 2 && start[0] == '#' && start[1] == '!')

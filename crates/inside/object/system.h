@@ -35,6 +35,7 @@
 #define AT_FDCWD (-100)
 #define S_IFMT 0170000
 #define S_IFREG 0100000
+#define S_IXANY 0111
 
 #define O_RDONLY 0
 #define O_RDWR 2

@@ -15,6 +15,7 @@ pub(crate) mod pace;
 pub mod planned;
 
 use crate::kernel::clock::boot_ns;
+use crate::launch::Lingering;
 use crate::multi::ProbePoint;
 use crate::sqlite;
 use crate::sqlite::find::Found;
@@ -31,11 +32,15 @@ use model::Event;
 use planned::Planned;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// C libraries of a plan at most; they stand at its end.
 const C_LIBRARIES: usize = 2;
 /// Libraries with SQLite in them at most.
 const MOST: usize = ::inside::layout::PLAN_LIBRARIES - C_LIBRARIES;
+
+/// How long is waited at the end for processes that are traced to stop. Those of which none does are let go by this process's end.
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is probed inside.
 pub struct Inside {
@@ -44,6 +49,8 @@ pub struct Inside {
     c_libraries: Vec<::inside::plan::Library>,
     /// What processes ask, while they are answered.
     asks: Option<Asks>,
+    /// Processes that are traced and are to be let go.
+    lingering: Vec<Lingering>,
     arenas: Arenas,
     /// Threads that the kernel side knows, with their processes.
     threads: Option<HashMap<MapData, u32, u32>>,
@@ -98,7 +105,8 @@ impl Inside {
         let folder = Folder::make()?;
         let asks = Some(Asks::listen(&folder.ask())?);
         let arenas = Arenas::new(folder.arenas(), boot_ns());
-        let inside = Self { folder, libraries, c_libraries, asks, arenas, threads: None, implants: false };
+        let (lingering, threads) = (Vec::new(), None);
+        let inside = Self { folder, libraries, c_libraries, asks, lingering, arenas, threads, implants: false };
         inside.write_plan()?;
         Ok((inside, refused))
     }
@@ -140,6 +148,7 @@ impl Inside {
 
     /// What is asked.
     pub(crate) fn asks(&mut self) -> Vec<Ask> {
+        self.let_go();
         self.asks.as_mut().map(Asks::take).unwrap_or_default()
     }
 
@@ -147,18 +156,30 @@ impl Inside {
     pub fn stop_answering(&mut self) {
         let _ = std::fs::remove_file(self.folder.ask());
         self.asks = None;
+        let until = Instant::now() + LET_GO_WITHIN;
+        while !self.lingering.is_empty() && Instant::now() < until {
+            self.let_go();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn let_go(&mut self) {
+        self.lingering = self.lingering.drain(..).filter_map(Lingering::let_go).collect();
     }
 
     /// Gives the object to the program that a process asked about, which no loader loads, and has it executed by that.
     ///
     /// # Errors
     /// Why not; it is executed either way.
-    pub fn implant_at_exec(&self, ask: Ask) -> Result<(), NotImplanted> {
+    pub fn implant_at_exec(&mut self, ask: Ask) -> Result<(), NotImplanted> {
         if ask.tid != ask.pid {
             return Err(NotImplanted::NotStopped("a thread other than its first executed it"));
         }
-        let object = |pid| self.implant(pid);
-        crate::launch::meet_at_exec(ask.pid, || ask.say(Answer::Planned), || ask.has_ended(), object)
+        let mut lingering = std::mem::take(&mut self.lingering);
+        let (go, went_on) = (|| ask.say(Answer::Planned), || ask.has_ended());
+        let done = crate::launch::meet_at_exec(ask.pid, go, went_on, |pid| self.implant(pid), &mut lingering);
+        self.lingering = lingering;
+        done
     }
 
     /// The value of `LD_PRELOAD` for the command, whose own it may have one already.
