@@ -59,10 +59,13 @@ fn has_loader(program: &Path) -> Result<bool, String> {
     if about.permissions().mode() & 0o6000 != 0 {
         return Err("the command is setuid or setgid, so its loader ignores LD_PRELOAD".into());
     }
-    let mut magic = [0; 4];
+    let mut magic = [0; 5];
     let is_elf = std::fs::File::open(program)
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic))
-        .is_ok_and(|()| magic == *b"\x7fELF");
+        .is_ok_and(|()| magic[..4] == *b"\x7fELF");
+    if is_elf && magic[4] == 1 {
+        return Err("the command is a program of 32 bits, which cannot load the object".into());
+    }
     Ok(!is_elf || capture::sqlite::loader(program).is_some())
 }
 
