@@ -5,6 +5,7 @@ use ::inside::image::{HEADER, Tls, dynamic, relocations};
 use ::inside::layout::{
     ARENA_MAGIC, ARENA_SIZE, CONTROL_SIZE, CONTROLS_AT, HEAD_AT, HEADER_SIZE, RING_WORDS, RINGS, RINGS_AT, TGID_AT,
 };
+use ::inside::question::{EXECUTES, LOADED, Question, SIZE};
 use ::inside::ring::{KIND_SHIFT, Reader, TID_SHIFT, Window};
 use capture::inside::arenas::Arenas;
 use model::event::{OpBegin, OpEnd, Statement};
@@ -80,6 +81,23 @@ fn storable(event: &Event) {
     };
     let once = encoded(event);
     assert_eq!(Event::decode(&once).map(|event| encoded(&event)), Some(once));
+}
+
+/// Questions about a program and a library.
+pub fn questions() -> Vec<Vec<u8>> {
+    let question = |what: u64, path: &[u8]| {
+        let mut all = [&bytes(&[7, 9, what << 32 | 33])[..], path].concat();
+        all.resize(SIZE, 0);
+        all
+    };
+    vec![question(EXECUTES.into(), b"./program"), question(LOADED.into(), b"/tmp/libsqlite3.so")]
+}
+
+/// A question's path is a path, and nothing behind it.
+pub fn question(input: &[u8]) {
+    let Some(question) = Question::parse(input) else { return };
+    let path = question.path.as_os_str().as_encoded_bytes();
+    assert!(input.len() == SIZE && !path.is_empty() && !path.contains(&0));
 }
 
 /// Bytes of a statically linked program: its two headers, its dynamic section, and the two tables that this names.

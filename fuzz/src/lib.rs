@@ -86,6 +86,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "passwd", seeds: device::passwords, run: device::user },
     Target { name: "library_cache", seeds: device::library_caches, run: device::library_cache },
     Target { name: "inside_ring", seeds: inside::rings, run: inside::ring },
+    Target { name: "inside_question", seeds: inside::questions, run: inside::question },
     Target { name: "inside_program", seeds: inside::programs, run: inside::program },
     Target { name: "inside_arena", seeds: inside::arenas, run: inside::arena },
     Target { name: "adb_answer", seeds: agent::answers, run: agent::answer },

@@ -24,6 +24,9 @@ fn main() -> ExitCode {
         ("child_without_preload_is_probed_by_uprobes", with("sqlite3").and_then(|()| installed("busybox")), scrubbed),
         ("program_does_not_see_object_in_its_environment", with("python3"), environment),
         ("static_programs_match_uprobes", with("cc").and_then(|()| archive()), static_programs),
+        ("started_programs_are_probed_before_first_statement", with("python3").and_then(|()| archive()), started),
+        ("library_unknown_before_is_probed_when_loaded", with("python3").and_then(|()| archive()), loaded),
+        ("program_that_cannot_be_executed_fails_as_without", with("python3").and_then(|()| archive()), not_executed),
         ("static_musl_program_matches_uprobes", with("cc"), musl_program),
         ("children_of_static_program_are_counted_either_way", with("cc").and_then(|()| archive()), static_endings),
         ("filtered_and_reloading_programs_survive", with("cc").and_then(|()| archive()), safety),
@@ -158,10 +161,130 @@ fn static_programs() -> Result<()> {
 
 /// That the coverage names a library as probed inside, in whatever process it is.
 fn hooked(summary: &Value, library: &Path) -> Result<()> {
+    hooked_in(summary, library, "process")
+}
+
+/// As above, in so many.
+fn hooked_in(summary: &Value, library: &Path, processes: &str) -> Result<()> {
     let rows = summary["coverage"].as_array().context("coverage[]")?;
     let wanted = format!("{} inside", library.display());
-    ensure!(rows.iter().any(|row| row["probe"] == wanted.as_str()), "{wanted}: {rows:#?}");
+    let row = rows.iter().find(|row| row["probe"] == wanted.as_str());
+    let how = row.with_context(|| format!("{wanted}: {rows:#?}"))?["how"].as_str().unwrap_or_default();
+    ensure!(how.contains(processes), "{wanted}: {how}");
     Ok(())
+}
+
+/// Of each statement, how often it was executed, and its rows.
+fn counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
+    let all = summary["operations"].as_array().context("operations[]")?;
+    let count = |o: &Value| {
+        let statement = o["statement"].as_str().context("a statement")?.to_owned();
+        let numbers = ["/count", "/unfinished", "/rows"].map(|name| number(o, name));
+        let [count, unfinished, rows] = numbers;
+        Ok((statement, [count?, unfinished?, rows?]))
+    };
+    all.iter().map(count).collect()
+}
+
+/// What a command starts, and Fathom did not know before, has its probes when it begins: whoever starts it, and by whichever call.
+/// The oracle is the program as the command itself, by uprobes.
+fn started() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
+    for (program, (_, options)) in programs.iter().zip(&LINKED) {
+        link("sqlite_threads.c", options, program)?;
+    }
+    let words = programs.iter().map(|p| format!("{} 3", p.display())).collect::<Vec<_>>().join("; ");
+    // A path that is relative, by posix_spawn; and, in a process of its own, by a fork in a program with threads.
+    let spawns = "import os, subprocess, sys, threading
+os.chdir(sys.argv[1])
+for name in ('pie', 'static', 'static-pie'):
+    os.posix_spawn('./' + name, [name, '3'], os.environ); os.wait()
+    t = threading.Thread(target=lambda: subprocess.check_call([name, '3'], executable=sys.argv[1] + '/' + name))
+    t.start(); t.join()";
+    let own = folder.path().to_string_lossy().into_owned();
+    let expected = counts(&show(&record(
+        folder.path(),
+        &["--probes", "uprobe", "--keep-sql"],
+        &[&programs[0].to_string_lossy(), "3"],
+    )?)?)?;
+    ensure!(expected.len() >= 3, "{expected:?}");
+    for (argv, times) in
+        [(&["sh", "-c", &format!("{words}; {words}")][..], 2.0), (&["python3", "-c", spawns, &own], 2.0)]
+    {
+        let summary = show(&record(folder.path(), &["--probes", "inside", "--keep-sql"], argv)?)?;
+        let expected: BTreeMap<_, _> =
+            expected.iter().map(|(name, numbers)| (name.clone(), numbers.map(|n| n * times * 3.0))).collect();
+        let found = counts(&summary)?;
+        for (statement, numbers) in &expected {
+            ensure!(
+                found.get(statement) == Some(numbers),
+                "{statement}: {:?} is not {numbers:?}",
+                found.get(statement)
+            );
+        }
+        for program in &programs {
+            hooked_in(&summary, program, "2 processes")?;
+        }
+    }
+    Ok(())
+}
+
+/// A library that nobody could know of: a copy under another name, opened while the program runs.
+fn loaded() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let library = folder.path().join("libother.so");
+    fs::copy(fs::canonicalize("/usr/lib/x86_64-linux-gnu/libsqlite3.so.0")?, &library)?;
+    let script = "import ctypes, sys
+lib, db = ctypes.CDLL(sys.argv[1]), ctypes.c_void_p()
+lib.sqlite3_open(b':memory:', ctypes.byref(db))
+for sql in [b'create table t (a)'] + [b'insert into t values (1)'] * 30 + [b'select * from t']:
+    assert lib.sqlite3_exec(db, sql, None, None, None) == 0";
+    let path = library.to_string_lossy();
+    let summary =
+        show(&record(folder.path(), &["--probes", "inside", "--keep-sql"], &["python3", "-c", script, &path])?)?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 30.0)?;
+    near("CREATEs", number(shape(&summary, "CREATE")?, "/count")?, 1.0)?;
+    near("rows", number(shape(&summary, "SELECT * FROM T")?, "/rows")?, 30.0)?;
+    hooked_in(&summary, &library, "1 process")
+}
+
+/// Fathom is told of what then is not executed: its caller must get the same error, and go on.
+fn not_executed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("program");
+    link("sqlite_threads.c", LINKED[1].1, &program)?;
+    // A file that is open for writing is announced, and then not executed (ETXTBSY): by the very process, which goes on to start it,
+    // in a child of vfork, during which it cannot be stopped.
+    let script = "import os, sys
+program, copy = sys.argv[1], sys.argv[2]
+for mode in (0o755, 0o644, 0o755):
+    os.chmod(program, mode)
+    with open(program, 'r+b'):
+        try: os.execve(program, ['p'], {})
+        except OSError as e: print(e.errno)
+    if mode == 0o755:
+        os.posix_spawn(program, ['p', '2'], {}); print(os.waitstatus_to_exitcode(os.wait()[1]))
+with open(copy, 'wb') as f: f.write(open(program, 'rb').read(64))
+os.chmod(copy, 0o755)
+for path in (copy, sys.argv[3], 'nothing', ''):
+    try: os.execve(path, ['p'], {})
+    except OSError as e: print(e.errno)
+print('whole', flush=True)
+with open(program, 'r+b'):
+    try: os.execve(program, ['p'], {})
+    except OSError as e: sys.exit(e.errno)";
+    let (own, copy) =
+        (program.to_string_lossy().into_owned(), folder.path().join("cut").to_string_lossy().into_owned());
+    let words = ["-c", script, &own, &copy, &folder.path().to_string_lossy()].map(str::to_owned);
+    let bare = Command::new("python3").args(&words).output()?;
+    let archive = folder.path().join("n.fathom");
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--keep-sql", "--probes", "inside", "-o"]).arg(&archive).args(["--", "python3"]);
+    let traced = command.args(&words).output()?;
+    ensure!(bare.stdout.ends_with(b"whole\n"), "{bare:?}");
+    ensure!(traced.stdout == bare.stdout && traced.status == bare.status, "{traced:?} is not {bare:?}");
+    near("INSERTs", number(shape(&show(&archive)?, "INSERT")?, "/count")?, 66.0 * 4.0)
 }
 
 /// Fathom is one itself: linked statically to musl, with SQLite in it.
@@ -446,6 +569,9 @@ open(sys.argv[1] + ".ready", "w").write(str(os.getpid()))
 while not os.path.exists(sys.argv[1] + ".go"):
     db.execute("insert into t values (1)")
 for i in range(300000): db.execute("select 1").fetchall()
+import subprocess, ctypes
+subprocess.check_call(["sh", "-c", "sqlite3 :memory: 'select 1'"])
+ctypes.CDLL("libsqlite3.so.0")
 open(sys.argv[1] + ".new", "w").write("whole")
 os.rename(sys.argv[1] + ".new", sys.argv[1])
 "#;

@@ -30,8 +30,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+pub use traced::Lingering;
 pub(crate) use traced::Request;
-use traced::{Reached, Traced};
+use traced::{Met, Reached, Traced};
 
 /// The exit status of a child whose recorder was gone before it could run the command.
 pub const NOT_RUN: i32 = 125;
@@ -591,6 +592,10 @@ impl Child {
         if self.exit.is_some() {
             return Ok(self.exit);
         }
+        // Stops of a child that is traced are its tracer's to take.
+        if options & libc::WNOHANG != 0 && !traced::has_ended(self.pid) {
+            return Ok(None);
+        }
         let mut status = 0;
         // SAFETY: waits for a child of this process that was not waited for before; the status is valid memory.
         match unsafe { libc::waitpid(self.pid, &raw mut status, options) } {
@@ -627,6 +632,29 @@ impl Drop for Child {
             let _ = self.wait();
         }
     }
+}
+
+/// Meets a process that is about to execute a program, before the program's first instruction: `go` has it go on, once it is traced,
+/// `went_on` says whether it did, and `then` is called with its process number while it is stopped. Who executes nothing is yet to
+/// be let go, by who has `linger`.
+///
+/// # Errors
+/// What `then` said, or why it was not stopped; it runs either way.
+pub fn meet_at_exec(
+    pid: u32,
+    go: impl FnOnce(),
+    went_on: impl FnMut() -> bool,
+    then: impl FnOnce(u32) -> Result<(), NotImplanted>,
+    linger: &mut Vec<Lingering>,
+) -> Result<(), NotImplanted> {
+    let traced = Traced::accompany(pid.cast_signed());
+    go();
+    match traced.map_err(NotImplanted::NotTraced)?.exec_of_accompanied(went_on) {
+        Met::Exec(_traced) => return then(pid),
+        Met::Lingers(lingering) => linger.push(lingering),
+        Met::Ended => {}
+    }
+    Err(NotImplanted::NotStopped("it did not stop at its first instruction"))
 }
 
 fn exit_of(status: c_int) -> Exit {

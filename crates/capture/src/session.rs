@@ -3,6 +3,7 @@
 //! One thread owns it and calls [`Session::wait`] and [`Session::drain`] by turns. Draining by a timer instead of a
 //! wake-up for each record is what makes tracing cheap: the rings hold seconds of a busy machine.
 
+use crate::inside::asks::Ask;
 use crate::inside::error::InsideError;
 use crate::inside::pace::Pace;
 use crate::kernel::clock::{boot_ns, boot_offset_ns, process_cpu_ns};
@@ -233,6 +234,18 @@ impl Session {
         self.inside.as_mut()
     }
 
+    /// What recorded processes ask about files before these run; each waits for its answer.
+    pub fn asks(&mut self) -> Vec<Ask> {
+        let asks = self.inside.as_mut().map(Inside::asks).unwrap_or_default();
+        asks.into_iter().filter(|ask| self.is_tracked(ask.tid)).collect()
+    }
+
+    fn is_tracked(&self, tid: u32) -> bool {
+        let slot = self.tasks.get(&tid, 0);
+        let flags = slot.ok().and_then(|slot| slot.get(STANDING..)?.first_chunk().copied());
+        flags.is_some_and(|flags| u16::from_ne_bytes(flags) & model::event::flags::TRACKED != 0)
+    }
+
     /// Adds rows to the coverage.
     pub fn cover(&mut self, rows: impl IntoIterator<Item = Coverage>) {
         self.coverage.extend(rows);
@@ -255,13 +268,15 @@ impl Session {
     }
 
     /// Waits for `at_most`, or until the kernel side asks for attention, which it does when a program maps code (its SQLite
-    /// may be worth a probe). Returns whether it is time to drain: the kernel side asked, a ring fills, or the last drain was
+    /// may be worth a probe), or a process asks ([`Session::asks`]). Returns whether it is time to drain: the kernel side asked, a ring fills, or the last drain was
     /// a second ago. What is drained seldom disturbs the traced program seldom.
     pub fn wait(&mut self, at_most: Duration) -> bool {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
         // A number below zero is left out.
         let mounts = self.mounts.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let mut polls = [poll(self.bell.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
+        let mut polls = vec![poll(self.bell.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
+        let asks = self.inside.as_ref().map(Inside::descriptors).unwrap_or_default();
+        polls.extend(asks.into_iter().map(|fd| poll(fd, libc::POLLIN)));
         let at_most = if self.inside.is_some() { at_most.min(self.inside_pace.rest()) } else { at_most };
         let at_most = self.price.rest().map_or(at_most, |rest| rest.min(at_most));
         // Rounded up, so that a rest of less is not waited for by asking again and again.

@@ -5,6 +5,8 @@
  * starts after the recording has nothing of it; and what could not load the object (another root, 32 bits) does not complain.
  *
  * Whoever executes by a system call of its own (Go) passes on an environment without the object: its children have uprobes.
+ *
+ * The same jump asks the recorder about the program (ask.h), also where the environment was left alone.
  */
 #ifndef FATHOM_INSIDE_ENVIRONMENT_H
 #define FATHOM_INSIDE_ENVIRONMENT_H
@@ -113,7 +115,7 @@ static int could_load(const char *path)
 	long size;
 
 	/* To open anything else may wait for somebody, or do something. */
-	if (call4(SYS_newfstatat, AT_FDCWD, path, about, 0) || ((u32)about[3] & S_IFMT) != S_IFREG)
+	if (call4(SYS_newfstatat, AT_FDCWD, path, about, 0) || ((u32)about[3] & S_IFMT) != S_IFREG || !(about[3] & S_IXANY))
 		return 0;
 	size = read_file(path, start, sizeof(start));
 	if (size >= 2 && start[0] == '#' && start[1] == '!')
@@ -153,25 +155,27 @@ static u64 named_length(const char *text, u64 most)
 	return most;
 }
 
-static int is_recording(void)
+/* Asks about a program that is to be executed; returns the connection, or a negative number. */
+static long announce(const char *path)
 {
-	char path[PATH_MOST];
-	u64 dev, ino;
+	u64 about[18], length = named_length(path, ASK_PATH);
+	char copy[ASK_PATH];
+	u8 answer;
 
-	memcpy(path, folder, folder_length);
-	append_text(path + folder_length, "plan");
-	return identify(path, &dev, &ino);
+	if (length == ASK_PATH || !copy_named(copy, path, length) || call4(SYS_newfstatat, AT_FDCWD, path, about, 0))
+		return -1;
+	return ask(ASK_EXECUTES, copy, length, about[0], about[1], &answer);
 }
 
-/* In a child of vfork too, on its parent's memory: nothing is kept but on the stack. */
-__attribute__((used)) hidden s32 fathom_hook_execve(const char *path, char **words, char **variables, const struct site *site)
+/* Executes a program with the environment that it is to have. */
+static s32 pass_on(const char *path, char **words, char **variables, const struct site *site)
 {
 	s32 (*real)(const char *, char **, char **) = (s32(*)(const char *, char **, char **))site->real;
 	u64 count = 0, place = ~0UL, others = 0, i;
 	char start[VARIABLE_SIZE + 1] = {};
 	char **all, *text, *variable;
 
-	if (!hidden_variable || sealed || !path || !variables)
+	if (!hidden_variable || !variables)
 		return real(path, words, variables);
 	for (; count < MOST_VARIABLES; count++) {
 		if (!copy_named(&variable, variables + count, sizeof(variable)))
@@ -185,7 +189,7 @@ __attribute__((used)) hidden s32 fathom_hook_execve(const char *path, char **wor
 	}
 	if (place != ~0UL)
 		others = named_length(variables[place] + VARIABLE_SIZE, LONGEST_LIST);
-	if (count == MOST_VARIABLES || others == LONGEST_LIST || !could_load(path) || !is_recording())
+	if (count == MOST_VARIABLES || others == LONGEST_LIST || !is_recording())
 		return real(path, words, variables);
 	if (place != ~0UL && behind_own(variables[place] + VARIABLE_SIZE))
 		return real(path, words, variables);
@@ -201,6 +205,23 @@ __attribute__((used)) hidden s32 fathom_hook_execve(const char *path, char **wor
 	if (others)
 		append_text(append_text(text, ":"), variables[place] + VARIABLE_SIZE);
 	return real(path, words, all);
+}
+
+/* In a child of vfork too, on its parent's memory: nothing is kept but on the stack. */
+__attribute__((used)) hidden s32 fathom_hook_execve(const char *path, char **words, char **variables, const struct site *site)
+{
+	s32 (*real)(const char *, char **, char **) = (s32(*)(const char *, char **, char **))site->real;
+	long connection;
+	s32 result;
+
+	if (sealed || !path || !could_load(path))
+		return real(path, words, variables);
+	connection = announce(path);
+	result = pass_on(path, words, variables, site);
+	/* It was not executed. */
+	if (connection >= 0)
+		call1(SYS_close, connection);
+	return result;
 }
 
 #endif

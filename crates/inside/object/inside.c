@@ -8,6 +8,7 @@
  *   process.h   this process: its plan, its arena, its clock
  *   thread.h    this thread: its ring, and the executions it has open
  *   sqlite.h    what is recorded of SQLite's functions
+ *   ask.h       asks the recorder about files that the plan may not have
  *   environment.h, seal.h  what of the C library's functions concerns the object
  *   patch.h     puts the jumps into the libraries' code
  *   load.h      finds the libraries, now and when more are loaded
@@ -16,6 +17,7 @@
 #include "layout.h"
 #include "system.h"
 #include "process.h"
+#include "ask.h"
 #include "thread.h"
 #include "sqlite.h"
 #include "environment.h"

@@ -41,6 +41,15 @@ typedef long s64;
 
 #define LONGEST_TEXT 4095
 
+/* What a process asks the recorder about: a program that it is about to execute, a library that it has loaded. */
+#define ASK_EXECUTES 1
+#define ASK_LOADED 2
+/* The longest path that is asked about; questions of others are not put. */
+#define ASK_PATH 1024
+/* Answers: nothing for the process to do; the plan has what was asked about, and is to be read anew. */
+#define ANSWER_NOTHING 0
+#define ANSWER_PLANNED 1
+
 /* Kinds of records; as FATHOM_KIND_* of the BPF programs. */
 #define RECORD_PAD 0
 #define RECORD_STATEMENT 1
@@ -107,6 +116,15 @@ struct plan {
 	struct plan_library library[PLAN_LIBRARIES];
 };
 
+/* Sent to the recorder. */
+struct question {
+	u64 dev; /* of the file, as stat tells it */
+	u64 ino;
+	u32 thread;
+	u32 what;
+	u8 path[ASK_PATH]; /* as the process names it; a zero at its end */
+};
+
 struct ring_control {
 	u64 head; /* words ever written */
 	u64 tail; /* words ever read; the recorder's */
@@ -135,6 +153,7 @@ _Static_assert(sizeof(struct plan_fixup) == 8, "layout");
 _Static_assert(sizeof(struct plan_function) == 136, "layout");
 _Static_assert(sizeof(struct plan_library) == 32 + 12 * 136, "layout");
 _Static_assert(sizeof(struct plan) == 40 + 16 * 1664, "layout");
+_Static_assert(sizeof(struct question) == 24 + ASK_PATH, "layout");
 _Static_assert(sizeof(struct ring_control) == 64, "layout");
 _Static_assert(sizeof(struct arena) == 4096 + 128 * 64 && sizeof(struct arena) <= RINGS_AT, "layout");
 

@@ -52,12 +52,61 @@ static void hook_libc(const struct plan_library *library, u64 bias)
 		has_execve = 1;
 }
 
+/* Files that were asked about: a library that is looked at again is not. */
+static struct {
+	u64 dev;
+	u64 ino;
+} asked_about[SEEN];
+static u32 asked_count;
+/* Whether the program has begun: what came with it was known to the recorder before. */
+static u32 has_begun;
+
+/* Asks about a library that is not in the plan; whether it is now. */
+static int learn(const char *file, u64 dev, u64 ino)
+{
+	const struct plan *before = plan;
+	u8 answer = ANSWER_NOTHING;
+	long connection;
+	u32 i;
+
+	for (i = 0; i < asked_count; i++) {
+		if (asked_about[i].dev == dev && asked_about[i].ino == ino)
+			return 0;
+	}
+	if (!has_begun || asked_count == SEEN)
+		return 0;
+	asked_about[asked_count].dev = dev;
+	asked_about[asked_count++].ino = ino;
+	connection = ask(ASK_LOADED, file, text_length(file, ASK_PATH), dev, ino, &answer);
+	if (connection < 0)
+		return 0;
+	call1(SYS_close, connection);
+	if (answer != ANSWER_PLANNED)
+		return 0;
+	/* The earlier one stays mapped: the code that was made of it points into it. */
+	if (map_plan())
+		return 1;
+	plan = before;
+	return 0;
+}
+
+static int is_planned(u64 dev, u64 ino)
+{
+	u32 i;
+
+	for (i = 0; i < plan->libraries && i < PLAN_LIBRARIES; i++) {
+		if (plan->library[i].dev == dev && plan->library[i].ino == ino)
+			return 1;
+	}
+	return 0;
+}
+
 static void look_at(const char *file, u64 bias)
 {
 	u64 dev, ino;
 	u32 i, status;
 
-	if (!identify(file, &dev, &ino))
+	if (!identify(file, &dev, &ino) || (!is_planned(dev, ino) && !learn(file, dev, ino)))
 		return;
 	for (i = 0; i < plan->libraries && i < PLAN_LIBRARIES; i++) {
 		if (plan->library[i].dev != dev || plan->library[i].ino != ino)
@@ -187,6 +236,7 @@ static void watch_libraries(void)
 {
 	follow_loader();
 	look_at_all();
+	has_begun = 1;
 	if (has_execve)
 		hide_variable();
 }

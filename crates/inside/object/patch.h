@@ -180,7 +180,10 @@ static int is_hooked(const struct plan_library *library, u64 bias)
 	u32 i;
 
 	for (i = 0; i < hooked_count; i++) {
-		if (hooked[i].library == library && hooked[i].bias == bias)
+		const struct plan_library *other = hooked[i].library;
+
+		/* Of an earlier plan, perhaps. */
+		if (other->dev == library->dev && other->ino == library->ino && hooked[i].bias == bias)
 			return 1;
 	}
 	return 0;

@@ -206,7 +206,7 @@ static int same_namespace(const char *path, u64 wanted)
 	return identify(path, &dev, &ino) && ino == wanted;
 }
 
-static int read_plan(void)
+static int map_plan(void)
 {
 	char path[PATH_MOST];
 	long fd;
@@ -219,7 +219,12 @@ static int read_plan(void)
 		return 0;
 	plan = map(0, sizeof(struct plan), PROT_READ, MAP_PRIVATE, fd);
 	call1(SYS_close, fd);
-	if (!plan || plan->magic != PLAN_MAGIC || plan->size != sizeof(struct plan))
+	return plan && plan->magic == PLAN_MAGIC && plan->size == sizeof(struct plan);
+}
+
+static int read_plan(void)
+{
+	if (!map_plan())
 		return 0;
 	/* A kernel without time namespaces has no such file, and the recorder then wrote 0. */
 	if (!same_namespace("/proc/self/ns/pid", plan->pid_namespace))

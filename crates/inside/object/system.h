@@ -16,6 +16,11 @@
 #define SYS_mincore 27
 #define SYS_madvise 28
 #define SYS_getpid 39
+#define SYS_socket 41
+#define SYS_connect 42
+#define SYS_sendto 44
+#define SYS_recvfrom 45
+#define SYS_setsockopt 54
 #define SYS_ftruncate 77
 #define SYS_prctl 157
 #define SYS_gettid 186
@@ -30,6 +35,7 @@
 #define AT_FDCWD (-100)
 #define S_IFMT 0170000
 #define S_IFREG 0100000
+#define S_IXANY 0111
 
 #define O_RDONLY 0
 #define O_RDWR 2
@@ -49,6 +55,12 @@
 #define MADV_WIPEONFORK 18
 #define MADV_POPULATE_WRITE 23
 #define RLIMIT_FSIZE 1
+#define AF_UNIX 1
+#define SOCK_STREAM 1
+#define SOL_SOCKET 1
+#define SO_RCVTIMEO 20
+#define SO_SNDTIMEO 21
+#define MSG_NOSIGNAL 0x4000
 #define EINTR 4
 #define ESRCH 3
 #define CLOCK_BOOTTIME 7

@@ -68,7 +68,6 @@ static struct ring_control *find_ring(struct arena *a, u64 tgid, u32 tid)
 	return 0;
 }
 
-static int is_recording(void);
 static void leave(void);
 static u32 asked_whether_over;
 

@@ -49,6 +49,11 @@ pub const DROPPED_AT: usize = 16;
 /// The longest text of a record, in bytes.
 pub const LONGEST_TEXT: u64 = 4095;
 
+/// Bytes of a question before its path, and the longest path with the zero at its end.
+pub const QUESTION_HEADER: usize = 24;
+/// See [`QUESTION_HEADER`].
+pub const ASK_PATH: usize = 1024;
+
 /// What became of a library in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
@@ -138,6 +143,11 @@ mod tests {
             ("RING_WORDS", RING_WORDS),
             ("RINGS_AT", RINGS_AT),
             ("LONGEST_TEXT", LONGEST_TEXT),
+            ("ASK_PATH", ASK_PATH as u64),
+            ("ASK_EXECUTES", crate::question::EXECUTES.into()),
+            ("ASK_LOADED", crate::question::LOADED.into()),
+            ("ANSWER_NOTHING", crate::question::Answer::Nothing.byte().into()),
+            ("ANSWER_PLANNED", crate::question::Answer::Planned.byte().into()),
             ("LIBRARY_HOOKED", 1),
             ("LIBRARY_CHANGED", 2),
             ("LIBRARY_NO_ROOM", 3),
@@ -175,6 +185,8 @@ mod tests {
             assert_eq!(control[name], at, "ring_control.{name}");
         }
         assert_eq!(size, CONTROL_SIZE);
+        let (question, size) = members("question");
+        assert_eq!((question["path"], size), (QUESTION_HEADER, crate::question::SIZE));
         let (_, size) = members("plan");
         assert_eq!(size, crate::plan::SIZE);
     }

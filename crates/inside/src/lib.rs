@@ -10,12 +10,14 @@
 //! | [`image`] | how it is brought into a program that has no loader |
 //! | [`hook`] | how a function's code makes room for a jump |
 //! | [`plan`] | what the object is told: which functions of which files |
+//! | [`question`] | what a process asks about a file that the plan may not have |
 //! | [`ring`] | reads what it recorded, as hostile input |
 
 pub mod hook;
 pub mod image;
 pub mod layout;
 pub mod plan;
+pub mod question;
 pub mod ring;
 
 /// The shared object; empty on processors that it was not written for.

@@ -59,10 +59,13 @@ fn has_loader(program: &Path) -> Result<bool, String> {
     if about.permissions().mode() & 0o6000 != 0 {
         return Err("the command is setuid or setgid, so its loader ignores LD_PRELOAD".into());
     }
-    let mut magic = [0; 4];
+    let mut magic = [0; 5];
     let is_elf = std::fs::File::open(program)
         .and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic))
-        .is_ok_and(|()| magic == *b"\x7fELF");
+        .is_ok_and(|()| magic[..4] == *b"\x7fELF");
+    if is_elf && magic[4] == 1 {
+        return Err("the command is a program of 32 bits, which cannot load the object".into());
+    }
     Ok(!is_elf || capture::sqlite::loader(program).is_some())
 }
 
@@ -80,6 +83,8 @@ struct Loading {
     tgid: u32,
     library: usize,
     since: Instant,
+    /// It was mapped before it was found.
+    late: bool,
 }
 
 /// Watches over the libraries that are probed inside.
@@ -94,10 +99,8 @@ pub struct Watch {
     outside: BTreeMap<(usize, String), (usize, String)>,
     /// Why nothing is probed inside.
     unused: Option<String>,
-    /// The command, if it was to be given the object.
-    command: Option<u32>,
-    /// Why it could not be.
-    not_implanted: Option<String>,
+    /// Processes that were to be given the object at their exec, and why that could not be done.
+    implanted: BTreeMap<u32, Option<String>>,
 }
 
 impl Watch {
@@ -106,10 +109,30 @@ impl Watch {
         Self { unused: Some(why.into()), ..Self::default() }
     }
 
-    /// The command, which is linked statically, was given the object, or could not be, for this reason.
+    /// A program that is linked statically was given the object, or could not be, for this reason.
     pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
-        self.command = Some(pid);
-        self.not_implanted = outcome.err().map(|why| why.to_string());
+        self.implanted.insert(pid, outcome.err().map(|why| why.to_string()));
+    }
+
+    /// Extends the plan by a library that was found while the recording runs.
+    pub fn plan(&mut self, session: &mut Session, found: &Found) {
+        let known = |row: &Coverage| row.probe == found.path.display().to_string();
+        if self.unused.is_none()
+            && !self.rows.iter().any(known)
+            && let Some(inside) = session.inside()
+            && let Err(why) = inside.add(found)
+        {
+            self.refused(vec![(found.path.clone(), why)]);
+        }
+    }
+
+    /// A process had mapped a library before it was found; its object may be about to ask.
+    pub fn met_late(&mut self, pid: u32, path: &Path) {
+        if let Some(library) = self.libraries.iter().position(|l| l.planned.path == path)
+            && self.seen.insert((pid, library))
+        {
+            self.loading.push(Loading { tgid: pid, library, since: Instant::now(), late: true });
+        }
     }
 
     /// These libraries are probed by uprobes all the same.
@@ -134,7 +157,7 @@ impl Watch {
         if let Some(library) = self.libraries.iter().position(is_it)
             && self.seen.insert((tgid, library))
         {
-            self.loading.push(Loading { tgid, library, since: Instant::now() });
+            self.loading.push(Loading { tgid, library, since: Instant::now(), late: false });
         }
     }
 
@@ -166,9 +189,8 @@ impl Watch {
             Status::Refused(why) => return Standing::Outside(why.into()),
             Status::Unseen => {}
         }
-        if let Some(why) = &self.not_implanted
-            && self.command == Some(process.tgid)
-        {
+        let implanted = self.implanted.get(&process.tgid);
+        if let Some(Some(why)) = implanted {
             return Standing::Outside(format!("it is linked statically, and {why}"));
         }
         let holds = |name: &str| {
@@ -180,12 +202,13 @@ impl Watch {
         let exe = PathBuf::from(format!("/proc/{}/exe", process.tgid));
         let own = capture::inside::planned::identity(&exe);
         let is_program = own == Some((library.planned.library.dev, library.planned.library.ino));
-        if is_program && !library.has_loader && Some(process.tgid) != self.command {
-            return Standing::Outside("it is linked statically, and Fathom did not start it".into());
+        if is_program && !library.has_loader && implanted.is_none() {
+            return Standing::Outside("it is linked statically, and what started it did not announce it".into());
         }
         let in_time = !last && process.since.elapsed() < LOADING;
         match (holds("maps"), holds("environ")) {
             (Some(true), _) if in_time => Standing::Loading,
+            (Some(_), _) if process.late => Standing::Outside("it was found when the process already used it".into()),
             (Some(false), Some(true)) if in_time && is_program => Standing::Loading,
             (Some(true), _) => Standing::Outside("its object did not hook the library".into()),
             (Some(false), Some(true)) => Standing::Outside("its loader did not load the object".into()),

@@ -3,12 +3,14 @@
 use crate::inside::Watch;
 use crate::request::{Request, Target};
 use crate::sqlite_version::{Identity, Probed};
+use ::inside::question::{Answer, What};
 use capture::Session;
 use capture::launch::{self, LaunchError};
 use capture::sqlite::Absent;
 use capture::sqlite::find::{Finder, Found, Search};
 use model::table::Coverage;
 use model::{Absence, Layer};
+use std::collections::BTreeSet;
 use std::env::var_os;
 use std::path::PathBuf;
 
@@ -21,13 +23,15 @@ pub struct Libraries {
     pub probed: Vec<Probed>,
     /// Those that are probed inside.
     pub inside: Watch,
+    /// Files that processes asked about, by device and inode.
+    asked: BTreeSet<(u64, u64)>,
 }
 
 impl Libraries {
     /// Probes the system's, those of the processes that are asked for, and the command's.
     pub fn attach(session: &mut Session, request: &Request, inside: Watch) -> Result<Self, LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
-        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new(), inside };
+        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new(), inside, asked: BTreeSet::new() };
         libraries.add(session, Finder::system);
         if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {
             libraries.add(session, Finder::every_process);
@@ -50,7 +54,7 @@ impl Libraries {
     pub fn find(request: &Request) -> Result<(Self, Vec<Found>), LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
         let inside = Watch::none("the ftrace backend has uprobes only");
-        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new(), inside };
+        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new(), inside, asked: BTreeSet::new() };
         let mut all = vec![libraries.finder.system()];
         if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {
             all.push(libraries.finder.every_process());
@@ -72,17 +76,42 @@ impl Libraries {
 
     /// Probes what a process has mapped by now.
     pub fn add_process(&mut self, session: &mut Session, pid: u32) {
-        self.add(session, |finder| finder.process(pid));
+        for path in self.add(session, |finder| finder.process(pid)) {
+            self.inside.met_late(pid, &path);
+        }
     }
 
-    fn add(&mut self, session: &mut Session, search: impl FnOnce(&mut Finder) -> Search) {
+    /// Answers processes that ask about files before these run, when they have their probes.
+    pub fn answer(&mut self, session: &mut Session) {
+        for ask in session.asks() {
+            if self.asked.insert(ask.identity) {
+                self.add(session, |finder| match ask.what {
+                    What::Executes => finder.command(&ask.path, var_os("PATH").as_deref()),
+                    What::Loaded => finder.file(&ask.path),
+                });
+            }
+            let Some(inside) = session.inside() else { continue };
+            let planned = inside.library(&ask.path).is_some();
+            if planned && ask.what == What::Executes && capture::sqlite::loader(&ask.path).is_none() {
+                let pid = ask.pid;
+                self.inside.implanted(pid, inside.implant_at_exec(ask));
+            } else {
+                ask.answer(if planned { Answer::Planned } else { Answer::Nothing });
+            }
+        }
+    }
+
+    /// Returns what was found.
+    fn add(&mut self, session: &mut Session, search: impl FnOnce(&mut Finder) -> Search) -> Vec<PathBuf> {
         let search = search(&mut self.finder);
-        for found in search.found {
+        for found in &search.found {
+            self.inside.plan(session, found);
             session.attach_sqlite(&found.path, &found.symbols);
-            self.inside.watch(session, &found);
-            self.probed.push(probed(&found));
+            self.inside.watch(session, found);
+            self.probed.push(probed(found));
         }
         self.blind.extend(search.absent.into_iter().map(blind));
+        search.found.into_iter().map(|found| found.path).collect()
     }
 }
 

@@ -91,6 +91,9 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     }
     let mut stop = StopCondition::new(request.duration, context, notify);
     drain_until(&mut stop, &mut session, &mut libraries, &mut archive.log, child.as_mut(), context)?;
+    if let Some(inside) = session.inside() {
+        inside.stop_answering();
+    }
 
     archive.collector.count_after();
     // What was mapped last is in the rings yet.
@@ -147,6 +150,7 @@ fn drain_until(
     let mut flushed = Instant::now();
     while stop.keep_running(child.as_deref_mut())? && !log.ended() {
         let drains = session.wait(DRAIN_EVERY);
+        libraries.answer(session);
         if libraries.inside.waits() {
             libraries.inside.look(session, false);
         }

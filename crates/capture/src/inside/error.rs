@@ -55,6 +55,12 @@ pub enum NotPlanned {
     /// The plan is full.
     #[error("there are too many libraries with SQLite in them")]
     TooMany,
+    /// It is of another root, where the object is not.
+    #[error("it is in another root")]
+    OtherRoot,
+    /// The plan cannot be extended.
+    #[error("the plan cannot be written: {0}")]
+    Plan(String),
     /// Its file is gone.
     #[error("its file cannot be inspected")]
     NoFile,

@@ -77,6 +77,11 @@ impl Folder {
         self.path.join(OBJECT)
     }
 
+    /// Where processes ask about files.
+    pub fn ask(&self) -> PathBuf {
+        self.path.join("ask")
+    }
+
     /// Where processes make their arenas.
     pub fn arenas(&self) -> PathBuf {
         self.path.join("arenas")
@@ -86,6 +91,7 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_file(self.path.join("plan"));
+        let _ = fs::remove_file(self.ask());
         let _ = fs::remove_dir_all(self.arenas());
         if !is_used(&self.path) {
             let _ = fs::remove_dir_all(&self.path);

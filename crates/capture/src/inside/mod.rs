@@ -6,6 +6,7 @@
 //! does not find it; then, as wherever the object is not in force, uprobes are.
 
 pub mod arenas;
+pub mod asks;
 pub mod error;
 mod folder;
 #[cfg(target_arch = "x86_64")]
@@ -14,28 +15,42 @@ pub(crate) mod pace;
 pub mod planned;
 
 use crate::kernel::clock::boot_ns;
+use crate::launch::Lingering;
 use crate::multi::ProbePoint;
 use crate::sqlite;
 use crate::sqlite::find::Found;
 use crate::uprobes::Uprobes;
 use arenas::Arenas;
+use asks::{Ask, Asks};
 use aya::Ebpf;
 use aya::maps::{HashMap, Map, MapData};
 use error::{InsideError, NotImplanted, NotPlanned};
 use folder::Folder;
 use inside::layout::Status;
+use inside::question::Answer;
 use model::Event;
 use planned::Planned;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-/// C libraries of a plan at most.
+/// C libraries of a plan at most; they stand at its end.
 const C_LIBRARIES: usize = 2;
+/// Libraries with SQLite in them at most.
+const MOST: usize = ::inside::layout::PLAN_LIBRARIES - C_LIBRARIES;
+
+/// How long is waited at the end for processes that are traced to stop. Those of which none does are let go by this process's end.
+const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// What is probed inside.
 pub struct Inside {
     folder: Folder,
     libraries: Vec<Planned>,
+    c_libraries: Vec<::inside::plan::Library>,
+    /// What processes ask, while they are answered.
+    asks: Option<Asks>,
+    /// Processes that are traced and are to be let go.
+    lingering: Vec<Lingering>,
     arenas: Arenas,
     /// Threads that the kernel side knows, with their processes.
     threads: Option<HashMap<MapData, u32, u32>>,
@@ -69,23 +84,102 @@ impl Inside {
         let (mut libraries, mut refused) = (Vec::new(), Vec::new());
         for found in found {
             match Planned::new(found) {
-                Ok(_) if libraries.len() == ::inside::layout::PLAN_LIBRARIES - C_LIBRARIES => {
+                Ok(_) if libraries.len() == MOST => {
                     refused.push((found.path.clone(), NotPlanned::TooMany));
                 }
                 Ok(planned) => libraries.push(planned),
                 Err(why) => refused.push((found.path.clone(), why)),
             }
         }
+        let c_libraries = c_libraries();
         if libraries.is_empty() {
-            let first = refused.into_iter().next();
-            return Err(first.map_or(InsideError::NoLibrary, |(path, why)| InsideError::Refused { path, why }));
+            let first = refused.first().cloned();
+            if let Some((path, why)) = first {
+                return Err(InsideError::Refused { path, why });
+            }
+            // What is executed later is asked about, if the C library's execve can be hooked.
+            if c_libraries.is_empty() {
+                return Err(InsideError::NoLibrary);
+            }
         }
         let folder = Folder::make()?;
-        let mut plans: Vec<_> = libraries.iter().map(|l| l.library.clone()).collect();
-        plans.extend(c_libraries());
-        folder.write_plan(plans)?;
+        let asks = Some(Asks::listen(&folder.ask())?);
         let arenas = Arenas::new(folder.arenas(), boot_ns());
-        Ok((Self { folder, libraries, arenas, threads: None, implants: false }, refused))
+        let (lingering, threads) = (Vec::new(), None);
+        let inside = Self { folder, libraries, c_libraries, asks, lingering, arenas, threads, implants: false };
+        inside.write_plan()?;
+        Ok((inside, refused))
+    }
+
+    /// A library's place stays: processes that run have read it.
+    fn write_plan(&self) -> Result<(), InsideError> {
+        let mut plans: Vec<_> = self.libraries.iter().map(|l| l.library.clone()).collect();
+        plans.resize(MOST, ::inside::plan::Library::default());
+        plans.extend(self.c_libraries.iter().take(C_LIBRARIES).cloned());
+        self.folder.write_plan(plans)
+    }
+
+    /// Extends the plan by a library that was found since, if it is not in it. To be done before it is given its uprobes.
+    ///
+    /// # Errors
+    /// Why not; then it has uprobes only.
+    pub fn add(&mut self, found: &Found) -> Result<(), NotPlanned> {
+        if self.library(&found.path).is_some() {
+            return Ok(());
+        }
+        if found.path.starts_with("/proc") {
+            return Err(NotPlanned::OtherRoot);
+        }
+        let planned = Planned::new(found)?;
+        if self.libraries.len() == MOST {
+            return Err(NotPlanned::TooMany);
+        }
+        self.libraries.push(planned);
+        self.write_plan().map_err(|why| {
+            self.libraries.pop();
+            NotPlanned::Plan(crate::error::chain(&why))
+        })
+    }
+
+    /// What becomes readable when a process asks.
+    pub(crate) fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
+        self.asks.as_ref().map(|asks| asks.descriptors().collect()).unwrap_or_default()
+    }
+
+    /// What is asked.
+    pub(crate) fn asks(&mut self) -> Vec<Ask> {
+        self.let_go();
+        self.asks.as_mut().map(Asks::take).unwrap_or_default()
+    }
+
+    /// Nobody is answered any more.
+    pub fn stop_answering(&mut self) {
+        let _ = std::fs::remove_file(self.folder.ask());
+        self.asks = None;
+        let until = Instant::now() + LET_GO_WITHIN;
+        while !self.lingering.is_empty() && Instant::now() < until {
+            self.let_go();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn let_go(&mut self) {
+        self.lingering = self.lingering.drain(..).filter_map(Lingering::let_go).collect();
+    }
+
+    /// Gives the object to the program that a process asked about, which no loader loads, and has it executed by that.
+    ///
+    /// # Errors
+    /// Why not; it is executed either way.
+    pub fn implant_at_exec(&mut self, ask: Ask) -> Result<(), NotImplanted> {
+        if ask.tid != ask.pid {
+            return Err(NotImplanted::NotStopped("a thread other than its first executed it"));
+        }
+        let mut lingering = std::mem::take(&mut self.lingering);
+        let (go, went_on) = (|| ask.say(Answer::Planned), || ask.has_ended());
+        let done = crate::launch::meet_at_exec(ask.pid, go, went_on, |pid| self.implant(pid), &mut lingering);
+        self.lingering = lingering;
+        done
     }
 
     /// The value of `LD_PRELOAD` for the command, whose own it may have one already.
@@ -148,6 +242,7 @@ impl Inside {
     pub(crate) fn attach(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), InsideError> {
         let attached = self.put_probes(ebpf, uprobes);
         if attached.is_err() {
+            self.stop_answering();
             self.folder.write_plan(Vec::new())?;
         }
         attached

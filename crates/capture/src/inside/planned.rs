@@ -59,7 +59,7 @@ impl Planned {
         }
         // Of a library these are another file's.
         if crate::sqlite::loader(&found.path).is_none() {
-            for (name, offset, function) in forbidding(&found.path)? {
+            for (name, offset, function) in forbidding(&found.path)?.into_iter().chain(executing(&found.path)) {
                 functions.push((name, offset));
                 places.push(function);
             }
@@ -93,6 +93,12 @@ fn forbidding(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, NotPlan
     let all = [("prctl", Role::Prctl), ("syscall", Role::Syscall)];
     let found = all.into_iter().filter_map(|(name, role)| Some((name, function(path, name)?, role)));
     found.map(|(name, offset, role)| Ok((name, offset, hook(path, name, offset, role)?))).collect()
+}
+
+/// The function of such a program that executes others, which are to be asked about. Without it they are found later.
+fn executing(path: &Path) -> Option<(&'static str, u64, Function)> {
+    let offset = function(path, "execve")?;
+    Some(("execve", offset, hook(path, "execve", offset, Role::Execve).ok()?))
 }
 
 fn role(prepare: &Prepare) -> Role {

@@ -1,10 +1,16 @@
 //! A child that is traced from the gate to its exec, so that its program can be met before its first instruction.
 //!
 //! It is traced by the thread that began it, and by nobody else. If the recorder dies meanwhile, the child does too: a command never
-//! runs unrecorded behind its user's back. Signals that come before the exec are handed on; a stop by Ctrl-Z lasts until it is ended.
+//! runs unrecorded behind its user's back. (What the command starts goes on, unless it is in the middle of being changed.) Signals that come before the exec are handed on; a stop by Ctrl-Z lasts until it is ended.
 
 use libc::{c_int, c_void, pid_t};
 use std::io;
+use std::time::{Duration, Instant};
+
+/// How long a process may take to its exec, once it was told to go on.
+const EXEC_WITHIN: Duration = Duration::from_secs(5);
+/// How long the kernel may take from closing what an exec closes to the stop.
+const STOPS_WITHIN: Duration = Duration::from_millis(50);
 
 /// As ptrace takes them: C libraries differ.
 #[cfg(target_env = "musl")]
@@ -14,6 +20,7 @@ pub(crate) type Request = libc::c_int;
 pub(crate) type Request = libc::c_uint;
 
 /// A process that this thread traces; let go when this is dropped.
+#[derive(Debug)]
 pub(super) struct Traced(pid_t);
 
 /// How far a child came.
@@ -26,12 +33,119 @@ pub(super) enum Reached {
     Lost(io::Error),
 }
 
+/// What became of a process that was accompanied.
+pub(super) enum Met {
+    /// It is stopped in its new program, and ends with this process.
+    Exec(Traced),
+    /// It ended, or is let go.
+    Ended,
+    /// It went on without an exec.
+    Lingers(Lingering),
+}
+
+/// A process that was told to stop, to be let go then.
+#[derive(Debug)]
+pub struct Lingering(Traced);
+
+impl Lingering {
+    /// Lets it go if it has stopped; else this is to be called again.
+    pub fn let_go(self) -> Option<Self> {
+        match self.0.state() {
+            State::Running => return Some(self),
+            State::Stopped(status) => {
+                let signal = if status >> 16 == 0 { libc::WSTOPSIG(status) } else { 0 };
+                let _ = ask(libc::PTRACE_DETACH, self.0.0, signal as usize);
+            }
+            State::Ended => {}
+        }
+        std::mem::forget(self.0);
+        None
+    }
+}
+
+enum State {
+    Running,
+    Stopped(c_int),
+    Ended,
+}
+
+/// Whether a child, or who is traced, has ended. Takes no status away.
+pub(super) fn has_ended(pid: pid_t) -> bool {
+    // SAFETY: a structure of numbers, of which zero is one; it lives until the call returns.
+    unsafe {
+        let mut about: libc::siginfo_t = std::mem::zeroed();
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+        let asked = libc::waitid(libc::P_PID, pid.unsigned_abs(), &raw mut about, options) == 0;
+        // Stops of who is traced are reported too.
+        asked && [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&about.si_code)
+    }
+}
+
 impl Traced {
     /// From now on; it goes on.
     pub(super) fn begin(pid: pid_t) -> io::Result<Self> {
         let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
         ask(libc::PTRACE_SEIZE, pid, options as usize)?;
         Ok(Self(pid))
+    }
+
+    /// As [`Traced::begin`], of a process that is not this one's child, and lives on if this one dies before its exec.
+    pub(super) fn accompany(pid: pid_t) -> io::Result<Self> {
+        ask(libc::PTRACE_SEIZE, pid, libc::PTRACE_O_TRACEEXEC as usize)?;
+        Ok(Self(pid))
+    }
+
+    /// Waits for its exec, for a limited time, which is short once it `went_on`.
+    ///
+    /// It may have gone on without an exec, and cannot be stopped while it waits for a child of vfork, which may be waiting for this
+    /// process: so nobody waits here for that.
+    pub(super) fn exec_of_accompanied(self, mut went_on: impl FnMut() -> bool) -> Met {
+        let mut until = Instant::now() + EXEC_WITHIN;
+        let mut told = false;
+        loop {
+            match self.state() {
+                State::Running if Instant::now() < until => {
+                    if !told && went_on() {
+                        (until, told) = (until.min(Instant::now() + STOPS_WITHIN), true);
+                    }
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+                State::Running => {
+                    let _ = ask(libc::PTRACE_INTERRUPT, self.0, 0);
+                    return Met::Lingers(Lingering(self));
+                }
+                State::Stopped(status) if status >> 16 == libc::PTRACE_EVENT_EXEC => {
+                    let options = libc::PTRACE_O_EXITKILL | libc::PTRACE_O_TRACEEXEC;
+                    let _ = ask(libc::PTRACE_SETOPTIONS, self.0, options as usize);
+                    return Met::Exec(self);
+                }
+                State::Stopped(status) if status >> 16 == 0 => {
+                    let _ = ask(libc::PTRACE_CONT, self.0, libc::WSTOPSIG(status) as usize);
+                }
+                // By Ctrl-Z, which lasts.
+                State::Stopped(_) => return Met::Ended,
+                State::Ended => {
+                    std::mem::forget(self);
+                    return Met::Ended;
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> State {
+        let pid = self.0;
+        // The command's own status is its waiter's; of others it goes to the parent when the tracer has it.
+        if has_ended(pid) && is_child(pid) {
+            return State::Ended;
+        }
+        let mut status = 0;
+        // SAFETY: asks about a process that this thread traces; the status is valid memory.
+        match unsafe { libc::waitpid(pid, &raw mut status, libc::__WALL | libc::WNOHANG) } {
+            0 => State::Running,
+            n if n < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => State::Running,
+            n if n > 0 && libc::WIFSTOPPED(status) => State::Stopped(status),
+            _ => State::Ended,
+        }
     }
 
     /// Waits until it has become its program.
@@ -63,6 +177,13 @@ impl Traced {
             };
         }
     }
+}
+
+/// Whether a process is this one's child, and not only traced by it.
+fn is_child(pid: pid_t) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
+    parent == Some(std::process::id())
 }
 
 impl Drop for Traced {

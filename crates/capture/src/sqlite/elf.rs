@@ -12,7 +12,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 /// What is read at a time.
@@ -76,7 +76,9 @@ pub(super) struct Elf {
 
 impl Elf {
     pub fn open(path: &Path) -> Result<Self, Refusal> {
-        let file = File::open(path).map_err(Refusal::Unreadable)?;
+        // What a program names may be a pipe by the time that it is opened: nobody is waited for.
+        let mut options = File::options();
+        let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(Refusal::Unreadable)?;
         let about = file.metadata().map_err(Refusal::Unreadable)?;
         if !about.is_file() {
             return Err(Refusal::NotElf);

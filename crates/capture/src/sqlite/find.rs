@@ -16,7 +16,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// A file with SQLite in it.
@@ -180,7 +180,8 @@ fn interpreters(program: &Path, path_variable: Option<&OsStr>) -> Vec<PathBuf> {
 /// The words behind `#!`, at least one.
 fn first_line(path: &Path) -> Option<Vec<String>> {
     let mut start = [0; 256];
-    let read = fs::File::open(path).ok()?.read(&mut start).ok()?;
+    let mut options = fs::File::options();
+    let read = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?.read(&mut start).ok()?;
     let line = start[..read].strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
     let words: Vec<String> = String::from_utf8_lossy(line).split_whitespace().map(str::to_owned).collect();
     (!words.is_empty()).then_some(words)

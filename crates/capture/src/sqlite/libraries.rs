@@ -3,6 +3,8 @@
 //! Its order is followed as far as it matters here: the folders the file itself names (RUNPATH, RPATH), `LD_LIBRARY_PATH`,
 //! the loader's cache, the usual folders. A wrong guess costs a probe on a file that nobody runs, no more.
 
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Where libraries are.
@@ -69,9 +71,9 @@ impl Libraries {
         if name.contains('/') {
             return Some(PathBuf::from(name));
         }
-        let in_first = first.iter().map(|f| f.join(name)).find(|p| p.exists());
-        let in_cache = || self.cache.iter().find(|(n, p)| n == name && p.exists()).map(|(_, p)| p.clone());
-        let in_folders = || self.folders.iter().map(|f| f.join(name)).find(|p| p.exists());
+        let in_first = first.iter().map(|f| f.join(name)).find(|p| is_loaded(p));
+        let in_cache = || self.cache.iter().find(|(n, p)| n == name && is_loaded(p)).map(|(_, p)| p.clone());
+        let in_folders = || self.folders.iter().map(|f| f.join(name)).find(|p| is_loaded(p));
         in_first.or_else(in_cache).or_else(in_folders)
     }
 
@@ -83,6 +85,15 @@ impl Libraries {
             in_folders.filter(|e| e.file_name().to_str().is_some_and(|n| n.starts_with(prefix))).map(|e| e.path());
         in_cache.chain(in_folders).collect::<Vec<_>>().into_iter()
     }
+}
+
+/// Whether a program of 64 bits would load a file: the loader passes over those of 32 bits, which are beside them where programs of
+/// both run.
+fn is_loaded(path: &Path) -> bool {
+    let mut options = std::fs::File::options();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path);
+    let mut start = [0; 5];
+    path.exists() && !file.is_ok_and(|mut file| file.read_exact(&mut start).is_ok() && start == *b"\x7fELF\x01")
 }
 
 #[cfg(test)]
@@ -135,6 +146,23 @@ mod tests {
         std::fs::remove_file(cached).unwrap();
         assert_eq!(libraries.resolve("liba.so", &[]), Some(usual));
         assert_eq!(libraries.resolve("libb.so", &[]), None);
+    }
+
+    #[test]
+    fn libraries_of_32_bits_are_passed_over() {
+        let root = tempfile::tempdir().unwrap();
+        let make = |path: &str, text: &[u8]| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        make("lib32/libc.so.6", b"\x7fELF\x01\x01");
+        let wanted = make("lib64/libc.so.6", b"\x7fELF\x02\x01");
+        let both = cache(&[("libc.so.6", "/lib32/libc.so.6"), ("libc.so.6", "/lib64/libc.so.6")]);
+        make("etc/ld.so.cache", &both);
+        let libraries = Libraries::under(root.path());
+        assert_eq!(libraries.resolve("libc.so.6", &[root.path().join("lib32")]), Some(wanted));
     }
 
     proptest! {

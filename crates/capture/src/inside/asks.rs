@@ -1,0 +1,206 @@
+//! What the processes that are probed inside ask before a file's code runs: a program that they are about to execute, a library that
+//! they have loaded. The one who asks waits for the answer, so that the file has its probes before its first instruction.
+//!
+//! By a socket in the object's folder, which stands for whoever can see the folder. Who asks is known from the kernel (the socket's
+//! peer); only threads that are recorded are answered. What they name is compared with what they say it is, and nothing but a
+//! regular file is opened.
+
+use super::error::InsideError;
+use inside::question::{Answer, Question, SIZE, What};
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Connections at a time; further ones wait at the socket.
+const MOST: usize = 64;
+
+/// Where questions arrive.
+pub struct Asks {
+    listener: UnixListener,
+    /// Of whom the question is not whole yet.
+    open: Vec<(UnixStream, Vec<u8>)>,
+}
+
+/// A question that waits for its answer. Dropped without one, it is answered by the connection's end.
+#[derive(Debug)]
+pub struct Ask {
+    stream: UnixStream,
+    /// The process that asks.
+    pub pid: u32,
+    /// Its thread.
+    pub tid: u32,
+    /// What about.
+    pub what: What,
+    /// The file's device and inode.
+    pub identity: (u64, u64),
+    /// A path by which it can be opened from here.
+    pub path: PathBuf,
+}
+
+impl Asks {
+    /// Listens at that path, for anybody.
+    ///
+    /// # Errors
+    /// [`InsideError::File`].
+    pub fn listen(path: &Path) -> Result<Self, InsideError> {
+        let listener = UnixListener::bind(path).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
+            Ok(listener)
+        });
+        let listener = listener.map_err(|source| InsideError::File { path: path.into(), source })?;
+        Ok(Self { listener, open: Vec::new() })
+    }
+
+    /// What becomes readable when somebody asks.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let listener = (self.open.len() < MOST).then(|| self.listener.as_raw_fd());
+        listener.into_iter().chain(self.open.iter().map(|(stream, _)| stream.as_raw_fd()))
+    }
+
+    /// The questions that are whole.
+    pub fn take(&mut self) -> Vec<Ask> {
+        while self.open.len() < MOST
+            && let Ok((stream, _)) = self.listener.accept()
+        {
+            if stream.set_nonblocking(true).is_ok() {
+                self.open.push((stream, Vec::new()));
+            }
+        }
+        let mut whole = Vec::new();
+        for (mut stream, mut bytes) in std::mem::take(&mut self.open) {
+            match read(&mut stream, &mut bytes) {
+                Some(true) => whole.extend(Question::parse(&bytes).and_then(|q| Ask::of(stream, q))),
+                Some(false) => self.open.push((stream, bytes)),
+                None => {}
+            }
+        }
+        whole
+    }
+}
+
+/// Whether the question is whole; `None`: there will be none.
+fn read(stream: &mut UnixStream, bytes: &mut Vec<u8>) -> Option<bool> {
+    let mut part = [0; SIZE];
+    loop {
+        match stream.read(&mut part[..SIZE - bytes.len()]) {
+            Ok(0) => return None,
+            Ok(count) => bytes.extend(&part[..count]),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Some(false),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return None,
+        }
+        if bytes.len() == SIZE {
+            return Some(true);
+        }
+    }
+}
+
+impl Ask {
+    fn of(stream: UnixStream, question: Question) -> Option<Self> {
+        let pid = peer(&stream)?;
+        let tid = question.thread;
+        if !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
+            return None;
+        }
+        let identity = question.identity;
+        let is_it = |path: &PathBuf| {
+            fs::metadata(path).is_ok_and(|about| about.is_file() && (about.dev(), about.ino()) == identity)
+        };
+        let named = &question.path;
+        let below =
+            |root: &str| Path::new(&format!("/proc/{pid}/{root}")).join(named.strip_prefix("/").unwrap_or(named));
+        let cwd =
+            || fs::read_link(format!("/proc/{pid}/cwd")).ok().map(|folder| folder.join(named).components().collect());
+        let candidates =
+            if named.is_absolute() { [Some(named.clone()), Some(below("root"))] } else { [cwd(), Some(below("cwd"))] };
+        let path = candidates.into_iter().flatten().find(is_it)?;
+        Some(Self { stream, pid, tid, what: question.what, identity, path })
+    }
+
+    /// Lets the process go on.
+    pub fn answer(self, answer: Answer) {
+        self.say(answer);
+    }
+
+    /// As above, with the connection open: it ends with the exec.
+    pub(super) fn say(&self, answer: Answer) {
+        // It may have given up.
+        let _ = (&self.stream).write_all(&[answer.byte()]);
+    }
+
+    /// Whether the connection was closed: by the exec, or since that failed.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!((&self.stream).read(&mut [0]), Ok(0))
+    }
+}
+
+/// The process at the other end, as the kernel knows it.
+fn peer(stream: &UnixStream) -> Option<u32> {
+    let mut about = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: both live until the call returns, and the size is the structure's.
+    let done = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut about).cast(),
+            &raw mut size,
+        )
+    };
+    u32::try_from(about.pid).ok().filter(|pid| done == 0 && *pid > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(path: &Path, identity: (u64, u64), tid: u32) -> Vec<u8> {
+        let mut bytes = [&identity.0.to_le_bytes()[..], &identity.1.to_le_bytes(), &tid.to_le_bytes()].concat();
+        bytes.extend(inside::question::LOADED.to_le_bytes());
+        bytes.extend(path.as_os_str().as_encoded_bytes());
+        bytes.resize(SIZE, 0);
+        bytes
+    }
+
+    /// Puts a question in two parts; returns what was taken, and the answer if there was one.
+    fn ask(bytes: &[u8]) -> Option<Ask> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ask");
+        let mut asks = Asks::listen(&path).unwrap();
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(&bytes[..9]).unwrap();
+        assert!(asks.take().is_empty());
+        assert_eq!(asks.descriptors().count(), 2);
+        stream.write_all(&bytes[9..]).unwrap();
+        let mut taken = asks.take();
+        assert_eq!(asks.descriptors().count(), 1, "it is open no more");
+        assert!(taken.len() <= 1);
+        taken.pop()
+    }
+
+    #[test]
+    fn question_names_peer_and_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("library.so");
+        fs::write(&file, "x").unwrap();
+        let about = fs::metadata(&file).unwrap();
+        // SAFETY: takes and touches nothing.
+        let own = unsafe { libc::gettid() }.unsigned_abs();
+        let asked = ask(&question(&file, (about.dev(), about.ino()), own)).unwrap();
+        assert_eq!((asked.pid, asked.tid, &asked.path), (std::process::id(), own, &file));
+        assert_eq!(asked.what, What::Loaded);
+        let other = ask(&question(&file, (about.dev(), about.ino() + 1), own));
+        assert!(other.is_none(), "the file is another one: {other:?}");
+        let about = fs::metadata(folder.path()).unwrap();
+        let other = ask(&question(folder.path(), (about.dev(), about.ino()), own));
+        assert!(other.is_none(), "it is no regular file: {other:?}");
+        let about = fs::metadata(&file).unwrap();
+        let other = ask(&question(&file, (about.dev(), about.ino()), 1));
+        assert!(other.is_none(), "the thread is another process's: {other:?}");
+    }
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Asks the recorder about a file before its code runs: a program that this process is about to execute, a library that it has just
+ * loaded. The plan that the process began with has only what could be known before the command ran. The recorder looks into the
+ * file, puts uprobes on it and its functions into the plan, and answers; of a program that is linked statically it becomes the
+ * tracer, up to its first instruction (the room `capture`, inside/asks.rs).
+ *
+ * If no answer comes within five seconds, or nobody listens any more, the process goes on, and asks no more.
+ */
+#ifndef FATHOM_INSIDE_ASK_H
+#define FATHOM_INSIDE_ASK_H
+
+#define ASK_SECONDS 5
+/* Signals' handlers may interrupt a call that waits. */
+#define ASK_TRIES 100
+
+static u32 unanswered;
+
+static int is_recording(void)
+{
+	char path[PATH_MOST];
+	u64 dev, ino;
+
+	memcpy(path, folder, folder_length);
+	append_text(path + folder_length, "plan");
+	return identify(path, &dev, &ino);
+}
+
+/* A connection to the recorder, to be closed; negative: there is none. */
+static long reach_recorder(void)
+{
+	static const s64 limit[2] = { ASK_SECONDS, 0 };
+	struct {
+		u16 family;
+		char path[108];
+	} address = { AF_UNIX, { 0 } };
+	long fd;
+
+	if (folder_length + sizeof("ask") > sizeof(address.path))
+		return -1;
+	memcpy(address.path, folder, folder_length);
+	append_text(address.path + folder_length, "ask");
+	fd = call3(SYS_socket, AF_UNIX, SOCK_STREAM | O_CLOEXEC, 0);
+	if (fd < 0)
+		return fd;
+	call6(SYS_setsockopt, fd, SOL_SOCKET, SO_SNDTIMEO, (long)limit, sizeof(limit), 0);
+	call6(SYS_setsockopt, fd, SOL_SOCKET, SO_RCVTIMEO, (long)limit, sizeof(limit), 0);
+	if (!call3(SYS_connect, fd, &address, sizeof(address)))
+		return fd;
+	call1(SYS_close, fd);
+	return -1;
+}
+
+/*
+ * Puts a question; returns the connection, which is to be closed when what was asked about is done, with the answer; negative: there
+ * is none.
+ */
+static long ask(u32 what, const char *path, u64 length, u64 dev, u64 ino, u8 *answer)
+{
+	struct question q;
+	u32 i;
+	long fd, n;
+
+	if (sealed || unanswered || length >= ASK_PATH)
+		return -1;
+	fd = reach_recorder();
+	if (fd < 0)
+		return fd;
+	q.dev = dev;
+	q.ino = ino;
+	q.thread = call0(SYS_gettid);
+	q.what = what;
+	memcpy(q.path, path, length);
+	memset(q.path + length, 0, ASK_PATH - length);
+	n = call6(SYS_sendto, fd, (long)&q, sizeof(q), MSG_NOSIGNAL, 0, 0);
+	for (i = 0; n > 0 && i < ASK_TRIES; i++) {
+		n = call6(SYS_recvfrom, fd, (long)answer, 1, 0, 0, 0);
+		if (n == 1)
+			return fd;
+		if (n != -EINTR)
+			break;
+		n = 1;
+	}
+	/* One that ended while it was asked leaves nobody to ask the next time. */
+	unanswered = n < 0;
+	call1(SYS_close, fd);
+	return -1;
+}
+
+#endif

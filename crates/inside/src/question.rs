@@ -1,0 +1,112 @@
+//! What a process asks the recorder about a file that the plan may not have: `struct question` of `object/layout.h`.
+//!
+//! Any process may send anything. A question is believed in nothing but that it was put: the file is looked for and compared.
+
+use crate::layout::{ASK_PATH, QUESTION_HEADER};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Bytes of a question.
+pub const SIZE: usize = QUESTION_HEADER + ASK_PATH;
+/// `what` of a program that is about to be executed.
+pub const EXECUTES: u32 = 1;
+/// `what` of a library that was loaded, and of which nothing has run.
+pub const LOADED: u32 = 2;
+
+/// What is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A program that the thread is about to execute.
+    Executes,
+    /// A library that its process has loaded.
+    Loaded,
+}
+
+/// A question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// The file's device and inode, as the process's stat tells them.
+    pub identity: (u64, u64),
+    /// Who asks.
+    pub thread: u32,
+    /// About what.
+    pub what: What,
+    /// The file, as the process names it.
+    pub path: PathBuf,
+}
+
+impl Question {
+    /// From what was sent; `None` if it is no question.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let (header, path) = bytes.split_at_checked(QUESTION_HEADER)?;
+        let word = |at: usize| Some(u64::from_le_bytes(*header.get(at..)?.first_chunk()?));
+        let half = |at: usize| Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?));
+        let what = match half(20)? {
+            EXECUTES => What::Executes,
+            LOADED => What::Loaded,
+            _ => return None,
+        };
+        let path = path.get(..ASK_PATH)?.split(|byte| *byte == 0).next().filter(|path| !path.is_empty())?;
+        // Without a zero it is not whole.
+        (path.len() < ASK_PATH && bytes.len() == SIZE).then(|| ())?;
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        Some(Self { identity: (word(0)?, word(8)?), thread: half(16)?, what, path })
+    }
+}
+
+/// What it is told, a byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// There is nothing for the process to do.
+    Nothing,
+    /// The plan has the file.
+    Planned,
+}
+
+impl Answer {
+    /// As it is sent.
+    pub fn byte(self) -> u8 {
+        match self {
+            Self::Nothing => 0,
+            Self::Planned => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn question(what: u32, path: &[u8]) -> Vec<u8> {
+        let mut bytes =
+            [&7u64.to_le_bytes()[..], &9u64.to_le_bytes(), &33u32.to_le_bytes(), &what.to_le_bytes()].concat();
+        bytes.extend(path);
+        bytes.resize(SIZE, 0);
+        bytes
+    }
+
+    #[test]
+    fn question_is_read_as_sent() {
+        let read = Question::parse(&question(LOADED, b"/tmp/a b.so"));
+        let wanted = Question { identity: (7, 9), thread: 33, what: What::Loaded, path: "/tmp/a b.so".into() };
+        assert_eq!(read, Some(wanted));
+    }
+
+    #[test]
+    fn malformed_question_is_refused() {
+        let good = question(EXECUTES, b"x");
+        let refused = [
+            &good[..SIZE - 1],
+            &[&good[..], &[0]].concat(),
+            &question(EXECUTES, b""),
+            &question(3, b"x"),
+            &question(EXECUTES, &[b'x'; ASK_PATH]),
+            &[],
+        ];
+        assert!(Question::parse(&good).is_some());
+        for bytes in refused {
+            assert_eq!(Question::parse(bytes), None, "{}", bytes.len());
+        }
+    }
+}
