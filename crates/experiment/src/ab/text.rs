@@ -108,7 +108,7 @@ fn notes(out: &mut String, outcome: &Outcome) {
         Some("precision") => "stopped when every ratio was precise",
         Some("nothing to run") => "stopped since no command was left to compare",
         Some("budget") => "stopped when the time budget was spent",
-        Some(_) => "all blocks that were asked for",
+        Some(_) => "the requested number of blocks",
     };
     let margin = digits(outcome.margin * 100.0);
     let io = if outcome.commands.iter().any(|c| c.metrics.contains_key("read_calls")) {
