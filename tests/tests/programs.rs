@@ -29,8 +29,8 @@ fn main() -> ExitCode {
         ("function_is_recorded_as_operation", with("cc"), function),
         ("nested_functions_add_up", with("cc"), nested_functions),
         ("recursion_is_one_operation", with("cc"), recursion),
-        ("function_left_by_longjmp_has_no_end", with("cc"), jumped_out_of),
-        ("function_resumed_by_longjmp_keeps_its_work", with("cc"), jumped_back_to),
+        ("function_left_by_longjmp_has_no_end", with("cc"), left_by_longjmp),
+        ("function_resumed_by_longjmp_keeps_its_work", with("cc"), resumed_by_longjmp),
         ("outermost_of_ten_nested_functions_have_no_end", with("cc"), deep_functions),
         ("earliest_of_many_cursors_have_no_end", with("python3"), many_cursors),
         ("function_inside_statement_is_charged_its_flushes", with("sqlite3"), function_in_statement),
@@ -399,7 +399,7 @@ fn recursion() -> Result<()> {
 }
 
 /// Each time `outer` and `inner` are left by longjmp; what follows is nobody's, and the next call is whole again.
-fn jumped_out_of() -> Result<()> {
+fn left_by_longjmp() -> Result<()> {
     let summary = nested("jumps", 5, &["outer", "inner", "again"])?;
     let told = || format!("{:#}", summary["operations"]);
     for name in ["OUTER", "INNER"] {
@@ -418,7 +418,7 @@ fn jumped_out_of() -> Result<()> {
 }
 
 /// What the function that is jumped back to does then is its own, though the stack is as deep as it was in the one left.
-fn jumped_back_to() -> Result<()> {
+fn resumed_by_longjmp() -> Result<()> {
     let summary = nested("lands", 5, &["lands", "leaps"])?;
     let told = || format!("{:#}", summary["operations"]);
     let (lands, leaps) = (shape(&summary, "LANDS")?, shape(&summary, "LEAPS")?);

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_is_told_without_wrapper() {
+    fn failure_is_reported_without_wrapper() {
         assert_eq!(reason("exit status: 1: ls: no x\nfathom: ls x: exit status 2"), "ls x: exit status 2 (ls: no x)");
         assert_eq!(reason("exit status: 1: fathom: cannot start x: no"), "cannot start x: no");
         assert_eq!(reason("timed out after 5 s"), "timed out after 5 s");
