@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         ("unset_pragmas_are_read_from_file_header", with("sqlite3"), headers),
         ("running_process_is_recorded_by_pid", with("python3"), running_process),
         ("running_process_is_recorded_by_name", with("python3"), by_name),
+        ("short_lived_processes_are_recorded_by_name", with("sleep"), short_lived),
         ("program_in_container_is_recorded", with("unshare"), container),
         ("recorder_works_in_container", with("unshare").and_then(|()| installed("sqlite3")), recorder_inside),
         (
@@ -207,6 +208,26 @@ fn running_process() -> Result<()> {
 
 fn by_name() -> Result<()> {
     during_a_loop(|_| vec!["--comm".into(), "python3".into()])
+}
+
+/// The process that has the name when the recorder looks has ended before its probes are attached.
+fn short_lived() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let sleep = run(Command::new("sh").args(["-c", "command -v sleep"]))?;
+    fs::copy(String::from_utf8(sleep.stdout)?.trim(), folder.path().join("shortlived"))?;
+    let mut child = Command::new("sh")
+        .args(["-c", "while :; do ./shortlived 0.1 & ./shortlived 0.05; done"])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .spawn()?;
+    let archive = folder.path().join("t.fathom");
+    let recorded =
+        run(Command::new(fathom()).args(["record", "--comm", "shortlived", "--duration", "0.5", "-o"]).arg(&archive));
+    child.kill()?;
+    child.wait()?;
+    let said = String::from_utf8_lossy(&recorded?.stderr).into_owned();
+    ensure!(!said.contains("no process named"), "{said}");
+    Ok(())
 }
 
 fn container() -> Result<()> {
