@@ -19,13 +19,13 @@ fn main() -> ExitCode {
         ("recording_under_lockdown_is_refused", root().and_then(|()| installed("unshare")), lockdown),
         ("missing_capability_is_reported", root().and_then(|()| installed("setpriv")), one_capability),
         ("cap_bpf_and_cap_perfmon_suffice_to_record", shell().and_then(|()| installed("setpriv")), two_capabilities),
-        ("wrong_arguments_are_refused_in_words", Ok(()), wrong_arguments),
+        ("wrong_arguments_are_refused_with_reason", Ok(()), wrong_arguments),
         ("missing_output_folder_is_named", Ok(()), missing_folder),
         ("unwritable_folder_is_named", root().and_then(|()| installed("setpriv")), unwritable_folder),
         ("lab_without_home_names_cache_option", Ok(()), without_home),
         ("fix_without_root_says_program_name_once", root().and_then(|()| installed("setpriv")), fix_unprivileged),
         ("missing_double_dash_gets_hint", Ok(()), without_dashes),
-        ("unknown_process_name_is_reported", root(), nobody_of_that_name),
+        ("unknown_process_name_is_reported", root(), unknown_process_name),
         ("kernel_thread_pid_is_warned_about", root(), kernel_thread),
         ("previous_recording_is_kept_as_old", root(), kept_recordings),
         ("unknown_command_exits_127", root(), unknown_command),
@@ -278,8 +278,15 @@ fn copied(folder: &Path) -> Result<std::path::PathBuf> {
 fn missing_folder() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = copied(folder.path())?;
-    for line in [&["report", "-o", "none/x.html"] as &[&str], &["export", "--perfetto", "-o", "none/x.pftrace"]] {
-        let output = out(Command::new(fathom()).args(line).arg(&archive).current_dir(folder.path()))?;
+    let archive = archive.to_str().context("a path in UTF-8")?;
+    let lines: [&[&str]; 4] = [
+        &["report", "-o", "none/x.html", archive],
+        &["export", "--perfetto", "-o", "none/x.pftrace", archive],
+        &["export", "--csv", "-o", "none/x", archive],
+        &["bench", "run", "seq", "--quick", "-o", "none/x.fathom"],
+    ];
+    for line in lines {
+        let output = out(Command::new(fathom()).args(line).current_dir(folder.path()))?;
         let said = messages(&output);
         ensure!(output.status.code() == Some(1) && said.contains("mkdir -p none"), "{line:?}: {said}");
     }
@@ -323,7 +330,7 @@ fn without_dashes() -> Result<()> {
     Ok(())
 }
 
-fn nobody_of_that_name() -> Result<()> {
+fn unknown_process_name() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let record = |name: &str| {
         out(Command::new(fathom()).args(["record", "--duration", "1", "--comm", name]).current_dir(folder.path()))

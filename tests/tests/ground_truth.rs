@@ -62,7 +62,7 @@ fn main() -> ExitCode {
         ("marks_from_pid_namespace_are_joined", needs().and_then(|()| installed("unshare")), namespaced_marks),
         ("perfetto_finds_every_span", needs().and_then(|()| perfetto()), perfetto_agrees),
         ("million_calls_are_recorded_without_loss", needs(), nothing_is_lost),
-        ("losses_at_full_speed_are_counted", root(), what_is_lost_is_told),
+        ("losses_at_full_speed_are_counted", root(), losses_are_reported),
     ];
     lane(cases)
 }
@@ -559,7 +559,7 @@ fn nothing_is_lost() -> Result<()> {
 }
 
 /// As fast as they can, which on a fast machine is more than the rings hold.
-fn what_is_lost_is_told() -> Result<()> {
+fn losses_are_reported() -> Result<()> {
     let (missing, lost) = two_writers("dd_to() { dd if=/dev/zero bs=1 count=500000 status=none of=$1; }; dd_to")?;
     ensure!((0.0..=lost).contains(&missing), "{missing} calls are missing, {lost} events are told lost");
     Ok(())

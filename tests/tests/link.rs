@@ -36,7 +36,7 @@ fn main() -> ExitCode {
                 .and_then(|()| fathom_tests::root())
                 .and_then(|()| installed("sysctl"))
                 .and_then(|()| installed("nft")),
-            out_into_the_world,
+            documented_internet_access,
         ),
         ("bundled_congestion_control_runs_over_link", bed().and_then(|()| fathom_tests::root()), supplied),
         ("interrupted_sweep_resumes_where_it_ended", bed().and_then(|()| fathom_tests::root()), sweep),
@@ -383,7 +383,7 @@ fn router() -> Result<()> {
 }
 
 /// The world knows the router's address and no way to what is behind it: without translation nothing comes back.
-fn out_into_the_world() -> Result<()> {
+fn documented_internet_access() -> Result<()> {
     let (one, world, router) = cabled("192.0.2.1/24")?;
     measured_through(&router, &one, &world, 1, "192.0.2.1:7100")
 }

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         ("devices_behind_one_access_point_share_clock", spaces().and_then(|()| nsenter()), access_point),
         ("ssh_copies_program_once_and_returns_results", ssh(), over_ssh),
         ("ssh_failures_are_reported", ssh(), ssh_troubles),
-        ("facts_and_benchmark_of_ssh_host_come_back", ssh(), measured_over_ssh),
+        ("facts_and_benchmark_of_ssh_host_are_fetched", ssh(), measured_over_ssh),
         ("adb_copies_program_once_and_returns_results", adb(), over_adb),
         ("adb_failures_are_reported", adb(), adb_troubles),
         ("full_and_noexec_devices_are_reported", adb().and_then(|()| fathom_tests::root()), no_room),

@@ -27,7 +27,7 @@ fn main() -> ExitCode {
         ("impossible_store_sizes_leave_no_file", Ok(()), too_large),
         ("failed_coordinator_start_leaves_running_one_alone", Ok(()), in_vain),
         ("client_over_limit_is_refused_and_logged", Ok(()), too_many_clients),
-        ("thousands_of_silent_connections_do_not_block_clients", installed("nbdinfo"), idle_strangers),
+        ("thousands_of_silent_connections_do_not_block_clients", installed("nbdinfo"), silent_clients),
         ("dead_node_fails_requests_and_is_named_until_back", libnbd(), dead_node),
         ("pool_keeps_data_across_clean_shutdown", installed("qemu-io"), back_again),
         ("init_does_not_overwrite_existing_file", Ok(()), not_over),
@@ -79,7 +79,7 @@ fn keyed() -> Result<()> {
 
     // Any address is fine with a key.
     let listen = ["node", "--backend", "memory:4M", "--listen", "0.0.0.0:0", "--key", &right];
-    let node = start_telling(&listen, &messages)?;
+    let node = start_with_output(&listen, &messages)?;
     let port = node.says.rsplit(':').next().context("no port")?;
     let address = format!("127.0.0.1:{port}");
     refused(&["bench", "--node", &address, "--key", &wrong], 1, &format!("peer's key ({fingerprint})"))?;
@@ -90,7 +90,7 @@ fn keyed() -> Result<()> {
     }
     let front = format!("unix:{}", path("nbd"));
     let old = path("old");
-    let coordinator = start_telling(&["serve", "--key", &right, "--nbd", &front, "--node", &address], &old)?;
+    let coordinator = start_with_output(&["serve", "--key", &right, "--nbd", &front, "--node", &address], &old)?;
     qemu_io(&coordinator.says, &["write -P 7 1M 2M", "read -P 7 1M 2M", "read -P 0 0 1M"])?;
     // The one that comes later has the higher epoch, and the one before is told.
     let bench = ["bench", "--key", &right, "--node", &address, "--duration", "0.4", "--threads", "16", "--json"];
@@ -147,7 +147,7 @@ fn status() -> Result<()> {
         &["serve", "--insecure", "--pool", "p\"q", "--nbd", &front, "--metrics", "127.0.0.1:0"][..],
         &["--node", &nodes[0].says, "--node", &nodes[1].says],
     ];
-    let coordinator = start_telling(&words.concat(), &messages)?;
+    let coordinator = start_with_output(&words.concat(), &messages)?;
     qemu_io(&coordinator.says, &["write -P 7 3M 2M", "read -P 7 3M 1M"])?;
     let ask = || -> Result<serde_json::Value> {
         Ok(serde_json::from_slice(&fathom_tests::run(&mut pool(&["status", "--json", &socket]))?.stdout)?)
@@ -398,7 +398,7 @@ fn too_many_clients() -> Result<()> {
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let (socket, messages) = (path("nbd"), path("said"));
     let words = ["serve", "--backend", "memory:1M", "--nbd", &format!("unix:{socket}"), "--insecure"];
-    let coordinator = start_telling(&words, &messages)?;
+    let coordinator = start_with_output(&words, &messages)?;
     let served = || -> Result<Option<Client>> {
         let (mut client, _) = Client::connect(Path::new(&socket))?;
         Ok(client.now(Verb::Read, 0, 512, &[]).is_ok().then_some(client))
@@ -423,16 +423,16 @@ fn too_many_clients() -> Result<()> {
 }
 
 /// Valid clients are admitted on every listener despite thousands of idle connections.
-fn idle_strangers() -> Result<()> {
+fn silent_clients() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let path = |name: &str| folder.path().join(name).display().to_string();
     let (key, messages, heard) = (path("key"), path("said"), path("heard"));
     fathom_tests::run(&mut pool(&["keygen", &key]))?;
     let node = ["node", "--backend", "memory:4M", "--listen", "127.0.0.1:0", "--key", &key];
-    let node = start_telling(&[&node[..], &["--metrics", "127.0.0.1:0"]].concat(), &heard)?;
+    let node = start_with_output(&[&node[..], &["--metrics", "127.0.0.1:0"]].concat(), &heard)?;
     let before_node = silent_connections::open(&node.says)?;
     let words = ["serve", "--key", &key, "--node", &node.says, "--insecure", "--nbd", "tcp:127.0.0.1:0"];
-    let coordinator = start_telling(&[&words[..], &["--metrics", "127.0.0.1:0"]].concat(), &messages)?;
+    let coordinator = start_with_output(&[&words[..], &["--metrics", "127.0.0.1:0"]].concat(), &messages)?;
     let front = coordinator.says.trim_start_matches("nbd://").trim_end_matches("/pool").to_string();
     let before_front = silent_connections::open(&front)?;
     fathom_tests::run(Command::new("nbdinfo").args(["--size", &coordinator.says]))?;
@@ -475,7 +475,7 @@ fn dead_node() -> Result<()> {
     let front = format!("unix:{socket}");
     let nodes = ["--node", &first.says, "--node", &address, "--node-timeout", "2s"];
     let serve = [&["serve", "--insecure", "--nbd", &front][..], &nodes].concat();
-    let coordinator = start_telling(&serve, &messages)?;
+    let coordinator = start_with_output(&serve, &messages)?;
     let (mut client, _) = Client::connect(Path::new(&socket))?;
     client.now(Verb::Write, 5 << 20, 4096, &[7; 4096])?;
     client.now(Verb::Flush, 0, 0, &[])?;
@@ -522,7 +522,7 @@ fn dead_node() -> Result<()> {
 }
 
 /// Starts one whose stderr goes to the file.
-fn start_telling(words: &[&str], path: &str) -> Result<Server> {
+fn start_with_output(words: &[&str], path: &str) -> Result<Server> {
     Server::started(pool(words).stderr(std::fs::File::create(path)?))
 }
 

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         ("unset_pragmas_are_read_from_file_header", with("sqlite3"), headers),
         ("running_process_is_recorded_by_pid", with("python3"), running_process),
         ("running_process_is_recorded_by_name", with("python3"), by_name),
+        ("short_lived_processes_are_recorded_by_name", with("sleep"), short_lived),
         ("program_in_container_is_recorded", with("unshare"), container),
         ("recorder_works_in_container", with("unshare").and_then(|()| installed("sqlite3")), recorder_inside),
         (
@@ -29,8 +30,8 @@ fn main() -> ExitCode {
         ("function_is_recorded_as_operation", with("cc"), function),
         ("nested_functions_add_up", with("cc"), nested_functions),
         ("recursion_is_one_operation", with("cc"), recursion),
-        ("function_left_by_longjmp_has_no_end", with("cc"), jumped_out_of),
-        ("function_resumed_by_longjmp_keeps_its_work", with("cc"), jumped_back_to),
+        ("function_left_by_longjmp_has_no_end", with("cc"), left_by_longjmp),
+        ("function_resumed_by_longjmp_keeps_its_work", with("cc"), resumed_by_longjmp),
         ("outermost_of_ten_nested_functions_have_no_end", with("cc"), deep_functions),
         ("earliest_of_many_cursors_have_no_end", with("python3"), many_cursors),
         ("function_inside_statement_is_charged_its_flushes", with("sqlite3"), function_in_statement),
@@ -207,6 +208,26 @@ fn running_process() -> Result<()> {
 
 fn by_name() -> Result<()> {
     during_a_loop(|_| vec!["--comm".into(), "python3".into()])
+}
+
+/// The process that has the name when the recorder looks has ended before its probes are attached.
+fn short_lived() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let sleep = run(Command::new("sh").args(["-c", "command -v sleep"]))?;
+    fs::copy(String::from_utf8(sleep.stdout)?.trim(), folder.path().join("shortlived"))?;
+    let mut child = Command::new("sh")
+        .args(["-c", "while :; do ./shortlived 0.1 & ./shortlived 0.05; done"])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .spawn()?;
+    let archive = folder.path().join("t.fathom");
+    let recorded =
+        run(Command::new(fathom()).args(["record", "--comm", "shortlived", "--duration", "0.5", "-o"]).arg(&archive));
+    child.kill()?;
+    child.wait()?;
+    let said = String::from_utf8_lossy(&recorded?.stderr).into_owned();
+    ensure!(!said.contains("no process named"), "{said}");
+    Ok(())
 }
 
 fn container() -> Result<()> {
@@ -399,7 +420,7 @@ fn recursion() -> Result<()> {
 }
 
 /// Each time `outer` and `inner` are left by longjmp; what follows is nobody's, and the next call is whole again.
-fn jumped_out_of() -> Result<()> {
+fn left_by_longjmp() -> Result<()> {
     let summary = nested("jumps", 5, &["outer", "inner", "again"])?;
     let told = || format!("{:#}", summary["operations"]);
     for name in ["OUTER", "INNER"] {
@@ -418,7 +439,7 @@ fn jumped_out_of() -> Result<()> {
 }
 
 /// What the function that is jumped back to does then is its own, though the stack is as deep as it was in the one left.
-fn jumped_back_to() -> Result<()> {
+fn resumed_by_longjmp() -> Result<()> {
     let summary = nested("lands", 5, &["lands", "leaps"])?;
     let told = || format!("{:#}", summary["operations"]);
     let (lands, leaps) = (shape(&summary, "LANDS")?, shape(&summary, "LEAPS")?);

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         ("long::fleet_holds_same_rows_as_archives", built(), fleet_rows),
         ("long::killed_add_is_repeated_without_loss_or_double", built(), killed),
         ("long::two_writers_add_each_archive_once", built(), writers),
-        ("long::bad_archives_are_named_and_others_added", built(), bad_ones),
+        ("long::bad_archives_are_named_and_others_added", built(), bad_archives),
         ("long::private_texts_are_nowhere_in_fleet", built(), private),
         ("long::gc_merges_files_and_removes_orphans", built(), collected),
         ("long::full_store_is_reported_and_add_repeats", built(), full),
@@ -355,7 +355,7 @@ fn writers() -> Result<()> {
     Ok(())
 }
 
-fn bad_ones() -> Result<()> {
+fn bad_archives() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (runs, place) = (folder.path().join("runs"), folder.path().join("fleet"));
     fs::create_dir(&runs)?;

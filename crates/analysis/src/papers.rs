@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn recordings_stand_beside_each_other() {
+    fn recordings_are_shown_side_by_side() {
         let figures = compare(&summarise(&case::rows()));
         let empty = compare(&summarise(&crate::Rows::default()));
         let text = markdown(&[("pc".into(), figures), ("phone".into(), empty)]);

@@ -32,7 +32,9 @@ impl Archive {
     /// [`Error::Exists`], [`Error::Busy`], [`Error::NotAnArchive`] for any other folder or file, [`Error::Io`].
     pub fn create(dir: &Path, meta: &Meta, overwrite: bool) -> Result<Self> {
         match Self::place(dir, overwrite)? {
-            Existing::Nothing => fs::create_dir(dir).tried("create the folder", dir)?,
+            Existing::Nothing => {
+                fs::create_dir(dir).map_err(|source| Error::creating("create the folder", dir, source))?;
+            }
             Existing::Empty => {}
             Existing::Archive => {
                 tables::remove(dir)?;
@@ -56,7 +58,8 @@ impl Archive {
         Lock::is_free(dir)?;
         if fs::symlink_metadata(dir).is_err() {
             let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            return fs::metadata(parent).tried("create the folder", dir).map(|_| Existing::Nothing);
+            let there = fs::metadata(parent).map(|_| Existing::Nothing);
+            return there.map_err(|source| Error::creating("create the folder", dir, source));
         }
         let not_ours = |why: &str| Error::NotAnArchive { path: dir.into(), why: why.into() };
         let mut entries = fs::read_dir(dir).map_err(|e| match e.kind() {

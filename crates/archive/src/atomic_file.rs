@@ -31,7 +31,11 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
     }
     let tmp = beside(&target);
     let _cleanup = SignalCleanup::file(&tmp)?;
-    let file = File::options().write(true).create_new(true).open(&tmp).map_err(|source| refused(output, source))?;
+    let file = File::options()
+        .write(true)
+        .create_new(true)
+        .open(&tmp)
+        .map_err(|source| Error::creating("create", output, source))?;
     let filled = there.map_or(Ok(()), |about| file.set_permissions(about.permissions()));
     let filled = filled.and_then(|()| finish(file)).and_then(|filled| fs::rename(&tmp, &target).map(|()| filled));
     if filled.is_err() {
@@ -39,15 +43,6 @@ pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T
         let _ = fs::remove_file(&tmp);
     }
     filled.tried("write", output)
-}
-
-/// The temporary file is made in the folder of `output`, which may not be there.
-fn refused(output: &Path, source: io::Error) -> Error {
-    let folder = output.parent().filter(|folder| *folder != Path::new("") && !folder.is_dir());
-    match folder {
-        Some(folder) if source.kind() == io::ErrorKind::NotFound => Error::NoFolder { folder: folder.into() },
-        _ => Error::Io { action: "create", path: output.into(), source },
-    }
 }
 
 /// Writes a text as [`write`] does.

@@ -157,6 +157,15 @@ impl Error {
         matches!(self, Self::Damaged { .. } | Self::NotAnArchive { .. })
     }
 
+    /// `path` cannot be made: if the folder that it is to be in does not exist, the error says so.
+    pub(crate) fn creating(action: &'static str, path: &Path, source: io::Error) -> Self {
+        let folder = path.parent().filter(|folder| *folder != Path::new("") && !folder.is_dir());
+        match folder {
+            Some(folder) if source.kind() == io::ErrorKind::NotFound => Self::NoFolder { folder: folder.into() },
+            _ => Self::Io { action, path: path.into(), source },
+        }
+    }
+
     pub(crate) fn damaged_table(path: &Path, why: impl std::fmt::Display) -> Self {
         Self::Damaged {
             path: path.into(),

@@ -77,7 +77,7 @@ fn each_table(
     let made = match fs::create_dir(to) {
         Ok(()) => true,
         Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => false,
-        Err(e) => return Err(Error::Io { action: "create the folder", path: to.into(), source: e }),
+        Err(e) => return Err(Error::creating("create the folder", to, e)),
     };
     let tmp = |name: &String| to.join(format!(".{name}.{ending}.{}.tmp", std::process::id()));
     let written = names.iter().try_for_each(|name| each(name, &tmp(name)));

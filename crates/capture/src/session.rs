@@ -153,7 +153,11 @@ impl Session {
         session.look_for_file_systems();
         // After fork is watched, so that a thread made meanwhile is followed either way.
         for tgid in before {
-            session.track(tgid)?;
+            match session.track(tgid) {
+                // Found by its name, it may have ended while the probes were attached.
+                Err(Error::NoProcess(_)) if matches!(request.scope, Scope::Comm(_)) => {}
+                tracked => tracked?,
+            }
         }
         for begin in [Begin::Emulated, Begin::Stepped] {
             if request.price && session.uprobes.attach_trap(&mut session.ebpf, begin) {

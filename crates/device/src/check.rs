@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn old_kernels_and_systems_are_told_by_version() {
+    fn old_kernels_and_systems_are_known_by_version() {
         let all = abilities(&facts(&[("os.sdk", "26"), ("access.uid", "2000"), ("kernel.release", "4.4.78-perf+")]));
         assert!(of(&all, "record: eBPF").why.starts_with("Linux 4.4 has no BPF ring buffer"));
         assert_eq!(of(&all, "record: --via").can, Can::No);

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn frequency_and_capacity_tell_equal_cores_apart() {
+    fn frequency_and_capacity_distinguish_cores() {
         let core = |khz, capacity| Core { name: "Cortex-A78".into(), khz: Some(khz), capacity: Some(capacity) };
         let cores: BTreeMap<u32, Core> = [core(2_400_000, 900), core(2_400_000, 900), core(2_850_000, 1024)]
             .into_iter()

@@ -124,7 +124,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn life_time_is_told_in_tenths() {
+    fn life_time_is_reported_in_tenths() {
         let of = |text: &str| tenths(text);
         assert_eq!((of("0x01").as_deref(), of("0x0a").as_deref()), (Some("0-10 %"), Some("90-100 %")));
         assert_eq!((of("0x0b").as_deref(), of("0x00").as_deref()), (Some("exceeded"), Some("not defined")));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn shell_tells_same_identity_as_archive_itself() {
+    fn shell_computes_same_identity_as_archive() {
         let folder = tempfile::tempdir().unwrap();
         let make = |name: &str, created: u64, log: &str| {
             let dir = folder.path().join(name);

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn list_loses_its_end_and_count_is_told() {
+    fn list_is_cut_and_rest_is_counted() {
         let (value, left_out) = fit(json!({"rows": (0..1000).collect::<Vec<_>>(), "n": 7}), 200);
         let rows = value["rows"].as_array().unwrap();
         assert!(size(&value) <= 200 && rows[0] == 0 && value["n"] == 7);

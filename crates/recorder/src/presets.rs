@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_preset_file_error_names_what_was_looked_at() {
+    fn missing_preset_file_error_lists_searched_files() {
         let preset = Preset { files: &["no-such-program"], ..PRESETS[0] };
         let error = preset.functions(Some(OsStr::new("/bin/sh"))).unwrap_err().to_string();
         assert!(

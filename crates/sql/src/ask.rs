@@ -244,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statement_is_told_from_path() {
+    fn statement_is_distinguished_from_path() {
         for sql in [
             "SELECT 1",
             "select",

@@ -57,12 +57,12 @@ fn ended(benchmark: &Benchmark, design: &super::contract::Design) -> String {
         None if benchmark.complete => String::new(),
         None => "INTERRUPTED: the run is incomplete".to_string(),
     };
-    let wanted = design.precision.map_or(String::new(), |p| format!(" (wanted: \u{b1} {} %)", digits(p * 100.0)));
+    let target = design.precision.map_or(String::new(), |p| format!(" (target: \u{b1} {} %)", digits(p * 100.0)));
     let penalty = match benchmark.penalty {
         usual if usual == Penalty::default().name() => String::new(),
         other => format!("; change-point penalty: {other}"),
     };
-    format!("median of processes with its 95 % interval; {why}{wanted}; seed {}{penalty}", design.seed)
+    format!("median of processes with its 95 % interval; {why}{target}; seed {}{penalty}", design.seed)
 }
 
 /// The score of a cell, in a line.

@@ -155,7 +155,7 @@ mod tests {
     use crate::case;
 
     #[test]
-    fn time_is_laid_to_call_of_its_thread() {
+    fn time_is_attributed_to_call_of_its_thread() {
         let rows = case::rows();
         let index = Index::new(&rows);
         let phases = Phases::new(&index);

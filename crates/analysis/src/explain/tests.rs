@@ -87,7 +87,7 @@ fn lock_wait_names_holder_and_its_statement() {
 }
 
 #[test]
-fn forced_checkpoint_of_f2fs_tells_reason() {
+fn forced_f2fs_checkpoint_has_reason() {
     let mut rows = recording(&vec![insert(); 10]);
     let syncs: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "fdatasync").cloned().collect();
     assert_eq!(syncs.len(), 20);
@@ -138,7 +138,7 @@ fn dirty_throttling_is_found_from_twentieth_of_time_on() {
 }
 
 #[test]
-fn scheduling_delay_tells_quota_where_it_is_most() {
+fn scheduling_delay_names_quota_if_dominant() {
     let of = |throttled: u64| {
         let mut rows = recording(&vec![insert(); 10]);
         let waits = |ns, wait| {

@@ -62,7 +62,7 @@ fn journal_that_stays_is_neither_made_nor_deleted() {
 }
 
 #[test]
-fn checkpoint_goes_whole_and_commit_stays() {
+fn checkpoint_is_removed_and_commit_kept() {
     let commit = vec![("pwrite64", WAL, 5_000, 4120), ("fdatasync", WAL, 90_000, 0)];
     let back = vec![
         ("fdatasync", WAL, 60_000, 0),
@@ -95,7 +95,7 @@ fn with_flushes_cut(cut: impl Fn(Slice) -> Vec<Slice>) -> Rows {
 
 /// A thread that need not sleep is not woken: the wait for a CPU behind its sleep goes too. One that has to sleep all the same is woken.
 #[test]
-fn wait_for_cpu_goes_with_whole_sleep_only() {
+fn wait_for_cpu_is_removed_with_whole_sleep_only() {
     // The last 10 us become a wait for a CPU; of the longer flush the first 30 us one for data.
     let rows = with_flushes_cut(|slice| {
         let woken = slice.end_ns - 10_000;
@@ -114,7 +114,7 @@ fn wait_for_cpu_goes_with_whole_sleep_only() {
 
 /// What comes between a removed command and the next is others being woken by its end.
 #[test]
-fn wait_after_removed_command_goes_too() {
+fn wait_after_removed_command_is_removed() {
     // A write of 10 us, the journal for 5, a flush, the journal for 7.
     let rows = with_flushes_cut(|slice| {
         let [a, b, c] = [slice.start_ns + 10_000, slice.start_ns + 15_000, slice.end_ns - 7_000];

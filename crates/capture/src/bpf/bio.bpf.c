@@ -60,10 +60,10 @@ static __always_inline u32 bio_disk(struct bio *bio)
 	return disk_number(bio->bi_bdev->bd_disk);
 }
 
-/* blk_status_t (block/blk-core.c, blk_errors) as an error number; the rare ones are told as EIO. */
+/* blk_status_t (block/blk-core.c, blk_errors) as an error number; the rare ones become EIO. */
 static __always_inline s32 status_error(u32 status)
 {
-	/* Older kernels tell an error number. */
+	/* Older kernels have an error number. */
 	if ((s32)status <= 0)
 		return status;
 	switch (status) {
@@ -176,7 +176,7 @@ struct walk {
 	u32 skip; /* bytes of the next segment that are done */
 	u32 runs; /* that are complete */
 	u32 stranger; /* the process that was named last on this CPU */
-	struct file_id id; /* of the run that is told */
+	struct file_id id; /* of the run that is emitted */
 	struct head inode; /* as above */
 };
 
@@ -187,7 +187,7 @@ struct {
 	__type(value, struct walk);
 } walks SEC(".maps");
 
-/* Which file a run is of; told in the walk, whose memory is not the stack's. */
+/* Which file a run is of; emitted in the walk, whose memory is not the stack's. */
 static __always_inline void mapping_file(struct walk *w, u64 mapping)
 {
 	struct inode *inode;
@@ -330,7 +330,7 @@ int PROBE(bio_queue, struct bio *bio)
 	struct slot *slot = look_inside(slot_of_thread(task));
 	u64 now = bpf_ktime_get_boot_ns();
 	u64 pages, place, ino, call_ns;
-	/* Whether there is something to tell in this word or one behind it. */
+	/* Whether there is something to emit in this word or one behind it. */
 	u64 from_3, from_4, from_5, *r;
 	struct walk *w;
 	struct file_id id = {};

@@ -83,9 +83,9 @@ seldom void emit_checkpoint(u64 super, u64 magic, u64 number, u16 phase)
 
 /*
  * One force passes this tracepoint twice: in xfs_log_force or xfs_log_force_seq, and then in xlog_cil_force_seq, by which
- * both have it carried out (in Linux 6.1 and 6.18; in 5.10 the latter has no tracepoint). It is told once. The second is
+ * both have it carried out (in Linux 6.1 and 6.18; in 5.10 the latter has no tracepoint). It is emitted once. The second is
  * known by its coming right after the first, from the same thread in the same call and for the same checkpoint. A thread
- * that moves to another CPU between the two tells both, which only costs a record.
+ * that moves to another CPU between the two emits both, which only costs a record.
  */
 struct force {
 	u64 mount;
@@ -104,7 +104,7 @@ struct {
 /* Between the two lie some instructions; an interrupt may take longer. */
 #define FORCE_AGAIN_NS 100000
 
-static __always_inline bool told_already(u64 mount, u64 sequence)
+static __always_inline bool is_emitted(u64 mount, u64 sequence)
 {
 	struct force now = {
 		.mount = mount,
@@ -134,12 +134,12 @@ int PROBE(xfs_force, u64 mount, u64 sequence)
 {
 	if (!sequence)
 		sequence = word_at(word_at(word_at(mount, XFS_MOUNT_LOG), XLOG_CIL), XFS_CIL_SEQUENCE);
-	if (!told_already(mount, sequence))
+	if (!is_emitted(mount, sequence))
 		emit_checkpoint(word_at(mount, XFS_MOUNT_SUPER), XFS_MAGIC, sequence, 0);
 	return 0;
 }
 
-/* Checkpoints that end in one piece of the log: more than these are not told. */
+/* Checkpoints that end in one piece of the log: more than these are not emitted. */
 #define PIECE_CHECKPOINTS 8
 
 SEC("raw_tp/xlog_iclog_callback")

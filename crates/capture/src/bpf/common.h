@@ -34,7 +34,7 @@ struct call_shape {
 #define CALLS 512
 const volatile struct call_shape call_shapes[CALLS];
 
-/* Functions that hear of a bio's end, and what that tells of the bio. */
+/* Functions called at a bio's end, and what that says of the bio. */
 #define END_FUNCTIONS 16
 const volatile u64 end_functions[END_FUNCTIONS];
 const volatile u8 end_classes[END_FUNCTIONS];
@@ -86,7 +86,7 @@ struct slot {
 	u64 inode; /* address */
 	u64 ino;
 	u64 file; /* address */
-	u64 asked; /* bytes */
+	u64 requested; /* bytes */
 	u64 fs_start_ns;
 	u32 txn;
 	u32 txn_dev;
@@ -123,8 +123,8 @@ struct slot {
 	u32 inside_depth; /* of their steps, under way */
 
 	/* The statement whose text was looked up last. */
-	u64 told_stmt;
-	u64 told_text;
+	u64 emitted_stmt;
+	u64 emitted_text;
 
 	/* Calls of prepare it is in, innermost last. */
 	struct prepare prepares[PREPARES];
@@ -322,7 +322,7 @@ static __always_inline struct slot *make_slot(u32 tgid, u32 tid, u16 standing)
 	return slot;
 }
 
-/* Kernel threads have no slot, and much of the I/O is theirs: they are told apart before the look-up. */
+/* Kernel threads have no slot, and much of the I/O is theirs: they are separated before the look-up. */
 static __always_inline struct slot *slot_of_thread(struct task_struct *task)
 {
 	return task->flags & PF_KTHREAD ? NULL : slot_of(task->pid);
@@ -453,7 +453,7 @@ static __always_inline bool in_ring(struct slot *slot)
 }
 
 /* Says once which ring request the thread works for, before a record that does not name it. */
-static __always_inline void tell_ring(struct slot *slot)
+static __always_inline void emit_ring(struct slot *slot)
 {
 	u64 request = in_ring(slot) ? identity_of(slot) : 0;
 	struct fathom_uring *r;

@@ -3,7 +3,7 @@
  * What drivers send to their devices: the commands of their own protocol, each for a request of the block layer.
  *
  * A driver of blk-mq keeps its part of a request right behind it (blk_mq_rq_to_pdu), so the command's address is the
- * request's, told by no field. What is not for a request of a disk (an ioctl's INQUIRY, say) has one all the same.
+ * request's, without a field that says so. What is not for a request of a disk (an ioctl's INQUIRY, say) has one all the same.
  */
 
 static __always_inline u64 rq_of_payload(u64 payload)
@@ -64,7 +64,7 @@ static __always_inline int scsi_end(struct scsi_cmnd *cmd, u16 what)
 {
 	struct fathom_driver_end *r;
 	u8 sense[SENSE_READ] = {};
-	u32 result, told = 0;
+	u32 result, reported = 0;
 
 	if (!bpf_core_type_exists(struct scsi_cmnd))
 		return 0;
@@ -73,9 +73,9 @@ static __always_inline int scsi_end(struct scsi_cmnd *cmd, u16 what)
 		bpf_probe_read_kernel(sense, sizeof(sense), BPF_CORE_READ(cmd, sense_buffer));
 		/* Key, code and qualifier: of descriptors, else of the fixed form. */
 		if ((sense[0] & 0x7f) >= 0x72)
-			told = (sense[1] & 0xf) | sense[2] << 8 | sense[3] << 16;
+			reported = (sense[1] & 0xf) | sense[2] << 8 | sense[3] << 16;
 		else
-			told = (sense[2] & 0xf) | sense[12] << 8 | sense[13] << 16;
+			reported = (sense[2] & 0xf) | sense[12] << 8 | sense[13] << 16;
 	}
 	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
 	if (!r)
@@ -84,7 +84,7 @@ static __always_inline int scsi_end(struct scsi_cmnd *cmd, u16 what)
 	r->result = result;
 	r->what = what;
 	r->protocol = FATHOM_PROTOCOL_SCSI;
-	*(u32 *)r->sense = told;
+	*(u32 *)r->sense = reported;
 	r->pad = 0;
 	submit(r);
 	return 0;
@@ -221,7 +221,7 @@ int PROBE(mmc_end, u64 host, struct mmc_request *mrq)
 
 	if (!bpf_core_type_exists(struct mmc_request))
 		return 0;
-	/* In the order in which they are sent; what failed first is told. */
+	/* In the order in which they are sent; the first failure is reported. */
 	cmd = BPF_CORE_READ(mrq, sbc);
 	error = cmd ? BPF_CORE_READ(cmd, error) : 0;
 	if (!error) {

@@ -60,7 +60,7 @@ static __always_inline int write_began(struct inode *inode, s64 pos, u32 len)
 			slot->fs_start_ns = bpf_ktime_get_boot_ns();
 		slot->fs_writes++;
 		adopt_inode(slot, inode);
-		if (call_transfers(slot->call) && slot->asked <= LONG_WRITE)
+		if (call_transfers(slot->call) && slot->requested <= LONG_WRITE)
 			return 0;
 	}
 	emit_fs_write(inode, pos, len, slot);
@@ -124,7 +124,7 @@ int PROBE(f2fs_sync_enter, struct inode *inode)
 	return sync_began(inode);
 }
 
-/* XFS tells the begin of a whole write. */
+/* XFS reports the begin of a whole write. */
 SEC("raw_tp/xfs_file_buffered_write")
 int PROBE(xfs_write, struct kiocb *iocb, struct iov_iter *from)
 {
@@ -133,7 +133,7 @@ int PROBE(xfs_write, struct kiocb *iocb, struct iov_iter *from)
 	return write_began(inode, BPF_CORE_READ(iocb, ki_pos), BPF_CORE_READ(from, count));
 }
 
-/* The pages of a mapped file that a store made dirty: no call tells of them, only the fault. Recorded tasks only. */
+/* The pages of a mapped file that a store made dirty: no call reports them, only the fault. Recorded tasks only. */
 SEC("tp_btf/writeback_dirty_folio")
 int PROBE(page_dirtied, struct folio *folio, struct address_space *mapping)
 {

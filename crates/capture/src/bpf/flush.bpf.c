@@ -12,7 +12,7 @@
 #define FSEQ_PREFLUSH 1
 #define FSEQ_DATA 2
 
-/* One waiter, as its record tells it, and the next on the list. Most of it in one read. */
+/* One waiter, as in its record, and the next on the list. Most of it in one read. */
 static __attribute__((noinline)) u64 read_waiter(struct request *waiter, struct list_head **next)
 {
 	struct head head;

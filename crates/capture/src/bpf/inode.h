@@ -43,7 +43,7 @@ static __always_inline struct file_id identify(struct inode *inode)
 	read_head(&head, inode);
 	id.mode = HEAD_FIELD(&head, struct inode, inode, i_mode);
 	id.ino = HEAD_FIELD(&head, struct inode, inode, i_ino);
-	/* All block devices' inodes live on one pseudo file system; what tells them apart is the device they stand for. */
+	/* All block devices' inodes live on one pseudo file system; they differ by the device they stand for. */
 	if ((id.mode & S_IFMT) == S_IFBLK) {
 		id.dev = HEAD_FIELD(&head, struct inode, inode, i_rdev);
 		return id;

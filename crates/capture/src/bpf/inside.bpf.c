@@ -2,7 +2,7 @@
 /*
  * Processes whose SQLite is probed inside (the room `inside`): their object records statements by itself. What is left for the
  * kernel side is to know, for all other records, in which statement a thread is: that it reads out of the thread's own memory, at
- * an address that the object tells once a thread. It tells it by calling empty functions, on which these uprobes stand.
+ * an address that the object reports once a thread. It reports it by calling empty functions, on which these uprobes stand.
  */
 
 /* Which of the plan's libraries are hooked in a process, a bit each. */
@@ -13,7 +13,7 @@ struct {
 	__type(value, u32);
 } inside_libraries SEC(".maps");
 
-/* The process of a thread that told its address, so that user space need not believe what the thread's memory says. */
+/* The process of a thread that reported its address, so that user space need not believe what the thread's memory says. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);

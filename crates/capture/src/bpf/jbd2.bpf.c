@@ -11,7 +11,7 @@ struct join {
 	u32 txn;
 	u32 dev;
 	u32 handles;
-	u32 told;
+	u32 emitted;
 };
 
 /* Threads that joined outside a recorded call. */
@@ -43,7 +43,7 @@ int PROBE(jbd2_handle_start, u32 dev, u32 txn)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct slot *slot = look_inside(slot_of_thread(task));
-	struct join first = { .txn = txn, .dev = dev, .handles = 1, .told = 1 };
+	struct join first = { .txn = txn, .dev = dev, .handles = 1, .emitted = 1 };
 	u32 tid = task->pid;
 	struct join *join;
 
@@ -54,7 +54,7 @@ int PROBE(jbd2_handle_start, u32 dev, u32 txn)
 		return 0;
 	}
 	if (slot)
-		tell_ring(slot);
+		emit_ring(slot);
 	join = bpf_map_lookup_elem(&joins, &tid);
 	if (!join || join->txn != txn || join->dev != dev) {
 		/* In place: to replace an entry costs this table a quarter of a microsecond. */
@@ -66,10 +66,10 @@ int PROBE(jbd2_handle_start, u32 dev, u32 txn)
 		return 0;
 	}
 	join->handles++;
-	if (join->handles < 2 * join->told)
+	if (join->handles < 2 * join->emitted)
 		return 0;
-	emit_join(dev, txn, join->handles - join->told, slot);
-	join->told = join->handles;
+	emit_join(dev, txn, join->handles - join->emitted, slot);
+	join->emitted = join->handles;
 	return 0;
 }
 

@@ -20,11 +20,11 @@ enum packed {
 };
 
 /*
- * PACKED_SYSCALL, with its context. Calls that do not fit are told as FATHOM_KIND_SYSCALL.
+ * PACKED_SYSCALL, with its context. Calls that do not fit are emitted as FATHOM_KIND_SYSCALL.
  *   0: ns that it took; ns from its begin to the file system's, plus one (0: not seen)
  *   1: inode
  *   2: file system; descriptor (16 bits); call (8); fs_writes (8)
- *   3: result (signed); bytes asked less the result (modulo 2^32)
+ *   3: result (signed); bytes requested less the result (modulo 2^32)
  *   4: position, plus one
  *   5: transaction; handles (16 bits); cache_added (16)
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * Pages that a recorded task had to add to the page cache: for a read, its misses. Within a recorded call they are
- * counted; outside one (a fault on a mapped file) each is told.
+ * counted; outside one (a fault on a mapped file) each is emitted.
  */
 
 SEC("tp_btf/mm_filemap_add_to_page_cache")
@@ -20,7 +20,7 @@ int PROBE(page_cache_add, struct folio *folio)
 		slot->cache_added = pages < 0xffff ? pages : 0xffff;
 		return 0;
 	}
-	/* A ring request's reads and writes are told by themselves; nobody touched a mapping. */
+	/* A ring request's reads and writes are emitted separately; nobody touched a mapping. */
 	if (in_ring(slot))
 		return 0;
 	id = identify(folio->mapping->host);

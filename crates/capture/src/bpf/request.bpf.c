@@ -94,7 +94,7 @@ static __always_inline u64 number_of(u64 *scratch, void *address)
 
 /*
  * One after the other, by hand: in a loop the compiler keeps them all on the stack. The chain is followed twice, and rests
- * meanwhile: a request that is issued is merged no more. Were it not so, some would be told as 0.
+ * meanwhile: a request that is issued is merged no more. Were it not so, some would be emitted as 0.
  */
 #define TAKE_BIO(n)                                                                                                    \
 	if (!bio)                                                                                                      \

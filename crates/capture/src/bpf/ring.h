@@ -8,7 +8,7 @@
  * one array, since the verifier must see how far a record may reach: a chunk's last record may run on into the chunk's
  * spare bytes, in place of those that the next chunk begins with.
  *
- * A record is as short as it can be told, since most of what it costs is memory that no cache holds any more. All of it is
+ * A record is as short as possible, since most of what it costs is memory that no cache holds any more. All of it is
  * words of 8 bytes:
  *
  *   its word   bits 0-9 how many words, 10-15 its kind, 16-19 the header's flags, 20 whether it has a last word, 26-47 the
@@ -169,7 +169,7 @@ seldom void count_lost(void)
  * Room for a record with a body of so many words, all of which the caller writes. Returns the body.
  *
  * Written so that no branch and no address here hangs on a number that the verifier knows: Linux 6.1 would follow where it came
- * from, and if a call lies between, it tells apart from then on all states in which any number differs.
+ * from, and if a call lies between, it distinguishes from then on all states in which any number differs.
  */
 static __always_inline u64 *ring_reserve(u8 kind, u32 words, u64 now, struct who who, u16 ctx)
 {

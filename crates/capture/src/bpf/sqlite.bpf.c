@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * SQLite's statements. An execution begins at a statement's first sqlite3_step and ends when a step says anything but
- * "row", or when the statement is reset or finalised; rows are counted here, never told one by one.
+ * "row", or when the statement is reset or finalised; rows are counted here, never emitted one by one.
  *
  * The attach cookie says how this SQLite is built: see uprobes.rs, which packs it.
  */
@@ -11,7 +11,7 @@
 #define PREPARE_UTF16 (1ULL << 56)
 
 /*
- * Statements whose text was told. The oldest are forgotten and told again. A statement's memory is used again for another
+ * Statements whose text was emitted. The oldest are evicted and emitted again. A statement's memory is used again for another
  * one; SQLite does not always pass through the finalize that is probed, so the text's address and beginning are compared.
  */
 struct statement_key {
@@ -45,7 +45,7 @@ static __always_inline struct statement_print fingerprint(u64 text)
 {
 	struct statement_print print = { .text = text };
 
-	/* A shorter text ends before; what stands behind it is compared too, and at worst the text is told again. */
+	/* A shorter text ends before; what stands behind it is compared too, and at worst the text is emitted again. */
 	if (text)
 		bpf_probe_read_user(print.beginning, sizeof(print.beginning), (void *)text);
 	return print;
@@ -92,8 +92,8 @@ static __always_inline void emit_statement(struct slot *slot, u64 stmt, u64 text
 	put_scratch(s);
 }
 
-/* The text of a statement that this thread did not step last, if it was not told yet. */
-seldom void tell_statement(struct slot *slot, u64 stmt, u64 text, u64 now)
+/* The text of a statement that this thread did not step last, if it was not emitted yet. */
+seldom void emit_text(struct slot *slot, u64 stmt, u64 text, u64 now)
 {
 	struct statement_key key = { .stmt = stmt, .tgid = slot->tgid };
 
@@ -101,8 +101,8 @@ seldom void tell_statement(struct slot *slot, u64 stmt, u64 text, u64 now)
 		remember(&key, text);
 		emit_statement(slot, stmt, text, 0, 0, 0, now);
 	}
-	slot->told_stmt = stmt;
-	slot->told_text = text;
+	slot->emitted_stmt = stmt;
+	slot->emitted_text = text;
 }
 
 /* Whether a statement is in the middle of an execution, as far as that can be read. */
@@ -138,8 +138,8 @@ int PROBE_FUNCTION(sqlite_step)
 			goto inside;
 		text = statement_text(stmt, cookie);
 		/* A loop over one statement asks the table only once. */
-		if (slot->told_stmt != stmt || slot->told_text != text)
-			tell_statement(slot, stmt, text, now);
+		if (slot->emitted_stmt != stmt || slot->emitted_text != text)
+			emit_text(slot, stmt, text, now);
 		op = begin_op(slot, stmt, OP_STATEMENT, now);
 		op->running_at = cookie >> 16;
 		op->running = cookie >> 32;
@@ -219,7 +219,7 @@ int PROBE_FUNCTION(sqlite_finalize)
 		return 0;
 	key.stmt = PT_REGS_PARM1(ctx);
 	key.tgid = slot->tgid;
-	slot->told_stmt = 0;
+	slot->emitted_stmt = 0;
 	bpf_map_delete_elem(&known, &key);
 	if (slot->ops_open)
 		abandon(slot, key.stmt);

@@ -6,7 +6,7 @@
  * A wanted call on something that is no storage (a pipe, a terminal, a socket) is dropped at entry, before it costs more.
  */
 
-/* Calls longer than this also tell of each piece they write, as its pages may reach the disk before the call returns. */
+/* Calls longer than this also emit each piece they write, as its pages may reach the disk before the call returns. */
 #define LONG_WRITE (64 << 10)
 
 #define ARG(args, i) ((args)[(i) & 7])
@@ -59,7 +59,7 @@ static __always_inline void enter_ring(struct slot *slot)
 	slot->dev = 0;
 	slot->file_flags = 0;
 	slot->fd = -1;
-	slot->asked = 0;
+	slot->requested = 0;
 	slot->fs_start_ns = 0;
 	slot->txn = 0;
 	slot->txn_dev = 0;
@@ -132,7 +132,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 		settle_statements(slot, now);
 	slot->fd = fd;
 	slot->start_ns = now;
-	slot->asked = shape.bytes == NO_ARG ? 0 : ARG(args, shape.bytes);
+	slot->requested = shape.bytes == NO_ARG ? 0 : ARG(args, shape.bytes);
 	slot->fs_start_ns = 0;
 	slot->txn = 0;
 	slot->txn_dev = 0;
@@ -219,7 +219,7 @@ static __always_inline s32 call_fd(struct slot *slot, s64 result)
 }
 
 /* A call that lasted seconds, or with numbers that few have. */
-seldom void tell_odd_call(struct slot *slot, s64 pos, u64 asked, s64 result, u64 now)
+seldom void emit_odd_call(struct slot *slot, s64 pos, u64 requested, s64 result, u64 now)
 {
 	struct who who = whoami();
 	struct fathom_syscall *r = RESERVE(syscall, SYSCALL, now, who);
@@ -229,7 +229,7 @@ seldom void tell_odd_call(struct slot *slot, s64 pos, u64 asked, s64 result, u64
 	r->start_ns = slot->start_ns;
 	r->ino = slot->ino;
 	r->pos = pos;
-	r->bytes = asked;
+	r->bytes = requested;
 	r->result = result;
 	r->fs_start_ns = slot->fs_start_ns;
 	r->fs_end_ns = slot->fs_start_ns ? now : 0;
@@ -244,7 +244,7 @@ seldom void tell_odd_call(struct slot *slot, s64 pos, u64 asked, s64 result, u64
 	submit(r);
 }
 
-static __always_inline void tell_call(struct task_struct *task, struct slot *slot, s64 pos, u64 asked, s64 result,
+static __always_inline void emit_call(struct task_struct *task, struct slot *slot, s64 pos, u64 requested, s64 result,
 				      u64 now)
 {
 	u64 inside = slot->fs_start_ns ? slot->fs_start_ns - slot->start_ns + 1 : 0;
@@ -253,16 +253,16 @@ static __always_inline void tell_call(struct task_struct *task, struct slot *slo
 	struct who who = who_is(task);
 	u64 place = pos + 1;
 	u64 done, joined;
-	/* Whether there is something to tell in this word or one behind it. */
+	/* Whether there is something to emit in this word or one behind it. */
 	u64 from_3, from_4, *r;
 	u32 words = 3;
 
-	if (unlikely((took | inside | asked) >> 32 || (s32)result != result || (s16)fd != fd ||
+	if (unlikely((took | inside | requested) >> 32 || (s32)result != result || (s16)fd != fd ||
 		     slot->fs_writes > 0xff)) {
-		tell_odd_call(slot, pos, asked, result, now);
+		emit_odd_call(slot, pos, requested, result, now);
 		return;
 	}
-	done = two_words(result, asked - result);
+	done = two_words(result, requested - result);
 	joined = two_words(slot->txn, (u32)slot->cache_added << 16 | slot->handles);
 	from_4 = joined | place;
 	from_3 = done | from_4;
@@ -296,7 +296,7 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	struct task_struct *task;
 	struct slot *slot;
 	u64 args[8];
-	u64 asked;
+	u64 requested;
 	u64 now;
 	s64 pos;
 
@@ -329,10 +329,10 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	pos = -1;
 	if (slot->call != FATHOM_CALL_UNLINK)
 		pos = position(slot, call_shapes[nr].pos, args, result);
-	asked = slot->asked;
+	requested = slot->requested;
 	if (call_shapes[nr].bytes == NO_ARG && call_transfers(slot->call) && result > 0)
-		asked = result;
-	tell_call(task, slot, pos, asked, result, now);
+		requested = result;
+	emit_call(task, slot, pos, requested, result, now);
 out:
 	slot->call = 0;
 	slot->start_ns = 0;

@@ -2,12 +2,12 @@
 /*
  * What a thread sleeps for.
  *
- * Outside a recorded call its system call tells, when it leaves the CPU: the number stands in the registers that the program
+ * Outside a recorded call it is the system call, when it leaves the CPU: the number stands in the registers that the program
  * entered the kernel with (no number: a page fault). Within one, and in a page fault, the kernel's own functions on its stack
  * do; user space looks up where they lie. That walk takes about 2 us, so it is made when the thread comes back, and only after
  * a sleep of at least LONG_SLEEP: it takes no more than 0.4 % of the time that the thread slept, and none of a fast disk's.
  *
- * Uncertain: a function that the compiler made part of its caller is not found; the sleep is then told without a name.
+ * Uncertain: a function that the compiler made part of its caller is not found; the sleep then has no name.
  */
 #ifndef FATHOM_WAITS_H
 #define FATHOM_WAITS_H

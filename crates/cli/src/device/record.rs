@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn device_is_asked_for_same_recording() {
+    fn device_gets_same_recording_request() {
         let asked = [
             "--device",
             "adb:X",

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_near_side_has_is_not_sent_again() {
+    fn received_bytes_are_not_sent_again() {
         let base = tempfile::tempdir().unwrap();
         fs::create_dir(base.path().join("run")).unwrap();
         for (name, text) in [("grown", "one two"), ("replaced", "xyz two"), ("shorter", "o"), ("same", "one")] {

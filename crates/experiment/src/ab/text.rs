@@ -108,7 +108,7 @@ fn notes(out: &mut String, outcome: &Outcome) {
         Some("precision") => "stopped when every ratio was precise",
         Some("nothing to run") => "stopped since no command was left to compare",
         Some("budget") => "stopped when the time budget was spent",
-        Some(_) => "all blocks that were asked for",
+        Some(_) => "the requested number of blocks",
     };
     let margin = digits(outcome.margin * 100.0);
     let io = if outcome.commands.iter().any(|c| c.metrics.contains_key("read_calls")) {
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failure_is_told_without_wrapper() {
+    fn failure_is_reported_without_wrapper() {
         assert_eq!(reason("exit status: 1: ls: no x\nfathom: ls x: exit status 2"), "ls x: exit status 2 (ls: no x)");
         assert_eq!(reason("exit status: 1: fathom: cannot start x: no"), "cannot start x: no");
         assert_eq!(reason("timed out after 5 s"), "timed out after 5 s");

@@ -70,7 +70,7 @@ fn files_of_cpus_are_read_in_order_of_time() {
 }
 
 #[test]
-fn cut_and_foreign_files_are_told() {
+fn truncated_and_unknown_files_are_reported() {
     let whole = record(1, 30, (WRITES, action::QUEUE), (1, 512), b"abc");
     for cut in 1..whole.len() {
         let bytes = [&whole[..], &whole[..cut]].concat();

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn tracker_tells_each_change() {
+    fn tracker_reports_each_change() {
         let mut tracker = answering(b"OKAY000bR58\tdevice\n0000").track().unwrap();
         assert_eq!(tracker.next(Duration::from_secs(20)).unwrap().unwrap()[0].serial, "R58");
         assert_eq!(tracker.next(Duration::from_secs(20)).unwrap(), Some(vec![]));
