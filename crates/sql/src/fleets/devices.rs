@@ -2,7 +2,7 @@
 //! stream of tar, which is unpacked here as what it is, anybody's. What was brought stays only until it is added.
 
 use super::progress::Progress;
-use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use device::remote::DeviceAddress;
 use device::remote::output::{quoted, stream, there};
 use fleet::devices::{Found, Source, hashes, listed, listing, runs};
@@ -51,7 +51,7 @@ impl Brought {
 /// # Errors
 /// The device cannot be reached, or has no such folder or no archives in it.
 pub fn bring(source: &Source, have: &BTreeSet<String>) -> Result<Brought> {
-    let place: DeviceAddress = source.device.parse().map_err(|why: String| anyhow!(why))?;
+    let place: DeviceAddress = source.device.parse()?;
     let place = there(&place)?;
     let mut progress = Progress::default();
     progress.step(&format!("looking for archives on {place}"), 0, 0);
