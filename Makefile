@@ -14,10 +14,12 @@ help:
 	@echo "make bench             what tracing costs, beside strace, perf and blktrace: writes docs/results/performance.md"
 	@echo "make truth             injected causes beside what explain finds, changes beside what whatif predicts: docs/results/truth.md"
 	@echo "make papers-lab        paper 004's three systems in virtual machines: docs/results/paper-004.md"
+	@echo "make papers-native     paper 004's figures timed on this disk in its three settings: docs/results/paper-004-native.md"
 	@echo "make papers-versions   paper 004's counts by SQLite's version, settings and table: docs/results/paper-004-versions.md"
 	@echo "make lab               every scenario of the lab in its virtual machine: recordings in target/lab-runs/"
 	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/results/papers.md"
 	@echo "make book              the manual as a site with search: target/book/index.html"
+	@echo "make aarch64           the program for aarch64, which arm64 guests of the lab record with (some minutes the first time)"
 	@echo "make dist              a .tar.gz and a .deb for x86_64 and for aarch64 under target/dist"
 	@echo "make install           the program, its manual pages and completions below PREFIX (/usr/local)"
 	@echo "make clean             removes what was built and what the demo left"
@@ -106,14 +108,27 @@ papers-lab: build
 	done
 	@$(FATHOM) papers 004/2-4 $(PAPER_004:%=--archive target/paper-004/%.lab/trace.fathom) --output docs/results/paper-004.md
 
+# Paper 004's figures 1 to 5 on this machine's disk, of the paper's 10,000 INSERTs: timed, unlike the lab's. ROWS changes their number.
+.PHONY: papers-native
+papers-native: build
+	@mkdir -p target/paper-004/native
+	@experiments/papers/native $(FATHOM) docs/results/paper-004-native.md $(or $(ROWS),10000) target/paper-004/native
+
 # What SQLite's version, its settings and the table have to do with paper 004's counts, natively: counts only.
 .PHONY: papers-versions
 papers-versions: build
 	@experiments/papers/versions/run $(FATHOM) docs/results/paper-004-versions.md
 
+# The program for aarch64, cross-built: arm64 guests of the lab record with it.
+.PHONY: aarch64
+aarch64: setup
+	@cargo xtask aarch64
+
 # Every scenario, one after the other; those that do not end as they expect are named at the end.
+# Without a program for aarch64 (no such target of Rust's) arm64's say so.
 .PHONY: lab
 lab: build
+	-@cargo xtask aarch64
 	@mkdir -p target/lab-runs && cd target/lab-runs && failed=; \
 	for scenario in $$(../../$(FATHOM) lab list | cut -d ' ' -f 1); do \
 	    ../../$(FATHOM) lab run $$scenario || failed="$$failed $$scenario"; \

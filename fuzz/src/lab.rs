@@ -1,6 +1,6 @@
 //! What `fathom lab` reads: a scenario, and settings for it.
 
-use lab::scenario::{Scenario, shipped};
+use lab::scenario::{Scenario, find, shipped};
 
 /// The shipped scenarios, each with a line that is a setting.
 pub fn scenarios() -> Vec<Vec<u8>> {
@@ -13,6 +13,8 @@ pub fn scenarios() -> Vec<Vec<u8>> {
 pub fn scenario(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let (setting, file) = text.split_once('\n').unwrap_or(("", &text));
+    // Settings behind a name, as `--device lab:` has them.
+    let _ = find(&format!("scsi-ext4,{setting}"), &[]);
     for settings in [vec![], vec![setting.to_string()]] {
         let Ok(scenario) = Scenario::parse("fuzzed", file, &settings) else { continue };
         let written = scenario.to_toml();

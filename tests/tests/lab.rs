@@ -44,6 +44,12 @@ fn main() -> ExitCode {
         ("long::both_backends_agree_on_nvme_commands", needs(), backends::nvme),
         ("long::both_backends_agree_on_mmc_commands", needs(), backends::sd),
         ("long::both_backends_agree_on_errors_and_timeouts", needs(), backends::errors),
+        ("long::every_nvme_error_appears_in_both_backends", needs(), backends::nvme_errors),
+        (
+            "long::every_mmc_error_appears_in_both_backends",
+            needs().and_then(|()| installed("cc")),
+            backends::mmc_errors,
+        ),
         ("long::every_disk_error_appears", needs(), driver::every_disk_error_appears),
         ("long::device_mapper_maps_to_disks_below", needs().and_then(|()| installed("dmsetup")), device_mapper),
         ("long::btrfs_f2fs_and_xfs_are_followed_to_device", needs().and_then(|()| all_mkfs()), file_systems),
@@ -60,6 +66,13 @@ fn main() -> ExitCode {
         ),
         ("scenario_returns_its_recording_scsi", needs(), scenario::scsi),
         ("long::scenario_returns_its_recording_sd_card", needs().and_then(|()| installed("mkfs.f2fs")), scenario::mmc),
+        ("long::scenario_returns_its_recording_arm64", needs().and_then(|()| scenario::aarch64()), scenario::arm64),
+        (
+            "long::scenario_returns_its_recording_arm64_sd",
+            needs().and_then(|()| scenario::aarch64()).and_then(|()| installed("mkfs.f2fs")),
+            scenario::arm64_mmc,
+        ),
+        ("long::guest_is_network_server", needs(), device::server),
         (
             "long::scenarios_end_as_they_expect",
             needs().and_then(|()| all_mkfs()).and_then(|()| installed("dmsetup")),

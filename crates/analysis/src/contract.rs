@@ -135,6 +135,8 @@ pub struct OperationSummary {
     pub phases: Vec<Phase>,
     /// The time from one phase to the next.
     pub gaps: Vec<Gap>,
+    /// From the end of an execution's last write to a database to the next statement, whatever it wrote elsewhere in between.
+    pub database_to_next_ns: Option<Times>,
 }
 
 /// Time that belongs to one layer: the deepest that was waited on.

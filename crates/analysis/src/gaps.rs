@@ -7,7 +7,7 @@
 //! call to the begin of the next phase's first, so phases and gaps cover the time from an operation's begin to the next
 //! one's begin without overlap. Times of one phase over many operations are then compared by its name: class and ordinal.
 
-use crate::contract::{Gap, Phase};
+use crate::contract::{Gap, Phase, Times};
 use crate::times::times;
 use sqlite::FileClass;
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ const MAX_ORDINAL: u32 = 9;
 pub struct Phases {
     phases: Vec<(String, u64, u64, u64, Vec<u64>)>,
     gaps: Vec<(String, String, u64, Vec<u64>)>,
+    /// From the end of the last phase of a database to the next statement.
+    after_database: Vec<u64>,
 }
 
 impl Phases {
@@ -44,7 +46,7 @@ impl Phases {
         let mut from_ns = start_ns;
         let mut syncs = 0;
         let mut ordinals: BTreeMap<FileClass, u32> = BTreeMap::new();
-        let mut at = 0;
+        let (mut at, mut database_ns) = (0, None);
         while at < acts.len() {
             let Some(class) = acts[at].wrote else {
                 syncs += 1;
@@ -66,7 +68,11 @@ impl Phases {
             let bytes = run.iter().fold(0_u64, |sum, a| sum.saturating_add(a.bytes));
             self.phase(&name, run.len() as u64, bytes, end_ns.saturating_sub(run[0].start_ns));
             (from, from_ns, syncs) = (name, end_ns, 0);
+            if class == FileClass::Database {
+                database_ns = Some(end_ns);
+            }
         }
+        self.after_database.extend(database_ns.zip(next_ns).map(|(end, next)| next.saturating_sub(end)));
         if let Some(next_ns) = next_ns.filter(|_| from != "begin") {
             self.gap(&from, "next statement", syncs, next_ns.saturating_sub(from_ns));
         }
@@ -94,8 +100,8 @@ impl Phases {
         }
     }
 
-    /// Their summaries, in the order in which they were first met.
-    pub fn finish(self) -> (Vec<Phase>, Vec<Gap>) {
+    /// Their summaries, in the order in which they were first met; and the times from the last phase of a database to the next statement.
+    pub fn finish(mut self) -> (Vec<Phase>, Vec<Gap>, Option<Times>) {
         let mean = |sum: u64, n: u64| sum as f64 / n.max(1) as f64;
         let phase = |(phase, writes, bytes, n, mut ns): (String, u64, u64, u64, Vec<u64>)| Phase {
             phase,
@@ -108,7 +114,8 @@ impl Phases {
             let n = ns.len() as u64;
             Gap { from, to, count: n, duration_ns: times(&mut ns), fsyncs: mean(syncs, n) }
         };
-        (self.phases.into_iter().map(phase).collect(), self.gaps.into_iter().map(gap).collect())
+        let after = (!self.after_database.is_empty()).then(|| times(&mut self.after_database));
+        (self.phases.into_iter().map(phase).collect(), self.gaps.into_iter().map(gap).collect(), after)
     }
 }
 
@@ -138,7 +145,8 @@ mod tests {
             100,
             Some(1000),
         );
-        let (phases, gaps) = phases.finish();
+        let (phases, gaps, after) = phases.finish();
+        assert_eq!(after.map(|times| times.sum), Some(470));
         let names: Vec<_> = phases.iter().map(|p| (p.phase.as_str(), p.writes, p.duration_ns.sum)).collect();
         assert_eq!(
             names,
@@ -162,11 +170,25 @@ mod tests {
         assert_eq!(covered, 1000 - 100, "from one begin to the next");
     }
 
+    /// PERSIST writes the journal's header once more when the database is written.
+    #[test]
+    fn time_after_database_write_spans_later_phases() {
+        let mut phases = Phases::default();
+        let run = [(110, 120, Some(RollbackJournal)), (130, 140, Some(Database)), (150, 160, Some(RollbackJournal))];
+        phases.add(&acts(&run), 100, Some(300));
+        phases.add(&acts(&run[..1]), 300, Some(400));
+        phases.add(&acts(&run), 400, None);
+        let (_, gaps, after) = phases.finish();
+        assert!(gaps.iter().all(|g| g.to != "next statement" || g.from != "database write 1"), "{gaps:?}");
+        let after = after.unwrap();
+        assert_eq!((after.sum, after.p50), (160, 160));
+    }
+
     #[test]
     fn gaps_are_absent_without_writes_and_limited_in_number() {
         let mut phases = Phases::default();
         phases.add(&acts(&[(1, 2, None)]), 0, Some(10));
-        assert_eq!(phases.finish(), (vec![], vec![]));
+        assert_eq!(phases.finish(), (vec![], vec![], None));
         let mut phases = Phases::default();
         let many: Vec<_> =
             (0..1000).flat_map(|i| [(i * 10, i * 10 + 1, Some(Database)), (i * 10 + 2, i * 10 + 3, None)]).collect();

@@ -237,7 +237,7 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                         said(LINUX, "differs by about 67 % from Android x86"),
                         said(ANDROID_X86, "differs by about 67 % from Linux"),
                     ],
-                    gap(FileClass::Database, true, |g| g.to == "next statement"),
+                    to_next(commit.or(insert)),
                 ),
                 row(
                     "device commands per INSERT",
@@ -298,6 +298,18 @@ fn written(operation: &OperationSummary, class: FileClass) -> (f64, f64) {
 fn mean_database_write(operation: &OperationSummary) -> f64 {
     let (count, bytes) = written(operation, FileClass::Database);
     if count > 0.0 { bytes / count } else { 0.0 }
+}
+
+/// Median of the time from the last write to a database to the next statement.
+fn to_next(of: Option<&OperationSummary>) -> (Option<f64>, String) {
+    let Some(of) = of else { return (None, "the recording has no INSERT".into()) };
+    match &of.database_to_next_ns {
+        Some(times) => {
+            let note = format!("median; last write to the database in {}", shown(&of.statement));
+            (Some(times.p50 as f64), format!("{note}, to the next statement"))
+        }
+        None => (None, format!("{} had no such phases", shown(&of.statement))),
+    }
 }
 
 /// Median of a gap that begins with a write to `from`: of those that fit, the most frequent; `last` wants any ordinal,
@@ -402,6 +414,7 @@ mod tests {
         let insert = &mut summary.operations[at];
         insert.count = 2 * commit.count;
         insert.gaps.clear();
+        insert.database_to_next_ns = None;
         insert.per_operation.filesystem_writes.remove(&FileClass::Database);
         summary.operations.push(commit);
         let figures = compare(&summary);

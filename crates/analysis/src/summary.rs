@@ -438,7 +438,7 @@ impl Tally {
         tracer::judge(&mut summary);
         let explained = summary.layers.values().fold(0_u64, |sum, l| sum.saturating_add(l.exclusive_ns));
         summary.unexplained_ns = summary.latency_ns.sum.saturating_sub(explained);
-        (summary.phases, summary.gaps) = self.phases.finish();
+        (summary.phases, summary.gaps, summary.database_to_next_ns) = self.phases.finish();
         for (class, files) in self.written {
             self.sums.filesystem_writes.entry(class).or_default().inodes = files.len() as u64;
         }

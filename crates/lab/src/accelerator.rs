@@ -3,6 +3,7 @@
 //!
 //! *Uncertainty*: a trial that passes says that the kernel comes up, not that a long run does.
 
+use crate::arch::Arch;
 use child::end_with_us;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -29,19 +30,20 @@ pub enum Accelerator {
 
 impl Accelerator {
     /// KVM or TCG. What was found out is kept in `cache`.
-    pub fn chosen(self, kernel: &Path, cache: &Path) -> Self {
+    pub fn chosen(self, arch: Arch, kernel: &Path, cache: &Path) -> Self {
         match self {
-            Self::Auto if works("qemu-system-x86_64", Path::new("/dev/kvm"), kernel, cache, LIMIT) => Self::Kvm,
+            Self::Auto if !arch.is_own() => Self::Tcg,
+            Self::Auto if works(arch.qemu().0, Path::new("/dev/kvm"), kernel, cache, LIMIT) => Self::Kvm,
             Self::Auto => Self::Tcg,
             other => other,
         }
     }
 
     /// QEMU's arguments for it.
-    pub fn arguments(self) -> [&'static str; 4] {
+    pub fn arguments(self, arch: Arch) -> [&'static str; 4] {
         match self {
             Self::Kvm => ["-accel", "kvm", "-cpu", "host"],
-            _ => ["-accel", "tcg,thread=single", "-cpu", "qemu64"],
+            _ => ["-accel", "tcg,thread=single", "-cpu", arch.cpu()],
         }
     }
 
@@ -73,19 +75,11 @@ fn works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration
 
 fn boots(qemu: &str, kernel: &Path, limit: Duration) -> bool {
     let mut command = Command::new(qemu);
-    command.args([
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-        "-display",
-        "none",
-        "-nic",
-        "none",
-        "-machine",
-        "q35",
-    ]);
-    command.args(Accelerator::Kvm.arguments()).args(["-m", "256", "-serial", "stdio", "-kernel"]).arg(kernel);
-    command.args(["-append", "console=ttyS0 panic=-1"]);
+    let arch = Arch::default();
+    command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
+    command.args(["-machine", arch.machine()]);
+    command.args(Accelerator::Kvm.arguments(arch)).args(["-m", "256", "-serial", "stdio", "-kernel"]).arg(kernel);
+    command.args(["-append", &format!("console={} panic=-1", arch.lines()[0])]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let Ok(mut child) = end_with_us(&mut command).spawn() else { return false };
     let Some(mut output) = child.stdout.take() else { return false };

@@ -48,6 +48,7 @@ pub fn exec(
 ) -> Result<i32, NotStarted> {
     let mut config = run::config(scenario, options, context)?;
     config.device = true;
+    config.forward = scenario.machine.forward.clone();
     config.texts.push((COMMAND.into(), format!("{line}\n")));
     context.progress("booting", 0, 0);
     let mut guest = Guest::boot(&config, options.cache)?;

@@ -26,13 +26,17 @@
 //! `bpf_trace_run1` whose breakpoint (`text_poke_bp`, while the timing of BPF programs was turned on) was gone from memory.
 
 use crate::accelerator::Accelerator;
+use crate::arch::Arch;
+use crate::debian::Packages;
 use crate::initramfs::Initramfs;
 use crate::kernel::Kernel;
 use crate::patience::Patience;
+use crate::scenario::Forward;
 use crate::wake::Monitor;
 use crate::{Error, need};
 use child::end_with_us;
 use model::Context;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
 use std::os::unix::fs::FileExt;
@@ -106,6 +110,8 @@ pub struct Disk {
 /// What a guest is made of.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// Its architecture. Files and programs are copied as they are: they must be for it.
+    pub arch: Arch,
     /// Megabytes of memory.
     pub memory_mb: u32,
     /// CPUs.
@@ -114,6 +120,10 @@ pub struct Config {
     pub accelerator: Accelerator,
     /// Its disks.
     pub disks: Vec<Disk>,
+    /// The program, with its words, that makes the file system of a disk here before the guest boots, by the disk's name.
+    pub mkfs: BTreeMap<String, Vec<String>>,
+    /// Sectors of 512 bytes that cannot be read, by the disk's name. QEMU's SD card tells its host nothing of them.
+    pub bad: BTreeMap<String, Vec<u64>>,
     /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers), each with its parameters behind its name.
     pub modules: Vec<String>,
     /// Files to put into it: where they are here, where they are there. All are executable; a program's shared libraries come along.
@@ -129,6 +139,8 @@ pub struct Config {
     /// Whether it is to be worked on as a device is: with ports for a command's streams ([`Guest::streams`]), and with QEMU's user-mode
     /// network, in which this machine is 10.0.2.2.
     pub device: bool,
+    /// Ports of this machine that lead into it, if it is a device.
+    pub forward: Vec<Forward>,
     /// A file for the commands that the SD card itself gets, a line of QEMU's each (`sdcard_normal_command`): a witness of the drivers above.
     pub card_log: Option<PathBuf>,
     /// A folder for its disks, its initramfs and the command that started it, which stay there; without one nothing stays.
@@ -146,10 +158,13 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            arch: Arch::default(),
             memory_mb: 1024,
             cpus: 2,
             accelerator: Accelerator::Tcg,
             disks: Vec::new(),
+            mkfs: BTreeMap::new(),
+            bad: BTreeMap::new(),
             modules: Vec::new(),
             files: Vec::new(),
             programs: Vec::new(),
@@ -158,6 +173,7 @@ impl Default for Config {
             keep: None,
             terminal: false,
             device: false,
+            forward: Vec::new(),
             card_log: None,
             boot_limit: Duration::from_secs(300),
             idle: Duration::from_secs(300),
@@ -209,20 +225,27 @@ struct Files {
     exchange: File,
 }
 
-/// Whether this machine has what a guest needs, apart from the network to fetch the kernel.
+/// Whether this machine has what a guest of an architecture needs, apart from the network to fetch the kernel.
 ///
 /// # Errors
 /// `Missing`, with the name of the package.
-pub fn available() -> Result<(), Error> {
-    need("qemu-system-x86_64", "qemu-system-x86")?;
+pub fn available(arch: Arch) -> Result<(), Error> {
+    let (qemu, package) = arch.qemu();
+    need(qemu, package)?;
     need("mkfs.ext4", "e2fsprogs")?;
     need("tar", "tar")?;
-    busybox().map(|_| ())
+    if arch.is_own() { need("busybox", "busybox-static").map(drop) } else { Ok(()) }
 }
 
-/// A static busybox: Debian's `busybox-static`.
-fn busybox() -> Result<PathBuf, Error> {
-    need("busybox", "busybox-static")
+/// A static busybox, Debian's `busybox-static`: this machine's, or one that is fetched.
+fn busybox(arch: Arch, cache: &Path) -> Result<PathBuf, Error> {
+    if arch.is_own() {
+        return need("busybox", "busybox-static");
+    }
+    let folder = Packages::new(cache, arch.debian())?.unpacked("busybox-static")?;
+    let found =
+        ["bin/busybox", "usr/bin/busybox"].map(|path| folder.join(path)).into_iter().find(|path| path.is_file());
+    found.ok_or_else(|| Error::Missing(format!("no busybox in {}", folder.display())))
 }
 
 impl Guest {
@@ -231,19 +254,20 @@ impl Guest {
     /// # Errors
     /// `Missing` if this machine lacks something, `Guest` if it does not come up within its limit.
     pub fn boot(config: &Config, cache: &Path) -> Result<Self, Error> {
-        available()?;
-        let kernel = Kernel::stock(cache)?;
+        available(config.arch)?;
+        let kernel = Kernel::stock(cache, config.arch)?;
+        let busybox = busybox(config.arch, cache)?;
         let temporary = tempfile::Builder::new().prefix("fathom-lab-").tempdir();
         let temporary = temporary.map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), e))?;
         let folder = config.keep.as_deref().unwrap_or(temporary.path());
         std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, e))?;
         let initramfs = folder.join("initramfs");
-        std::fs::write(&initramfs, image(config, &kernel)?).map_err(|e| Error::io("write", &initramfs, e))?;
+        std::fs::write(&initramfs, image(config, &kernel, &busybox)?).map_err(|e| Error::io("write", &initramfs, e))?;
 
-        let accelerator = config.accelerator.chosen(&kernel.image, cache);
+        let accelerator = config.accelerator.chosen(config.arch, &kernel.image, cache);
         let mut command = qemu(config, accelerator, &kernel, &initramfs, folder);
         for disk in config.disks.iter().chain([&exchange()]) {
-            attach(&mut command, disk, folder)?;
+            attach(&mut command, disk, config, folder)?;
         }
         if config.keep.is_some() {
             let path = folder.join("command");
@@ -427,10 +451,10 @@ fn exchange() -> Disk {
 }
 
 /// The guest's root.
-fn image(config: &Config, kernel: &Kernel) -> Result<Vec<u8>, Error> {
+fn image(config: &Config, kernel: &Kernel, busybox: &Path) -> Result<Vec<u8>, Error> {
     let mut image = Initramfs::default();
     image.file("init", INIT.as_bytes(), true);
-    image.copy(&busybox()?, "bin/busybox")?;
+    image.copy(busybox, "bin/busybox")?;
     for folder in ["dev", "proc", "sys", "tmp", "run", "mnt", "etc", "root"] {
         image.folder(folder);
     }
@@ -468,17 +492,20 @@ fn image(config: &Config, kernel: &Kernel) -> Result<Vec<u8>, Error> {
 fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &Path, folder: &Path) -> Command {
     let disks = config.disks.len() + 1;
     let idle = config.idle.as_secs().max(1);
-    let mut command = Command::new("qemu-system-x86_64");
+    let mut command = Command::new(config.arch.qemu().0);
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
-    command.args(["-nic", if config.device { "user,model=virtio-net-pci" } else { "none" }]);
-    command.args(["-machine", "q35"]).args(accelerator.arguments());
+    command.args(["-nic", &nic(config)]);
+    command.args(["-machine", config.arch.machine()]).args(accelerator.arguments(config.arch));
     command.args(["-m", &config.memory_mb.to_string(), "-smp", &config.cpus.to_string()]);
     command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initramfs);
     // Without no_timer_check the kernel waits at its start for ten ticks of a timer (timer_irq_works), in a time counted in loops: on a busy
     // host too few come, and it panics ("IO-APIC + timer doesn't work").
     // What runs inside reads there whether its processor is emulated (`device`: `virtual.accelerator`).
+    let timer = if config.arch == Arch::X86_64 { " no_timer_check" } else { "" };
+    let [console, ours, terminal] = config.arch.lines();
     let line = format!(
-        "console=ttyS0 quiet panic=-1 no_timer_check fathom.disks={disks} fathom.idle={idle} fathom.accelerator={}",
+        "console={console} quiet panic=-1{timer} fathom.line={ours} fathom.terminal={terminal} fathom.disks={disks} \
+         fathom.idle={idle} fathom.accelerator={}",
         accelerator.name()
     );
     let card =
@@ -490,11 +517,12 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
         command.arg("-virtfs").arg(format!("local,path={path},mount_tag=share,security_model=none"));
     }
     command.arg("-serial").arg(format!("file:{}", folder.join("console.log").display()));
-    command.args(["-serial", "stdio", "-device", "virtio-scsi-pci,id=scsi"]);
+    command.args(["-chardev", "stdio,id=line"]).args(config.arch.serial("line"));
+    command.args(["-device", "virtio-scsi-pci,id=scsi"]);
     if config.terminal {
         let socket = folder.join(TERMINAL);
         command.arg("-chardev").arg(format!("socket,id=terminal,path={},server=on,wait=off", socket.display()));
-        command.args(["-serial", "chardev:terminal"]);
+        command.args(config.arch.serial("terminal"));
     }
     if let Some(log) = &config.card_log {
         command.args(["-trace", "enable=sdcard_normal_command", "-D"]).arg(log);
@@ -510,6 +538,20 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
     command
 }
 
+/// Its network, if it has one.
+fn nic(config: &Config) -> String {
+    if !config.device {
+        return "none".into();
+    }
+    let mut words = "user,model=virtio-net-pci".to_string();
+    for Forward { address, host, guest } in &config.forward {
+        for protocol in ["tcp", "udp"] {
+            words += &format!(",hostfwd={protocol}:{address}:{host}-:{guest}");
+        }
+    }
+    words
+}
+
 /// A command as a shell takes it.
 fn words(command: &Command) -> String {
     let all = std::iter::once(command.get_program()).chain(command.get_args());
@@ -518,15 +560,16 @@ fn words(command: &Command) -> String {
 }
 
 /// Makes a disk's file and adds it to QEMU's command line.
-fn attach(command: &mut Command, disk: &Disk, folder: &Path) -> Result<(), Error> {
+fn attach(command: &mut Command, disk: &Disk, config: &Config, folder: &Path) -> Result<(), Error> {
     let path = folder.join(&disk.name);
     let open = File::options().write(true).create(true).truncate(false).open(&path);
     open.and_then(|f| f.set_len(disk.bytes)).map_err(|e| Error::io("create", &path, e))?;
-    if disk.ext4 {
-        let mut mkfs = Command::new(need("mkfs.ext4", "e2fsprogs")?);
-        // Not lazily: the kernel's own zeroing thread would write while a test counts.
-        mkfs.args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"]).arg(&path).stdin(Stdio::null());
-        let output = mkfs.output().map_err(|e| Error::Missing(format!("cannot start mkfs.ext4: {e}")))?;
+    // Not lazily: the kernel's own zeroing thread would write while a test counts.
+    let ext4 = || ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"].map(String::from).to_vec();
+    if let Some(words) = config.mkfs.get(&disk.name).cloned().or_else(|| disk.ext4.then(ext4)) {
+        let mut mkfs = Command::new(need(&words[0], &words[0])?);
+        mkfs.args(&words[1..]).arg(&path).stdin(Stdio::null());
+        let output = mkfs.output().map_err(|e| Error::Missing(format!("cannot start {}: {e}", words[0])))?;
         if !output.status.success() {
             let messages = String::from_utf8_lossy(&output.stderr).into_owned();
             return Err(Error::io("format", &path, std::io::Error::other(messages)));
@@ -535,7 +578,11 @@ fn attach(command: &mut Command, disk: &Disk, folder: &Path) -> Result<(), Error
     let name = &disk.name;
     // unsafe: the guest sees a write cache and sends its flushes; the host need not obey them, for the file dies with
     // the guest.
-    command.arg("-drive").arg(format!("file={},format=raw,if=none,id={name},cache=unsafe", path.display()));
+    let file = match config.bad.get(name) {
+        None => format!("file={},format=raw", path.display()),
+        Some(bad) => format!("driver=raw,file.driver=blkdebug,file.image.filename={}{}", path.display(), errors(bad)),
+    };
+    command.arg("-drive").arg(format!("{file},if=none,id={name},cache=unsafe"));
     if disk.bus == Bus::Sd {
         command.args(["-device", "sdhci-pci"]);
     }
@@ -546,6 +593,16 @@ fn attach(command: &mut Command, disk: &Disk, folder: &Path) -> Result<(), Error
         Bus::Sd => format!("sd-card,drive={name}"),
     });
     Ok(())
+}
+
+/// QEMU's words for sectors whose reads fail (docs/devel/blkdebug.rst): rules without an event hold from the beginning.
+fn errors(sectors: &[u64]) -> String {
+    let rule = |(i, sector): (usize, &u64)| {
+        [("event", "none"), ("iotype", "read"), ("errno", "5"), ("sector", &sector.to_string())]
+            .map(|(key, value)| format!(",file.inject-error.{i}.{key}={value}"))
+            .concat()
+    };
+    sectors.iter().enumerate().map(rule).collect()
 }
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

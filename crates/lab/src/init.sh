@@ -57,7 +57,8 @@ if grep -q 9p /proc/filesystems; then
     mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 share /share
 fi
 
-line=/dev/ttyS1
+line=/dev/$(parameter line)
+ln -s "/dev/$(parameter terminal)" /dev/terminal
 stty -F $line raw -echo
 exec 3<$line 4>$line
 echo '=ready' >&4

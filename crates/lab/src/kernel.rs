@@ -5,6 +5,7 @@
 //! module asks for by alias (`softdep=`) is not followed: the lists below name it.
 
 use crate::Error;
+use crate::arch::Arch;
 use crate::debian::Packages;
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,23 +22,21 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The stock kernel of Debian on this machine's architecture, kept under `cache`.
+    /// The stock kernel of Debian on an architecture, kept under `cache`.
     ///
     /// # Errors
     /// `Missing` if it cannot be had here.
-    pub fn stock(cache: &Path) -> Result<Self, Error> {
-        if std::env::consts::ARCH != "x86_64" {
-            return Err(Error::Missing(format!("the lab has no kernel for {} yet", std::env::consts::ARCH)));
-        }
-        let packages = Packages::new(cache, "amd64")?;
+    pub fn stock(cache: &Path, arch: Arch) -> Result<Self, Error> {
+        let packages = Packages::new(cache, arch.debian())?;
         // The metapackage is asked once: a kernel that is there is good enough, and needs no network.
-        let name_file = cache.join("kernel");
+        let name_file = name_file(cache, arch);
         let name = match fs::read_to_string(&name_file) {
             Ok(name) => name,
             Err(_) => {
-                let names = packages.depends("linux-image-amd64")?;
+                let meta = format!("linux-image-{}", arch.debian());
+                let names = packages.depends(&meta)?;
                 let name = names.into_iter().find(|n| n.starts_with("linux-image-"));
-                let name = name.ok_or_else(|| Error::Missing("linux-image-amd64 names no kernel".into()))?;
+                let name = name.ok_or_else(|| Error::Missing(format!("{meta} names no kernel")))?;
                 fs::write(&name_file, &name).map_err(|e| Error::io("write", &name_file, e))?;
                 name
             }
@@ -46,8 +45,9 @@ impl Kernel {
     }
 
     /// Whether one was fetched already.
-    pub fn is_cached(cache: &Path) -> bool {
-        fs::read_to_string(cache.join("kernel")).is_ok_and(|name| cache.join(format!("packages/{name}-amd64")).is_dir())
+    pub fn is_cached(cache: &Path, arch: Arch) -> bool {
+        let folder = |name: String| cache.join(format!("packages/{name}-{}", arch.debian()));
+        fs::read_to_string(name_file(cache, arch)).is_ok_and(|name| folder(name).is_dir())
     }
 
     /// A kernel package's files under `folder`.
@@ -85,6 +85,14 @@ impl Kernel {
         order.push(path.clone());
         Ok(())
     }
+}
+
+/// Where the name of an architecture's kernel is kept.
+fn name_file(cache: &Path, arch: Arch) -> PathBuf {
+    cache.join(match arch {
+        Arch::X86_64 => "kernel",
+        Arch::Aarch64 => "kernel-arm64",
+    })
 }
 
 /// Every `.ko` below a folder, by the name the kernel gives it (`-` is `_`).

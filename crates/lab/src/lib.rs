@@ -2,6 +2,7 @@
 //! both need it, and neither may know the other.
 
 pub mod accelerator;
+pub mod arch;
 pub mod debian;
 mod error;
 pub mod exec;

@@ -11,6 +11,7 @@ use crate::guest::{Config, Disk, Guest, Output};
 use crate::scenario::{Bus, Error as Wrong, Scenario, script};
 use crate::{Error, need};
 use model::Context;
+use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -102,6 +103,7 @@ pub enum NotStarted {
 /// This machine lacks something, or the guest does not boot.
 pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Result<Outcome, NotStarted> {
     let begin = Instant::now();
+    without_network(scenario)?;
     let config = config(scenario, options, context)?;
     let phase = Mutex::new("booting".to_string());
     let (end, ended) = channel::<()>();
@@ -111,7 +113,11 @@ pub fn run(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Res
         // Dropped on every way out, which ends the drawing.
         let _end = end;
         let enter = |name: &str| *phase.lock().unwrap_or_else(|e| e.into_inner()) = name.to_string();
-        enter(if crate::kernel::Kernel::is_cached(options.cache) { "booting" } else { "fetching Debian's kernel" });
+        enter(if crate::kernel::Kernel::is_cached(options.cache, scenario.machine.arch) {
+            "booting"
+        } else {
+            "fetching Debian's kernel"
+        });
         let mut guest = Guest::boot(&config, options.cache)?;
         write(&options.folder.join(SCENARIO), &scenario.to_toml())?;
         let ending = steps(&mut guest, scenario, options.folder, &enter);
@@ -132,6 +138,7 @@ pub fn shell(
     context: &Context,
     attach: impl FnOnce(UnixStream),
 ) -> Result<(), NotStarted> {
+    without_network(scenario)?;
     let config = Config { terminal: true, ..config(scenario, options, context)? };
     context.progress("booting", 0, 0);
     let mut guest = Guest::boot(&config, options.cache)?;
@@ -207,32 +214,48 @@ pub(crate) fn last_lines(text: &str) -> String {
 }
 
 pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Context) -> Result<Config, NotStarted> {
+    let arch = scenario.machine.arch;
+    let wrong = |what: String| Wrong { place: "scenario".into(), what };
+    if !arch.is_own() {
+        foreign(scenario).map_err(wrong)?;
+    }
     let (mkfs, package) = scenario.filesystem.kind.mkfs();
-    let mut programs: Vec<(String, PathBuf)> = vec![(mkfs.into(), need(mkfs, package)?)];
+    let mkfs_path = need(mkfs, package)?;
+    let mut programs: Vec<(String, PathBuf)> = Vec::new();
+    let mut made = BTreeMap::new();
+    if arch.is_own() {
+        programs.push((mkfs.into(), mkfs_path));
+    } else {
+        let fs = &scenario.filesystem;
+        let words = std::iter::once(mkfs).chain(fs.kind.words().iter().copied()).map(String::from);
+        made.insert(fs.disk.clone(), words.chain(fs.mkfs.iter().cloned()).collect());
+    }
     if scenario.disk.values().any(|disk| disk.map.is_some()) {
         programs.push(("dmsetup".into(), need("dmsetup", "dmsetup")?));
     }
     for name in &scenario.workload.programs {
         programs.push((name.clone(), need(name, name)?));
     }
-    let wrong = |what| Wrong { place: "scenario".into(), what };
     let named: Vec<(String, String)> = programs.iter().map(|(n, p)| (n.clone(), p.display().to_string())).collect();
     let texts = vec![
-        (script::PREPARE.to_string(), script::prepare(scenario, &named)),
+        (script::PREPARE.to_string(), script::prepare(scenario, &named, !made.is_empty())),
         (script::WORKLOAD.to_string(), script::workload(scenario).map_err(wrong)?),
     ];
     let disk = |(name, disk): (&String, &crate::scenario::Disk)| {
         Some(Disk { name: name.clone(), bus: disk.bus.qemu()?, bytes: disk.size.0, ext4: false })
     };
     let folder = std::fs::canonicalize(options.folder).map_err(|e| Error::io("find", options.folder, e))?;
+    let program = arch.program(options.program)?;
     Ok(Config {
+        arch,
         memory_mb: (scenario.machine.memory.0 >> 20) as u32,
         cpus: scenario.machine.cpus,
         accelerator: scenario.machine.accelerator,
         disks: scenario.disk.iter().filter_map(disk).collect(),
+        mkfs: made,
         modules: modules(scenario),
         // Its place here may be below a folder that the guest has of its own.
-        files: vec![(options.program.to_path_buf(), "bin/fathom".into())],
+        files: vec![(program, "bin/fathom".into())],
         programs: programs.into_iter().map(|(_, path)| path).collect(),
         texts,
         keep: options.keep.then(|| folder.join(KEPT)),
@@ -241,6 +264,33 @@ pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Conte
         context: context.clone(),
         ..Config::default()
     })
+}
+
+/// A guest without a network has no ports.
+fn without_network(scenario: &Scenario) -> Result<(), Wrong> {
+    if scenario.machine.forward.is_empty() {
+        return Ok(());
+    }
+    let what = "only a guest that is a device has a network: `fathom lab exec`, --device lab:SCENARIO".into();
+    Err(Wrong { place: "machine.forward".into(), what })
+}
+
+/// What a guest of another architecture cannot have: this machine's programs do not run in it.
+fn foreign(scenario: &Scenario) -> Result<(), String> {
+    let arch = scenario.machine.arch.name();
+    if let Some(name) = scenario.workload.programs.first() {
+        return Err(format!("workload.programs: this machine's {name} does not run on {arch}; busybox and fathom do"));
+    }
+    if let Some((name, _)) = scenario.disk.iter().find(|(_, disk)| disk.map.is_some()) {
+        return Err(format!("disk.{name}.map: this machine's dmsetup does not run on {arch}"));
+    }
+    let disk = &scenario.filesystem.disk;
+    if scenario.disk.get(disk).is_some_and(|disk| disk.bus.qemu().is_none()) {
+        return Err(format!(
+            "disk.{disk}.bus: the file system of an {arch} guest is made on this machine, so that its disk is virtio, scsi, nvme or sd"
+        ));
+    }
+    Ok(())
 }
 
 /// What the scenario's parts need of the kernel.

@@ -7,14 +7,17 @@
 mod catalog;
 mod disk;
 mod disks;
+mod forward;
 pub(crate) mod script;
 mod value;
 
 pub use catalog::{Entry, find, shipped};
 pub use disk::{Bus, Disk, Map, Scheduler};
+pub use forward::Forward;
 pub use value::{Bytes, Span};
 
 use crate::accelerator::Accelerator;
+use crate::arch::Arch;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -64,6 +67,8 @@ pub struct Scenario {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Machine {
+    /// Its architecture.
+    pub arch: Arch,
     /// Memory.
     pub memory: Bytes,
     /// CPUs.
@@ -72,11 +77,21 @@ pub struct Machine {
     pub accelerator: Accelerator,
     /// A guest that says nothing for so long hangs.
     pub silence: Span,
+    /// Ports of this machine that lead into a guest that is a device.
+    #[serde(deserialize_with = "forward::one_or_several", skip_serializing_if = "Vec::is_empty")]
+    pub forward: Vec<Forward>,
 }
 
 impl Default for Machine {
     fn default() -> Self {
-        Self { memory: Bytes(1 << 30), cpus: 2, accelerator: Accelerator::Auto, silence: Span(120) }
+        Self {
+            arch: Arch::default(),
+            memory: Bytes(1 << 30),
+            cpus: 2,
+            accelerator: Accelerator::Auto,
+            silence: Span(120),
+            forward: Vec::new(),
+        }
     }
 }
 

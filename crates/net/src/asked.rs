@@ -33,6 +33,17 @@ pub enum Unasked {
     /// An address that everybody has.
     #[error("{0} is the wildcard address: give the server's own, such as 192.0.2.7:7100")]
     Wildcard(SocketAddr),
+    /// QEMU forwards IPv4 only.
+    #[error("{0}: ports are forwarded into a guest over IPv4 only")]
+    NotForwarded(SocketAddr),
+    /// A client elsewhere reaches a guest through this machine only.
+    #[error(
+        "{0} reaches the guest through this machine: give an address and port of this machine, ADDR:PORT, that {0} reaches"
+    )]
+    Unreached(DeviceAddress),
+    /// A guest's traffic is QEMU's.
+    #[error("--link cannot lead a guest's traffic: QEMU makes it this machine's own")]
+    GuestBehind,
     /// Nothing says where the server is.
     #[error("no address to test: give --interface IF (the server listens on its address) or ADDR:PORT")]
     NoAddress,
@@ -110,17 +121,32 @@ impl<'a> Ends<'a> {
         if self.through_here && (local(self.from) || self.to.is_some_and(local)) {
             return Err(Unasked::Between);
         }
+        let guest = |end: &DeviceAddress| matches!(end, DeviceAddress::Lab(_));
+        if self.through_here && (guest(self.from) || self.to.is_some_and(guest)) {
+            return Err(Unasked::GuestBehind);
+        }
         match (self.to, self.address, self.interface) {
             (to, Some(address), _) if address.ip().is_unspecified() && (to.is_some() || !local(self.from)) => {
                 Err(Unasked::Wildcard(address))
             }
             (None, Some(address), _) => Ok(Server::Stands(address)),
+            (Some(to @ DeviceAddress::Lab(_)), address, _) => self.forwarded(to, address),
             (Some(to), Some(address), _) => Ok(Server::Start(to, Listen::At(address))),
             (Some(to), None, Some(interface)) => Ok(Server::Start(to, Listen::On(interface))),
             (Some(to), None, None) if to == self.from => {
                 Ok(Server::Start(to, Listen::At((Ipv4Addr::LOCALHOST, 0).into())))
             }
             _ => Err(Unasked::NoAddress),
+        }
+    }
+
+    /// A server in a guest, behind this address of this machine.
+    fn forwarded(&self, to: &'a DeviceAddress, address: Option<SocketAddr>) -> Result<Server<'a>, Unasked> {
+        let reachable = matches!(self.from, DeviceAddress::Local | DeviceAddress::Lab(_));
+        match address.unwrap_or((Ipv4Addr::LOCALHOST, 0).into()) {
+            SocketAddr::V4(at) if reachable || !at.ip().is_loopback() => Ok(Server::Start(to, Listen::Forwarded(at))),
+            SocketAddr::V4(_) => Err(Unasked::Unreached(self.from.clone())),
+            at @ SocketAddr::V6(_) => Err(Unasked::NotForwarded(at)),
         }
     }
 }
@@ -160,5 +186,12 @@ mod tests {
         assert!(server(ends(&here, None, Some(any), None, false)).starts_with("Stands"));
         assert!(server(ends(&here, Some(&far), None, Some("wlan0"), false)).contains("wlan0"));
         assert!(server(ends(&far, Some(&far), None, None, false)).contains("127.0.0.1:0"));
+        let guest = DeviceAddress::Lab("virtio-ext4".into());
+        assert_eq!(why(ends(&far, Some(&guest), None, None, false)), Unasked::Unreached(far.clone()));
+        assert_eq!(why(ends(&guest, Some(&far), Some(own), None, true)), Unasked::GuestBehind);
+        let six: SocketAddr = "[::1]:7100".parse().unwrap();
+        assert_eq!(why(ends(&here, Some(&guest), Some(six), None, false)), Unasked::NotForwarded(six));
+        assert!(server(ends(&far, Some(&guest), Some(own), None, false)).contains("Forwarded(192.0.2.7:7100)"));
+        assert!(server(ends(&here, Some(&guest), None, Some("lo"), false)).contains("Forwarded(127.0.0.1:0)"));
     }
 }

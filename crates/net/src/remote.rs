@@ -10,7 +10,7 @@ use crate::measure::{Handover, RunRequest};
 use crate::spec::{Spec, Traffic};
 use device::remote::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
 use model::{Context, Environment};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ use wire::Key;
 const LOOK: Duration = Duration::from_millis(100);
 /// How long the server may take to listen.
 const READY: Duration = Duration::from_secs(30);
+/// How long in a guest, whose emulated processor starts a program slowly.
+const READY_IN_GUEST: Duration = Duration::from_secs(300);
 /// How long one end may be silent without the other, when it has something to say.
 const ALONE: Duration = Duration::from_secs(20);
 /// More than this no run is, bytes: a device shall not fill the memory here.
@@ -50,6 +52,9 @@ pub enum Error {
     /// An agent could not do what it was told to.
     #[error("{0}")]
     Agent(String),
+    /// This machine's port that was to lead to the server.
+    #[error("cannot listen on {0}, which is to lead to the guest: {1}")]
+    NoForward(SocketAddrV4, std::io::Error),
     /// The server ended before it listened.
     #[error("{0} cannot run the server")]
     NoServer(DeviceAddress),
@@ -57,8 +62,8 @@ pub enum Error {
     #[error("the server did not report its address: {0}")]
     NoAddress(std::net::AddrParseError),
     /// It takes too long.
-    #[error("the server is not listening after {} s", READY.as_secs())]
-    NotListening,
+    #[error("the server is not listening after {} s", .0.as_secs())]
+    NotListening(Duration),
     /// Packets would not pass the link.
     #[error(transparent)]
     Fragmented(#[from] Fragmented),
@@ -99,6 +104,17 @@ pub enum Listen<'a> {
     At(SocketAddr),
     /// At an interface's address, at a free port.
     On(&'a str),
+    /// In a guest of the lab, at the port to which one of this machine's leads; a free one for port 0.
+    Forwarded(SocketAddrV4),
+}
+
+/// What this machine is called in a guest: by QEMU's user-mode network.
+const HOST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+
+/// A port that was free a moment ago.
+fn free(at: SocketAddrV4) -> std::io::Result<SocketAddrV4> {
+    let address = std::net::TcpListener::bind(at)?.local_addr()?;
+    Ok(SocketAddrV4::new(*at.ip(), address.port()))
 }
 
 /// The server, if it is to be started too; else it stands somewhere.
@@ -196,12 +212,18 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
         }
         Ok(link)
     };
+    let mut forwarded = None;
     let server = match job.server {
+        Server::Start(DeviceAddress::Lab(name), Listen::Forwarded(at)) => {
+            let at = free(at).map_err(|why| Error::NoForward(at, why))?;
+            forwarded = Some(at);
+            Some(reach(End::Server, &DeviceAddress::Lab(format!("{name},forward={}:{}", at.ip(), at.port())))?)
+        }
         Server::Start(address, _) => Some(reach(End::Server, address)?),
         Server::Stands(_) => None,
     };
     let client = reach(End::Client, job.client)?;
-    let mut run = RemoteRun { job, context, events, client, server, complaints: String::new(), left: None };
+    let mut run = RemoteRun { job, context, events, client, server, forwarded, complaints: String::new(), left: None };
     let done = run.conduct(key.is_some(), tell);
     run.end(done, tell)
 }
@@ -223,6 +245,8 @@ struct RemoteRun<'a> {
     events: Receiver<(End, Event)>,
     client: AgentLink,
     server: Option<AgentLink>,
+    /// This machine's port that leads to the server's.
+    forwarded: Option<SocketAddrV4>,
     /// What the server said; told if something goes wrong.
     complaints: String,
     /// Since when one end is alone, and silent.
@@ -236,11 +260,23 @@ impl RemoteRun<'_> {
                 let mut argv = vec![server.deployment().program.clone()];
                 argv.extend(["net", "serve", "--once", "--key", KEY].map(String::from));
                 argv.extend(match listen {
+                    Listen::Forwarded(at) => {
+                        let port = self.forwarded.unwrap_or(at).port();
+                        ["--listen".into(), SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port).to_string()]
+                    }
                     Listen::At(address) => ["--listen".into(), address.to_string()],
                     Listen::On(interface) => ["--interface".into(), interface.to_string()],
                 });
                 server.start(&argv)?;
-                self.ready(place)?
+                let listens = self.ready(place)?;
+                match (self.forwarded, self.job.client) {
+                    (None, _) => listens,
+                    // A guest beside it goes the same way in.
+                    (Some(at), DeviceAddress::Lab(_)) if at.ip().is_loopback() => {
+                        SocketAddrV4::new(HOST, at.port()).into()
+                    }
+                    (Some(at), _) => at.into(),
+                }
             }
             (Server::Stands(address), _) => address,
             (Server::Start(place, _), None) => return Err(Error::NoServer(place.clone())),
@@ -299,8 +335,9 @@ impl RemoteRun<'_> {
             if self.context.cancelled() {
                 return Err(Error::Interrupted);
             }
-            if begun.elapsed() > READY {
-                return Err(Error::NotListening);
+            let limit = if self.forwarded.is_some() { READY_IN_GUEST } else { READY };
+            if begun.elapsed() > limit {
+                return Err(Error::NotListening(limit));
             }
         }
     }

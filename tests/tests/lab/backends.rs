@@ -143,6 +143,85 @@ pub fn errors() -> Result<()> {
     Ok(())
 }
 
+/// How many errors are forced.
+const ERRORS: usize = 200;
+
+/// Errors of these commands, each with its word in both, and what else the driver sent meanwhile: the same.
+fn same_errors(both: &Both, name: &str, error: &str) -> Result<()> {
+    let seen = Windows::of(&both.spans.0, &both.spans.1)?;
+    let columns = ["protocol", "name", "lba", "blocks", "bytes", "error"];
+    // NVMe's event has no size, which only a request of the block layer tells: commands of the admin queue have none.
+    let sized = |rows: &[Row]| -> Vec<Row> {
+        let of_request = |row: &Row| !cell(row, "lba").is_empty();
+        let without = |row: &Row| row.clone().into_iter().chain([("bytes".to_owned(), String::new())]).collect();
+        rows.iter().map(|row| if of_request(row) { row.clone() } else { without(row) }).collect()
+    };
+    let (truth, ours) = (
+        counted(&sized(&both.commands.0), seen.ebpf, &columns),
+        counted(&sized(&both.commands.1), seen.ftrace, &columns),
+    );
+    let wrong = differences(&truth, &ours);
+    ensure!(wrong.is_empty(), "eBPF against ftrace: {wrong:#?}");
+    for (backend, rows) in [("eBPF", &both.commands.0), ("ftrace", &both.commands.1)] {
+        let of = |row: &&Row| cell(row, "name") == name && cell(row, "error") == error;
+        let errors = rows.iter().filter(of).count();
+        println!("{backend}: {} commands, {errors} x {name}: {error}", rows.len());
+        let all: std::collections::BTreeSet<_> =
+            rows.iter().map(|row| (cell(row, "name"), cell(row, "error"))).collect();
+        ensure!(errors == ERRORS, "{backend} has {errors} of {ERRORS} errors: {all:?}");
+    }
+    Ok(())
+}
+
+/// Reads of a bad sector of an NVMe disk, which fail; then its controller is reset, which is told by the commands that set it up again.
+pub fn nvme_errors() -> Result<()> {
+    let disk = Disk { name: "data".into(), bus: Bus::Nvme, bytes: 128 << 20, ext4: false };
+    let bad = BTreeMap::from([("data".to_string(), vec![4660])]);
+    let config = Config { disks: vec![disk], bad, files: vec![(fathom(), "/fathom".into())], ..Config::default() };
+    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    // The kernel would try each one again.
+    sh(&mut guest, "echo 0 >/sys/module/nvme_core/parameters/max_retries")?;
+    let read =
+        |skip: u32| format!("dd if=/dev/disk/data of=/dev/null bs=4096 iflag=direct count=1 skip={skip} 2>/dev/null");
+    // Block 582 of 4096 bytes holds the bad one of 512.
+    let script = format!(
+        "{good}\ni=0 failed=0\nwhile [ $i -lt {ERRORS} ]; do\n  {bad} || failed=$((failed + 1))\n  i=$((i + 1))\ndone\n\
+         echo $failed >/failed\necho 1 >/sys/class/nvme/nvme0/reset_controller\n{good}\n",
+        good = read(0),
+        bad = read(582),
+    );
+    sh(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
+    let both = Both::recorded(&mut guest, "sh /errors.sh")?;
+    let failed = sh(&mut guest, "cat /failed")?;
+    ensure!(failed.trim() == ERRORS.to_string(), "{failed} reads failed");
+    same_errors(&both, "Read", "Unrecovered Read Error (2/81)")?;
+    for (backend, rows) in [("eBPF", &both.commands.0), ("ftrace", &both.commands.1)] {
+        let queues = rows.iter().filter(|row| cell(row, "name") == "Create I/O Submission Queue").count();
+        ensure!(queues > 0, "{backend} tells nothing of the reset");
+    }
+    Ok(())
+}
+
+/// Commands that the SD card does not know, and so never answers.
+pub fn mmc_errors() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("mmc_errors");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/mmc_errors.c");
+    let built = std::process::Command::new("cc").args(["-O1", "-Wall", "-o"]).arg(&program).arg(source).status()?;
+    ensure!(built.success(), "mmc_errors.c does not compile");
+    let disk = Disk { name: "data".into(), bus: Bus::Sd, bytes: 128 << 20, ext4: false };
+    let files = vec![(fathom(), "/fathom".into()), (program, "/mmc_errors".into())];
+    let config = Config { disks: vec![disk], files, ..Config::default() };
+    let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
+    let read = "dd if=/dev/disk/data of=/dev/null bs=4096 iflag=direct count=1";
+    let script = format!("{read}\n/mmc_errors /dev/disk/data {ERRORS} >/failed\n{read} skip=8\n");
+    sh(&mut guest, &format!("cat >/errors.sh <<'END'\n{script}END"))?;
+    let both = Both::recorded(&mut guest, "sh /errors.sh")?;
+    let failed = sh(&mut guest, "cat /failed")?;
+    ensure!(failed.trim() == ERRORS.to_string(), "{failed} commands failed");
+    same_errors(&both, "CMD60", "command: ETIMEDOUT: no answer in time")
+}
+
 fn agree(bus: Bus) -> Result<()> {
     let disk = Disk { name: "data".into(), bus, bytes: 128 << 20, ext4: true };
     let config = Config { disks: vec![disk], files: vec![(fathom(), "/fathom".into())], ..Config::default() };

@@ -70,6 +70,23 @@ pub fn measured() -> Result<()> {
     Ok(())
 }
 
+/// A guest is the server, for this machine and for another guest; the settings behind its name are in force.
+pub fn server() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bits = |words: &[&str]| -> Result<f64> {
+        let words = [&["net", "run", "--duration", "1", "--json"], words].concat();
+        let line: Value = serde_json::from_str(&well(folder.path(), &words)?)?;
+        let intervals = line["directions"][0]["intervals_bps"].as_array().context("intervals")?;
+        Ok(intervals.iter().filter_map(|interval| interval[1].as_f64()).sum())
+    };
+    ensure!(bits(&["--to", "lab:virtio-ext4,cpus=1"])? > 0.0, "nothing came to the guest");
+    ensure!(bits(&["--to", "lab:virtio-ext4", "--udp", "--rate", "100k"])? > 0.0, "no packet came to the guest");
+    ensure!(bits(&["--from", "lab:scsi-ext4", "--to", "lab:virtio-ext4"])? > 0.0, "nothing came from guest to guest");
+    let cpus = well(folder.path(), &["lab", "exec", "virtio-ext4,cpus=1,fs=f2fs", "--", "sh", "-c", "nproc; mount"])?;
+    ensure!(cpus.starts_with("1\n") && cpus.contains(" on /mnt type f2fs "), "{cpus}");
+    Ok(())
+}
+
 /// `fathom net serve` on a free port, which ends with this.
 struct Serve(Child);
 

@@ -1,7 +1,7 @@
 //! Command line of `fathom device`, and of every verb that works on a device.
 
 use clap::{Args, Subcommand, ValueEnum};
-use device::remote::{DeviceAddress, OneOrAll};
+use device::remote::{DeviceAddress, DeviceNames};
 use model::quantity::long_time;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -134,7 +134,7 @@ pub struct DeviceFetch {
 #[derive(Debug, Clone, Default, Args)]
 pub struct ServiceDevice {
     /// Run on this device, and leave it there, also when the connection ends: adb:SERIAL (adb if there is only one) or
-    /// ssh:[USER@]HOST[:PORT]. `fathom device stop DEVICE` stops it
+    /// ssh:[USER@]HOST[:PORT]. `fathom device stop DEVICE` stops it. In a guest, lab:SCENARIO,forward=PORT, it runs as long as this command
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceAddress>,
     /// Fathom's binary for devices of another architecture (repeatable)
@@ -157,7 +157,7 @@ pub struct Which {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Elsewhere {
     /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT],
-    /// lab:SCENARIO
+    /// lab:SCENARIO[,KEY=VALUE…], such as lab:scsi-ext4,fs=f2fs (docs/guide/lab.md)
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<DeviceAddress>,
     /// Fathom's binary for devices of another architecture (repeatable)
@@ -169,9 +169,9 @@ pub struct Elsewhere {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Devices {
     /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT],
-    /// lab:SCENARIO. Several, separated by commas, or `all` that adb lists: all at the same time, and an archive of each, named after it, in the folder that -o names
-    #[arg(long, value_name = "DEVICE,…", value_delimiter = ',')]
-    pub device: Vec<OneOrAll>,
+    /// lab:SCENARIO[,KEY=VALUE…], such as lab:scsi-ext4,fs=f2fs (docs/guide/lab.md). Several, separated by commas, or `all` that adb lists: all at the same time, and an archive of each, named after it, in the folder that -o names
+    #[arg(long, value_name = "DEVICE,…")]
+    pub device: Vec<DeviceNames>,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE", requires = "device")]
     pub binary: Vec<PathBuf>,

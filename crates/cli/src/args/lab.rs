@@ -38,8 +38,8 @@ pub struct HostArgs {
     /// Folder for kernels [default: fathom/lab in the user's cache folder]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
-    /// The program in the guest [default: this one]
-    #[arg(long, value_name = "FILE", hide = true)]
+    /// Fathom's program for the guest [default: this one; for another architecture, fathom-ARCH beside it]
+    #[arg(long, value_name = "FILE")]
     pub program: Option<PathBuf>,
 }
 

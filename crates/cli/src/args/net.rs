@@ -108,10 +108,11 @@ Start both ends from here, with a key made for the run:
   fathom net run --from adb:R58M1 --to adb:R58M2 --interface bt-pan
   fathom net run --from adb --interface wlan0 --to local --to-interface eth0
   fathom net run 192.0.2.7:7100 --from ssh:me@one:2222 --to ssh:two
+  fathom net run --to lab:virtio-ext4                       this machine to a virtual machine on it
   sudo fathom net run --from netns:a --to netns:b --interface eth0 --link delay=16ms,loss=1%
 
 A device is local, ssh:[USER@]HOST[:PORT] (`ssh` must work without a password), adb:SERIAL (as in `adb devices`; adb if there is \
-only one), netns:NAME (as in `ip netns`), or lab:SCENARIO (a virtual machine, to which this one is 10.0.2.2). Fathom copies itself there once. Only commands and results go through ssh or adb; \
+only one), netns:NAME (as in `ip netns`), or lab:SCENARIO[,KEY=VALUE…] (a virtual machine on this one, booted for the run). Fathom copies itself there once. Only commands and results go through ssh or adb; \
 test data goes directly from one end to the other.",
     group(clap::ArgGroup::new("traffic").args(["tcp", "udp", "transactions"]))
 )]

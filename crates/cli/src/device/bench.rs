@@ -27,7 +27,7 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
         ))
         .into());
     }
-    let places = OneOrAll::expand(&args.devices.device)?;
+    let places = OneOrAll::expand(args.devices.device.iter().flat_map(|names| &names.0))?;
     let (files, words) = asked(args)?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);

@@ -17,7 +17,7 @@ pub fn run(args: &args::LabExec) -> Result<ExitCode> {
         stdout: Box::new(output::Stdout),
         stderr: Box::new(std::io::stderr()),
     };
-    Prepared::new(&args.guest)?.run(|options, context| {
+    Prepared::new(&args.guest, &scenario)?.run(|options, context| {
         let status = lab::exec::exec(&scenario, &words.join(" "), options, context, streams)?;
         Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
     })

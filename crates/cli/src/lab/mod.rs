@@ -29,8 +29,8 @@ fn usage(error: scenario::Error) -> anyhow::Error {
 
 /// What this machine lacks, and what to do.
 fn explained(error: lab::Error) -> anyhow::Error {
-    const REMEDY: &str = "fathom lab needs QEMU, a static busybox and apt (on Debian: apt-get install qemu-system-x86 busybox-static), \
-                          and the network once, for the kernel";
+    const REMEDY: &str = "fathom lab needs QEMU, a static busybox and apt (on Debian: apt-get install qemu-system-x86 busybox-static, for \
+                          arm64 guests qemu-system-arm), and the network once, for the kernel";
     match error {
         lab::Error::Missing(_) => anyhow::anyhow!("{error}\n{REMEDY}"),
         other => other.into(),

@@ -4,6 +4,7 @@ use super::{explained, host, usage};
 use crate::{args, progress};
 use anyhow::{Context as _, Result};
 use lab::run::{NotStarted, Options};
+use lab::scenario::Scenario;
 use model::Context;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,9 +20,9 @@ pub struct Prepared {
 
 impl Prepared {
     /// Looks for what is needed and makes the folders.
-    pub fn new(args: &args::GuestArgs) -> Result<Self> {
+    pub fn new(args: &args::GuestArgs, scenario: &Scenario) -> Result<Self> {
         let (cache, program) = host(&args.host)?;
-        lab::guest::available().map_err(explained)?;
+        lab::guest::available(scenario.machine.arch).map_err(explained)?;
         let temporary = tempfile::tempdir().context("cannot create a folder")?;
         let share = args.output.clone().unwrap_or_else(|| temporary.path().into());
         std::fs::create_dir_all(&share).with_context(|| format!("cannot create {}", share.display()))?;

@@ -16,7 +16,7 @@ pub fn run(args: &args::LabRun) -> Result<ExitCode> {
     let (cache, program) = host(&args.host)?;
     let folder = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{name}.lab")));
     // Before an earlier result is moved.
-    lab::guest::available().map_err(explained)?;
+    lab::guest::available(scenario.machine.arch).map_err(explained)?;
     folder::result(&folder)?;
     let context = progress::context(args.json);
     progress::end_on_signal(&context);

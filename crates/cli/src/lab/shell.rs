@@ -15,7 +15,7 @@ pub fn run(args: &args::LabShell) -> Result<ExitCode> {
     };
     let scenario = scenario.map_err(usage)?;
     let mut attached = None;
-    let ended = Prepared::new(&args.guest)?.run(|options, context| {
+    let ended = Prepared::new(&args.guest, &scenario)?.run(|options, context| {
         lab::run::shell(&scenario, options, context, |to| attached = terminal::join(to, output::Stdout))?;
         Ok(ExitCode::SUCCESS)
     });

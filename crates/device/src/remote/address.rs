@@ -20,13 +20,36 @@ pub enum DeviceAddress {
     Ssh(Option<String>, String, Option<u16>),
     /// A device that adb lists, by its serial number; the only one there is if none is said.
     Adb(Option<String>),
-    /// A guest of the lab, booted for what is done on it: a scenario's name or file.
+    /// A guest of the lab, booted for what is done on it: a scenario's name or file, with settings behind it (`scsi-ext4,fs=f2fs`), which
+    /// are the lab's to read.
     Lab(String),
+}
+
+impl DeviceAddress {
+    /// The names in a list with commas. One within a guest's name separates its settings, unless a device follows.
+    pub fn names(list: &str) -> Vec<&str> {
+        let (mut names, mut from) = (Vec::new(), 0);
+        for (at, _) in list.match_indices(',') {
+            if !list[from..].starts_with("lab:") || begins_device(&list[at + 1..]) {
+                names.push(&list[from..at]);
+                from = at + 1;
+            }
+        }
+        names.push(&list[from..]);
+        names
+    }
+}
+
+/// Whether a list goes on with a device's name, or `all` of them.
+fn begins_device(text: &str) -> bool {
+    let word = text.split(',').next().unwrap_or_default();
+    let kind = word.split_once(':').map(|(kind, _)| kind);
+    ["local", "adb", "all"].contains(&word) || kind.is_some_and(|k| ["ssh", "adb", "lab", "netns"].contains(&k))
 }
 
 /// How a device may be called.
 const FORMS: &str = "expected local, ssh:[USER@]HOST[:PORT], adb:SERIAL (or adb, if there is only one), \
-    lab:SCENARIO (see `fathom lab list`), or netns:NAME";
+    lab:SCENARIO[,KEY=VALUE…] (see `fathom lab list`), or netns:NAME";
 
 impl FromStr for DeviceAddress {
     type Err = NotADevice;
@@ -108,6 +131,7 @@ mod tests {
             ("adb", DeviceAddress::Adb(None)),
             ("adb:192.0.2.3:5555", DeviceAddress::Adb(Some("192.0.2.3:5555".into()))),
             ("lab:my/own.toml", DeviceAddress::Lab("my/own.toml".into())),
+            ("lab:scsi-ext4,fs=f2fs,size=1G", DeviceAddress::Lab("scsi-ext4,fs=f2fs,size=1G".into())),
             ("netns:blue", DeviceAddress::Netns("blue".into())),
             ("ssh:phone", ssh(None, "phone", None)),
             ("ssh:me@phone:8022", ssh(Some("me"), "phone", Some(8022))),
@@ -124,6 +148,19 @@ mod tests {
     fn file_name_has_plain_characters_only() {
         assert_eq!(DeviceAddress::Adb(Some("192.0.2.3:5555".into())).file_name(), "adb-192.0.2.3-5555");
         assert_eq!(DeviceAddress::Lab("my/own.toml".into()).file_name(), "lab-my-own.toml");
+    }
+
+    #[test]
+    fn comma_in_guest_name_separates_settings() {
+        let names = DeviceAddress::names;
+        assert_eq!(names("adb:R58,ssh:phone"), ["adb:R58", "ssh:phone"]);
+        assert_eq!(
+            names("lab:x,fs=f2fs,mount='a,b=1',lab:y,cpus=1,adb"),
+            ["lab:x,fs=f2fs,mount='a,b=1'", "lab:y,cpus=1", "adb"]
+        );
+        assert_eq!(names("adb:R58,fs=f2fs"), ["adb:R58", "fs=f2fs"]);
+        assert_eq!(names("lab:x,all"), ["lab:x", "all"]);
+        assert_eq!(names(""), [""]);
     }
 
     #[test]

@@ -22,6 +22,18 @@ impl FromStr for OneOrAll {
     }
 }
 
+/// Devices in a list with commas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceNames(pub Vec<OneOrAll>);
+
+impl FromStr for DeviceNames {
+    type Err = NotADevice;
+
+    fn from_str(text: &str) -> Result<Self, NotADevice> {
+        DeviceAddress::names(text).into_iter().map(str::parse).collect::<Result<_, _>>().map(Self)
+    }
+}
+
 /// Why nobody is meant.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -39,7 +51,7 @@ impl OneOrAll {
     ///
     /// # Errors
     /// All were meant, and there is none.
-    pub fn expand(meant: &[Self]) -> Result<Vec<DeviceAddress>, NoneMeant> {
+    pub fn expand<'a>(meant: impl IntoIterator<Item = &'a Self>) -> Result<Vec<DeviceAddress>, NoneMeant> {
         let mut all = Vec::new();
         for one in meant {
             match one {

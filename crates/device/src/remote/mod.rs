@@ -28,7 +28,7 @@ pub mod stop;
 mod transport;
 
 pub use address::{DeviceAddress, NotADevice};
-pub use choice::OneOrAll;
+pub use choice::{DeviceNames, OneOrAll};
 pub use job::{Begin, Detached, Done, Ended, Job, Note, Service, Started, run, serve};
 pub use link::{AgentLink, Event, Skew};
 pub use transport::{Unusable, usable};

@@ -19,6 +19,8 @@ macro_rules! shipped {
 }
 
 const SHIPPED: &[Entry] = shipped![
+    "arm64",
+    "arm64-mmc",
     "dm-delay-ext4",
     "dm-flakey-errors",
     "loop-ext4",
@@ -42,11 +44,15 @@ pub fn shipped() -> &'static [Entry] {
     SHIPPED
 }
 
-/// The scenario that `word` names, with these settings: one that is shipped, or a file. Its name comes with it.
+/// The scenario that `word` names, with the settings behind its name (`scsi-ext4,fs=f2fs`), then these: one that is shipped, or a file. Its
+/// name comes with it.
 ///
 /// # Errors
 /// There is none, the file cannot be read, or what it says is wrong.
 pub fn find(word: &str, settings: &[String]) -> Result<(String, Scenario), Error> {
+    let (word, mut own) = super::value::apart(word);
+    own.extend_from_slice(settings);
+    let settings = &own;
     if let Some(entry) = SHIPPED.iter().find(|entry| entry.name == word) {
         return Ok((word.to_string(), Scenario::parse(word, entry.text, settings)?));
     }

@@ -16,10 +16,11 @@ pub(crate) const WORKLOAD_LOG: &str = "workload.log";
 
 /// A shell on the terminal, which becomes its own: so job control and Ctrl-C work in it.
 pub(crate) const SHELL: &str =
-    "cd /mnt; export PS1='lab:$PWD# '; setsid sh -c 'exec sh -i </dev/ttyS2 >/dev/ttyS2 2>&1'";
+    "cd /mnt; export PS1='lab:$PWD# '; setsid sh -c 'exec sh -i </dev/terminal >/dev/terminal 2>&1'";
 
-/// Makes and mounts the file system; each program, by name, is the one at its path.
-pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)]) -> String {
+/// Makes and mounts the file system; each program, by name, is the one at its path. A file system that was made before the guest booted is
+/// mounted only.
+pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)], is_made: bool) -> String {
     let fs = &scenario.filesystem;
     let disk = format!("/dev/disk/{}", fs.disk);
     let mkfs = fs.kind.words().iter().map(ToString::to_string).chain(fs.mkfs.iter().cloned()).map(|w| quoted(&w));
@@ -34,9 +35,11 @@ pub(crate) fn prepare(scenario: &Scenario, programs: &[(String, String)]) -> Str
     for (i, (name, disk)) in scenario.disk.iter().enumerate() {
         script += &made(i, name, disk);
     }
-    script +=
-        &format!("{} {} {disk} >/run/mkfs.log 2>&1 || {{\n", fs.kind.mkfs().0, mkfs.collect::<Vec<_>>().join(" "));
-    script += "    status=$?\n    cat /run/mkfs.log >&2\n    exit $status\n}\n";
+    if !is_made {
+        let (program, words) = (fs.kind.mkfs().0, mkfs.collect::<Vec<_>>().join(" "));
+        script += &format!("{program} {words} {disk} >/run/mkfs.log 2>&1 || {{\n");
+        script += "    status=$?\n    cat /run/mkfs.log >&2\n    exit $status\n}\n";
+    }
     script += &format!("mount -t {} {options}{disk} {FOLDER}\nsync\n", fs.kind.name());
     for (name, map) in scenario.disk.iter().filter_map(|(name, disk)| Some((name, disk.map.as_ref()?))) {
         let table = map.table(&format!("/dev/disk/{name}-below"));
@@ -123,17 +126,19 @@ mod tests {
     #[test]
     fn file_system_is_made_and_mounted_with_options() {
         let scenario = scenario(&["filesystem.mount=noatime,commit=60", "filesystem.mkfs=['-O', '^has journal']"]);
-        let script = prepare(&scenario, &[("fathom".into(), "/my programs/fathom".into())]);
+        let script = prepare(&scenario, &[("fathom".into(), "/my programs/fathom".into())], false);
         assert!(script.contains("ln -sf '/my programs/fathom' /bin/fathom\n"), "{script}");
         let mkfs = "mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 -O '^has journal' /dev/disk/data ";
         assert!(script.contains(mkfs), "{script}");
         assert!(script.contains("mount -t ext4 -o noatime,commit=60 /dev/disk/data /mnt\n"), "{script}");
+        let made = prepare(&scenario, &[], true);
+        assert!(!made.contains("mkfs") && made.contains("mount -t ext4 "), "{made}");
     }
 
     #[test]
     fn disks_get_scheduler_and_device_mapper() {
         let flakey = "disk.data.map={target='flakey', up_s=0, down_s=60, features=['error_writes']}";
-        let script = prepare(&scenario(&["disk.data.scheduler=bfq", flakey]), &[]);
+        let script = prepare(&scenario(&["disk.data.scheduler=bfq", flakey]), &[], false);
         let order = ["echo bfq >/sys/block/", "linear /dev/disk/data-below 0", "mkfs.ext4", "mount -t ext4", "resume"];
         let at: Vec<usize> = order.iter().map(|part| script.find(part).unwrap_or_else(|| panic!("{script}"))).collect();
         assert!(at.is_sorted(), "{script}");
@@ -144,7 +149,7 @@ mod tests {
     fn workload_is_recorded_with_its_arguments() {
         let scenario =
             scenario(&["record.backend=ftrace", "record.arguments=['--op', \"a b's:f\"]", "workload.limit=5m"]);
-        assert!(prepare(&scenario, &[]).contains("mount -t tracefs "));
+        assert!(prepare(&scenario, &[], false).contains("mount -t tracefs "));
         let command = record(&scenario);
         let words = "fathom record --backend ftrace --duration 300 -o /share/trace.fathom --op 'a b'\\''s:f' -- sh /lab/workload ";
         assert!(command.contains(words), "{command}");

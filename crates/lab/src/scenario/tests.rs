@@ -110,6 +110,42 @@ fn unknown_setting_error_lists_valid_ones() {
 }
 
 #[test]
+fn settings_stand_behind_name_with_short_keys() {
+    let (name, scenario) =
+        find("scsi-ext4,fs=f2fs,bus=nvme,size=1G,journal_mode=wal,memory=2G,backend=ftrace", &[]).unwrap();
+    assert_eq!(name, "scsi-ext4");
+    assert_eq!((scenario.filesystem.kind, scenario.sqlite.journal_mode), (Kind::F2fs, JournalMode::Wal));
+    assert_eq!((scenario.disk["data"].bus, scenario.disk["data"].size), (Bus::Nvme, Bytes(1 << 30)));
+    assert_eq!((scenario.machine.memory, scenario.record.backend), (Bytes(2 << 30), Backend::Ftrace));
+    let (_, quoted) = find("scsi-ext4,mount='noatime,commit=60',mkfs=['-O','^has_journal'],cpus=1", &[]).unwrap();
+    assert_eq!((quoted.filesystem.mount.as_str(), quoted.machine.cpus), ("noatime,commit=60", 1));
+    assert_eq!(quoted.filesystem.mkfs, ["-O", "^has_journal"]);
+    let (_, plain) = find("scsi-ext4,mount=noatime,nobarrier", &["filesystem.mount=relatime".into()]).unwrap();
+    assert_eq!(plain.filesystem.mount, "relatime");
+    let error = |word: &str| find(word, &[]).expect_err(word).to_string();
+    assert!(
+        error("scsi-ext4,commit=60").contains("no setting \"commit\"; expected fs, bus, "),
+        "{}",
+        error("scsi-ext4,commit=60")
+    );
+    assert!(error("floppy,fs=f2fs").starts_with("floppy: no such scenario"));
+    assert!(error("scsi-ext4,fs=ntfs").contains("--set fs=ntfs: "));
+    assert!(error("scsi-ext4,fs").starts_with("scsi-ext4,fs: no such scenario"));
+}
+
+#[test]
+fn ports_are_forwarded_as_written() {
+    let forward = |setting: &str| with(&[setting]).map(|scenario| scenario.machine.forward);
+    let of = |texts: &[&str]| -> Vec<Forward> { texts.iter().map(|t| t.parse().unwrap()).collect() };
+    assert_eq!(forward("forward=7100").unwrap(), of(&["127.0.0.1:7100:7100"]));
+    assert_eq!(forward("forward=192.0.2.1:8080:80").unwrap(), of(&["192.0.2.1:8080:80"]));
+    assert_eq!(forward("machine.forward=[7100, '8080:80']").unwrap(), of(&["7100", "8080:80"]));
+    for bad in ["forward=0", "forward=true", "forward=1:2:3", "forward=['x']"] {
+        assert!(forward(bad).unwrap_err().to_string().contains("expected ports such as 7100, "), "{bad}");
+    }
+}
+
+#[test]
 fn only_name_in_braces_is_variable() {
     let scenario = with(&[]).unwrap();
     let filled = |command: &str| scenario.filled(command);

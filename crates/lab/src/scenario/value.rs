@@ -82,10 +82,76 @@ impl From<Span> for String {
     }
 }
 
+/// Keys that need not name their table. A disk's are those of the disk that the file system is on.
+const SHORT: &[(&str, &[&str])] = &[
+    ("disk", &["bus", "size", "scheduler", "parameters", "map"]),
+    ("filesystem", &["type", "mkfs", "mount"]),
+    ("sqlite", &["journal_mode", "page_size", "synchronous"]),
+    ("workload", &["commands", "programs", "limit", "may_fail"]),
+    ("record", &["backend", "arguments"]),
+    ("machine", &["arch", "memory", "cpus", "accelerator", "silence", "forward"]),
+];
+
+/// A key as it stands in the file: `fs` is `filesystem.type`, `bus` that of the file system's disk.
+fn full(key: &str, table: &toml::Table) -> Result<String, String> {
+    if key.contains('.') || table.contains_key(key) {
+        return Ok(key.to_string());
+    }
+    let name = if key == "fs" { "type" } else { key };
+    match SHORT.iter().find(|(_, names)| names.contains(&name)) {
+        Some(("disk", _)) => {
+            let disk = table.get("filesystem").and_then(|fs| fs.get("disk")).and_then(toml::Value::as_str);
+            Ok(format!("disk.{}.{name}", disk.ok_or("the scenario has no filesystem.disk")?))
+        }
+        Some((table, _)) => Ok(format!("{table}.{name}")),
+        None if SHORT.iter().any(|(table, _)| *table == key) || key == "about" => Ok(key.to_string()),
+        None => {
+            let names: Vec<&str> = SHORT.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+            Err(format!(
+                "no setting {key:?}; expected fs, {}, or a key of the file such as disk.data.bus. A value with commas is quoted: \
+                 mount='noatime,commit=60'",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
+/// A scenario's name or file, and the settings behind it: `scsi-ext4,fs=f2fs,size=1G`. A comma within quotes or brackets belongs to its
+/// value, one that no `KEY=` follows to what stands before it.
+pub(super) fn apart(word: &str) -> (&str, Vec<String>) {
+    let (mut cuts, mut depth, mut quote) = (Vec::new(), 0_usize, None);
+    let mut valued = false;
+    for (at, byte) in word.bytes().enumerate() {
+        match (byte, quote) {
+            (_, Some(open)) => quote = quote.filter(|_| byte != open),
+            // A name may have such signs of its own.
+            (b'\'' | b'"', None) if valued => quote = Some(byte),
+            (b'[' | b'{', None) if valued => depth += 1,
+            (b']' | b'}', None) if valued => depth = depth.saturating_sub(1),
+            (b',', None) if depth == 0 && is_setting(&word[at + 1..]) => {
+                cuts.push(at);
+                valued = true;
+            }
+            _ => {}
+        }
+    }
+    let ends = cuts.iter().skip(1).copied().chain([word.len()]);
+    let settings = cuts.iter().zip(ends).map(|(from, to)| word[from + 1..to].to_string()).collect();
+    (&word[..cuts.first().copied().unwrap_or(word.len())], settings)
+}
+
+/// Whether this begins with `KEY=`.
+fn is_setting(text: &str) -> bool {
+    let key = text.split('=').next().unwrap_or_default();
+    let letters = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '.';
+    key.len() < text.len() && !key.is_empty() && key.chars().all(letters)
+}
+
 /// Puts `KEY=VALUE` into the table. A value that is no TOML is a string, so that a shell's quotes are enough; what is to be a string
 /// where TOML sees a number (`"1"`) says so with quotes of its own.
 pub(super) fn set(table: &mut toml::Table, setting: &str) -> Result<(), String> {
     let (key, value) = setting.split_once('=').ok_or("expected KEY=VALUE, such as sqlite.journal_mode=wal")?;
+    let key = full(key.trim(), table)?;
     let parts: Vec<&str> = key.split('.').map(str::trim).collect();
     if parts.iter().any(|part| part.is_empty()) {
         return Err("expected a key such as disk.data.bus".into());
