@@ -47,9 +47,11 @@ impl Question {
             LOADED => What::Loaded,
             _ => return None,
         };
-        let path = path.get(..ASK_PATH)?.split(|byte| *byte == 0).next().filter(|path| !path.is_empty())?;
+        let path = path.get(..ASK_PATH)?.split(|byte| *byte == 0).next()?;
         // Without a zero it is not whole.
-        (path.len() < ASK_PATH && bytes.len() == SIZE).then(|| ())?;
+        if path.is_empty() || path.len() == ASK_PATH || bytes.len() != SIZE {
+            return None;
+        }
         let path = PathBuf::from(OsStr::from_bytes(path));
         Some(Self { identity: (word(0)?, word(8)?), thread: half(16)?, what, path })
     }
