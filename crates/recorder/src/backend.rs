@@ -33,5 +33,5 @@ pub fn record_by_either(request: &Request, context: &Context, notify: Notify<'_>
 /// # Errors
 /// As [`record`].
 pub fn record_by_ftrace(request: &Request, context: &Context, notify: Notify<'_>) -> Result<Recorded> {
-    crate::ftrace::record(request, "it was asked for", context, notify)
+    crate::ftrace::record(request, "requested (--backend ftrace)", context, notify)
 }

@@ -63,7 +63,7 @@ pub enum Error {
     },
     /// The other recording has no finished commands on its disks.
     #[error(
-        "the recording of the other device has no finished commands on the disks of its files: nothing tells how fast it is"
+        "the recording of the other device has no finished commands on the disks of its files: its speed is unknown"
     )]
     NoCommands,
 }

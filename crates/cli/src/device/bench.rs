@@ -15,7 +15,8 @@ use std::process::ExitCode;
 pub fn run(args: &BenchRun) -> Result<ExitCode> {
     if args.resume.is_some() {
         return Err(Usage(
-            "--resume goes on on this machine; a run on a device is started anew (what was measured is kept)".into(),
+            "--resume continues runs of this machine only; start the run on the device again (its results are kept)"
+                .into(),
         )
         .into());
     }
