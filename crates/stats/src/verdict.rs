@@ -1,6 +1,6 @@
 //! Is the one faster than the other? Four answers, since "not shown to be different" is not "shown to be the same":
 //!
-//! - **equivalent**: the whole interval of the ratio is within the margin;
+//! - **equivalent**: the whole interval of the ratio is within the margin, and within [`SAME`];
 //! - **faster** or **slower**: the interval leaves out 1, and the ratio itself lies beyond the margin;
 //! - **inconclusive**: neither. More processes may tell.
 //!
@@ -15,6 +15,10 @@ use crate::Estimate;
 
 /// The smallest difference that matters, if nobody says otherwise.
 pub const MARGIN: f64 = 0.02;
+
+/// The widest margin within which two things may be called the same. A machine whose noise is larger cannot show a difference, but that
+/// makes nothing equal: 0.747 (0.574 to 1.299) on a machine with a noise of 78 % is no equivalence.
+pub const SAME: f64 = 0.10;
 
 /// Which direction of a metric is the good one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +72,8 @@ pub fn margin(noise: Option<f64>) -> f64 {
 /// Judges the ratio first / second of a metric whose good direction is `better`. `margin` (> 0) is relative: 0.02 is 2 %.
 pub fn judge(ratio: &Estimate, better: Better, margin: f64) -> Verdict {
     let (down, up) = (1.0 / (1.0 + margin), 1.0 + margin);
-    if ratio.low >= down && ratio.high <= up {
+    let same = 1.0 + margin.min(SAME);
+    if ratio.low >= 1.0 / same && ratio.high <= same {
         Verdict::Equivalent
     } else if ratio.low > 1.0 && ratio.value > up {
         if better == Better::Higher { Verdict::Faster } else { Verdict::Slower }
@@ -116,6 +121,8 @@ mod tests {
         assert_eq!(judge(&ratio(1.01, 1.03, 1.05), Better::Higher, 0.02), Verdict::Faster);
         assert_eq!(judge(&ratio(0.95, 0.97, 0.99), Better::Higher, 0.02), Verdict::Slower);
         assert_eq!(judge(&ratio(1.01, 1.03, 1.05), Better::Lower, 0.06), Verdict::Equivalent);
+        assert_eq!(judge(&ratio(0.574, 0.747, 1.299), Better::Lower, 0.78), Verdict::Inconclusive, "noise equals nothing");
+        assert_eq!(judge(&ratio(0.95, 1.0, 1.05), Better::Lower, 0.78), Verdict::Equivalent);
         assert_eq!(judge(&ratio(f64::NAN, f64::NAN, f64::NAN), Better::Lower, 0.02), Verdict::Inconclusive);
     }
 
