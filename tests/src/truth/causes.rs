@@ -186,8 +186,9 @@ fn numbers(folder: &Path) -> Result<String> {
 
 /// Starts a program that says when it is ready, and waits for that.
 fn held(program: &str, database: &Path, amount: u64) -> Result<Injected> {
-    let mut command = Command::new("python3");
-    command.args(["-c", program]).arg(database).arg(amount.to_string());
+    // As urgent as the program: what else this machine does must not keep it from the lock.
+    let mut command = Command::new("chrt");
+    command.args(["--rr", "1", "python3", "-c", program]).arg(database).arg(amount.to_string());
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take();
     let injected = Injected::Other(child);
