@@ -403,9 +403,11 @@ fn sides() -> Result<()> {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(output.status.code() == Some(2) && said.contains(says), "{said}");
     }
-    let done = diff_many(&copies[..1], &copies[1..2])?;
-    ensure!(done["verdict"] == "equivalent" && done["recordings"].is_null(), "one of each: {}", done["why"]);
-    let done = diff_many(&copies[..2], &copies[1..])?;
-    ensure!(done["verdict"] == "equivalent" && done["recordings"]["whole"]["p"].is_null(), "too few: {}", done["why"]);
+    let one = diff_many(&copies[..1], &copies[1..2])?;
+    ensure!(one["recordings"].is_null() && one == diff(&copies[0], &copies[1])?, "one of each: {one}");
+    let few = diff_many(&copies[..2], &copies[1..])?;
+    let whole = &few["recordings"]["whole"];
+    ensure!(whole["p"].is_null() && few["verdict"] == one["verdict"], "too few to decide: {}", few["why"]);
+    ensure!(whole["a_ns"] == whole["b_ns"] && whole["a_ns"][0] == few["latency_ns"]["a"], "{whole}");
     Ok(())
 }
