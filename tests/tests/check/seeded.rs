@@ -191,9 +191,9 @@ const PROGRAMS: [Program; 10] = [
         line: "dpkg --admindir=a --instdir=i --log=/dev/null --force-unsafe-io,not-root,script-chrootless -i p.deb >/dev/null",
         regressions: &[
             Regression(
-                "dpkg --admindir=a --instdir=i --log=/dev/null --force-not-root,script-chrootless -i p.deb >/dev/null",
+                "dpkg --admindir=a --instdir=i --log=/dev/null --refuse-unsafe-io --force-not-root,script-chrootless -i p.deb >/dev/null",
                 ["", ""],
-                ["", "N.dpkg-new"],
+                ["", "fsync N.dpkg-new"],
             ),
             Regression(
                 "dpkg --admindir=a --instdir=i --log=/dev/null --force-unsafe-io,not-root,script-chrootless -i p.deb >/dev/null; dpkg --admindir=a --instdir=i --log=/dev/null --force-unsafe-io,not-root,script-chrootless -i p.deb >/dev/null",
