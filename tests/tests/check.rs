@@ -2,6 +2,9 @@
 //!
 //! Nothing here asserts a time. A difference must show in three runs, so that what a busy machine does to the device is none.
 
+#[path = "check/seeded.rs"]
+mod seeded;
+
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, fathom, installed, lane, root};
 use serde_json::Value;
@@ -55,6 +58,16 @@ fn main() -> ExitCode {
         ("unchanged_tar_passes_and_more_files_are_found", needs("tar"), tar),
         ("untraced_counts_find_more_writes", installed("dd"), untraced),
         ("failed_command_and_bad_contract_are_errors", Ok(()), errors),
+        ("long::seeded_regressions_are_named_of_git", seeded::needs("git"), || seeded::found("git")),
+        ("long::seeded_regressions_are_named_of_sqlite3", seeded::needs("sqlite3"), || seeded::found("sqlite3")),
+        ("long::seeded_regressions_are_named_of_svn", seeded::needs("svn"), || seeded::found("svn")),
+        ("long::seeded_regressions_are_named_of_svnadmin", seeded::needs("svnadmin"), || seeded::found("svnadmin")),
+        ("long::seeded_regressions_are_named_of_django", seeded::needs("django"), || seeded::found("django")),
+        ("long::seeded_regressions_are_named_of_redis", seeded::needs("redis"), || seeded::found("redis")),
+        ("long::seeded_regressions_are_named_of_tar", seeded::needs("tar"), || seeded::found("tar")),
+        ("long::seeded_regressions_are_named_of_sort", seeded::needs("sort"), || seeded::found("sort")),
+        ("seeded_regressions_are_named_of_dd", seeded::needs("dd"), || seeded::found("dd")),
+        ("long::seeded_regressions_are_named_of_dpkg", seeded::needs("dpkg"), || seeded::found("dpkg")),
     ];
     lane(cases)
 }

@@ -1,11 +1,11 @@
 //! `fathom diff`: two recordings beside each other.
 
-use crate::{args, link, output, progress};
+use crate::{Usage, args, link, output, progress};
 use analysis::diff;
 use analysis::text::shown;
 use anyhow::{Result, bail};
 use archive::{Archive, ArchiveKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Opens a recording; of a benchmark, `of_bench` says which verb does the like.
@@ -21,10 +21,21 @@ pub fn recording(path: &Path, of_bench: &str, json: bool) -> Result<Archive> {
 }
 
 pub fn run(args: &args::Diff) -> Result<ExitCode> {
-    let [a, b] =
-        [&args.a, &args.b].map(|path| recording(path, "`fathom bench compare` compares benchmarks", args.json));
-    let (a, b) = (a?, b?);
-    let diff = diff::diff_archives(&a, &b)?;
+    let open = |path: &PathBuf| recording(path, "`fathom bench compare` compares benchmarks", args.json);
+    let diff = match (args.recordings.as_slice(), args.with.as_slice()) {
+        ([a, b], []) | ([a], [b]) => diff::diff_archives(&open(a)?, &open(b)?)?,
+        (all, []) => {
+            let given = match all {
+                [_] => "one recording is nothing to compare.",
+                _ => "which of these recordings belong together?",
+            };
+            return Err(Usage(format!(
+                "{given} Give A.fathom B.fathom, or A1.fathom A2.fathom … --with B1.fathom B2.fathom …"
+            ))
+            .into());
+        }
+        (a, b) => diff::diff_many(a, b, open)?,
+    };
     output::result(args.json, &diff, || diff::text::text(&diff))?;
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
     let slower = diff.slower(percent);

@@ -1,14 +1,14 @@
 //! `make truth`: injected causes beside what `explain` finds, and changes that were made beside what `whatif` predicted.
 //!
 //! Trials of all causes, healthy workloads and changes come in random order, so that what changes on the machine meets all of them alike.
-//! Ctrl-C ends them; the page is made of those that are done.
+//! Ctrl-C ends them; the page is made of those that are done, says so first, and names what has no trial.
 //!
 //! Usage: truth whatif|causes [--trials N] [--seed S] [--only TEXT] [--output FILE]
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::truth::causes::{Cause, List};
 use fathom_tests::truth::whatif::Change;
-use fathom_tests::truth::{Machine, causes, stop_on_interrupt, stopped, whatif};
+use fathom_tests::truth::{Machine, Missing, causes, stop_on_interrupt, stopped, whatif};
 use stats::random::Random;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -42,26 +42,33 @@ fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |since| since.as_secs())
 }
 
-/// Runs so many trials of each thing, all in random order; what each gave, by the thing, and the trials that failed.
+/// What came of trials.
+struct Done<R> {
+    /// What each gave, by the thing.
+    results: Vec<Vec<R>>,
+    /// What is not in it.
+    missing: Missing,
+}
+
+/// Runs so many trials of each thing, all in random order.
 fn trials<R>(
     counts: &[usize],
     name: impl Fn(usize) -> String,
     seed: u64,
     mut run: impl FnMut(usize, &mut Random) -> Result<(R, String)>,
-) -> (Vec<Vec<R>>, Vec<String>) {
+) -> Done<R> {
     let mut order: Vec<usize> = counts.iter().enumerate().flat_map(|(at, n)| std::iter::repeat_n(at, *n)).collect();
     Random::new(seed).shuffle(&mut order);
     let mut results: Vec<Vec<R>> = counts.iter().map(|_| Vec::new()).collect();
-    let mut failed = Vec::new();
+    let mut missing = Missing { trials: order.len(), ..Missing::default() };
     let since = Instant::now();
     for (done, &at) in order.iter().enumerate() {
         // A seed a trial, so that one draws the same whatever came before.
         let mut random = Random::new(seed.wrapping_add(1 + done as u64));
         let result = run(at, &mut random);
         if stopped() {
-            let early = format!("stopped after {done} of {} trials", order.len());
-            eprintln!("{early}");
-            failed.push(early);
+            eprintln!("stopped after {done} of {} trials", order.len());
+            missing.stopped_after = Some(done);
             break;
         }
         let head = format!("[{}/{}, {:.0} s] {}", done + 1, order.len(), since.elapsed().as_secs_f64(), name(at));
@@ -72,16 +79,18 @@ fn trials<R>(
             }
             Err(error) => {
                 eprintln!("{head}: failed: {error:#}");
-                failed.push(format!("{}: {error}", name(at)).lines().next().unwrap_or_default().to_owned());
+                missing.failed.push(format!("{}: {error}", name(at)).lines().next().unwrap_or_default().to_owned());
             }
         }
     }
-    (results, failed)
+    let without = results.iter().enumerate().filter(|(at, all)| counts[*at] > 0 && all.is_empty());
+    missing.untried = without.map(|(at, _)| name(at)).collect();
+    Done { results, missing }
 }
 
 fn whatif_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -> Result<String> {
     let changes: Vec<Change> = whatif::changes().into_iter().filter(|c| c.name.contains(&asked.only)).collect();
-    let (results, failed) = trials(
+    let Done { results, missing } = trials(
         &vec![asked.trials; changes.len()],
         |at| changes[at].name.to_owned(),
         asked.seed,
@@ -99,7 +108,7 @@ fn whatif_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -
     );
     let all: Vec<_> = changes.into_iter().zip(results).filter(|(_, trials)| !trials.is_empty()).collect();
     ensure!(!all.is_empty(), "no trial was done");
-    Ok(whatif::page(&all, &failed, &how()?))
+    Ok(whatif::page(&all, &missing, &how()?))
 }
 
 fn causes_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -> Result<String> {
@@ -109,7 +118,7 @@ fn causes_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -
     let all: Vec<&Cause> = causes.iter().chain(&healthy).collect();
     let mut counts = vec![asked.trials; causes.len()];
     counts.resize(all.len(), asked.trials.div_ceil(4));
-    let (mut results, failed) = trials(
+    let Done { mut results, missing } = trials(
         &counts,
         |at| all[at].name.clone(),
         asked.seed,
@@ -124,7 +133,7 @@ fn causes_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -
     let found: Vec<_> = causes.into_iter().zip(results).filter(|(_, trials)| !trials.is_empty()).collect();
     let quiet: Vec<_> = healthy.into_iter().zip(quiet.into_iter().map(wrong)).filter(|(_, t)| !t.is_empty()).collect();
     ensure!(!found.is_empty() || !quiet.is_empty(), "no trial was done");
-    Ok(causes::page(&found, &quiet, &failed, &how()?))
+    Ok(causes::page(&found, &quiet, &missing, &how()?))
 }
 
 fn main() -> Result<()> {
@@ -150,7 +159,8 @@ fn main() -> Result<()> {
         other => bail!("unknown {other}: expected whatif or causes"),
     };
     match asked.output {
-        Some(file) => std::fs::write(&file, page).with_context(|| format!("writing {}", file.display())),
+        // Only a complete page replaces one.
+        Some(file) => archive::atomic_file::text(&file, &page).with_context(|| format!("writing {}", file.display())),
         None => {
             print!("{page}");
             Ok(())

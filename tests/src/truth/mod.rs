@@ -171,6 +171,43 @@ impl Machine {
     }
 }
 
+/// What a page of results does not have.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// Trials that were asked for.
+    pub trials: usize,
+    /// After how many Ctrl-C ended them.
+    pub stopped_after: Option<usize>,
+    /// Trials that failed, with why.
+    pub failed: Vec<String>,
+    /// What has no trial.
+    pub untried: Vec<String>,
+}
+
+impl Missing {
+    /// As paragraphs of a page; nothing if nothing is missing.
+    pub fn said(&self) -> String {
+        let mut out = String::new();
+        if let Some(done) = self.stopped_after {
+            out += &format!(
+                "**Interrupted after {done} of {} trials**: what stands here is of these only.\n\n",
+                self.trials
+            );
+        }
+        if !self.failed.is_empty() {
+            out += &format!("{} failed, not in it:\n\n", model::counted(self.failed.len(), "trial"));
+            self.failed.iter().for_each(|failed| out += &format!("- {failed}\n"));
+            out += "\n";
+        }
+        if !self.untried.is_empty() {
+            out += "Without a trial:\n\n";
+            self.untried.iter().for_each(|name| out += &format!("- {name}\n"));
+            out += "\n";
+        }
+        out
+    }
+}
+
 /// Whether Ctrl-C was pressed: what was measured is kept, the trial under way is not.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
@@ -194,4 +231,26 @@ pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_says_what_it_lacks() {
+        let missing = Missing {
+            trials: 220,
+            stopped_after: Some(4),
+            failed: vec!["lock holder: no answer".into()],
+            untried: vec!["lock holder".into(), "missing index".into()],
+        };
+        let said = missing.said();
+        assert!(said.starts_with("**Interrupted after 4 of 220 trials**"), "{said}");
+        assert!(
+            said.contains("1 trial failed") && said.contains("Without a trial:\n\n- lock holder\n- missing index"),
+            "{said}"
+        );
+        assert_eq!(Missing { trials: 9, ..Missing::default() }.said(), "");
+    }
 }

@@ -1,7 +1,7 @@
 //! Predictions of `fathom whatif` beside the truth: each is made from a recording, then the change is made and recorded. Both run in the
 //! same block, in random order, on disks of their own.
 
-use super::{Disk, Settings, device, latency, median, recorded, said};
+use super::{Disk, Missing, Settings, device, latency, median, recorded, said};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use stats::random::Random;
@@ -244,7 +244,7 @@ fn medians(statements: &Value, times: &str) -> Result<f64> {
 }
 
 /// The page of results.
-pub fn page(all: &[(Change, Vec<Trial>)], failed: &[String], how: &str) -> String {
+pub fn page(all: &[(Change, Vec<Trial>)], missing: &Missing, how: &str) -> String {
     let ms = |ns: f64| format!("{:.1}", ns / 1e6);
     let mut rows: Vec<(f64, String)> = Vec::new();
     let mut errors: Vec<[f64; 3]> = Vec::new();
@@ -291,9 +291,10 @@ pub fn page(all: &[(Change, Vec<Trial>)], failed: &[String], how: &str) -> Strin
     };
     let mut out = format!(
         "# What-if predictions\n\nWhat [`fathom whatif`](../guide/whatif.md) predicted from a recording, and what was recorded when the \
-         change was really made.\n\n{how}\n\nOf {} changes, the median error relative to the true time is {}\n(target: 15 % in the \
+         change was really made.\n\n{how}\n\n{}Of {} changes, the median error relative to the true time is {}\n(target: 15 % in the \
          median). Relative to the time before, so of what the change saves, it is\n{}.\nOf the \
          median executions it is {}. The interval with the model's error, which is of an\nearlier table, held the truth in {} of {} trials.\n\n",
+        missing.said(),
         errors.len(),
         summary(0),
         summary(1),
@@ -301,9 +302,6 @@ pub fn page(all: &[(Change, Vec<Trial>)], failed: &[String], how: &str) -> Strin
         held.iter().filter(|held| **held).count(),
         held.len(),
     );
-    if !failed.is_empty() {
-        out += &format!("Not in it: {}.\n\n", failed.join("; "));
-    }
     out += "Times are sums over all statements of a run, ms, medians of the trials. *Error* is |predicted / true - 1|, *of the saving*\n\
             |predicted - true| / before, *of the median* the first of statements' median executions (a few that a busy machine made slow are\n\
             not in it), in percent, medians of the trials; the last column has each trial's predicted / true - 1. The\n\

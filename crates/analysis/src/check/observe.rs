@@ -9,6 +9,7 @@ use crate::diff::lost;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::entries::Entries;
 use crate::rows::{Index, IoAction, Rows};
+use model::table::Span;
 use model::{Call, Layer};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashSet};
@@ -111,13 +112,14 @@ fn own(path: &str) -> bool {
 /// Counts a recording.
 pub fn observe(rows: &Rows) -> Observed {
     let index = Index::new(rows);
+    let repeated = Repeated::new(&index);
     let mut found = Observed { incomplete: incomplete(rows), ..Observed::default() };
     for (at, operation) in rows.operations.iter().enumerate() {
         if operation.end_ns.is_none() {
             found.incomplete.get_or_insert_with(|| "an execution has no end".into());
             continue;
         }
-        if let Some(shape) = index.shape(at).filter(|shape| repeats(rows, *shape)) {
+        if let Some(shape) = index.shape(at).filter(|shape| repeated.0[*shape]) {
             let one = found.statements.entry(rows.shapes[shape].text.clone()).or_default();
             *one.calls.entry(EXECUTIONS.into()).or_default() += 1;
             if operation.rows > 0 {
@@ -125,8 +127,8 @@ pub fn observe(rows: &Rows) -> Observed {
             }
         }
     }
-    calls(&index, &mut found);
-    device(&index, &mut found);
+    calls(&index, &repeated, &mut found);
+    device(&index, &repeated, &mut found);
     found
 }
 
@@ -144,20 +146,34 @@ fn incomplete(rows: &Rows) -> Option<String> {
 }
 
 impl Observed {
-    fn of(&mut self, index: &Index, operation: Option<usize>) -> &mut Counted {
-        match operation.and_then(|at| index.shape(at)).filter(|shape| repeats(index.rows, *shape)) {
+    fn of(&mut self, index: &Index, repeated: &Repeated, operation: Option<usize>) -> &mut Counted {
+        match operation.and_then(|at| index.shape(at)).filter(|shape| repeated.0[*shape]) {
             Some(shape) => self.statements.entry(index.rows.shapes[shape].text.clone()).or_default(),
             None => &mut self.program,
         }
     }
 }
 
-/// Whether a repeat does it as often. A call that is an operation since it slept for the device (a read) depends on what is cached:
-/// it counts as the program's, as it would have without the sleep.
-fn repeats(rows: &Rows, shape: usize) -> bool {
-    let shape = &rows.shapes[shape];
-    let name = shape.text.split(' ').next().unwrap_or("");
-    shape.kind != "call" || Call::ALL.iter().any(|call| call.name() == name && call.syncs())
+/// Of each shape, whether a repeat does it as often. A call that is an operation since it slept for the device (a read, a direct write)
+/// depends on what is cached and how busy the device is: it counts as the program's, as it would have without the sleep. A sync waits
+/// whatever else happens, and so does a write to a file opened with O_SYNC or O_DSYNC.
+struct Repeated(Vec<bool>);
+
+impl Repeated {
+    fn new(index: &Index) -> Self {
+        let syncs = |text: &str| {
+            let name = text.split(' ').next().unwrap_or("");
+            Call::ALL.iter().any(|call| call.name() == name && call.syncs())
+        };
+        let mut all: Vec<bool> = index.rows.shapes.iter().map(|s| s.kind != "call" || syncs(&s.text)).collect();
+        let flagged = |span: &&Span| span.layer == Layer::Syscall && span.flags.split(' ').any(|flag| flag == "sync");
+        for span in index.rows.spans.iter().filter(flagged) {
+            if let Some(shape) = index.operation_of(span).and_then(|at| index.shape(at)) {
+                all[shape] = true;
+            }
+        }
+        Self(all)
+    }
 }
 
 /// The name of a kind of file, if it counts.
@@ -171,7 +187,7 @@ fn named(kind: Kind, path: Option<&str>) -> Option<&'static str> {
     }
 }
 
-fn calls(index: &Index, found: &mut Observed) {
+fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
     let rows = index.rows;
     let tracked: HashSet<u32> = rows.processes.iter().filter(|p| p.tracked).map(|p| p.tgid).collect();
     let (phases, entries, wal) = (Phases::new(index), Entries::new(index), wal_databases(index));
@@ -194,7 +210,7 @@ fn calls(index: &Index, found: &mut Observed) {
             _ => continue,
         };
         let bytes = entries.of(index, at).bytes;
-        let one = found.of(index, operation);
+        let one = found.of(index, repeated, operation);
         if let Some(path) = path {
             one.examples.entry(name.clone()).or_insert_with(|| path.into());
         }
@@ -208,20 +224,20 @@ fn calls(index: &Index, found: &mut Observed) {
         if let Some(at) = operation.filter(|_| call.writes() && kind == Kind::Of(FileClass::Database) && of_wal())
             && checkpointed.insert(at)
         {
-            *found.of(index, operation).calls.entry(CHECKPOINTS.into()).or_default() += 1;
+            *found.of(index, repeated, operation).calls.entry(CHECKPOINTS.into()).or_default() += 1;
         }
     }
 }
 
 /// Shares of the disks' commands that executions have, and those of the program's processes that no execution has.
-fn device(index: &Index, found: &mut Observed) {
+fn device(index: &Index, repeated: &Repeated, found: &mut Observed) {
     let spans = &index.rows.spans;
     let mut add = |operation: Option<usize>, at: usize, share: f64| {
         let span = &spans[at];
         if share <= 0.0 || !span.disk.is_some_and(|disk| index.counted.contains(&disk)) {
             return;
         }
-        let one = found.of(index, operation);
+        let one = found.of(index, repeated, operation);
         match IoAction::on_disk(span) {
             IoAction::Flush => *one.device.entry(FLUSHES.into()).or_default() += share,
             IoAction::Write => *one.device.entry("write commands".into()).or_default() += share,

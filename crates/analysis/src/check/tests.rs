@@ -129,6 +129,25 @@ fn lost_transaction_is_named() {
     assert!(outcome.because.unwrap().contains("COMMIT ran 0 times, before 1"));
 }
 
+/// As Django's TestCase does it: what was in one transaction, rolled back in the end, commits by itself.
+#[test]
+fn transaction_that_was_rolled_back_is_no_other_synchronous() {
+    let journal = [("executions", 10), ("fdatasync rollback journal", 20), ("pwrite64 database", 10)];
+    let spoilt = ("pwrite64 rollback journal", 1);
+    let batch = observed(&[
+        (INSERT, one(&[("executions", 10), spoilt], 0.0)),
+        ("BEGIN", one(&[("executions", 1)], 0.0)),
+        ("ROLLBACK", one(&[("executions", 1), ("unlink rollback journal", 1)], 0.0)),
+    ]);
+    let mut each = journal.to_vec();
+    each.extend([("pwrite64 rollback journal", 20), ("unlink rollback journal", 10)]);
+    let run = observed(&[(INSERT, one(&each, 30.0))]);
+    let contract = learnt(&[batch]);
+    let outcome = judge(&contract, &[differences(&contract, &run)], Some(&run), BPF);
+    let because = outcome.because.unwrap();
+    assert!(because.contains("no longer share a transaction: BEGIN ran 0 times, before 1"), "{because}");
+}
+
 #[test]
 fn reads_without_index_are_explained() {
     let select = |reads| {
@@ -175,6 +194,13 @@ fn read_that_slept_counts_as_programs() {
     let (sync, read) = (of("fdatasync t.db"), of("pread64 t.db"));
     assert_eq!(sync.statements["fdatasync t.db"].calls["executions"], 2);
     assert!(!read.statements.contains_key("pread64 t.db"), "another run may find the page in the cache");
+    // A write to a file that was opened with O_DSYNC waits whatever is cached.
+    let mut rows = case::rows();
+    let shape = rows.shapes.iter_mut().find(|s| s.text == case::INSERT).unwrap();
+    (shape.kind, shape.text) = ("call".into(), "pwrite64 log".into());
+    let written = rows.spans.iter_mut().find(|s| s.kind == "pwrite64").unwrap();
+    written.flags = "sync".into();
+    assert_eq!(observe(&rows).statements["pwrite64 log"].calls["executions"], 2);
     let calls = |one: &Counted| one.calls.get("fdatasync rollback journal").copied();
     assert_eq!(calls(&read.program), calls(&sync.statements["fdatasync t.db"]));
 }

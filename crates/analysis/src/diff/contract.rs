@@ -50,6 +50,40 @@ pub struct Diff {
     pub only_b: Vec<Alone>,
     /// Facts about the devices and recordings that differ.
     pub facts: Vec<FactDifference>,
+    /// With several recordings a side: what the verdict and `latency_ns.ratio` are made of. All else is of the middle one of each side.
+    pub recordings: Option<Recordings>,
+}
+
+/// Several recordings of each side.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Recordings {
+    /// Which of A's is the middle one, from 0, in the order given.
+    pub middle_a: usize,
+    /// Which of B's.
+    pub middle_b: usize,
+    /// Whether all of one side were made before all of the other, so that a change of the machine meanwhile counts as a difference.
+    pub apart: bool,
+    /// The time of all executions that all recordings have; of those inside others that of the outer ones.
+    pub whole: Compared,
+}
+
+/// The sums of each recording, and how the two sides compare.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Compared {
+    /// A's, in the order given.
+    pub a_ns: Vec<u64>,
+    /// B's.
+    pub b_ns: Vec<u64>,
+    /// The median of all ratios B / A; null with too few recordings for an interval (4 and 4, or 3 and 5, have one).
+    pub ratio: Option<f64>,
+    /// Its interval, by the exact rank test.
+    pub ratio_interval: Option<[f64; 2]>,
+    /// The two-sided p value of no difference, by the same test.
+    pub p: Option<f64>,
+    /// The same as one of the statements that take 1 % of the time (Benjamini and Hochberg); null for the others and for all together.
+    pub adjusted_p: Option<f64>,
+    /// As in [`Diff`].
+    pub verdict: String,
 }
 
 /// One recording.
@@ -158,6 +192,8 @@ pub struct Statement {
     pub phases: Vec<Contribution>,
     /// By layer.
     pub layers: Vec<Contribution>,
+    /// With several recordings a side.
+    pub recordings: Option<Compared>,
 }
 
 /// Medians of the latencies.

@@ -2,13 +2,15 @@
 //! how much of the difference of their times lies where.
 //!
 //! [`align`] says what belongs together, [`series`] sums up each recording, [`compare`] takes their differences and judges them,
-//! [`edges`] finds what only one does; [`contract`] is what comes of it, [`text`] the same for people.
+//! [`edges`] finds what only one does; [`contract`] is what comes of it, [`text`] the same for people. With several recordings a side,
+//! [`recordings`] judges the times by how much those of one side differ, and the middle one of each side stands for it in the rest.
 
 mod align;
 mod compare;
 pub mod contract;
 mod edges;
 pub(crate) mod phase;
+mod recordings;
 mod series;
 #[cfg(test)]
 mod tests;
@@ -21,11 +23,12 @@ use crate::contract::Blind;
 use crate::rows::{Index, Rows};
 use archive::{Archive, Error};
 use compare::{Both, Judged, Lots};
-use contract::{Diff, Lost, Side, Statement, VERSION};
+use contract::{Compared, Contribution, Diff, Lost, Recordings, Side, Statement, Times, VERSION};
 use model::table::{LossRow, Slice};
 use model::{Absence, Layer, LossSource};
+use recordings::Recording;
 use stats::verdict::{MARGIN, Verdict};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Losses that may hide executions are harmless up to this part of them.
 const HARMLESS: f64 = 0.01;
@@ -52,6 +55,58 @@ pub fn diff_archives(a: &Archive, b: &Archive) -> Result<Diff, Error> {
         [&rows[0], &rows[1]],
         [&mut |each| a.for_each(|slice: Slice| each(&slice)), &mut |each| b.for_each(|slice: Slice| each(&slice))],
     )
+}
+
+/// Compares several recordings a side. `open` opens one; few are open at a time, and none is held.
+///
+/// # Errors
+/// Those of `open` and of [`Rows::load`].
+pub fn diff_many<P, E: From<Error>>(a: &[P], b: &[P], open: impl Fn(&P) -> Result<Archive, E>) -> Result<Diff, E> {
+    let mut seen = Vec::new();
+    let mut load = |paths: &[P], which: &str| {
+        let each = paths.iter().enumerate().map(|(at, path)| {
+            let rows = Rows::load_without_slices(&open(path)?)?;
+            seen.push(Seen::of(&rows, format!("{which}{}", at + 1)));
+            Ok(Recording::of(&rows))
+        });
+        each.collect::<Result<Vec<_>, E>>()
+    };
+    let (of_a, of_b) = (load(a, "A")?, load(b, "B")?);
+    let (found, statements) = recordings::compare(&of_a, &of_b);
+    let mut diff = diff_archives(&open(&a[found.middle_a])?, &open(&b[found.middle_b])?)?;
+    judge_by_recordings(&mut diff, found, &statements);
+    let pairs = diff.statements.iter().map(|s| s.pairs).sum();
+    if let Some(why) = withheld(&seen, pairs) {
+        withhold(&mut diff, &why);
+    }
+    Ok(diff)
+}
+
+/// Puts the verdict of the recordings in place of the one that a pair of them allows.
+fn judge_by_recordings(diff: &mut Diff, found: Recordings, statements: &BTreeMap<(String, String), Compared>) {
+    for statement in &mut diff.statements {
+        let Some(own) = statements.get(&(statement.kind.clone(), statement.statement.clone())) else { continue };
+        if own.ratio_interval.is_some() {
+            (statement.verdict, statement.why) = (own.verdict.clone(), recordings::why(own));
+            (statement.latency_ns.ratio, statement.latency_ns.ratio_interval) = (own.ratio, own.ratio_interval);
+            shares(&statement.verdict, &statement.latency_ns, statement.phases.iter_mut().chain(&mut statement.layers));
+        }
+        statement.recordings = Some(own.clone());
+    }
+    if found.whole.ratio_interval.is_some() {
+        (diff.verdict, diff.why) = (found.whole.verdict.clone(), recordings::why(&found.whole));
+        (diff.latency_ns.ratio, diff.latency_ns.ratio_interval) = (found.whole.ratio, found.whole.ratio_interval);
+        let rows = diff.contributions.iter_mut().chain(&mut diff.phases).chain(&mut diff.layers);
+        shares(&diff.verdict, &diff.latency_ns, rows);
+    }
+    diff.recordings = Some(found);
+}
+
+/// Shares of a difference that is told, if the middle recordings differ in the direction of all.
+fn shares<'c>(verdict: &str, times: &Times, rows: impl Iterator<Item = &'c mut Contribution>) {
+    let decided = verdict == Verdict::Slower.name() && times.delta_ns > 0.0
+        || verdict == Verdict::Faster.name() && times.delta_ns < 0.0;
+    rows.for_each(|row| row.share = decided.then_some(row.delta_ns / times.delta_ns));
 }
 
 /// Who hands over the slices of a recording, one after the other.
@@ -87,6 +142,7 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
             counts: both.counts(),
             phases,
             layers,
+            recordings: None,
         });
     }
     statements.sort_by(|p, q| q.latency_ns.delta_ns.abs().total_cmp(&p.latency_ns.delta_ns.abs()));
@@ -94,7 +150,8 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
     let edges = edges::one_sided(&alignment, [&found[0], &found[1]]);
     let judged = Both::new(&a.whole, &b.whole, &lots).judged();
     let sides = rows.map(side);
-    let withheld = withheld(rows, &sides, statements.iter().map(|s| s.pairs).sum());
+    let seen = [(rows[0], "A"), (rows[1], "B")].map(|(rows, which)| Seen::of(rows, which.into()));
+    let withheld = withheld(&seen, statements.iter().map(|s| s.pairs).sum());
     let mut diff = Diff {
         version: VERSION,
         verdict: judged.verdict.name().into(),
@@ -111,6 +168,7 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
         only_a: Vec::new(),
         only_b: Vec::new(),
         facts: fact_difference::facts(&rows[0].environment(), &rows[1].environment()),
+        recordings: None,
         a: Side::default(),
         b: Side::default(),
     };
@@ -155,24 +213,35 @@ pub(crate) fn lost(rows: &Rows, loss: &LossRow) -> Lost {
     }
 }
 
+/// What a recording lacks.
+struct Seen {
+    which: String,
+    unseen: BTreeSet<String>,
+    losses: Vec<Lost>,
+}
+
+impl Seen {
+    fn of(rows: &Rows, which: String) -> Self {
+        // Which program has no SQLite is not what was recorded of the others; what stands in for its statements is another shape.
+        let coverage: Vec<_> = rows.coverage.iter().filter(|c| c.absence != Some(Absence::NoSqlite)).cloned().collect();
+        let unseen = blind::blind(&coverage).into_iter().map(|Blind { means, .. }| means).collect();
+        Self { which, unseen, losses: side(rows).losses }
+    }
+}
+
 /// Why no verdict may be given, whatever the times say.
-fn withheld(rows: [&Rows; 2], sides: &[Side; 2], pairs: u64) -> Option<String> {
+fn withheld(seen: &[Seen], pairs: u64) -> Option<String> {
     if pairs == 0 {
         return Some("the recordings have no statement in common".into());
     }
-    // Which program has no SQLite is not what was recorded of the others; what stands in for its statements is another shape.
-    let unseen = |rows: &Rows| -> BTreeSet<String> {
-        let coverage: Vec<_> = rows.coverage.iter().filter(|c| c.absence != Some(Absence::NoSqlite)).cloned().collect();
-        blind::blind(&coverage).into_iter().map(|Blind { means, .. }| means).collect()
-    };
-    let [a, b] = rows.map(unseen);
-    for (these, those, which) in [(&a, &b, "A"), (&b, &a, "B")] {
-        if let Some(means) = these.difference(those).next() {
-            return Some(format!("only in {which}: {}", means.trim_end_matches('.')));
+    for these in seen {
+        let only = seen.iter().find_map(|those| these.unseen.difference(&those.unseen).next());
+        if let Some(means) = only {
+            return Some(format!("only in {}: {}", these.which, means.trim_end_matches('.')));
         }
     }
-    for (side, which) in sides.iter().zip(["A", "B"]) {
-        let hiding = || side.losses.iter().filter(|lost| lost.hides_executions);
+    for Seen { which, losses, .. } in seen {
+        let hiding = || losses.iter().filter(|lost| lost.hides_executions);
         let known: u64 = hiding().filter_map(|lost| lost.events).fold(0, u64::saturating_add);
         if hiding().any(|lost| lost.events.is_none()) {
             return Some(format!("{which} lost an unknown number of records"));

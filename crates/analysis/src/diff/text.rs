@@ -1,7 +1,7 @@
 //! A comparison as text for people: what `fathom diff` prints. Fits 100 columns, and says nothing that the JSON does not.
 
 use super::align::Alone;
-use super::contract::{Contribution, Count, Diff, Side, Statement};
+use super::contract::{Contribution, Count, Diff, Recordings, Side, Statement};
 use super::edges::OneSided;
 use crate::lines::{capital, line, paragraph};
 use crate::text::{bytes, count, digits, duration, shown};
@@ -30,6 +30,9 @@ pub fn text(diff: &Diff) -> String {
     let (delta, interval) = (signed(diff.latency_ns.delta_ns), interval(diff.latency_ns.interval));
     line(&mut out, &format!("  compared executions: {} -> {}, B - A {delta}{interval}", sums[0], sums[1]));
     paragraph(&mut out, "  ", &capital(&diff.why));
+    if let Some(recordings) = &diff.recordings {
+        self::recordings(&mut out, recordings);
+    }
     if let Some(part) = &diff.different_work_ns {
         let range = self::interval(Some(part.interval));
         line(&mut out, &format!("  of that, in phases that did different work: {}{range}", signed(part.delta_ns)));
@@ -50,11 +53,38 @@ pub fn text(diff: &Diff) -> String {
     out
 }
 
+/// What each recording took, and what else is shown is of.
+fn recordings(out: &mut String, all: &Recordings) {
+    for (which, sums, middle) in [("A", &all.whole.a_ns, all.middle_a), ("B", &all.whole.b_ns, all.middle_b)] {
+        let each: Vec<String> = sums.iter().map(|ns| duration(*ns as f64)).collect();
+        let text = format!(
+            "{which}: {}, {}; number {} is shown below",
+            counted(sums.len(), "recording"),
+            each.join(" "),
+            middle + 1
+        );
+        paragraph(out, "  ", &text);
+    }
+    if let Some(p) = all.whole.p {
+        line(out, &format!("  ratio of typical recordings, exact rank test, p = {p:.2}"));
+    } else {
+        paragraph(out, "  ", "too few recordings for their times to decide: 4 and 4, or 3 and 5, are the fewest");
+    }
+    if all.apart {
+        paragraph(
+            out,
+            "  ",
+            "all recordings of one side were made before all of the other: what changed on the machine meanwhile counts as a \
+             difference; record in turns",
+        );
+    }
+}
+
 /// How the numbers were obtained.
 const NOTES: &str = "Executions are aligned by statement and ordinal, not by time. Times are sums over the aligned executions, B - A; intervals \
     (95 %) by a bootstrap over 20 stretches of them: they say how well these two recordings are known, not how much two others would differ. So a \
-    verdict needs different work (calls, bytes, bios, flushes, rows), marked *. A phase is the system call that the thread was in, and the kind of \
-    file. Counts are means per execution; what several share counts by share.";
+    verdict needs different work (calls, bytes, bios, flushes, rows), marked *, or several recordings a side. A phase is the system call that the \
+    thread was in, and the kind of file. Counts are means per execution; what several share counts by share.";
 
 fn verdict(verdict: &str, ratio: Option<f64>, interval: Option<[f64; 2]>) -> String {
     let range = interval.map_or(String::new(), |[low, high]| format!(" ({} to {})", digits(low), digits(high)));

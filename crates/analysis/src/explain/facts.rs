@@ -138,6 +138,8 @@ struct Carried {
     writers: HashMap<u64, Vec<u32>>,
     /// Of each commit, the processes of the calls that joined it, one a call.
     joined: HashMap<u64, Vec<u32>>,
+    /// Of each file, the reads that no operation sent: when, by which process, and of which bytes.
+    reads: HashMap<u64, Vec<(u64, u32, std::ops::Range<u64>)>>,
 }
 
 impl Carried {
@@ -150,6 +152,21 @@ impl Carried {
         }
         let (most, _) = others.iter().max_by_key(|(_, n)| **n)?;
         Some((others.values().sum::<usize>() as f64 / joined.len() as f64, *most))
+    }
+
+    /// When a read that a thread sleeps for was sent, if somebody else sent it meanwhile: a cgroup's limit (blk_throtl_bio) holds a bio
+    /// back before the kernel calls it queued, and a worker of the kernel sends it when its time has come.
+    fn held_back(&self, index: &Index, own: u32, slice: &Slice) -> Option<u64> {
+        let read = slice.span.and_then(|id| index.span(id)).map(|at| &index.rows.spans[at])?;
+        let from = read.offset?;
+        let bytes = from..from.saturating_add(read.bytes);
+        let sent = self.reads.get(&read.file?)?.iter().find(|(at, tgid, of)| {
+            (slice.start_ns + 1..=slice.end_ns).contains(at)
+                && *tgid != own
+                && of.start < bytes.end
+                && bytes.start < of.end
+        });
+        sent.map(|(at, ..)| *at)
     }
 }
 
@@ -192,7 +209,14 @@ fn carried(index: &Index) -> Carried {
             joined.entry(link.child).or_default().push(tgid);
         }
     }
-    Carried { metadata, writers, joined }
+    let mut reads: HashMap<u64, Vec<(u64, u32, std::ops::Range<u64>)>> = HashMap::new();
+    for bio in rows.spans.iter().filter(|s| s.layer == Layer::Block && s.operation.is_none()) {
+        if let (IoAction::Read, Some(file), Some(from)) = (IoAction::on_disk(bio), bio.file, bio.offset) {
+            let own = (bio.start_ns, bio.tgid, from..from.saturating_add(bio.bytes));
+            reads.entry(file).or_default().push(own);
+        }
+    }
+    Carried { metadata, writers, joined, reads }
 }
 
 /// Syncs of files, by operation and call.
@@ -276,6 +300,8 @@ fn own_slice(
     let span = slice.span.unwrap_or(operation.span);
     let whole = slice.end_ns.saturating_sub(slice.start_ns);
     let mut ns = whole;
+    let phase = phases.at(operation, slice.start_ns);
+    let in_sync = matches!(phase, Phase::In(Call::Fsync | Call::Fdatasync, _));
     let own = slice.span.is_some_and(|span| carried.metadata.contains(&span));
     // For whom it was, if for others only; what they wrote into files is told apart below.
     let theirs = slice.span.and_then(|span| others.whose(span, operation.tgid));
@@ -286,10 +312,11 @@ fn own_slice(
             ns = 0;
         }
         Reason::Flush | Reason::Device | Reason::Queue => {
-            for behind in others.behind(at, slice.start_ns, slice.end_ns) {
+            for behind in others.behind(at, slice.start_ns, slice.end_ns).filter(|b| in_sync || !b.data) {
                 let part = behind.to - behind.from;
-                facts.give(index, at, Of::OthersFlush, part, behind.command);
-                facts.blame(index, at, Of::OthersFlush, who(index, behind.tgid), part);
+                let of = if behind.data { Of::Foreign } else { Of::OthersFlush };
+                facts.give(index, at, of, part, behind.command);
+                facts.blame(index, at, of, who(index, behind.tgid), part);
                 ns = ns.saturating_sub(part);
             }
         }
@@ -301,6 +328,11 @@ fn own_slice(
         Reason::Device => give(facts, Of::Device),
         Reason::Queue => give(facts, Of::Queue),
         Reason::RunQueue => give(facts, Of::RunQueue),
+        Reason::Other if slice.wait.is_none() => {
+            if let Some(sent) = carried.held_back(index, operation.tgid, slice) {
+                facts.give(index, at, Of::Queue, sent - slice.start_ns, span);
+            }
+        }
         Reason::Cpu | Reason::Journal | Reason::Other => {}
     }
     match slice.wait {
@@ -324,7 +356,6 @@ fn own_slice(
         facts.give(index, at, Of::Foreign, joined, span);
         facts.blame(index, at, Of::Foreign, who(index, tgid), joined);
     }
-    let phase = phases.at(operation, slice.start_ns);
     if let Phase::In(call, kind) = phase {
         let syncs = matches!(call, Call::Fsync | Call::Fdatasync);
         if syncs {
@@ -341,10 +372,15 @@ fn own_slice(
             let left = ns.saturating_sub(joined);
             syncing.entry((at, call_at)).or_default().add(call, kind, slice.reason, own, (left, span));
         }
-        let writers = slice.span.and_then(|span| carried.writers.get(&span));
-        if let Some(writers) = writers.filter(|w| syncs && !w.is_empty() && !w.contains(&operation.tgid)) {
+        let writers = slice.span.and_then(|span| carried.writers.get(&span)).filter(|writers| !writers.is_empty());
+        let foreign = match writers {
+            Some(writers) => writers.first().copied().filter(|_| !writers.contains(&operation.tgid)),
+            // The calls of a process that nobody asked to record are no spans; whom its pages are charged to is known all the same.
+            None => theirs.filter(|_| slice.reason == Reason::Device && !own),
+        };
+        if let Some(tgid) = foreign.filter(|_| syncs) {
             give(facts, Of::Foreign);
-            facts.blame(index, at, Of::Foreign, who(index, writers[0]), ns);
+            facts.blame(index, at, Of::Foreign, who(index, tgid), ns);
         }
     }
 }

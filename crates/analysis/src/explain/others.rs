@@ -7,7 +7,8 @@
 //!
 //! **Uncertainty.** A command of nobody known is nobody else's. One that carries something of the sleeper's, too, is its own. A device that
 //! serves one command at a time also delays data behind another's flush: that counts only where the recording shows that it does,
-//! by how much longer such commands took than others.
+//! by how much longer such commands took than others. The same holds for data behind another's data: a device that serves several
+//! commands at once delays nobody.
 
 use super::median;
 use crate::charges::Charges;
@@ -29,8 +30,10 @@ pub struct Behind {
     pub to: u64,
     /// Whose flush it was.
     pub tgid: u32,
-    /// The flush.
+    /// The flush, or the write.
     pub command: u64,
+    /// Whether it is a write: pages of another process.
+    pub data: bool,
 }
 
 /// Who has which commands.
@@ -84,38 +87,41 @@ impl Others {
 
     fn stand_behind(&mut self, index: &Index, charges: &Charges) {
         let commands = commands(index, charges);
-        let mut by_disk: HashMap<u32, Vec<&Command>> = HashMap::new();
-        for command in commands.iter().filter(|command| command.action == IoAction::Flush) {
-            by_disk.entry(command.disk).or_default().push(command);
-        }
-        let before = |command: &Command, at: u64| -> Option<&Command> {
-            let flushes = by_disk.get(&command.disk)?;
-            let next = flushes.partition_point(|flush| flush.start_ns <= at);
-            let flush = flushes[..next].iter().rev().find(|flush| flush.id != command.id)?;
-            (flush.end_ns > at).then_some(*flush)
+        let of = |is: fn(IoAction) -> bool| {
+            let mut by_disk: HashMap<u32, Vec<&Command>> = HashMap::new();
+            for command in commands.iter().filter(|command| is(command.action)) {
+                by_disk.entry(command.disk).or_default().push(command);
+            }
+            by_disk
         };
-        let serial = serial(&commands, before);
+        let (flushes, writes) = (of(|a| a == IoAction::Flush), of(|a| a == IoAction::Write));
+        let flush_before = |command: &Command, at: u64| before(&flushes, command, at);
+        let write_before = |command: &Command, at: u64| before(&writes, command, at);
+        let (behind_flushes, behind_writes) = (serial(&commands, flush_before), serial(&commands, write_before));
         let mut found = Vec::new();
         for command in commands.iter().filter(|command| !command.operations.is_empty()) {
             // A flush is held back in the block layer; data, if at all, at the device.
-            let (since, until) = match command.action {
-                IoAction::Flush => (command.queued_ns, command.start_ns),
-                _ if serial => (command.start_ns, command.end_ns),
-                _ => continue,
+            let flush = match command.action {
+                IoAction::Flush => Some((command.queued_ns, command.start_ns)),
+                _ => behind_flushes.then_some((command.start_ns, command.end_ns)),
             };
-            let Some(flush) = before(command, since) else { continue };
+            let flush = flush.and_then(|(since, until)| Some((since, until, flush_before(command, since)?)));
+            let write = behind_writes.then(|| write_before(command, command.start_ns)).flatten();
+            let write = write.map(|write| (command.start_ns, command.end_ns, write));
             for &operation in &command.operations {
                 let own = index.rows.operations[operation as usize].tgid;
-                if let Some(tgid) = self.whose(flush.id, own) {
-                    let to = flush.end_ns.min(until);
-                    found.push((operation, Behind { from: since, to, tgid, command: flush.id }));
+                for (since, until, first) in flush.iter().chain(&write) {
+                    if let Some(tgid) = self.whose(first.id, own) {
+                        let (to, data) = (first.end_ns.min(*until), first.action != IoAction::Flush);
+                        found.push((operation, Behind { from: *since, to, tgid, command: first.id, data }));
+                    }
                 }
             }
         }
         for (operation, behind) in found {
             self.behind.entry(operation).or_default().push(behind);
         }
-        // Two own commands behind one flush are one wait.
+        // Two own commands behind one of others are one wait.
         for list in self.behind.values_mut() {
             list.sort_by_key(|b| (b.from, b.to));
             let mut until = 0;
@@ -127,8 +133,16 @@ impl Others {
     }
 }
 
-/// Whether a device does nothing else while it flushes, as far as its data commands tell.
-fn serial<'a>(commands: &'a [Command], before: impl Fn(&'a Command, u64) -> Option<&'a Command>) -> bool {
+/// The last of some commands that was under way on the same disk.
+fn before<'a>(all: &HashMap<u32, Vec<&'a Command>>, command: &Command, at: u64) -> Option<&'a Command> {
+    let all = all.get(&command.disk)?;
+    let next = all.partition_point(|other| other.start_ns <= at);
+    let other = all[..next].iter().rev().find(|other| other.id != command.id)?;
+    (other.end_ns > at).then_some(*other)
+}
+
+/// Whether a device does nothing else while one of these is under way, as far as its data commands tell.
+fn serial<'a>(commands: &'a [Command], before: impl Fn(&Command, u64) -> Option<&'a Command>) -> bool {
     let data = commands.iter().filter(|c| matches!(c.action, IoAction::Read | IoAction::Write));
     let (mut alone, mut beside) = (Vec::new(), Vec::new());
     for command in data {

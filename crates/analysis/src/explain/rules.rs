@@ -271,7 +271,7 @@ impl Case<'_> {
                 duration(queue as f64),
                 duration(device as f64)
             );
-            let remedy = "look at what else uses the disk (`fathom show`, device commands), its I/O scheduler and its queue depth";
+            let remedy = "look at what else uses the disk (`fathom show`, device commands), its I/O scheduler and queue depth, and the limits of the program's cgroup (io.max)";
             self.found("Q01", "queue longer than device", Of::Queue, claim, remedy)
         })
     }

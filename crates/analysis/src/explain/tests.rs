@@ -459,6 +459,72 @@ fn pages_of_other_process_in_sync_name_their_writer() {
     assert!(w01.claim.contains("logger (77)"), "{}", w01.claim);
 }
 
+/// The calls of a process that is not recorded are no spans: the command's charge alone tells whose pages it carries.
+#[test]
+fn pages_of_unrecorded_process_name_it_by_charge() {
+    let of = |tgid: u32| {
+        let mut rows = recording(&vec![insert(); 20]);
+        rows.processes.push(Process { tgid: 77, name: "logger".into(), parent: None, tracked: false });
+        let template = rows.spans[0].clone();
+        rows.spans.push(Span { id: 80_002, layer: Layer::Driver, kind: "command".into(), disk: Some(DEV), ..template });
+        rows.causes.push(Cause {
+            command: 80_002,
+            origin: Origin::OtherProcess,
+            operation: None,
+            tgid: Some(tgid),
+            ..rows.causes[0].clone()
+        });
+        for slice in rows.slices.iter_mut().filter(|s| s.reason == Reason::Flush) {
+            (slice.reason, slice.span) = (Reason::Device, Some(80_002));
+        }
+        explain(&rows)
+    };
+    let done = of(77);
+    let w01 = the(&done, "W01");
+    assert_eq!(w01.time_ns, Some(20 * 150_000));
+    assert!(w01.claim.contains("logger (77)"), "{}", w01.claim);
+    assert!(!codes(&of(5)).contains(&"W01"), "its own pages are not foreign");
+}
+
+/// blk-throttle holds a bio back before it counts as queued; a worker of the kernel sends it.
+#[test]
+fn read_that_worker_sent_late_waited_in_queue() {
+    let of = |sent: u64, offset: u64| {
+        let mut rows = recording(&vec![insert(); 20]);
+        let template = rows.spans.iter().find(|s| s.layer == Layer::Syscall).unwrap().clone();
+        let mut id = 80_000;
+        let slices: Vec<usize> = (0..rows.slices.len()).filter(|&i| rows.slices[i].reason == Reason::Flush).collect();
+        for at in slices {
+            let slice = &mut rows.slices[at];
+            (slice.layer, slice.reason, slice.wait, slice.span) = (Layer::FileSystem, Reason::Other, None, Some(id));
+            let file = Some(crate::made::DATABASE);
+            let read = Span { id, layer: Layer::FileSystem, kind: "read".into(), file, ..template.clone() };
+            let (start_ns, end_ns) = (slice.start_ns, slice.end_ns);
+            rows.spans.push(Span { offset: Some(4096), bytes: 4096, ..read.clone() });
+            rows.spans.push(Span {
+                id: id + 1,
+                layer: Layer::Block,
+                kind: "bio".into(),
+                start_ns: start_ns + (end_ns - start_ns) * sent / 100,
+                tgid: 2,
+                tid: 2,
+                operation: None,
+                offset: Some(offset),
+                bytes: 8192,
+                flags: "read".into(),
+                ..read
+            });
+            id += 2;
+        }
+        rows.spans.sort_by_key(|s| s.id);
+        explain(&rows)
+    };
+    let done = of(100, 0);
+    assert_eq!(the(&done, "Q01").time_ns, Some(20 * 150_000));
+    assert_eq!(the(&of(50, 0), "Q01").time_ns, Some(20 * 75_000));
+    assert!(!codes(&of(100, 8192)).contains(&"Q01"), "other bytes");
+}
+
 #[test]
 fn fdatasync_that_waits_for_commit_is_found() {
     let mut rows = recording(&vec![insert(); 20]);

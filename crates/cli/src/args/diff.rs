@@ -9,24 +9,25 @@ use std::path::PathBuf;
 /// Executions are aligned by statement and ordinal: the n-th INSERT of A with the n-th of B. For each statement and for all
 /// together, prints what one recording did and the other did not (system calls by kind of file, bios, flushes, a sync of the
 /// directory, a WAL checkpoint), the ratio B / A of the times with its interval, and how much of the difference each phase and
-/// layer accounts for. Statements of one recording only are listed. The verdict is slower or faster only if different work
-/// accounts for it; times that differ for the same work are inconclusive, since one recording of each cannot tell a slower
-/// device from a busier machine.
+/// layer accounts for. Statements of one recording only are listed. With one recording of each, the verdict is slower or faster
+/// only if different work accounts for it: a slower device cannot be told from a busier machine. With several a side (4 and 4, or
+/// 3 and 5, at least; best recorded in turns) the times themselves decide, by how much recordings of one side differ.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fathom diff before.fathom after.fathom
   fathom diff delete.fathom wal.fathom --json
   fathom diff baseline.fathom new.fathom --fail-on slower:10   fail if over 10 % slower
+  fathom diff old?.fathom --with new?.fathom                   four or more a side: times decide
 
 Exit status: 0 success; 1 failure, or with --fail-on a statement (or all together) is slower or the verdict is withheld; 2 usage error.")]
 pub struct Diff {
-    /// The baseline
-    #[arg(value_name = "A.fathom")]
-    pub a: PathBuf,
-    /// The candidate
-    #[arg(value_name = "B.fathom")]
-    pub b: PathBuf,
+    /// The baseline and the candidate; with --with, all recordings of the baseline
+    #[arg(value_name = "A.fathom", required = true, num_args = 1..)]
+    pub recordings: Vec<PathBuf>,
+    /// All recordings of the candidate
+    #[arg(long, value_name = "B.fathom", num_args = 1..)]
+    pub with: Vec<PathBuf>,
     /// Exit with status 1 if B is slower (by more than PERCENT), or if the recordings do not allow a verdict
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = slower)]
     pub fail_on: Option<f64>,

@@ -1,0 +1,315 @@
+//! Several recordings a side: how much recordings of the same thing differ is known then, so that times decide where the work is the same.
+//!
+//! What is repeated is the recording. The executions of one share its minute of the machine, and a million of them know nothing of the next
+//! recording; so each counts with one number a statement, the sum over the executions that *all* recordings have. The two sides are
+//! compared as two cells of a benchmark are ([`stats::cells`]): the median of all ratios B / A with the interval of the exact rank test
+//! (Hodges and Lehmann; Mann and Whitney). It takes no noise for normal, and one recording that something held up moves it little. It needs
+//! 4 and 4 recordings, or 3 and 5: with 3 and 3 the most extreme order of all is as likely as 1 in 10 by chance, and nothing can be told.
+//! Statements are many comparisons at once; those that are told are false in at most 5 % of them ([`stats::fdr`]).
+//!
+//! **Uncertainty.** The test knows that recordings of a side differ, not why the sides do: if all of A were made before all of B, whatever
+//! changed on the machine in between counts as a difference. [`apart`] tells, and the text says so.
+
+use super::contract::{Compared, Recordings};
+use crate::rows::{Index, Rows};
+use stats::cells::{Cell, Pairing, ratio};
+use stats::fdr;
+use stats::verdict::{Better, MARGIN, Verdict, judge};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// How often intervals shall hold; one minus the rate of false differences.
+const LEVEL: f64 = 0.95;
+/// A statement below this part of the time is not among those that are compared: each of these makes it harder to be sure of the others.
+const SMALL: f64 = 0.01;
+
+/// A statement: kind and text.
+type Key = (String, String);
+
+#[derive(Debug)]
+struct Execution {
+    key: usize,
+    nth: u64,
+    ns: u64,
+    parent: Option<usize>,
+}
+
+/// What is kept of one recording: its finished executions.
+#[derive(Debug, Default)]
+pub struct Recording {
+    keys: Vec<Key>,
+    executions: Vec<Execution>,
+    created_unix_ns: u64,
+}
+
+impl Recording {
+    /// Of its tables.
+    pub fn of(rows: &Rows) -> Self {
+        let index = Index::new(rows);
+        let mut own = Self { created_unix_ns: rows.trace.created_unix_ns, ..Self::default() };
+        let mut keys: HashMap<Key, usize> = HashMap::new();
+        let mut place: HashMap<usize, usize> = HashMap::new();
+        for (at, operation) in rows.operations.iter().enumerate() {
+            let (Some(end), Some(shape)) = (operation.end_ns, index.shape(at)) else { continue };
+            let shape = &rows.shapes[shape];
+            let next = keys.len();
+            let key = *keys.entry((shape.kind.to_string(), shape.text.clone())).or_insert(next);
+            place.insert(at, own.executions.len());
+            let ns = end.saturating_sub(operation.start_ns);
+            own.executions.push(Execution { key, nth: operation.nth, ns, parent: None });
+        }
+        for (&at, &own_place) in &place {
+            // An operation that did not end is no execution; the one around it may be.
+            let parent = index.chain(at).skip(1).find_map(|outer| place.get(&outer).copied());
+            own.executions[own_place].parent = parent;
+        }
+        let mut sorted: Vec<(Key, usize)> = keys.into_iter().collect();
+        sorted.sort_by_key(|(_, at)| *at);
+        own.keys = sorted.into_iter().map(|(key, _)| key).collect();
+        own
+    }
+
+    fn ordinals(&self) -> BTreeMap<&Key, BTreeSet<u64>> {
+        let mut all: BTreeMap<&Key, BTreeSet<u64>> = BTreeMap::new();
+        for execution in &self.executions {
+            all.entry(&self.keys[execution.key]).or_default().insert(execution.nth);
+        }
+        all
+    }
+
+    /// Which executions are compared, by position, and which of these lie inside another that is.
+    fn chosen(&self, common: &BTreeMap<Key, BTreeSet<u64>>) -> Vec<(usize, bool)> {
+        let sets: Vec<Option<&BTreeSet<u64>>> = self.keys.iter().map(|key| common.get(key)).collect();
+        let is = |at: usize| sets[self.executions[at].key].is_some_and(|set| set.contains(&self.executions[at].nth));
+        let inside = |at: usize| {
+            let above = |at: &usize| self.executions[*at].parent;
+            std::iter::successors(above(&at), above).take(self.executions.len()).any(is)
+        };
+        (0..self.executions.len()).filter(|&at| is(at)).map(|at| (at, inside(at))).collect()
+    }
+}
+
+/// The sums of each recording, A's first: of each statement that all have, and of all executions inside no other.
+struct Sums {
+    statements: BTreeMap<Key, Vec<u64>>,
+    whole: Vec<u64>,
+}
+
+fn sums(all: &[&Recording]) -> Sums {
+    let mut common: BTreeMap<Key, BTreeSet<u64>> = BTreeMap::new();
+    if let Some((first, rest)) = all.split_first() {
+        common = first.ordinals().into_iter().map(|(key, set)| (key.clone(), set)).collect();
+        for recording in rest {
+            let own = recording.ordinals();
+            common.retain(|key, set| {
+                own.get(key).is_some_and(|other| {
+                    set.retain(|nth| other.contains(nth));
+                    !set.is_empty()
+                })
+            });
+        }
+    }
+    let chosen: Vec<Vec<(usize, bool)>> = all.iter().map(|recording| recording.chosen(&common)).collect();
+    // Inside another in one recording is inside in all, so that the same executions are summed.
+    let mut inner: HashSet<(&Key, u64)> = HashSet::new();
+    for (recording, chosen) in all.iter().zip(&chosen) {
+        let own = chosen.iter().filter(|(_, inside)| *inside).map(|&(at, _)| &recording.executions[at]);
+        inner.extend(own.map(|execution| (&recording.keys[execution.key], execution.nth)));
+    }
+    let mut sums = Sums {
+        statements: common.keys().map(|key| (key.clone(), vec![0; all.len()])).collect(),
+        whole: vec![0; all.len()],
+    };
+    for (side, (recording, chosen)) in all.iter().zip(&chosen).enumerate() {
+        for &(at, _) in chosen {
+            let execution = &recording.executions[at];
+            let key = &recording.keys[execution.key];
+            if let Some(own) = sums.statements.get_mut(key) {
+                own[side] = own[side].saturating_add(execution.ns);
+            }
+            if !inner.contains(&(key, execution.nth)) {
+                sums.whole[side] = sums.whole[side].saturating_add(execution.ns);
+            }
+        }
+    }
+    sums
+}
+
+fn compared(sums: &[u64], of_a: usize) -> Compared {
+    let (a, b) = sums.split_at(of_a);
+    let cell = |side: &[u64]| Cell::new(&side.iter().map(|ns| [*ns as f64]).collect::<Vec<_>>());
+    let found = cell(b).zip(cell(a)).and_then(|(b, a)| ratio(&b, &a, Pairing::Unpaired, LEVEL));
+    Compared {
+        a_ns: a.to_vec(),
+        b_ns: b.to_vec(),
+        ratio: found.map(|c| c.ratio.value),
+        ratio_interval: found.map(|c| [c.ratio.low, c.ratio.high]),
+        p: found.map(|c| c.p),
+        adjusted_p: None,
+        verdict: found.map_or(Verdict::Inconclusive, |c| judge(&c.ratio, Better::Lower, MARGIN)).name().into(),
+    }
+}
+
+/// Whether all recordings of one side were made before all of the other.
+fn apart(a: &[Recording], b: &[Recording]) -> bool {
+    let ends = |side: &[Recording]| {
+        let times = || side.iter().map(|r| r.created_unix_ns);
+        times().min().zip(times().max())
+    };
+    ends(a).zip(ends(b)).is_some_and(|((first_a, last_a), (first_b, last_b))| last_a < first_b || last_b < first_a)
+}
+
+/// The position of the middle one; of an even number the lower.
+fn middle(sums: &[u64]) -> usize {
+    let mut order: Vec<usize> = (0..sums.len()).collect();
+    order.sort_by_key(|&at| sums[at]);
+    order.get(sums.len().saturating_sub(1) / 2).copied().unwrap_or(0)
+}
+
+/// Compares the recordings of both sides; with what is found of each statement.
+pub fn compare(a: &[Recording], b: &[Recording]) -> (Recordings, BTreeMap<Key, Compared>) {
+    let all: Vec<&Recording> = a.iter().chain(b).collect();
+    let sums = sums(&all);
+    let mut statements: BTreeMap<Key, Compared> =
+        sums.statements.iter().map(|(key, own)| (key.clone(), compared(own, a.len()))).collect();
+    among_many(&mut statements, &sums.whole);
+    let (of_a, of_b) = sums.whole.split_at(a.len());
+    let recordings = Recordings {
+        middle_a: middle(of_a),
+        middle_b: middle(of_b),
+        apart: apart(a, b),
+        whole: compared(&sums.whole, a.len()),
+    };
+    (recordings, statements)
+}
+
+/// Why the recordings' verdict is what it is.
+pub fn why(one: &Compared) -> String {
+    let sides = format!("{} recordings of A and {} of B", one.a_ns.len(), one.b_ns.len());
+    let verdict = one.verdict.as_str();
+    if verdict == Verdict::Equivalent.name() {
+        format!("{sides} differ by no more than the margin")
+    } else if verdict == Verdict::Inconclusive.name() && one.p.is_some_and(|p| p <= 1.0 - LEVEL) {
+        format!("{sides} differ, but too little, or not surely enough as one of many statements; record more of each")
+    } else if verdict == Verdict::Inconclusive.name() {
+        format!("{sides}: those of a side differ too much to tell the difference from chance")
+    } else {
+        format!("{sides}: the difference is more than those of a side differ among themselves")
+    }
+}
+
+/// Of many statements some differ by luck: each that is told must be sure enough among all that take a part of the time.
+fn among_many(statements: &mut BTreeMap<Key, Compared>, whole: &[u64]) {
+    let matters = |c: &Compared| {
+        let own: Vec<f64> = c.a_ns.iter().chain(&c.b_ns).zip(whole).map(|(ns, all)| *ns as f64 / *all as f64).collect();
+        c.p.is_some() && own.iter().any(|part| *part >= SMALL)
+    };
+    let (told, rest): (Vec<&mut Compared>, Vec<&mut Compared>) = statements.values_mut().partition(|c| matters(c));
+    let p: Vec<f64> = told.iter().filter_map(|c| c.p).collect();
+    let adjusted = fdr::adjust(&p, 1.0 - LEVEL).map(|found| found.adjusted).unwrap_or_default();
+    let judged = told.into_iter().zip(adjusted.into_iter().map(Some)).chain(rest.into_iter().map(|one| (one, None)));
+    for (one, adjusted) in judged {
+        one.adjusted_p = adjusted;
+        let sure = adjusted.is_some_and(|p| p <= 1.0 - LEVEL);
+        if !sure && one.verdict != Verdict::Equivalent.name() {
+            one.verdict = Verdict::Inconclusive.name().into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made::{INSERT, insert, recording};
+    use stats::random::Random;
+
+    /// A recording of a noisy machine: it is slower or faster as a whole, drifts while it lasts, and now and then something holds it up.
+    fn noisy(random: &mut Random, speed: f64, created: u64) -> Recording {
+        let level = speed * (0.1 * (random.unit() + random.unit() - 1.0)).exp();
+        let held_up = if random.below(20) == 0 { 1.5 } else { 1.0 };
+        let execution = |nth: u64, random: &mut Random| {
+            let drift = 1.0 + 0.05 * (nth as f64 / 30.0) * (random.unit() - 0.5);
+            let ns = 340_000.0 * level * held_up * drift * (0.2 * (random.unit() - 0.5)).exp();
+            Execution { key: 0, nth, ns: ns as u64, parent: None }
+        };
+        Recording {
+            keys: vec![("statement".into(), INSERT.into())],
+            executions: (0..30).map(|nth| execution(nth, random)).collect(),
+            created_unix_ns: created,
+        }
+    }
+
+    fn pair(random: &mut Random, each: usize, speed: f64) -> (Vec<Recording>, Vec<Recording>) {
+        (0..each as u64).map(|i| (noisy(random, 1.0, 2 * i), noisy(random, speed, 2 * i + 1))).unzip()
+    }
+
+    /// A binomial of 0.05 and 1,000 has a standard deviation of 6.9; the rank test of 4 and 4 rejects 2.9 % of equal cells, of 5 and 5 3.2 %.
+    #[test]
+    fn equal_sides_differ_in_at_most_5_percent_of_pairs() {
+        let mut random = Random::new(19);
+        for each in [4, 5, 8] {
+            let told = (0..1000)
+                .filter(|_| {
+                    let (a, b) = pair(&mut random, each, 1.0);
+                    ["slower", "faster"].contains(&compare(&a, &b).0.whole.verdict.as_str())
+                })
+                .count();
+            assert!(told <= 64, "{each} a side: {told} of 1,000");
+            assert!(told > 0, "{each} a side: a test that never rejects decides nothing");
+        }
+    }
+
+    /// One of A that something held up beyond all of B takes 6 and 6 their certainty (p = 0.065), and is there in 26 of 100 pairs; of 10 and 10
+    /// one may be.
+    #[test]
+    fn slower_side_is_told_though_its_work_is_equal() {
+        let mut random = Random::new(7);
+        for (each, least) in [(6, 60), (10, 90)] {
+            let told = (0..100).filter(|_| {
+                let (a, b) = pair(&mut random, each, 1.3);
+                let (all, statements) = compare(&a, &b);
+                let one = &statements[&("statement".into(), INSERT.into())];
+                assert_eq!(one.verdict, all.whole.verdict, "one statement is all there is");
+                all.whole.verdict == "slower"
+            });
+            let told = told.count();
+            assert!(told >= least, "{each} a side: {told} of 100");
+        }
+    }
+
+    #[test]
+    fn three_a_side_decide_nothing_and_sides_made_apart_are_told() {
+        let mut random = Random::new(3);
+        let (a, b) = pair(&mut random, 3, 3.0);
+        let (all, _) = compare(&a, &b);
+        assert_eq!((all.whole.verdict.as_str(), all.whole.ratio_interval, all.apart), ("inconclusive", None, false));
+        let later: Vec<Recording> = b.into_iter().map(|r| Recording { created_unix_ns: 100, ..r }).collect();
+        assert!(compare(&a, &later).0.apart);
+    }
+
+    /// Oracle: R's `wilcox.test(c(5, 6, 7, 8), c(1, 2, 3, 4))$p.value` is 0.02857.
+    #[test]
+    fn p_is_that_of_exact_rank_test() {
+        let found = compared(&[1, 2, 3, 4, 5, 6, 7, 8], 4);
+        assert!((found.p.unwrap() - 2.0 / 70.0).abs() < 1e-12, "{found:?}");
+        assert_eq!(found.verdict, "slower");
+        let (low, high) = (found.ratio_interval.unwrap()[0], found.ratio_interval.unwrap()[1]);
+        assert!((low - 5.0 / 4.0).abs() < 1e-9 && (high - 8.0).abs() < 1e-9, "all ratios: {low} to {high}");
+    }
+
+    #[test]
+    fn only_executions_of_all_recordings_are_summed() {
+        let full = Recording::of(&recording(&vec![insert(); 10]));
+        let mut rows = recording(&vec![insert(); 10]);
+        rows.operations[9].end_ns = None;
+        let short = Recording::of(&rows);
+        let found = sums(&[&full, &short]);
+        assert_eq!(found.whole, [9 * 340_000, 9 * 340_000]);
+    }
+
+    #[test]
+    fn middle_recording_stands_for_its_side() {
+        assert_eq!(middle(&[9, 1, 5]), 2);
+        assert_eq!(middle(&[4, 3, 2, 1]), 2);
+        assert_eq!(middle(&[7]), 0);
+    }
+}
