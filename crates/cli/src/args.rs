@@ -361,7 +361,7 @@ pub struct PapersBeside {
     #[arg(long, value_name = "N", requires = "device", value_parser = clap::value_parser!(u64).range(1..))]
     pub blocks: Option<u64>,
     /// Set the values of a parameter (repeatable), as of `bench run`
-    #[arg(short = 'p', long = "param", requires = "device", value_name = "NAME=VALUE,…", value_parser = results::parameter)]
+    #[arg(short = 'p', long = "param", requires = "device", value_name = "NAME=VALUE,…", value_parser = runner::quantity::parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
     /// Start at once even if a machine is hot or busy; the results are marked
     #[arg(long, requires = "device")]

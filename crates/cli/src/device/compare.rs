@@ -1,8 +1,8 @@
 //! `fathom bench compare host adb:X`: both are measured with the same cells, at the same time, and the ratio is taken apart by their
 //! settings.
 
-use super::info;
 use super::inserts::{self, Load, Outcome};
+use super::{bench, info};
 use crate::args::{self, BenchCompare, MeasureBoth, Which};
 use crate::bench::{INTERRUPTED, load};
 use crate::{Usage, link, output, progress};
