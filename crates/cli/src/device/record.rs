@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(args: &Record) -> Result<ExitCode> {
-    let places = OneOrAll::expand(&args.devices.device)?;
+    let places = OneOrAll::expand(args.devices.device.iter().flat_map(|names| &names.0))?;
     if args.via == Some(Via::Perfetto) {
         return match &places[..] {
             [place] => super::perfetto::run(args, place),
