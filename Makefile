@@ -18,6 +18,7 @@ help:
 	@echo "make papers-versions   paper 004's counts by SQLite's version, settings and table: docs/results/paper-004-versions.md"
 	@echo "make lab               every scenario of the lab in its virtual machine: recordings in target/lab-runs/"
 	@echo "make papers [FIG=…]    the figures of the papers on this machine, beside the papers' values: docs/results/papers.md"
+	@echo "make papers DEVICE=adb:X  the same on this machine and on a device, and which of the papers' claims hold: target/papers-device"
 	@echo "make book              the manual as a site with search: target/book/index.html"
 	@echo "make aarch64           the program for aarch64, which arm64 guests of the lab record with (some minutes the first time)"
 	@echo "make dist              a .tar.gz and a .deb for x86_64 and for aarch64 under target/dist"
@@ -91,10 +92,17 @@ truth: setup-test
 	@target/release/truth causes --trials $(TRIALS) --seed $(SEED) --output docs/results/truth.md
 	@target/release/truth whatif --trials $$(( ($(TRIALS) + 3) / 4 )) --seed $(SEED) --output docs/results/whatif.md
 
-# A figure is printed; all of them make the page of the manual.
+# A figure is printed; all of them make the page of the manual. DEVICE=adb:SERIAL makes them on this machine and on the device, and
+# judges the papers' claims: archives and page are in target/papers-device. PAPERS are further options, such as --quick.
 .PHONY: papers
 papers: build
+ifdef DEVICE
+	@mkdir -p target/papers-device && cd target/papers-device && \
+	../../$(FATHOM) papers $(FIG) --device $(DEVICE) --folder . --output papers.md $(PAPERS)
+	@echo "target/papers-device/papers.md"
+else
 	@$(FATHOM) papers $(or $(FIG),--output docs/results/papers.md)
+endif
 
 # Paper 004's three systems, and what of their settings makes the difference, in guests: counts, since an emulated processor's times are
 # no speed. The recordings stay in target/paper-004/.

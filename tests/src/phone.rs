@@ -35,6 +35,8 @@ pub struct Shape {
     pub rate: Option<u64>,
     /// Whether the host's key may come in.
     pub authorized: bool,
+    /// Whether it asks for no key at all.
+    pub open: bool,
     /// The folder of crates/device/tests/fixtures whose `run/` it replays.
     pub model: &'static str,
 }
@@ -42,7 +44,7 @@ pub struct Shape {
 impl Default for Shape {
     fn default() -> Self {
         let features = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir";
-        Self { uid: 2000, data: "size=512m", features, rate: None, authorized: true, model: "phone" }
+        Self { uid: 2000, data: "size=512m", features, rate: None, authorized: true, open: false, model: "phone" }
     }
 }
 
@@ -85,9 +87,9 @@ impl Phone {
             command.args(["--rate", &rate.to_string()]);
         }
         let strangers = at("stranger");
-        if shape.authorized {
+        if shape.authorized && !shape.open {
             command.arg("--key").arg(key.with_extension("pub"));
-        } else {
+        } else if !shape.authorized {
             run(Command::new("adb").arg("keygen").arg(&strangers))?;
             command.arg("--key").arg(strangers.with_extension("pub"));
         }
@@ -162,6 +164,34 @@ impl Phone {
     /// Cuts the link; what runs there goes on.
     pub fn cut(&self) -> Result<()> {
         self.signal("-USR1")
+    }
+
+    /// Cuts the link, and answers nobody until it reappears.
+    pub fn vanish(&self) -> Result<()> {
+        // The device is the daemon's only child.
+        run(Command::new("pkill").args(["-STOP", "-P", &self.daemon.id().to_string()]))?;
+        let mut command = self.adb();
+        command.args(["disconnect", &self.serial]).stdin(Stdio::null());
+        run(&mut command).map(drop)
+    }
+
+    /// Ends that.
+    pub fn reappear(&self) -> Result<()> {
+        run(Command::new("pkill").args(["-CONT", "-P", &self.daemon.id().to_string()])).map(drop)
+    }
+
+    /// Leaves its own adb server for another device's. It must be open: the other's key is another one.
+    pub fn connect_to(&self, other: &Self) -> Result<()> {
+        // A device has one host at a time.
+        run(self.adb().args(["disconnect", &self.serial]))?;
+        let mut command = other.adb();
+        command.args(["connect", &self.serial]);
+        let output = command.stdin(Stdio::null()).output()?;
+        ensure!(!String::from_utf8_lossy(&output.stdout).contains("cannot"), "{output:?}");
+        until("a second device in adb's list", || {
+            let state = other.adb().args(["-s", &self.serial, "get-state"]).stdin(Stdio::null()).output()?;
+            Ok(state.stdout.starts_with(b"device"))
+        })
     }
 
     /// Restarts the device.

@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::phone::{Phone, Shape, possible};
+use fathom_tests::sshd::Ssh;
 use fathom_tests::{Case, fathom, lane, run, until};
 use serde_json::Value;
 use std::fs;
@@ -13,6 +14,7 @@ use std::process::{Command, ExitCode, Output, Stdio};
 fn main() -> ExitCode {
     let adb = possible;
     let bpf = || possible().and_then(|()| fathom_tests::root());
+    let ssh = fathom_tests::sshd::possible;
     let cases: Vec<Case> = vec![
         ("device_without_adb_server_is_reported", Ok(()), no_server),
         ("real_adb_authenticates_and_lists_device", adb(), listed),
@@ -29,6 +31,8 @@ fn main() -> ExitCode {
         ("reboot_keeps_what_was_measured", adb(), reboot),
         ("fixed_performance_mode_is_reset_however_run_ends", adb(), fixed_performance),
         ("host_and_device_are_compared_by_settings", adb(), compared),
+        ("insert_of_host_and_device_is_traced_and_compared", bpf(), compared_traces),
+        ("papers_claims_are_judged_of_host_and_device", bpf(), papers),
         ("node_on_device_survives_cut_until_stop", adb(), node),
         ("net_server_on_device_serves_until_stop", adb(), net_server),
         ("full_data_is_reported_and_unchanged", adb(), full),
@@ -37,8 +41,13 @@ fn main() -> ExitCode {
         ("shell_without_exit_status_is_refused", adb(), old_shell),
         ("user_without_capabilities_gets_alternatives", adb(), refused_recording),
         ("recording_on_device_is_linked_here", bpf(), recorded),
+        ("recording_resumes_after_cut_and_counts_all", bpf(), recording_cut),
+        ("ctrl_c_while_device_is_gone_keeps_recording", bpf(), interrupted_while_gone),
+        ("two_devices_record_on_one_clock", bpf(), one_clock),
+        ("node_and_net_server_on_ssh_device_serve_until_stop", ssh(), over_ssh),
         ("trace_of_device_perfetto_is_fetched_and_removed", adb(), via_perfetto),
         ("forwarded_port_reaches_device", adb(), forwarded),
+        ("reversed_port_reaches_host_until_it_ends", adb(), reversed),
         ("adb_pushes_and_pulls_same_bytes", adb(), files),
     ];
     lane(cases)
@@ -452,6 +461,80 @@ fn compared() -> Result<()> {
     clean(&phone)
 }
 
+/// Counts are arithmetic: SQLite writes alike on both, but for what the journal mode adds.
+fn compared_traces() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+    let folder = tempfile::tempdir()?;
+    let words = ["bench", "compare", "host", &phone.name(), "--quick", "--blocks", "2", "--no-wait", "-p", "rows=10"];
+    let mut command = phone.fathom();
+    command.args(words).args(["-p", "op=insert", "--b-settings", "journal_mode=persist", "--trace", "--json"]);
+    let output = command.current_dir(folder.path()).output()?;
+    let value: Value = serde_json::from_slice(&output.stdout).with_context(|| told(&output))?;
+    let recordings = value["traced"]["recordings"].as_array().context("no recordings")?;
+    ensure!(recordings.len() == 2, "{value}");
+    let row = |side: usize, what: &str| -> Result<Value> {
+        let figures = recordings[side]["figures"].as_array().with_context(|| recordings[side].to_string())?;
+        let rows = figures.iter().flat_map(|f| f["rows"].as_array().cloned().unwrap_or_default());
+        rows.into_iter().find(|r| r["what"] == what).with_context(|| what.to_string())
+    };
+    let count = |side, what: &str| -> Result<f64> { row(side, what)?["ours"].as_f64().context("no count") };
+    // DELETE: the header, a page and its checksum are written before the commit, and the file is removed; PERSIST clears the header.
+    let (a, b) = (count(0, "of these to the journal")?, count(1, "of these to the journal")?);
+    ensure!((b - a - 1.0).abs() < 0.1, "the journal: {a} on the host, {b} on the device");
+    let (a, b) = (count(0, "of these to the database")?, count(1, "of these to the database")?);
+    ensure!((a - b).abs() < 0.1, "the database: {a} and {b}");
+    // The stand-in's files are in memory: that is no disk without commands.
+    let commands = row(1, "device commands per INSERT")?;
+    ensure!(commands["ours"].is_null() && commands["note"].as_str().is_some_and(|n| n.contains("disk")), "{commands}");
+    ensure!(count(0, "device commands per INSERT")? > 0.0, "none on the host");
+    ensure!(
+        value["traced"]["diff"]["statements"].as_array().is_some_and(|s| !s.is_empty()),
+        "{}",
+        value["traced"]["diff"]
+    );
+    clean(&phone)
+}
+
+fn papers() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+    let folder = tempfile::tempdir()?;
+    let page = folder.path().join("page.md");
+    let run = |figures: &[&str]| -> Result<Output> {
+        let mut command = phone.fathom();
+        command.args(["papers"]).args(figures).args([
+            "--device",
+            &phone.name(),
+            "--quick",
+            "--blocks",
+            "2",
+            "--no-wait",
+        ]);
+        command.args(["--called", "stand-in", "-p", "sqlite.rows=10", "--json", "-o"]).arg(&page);
+        Ok(command.current_dir(folder.path()).output()?)
+    };
+    let value = json(&run(&["000/9-10", "000/12", "004"])?)?;
+    let claims = value["claims"].as_array().context("claims")?;
+    let of = |figure: &str| claims.iter().filter(|c| c["figure"] == figure).collect::<Vec<_>>();
+    ensure!(value["version"] == 1 && of("000/9").len() == 1 && of("000/1").is_empty(), "{value}");
+    // Two blocks are too few for a verdict, and the stand-in has no disk.
+    ensure!(of("000/12")[0]["outcome"] == "cannot_be_tested", "{:?}", of("000/12"));
+    // In AOSP's journal mode and in SQLite's own, an INSERT is as many writes, on this machine or that.
+    let writes = of("004/2-4");
+    ensure!(writes.len() == 4 && writes[0]["outcome"] == "not_confirmed", "{writes:?}");
+    let text = fs::read_to_string(&page)?;
+    for expected in
+        ["| 000/9 | INSERTs are slower on Android |", "stand-in", "DEVICE=adb:127.0.0.1", "### 004 figure 2-4"]
+    {
+        ensure!(text.contains(expected), "{expected}: {text}");
+    }
+    ensure!(!text.contains("phone") || !text.contains("- **phone**"), "it is no phone: {text}");
+    // What is not there is told before anything is measured.
+    let output =
+        Command::new(fathom()).args(["papers", "--device", "adb:nosuch"]).current_dir(folder.path()).output()?;
+    ensure!(output.status.code() == Some(1) && !folder.path().join("papers-adb-nosuch").exists(), "{}", told(&output));
+    clean(&phone)
+}
+
 /// Starts a service there; the address that it prints.
 fn service(phone: &Phone, words: &[&str]) -> Result<String> {
     let mut command = phone.fathom();
@@ -600,6 +683,150 @@ fn recorded() -> Result<()> {
     clean(&phone)
 }
 
+/// A command that makes one line after the other; the lines that are printed here.
+const LINES: &str =
+    "i=0; while [ $i -lt 60 ]; do echo line $i; echo $i >>/data/local/tmp/lines; sleep 0.1; i=$((i+1)); done";
+
+/// Starts a recording of them, and waits until the first line is here.
+fn recording(phone: &Phone, archive: &Path, more: &[&str]) -> Result<(std::process::Child, Lines)> {
+    let mut command = phone.fathom();
+    command.args(["record", "--all", "--device", &phone.name()]).args(more).arg("-o").arg(archive);
+    command.args(["--", "sh", "-c", LINES]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let mut lines = BufReader::new(child.stdout.take().context("stdout")?).lines();
+    ensure!(lines.next().transpose()?.as_deref() == Some("line 0"), "another first line");
+    Ok((child, lines))
+}
+
+type Lines = std::io::Lines<BufReader<std::process::ChildStdout>>;
+
+/// What ran goes on; what it printed meanwhile is told once, and what it wrote is in the recording.
+fn recording_cut() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    let (child, lines) = recording(&phone, &archive, &[])?;
+    phone.cut()?;
+    let lines: Vec<String> = lines.collect::<std::io::Result<_>>()?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success() && told(&output).contains("is back after"), "{}", told(&output));
+    let expected: Vec<String> = (1..60).map(|i| format!("line {i}")).collect();
+    ensure!(lines == expected, "a line is missing, or there twice: {lines:?}");
+    let summary = fathom_tests::show(&archive)?;
+    ensure!(summary["trace"]["complete"] == true, "{}", summary["trace"]);
+    let files = summary["files"].as_array().context("files")?;
+    let file = files.iter().find(|f| f["path"].as_str().is_some_and(|p| p.ends_with("/lines"))).context("no file")?;
+    // Sixty calls, from before the cut, during it and after.
+    ensure!(file["writes"] == 60, "{file}");
+    phone.shell("rm /data/local/tmp/lines")?;
+    clean(&phone)
+}
+
+fn interrupted_while_gone() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    let (mut child, _lines) = recording(&phone, &archive, &[])?;
+    // Something of it must be here before the device goes.
+    until("a piece of the log", || {
+        let all = fs::read_dir(folder.path())?.filter_map(|e| fs::metadata(e.ok()?.path().join("events.log")).ok());
+        Ok(all.into_iter().any(|log| log.len() > 0))
+    })?;
+    phone.vanish()?;
+    let said = BufReader::new(child.stderr.take().context("stderr")?);
+    let mut told_so_far = String::new();
+    let mut lines = said.lines();
+    while !told_so_far.contains("to come back") {
+        told_so_far += &lines.next().context(told_so_far.clone())??;
+    }
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    lines.map_while(Result::ok).for_each(|line| told_so_far += &line);
+    ensure!(child.wait()?.code() == Some(130), "{told_so_far}");
+    ensure!(told_so_far.contains("fathom device fetch") && told_so_far.contains("until then is in"), "{told_so_far}");
+    fathom_tests::show(&archive)?;
+    // It is back, and what went on there can be had whole.
+    phone.reappear()?;
+    until("a device again", || {
+        phone.connect()?;
+        Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
+    })?;
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--list", "--json"]).output()?)?;
+    let name = value["left"][0]["name"].as_str().with_context(|| value.to_string())?.to_owned();
+    let whole = folder.path().join("whole.fathom");
+    let output = phone.fathom().args(["device", "fetch", &phone.name(), &name, "-o"]).arg(&whole).output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    ensure!(fathom_tests::show(&whole)?["trace"]["complete"] == true, "{}", told(&output));
+    phone.shell("rm /data/local/tmp/lines")?;
+    clean(&phone)
+}
+
+/// Both are this machine's, so that the offset of their clocks is known: none. What is said of it must hold that.
+fn one_clock() -> Result<()> {
+    let root = Shape { uid: 0, ..Shape::default() };
+    let (a, b) = (Phone::start(DAEMON, &root)?, Phone::start(DAEMON, &Shape { open: true, ..root })?);
+    // Two of the same model, at one adb server.
+    b.connect_to(&a)?;
+    let folder = tempfile::tempdir()?;
+    let all = folder.path().join("all");
+    let mut command = a.fathom();
+    command.args(["record", "--all", "--device", &format!("{},{}", a.name(), b.name()), "--duration", "1", "-o"]);
+    let output = command.arg(&all).output()?;
+    ensure!(output.status.success() && told(&output).matches("clock was").count() == 2, "{}", told(&output));
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    for phone in [&a, &b] {
+        let archive = all.join(format!("adb-{}.fathom", phone.serial.replace(':', "-")));
+        let facts = fathom_tests::rows(&archive, "facts")?;
+        let fact = |name: &str| -> Result<String> {
+            let row = facts.iter().find(|f| f["name"] == name).with_context(|| name.to_string())?;
+            Ok(row["value"].to_string())
+        };
+        ensure!(fact("clock.host_boot")?.contains(boot.trim()), "{facts:?}");
+        let number = |name: &str| -> Result<f64> { Ok(fact(name)?.trim_matches(['"', '\'']).parse()?) };
+        for [ahead, error] in [["clock.ahead", "clock.error"], ["clock.ahead_last", "clock.error_last"]] {
+            let (ahead, error) = (number(ahead)?, number(error)?);
+            ensure!(ahead.abs() <= error && error > 0.0, "{ahead} to within {error} ns does not hold 0");
+        }
+        ensure!(number("clock.read_at_last")? > number("clock.read_at")?, "{facts:?}");
+    }
+    clean(&a)
+}
+
+fn over_ssh() -> Result<()> {
+    let ssh = Ssh::start()?;
+    let folder = tempfile::tempdir()?;
+    let key = folder.path().join("key");
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
+    let there = |words: &[&str]| -> Result<Output> {
+        let mut command = Command::new(fathom());
+        ssh.path(&mut command);
+        Ok(command.args(words).stdin(Stdio::null()).output()?)
+    };
+    let device = ssh.device();
+    let start = |words: &[&str]| -> Result<String> {
+        let output = there(&[words, &["--device", &device, "--listen", "127.0.0.1:0"]].concat())?;
+        ensure!(output.status.success(), "{}", told(&output));
+        let line = String::from_utf8_lossy(&output.stdout).into_owned();
+        let address = line.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).with_context(|| line.clone())?;
+        Ok(address.trim_end_matches([',', '.', ';']).to_owned())
+    };
+    let node = start(&["pool", "node", "--backend", "memory:4M", "--key", key.to_str().context("a path")?])?;
+    let server = start(&["net", "serve"])?;
+    // Both outlive the connections that started them.
+    let mut command = Command::new(fathom());
+    command.args(["pool", "bench", "--node", &node, "--duration", "1", "--json", "--key"]).arg(&key);
+    json(&command.output()?)?;
+    json(&Command::new(fathom()).args(["net", "run", &server, "--duration", "1", "--json"]).output()?)?;
+    let value = json(&there(&["device", "stop", &device, "--json"])?)?;
+    let left = value["left"].as_array().context("left")?;
+    ensure!(left.len() == 2 && left.iter().all(|l| l["kind"] == "service" && l["action"] == "removed"), "{value}");
+    for address in [&node, &server] {
+        ensure!(std::net::TcpStream::connect(address).is_err(), "{address} still listens");
+    }
+    let value = json(&there(&["device", "stop", &device, "--remove-program", "--json"])?)?;
+    ensure!(value["program_removed"] == true && value["left"].as_array().is_some_and(Vec::is_empty), "{value}");
+    Ok(())
+}
+
 fn via_perfetto() -> Result<()> {
     let phone = phone()?;
     let folder = tempfile::tempdir()?;
@@ -667,6 +894,54 @@ fn forwarded() -> Result<()> {
     let _ = echo.join();
     server.end_forward(&phone.serial, here)?;
     ensure!(std::net::TcpStream::connect(("127.0.0.1", here)).is_err(), "it still listens");
+    Ok(())
+}
+
+/// A port of the device that leads here: ours and the real client's `adb reverse`.
+fn reversed() -> Result<()> {
+    let phone = phone()?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let here = listener.local_addr()?.port();
+    let echo = std::thread::spawn(move || -> std::io::Result<()> {
+        for stream in listener.incoming().take(2) {
+            let mut stream = stream?;
+            let mut from = stream.try_clone()?;
+            std::io::copy(&mut from, &mut stream)?;
+        }
+        Ok(())
+    });
+    // A port that is free there, which is here: the stand-in has this host's network.
+    let free = || -> Result<u16> { Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port()) };
+    let through = |there: u16| -> Result<()> {
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", there))?;
+        let bytes: Vec<u8> = (0..200_000_u32).map(|i| (i % 251) as u8).collect();
+        let mut into = stream.try_clone()?;
+        let sent = bytes.clone();
+        let sender = std::thread::spawn(move || std::io::Write::write_all(&mut into, &sent));
+        // adb closes a stream as a whole: nobody says that half of it ends.
+        let mut back = vec![0; bytes.len()];
+        std::io::Read::read_exact(&mut stream, &mut back)?;
+        let _ = sender.join();
+        ensure!(back == bytes, "other bytes came back");
+        Ok(())
+    };
+    let server = device::remote::adb::AdbServer::at(format!("127.0.0.1:{}", phone.port));
+    let there = free()?;
+    server.reverse(&phone.serial, there, here)?;
+    let list = run(phone.adb().args(["-s", &phone.serial, "reverse", "--list"]))?;
+    ensure!(String::from_utf8_lossy(&list.stdout).contains(&format!("tcp:{there} tcp:{here}")), "{list:?}");
+    through(there)?;
+    server.end_reverse(&phone.serial, there)?;
+    ensure!(std::net::TcpStream::connect(("127.0.0.1", there)).is_err(), "it still listens");
+    let twice = server.end_reverse(&phone.serial, there);
+    ensure!(twice.as_ref().is_err_and(|e| e.to_string().contains("not found")), "{twice:?}");
+    // The real client, and a cut link, which ends it.
+    let there = free()?;
+    run(phone.adb().args(["-s", &phone.serial, "reverse", &format!("tcp:{there}"), &format!("tcp:{here}")]))?;
+    through(there)?;
+    phone.cut()?;
+    until("a port that is closed", || Ok(std::net::TcpStream::connect(("127.0.0.1", there)).is_err()))?;
+    let _ = echo.join();
     Ok(())
 }
 

@@ -24,6 +24,7 @@ mod entries;
 pub mod explain;
 pub mod figures;
 mod gaps;
+pub mod host_clock;
 mod lines;
 #[cfg(test)]
 mod made;

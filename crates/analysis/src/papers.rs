@@ -6,10 +6,12 @@
 //! paper's number stands in [`Stated`] and nowhere else; ours in [`Row::ours`], absent if the trace cannot tell. Nothing
 //! is averaged, scaled or compared between the two: their disks, kernels and SQLite are of 2009 to 2012.
 
+pub mod both;
+pub mod claims;
 pub mod density;
 pub mod list;
 
-use crate::contract::{Gap, OperationSummary, Summary};
+use crate::contract::{FileUse, Gap, OperationSummary, Summary};
 use crate::figures::looks_read_only;
 use crate::text::{bytes, count, duration, shown};
 use model::Layer;
@@ -131,6 +133,12 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
     };
     let row =
         |what, unit, paper: Vec<Stated>, (ours, note): (Option<f64>, String)| Row { what, unit, paper, ours, note };
+    // Zero is a count only where something was counted.
+    let unseen = unseen_commands(summary);
+    let at_device = |of: (Option<f64>, String)| match &unseen {
+        Some(why) => (None, why.clone()),
+        None => of,
+    };
     let gap =
         |from: FileClass, last: bool, to: fn(&Gap) -> bool| gap(commit.or(insert), commit.is_some(), from, last, to);
     vec![
@@ -143,7 +151,7 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                 "device commands per INSERT",
                 "count",
                 vec![said(ANDROID_000, "write commands are issued")],
-                of(insert, commands, "requests and flushes, by share"),
+                at_device(of(insert, commands, "requests and flushes, by share")),
             )],
         },
         Figure {
@@ -155,7 +163,7 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                 "device commands per SELECT",
                 "count",
                 vec![stated(ANDROID_000, 0.0, "none: the page cache answers")],
-                of(select, commands, "requests and flushes, by share"),
+                at_device(of(select, commands, "requests and flushes, by share")),
             )],
         },
         Figure {
@@ -183,7 +191,11 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                     "device writes around them",
                     "count",
                     vec![stated(ANDROID_000, 3.0, "2 of 4 KB and 1 of 8 KB"), stated(LINUX_000, 2.0, "2 of 4 KB")],
-                    of(insert, |o| o.per_operation.requests, "all requests of an INSERT, its journal's included"),
+                    at_device(of(
+                        insert,
+                        |o| o.per_operation.requests,
+                        "all requests of an INSERT, its journal's included",
+                    )),
                 ),
             ],
         },
@@ -247,7 +259,7 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                         said(ANDROID_X86, "more after the database write"),
                         said(ANDROID, "more requests in the block layer and scheduler than on either"),
                     ],
-                    of(insert, commands, "requests and flushes, by share"),
+                    at_device(of(insert, commands, "requests and flushes, by share")),
                 ),
             ],
         },
@@ -273,11 +285,26 @@ pub fn compare(summary: &Summary) -> Vec<Figure> {
                     "time of an INSERT between the file system and the driver",
                     "ns",
                     vec![said(ANDROID, "requests take long from layer to layer")],
-                    of(insert, between_layers, "mean time in the block layer and the I/O scheduler"),
+                    at_device(of(insert, between_layers, "mean time in the block layer and the I/O scheduler")),
                 ),
             ],
         },
     ]
+}
+
+/// Why a recording says nothing of the commands of its files' disk: they are on none, or the block layer was not recorded.
+fn unseen_commands(summary: &Summary) -> Option<String> {
+    let disk = summary.environment.get("disk.name").filter(|fact| fact.value.is_none());
+    let diskless = disk.and_then(|fact| fact.unknown.clone());
+    // Number 0 has what is on no partition: file systems in memory, and those over several disks, which do get commands.
+    let sqlite = |f: &&FileUse| f.class != FileClass::Other && f.writes > 0;
+    let mut written = summary.files.iter().filter(sqlite).peekable();
+    let unnumbered = written.peek().is_some() && written.all(|f| f.dev.starts_with("0:"));
+    let idle = summary.operations.iter().all(|o| commands(o) == 0.0);
+    let diskless =
+        diskless.or_else(|| (unnumbered && idle).then(|| "its databases are on no disk, but in memory".into()));
+    let blind = summary.blind.iter().find(|b| b.wholly && b.layer == Layer::Block);
+    diskless.or_else(|| blind.map(|b| format!("the block layer was not recorded: {}", b.means)))
 }
 
 /// Mean time that an execution waited for requests on their way to the driver, ns.
@@ -370,6 +397,38 @@ pub fn markdown(recordings: &[(String, Vec<Figure>)]) -> String {
     out
 }
 
+/// The figures of two recordings for people: each quantity of both, and the factor between them where it is one.
+pub fn beside(a: &[Figure], b: &[Figure]) -> String {
+    let mut out = String::new();
+    let mut notes: Vec<&str> = Vec::new();
+    for (figure, other) in a.iter().zip(b) {
+        let _ = writeln!(out, "  {} figure {}: {}", figure.paper, figure.figure, figure.title);
+        for (row, other) in figure.rows.iter().zip(&other.rows) {
+            let value = |x: Option<f64>| match (x, row.unit) {
+                (None, _) => "not known".to_owned(),
+                (Some(x), "ns") => duration(x),
+                (Some(x), "bytes") => bytes(x),
+                (Some(x), _) => count(x),
+            };
+            let factor = match (row.ours, other.ours) {
+                (Some(x), Some(y)) if x > 0.0 && y > 0.0 => format!("x {}", crate::text::digits(y / x)),
+                _ => String::new(),
+            };
+            let line = format!("    {:58} {:>10} {:>10}  {factor}", row.what, value(row.ours), value(other.ours));
+            let _ = writeln!(out, "{}", line.trim_end());
+            notes.extend([row, other].iter().filter(|r| r.ours.is_none()).map(|r| r.note.as_str()));
+        }
+    }
+    let mut said: Vec<&str> = Vec::new();
+    for note in notes {
+        if !said.contains(&note) {
+            said.push(note);
+            let _ = writeln!(out, "  not known: {}", shown(note));
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -386,6 +445,51 @@ mod tests {
         assert_eq!(row("from the database write to the next INSERT").ours, Some(580_000.0));
         let theirs: Vec<_> = row("file-system writes per INSERT").paper.iter().map(|s| s.value).collect();
         assert_eq!(theirs, [Some(3.0), Some(3.0), Some(14.0)]);
+    }
+
+    /// A file system in memory has no device, which is not the same as a device that gets no command.
+    #[test]
+    fn files_in_memory_have_no_device_commands() {
+        let mut summary = summarise(&case::rows());
+        let why = "no file on a disk was read or written";
+        let fact = model::Fact {
+            value: None,
+            unknown: Some(why.into()),
+            unit: None,
+            source: "the recorded calls".into(),
+            varies: "run".into(),
+        };
+        summary.environment.insert("disk.name".into(), fact);
+        let figures = compare(&summary);
+        let row = |what: &str| figures.iter().flat_map(|f| &f.rows).find(|r| r.what == what).unwrap();
+        for what in ["device commands per SELECT", "device commands per INSERT", "device writes around them"] {
+            assert_eq!((row(what).ours, row(what).note.as_str()), (None, why), "{what}");
+        }
+        assert_eq!(row("of these to the journal").ours, Some(2.0));
+        // Other files may be on one.
+        summary.environment.remove("disk.name");
+        summary.files.iter_mut().for_each(|f| f.dev = "0:40".into());
+        assert!(unseen_commands(&summary).is_none(), "there were commands");
+        summary.operations.iter_mut().for_each(|o| (o.per_operation.requests, o.per_operation.flushes) = (0.0, 0.0));
+        assert!(unseen_commands(&summary).is_some_and(|why| why.contains("in memory")));
+    }
+
+    #[test]
+    fn two_recordings_stand_beside_each_other_with_factor() {
+        let figures = compare(&summarise(&case::rows()));
+        let mut other = figures.clone();
+        for row in other.iter_mut().flat_map(|f| &mut f.rows) {
+            match row.what {
+                "of these to the journal" => row.ours = Some(11.0),
+                "device commands per SELECT" => (row.ours, row.note) = (None, "no disk".into()),
+                _ => {}
+            }
+        }
+        let text = beside(&figures, &other);
+        let line = |what: &str| text.lines().find(|l| l.contains(what)).unwrap().split_whitespace().collect::<Vec<_>>();
+        assert_eq!(line("of these to the journal")[5..], ["2", "11", "x", "5.50"], "{text}");
+        assert_eq!(line("device commands per SELECT")[4..], ["0", "not", "known"], "{text}");
+        assert_eq!(text.matches("not known: no disk").count(), 1, "{text}");
     }
 
     /// The mean over all executions of both layers in between.

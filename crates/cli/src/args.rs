@@ -20,8 +20,8 @@ pub use ab::BenchAb;
 pub use bench::{Bench, BenchList, BenchRun, BenchSelftest, BenchVerb};
 pub use check::{Check, CheckRecord, CheckVerb};
 pub use device::{
-    Device, DeviceCheck, DeviceFetch, DeviceInfo, DeviceList, DeviceStop, DeviceVerb, Devices, Elsewhere,
-    ServiceDevice, Via, Which,
+    Device, DeviceCheck, DeviceFetch, DeviceInfo, DeviceList, DeviceStop, DeviceVerb, Devices, ServiceDevice, Via,
+    Which,
 };
 pub use diff::{Diff, Explain};
 pub use fix::{Allow, Fix};
@@ -188,7 +188,7 @@ pub struct Record {
     #[arg(short, long)]
     pub quiet: bool,
     #[command(flatten)]
-    pub elsewhere: Elsewhere,
+    pub devices: Devices,
     /// Record by the device's own tracer instead of Fathom's probes; needs --device
     #[arg(long, value_enum, requires = "device", conflicts_with_all = ["pid", "comm", "operations", "backend", "probes"])]
     pub via: Option<Via>,
@@ -339,6 +339,42 @@ pub struct Papers {
     /// Write the figures as Markdown to this file (docs/results/papers.md is one) instead of printing them
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Of a device.
+    #[command(flatten)]
+    pub beside: PapersBeside,
+}
+
+/// What is measured where a device is named.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Beside a device")]
+pub struct PapersBeside {
+    /// Measure this machine and the device (adb:SERIAL, adb if there is only one, ssh:[USER@]HOST[:PORT]), and judge the papers' claims
+    #[arg(long, value_name = "DEVICE", conflicts_with = "archive")]
+    pub device: Option<::device::remote::DeviceAddress>,
+    /// Call the device so on the page, such as `stand-in` [default: its address]
+    #[arg(long, value_name = "NAME", requires = "device")]
+    pub called: Option<String>,
+    /// Folder for the archives [default: papers-DEVICE]
+    #[arg(long, value_name = "FOLDER", requires = "device")]
+    pub folder: Option<PathBuf>,
+    /// Run exactly this many blocks on each
+    #[arg(long, value_name = "N", requires = "device", value_parser = clap::value_parser!(u64).range(1..))]
+    pub blocks: Option<u64>,
+    /// Set the values of a parameter (repeatable), as of `bench run`
+    #[arg(short = 'p', long = "param", requires = "device", value_name = "NAME=VALUE,…", value_parser = runner::quantity::parameter)]
+    pub parameters: Vec<(String, Vec<String>)>,
+    /// Start at once even if a machine is hot or busy; the results are marked
+    #[arg(long, requires = "device")]
+    pub no_wait: bool,
+    /// Copy this file to the device for bytecode (java/dex makes it); without it bytecode is run here only
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub dex_jar: Option<PathBuf>,
+    /// Fathom's binary for devices of another architecture (repeatable)
+    #[arg(long, value_name = "FILE", requires = "device")]
+    pub binary: Vec<PathBuf>,
+    /// Print the claims as JSON (format: docs/reference/json.md)
+    #[arg(long, requires = "device")]
+    pub json: bool,
 }
 
 /// Run one built-in workload once, as a benchmark's replicate: JSON lines on stdout.

@@ -2,11 +2,9 @@
 //! container, an ordinary user, no BTF), the same is shown on a recording that comes with the program, and what needs no
 //! tracing is measured.
 
-use crate::{args, export, link, notices, output, progress, report, sample};
+use crate::{args, export, link, notices, output, own_load, progress, report, sample};
 use anyhow::{Context as _, Result, bail};
 use model::Context;
-use recorder::{Request, Target};
-use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -17,7 +15,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
         bail!("{} is not a folder", args.folder.display());
     }
     let archive = args.folder.join("demo.fathom");
-    let recorded = match recorder::record(&recording(args, &archive)?, &context, &notices::warn) {
+    let recorded = match recorder::record(&own_load::recording(args, &archive)?, &context, &notices::warn) {
         Ok(recorded) => recorded,
         Err(recorder::Error::Capture(refusal)) if refusal.is_refusal() => {
             return untraced(args, &refusal, &context);
@@ -101,26 +99,4 @@ fn measure(args: &args::Demo, context: &Context) -> Result<()> {
     println!("  checked: {}", measured.checked().context("the workload did not report that its result was checked")?);
     println!("  one process, no interval; for scores with intervals: fathom bench run --quick");
     Ok(())
-}
-
-/// The recording of this program's own workload.
-pub fn recording(args: &args::Demo, archive: &Path) -> Result<Request> {
-    let fathom = std::env::current_exe().context("where this program is")?;
-    let words: [OsString; 13] = [
-        fathom.into(),
-        "workload".into(),
-        "demo".into(),
-        "--rows".into(),
-        args.rows.to_string().into(),
-        "--scans".into(),
-        args.scans.to_string().into(),
-        "--journal-mode".into(),
-        args.journal_mode.clone().into(),
-        // The numbers are in the recording; lines of JSON would only stand between.
-        "--samples".into(),
-        "none".into(),
-        "--dir".into(),
-        args.folder.clone().into(),
-    ];
-    Ok(Request::new(archive.to_path_buf(), Target::Command(words.to_vec())))
 }

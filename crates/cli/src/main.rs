@@ -3,6 +3,7 @@
 
 #[macro_use]
 mod output;
+mod own_load;
 
 mod args;
 mod bench;

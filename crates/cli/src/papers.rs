@@ -1,6 +1,6 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
-use crate::{Usage, args, bench, demo, link, notices, output, progress, report};
+use crate::{Usage, args, bench, link, notices, output, own_load, progress, report};
 use analysis::papers::list::{self, Listed, nothing_to_make};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
@@ -20,6 +20,9 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
     }
     let wanted: Vec<&Listed> =
         all.figure.iter().filter(|k| args.figures.is_empty() || args.figures.iter().any(|f| k.is(f))).collect();
+    if let Some(place) = &args.beside.device {
+        return crate::device::papers(args, place, &all, &wanted);
+    }
     let (measured, made): (Vec<&Listed>, Vec<&Listed>) =
         wanted.iter().filter(|k| k.command.is_some()).partition(|k| !k.bench.is_empty());
     let mut text = list::overview(&all.paper, &wanted);
@@ -107,7 +110,7 @@ fn recorded() -> Result<Option<PathBuf>> {
     progress::end_on_signal(&context);
     let archive = PathBuf::from(RECORDING);
     let load = args::Demo { rows: 1000, scans: 100, journal_mode: "delete".into(), folder: PathBuf::from(".") };
-    let recorded = recorder::record(&demo::recording(&load, &archive)?, &context, &notices::warn)?;
+    let recorded = recorder::record(&own_load::recording(&load, &archive)?, &context, &notices::warn)?;
     progress::clear(&context);
     if context.cancelled() {
         eprintln!("fathom: interrupted; the recording so far is in {}", archive.display());

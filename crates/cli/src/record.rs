@@ -13,8 +13,8 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     if args.list_ops {
         return Ok(list_operations());
     }
-    if let Some(place) = &args.elsewhere.device {
-        return crate::device::record(args, place);
+    if !args.devices.device.is_empty() {
+        return crate::device::record(args);
     }
     let request = request(args);
     let context = progress::context(args.quiet);

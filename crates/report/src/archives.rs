@@ -4,6 +4,7 @@ use crate::{PageData, bench_page, page, pages};
 use analysis::bench::net::page_of;
 use analysis::bench::recording_series::RecordingSeries;
 use analysis::bench::results::Bench;
+use analysis::host_clock::HostClock;
 use analysis::{Rows, explain, figures, summary};
 use archive::{Archive, ArchiveKind};
 use std::path::Path;
@@ -108,7 +109,9 @@ pub fn network_runs(opened: &[(Archive, String)]) -> Result<String, Error> {
         if meta.kind == ArchiveKind::Net {
             runs.push(Bench::load(archive, name)?);
         } else {
-            recordings.push(RecordingSeries::new(&Rows::load(archive)?, name, meta.boot.clone()));
+            let rows = Rows::load(archive)?;
+            let clock = HostClock::of(&rows.environment());
+            recordings.push(RecordingSeries::new(&rows, name, meta.boot.clone()).on_host(clock.as_ref()));
         }
     }
     let titles: Vec<&str> = opened.iter().map(|(_, name)| name.as_str()).collect();

@@ -353,7 +353,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 #[cfg(test)]
-mod made;
+pub(crate) mod made;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! calls on files took, and what its disks carried. Both archives have CLOCK_BOOTTIME, so that nothing is fitted: they stand where the
 //! clock had them, if it was the same clock ([`crate::bench::flows::flows_of`] asks for that).
 
+use crate::host_clock::HostClock;
 use crate::rows::{IoAction, Rows};
 use model::Layer;
 use std::collections::BTreeMap;
@@ -46,6 +47,17 @@ impl RecordingSeries {
         }
     }
 
+    /// The same on the clock of the host that conducted it, if another did.
+    #[must_use]
+    pub fn on_host(mut self, clock: Option<&HostClock>) -> Self {
+        let Some(clock) = clock else { return self };
+        let moved = |t: &mut u64| *t = clock.on_host(*t);
+        self.operations.iter_mut().chain(&mut self.calls).for_each(|(t, _)| moved(t));
+        self.commands.values_mut().flatten().for_each(|(t, _)| moved(t));
+        self.boot = Some(clock.boot.clone());
+        self
+    }
+
     /// Every time in it.
     fn times(&self) -> impl Iterator<Item = u64> {
         let begins = self.operations.iter().chain(&self.calls).map(|(t, _)| *t);
@@ -78,5 +90,27 @@ impl RecordingSeries {
             (sums.iter().any(|sum| *sum > 0)).then(|| (format!("{} {disk} {done}", self.name), points))
         };
         self.commands.iter().filter_map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host_clock::Reading;
+
+    #[test]
+    fn recording_of_device_stands_on_clock_of_host() {
+        let series = RecordingSeries {
+            boot: Some("device".into()),
+            operations: vec![(1_000, 1.0)],
+            commands: BTreeMap::from([(("sda".to_string(), "write"), vec![(2_000, 7)])]),
+            ..RecordingSeries::default()
+        };
+        assert_eq!(series.clone().on_host(None), series);
+        let first = Reading { at_ns: 0, ahead_ns: 900, error_ns: 1 };
+        let clock = HostClock { boot: "host".into(), first, last: None };
+        let moved = series.on_host(Some(&clock));
+        assert_eq!((moved.boot.as_deref(), moved.operations[0].0), (Some("host"), 100));
+        assert!(moved.saw(1_100, 1_100) && !moved.saw(2_000, 2_000));
     }
 }

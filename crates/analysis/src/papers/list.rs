@@ -1,6 +1,7 @@
 //! The list of the papers' figures: which there are, what makes each, and what the page of them says of each.
 
 use crate::contract::Summary;
+use crate::text::escaped;
 use archive::ArchiveKind;
 use model::text::folded;
 use serde::Deserialize;
@@ -78,6 +79,37 @@ pub fn head() -> String {
      values measured here. The state says on what a figure\nwas made. `make papers` makes them all; each command \
      below makes one.\n\n"
         .into()
+}
+
+/// How the page of a host and a device begins.
+pub fn head_of_both(host: &str, device: &str, date: &str, quick: bool) -> String {
+    let quick = if quick { " It is of a quick run: few processes, small values." } else { "" };
+    let device = escaped(device);
+    folded(&format!(
+        "# The papers' figures on {host} and {device}\n\nMade by `fathom papers --device` on {date}.{quick} Both were measured with the \
+         same program and parameters; a ratio is {device} / {host}, of the scores, with its interval of 95 %.\n\n"
+    ))
+}
+
+/// Which figures a host and a device make, and by which command each comes out alone; `both`: workloads that run on either.
+pub fn overview_of_both(papers: &[Paper], wanted: &[&Listed], both: &[&str], device: &str) -> String {
+    let mut text = String::new();
+    for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
+        let _ = writeln!(text, "- **{}**: {}", paper.number, paper.is);
+    }
+    text = folded(&text);
+    text.push_str("\n| paper | figure | shows | command |\n|---|---|---|---|\n");
+    for k in wanted {
+        let command = match &k.command {
+            None => "nothing measured in it".into(),
+            Some(command) if k.bench.iter().all(|w| both.contains(&w.as_str())) => {
+                format!("`{command} DEVICE={}`", escaped(device))
+            }
+            Some(command) => format!("on the host alone: `{command}`"),
+        };
+        let _ = writeln!(text, "| {} | {} | {} | {command} |", k.paper, k.number, k.shows);
+    }
+    text
 }
 
 /// Which papers these are, and what there is of them.

@@ -153,18 +153,6 @@ pub struct Which {
     pub binary: Vec<PathBuf>,
 }
 
-/// Where something runs, if not here.
-#[derive(Debug, Clone, Default, Args)]
-pub struct Elsewhere {
-    /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT],
-    /// lab:SCENARIO[,KEY=VALUE…], such as lab:scsi-ext4,fs=f2fs (docs/guide/lab.md)
-    #[arg(long, value_name = "DEVICE")]
-    pub device: Option<DeviceAddress>,
-    /// Fathom's binary for devices of another architecture (repeatable)
-    #[arg(long, value_name = "FILE", requires = "device")]
-    pub binary: Vec<PathBuf>,
-}
-
 /// Where something runs, one device or several.
 #[derive(Debug, Clone, Default, Args)]
 pub struct Devices {

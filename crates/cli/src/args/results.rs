@@ -99,6 +99,10 @@ pub struct MeasureBoth {
     /// SQLite's settings on B, likewise
     #[arg(long, value_name = "NAME=VALUE,…", value_delimiter = ',', value_parser = setting)]
     pub b_settings: Vec<(String, String)>,
+    /// Also record INSERTs on each, in its own journal mode, and show what an INSERT does on both: counts, phases, where time goes (needs
+    /// root on both)
+    #[arg(long)]
+    pub trace: bool,
     /// Smoke test: few processes, small values; results are marked as quick
     #[arg(long)]
     pub quick: bool,

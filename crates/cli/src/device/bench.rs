@@ -6,7 +6,7 @@ use crate::args::BenchRun;
 use crate::bench::{INTERRUPTED, results};
 use crate::{Usage, notices, output, progress};
 use anyhow::{Context as _, Result, bail};
-use device::remote::{Begin, Detached, DeviceAddress, Ended, OneOrAll};
+use device::remote::{DeviceAddress, Ended, OneOrAll};
 use model::Context;
 use recorder::incoming::{Incoming, THERE};
 use std::path::{Path, PathBuf};
@@ -120,11 +120,8 @@ fn one(
     context: &Context,
 ) -> Result<ExitCode> {
     let binaries: &[PathBuf] = &args.devices.binary;
-    let patience = args.devices.patience();
     let name = format!("run-{}", std::process::id());
-    // A connection to this machine does not break.
-    let far = matches!(place, DeviceAddress::Adb(_) | DeviceAddress::Ssh(..)) && !patience.is_zero();
-    let detached = far.then_some(Detached { name: &name, begin: Begin::Start, patience });
+    let detached = result::detached(place, &name, &args.devices);
     let incoming = Incoming { place, binaries, files, words, output, detached };
     let telling = Telling { quiet: args.quiet, prefix, ..Telling::default() };
     let (done, kept) = result::bring(&incoming, telling, context)?;
@@ -136,6 +133,7 @@ fn one(
         eprintln!("fathom: {} brought no result back", done.place);
     }
     Ok(match done.ended {
+        _ if lost && context.cancelled() => ExitCode::from(INTERRUPTED),
         Ended::Exit(0) if kept => ExitCode::SUCCESS,
         Ended::Exit(INTERRUPTED) => {
             eprintln!("fathom: interrupted; what was measured is in {}", output.display());

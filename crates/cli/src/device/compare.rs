@@ -1,13 +1,17 @@
 //! `fathom bench compare host adb:X`: both are measured with the same cells, at the same time, and the ratio is taken apart by their
 //! settings.
 
+use super::inserts::{self, Load, Outcome};
 use super::{bench, info};
 use crate::args::{self, BenchCompare, MeasureBoth, Which};
-use crate::bench::load;
-use crate::{Usage, output};
+use crate::bench::{INTERRUPTED, load};
+use crate::{Usage, link, output, progress};
 use analysis::bench::apart::{self, Setting};
 use analysis::bench::comparable::Rules;
 use analysis::bench::{compare, compared};
+use analysis::diff;
+use analysis::papers::{self, Figure};
+use analysis::text::shown;
 use anyhow::{Result, bail};
 use clap::Parser as _;
 use device::remote::DeviceAddress;
@@ -16,6 +20,9 @@ use runner::both;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// INSERTs and full scans that --trace records, and with --quick.
+const LOAD: (u64, u64) = (1000, 10);
+const QUICK: (u64, u64) = (100, 1);
 /// The folder of the archives.
 const FOLDER: &str = "compare";
 
@@ -57,21 +64,98 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     if code != ExitCode::SUCCESS {
         return Ok(Some(code));
     }
+    let places = (a.clone(), b.clone());
     let [a, b] = [&a, &b].map(|device| load(&folder.join(format!("{}.fathom", device.file_name()))));
     let (a, b) = (a?, b?);
     let parts = apart::apart(&a, &b, &settings);
     let done = compare::archives(&a, &b, &Rules { better: None, other_commands: args.other_commands });
+    let traced = if args.measure.trace {
+        let [of_a, of_b] = [&settings[0].a, &settings[0].b].map(String::clone);
+        match traced(&args.measure, [(&places.0, of_a), (&places.1, of_b)], &folder)? {
+            Some(traced) => Some(traced),
+            None => return Ok(Some(ExitCode::from(INTERRUPTED))),
+        }
+    } else {
+        None
+    };
     let mut value = serde_json::to_value(&done)?;
     value["settings"] = serde_json::to_value(&settings)?;
     value["apart"] = serde_json::to_value(&parts)?;
+    if let Some(traced) = &traced {
+        value["traced"] = traced.json()?;
+    }
     output::result(args.json, &value, || {
         let parts = apart::text(&parts, &settings);
-        format!("{parts}\nBoth with the same settings\n{}", compared::text(&done))
+        let traced = traced.as_ref().map_or_else(String::new, Traced::text);
+        format!("{parts}\nBoth with the same settings\n{}{traced}", compared::text(&done))
     })?;
     if let Some(path) = &args.markdown {
         archive::atomic_file::text(path, &compared::markdown(&done))?;
     }
     Ok(Some(if done.results.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
+}
+
+/// An INSERT on both.
+struct Traced {
+    names: [String; 2],
+    /// The papers' figures of each recording, or why there is none.
+    figures: [Result<Vec<Figure>, String>; 2],
+    /// Where the time goes, if both were recorded.
+    diff: Option<diff::contract::Diff>,
+}
+
+impl Traced {
+    fn text(&self) -> String {
+        let [a, b] = &self.names;
+        let mut text = format!("\nAn INSERT on both, recorded (A: {a}, B: {b})\n");
+        for (name, why) in self.names.iter().zip(&self.figures).filter_map(|(n, f)| Some((n, f.as_ref().err()?))) {
+            text += &format!("  {name} was not recorded: {}\n", shown(why));
+        }
+        if let [Ok(a), Ok(b)] = &self.figures {
+            text += &papers::beside(a, b);
+        }
+        if let Some(diff) = &self.diff {
+            text += &format!("\n{}", diff::text::text(diff));
+        }
+        text
+    }
+
+    fn json(&self) -> Result<serde_json::Value> {
+        let sides = self.names.iter().zip(&self.figures).map(|(name, figures)| match figures {
+            Ok(figures) => serde_json::json!({ "device": name, "figures": figures }),
+            Err(why) => serde_json::json!({ "device": name, "why_not": why }),
+        });
+        Ok(serde_json::json!({ "recordings": sides.collect::<Vec<_>>(), "diff": self.diff }))
+    }
+}
+
+/// Records the papers' INSERTs on both, each with its own journal mode; nothing if somebody interrupted.
+fn traced(measure: &MeasureBoth, sides: [(&DeviceAddress, String); 2], folder: &Path) -> Result<Option<Traced>> {
+    let (rows, scans) = if measure.quick { QUICK } else { LOAD };
+    let (mut figures, mut paths) = (Vec::new(), Vec::new());
+    let names = [sides[0].0.to_string(), sides[1].0.to_string()];
+    for (place, journal_mode) in sides {
+        let path = folder.join(format!("{}-inserts.fathom", place.file_name()));
+        let load = Load { rows, scans, journal_mode };
+        figures.push(match inserts::record_at(place, &load, &path, &measure.binary)? {
+            Outcome::Recorded(path) => {
+                let made = inserts::figures(&path);
+                paths.push(path);
+                made
+            }
+            Outcome::Not(why) => Err(why),
+            Outcome::Interrupted => return Ok(None),
+        });
+    }
+    let diff = match &paths[..] {
+        [a, b] => {
+            let open = |path: &PathBuf| link::open(path, &progress::context(true));
+            Some(diff::diff_archives(&open(a)?, &open(b)?)?)
+        }
+        _ => None,
+    };
+    let figures: Result<[_; 2], _> = figures.try_into();
+    Ok(figures.ok().map(|figures| Traced { names, figures, diff }))
 }
 
 /// A device, if this is none of an archive.
@@ -91,6 +175,7 @@ fn unused(measure: &MeasureBoth) -> bool {
         && measure.output.is_none()
         && measure.blocks.is_none()
         && !measure.quick
+        && !measure.trace
 }
 
 /// SQLite's settings on both; a device that says more of them than nothing is asked.

@@ -1,10 +1,12 @@
-//! `fathom device fetch`: what a benchmark measured whose host went away.
+//! `fathom device fetch`: what a benchmark or a recording has whose host went away.
 
 use super::bench::kept;
+use super::record::linked;
 use super::result::{self, Telling};
 use crate::args::DeviceFetch;
 use crate::progress;
 use anyhow::Result;
+use archive::ArchiveKind;
 use device::remote::{Begin, Detached};
 use recorder::incoming::Incoming;
 use std::process::ExitCode;
@@ -26,8 +28,11 @@ pub fn run(args: &DeviceFetch) -> Result<ExitCode> {
     };
     let (done, has) = result::bring(&incoming, Telling { quiet: args.quiet, ..Telling::default() }, &context)?;
     result::lost(&done, has, &args.output);
-    if has {
+    let kind = if has { Some(archive::Meta::read(&args.output).map(|meta| meta.kind)) } else { None };
+    if let Some(Ok(ArchiveKind::Bench)) = kind {
         kept(&args.output, args.quiet)?;
+    } else if has {
+        linked(&args.output, &done.place, args.quiet)?;
     } else {
         eprintln!("fathom: {} of {} has measured nothing", args.name, done.place);
     }

@@ -4,7 +4,9 @@ mod bench;
 mod compare;
 mod fetch;
 mod info;
+mod inserts;
 mod list;
+mod papers;
 mod perfetto;
 mod record;
 mod result;
@@ -13,6 +15,7 @@ mod stop;
 
 pub use bench::run as bench;
 pub use compare::run as compare;
+pub use papers::run as papers;
 pub use record::run as record;
 pub use service::run as service;
 

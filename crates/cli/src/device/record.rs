@@ -2,48 +2,104 @@
 
 use super::result::{self, Telling};
 use crate::args::{Backend, Probes, Record, Via};
-use crate::{link, output, progress};
-use anyhow::{Context as _, Result};
+use crate::bench::INTERRUPTED;
+use crate::{Usage, link, output, progress};
+use analysis::host_clock::HostClock;
+use anyhow::{Context as _, Result, bail};
 use archive::Archive;
-use device::remote::{DeviceAddress, Ended};
+use device::remote::{DeviceAddress, Ended, OneOrAll};
 use model::{Context, counted};
 use recorder::incoming::{Incoming, THERE};
+use std::path::Path;
 use std::process::ExitCode;
 
-pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
+pub fn run(args: &Record) -> Result<ExitCode> {
+    let places = OneOrAll::expand(args.devices.device.iter().flat_map(|names| &names.0))?;
     if args.via == Some(Via::Perfetto) {
-        return super::perfetto::run(args, place);
+        return match &places[..] {
+            [place] => super::perfetto::run(args, place),
+            _ => Err(Usage("--via perfetto records one device at a time".into()).into()),
+        };
     }
-    // Told before anything is copied.
-    Archive::has_room(&args.output, true)?;
-    let words = words(args);
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
-    let (binaries, output) = (&args.elsewhere.binary[..], &args.output);
-    let incoming = Incoming { place, binaries, files: &[], words: &words, output, detached: None };
-    let telling = Telling { quiet: args.quiet, prints: true, prefix: "" };
-    let (done, kept) = result::bring(&incoming, telling, &context)?;
-    let writes = !matches!(args.backend, Backend::None | Backend::Attached);
-    let lost = result::lost(&done, kept, &args.output);
-    if kept {
-        recorder::output::give_to_caller(&args.output)?;
-        let archive = link::open(&args.output, &Context::silent())?;
-        recorder::output::give_to_caller(&args.output)?;
-        if !args.quiet {
-            let summary = analysis::summarise_archive(&archive).context("what came back")?;
-            let operations: u64 = summary.operations.iter().map(|o| o.count).sum();
-            eprintln!("{}: {} on {}", args.output.display(), counted(operations as usize, "operation"), done.place);
-            eprintln!("next: fathom show {0}, or fathom report {0}", output::word(&args.output));
+    if let [place] = &places[..] {
+        return Ok(one(args, place, &args.output, "", &context)?.0);
+    }
+    std::fs::create_dir_all(&args.output).with_context(|| format!("cannot make {}", args.output.display()))?;
+    let output = |place: &DeviceAddress| args.output.join(format!("{}.fathom", place.file_name()));
+    let all: Vec<Result<(ExitCode, Option<HostClock>)>> = std::thread::scope(|scope| {
+        let start = |place| {
+            let (context, output) = (&context, output(place));
+            scope.spawn(move || one(args, place, &output, &format!("{place}: "), context))
+        };
+        let running: Vec<_> = places.iter().map(start).collect();
+        running.into_iter().map(|t| t.join().unwrap_or_else(|_| bail!("a device's recording failed"))).collect()
+    });
+    let mut code = ExitCode::SUCCESS;
+    for (place, done) in places.iter().zip(all) {
+        match done {
+            Ok((own, clock)) => {
+                code = if own == ExitCode::SUCCESS { code } else { own };
+                if let Some(clock) = clock.filter(|_| !args.quiet) {
+                    eprintln!("fathom: {}", clock.text(&place.to_string()));
+                }
+            }
+            Err(error) => {
+                eprintln!("fathom: {}", crate::sentence(&error));
+                eprintln!("fathom: {place} has no recording");
+                code = ExitCode::FAILURE;
+            }
         }
     }
-    Ok(match done.ended {
+    Ok(code)
+}
+
+/// Records on one, and brings it to `output`; how its clock relates to this machine's.
+fn one(
+    args: &Record,
+    place: &DeviceAddress,
+    output: &Path,
+    prefix: &str,
+    context: &Context,
+) -> Result<(ExitCode, Option<HostClock>)> {
+    // Told before anything is copied.
+    Archive::has_room(output, true)?;
+    let words = words(args);
+    let name = format!("run-{}", std::process::id());
+    let detached = result::detached(place, &name, &args.devices);
+    let incoming = Incoming { place, binaries: &args.devices.binary, files: &[], words: &words, output, detached };
+    let telling = Telling { quiet: args.quiet, prints: true, prefix };
+    let (done, kept) = result::bring(&incoming, telling, context)?;
+    let writes = !matches!(args.backend, Backend::None | Backend::Attached);
+    let lost = result::lost(&done, kept, output);
+    if kept {
+        linked(output, &done.place, args.quiet)?;
+    }
+    let code = match done.ended {
+        _ if lost && context.cancelled() => ExitCode::from(INTERRUPTED),
         Ended::Exit(status) if kept || status != 0 || !writes => ExitCode::from(status),
         _ if lost => ExitCode::FAILURE,
         _ => {
             eprintln!("fathom: {} brought no recording back", done.place);
             ExitCode::FAILURE
         }
-    })
+    };
+    Ok((code, result::clock(&done)))
+}
+
+/// Makes the tables of what came, and says what to do with it.
+pub fn linked(output: &Path, place: &DeviceAddress, quiet: bool) -> Result<()> {
+    recorder::output::give_to_caller(output)?;
+    let archive = link::open(output, &Context::silent())?;
+    recorder::output::give_to_caller(output)?;
+    if !quiet {
+        let summary = analysis::summarise_archive(&archive).context("what came back")?;
+        let operations: u64 = summary.operations.iter().map(|o| o.count).sum();
+        eprintln!("{}: {} on {place}", output.display(), counted(operations as usize, "operation"));
+        eprintln!("next: fathom show {0}, or fathom report {0}", output::word(output));
+    }
+    Ok(())
 }
 
 /// The same recording, asked of the program there.
@@ -119,7 +175,7 @@ mod tests {
         ];
         let there = words(&parsed(&asked));
         let again = parsed(&there.iter().skip(1).map(String::as_str).collect::<Vec<_>>());
-        assert!(again.all && again.keep_sql && again.no_link && again.elsewhere.device.is_none());
+        assert!(again.all && again.keep_sql && again.no_link && again.devices.device.is_empty());
         assert_eq!(
             (again.duration.unwrap().as_millis(), again.max_size, again.backend),
             (1500, Some(65536), Backend::Ftrace)

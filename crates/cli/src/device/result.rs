@@ -1,8 +1,12 @@
 //! An archive that is made on a device ([`recorder::incoming`]), and what is said meanwhile.
 
+use crate::args::Devices;
 use crate::{notices, output};
+use analysis::host_clock::{HostClock, Reading};
 use anyhow::Result;
-use device::remote::{Done, Ended, Note};
+use archive::{ArchiveKind, Meta};
+use device::remote::{Begin, Detached, DeviceAddress, Done, Ended, Note, Skew};
+use model::table::MarkRow;
 use model::{Context, Lines};
 use recorder::incoming::{Incoming, NotBrought};
 use std::path::Path;
@@ -34,10 +38,55 @@ pub fn bring(incoming: &Incoming<'_>, telling: Telling<'_>, context: &Context) -
         Note::Said(_) | Note::Out(_) | Note::Brought(_) => {}
     });
     drop(aside);
-    brought.map_err(|error| match error {
-        NotBrought::Interrupted => crate::Interrupted.into(),
+    let (done, kept) = brought.map_err(|error| match error {
+        NotBrought::Interrupted => anyhow::Error::from(crate::Interrupted),
         other => other.into(),
-    })
+    })?;
+    // An archive that is cut off may have no meta.json yet; its own times are right without it.
+    if let Some(clock) = clock(&done).filter(|_| kept)
+        && let Err(error) = keep_clock(incoming.output, &clock)
+    {
+        eprintln!("fathom: how the clocks relate was not kept: {}", crate::sentence(&error));
+    }
+    Ok((done, kept))
+}
+
+/// What outlives its connection, of this name there: a connection to this machine, or to a guest of its own, does not break.
+pub fn detached<'a>(place: &DeviceAddress, name: &'a str, devices: &Devices) -> Option<Detached<'a>> {
+    let patience = devices.patience();
+    let far = matches!(place, DeviceAddress::Adb(_) | DeviceAddress::Ssh(..)) && !patience.is_zero();
+    far.then_some(Detached { name, begin: Begin::Start, patience })
+}
+
+/// How the device's clock related to this machine's, if it has one of its own.
+pub fn clock(done: &Done) -> Option<HostClock> {
+    if matches!(done.place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
+        return None;
+    }
+    let reading = |s: Skew| Reading { at_ns: s.at_ns, ahead_ns: s.ahead_ns, error_ns: s.error_ns };
+    let boot = device::boot_id(&device::Local)?;
+    Some(HostClock { boot, first: reading(done.skew?), last: done.skew_last.map(reading) })
+}
+
+/// Writes it into the archive, beside what the device says of itself.
+fn keep_clock(archive: &Path, clock: &HostClock) -> Result<()> {
+    let mut meta = Meta::read(archive)?;
+    match meta.kind {
+        ArchiveKind::Trace => {
+            let mut metadata = recorder::Metadata::load(&meta)?;
+            metadata.environment.extend(clock.facts());
+            metadata.store(&mut meta)?;
+            meta.write(archive)?;
+        }
+        _ => {
+            let mut log = archive::runs::RunsWriter::resume(archive)?.0;
+            for (name, fact) in clock.facts() {
+                let text = fact.value.unwrap_or_default();
+                log.push(archive::runs::Entry::Mark(MarkRow { replicate: None, name, text }))?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// What is told of a device that was lost.

@@ -17,6 +17,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+/// The word that stands for this program's file there, as in a design.
+pub const PROGRAM: &str = "{fathom}";
+
 /// How often it is looked whether somebody asked for an end.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often a device is looked for that went.
@@ -76,8 +79,10 @@ pub struct Done {
     pub place: DeviceAddress,
     /// How it ended.
     pub ended: Ended,
-    /// How its clock relates to this machine's, if it told.
+    /// How its clock related to this machine's when the command was started, if it told.
     pub skew: Option<Skew>,
+    /// And when it had ended.
+    pub skew_last: Option<Skew>,
     /// Bytes that were brought.
     pub brought: u64,
 }
@@ -153,6 +158,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
         )));
     }
     let lost = matches!(ended, Ok(Ended::Lost(_)));
+    let skew_last = link.as_ref().filter(|_| !lost).and_then(AgentLink::skew);
     if link.is_some_and(|link| !link.close()) && !lost {
         tell(Note::Said(format!(
             "{} did not confirm its clean-up; what was started there exits by itself within a minute",
@@ -160,7 +166,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
         )));
     }
     let ended = ended.map_err(fail)?;
-    Ok(Done { place: deployment.place, ended, skew, brought: folder.all })
+    Ok(Done { place: deployment.place, ended, skew, skew_last, brought: folder.all })
 }
 
 fn broke(error: &io::Error) -> String {
@@ -193,7 +199,8 @@ fn start(link: &AgentLink, job: &Job<'_>, deployment: &Deployment) -> io::Result
     if let Some((folder, leave)) = job.brings {
         link.follow(folder, leave)?;
     }
-    let argv: Vec<String> = std::iter::once(&deployment.program).chain(job.words).cloned().collect();
+    let own = |word: &String| if word == PROGRAM { deployment.program.clone() } else { word.clone() };
+    let argv: Vec<String> = std::iter::once(deployment.program.clone()).chain(job.words.iter().map(own)).collect();
     link.start(&argv)
 }
 

@@ -48,6 +48,8 @@ pub enum Event {
 /// How a device's CLOCK_BOOTTIME relates to this machine's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skew {
+    /// When it answered, by its own clock, ns.
+    pub at_ns: u64,
     /// How far it is ahead, ns.
     pub ahead_ns: i64,
     /// The offset is wrong by no more than this, ns: half the quickest exchange.
@@ -222,7 +224,11 @@ impl Drop for AgentLink {
 
 fn skew(asked: u64, theirs: u64, back: u64) -> Skew {
     let middle = asked + back.saturating_sub(asked) / 2;
-    Skew { ahead_ns: theirs.wrapping_sub(middle) as i64, error_ns: back.saturating_sub(asked).div_ceil(2) }
+    Skew {
+        at_ns: theirs,
+        ahead_ns: theirs.wrapping_sub(middle) as i64,
+        error_ns: back.saturating_sub(asked).div_ceil(2),
+    }
 }
 
 /// Keeps the last of what ssh or adb complain of.

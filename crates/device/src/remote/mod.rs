@@ -29,7 +29,7 @@ mod transport;
 
 pub use address::{DeviceAddress, NotADevice};
 pub use choice::{DeviceNames, OneOrAll};
-pub use job::{Begin, Detached, Done, Ended, Job, Note, Service, Started, run, serve};
+pub use job::{Begin, Detached, Done, Ended, Job, Note, PROGRAM, Service, Started, run, serve};
 pub use link::{AgentLink, Event, Skew};
 pub use transport::{Unusable, usable};
 

@@ -74,7 +74,9 @@ pub fn put(
     let place = &transport::there(place)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         let program = ours.to_string_lossy().into_owned();
-        let folder = std::env::temp_dir().to_string_lossy().into_owned();
+        // What is measured here is measured on this folder's storage, as without a device: /tmp is in memory on many systems.
+        let here = std::env::current_dir().ok().filter(|d| *place == DeviceAddress::Local && writable(d));
+        let folder = here.unwrap_or_else(std::env::temp_dir).to_string_lossy().into_owned();
         return Ok(Deployment { place: place.clone(), program, folder });
     }
     if let DeviceAddress::Lab(_) = place {
@@ -110,6 +112,12 @@ pub fn put(
         send(place, binary, folder, &name, context)?;
     }
     Ok(Deployment { place: place.clone(), program: name, folder: folder.into() })
+}
+
+fn writable(folder: &Path) -> bool {
+    let name = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes());
+    // SAFETY: the name is a string with an end, and is only read.
+    name.is_ok_and(|name| unsafe { libc::access(name.as_ptr(), libc::W_OK | libc::X_OK) } == 0)
 }
 
 /// Removes it from a device, if nothing there is left that needs it; whether it is gone.

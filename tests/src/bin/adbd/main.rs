@@ -9,6 +9,7 @@
 //! on), SIGUSR2 restarts it (what runs is gone, `/data` too), and its end is the device's. Without a key everybody may come in.
 
 mod message;
+mod reverse;
 mod rsa;
 mod services;
 
@@ -194,8 +195,7 @@ fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
         }
         // One host at a time, as a phone on a cable has.
         if let Err(error) =
-            (Host { options, voice: Voice::new(stream.try_clone()?, options.rate), streams: HashMap::new(), next: 1 })
-                .serve(stream)
+            (Host { options, streams: Streams::new(Voice::new(stream.try_clone()?, options.rate)) }).serve(stream)
         {
             // A host that hangs up is the usual end.
             if error.kind() != io::ErrorKind::UnexpectedEof {
@@ -236,17 +236,96 @@ struct Stream {
     input: Sender<Vec<u8>>,
     taken: Sender<()>,
     end: UnixStream,
+    /// Of a stream that this side asked for: what begins when the host has agreed.
+    asked: Option<(Receiver<Vec<u8>>, Receiver<()>)>,
+}
+
+/// Those of a host. Either side opens them.
+#[derive(Clone)]
+struct Streams {
+    voice: Voice,
+    all: Arc<Mutex<(HashMap<u32, Stream>, u32)>>,
+}
+
+impl Streams {
+    fn new(voice: Voice) -> Self {
+        Self { voice, all: Arc::new(Mutex::new((HashMap::new(), 1))) }
+    }
+
+    /// A stream whose other end is `end`: of the host's number, or one that the host is asked for by this name.
+    fn add(&self, end: UnixStream, with: Result<u32, &str>) -> io::Result<()> {
+        let ((input, inputs), (taken, takes)) = (channel(), channel());
+        let mut all = self.all.lock().map_err(|_| io::ErrorKind::BrokenPipe)?;
+        let ours = all.1;
+        all.1 += 1;
+        match with {
+            Ok(theirs) => {
+                all.0.insert(ours, Stream { input, taken, end: end.try_clone()?, asked: None });
+                drop(all);
+                self.voice.say(&Message::new(OKAY, ours, theirs, []))?;
+                self.begin(end, inputs, takes, ours, theirs)
+            }
+            Err(name) => {
+                all.0.insert(ours, Stream { input, taken, end, asked: Some((inputs, takes)) });
+                drop(all);
+                self.voice.say(&Message::new(OPEN, ours, 0, format!("{name}\0")))
+            }
+        }
+    }
+
+    fn begin(
+        &self,
+        end: UnixStream,
+        inputs: Receiver<Vec<u8>>,
+        takes: Receiver<()>,
+        ours: u32,
+        theirs: u32,
+    ) -> io::Result<()> {
+        let (into, voice, answering) = (end.try_clone()?, self.voice.clone(), self.voice.clone());
+        std::thread::spawn(move || fill(into, &inputs, &answering, ours, theirs));
+        std::thread::spawn(move || empty(end, &takes, &voice, ours, theirs));
+        Ok(())
+    }
+
+    /// The host took what was sent, or agrees to a stream.
+    fn taken(&self, message: &Message) -> io::Result<()> {
+        let mut all = self.all.lock().map_err(|_| io::ErrorKind::BrokenPipe)?;
+        let Some(stream) = all.0.get_mut(&message.b) else { return Ok(()) };
+        match stream.asked.take() {
+            None => drop(stream.taken.send(())),
+            Some((inputs, takes)) => self.begin(stream.end.try_clone()?, inputs, takes, message.b, message.a)?,
+        }
+        Ok(())
+    }
+
+    fn input(&self, message: Message) {
+        if let Ok(all) = self.all.lock()
+            && let Some(stream) = all.0.get(&message.b)
+        {
+            let _ = stream.input.send(message.data);
+        }
+    }
+
+    fn close(&self, ours: u32) {
+        if let Some(stream) = self.all.lock().ok().and_then(|mut all| all.0.remove(&ours)) {
+            let _ = stream.end.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn close_all(&self) {
+        if let Ok(mut all) = self.all.lock() {
+            all.0.drain().for_each(|(_, stream)| drop(stream.end.shutdown(Shutdown::Both)));
+        }
+    }
 }
 
 struct Host<'a> {
     options: &'a Options,
-    voice: Voice,
-    streams: HashMap<u32, Stream>,
-    next: u32,
+    streams: Streams,
 }
 
 impl Host<'_> {
-    fn serve(&mut self, mut from: TcpStream) -> io::Result<()> {
+    fn serve(&self, mut from: TcpStream) -> io::Result<()> {
         if !self.admitted(&mut from)? {
             return Ok(());
         }
@@ -254,23 +333,15 @@ impl Host<'_> {
             "device::ro.product.name=fathom;ro.product.model=Private_Root;ro.product.device=root;features={}",
             self.options.features
         );
-        self.voice.say(&Message::new(CNXN, VERSION, MOST as u32, about))?;
+        self.streams.voice.say(&Message::new(CNXN, VERSION, MOST as u32, about))?;
         loop {
             let message = Message::read(&mut from)?;
-            self.voice.pass(&message);
+            self.streams.voice.pass(&message);
             match message.command {
                 OPEN => self.open(&message)?,
-                WRTE => {
-                    if let Some(stream) = self.streams.get(&message.b) {
-                        let _ = stream.input.send(message.data);
-                    }
-                }
-                OKAY => drop(self.streams.get(&message.b).map(|s| s.taken.send(()))),
-                CLSE => {
-                    if let Some(stream) = self.streams.remove(&message.b) {
-                        let _ = stream.end.shutdown(Shutdown::Both);
-                    }
-                }
+                WRTE => self.streams.input(message),
+                OKAY => self.streams.taken(&message)?,
+                CLSE => self.streams.close(message.b),
                 _ => {}
             }
         }
@@ -284,7 +355,7 @@ impl Host<'_> {
         loop {
             let mut token = [0; 20];
             std::fs::File::open("/dev/urandom")?.read_exact(&mut token)?;
-            self.voice.say(&Message::new(AUTH, 1, 0, token))?;
+            self.streams.voice.say(&Message::new(AUTH, 1, 0, token))?;
             let answer = Message::read(from)?;
             match (answer.command, answer.a) {
                 (AUTH, 2) if key.as_ref().is_some_and(|key| key.verifies(&answer.data, &token)) => return Ok(true),
@@ -299,30 +370,25 @@ impl Host<'_> {
         }
     }
 
-    fn open(&mut self, message: &Message) -> io::Result<()> {
-        let (theirs, ours) = (message.a, self.next);
-        self.next += 1;
+    fn open(&self, message: &Message) -> io::Result<()> {
         let name = String::from_utf8_lossy(&message.data).trim_end_matches('\0').to_owned();
         let (end, other) = UnixStream::pair()?;
-        if !services::serve(&name, other) {
-            return self.voice.say(&Message::new(CLSE, 0, theirs, []));
+        let served = match name.strip_prefix("reverse:") {
+            Some(what) => reverse::serve(what, other, &self.streams),
+            None => services::serve(&name, other),
+        };
+        if served {
+            self.streams.add(end, Ok(message.a))
+        } else {
+            self.streams.voice.say(&Message::new(CLSE, 0, message.a, []))
         }
-        let ((input, inputs), (taken, takes)) = (channel(), channel());
-        let (into, out, voice) = (end.try_clone()?, end.try_clone()?, self.voice.clone());
-        self.streams.insert(ours, Stream { input, taken, end });
-        self.voice.say(&Message::new(OKAY, ours, theirs, []))?;
-        let answering = voice.clone();
-        std::thread::spawn(move || fill(into, &inputs, &answering, ours, theirs));
-        std::thread::spawn(move || empty(out, &takes, &voice, ours, theirs));
-        Ok(())
     }
 }
 
 impl Drop for Host<'_> {
     fn drop(&mut self) {
-        for stream in self.streams.values() {
-            let _ = stream.end.shutdown(Shutdown::Both);
-        }
+        reverse::end_all();
+        self.streams.close_all();
     }
 }
 

@@ -110,7 +110,8 @@ fn shell_v1(line: &str, stream: UnixStream) {
 
 struct OwnedEnd(UnixStream);
 
-fn relay(here: UnixStream, there: TcpStream) {
+/// Hands on both ways until both ends ended.
+pub fn relay(here: UnixStream, there: TcpStream) {
     let (Ok(mut here_in), Ok(mut there_out)) = (here.try_clone(), there.try_clone()) else { return };
     let (mut here_out, mut there_in) = (here, there);
     let up = std::thread::spawn(move || {

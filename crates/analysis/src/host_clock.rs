@@ -1,0 +1,143 @@
+//! One clock for what was measured on several devices at once: that of the machine which conducted them. The times of an archive are its
+//! device's CLOCK_BOOTTIME; beside them stands how far that was ahead of the host's, asked when the run began and when it ended, each to
+//! within half the quickest exchange. Between both readings clocks drift steadily enough that a line is right to within their errors;
+//! before the first and after the last reading the nearer one holds, and what the clocks drift until there is not known.
+
+use model::{Environment, Fact};
+
+/// An answer of a device's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reading {
+    /// When, ns of the device's CLOCK_BOOTTIME.
+    pub at_ns: u64,
+    /// How far that is ahead of the host's.
+    pub ahead_ns: i64,
+    /// It is wrong by no more than this.
+    pub error_ns: u64,
+}
+
+/// A device's clock beside its host's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostClock {
+    /// The boot of the host.
+    pub boot: String,
+    /// When the run began.
+    pub first: Reading,
+    /// When it ended, if the device was still there.
+    pub last: Option<Reading>,
+}
+
+/// The names of a reading's facts.
+const FIRST: [&str; 3] = ["clock.read_at", "clock.ahead", "clock.error"];
+const LAST: [&str; 3] = ["clock.read_at_last", "clock.ahead_last", "clock.error_last"];
+const BOOT: &str = "clock.host_boot";
+/// How they came about.
+const SOURCE: &str = "exchanges of the host that conducted the run";
+
+impl HostClock {
+    /// As facts of an archive.
+    pub fn facts(&self) -> Environment {
+        let mut facts = Environment::new();
+        let mut add = |name: &str, value: String, unit: Option<&str>| {
+            let unit = unit.map(Into::into);
+            let fact = Fact { value: Some(value), unknown: None, unit, source: SOURCE.into(), varies: "run".into() };
+            facts.insert(name.into(), fact);
+        };
+        add(BOOT, self.boot.clone(), None);
+        for (names, reading) in [(FIRST, Some(self.first)), (LAST, self.last)] {
+            let Some(reading) = reading else { continue };
+            let values = [reading.at_ns.to_string(), reading.ahead_ns.to_string(), reading.error_ns.to_string()];
+            names.iter().zip(values).for_each(|(name, value)| add(name, value, Some("ns")));
+        }
+        facts
+    }
+
+    /// That of an archive, if its run was conducted by another machine.
+    pub fn of(facts: &Environment) -> Option<Self> {
+        let text = |name: &str| facts.get(name)?.value.as_deref();
+        let reading = |[at, ahead, error]: [&str; 3]| {
+            Some(Reading {
+                at_ns: text(at)?.parse().ok()?,
+                ahead_ns: text(ahead)?.parse().ok()?,
+                error_ns: text(error)?.parse().ok()?,
+            })
+        };
+        Some(Self { boot: text(BOOT)?.into(), first: reading(FIRST)?, last: reading(LAST) })
+    }
+
+    /// How far the device was ahead at this time of its own, and how wrong that may be, ns.
+    pub fn ahead_at(&self, device_ns: u64) -> (i64, u64) {
+        let first = self.first;
+        let Some(last) = self.last.filter(|last| last.at_ns > first.at_ns && device_ns > first.at_ns) else {
+            return (first.ahead_ns, first.error_ns);
+        };
+        if device_ns >= last.at_ns {
+            return (last.ahead_ns, last.error_ns);
+        }
+        let part = (device_ns - first.at_ns) as f64 / (last.at_ns - first.at_ns) as f64;
+        let drift = last.ahead_ns.wrapping_sub(first.ahead_ns) as f64;
+        (first.ahead_ns.wrapping_add((drift * part) as i64), first.error_ns.max(last.error_ns))
+    }
+
+    /// A time of the device on the host's clock.
+    pub fn on_host(&self, device_ns: u64) -> u64 {
+        device_ns.saturating_add_signed(self.ahead_at(device_ns).0.saturating_neg())
+    }
+
+    /// In a sentence.
+    pub fn text(&self, device: &str) -> String {
+        let drift = match self.last {
+            Some(last) => {
+                let drift = last.ahead_ns.wrapping_sub(self.first.ahead_ns);
+                let within = last.error_ns.saturating_add(self.first.error_ns);
+                format!("; it moved by {:.3} ms until the end, to within {:.3} ms", ms(drift), ms(within as i64))
+            }
+            None => String::new(),
+        };
+        format!(
+            "{device}'s clock was {:.6} s ahead of this machine's, to within {:.3} ms{drift}",
+            self.first.ahead_ns as f64 / 1e9,
+            ms(self.first.error_ns as i64)
+        )
+    }
+}
+
+fn ms(ns: i64) -> f64 {
+    ns as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn clock(last: Option<Reading>) -> HostClock {
+        HostClock { boot: "b".into(), first: Reading { at_ns: 1000, ahead_ns: 500, error_ns: 3 }, last }
+    }
+
+    #[test]
+    fn facts_give_same_clock_back() {
+        for last in [None, Some(Reading { at_ns: 3000, ahead_ns: -7, error_ns: 9 })] {
+            assert_eq!(HostClock::of(&clock(last).facts()), Some(clock(last)));
+        }
+        assert_eq!(HostClock::of(&Environment::new()), None);
+        let mut broken = clock(None).facts();
+        broken.get_mut("clock.ahead").unwrap().value = Some("much".into());
+        assert_eq!(HostClock::of(&broken), None);
+    }
+
+    #[test]
+    fn times_between_readings_follow_drift() {
+        let drifting = clock(Some(Reading { at_ns: 2000, ahead_ns: 700, error_ns: 5 }));
+        assert_eq!(drifting.ahead_at(1000), (500, 3));
+        assert_eq!(drifting.ahead_at(1500), (600, 5));
+        assert_eq!(drifting.ahead_at(9000), (700, 5));
+        assert_eq!(drifting.on_host(1500), 900);
+        assert_eq!(clock(None).on_host(1500), 1000);
+        // A clock that is behind, and a device that lies.
+        let behind = HostClock { first: Reading { at_ns: 0, ahead_ns: -50, error_ns: 1 }, ..clock(None) };
+        assert_eq!(behind.on_host(10), 60);
+        let lying = HostClock { first: Reading { at_ns: 0, ahead_ns: i64::MIN, error_ns: u64::MAX }, ..clock(None) };
+        assert_eq!(lying.on_host(5), 5 + i64::MAX as u64);
+        assert!(lying.text("x").contains("ahead"));
+    }
+}

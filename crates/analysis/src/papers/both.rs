@@ -1,0 +1,217 @@
+//! The papers' figures of two machines, a host and a device, beside each other: each cell's score on both, and its ratio.
+//!
+//! A figure of a benchmark compares cells of the same parameters, and bytecode in the modes that correspond: a JVM's interpreter with
+//! ART's, its tiered compiler with ART's JIT. What was measured on one of them only stands there without a ratio.
+
+use super::Figure as Recorded;
+use crate::bench::comparable::Rules;
+use crate::bench::compare::{self, Pair};
+use crate::bench::figure::{Bar, Figure};
+use crate::bench::figures;
+use crate::bench::results::{Bench, words};
+use crate::text::{digits, escaped, scale, shown};
+use model::Environment;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+/// Modes of bytecode that correspond: a JVM's and ART's.
+const CORRESPONDING: [[&str; 2]; 2] = [["jvm-int", "art-interpreter"], ["jvm-tiered", "art-jit"]];
+
+/// One of the two machines.
+#[derive(Debug)]
+pub struct Machine {
+    /// How the user names it.
+    pub name: String,
+    /// What was measured there, or why nothing was.
+    pub bench: Result<Bench, String>,
+    /// The figures of its recording, or why there is none.
+    pub recorded: Result<Vec<Recorded>, String>,
+    /// What is known of it.
+    pub facts: Environment,
+}
+
+impl Machine {
+    /// A fact's value.
+    pub fn fact(&self, name: &str) -> Option<&str> {
+        self.facts.get(name)?.value.as_deref()
+    }
+
+    /// What it is, in a line.
+    pub fn is(&self) -> String {
+        let all = [
+            ("", "device.model"),
+            ("Android ", "os.release"),
+            ("kernel ", "kernel.release"),
+            ("processor ", "cpu.model"),
+            ("file system ", "fs.type"),
+            ("disk ", "disk.name"),
+        ];
+        let known: Vec<String> =
+            all.iter().filter_map(|(what, name)| Some(format!("{what}{}", escaped(self.fact(name)?)))).collect();
+        if known.is_empty() { "nothing is known of it".into() } else { known.join(", ") }
+    }
+}
+
+/// The cells of both, with the ratio device / host.
+pub fn pairs(host: &Machine, device: &Machine) -> Vec<Pair> {
+    let (Ok(a), Ok(b)) = (&host.bench, &device.bench) else { return Vec::new() };
+    let rules = Rules { better: None, other_commands: true };
+    let mut all = compare::archives(a, b, &rules).results;
+    for modes in CORRESPONDING {
+        // An error says that one of the two has no such cell: then there is no pair.
+        all.extend(compare::across(a, b, "mode", modes, &rules).map(|c| c.results).unwrap_or_default());
+    }
+    // Latencies are scores of their own, and none of a figure's. What one of the two could not measure is no pair.
+    all.retain(|pair| pair.score.is_none() && pair.a.estimate.is_some() && pair.b.estimate.is_some());
+    all
+}
+
+/// The figures of benchmarks that `wanted` keeps, a table each.
+pub fn benchmarks(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&Figure) -> bool) -> String {
+    let of = |machine: &Machine| -> Vec<Figure> {
+        machine
+            .bench
+            .as_ref()
+            .map(|b| figures::figures(b).into_iter().filter(|f| wanted(f)).collect())
+            .unwrap_or_default()
+    };
+    let (a, b) = (of(host), of(device));
+    let mut out = String::new();
+    for (machine, why) in [host, device].iter().filter_map(|m| Some((m, m.bench.as_ref().err()?))) {
+        let _ = writeln!(out, "No benchmark of {}: {}.\n", escaped(&machine.name), escaped(why));
+    }
+    let mut seen = BTreeSet::new();
+    for figure in a.iter().chain(&b).filter(|f| seen.insert((f.paper, f.figure))) {
+        let same = |all: &[Figure]| -> Vec<Bar> {
+            let found = all.iter().find(|f| (f.paper, f.figure) == (figure.paper, figure.figure));
+            found.map(|f| f.bars.clone()).unwrap_or_default()
+        };
+        one(&mut out, figure, [same(&a), same(&b)], [host, device], pairs);
+    }
+    out
+}
+
+fn one(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Machine; 2], pairs: &[Pair]) {
+    let _ = writeln!(out, "### {} figure {}: {}\n", figure.paper, figure.figure, figure.title);
+    if !figure.says.is_empty() {
+        let _ = writeln!(out, "The paper: {}.\n", figure.says);
+    }
+    let common = common(sides.iter().flatten().map(|b| b.label.as_str()));
+    if !common.is_empty() {
+        let _ = writeln!(out, "All with {}:\n", escaped(&common.join(" ")));
+    }
+    let names = machines.map(|m| escaped(&m.name));
+    let _ = writeln!(out, "| cell | {} | {} | unit | device / host | |", names[0], names[1]);
+    out.push_str("|---|---:|---:|---|---:|---|\n");
+    let mut labels: Vec<(&str, &str)> = Vec::new();
+    for bar in sides.iter().flatten() {
+        if !labels.contains(&(&bar.workload, &bar.label)) {
+            labels.push((&bar.workload, &bar.label));
+        }
+    }
+    for (workload, label) in labels {
+        let bars = [0, 1]
+            .map(|i: usize| sides[i].iter().find(|b| (b.workload.as_str(), b.label.as_str()) == (workload, label)));
+        let unit = bars.iter().flatten().find(|b| !b.unit.is_empty());
+        let largest = bars.iter().flatten().filter_map(|b| b.estimate).fold(0.0, f64::max);
+        let (size, unit) = scale(unit.map_or("", |b| b.unit.as_str()), largest);
+        let values = bars.map(|bar| bar.map_or_else(|| "not measured".into(), |bar| value(bar, size)));
+        let pair = pairs.iter().find(|p| p.levels.is_none() && p.workload == workload && labelled(p, label));
+        let mut notes: Vec<String> = Vec::new();
+        for note in
+            pair.map(|p| p.verdict.to_owned()).into_iter().chain(bars.iter().flatten().flat_map(|b| b.notes.clone()))
+        {
+            if !notes.contains(&note) {
+                notes.push(note);
+            }
+        }
+        let own: Vec<&str> = label.split(' ').filter(|w| !common.contains(w)).collect();
+        row(
+            out,
+            &[
+                own.join(" "),
+                values[0].clone(),
+                values[1].clone(),
+                unit,
+                pair.map_or_else(String::new, ratio),
+                notes.join("; "),
+            ],
+        );
+    }
+    let workloads: BTreeSet<&str> = sides.iter().flatten().map(|b| b.workload.as_str()).collect();
+    for pair in pairs.iter().filter(|p| p.levels.is_some() && workloads.contains(p.workload.as_str())) {
+        let (size, unit) = scale(&pair.unit, pair.a.estimate.unwrap_or(0.0).max(pair.b.estimate.unwrap_or(0.0)));
+        let of = |x: Option<f64>| x.map_or_else(|| "none".into(), |x| digits(x / size));
+        row(out, &[pair.title(), of(pair.a.estimate), of(pair.b.estimate), unit, ratio(pair), pair.verdict.into()]);
+    }
+    out.push('\n');
+}
+
+/// What all labels of several share, which is said once.
+fn common<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let all: BTreeSet<&str> = labels.collect();
+    match all.first() {
+        Some(first) if all.len() > 1 => {
+            first.split(' ').filter(|word| all.iter().all(|label| label.split(' ').any(|w| w == *word))).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn row(out: &mut String, cells: &[String]) {
+    let cells: Vec<String> = cells.iter().map(|c| escaped(c)).collect();
+    let _ = writeln!(out, "| {} |", cells.join(" | "));
+}
+
+fn labelled(pair: &Pair, label: &str) -> bool {
+    let own = words(&pair.parameters);
+    label == own || label.strip_prefix(pair.workload.as_str()).is_some_and(|rest| rest.trim_start() == own)
+}
+
+fn value(bar: &Bar, size: f64) -> String {
+    match (bar.estimate, bar.ci95) {
+        (Some(x), Some([low, high])) => {
+            format!("{} ({} to {})", digits(x / size), digits(low / size), digits(high / size))
+        }
+        (Some(x), None) => digits(x / size),
+        _ => "none".into(),
+    }
+}
+
+/// The ratio of the scores, with its interval.
+pub fn ratio(pair: &Pair) -> String {
+    match (pair.ratio, pair.ratio_ci95) {
+        (Some(x), Some([low, high])) => format!("{} ({} to {})", digits(x), digits(low), digits(high)),
+        (Some(x), None) => digits(x),
+        _ => String::new(),
+    }
+}
+
+/// Why a workload has no pair: what each machine says of the cells that it could not measure.
+pub fn why_unpaired(machines: [&Machine; 2], workloads: &[&str]) -> String {
+    let mut why: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for machine in machines {
+        let bench = match &machine.bench {
+            Ok(bench) => bench,
+            Err(reason) => {
+                why.entry(reason.clone()).or_default().insert(machine.name.clone());
+                continue;
+            }
+        };
+        for m in bench.measured().iter().filter(|m| workloads.contains(&m.design.name.as_str())) {
+            let reason = m.estimate.absent.clone().or_else(|| m.estimate.failure.clone());
+            if let Some(reason) = reason.filter(|_| m.estimate.estimate.is_none()) {
+                why.entry(shown(&reason)).or_default().insert(machine.name.clone());
+            }
+        }
+    }
+    if why.is_empty() {
+        return format!("no cell of {} has a score on both", workloads.join(", "));
+    }
+    let all: Vec<String> = why
+        .iter()
+        .take(3)
+        .map(|(reason, on)| format!("on {}: {reason}", on.iter().cloned().collect::<Vec<_>>().join(" and ")))
+        .collect();
+    all.join("; ")
+}

@@ -1,0 +1,532 @@
+//! The papers' claims that compare Linux with Android, judged by what was measured on a host and on a device.
+//!
+//! A claim is **confirmed** only if every cell that it is about says so, **not confirmed** if one contradicts it, and else it **cannot
+//! be tested**, with the reason: nothing was measured on one of the two, or too few processes to tell. The direction is what is
+//! judged: the papers' machines are of 2009 to 2013, so no factor of theirs is expected here. Of a recording there is one a machine;
+//! its counts are exact, its times have no interval, and only a quarter or more of difference counts.
+
+use super::both::{self, Machine, ratio};
+use super::list::Listed;
+use crate::bench::compare::Pair;
+use crate::text::{count, digits, duration, escaped};
+use serde::Serialize;
+use std::fmt::Write as _;
+
+/// What becomes of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Everything measured says so.
+    Confirmed,
+    /// Something measured says otherwise.
+    NotConfirmed,
+    /// Nothing measured decides it.
+    CannotBeTested,
+}
+
+impl Outcome {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Confirmed => "confirmed",
+            Self::NotConfirmed => "not confirmed",
+            Self::CannotBeTested => "cannot be tested",
+        }
+    }
+}
+
+/// A claim, judged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Judged {
+    /// Paper and figure.
+    pub figure: &'static str,
+    /// What the paper says.
+    pub claim: &'static str,
+    /// What becomes of it.
+    pub outcome: Outcome,
+    /// By what.
+    pub because: String,
+}
+
+/// Cells of both machines.
+#[derive(Debug, Clone, Copy)]
+struct Cells {
+    workloads: &'static [&'static str],
+    /// A factor and the beginnings of its values.
+    only: Option<(&'static str, &'static [&'static str])>,
+    without: Option<(&'static str, &'static [&'static str])>,
+}
+
+const fn all(workloads: &'static [&'static str]) -> Cells {
+    Cells { workloads, only: None, without: None }
+}
+
+const fn only(workload: &'static [&'static str], factor: &'static str, values: &'static [&'static str]) -> Cells {
+    Cells { workloads: workload, only: Some((factor, values)), without: None }
+}
+
+/// How a claim is judged.
+#[derive(Debug, Clone, Copy)]
+enum Test {
+    /// The device is slower in each cell.
+    Slower(Cells),
+    /// It is slower in none.
+    NotSlower(Cells),
+    /// Both are within a quarter in each cell.
+    Alike(Cells),
+    /// Bytecode's time beside native code's is more on the device.
+    BytecodeCostsMore(&'static str),
+    /// The ratio of one is that of the other, within a quarter.
+    SameRatio(Cells, Cells),
+    /// The device's recording has more of this, by a half at least.
+    More(&'static str, &'static str),
+    /// The device's recording has a larger time, by a quarter at least; `x86`: of Android on a PC.
+    Longer(&'static str, &'static str, bool),
+    /// A shorter one.
+    Shorter(&'static str, &'static str),
+    /// The same within a quarter, of Android on a PC.
+    SameTime(&'static str, &'static str),
+    /// The same count, of Android on a PC.
+    SameCount(&'static str, &'static str),
+    /// Its recording has some of this.
+    Some(&'static str, &'static str),
+    /// None.
+    None(&'static str, &'static str),
+    /// Flash beside a hard disk.
+    HardDisk(Cells),
+    /// Not by a host and one device.
+    Other(&'static str),
+}
+
+/// A difference of times that has no interval counts from here.
+const QUARTER: f64 = 1.25;
+/// A difference of counts an INSERT counts from here.
+const HALF: f64 = 0.5;
+const EXTERNAL: &[&str] = &["external", "usb", "sd", "card"];
+const INSERTS: Cells = only(&["sqlite"], "op", &["insert"]);
+const LINES: Cells = only(&["draw"], "shape", &["line"]);
+/// Classes in which the CPU benchmarks are run: bytecode.
+const BYTECODE: Cells = only(&["linpack", "scimark"], "mode", &["jvm", "art"]);
+
+#[rustfmt::skip]
+const CLAIMS: &[(&str, &str, Test)] = &[
+    ("000/1", "LINPACK and SciMark2 in Java are slower on Android", Test::Slower(BYTECODE)),
+    ("000/2", "bytecode is slower than native code, and more so on Android", Test::BytecodeCostsMore("himeno")),
+    ("000/3", "HTTP transactions are slower on Android", Test::Slower(all(&["http"]))),
+    ("000/4", "drawing lines and circles is slower on Android", Test::Slower(only(&["draw"], "shape", &["line", "circle"]))),
+    ("000/4", "drawing rectangles is not", Test::NotSlower(only(&["draw"], "shape", &["rect"]))),
+    ("000/4", "lines relate as the processors of figure 1 do", Test::SameRatio(LINES, BYTECODE)),
+    ("000/5", "sequential I/O is slower on Android, internal storage",
+     Test::Slower(Cells { workloads: &["seq"], only: None, without: Some(("dir", EXTERNAL)) })),
+    ("000/6", "sequential reading is slower on Android, external storage",
+     Test::Slower(Cells { workloads: &["seq"], only: Some(("dir", EXTERNAL)), without: Some(("op", &["write"])) })),
+    ("000/6", "sequential writing is about equal, external storage",
+     Test::Alike(Cells { workloads: &["seq"], only: Some(("dir", EXTERNAL)), without: Some(("op", &["read"])) })),
+    ("000/7", "file I/O is slower on Android, internal storage",
+     Test::Slower(Cells { workloads: &["file"], only: None, without: Some(("dir", EXTERNAL)) })),
+    ("000/8", "writing files is about equal, external storage",
+     Test::Alike(Cells { workloads: &["file"], only: Some(("dir", EXTERNAL)), without: Some(("op", &["read"])) })),
+    ("000/9", "INSERTs are slower on Android", Test::Slower(INSERTS)),
+    ("000/10", "SELECTs are slower on Android", Test::Slower(only(&["sqlite"], "op", &["select"]))),
+    ("000/11", "during INSERTs Android's device gets write commands", Test::Some("11", "device commands per INSERT")),
+    ("000/12", "during SELECTs it gets none: the page cache answers", Test::None("12", "device commands per SELECT")),
+    ("000/13-15", "an INSERT writes the database three times on Android, twice on Linux",
+     Test::More("13-15", "database writes per INSERT, at the file system")),
+    ("000/13-15", "the device gets more writes for it on Android", Test::More("13-15", "device writes around them")),
+    ("001/1-4", "flash answers more random reads than a hard disk", Test::HardDisk(all(&["random"]))),
+    ("001/7-12", "nodes, threads and batch of a cluster of tablets",
+     Test::Other("it needs several devices at once: `fathom pool node --device` on each")),
+    ("002/5-6", "TCP from an Android terminal by delay and congestion control",
+     Test::Other("it needs a link between two devices: `fathom net sweep net-delay-devices`")),
+    ("002/ch4", "TCP to the phone is faster than from it, over Wi-Fi",
+     Test::Other("adb's own link is not the network: `fathom net run --to adb:SERIAL`, with the phone's Wi-Fi")),
+    ("004/1", "INSERTs are slower on the phone than on Linux (0.83, by the paper's two ratios)", Test::Slower(INSERTS)),
+    ("004/2-4", "an INSERT is more file-system writes on the phone (14 beside 3)", Test::More("2-4", "file-system writes per INSERT")),
+    ("004/2-4", "more of them to the journal (11 beside 2)", Test::More("2-4", "of these to the journal")),
+    ("004/2-4", "more of them to the database (3 beside 1)", Test::More("2-4", "of these to the database")),
+    ("004/2-4", "the block layer gets more requests on the phone", Test::More("2-4", "device commands per INSERT")),
+    ("004/2-3", "Android x86 makes as many file-system writes as Linux", Test::SameCount("2-4", "file-system writes per INSERT")),
+    ("004/2-3", "the journal's first write to its second takes about as long on Android x86",
+     Test::SameTime("2-4", "from journal write 1 to journal write 2")),
+    ("004/2-3", "the database write to the next INSERT takes longer on Android x86",
+     Test::Longer("2-4", "from the database write to the next INSERT", true)),
+    ("004/4", "a single INSERT takes less time on the phone", Test::Shorter("5", "median of an INSERT")),
+    ("004/5", "requests take long from layer to layer on the phone",
+     Test::Longer("5", "time of an INSERT between the file system and the driver", false)),
+];
+
+/// The claims that `wanted` keeps by their figure, judged.
+pub fn judge(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&str) -> bool) -> Vec<Judged> {
+    let both = Both { host, device, pairs };
+    let kept = CLAIMS.iter().filter(|(figure, ..)| wanted(figure));
+    kept.map(|&(figure, claim, test)| {
+        let (outcome, because) = both.test(figure, test);
+        Judged { figure, claim, outcome, because }
+    })
+    .collect()
+}
+
+/// Whether a claim's figure is one of these: `004/2-3` is one of `004/2-4`.
+pub fn is_of(listed: &Listed, figure: &str) -> bool {
+    let (paper, number) = figure.split_once('/').unwrap_or((figure, ""));
+    let first = number.split('-').next().unwrap_or(number);
+    listed.is(figure) || listed.is(&format!("{paper}/{first}"))
+}
+
+/// The table of claims.
+pub fn markdown(all: &[Judged]) -> String {
+    let mut out = String::from("## The papers' claims\n\n| figure | claim | here | by |\n|---|---|---|---|\n");
+    for j in all {
+        let _ = writeln!(
+            out,
+            "| {} | {} | {} | {} |",
+            j.figure,
+            j.claim,
+            j.outcome.text(),
+            escaped(&j.because).replace("\\`", "`")
+        );
+    }
+    let of = |outcome| all.iter().filter(|j| j.outcome == outcome).count();
+    let _ = writeln!(
+        out,
+        "\n{} confirmed, {} not confirmed, {} cannot be tested. Confirmed: every cell says so; not confirmed: one says otherwise.",
+        of(Outcome::Confirmed),
+        of(Outcome::NotConfirmed),
+        of(Outcome::CannotBeTested)
+    );
+    out
+}
+
+struct Both<'a> {
+    host: &'a Machine,
+    device: &'a Machine,
+    pairs: &'a [Pair],
+}
+
+/// What becomes of a claim, and by what.
+type Decided = (Outcome, String);
+
+fn cannot(why: impl Into<String>) -> Decided {
+    (Outcome::CannotBeTested, why.into())
+}
+
+fn outcome(holds: bool) -> Outcome {
+    if holds { Outcome::Confirmed } else { Outcome::NotConfirmed }
+}
+
+impl Both<'_> {
+    fn test(&self, figure: &str, test: Test) -> Decided {
+        let paper = figure.split('/').next().unwrap_or_default();
+        match test {
+            Test::Slower(cells) => self.verdicts(cells, &["slower"], &["faster", "equivalent"]),
+            Test::NotSlower(cells) => self.verdicts(cells, &["faster", "equivalent"], &["slower"]),
+            Test::Alike(cells) => self.alike(cells),
+            Test::BytecodeCostsMore(workload) => self.bytecode(workload),
+            Test::SameRatio(a, b) => self.same_ratio(a, b),
+            Test::More(figure, what) => self.rows(paper, figure, what, |h, d| outcome(d - h >= HALF)),
+            Test::Longer(figure, what, x86) => match self.not_a_pc().filter(|_| x86) {
+                Some(why) => why,
+                None => self.rows(paper, figure, what, |h, d| outcome(d >= h * QUARTER)),
+            },
+            Test::Shorter(figure, what) => self.rows(paper, figure, what, |h, d| outcome(d * QUARTER <= h)),
+            Test::SameTime(figure, what) => self.not_a_pc().unwrap_or_else(|| {
+                self.rows(paper, figure, what, |h, d| outcome(d <= h * QUARTER && h <= d * QUARTER))
+            }),
+            Test::SameCount(figure, what) => {
+                self.not_a_pc().unwrap_or_else(|| self.rows(paper, figure, what, |h, d| outcome((d - h).abs() < HALF)))
+            }
+            Test::Some(figure, what) => self.rows(paper, figure, what, |_, d| outcome(d >= HALF)),
+            Test::None(figure, what) => self.rows(paper, figure, what, |_, d| outcome(d < 0.05)),
+            Test::HardDisk(cells) => match self.host.fact("disk.rotational") {
+                Some("1" | "true" | "yes") => self.verdicts(cells, &["faster"], &["slower", "equivalent"]),
+                _ => cannot(format!("the disk of {} is no hard disk, or that is not known", self.host.name)),
+            },
+            Test::Other(why) => cannot(why),
+        }
+    }
+
+    /// Android x86 is Android on a PC's processor.
+    fn not_a_pc(&self) -> Option<Decided> {
+        match self.device.fact("cpu.architecture") {
+            Some("x86_64" | "i686" | "x86") if self.device.fact("os.sdk").is_some() => None,
+            _ => Some(cannot(format!("{} is not Android on a PC's processor", self.device.name))),
+        }
+    }
+
+    fn cells(&self, cells: Cells) -> Vec<&Pair> {
+        let begins = |pair: &Pair, (factor, values): (&str, &[&str])| {
+            let own = pair.parameters.get(factor).cloned();
+            let own = own.or_else(|| Some(pair.levels.as_ref()?[0].clone()).filter(|_| factor == "mode"));
+            own.is_some_and(|own| values.iter().any(|v| own.starts_with(v)))
+        };
+        let fits = |pair: &&Pair| {
+            cells.workloads.contains(&pair.workload.as_str())
+                && cells.only.is_none_or(|only| begins(pair, only))
+                && !cells.without.is_some_and(|without| begins(pair, without))
+        };
+        self.pairs.iter().filter(fits).collect()
+    }
+
+    /// Each cell's verdict is one of `good`; one of `bad` contradicts.
+    fn verdicts(&self, cells: Cells, good: &[&str], bad: &[&str]) -> Decided {
+        let pairs = self.cells(cells);
+        if pairs.is_empty() {
+            return cannot(self.nothing(cells));
+        }
+        let of = |list: &[&str]| pairs.iter().filter(|p| list.contains(&p.verdict)).count();
+        let (yes, no, all) = (of(good), of(bad), pairs.len());
+        let because = format!("{}; {}", tally(&pairs), range(&pairs));
+        if no > 0 {
+            (Outcome::NotConfirmed, because)
+        } else if yes == all {
+            (Outcome::Confirmed, because)
+        } else {
+            cannot(format!("too few or disturbed processes: {because}"))
+        }
+    }
+
+    fn nothing(&self, cells: Cells) -> String {
+        match cells.only {
+            Some(("dir", _)) => "no folder of external storage was measured on both (`--dir card=FOLDER`)".into(),
+            _ => both::why_unpaired([self.host, self.device], cells.workloads),
+        }
+    }
+
+    fn alike(&self, cells: Cells) -> Decided {
+        let pairs = self.cells(cells);
+        if pairs.is_empty() {
+            return cannot(self.nothing(cells));
+        }
+        let within = |[low, high]: [f64; 2]| low >= 1.0 / QUARTER && high <= QUARTER;
+        let beyond = |[low, high]: [f64; 2]| high < 1.0 / QUARTER || low > QUARTER;
+        let intervals: Vec<[f64; 2]> = pairs.iter().filter_map(|p| p.ratio_ci95).collect();
+        let because = format!("{}, a quarter at most is about equal", range(&pairs));
+        if intervals.iter().any(|i| beyond(*i)) {
+            (Outcome::NotConfirmed, because)
+        } else if intervals.len() == pairs.len() && intervals.iter().all(|i| within(*i)) {
+            (Outcome::Confirmed, because)
+        } else {
+            cannot(format!("the intervals are too wide: {because}"))
+        }
+    }
+
+    /// Ratio of ratios: bytecode's device / host below native code's.
+    fn bytecode(&self, workload: &'static str) -> Decided {
+        let of = |values: &'static [&'static str]| {
+            let cells =
+                Cells { workloads: &["linpack", "scimark", "himeno"], only: Some(("mode", values)), without: None };
+            self.cells(cells).into_iter().find(|p| p.workload == workload)
+        };
+        match (of(&["c-", "rust"]), of(&["jvm", "art"])) {
+            (Some(native), Some(bytecode)) => below(bytecode, native, "bytecode", "native code"),
+            _ => cannot(both::why_unpaired([self.host, self.device], &[workload])),
+        }
+    }
+
+    fn same_ratio(&self, a: Cells, b: Cells) -> Decided {
+        let mean = |cells: Cells| {
+            let logs: Vec<f64> = self.cells(cells).iter().filter_map(|p| p.ratio).map(f64::ln).collect();
+            (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+        };
+        match (mean(a), mean(b)) {
+            (Some(x), Some(y)) => {
+                let because = format!(
+                    "device / host: lines {}, processors {} (geometric means, no interval; a quarter counts)",
+                    digits(x),
+                    digits(y)
+                );
+                (outcome(x <= y * QUARTER && y <= x * QUARTER), because)
+            }
+            (None, _) => cannot(self.nothing(a)),
+            _ => cannot(self.nothing(b)),
+        }
+    }
+
+    fn rows(&self, paper: &str, figure: &str, what: &str, judge: impl Fn(f64, f64) -> Outcome) -> Decided {
+        let mut values = Vec::new();
+        let mut unit = "";
+        for machine in [self.host, self.device] {
+            let figures = match &machine.recorded {
+                Ok(figures) => figures,
+                Err(why) => return cannot(format!("no recording of {}: {why}", machine.name)),
+            };
+            let found = figures.iter().find(|f| f.paper == paper && f.figure == figure);
+            let Some(row) = found.and_then(|f| f.rows.iter().find(|r| r.what == what)) else {
+                return cannot(format!("the recording of {} has no figure {figure}", machine.name));
+            };
+            let Some(value) = row.ours else { return cannot(format!("{}: {}", machine.name, row.note)) };
+            unit = row.unit;
+            values.push(value);
+        }
+        let shown = |x: f64| if unit == "ns" { duration(x) } else { count(x) };
+        let because = format!("host {}, device {}; one recording each", shown(values[0]), shown(values[1]));
+        (judge(values[0], values[1]), because)
+    }
+}
+
+/// Whether the device loses more in `lower` than in `upper`: the ratio of the ratios is below 1 with its interval, of which the halves
+/// of both add up as those of independent values do.
+fn below(lower: &Pair, upper: &Pair, a: &str, b: &str) -> Decided {
+    let because = format!("device / host: {a} {}, {b} {}", ratio(lower), ratio(upper));
+    let (Some(x), Some(y), Some(ci), Some(other)) = (lower.ratio, upper.ratio, lower.ratio_ci95, upper.ratio_ci95)
+    else {
+        return cannot(format!("no interval; {because}"));
+    };
+    let half = |[low, high]: [f64; 2]| (high / low).ln() / 2.0;
+    let (middle, half) = ((x / y).ln(), half(ci).hypot(half(other)));
+    if !half.is_finite() {
+        cannot(format!("no interval; {because}"))
+    } else if middle + half < 0.0 {
+        (Outcome::Confirmed, because)
+    } else if middle - half > 0.0 || half < QUARTER.ln() / 2.0 {
+        (Outcome::NotConfirmed, because)
+    } else {
+        cannot(format!("too few or disturbed processes: {because}"))
+    }
+}
+
+/// `slower in 3, inconclusive in 1 of 4 cells`.
+fn tally(pairs: &[&Pair]) -> String {
+    let mut verdicts: Vec<(&str, usize)> = Vec::new();
+    for pair in pairs {
+        match verdicts.iter_mut().find(|(name, _)| *name == pair.verdict) {
+            Some((_, n)) => *n += 1,
+            None => verdicts.push((pair.verdict, 1)),
+        }
+    }
+    let all: Vec<String> = verdicts.iter().map(|(name, n)| format!("{name} in {n}")).collect();
+    format!("{} of {}", all.join(", "), model::counted(pairs.len(), "cell"))
+}
+
+fn range(pairs: &[&Pair]) -> String {
+    let mut all: Vec<&&Pair> = pairs.iter().filter(|p| p.ratio.is_some()).collect();
+    all.sort_by(|a, b| a.ratio.partial_cmp(&b.ratio).unwrap_or(std::cmp::Ordering::Equal));
+    match &all[..] {
+        [] => "no ratio".into(),
+        [one] => format!("device / host {}", ratio(one)),
+        [first, .., last] => format!("device / host from {} to {}", ratio(first), ratio(last)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::made::bench;
+    use crate::bench::results::Bench;
+    use crate::{case, papers, summarise};
+    use model::Environment;
+
+    fn machine(name: &str, bench: Bench) -> Machine {
+        Machine {
+            name: name.into(),
+            bench: Ok(bench),
+            recorded: Err("not root there".into()),
+            facts: Environment::new(),
+        }
+    }
+
+    fn sqlite(name: &str, insert_ns: f64, select_ns: f64, processes: u64) -> Machine {
+        let mut b = bench(name, "sqlite");
+        b.add(&[("op", "insert"), ("journal_mode", "wal")], insert_ns, 100.0, processes);
+        b.add(&[("op", "insert"), ("journal_mode", "delete")], insert_ns * 3.0, 100.0, processes);
+        b.add(&[("op", "select"), ("journal_mode", "wal")], select_ns, 100.0, processes);
+        machine(name, b)
+    }
+
+    fn judged(host: &Machine, device: &Machine, figure: &str) -> Vec<Judged> {
+        judge(host, device, &both::pairs(host, device), &|f| f == figure)
+    }
+
+    #[test]
+    fn slower_in_each_cell_confirms_and_faster_in_one_does_not() {
+        let (host, device) = (sqlite("host", 1e6, 1e5, 12), sqlite("x", 2e6, 0.5e5, 12));
+        let one = |figure| judged(&host, &device, figure).remove(0);
+        assert_eq!(one("000/9").outcome, Outcome::Confirmed, "{:?}", one("000/9"));
+        assert!(one("000/9").because.contains("slower in 2 of 2 cells"), "{}", one("000/9").because);
+        assert_eq!(one("000/10").outcome, Outcome::NotConfirmed);
+        assert_eq!(judged(&host, &sqlite("y", 1e6, 1e5, 12), "000/9")[0].outcome, Outcome::NotConfirmed);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_judged() {
+        let (host, device) = (sqlite("host", 1e6, 1e5, 12), sqlite("x", 2e6, 1e5, 12));
+        for figure in ["000/1", "000/3", "000/5", "000/6", "000/11", "001/7-12", "002/ch4", "004/5"] {
+            for j in judged(&host, &device, figure) {
+                assert_eq!(j.outcome, Outcome::CannotBeTested, "{j:?}");
+                assert!(!j.because.is_empty());
+            }
+        }
+        assert!(judged(&host, &device, "000/11")[0].because.contains("not root there"));
+        // Of three processes nobody can tell.
+        let few = sqlite("few", 1.02e6, 1e5, 2);
+        assert_ne!(judged(&host, &few, "000/9")[0].outcome, Outcome::Confirmed);
+    }
+
+    #[test]
+    fn bytecode_of_corresponding_modes_is_compared() {
+        let himeno = |name: &str, mode: &str, native: f64, bytecode: f64| {
+            let mut b = bench(name, "himeno");
+            b.add(&[("mode", "c-O2")], native, 100.0, 12);
+            b.add(&[("mode", mode)], bytecode, 100.0, 12);
+            machine(name, b)
+        };
+        let host = himeno("host", "jvm-tiered", 1e6, 2e6);
+        let one = |device: &Machine| judged(&host, device, "000/2").remove(0);
+        // Twice as slow in C, eight times in bytecode.
+        assert_eq!(one(&himeno("x", "art-jit", 2e6, 16e6)).outcome, Outcome::Confirmed);
+        assert_eq!(one(&himeno("y", "art-jit", 4e6, 4e6)).outcome, Outcome::NotConfirmed);
+        assert_eq!(one(&himeno("z", "art-aot", 4e6, 4e6)).outcome, Outcome::CannotBeTested);
+    }
+
+    #[test]
+    fn counts_of_recordings_are_compared() {
+        let with = |name: &str, more: f64| {
+            let mut m = sqlite(name, 1e6, 1e5, 4);
+            let mut figures = papers::compare(&summarise(&case::rows()));
+            let rows = figures.iter_mut().flat_map(|f| &mut f.rows).filter(|r| r.unit == "count");
+            rows.for_each(|r| r.ours = r.ours.map(|x| x + more));
+            m.recorded = Ok(figures);
+            m
+        };
+        let host = with("host", 0.0);
+        let outcomes =
+            |device: &Machine| -> Vec<Outcome> { judged(&host, device, "004/2-4").iter().map(|j| j.outcome).collect() };
+        assert_eq!(outcomes(&with("x", 2.0)), [Outcome::Confirmed; 4]);
+        assert_eq!(outcomes(&with("y", 0.0)), [Outcome::NotConfirmed; 4]);
+        // What is said of Android x86 is not asked of a phone.
+        assert!(judged(&host, &with("x", 2.0), "004/2-3").iter().all(|j| j.outcome == Outcome::CannotBeTested));
+        assert_eq!(judged(&host, &with("x", 0.0), "000/12")[0].outcome, Outcome::Confirmed);
+        assert_eq!(judged(&host, &with("x", 1.0), "000/12")[0].outcome, Outcome::NotConfirmed);
+    }
+
+    /// Every row that a claim is about is one of the figures.
+    #[test]
+    fn claims_name_rows_and_figures_that_exist() {
+        let figures = papers::compare(&summarise(&case::rows()));
+        let listed = papers::list::list().unwrap();
+        for (name, claim, test) in CLAIMS {
+            assert!(listed.figure.iter().any(|k| is_of(k, name)), "{name}");
+            if let Test::More(f, w)
+            | Test::Longer(f, w, _)
+            | Test::Shorter(f, w)
+            | Test::SameTime(f, w)
+            | Test::SameCount(f, w)
+            | Test::Some(f, w)
+            | Test::None(f, w) = test
+            {
+                let paper = name.split('/').next().unwrap();
+                let found =
+                    figures.iter().any(|x| x.paper == paper && x.figure == *f && x.rows.iter().any(|r| r.what == *w));
+                assert!(found, "{claim}");
+            }
+        }
+    }
+
+    #[test]
+    fn table_counts_outcomes() {
+        let (host, device) = (sqlite("host", 1e6, 1e5, 12), sqlite("x", 2e6, 1e5, 12));
+        let all = judge(&host, &device, &both::pairs(&host, &device), &|_| true);
+        let text = markdown(&all);
+        assert!(text.contains("| 000/9 | INSERTs are slower on Android | confirmed |"), "{text}");
+        assert!(text.contains("cannot be tested"), "{text}");
+    }
+}

@@ -1,0 +1,94 @@
+//! Ports of the device that lead to ports of the host (`adb reverse`): this side listens, and asks the host for a stream to each that
+//! connects. They end with the host's connection, as on a phone.
+
+use super::Streams;
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Where each port leads, and the word that ends its listener.
+static PORTS: Mutex<BTreeMap<u16, (String, Arc<AtomicBool>)>> = Mutex::new(BTreeMap::new());
+
+/// Serves `forward:tcp:PORT;tcp:PORT`, `killforward:tcp:PORT`, `killforward-all` and `list-forward`; false if it is none of them.
+pub fn serve(what: &str, mut stream: UnixStream, streams: &Streams) -> bool {
+    let answer = match what.split_once(':').unwrap_or((what, "")) {
+        ("forward", pair) => begin(pair.trim_start_matches("norebind:"), streams),
+        ("killforward", port) => end(port),
+        ("killforward-all", _) => {
+            end_all();
+            Ok(None)
+        }
+        ("list-forward", _) => Ok(Some(listed())),
+        _ => return false,
+    };
+    let what_is_list = what.starts_with("list");
+    std::thread::spawn(move || {
+        let answer = match answer {
+            Ok(None) => b"OKAY".to_vec(),
+            // A port that was chosen follows the word; a list stands alone (adb's handle_forward_request, as adbd builds it).
+            Ok(Some(text)) if what_is_list => format!("{:04x}{text}", text.len()).into_bytes(),
+            Ok(Some(text)) => format!("OKAY{:04x}{text}", text.len()).into_bytes(),
+            Err(error) => {
+                let error = error.to_string();
+                format!("FAIL{:04x}{error}", error.len()).into_bytes()
+            }
+        };
+        let _ = stream.write_all(&answer);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+    });
+    true
+}
+
+fn port(name: &str) -> io::Result<u16> {
+    let wrong = || io::Error::new(io::ErrorKind::InvalidInput, format!("cannot listen at `{name}`"));
+    name.strip_prefix("tcp:").and_then(|p| p.parse().ok()).ok_or_else(wrong)
+}
+
+fn begin(pair: &str, streams: &Streams) -> io::Result<Option<String>> {
+    let (there, here) = pair.split_once(';').ok_or(io::ErrorKind::InvalidInput)?;
+    let asked = port(there)?;
+    let _ = end(there);
+    let listener = TcpListener::bind(("127.0.0.1", asked))?;
+    let bound = listener.local_addr()?.port();
+    let over = Arc::new(AtomicBool::new(false));
+    if let Ok(mut ports) = PORTS.lock() {
+        ports.insert(bound, (here.to_owned(), over.clone()));
+    }
+    let (here, streams) = (here.to_owned(), streams.clone());
+    std::thread::spawn(move || {
+        while let Ok((stream, _)) = listener.accept() {
+            if over.load(Ordering::SeqCst) {
+                return;
+            }
+            let Ok((end, other)) = UnixStream::pair() else { continue };
+            if streams.add(end, Err(&here)).is_ok() {
+                std::thread::spawn(move || super::services::relay(other, stream));
+            }
+        }
+    });
+    Ok((asked == 0).then(|| bound.to_string()))
+}
+
+fn end(name: &str) -> io::Result<Option<String>> {
+    let port = port(name)?;
+    let gone = PORTS.lock().ok().and_then(|mut ports| ports.remove(&port));
+    let (_, over) = gone.ok_or_else(|| io::Error::other(format!("listener 'tcp:{port}' not found")))?;
+    over.store(true, Ordering::SeqCst);
+    // It waits for somebody.
+    drop(TcpStream::connect(("127.0.0.1", port)));
+    Ok(None)
+}
+
+/// Ends all.
+pub fn end_all() {
+    let ports: Vec<u16> = PORTS.lock().map(|ports| ports.keys().copied().collect()).unwrap_or_default();
+    ports.iter().for_each(|port| drop(end(&format!("tcp:{port}"))));
+}
+
+fn listed() -> String {
+    let line = |(port, (here, _)): (&u16, &(String, Arc<AtomicBool>))| format!("UsbFfs tcp:{port} {here}\n");
+    PORTS.lock().map(|ports| ports.iter().map(line).collect()).unwrap_or_default()
+}
