@@ -38,27 +38,34 @@ pub fn all(root: &Path) -> Result<()> {
         println!("SKIP dist {AARCH64}: this Rust has no such target (rustup target add {AARCH64})");
         return Ok(());
     }
-    let built = build_aarch64(root)?;
-    println!("SKIP dist fathom-sql for {AARCH64}: its engine is built on the machine itself (`make build-sql`)");
-    pack(root, &dist, AARCH64, &built, &runs, None)
+    let (built, sql) = build_aarch64(root)?;
+    pack(root, &dist, AARCH64, &built, &runs, sql.as_deref())
 }
 
-fn build_aarch64(root: &Path) -> Result<PathBuf> {
+/// Builds `fathom`, and `fathom-sql` if its C can be compiled.
+fn build_aarch64(root: &Path) -> Result<(PathBuf, Option<PathBuf>)> {
     let cache = root.join("target/lab");
     let headers = Packages::new(&cache, "arm64")?.unpacked("musl-dev")?.join("usr/include/aarch64-linux-musl");
     ensure!(headers.join("stdio.h").exists(), "musl-dev has no headers in {}", headers.display());
 
-    let mut build = cargo(root);
-    build.args(["build", "--release", "--locked", "--package", "fathom", "--target", AARCH64]);
-    build.env("CC_aarch64_unknown_linux_musl", "clang");
     // -nostdlibinc keeps this machine's own headers out, and clang's own (stddef.h and the like) in.
     let flags = format!("--target=aarch64-linux-musl -nostdlibinc -isystem {}", headers.display());
-    build.env("CFLAGS_aarch64_unknown_linux_musl", flags);
-    // The archiver must know ELF only; the host's does.
-    build.env("AR_aarch64_unknown_linux_musl", "ar");
-    build.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
-    run(&mut build)?;
-    Ok(root.join("target").join(AARCH64).join("release/fathom"))
+    let build = |words: &[&str]| {
+        let mut build = cargo(root);
+        build.args(["build", "--release", "--locked", "--target", AARCH64]).args(words);
+        build.env("CC_aarch64_unknown_linux_musl", "clang").env("CFLAGS_aarch64_unknown_linux_musl", &flags);
+        // The archiver must know ELF only; the host's does.
+        build.env("AR_aarch64_unknown_linux_musl", "ar");
+        build.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
+        run(&mut build)
+    };
+    let built = |below: &str, name: &str| root.join(below).join(AARCH64).join("release").join(name);
+    build(&["--package", "fathom"])?;
+    let sql = build(&["--manifest-path", "crates/sql/Cargo.toml", "--target-dir", "target/sql"]);
+    if let Err(why) = &sql {
+        println!("SKIP dist fathom-sql for {AARCH64}: {why:#}; `make build-sql` builds it on such a machine");
+    }
+    Ok((built("target", "fathom"), sql.is_ok().then(|| built("target/sql", "fathom-sql"))))
 }
 
 /// Packs a target's program. `runs` is one of the same version that runs here, and knows the manual pages.

@@ -185,7 +185,13 @@ pub fn open(runtime: &Runtime, places: &[String], settings: Settings) -> Result<
         bail!("{place}: one fleet at a time, and no archives beside it");
     }
     let dirs: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
-    let archives = Archives::open(&open::archives(&dirs)?)?;
+    let archives = runtime.block_on(async {
+        tokio::select! {
+            opened = async { Archives::open(&open::archives(&dirs)?).await } => opened,
+            // Tables that were written anew for this question are removed on the way out.
+            () = stopped() => bail!("stopped before all archives were read"),
+        }
+    })?;
     let greeting = format!("{}.", model::counted(archives.all().len(), "archive"));
     Ok(Over { engine: Engine::over(&archives, settings)?, greeting })
 }
@@ -199,7 +205,6 @@ fn say(text: &str) -> Result<()> {
     Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
 }
 
-/// Writes the answer to one statement.
 /// A plan as people read it: its lines are lines, and no cells of a table. What is in it is anybody's all the same.
 fn plan(engine: &Engine, runtime: &Runtime, sql: &str) -> Result<()> {
     let asked = async {
@@ -217,6 +222,7 @@ fn plan(engine: &Engine, runtime: &Runtime, sql: &str) -> Result<()> {
     Ok(())
 }
 
+/// Writes the answer to one statement.
 fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
     let asked = async {
         let (_, rows) = engine.run(sql).await.map_err(Failed::Query)?;
