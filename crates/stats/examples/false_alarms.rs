@@ -108,8 +108,8 @@ fn main() -> std::io::Result<()> {
 }
 
 /// Fleets of each kind, and series of each fleet.
-const FLEETS: u64 = 400;
-const OF_FLEET: u64 = 200;
+const FLEETS: u64 = 200;
+const OF_FLEET: u64 = 100;
 
 /// Of what a page lists, the part without a step: its mean over fleets is what the bound is about (0 where nothing is listed).
 fn listed(out: &mut impl std::io::Write, kinds: &[(&str, Kind)]) -> std::io::Result<()> {
@@ -124,7 +124,7 @@ fn listed(out: &mut impl std::io::Write, kinds: &[(&str, Kind)]) -> std::io::Res
         "| days | with a step | found by PELT | listed | without a step | mean part |\n|---|---:|---:|---:|---:|---:|"
     )?;
     for &(name, kind) in kinds {
-        for stepped in [0, 10] {
+        for stepped in [0, 5] {
             let (mut found, mut listed, mut wrong) = (0, 0, 0);
             let mut parts = Vec::new();
             for fleet in 0..FLEETS {
