@@ -528,9 +528,13 @@ fn reported() -> Result<()> {
     let place = text(&place);
     run(&mut fleet(&["init", "--keep-raw", place]))?;
     run(&mut fleet(&["add", place, text(&archives)]))?;
-    let page = folder.path().join("my fleet.html");
+    let (page, plain) = (folder.path().join("my fleet.html"), folder.path().join("plain.html"));
     run(&mut fleet(&["report", place, "-o", text(&page), "--pages"]))?;
     let page = fs::read_to_string(&page)?;
+    // The verb for archives makes the same page, without links.
+    run(Command::new(fathom()).args(["report", place, "-o", text(&plain)]))?;
+    let plain = fs::read_to_string(&plain)?;
+    ensure!(plain.matches("<svg").count() == page.matches("<svg").count() && !plain.contains("<a href"), "{plain}");
     // 2026-12-03 is the first day.
     let changes: Vec<&str> = page.lines().filter(|line| line.starts_with("<tr><td>20")).collect();
     ensure!(!changes.is_empty(), "no change is found");
