@@ -63,7 +63,7 @@ async def talk(session):
         ("sql", {"archives": TRACE, "query": "SELECT 1"}, "list of paths"),
         ("sql", {"archives": [TRACE], "query": "SELECT nmae FROM facts"}, "nmae"),
         ("sql", {"archives": [TRACE], "query": "COPY spans TO '/tmp/x'"}, "only statements that read"),
-        ("sql", {"archives": [TRACE], "query": "CREATE EXTERNAL TABLE p STORED AS CSV LOCATION '/etc/passwd'"}, "only statements that read"),
+        ("sql", {"archives": [TRACE], "query": "CREATE EXTERNAL TABLE p STORED AS CSV LOCATION '/etc/passwd'"}, "only statements"),
         ("sql", {"archives": [TRACE], "query": "SELECT * FROM '/etc/passwd'"}, "not found"),
         ("sql", {"archives": [TRACE], "query": "--help"}, ""),
         ("rm", {}, "rm"),
