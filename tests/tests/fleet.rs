@@ -329,40 +329,34 @@ fn full_s3proxy() -> Result<()> {
 
 /// Archives whose tables must be made first, each of which is let go by the test.
 fn interrupted() -> Result<()> {
-    for words in [&["fleet", "add"][..], &["sql", "--query", "SELECT 1"]] {
-        let folder = tempfile::tempdir()?;
-        let at = |name: &str| folder.path().join(name);
-        let (made, _) = runs(&at("runs"), "archives/v3-bench", 5)?;
-        fs::rename(made[0].join("tables"), at("tables"))?;
-        made[1..].iter().try_for_each(|archive| fs::remove_dir_all(archive.join("tables")))?;
-        fs::write(at("go"), "")?;
-        let script = "#!/bin/sh\ncd \"${0%/*}\" && echo . >>begun && n=$(wc -l <begun)\n\
-             while [ $(wc -l <go) -lt $n ]; do sleep 0.02; done\ncp -r tables \"$2/tables\"\n";
-        fs::write(at("maker"), script)?;
-        run(Command::new("chmod").arg("+x").arg(at("maker")))?;
-        run(&mut fleet(&["init", text(&at("fleet"))]))?;
-        let mut command = Command::new(fathom().with_file_name("fathom-sql"));
-        command.args(words).env("FATHOM", at("maker")).env("TMPDIR", folder.path());
-        if words[0] == "fleet" {
-            command.arg(at("fleet"));
-        }
-        let mut child =
-            command.arg(at("runs")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
-        let begun = || fs::read_to_string(at("begun")).unwrap_or_default();
-        until("the first archive is begun", || Ok(!begun().is_empty()))?;
-        run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
-        until("it ends", || {
-            fs::write(at("go"), begun())?;
-            Ok(child.try_wait()?.is_some())
-        })?;
-        let mut complaint = String::new();
-        child.stderr.take().context("it has no stderr")?.read_to_string(&mut complaint)?;
-        let count = begun().lines().count();
-        ensure!(child.wait()?.code() == Some(1) && complaint.contains("stopped"), "{words:?}: {complaint}");
-        ensure!(count < made.len(), "{words:?}: {count} of {} archives, in spite of Ctrl-C", made.len());
-        let left = answer(text(&at("fleet")), "SELECT count(*) AS n FROM archives")?;
-        ensure!(left[0]["n"] == 0, "{left:?}");
-    }
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    let (made, _) = runs(&at("runs"), "archives/v3-bench", 5)?;
+    fs::rename(made[0].join("tables"), at("tables"))?;
+    made[1..].iter().try_for_each(|archive| fs::remove_dir_all(archive.join("tables")))?;
+    fs::write(at("go"), "")?;
+    let script = "#!/bin/sh\ncd \"${0%/*}\" && echo . >>begun && n=$(wc -l <begun)\n\
+         while [ $(wc -l <go) -lt $n ]; do sleep 0.02; done\ncp -r tables \"$2/tables\"\n";
+    fs::write(at("maker"), script)?;
+    run(Command::new("chmod").arg("+x").arg(at("maker")))?;
+    run(&mut fleet(&["init", text(&at("fleet"))]))?;
+    let mut command = Command::new(fathom().with_file_name("fathom-sql"));
+    command.args(["fleet", "add"]).args([at("fleet"), at("runs")]).env("FATHOM", at("maker"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let begun = || fs::read_to_string(at("begun")).unwrap_or_default();
+    until("the first archive is begun", || Ok(!begun().is_empty()))?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    until("it ends", || {
+        fs::write(at("go"), begun())?;
+        Ok(child.try_wait()?.is_some())
+    })?;
+    let mut complaint = String::new();
+    child.stderr.take().context("it has no stderr")?.read_to_string(&mut complaint)?;
+    let count = begun().lines().count();
+    ensure!(child.wait()?.code() == Some(1) && complaint.contains("stopped"), "{complaint}");
+    ensure!(count < made.len(), "{count} of {} archives, in spite of Ctrl-C", made.len());
+    let left = answer(text(&at("fleet")), "SELECT count(*) AS n FROM archives")?;
+    ensure!(left[0]["n"] == 0, "{left:?}");
     Ok(())
 }
 

@@ -185,13 +185,7 @@ pub fn open(runtime: &Runtime, places: &[String], settings: Settings) -> Result<
         bail!("{place}: one fleet at a time, and no archives beside it");
     }
     let dirs: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
-    let archives = runtime.block_on(async {
-        tokio::select! {
-            opened = async { Archives::open(&open::archives(&dirs)?).await } => opened,
-            // Tables that were written anew for this question are removed on the way out.
-            () = stopped() => bail!("stopped before all archives were read"),
-        }
-    })?;
+    let archives = Archives::open(&open::archives(&dirs)?)?;
     let greeting = format!("{}.", model::counted(archives.all().len(), "archive"));
     Ok(Over { engine: Engine::over(&archives, settings)?, greeting })
 }

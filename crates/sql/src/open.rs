@@ -133,12 +133,10 @@ impl Archives {
     ///
     /// # Errors
     /// One cannot be opened: an answer without it would be another question's.
-    pub async fn open(dirs: &[PathBuf]) -> Result<Self> {
+    pub fn open(dirs: &[PathBuf]) -> Result<Self> {
         let mut opened: Vec<Opened> = Vec::new();
         let mut runs = std::collections::HashMap::new();
         for dir in dirs {
-            // Ctrl-C is heard here.
-            tokio::task::yield_now().await;
             let one = archive(dir, None)?;
             if let Some(first) = runs.insert(one.identity.run.clone(), dir.clone()) {
                 bail!(
