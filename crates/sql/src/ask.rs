@@ -146,7 +146,7 @@ pub fn runtime(threads: usize) -> Result<Runtime> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     // Plans are recursive.
-    builder.worker_threads(if threads > 0 { threads } else { cpus }).thread_stack_size(8 << 20).enable_all();
+    builder.worker_threads(if threads > 0 { threads } else { cpus }).thread_stack_size(256 << 20).enable_all();
     Ok(builder.build()?)
 }
 
