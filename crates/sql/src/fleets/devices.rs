@@ -51,7 +51,7 @@ impl Brought {
 /// # Errors
 /// The device cannot be reached, or has no such folder or no archives in it.
 pub fn bring(source: &Source, have: &BTreeSet<String>) -> Result<Brought> {
-    let place: DeviceAddress = source.device.parse().map_err(|why: String| anyhow!(why))?;
+    let place: DeviceAddress = source.device.parse().map_err(|why| anyhow!("{why}"))?;
     let place = there(&place)?;
     let mut progress = Progress::default();
     progress.step(&format!("looking for archives on {place}"), 0, 0);
