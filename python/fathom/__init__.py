@@ -12,6 +12,7 @@ Tables and columns are those of docs/reference/tables.md. A table that this kind
 checksum is wrong is refused. Nothing is written: an archive without tables needs `fathom reindex` first.
 """
 
+import functools
 import json
 import os
 import zlib
@@ -24,6 +25,7 @@ import pyarrow.parquet
 __all__ = ["Archive", "Error", "Fleet", "open"]
 
 _TYPES = {"i64": pyarrow.int64(), "f64": pyarrow.float64(), "bool": pyarrow.bool_(), "text": pyarrow.string()}
+_LAYOUT = 1  # of a fleet
 _DECLARED = json.loads((resources.files(__package__) / "tables.json").read_text(encoding="utf-8"))
 
 
@@ -39,11 +41,29 @@ def _schema(table, leading=()):
 def _read_json(path):
     try:
         with os.fdopen(os.open(path, os.O_RDONLY), "rb") as file:
-            return json.load(file)
-    except FileNotFoundError:
+            found = json.load(file)
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    except ValueError as error:
+    except OSError as error:
+        raise Error(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
         raise Error(f"{path} is damaged: {error}") from None
+    if not isinstance(found, dict):
+        raise Error(f"{path} is damaged: it holds no object")
+    return found
+
+
+def _damaged(wrapped):
+    """Has what lacks a field, or has one of another type, named as damaged."""
+
+    @functools.wraps(wrapped)
+    def read(self, path, *rest):
+        try:
+            return wrapped(self, path, *rest)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise Error(f"{path} is damaged: {type(error).__name__}: {error}") from None
+
+    return read
 
 
 class _Facts(dict):
@@ -57,6 +77,7 @@ class _Facts(dict):
 class Archive:
     """One archive, NAME.fathom."""
 
+    @_damaged
     def __init__(self, path, meta):
         self.path, self.meta = path, meta
         if meta.get("table_version", 0) > _DECLARED["version"]:
@@ -117,9 +138,10 @@ class Archive:
 class Fleet:
     """A fleet in a folder: the same tables, over all of its archives."""
 
+    @_damaged
     def __init__(self, path, info):
         self.path, self.info = path, info
-        if info["version"] > 1:
+        if info["version"] > _LAYOUT:
             raise Error(f"{path} is of a newer Fathom (layout {info['version']}); update this package")
         self._files, self.runs = self._state()
 
@@ -137,6 +159,8 @@ class Fleet:
             if number not in commits:
                 raise Error(f"{self.path}: commit {number} is missing")
             commit = _read_json(commits[number])
+            if commit["version"] > _LAYOUT:
+                raise Error(f"{commits[number]} is of a newer Fathom (layout {commit['version']}); update this package")
             for gone in commit["remove"]:
                 files.pop(gone, None)
             files.update((file["path"], file) for file in commit["add"])

@@ -30,6 +30,32 @@ with tempfile.TemporaryDirectory() as folder:
         refused = None
     except fathom.Error as error:
         refused = str(error)
+# What is no archive, or not whole, is refused by the package's own error.
+with tempfile.TemporaryDirectory() as folder:
+    whole = os.path.join(folder, "fleet")
+    shutil.copytree(sys.argv[2], whole)
+    newest = max(os.listdir(os.path.join(whole, "_log")))
+    newest = f"{int(newest[:-5]) + 1:020}.json"
+    for name, text in [
+        ("fleet/_log/" + newest, '{"version": 99, "add": [], "remove": [], "runs": []}'),
+        ("fleet/_log/" + newest, "{}"),
+        ("fleet/_log/" + newest, "{"),
+        ("fleet/fleet.json", '{"format": "fathom-fleet"}'),
+        ("fleet/fleet.json", "[" * 100_000),
+        ("a.fathom/meta.json", "[]"),
+        ("a.fathom/meta.json", '{"format": "fathom-archive"}'),
+        ("a.fathom/meta.json", '{"format": "fathom-archive", "table_version": "x"}'),
+        ("plain", "text"),
+    ]:
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        try:
+            fathom.open(os.path.join(folder, name.split("/")[0]))
+            sys.exit(f"{name}: {text[:60]} was opened")
+        except fathom.Error:
+            pass
 print(
     json.dumps(
         {

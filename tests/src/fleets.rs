@@ -124,6 +124,13 @@ pub fn refused(mut command: Command) -> Result<String> {
     Ok(said)
 }
 
+/// Whether S3Proxy can run, a store of S3 over a folder that keeps to what S3 says (moto, in Python, is one of objects in memory).
+pub fn s3proxy() -> Result<(), String> {
+    let there = here("../target/s3proxy/s3proxy.jar").is_file();
+    crate::installed("java")?;
+    there.then_some(()).ok_or_else(|| "S3Proxy is not here; `scripts/s3proxy` brings it, with Maven".to_string())
+}
+
 /// A store of S3 on loopback, which ends with the test.
 pub struct S3 {
     child: std::process::Child,
@@ -146,6 +153,31 @@ impl S3 {
         // A bucket is one PUT.
         let program = "import sys, urllib.request as u; u.urlopen(u.Request(sys.argv[1], method='PUT'))";
         run(Command::new(python()).args(["-c", program, &format!("http://{}/shelf", store.at)]))?;
+        Ok(store)
+    }
+
+    /// Starts S3Proxy over a folder, with a bucket; what it writes itself goes into another.
+    pub fn over(folder: &Path, own: &Path) -> Result<Self> {
+        fs::create_dir_all(folder.join("shelf"))?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let (conf, log) = (own.join("s3proxy.conf"), fs::File::create(own.join("s3proxy.log"))?);
+        fs::write(
+            &conf,
+            format!(
+                "s3proxy.authorization=aws-v2-or-v4\ns3proxy.endpoint=http://127.0.0.1:{port}\ns3proxy.identity=test\n\
+                 s3proxy.credential=test\njclouds.provider=filesystem-nio2\njclouds.filesystem.basedir={}\n",
+                folder.display()
+            ),
+        )?;
+        let child = Command::new("java")
+            .args(["-Xmx512m", "-cp", text(&here("../target/s3proxy/*")), "org.gaul.s3proxy.Main", "--properties"])
+            .arg(&conf)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let store = Self { child, at: format!("127.0.0.1:{port}") };
+        until("the store answers", || Ok(std::net::TcpStream::connect(&store.at).is_ok()))?;
         Ok(store)
     }
 

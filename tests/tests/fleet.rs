@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::fleets::{
-    S3, answer, built, counted, fleet, here, others, python, python_has, refused, sql, text, told,
+    S3, answer, built, counted, fleet, here, others, python, python_has, refused, s3proxy, sql, text, told,
 };
 use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::sshd::Ssh;
@@ -20,6 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 fn main() -> ExitCode {
     let with_s3 = || built().and_then(|()| python_has("moto"));
+    let with_proxy = || built().and_then(|()| s3proxy()).and_then(|()| python_has("moto"));
     let ssh = || built().and_then(|()| fathom_tests::sshd::possible());
     let phone = || built().and_then(|()| fathom_tests::phone::possible());
     let traced = || built().and_then(|()| root()).and_then(|()| python_has("opentelemetry.proto"));
@@ -29,6 +30,11 @@ fn main() -> ExitCode {
         ("long::archives_come_from_android_device", phone(), from_phone),
         ("long::lost_device_leaves_other_archives_added", ssh(), lost_device),
         ("long::flaky_store_loses_and_doubles_nothing", with_s3(), flaky_store),
+        ("long::s3proxy_takes_two_writers_and_refuses_wrong_key", with_proxy(), in_s3proxy),
+        ("long::s3proxy_behind_faults_loses_and_doubles_nothing", with_proxy(), flaky_s3proxy),
+        ("long::full_s3proxy_is_named_and_add_repeats", with_proxy().and_then(|()| root()), full_s3proxy),
+        ("long::interrupted_add_stops_at_next_archive", built(), interrupted),
+        ("long::many_damaged_archives_cost_no_good_one", built(), many_damaged),
         ("long::slow_store_gives_same_rows", with_s3(), slow_store),
         ("long::store_that_is_down_or_hangs_is_named", with_s3(), dead_store),
         ("long::serve_answers_others_only_with_key", built(), served),
@@ -199,21 +205,36 @@ fn counted_in(store: &S3, place: &str, tables: &BTreeMap<String, u64>) -> Result
 }
 
 fn flaky_store() -> Result<()> {
-    let store = S3::start()?;
+    let did = flaky(&S3::start()?, 1..=3)?;
+    for fault in ["error 500", "error 503", "reset before", "reset after", "cut short", "late"] {
+        ensure!(did.get(fault).is_some_and(|&count| count > 0), "{fault} never happened: {did:?}");
+    }
+    Ok(())
+}
+
+fn flaky_s3proxy() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let did = flaky(&S3::over(&folder.path().join("data"), folder.path())?, 4..=5)?;
+    ensure!(did.values().sum::<u64>() > did.get("nothing").copied().unwrap_or(0), "nothing ever failed: {did:?}");
+    Ok(())
+}
+
+/// Adds to fleets behind a proxy that fails, one for each seed; how often it did what.
+fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<String, u64>> {
     let folder = tempfile::tempdir()?;
     let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 5)?;
     let archives = folder.path().join("runs");
     let mut did: BTreeMap<String, u64> = BTreeMap::new();
-    for seed in 1..=3 {
+    for seed in seeds {
         let place = format!("s3://shelf/flaky-{seed}");
         run(store.with(&mut fleet(&["init", &place])))?;
-        let faulty = Faulty::start(&store, "flaky", seed)?;
+        let faulty = Faulty::start(store, "flaky", seed)?;
         // What the client does not get over by itself is said, and the same command goes on: two writers at first, then one.
         let mut done = false;
         for n in 0..40 {
             let start = || {
                 let mut command = fleet(&["add", &place, text(&archives)]);
-                faulty.with(&store, &mut command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+                faulty.with(store, &mut command).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
             };
             let writers = if n == 0 { vec![start()?, start()?] } else { vec![start()?] };
             let mut succeeded = true;
@@ -233,17 +254,138 @@ fn flaky_store() -> Result<()> {
         for (fault, count) in faulty.did()?.as_object().context("counts")? {
             *did.entry(fault.clone()).or_default() += count.as_u64().unwrap_or(0);
         }
-        let found = counted_in(&store, &place, &expected)?;
+        let found = counted_in(store, &place, &expected)?;
         ensure!(found == expected, "seed {seed}: {found:?}, and the indexes say {expected:?}");
         // What failed writers left goes, and nothing else.
         run(store.with(&mut fleet(&["gc", "--grace", "0", &place])))?;
-        ensure!(counted_in(&store, &place, &expected)? == expected, "seed {seed}, after gc");
+        ensure!(counted_in(store, &place, &expected)? == expected, "seed {seed}, after gc");
         let checked = said(store.with(&mut fleet(&["ls", "--check", &place])))?;
         ensure!(checked.contains(" 0 damaged"), "{checked}");
     }
-    for fault in ["error 500", "error 503", "reset before", "reset after", "cut short", "late"] {
-        ensure!(did.get(fault).is_some_and(|&count| count > 0), "{fault} never happened: {did:?}");
+    Ok(did)
+}
+
+fn in_s3proxy() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let store = S3::over(&folder.path().join("data"), folder.path())?;
+    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 6)?;
+    let archives = folder.path().join("runs");
+    let place = "s3://shelf/lab/fleets/a";
+    run(store.with(&mut fleet(&["init", "--keep-raw", place])))?;
+    let again = refused({
+        let mut command = fleet(&["init", place]);
+        store.with(&mut command);
+        command
+    })?;
+    ensure!(again.contains("a fleet already"), "{again}");
+    let mut two = [fleet(&["add", place, text(&archives)]), fleet(&["add", place, text(&archives)])];
+    let children: Vec<_> =
+        two.iter_mut().map(|one| store.with(one).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()).collect();
+    for child in children {
+        let output = child?.wait_with_output()?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
+    ensure!(counted_in(&store, place, &expected)? == expected);
+    run(store.with(&mut fleet(&["gc", "--grace", "0", place])))?;
+    ensure!(counted_in(&store, place, &expected)? == expected, "after gc");
+    let checked = said(store.with(&mut fleet(&["ls", "--check", place])))?;
+    ensure!(checked.contains(" 0 damaged"), "{checked}");
+    for mut command in [fleet(&["ls", place]), sql(&[place, "SELECT 1"]), fleet(&["add", place, text(&archives)])] {
+        store.with(&mut command).env("AWS_SECRET_ACCESS_KEY", "wrong");
+        let complaint = refused(command)?;
+        ensure!(complaint.contains("fleet.json") && complaint.contains("403"), "{complaint}");
+    }
+    Ok(())
+}
+
+/// Over a small tmpfs.
+fn full_s3proxy() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 30)?;
+    let (small, archives) = (folder.path().join("small"), folder.path().join("runs"));
+    fs::create_dir(&small)?;
+    run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "fathom-s3-test"]).arg(&small))?;
+    let tried = || -> Result<()> {
+        let store = S3::over(&small, folder.path())?;
+        let place = "s3://shelf/full";
+        run(store.with(&mut fleet(&["init", place])))?;
+        let complaint = refused({
+            let mut command = fleet(&["add", place, text(&archives)]);
+            store.with(&mut command);
+            command
+        })?;
+        ensure!(complaint.contains("writing "), "{complaint}");
+        let some = counted_in(&store, place, &BTreeMap::from([("archives".to_string(), 0)]))?;
+        ensure!(some["archives"] < 30, "it had room");
+        run(Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small))?;
+        run(store.with(&mut fleet(&["add", place, text(&archives)])))?;
+        ensure!(counted_in(&store, place, &expected)? == expected);
+        Ok(())
+    };
+    let done = tried();
+    run(Command::new("umount").arg(&small))?;
+    done
+}
+
+/// Archives whose tables must be made first, each of which is let go by the test.
+fn interrupted() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| folder.path().join(name);
+    let (made, _) = runs(&at("runs"), "archives/v3-bench", 5)?;
+    fs::rename(made[0].join("tables"), at("tables"))?;
+    made[1..].iter().try_for_each(|archive| fs::remove_dir_all(archive.join("tables")))?;
+    fs::write(at("go"), "")?;
+    let script = "#!/bin/sh\ncd \"${0%/*}\" && echo . >>begun && n=$(wc -l <begun)\n\
+         while [ $(wc -l <go) -lt $n ]; do sleep 0.02; done\ncp -r tables \"$2/tables\"\n";
+    fs::write(at("maker"), script)?;
+    run(Command::new("chmod").arg("+x").arg(at("maker")))?;
+    run(&mut fleet(&["init", text(&at("fleet"))]))?;
+    let mut command = Command::new(fathom().with_file_name("fathom-sql"));
+    command.args(["fleet", "add"]).args([at("fleet"), at("runs")]).env("FATHOM", at("maker"));
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let begun = || fs::read_to_string(at("begun")).unwrap_or_default();
+    until("the first archive is begun", || Ok(!begun().is_empty()))?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    until("it ends", || {
+        fs::write(at("go"), begun())?;
+        Ok(child.try_wait()?.is_some())
+    })?;
+    let mut complaint = String::new();
+    child.stderr.take().context("it has no stderr")?.read_to_string(&mut complaint)?;
+    let count = begun().lines().count();
+    ensure!(child.wait()?.code() == Some(1) && complaint.contains("stopped"), "{complaint}");
+    ensure!(count < made.len(), "{count} of {} archives, in spite of Ctrl-C", made.len());
+    let left = answer(text(&at("fleet")), "SELECT count(*) AS n FROM archives")?;
+    ensure!(left[0]["n"] == 0, "{left:?}");
+    Ok(())
+}
+
+/// Of a day's archives half are cut short: each is named, and all others are there.
+fn many_damaged() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let archives = folder.path().join("runs");
+    fs::create_dir(&archives)?;
+    let made = others(&here("archives/v3-linux-6.18-virtio"), &archives, 60, 0)?;
+    let (bad, good): (Vec<PathBuf>, Vec<PathBuf>) =
+        made.into_iter().enumerate().fold((vec![], vec![]), |(mut bad, mut good), (n, path)| {
+            if n % 2 == 0 { bad.push(path) } else { good.push(path) }
+            (bad, good)
+        });
+    for archive in &bad {
+        let table = archive.join("tables/spans.parquet");
+        fs::write(&table, &fs::read(&table)?[..200])?;
+    }
+    let place = folder.path().join("fleet");
+    let place = text(&place);
+    run(&mut fleet(&["init", place]))?;
+    let output = fleet(&["add", place, text(&archives)]).output()?;
+    let (out, complaint) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!(output.status.code() == Some(1) && out.starts_with("30 archives added"), "{out}{complaint}");
+    for archive in &bad {
+        ensure!(complaint.matches(&format!("{}: ", text(archive))).count() == 1, "{}: {complaint}", archive.display());
+    }
+    let expected = told(&good)?;
+    ensure!(counted(place, &expected)? == expected);
     Ok(())
 }
 
@@ -380,9 +522,13 @@ fn reported() -> Result<()> {
     let place = text(&place);
     run(&mut fleet(&["init", "--keep-raw", place]))?;
     run(&mut fleet(&["add", place, text(&archives)]))?;
-    let page = folder.path().join("my fleet.html");
+    let (page, plain) = (folder.path().join("my fleet.html"), folder.path().join("plain.html"));
     run(&mut fleet(&["report", place, "-o", text(&page), "--pages"]))?;
     let page = fs::read_to_string(&page)?;
+    // The verb for archives makes the same page, without links.
+    run(Command::new(fathom()).args(["report", place, "-o", text(&plain)]))?;
+    let plain = fs::read_to_string(&plain)?;
+    ensure!(plain.matches("<svg").count() == page.matches("<svg").count() && !plain.contains("<a href"), "{plain}");
     // 2026-12-03 is the first day.
     let changes: Vec<&str> = page.lines().filter(|line| line.starts_with("<tr><td>20")).collect();
     ensure!(!changes.is_empty(), "no change is found");

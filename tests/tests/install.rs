@@ -6,8 +6,34 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
-    let cases: Vec<Case> = vec![("installed_program_runs_and_has_man_pages", installed("bash"), installs)];
+    let cases: Vec<Case> = vec![
+        ("installed_program_runs_and_has_man_pages", installed("bash"), installs),
+        ("fathom_sql_is_installed_beside_fathom_or_named_as_missing", Ok(()), installs_sql),
+    ];
     lane(cases)
+}
+
+fn installs_sql() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let built = folder.path().join("built");
+    std::fs::create_dir(&built)?;
+    std::fs::copy(fathom(), built.join("fathom"))?;
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/install");
+    let install = || -> Result<String> {
+        let mut install = Command::new(&script);
+        install.arg(built.join("fathom")).env("DESTDIR", folder.path()).env("PREFIX", "/opt").env_remove("RUN");
+        Ok(String::from_utf8(run(&mut install)?.stdout)?)
+    };
+    ensure!(install()?.contains("make build-sql"));
+    let sql = built.join("fathom-sql");
+    std::fs::write(&sql, "#!/bin/sh\necho \"asked $1\"\n")?;
+    run(Command::new("chmod").arg("+x").arg(&sql))?;
+    ensure!(!install()?.contains("make build-sql"));
+    // Found beside it, and not in PATH.
+    let installed = folder.path().join("opt/bin/fathom");
+    let asked = run(Command::new(installed).args(["sql", "a.fathom", "SELECT 1"]).env("PATH", "/usr/bin:/bin"))?;
+    ensure!(asked.stdout == b"asked sql\n", "{}", String::from_utf8_lossy(&asked.stdout));
+    Ok(())
 }
 
 fn installs() -> Result<()> {

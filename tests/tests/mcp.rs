@@ -1,6 +1,7 @@
 //! `fathom mcp` as an assistant speaks with it, and `fathom sql` where its program is missing.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::fleets::{built, fleet, here, python, python_has, text};
 use fathom_tests::{Case, fathom, lane, run};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -13,8 +14,11 @@ fn main() -> ExitCode {
         ("answers_are_those_of_verbs_within_budget", Ok(()), answers),
         ("few_executions_cannot_carry_claims", Ok(()), claims),
         ("path_outside_folder_or_without_tables_is_refused", Ok(()), refused),
+        ("benchmarks_are_compared_with_intervals", Ok(()), compares),
         ("nothing_is_written", Ok(()), reads_only),
         ("missing_fathom_sql_says_how_to_build_it", Ok(()), missing),
+        ("long::sql_over_fleet_is_answered_and_endless_refused", built(), asks_fleet),
+        ("long::python_client_drives_every_tool", built().and_then(|()| python_has("mcp")), python_client),
     ];
     lane(cases)
 }
@@ -95,11 +99,27 @@ fn answers() -> Result<()> {
     for budget in ["500", "2000"] {
         let cut = tool(&["--budget", budget], &folder, "summary", name.clone())?.map_err(anyhow::Error::msg)?;
         let characters = cut.to_string().chars().count();
-        ensure!(characters <= 4 * budget.parse::<usize>()? + 600, "{characters} characters for {budget} tokens");
+        ensure!(characters <= 4 * budget.parse::<usize>()?, "{characters} characters for {budget} tokens");
+        // What was asked about is what stays longest.
+        let first = &cut["result"]["operations"][0];
+        ensure!(first["statement"] == shown["operations"][0]["statement"], "{budget} tokens: {cut}");
+        ensure!(cut["provenance"]["of"][0]["kind"] == "trace", "{cut}");
         ensure!(cut["left_out"].as_array().is_some_and(|left| !left.is_empty()));
     }
     let explained = tool(&[], &folder, "explain", name)?.map_err(anyhow::Error::msg)?;
     ensure!(explained["result"]["findings"].as_array().is_some_and(|all| !all.is_empty()), "{explained}");
+    Ok(())
+}
+
+fn compares() -> Result<()> {
+    let both = json!({"a": "v3-bench", "b": "v3-bench-slower"});
+    let compared = tool(&[], &archives(), "diff", both)?.map_err(anyhow::Error::msg)?;
+    let first = &compared["result"]["results"][0];
+    ensure!(first["verdict"] == "slower" && first["ratio_ci_adjusted"][1].as_f64() < Some(1.0), "{compared}");
+    ensure!(compared["provenance"]["of"][1]["archive"].as_str().is_some_and(|path| path.ends_with("v3-bench-slower")));
+    // Of two kinds nothing is said.
+    let mixed = tool(&[], &archives(), "diff", json!({"a": "v3-bench", "b": "v3-linux-6.18-virtio"}))?;
+    ensure!(mixed.is_err(), "{mixed:?}");
     Ok(())
 }
 
@@ -173,5 +193,31 @@ fn missing() -> Result<()> {
     run(Command::new("chmod").arg("+x").arg(&path))?;
     let output = run(Command::new(&alone).args(["sql", "--explain", "a b", "SELECT 1"]))?;
     ensure!(String::from_utf8(output.stdout)?.trim() == format!("{} sql --explain a b SELECT 1", alone.display()));
+    Ok(())
+}
+
+fn asks_fleet() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().join("fleet");
+    // The archives that it keeps have no tables of their own.
+    run(&mut fleet(&["init", "--keep-raw", text(&place)]))?;
+    run(&mut fleet(&["add", text(&place), text(&here("archives/v3-linux-6.18-virtio"))]))?;
+    let ask = |query: &str| tool(&[], folder.path(), "sql", json!({"archives": ["fleet"], "query": query}));
+    let counted = ask("SELECT count(*) AS n FROM spans")?.map_err(anyhow::Error::msg)?;
+    ensure!(counted["result"]["rows"][0]["n"] == 252, "{counted}");
+    ensure!(counted["provenance"]["of"][0]["fleet"].as_str().is_some_and(|path| path.ends_with("/fleet")), "{counted}");
+    let listed = tool(&[], folder.path(), "list", json!({}))?.map_err(anyhow::Error::msg)?;
+    ensure!(listed["result"]["fleets"].as_array().is_some_and(|all| all.len() == 1), "{listed}");
+    ensure!(listed["result"]["archives"] == json!([]), "{listed}");
+    let endless = "SELECT a.*, b.* FROM spans a CROSS JOIN spans b CROSS JOIN spans c";
+    let why = ask(endless)?.err().context("it was answered")?;
+    ensure!(why.contains("ask for less"), "{why}");
+    Ok(())
+}
+
+/// The protocol's own client, in Python, which checks every message against its schema.
+fn python_client() -> Result<()> {
+    let output = run(Command::new(python()).arg(here("programs/mcp_client.py")).arg(fathom()).arg(archives()))?;
+    ensure!(String::from_utf8_lossy(&output.stdout).contains("every tool answers"));
     Ok(())
 }

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         ("long::same_recording_twice_is_refused", built(), twice),
         ("long::every_example_answers", built(), examples),
         ("long::shell_completes_tables_and_keeps_history", built(), shell),
+        ("long::deep_statement_overflows_no_stack", built(), deep),
         ("long::fleet_holds_same_rows_as_archives", built(), fleet_rows),
         ("long::killed_add_is_repeated_without_loss_or_double", built(), killed),
         ("long::two_writers_add_each_archive_once", built(), writers),
@@ -221,6 +222,28 @@ fn examples() -> Result<()> {
     ensure!(one[0]["file_system"] == "ext4" && one[0]["inserts"] == 2 && one[0]["flushes_an_insert"] == 4.0, "{one:?}");
     let listed = run(&mut sql(&["--examples"]))?;
     ensure!(String::from_utf8(listed.stdout)?.matches("-- ").count() >= 40);
+    Ok(())
+}
+
+/// Deep statements are answered or refused; a stack that overflows would be a signal.
+fn deep() -> Result<()> {
+    let archive = here("archives/v3-bench");
+    let sum = |terms: usize| format!("SELECT {} AS n", vec!["1"; terms].join("+"));
+    ensure!(answer(text(&archive), &sum(2000))?[0]["n"] == 2000);
+    for statement in [
+        sum(30_000),
+        sum(100_000),
+        format!("SELECT {}1{}", "(".repeat(20_000), ")".repeat(20_000)),
+        format!("SELECT {}true", "NOT ".repeat(15_000)),
+        vec!["SELECT 1"; 4000].join(" UNION ALL "),
+    ] {
+        // From stdin: a word of the command line has its own bound.
+        let mut command = sql(&[text(&archive)]);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        child.stdin.take().context("a stdin")?.write_all(statement.as_bytes())?;
+        let status = child.wait()?;
+        ensure!(status.code().is_some_and(|code| code < 2), "{}…: {status}", &statement[..40]);
+    }
     Ok(())
 }
 

@@ -39,27 +39,35 @@ pub fn all(root: &Path) -> Result<()> {
         return Ok(());
     }
     let built = build_aarch64(root)?;
-    println!("SKIP dist fathom-sql for {AARCH64}: its engine is built on the machine itself (`make build-sql`)");
-    pack(root, &dist, AARCH64, &built, &runs, None)
+    let sql = cross(root, &["--manifest-path", "crates/sql/Cargo.toml", "--target-dir", "target/sql"]);
+    if let Err(why) = &sql {
+        println!("SKIP dist fathom-sql for {AARCH64}: {why:#}; `make build-sql` builds it on such a machine");
+    }
+    let sql = sql.is_ok().then(|| root.join("target/sql").join(AARCH64).join("release/fathom-sql"));
+    pack(root, &dist, AARCH64, &built, &runs, sql.as_deref())
 }
 
 /// Builds the program for aarch64, on any machine; where it is.
 pub fn build_aarch64(root: &Path) -> Result<PathBuf> {
+    cross(root, &["--package", "fathom"])?;
+    Ok(root.join("target").join(AARCH64).join("release/fathom"))
+}
+
+/// Builds a release for aarch64 with clang and musl's headers.
+fn cross(root: &Path, words: &[&str]) -> Result<()> {
     let cache = root.join("target/lab");
     let headers = Packages::new(&cache, "arm64")?.unpacked("musl-dev")?.join("usr/include/aarch64-linux-musl");
     ensure!(headers.join("stdio.h").exists(), "musl-dev has no headers in {}", headers.display());
 
-    let mut build = cargo(root);
-    build.args(["build", "--release", "--locked", "--package", "fathom", "--target", AARCH64]);
-    build.env("CC_aarch64_unknown_linux_musl", "clang");
     // -nostdlibinc keeps this machine's own headers out, and clang's own (stddef.h and the like) in.
     let flags = format!("--target=aarch64-linux-musl -nostdlibinc -isystem {}", headers.display());
-    build.env("CFLAGS_aarch64_unknown_linux_musl", flags);
+    let mut build = cargo(root);
+    build.args(["build", "--release", "--locked", "--target", AARCH64]).args(words);
+    build.env("CC_aarch64_unknown_linux_musl", "clang").env("CFLAGS_aarch64_unknown_linux_musl", &flags);
     // The archiver must know ELF only; the host's does.
     build.env("AR_aarch64_unknown_linux_musl", "ar");
     build.env("CARGO_TARGET_AARCH64_UNKNOWN_LINUX_MUSL_LINKER", "rust-lld");
-    run(&mut build)?;
-    Ok(root.join("target").join(AARCH64).join("release/fathom"))
+    run(&mut build)
 }
 
 /// Packs a target's program. `runs` is one of the same version that runs here, and knows the manual pages.

@@ -251,10 +251,10 @@ pub struct Show {
 ///
 /// Several recordings: the page shows one at a time, and the device commands of all side by side. Two benchmarks: the second is
 /// compared with the first (ratios with verdicts, and how the machines differed). Network runs (`fathom net run -o`) are drawn on
-/// one time axis, together with recordings made at the same time.
+/// one time axis, together with recordings made at the same time. A fleet has the page of `fathom fleet report`.
 #[derive(Debug, Args)]
 pub struct Report {
-    /// The archives
+    /// The archives, or one fleet
     #[arg(value_name = "T.fathom", required = true)]
     pub archives: Vec<PathBuf>,
     /// File to write [default: the first archive's name with .html]

@@ -4,9 +4,10 @@
 //! none.
 
 use anyhow::{Result, anyhow};
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The program that has the verbs of SQL.
@@ -16,8 +17,29 @@ const SQL: &str = "fathom-sql";
 ///
 /// # Errors
 /// There is no such program, or it cannot be started.
-pub fn sql() -> Result<std::convert::Infallible> {
-    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+pub fn sql() -> Result<Infallible> {
+    with(std::env::args_os().skip(1).collect())
+}
+
+/// Whether a path of archives names a fleet, which `fathom-sql` alone can open.
+pub fn is_fleet(place: &Path) -> bool {
+    place.to_str().is_some_and(|word| word.starts_with("s3://")) || place.join("fleet.json").is_file()
+}
+
+/// Becomes `fathom-sql` with the words of `fathom fleet report`.
+///
+/// # Errors
+/// As [`sql`].
+pub fn fleet_report(fleet: &Path, output: Option<&Path>) -> Result<Infallible> {
+    let mut words: Vec<OsString> = ["fleet", "report"].map(OsString::from).to_vec();
+    if let Some(output) = output {
+        words.extend(["--output".into(), output.into()]);
+    }
+    words.extend(["--".into(), fleet.into()]);
+    with(words)
+}
+
+fn with(words: Vec<OsString>) -> Result<Infallible> {
     let verb = words.first().map(|verb| verb.to_string_lossy().into_owned()).unwrap_or_default();
     let own = std::env::current_exe().ok();
     let beside = own.as_ref().map(|own| own.with_file_name(SQL)).filter(|path| path.is_file());

@@ -1,12 +1,18 @@
 //! `fathom report`: archives as one page.
 
-use crate::{args, bench, link, progress};
+use crate::{args, bench, elsewhere, link, progress};
 use anyhow::{Result, bail, ensure};
 use archive::{Archive, ArchiveKind, atomic_file};
 use report::archives::{self, Content};
 use std::path::{Path, PathBuf};
 
 pub fn run(args: &args::Report) -> Result<()> {
+    if let Some(fleet) = args.archives.iter().find(|place| elsewhere::is_fleet(place)) {
+        if args.archives.len() > 1 || args.from.is_some() || args.to.is_some() {
+            bail!("{}: a fleet has a page of its own; give it alone, without --from and --to", fleet.display());
+        }
+        match elsewhere::fleet_report(fleet, args.output.as_deref())? {}
+    }
     let context = progress::context(false);
     let mut opened = Vec::new();
     for path in &args.archives {

@@ -70,6 +70,31 @@ pub fn of_difference(diff: &Value) -> Vec<Value> {
     claims
 }
 
+/// Of two benchmarks, by their comparison.
+pub fn of_comparison(compared: &Value) -> Vec<Value> {
+    let results = || compared["results"].as_array().into_iter().flatten();
+    let with = |verdict: &str| results().filter(|result| result["verdict"] == verdict).count();
+    let mut claims = Vec::new();
+    for (verdict, why) in [
+        ("inconclusive", "their intervals reach beyond the margin on both sides or to one"),
+        ("disturbed", "other processes interfered"),
+    ] {
+        let count = with(verdict);
+        if count > 0 {
+            claims.push(json!(format!("which is faster, of {count} cells that are {verdict}: {why}")));
+        }
+    }
+    let unmatched =
+        ["incomparable", "unmatched"].iter().filter_map(|list| compared[list].as_array()).map(Vec::len).sum::<usize>();
+    if unmatched > 0 {
+        claims.push(json!(format!("anything of {unmatched} cells that are not of both, or cannot be compared")));
+    }
+    if results().next().is_none() {
+        claims.push(json!("that one is faster: no cell is of both"));
+    }
+    claims
+}
+
 /// Of rows of a query.
 pub fn of_rows() -> Vec<Value> {
     vec![json!("a difference or a trend from these rows alone: they carry no intervals; `diff` of two recordings does")]
@@ -98,6 +123,18 @@ mod tests {
             "completeness": {"state": "checked", "why": null}, "operations": [{"statement": "x", "count": 6, "tracer": null}],
         });
         assert!(of_recording(&sound).is_empty());
+    }
+
+    #[test]
+    fn cells_without_verdict_carry_none() {
+        let compared = json!({"results": [{"verdict": "slower"}, {"verdict": "inconclusive"}, {"verdict": "disturbed"}],
+            "incomparable": [1], "unmatched": [1, 2]});
+        let claims = serde_json::to_string(&of_comparison(&compared)).unwrap();
+        for part in ["of 1 cells that are inconclusive", "interfered", "of 3 cells"] {
+            assert!(claims.contains(part), "{part}: {claims}");
+        }
+        assert!(of_comparison(&json!({"results": [{"verdict": "equivalent"}], "unmatched": []})).is_empty());
+        assert_eq!(of_comparison(&json!({"results": []})), [json!("that one is faster: no cell is of both")]);
     }
 
     #[test]

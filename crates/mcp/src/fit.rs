@@ -8,19 +8,26 @@ use serde_json::{Map, Value, json};
 /// Shortest list and text that something is taken of.
 const LIST: usize = 1;
 const TEXT: usize = 200;
+/// Parts of an answer that stand beside what was asked: they go first, and whole.
+const BESIDE: [&str; 8] =
+    ["environment", "facts", "coverage", "device_commands", "driver_commands", "links", "relations", "files"];
 
 /// The value with at most `budget` characters as JSON, and what was left out of it: path and count.
 pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
     let mut left_out: Map<String, Value> = Map::new();
-    // Each round halves what is largest, so some tens of rounds reach any size.
-    for _ in 0..400 {
+    for name in BESIDE {
+        if size(&value) > budget
+            && let Some(gone) = value.as_object_mut().and_then(|map| map.remove(name))
+        {
+            left_out.insert(name.into(), entries(&gone).into());
+        }
+    }
+    // Each round halves what is largest, so some tens of rounds reach most sizes; what then is too large loses field by field.
+    for _ in 0..ROUNDS {
         if size(&value) <= budget {
             break;
         }
-        let Some((path, kind)) = largest(&value) else {
-            value = json!({"too_large": "the smallest form of this answer exceeds the budget; ask for less"});
-            break;
-        };
+        let Some((path, kind)) = largest(&value).or_else(|| heaviest(&value)) else { break };
         let Some(found) = at(&mut value, &path) else { break };
         let name = if path.is_empty() { ".".to_string() } else { path.join(".") };
         let gone = match (kind, found) {
@@ -43,13 +50,38 @@ pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
                 *text = text.chars().take(whole / 2).chain(['…']).collect();
                 whole - whole / 2
             }
+            (Kind::Field(name), Value::Object(map)) => {
+                map.remove(&name);
+                1
+            }
             _ => break,
         };
         let before = left_out.get(&name).and_then(Value::as_u64).unwrap_or(0);
         left_out.insert(name, (before + gone as u64).into());
     }
-    let left_out = left_out.into_iter().map(|(path, count)| json!({"path": path, "left_out": count})).collect();
-    (value, left_out)
+    if size(&value) > budget {
+        value = json!({"too_large": "the smallest form of this answer exceeds the budget; ask for less"});
+    }
+    let others = left_out.len().saturating_sub(TOLD);
+    let mut told: Vec<Value> =
+        left_out.into_iter().take(TOLD).map(|(path, count)| json!({"path": path, "left_out": count})).collect();
+    if others > 0 {
+        told.push(json!({"path": format!("{others} other places"), "left_out": null}));
+    }
+    (value, told)
+}
+
+/// Places that are named where something was left out.
+const TOLD: usize = 12;
+/// Rounds at most: a hostile answer of many small things is given up.
+const ROUNDS: usize = 2000;
+
+fn entries(value: &Value) -> usize {
+    match value {
+        Value::Array(list) => list.len(),
+        Value::Object(map) => map.len(),
+        _ => 1,
+    }
 }
 
 fn size(value: &Value) -> usize {
@@ -60,6 +92,31 @@ enum Kind {
     List,
     Object,
     Text,
+    /// One field of an object.
+    Field(String),
+}
+
+/// The heaviest field, where nothing is long any more: of an object of which no single part is half, so that what is asked about loses
+/// its details and not itself.
+fn heaviest(value: &Value) -> Option<(Vec<String>, Kind)> {
+    let (mut path, mut here) = (Vec::new(), value);
+    let mut last = None;
+    loop {
+        let parts: Vec<(String, &Value)> = match here {
+            Value::Object(map) => map.iter().map(|(name, inner)| (name.clone(), inner)).collect(),
+            Value::Array(list) => list.iter().enumerate().map(|(n, inner)| (n.to_string(), inner)).collect(),
+            _ => return last,
+        };
+        let Some((name, part)) = parts.into_iter().max_by_key(|(_, inner)| size(inner)) else { return last };
+        if here.is_object() {
+            last = Some((path.clone(), Kind::Field(name.clone())));
+            if size(part) * 2 < size(here) {
+                return last;
+            }
+        }
+        path.push(name);
+        here = part;
+    }
 }
 
 /// The largest thing that can be made smaller: the innermost one, so that one long list does not cost its neighbours.
@@ -120,6 +177,23 @@ mod tests {
         let rows = value["rows"].as_array().unwrap();
         assert!(size(&value) <= 200 && rows[0] == 0 && value["n"] == 7);
         assert_eq!(left_out, [json!({"path": "rows", "left_out": 1000 - rows.len()})]);
+    }
+
+    /// Of what is asked about, something is left as long as there is room for it.
+    #[test]
+    fn what_was_asked_outlasts_what_stands_beside_it() {
+        let facts: Map<String, Value> = (0..30).map(|n| (format!("fact{n}"), json!("y".repeat(100)))).collect();
+        let layers: Map<String, Value> =
+            (0..10).map(|n| (format!("layer{n}"), json!({"ns": n, "share": "z"}))).collect();
+        let operation = json!({"statement": "INSERT", "count": 7, "layers": layers});
+        let summary = json!({"environment": facts, "operations": vec![operation; 50], "coverage": vec!["probe"; 90]});
+        for (room, kept) in [(1000, "layers"), (300, "count"), (150, "statement")] {
+            let (fitted, left_out) = fit(summary.clone(), room);
+            assert!(size(&fitted) <= room, "{fitted}");
+            assert_eq!(fitted["operations"][0]["statement"], "INSERT", "{room}: {fitted}");
+            assert!(!fitted["operations"][0][kept].is_null(), "{room}: {fitted}");
+            assert!(left_out.contains(&json!({"path": "environment", "left_out": 30})), "{left_out:?}");
+        }
     }
 
     #[test]

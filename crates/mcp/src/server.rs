@@ -3,7 +3,7 @@
 
 use crate::protocol::{self, Call, Wants};
 use crate::{Error, Result, claims, fit, tools, verb};
-use archive::Meta;
+use archive::{ArchiveKind, Meta};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, BufRead, Read as _, Write};
@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 const DEPTH: usize = 6;
 /// Characters that are counted as a token.
 const TOKEN: usize = 4;
+
+/// Room that a result always has, in characters.
+const LEAST: usize = 400;
 
 /// Whom is answered, within what.
 #[derive(Debug)]
@@ -68,43 +71,60 @@ impl Server {
             let given = call.arguments.get(name).and_then(Value::as_str);
             given.ok_or(Error::Argument { name, wanted: "text" })
         };
-        let (answer, claims) = match call.tool.as_str() {
-            "list" => (self.list(), Vec::new()),
+        let (answer, claims, places) = match call.tool.as_str() {
+            "list" => (self.list(), Vec::new(), self.roots.clone()),
             "summary" => {
-                let summary = self.verb("show", &[self.recorded(text("archive")?)?])?;
+                let archive = self.recorded(text("archive")?)?;
+                let summary = self.verb("show", std::slice::from_ref(&archive))?;
                 let claims = claims::of_recording(&summary);
-                (summary, claims)
+                (summary, claims, vec![archive])
             }
             "explain" => {
                 let archive = self.recorded(text("archive")?)?;
                 // What is missing of a recording holds for its findings too.
                 let claims = claims::of_recording(&self.verb("show", std::slice::from_ref(&archive))?);
-                (self.verb("explain", &[archive])?, claims)
+                (self.verb("explain", std::slice::from_ref(&archive))?, claims, vec![archive])
             }
             "diff" => {
-                let diff = self.verb("diff", &[self.recorded(text("a")?)?, self.recorded(text("b")?)?])?;
-                let claims = claims::of_difference(&diff);
-                (diff, claims)
+                let both = vec![self.recorded(text("a")?)?, self.recorded(text("b")?)?];
+                // Of two kinds, `diff` says why they cannot be compared.
+                if both.iter().all(|dir| Meta::read(dir).is_ok_and(|meta| meta.kind == ArchiveKind::Bench)) {
+                    let words = ["bench", "compare", "--json"].iter().map(OsString::from);
+                    let words: Vec<OsString> = words.chain(both.iter().map(OsString::from)).collect();
+                    let compared = verb::run(&self.program, &words)?;
+                    let claims = claims::of_comparison(&compared);
+                    (compared, claims, both)
+                } else {
+                    let diff = self.verb("diff", &both)?;
+                    let claims = claims::of_difference(&diff);
+                    (diff, claims, both)
+                }
             }
-            "sql" => (self.sql(call, text("query")?)?, claims::of_rows()),
+            "sql" => {
+                let (rows, places) = self.sql(call, text("query")?)?;
+                (rows, claims::of_rows(), places)
+            }
             other => return Err(Error::NoTool(model::text::shown(other))),
         };
-        Ok(self.within(answer, claims))
+        Ok(self.within(answer, claims, places.iter().map(|place| source(place)).collect()))
     }
 
-    fn sql(&self, call: &Call, query: &str) -> Result<Value> {
+    /// The rows, and what they are of.
+    fn sql(&self, call: &Call, query: &str) -> Result<(Value, Vec<PathBuf>)> {
         let wrong = Error::Argument { name: "archives", wanted: "list of paths" };
         let places = call.arguments.get("archives").and_then(Value::as_array).filter(|list| !list.is_empty());
         let places: Option<Vec<&str>> = places.and_then(|list| list.iter().map(Value::as_str).collect());
         let mut words: Vec<OsString> = ["sql", "--format", "json", "--memory", "512M"].map(OsString::from).to_vec();
-        for place in places.ok_or(wrong)? {
-            let place = self.allowed(place)?;
-            archives(&place).iter().try_for_each(|dir| has_tables(dir))?;
-            words.push(place.into_os_string());
+        let places: Vec<PathBuf> =
+            places.ok_or(wrong)?.into_iter().map(|place| self.allowed(place)).collect::<Result<_>>()?;
+        for place in &places {
+            // A fleet has tables of its own, whatever archives it keeps.
+            found(place).archives.iter().try_for_each(|dir| has_tables(dir))?;
+            words.push(place.into());
         }
         // A query never is an option or a path, whatever it looks like.
         words.extend(["--query".into(), query.into()]);
-        verb::run(&self.program, &words)
+        Ok((verb::run(&self.program, &words)?, places))
     }
 
     /// A path below one of the roots.
@@ -125,17 +145,14 @@ impl Server {
     }
 
     fn list(&self) -> Value {
-        let found = self.roots.iter().flat_map(|root| archives(root)).map(|dir| match Meta::read(&dir) {
-            Ok(meta) => json!({
-                "archive": dir.to_string_lossy(),
-                "kind": meta.kind,
-                "made": model::text::date(meta.created_unix_ns),
-                "command": meta.command.join(" "),
-                "complete": meta.complete,
-            }),
-            Err(error) => json!({"archive": dir.to_string_lossy(), "unreadable": error.to_string()}),
-        });
-        json!({"archives": found.collect::<Vec<_>>()})
+        let found: Vec<Found> = self.roots.iter().map(|root| found(root)).collect();
+        let archives: Vec<Value> = found.iter().flat_map(|found| &found.archives).map(|dir| source(dir)).collect();
+        let mut listed = json!({"archives": archives});
+        let fleets: Vec<Value> = found.iter().flat_map(|found| &found.fleets).map(|dir| source(dir)).collect();
+        if !fleets.is_empty() {
+            listed["fleets"] = fleets.into();
+        }
+        listed
     }
 
     fn verb(&self, verb: &str, archives: &[PathBuf]) -> Result<Value> {
@@ -144,26 +161,54 @@ impl Server {
         verb::run(&self.program, &words)
     }
 
-    /// The answer within the budget, with what it cannot carry before it.
-    fn within(&self, value: Value, cannot_claim: Vec<Value>) -> Value {
-        let around = json!({"cannot_claim": cannot_claim}).to_string().chars().count() + 200;
-        let (answer, left_out) = fit::fit(value, self.budget.saturating_sub(around).max(400));
+    /// The answer within the budget, with what it cannot carry before it, and what it is of.
+    fn within(&self, value: Value, cannot_claim: Vec<Value>, of: Vec<Value>) -> Value {
+        let made_by = format!("Fathom {}", env!("CARGO_PKG_VERSION"));
+        // A hostile archive's own words get a part of the room, and the numbers the rest.
+        let (of, _) = fit::fit(of.into(), self.budget / 4);
+        let provenance = json!({"answered_by": made_by, "of": of});
         // By the alphabet, what must not be concluded is read first.
-        let mut whole = json!({"cannot_claim": cannot_claim, "result": answer});
-        if !left_out.is_empty() {
-            whole["left_out"] = left_out.into();
+        let mut whole = json!({"cannot_claim": cannot_claim, "provenance": provenance, "result": value});
+        let mut room = self.budget.saturating_sub(characters(&whole) - characters(&whole["result"])).max(LEAST);
+        // What is said of what was left out needs room too.
+        for _ in 0..4 {
+            let (answer, left_out) = fit::fit(value.clone(), room);
+            whole["result"] = answer;
+            if !left_out.is_empty() {
+                whole["left_out"] = left_out.into();
+            }
+            let over = characters(&whole).saturating_sub(self.budget);
+            if over == 0 || room == LEAST {
+                break;
+            }
+            room = room.saturating_sub(over).max(LEAST);
         }
         whole
     }
 }
 
-/// The archives in a folder.
-fn archives(root: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+fn characters(value: &Value) -> usize {
+    value.to_string().chars().count()
+}
+
+/// What is in a folder.
+#[derive(Default)]
+struct Found {
+    archives: Vec<PathBuf>,
+    fleets: Vec<PathBuf>,
+}
+
+/// The archives and fleets in a folder. Those that a fleet keeps are the fleet's.
+fn found(root: &Path) -> Found {
+    let mut found = Found::default();
     let mut open = vec![(root.to_path_buf(), 0)];
     while let Some((dir, depth)) = open.pop() {
         if Meta::path(&dir).is_file() {
-            found.push(dir);
+            found.archives.push(dir);
+            continue;
+        }
+        if is_fleet(&dir) {
+            found.fleets.push(dir);
             continue;
         }
         if depth == DEPTH {
@@ -175,8 +220,35 @@ fn archives(root: &Path) -> Vec<PathBuf> {
             }
         }
     }
-    found.sort();
+    found.archives.sort();
+    found.fleets.sort();
     found
+}
+
+fn is_fleet(dir: &Path) -> bool {
+    dir.join("fleet.json").is_file()
+}
+
+/// Which recording, folder or fleet it is.
+fn source(dir: &Path) -> Value {
+    let path = dir.to_string_lossy();
+    if is_fleet(dir) {
+        return json!({"fleet": path});
+    }
+    if !Meta::path(dir).is_file() {
+        return json!({"folder": path, "archives": found(dir).archives.len()});
+    }
+    match Meta::read(dir) {
+        Ok(meta) => json!({
+            "archive": path,
+            "kind": meta.kind,
+            "made": model::text::date(meta.created_unix_ns),
+            "made_by": meta.made_by,
+            "command": meta.command.join(" "),
+            "complete": meta.complete,
+        }),
+        Err(error) => json!({"archive": path, "unreadable": error.to_string()}),
+    }
 }
 
 fn has_tables(dir: &Path) -> Result<()> {
@@ -203,6 +275,29 @@ mod tests {
         for outside in ["/etc", "..", "link", "in/../../", "nothing"] {
             assert!(server.allowed(outside).is_err(), "{outside}");
         }
+    }
+
+    #[test]
+    fn fleet_is_listed_and_archives_that_it_keeps_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = folder.path().join("fleet/_raw/0123456789abcdef");
+        std::fs::create_dir_all(&kept).unwrap();
+        std::fs::write(kept.join("meta.json"), "{}").unwrap();
+        std::fs::write(folder.path().join("fleet/fleet.json"), "{}").unwrap();
+        let root = std::fs::canonicalize(folder.path()).unwrap();
+        let listed = server(&root, Path::new("/bin/true")).list();
+        assert_eq!(listed, json!({"archives": [], "fleets": [{"fleet": root.join("fleet")}]}));
+    }
+
+    #[test]
+    fn answer_says_what_it_is_of_within_its_budget() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = server(folder.path(), Path::new("/bin/true"));
+        let long = json!({"archive": "a".repeat(50_000), "command": "b".repeat(50_000)});
+        let said = server.within(json!({"rows": vec![1; 9000]}), vec![], vec![long]);
+        assert!(said.to_string().chars().count() <= 4000, "{said}");
+        assert!(said["provenance"]["of"][0]["archive"].as_str().is_some_and(|name| name.starts_with("aaa")), "{said}");
+        assert!(said["provenance"]["answered_by"].as_str().is_some_and(|by| by.starts_with("Fathom ")));
     }
 
     #[test]

@@ -13,16 +13,18 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_secs(120);
 /// More of what a verb complains of is not read, bytes.
 const COMPLAINT: u64 = 64 << 10;
+/// A longer answer is none, bytes: of a query that joins everything with everything, memory must not hold all.
+const ANSWER: u64 = 32 << 20;
 
 /// What the verb prints as JSON.
 ///
 /// # Errors
 /// It cannot be run, refuses, takes too long or prints something else.
 pub fn run(program: &Path, words: &[OsString]) -> Result<Value> {
-    run_within(program, words, LONGEST)
+    run_within(program, words, LONGEST, ANSWER)
 }
 
-fn run_within(program: &Path, words: &[OsString], limit: Duration) -> Result<Value> {
+fn run_within(program: &Path, words: &[OsString], limit: Duration, most: u64) -> Result<Value> {
     let failed = |source| Error::Run { program: program.into(), source };
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -30,7 +32,8 @@ fn run_within(program: &Path, words: &[OsString], limit: Duration) -> Result<Val
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        out.map(|mut out| out.read_to_end(&mut bytes)).transpose().map(|_| bytes)
+        // Who writes more finds the pipe closed, and ends.
+        out.map(|out| out.take(most + 1).read_to_end(&mut bytes)).transpose().map(|_| bytes)
     });
     let complaint = std::thread::spawn(move || {
         let mut said = String::new();
@@ -41,6 +44,9 @@ fn run_within(program: &Path, words: &[OsString], limit: Duration) -> Result<Val
     let status = child::wait_or_kill(&mut child, limit).map_err(failed)?.ok_or(Error::Slow(limit))?;
     let unread = || std::io::Error::other("its output could not be read");
     let bytes = reader.join().unwrap_or_else(|_| Err(unread())).map_err(failed)?;
+    if bytes.len() as u64 > most {
+        return Err(Error::Large(most));
+    }
     if !status.success() {
         let said = complaint.join().unwrap_or_default();
         let lines: Vec<String> =
@@ -58,7 +64,14 @@ mod tests {
     use super::*;
 
     fn sh(line: &str, limit: Duration) -> Result<Value> {
-        run_within(Path::new("/bin/sh"), &["-c".into(), line.into()], limit)
+        run_within(Path::new("/bin/sh"), &["-c".into(), line.into()], limit, 1000)
+    }
+
+    #[test]
+    fn endless_answer_is_refused_before_memory_is_full() {
+        let why = sh("exec yes", Duration::from_secs(600)).unwrap_err();
+        assert!(matches!(why, Error::Large(1000)) && why.to_string().contains("ask for less"), "{why}");
+        assert_eq!(sh("printf '\"%0998d\"' 0", Duration::from_secs(600)).unwrap().as_str().map(str::len), Some(998));
     }
 
     #[test]

@@ -146,7 +146,7 @@ pub fn runtime(threads: usize) -> Result<Runtime> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     // Plans are recursive.
-    builder.worker_threads(if threads > 0 { threads } else { cpus }).thread_stack_size(8 << 20).enable_all();
+    builder.worker_threads(if threads > 0 { threads } else { cpus }).thread_stack_size(256 << 20).enable_all();
     Ok(builder.build()?)
 }
 
@@ -199,7 +199,6 @@ fn say(text: &str) -> Result<()> {
     Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
 }
 
-/// Writes the answer to one statement.
 /// A plan as people read it: its lines are lines, and no cells of a table. What is in it is anybody's all the same.
 fn plan(engine: &Engine, runtime: &Runtime, sql: &str) -> Result<()> {
     let asked = async {
@@ -217,6 +216,7 @@ fn plan(engine: &Engine, runtime: &Runtime, sql: &str) -> Result<()> {
     Ok(())
 }
 
+/// Writes the answer to one statement.
 fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
     let asked = async {
         let (_, rows) = engine.run(sql).await.map_err(Failed::Query)?;

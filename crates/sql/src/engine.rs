@@ -36,6 +36,9 @@ impl Default for Settings {
     }
 }
 
+/// Bytes of the longest statement: its plan is walked recursively, and may be half as deep as the statement is long.
+const LONGEST: usize = 64 << 10;
+
 /// A session.
 pub struct Engine {
     context: SessionContext,
@@ -102,6 +105,12 @@ impl Engine {
     /// # Errors
     /// It is no SQL, names what is not there, or would do more than read.
     pub async fn plan(&self, sql: &str) -> Result<DataFrame, DataFusionError> {
+        if sql.len() > LONGEST {
+            return Err(DataFusionError::Plan(format!(
+                "the statement has {} bytes, and {LONGEST} are the most: one that is as deep as it is long would exhaust the stack",
+                sql.len()
+            )));
+        }
         let reads = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         self.context.sql_with_options(sql, reads).await
     }

@@ -56,7 +56,7 @@ struct Waiting {
 /// The fleet's store fails; what was committed until then stays.
 pub async fn add(fleet: &mut Fleet, dirs: &[PathBuf], options: &Options) -> Result<Added> {
     let mut said = Added::default();
-    let mut waiting = known_and_new(fleet, dirs, options, &mut said);
+    let mut waiting = known_and_new(fleet, dirs, options, &mut said).await;
     let mut progress = Progress::default();
     let total = waiting.len();
     while !waiting.is_empty() {
@@ -72,11 +72,12 @@ pub async fn add(fleet: &mut Fleet, dirs: &[PathBuf], options: &Options) -> Resu
 }
 
 /// The archives that are new to the fleet, in order.
-fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, said: &mut Added) -> Vec<Waiting> {
+async fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, said: &mut Added) -> Vec<Waiting> {
     let mut progress = Progress::default();
     let mut new: HashMap<String, Waiting> = HashMap::new();
     for (at, dir) in dirs.iter().enumerate() {
         progress.step("reading archives", at, dirs.len());
+        interruptible().await;
         match identity(dir, options.device.as_deref()) {
             Ok(identity) if fleet.state.runs.contains(&identity.run) || new.contains_key(&identity.run) => {
                 said.known += 1
@@ -93,6 +94,11 @@ fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, said: &mut 
         key(a).cmp(&key(b))
     });
     new
+}
+
+/// Lets Ctrl-C be heard: reading an archive waits for nothing, and making its tables may take minutes.
+async fn interruptible() {
+    tokio::task::yield_now().await;
 }
 
 fn identity(dir: &Path, device: Option<&str>) -> Result<Identity> {
@@ -114,11 +120,21 @@ async fn batch(
         let (mut taken, mut rows) = (0, 0);
         for one in waiting.iter().take_while(|one| one.identity.day == day) {
             progress.step("adding archives", total.saturating_sub(waiting.len()) + taken, total);
+            interruptible().await;
             match rows_of(fleet, one, &mut files) {
                 Ok(count) => rows += count,
                 Err(Stopped::Archive(why)) => {
                     let bad = waiting.remove(taken);
                     said.skipped.push((bad.dir, why));
+                    // Where one is damaged more may be. They are found before the batch begins anew, which each alone would cost once more.
+                    let mut at = taken;
+                    while waiting.get(at).is_some_and(|one| one.identity.day == day) {
+                        interruptible().await;
+                        match read(fleet, &waiting[at], &mut |_, _| Ok(())) {
+                            Err(Stopped::Archive(why)) => said.skipped.push((waiting.remove(at).dir, why)),
+                            _ => at += 1,
+                        }
+                    }
                     continue 'anew;
                 }
                 Err(Stopped::Store(error)) => return Err(error),
@@ -163,6 +179,15 @@ enum Stopped {
 
 /// Hands an archive's rows to the files; returns how many there are.
 fn rows_of(fleet: &Fleet, one: &Waiting, files: &mut Files) -> Result<u64, Stopped> {
+    read(fleet, one, &mut |table, row| files.push(table, row))
+}
+
+/// Reads an archive's rows, as they are in the fleet; returns how many there are.
+fn read(
+    fleet: &Fleet,
+    one: &Waiting,
+    take: &mut dyn FnMut(&'static TableInfo, Vec<Cell>) -> Result<()>,
+) -> Result<u64, Stopped> {
     let of_archive = |error: archive::Error| Stopped::Archive(error.to_string());
     let archive = Archive::open(&one.dir).map_err(of_archive)?;
     let mut rows = 0;
@@ -174,7 +199,7 @@ fn rows_of(fleet: &Fleet, one: &Waiting, files: &mut Files) -> Result<u64, Stopp
                 // The reader cannot be stopped; it reads on for nobody.
                 if failed.is_none() {
                     rows += 1;
-                    failed = files.push(table, keeper.row(&one.identity, cells.to_vec())).err();
+                    failed = take(table, keeper.row(&one.identity, cells.to_vec())).err();
                 }
             })
             .map_err(of_archive)?;
@@ -184,7 +209,7 @@ fn rows_of(fleet: &Fleet, one: &Waiting, files: &mut Files) -> Result<u64, Stopp
     }
     let keeper = Keeper::new(fleet, &ARCHIVES);
     let cells = fleet::columns::archives_row(archive.meta(), &one.identity);
-    files.push(&ARCHIVES, keeper.row(&one.identity, cells)).map_err(Stopped::Store)?;
+    take(&ARCHIVES, keeper.row(&one.identity, cells)).map_err(Stopped::Store)?;
     Ok(rows + 1)
 }
 

@@ -51,6 +51,8 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
     let info = in_fleet(table);
     let mut files = Files::new(&fleet.store, &merge.date);
     for file in &merge.files {
+        // Ctrl-C is heard here.
+        tokio::task::yield_now().await;
         let mut source = fleet.store.fetch(&file.path).await?;
         if super::rows::sum(&mut source)? != file.sum {
             return Err(anyhow!("{} is damaged (checksum mismatch): restore it from a copy of the fleet", file.path));

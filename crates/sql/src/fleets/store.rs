@@ -5,12 +5,13 @@
 //! is a multipart upload, and a put with `If-None-Match: *`; a store that ignores that header could let two writers commit the same
 //! number, so that `init` tries it.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use futures_util::TryStreamExt;
-use object_store::aws::AmazonS3Builder;
+use object_store::aws::{AmazonS3, AmazonS3Builder};
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as Place;
+use object_store::signer::Signer as _;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload, WriteMultipart};
 use std::fs::{self, File};
 use std::io::Read;
@@ -24,6 +25,8 @@ const TMP: &str = "_tmp";
 
 /// How often a file is put before a store's failure is told, beyond what each request repeats by itself.
 const TRIES: u32 = 4;
+/// How often a file's removal is tried.
+const REMOVALS: u32 = 8;
 /// A pause between two tries, the first; later ones are longer.
 const PAUSE: Duration = Duration::from_millis(300);
 /// Files up to this size are one request; of larger ones it is a part.
@@ -33,6 +36,8 @@ const PART: u64 = 8 << 20;
 #[derive(Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
+    /// The same, if it is a bucket.
+    s3: Option<Arc<AmazonS3>>,
     /// What stands before every path.
     prefix: Place,
     /// The folder, if it is one.
@@ -63,9 +68,10 @@ impl Store {
                 bail!("{word} names no bucket: s3://BUCKET/PATH");
             }
             let built = AmazonS3Builder::from_env().with_bucket_name(bucket).build();
-            let inner = built.with_context(|| format!("setting up access to {word}"))?;
+            let s3 = Arc::new(built.with_context(|| format!("setting up access to {word}"))?);
             return Ok(Self {
-                inner: Arc::new(inner),
+                inner: s3.clone(),
+                s3: Some(s3),
                 prefix: Place::parse(prefix.trim_matches('/')).with_context(|| format!("{word} has no valid path"))?,
                 local: None,
                 url: format!("s3://{bucket}"),
@@ -78,7 +84,13 @@ impl Store {
         // Links and `..` must not matter to where the engine looks.
         let folder = fs::canonicalize(&folder).unwrap_or(folder);
         let prefix = Place::from_absolute_path(&folder).with_context(|| format!("{word} is no path for a fleet"))?;
-        Ok(Self { inner: Arc::new(LocalFileSystem::new()), prefix, local: Some(folder), url: "file://".into() })
+        Ok(Self {
+            inner: Arc::new(LocalFileSystem::new()),
+            s3: None,
+            prefix,
+            local: Some(folder),
+            url: "file://".into(),
+        })
     }
 
     /// The store as the engine knows it, and by which name.
@@ -278,6 +290,9 @@ impl Store {
     /// # Errors
     /// It cannot be.
     pub async fn delete(&self, path: &str) -> Result<()> {
+        if let Some(s3) = &self.s3 {
+            return remove(s3, &self.location(path)).await.with_context(|| format!("removing {path}"));
+        }
         match self.inner.delete(&self.location(path)).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error).with_context(|| format!("removing {path}")),
@@ -299,6 +314,29 @@ impl Store {
             }
         }
         Ok(swept)
+    }
+}
+
+/// Removes a file of a bucket by a request of its own. The crate's request is for several files, and has a checksum that some stores refuse
+/// (S3Proxy 3.1).
+async fn remove(s3: &AmazonS3, at: &Place) -> Result<()> {
+    let client = reqwest::Client::builder().timeout(Duration::from_secs(30)).build()?;
+    let mut tries = 1;
+    loop {
+        let url = s3.signed_url(reqwest::Method::DELETE, at, Duration::from_secs(300)).await?;
+        let failed = match client.delete(url).send().await {
+            Ok(answer) if answer.status().is_success() || answer.status() == reqwest::StatusCode::NOT_FOUND => {
+                return Ok(());
+            }
+            Ok(answer) => anyhow!("the store answers {}", answer.status()),
+            // Its address holds a signature.
+            Err(error) => error.without_url().into(),
+        };
+        if tries == REMOVALS {
+            return Err(failed);
+        }
+        tokio::time::sleep(PAUSE * tries).await;
+        tries += 1;
     }
 }
 
