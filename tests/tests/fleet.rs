@@ -368,7 +368,11 @@ fn many_damaged() -> Result<()> {
     let made = others(&here("archives/v3-linux-6.18-virtio"), &archives, 60, 0)?;
     let (bad, good): (Vec<PathBuf>, Vec<PathBuf>) =
         made.into_iter().enumerate().fold((vec![], vec![]), |(mut bad, mut good), (n, path)| {
-            if n % 2 == 0 { bad.push(path) } else { good.push(path) }
+            if n % 2 == 0 {
+                bad.push(path)
+            } else {
+                good.push(path)
+            }
             (bad, good)
         });
     for archive in &bad {

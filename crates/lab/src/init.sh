@@ -59,8 +59,8 @@ fi
 
 line=/dev/$(parameter line)
 ln -s "/dev/$(parameter terminal)" /dev/terminal
-stty -F $line raw -echo
-exec 3<$line 4>$line
+stty -F "$line" raw -echo
+exec 3<"$line" 4>"$line"
 echo '=ready' >&4
 # `run SECONDS LENGTH BASE64` in; stdout, stderr and status out. Without a host the machine turns itself off. A busy
 # machine's serial line may lose bytes: a line that is not whole is asked for again.

@@ -121,7 +121,11 @@ mod tests {
         assert_eq!(judge(&ratio(1.01, 1.03, 1.05), Better::Higher, 0.02), Verdict::Faster);
         assert_eq!(judge(&ratio(0.95, 0.97, 0.99), Better::Higher, 0.02), Verdict::Slower);
         assert_eq!(judge(&ratio(1.01, 1.03, 1.05), Better::Lower, 0.06), Verdict::Equivalent);
-        assert_eq!(judge(&ratio(0.574, 0.747, 1.299), Better::Lower, 0.78), Verdict::Inconclusive, "noise equals nothing");
+        assert_eq!(
+            judge(&ratio(0.574, 0.747, 1.299), Better::Lower, 0.78),
+            Verdict::Inconclusive,
+            "noise equals nothing"
+        );
         assert_eq!(judge(&ratio(0.95, 1.0, 1.05), Better::Lower, 0.78), Verdict::Equivalent);
         assert_eq!(judge(&ratio(f64::NAN, f64::NAN, f64::NAN), Better::Lower, 0.02), Verdict::Inconclusive);
     }

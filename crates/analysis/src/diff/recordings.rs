@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn three_a_side_decide_nothing_and_sides_made_apart_are_told() {
+    fn three_per_side_decide_nothing_and_sides_apart_are_told() {
         let mut random = Random::new(3);
         let (a, b) = pair(&mut random, 3, 3.0);
         let (all, _) = compare(&a, &b);
