@@ -19,6 +19,8 @@ fn main() -> ExitCode {
         ("running_process_is_recorded_by_pid", with("python3"), running_process),
         ("running_process_is_recorded_by_name", with("python3"), by_name),
         ("short_lived_processes_are_recorded_by_name", with("sleep"), short_lived),
+        ("program_named_in_words_is_probed_before_it_runs", with("sh"), named),
+        ("statements_before_probes_are_reported_missing", with("python3"), unnamed),
         ("program_in_container_is_recorded", with("unshare"), container),
         ("recorder_works_in_container", with("unshare").and_then(|()| installed("sqlite3")), recorder_inside),
         (
@@ -227,6 +229,36 @@ fn short_lived() -> Result<()> {
     child.wait()?;
     let said = String::from_utf8_lossy(&recorded?.stderr).into_owned();
     ensure!(!said.contains("no process named"), "{said}");
+    Ok(())
+}
+
+/// A program with SQLite linked in whose 20 INSERTs are over within milliseconds, started by a shell.
+fn named() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().to_string_lossy().into_owned();
+    let line = std::iter::once(fathom().to_string_lossy().into_owned()).chain(workload(&place, 20)).collect::<Vec<_>>();
+    let summary = show(&record(folder.path(), &[], &["sh", "-c", &format!("true; {}; true", line.join(" "))])?)?;
+    let count = number(shape(&summary, "INSERT")?, "/count")?;
+    ensure!(count == 20.0, "{count} INSERTs of 20");
+    Ok(())
+}
+
+/// The same, by a program whose words do not tell: what ran before the probes is missing, or nothing is.
+fn unnamed() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let place = folder.path().to_string_lossy().into_owned();
+    let program = fathom().to_string_lossy().chars().rev().collect::<String>();
+    let script = "import subprocess, sys; subprocess.run([sys.argv[1][::-1]] + sys.argv[2:], check=True)";
+    let line: Vec<String> =
+        ["python3", "-c", script, &program].map(String::from).into_iter().chain(workload(&place, 20)).collect();
+    let line: Vec<&str> = line.iter().map(String::as_str).collect();
+    let summary = show(&record(folder.path(), &[], &line)?)?;
+    let count = shape(&summary, "INSERT").and_then(|insert| number(insert, "/count")).unwrap_or(0.0);
+    let rows = summary["coverage"].as_array().map_or(&[][..], Vec::as_slice);
+    let reported = rows
+        .iter()
+        .any(|row| row["how"].as_str().is_some_and(|how| how.contains("statements")) && row["attached"] == false);
+    ensure!(reported, "{count} INSERTs of 20, and nothing says that some may be missing: {}", summary["coverage"]);
     Ok(())
 }
 

@@ -62,17 +62,24 @@ pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
     if size(&value) > budget {
         value = json!({"too_large": "the smallest form of this answer exceeds the budget; ask for less"});
     }
-    let others = left_out.len().saturating_sub(TOLD);
-    let mut told: Vec<Value> =
-        left_out.into_iter().take(TOLD).map(|(path, count)| json!({"path": path, "left_out": count})).collect();
+    let all = left_out.len();
+    let mut told = Vec::new();
+    for (path, count) in left_out.into_iter().take(TOLD) {
+        told.push(json!({"path": path, "left_out": count}));
+        if told.iter().map(size).sum::<usize>() > (budget / NOTES).max(TEXT) {
+            break;
+        }
+    }
+    let others = all - told.len();
     if others > 0 {
         told.push(json!({"path": format!("{others} other places"), "left_out": null}));
     }
     (value, told)
 }
 
-/// Places that are named where something was left out.
+/// Places that are named where something was left out, and the part of the answer's own room that their names take, beyond [`TEXT`].
 const TOLD: usize = 12;
+const NOTES: usize = 6;
 /// Rounds at most: a hostile answer of many small things is given up.
 const ROUNDS: usize = 2000;
 
@@ -107,10 +114,14 @@ fn heaviest(value: &Value) -> Option<(Vec<String>, Kind)> {
             Value::Array(list) => list.iter().enumerate().map(|(n, inner)| (n.to_string(), inner)).collect(),
             _ => return last,
         };
-        let Some((name, part)) = parts.into_iter().max_by_key(|(_, inner)| size(inner)) else { return last };
+        let Some((name, part)) = parts.iter().max_by_key(|(_, inner)| size(inner)).cloned() else { return last };
         if here.is_object() {
-            last = Some((path.clone(), Kind::Field(name.clone())));
-            if size(part) * 2 < size(here) {
+            let half = size(part) * 2 >= size(here);
+            // Of the answer itself, its lists are what was asked about.
+            let beside = parts.iter().filter(|(_, inner)| !inner.is_array()).max_by_key(|(_, inner)| size(inner));
+            let goes = if path.is_empty() && !half { beside.map_or(&name, |(name, _)| name) } else { &name };
+            last = Some((path.clone(), Kind::Field(goes.clone())));
+            if !half {
                 return last;
             }
         }

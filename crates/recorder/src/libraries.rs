@@ -12,7 +12,12 @@ use model::table::Coverage;
 use model::{Absence, Layer};
 use std::collections::BTreeSet;
 use std::env::var_os;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Why statements of a SQLite may be missing that is probed.
+const FOUND_RUNNING: &str =
+    "it was found when a process already ran it: that process's statements until then are missing";
+const FOUND_ENDED: &str = "it was found when the process that ran it had ended: that process's statements are missing";
 
 /// Which of them are probed.
 pub struct Libraries {
@@ -43,6 +48,7 @@ impl Libraries {
             let path = var_os("PATH");
             let program = launch::resolve(first, path.as_deref())?;
             libraries.add(session, |finder| finder.command(&program, path.as_deref()));
+            libraries.add(session, |finder| finder.named(request.command(), path.as_deref()));
         }
         Ok(libraries)
     }
@@ -64,6 +70,7 @@ impl Libraries {
             let path = var_os("PATH");
             let program = launch::resolve(first, path.as_deref())?;
             all.push(libraries.finder.command(&program, path.as_deref()));
+            all.push(libraries.finder.named(request.command(), path.as_deref()));
         }
         let mut found = Vec::new();
         for search in all {
@@ -74,11 +81,32 @@ impl Libraries {
         Ok((libraries, found))
     }
 
-    /// Probes what a process has mapped by now.
-    pub fn add_process(&mut self, session: &mut Session, pid: u32) {
+    /// Probes what a process has mapped when the recording begins.
+    fn add_process(&mut self, session: &mut Session, pid: u32) {
         for path in self.add(session, |finder| finder.process(pid)) {
             self.inside.met_late(pid, &path);
         }
+    }
+
+    /// Probes what a process has mapped since; `code` are the files and their inodes by the kernel's record, for a
+    /// process that has ended. What ran before
+    /// its probes is missing, and the coverage says so.
+    pub fn add_mapped(&mut self, session: &mut Session, pid: u32, code: &[(PathBuf, u64)]) {
+        let running = Path::new(&format!("/proc/{pid}/exe")).exists();
+        for path in self.add(session, |finder| finder.process(pid)) {
+            self.blind.push(unprobed(&path, FOUND_RUNNING));
+            self.inside.met_late(pid, &path);
+        }
+        if !running {
+            let paths = self.add(session, |finder| finder.files_of(code));
+            self.blind.extend(paths.iter().map(|path| unprobed(path, FOUND_ENDED)));
+        }
+    }
+
+    /// Says which SQLites processes ran that were mapped when the recording ended.
+    pub fn missed(&mut self, code: &[(PathBuf, u64)]) {
+        let search = self.finder.files_of(code);
+        self.blind.extend(search.found.iter().map(|found| unprobed(&found.path, FOUND_ENDED)));
     }
 
     /// Answers processes that ask about files before these run, when they have their probes.
@@ -119,6 +147,10 @@ fn probed(found: &Found) -> Probed {
     let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
     let path = found.path.display().to_string();
     Probed { file: Identity::of(&path), path, version }
+}
+
+fn unprobed(path: &Path, why: &str) -> Coverage {
+    Coverage::absent(Layer::Database, path.display().to_string(), Absence::Failed, why)
 }
 
 fn blind((path, why): (PathBuf, Absent)) -> Coverage {

@@ -13,6 +13,8 @@ use capture::Session;
 use capture::launch::Child;
 use model::event::{File, Header, file_what};
 use model::{Context, Record};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// How often the rings are looked at: a quarter of the smallest, 0.5 MiB, fills in 20 ms at 300,000 records/s of one CPU, so
@@ -97,12 +99,12 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
 
     archive.collector.count_after();
     // What was mapped last is in the rings yet.
+    let mut mapped = Mapped::new();
     session.drain(&mut |record| {
-        if let Some((tgid, file)) = named_file(record).filter(|(_, file)| file.what == file_what::CODE) {
-            libraries.inside.mapped(tgid, &file);
-        }
+        note_mapped(record, &mut mapped, &mut libraries);
         archive.log.put(record);
     });
+    mapped.values().for_each(|code| libraries.missed(code));
     libraries.inside.look(&mut session, true);
     session.cover(libraries.inside.coverage());
     // Detaching so many probes takes a while, in which some see what others do not see any more.
@@ -138,6 +140,18 @@ fn named_file(record: &[u8]) -> Option<(u32, File)> {
     }
 }
 
+/// Processes that files became known of, with those that they mapped as code: path and inode.
+type Mapped = BTreeMap<u32, Vec<(PathBuf, u64)>>;
+
+fn note_mapped(record: &[u8], mapped: &mut Mapped, libraries: &mut Libraries) {
+    let Some((tgid, file)) = named_file(record) else { return };
+    let code = mapped.entry(tgid).or_default();
+    if file.what == file_what::CODE {
+        libraries.inside.mapped(tgid, &file);
+        code.push((PathBuf::from(&file.text), file.ino));
+    }
+}
+
 /// Empties the ring by the clock until the recording is to end.
 fn drain_until(
     stop: &mut StopCondition<'_>,
@@ -157,22 +171,17 @@ fn drain_until(
         if !drains {
             continue;
         }
-        let mut mapped = Vec::new();
+        let mut mapped = Mapped::new();
         session.drain(&mut |record| {
-            if let Some((tgid, file)) = named_file(record) {
-                mapped.push(tgid);
-                if file.what == file_what::CODE {
-                    libraries.inside.mapped(tgid, &file);
-                }
-            }
+            note_mapped(record, &mut mapped, libraries);
             log.put(record);
         });
         libraries.inside.look(session, false);
-        mapped.sort_unstable();
-        mapped.dedup();
         // Of processes outside of a container that Fathom runs in, nothing can be read.
-        for pid in mapped.into_iter().filter_map(capture::in_proc) {
-            libraries.add_process(session, pid);
+        for (tgid, code) in mapped {
+            if let Some(pid) = capture::in_proc(tgid) {
+                libraries.add_mapped(session, pid, &code);
+            }
         }
         if flushed.elapsed() > Duration::from_secs(1) {
             log.flush();

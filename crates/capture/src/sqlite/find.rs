@@ -2,8 +2,8 @@
 //!
 //! Before a command runs, only what can be read off its files is known: its interpreter if it is a script, the libraries
 //! it needs and those need, for Python the modules that bring SQLite, and the system's own libsqlite3, which covers the
-//! children of a shell. What a program loads later by itself (a Java machine unpacks its SQLite into /tmp, Node loads
-//! addons) is found by [`Finder::process`] once it is mapped.
+//! children of a shell; and the programs that its words name. What a program loads later by itself (a Java machine unpacks its
+//! SQLite into /tmp, Node loads addons) is found by [`Finder::process`] once it is mapped.
 //!
 //! A [`Finder`] names each file once in its life, by device and inode, since a probe on a file is in force for everybody
 //! who maps it. Paths it returns can be opened from here: those of a container lead through `/proc/PID/root`, or, where
@@ -12,12 +12,16 @@
 pub use super::libraries::Libraries;
 use super::{Absent, SqliteSymbols, elf::Elf};
 use std::collections::{BTreeSet, VecDeque};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// How many words of a command and its script are looked up, and how much of a script is read.
+const WORDS: usize = 1000;
+const SCRIPT: u64 = 64 << 10;
 
 /// A file with SQLite in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +101,24 @@ impl Finder {
         search
     }
 
+    /// Looks into the programs that a command names, also inside a word (`sh -c 'make; ./app'`), and that a script of its names: once they
+    /// run, their first statements are over before anybody has looked into them. A word that is no program is one file name tried in vain.
+    pub fn named(&mut self, command: &[OsString], path_variable: Option<&OsStr>) -> Search {
+        let mut text: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let own = command.first().and_then(|first| crate::launch::resolve(first, path_variable).ok());
+        text.extend(own.and_then(|own| script(&own)));
+        let mut search = Search::default();
+        for word in text.iter().flat_map(|text| text.split(ends_word)).collect::<BTreeSet<_>>().into_iter().take(WORDS)
+        {
+            if let Ok(program) = crate::launch::resolve(OsStr::new(word), path_variable)
+                && fs::metadata(&program).is_ok_and(|about| about.is_file())
+            {
+                search.append(self.command(&program, path_variable));
+            }
+        }
+        search
+    }
+
     /// Looks into what a process has mapped as code.
     pub fn process(&mut self, pid: u32) -> Search {
         let Ok(maps) = fs::read(format!("/proc/{pid}/maps")) else { return Search::default() };
@@ -118,6 +140,12 @@ impl Finder {
             }
         }
         search
+    }
+
+    /// Looks into files that the kernel named as a process saw them, each with its inode: another file of that name here is left alone.
+    pub fn files_of(&mut self, named: &[(PathBuf, u64)]) -> Search {
+        let same = |(path, ino): &&(PathBuf, u64)| fs::metadata(path).is_ok_and(|about| about.ino() == *ino);
+        self.files(named.iter().filter(same).map(|(path, _)| path.clone()).collect())
     }
 
     fn files(&mut self, paths: Vec<PathBuf>) -> Search {
@@ -175,6 +203,19 @@ fn interpreters(program: &Path, path_variable: Option<&OsStr>) -> Vec<PathBuf> {
         }
     }
     all
+}
+
+/// Whether a shell's word ends here.
+fn ends_word(c: char) -> bool {
+    c.is_whitespace() || "\"'`;|&()<>{}=".contains(c)
+}
+
+/// The text of a script, unless it is a long one.
+fn script(program: &Path) -> Option<String> {
+    first_line(program)?;
+    let mut text = String::new();
+    fs::File::open(program).ok()?.take(SCRIPT).read_to_string(&mut text).ok()?;
+    Some(text)
 }
 
 /// The words behind `#!`, at least one.
@@ -265,7 +306,7 @@ fn openable(pid: u32, mapping: &Mapping<'_>) -> PathBuf {
 mod tests {
     use super::*;
     use std::io::Write;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
     fn maps_with_spaces_and_deleted_files_are_parsed() {
@@ -290,7 +331,6 @@ nonsense
 
     #[test]
     fn interpreters_are_resolved_through_env() {
-        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let make = |name: &str, text: &str| {
             let path = folder.path().join(name);
@@ -341,6 +381,34 @@ nonsense
         assert!(found.iter().any(|f| f.path == exe), "{found:?}");
         assert!(finder.process(std::process::id()).found.is_empty());
         assert!(finder.file(&exe).found.is_empty());
+    }
+
+    /// This program has SQLite linked in.
+    #[test]
+    fn programs_named_in_words_and_scripts_are_found() {
+        let exe = std::env::current_exe().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("run");
+        fs::write(&script, format!("#!/bin/sh\nexec {} --list\n", exe.display())).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        let line = OsString::from(format!("cd /;X=1 {};true", exe.display()));
+        for command in
+            [vec!["sh".into(), "-c".into(), line], vec![script.into()], vec!["nice".into(), exe.clone().into()]]
+        {
+            let found = Finder::new(None).named(&command, Some(OsStr::new("/usr/bin:/bin"))).found;
+            assert!(found.iter().any(|f| f.path == exe), "{command:?}: {found:?}");
+        }
+        let none = Finder::new(None).named(&["sh".into(), "-c".into(), "no-such-program /".into()], None);
+        assert!(none.found.iter().all(|f| f.path != exe));
+    }
+
+    /// A file that a process in another root saw by the same name is another one.
+    #[test]
+    fn files_named_by_kernel_are_told_by_inode() {
+        let exe = std::env::current_exe().unwrap();
+        let ino = fs::metadata(&exe).unwrap().ino();
+        assert_eq!(Finder::new(None).files_of(&[(exe.clone(), ino)]).found.len(), 1);
+        assert_eq!(Finder::new(None).files_of(&[(exe, ino + 1)]).found, []);
     }
 
     #[test]
