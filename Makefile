@@ -56,7 +56,7 @@ test: setup-test
 
 .PHONY: test-all
 test-all: test
-	@scripts/setup long
+	@scripts/setup sql
 	@scripts/build-sql
 	@scripts/test-sql
 	@cargo xtask long --linted
@@ -64,7 +64,7 @@ test-all: test
 # The tests of `fathom sql` and `fathom fleet` alone.
 .PHONY: test-sql
 test-sql: setup-test
-	@scripts/setup long
+	@scripts/setup sql
 	@scripts/build
 	@scripts/build-sql
 	@scripts/test-sql
