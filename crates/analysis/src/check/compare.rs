@@ -26,6 +26,15 @@ fn clearly_more(most: u64) -> u64 {
     most + most / 4 + 2
 }
 
+/// By how much a count may differ though nothing has changed: bytes of a program's own files hold times and ids, and their compression
+/// differs (a commit of git's was 477 bytes in 47 of 50 runs, and 478 in three). SQLite's files are written by pages.
+fn allowed(what: &str, was: u64) -> u64 {
+    match what {
+        "bytes read file" | "bytes written file" | "bytes read" | "bytes written" => (was / 100).max(64),
+        _ => 0,
+    }
+}
+
 fn of_section(statement: Option<&str>, expected: &Section, found: &Counted) -> Vec<Difference> {
     let mut all = Vec::new();
     let new = |what: &str, expected: [u64; 2], count: u64, device: bool| {
@@ -45,13 +54,13 @@ fn of_section(statement: Option<&str>, expected: &Section, found: &Counted) -> V
         expected.exact.keys().chain(found.calls.keys()).filter(|name| !expected.varied.contains_key(*name)).collect();
     for name in names {
         let (was, is) = (expected.exact.get(name).copied().unwrap_or(0), found.calls.get(name).copied().unwrap_or(0));
-        if was != is {
+        if was.abs_diff(is) > allowed(name, was) {
             all.push(new(name, [was, was], is, false));
         }
     }
     for (name, [least, most]) in &expected.varied {
         let is = found.calls.get(name).copied().unwrap_or(0);
-        let slack = most - least;
+        let slack = (most - least).max(allowed(name, *most));
         if is > most + slack || is < least.saturating_sub(slack) {
             all.push(new(name, [*least, *most], is, false));
         }

@@ -62,6 +62,24 @@ fn equal_run_passes_and_any_exact_count_fails() {
     }
 }
 
+/// What a program writes may hold the time, and be compressed; a page of SQLite's is a page.
+#[test]
+fn bytes_of_programs_files_have_small_tolerance() {
+    let run = |name: &str, bytes: u64| observed(&[(INSERT, one(&[("executions", 10), (name, bytes)], 0.0))]);
+    for (name, was, is, fails) in [
+        ("bytes written file", 477, 478, false),
+        ("bytes written file", 477, 541, false),
+        ("bytes written file", 477, 542, true),
+        ("bytes read file", 100_000, 101_000, false),
+        ("bytes read file", 100_000, 101_001, true),
+        ("bytes written file", 0, 65, true),
+        ("bytes written WAL", 4120, 4121, true),
+    ] {
+        let found = differences(&learnt(&[run(name, was), run(name, was)]), &run(name, is));
+        assert_eq!(!found.is_empty(), fails, "{name}: {was}, {is}: {found:?}");
+    }
+}
+
 #[test]
 fn device_counts_fail_only_when_clearly_more() {
     let contract = learnt(&[wal()]);
