@@ -8,6 +8,11 @@ use serde_json::{Map, Value, json};
 /// Shortest list and text that something is taken of.
 const LIST: usize = 1;
 const TEXT: usize = 200;
+/// How many places are named where something was left out, and in which part of the answer's budget (at least [`TEXT`] characters).
+const PLACES: usize = 12;
+const PLACES_PART: usize = 6;
+/// Rounds at most: a hostile answer of many small things is given up.
+const ROUNDS: usize = 2000;
 /// Parts of an answer that stand beside what was asked: they go first, and whole.
 const BESIDE: [&str; 8] =
     ["environment", "facts", "coverage", "device_commands", "driver_commands", "links", "relations", "files"];
@@ -63,25 +68,20 @@ pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
         value = json!({"too_large": "the smallest form of this answer exceeds the budget; ask for less"});
     }
     let all = left_out.len();
-    let mut told = Vec::new();
-    for (path, count) in left_out.into_iter().take(TOLD) {
-        told.push(json!({"path": path, "left_out": count}));
-        if told.iter().map(size).sum::<usize>() > (budget / NOTES).max(TEXT) {
-            break;
-        }
+    let mut room = (budget / PLACES_PART).max(TEXT);
+    let mut places = Vec::new();
+    for (path, count) in left_out.into_iter().take(PLACES) {
+        let place = json!({"path": path, "left_out": count});
+        let Some(rest) = room.checked_sub(size(&place)) else { break };
+        room = rest;
+        places.push(place);
     }
-    let others = all - told.len();
+    let others = all - places.len();
     if others > 0 {
-        told.push(json!({"path": format!("{others} other places"), "left_out": null}));
+        places.push(json!({"path": format!("{others} other places"), "left_out": null}));
     }
-    (value, told)
+    (value, places)
 }
-
-/// Places that are named where something was left out, and the part of the answer's own room that their names take, beyond [`TEXT`].
-const TOLD: usize = 12;
-const NOTES: usize = 6;
-/// Rounds at most: a hostile answer of many small things is given up.
-const ROUNDS: usize = 2000;
 
 fn entries(value: &Value) -> usize {
     match value {

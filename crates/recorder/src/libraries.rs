@@ -14,10 +14,9 @@ use std::collections::BTreeSet;
 use std::env::var_os;
 use std::path::{Path, PathBuf};
 
-/// Why statements of a SQLite may be missing that is probed.
-const FOUND_RUNNING: &str =
-    "it was found when a process already ran it: that process's statements until then are missing";
-const FOUND_ENDED: &str = "it was found when the process that ran it had ended: that process's statements are missing";
+/// What it means that a SQLite was found when it already ran.
+const LATE: &str =
+    "it was found after a process had begun to run it: that process's first statements, or all, are missing";
 
 /// Which of them are probed.
 pub struct Libraries {
@@ -88,25 +87,23 @@ impl Libraries {
         }
     }
 
-    /// Probes what a process has mapped since; `code` are the files and their inodes by the kernel's record, for a
-    /// process that has ended. What ran before
-    /// its probes is missing, and the coverage says so.
-    pub fn add_mapped(&mut self, session: &mut Session, pid: u32, code: &[(PathBuf, u64)]) {
-        let running = Path::new(&format!("/proc/{pid}/exe")).exists();
-        for path in self.add(session, |finder| finder.process(pid)) {
-            self.blind.push(unprobed(&path, FOUND_RUNNING));
-            self.inside.met_late(pid, &path);
+    /// Probes what a process has mapped since: what it maps now (if it still runs), and what the kernel recorded, files and their inodes. It
+    /// may have ended since, or execute another program. What ran before its probes is missing, and the coverage says so.
+    pub fn add_mapped(&mut self, session: &mut Session, pid: Option<u32>, code: &[(PathBuf, u64)]) {
+        if let Some(pid) = pid {
+            for path in self.add(session, |finder| finder.process(pid)) {
+                self.blind.push(late(&path));
+                self.inside.met_late(pid, &path);
+            }
         }
-        if !running {
-            let paths = self.add(session, |finder| finder.files_of(code));
-            self.blind.extend(paths.iter().map(|path| unprobed(path, FOUND_ENDED)));
-        }
+        let recorded = self.add(session, |finder| finder.files_of(code));
+        self.blind.extend(recorded.iter().map(PathBuf::as_path).map(late));
     }
 
-    /// Says which SQLites processes ran that were mapped when the recording ended.
+    /// Says which SQLites were mapped too late to be probed: when the recording ended.
     pub fn missed(&mut self, code: &[(PathBuf, u64)]) {
         let search = self.finder.files_of(code);
-        self.blind.extend(search.found.iter().map(|found| unprobed(&found.path, FOUND_ENDED)));
+        self.blind.extend(search.found.iter().map(|found| late(&found.path)));
     }
 
     /// Answers processes that ask about files before these run, when they have their probes.
@@ -149,8 +146,8 @@ fn probed(found: &Found) -> Probed {
     Probed { file: Identity::of(&path), path, version }
 }
 
-fn unprobed(path: &Path, why: &str) -> Coverage {
-    Coverage::absent(Layer::Database, path.display().to_string(), Absence::Failed, why)
+fn late(path: &Path) -> Coverage {
+    Coverage::absent(Layer::Database, path.display().to_string(), Absence::Failed, LATE)
 }
 
 fn blind((path, why): (PathBuf, Absent)) -> Coverage {

@@ -177,11 +177,9 @@ fn drain_until(
             log.put(record);
         });
         libraries.inside.look(session, false);
-        // Of processes outside of a container that Fathom runs in, nothing can be read.
+        // Of processes that have ended, or run outside of a container that Fathom runs in, only the record is left.
         for (tgid, code) in mapped {
-            if let Some(pid) = capture::in_proc(tgid) {
-                libraries.add_mapped(session, pid, &code);
-            }
+            libraries.add_mapped(session, capture::in_proc(tgid), &code);
         }
         if flushed.elapsed() > Duration::from_secs(1) {
             log.flush();

@@ -85,7 +85,7 @@ const PROGRAMS: [Program; 10] = [
         regressions: &[
             Regression(
                 "svn -q commit -m x wc/1 wc/2 && svn -q commit -m y wc/3 wc/4",
-                ["", "fdatasync"],
+                ["", "fdatasync directory"],
                 ["", "fdatasync file"],
             ),
             Regression(
