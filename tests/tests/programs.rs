@@ -252,13 +252,19 @@ fn unnamed() -> Result<()> {
     let line: Vec<String> =
         ["python3", "-c", script, &program].map(String::from).into_iter().chain(workload(&place, 20)).collect();
     let line: Vec<&str> = line.iter().map(String::as_str).collect();
-    let summary = show(&record(folder.path(), &[], &line)?)?;
-    let count = shape(&summary, "INSERT").and_then(|insert| number(insert, "/count")).unwrap_or(0.0);
-    let rows = summary["coverage"].as_array().map_or(&[][..], Vec::as_slice);
-    let reported = rows
-        .iter()
-        .any(|row| row["how"].as_str().is_some_and(|how| how.contains("statements")) && row["attached"] == false);
-    ensure!(reported, "{count} INSERTs of 20, and nothing says that some may be missing: {}", summary["coverage"]);
+    for backend in ["ebpf", "ftrace"] {
+        let inner = tempfile::tempdir_in(folder.path())?;
+        let summary = show(&record(inner.path(), &["--backend", backend], &line)?)?;
+        let count = shape(&summary, "INSERT").and_then(|insert| number(insert, "/count")).unwrap_or(0.0);
+        let rows = summary["coverage"].as_array().context("coverage[]")?;
+        let reported = |row: &Value| {
+            row["attached"] == false && row["how"].as_str().is_some_and(|how| how.contains("first statements"))
+        };
+        ensure!(
+            rows.iter().any(reported),
+            "{backend}: {count} INSERTs of 20, and nothing says that some may be missing: {rows:?}"
+        );
+    }
     Ok(())
 }
 

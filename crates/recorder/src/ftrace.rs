@@ -19,6 +19,7 @@ use formats::tracedat::Stats;
 use model::table::Coverage;
 use model::{Absence, Context, Layer};
 use std::borrow::Cow;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,7 +62,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     let output = &request.output;
     Archive::has_room(output, true)?;
     capture::ftrace::probe()?;
-    let (libraries, found) = Libraries::find(request)?;
+    let (mut libraries, found) = Libraries::find(request)?;
     let (marks, mut child) = setup::hold(request, None)?;
     let mut archive = NewArchive::create(request, context, notify)?;
     archive.collector.metadata.by_place = true;
@@ -94,6 +95,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     context.progress("reading what was recorded", 0, 0);
     let summary = translate(&recording, &archive.collector.metadata.partitions, &mut |bytes| archive.log.put(bytes));
     drop(spool);
+    libraries.missed(&executed(&summary));
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
     let finished = finished(&recording, &summary, archive.log.records);
     let mut add = |name: &str, value: &str| {
@@ -108,6 +110,12 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         false => None,
     };
     Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
+}
+
+/// The programs that were executed, and their inodes now: the kernel's event has the name only.
+fn executed(summary: &Summary) -> Vec<(PathBuf, u64)> {
+    let named = summary.executed.iter().map(PathBuf::from);
+    named.filter_map(|path| std::fs::metadata(&path).ok().map(|about| (path, about.ino()))).collect()
 }
 
 /// From pages to records of the log.

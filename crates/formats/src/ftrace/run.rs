@@ -8,7 +8,7 @@ use super::translate::{TraceContext, Translator};
 use crate::tracedat::{Stats, TraceDat};
 use model::Event;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// One buffer of a trace.
@@ -43,6 +43,8 @@ pub struct Summary {
     pub window_ns: (u64, u64),
     /// Partitions and their disks.
     pub partitions: Vec<(u32, u32)>,
+    /// Files that recorded processes executed, as they named them.
+    pub executed: BTreeSet<String>,
 }
 
 /// A clock whose times cannot be converted to ns.
@@ -169,5 +171,6 @@ fn twice<'n>(
         }
     }
     summary.partitions = second.partitions();
+    summary.executed = second.executed();
     summary
 }

@@ -101,6 +101,7 @@ pub struct Translator {
     tracer: Option<u32>,
     tasks: Tasks,
     named: HashSet<u32>,
+    executed: BTreeSet<String>,
     threads: HashMap<u32, Thread>,
     descriptors: Descriptors,
     known: Learned,
@@ -151,6 +152,7 @@ impl Translator {
             tracer: trace_context.tracer,
             tasks,
             named: HashSet::new(),
+            executed: BTreeSet::new(),
             threads: HashMap::new(),
             descriptors: Descriptors::default(),
             known,
@@ -173,6 +175,11 @@ impl Translator {
     /// When the first and the last event happened, in ns.
     pub fn window_ns(&self) -> (u64, u64) {
         (self.first_ns, self.last_ns)
+    }
+
+    /// Files that recorded processes executed, as they named them.
+    pub fn executed(&self) -> BTreeSet<String> {
+        self.executed.clone()
     }
 
     /// Partitions and their disks, as far as the trace or who recorded it tells.

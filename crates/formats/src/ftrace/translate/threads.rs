@@ -340,6 +340,7 @@ impl Translator {
                 self.operations.ended(s.tid);
                 if self.tasks.is_caller(s.tid) {
                     self.named.insert(s.tid);
+                    self.executed.insert(s.text.clone());
                     self.put(self.header(s), Task { what: task_what::EXECUTED, text, ..Task::default() });
                 }
             }
