@@ -59,7 +59,7 @@ pub fn bring(
     incoming: &Incoming<'_>,
     context: &Context,
     notify: Notify<'_>,
-    told: &mut dyn FnMut(Note<'_>),
+    on_note: &mut dyn FnMut(Note<'_>),
 ) -> Result<(Done, bool), NotBrought> {
     let Incoming { place, output, .. } = *incoming;
     let mut name = output.as_os_str().to_owned();
@@ -78,7 +78,7 @@ pub fn bring(
     };
     let done = device::remote::run(&job, context, &mut |note| match note {
         Note::Brought(bytes) => context.progress(&format!("{place}: {:.1} MB", bytes as f64 / 1e6), 0, 0),
-        note => told(note),
+        note => on_note(note),
     });
     context.clear_progress();
     let kept = keep(&here, output, notify);
@@ -112,8 +112,8 @@ mod tests {
     fn only_archive_with_log_takes_its_place() {
         let folder = tempfile::tempdir().unwrap();
         let (here, output) = (folder.path().join("t.incoming"), folder.path().join("t.fathom"));
-        let said = Cell::new(0);
-        let keep = || keep(&here, &output, &|_| said.set(said.get() + 1)).unwrap();
+        let notices = Cell::new(0);
+        let keep = || keep(&here, &output, &|_| notices.set(notices.get() + 1)).unwrap();
         fs::create_dir(&here).unwrap();
         fs::write(here.join("meta.json"), "{}").unwrap();
         assert!(!keep() && !here.exists() && !output.exists());
@@ -122,7 +122,7 @@ mod tests {
         let log = archive::log::path(&here);
         fs::create_dir_all(log.parent().unwrap()).unwrap();
         fs::write(log, "").unwrap();
-        assert!(keep() && !here.exists() && said.get() == 1);
+        assert!(keep() && !here.exists() && notices.get() == 1);
         assert_eq!(Meta::read(&output).unwrap().command, ["new"]);
         assert_eq!(Meta::read(&folder.path().join("t.fathom.old")).unwrap().command, ["old"]);
     }

@@ -286,7 +286,10 @@ impl Both<'_> {
 
     fn nothing(&self, cells: Cells) -> String {
         match cells.only {
-            Some(("dir", _)) => "no folder of external storage was measured on both (`--dir card=FOLDER`)".into(),
+            Some(("dir", _)) => {
+                "no folder of external storage was measured on both; `fathom papers --device` does not measure one yet"
+                    .into()
+            }
             _ => both::why_unpaired([self.host, self.device], cells.workloads),
         }
     }

@@ -30,7 +30,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     if matches!(place, DeviceAddress::Local) {
         return Err(Usage("--device local is this machine; `fathom papers` makes its figures".into()).into());
     }
-    // Asked first: a device that is not there is told before anything is measured.
+    // Asked first: a device that is not there is reported before anything is measured.
     let facts = info::ask(&Which { device: place.clone(), binary: args.beside.binary.clone() })?.facts;
     let folder = match &args.beside.folder {
         Some(folder) => folder.clone(),
