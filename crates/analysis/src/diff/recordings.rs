@@ -4,8 +4,8 @@
 //! recording; so each counts with one number a statement, the sum over the executions that *all* recordings have. The two sides are
 //! compared as two cells of a benchmark are ([`stats::cells`]): the median of all ratios B / A with the interval of the exact rank test
 //! (Hodges and Lehmann; Mann and Whitney). It takes no noise for normal, and one recording that something held up moves it little. It needs
-//! 4 and 4 recordings, or 3 and 5: with 3 and 3 the most extreme order of all is as likely as 1 in 10 by chance, so that no verdict is possible.
-//! Statements are many comparisons at once; those that are reported are false in at most 5 % of them ([`stats::fdr`]).
+//! 4 and 4 recordings, or 3 and 5: with 3 and 3 the most extreme order of all is as likely as 1 in 10 by chance, so that no verdict
+//! is possible. Statements are many comparisons at once; those that are reported are false in at most 5 % of them ([`stats::fdr`]).
 //!
 //! **Uncertainty.** The test knows that recordings of a side differ, not why the sides do: if all of A were made before all of B, whatever
 //! changed on the machine in between counts as a difference. [`apart`] tells, and the text says so.
