@@ -1,9 +1,14 @@
 //! A device for the real `adb`: the daemon of `src/bin/adbd` with a private root, in which Debian's toybox is the userland and mksh the
 //! shell, as on Android, and scripts replay what real models' `getprop` and `dumpsys` print; and an adb server of the test's own, with a
 //! key of its own. No line of Android runs: what is real is everything between Fathom and the device's processes.
+//!
+//! The device's kernel is this machine's, or that of a [virtual machine](machine).
+
+pub mod machine;
 
 use crate::{installed, run, until};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use machine::Machine;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
@@ -37,21 +42,21 @@ pub struct Shape {
     pub authorized: bool,
     /// Whether it asks for no key at all.
     pub open: bool,
-    /// The folder of crates/device/tests/fixtures whose `run/` it replays.
-    pub model: &'static str,
+    /// The folders of crates/device/tests/fixtures whose `run/` it replays; of two files with a name it is the first.
+    pub models: &'static [&'static str],
 }
 
 impl Default for Shape {
     fn default() -> Self {
         let features = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir";
-        Self { uid: 2000, data: "size=512m", features, rate: None, authorized: true, open: false, model: "phone" }
+        Self { uid: 2000, data: "size=512m", features, rate: None, authorized: true, open: false, models: &["phone"] }
     }
 }
 
 /// A running one, and the adb server that knows it.
 pub struct Phone {
     folder: tempfile::TempDir,
-    daemon: Child,
+    body: Body,
     server: Child,
     /// The adb server's port.
     pub port: String,
@@ -59,14 +64,31 @@ pub struct Phone {
     pub serial: String,
 }
 
+/// What the device is.
+enum Body {
+    /// A daemon beside us, with a private root.
+    Root(Child),
+    /// A machine of its own.
+    Machine(Machine),
+}
+
 impl Phone {
     /// Starts both. `daemon` is the daemon's program.
     pub fn start(daemon: &str, shape: &Shape) -> Result<Self> {
+        Self::start_as(daemon, shape, false)
+    }
+
+    /// The same with a virtual machine as the device.
+    pub fn boot(daemon: &str, shape: &Shape) -> Result<Self> {
+        Self::start_as(daemon, shape, true)
+    }
+
+    fn start_as(daemon: &str, shape: &Shape, machine: bool) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         // The device's user goes through it to its root.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
         let at = |name: &str| folder.path().join(name);
-        root(&at("root"), shape.model)?;
+        root(&at("root"), shape.models)?;
         fs::create_dir_all(at("home/.android"))?;
         let key = at("home/.android/adbkey");
         run(Command::new("adb").arg("keygen").arg(&key))?;
@@ -75,31 +97,36 @@ impl Phone {
         command.args(["-P", &port, "nodaemon", "server"]).env("HOME", at("home")).env("ADB_MDNS", "0");
         let server =
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(fs::File::create(at("server.log"))?).spawn()?;
-        let mut command = Command::new(daemon);
-        command
-            .arg("--root")
-            .arg(at("root"))
-            .arg("--port-file")
-            .arg(at("port"))
-            .args(["--uid", &shape.uid.to_string()]);
-        command.args(["--data", shape.data, "--features", shape.features]);
-        if let Some(rate) = shape.rate {
-            command.args(["--rate", &rate.to_string()]);
-        }
         let strangers = at("stranger");
-        if shape.authorized && !shape.open {
-            command.arg("--key").arg(key.with_extension("pub"));
-        } else if !shape.authorized {
+        if !shape.authorized {
             run(Command::new("adb").arg("keygen").arg(&strangers))?;
-            command.arg("--key").arg(strangers.with_extension("pub"));
         }
-        let daemon = command.stdin(Stdio::null()).spawn().context("starting the daemon")?;
-        let mut phone = Self { folder, daemon, server, port, serial: String::new() };
+        let admitted = if shape.authorized { &key } else { &strangers };
+        let mut words = vec![format!("--uid={}", shape.uid), format!("--features={}", shape.features)];
+        words.extend(shape.rate.map(|rate| format!("--rate={rate}")));
+        let key = (!shape.open).then(|| admitted.with_extension("pub"));
+        let body = if machine {
+            Body::Machine(Machine::boot(daemon, &at("root"), &at("machine"), words, key.as_deref())?)
+        } else {
+            let mut command = Command::new(daemon);
+            command.arg("--root").arg(at("root")).arg("--port-file").arg(at("port"));
+            command.args(["--data", shape.data]).args(words.iter().flat_map(|word| word.split_once('=')).flat_map(<[&str; 2]>::from));
+            if let Some(key) = key {
+                command.arg("--key").arg(key);
+            }
+            Body::Root(command.stdin(Stdio::null()).spawn().context("starting the daemon")?)
+        };
+        let mut phone = Self { folder, body, server, port, serial: String::new() };
         until("a listening adb server", || {
             Ok(std::net::TcpStream::connect(format!("127.0.0.1:{}", phone.port)).is_ok())
         })?;
-        until("the daemon's port", || Ok(phone.folder.path().join("port").exists()))?;
-        phone.serial = format!("127.0.0.1:{}", fs::read_to_string(phone.folder.path().join("port"))?);
+        phone.serial = match &phone.body {
+            Body::Machine(machine) => format!("127.0.0.1:{}", machine.port),
+            Body::Root(_) => {
+                until("the daemon's port", || Ok(phone.folder.path().join("port").exists()))?;
+                format!("127.0.0.1:{}", fs::read_to_string(phone.folder.path().join("port"))?)
+            }
+        };
         phone.connect()?;
         if shape.authorized {
             phone.ready()?;
@@ -158,18 +185,36 @@ impl Phone {
     }
 
     fn signal(&self, name: &str) -> Result<()> {
-        run(Command::new("kill").args([name, &self.daemon.id().to_string()])).map(drop)
+        run(Command::new("kill").args([name, &self.daemon()?.id().to_string()])).map(drop)
+    }
+
+    fn daemon(&self) -> Result<&Child> {
+        match &self.body {
+            Body::Root(daemon) => Ok(daemon),
+            Body::Machine(_) => bail!("the device is a machine"),
+        }
+    }
+
+    /// The machine that it is.
+    pub fn machine(&self) -> Result<&Machine> {
+        match &self.body {
+            Body::Machine(machine) => Ok(machine),
+            Body::Root(_) => bail!("the device is no machine"),
+        }
     }
 
     /// Cuts the link; what runs there goes on.
     pub fn cut(&self) -> Result<()> {
-        self.signal("-USR1")
+        match &self.body {
+            Body::Root(_) => self.signal("-USR1"),
+            Body::Machine(machine) => machine.cut(),
+        }
     }
 
     /// Cuts the link, and answers nobody until it reappears.
     pub fn vanish(&self) -> Result<()> {
         // The device is the daemon's only child.
-        run(Command::new("pkill").args(["-STOP", "-P", &self.daemon.id().to_string()]))?;
+        run(Command::new("pkill").args(["-STOP", "-P", &self.daemon()?.id().to_string()]))?;
         let mut command = self.adb();
         command.args(["disconnect", &self.serial]).stdin(Stdio::null());
         run(&mut command).map(drop)
@@ -177,7 +222,7 @@ impl Phone {
 
     /// Ends that.
     pub fn reappear(&self) -> Result<()> {
-        run(Command::new("pkill").args(["-CONT", "-P", &self.daemon.id().to_string()])).map(drop)
+        run(Command::new("pkill").args(["-CONT", "-P", &self.daemon()?.id().to_string()])).map(drop)
     }
 
     /// Leaves its own adb server for another device's. It must be open: the other's key is another one.
@@ -196,7 +241,10 @@ impl Phone {
 
     /// Restarts the device.
     pub fn reboot(&self) -> Result<()> {
-        self.signal("-USR2")
+        match &self.body {
+            Body::Root(_) => self.signal("-USR2"),
+            Body::Machine(machine) => machine.reboot(),
+        }
     }
 
     /// What is left in its folder for temporary things beside the program that is kept.
@@ -223,15 +271,17 @@ fn is_program(name: &str) -> bool {
 impl Drop for Phone {
     fn drop(&mut self) {
         // The daemon first, which ends the device with all that runs there.
-        let _ = self.signal("-TERM");
-        let _ = self.daemon.wait();
+        if let Body::Root(daemon) = &mut self.body {
+            let _ = run(Command::new("kill").args(["-TERM", &daemon.id().to_string()]));
+            let _ = daemon.wait();
+        }
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
 }
 
 /// Makes the private root.
-fn root(root: &Path, model: &str) -> Result<()> {
+fn root(root: &Path, models: &[&str]) -> Result<()> {
     for folder in [
         "proc",
         "sys",
@@ -261,12 +311,14 @@ fn root(root: &Path, model: &str) -> Result<()> {
     for applet in applets.split_whitespace().filter(|a| !["sh", "toybox"].contains(a)) {
         symlink("toybox", bin.join(applet))?;
     }
-    let fixtures =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/device/tests/fixtures").join(model).join("run");
-    ensure!(fixtures.is_dir(), "{} is not there", fixtures.display());
-    for entry in fs::read_dir(fixtures)? {
-        let entry = entry?;
-        fs::copy(entry.path(), root.join("replay").join(entry.file_name()))?;
+    for model in models.iter().rev() {
+        let fixtures =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/device/tests/fixtures").join(model).join("run");
+        ensure!(fixtures.is_dir(), "{} is not there", fixtures.display());
+        for entry in fs::read_dir(fixtures)? {
+            let entry = entry?;
+            fs::copy(entry.path(), root.join("replay").join(entry.file_name()))?;
+        }
     }
     for (name, script) in [
         // A dump of all properties, or files of single ones.

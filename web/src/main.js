@@ -17,6 +17,7 @@ import { OperationList } from './list.js';
 import { showAccount, showFiles, showStatements } from './tables.js';
 import { showFindings } from './findings.js';
 import { showHeader, showMethod } from './method.js';
+import { showTogether } from './together.js';
 
 /** @import { Chain } from './chain.js' */
 /** @import { CommandsOf, PageOf } from './data.js' */
@@ -45,6 +46,7 @@ class Page {
       (span) => this.commands.kinds.get(this.trace.spans.id[span]) ?? '',
     );
     this.overview = new Overview(byId('overview'), this.trace);
+    this.together = showTogether(this.tip);
     this.view = windowOf(this.trace.low, this.trace.high, this.trace.low, this.trace.high);
     /** @type {Chain | null} */
     this.chain = null;
@@ -143,6 +145,7 @@ class Page {
     const all = () => {
       this.draw();
       this.scatter.draw(follow.checked ? this.view : null);
+      this.together.forEach((chart) => chart.draw());
     };
     follow.addEventListener('change', all);
     new ResizeObserver(all).observe(byId('content'));

@@ -1,12 +1,14 @@
 //! Pages of archives: what is loaded of them, and which of them go onto one page.
 
 use crate::{PageData, bench_page, page, pages};
+use analysis::bench::flows;
 use analysis::bench::net::page_of;
 use analysis::bench::recording_series::RecordingSeries;
 use analysis::bench::results::Bench;
 use analysis::host_clock::HostClock;
 use analysis::{Rows, explain, figures, summary};
 use archive::{Archive, ArchiveKind};
+use serde_json::{Value, json};
 use std::path::Path;
 
 /// Why there is no page.
@@ -72,8 +74,32 @@ const POINTS: usize = 200_000;
 /// # Errors
 /// An archive cannot be read.
 pub fn recordings(opened: &[(Archive, String)], window: Option<(u64, u64)>) -> Result<String, Error> {
-    let data = opened.iter().map(|(archive, title)| recording(archive, title, window));
-    Ok(pages(&data.collect::<Result<Vec<_>, _>>()?))
+    let mut data = Vec::new();
+    let mut series = Vec::new();
+    for (archive, title) in opened {
+        let rows = Rows::load(archive)?;
+        data.push(recording(&rows, title, window)?);
+        if opened.len() > 1 {
+            let clock = HostClock::of(&rows.environment());
+            let one = RecordingSeries::new(&rows, title, archive.meta().boot.clone()).on_host(clock.as_ref());
+            series.push((one, clock));
+        }
+    }
+    Ok(pages(&data, &together(series)))
+}
+
+/// Recordings on one axis, with what is known of their clocks; or why they are not.
+fn together(series: Vec<(RecordingSeries, Option<HostClock>)>) -> Value {
+    if series.is_empty() {
+        return Value::Null;
+    }
+    let clocks = series.iter().filter_map(|(one, clock)| Some(clock.as_ref()?.text(&one.name) + "."));
+    let clocks: Vec<String> = clocks.collect();
+    let series: Vec<RecordingSeries> = series.into_iter().map(|(one, _)| one).collect();
+    match flows::together(&series) {
+        Ok(charts) => json!({ "charts": charts, "note": clocks.join(" ") }),
+        Err(why) => json!({ "charts": [], "note": format!("Not on one axis of time: {why}.") }),
+    }
 }
 
 /// The page of one recording.
@@ -81,7 +107,7 @@ pub fn recordings(opened: &[(Archive, String)], window: Option<(u64, u64)>) -> R
 /// # Errors
 /// The archive cannot be read.
 pub fn recording_page(archive: &Archive, title: &str) -> Result<String, Error> {
-    Ok(page(&recording(archive, title, None)?))
+    Ok(page(&recording(&Rows::load(archive)?, title, None)?))
 }
 
 /// Whether a page that stands there may take a new one: it shows this recording, and so is not somebody else's.
@@ -89,12 +115,11 @@ pub fn shows(page: &str, archive: &Path) -> bool {
     page.contains(&format!("class=\"recording\" data-title=\"{}\"", archive.display()))
 }
 
-fn recording<'a>(archive: &Archive, title: &'a str, window: Option<(u64, u64)>) -> Result<PageData<'a>, Error> {
-    let rows = Rows::load(archive)?;
+fn recording<'a>(rows: &Rows, title: &'a str, window: Option<(u64, u64)>) -> Result<PageData<'a>, Error> {
     let limits = figures::Limits { spans: SPANS, points: POINTS, window, ..figures::Limits::default() };
-    let (timeline, scatter) = (figures::timeline(&rows, &limits), figures::scatter(&rows, &limits));
-    let summary = summary::summarise(&rows);
-    let explanation = explain::explain(&rows);
+    let (timeline, scatter) = (figures::timeline(rows, &limits), figures::scatter(rows, &limits));
+    let summary = summary::summarise(rows);
+    let explanation = explain::explain(rows);
     Ok(PageData::of(title, &summary, timeline, scatter, &figures::counts(&summary), &explanation)?)
 }
 

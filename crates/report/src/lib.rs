@@ -105,11 +105,12 @@ const STYLE: &str = include_str!("../../../web/style.css");
 
 /// The page of one recording: one HTML document in UTF-8 that refers to nothing outside itself.
 pub fn page(data: &PageData) -> String {
-    pages(std::slice::from_ref(data))
+    pages(std::slice::from_ref(data), &Value::Null)
 }
 
-/// The page of several recordings, of which one is shown at a time, but for the device commands.
-pub fn pages(recordings: &[PageData]) -> String {
+/// The page of several recordings, of which one is shown at a time, but for the device commands and for what stands `together` on one
+/// axis of time.
+pub fn pages(recordings: &[PageData], together: &Value) -> String {
     let script = script::script(script::MODULES);
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
@@ -117,7 +118,11 @@ pub fn pages(recordings: &[PageData]) -> String {
         hash::source(STYLE)
     );
     let title = escape(&recordings.iter().map(|r| r.title).collect::<Vec<_>>().join(", "));
-    let blocks: String = recordings.iter().map(blocks).collect();
+    let mut blocks: String = recordings.iter().map(blocks).collect();
+    if !together.is_null() {
+        let block = data_block(together);
+        blocks += &format!("<script type=\"application/json\" class=\"together\">{block}</script>\n");
+    }
     fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &blocks), ("script", &script)])
 }
 
@@ -215,7 +220,7 @@ mod tests {
     #[test]
     fn each_recording_has_own_data_block() {
         let one = |title| PageData { title, summary: json!({ "operations": [] }), ..PageData::default() };
-        let page = pages(&[one("a"), one("b\"><script>")]);
+        let page = pages(&[one("a"), one("b\"><script>")], &Value::Null);
         assert_eq!(page.matches("<script").count(), 5);
         assert!(page.contains("<title>a, b&quot;&gt;&lt;script&gt;</title>"));
     }

@@ -30,6 +30,9 @@ pub const MODULES: &[(&str, &str)] = &[
     ("tables.js", include_str!("../../../web/src/tables.js")),
     ("findings.js", include_str!("../../../web/src/findings.js")),
     ("method.js", include_str!("../../../web/src/method.js")),
+    ("plot.js", include_str!("../../../web/src/plot.js")),
+    ("flows.js", include_str!("../../../web/src/flows.js")),
+    ("together.js", include_str!("../../../web/src/together.js")),
     ("main.js", include_str!("../../../web/src/main.js")),
 ];
 

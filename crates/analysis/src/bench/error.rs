@@ -98,7 +98,7 @@ pub enum Error {
         recording: String,
     },
     /// It was made at another time.
-    #[error("{recording} does not overlap with the runs in time")]
+    #[error("{recording} does not overlap in time with the others")]
     Apart {
         /// Its name.
         recording: String,

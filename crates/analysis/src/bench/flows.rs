@@ -206,14 +206,42 @@ pub fn flows_of(runs: &[Bench], recordings: &[RecordingSeries]) -> Result<Vec<Fl
         if !recording.saw(least, last) {
             return Err(Error::Apart { recording: recording.name.clone() });
         }
-        for (metric, lines) in [(LATENCY, recording.latencies(least, last)), (CARRIED, recording.carried(least, last))]
-        {
-            let Some((at, _)) = drawn(metric).filter(|_| !lines.is_empty()) else { continue };
-            let lines = lines.into_iter().map(|(name, course)| Flow { name, points: points(course, least) });
-            charts.entry((at, String::new())).or_default().flows.extend(lines);
-        }
+        beside(&mut charts, recording, least, last);
     }
     Ok(finished(charts, Some(last.saturating_sub(least) as f64 / 1e9).filter(|_| overlap)))
+}
+
+/// Recordings alone on one axis: of one clock, and made at the same time.
+///
+/// # Errors
+/// Two of them have no common clock, or no common time.
+pub fn together(recordings: &[RecordingSeries]) -> Result<Vec<Flows>, Error> {
+    let lasted: Vec<(&RecordingSeries, (u64, u64))> =
+        recordings.iter().filter_map(|r| Some((r, r.lasted()?))).collect();
+    let Some(((first, _), others)) = lasted.split_first().map(|(first, others)| (*first, others)) else {
+        return Ok(Vec::new());
+    };
+    if let Some((other, _)) = others.iter().find(|(r, _)| r.boot.is_none() || r.boot != first.boot) {
+        return Err(Error::Clocks { run: first.name.clone(), recording: other.name.clone() });
+    }
+    let ended = lasted.iter().map(|(_, (_, end))| *end).min().unwrap_or(0);
+    if let Some((late, _)) = lasted.iter().find(|(_, (begin, _))| *begin > ended) {
+        return Err(Error::Apart { recording: late.name.clone() });
+    }
+    let least = lasted.iter().map(|(_, (begin, _))| *begin).min().unwrap_or(0);
+    let last = lasted.iter().map(|(_, (_, end))| *end).max().unwrap_or(least);
+    let mut charts = Charts::new();
+    lasted.iter().for_each(|(recording, _)| beside(&mut charts, recording, least, last));
+    Ok(finished(charts, Some(last.saturating_sub(least) as f64 / 1e9)))
+}
+
+/// Adds what a recording saw between these times.
+fn beside(charts: &mut Charts, recording: &RecordingSeries, least: u64, last: u64) {
+    for (metric, lines) in [(LATENCY, recording.latencies(least, last)), (CARRIED, recording.carried(least, last))] {
+        let Some((at, _)) = drawn(metric).filter(|_| !lines.is_empty()) else { continue };
+        let lines = lines.into_iter().map(|(name, course)| Flow { name, points: points(course, least) });
+        charts.entry((at, String::new())).or_default().flows.extend(lines);
+    }
 }
 
 /// The first process of a cell that counts.
@@ -386,6 +414,29 @@ mod tests {
         refused(&[run("a", 5_000_000_000), run("b", 60_000_000_000)], "not made at the same time");
         run_a.boot = Some("two".into());
         refused(&[run_a], "different clocks");
+    }
+
+    #[test]
+    fn recordings_share_axis_by_host_clock_or_not_at_all() {
+        let at = |name: &str, boot: Option<&str>, times: [u64; 2]| RecordingSeries {
+            name: name.into(),
+            boot: boot.map(Into::into),
+            operations: times.map(|t| (t * 1_000_000_000, 7.0)).to_vec(),
+            ..RecordingSeries::default()
+        };
+        let (a, b) = (at("a", Some("one"), [5, 9]), at("b", Some("one"), [7, 12]));
+        let charts = together(&[a.clone(), b.clone()]).unwrap();
+        let said: Vec<_> = charts[0].flows.iter().map(|f| (f.name.as_str(), f.points.clone())).collect();
+        assert_eq!(
+            said,
+            [("a operations", vec![(0.0, 7.0), (4.0, 7.0)]), ("b operations", vec![(2.0, 7.0), (7.0, 7.0)])]
+        );
+        assert_eq!((charts.len(), charts[0].end), (1, 7.0));
+        let why = |all: &[RecordingSeries]| together(all).unwrap_err().to_string();
+        assert!(why(&[a.clone(), at("b", Some("two"), [7, 12])]).contains("different clocks"));
+        assert!(why(&[at("a", None, [5, 9]), at("b", None, [7, 12])]).contains("different clocks"));
+        assert!(why(&[a, at("b", Some("one"), [10, 12])]).contains("does not overlap"));
+        assert!(together(&[RecordingSeries::default()]).unwrap().is_empty());
     }
 
     #[test]

@@ -64,6 +64,11 @@ impl RecordingSeries {
         begins.chain(self.commands.values().flatten().map(|(t, _)| *t))
     }
 
+    /// The first and the last time in it.
+    pub fn lasted(&self) -> Option<(u64, u64)> {
+        Some((self.times().min()?, self.times().max()?))
+    }
+
     /// Whether any of it lies in that time.
     pub fn saw(&self, from: u64, to: u64) -> bool {
         self.times().any(|t| (from..=to).contains(&t))

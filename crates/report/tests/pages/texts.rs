@@ -95,7 +95,19 @@ pub fn several_recordings_are_selectable_and_comparable() -> Result<()> {
         let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
         PageData { title, summary, timeline, scatter, counts, ..PageData::default() }
     };
-    let shown = Shown::page(&pages(&[part("first", INSERTS), part("second <i>", 20)]), "")?;
+    let flow = |name: &str, at: f64| json!({ "name": name, "points": [[at, 5.0], [at + 1.0, 9.0]] });
+    let chart = json!({
+        "title": "latency", "unit": "us", "bands": [], "end": 3.0, "flows": [flow("first operations", 0.0), flow("second operations", 2.0)],
+    });
+    let together = json!({ "charts": [chart], "note": "second's clock was <i>1 s</i> ahead." });
+    let shown = Shown::page(&pages(&[part("first", INSERTS), part("second <i>", 20)], &together), "")?;
+    let drawn = shown.browser.run(
+        "const c = document.querySelector('#together canvas'); return [c.dataset.flows, c.width > 0, \
+         c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some((b) => b > 0)];",
+        &[],
+    )?;
+    assert_eq!(drawn, json!(["2", true, true]));
+    assert_eq!(shown.browser.text("#together-note")?, "second's clock was <i>1 s</i> ahead.");
     assert_eq!(shown.browser.text("#recordings")?, "first\nsecond <i>");
     assert_eq!(shown.browser.text("#title")?, "first");
     // The second panel shows the INSERTs of the other recording, beside those of this one.

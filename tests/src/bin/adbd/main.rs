@@ -3,8 +3,10 @@
 //! documentation (protocol.txt, SYNC.TXT, shell_protocol.h).
 //!
 //!     adbd --root FOLDER --port-file FILE [--uid N] [--key FILE] [--data OPTIONS] [--features LIST] [--rate BYTES_PER_S]
+//!     adbd --root FOLDER --machine ADDRESS [--uid N] [--key FILE] [--features LIST] [--rate BYTES_PER_S]
 //!
-//! The device is a process of number 1 in namespaces of its own, with FOLDER as its root: `/proc` is its own, `/sys` and `/dev` are this
+//! With `--machine` the machine that it runs on is the device: FOLDER is its root, with all that is mounted there, the daemon listens
+//! there, and SIGUSR1 cuts the link. Otherwise the device is a process of number 1 in namespaces of its own, with FOLDER as its root: `/proc` is its own, `/sys` and `/dev` are this
 //! host's, `/data/local/tmp` is a tmpfs with these options. This process stands for its power supply: SIGUSR1 cuts the link (what runs goes
 //! on), SIGUSR2 restarts it (what runs is gone, `/data` too), and its end is the device's. Without a key everybody may come in.
 
@@ -33,6 +35,7 @@ struct Options {
     data: String,
     features: String,
     rate: Option<u64>,
+    machine: Option<String>,
 }
 
 fn main() -> io::Result<()> {
@@ -53,12 +56,16 @@ fn main() -> io::Result<()> {
             "--data" => options.data = value,
             "--features" => options.features = value,
             "--rate" => options.rate = value.parse().ok(),
+            "--machine" => options.machine = Some(value),
             _ => return Err(wrong(&word)),
         }
     }
-    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let listener = TcpListener::bind(options.machine.as_deref().unwrap_or("127.0.0.1:0"))?;
     // Blocked before there is a thread, so that each is waited for and none ends anybody.
     let signals = block();
+    if options.machine.is_some() {
+        return enter(&options).and_then(|()| serve(&listener, &options));
+    }
     std::fs::write(format!("{}.new", options.port_file), listener.local_addr()?.port().to_string())?;
     std::fs::rename(format!("{}.new", options.port_file), &options.port_file)?;
     let mut device = start(&listener, &options)?;
@@ -153,6 +160,12 @@ fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
     let flags = libc::MS_NOSUID | libc::MS_NODEV | if noexec.is_empty() { 0 } else { libc::MS_NOEXEC };
     let data = [format!("mode=0771,uid={0},gid={0}", options.uid), data.join(",")].join(",");
     mount("tmpfs", &at("data/local/tmp"), "tmpfs", flags, data.trim_end_matches(','))?;
+    enter(options)?;
+    serve(listener, options)
+}
+
+/// Goes into the device's root, as its user.
+fn enter(options: &Options) -> io::Result<()> {
     std::os::unix::fs::chroot(&options.root)?;
     std::env::set_current_dir("/")?;
     if options.uid != 0 {
@@ -162,12 +175,18 @@ fn device(listener: &TcpListener, options: &Options) -> io::Result<()> {
                 && libc::setgroups(0, std::ptr::null()) == 0
                 && libc::setgid(options.uid) == 0
                 && libc::setuid(options.uid) == 0
-                // Setting these clears it.
-                && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) == 0
         };
         if !done {
             return Err(io::Error::last_os_error());
         }
+    }
+    Ok(())
+}
+
+fn serve(listener: &TcpListener, options: &Options) -> io::Result<()> {
+    if options.machine.is_none() {
+        // SAFETY: plain system call. Setting these clears it.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     }
     let link: Arc<Mutex<Option<TcpStream>>> = Arc::default();
     std::thread::spawn({

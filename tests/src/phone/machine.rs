@@ -1,0 +1,148 @@
+//! The device as a virtual machine: Debian's kernel, an SD card on the MMC layer with /data on it as f2fs, /sdcard behind FUSE (bindfs, which
+//! passes each request to a process and back, as Android's media provider does), and the daemon in a root of its own, reached through a
+//! port of this machine.
+//!
+//! Its times are those of an emulated processor. What no kernel of Debian's has: SELinux's policy, vendors' drivers, Android's own FUSE.
+
+use crate::run;
+use anyhow::{Context, Result, bail, ensure};
+use lab::arch::Arch;
+use lab::guest::{Bus, Config, Disk, Guest, available};
+use lab::scenario::Forward;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// Bytes of the card: a power of two, as cards have.
+const CARD: u64 = 512 << 20;
+/// The daemon's port there.
+const PORT: u16 = 5555;
+/// How long a step of preparing may take by the guest's clock.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Makes a device of the machine. The root is an archive; mounts are made before the daemon goes into it.
+const PREPARE: &str = r#"set -e
+ip link set lo up
+ip link set eth0 up
+ip address add 10.0.2.15/24 dev eth0
+ip route add default via 10.0.2.2
+mkdir -p /phone
+tar -x -f /phone.tar -C /phone
+mount -t tracefs none /sys/kernel/tracing 2>/dev/null || true
+for folder in proc sys dev; do
+    mount --rbind /$folder /phone/$folder
+done
+mount -t f2fs -o noatime /dev/disk/data /phone/data
+mkdir -p /phone/data/local/tmp /phone/data/misc/perfetto-traces /phone/data/media/0 /phone/storage/emulated/0
+chmod 777 /phone/data/misc/perfetto-traces
+chown 2000:2000 /phone/data/local/tmp
+chmod 771 /phone/data/local/tmp
+mkdir -p /etc
+ln -sf /proc/self/mounts /etc/mtab
+bindfs --force-user=2000 --force-group=2000 --create-for-user=0 --create-for-group=0 --chown-ignore --perms=a+rwX \
+    -o allow_other /phone/data/media/0 /phone/storage/emulated/0
+ln -sfn /storage/emulated/0 /phone/sdcard
+"#;
+
+/// A running one.
+pub struct Machine {
+    config: Config,
+    guest: Mutex<Option<Guest>>,
+    start: String,
+    /// The port of this machine that leads to the daemon.
+    pub port: u16,
+}
+
+/// Why there can be none here.
+pub fn possible() -> Result<(), String> {
+    super::possible()?;
+    ["mkfs.f2fs", "bindfs", "tar"].into_iter().try_for_each(crate::installed)?;
+    available(Arch::default()).map_err(|why| why.to_string())
+}
+
+impl Machine {
+    /// Boots it. `daemon` is the daemon's program and `words` are its options; `root` is its root, and its disks are in `folder`.
+    pub(super) fn boot(
+        daemon: &str,
+        root: &Path,
+        folder: &Path,
+        words: Vec<String>,
+        key: Option<&Path>,
+    ) -> Result<Self> {
+        let archive = root.with_extension("tar");
+        run(Command::new("tar").args(["-c", "--owner=0", "--group=0", "-f"]).arg(&archive).arg("-C").arg(root).arg("."))?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut files =
+            vec![(archive, "phone.tar".to_owned()), (PathBuf::from(daemon), "adbd".into()), (found("bindfs")?, "usr/bin/bindfs".into())];
+        let mut start = format!("/adbd --root /phone --machine 0.0.0.0:{PORT} {}", words.join(" ").replace('=', " "));
+        if let Some(key) = key {
+            files.push((key.to_path_buf(), "key.pub".into()));
+            start += " --key /key.pub";
+        }
+        let mut config = Config {
+            disks: vec![Disk { name: "data".into(), bus: Bus::Sd, bytes: CARD, ext4: false }],
+            mkfs: [("data".to_owned(), vec!["mkfs.f2fs".to_owned(), "-q".into()])].into(),
+            modules: ["f2fs", "crc32_generic", "fuse"].map(String::from).to_vec(),
+            files,
+            texts: vec![("prepare".into(), PREPARE.into())],
+            device: true,
+            forward: vec![Forward { address: Ipv4Addr::LOCALHOST, host: port, guest: PORT }],
+            idle: Duration::from_secs(1200),
+            keep: Some(folder.to_path_buf()),
+            ..Config::default()
+        };
+        let guest = up(&config, &start)?;
+        // What is on the card stays when it boots again.
+        config.mkfs.clear();
+        Ok(Self { config, guest: Mutex::new(Some(guest)), start, port })
+    }
+
+    /// What a line of the machine's own shell prints, which is not the device's.
+    pub fn run(&self, line: &str) -> Result<String> {
+        let mut guest = self.guest.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
+        done(guest.as_mut().context("it is off")?, line)
+    }
+
+    /// The daemon ends its connection; what runs goes on.
+    pub(super) fn cut(&self) -> Result<()> {
+        self.run("kill -USR1 $(cat /run/adbd)").map(drop)
+    }
+
+    /// Takes the network card's cable out, or puts it in.
+    pub fn cable(&self, plugged: bool) -> Result<()> {
+        let line = if plugged { "ip link set eth0 up; ip route add default via 10.0.2.2" } else { "ip link set eth0 down" };
+        self.run(line).map(drop)
+    }
+
+    /// Turns it off at once, and on again: what was not written to the card is gone.
+    pub(super) fn reboot(&self) -> Result<()> {
+        let mut guest = self.guest.lock().map_err(|_| anyhow::anyhow!("poisoned"))?;
+        drop(guest.take());
+        *guest = Some(up(&self.config, &self.start)?);
+        Ok(())
+    }
+}
+
+fn up(config: &Config, start: &str) -> Result<Guest> {
+    let cache = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab");
+    let mut guest = Guest::boot(config, &cache)?;
+    done(&mut guest, "sh /prepare")?;
+    done(&mut guest, &format!("setsid {start} </dev/null >/run/adbd.log 2>&1 & echo $! >/run/adbd"))?;
+    Ok(guest)
+}
+
+fn done(guest: &mut Guest, line: &str) -> Result<String> {
+    let output = guest.run(line, LIMIT)?;
+    ensure!(output.status == 0, "{line}: {} {}{}", output.status, output.stdout, output.stderr);
+    Ok(output.stdout)
+}
+
+fn found(program: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    match std::env::split_paths(&path).map(|folder| folder.join(program)).find(|p| p.is_file()) {
+        Some(found) => Ok(found),
+        None => bail!("{program} is not installed"),
+    }
+}
