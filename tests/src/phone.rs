@@ -110,7 +110,9 @@ impl Phone {
         } else {
             let mut command = Command::new(daemon);
             command.arg("--root").arg(at("root")).arg("--port-file").arg(at("port"));
-            command.args(["--data", shape.data]).args(words.iter().flat_map(|word| word.split_once('=')).flat_map(<[&str; 2]>::from));
+            command
+                .args(["--data", shape.data])
+                .args(words.iter().flat_map(|word| word.split_once('=')).flat_map(<[&str; 2]>::from));
             if let Some(key) = key {
                 command.arg("--key").arg(key);
             }

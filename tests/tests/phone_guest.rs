@@ -2,17 +2,29 @@
 //! an SD card, /sdcard behind FUSE, and the daemon of `src/bin/adbd`. Its times are of an emulated processor: nothing here is about speed.
 
 use anyhow::{Context, Result, ensure};
+use device::remote::adb::AdbServer;
 use fathom_tests::phone::{Phone, Shape, machine};
-use fathom_tests::{Case, fathom, lane, run, until};
+use fathom_tests::{Case, fathom, lane, rows, run, until};
 use serde_json::Value;
 use std::fs;
-use std::process::{ExitCode, Output};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
+use std::time::Duration;
 
 fn main() -> ExitCode {
     let needs = machine::possible;
     let cases: Vec<Case> = vec![
-        ("long::facts_of_guest_come_over_real_adb", needs(), facts),
+        ("long::facts_and_files_of_guest_come_over_real_adb", needs(), facts),
+        ("long::storage_of_guest_is_measured_by_folder", needs(), storage),
         ("long::insert_in_guest_is_followed_to_card", needs(), recorded),
+        ("long::run_in_guest_survives_pulled_cable", needs(), cable),
+        ("long::reboot_of_guest_keeps_what_was_measured", needs(), reboot),
+        ("long::full_card_of_guest_is_reported", needs(), full),
+        ("long::slow_link_to_guest_works", needs(), slow),
+        ("long::services_in_guest_are_reached_by_forwarding", needs(), services),
+        ("long::clocks_of_guest_and_host_are_aligned", needs(), clocks),
+        ("long::host_and_guest_are_compared_and_traced", needs(), compared),
+        ("long::papers_claims_are_judged_of_guest", needs(), papers),
     ];
     lane(cases)
 }
@@ -44,25 +56,360 @@ fn clean(phone: &Phone) -> Result<()> {
 fn facts() -> Result<()> {
     let phone = phone(2000)?;
     let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
-    println!("{value:#}");
-    let output = phone.fathom().args(["device", "check", &phone.name()]).output()?;
-    println!("{}", told(&output));
+    let fact = |name: &str| value["facts"][name]["value"].as_str().unwrap_or_default().to_owned();
+    // Replayed, the kernel's, the card's.
+    ensure!(
+        fact("device.model") == "Pixel 8" && fact("os.sdk") == "34" && fact("thermal.status") == "none",
+        "{value:#}"
+    );
+    ensure!(fact("kernel.release").ends_with("-amd64") && fact("virtual.accelerator") == "tcg", "{value:#}");
+    ensure!(
+        fact("mount./data").starts_with("f2fs on ") && fact("mount./storage/emulated/0").starts_with("fuse on "),
+        "{value:#}"
+    );
+    ensure!(fact("access.uid") == "2000" && fact("access.capabilities") == "none", "{value:#}");
+    // Whatever bytes: to the card and back, and by way of FUSE.
+    let folder = tempfile::tempdir()?;
+    let (sent, back) = (folder.path().join("sent"), folder.path().join("back"));
+    fs::write(&sent, (0..3_000_000_u32).map(|i| ((i * 31) >> 3) as u8).collect::<Vec<_>>())?;
+    for place in ["/data/local/tmp/file", "/sdcard/file"] {
+        for [from, to, verb] in
+            [[&sent, Path::new(place), Path::new("push")], [Path::new(place), &back, Path::new("pull")]]
+        {
+            run(phone.adb().args(["-s", &phone.serial]).arg(verb).args([from, to]))?;
+        }
+        ensure!(fs::read(&sent)? == fs::read(&back)?, "{place}");
+        phone.shell(&format!("rm {place}"))?;
+    }
+    let status = phone.adb().args(["-s", &phone.serial, "shell", "echo out; echo err >&2; exit 7"]).output()?;
+    ensure!(status.status.code() == Some(7) && status.stdout == b"out\n" && status.stderr == b"err\n", "{status:?}");
+    // Nobody but root records; the clock is wrong by decades, which no measurement is to notice.
+    let archive = folder.path().join("t.fathom");
+    let mut command = phone.fathom();
+    command.args(["record", "--device", &phone.name(), "-o"]).arg(&archive).args(["--", "sleep", "0.1"]);
+    let output = command.output()?;
+    ensure!(!output.status.success() && told(&output).contains("root") && !archive.exists(), "{}", told(&output));
+    phone.machine()?.run("date -s 1999-01-01")?;
+    let output = bench(&phone, &archive, &["--blocks", "2"]).output()?;
+    ensure!(output.status.success() && processes(&archive)? > 0, "{}", told(&output));
     clean(&phone)
+}
+
+/// A benchmark of some seconds.
+fn bench(phone: &Phone, archive: &Path, more: &[&str]) -> Command {
+    let mut command = phone.fathom();
+    command.args(["bench", "run", "sqlite", "--no-wait", "--quick", "-p", "rows=10", "-p", "op=insert"]);
+    command.args(["--device", &phone.name()]).args(more).arg("-o").arg(archive);
+    command
+}
+
+fn processes(archive: &Path) -> Result<usize> {
+    Ok(rows(archive, "replicates")?.iter().filter(|r| r["exit"] == "0").count())
+}
+
+/// Internal storage is f2fs on the card; the shared one is the same card behind FUSE.
+fn storage() -> Result<()> {
+    let phone = phone(2000)?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let dirs = ["--dir", "internal=/data/local/tmp", "--dir", "shared=/sdcard", "--blocks", "2", "--json"];
+    let value = json(&bench(&phone, &archive, &dirs).output()?)?;
+    let results = value["results"].as_array().context("results")?;
+    for (dir, kind) in [("internal", "f2fs"), ("shared", "fuse")] {
+        let result = results.iter().find(|r| r["parameters"]["dir"].as_str().is_some_and(|d| d.starts_with(dir)));
+        let result = result.with_context(|| format!("{dir}: {value:#}"))?;
+        ensure!(result["marks"]["fs.type"].as_str().is_some_and(|t| t.starts_with(kind)), "{result:#}");
+    }
+    clean(&phone)
+}
+
+/// INSERTs recorded in a folder there.
+fn inserts(phone: &Phone, dir: &str, archive: &Path) -> Result<Value> {
+    let mut command = phone.fathom();
+    command
+        .args(["record", "--device", &phone.name(), "-o"])
+        .arg(archive)
+        .args(["--", "{fathom}", "workload", "sqlite"]);
+    let output = command.args(["--op", "insert", "--rows", "25", "--dir", dir]).output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    fathom_tests::show(archive)
 }
 
 fn recorded() -> Result<()> {
     let phone = phone(0)?;
     let folder = tempfile::tempdir()?;
-    for dir in ["/data/local/tmp", "/sdcard"] {
-        let archive = folder.path().join("t.fathom");
-        let mut command = phone.fathom();
-        command.args(["record", "--device", &phone.name(), "-o"]).arg(&archive).args(["--", "{fathom}", "workload", "sqlite", "--op", "insert", "--rows", "25", "--dir", dir]);
-        let output = command.output()?;
-        println!("{}", told(&output));
-        ensure!(output.status.success(), "{}", told(&output));
-        let summary = fathom_tests::show(&archive)?;
-        println!("{summary:#}");
-        fs::remove_dir_all(&archive)?;
+    let kept = std::env::var_os("FATHOM_KEEP_ARCHIVE").map_or_else(|| folder.path().to_path_buf(), PathBuf::from);
+    let on_card = inserts(&phone, "/data/local/tmp", &kept.join("card.fathom"))?;
+    let insert = fathom_tests::shape(&on_card, "INSERT")?;
+    let per = |what: &str| fathom_tests::number(insert, &format!("/per_operation/{what}"));
+    ensure!(insert["count"] == 25 && per("fsyncs")? == 4.0 && per("requests")? >= 4.0, "{insert:#}");
+    // What the card's driver was asked for, by the card's own name for it.
+    let commands = on_card["driver_commands"].as_array().context("driver_commands")?;
+    let written = commands.iter().find(|c| c["name"].as_str().is_some_and(|n| n.starts_with("CMD25")));
+    let written = written.with_context(|| format!("{commands:?}"))?;
+    ensure!(written["disk"] == "mmcblk0" && written["count"].as_f64() >= Some(25.0 * per("requests")?), "{written}");
+    let shared = inserts(&phone, "/sdcard", &kept.join("shared.fathom"))?;
+    println!(
+        "{}",
+        String::from_utf8_lossy(&run(Command::new(fathom()).arg("show").arg(kept.join("shared.fathom")))?.stdout)
+    );
+    ensure!(fathom_tests::shape(&shared, "INSERT")?["count"] == 25);
+    clean(&phone)
+}
+
+/// Blocks of a run that is disturbed.
+const BLOCKS: usize = 12;
+
+/// Starts a benchmark and waits until a process of it was measured there.
+fn under_way(phone: &Phone, archive: &Path) -> Result<Child> {
+    let mut command = bench(
+        phone,
+        archive,
+        &["--blocks", &BLOCKS.to_string(), "-p", "journal_mode=delete", "-p", "synchronous=full"],
+    );
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    until("a measured process", || {
+        ensure!(child.try_wait()?.is_none(), "it ended");
+        let folder = archive.parent().context("a folder")?;
+        let logs = fs::read_dir(folder)?.filter_map(|e| fs::read_to_string(e.ok()?.path().join("runs.jsonl")).ok());
+        Ok(logs.into_iter().any(|log| log.matches("\"replicate\"").count() > 1))
+    })?;
+    Ok(child)
+}
+
+/// Each block of each cell is there once, and a warm-up.
+fn whole(archive: &Path) -> Result<()> {
+    let rows = rows(archive, "replicates")?;
+    let mut cells = std::collections::BTreeMap::<String, Vec<String>>::new();
+    for row in &rows {
+        ensure!(row["exit"] == "0", "{row:?}");
+        cells.entry(row["cell"].to_string()).or_default().push(row["block"].to_string());
     }
+    for (cell, blocks) in &cells {
+        let distinct: std::collections::BTreeSet<_> = blocks.iter().collect();
+        ensure!(distinct.len() == BLOCKS + 1 && blocks.len() == distinct.len(), "{cell}: {blocks:?}");
+    }
+    ensure!(!cells.is_empty());
+    Ok(())
+}
+
+fn back(phone: &Phone) -> Result<()> {
+    until("a device again", || {
+        phone.connect()?;
+        Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
+    })
+}
+
+fn cable() -> Result<()> {
+    let phone = phone(2000)?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let child = under_way(&phone, &archive)?;
+    phone.machine()?.cable(false)?;
+    // A fixed wait: the time without a network, in which the run goes on there.
+    std::thread::sleep(Duration::from_secs(15));
+    phone.machine()?.cable(true)?;
+    // And a connection that breaks as a whole.
+    phone.cut()?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    whole(&archive)?;
+    back(&phone)?;
+    clean(&phone)
+}
+
+fn reboot() -> Result<()> {
+    let phone = phone(2000)?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let child = under_way(&phone, &archive)?;
+    phone.reboot()?;
+    back(&phone)?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("until then is in"), "{}", told(&output));
+    ensure!(processes(&archive)? > 0, "nothing was kept: {}", told(&output));
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--discard", "--json"]).output()?)?;
+    println!("{} {value}", told(&output));
+    clean(&phone)
+}
+
+fn full() -> Result<()> {
+    let phone = phone(2000)?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let fill = "dd if=/dev/zero of=/data/local/tmp/fill bs=1048576 2>/dev/null; dd if=/dev/zero of=/data/local/tmp/rest bs=4096 2>/dev/null; true";
+    let free = "rm /data/local/tmp/fill /data/local/tmp/rest";
+    phone.shell(fill)?;
+    let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
+    let said = told(&output);
+    ensure!(output.status.code() == Some(1) && said.contains("No space left") && said.contains("free space"), "{said}");
+    phone.shell(free)?;
+    ensure!(phone.left()?.is_empty(), "half of it was left: {:?}", phone.left()?);
+    // The program is there, and then no room for what it writes.
+    json(&phone.fathom().args(["device", "check", &phone.name(), "--json"]).output()?)?;
+    phone.shell(fill)?;
+    let output = bench(&phone, &archive, &["--blocks", "2"]).output()?;
+    println!("{}", told(&output));
+    ensure!(!output.status.success() && told(&output).to_lowercase().contains("no space left"), "{}", told(&output));
+    phone.shell(free)?;
+    clean(&phone)?;
+    // It fills while a run is under way.
+    let _ = fs::remove_dir_all(&archive);
+    let child = under_way(&phone, &archive)?;
+    phone.shell(fill)?;
+    let output = child.wait_with_output()?;
+    println!("{}", told(&output));
+    ensure!(!output.status.success() && processes(&archive)? > 0, "{}", told(&output));
+    phone.shell(free)?;
+    clean(&phone)
+}
+
+fn slow() -> Result<()> {
+    // The copy alone takes twenty seconds.
+    let rate = fs::metadata(fathom())?.len() / 20;
+    let phone = Phone::boot(DAEMON, &Shape { uid: 2000, models: REPLAYED, rate: Some(rate), ..Shape::default() })?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let output = bench(&phone, &archive, &["--blocks", "2"]).output()?;
+    ensure!(output.status.success() && processes(&archive)? > 0, "{}", told(&output));
+    clean(&phone)
+}
+
+/// A node and a net server there: the guest's ports are not this machine's, so that adb forwards them.
+fn services() -> Result<()> {
+    let phone = phone(2000)?;
+    let folder = tempfile::tempdir()?;
+    let key = folder.path().join("key");
+    run(Command::new(fathom()).args(["pool", "keygen"]).arg(&key))?;
+    let server = AdbServer::at(format!("127.0.0.1:{}", phone.port));
+    let start = |words: &[&str]| -> Result<u16> {
+        let output =
+            phone.fathom().args(words).args(["--device", &phone.name(), "--listen", "127.0.0.1:0"]).output()?;
+        ensure!(output.status.success(), "{}", told(&output));
+        let port = String::from_utf8_lossy(&output.stdout).trim().rsplit(':').next().and_then(|p| p.parse().ok());
+        let port = port.with_context(|| told(&output))?;
+        ensure!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "the guest's port is this machine's");
+        Ok(server.forward(&phone.serial, port)?)
+    };
+    let node = start(&["pool", "node", "--backend", "memory:4M", "--key", key.to_str().context("a path")?])?;
+    let serve = start(&["net", "serve", "--key", key.to_str().context("a path")?])?;
+    let used = || -> Result<()> {
+        let mut command = Command::new(fathom());
+        command.args(["pool", "bench", "--node", &format!("127.0.0.1:{node}"), "--duration", "1", "--json", "--key"]);
+        json(&command.arg(&key).output()?)?;
+        Ok(())
+    };
+    used()?;
+    let mut command = Command::new(fathom());
+    command.args(["net", "run", &format!("127.0.0.1:{serve}"), "--duration", "1", "--json", "--key"]).arg(&key);
+    let output = command.output()?;
+    println!("net over adb: {}", told(&output));
+    json(&output)?;
+    let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
+    let left = value["left"].as_array().context("left")?;
+    ensure!(left.len() == 2 && left.iter().all(|l| l["kind"] == "service" && l["action"] == "removed"), "{value}");
+    clean(&phone)
+}
+
+/// The guest's clock began when it booted, this machine's long before: what the exchange says is held against what the guest's own shell
+/// says over its serial line.
+fn clocks() -> Result<()> {
+    let phone = phone(0)?;
+    let beside = Phone::start(DAEMON, &Shape { uid: 0, open: true, ..Shape::default() })?;
+    beside.connect_to(&phone)?;
+    let folder = tempfile::tempdir()?;
+    let all = folder.path().join("all");
+    let mut command = phone.fathom();
+    command.args([
+        "record",
+        "--all",
+        "--duration",
+        "3",
+        "--device",
+        &format!("{},{}", phone.name(), beside.name()),
+        "-o",
+    ]);
+    let output = command.arg(&all).output()?;
+    ensure!(output.status.success() && told(&output).matches("clock was").count() == 2, "{}", told(&output));
+    let uptime = |text: &str| -> Result<f64> { Ok(text.split(' ').next().context("a number")?.trim().parse()?) };
+    let here = || -> Result<f64> { uptime(&fs::read_to_string("/proc/uptime")?) };
+    let before = here()?;
+    let there = uptime(&phone.machine()?.run("cat /proc/uptime")?)?;
+    let after = here()?;
+    let archive = |phone: &Phone| all.join(format!("adb-{}.fathom", phone.serial.replace(':', "-")));
+    let facts = rows(&archive(&phone), "facts")?;
+    let number = |name: &str| -> Result<f64> {
+        let row = facts.iter().find(|f| f["name"] == name).with_context(|| name.to_string())?;
+        Ok(row["value"].to_string().trim_matches(['"', '\'']).parse()?)
+    };
+    let (ahead, error) = (number("clock.ahead_last")? / 1e9, number("clock.error_last")? / 1e9);
+    // Hundredths, and what an emulated clock may drift until it was asked here.
+    let slack = error + 0.02 + 0.25;
+    ensure!(
+        there - after - slack <= ahead && ahead <= there - before + slack,
+        "{ahead} +- {error}, {before} {there} {after}"
+    );
+    ensure!(ahead < -10.0, "the guest booted long after this machine: {ahead}");
+    // Both on one axis, though their own clocks are far apart.
+    let page = folder.path().join("page.html");
+    run(Command::new(fathom()).arg("report").args([archive(&phone), archive(&beside)]).arg("-o").arg(&page))?;
+    let text = fs::read_to_string(&page)?;
+    let block = text.split_once("class=\"together\">").and_then(|(_, rest)| rest.split_once("</script>"));
+    let together: Value = serde_json::from_str(block.context("no recordings on one clock")?.0)?;
+    ensure!(together["charts"].as_array().is_some_and(|c| !c.is_empty()), "{}", together["note"]);
+    let end = together["charts"][0]["end"].as_f64();
+    ensure!(end.is_some_and(|end| end < 60.0), "they lasted three seconds: {end:?}");
+    clean(&phone)
+}
+
+fn compared() -> Result<()> {
+    let phone = phone(0)?;
+    let folder = tempfile::tempdir()?;
+    let mut command = phone.fathom();
+    command.args(["bench", "compare", "host", &phone.name(), "--quick", "--blocks", "2", "--no-wait", "-p", "rows=10"]);
+    command.args(["-p", "op=insert", "--b-settings", "journal_mode=persist", "--trace", "--json"]);
+    let output = command.current_dir(folder.path()).output()?;
+    let value: Value = serde_json::from_slice(&output.stdout).with_context(|| told(&output))?;
+    let recordings = value["traced"]["recordings"].as_array().context("no recordings")?;
+    let count = |side: usize, what: &str| -> Result<f64> {
+        let figures = recordings[side]["figures"].as_array().with_context(|| recordings[side].to_string())?;
+        let row = figures.iter().flat_map(|f| f["rows"].as_array().into_iter().flatten()).find(|r| r["what"] == what);
+        row.and_then(|r| r["ours"].as_f64()).with_context(|| format!("{what}: {:#}", recordings[side]))
+    };
+    // PERSIST clears the journal's header where DELETE removes the file; what is written to the database is the same.
+    let (a, b) = (count(0, "of these to the journal")?, count(1, "of these to the journal")?);
+    ensure!((b - a - 1.0).abs() < 0.1, "the journal: {a} on the host, {b} in the guest");
+    let (a, b) = (count(0, "of these to the database")?, count(1, "of these to the database")?);
+    ensure!((a - b).abs() < 0.1, "the database: {a} and {b}");
+    // Unlike the stand-in, it has a disk.
+    ensure!(count(1, "device commands per INSERT")? > 0.0, "none in the guest");
+    clean(&phone)
+}
+
+fn papers() -> Result<()> {
+    let phone = phone(0)?;
+    let folder = tempfile::tempdir()?;
+    let page = folder.path().join("page.md");
+    let mut command = phone.fathom();
+    command.args([
+        "papers",
+        "000/9-10",
+        "000/12",
+        "004",
+        "--quick",
+        "--blocks",
+        "2",
+        "--no-wait",
+        "--device",
+        &phone.name(),
+    ]);
+    command.args(["--called", "guest", "-p", "sqlite.rows=10", "--json", "-o"]).arg(&page);
+    let value = json(&command.current_dir(folder.path()).output()?)?;
+    let claims = value["claims"].as_array().context("claims")?;
+    println!("{:#}", value["claims"]);
+    let of = |figure: &str| claims.iter().filter(|c| c["figure"] == figure).collect::<Vec<_>>();
+    // Commands of its card were counted, so that the claim is judged, whichever way.
+    ensure!(of("000/12").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("000/12"));
+    ensure!(fs::read_to_string(&page)?.contains("mmcblk0"), "{}", fs::read_to_string(&page)?);
     clean(&phone)
 }

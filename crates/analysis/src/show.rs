@@ -116,6 +116,11 @@ fn header(out: &mut String, summary: &Summary) {
     if fact("virtual.accelerator") == Some("tcg") {
         line(out, "  times        of an emulated processor (QEMU's TCG): they show order, not speed");
     }
+    if fact("disk.name").is_none() && fact("fs.type").is_some_and(|kind| kind.starts_with("fuse")) {
+        let why =
+            "not seen: a process serves these files (FUSE), and what it asks of disks is not counted for the program";
+        line(out, &format!("  disk         {why}"));
+    }
     for n in 2..=4 {
         let fact = |name: &str| fact(&format!("storage{n}.{name}"));
         let Some(disk) = fact("disk.name") else { continue };

@@ -363,6 +363,12 @@ pub struct PapersBeside {
     /// Set the values of a parameter (repeatable), as of `bench run`
     #[arg(short = 'p', long = "param", requires = "device", value_name = "NAME=VALUE,…", value_parser = runner::quantity::parameter)]
     pub parameters: Vec<(String, Vec<String>)>,
+    /// Folder on the device for the storage benchmarks (repeatable), such as internal=/data/local/tmp and external=/sdcard
+    #[arg(long, value_name = "[NAME=]FOLDER", requires = "device")]
+    pub dir: Vec<String>,
+    /// Folder on this machine that is compared with the device's of the same name (repeatable) [default: the current one]
+    #[arg(long, value_name = "NAME=FOLDER", requires = "dir")]
+    pub dir_here: Vec<String>,
     /// Start at once even if a machine is hot or busy; the results are marked
     #[arg(long, requires = "device")]
     pub no_wait: bool,

@@ -108,23 +108,13 @@ impl Collector {
 
     /// The first one's facts have the names that benchmarks give theirs, those of others are of `storage2`, `storage3`, ….
     fn add_storage(&mut self, file_systems: &[Dev]) {
-        let on_disks = file_systems.iter().map(|dev| device::storage_of(&Local, *dev));
+        let all: Vec<Environment> = file_systems.iter().map(|dev| device::storage_of(&Local, *dev)).collect();
         // Pipes and files in memory are on none.
-        let mut all = on_disks.filter(|facts| facts.get("disk.name").is_some_and(|name| name.value.is_some()));
-        match all.next() {
-            Some(mut first) => self.metadata.environment.append(&mut first),
-            None => {
-                let why = "no file on a disk was read or written".to_string();
-                let fact = Fact {
-                    value: None,
-                    unknown: Some(why),
-                    unit: None,
-                    source: "the recorded calls".into(),
-                    varies: "run".into(),
-                };
-                self.metadata.environment.insert("disk.name".into(), fact);
-            }
-        }
+        let (on_disks, others): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|facts| facts.get("disk.name").is_some_and(|name| name.value.is_some()));
+        let mut all = on_disks.into_iter();
+        let mut first = all.next().unwrap_or_else(|| on_no_disk(others));
+        self.metadata.environment.append(&mut first);
         for (i, facts) in all.take(STORAGES - 1).enumerate() {
             self.metadata
                 .environment
@@ -142,6 +132,34 @@ impl Collector {
     }
 }
 
+/// What is known of storage where no file was on a disk. One that a process serves is on a disk of that process's choice, so that a program
+/// without commands of its own is no program without writes.
+fn on_no_disk(others: Vec<Environment>) -> Environment {
+    let served = |facts: &Environment| {
+        facts
+            .get("fs.type")
+            .and_then(|f| f.value.as_deref())
+            .is_some_and(|kind| kind == "fuse" || kind.starts_with("fuse."))
+    };
+    let fuse = others.into_iter().find(served);
+    let why = match fuse {
+        Some(_) => {
+            "the files are on FUSE: the process that serves them writes to disks, in its own name, and not the program that was recorded"
+        }
+        None => "no file on a disk was read or written",
+    };
+    let mut facts = fuse.unwrap_or_default();
+    let unknown = Fact {
+        value: None,
+        unknown: Some(why.into()),
+        unit: None,
+        source: "the recorded calls".into(),
+        varies: "run".into(),
+    };
+    facts.insert("disk.name".into(), unknown);
+    facts
+}
+
 /// A fact of this run.
 pub fn fact(value: &str, unit: Option<&str>, source: &str) -> Fact {
     Fact {
@@ -150,5 +168,28 @@ pub fn fact(value: &str, unit: Option<&str>, source: &str) -> Fact {
         unit: unit.map(Into::into),
         source: source.into(),
         varies: "run".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_on_fuse_are_on_no_disk_of_their_own() {
+        let of = |kind: &str| -> Environment { [("fs.type".to_string(), fact(kind, None, "mountinfo"))].into() };
+        let why = |facts: &Environment| facts["disk.name"].unknown.clone().unwrap();
+        for kind in ["fuse", "fuse.sshfs"] {
+            let facts = on_no_disk(vec![of("tmpfs"), of(kind)]);
+            assert!(
+                facts["fs.type"].value.as_deref() == Some(kind) && why(&facts).contains("are on FUSE"),
+                "{facts:?}"
+            );
+        }
+        // A file system that a process does not serve, though its name begins alike.
+        for others in [vec![], vec![of("tmpfs")], vec![of("fuseblk")]] {
+            let facts = on_no_disk(others);
+            assert!(!facts.contains_key("fs.type") && why(&facts).contains("no file on a disk"), "{facts:?}");
+        }
     }
 }

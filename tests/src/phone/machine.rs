@@ -72,10 +72,18 @@ impl Machine {
         key: Option<&Path>,
     ) -> Result<Self> {
         let archive = root.with_extension("tar");
-        run(Command::new("tar").args(["-c", "--owner=0", "--group=0", "-f"]).arg(&archive).arg("-C").arg(root).arg("."))?;
+        run(Command::new("tar")
+            .args(["-c", "--owner=0", "--group=0", "-f"])
+            .arg(&archive)
+            .arg("-C")
+            .arg(root)
+            .arg("."))?;
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let mut files =
-            vec![(archive, "phone.tar".to_owned()), (PathBuf::from(daemon), "adbd".into()), (found("bindfs")?, "usr/bin/bindfs".into())];
+        let mut files = vec![
+            (archive, "phone.tar".to_owned()),
+            (PathBuf::from(daemon), "adbd".into()),
+            (found("bindfs")?, "usr/bin/bindfs".into()),
+        ];
         let mut start = format!("/adbd --root /phone --machine 0.0.0.0:{PORT} {}", words.join(" ").replace('=', " "));
         if let Some(key) = key {
             files.push((key.to_path_buf(), "key.pub".into()));
@@ -112,7 +120,8 @@ impl Machine {
 
     /// Takes the network card's cable out, or puts it in.
     pub fn cable(&self, plugged: bool) -> Result<()> {
-        let line = if plugged { "ip link set eth0 up; ip route add default via 10.0.2.2" } else { "ip link set eth0 down" };
+        let line =
+            if plugged { "ip link set eth0 up; ip route add default via 10.0.2.2" } else { "ip link set eth0 down" };
         self.run(line).map(drop)
     }
 

@@ -287,7 +287,8 @@ impl Both<'_> {
     fn nothing(&self, cells: Cells) -> String {
         match cells.only {
             Some(("dir", _)) => {
-                "no folder of external storage was measured on both; `fathom papers --device` does not measure one yet"
+                "no folder of external storage was measured on both: give one with `--dir internal=FOLDER --dir external=FOLDER` (on the \
+                 device), and its counterpart here with `--dir-here external=FOLDER`"
                     .into()
             }
             _ => both::why_unpaired([self.host, self.device], cells.workloads),

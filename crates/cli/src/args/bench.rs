@@ -100,6 +100,9 @@ pub struct BenchRun {
     /// Folder on the storage under test, optionally named (repeatable)
     #[arg(long, value_name = "[NAME=]FOLDER")]
     pub dir: Vec<String>,
+    /// The same on this machine, where it is one of several devices [default: those of --dir]
+    #[arg(long, value_name = "[NAME=]FOLDER", requires = "device")]
+    pub dir_here: Vec<String>,
     /// Start at once even if the machine is hot or busy; the results are marked
     #[arg(long)]
     pub no_wait: bool,

@@ -20,11 +20,9 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
         )
         .into());
     }
-    if let Some(dir) =
-        args.dir.iter().find(|d| !d.split_once('=').map_or(d.as_str(), |(_, path)| path).starts_with('/'))
-    {
+    if let Some(dir) = args.dir.iter().chain(&args.dir_here).find(|dir| !named(dir).1.starts_with('/')) {
         return Err(Usage(format!(
-            "--dir {dir}: give an absolute path on the device, such as /data/local/tmp or /sdcard"
+            "--dir {dir}: give an absolute path there, such as /data/local/tmp or /sdcard on Android"
         ))
         .into());
     }
@@ -67,6 +65,11 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
     Ok(all)
 }
 
+/// A folder of `--dir`: its name, and where it is.
+pub fn named(dir: &str) -> (&str, &str) {
+    dir.split_once('=').unwrap_or((dir, dir))
+}
+
 /// The bytecode's name in the folder in which the run takes place.
 const DEX_JAR: &str = "fathom-dex.jar";
 
@@ -98,7 +101,6 @@ fn asked(args: &BenchRun) -> Result<Asked> {
     args.seed.iter().for_each(|n| option("--seed", n.to_string()));
     args.budget.iter().for_each(|d| option("--budget", format!("{}s", d.as_secs().max(1))));
     args.precision.iter().for_each(|p| option("--precision", (p * PERCENT).to_string()));
-    args.dir.iter().for_each(|dir| option("--dir", dir.clone()));
     let mut flag = |on: bool, name: &str| words.extend(on.then(|| name.to_owned()));
     flag(args.quick, "--quick");
     flag(args.why, "--why");
@@ -120,6 +122,10 @@ fn one(
     context: &Context,
 ) -> Result<ExitCode> {
     let binaries: &[PathBuf] = &args.devices.binary;
+    let here = matches!(place, DeviceAddress::Local) && !args.dir_here.is_empty();
+    let dirs = if here { &args.dir_here } else { &args.dir };
+    let words = [words, &dirs.iter().map(|dir| format!("--dir={dir}")).collect::<Vec<_>>()].concat();
+    let words = &words;
     let name = format!("run-{}", std::process::id());
     let detached = result::detached(place, &name, &args.devices);
     let incoming = Incoming { place, binaries, files, words, output, detached };

@@ -2,6 +2,7 @@
 //! compare the two. Both are measured with the same cells at the same time; then 1,000 INSERTs are recorded on each, with the journal
 //! mode that its own system comes with, as the papers ran them.
 
+use super::bench::named;
 use super::info;
 use super::inserts::{self, Load, Outcome};
 use crate::args::{self, Papers, Which};
@@ -30,6 +31,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     if matches!(place, DeviceAddress::Local) {
         return Err(Usage("--device local is this machine; `fathom papers` makes its figures".into()).into());
     }
+    let folders = folders(args)?;
     // Asked first: a device that is not there is reported before anything is measured.
     let facts = info::ask(&Which { device: place.clone(), binary: args.beside.binary.clone() })?.facts;
     let folder = match &args.beside.folder {
@@ -42,7 +44,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     let mut host = machine("host".into(), Environment::new());
     let mut device = machine(called, facts);
     if !figures.workloads.is_empty() {
-        let code = measure_both(args, place, &folder, &figures.workloads)?;
+        let code = measure_both(args, place, &folder, &figures.workloads, &folders)?;
         if code == ExitCode::from(INTERRUPTED) {
             return Ok(without_page(args, &folder));
         }
@@ -57,6 +59,11 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
         device.recorded = b;
         load = loaded(args, &modes);
     }
+    let folders = folders.iter().map(|Folder { name, here, there }| {
+        let [name, here, there] = [name, here, there].map(|text| analysis::text::escaped(text));
+        format!("- folder {name}: {here} on the host, {there} on the device")
+    });
+    let folders: String = folders.map(|line| line + "\n").collect();
     for (machine, name) in [(&mut host, DeviceAddress::Local), (&mut device, place.clone())] {
         if let Ok(bench) = &machine.bench {
             machine.facts.extend(bench.tables.environment.clone());
@@ -64,7 +71,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
             machine.facts = info::ask(&Which { device: name, binary: Vec::new() })?.facts;
         }
     }
-    written(args, &Page { all, wanted, place, folder: &folder, host, device, load: &load })?;
+    written(args, &Page { all, wanted, place, folder: &folder, host, device, load: &load, folders: &folders })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -98,14 +105,45 @@ impl Figures {
     }
 }
 
+/// A folder on each of the two, of one name: cells are compared by it.
+struct Folder {
+    name: String,
+    here: String,
+    there: String,
+}
+
+/// Those of `--dir`, each with its counterpart here.
+fn folders(args: &Papers) -> Result<Vec<Folder>> {
+    let (dir, dir_here) = (&args.beside.dir, &args.beside.dir_here);
+    if let Some(stray) = dir_here.iter().find(|here| !dir.iter().any(|there| named(there).0 == named(here).0)) {
+        return Err(Usage(format!("--dir-here {stray}: no --dir of the device has that name")).into());
+    }
+    let of = |there: &String| {
+        let (name, there) = named(there);
+        let here = dir_here.iter().map(|here| named(here)).find(|(n, _)| *n == name).map_or(".", |(_, path)| path);
+        let here = std::fs::canonicalize(here).with_context(|| format!("--dir-here {here}"))?;
+        Ok(Folder { name: name.into(), here: here.display().to_string(), there: there.into() })
+    };
+    dir.iter().map(of).collect()
+}
+
 /// `fathom bench run` for both; what it left is looked at whatever it says but that it was interrupted.
-fn measure_both(args: &Papers, place: &DeviceAddress, folder: &Path, workloads: &[String]) -> Result<ExitCode> {
+fn measure_both(
+    args: &Papers,
+    place: &DeviceAddress,
+    folder: &Path,
+    workloads: &[String],
+    folders: &[Folder],
+) -> Result<ExitCode> {
     let beside = &args.beside;
     let mut words: Vec<String> = ["fathom", "bench", "run", "--quiet"].map(String::from).to_vec();
     words.push(format!("--device=local,{place}"));
     words.push(format!("--output={}", folder.display()));
     words.push(format!("--seed={}", std::process::id()));
     words.extend(beside.binary.iter().map(|binary| format!("--binary={}", binary.display())));
+    for Folder { name, here, there } in folders {
+        words.extend([format!("--dir={name}={there}"), format!("--dir-here={name}={here}")]);
+    }
     words.extend(beside.blocks.map(|n| format!("--blocks={n}")));
     words.extend(args.quick.then(|| "--quick".into()));
     words.extend(beside.no_wait.then(|| "--no-wait".into()));
@@ -180,17 +218,18 @@ struct Page<'a> {
     host: Machine,
     device: Machine,
     load: &'a str,
+    folders: &'a str,
 }
 
 fn written(args: &Papers, page: &Page<'_>) -> Result<()> {
-    let Page { all, wanted, place, folder, host, device, load } = page;
+    let Page { all, wanted, place, folder, host, device, load, folders } = page;
     let pairs = both::pairs(host, device);
     let judged = claims::judge(host, device, &pairs, &|figure| wanted.iter().any(|k| claims::is_of(k, figure)));
     let mut text = list::head_of_both(&host.name, &device.name, &model::text::date(now()), args.quick);
     text += &list::overview_of_both(&all.paper, wanted, &BOTH, &place.to_string());
     let _ = writeln!(
         text,
-        "\n- **host**: {}\n- **{}**: {}\n",
+        "\n- **host**: {}\n- **{}**: {}\n{folders}",
         host.is(),
         analysis::text::escaped(&device.name),
         device.is()
