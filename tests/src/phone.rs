@@ -183,7 +183,12 @@ impl Phone {
 
     /// Puts a file among those that its fakes replay.
     pub fn replay(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        Ok(fs::write(self.folder.path().join("root/replay").join(name), bytes)?)
+        Ok(fs::write(self.replayed(name), bytes)?)
+    }
+
+    /// Where a file is that its fakes replay.
+    pub fn replayed(&self, name: &str) -> PathBuf {
+        self.folder.path().join("root/replay").join(name)
     }
 
     fn signal(&self, name: &str) -> Result<()> {

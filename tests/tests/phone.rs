@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::phone::{Phone, Shape, possible};
 use fathom_tests::sshd::Ssh;
-use fathom_tests::{Case, fathom, lane, run, until};
+use fathom_tests::{Case, fathom, installed, lane, run, until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -20,6 +20,8 @@ fn main() -> ExitCode {
         ("real_adb_authenticates_and_lists_device", adb(), listed),
         ("unauthorized_device_is_reported", adb(), unauthorized),
         ("facts_and_abilities_come_over_real_adb", adb(), facts),
+        ("hostile_output_of_device_is_bounded_and_escaped", adb(), hostile),
+        ("devices_of_one_model_are_told_apart_or_refused", adb(), same_model),
         ("program_is_pushed_once_and_replaced_if_changed", adb(), pushed_once),
         ("benchmark_on_device_comes_back_as_archive", adb(), benchmark),
         ("two_devices_measure_side_by_side", adb(), two_devices),
@@ -33,6 +35,8 @@ fn main() -> ExitCode {
         ("host_and_device_are_compared_by_settings", adb(), compared),
         ("insert_of_host_and_device_is_traced_and_compared", bpf(), compared_traces),
         ("papers_claims_are_judged_of_host_and_device", bpf(), papers),
+        ("papers_compare_bytecode_by_modes_that_correspond", adb().and_then(|()| installed("javac")), papers_bytecode),
+        ("papers_measure_named_folders_on_both", adb(), papers_folders),
         ("node_on_device_survives_cut_until_stop", adb(), node),
         ("net_server_on_device_serves_until_stop", adb(), net_server),
         ("full_data_is_reported_and_unchanged", adb(), full),
@@ -144,6 +148,70 @@ fn facts() -> Result<()> {
     let output = phone.fathom().args(["device", "info", &phone.name(), "--all"]).output()?;
     ensure!(output.status.success() && told(&output).contains("[getprop ro.product.model]"), "{}", told(&output));
     clean(&phone)
+}
+
+/// What its tools print is theirs: too much, orders to a terminal, no text at all, nothing ever.
+fn hostile() -> Result<()> {
+    let phone = phone()?;
+    let info = |more: &[&str]| -> Result<Output> {
+        Ok(phone.fathom().args(["device", "info", &phone.name()]).args(more).output()?)
+    };
+    phone.replay(
+        "getprop",
+        b"[ro.product.model]: [\x1b]0;owned\x07\xff\xfe\x1b[2JModel]\n[ro.product.device]: [<b>\x00\x9b31m]\n[broken\n",
+    )?;
+    phone.replay("dumpsys battery", &[0xff; 4096])?;
+    phone.replay("getenforce", b"\x1b[31mEnforcing\r\n\r\n")?;
+    for more in [&["--all"][..], &["--json"], &[]] {
+        let output = info(more)?;
+        ensure!(output.status.success(), "{}", told(&output));
+        let raw = output.stdout.iter().chain(&output.stderr).find(|b| b.is_ascii_control() && **b != b'\n');
+        ensure!(
+            raw.is_none() && !told(&output).contains('\u{9b}'),
+            "{more:?}: an order to the terminal: {}",
+            told(&output)
+        );
+    }
+    // A gigabyte, of a file that takes no room.
+    let path = phone.replayed("getprop");
+    fs::File::create(&path)?.set_len(1 << 30)?;
+    let value = json(&info(&["--json"])?)?;
+    ensure!(value["facts"]["os.build"]["unknown"].as_str().is_some_and(|why| why.contains("more than")), "{value}");
+    clean(&phone)
+}
+
+fn same_model() -> Result<()> {
+    let open = Shape { open: true, ..Shape::default() };
+    let (a, b) = (Phone::start(DAEMON, &Shape::default())?, Phone::start(DAEMON, &open)?);
+    b.connect_to(&a)?;
+    let value = json(&a.fathom().args(["device", "list", "--json"]).output()?)?;
+    let models: Vec<_> = value["devices"].as_array().context("devices")?.iter().map(|d| &d["model"]).collect();
+    ensure!(models.iter().filter(|m| **m == "Private_Root").count() == 2, "{value}");
+    // One of two is nobody's choice, and a name that is no device's is nobody.
+    for (device, why) in [("adb", a.name()), ("adb", b.name()), ("adb:R58M1", b.name())] {
+        let output = a.fathom().args(["device", "info", device]).output()?;
+        ensure!(output.status.code() == Some(1) && told(&output).contains(&why), "{device}: {}", told(&output));
+    }
+    run(a.adb().args(["disconnect"]))?;
+    let folder = tempfile::tempdir()?;
+    for words in [
+        &["bench", "run", "sqlite", "--quick", "--device", "all"][..],
+        &["record", "--all", "--duration", "1", "--device", "all"],
+    ] {
+        let output = a.fathom().args(words).arg("-o").arg(folder.path().join("x")).output()?;
+        ensure!(output.status.code() == Some(1) && told(&output).contains("no device"), "{words:?}: {}", told(&output));
+        ensure!(fs::read_dir(folder.path())?.next().is_none(), "{words:?}: something was left here");
+    }
+    // A port that listens and says nothing is offline, or is not listed; it is not waited for.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let serial = format!("127.0.0.1:{}", silent.local_addr()?.port());
+    let mut connecting = a.adb().args(["connect", &serial]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let output = a.fathom().args(["device", "info", &format!("adb:{serial}")]).output()?;
+    ensure!(output.status.code() == Some(1), "{}", told(&output));
+    ensure!(["offline", "lists no device", "not found"].iter().any(|w| told(&output).contains(w)), "{}", told(&output));
+    connecting.kill()?;
+    connecting.wait()?;
+    Ok(())
 }
 
 fn pushed_once() -> Result<()> {
@@ -535,6 +603,90 @@ fn papers() -> Result<()> {
     clean(&phone)
 }
 
+/// `fathom papers` of these figures, with the page that it wrote.
+fn papers_of(phone: &Phone, folder: &Path, words: &[&str]) -> Result<(Value, String)> {
+    let page = folder.join("page.md");
+    let mut command = phone.fathom();
+    command.arg("papers").args(words).args([
+        "--device",
+        &phone.name(),
+        "--quick",
+        "--blocks",
+        "2",
+        "--no-wait",
+        "--json",
+        "-o",
+    ]);
+    let value = json(&command.arg(&page).current_dir(folder).output()?)?;
+    Ok((value, fs::read_to_string(&page)?))
+}
+
+/// The stand-in's runtime is a fake: what is tested is which cells meet, not what they scored.
+fn papers_bytecode() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let jar = folder.path().join("classes.jar");
+    fs::write(&jar, "dexed classes")?;
+    let jar = jar.to_str().context("a path")?;
+    let words = ["000/1", "000/2", "-p", "linpack.size=100", "-p", "himeno.size=XS", "--dex-jar", jar];
+    let (value, page) = papers_of(&phone, folder.path(), &words)?;
+    let results = ["local", &format!("adb-{}", phone.serial.replace(':', "-"))].map(|name| {
+        let archive =
+            folder.path().join(format!("papers-adb-{}", phone.serial.replace(':', "-"))).join(format!("{name}.fathom"));
+        fathom_tests::rows(&archive, "cells").unwrap_or_default()
+    });
+    ensure!(results.iter().all(|cells| !cells.is_empty()), "{value}\n{page}");
+    let claims = value["claims"].as_array().context("claims")?;
+    let of_java =
+        claims.iter().filter(|c| c["claim"].as_str().is_some_and(|t| t.contains("Java") || t.contains("bytecode")));
+    let reasons: Vec<&str> = of_java.filter_map(|c| c["because"].as_str()).collect();
+    // Two blocks are too few for a verdict; but the cells met.
+    ensure!(
+        !reasons.is_empty() && reasons.iter().any(|why| !why.contains("not measured") && !why.contains("--dex-jar")),
+        "{claims:?}"
+    );
+    ensure!(page.contains("jvm-tiered") && page.contains("art-jit"), "{page}");
+    clean(&phone)
+}
+
+fn papers_folders() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let dirs = ["--dir", "internal=/data/local/tmp", "--dir", "external=/data/local/tmp", "-p", "seq.count=8"];
+    let here = format!("external={}", folder.path().display());
+    let words = [&["000/6"][..], &dirs, &["--dir-here", &here]].concat();
+    let (value, page) = papers_of(&phone, folder.path(), &words)?;
+    let expected =
+        format!("- folder external: {} on the host, /data/local/tmp on the device", analysis_escaped(folder.path()));
+    ensure!(page.contains(&expected), "{expected}: {page}");
+    let claims = value["claims"].as_array().context("claims")?;
+    let external: Vec<_> =
+        claims.iter().filter(|c| c["claim"].as_str().is_some_and(|t| t.contains("external"))).collect();
+    ensure!(!external.is_empty(), "{value}");
+    for claim in external {
+        let why = claim["because"].as_str().unwrap_or_default();
+        ensure!(!why.contains("no folder of external storage"), "{claim}");
+    }
+    for (words, why) in [
+        (&["--dir", "internal=data"][..], "absolute path"),
+        (&["--dir", "a=/data", "--dir-here", "b=/tmp"], "no --dir of the device has that name"),
+    ] {
+        let output = phone
+            .fathom()
+            .args(["papers", "000/5", "--device", &phone.name()])
+            .args(words)
+            .current_dir(folder.path())
+            .output()?;
+        ensure!(output.status.code() == Some(2) && told(&output).contains(why), "{}", told(&output));
+    }
+    clean(&phone)
+}
+
+/// As a page has it.
+fn analysis_escaped(path: &Path) -> String {
+    path.display().to_string().replace('_', "\\_")
+}
+
 /// Starts a service there; the address that it prints.
 fn service(phone: &Phone, words: &[&str]) -> Result<String> {
     let mut command = phone.fathom();
@@ -576,6 +728,24 @@ fn node() -> Result<()> {
         Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
     })?;
     bench()?;
+    stopped(&phone, "node-")?;
+    // The paper's own node, as its figures 7 to 12 need it.
+    let address =
+        service(&phone, &["pool", "node", "--paper", "--backend", "memory:16M", "--first", "0", "--insecure"])?;
+    let mut command = Command::new(fathom());
+    command.args([
+        "pool",
+        "bench",
+        "--paper",
+        "--check",
+        "--insecure",
+        "--duration",
+        "1",
+        "--json",
+        "--node",
+        &address,
+    ]);
+    json(&command.output()?)?;
     stopped(&phone, "node-")?;
     ensure!(std::net::TcpStream::connect(&address).is_err(), "it still listens");
     // The program goes, too, when that is asked for.

@@ -4,12 +4,12 @@
 use anyhow::{Context, Result, ensure};
 use device::remote::adb::AdbServer;
 use fathom_tests::phone::{Phone, Shape, machine};
-use fathom_tests::{Case, fathom, lane, rows, run, until};
+use fathom_tests::{Case, fathom, lane, rows, run};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     let needs = machine::possible;
@@ -45,6 +45,16 @@ fn told(output: &Output) -> String {
 fn json(output: &Output) -> Result<Value> {
     ensure!(output.status.success(), "{}", told(output));
     serde_json::from_slice(&output.stdout).with_context(|| told(output))
+}
+
+/// Waits until `so` holds. An emulated machine on a busy host takes its time: the limit is only there to end a test that hangs.
+fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(900);
+    while !so()? {
+        ensure!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 /// Nothing but the program itself is left there.
@@ -99,6 +109,7 @@ fn facts() -> Result<()> {
 fn bench(phone: &Phone, archive: &Path, more: &[&str]) -> Command {
     let mut command = phone.fathom();
     command.args(["bench", "run", "sqlite", "--no-wait", "--quick", "-p", "rows=10", "-p", "op=insert"]);
+    command.args(["-p", "journal_mode=delete", "-p", "synchronous=full"]);
     command.args(["--device", &phone.name()]).args(more).arg("-o").arg(archive);
     command
 }
@@ -158,15 +169,11 @@ fn recorded() -> Result<()> {
 }
 
 /// Blocks of a run that is disturbed.
-const BLOCKS: usize = 12;
+const BLOCKS: usize = 8;
 
 /// Starts a benchmark and waits until a process of it was measured there.
 fn under_way(phone: &Phone, archive: &Path) -> Result<Child> {
-    let mut command = bench(
-        phone,
-        archive,
-        &["--blocks", &BLOCKS.to_string(), "-p", "journal_mode=delete", "-p", "synchronous=full"],
-    );
+    let mut command = bench(phone, archive, &["--blocks", &BLOCKS.to_string(), "--reconnect", "15m"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     until("a measured process", || {
         ensure!(child.try_wait()?.is_none(), "it ended");

@@ -169,6 +169,24 @@ mod tests {
     }
 
     #[test]
+    fn commands_with_device_are_accepted_by_parser() {
+        let texts = list::list().unwrap().figure.into_iter().filter_map(|figure| figure.with_device("adb:R58M1"));
+        let mut commands = 0;
+        for text in texts {
+            for command in text
+                .split('`')
+                .filter_map(|part| part.strip_prefix("sudo ").or(Some(part)).filter(|p| p.starts_with("fathom ")))
+            {
+                let command = command.replace("ADDRESS", "192.0.2.1:7001");
+                let parsed = args::Cli::try_parse_from(command.split(' '));
+                assert!(parsed.is_ok(), "{command}: {:?}", parsed.err());
+                commands += 1;
+            }
+        }
+        assert!(commands >= 5, "{commands}");
+    }
+
+    #[test]
     fn workloads_of_figures_are_in_suite() {
         let names = experiment::catalog::names().unwrap();
         for figure in list::list().unwrap().figure {

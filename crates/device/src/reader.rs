@@ -4,8 +4,10 @@ use model::Dev;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::time::Duration;
 
 /// Answers questions about one device. Errors are sentences for people: they become the reason why a fact is unknown.
 pub trait Reader {
@@ -42,6 +44,8 @@ pub trait Reader {
 
 /// More than any file of facts has; a log read by mistake shall not fill the memory.
 const LONGEST: u64 = 1 << 20;
+/// A tool that waits for a service that hangs shall not keep everything else waiting. `dumpsys` gives up after 10 s by itself.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 fn trimmed(mut text: String) -> String {
     text.truncate(text.trim_end_matches(['\n', '\0']).len());
@@ -67,6 +71,46 @@ fn words(error: &std::io::Error) -> String {
     text.split_once(" (os error ").map_or(text.clone(), |(words, _)| words.to_owned())
 }
 
+/// What a command prints, if it ends within this time.
+fn answer(asked: &[&str], patience: Duration) -> Result<String, String> {
+    let (program, arguments) = asked.split_first().ok_or("an empty command")?;
+    let fail = |e: std::io::Error| format!("{program}: {}", words(&e));
+    let mut command = std::process::Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    // A group of its own: what it started ends with it.
+    let mut child = child::end_with_us(command.process_group(0)).spawn().map_err(fail)?;
+    let out = child.stdout.take();
+    let (sender, heard) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = out.map(|out| out.take(LONGEST + 1).read_to_end(&mut bytes)).transpose();
+        let _ = sender.send(read.map(|_| bytes));
+    });
+    let heard = heard.recv_timeout(patience);
+    let whole = heard.as_ref().is_ok_and(|read| read.as_ref().is_ok_and(|bytes| bytes.len() as u64 <= LONGEST));
+    let ended = if whole { child::wait_timeout(&mut child, patience).map_err(fail)? } else { None };
+    let status = match ended {
+        Some(status) => status,
+        None => {
+            // SAFETY: a signal to the group that was made for it, whose first process was not waited for yet.
+            unsafe { libc::kill(-(child.id() as i32), libc::SIGKILL) };
+            child.wait().map_err(fail)?
+        }
+    };
+    let Ok(bytes) = heard else { return Err(format!("{program}: no answer within {} s", patience.as_secs())) };
+    let bytes = bytes.map_err(fail)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(format!("{program}: prints more than {LONGEST} bytes"));
+    }
+    if ended.is_none() {
+        return Err(format!("{program}: does not end within {} s", patience.as_secs()));
+    }
+    if !status.success() {
+        return Err(format!("{program}: {status}"));
+    }
+    Ok(trimmed(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
 impl Reader for Local {
     fn read(&self, path: &str) -> Result<String, String> {
         let mut bytes = Vec::new();
@@ -80,25 +124,7 @@ impl Reader for Local {
     }
 
     fn run(&self, asked: &[&str]) -> Result<String, String> {
-        let (program, arguments) = asked.split_first().ok_or("an empty command")?;
-        let fail = |e: std::io::Error| format!("{program}: {}", words(&e));
-        let mut command = std::process::Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().map_err(fail)?;
-        let mut bytes = Vec::new();
-        let read = child.stdout.take().map(|out| out.take(LONGEST + 1).read_to_end(&mut bytes));
-        if bytes.len() as u64 > LONGEST {
-            let _ = child.kill();
-        }
-        let status = child.wait().map_err(fail)?;
-        read.transpose().map_err(fail)?;
-        if bytes.len() as u64 > LONGEST {
-            return Err(format!("{program}: prints more than {LONGEST} bytes"));
-        }
-        if !status.success() {
-            return Err(format!("{program}: {status}"));
-        }
-        Ok(trimmed(String::from_utf8_lossy(&bytes).into_owned()))
+        answer(asked, PATIENCE)
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {
@@ -174,6 +200,34 @@ mod tests {
     fn device_numbers_of_stat_are_unpacked() {
         assert_eq!(from_stat(0xfe00), Dev::new(254, 0));
         assert_eq!(from_stat(0x0010_0312), Dev::new(3, 0x112));
+    }
+
+    /// Nothing of it stays, either.
+    #[test]
+    fn tool_that_hangs_is_ended_with_what_it_started() {
+        let soon = Duration::from_secs(1);
+        let folder = tempfile::tempdir().unwrap();
+        let pid = folder.path().join("pid");
+        for (script, why) in [
+            ("sleep 1000 & echo $! >PID; wait", "no answer within"),
+            // It ends, and what it started keeps the output open.
+            ("sleep 1000 & echo $! >PID", "no answer within"),
+            ("exec >/dev/null; sleep 1000 & echo $! >PID; wait", "does not end within"),
+        ] {
+            let script = script.replace("PID", &pid.display().to_string());
+            let said = answer(&["sh", "-c", &script], soon).unwrap_err();
+            assert!(said.contains(why), "{script}: {said}");
+            // On a busy machine it may not have come so far.
+            let Ok(started) = std::fs::read_to_string(&pid) else { continue };
+            let there = std::path::Path::new("/proc").join(started.trim()).join("stat");
+            let runs = || std::fs::read_to_string(&there).is_ok_and(|stat| !stat.contains(") Z"));
+            let ended = (0..1000).any(|_| {
+                std::thread::sleep(Duration::from_millis(10));
+                !runs()
+            });
+            assert!(ended, "{script}: what it started runs on");
+        }
+        assert_eq!(answer(&["echo", "yes"], PATIENCE).as_deref(), Ok("yes"));
     }
 
     #[test]

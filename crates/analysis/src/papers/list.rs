@@ -49,11 +49,18 @@ pub struct Listed {
     #[serde(default)]
     pub bench: Vec<String>,
     state: String,
+    /// The command that measures it with a device, where `fathom papers --device` does not: it needs more than a host and one device.
+    beside: Option<String>,
     /// What was measured besides, and stands beside the figure.
     pub note: Option<String>,
 }
 
 impl Listed {
+    /// The command that measures it with this device, if `fathom papers --device` does not.
+    pub fn with_device(&self, device: &str) -> Option<String> {
+        Some(self.beside.as_ref()?.replace("{device}", device))
+    }
+
     /// Whether `name` means it: `PAPER` or `PAPER/FIGURE`.
     pub fn is(&self, name: &str) -> bool {
         name == self.paper
@@ -105,7 +112,10 @@ pub fn overview_of_both(papers: &[Paper], wanted: &[&Listed], both: &[&str], dev
             Some(command) if k.bench.iter().all(|w| both.contains(&w.as_str())) => {
                 format!("`{command} DEVICE={}`", escaped(device))
             }
-            Some(command) => format!("on the host alone: `{command}`"),
+            Some(command) => {
+                let beside = k.with_device(&escaped(device)).map(|with| format!("; with the device: {with}"));
+                format!("on the host alone: `{command}`{}", beside.unwrap_or_default())
+            }
         };
         let _ = writeln!(text, "| {} | {} | {} | {command} |", k.paper, k.number, k.shows);
     }
