@@ -41,7 +41,7 @@ const FUZZ: &str = "fuzz";
 /// stream has its own part of the machine.
 const STREAMS: [&[&str]; 3] = [
     // Processors: programs that compute, and guests.
-    &[WORKSPACE, "lab", FUZZ],
+    &[WORKSPACE, "lab", "phone_guest", FUZZ],
     // The kernel that is recorded, disks, displays.
     &[
         "ab",

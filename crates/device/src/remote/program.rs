@@ -58,6 +58,26 @@ impl Binary {
         let hash = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
         Ok(Self { path: path.into(), bytes: bytes.len() as u64, hash, machine, linked })
     }
+
+    /// Whether it is for a processor that `uname -m` calls so.
+    fn runs_on(&self, machine: &str) -> bool {
+        match machine {
+            "armv8l" | "armv6l" => self.machine == "armv7l",
+            "i386" | "i486" | "i586" => self.machine == "i686",
+            other => self.machine == other,
+        }
+    }
+}
+
+/// This program for another processor, where nobody named one: beside ours as `fathom-MACHINE`, or what the source tree built.
+fn beside(ours: &Path, machine: &str) -> Option<Binary> {
+    // What a device calls its processor becomes a part of paths.
+    let (_, machine) = MACHINES.iter().find(|(_, name)| *name == machine)?;
+    let built = format!("{machine}-unknown-linux-musl/release/fathom");
+    // target/release/fathom, and target/MACHINE-unknown-linux-musl/release/fathom.
+    let folders = ours.ancestors().skip(1).take(4).map(|folder| folder.join(&built));
+    let mut all = std::iter::once(ours.with_file_name(format!("fathom-{machine}"))).chain(folders);
+    all.find_map(|path| Binary::read(&path).ok().filter(|binary| binary.runs_on(machine)))
 }
 
 /// Sees that the program is there: `ours`, or of `others` the one that is for its processor. `told` hears that it is being sent.
@@ -86,7 +106,7 @@ pub fn put(
     }
     let fail = |why: String| Unreachable::new(place, why);
     let all = others.iter().map(PathBuf::as_path).chain([ours]).map(Binary::read).collect::<Result<Vec<_>, _>>();
-    let all = all.map_err(fail)?;
+    let mut all = all.map_err(fail)?;
     let home = folder(place);
     let look =
         format!("echo fathom-look; uname -sm; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true");
@@ -104,6 +124,9 @@ pub fn put(
             )));
         }
     };
+    if !all.iter().any(|binary| binary.runs_on(machine)) {
+        all.extend(beside(ours, machine));
+    }
     let binary = choose(&all, machine).map_err(fail)?;
     let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
     let there = lines.any(|l| l.split_once(' ').is_some_and(|(hash, file)| hash == binary.hash && file.trim() == name));
@@ -147,16 +170,11 @@ fn folder(place: &DeviceAddress) -> &'static str {
 }
 
 fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, String> {
-    let fits = |b: &&Binary| match machine {
-        "armv8l" | "armv6l" => b.machine == "armv7l",
-        "i386" | "i486" | "i586" => b.machine == "i686",
-        other => b.machine == other,
-    };
     let have: Vec<&str> = all.iter().map(|b| b.machine).collect();
-    let Some(binary) = all.iter().find(fits) else {
+    let Some(binary) = all.iter().find(|binary| binary.runs_on(machine)) else {
         return Err(format!(
-            "its architecture is {machine}, and this binary is for {}: build Fathom for {machine} (target \
-             {machine}-unknown-linux-musl) and give it with --binary FILE",
+            "its architecture is {machine}, and this binary is for {}: put Fathom for {machine} beside it as fathom-{machine}, or give it \
+             with --binary FILE (in the source tree, `make aarch64` builds one for aarch64, which is found there)",
             have.join(" and ")
         ));
     };
@@ -249,6 +267,28 @@ mod tests {
         let why = choose(&all[1..], "aarch64").unwrap_err();
         assert!(why.contains("its architecture is aarch64") && why.contains("--binary FILE"), "{why}");
         assert!(choose(&[binary("x86_64", true)], "x86_64").unwrap_err().contains("dynamically linked"));
+    }
+
+    #[test]
+    fn binary_beside_ours_is_found_by_architecture() {
+        let folder = tempfile::tempdir().unwrap();
+        let elf = |path: &str, machine: u8| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let head = [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 11], &[machine, 0]].concat();
+            std::fs::write(&path, head).unwrap();
+            path
+        };
+        let ours = elf("target/release/fathom", 62);
+        assert_eq!(beside(&ours, "aarch64"), None);
+        let built = elf("target/aarch64-unknown-linux-musl/release/fathom", 183);
+        assert_eq!(beside(&ours, "aarch64").map(|b| b.path), Some(built.clone()));
+        // One that is for something else is passed over, whatever its name says.
+        elf("target/release/fathom-aarch64", 62);
+        assert_eq!(beside(&ours, "aarch64").map(|b| b.path), Some(built));
+        let named = elf("target/release/fathom-aarch64", 183);
+        assert_eq!(beside(&ours, "aarch64").map(|b| b.path), Some(named));
+        assert_eq!(beside(&ours, "../../aarch64"), None);
     }
 
     #[test]
