@@ -160,11 +160,11 @@ fn recorded() -> Result<()> {
     let written = written.with_context(|| format!("{commands:?}"))?;
     ensure!(written["disk"] == "mmcblk0" && written["count"].as_f64() >= Some(25.0 * per("requests")?), "{written}");
     let shared = inserts(&phone, "/sdcard", &kept.join("shared.fathom"))?;
-    println!(
-        "{}",
-        String::from_utf8_lossy(&run(Command::new(fathom()).arg("show").arg(kept.join("shared.fathom")))?.stdout)
-    );
     ensure!(fathom_tests::shape(&shared, "INSERT")?["count"] == 25);
+    // What serves /sdcard writes to the card, and that is not the program's: it is said, not shown as none.
+    let fact = |name: &str| &shared["environment"][name];
+    ensure!(fact("fs.type")["value"] == "fuse", "{}", shared["environment"]);
+    ensure!(fact("disk.name")["unknown"].as_str().is_some_and(|why| why.contains("FUSE")), "{}", fact("disk.name"));
     clean(&phone)
 }
 
@@ -236,7 +236,7 @@ fn reboot() -> Result<()> {
     ensure!(output.status.code() == Some(1) && told(&output).contains("until then is in"), "{}", told(&output));
     ensure!(processes(&archive)? > 0, "nothing was kept: {}", told(&output));
     let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--discard", "--json"]).output()?)?;
-    println!("{} {value}", told(&output));
+    ensure!(value["left"].as_array().is_some_and(|left| left.iter().all(|l| l["action"] == "removed")), "{value}");
     clean(&phone)
 }
 
@@ -244,8 +244,8 @@ fn full() -> Result<()> {
     let phone = phone(2000)?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
-    let fill = "dd if=/dev/zero of=/data/local/tmp/fill bs=1048576 2>/dev/null; dd if=/dev/zero of=/data/local/tmp/rest bs=4096 2>/dev/null; true";
-    let free = "rm /data/local/tmp/fill /data/local/tmp/rest";
+    let fill = "cat /dev/zero >/data/local/tmp/fill 2>/dev/null; true";
+    let free = "rm /data/local/tmp/fill";
     phone.shell(fill)?;
     let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
     let said = told(&output);
@@ -256,7 +256,6 @@ fn full() -> Result<()> {
     json(&phone.fathom().args(["device", "check", &phone.name(), "--json"]).output()?)?;
     phone.shell(fill)?;
     let output = bench(&phone, &archive, &["--blocks", "2"]).output()?;
-    println!("{}", told(&output));
     ensure!(!output.status.success() && told(&output).to_lowercase().contains("no space left"), "{}", told(&output));
     phone.shell(free)?;
     clean(&phone)?;
@@ -265,7 +264,6 @@ fn full() -> Result<()> {
     let child = under_way(&phone, &archive)?;
     phone.shell(fill)?;
     let output = child.wait_with_output()?;
-    println!("{}", told(&output));
     ensure!(!output.status.success() && processes(&archive)? > 0, "{}", told(&output));
     phone.shell(free)?;
     clean(&phone)
@@ -310,7 +308,6 @@ fn services() -> Result<()> {
     let mut command = Command::new(fathom());
     command.args(["net", "run", &format!("127.0.0.1:{serve}"), "--duration", "1", "--json", "--key"]).arg(&key);
     let output = command.output()?;
-    println!("net over adb: {}", told(&output));
     json(&output)?;
     let value = json(&phone.fathom().args(["device", "stop", &phone.name(), "--json"]).output()?)?;
     let left = value["left"].as_array().context("left")?;
@@ -413,8 +410,10 @@ fn papers() -> Result<()> {
     command.args(["--called", "guest", "-p", "sqlite.rows=10", "--json", "-o"]).arg(&page);
     let value = json(&command.current_dir(folder.path()).output()?)?;
     let claims = value["claims"].as_array().context("claims")?;
-    println!("{:#}", value["claims"]);
     let of = |figure: &str| claims.iter().filter(|c| c["figure"] == figure).collect::<Vec<_>>();
+    // Times of its emulated processor decide nothing.
+    ensure!(of("000/9")[0]["because"].as_str().is_some_and(|why| why.contains("emulated")), "{:?}", of("000/9"));
+    ensure!(of("004/2-4").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("004/2-4"));
     // Commands of its card were counted, so that the claim is judged, whichever way.
     ensure!(of("000/12").iter().all(|c| c["outcome"] != "cannot_be_tested"), "{:?}", of("000/12"));
     ensure!(fs::read_to_string(&page)?.contains("mmcblk0"), "{}", fs::read_to_string(&page)?);

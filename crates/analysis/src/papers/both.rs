@@ -36,6 +36,11 @@ impl Machine {
         self.facts.get(name)?.value.as_deref()
     }
 
+    /// Whether its processor is emulated in software.
+    pub fn is_emulated(&self) -> bool {
+        self.fact("virtual.accelerator") == Some("tcg")
+    }
+
     /// What it is, in a line.
     pub fn is(&self) -> String {
         let all = [
@@ -46,8 +51,11 @@ impl Machine {
             ("file system ", "fs.type"),
             ("disk ", "disk.name"),
         ];
-        let known: Vec<String> =
+        let mut known: Vec<String> =
             all.iter().filter_map(|(what, name)| Some(format!("{what}{}", escaped(self.fact(name)?)))).collect();
+        if self.is_emulated() {
+            known.push("emulated by QEMU's TCG, so that its times are no speed".into());
+        }
         if known.is_empty() { "nothing is known of it".into() } else { known.join(", ") }
     }
 }

@@ -97,6 +97,13 @@ enum Test {
     Other(&'static str),
 }
 
+impl Test {
+    /// Whether it is decided by times. Counts are the same on whatever processor.
+    fn is_of_time(self) -> bool {
+        !matches!(self, Self::More(..) | Self::SameCount(..) | Self::Some(..) | Self::None(..) | Self::Other(_))
+    }
+}
+
 /// A difference of times that has no interval counts from here.
 const QUARTER: f64 = 1.25;
 /// A difference of counts an INSERT counts from here.
@@ -216,6 +223,10 @@ fn outcome(holds: bool) -> Outcome {
 impl Both<'_> {
     fn test(&self, figure: &str, test: Test) -> Decided {
         let paper = figure.split('/').next().unwrap_or_default();
+        let emulated = [self.host, self.device].into_iter().find(|machine| machine.is_emulated());
+        if let Some(machine) = emulated.filter(|_| test.is_of_time()) {
+            return cannot(format!("{}'s processor is emulated: its times are no speed", machine.name));
+        }
         match test {
             Test::Slower(cells) => self.verdicts(cells, &["slower"], &["faster", "equivalent"]),
             Test::NotSlower(cells) => self.verdicts(cells, &["faster", "equivalent"], &["slower"]),
@@ -463,6 +474,28 @@ mod tests {
         // Of three processes nobody can tell.
         let few = sqlite("few", 1.02e6, 1e5, 2);
         assert_ne!(judged(&host, &few, "000/9")[0].outcome, Outcome::Confirmed);
+    }
+
+    #[test]
+    fn times_of_emulated_processor_decide_nothing_and_counts_do() {
+        let (host, mut device) = (sqlite("host", 1e6, 1e5, 12), sqlite("guest", 2e6, 0.5e5, 12));
+        let fact = model::Fact {
+            value: Some("tcg".into()),
+            unknown: None,
+            unit: None,
+            source: "/proc/cmdline".into(),
+            varies: "boot".into(),
+        };
+        device.facts.insert("virtual.accelerator".into(), fact);
+        device.recorded = Ok(papers::compare(&summarise(&case::rows())));
+        for figure in ["000/9", "000/10", "000/13-15", "004/1", "004/2-4", "004/4", "004/5"] {
+            for judged in judged(&host, &device, figure) {
+                let counted = judged.claim.contains("write") || judged.claim.contains("requests on the phone");
+                assert_eq!(judged.because.contains("emulated"), !counted, "{judged:?}");
+                assert!(counted || judged.outcome == Outcome::CannotBeTested, "{judged:?}");
+            }
+        }
+        assert!(device.is().contains("its times are no speed") && !host.is().contains("speed"), "{}", device.is());
     }
 
     #[test]
