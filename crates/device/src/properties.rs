@@ -1,6 +1,7 @@
 //! Android's properties: what `getprop` prints, taken once.
 
 use crate::Reader;
+use crate::reader::beyond_limits;
 use std::collections::BTreeMap;
 
 /// All properties that could be had.
@@ -28,6 +29,7 @@ impl<'a> Properties<'a> {
         let value = match self.all.as_ref().map(|all| all.get(name).cloned()) {
             Ok(Some(value)) => value,
             Ok(None) => String::new(),
+            Err(why) if beyond_limits(why) => return Err(why.clone()),
             // A folder of files may have some of them one by one.
             Err(_) => self.reader.run(&["getprop", name])?,
         };
@@ -75,6 +77,39 @@ mod tests {
         let get = |name: &str| all.get(name).map(String::as_str);
         assert_eq!((get("ro.a"), get("ro.b"), get("ro.c")), (Some("1"), Some(""), Some("x\ny")));
         assert_eq!((get("ro.d"), get("ro.e"), all.len()), (Some("a]: [b"), None, 4));
+    }
+
+    /// One that hangs, or never ends, does so for each of some dozens.
+    #[test]
+    fn tool_beyond_limits_is_asked_once() {
+        struct Hanging(std::cell::Cell<u32>, &'static str);
+        impl Reader for Hanging {
+            fn run(&self, _: &[&str]) -> Result<String, String> {
+                self.0.set(self.0.get() + 1);
+                Err(self.1.into())
+            }
+            fn read(&self, _: &str) -> Result<String, String> {
+                Err("no".into())
+            }
+            fn list(&self, _: &str) -> Result<Vec<String>, String> {
+                Err("no".into())
+            }
+            fn canonical(&self, _: &str) -> Result<String, String> {
+                Err("no".into())
+            }
+            fn identity(&self, _: &str) -> Result<(model::Dev, u64), String> {
+                Err("no".into())
+            }
+        }
+        for (why, asked) in
+            [("getprop: no answer within 20 s", 1), ("getprop: prints more than 9 bytes", 1), ("No such file", 4)]
+        {
+            let reader = Hanging(0.into(), why);
+            let properties = Properties::read(&reader);
+            assert_eq!(properties.get("a").unwrap_err(), why);
+            assert!(properties.first(&["b"]).1.is_err());
+            assert_eq!(reader.0.get(), asked, "{why}");
+        }
     }
 
     proptest! {

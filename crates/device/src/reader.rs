@@ -46,6 +46,13 @@ pub trait Reader {
 const LONGEST: u64 = 1 << 20;
 /// A tool that waits for a service that hangs shall not keep everything else waiting. `dumpsys` gives up after 10 s by itself.
 const PATIENCE: Duration = Duration::from_secs(20);
+const TOO_LONG: &str = "prints more than";
+const NO_ANSWER: &str = "no answer within";
+
+/// Whether a tool went beyond what it may take. Asked again, it would do so again.
+pub(crate) fn beyond_limits(why: &str) -> bool {
+    why.contains(TOO_LONG) || why.contains(NO_ANSWER)
+}
 
 fn trimmed(mut text: String) -> String {
     text.truncate(text.trim_end_matches(['\n', '\0']).len());
@@ -97,10 +104,10 @@ fn answer(asked: &[&str], patience: Duration) -> Result<String, String> {
             child.wait().map_err(fail)?
         }
     };
-    let Ok(bytes) = heard else { return Err(format!("{program}: no answer within {} s", patience.as_secs())) };
+    let Ok(bytes) = heard else { return Err(format!("{program}: {NO_ANSWER} {} s", patience.as_secs())) };
     let bytes = bytes.map_err(fail)?;
     if bytes.len() as u64 > LONGEST {
-        return Err(format!("{program}: prints more than {LONGEST} bytes"));
+        return Err(format!("{program}: {TOO_LONG} {LONGEST} bytes"));
     }
     if ended.is_none() {
         return Err(format!("{program}: does not end within {} s", patience.as_secs()));
