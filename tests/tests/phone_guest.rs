@@ -172,8 +172,8 @@ fn recorded() -> Result<()> {
 const BLOCKS: usize = 8;
 
 /// Starts a benchmark and waits until a process of it was measured there.
-fn under_way(phone: &Phone, archive: &Path) -> Result<Child> {
-    let mut command = bench(phone, archive, &["--blocks", &BLOCKS.to_string(), "--reconnect", "15m"]);
+fn under_way(phone: &Phone, archive: &Path, blocks: usize) -> Result<Child> {
+    let mut command = bench(phone, archive, &["--blocks", &blocks.to_string(), "--reconnect", "15m"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     until("a measured process", || {
         ensure!(child.try_wait()?.is_none(), "it ended");
@@ -211,7 +211,7 @@ fn cable() -> Result<()> {
     let phone = phone(2000)?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
-    let child = under_way(&phone, &archive)?;
+    let child = under_way(&phone, &archive, BLOCKS)?;
     phone.machine()?.cable(false)?;
     // A fixed wait: the time without a network, in which the run goes on there.
     std::thread::sleep(Duration::from_secs(15));
@@ -229,7 +229,7 @@ fn reboot() -> Result<()> {
     let phone = phone(2000)?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
-    let child = under_way(&phone, &archive)?;
+    let child = under_way(&phone, &archive, BLOCKS)?;
     phone.reboot()?;
     back(&phone)?;
     let output = child.wait_with_output()?;
@@ -259,9 +259,9 @@ fn full() -> Result<()> {
     ensure!(!output.status.success() && told(&output).to_lowercase().contains("no space left"), "{}", told(&output));
     phone.shell(free)?;
     clean(&phone)?;
-    // It fills while a run is under way.
+    // It fills while a run is under way, which is not to end before.
     let _ = fs::remove_dir_all(&archive);
-    let child = under_way(&phone, &archive)?;
+    let child = under_way(&phone, &archive, 4 * BLOCKS)?;
     phone.shell(fill)?;
     let output = child.wait_with_output()?;
     ensure!(!output.status.success() && processes(&archive)? > 0, "{}", told(&output));

@@ -161,6 +161,16 @@ const CLAIMS: &[(&str, &str, Test)] = &[
      Test::Longer("5", "time of an INSERT between the file system and the driver", false)),
 ];
 
+/// Whether one of these workloads was to run in a folder of such a name there.
+fn has_folder(machine: &Machine, cells: Cells, names: &[&str]) -> bool {
+    machine.bench.as_ref().is_ok_and(|bench| {
+        bench.measured().iter().any(|m| {
+            cells.workloads.contains(&m.design.name.as_str())
+                && m.factors.get("dir").is_some_and(|dir| names.iter().any(|name| dir.starts_with(name)))
+        })
+    })
+}
+
 /// The claims that `wanted` keeps by their figure, judged.
 pub fn judge(host: &Machine, device: &Machine, pairs: &[Pair], wanted: &dyn Fn(&str) -> bool) -> Vec<Judged> {
     let both = Both { host, device, pairs };
@@ -297,6 +307,9 @@ impl Both<'_> {
 
     fn nothing(&self, cells: Cells) -> String {
         match cells.only {
+            Some(("dir", names)) if [self.host, self.device].into_iter().all(|machine| has_folder(machine, cells, names)) => {
+                "external storage was used on both, but such a cell has no result on one of them".into()
+            }
             Some(("dir", _)) => {
                 "no folder of external storage was measured on both: give one with `--dir internal=FOLDER --dir external=FOLDER` (on the \
                  device), and its counterpart here with `--dir-here external=FOLDER`"
@@ -496,6 +509,25 @@ mod tests {
             }
         }
         assert!(device.is().contains("its times are no speed") && !host.is().contains("speed"), "{}", device.is());
+    }
+
+    #[test]
+    fn external_storage_needs_folder_on_both() {
+        let seq = |name: &str, dir: &str, op: &str| {
+            let mut b = bench(name, "seq");
+            b.add(&[("op", op), ("dir", dir)], 1e6, 100.0, 12);
+            machine(name, b)
+        };
+        let why = |host: &Machine, device: &Machine| -> Vec<String> {
+            judged(host, device, "000/6").into_iter().map(|j| j.because).collect()
+        };
+        let host = seq("host", "external", "write");
+        for because in why(&host, &seq("x", "internal", "write")) {
+            assert!(because.contains("no folder of external storage"), "{because}");
+        }
+        let both = why(&host, &seq("x", "external", "write"));
+        assert!(both[0].contains("has no result on one of them"), "reading: {both:?}");
+        assert!(!both[1].contains("external storage"), "writing: {both:?}");
     }
 
     #[test]
