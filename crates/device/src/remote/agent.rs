@@ -457,8 +457,9 @@ fn reply(question: &[String]) -> Result<String, String> {
     }
 }
 
-/// The agent's own folder, only its user's, which goes with it.
-struct Folder(PathBuf);
+/// The agent's own folder, only its user's, which goes with it. It is locked (flock) as benchmarks lock theirs: a run that is told to use
+/// the folder around it removes what killed runs left there, which is what has such a name and no lock.
+struct Folder(PathBuf, #[expect(dead_code, reason = "held until the end")] Option<fs::File>);
 
 impl Folder {
     fn make(within: &Path) -> io::Result<Self> {
@@ -469,7 +470,9 @@ impl Folder {
         // One of that name is of a process that is gone.
         let _ = fs::remove_dir_all(&path);
         fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
+        // A file system without such locks has none, and there nothing is removed either.
+        let lock = fs::File::open(&path).ok().filter(|lock| lock.try_lock().is_ok());
+        Ok(Self(path, lock))
     }
 }
 
@@ -485,5 +488,23 @@ fn sweep(path: &Path) {
     let Some(id) = name.and_then(|id| id.parse::<u32>().ok()) else { return };
     if !Path::new(&format!("/proc/{id}")).exists() {
         let _ = fs::remove_dir_all(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Benchmarks remove what is called so and is not locked (`experiment`'s scratch folders), wherever they are told to measure.
+    #[test]
+    fn folder_of_agent_is_locked_until_it_goes() {
+        let within = tempfile::tempdir().unwrap();
+        let dead = within.path().join("fathom-run-4194305");
+        fs::create_dir(&dead).unwrap();
+        let folder = Folder::make(within.path()).unwrap();
+        let path = folder.0.clone();
+        assert!(fs::File::open(&path).unwrap().try_lock().is_err() && !dead.exists());
+        drop(folder);
+        assert!(!path.exists());
     }
 }
