@@ -1,9 +1,9 @@
 //! What of an operation's time is the recording itself.
 //!
-//! Picture a taxi whose driver writes down every street: the ride takes longer for it, and the clock in the taxi does not say by how
-//! much; but how often he wrote is known, and so is how long writing takes. A step of a statement, a call of a function under
-//! `--op` and a recorded system call cost the program two probes each. The recorder measures what a pair costs
-//! (`tracer.price.*` in the environment), and the archive counts the pairs.
+//! Recording slows the program, and its clock does not show by how much; but how often it was probed is known, and so
+//! is what a probe costs. A step of a statement, a call of a function under `--op` and a recorded system call cost the
+//! program two probes each. The recorder measures what a pair costs (`tracer.price.*` in the environment), and the
+//! archive counts the pairs.
 //!
 //! Where the time lies follows from where the clock is read, which is in the middle of each probe: of a pair at a function one half
 //! lies inside the call and one half outside. Not so where the function's first instruction is one that the kernel has the processor

@@ -1,8 +1,7 @@
 //! Whether all that a disk did was recorded.
 //!
-//! Picture a doorkeeper who notes everyone who leaves, and a turnstile beside him that counts. Nobody can say of his own notes
-//! that they are complete; the turnstile can. The kernel counts what each disk completes (`/sys/block/NAME/stat`), whoever
-//! watches, so its count from one reading to another is set beside the completions in the log.
+//! A recording cannot prove itself complete. The kernel counts what each disk completes (`/sys/block/NAME/stat`),
+//! recorded or not, so the difference of two readings is compared with the completions in the log.
 //!
 //! The kernel's rules, by which completions are counted here too (`blk_account_io_done`, `blk_account_io_flush`):
 //! a request counts when its last part completed, as a read, a write or a discard; one that was taken through the flush machinery

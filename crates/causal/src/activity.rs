@@ -1,9 +1,8 @@
 //! What is under way between the block layer's door and the device, and what a sleeping thread waits for.
 //!
-//! Picture a parcel tracker. Every bio is a parcel with four times: handed in (queued), packed (its request was made),
-//! collected (issued) and delivered (done); a commit of the journal is a tour with a start and an end. A thread asleep in
-//! a system call waits for its own parcels, an fsync also for the others of its file and for the journal's tour; at each
-//! moment the one that got furthest is what it waits for, since the others wait behind it.
+//! Every bio has four times: queued, its request made, issued, done. A journal commit has a start and an end. A thread
+//! asleep in a system call waits for its own bios, an fsync also for those of others on its file and for the commit. At
+//! each moment it waits for the one that got furthest, since the others wait behind it.
 //!
 //! *Uncertainty*: the kernel does not say what a thread sleeps on. A call that sleeps for a lock while a commit of its
 //! file system runs is taken to wait for the commit. Of a parcel or tour whose end was lost it is known only by when it was

@@ -1,10 +1,10 @@
 //! Causes: who a completed command is charged to, and how much of it.
 //!
-//! Picture closing a restaurant bill: most lines name a guest at once, some name "table 7" and have to wait until it is
-//! known who sat there. A command's bill is closed one horizon after its completion, when every record that could speak
-//! of it has arrived; if it names a transaction whose commit is still under way, or a command of a disk above that is
-//! still open, or a mark of the application that may yet turn out to be no operation, it waits for them. Then the lines are added up per actor and divided by their sum, so that the shares of a
-//! command are 1 in all; what no line explains is `unattributed`, which is a line like any other.
+//! Most charges name an actor at once; others name a transaction whose commit is still under way, a command of a disk
+//! above that is still open, or a mark that may yet turn out to be no operation. A command is settled one horizon after
+//! its completion, when every record about it has arrived, and not before what its charges name is known. Then the
+//! charges are added up per actor and divided by their sum, so that the shares of a command sum to 1; what no charge
+//! explains is `unattributed`, a share like any other.
 //!
 //! A kernel thread's handle in a transaction, unless the pages or the command it worked for are known, is held for others
 //! who are in the transaction themselves: it is a *proxy* (Yang et al., SOSP'15) and pays nothing.

@@ -1,8 +1,8 @@
 //! Transactions that nobody tells of, inferred from SQLite's files.
 //!
-//! Picture a watchman who knows the shop's customs and sees only its back door: when the ledger is carried out, a sale has
-//! begun, and when it is carried in again, it is over. Where a program's SQLite cannot be probed (its symbols are stripped),
-//! its files still keep SQLite's customs (<https://sqlite.org/atomiccommit.html>, <https://sqlite.org/wal.html>):
+//! Where a program's SQLite cannot be probed (its symbols are stripped), its files still follow SQLite's protocols
+//! (<https://sqlite.org/atomiccommit.html>, <https://sqlite.org/wal.html>), by which the begin and the end of a write
+//! transaction are recognised:
 //!
 //! | mode | a write transaction begins | and ends |
 //! |---|---|---|

@@ -1,11 +1,11 @@
 //! Transactions of a journal: who joined, who waited, and which metadata block was last logged by which.
 //!
-//! Picture a bus. Whoever changes metadata boards the transaction that stands at the stop (a *handle*; a call may hold
-//! several); when the bus leaves, the journal's thread drives it to the disk, and the fare, every journal block, is split
-//! among the passengers by their handles; kernel threads on the others' errands ride free (see `attribution`). Some people
-//! wait at the terminus for the bus to arrive: the fsyncs; what the bus does only for their sake, the cache flushes, is
-//! theirs. Later the luggage is carried home, each metadata block to its own place (a *checkpoint*), by whatever porter
-//! comes by; it is still the luggage of the bus that last had it.
+//! Whoever changes metadata joins the running transaction by a *handle* (a call may start several). The journal's
+//! thread commits the transaction, and each journal block that it writes is shared among those who joined, by their
+//! handles; kernel threads that work for others pay nothing (see `attribution`). An fsync waits until the commit is
+//! over; the cache flushes, which the commit issues only for those who wait, are charged to them. Later a *checkpoint*,
+//! by whichever thread, writes each metadata block to its own place; it is charged to the transaction that last logged
+//! the block.
 //!
 //! *Uncertainty*: which fsync waits for which commit is not told by the kernel. An fsync waits if it is under way when
 //! the commit ends, unless its inode is known to belong to another transaction (ext4's `i_sync_tid` says that, but no

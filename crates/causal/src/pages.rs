@@ -1,9 +1,8 @@
 //! Who dirtied which page.
 //!
-//! Picture a guest book on every page of a file: whoever writes the page signs, and the bio that carries the page to the
-//! disk tears the signatures out and takes them along. So a page written back half a minute later, by a kernel thread or
-//! by another program's fsync, is still charged to its writers (the tag sets of Split-level I/O scheduling, SOSP'15, kept
-//! outside the kernel).
+//! For each page of a file the threads that wrote to it are kept, and the bio that carries the page to the disk takes
+//! them over. So a page written back half a minute later, by a kernel thread or by another program's fsync, is still
+//! charged to its writers (the tag sets of Split-level I/O scheduling, SOSP'15, kept outside the kernel).
 //!
 //! A file's book is a map of page ranges, so that a write of 1 GiB is one entry. A page signed by several shares its
 //! charge by the bytes each wrote into it.

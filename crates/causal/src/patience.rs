@@ -1,10 +1,10 @@
 //! A priority queue for things that come almost in order, after patience sorting.
 //!
-//! Picture a game of patience: each card is laid on the first pile whose uppermost card is not higher, so every pile is in
-//! order, and the lowest card of all lies at the bottom of one of them. Cards that come in order need one pile. Records
-//! need a few: moments come in order, and so do intervals among themselves, which are told at their end and belong at their
-//! start; those that lasted longer open a further pile. Laying and taking then cost a few comparisons, where a heap of all
-//! that waits costs a walk through memory.
+//! The items are kept in piles, each in order: an item goes on the first pile whose last item is not later, so the
+//! least of all is the first of some pile. Items that come in order need one pile. Records need a few: moments come in
+//! order, and so do intervals among themselves, whose records are written at their end and sorted by their start;
+//! longer intervals open a further pile. Adding and taking then cost a few comparisons, where a heap of everything that
+//! waits costs a walk through memory.
 //!
 //! A log of many CPUs brings a block of each in turn, so each needs its piles. What is uppermost falls from pile to pile, so
 //! where a card goes is found by halving; which pile holds the lowest card a small heap knows, a place a pile.

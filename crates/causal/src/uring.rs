@@ -1,9 +1,9 @@
 //! io_uring requests: system calls without a call.
 //!
-//! Picture orders dropped through a letter slot: the customer goes on at once, and somebody inside carries them out. Each
-//! order bears the moment it was dropped, and whoever works on it names that moment: the bios and writes of a request
-//! carry the time of its submission as those of a system call carry its start, also where one of io_uring's own workers
-//! makes them. So a request is the operation's that submitted it, whoever carries it out and whenever it completes.
+//! The submitter goes on at once, and somebody else may carry the request out. Each request is known by the time of its
+//! submission, which its bios and writes carry as those of a system call carry the call's start, also where one of
+//! io_uring's own workers makes them. So a request belongs to the operation that submitted it, whoever carries it out
+//! and whenever it completes.
 //!
 //! *Uncertainty*: where the kernel polls the ring (SQPOLL), no system call submits: the process is known, not the thread.
 //! Such a request is the operation's only if the process has exactly one that runs, and that is a guess.

@@ -1,9 +1,9 @@
 //! System calls that are operations by themselves, in programs that tell of none.
 //!
-//! Picture a shop without a till: nobody says when a sale begins, but each trip to the bank is one that somebody waited for. So
-//! where a program has no statements, marks or `--op` functions, each call that waits for the medium is an operation: fsync and
-//! its kin, writes to files opened with O_SYNC or O_DSYNC, and reads and direct writes that slept until the device had done
-//! them. Its shape is the call with its file's name, digits normalised, so that the segments of a log are one.
+//! Where a program has no statements, marks or `--op` functions, each call that waits for the device is an operation,
+//! since that is what its user waits for: fsync and its variants, writes to files opened with O_SYNC or O_DSYNC, and
+//! reads and direct writes that slept until the device had completed them. Its shape is the call with its file's name,
+//! digits normalised, so that the segments of a log share one shape.
 //!
 //! Nothing is counted twice: a process with a recorded statement or a mark has none of them, nor has a recording with functions,
 //! and within an inferred transaction they stay the transaction's. Whether a read slept for the device is known when it has

@@ -1,9 +1,9 @@
 //! System calls, and what a call does without saying so: dirty pages, join transactions, wait for the medium.
 //!
-//! Picture a parcel counter that writes its receipt when the customer leaves. Most of what we know stands on the receipt
-//! (the `syscall` record); but parcels sent meanwhile already carry the customer's number (`syscall_ns`), and those who
-//! wait long for the medium announce themselves at the door (`sync_begin`). So a call may be known before its record is
-//! there: it has an identity (thread, start) and spans, and the record fills them in.
+//! Most of what is known of a call is in its `syscall` record, which is written when it ends. But bios that it sends
+//! carry its start (`syscall_ns`), and calls that wait long for the device are announced at their start (`sync_begin`).
+//! So a call may be known before its record arrives: it has an identity (thread, start) and spans, and the record fills
+//! them in.
 //!
 //! A call is the operation's that its thread was inside of. While a statement is only open, between two of its rows, it
 //! is not inside it (`BETWEEN_ROWS`): then the call is the mark's or the function's around it, else the process's.

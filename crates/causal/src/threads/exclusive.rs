@@ -1,10 +1,10 @@
 //! Where each nanosecond of an operation went.
 //!
-//! Picture one time sheet per thread, filled in from the left: at each moment the thread ran (and then the innermost of
-//! application, database, system call, file system is named), or stood in the queue for a CPU, or slept (and then
-//! [`crate::activity`] names the deepest thing it waited for). The slices of an operation are that sheet cut to its
-//! interval, so they follow each other without gap or overlap. An operation inside another (a trigger's statement, a
-//! statement run by a function) has its own slices; its parent's slices show the same time by their layers too.
+//! Each thread has one sequence of time slices. At each moment the thread ran (the slice then names the innermost of
+//! application, database, system call, file system), was runnable without a CPU, or slept (then [`crate::activity`]
+//! names the deepest thing that it waited for). The slices of an operation are that sequence cut to its interval, so
+//! they follow each other without gap or overlap. An operation inside another (a trigger's statement, a statement run
+//! by a function) has its own slices; its parent's slices show the same time by their layers too.
 //!
 //! A statement is open from its first step to its last, and between them the application runs. What it does there that
 //! the trace sees (a system call, a sleep, another statement) is layer App in the statement's slices, with the reason,

@@ -1,8 +1,8 @@
 //! Operations: what each thread was asked to do.
 //!
-//! Picture the stack of folders on a clerk's desk: the folder on top is what he works at, and whatever he does meanwhile
-//! belongs to it. A statement's execution puts a folder on the stack and its end takes it off; an application's mark is
-//! a folder too, but one that only groups others: if a statement was opened on it, it is no operation of its own.
+//! Each thread has a stack of operations: what the thread does belongs to the one on top. A statement's execution is
+//! pushed when it begins and popped when it ends. A mark of the application is pushed too, but only groups: if a
+//! statement began inside it, it is no operation.
 //!
 //! A statement that returned a row stays on the stack, open, while the application works on the row. What the thread does
 //! then (`BETWEEN_ROWS`) is not the statement's but that of the mark or function around it, else the process's; and a
