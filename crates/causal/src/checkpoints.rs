@@ -1,12 +1,12 @@
 //! Commits of file systems that are not jbd2's: btrfs's transactions, f2fs's checkpoints, the checkpoints of XFS's log.
 //!
-//! Nobody knows whose changes such a commit holds, but some file systems tell who asks for one, and when it is on the
+//! It is not known whose changes such a commit holds, but some file systems report who asks for one, and when it is on the
 //! medium. A call that asked for this commit, or an earlier one, and is still under way when it ends, has waited for it. An f2fs
-//! fsync says only when it returns that it needed one: it was the one that ended last.
+//! fsync reports only on return that it needed one: it was the one that ended last.
 //!
 //! *Uncertainty*: a call that asked waits itself (`structural`), as does one whose own thread wrote the checkpoint. Which
 //! one an f2fs fsync waited for is a conclusion (`interval`). Who waits for a btrfs commit that another thread carries out
-//! is not told. A commit that nobody asked for has no begin that is known: it is a moment.
+//! is unknown. A commit that no call asked for has no known begin: it is a moment.
 
 use crate::context::{Context, span};
 use crate::hash::FastMap;
@@ -195,7 +195,7 @@ const REASONS: [&str; 11] = [
     "folder with new extended attributes",
 ];
 
-/// The call that ends said that it had to have a checkpoint written, and why: a moment that is a span of its own, since the
+/// The call that ends reported that it needed a checkpoint, and why: a moment with its own span, since the
 /// call's are written by then.
 fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx: &mut Context<'_>) {
     let reason = usize::try_from(record.number).ok().and_then(|n| REASONS.get(n.checked_sub(1)?));

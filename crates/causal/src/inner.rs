@@ -5,7 +5,7 @@
 //! that is created in a namespace, so the marks are renumbered before they are linked.
 //!
 //! *Uncertainty*: two containers of one recording use the same small numbers. The one that was made last before the mark
-//! began is taken; marks do not say which ship they are from.
+//! began is taken; marks do not name their container.
 
 use model::event::task_what;
 use model::{Event, Record};

@@ -70,7 +70,7 @@ impl Losses {
         });
     }
 
-    /// A command was issued at a time, was over at another, and its completion is missing. A loss that is told already explains it.
+    /// A command was issued at a time, was over at another, and its completion is missing. A loss that was reported already explains it.
     pub(crate) fn unseen(&mut self, start_ns: u64, end_ns: u64, sink: &mut dyn Sink) {
         if self.known.iter().any(|k| k.start_ns <= end_ns && k.end_ns >= start_ns) {
             return;

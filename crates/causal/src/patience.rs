@@ -6,8 +6,8 @@
 //! longer intervals open a further pile. Adding and taking then cost a few comparisons, where a heap of everything that
 //! waits costs a walk through memory.
 //!
-//! A log of many CPUs brings a block of each in turn, so each needs its piles. What is uppermost falls from pile to pile, so
-//! where a card goes is found by halving; which pile holds the lowest card a small heap knows, a place a pile.
+//! A log of many CPUs brings a block of each in turn, so each needs its piles. The last items fall from pile
+//! to pile, so an item's pile is found by binary search; a small heap, with one entry a pile, finds the least.
 //!
 //! *Uncertainty*: none of the result, only of the cost. What fits on none of [`PILES`] piles goes into a tree, so any order,
 //! chosen to be the worst, costs what a tree costs.
@@ -79,10 +79,10 @@ impl<K: Ord + Copy, T> PatienceQueue<K, T> {
         }
         let mut first = first?;
         let Reverse((place, pile)) = *first;
-        let cards = &mut self.piles[pile];
-        let thing = wanted(&place).then(|| cards.pop_front())??.1;
+        let items = &mut self.piles[pile];
+        let thing = wanted(&place).then(|| items.pop_front())??.1;
         self.len -= 1;
-        match cards.front() {
+        match items.front() {
             Some((next, _)) => first.0.0 = *next,
             None => {
                 PeekMut::pop(first);
@@ -90,8 +90,8 @@ impl<K: Ord + Copy, T> PatienceQueue<K, T> {
                 self.empty.push(pile);
             }
         }
-        if cards.capacity() > KEPT && cards.len() < cards.capacity() / 4 {
-            cards.shrink_to(cards.capacity() / 2);
+        if items.capacity() > KEPT && items.len() < items.capacity() / 4 {
+            items.shrink_to(items.capacity() / 2);
         }
         Some(thing)
     }

@@ -222,7 +222,7 @@ impl BlockIo {
         if std::mem::replace(&mut bio.written, true) {
             return;
         }
-        let actor = Actor { operation: bio.operation.unwrap_or(0), ..Actor::NOBODY };
+        let actor = Actor { operation: bio.operation.unwrap_or(0), ..Actor::UNATTRIBUTED };
         let operation = tasks.threads.settled(actor).operation;
         let row = Span {
             end_ns: end_ns.map(|e| e.max(bio.queue_ns)),

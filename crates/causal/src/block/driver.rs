@@ -1,13 +1,13 @@
-//! What drivers send to their devices for requests: commands of a protocol of their own.
+//! What drivers send to their devices for requests: commands of the device's protocol.
 //!
 //! A command belongs to the request that it names, by the request's address, while that request is on its way. One that
 //! NVMe's is made just before its request is issued, and found by it then. One that
 //! names none that was recorded (a disk's own housekeeping before the recording, a request whose issue was lost, all that
-//! MMC's core sends by itself, such as CMD13 until a card is ready) is kept all the same.
+//! MMC's core sends without a request, such as CMD13 until a card is ready) is kept all the same.
 //!
-//! *Uncertainty*: a command whose end was not seen ended at the latest when its memory became another's, which tells
-//! nothing of when; so it stays without an end. A command that timed out may still end, by itself or by an abort that no
-//! tracepoint tells of.
+//! *Uncertainty*: a command whose end was not seen ended at the latest when its memory was used for another, which
+//! does not date its end; so it has none. A command that timed out may still complete, or be aborted, for which there is
+//! no tracepoint.
 
 use super::requests::MOST;
 use super::{BlockIo, mmc, nvme, scsi};

@@ -1,9 +1,9 @@
 //! MMC's commands and answers in words, by the SD Physical Layer and JEDEC's eMMC specifications.
 //!
-//! A command's index alone does not tell SD from eMMC, nor an application's command (after CMD55) from a plain one; its
+//! A command's index alone distinguishes neither SD from eMMC nor an application command (after CMD55) from a plain one; its
 //! data and argument do, where both forms exist.
 //!
-//! *Uncertainty*: a discard (CMD38) names its blocks in the commands before it. What the card says in its status besides
+//! *Uncertainty*: a discard (CMD38) names its blocks in the commands before it. What the card's status reports besides
 //! is not recorded: an error here is one that the host saw.
 
 use model::event::{mmc_is, mmc_part};
@@ -76,7 +76,7 @@ impl Command {
         let (name, moves): (Cow<'static, str>, bool) = if has(mmc_is::TASK) {
             (if has(mmc_is::WRITES) { "CQE write" } else { "CQE read" }.into(), has(mmc_is::DATA))
         } else {
-            // By sector, or by byte on a card of up to 2 GB; whoever sends another command of this kind tells no sector.
+            // By sector, or by byte on a card of up to 2 GB; other commands of this kind have no sector.
             let same = arg == sector || arg == sector << 9;
             (named(code, arg, has(mmc_is::DATA)), matches!(code, 17 | 18 | 24 | 25) && has(mmc_is::DATA) && same)
         };
@@ -104,7 +104,7 @@ fn named(code: u16, arg: u32, data: bool) -> Cow<'static, str> {
     }
 }
 
-/// Errors of hosts (include/linux/mmc/core.h says what they mean).
+/// Errors of hosts (their meaning is in include/linux/mmc/core.h).
 const ERRORS: [(u32, &str); 5] = [
     (5, "EIO"),
     (22, "EINVAL: cannot be done"),
@@ -113,7 +113,7 @@ const ERRORS: [(u32, &str); 5] = [
     (123, "ENOMEDIUM: no card"),
 ];
 
-/// What the host told of the part of the command that failed.
+/// The part of the command that failed, as the host reports it.
 pub(super) fn error(result: u32, part: [u8; 4]) -> Option<String> {
     let part = match u32::from_le_bytes(part) {
         mmc_part::COUNT => "block count (CMD23)",
