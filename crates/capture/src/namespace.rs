@@ -8,7 +8,7 @@
 //! There are even three: the namespace that this process is in, the one that its `/proc` was mounted for (another one, further
 //! out, after `unshare --pid` alone), and the machine's.
 //!
-//! *Uncertainty*: a number is used again once its task is gone; each question is answered by a new walk, so what is told was so
+//! *Uncertainty*: a number is used again once its task is gone; each question is answered by a new walk, so its answer was true
 //! a moment ago. Tasks outside of the namespace are seen by the probes and have no number here: nothing of theirs can be read.
 
 use crate::kernel::types::KernelTypes;
@@ -128,7 +128,7 @@ fn parse(bytes: &[u8]) -> Vec<Numbers> {
 fn all() -> Option<Vec<Numbers>> {
     match NAMESPACE.get()? {
         Namespace::Machine => None,
-        // A walk that fails, which one did not when it was tried, knows of nobody.
+        // A walk that fails, though one worked before, knows no tasks.
         Namespace::Within { walk, .. } => {
             Some(read(&mut walk.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default())
         }

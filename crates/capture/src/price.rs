@@ -118,7 +118,7 @@ impl PriceSampler {
     }
 }
 
-/// What the kernel says of a program.
+/// The kernel's statistics of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProgramInfo {
     /// Time of the runs that were timed, in ns.

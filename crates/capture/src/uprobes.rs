@@ -59,7 +59,7 @@ enum Attached {
     Perf(UProbeLink),
 }
 
-/// What the coverage says of such a one.
+/// Its row in the coverage.
 const WAITING: &str = "attached once abandoned statements end late by 1 ms in total";
 
 impl Uprobes {
@@ -76,7 +76,7 @@ impl Uprobes {
     }
 
     /// Probes the SQLite in a file. `None` if that file is probed already. `inside`: its place in the plan, if some processes record
-    /// it by themselves.
+    /// it without that.
     pub fn attach_sqlite(
         &mut self,
         ebpf: &mut Ebpf,
@@ -84,7 +84,7 @@ impl Uprobes {
         symbols: &SqliteSymbols,
         inside: Option<usize>,
     ) -> Option<Vec<Coverage>> {
-        // A file that cannot be looked at will not be attached to either; the rows say why.
+        // A file that cannot be read will not be attached to either; the rows say why.
         let identity = fs::metadata(path).map(|m| (m.dev(), m.ino()));
         if identity.is_ok_and(|i| !self.files.insert(i)) {
             return None;
@@ -356,7 +356,7 @@ mod tests {
     }
 
     /// The rows of this very program, which has SQLite in it, by each way that this kernel has; last with a kernel that
-    /// refuses one of the programs for links. One of its functions is said to lie behind the file's end.
+    /// refuses one of the programs for links. One of its functions has an offset behind the file's end.
     fn rows_of_a_program() -> Vec<(&'static str, Vec<Coverage>)> {
         let path = std::env::current_exe().unwrap();
         let mut symbols = sqlite::find(&path).unwrap();
@@ -378,7 +378,7 @@ mod tests {
         }));
         let rows = ways.into_iter().map(|(way, mut uprobes, of_links)| {
             let rows = uprobes.attach_sqlite(&mut ebpf, &path, &symbols, None).unwrap();
-            assert_eq!(uprobes.programs().len(), of_links, "{way}: programs of its own");
+            assert_eq!(uprobes.programs().len(), of_links, "{way}: separate programs");
             uprobes.detach();
             (way, rows)
         });

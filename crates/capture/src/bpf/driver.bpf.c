@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What drivers send to their devices: the commands of their own protocol, each for a request of the block layer.
+ * What drivers send to their devices: commands of the device's protocol, each for a request of the block layer.
  *
  * A driver of blk-mq keeps its part of a request right behind it (blk_mq_rq_to_pdu), so the command's address is the
- * request's, without a field that says so. What is not for a request of a disk (an ioctl's INQUIRY, say) has one all the same.
+ * request's, without a field for it. What is not for a request of a disk (an ioctl's INQUIRY, say) has one all the same.
  */
 
 static __always_inline u64 rq_of_payload(u64 payload)
@@ -77,7 +77,7 @@ static __always_inline int scsi_end(struct scsi_cmnd *cmd, u16 what)
 		else
 			reported = (sense[2] & 0xf) | sense[12] << 8 | sense[13] << 16;
 	}
-	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
+	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), no_task());
 	if (!r)
 		return 0;
 	r->command = (u64)cmd;
@@ -149,7 +149,7 @@ int PROBE(nvme_end, struct request *rq)
 	if (!bpf_core_type_exists(struct nvme_request))
 		return 0;
 	status = BPF_CORE_READ((struct nvme_request *)((u64)rq + bpf_core_type_size(struct request)), status);
-	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
+	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), no_task());
 	if (!r)
 		return 0;
 	r->command = (u64)rq;
@@ -239,7 +239,7 @@ int PROBE(mmc_end, u64 host, struct mmc_request *mrq)
 		cmd = BPF_CORE_READ(mrq, stop);
 		error = cmd ? BPF_CORE_READ(cmd, error) : 0;
 	}
-	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
+	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), no_task());
 	if (!r)
 		return 0;
 	r->command = (u64)mrq;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Processes whose SQLite is probed inside (the room `inside`): their object records statements by itself. What is left for the
+ * Processes whose SQLite is probed inside (the room `inside`): their object records the statements. What is left for the
  * kernel side is to know, for all other records, in which statement a thread is: that it reads out of the thread's own memory, at
  * an address that the object reports once a thread. It reports it by calling empty functions, on which these uprobes stand.
  */
@@ -24,7 +24,7 @@ struct {
 /* In the cookies of a library's uprobes: its place in the plan, plus one. */
 #define LIBRARY_SHIFT 57
 
-/* Whether the uprobe is of a library that this process records by itself: other processes need it. */
+/* Whether the uprobe is of a library that this process records itself: other processes need it. */
 static __always_inline bool recorded_inside(struct slot *slot, struct pt_regs *ctx)
 {
 	u64 library = bpf_get_attach_cookie(ctx) >> LIBRARY_SHIFT;

@@ -354,7 +354,7 @@ struct request {
 		unsigned int seq;
 	} flush;
 };
-/* The waiters of a flush hung on a list of their own until "blk-flush: reuse rq queuelist in flush state machine". */
+/* The waiters of a flush were on a separate list until "blk-flush: reuse rq queuelist in flush state machine". */
 struct request___own_list {
 	struct {
 		struct list_head list;

@@ -11,7 +11,7 @@
 #define DEFERRED 1
 #define F_WRLCK 1
 #define FL_OFDLCK 1024
-/* Locks of a file that are looked at. */
+/* Locks of a file that are examined. */
 #define LOCKS 32
 
 /* What is asked of a lock; "filelock: split common fields into struct file_lock_core" (6.9) moved them. */

@@ -70,7 +70,7 @@ static __always_inline void enter_ring(struct slot *slot)
 	slot->call = FATHOM_CALL_IO_URING_ENTER;
 }
 
-/* A folder is synced, which nobody named: only files are when they are opened. */
+/* A folder is synced that has no name yet: only files are named when they are opened. */
 seldom void name_folder(struct task_struct *task, int fd, u64 now)
 {
 	struct file *file = file_of(task, fd);

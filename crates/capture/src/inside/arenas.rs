@@ -1,6 +1,6 @@
 //! The arenas of the recorded processes, read as files: a program that cuts its own short would kill a reader that had it mapped.
 //!
-//! Each process makes one when it first needs it, and names it after itself. Of whom a record speaks is believed only where the
+//! Each process makes one when it first needs it, and names it after itself. The process that a record names is accepted only where the
 //! kernel side knows the thread and its process. An arena outlives its process until it has been read.
 
 use crate::kernel::clock::boot_ns;

@@ -100,7 +100,7 @@ pub enum NotImplanted {
     Unreadable {
         /// What.
         what: &'static str,
-        /// Why, if the system said.
+        /// The system's reason, if there is one.
         source: Option<std::io::Error>,
     },
     /// A system call in the stopped program failed; what it had done is undone.

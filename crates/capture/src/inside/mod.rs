@@ -176,7 +176,7 @@ impl Inside {
             return Err(NotImplanted::NotStopped("a thread other than its first executed it"));
         }
         let mut lingering = std::mem::take(&mut self.lingering);
-        let (go, went_on) = (|| ask.say(Answer::Planned), || ask.has_ended());
+        let (go, went_on) = (|| ask.reply(Answer::Planned), || ask.has_ended());
         let done = crate::launch::meet_at_exec(ask.pid, go, went_on, |pid| self.implant(pid), &mut lingering);
         self.lingering = lingering;
         done
@@ -238,7 +238,7 @@ impl Inside {
         self.arenas.status(tgid, library)
     }
 
-    /// Puts the uprobes on the object. If that fails, the object is told to do nothing.
+    /// Puts the uprobes on the object. If that fails, the object is instructed to do nothing.
     pub(crate) fn attach(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), InsideError> {
         let attached = self.put_probes(ebpf, uprobes);
         if attached.is_err() {
@@ -278,7 +278,7 @@ impl Inside {
         self.arenas.collect(&process_of)
     }
 
-    /// Whether any process records by itself.
+    /// Whether any process is probed inside.
     pub(crate) fn is_used(&self) -> bool {
         self.arenas.any_hooked()
     }

@@ -21,7 +21,7 @@ pub struct Planned {
     pub functions: Vec<(&'static str, u64)>,
 }
 
-/// A file's device and inode, as stat tells them here and inside the program.
+/// A file's device and inode, as stat returns them here and inside the program.
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
@@ -88,7 +88,7 @@ pub fn c_library(path: &Path) -> Option<Library> {
     Some(Library { dev, ino, functions, ..Library::default() })
 }
 
-/// Functions of a program without a C library of its own that can forbid it system calls: the object must notice.
+/// Functions, in a program without a C library, that can forbid it system calls: the object must notice.
 fn forbidding(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, NotPlanned> {
     let all = [("prctl", Role::Prctl), ("syscall", Role::Syscall)];
     let found = all.into_iter().filter_map(|(name, role)| Some((name, function(path, name)?, role)));

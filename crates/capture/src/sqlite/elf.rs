@@ -76,7 +76,7 @@ pub(super) struct Elf {
 
 impl Elf {
     pub fn open(path: &Path) -> Result<Self, Refusal> {
-        // What a program names may be a pipe by the time that it is opened: nobody is waited for.
+        // What a program names may be a pipe by the time that it is opened: it must not block.
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(Refusal::Unreadable)?;
         let about = file.metadata().map_err(Refusal::Unreadable)?;

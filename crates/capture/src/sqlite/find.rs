@@ -2,7 +2,7 @@
 //!
 //! Before a command runs, only what can be read off its files is known: its interpreter if it is a script, the libraries
 //! it needs and those need, for Python the modules that bring SQLite, and the system's own libsqlite3, which covers the
-//! children of a shell; and the programs that its words name. What a program loads later by itself (a Java machine unpacks its
+//! children of a shell; and the programs that its words name. What a program loads later (a Java machine unpacks its
 //! SQLite into /tmp, Node loads addons) is found by [`Finder::process`] once it is mapped.
 //!
 //! A [`Finder`] names each file once in its life, by device and inode, since a probe on a file is in force for everybody
@@ -102,7 +102,7 @@ impl Finder {
     }
 
     /// Looks into the programs that a command names, also inside a word (`sh -c 'make; ./app'`), and that a script of its names: once they
-    /// run, their first statements are over before anybody has looked into them. A word that is no program is one file name tried in vain.
+    /// run, their first statements are over before they could be searched. A word that is no program is one file name tried in vain.
     pub fn named(&mut self, command: &[OsString], path_variable: Option<&OsStr>) -> Search {
         let mut text: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let own = command.first().and_then(|first| crate::launch::resolve(first, path_variable).ok());
