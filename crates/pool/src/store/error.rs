@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// Why a store cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system said no.
+    /// The system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// What was tried.

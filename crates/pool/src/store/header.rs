@@ -16,7 +16,7 @@ const FORMAT: &str = "fathom-pool-store";
 /// 1: the first. 2: the map of marked regions, what may be lost. 3: marked regions have no sums. A store of an older version becomes one of
 /// this when it is first claimed.
 pub(super) const VERSION: u32 = 3;
-/// The most ranges of what may be lost: beyond it, those that lie closest are told as one.
+/// The most ranges of what may be lost: beyond it, those that lie closest are merged.
 const MOST_LOST: usize = 12;
 
 /// What a store is.

@@ -1,4 +1,4 @@
-//! The tuner on simulated links: it must come within a tenth of the best fixed setting, by itself, at every load.
+//! The tuner on simulated links: it must come within a tenth of the best fixed setting at every load.
 //!
 //! The best is found by trying windows and batches one after the other. It is then measured anew with the very seeds that the
 //! tuner gets, for the largest of many noisy numbers is larger than what is behind it.
