@@ -14,7 +14,10 @@ fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("sqlite3_shell_is_recorded", with("sqlite3"), shell),
         ("static_binary_with_symbols_is_recorded", root(), static_binary),
-        ("stripped_binary_is_inferred_from_files", with("strip"), stripped_binary),
+        ("stripped_binary_is_inferred_from_files", with("strip"), || stripped_binary(&["delete", "wal"])),
+        ("long::stripped_binary_is_inferred_in_other_journal_modes", with("strip"), || {
+            stripped_binary(&["truncate", "persist", "memory"])
+        }),
         ("unset_pragmas_are_read_from_file_header", with("sqlite3"), headers),
         ("running_process_is_recorded_by_pid", with("python3"), running_process),
         ("running_process_is_recorded_by_name", with("python3"), by_name),
@@ -22,11 +25,19 @@ fn main() -> ExitCode {
         ("program_named_in_words_is_probed_before_it_runs", with("sh"), named),
         ("statements_before_probes_are_reported_missing", with("python3"), unnamed),
         ("program_in_container_is_recorded", with("unshare"), container),
-        ("recorder_works_in_container", with("unshare").and_then(|()| installed("sqlite3")), recorder_inside),
+        ("recorder_works_in_container", with("unshare").and_then(|()| installed("sqlite3")), || {
+            recorder_inside(&INSIDE)
+        }),
+        ("long::recorder_works_in_other_containers", with("unshare").and_then(|()| installed("sqlite3")), || {
+            recorder_inside(&FURTHER_INSIDE)
+        }),
+        ("recorder_in_container_sees_running_programs", with("unshare").and_then(|()| installed("python3")), || {
+            running_inside(&INSIDE[..1])
+        }),
         (
-            "recorder_in_container_sees_running_programs",
+            "long::recorder_in_other_containers_sees_running_programs",
             with("unshare").and_then(|()| installed("python3")),
-            running_inside,
+            || running_inside(&FURTHER_INSIDE),
         ),
         ("marks_in_recorder_namespace_are_joined", with("unshare"), marks_inside),
         ("function_is_recorded_as_operation", with("cc"), function),
@@ -79,12 +90,12 @@ fn static_binary() -> Result<()> {
 }
 
 /// As many write transactions as INSERTs, beyond those that a recording without INSERTs has (the table, the WAL).
-fn stripped_binary() -> Result<()> {
+fn stripped_binary(modes: &[&str]) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let binary = folder.path().join("application");
     fs::copy(fathom(), &binary)?;
     run(Command::new("strip").arg("--strip-all").arg(&binary))?;
-    for mode in ["delete", "truncate", "persist", "memory", "wal"] {
+    for mode in modes {
         let mut counts = Vec::new();
         for rows in [1, 31] {
             let rest = workload(&disk.path().to_string_lossy(), rows);
@@ -287,13 +298,16 @@ fn container() -> Result<()> {
     Ok(())
 }
 
-/// Ways into a PID namespace: with a /proc of its own, as a container has it, nested, and with the /proc of the machine.
-const INSIDE: [&[&str]; 5] = [
+/// Ways into namespaces: a PID namespace with its own /proc, one with the /proc of the machine, and other clocks.
+const INSIDE: [&[&str]; 3] = [
     &["--pid", "--fork", "--mount-proc"],
-    &["--mount", "--pid", "--fork", "--uts", "--ipc", "--mount-proc"],
-    &["--pid", "--fork", "--mount-proc", "unshare", "--pid", "--fork", "--mount-proc"],
     &["--pid", "--fork"],
     &["--time", "--boottime", "100000", "--monotonic", "50000"],
+];
+/// As a container has them, and nested.
+const FURTHER_INSIDE: [&[&str]; 2] = [
+    &["--mount", "--pid", "--fork", "--uts", "--ipc", "--mount-proc"],
+    &["--pid", "--fork", "--mount-proc", "unshare", "--pid", "--fork", "--mount-proc"],
 ];
 
 /// `fathom record` in a PID namespace that is entered like this.
@@ -304,10 +318,10 @@ fn record_inside(way: &[&str], archive: &Path, options: &[&str], argv: &[&str]) 
     show(archive)
 }
 
-fn recorder_inside() -> Result<()> {
+fn recorder_inside(ways: &[&[&str]]) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
-    for (i, way) in INSIDE.into_iter().enumerate() {
+    for (i, way) in ways.iter().copied().enumerate() {
         let database = disk.path().join(format!("{i}.db"));
         let archive = folder.path().join(format!("{i}.fathom"));
         let summary = record_inside(way, &archive, &[], &["sqlite3", &database.to_string_lossy(), sql])?;
@@ -326,7 +340,7 @@ fn recorder_inside() -> Result<()> {
 }
 
 /// A program that was there before, by its number, its name, and as one of all.
-fn running_inside() -> Result<()> {
+fn running_inside(ways: &[&[&str]]) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let script = folder.path().join("inside.sh");
     fs::write(
@@ -336,7 +350,7 @@ fn running_inside() -> Result<()> {
          n=0; for what in \"--pid $!\" \"--comm python3\" --all; do n=$((n + 1))\n\
          $FATHOM record --quiet $what --duration 1 -o $2.$n.fathom || exit 1\ndone\n",
     )?;
-    for (i, way) in INSIDE.into_iter().enumerate() {
+    for (i, way) in ways.iter().copied().enumerate() {
         let (database, name) = (disk.path().join(format!("{i}.db")), folder.path().join(i.to_string()));
         let mut command = Command::new("unshare");
         command.args(way).arg("sh").arg(&script).arg(&database).arg(&name);
