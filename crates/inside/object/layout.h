@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * What the recorder and the object inside a process share: the plan, which the recorder writes before the program runs, and the
- * arena, which each process makes. ../src/layout.rs says the same; a test there compares the numbers and the offsets.
+ * arena, which each process makes. ../src/layout.rs has the same; a test there compares the numbers and the offsets.
  */
 #ifndef FATHOM_INSIDE_LAYOUT_H
 #define FATHOM_INSIDE_LAYOUT_H
@@ -66,7 +66,7 @@ typedef long s64;
 /* What became of a library in a process. */
 #define LIBRARY_UNSEEN 0
 #define LIBRARY_HOOKED 1
-#define LIBRARY_CHANGED 2 /* its code in memory is not its file's: somebody else patched it */
+#define LIBRARY_CHANGED 2 /* its code in memory is not its file's: something else patched it */
 #define LIBRARY_NO_ROOM 3 /* no memory near enough for a jump */
 #define LIBRARY_FORBIDDEN 4 /* its code may not be changed */
 
@@ -97,11 +97,11 @@ struct plan_function {
 };
 
 struct plan_library {
-	u64 dev; /* as stat tells it */
+	u64 dev; /* as stat returns it */
 	u64 ino;
 	u32 functions;
 	u16 text_at; /* where a statement keeps the pointer to its text, plus one */
-	u16 running_at; /* where it says whether it runs, plus one */
+	u16 running_at; /* where it has whether it runs, plus one */
 	u8 running;
 	u8 pad[7];
 	struct plan_function function[PLAN_FUNCTIONS];
@@ -118,7 +118,7 @@ struct plan {
 
 /* Sent to the recorder. */
 struct question {
-	u64 dev; /* of the file, as stat tells it */
+	u64 dev; /* of the file, as stat returns it */
 	u64 ino;
 	u32 thread;
 	u32 what;

@@ -79,7 +79,7 @@ static int write_code(u64 at, const u8 *bytes, u64 size)
 	return !call3(SYS_mprotect, start, length, PROT_READ | PROT_EXEC);
 }
 
-/* Whether something is mapped there: the kernel refuses to say of other addresses whether they are in memory. */
+/* Whether something is mapped there: for other addresses the kernel refuses to answer whether they are in memory. */
 static int is_mapped(u64 at)
 {
 	u8 present[2];
@@ -201,7 +201,7 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 	for (i = 0; i < library->functions; i++) {
 		const struct plan_function *f = &library->function[i];
 
-		/* One that was looked at before. Had it been loaded anew, its code would be its file's. */
+		/* One that was examined before. Had it been loaded anew, its code would be its file's. */
 		if (!is_original((const u8 *)(bias + f->address), f))
 			return is_hooked(library, bias) ? LIBRARY_HOOKED : LIBRARY_CHANGED;
 	}

@@ -2,7 +2,7 @@
 /*
  * This process: what the kernel gave it, the plan of the recorder's, the clock, and the arena that its records go to.
  *
- * A fork must begin with an arena of its own, at its first statement: what says that there is one stands in a page that the kernel
+ * A fork must begin with a new arena, at its first statement: the flag that there is one is in a page that the kernel
  * empties in the child, and the arena is not mapped there at all.
  */
 #ifndef FATHOM_INSIDE_PROCESS_H
@@ -369,7 +369,7 @@ static struct arena *have_arena(void)
 }
 
 /*
- * The kernel side is told by uprobes on these three, which are of this object only: where a thread's state stands; that a library
+ * The kernel side is informed by uprobes on these three, which are of this object only: where a thread's state is; that a library
  * is hooked in this process; that a call could not be recorded.
  */
 #define TOLD __attribute__((noinline, used)) hidden

@@ -93,7 +93,7 @@ static inline struct op *op_of_step(struct thread *t, void *stmt, const struct s
 	if (unlikely(t->any_gone) && runs_already(stmt, site))
 		return 0;
 	text = statement_text(stmt, site);
-	if (unlikely(told_of(t, (u64)stmt)->stmt != (u64)stmt || told_of(t, (u64)stmt)->text != (u64)text)) {
+	if (unlikely(known_of(t, (u64)stmt)->stmt != (u64)stmt || known_of(t, (u64)stmt)->text != (u64)text)) {
 		tell_statement(t, (u64)stmt, text, 0, 0, 0);
 		remember(t, (u64)stmt, (u64)text);
 	}

@@ -12,8 +12,8 @@
 #define OPS 8
 /* What is farther apart is on two stacks, of which nothing follows. */
 #define ONE_STACK (1 << 20)
-/* Statements whose text was told; others push them out and they are told again. */
-#define TOLD_STATEMENTS 64
+/* Statements whose text was recorded; others push them out and it is recorded again. */
+#define KNOWN_STATEMENTS 64
 
 struct op {
 	u64 stmt;
@@ -26,7 +26,7 @@ struct op {
 	u64 open;
 };
 
-struct told {
+struct known {
 	u64 stmt;
 	u64 text;
 };
@@ -44,7 +44,7 @@ struct thread {
 	u64 inside[OPS];
 	u64 inside_sp[OPS];
 	struct op ops[OPS];
-	struct told told[TOLD_STATEMENTS];
+	struct known known[KNOWN_STATEMENTS];
 };
 
 static __thread struct thread self __attribute__((tls_model("initial-exec")));
@@ -293,17 +293,17 @@ static void tell_statement(struct thread *t, u64 stmt, const char *text, u64 mos
 	end_writing(t, head);
 }
 
-static inline struct told *told_of(struct thread *t, u64 stmt)
+static inline struct known *known_of(struct thread *t, u64 stmt)
 {
-	return &t->told[(stmt >> 4 ^ stmt >> 10) & (TOLD_STATEMENTS - 1)];
+	return &t->known[(stmt >> 4 ^ stmt >> 10) & (KNOWN_STATEMENTS - 1)];
 }
 
 static inline void remember(struct thread *t, u64 stmt, u64 text)
 {
-	struct told *told = told_of(t, stmt);
+	struct known *known = known_of(t, stmt);
 
-	told->stmt = stmt;
-	told->text = text;
+	known->stmt = stmt;
+	known->text = text;
 }
 
 #endif

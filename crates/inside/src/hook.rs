@@ -1,13 +1,13 @@
 //! How a function's code makes room for a jump.
 //!
 //! The jump stands behind the function's first instruction, not on it. There the kernel puts the breakpoint of a uprobe (ours for
-//! another process, or anybody's): it carries out the file's instruction elsewhere and goes on behind it, which would be the middle
+//! another process, or another tool's): it carries out the file's instruction elsewhere and goes on behind it, which would be the middle
 //! of a jump that stood there. So the first instruction runs, the stub behind the jump undoes it, and the trampoline, which is the
 //! function as the hook calls it, does it again and then what the jump took the place of.
 //!
 //! Only what is understood is moved: a first instruction that can be undone or done twice, and behind it instructions whose
 //! meaning does not hang on where they are, or does so by a displacement that can be recomputed. No call, since an unwinder would
-//! find a return address in code that nobody described. And nothing in the function may jump into what is moved.
+//! find a return address in code without unwind information. And nothing in the function may jump into what is moved.
 
 use crate::layout::{PLAN_CODE, PLAN_FIXUPS, PLAN_ORIGINAL};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};

@@ -1,4 +1,4 @@
-//! Sizes, places and numbers that the object and the recorder share: as in `object/layout.h`, which says what they are.
+//! Sizes, places and numbers that the object and the recorder share: as in `object/layout.h`, which describes them.
 
 /// A plan's and an arena's first word.
 pub const PLAN_MAGIC: u64 = 0x316e_616c_5068_7446;
@@ -66,7 +66,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// From an arena; numbers that nobody gave mean nothing.
+    /// From an arena; unassigned numbers mean nothing.
     pub fn from_number(number: u32) -> Self {
         match number {
             1 => Self::Hooked,

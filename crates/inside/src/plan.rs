@@ -1,4 +1,4 @@
-//! What the object is told: which functions of which files to hook, and how. The bytes are `struct plan` of `object/layout.h`.
+//! The object's instructions: which functions of which files to hook, and how. The bytes are `struct plan` of `object/layout.h`.
 
 use crate::hook::Recipe;
 use crate::layout::{PLAN_CODE, PLAN_FIXUPS, PLAN_FUNCTIONS, PLAN_LIBRARIES, PLAN_MAGIC, PLAN_ORIGINAL};
@@ -71,19 +71,19 @@ pub struct Function {
 /// A file with SQLite in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Library {
-    /// Its identity, as stat tells it.
+    /// Its identity, as stat returns it.
     pub dev: u64,
     /// See `dev`.
     pub ino: u64,
     /// Where a statement keeps the pointer to its text.
     pub text_at: Option<u32>,
-    /// Where it says whether it runs, and what it says then.
+    /// Where it has whether it runs, and the value then.
     pub running: Option<(u16, u8)>,
     /// Its functions, at most [`PLAN_FUNCTIONS`].
     pub functions: Vec<Function>,
 }
 
-/// All that the object is told.
+/// All instructions of the object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The recorder's namespaces of process numbers and of clocks, by inode; 0: this kernel has none.

@@ -40,7 +40,7 @@ pub struct Window {
 }
 
 impl Reader {
-    /// Which words are to be read, of which the ring says that `head` were written: from `tail` on. `None` if that cannot be; then all
+    /// Which words are to be read, of which by the ring `head` were written: from `tail` on. `None` if that cannot be; then all
     /// of them are passed over.
     pub fn wanted(&mut self, head: u64) -> Option<u64> {
         let count = head.wrapping_sub(self.tail);
@@ -53,7 +53,7 @@ impl Reader {
     }
 
     /// Hands on the records of `words`, which stand in the ring from `tail` on, and passes over them. `tgid` is the process whose ring
-    /// it is; `belongs` says whether a thread is one of it.
+    /// it is; `belongs`: whether a thread is one of it.
     pub fn read(
         &mut self,
         words: &[u64],
@@ -203,7 +203,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in a ring: no panic, bounded, of its own process, within the window; and what is handed on can be stored
+        /// Whatever stands in a ring: no panic, bounded, of that process only, within the window; and what is handed on can be stored
         /// and read again.
         #[test]
         fn arbitrary_words_give_valid_events_or_none(

@@ -6,7 +6,7 @@ use inside::hook::{Recipe, recipe};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::Path;
 
-/// SQLite, both C libraries, and two of some size that nobody prepared for this; where Debian has them.
+/// SQLite, both C libraries, and two larger ones, not prepared for this; where Debian has them.
 const LIBRARIES: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0",
     "/usr/lib/x86_64-linux-gnu/libc.so.6",
