@@ -35,14 +35,18 @@ fn json(folder: &Path, options: &[&str], commands: &[&str]) -> Result<Value> {
 
 fn slower() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let commands = ["sleep 0.001", "sleep 0.1"];
-    let output = ab(folder.path(), &["--blocks", "7", "--fail-on", "slower:50", "--json"], &commands)?;
+    let commands = ["sleep 0.001", "sleep 0.4"];
+    let output = ab(folder.path(), &["--blocks", "6", "--warmup", "0", "--fail-on", "slower:50", "--json"], &commands)?;
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     let outcome: Value = serde_json::from_slice(&output.stdout)?;
-    ensure!(output.status.code() == Some(1) && messages.contains("slower: sleep 0.1"), "{messages}");
+    ensure!(output.status.code() == Some(1) && messages.contains("slower: sleep 0.4"), "{messages}");
     ensure!(outcome["version"] == 1 && outcome["comparisons"][0]["verdict"] == "slower", "{outcome}");
-    ensure!(outcome["comparisons"][0]["pairs"] == 7 && outcome["commands"][2]["control"] == true, "{outcome}");
-    let output = ab(folder.path(), &["--blocks", "7", "--fail-on", "slower:50"], &["sleep 0.1", "sleep 0.001"])?;
+    ensure!(outcome["comparisons"][0]["pairs"] == 6 && outcome["commands"][2]["control"] == true, "{outcome}");
+    let output = ab(
+        folder.path(),
+        &["--blocks", "6", "--warmup", "0", "--fail-on", "slower:50"],
+        &["sleep 0.4", "sleep 0.001"],
+    )?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(text.contains("faster") && text.contains("A/A control"), "{text}");
@@ -110,7 +114,7 @@ fn commits() -> Result<()> {
         run(Command::new("git").arg("-C").arg(here).args(identity).args(words))
     };
     git(&["init", "--quiet"])?;
-    for seconds in ["0.001", "0.1"] {
+    for seconds in ["0.001", "0.4"] {
         std::fs::write(here.join("seconds"), seconds)?;
         git(&["add", "seconds"])?;
         git(&["commit", "--quiet", "-m", seconds])?;
