@@ -10,8 +10,8 @@ use std::path::PathBuf;
 /// together, prints what one recording did and the other did not (system calls by kind of file, bios, flushes, a sync of the
 /// directory, a WAL checkpoint), the ratio B / A of the times with its interval, and how much of the difference each phase and
 /// layer accounts for. Statements of one recording only are listed. With one recording of each, the verdict is slower or faster
-/// only if different work accounts for it: a slower device cannot be told from a busier machine. With several a side (4 and 4, or
-/// 3 and 5, at least; best recorded in turns) the times themselves decide, by how much recordings of one side differ.
+/// only if different work accounts for it: a slower device cannot be distinguished from a busier machine. With several per side (at least
+/// 4 and 4, or 3 and 5; best recorded alternately) the times decide, relative to how much recordings of one side differ.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
