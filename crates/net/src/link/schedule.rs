@@ -5,7 +5,7 @@
 //! number of packets at once (the *line*: delay and jitter). On a half-duplex link both directions share one medium,
 //! which alternates while both have packets waiting.
 //!
-//! There is no token bucket and no tick. The ferry's return is computed exactly: a packet starts when it has arrived and
+//! There is no token bucket and no tick. The end of sending is computed exactly: a packet starts when it has arrived and
 //! the medium is free, whichever is later, and occupies it for bits / rate + cost; fractions of a nanosecond are carried
 //! from packet to packet while the medium stays busy, so that a thousand packets end when a thousand times their bits
 //! would, to the nanosecond. It does not matter when the caller looks: a late look changes when packets are handed out,
