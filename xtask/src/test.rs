@@ -249,7 +249,7 @@ mod tests {
     fn lanes_for_quiet_machine_run_alone() {
         let wanted = ["workspace", "privileged", "bench", "errors", "lab", "congestion"];
         let (streams, alone) = streams(&wanted);
-        assert_eq!(streams, [vec!["workspace", "lab"], vec!["errors"], vec![]]);
+        assert_eq!(streams, [vec!["workspace", "lab"], vec![], vec!["errors"]]);
         assert_eq!(alone, ["privileged", "bench", "congestion"]);
     }
 }
