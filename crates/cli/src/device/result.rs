@@ -5,7 +5,7 @@ use crate::{notices, output};
 use analysis::host_clock::{HostClock, Reading};
 use anyhow::Result;
 use archive::{ArchiveKind, Meta};
-use device::remote::{Begin, Detached, DeviceAddress, Done, Ended, Note, Skew};
+use device::remote::{Begin, Detached, DeviceAddress, Done, Ended, Note, Remark, Skew};
 use model::table::MarkRow;
 use model::{Context, Lines};
 use recorder::incoming::{Incoming, NotBrought};
@@ -32,7 +32,7 @@ pub fn bring(incoming: &Incoming<'_>, telling: Telling<'_>, context: &Context) -
         }
     };
     let brought = recorder::incoming::bring(incoming, context, &notify, &mut |note| match note {
-        Note::Said(line) if !quiet || !line.contains("copying Fathom") => eprintln!("fathom: {line}"),
+        Note::Said(remark) if !quiet || !matches!(remark, Remark::Copying { .. }) => eprintln!("fathom: {remark}"),
         Note::Out(bytes) if prints => output::out(format_args!("{}", String::from_utf8_lossy(bytes))),
         Note::Err(bytes) => aside.take(bytes),
         Note::Said(_) | Note::Out(_) | Note::Brought(_) => {}

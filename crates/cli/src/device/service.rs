@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// The key's name in the service's folder.
 const KEY: &str = "key";
+/// Whoever started it there ends it.
+const HOSTED: &str = "--hosted";
 /// How often it is looked whether a guest has ended.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -26,7 +28,8 @@ pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCod
     let context = progress::context(false);
     progress::end_on_signal(&context);
     let given: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
-    let words = words(&given);
+    let mut words = words(&given);
+    words.push(HOSTED.into());
     let mut files = Vec::new();
     if let Some(key) = key {
         files.push((KEY.into(), std::fs::read(key).with_context(|| format!("cannot read {}", key.display()))?));
@@ -40,7 +43,7 @@ pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCod
         Note::Out(_) | Note::Brought(_) => {}
     });
     progress::clear(&context);
-    for line in String::from_utf8_lossy(&said).lines().filter(|line| !line.contains("Ctrl-C to stop")) {
+    for line in String::from_utf8_lossy(&said).lines() {
         eprintln!("{}", analysis::text::shown(line));
     }
     let started = match started {
