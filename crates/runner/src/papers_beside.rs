@@ -9,7 +9,6 @@ use device::remote::DeviceAddress;
 use model::Environment;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use std::path::Path;
 
 /// The workloads that a host and one device run alike.
 const BOTH: [&str; 9] = ["linpack", "scimark", "himeno", "http", "draw", "seq", "file", "sqlite", "random"];
@@ -130,9 +129,4 @@ impl Page<'_> {
             "claims": self.judged(),
         })
     }
-}
-
-/// The archive of a device's benchmark in a folder.
-pub fn archive(folder: &Path, place: &DeviceAddress) -> std::path::PathBuf {
-    folder.join(format!("{}.fathom", place.file_name()))
 }

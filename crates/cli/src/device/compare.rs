@@ -1,6 +1,7 @@
 //! `fathom bench compare host adb:X`: both are measured with the same cells, at the same time, and the ratio is taken apart by their
 //! settings.
 
+use super::each::archive;
 use super::inserts::{self, Load, Outcome};
 use super::{bench, info};
 use crate::args::{self, BenchCompare, MeasureBoth, Which};
@@ -58,7 +59,7 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
         return Ok(Some(code));
     }
     let places = (a.clone(), b.clone());
-    let [a, b] = [&a, &b].map(|device| load(&runner::papers_beside::archive(&folder, device)));
+    let [a, b] = [&a, &b].map(|device| load(&archive(&folder, device)));
     let (a, b) = (a?, b?);
     let parts = apart::apart(&a, &b, &settings);
     let done = compare::archives(&a, &b, &Rules { better: None, other_commands: args.other_commands });

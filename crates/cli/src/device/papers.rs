@@ -2,6 +2,7 @@
 //! compare the two. Both are measured with the same cells at the same time; then 1,000 INSERTs are recorded on each, with the journal
 //! mode that its own system comes with, as the papers ran them.
 
+use super::each::archive;
 use super::info;
 use super::inserts::{self, Load, Outcome};
 use crate::args::{self, Papers, Which};
@@ -86,7 +87,7 @@ fn measured(args: &Papers, place: &DeviceAddress, folder: &Path, needs: &Needs) 
 }
 
 fn result(folder: &Path, place: &DeviceAddress) -> Result<Bench, String> {
-    let path = beside::archive(folder, place);
+    let path = archive(folder, place);
     if !path.exists() {
         return Err("the run there brought no result".into());
     }

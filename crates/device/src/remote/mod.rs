@@ -18,6 +18,7 @@ mod choice;
 pub mod detached;
 mod follow;
 pub mod frame;
+pub mod in_guest;
 mod job;
 mod link;
 pub mod output;
