@@ -112,9 +112,12 @@ fn without_meta() -> Result<()> {
 
 fn finished() -> Result<()> {
     let folder = Folder::new()?;
-    let (status, _, messages) = folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
+    let (status, out, messages) = folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
     for part in ["results are in a.fathom", "fathom bench show a.fathom", "fathom bench compare a.fathom"] {
         ensure!(status == Some(0) && messages.contains(part), "{part}: {messages}");
+    }
+    for line in out.lines().chain(messages.lines()) {
+        ensure!(line.chars().count() <= 100, "longer than 100 columns: {line}");
     }
     let (status, out, messages) = folder.messages(&["bench", "run", "--resume", "a.fathom"])?;
     ensure!(status == Some(0) && out.contains("row/s"), "{messages}");

@@ -93,11 +93,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if !args.quiet {
-        eprintln!(
-            "fathom: results are in {0}. Show: fathom bench show {0}. Draw: fathom report {0}. Compare: fathom bench \
-             compare {0} OTHER.fathom",
-            output::word(&dir)
-        );
+        results::kept(&dir);
     }
     let failures = runner::results::failures(&benchmark, &all);
     failures.iter().for_each(|why| eprintln!("fathom: {why}"));

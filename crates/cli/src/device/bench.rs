@@ -130,7 +130,7 @@ pub fn kept(archive: &Path, quiet: bool) -> Result<()> {
     notices::warned(experiment::tables::make(archive)?);
     recorder::output::give_to_caller(archive)?;
     if !quiet {
-        eprintln!("fathom: results are in {0}. Show: fathom bench show {0}", output::word(archive));
+        results::kept(archive);
     }
     Ok(())
 }
@@ -150,11 +150,7 @@ fn shown(args: &BenchRun, archive: &Path, alone: bool) -> Result<()> {
         files.write(&benchmark, &comparisons, Some(&args.what))?;
     }
     if !args.quiet {
-        eprintln!(
-            "fathom: results are in {0}. Show: fathom bench show {0}. Draw: fathom report {0}. Compare: fathom bench \
-             compare {0} OTHER.fathom",
-            crate::output::word(archive)
-        );
+        results::kept(archive);
     }
     Ok(())
 }
