@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
-use tempfile::TempDir;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![

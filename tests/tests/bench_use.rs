@@ -8,8 +8,7 @@ use fathom_tests::{Case, fathom, installed, lane, measured, root, run, until};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Output, Stdio};
-use tempfile::TempDir;
+use std::process::{Child, Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
     let java = || installed("java").and_then(|()| installed("javac"));

@@ -157,7 +157,7 @@ fn benchmark() -> Result<()> {
             ("bench-ab", &["bench", "ab", "--blocks=2", "--warmup=0", "-q", "--json", "--", "true", "true x"]),
             (
                 "bench-selftest",
-                &["bench", "selftest", "fake.toml", "--comparisons=2", "--blocks=3", "--no-wait", "--json"],
+                &["bench", "selftest", "fake.toml", "--comparisons=1", "--blocks=5", "--no-wait", "--json"],
             ),
         ],
     )
