@@ -444,7 +444,7 @@ fn own_load() -> Result<()> {
     for (name, what) in [("crowd", crowd.as_str()), ("children", come_and_go), ("disk", disk)] {
         fs::write(folder.path("computing.toml"), computing(what))?;
         let archive = format!("{name}.fathom");
-        let words = ["bench", "run", "computing.toml", "--blocks=3", "-q", "-o", &archive];
+        let words = ["bench", "run", "computing.toml", "--no-wait", "--blocks=3", "-q", "-o", &archive];
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--mount-proc"]).arg(fathom()).args(words).current_dir(folder.here());
         run(&mut command)?;
