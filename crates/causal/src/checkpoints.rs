@@ -180,25 +180,10 @@ impl Checkpoints {
     }
 }
 
-/// f2fs's `cp_reason_type`, from 1 on (fs/f2fs/f2fs.h).
-const REASONS: [&str; 11] = [
-    "no regular file",
-    "compressed file",
-    "file with hard links",
-    "file system that needs one first",
-    "file with a wrong parent",
-    "no room to roll forward",
-    "node that the last one lacks",
-    "mount option fastboot",
-    "two active logs only",
-    "folder to be recovered",
-    "folder with new extended attributes",
-];
-
 /// The call that ends reported that it needed a checkpoint, and why: a moment with its own span, since the
 /// call's are written by then.
 fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx: &mut Context<'_>) {
-    let reason = usize::try_from(record.number).ok().and_then(|n| REASONS.get(n.checked_sub(1)?));
+    let reason = usize::try_from(record.number).ok().and_then(|n| model::CHECKPOINT_REASONS.get(n.checked_sub(1)?));
     let (Some(reason), true) = (reason, call != 0) else { return };
     let known = tasks.threads.call(header.tid).filter(|c| [c.span, c.fs_span].contains(&call));
     let operation = known.map(|c| tasks.threads.settled(c.actor).operation).filter(|id| *id != 0);
@@ -208,7 +193,7 @@ fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx
         operation,
         disk: Some(cx.config.disk_of(record.dev)),
         number: Some(record.number),
-        flags: Cow::Borrowed(reason),
+        flags: Cow::Borrowed(reason.name),
         ..span(id, Layer::FileSystem, "checkpoint needed", header.time_ns, header.tgid, header.tid)
     };
     tasks.threads.put_span(header.tid, row, cx);

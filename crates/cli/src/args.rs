@@ -44,6 +44,7 @@ pub use fleet::args::{Fleet, Serve, Sql};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use model::quantity::{bytes, moment, seconds};
 use recorder::presets::Operation;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Trace a program's I/O from SQL statements down to device commands, and benchmark storage, CPU and networks.
@@ -66,6 +67,15 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+/// What these words ask for, as a user would say it after the program's name.
+///
+/// # Errors
+/// They are no command.
+pub fn asked<W: Into<OsString> + Clone>(words: &[W]) -> Result<Verb, crate::Usage> {
+    let words = std::iter::once("fathom".into()).chain(words.iter().cloned().map(Into::into));
+    Cli::try_parse_from(words).map(|cli| cli.verb).map_err(|error| crate::Usage(error.to_string()))
 }
 
 /// The commands. Their help is at their arguments: a doc comment here would hide the longer one there.

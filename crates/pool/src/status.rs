@@ -31,9 +31,15 @@ pub fn socket(front: &Path) -> PathBuf {
     name.into()
 }
 
+/// The version of the JSON.
+const VERSION: u32 = 1;
+
 /// A pool, as its coordinator sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// Of the format. A coordinator of an older release does not say.
+    #[serde(default)]
+    pub version: u32,
     /// Its name.
     pub pool: String,
     /// The coordinator's epoch.
@@ -169,6 +175,7 @@ impl Watch {
         let first = links.first();
         let place = first.and_then(NodeLink::claim).map(|claim| (claim.epoch, claim.place.stripe_bytes));
         Status {
+            version: VERSION,
             pool: first.map(NodeLink::pool).unwrap_or_default().into(),
             epoch: place.unwrap_or_default().0,
             size_bytes: self.volume.size_bytes(),

@@ -75,7 +75,7 @@ pub fn put_back_left_over(notify: Notify<'_>) -> Result<()> {
     if !done.is_empty() {
         notify(Notice::PutBack(done.len()));
     }
-    failed.into_iter().for_each(|why| notify(Notice::NotPutBack(why)));
+    failed.into_iter().for_each(|why| notify(Notice::NotPutBack(why.to_string())));
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
 use crate::rows::Index;
 use crate::text::{bytes, count, duration};
-use model::{Absence, Layer, Wait, counted};
+use model::{Absence, CHECKPOINT_REASONS, Layer, Wait, counted};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
@@ -482,7 +482,8 @@ impl Case<'_> {
             counted(self.count(), "execution"),
             duration(self.sum(Of::Forced) as f64)
         );
-        let remedy = if reason.contains("folder") || reason.contains("hard links") || reason.contains("no regular") {
+        let is_of_folders = CHECKPOINT_REASONS.iter().any(|known| known.name == reason && known.is_of_folders);
+        let remedy = if is_of_folders {
             "do not create, link or sync folders in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file"
         } else {
             "a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"

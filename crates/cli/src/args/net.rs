@@ -84,6 +84,9 @@ pub struct NetServe {
     /// Exit when the first client disconnects, or if none connects within a minute
     #[arg(long)]
     pub once: bool,
+    /// Another process of Fathom started this one and ends it: it is not said how.
+    #[arg(long, hide = true)]
+    pub hosted: bool,
     /// Where it runs.
     #[command(flatten)]
     pub at: super::ServiceDevice,

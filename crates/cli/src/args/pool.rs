@@ -104,6 +104,9 @@ pub struct PoolNode {
     /// Address to serve Prometheus metrics on (/metrics), without authentication
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub metrics: Option<SocketAddr>,
+    /// Another process of Fathom started this one and ends it: it is not said how.
+    #[arg(long, hide = true)]
+    pub hosted: bool,
     /// Authentication.
     #[command(flatten)]
     pub trust: Trust,

@@ -77,7 +77,7 @@ impl Cluster {
             }
             None => (Command::new(&self.program), "127.0.0.1:0".into()),
         };
-        command.args(["pool", "node", "--insecure", "--insecure", "--listen", &listen]);
+        command.args(["pool", "node", "--hosted", "--insecure", "--insecure", "--listen", &listen]);
         command.arg(format!("--backend=memory:{}", wanted.bytes));
         if wanted.paper.is_some() {
             command.args(["--paper", "--first", &(u64::from(nth) * wanted.bytes).to_string()]);

@@ -162,7 +162,7 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
         }
         let version = value["version"].as_u64().and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
         if version > VERSION {
-            return Err(Error::Newer { path: path.into(), version });
+            return Err(Error::Newer { path: path.into(), version, known: VERSION });
         }
         let header: Header = serde_json::from_value(value).map_err(|_| unformatted())?;
         if best.as_ref().is_none_or(|b| b.sequence < header.sequence) {
