@@ -137,22 +137,35 @@ static int read_auxiliary(void)
 	return 1;
 }
 
+/* The place behind `line` in a text; null if it is not there. */
+static const char *behind_line(const char *text, long size, const char *line, long length)
+{
+	long at, i;
+
+	for (at = 0; at + length < size; at++) {
+		for (i = 0; i < length && text[at + i] == line[i]; i++)
+			;
+		if (i == length)
+			return text + at + length;
+	}
+	return 0;
+}
+
+/* Returns are compared with those that a shadow stack holds (CET): none may be led elsewhere. */
+static u32 shadowed;
+
 /* Whether a filter of system calls is in force, which may forbid any that comes. */
 static int is_filtered(void)
 {
-	static const char line[] = "\nSeccomp:\t";
+	static const char seccomp[] = "\nSeccomp:\t", features[] = "\nx86_Thread_features:\t";
 	char text[4096];
 	long size = read_file("/proc/self/status", text, sizeof(text));
-	long at;
-	u32 i;
+	const char *at = behind_line(text, size, features, sizeof(features) - 1);
 
-	for (at = 0; at + (long)sizeof(line) <= size; at++) {
-		for (i = 0; line[i] && text[at + i] == line[i]; i++)
-			;
-		if (!line[i])
-			return text[at + i] != '0';
-	}
-	return 1;
+	for (; at && at + 4 < text + size && *at != '\n'; at++)
+		shadowed |= at[0] == 's' && at[1] == 'h' && at[2] == 's' && at[3] == 't' && at[4] == 'k';
+	at = behind_line(text, size, seccomp, sizeof(seccomp) - 1);
+	return !at || *at != '0';
 }
 
 /* The folder that this object was loaded from. */
