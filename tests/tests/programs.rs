@@ -414,8 +414,7 @@ fn nested(way: &str, mode: &str, times: u32, functions: &[&str]) -> Result<serde
     let rpath = format!("-Wl,-rpath,{}", folder.path().display());
     run(Command::new("cc").arg("-O2").arg("-o").arg(&program).args([&source, &library]).args(["-lpthread", &rpath]))?;
     let operations: Vec<String> = functions.iter().map(|f| format!("{}:{f}", library.display())).collect();
-    let options: Vec<&str> =
-        operations.iter().flat_map(|o| ["--op", o]).chain(["--probes", way]).collect();
+    let options: Vec<&str> = operations.iter().flat_map(|o| ["--op", o]).chain(["--probes", way]).collect();
     let (program, file, times) = (program.to_string_lossy(), disk.path().join("f"), times.to_string());
     show(&record(folder.path(), &options, &[&program, &file.to_string_lossy(), mode, &times])?)
 }

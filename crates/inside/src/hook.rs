@@ -241,7 +241,12 @@ fn relocate(
             return Err(NoHook::MemoryOperand);
         }
         let at = u8::try_from(start + offsets.displacement_offset()).map_err(|_| NoHook::TooLong)?;
-        fixups.push(Fixup { at, end: place(code)?, target: from_begin(instruction.ip_rel_memory_address())?, absolute: false });
+        fixups.push(Fixup {
+            at,
+            end: place(code)?,
+            target: from_begin(instruction.ip_rel_memory_address())?,
+            absolute: false,
+        });
     }
     Ok(ends)
 }

@@ -243,8 +243,13 @@ impl Watch {
     pub fn fact(&self) -> Fact {
         let value = match &self.unused {
             Some(why) => format!("uprobes: {why}"),
-            None if self.rows.is_empty() && self.outside.is_empty() => "inside".into(),
-            None => "inside; uprobes where listed in the coverage".into(),
+            None if !self.rows.is_empty() || !self.outside.is_empty() => {
+                "inside; uprobes where listed in the coverage".into()
+            }
+            None if self.libraries.iter().all(|l| l.hooked.is_empty()) => {
+                "inside, but no process had a SQLite with symbols or a function of --op".into()
+            }
+            None => "inside".into(),
         };
         fact(&value, None, "the recorder")
     }

@@ -68,10 +68,7 @@ fn c_libraries() -> Vec<::inside::plan::Library> {
 }
 
 /// Plans the functions that `--op` names, and has them know their places in the plan.
-fn named(
-    functions: &mut [request::Function],
-    others: &[::inside::plan::Library],
-) -> Result<Vec<Planned>, InsideError> {
+fn named(functions: &mut [request::Function], others: &[::inside::plan::Library]) -> Result<Vec<Planned>, InsideError> {
     let mut files: Vec<PathBuf> = Vec::new();
     let place = |files: &mut Vec<PathBuf>, path: &Path| {
         let known = files.iter().position(|file| planned::identity(file) == planned::identity(path));
@@ -127,7 +124,8 @@ impl Inside {
             }
         }
         let c_libraries = c_libraries();
-        let planned: Vec<_> = libraries.iter().map(|l: &Planned| l.library.clone()).chain(c_libraries.clone()).collect();
+        let planned: Vec<_> =
+            libraries.iter().map(|l: &Planned| l.library.clone()).chain(c_libraries.clone()).collect();
         let named = named(functions, &planned)?;
         if libraries.is_empty() && named.is_empty() || !named.is_empty() && !refused.is_empty() {
             let first = refused.first().cloned();

@@ -2,9 +2,9 @@
 //! `--op` names is planned twice.
 
 use super::error::NotPlanned;
+use crate::request;
 use crate::sqlite::decode::Machine;
 use crate::sqlite::find::Found;
-use crate::request;
 use crate::sqlite::{Prepare, code_at, function, is_go};
 use inside::hook::{LOOKED_AT, recipe};
 use inside::layout::PLAN_FUNCTIONS;
@@ -130,7 +130,11 @@ impl Planned {
         if places.len() > PLAN_FUNCTIONS {
             return Err(NotPlanned::TooManyNamed(NAMED_FILES, PLAN_FUNCTIONS));
         }
-        Ok(Self { path: path.into(), functions, library: Library { dev, ino, functions: places, ..Library::default() } })
+        Ok(Self {
+            path: path.into(),
+            functions,
+            library: Library { dev, ino, functions: places, ..Library::default() },
+        })
     }
 }
 
@@ -170,7 +174,8 @@ fn role(prepare: &Prepare) -> Role {
 }
 
 fn hook(path: &Path, name: &str, offset: u64, role: Role) -> Result<Function, NotPlanned> {
-    let (machine, address, code) = code_at(path, offset, LOOKED_AT).ok_or_else(|| NotPlanned::NoCode(name.to_owned()))?;
+    let (machine, address, code) =
+        code_at(path, offset, LOOKED_AT).ok_or_else(|| NotPlanned::NoCode(name.to_owned()))?;
     if machine != Machine::X86_64 {
         return Err(NotPlanned::Architecture(name.to_owned()));
     }

@@ -112,7 +112,9 @@ impl Elf {
 
     /// Whether there is a section of that name.
     pub fn has_section(&self, name: &str) -> bool {
-        self.sections.iter().any(|section| section.name == name || section.name.strip_prefix(".data.rel.ro") == Some(name))
+        self.sections
+            .iter()
+            .any(|section| section.name == name || section.name.strip_prefix(".data.rel.ro") == Some(name))
     }
 
     fn read_headers(&mut self, cache: &ReadCache<File>) -> object::read::Result<()> {
