@@ -66,7 +66,7 @@ extern hidden const struct dynamic _DYNAMIC[];
 struct process {
 	u64 generation; /* its number, once it has an arena */
 	u64 refused; /* it can have none */
-	u32 busy;
+	u32 busy; /* the thread that is at work on it */
 	struct arena *arena;
 };
 
@@ -347,14 +347,20 @@ static struct arena *make_arena(u64 tgid)
 	return a;
 }
 
-/* One at a time; a signal's handler that comes in between must not wait for the thread that it interrupted. */
+/*
+ * One at a time. A signal's handler that comes in between must not wait for the thread that it interrupted: not even for a while, or a
+ * timer that comes again meanwhile leaves that thread no time to go on.
+ */
 static int take_process(void)
 {
-	u32 i;
+	u32 i, own = call0(SYS_gettid), holder;
 
 	for (i = 0; i < 1000000; i++) {
-		if (!__atomic_exchange_n(&process->busy, 1, __ATOMIC_ACQUIRE))
+		holder = 0;
+		if (__atomic_compare_exchange_n(&process->busy, &holder, own, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return 1;
+		if (holder == own)
+			return 0;
 		__builtin_ia32_pause();
 	}
 	return 0;
