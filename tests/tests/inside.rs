@@ -22,6 +22,9 @@ fn main() -> ExitCode {
         ("inside_probes_match_uprobes_for_16_threads", with("cc").and_then(|()| header()), threads),
         ("statements_are_counted_despite_exceptions_and_longjmp", with("c++").and_then(|()| header()), || exits(1)),
         ("long::statements_are_counted_despite_exceptions_each_time", with("c++").and_then(|()| header()), || exits(5)),
+        ("named_functions_are_counted_however_they_end", with("c++"), named_functions),
+        ("chaos_ends_as_without_fathom", with("cc").and_then(|()| header()), chaos),
+        ("long::chaos_ends_as_without_fathom", with("cc").and_then(|()| header()), long_chaos),
         ("children_ending_at_random_are_counted_either_way", with("cc").and_then(|()| header()), || endings("7")),
         ("long::children_ending_at_other_times_are_counted", with("cc").and_then(|()| header()), || endings("8")),
         ("child_without_preload_is_probed_by_uprobes", with("sqlite3").and_then(|()| installed("busybox")), scrubbed),
@@ -500,6 +503,79 @@ fn exits(times: usize) -> Result<()> {
     Ok(())
 }
 
+/// The program prints the same as without Fathom, though its functions have arguments and results of all kinds, and are left by exceptions,
+/// jumps, signals, forks, cancellation and by changes of the stack. Uprobes would end it at its first exception.
+fn named_functions() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/named.cc");
+    let program = folder.path().join("named");
+    // Functions that begin as those of all compilers do.
+    run(Command::new("c++").args(["-O0", "-w", "-o"]).arg(&program).arg(&source).arg("-lpthread"))?;
+    let bare = Command::new(&program).output()?;
+    let counts = [
+        ("MANY", 1000.0, 0.0),
+        ("VARIADIC", 1000.0, 0.0),
+        ("EXTENDED", 1000.0, 0.0),
+        ("WIDE", 1000.0, 0.0),
+        ("BOTH", 2000.0, 0.0),
+        ("EVEN", 1000.0, 0.0),
+        ("ODD", 980.0, 0.0),
+        ("PASSES", 0.0, 5000.0),
+        ("THROWS", 0.0, 5000.0),
+        ("JUMPS", 0.0, 3000.0),
+        ("FORKS", 20.0, 0.0),
+        ("LEAVES", 0.0, 100.0),
+    ];
+    let names = counts.iter().map(|(name, ..)| name.to_lowercase());
+    let operations: Vec<String> = names.map(|name| format!("{}:{name}", program.display())).collect();
+    let more = ["libc.so.6:close", "libc.so.6:fsync", "libc.so.6:waitpid"].map(str::to_owned);
+    let archive = folder.path().join("n.fathom");
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--probes", "inside", "-o"]).arg(&archive);
+    command.args(operations.iter().chain(&more).flat_map(|operation| ["--op", operation]));
+    let traced = command.arg("--").arg(&program).output()?;
+    ensure!(traced.status.code() == Some(5) && bare.status.code() == Some(5), "{traced:?}");
+    ensure!(traced.stdout == bare.stdout, "{} is not {}", traced.stdout.escape_ascii(), bare.stdout.escape_ascii());
+    let summary = show(&archive)?;
+    for (name, whole, left) in counts {
+        let function = shape(&summary, name)?;
+        near(name, number(function, "/count")?, whole)?;
+        near(&format!("{name} left"), number(function, "/unfinished")?, left)?;
+    }
+    near("WAITPID", number(shape(&summary, "WAITPID")?, "/count")?, 60.0)
+}
+
+/// A small number of the rounds of the long one.
+fn chaos() -> Result<()> {
+    chaotic(&[("1", "200", "inside")])
+}
+
+fn long_chaos() -> Result<()> {
+    chaotic(&[("2", "10000", "inside"), ("2", "10000", "uprobe")])
+}
+
+/// Two copies of the library: one that is known before, one that is met when it is loaded.
+fn chaotic(runs: &[(&str, &str, &str)]) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (program, library) = (folder.path().join("chaos"), folder.path().join("libother.so"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/chaos.c");
+    run(Command::new("cc").args(["-O0", "-w", "-o"]).arg(&program).arg(&source).args(["-lpthread", "-ldl"]))?;
+    let known = "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0";
+    fs::copy(fs::canonicalize(known)?, &library)?;
+    let operation = format!("{}:operation", program.display());
+    for (seed, rounds, way) in runs {
+        let words = [*seed, *rounds, known, &library.to_string_lossy()];
+        let bare = run(Command::new(&program).args(words))?.stdout;
+        let mut command = Command::new(fathom());
+        command
+            .args(["record", "--quiet", "--probes", way, "--op", &operation, "-o"])
+            .arg(folder.path().join("c.fathom"));
+        let traced = run(command.arg("--").arg(&program).args(words))?.stdout;
+        ensure!(traced == bare, "{way}: {} is not {}", traced.escape_ascii(), bare.escape_ascii());
+    }
+    Ok(())
+}
+
 /// What it prints says how many statements there were, and that each child ended as it was to.
 fn endings(seed: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -625,7 +701,11 @@ fn reasons() -> Result<()> {
     for (options, says) in [
         (&["--probes", "auto"][..], "inside"),
         (&[], "uprobes: uprobes were selected"),
-        (&["--probes", "auto", "--op", "libc.so.6:fsync"], "uprobes: statements are to be nested"),
+        (&["--probes", "auto", "--op", "libc.so.6:fsync"], "inside"),
+        (
+            &["--probes", "auto", "--op", "libc.so.6:dlopen"],
+            "uprobes: /lib/x86_64-linux-gnu/libc.so.6: dlopen: it looks at where",
+        ),
         (&["--probes", "auto", "--all"], "uprobes: --all records"),
     ] {
         let fact = probes(options, &sqlite)?;
@@ -634,6 +714,8 @@ fn reasons() -> Result<()> {
     let binary = fathom();
     let fact = probes(&["--probes", "auto"], &[binary.to_str().context("a path in UTF-8")?, "--version"])?;
     ensure!(fact == "inside", "{fact}");
+    let fact = probes(&["--probes", "auto"], &["true"])?;
+    ensure!(fact.starts_with("inside, but no process had a SQLite"), "{fact}");
     let copy = folder.path().join("setuid");
     fs::copy("/usr/bin/sqlite3", &copy)?;
     run(Command::new("chmod").arg("4755").arg(&copy))?;

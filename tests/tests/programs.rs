@@ -41,13 +41,13 @@ fn main() -> ExitCode {
         ),
         ("marks_in_recorder_namespace_are_joined", with("unshare"), marks_inside),
         ("function_is_recorded_as_operation", with("cc"), function),
-        ("nested_functions_add_up", with("cc"), nested_functions),
-        ("recursion_is_one_operation", with("cc"), recursion),
-        ("function_left_by_longjmp_has_no_end", with("cc"), left_by_longjmp),
-        ("function_resumed_by_longjmp_keeps_its_work", with("cc"), resumed_by_longjmp),
-        ("outermost_of_ten_nested_functions_have_no_end", with("cc"), deep_functions),
+        ("nested_functions_add_up", with("cc"), || both_ways(nested_functions)),
+        ("recursion_is_one_operation", with("cc"), || both_ways(recursion)),
+        ("function_left_by_longjmp_has_no_end", with("cc"), || both_ways(left_by_longjmp)),
+        ("function_resumed_by_longjmp_keeps_its_work", with("cc"), || both_ways(resumed_by_longjmp)),
+        ("outermost_of_ten_nested_functions_have_no_end", with("cc"), || both_ways(deep_functions)),
         ("earliest_of_many_cursors_have_no_end", with("python3"), many_cursors),
-        ("function_inside_statement_is_charged_its_flushes", with("sqlite3"), function_in_statement),
+        ("function_inside_statement_is_charged_its_flushes", with("sqlite3"), || both_ways(function_in_statement)),
         ("recording_overhead_is_reported_apart", with("sqlite3"), own_part),
         ("jvm_with_seeking_sqlite_is_recorded", with("java").and_then(|()| jdbc()), old_driver),
         ("jvm_with_stripped_sqlite_is_inferred_from_files", with("java").and_then(|()| jdbc()), stripped_driver),
@@ -411,8 +411,14 @@ fn function() -> Result<()> {
     near("fsyncs a call", number(handle, "/per_operation/fsyncs")?, 1.0)
 }
 
+/// With functions probed by uprobes, and inside the processes where that is possible.
+fn both_ways(test: fn(&str) -> Result<()>) -> Result<()> {
+    let ways: &[&str] = if cfg!(target_arch = "x86_64") { &["uprobe", "inside"] } else { &["uprobe"] };
+    ways.iter().try_for_each(|way| test(way).with_context(|| (*way).to_owned()))
+}
+
 /// Records `tests/programs/nested.c`, whose functions are in a library that nobody may execute, as Debian has them.
-fn nested(mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Value> {
+fn nested(way: &str, mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Value> {
     use std::os::unix::fs::PermissionsExt as _;
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/nested.c");
@@ -422,7 +428,7 @@ fn nested(mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Valu
     let rpath = format!("-Wl,-rpath,{}", folder.path().display());
     run(Command::new("cc").arg("-O2").arg("-o").arg(&program).args([&source, &library]).args(["-lpthread", &rpath]))?;
     let operations: Vec<String> = functions.iter().map(|f| format!("{}:{f}", library.display())).collect();
-    let options: Vec<&str> = operations.iter().flat_map(|o| ["--op", o]).collect();
+    let options: Vec<&str> = operations.iter().flat_map(|o| ["--op", o]).chain(["--probes", way]).collect();
     let (program, file, times) = (program.to_string_lossy(), disk.path().join("f"), times.to_string());
     show(&record(folder.path(), &options, &[&program, &file.to_string_lossy(), mode, &times])?)
 }
@@ -438,9 +444,9 @@ fn own_adds_up(summary: &serde_json::Value) -> Result<()> {
     near("commands of operations", sum, number(summary, "/device_commands/by_operations")?)
 }
 
-fn nested_functions() -> Result<()> {
+fn nested_functions(way: &str) -> Result<()> {
     for (mode, calls) in [("plain", 7.0), ("threads", 14.0)] {
-        let summary = nested(mode, 7, &["outer", "inner", "last"])?;
+        let summary = nested(way, mode, 7, &["outer", "inner", "last"])?;
         let told = || format!("{mode}: {:#}", summary["operations"]);
         // (function, executions, syncs in it, its own)
         for (name, count, all) in [("OUTER", calls, 2.0), ("INNER", 3.0 * calls, 1.0), ("LAST", calls, 2.0)] {
@@ -462,8 +468,8 @@ fn nested_functions() -> Result<()> {
     Ok(())
 }
 
-fn recursion() -> Result<()> {
-    let summary = nested("recursion", 2, &["again", "inner"])?;
+fn recursion(way: &str) -> Result<()> {
+    let summary = nested(way, "recursion", 2, &["again", "inner"])?;
     let again = shape(&summary, "AGAIN")?;
     near("executions", number(again, "/count")?, 2.0)?;
     near("syncs", number(again, "/per_operation/fsyncs")?, 300.0)?;
@@ -472,8 +478,8 @@ fn recursion() -> Result<()> {
 }
 
 /// Each time `outer` and `inner` are left by longjmp; what follows is nobody's, and the next call is whole again.
-fn left_by_longjmp() -> Result<()> {
-    let summary = nested("jumps", 5, &["outer", "inner", "again"])?;
+fn left_by_longjmp(way: &str) -> Result<()> {
+    let summary = nested(way, "jumps", 5, &["outer", "inner", "again"])?;
     let told = || format!("{:#}", summary["operations"]);
     for name in ["OUTER", "INNER"] {
         let function = shape(&summary, name)?;
@@ -491,8 +497,8 @@ fn left_by_longjmp() -> Result<()> {
 }
 
 /// What the function that is jumped back to does then is its own, though the stack is as deep as it was in the one left.
-fn resumed_by_longjmp() -> Result<()> {
-    let summary = nested("lands", 5, &["lands", "leaps"])?;
+fn resumed_by_longjmp(way: &str) -> Result<()> {
+    let summary = nested(way, "lands", 5, &["lands", "leaps"])?;
     let told = || format!("{:#}", summary["operations"]);
     let (lands, leaps) = (shape(&summary, "LANDS")?, shape(&summary, "LEAPS")?);
     near("whole", number(lands, "/count")?, 5.0).with_context(told)?;
@@ -503,10 +509,10 @@ fn resumed_by_longjmp() -> Result<()> {
 }
 
 /// Ten functions inside each other, of which eight are kept: the two outermost give way, and the others are whole.
-fn deep_functions() -> Result<()> {
+fn deep_functions(way: &str) -> Result<()> {
     let names: Vec<String> = (0..10).map(|n| format!("level{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let summary = nested("deep", 3, &names)?;
+    let summary = nested(way, "deep", 3, &names)?;
     let told = || format!("{:#}\n{:#}", summary["operations"], summary["loss"]);
     for (n, name) in names.iter().enumerate() {
         let function = shape(&summary, &name.to_uppercase())?;
@@ -549,11 +555,11 @@ fn many_cursors() -> Result<()> {
 }
 
 /// A library by the name that the loader knows it by.
-fn function_in_statement() -> Result<()> {
+fn function_in_statement(way: &str) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2);";
     let database = disk.path().join("t.db");
-    let options = ["--op", "libc.so.6:fdatasync", "--op", "libc.so.6:fsync"];
+    let options = ["--op", "libc.so.6:fdatasync", "--op", "libc.so.6:fsync", "--probes", way];
     let summary = show(&record(folder.path(), &options, &["sqlite3", &database.to_string_lossy(), sql])?)?;
     let insert = shape(&summary, "INSERT")?;
     let syncs = number(insert, "/per_operation/fsyncs")?;

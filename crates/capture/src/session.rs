@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fathom.bpf.o"));
 
 /// Bytes of a task's slot; as in `common.h`.
-const SLOT_SIZE: usize = 912;
+const SLOT_SIZE: usize = 1000;
 /// A slot begins with its tgid (4 bytes) and its standing (2 bytes).
 const STANDING: usize = 4;
 
@@ -360,9 +360,9 @@ impl Session {
             Some((*begin, trap::price(batches)?))
         });
         let mut costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
-        // Steps of hooked processes have no traps, whose price would be taken off what SQLite did.
+        // Steps and functions of hooked processes have no traps, whose price would be taken off what they did.
         if self.inside.as_ref().is_some_and(Inside::is_used) {
-            costs.retain(|(what, _)| *what != "step");
+            costs.retain(|(what, _)| *what != "step" && *what != "function");
         }
         let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {

@@ -225,7 +225,12 @@ impl Uprobes {
             let known = function.offset.or_else(|| sqlite::function(path, &function.name));
             known.into_iter().for_each(|offset| self.begins_at(false, path, offset));
             let outcome = match known {
-                Some(offset) => self.attach(ebpf, path, &programs, ProbePoint { offset, cookie }),
+                Some(offset) => self.attach(
+                    ebpf,
+                    path,
+                    &programs,
+                    ProbePoint { offset, cookie: cookie | library_cookie(function.inside) },
+                ),
                 // The other loader knows further places to look for symbols.
                 None => {
                     let point = || UProbeAttachLocation::Symbol(&function.name);

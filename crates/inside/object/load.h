@@ -113,7 +113,7 @@ static void look_at(const char *file, u64 bias)
 			continue;
 		if (is_libc(&plan->library[i])) {
 			hook_libc(&plan->library[i], bias);
-			return;
+			continue;
 		}
 		/* Who has no arena cannot record, and must not look as if it did. */
 		if (!take_process())

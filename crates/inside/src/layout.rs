@@ -6,7 +6,7 @@ pub const PLAN_MAGIC: u64 = 0x316e_616c_5068_7446;
 pub const ARENA_MAGIC: u64 = 0x3161_6e65_7241_6846;
 
 /// Libraries of a plan, functions of a library, and what there is of a function.
-pub const PLAN_LIBRARIES: usize = 16;
+pub const PLAN_LIBRARIES: usize = 24;
 /// See [`PLAN_LIBRARIES`].
 pub const PLAN_FUNCTIONS: usize = 12;
 /// See [`PLAN_LIBRARIES`].
@@ -73,6 +73,7 @@ impl Status {
             2 => Self::Refused("its code in memory differs from its file: something else patched it"),
             3 => Self::Refused("no free memory is within reach of a jump"),
             4 => Self::Refused("the kernel does not permit patching its code"),
+            5 => Self::Refused("the processor compares its returns with a shadow stack"),
             _ => Self::Unseen,
         }
     }
@@ -152,6 +153,7 @@ mod tests {
             ("LIBRARY_CHANGED", 2),
             ("LIBRARY_NO_ROOM", 3),
             ("LIBRARY_FORBIDDEN", 4),
+            ("LIBRARY_SHADOWED", 5),
             ("RECORD_KIND_SHIFT", crate::ring::KIND_SHIFT.into()),
             ("RECORD_FLAGS_SHIFT", crate::ring::FLAGS_SHIFT.into()),
             ("RECORD_CPU_SHIFT", crate::ring::CPU_SHIFT.into()),

@@ -116,7 +116,7 @@ impl Libraries {
                 });
             }
             let Some(inside) = session.inside() else { continue };
-            let planned = inside.library(&ask.path).is_some();
+            let planned = inside.plans(&ask.path);
             if planned && ask.what == What::Executes && capture::sqlite::loader(&ask.path).is_none() {
                 let pid = ask.pid;
                 self.inside.implanted(pid, inside.implant_at_exec(ask));

@@ -119,8 +119,13 @@ struct slot {
 
 	/* Probed inside (inside.bpf.c): where the thread's state stands in its memory, and its last report. */
 	u64 inside_state; /* address; 0: this thread is not */
-	u32 inside_open; /* statements */
-	u32 inside_depth; /* of their steps, under way */
+	u16 inside_open; /* statements */
+	u16 inside_functions;
+	u32 inside_depth; /* of the statements' steps, under way */
+	u64 inside_function; /* where the innermost function's return address stands */
+	u64 inside_stubs; /* what stands there in its place is one of these */
+	u64 inside_operations; /* where all of them are described */
+	u64 inside_left[OPS]; /* when those began of which a record said that they were left */
 
 	/* The statement whose text was looked up last. */
 	u64 emitted_stmt;
@@ -135,7 +140,7 @@ struct slot {
 	struct op ops[OPS];
 };
 /* User space writes whole slots, so it must know the size. */
-#define SLOT_SIZE 912
+#define SLOT_SIZE 1000
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "SLOT_SIZE in session.rs");
 
 union slot_value {
@@ -187,6 +192,12 @@ static __always_inline bool between_rows(struct slot *slot)
 	if (slot->inside_open)
 		return !slot->inside_depth;
 	return slot->ops_open > slot->functions_open && !slot->depth;
+}
+
+/* Whether any execution is open. */
+static __always_inline bool in_operation(struct slot *slot)
+{
+	return slot->ops_open || slot->inside_open || slot->inside_functions;
 }
 
 /* For records without `ctx`. */
@@ -331,13 +342,17 @@ static __always_inline struct slot *slot_of_thread(struct task_struct *task)
 /* What a thread that is probed inside does now. To be asked of the running one only: no other's memory can be read. */
 static __always_inline void read_inside(struct slot *slot)
 {
-	u64 state = 0;
+	u64 state[4] = {};
 
 	if (likely(!slot->inside_state))
 		return;
-	bpf_probe_read_user(&state, sizeof(state), (void *)slot->inside_state);
-	slot->inside_open = state >> 32;
-	slot->inside_depth = (u32)state;
+	bpf_probe_read_user(state, sizeof(state), (void *)slot->inside_state);
+	slot->inside_open = state[0] >> 32;
+	slot->inside_functions = state[0] >> 48;
+	slot->inside_depth = (u32)state[0];
+	slot->inside_function = state[1];
+	slot->inside_stubs = state[2];
+	slot->inside_operations = state[3];
 }
 
 /*
@@ -391,7 +406,7 @@ static __always_inline u16 context(struct slot *slot, struct who who)
 		ctx |= FATHOM_BETWEEN_ROWS;
 	else if (slot->ops_open > slot->functions_open || slot->inside_open)
 		ctx |= FATHOM_IN_OP;
-	if (slot->functions_open)
+	if (slot->functions_open || slot->inside_functions)
 		ctx |= FATHOM_IN_OP;
 	if (slot->call)
 		ctx |= FATHOM_IN_SYSCALL;

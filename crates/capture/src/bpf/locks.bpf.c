@@ -88,7 +88,7 @@ seldom void lock_wanted(struct inode *inode, void *lock, int result, bool whole)
 	u32 holder = 0;
 	u64 now;
 
-	if (!slot || !(slot->ops_open || slot->inside_open))
+	if (!slot || !in_operation(slot))
 		return;
 	now = bpf_ktime_get_boot_ns();
 	read_lock(lock, &wanted);

@@ -249,7 +249,7 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	/* The longest open function is the outermost: those that gave way run as long as any that is open. */
 	if (!slot->functions_open)
 		slot->functions_gone = 0;
-	running = slot->depth + slot->functions_open + slot->functions_gone;
+	running = slot->depth + slot->functions_open + slot->functions_gone + slot->inside_depth + slot->inside_functions;
 	if (kind == OP_FUNCTION)
 		slot->functions_open++;
 	r = RESERVE(op_begin, OP_BEGIN, now, whoami());

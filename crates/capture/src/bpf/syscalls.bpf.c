@@ -127,6 +127,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 			return 0;
 	}
 	read_inside(slot);
+	settle_inside(slot, PT_REGS_SP(regs));
 	now = bpf_ktime_get_boot_ns();
 	if (unlikely(between_rows(slot)))
 		settle_statements(slot, now);

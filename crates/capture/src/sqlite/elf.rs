@@ -110,6 +110,13 @@ impl Elf {
         Ok(all)
     }
 
+    /// Whether there is a section of that name.
+    pub fn has_section(&self, name: &str) -> bool {
+        self.sections
+            .iter()
+            .any(|section| section.name == name || section.name.strip_prefix(".data.rel.ro") == Some(name))
+    }
+
     fn read_headers(&mut self, cache: &ReadCache<File>) -> object::read::Result<()> {
         let header = elf::FileHeader64::<Endianness>::parse(cache)?;
         let endian = header.endian()?;

@@ -180,6 +180,11 @@ pub(crate) fn function(path: &Path, name: &str) -> Option<u64> {
     elf.code_offset(own.or_else(debug)?.address)
 }
 
+/// Whether a file is a program written in Go.
+pub(crate) fn is_go(path: &Path) -> bool {
+    Elf::open(path).is_ok_and(|elf| elf.has_section(".gopclntab"))
+}
+
 /// As [`find`], with the folder in which debug files are looked for by their build id.
 ///
 /// # Errors
