@@ -267,7 +267,9 @@ const ADVICE: &[(&str, &str)] = &[
 
 /// The last of what was said, and advice.
 pub fn explained(said: &str, status: &str) -> String {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    // The way to a guest is this program itself: its name stands before what is printed here already.
+    let lines = said.lines().map(|line| line.trim().trim_start_matches("fathom: "));
+    let lines: Vec<&str> = lines.filter(|l| !l.is_empty()).collect();
     let last: Vec<&str> = lines.iter().rev().take(3).rev().copied().collect();
     let told = printable(&last.join("; "));
     let told = if told.is_empty() { status.to_string() } else { told };
@@ -327,6 +329,7 @@ mod tests {
 
     #[test]
     fn failures_get_advice_without_control_sequences() {
+        assert_eq!(explained("fathom: qemu is not installed\nneeds QEMU\n", ""), "qemu is not installed; needs QEMU");
         assert!(explained("ssh: connect to host x port 22: Connection refused\r\n", "").contains("no ssh server"));
         assert!(explained("me@x: Permission denied (publickey).", "").contains("ssh-copy-id"));
         assert!(explained("sh: /data/local/tmp/x: can't execute: Permission denied", "").contains("SELinux"));
