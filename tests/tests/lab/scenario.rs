@@ -224,7 +224,9 @@ pub fn errors() -> Result<()> {
     let record = |device: &str, path: Option<&str>| -> Result<(Option<i32>, String)> {
         let mut command = Command::new(fathom());
         command.current_dir(folder.path()).args(["record", "-o", "t.fathom", "--device", device, "--", "true"]);
-        path.iter().for_each(|path| drop(command.env("PATH", path)));
+        if let Some(path) = path {
+            command.env("PATH", path);
+        }
         let output = command.output()?;
         Ok((output.status.code(), messages(&output)))
     };
