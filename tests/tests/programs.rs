@@ -272,7 +272,8 @@ fn unnamed() -> Result<()> {
 /// A library with SQLite in it that a program loads when it has long begun: the ftrace backend probes none of it, and says so.
 fn loaded_late() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let known = run(Command::new("sh").args(["-c", "ldconfig -p | sed -n 's/.*libsqlite3.so.0 .*=> //p' | head -n 1"]))?;
+    let known =
+        run(Command::new("sh").args(["-c", "ldconfig -p | sed -n 's/.*libsqlite3.so.0 .*=> //p' | head -n 1"]))?;
     let known = String::from_utf8(known.stdout)?;
     let late = folder.path().join("late.so").to_string_lossy().chars().rev().collect::<String>();
     // A fixed wait: nothing tells that Fathom has looked, which it does four times a second.

@@ -211,7 +211,10 @@ pub fn nvme_timeouts() -> Result<()> {
     let config = Config { disks: vec![disk], slow, files: vec![(fathom(), "/fathom".into())], ..Config::default() };
     let mut guest = Guest::boot(&config, &Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lab"))?;
     // The disk takes a write every four seconds, so that one that was aborted is still there when its time is over again. None is tried again.
-    sh(&mut guest, "echo 0 >/sys/module/nvme_core/parameters/max_retries; echo 3000 >/sys/block/nvme0n1/queue/io_timeout")?;
+    sh(
+        &mut guest,
+        "echo 0 >/sys/module/nvme_core/parameters/max_retries; echo 3000 >/sys/block/nvme0n1/queue/io_timeout",
+    )?;
     let script = format!(
         "i=0; rm -f /failed; while [ $i -lt {WRITERS} ]; do\n  \
          (dd if=/dev/zero of=/dev/disk/data bs=4096 oflag=direct conv=notrunc count=1 seek=$((i * 8)) 2>/dev/null || echo $i >>/failed) &\n  \
@@ -236,7 +239,9 @@ pub fn nvme_timeouts() -> Result<()> {
         let errors = of(&|row| cell(row, "name") == "Write" && !cell(row, "error").is_empty());
         let aborts = of(&|row| cell(row, "name") == "Abort");
         let queues = of(&|row| cell(row, "name") == "Create I/O Submission Queue");
-        println!("{backend}: {failed} of {WRITERS} writes failed, {errors} errors, {aborts} aborts, {queues} queues made again");
+        println!(
+            "{backend}: {failed} of {WRITERS} writes failed, {errors} errors, {aborts} aborts, {queues} queues made again"
+        );
         ensure!(errors == failed, "{backend}: {failed} writes failed, {errors} are told: {ours:#?}");
         ensure!(aborts == late && queues > 0, "{backend}: {aborts} aborts of {late}, {queues} queues: {ours:#?}");
     }

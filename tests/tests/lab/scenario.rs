@@ -235,7 +235,10 @@ pub fn errors() -> Result<()> {
         ensure!(status == Some(2) && text.contains("lab:") && !text.contains("booting"), "{wrong}: {status:?}: {text}");
     }
     let (status, text) = record("lab:scsi-ext4", Some("/nowhere"))?;
-    ensure!(status == Some(1) && text.contains("lab:scsi-ext4: qemu-system-x86_64 is not installed"), "{status:?}: {text}");
+    ensure!(
+        status == Some(1) && text.contains("lab:scsi-ext4: qemu-system-x86_64 is not installed"),
+        "{status:?}: {text}"
+    );
     let list = messages(&lab(folder.path(), &["list"]).output()?);
     ensure!(list.lines().any(|l| l.starts_with("scsi-ext4 ") && l.contains("SCSI")), "{list}");
     // What is printed as a file is one.
