@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         ("long::both_backends_agree_on_mmc_commands", needs(), backends::sd),
         ("long::both_backends_agree_on_errors_and_timeouts", needs(), backends::errors),
         ("long::every_nvme_error_appears_in_both_backends", needs(), backends::nvme_errors),
+        ("long::nvme_timeouts_appear_in_both_backends", needs(), backends::nvme_timeouts),
         (
             "long::every_mmc_error_appears_in_both_backends",
             needs().and_then(|()| installed("cc")),

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         ("short_lived_processes_are_recorded_by_name", with("sleep"), short_lived),
         ("program_named_in_words_is_probed_before_it_runs", with("sh"), named),
         ("statements_before_probes_are_reported_missing", with("python3"), unnamed),
+        ("ftrace_names_library_that_is_loaded_late", with("python3"), loaded_late),
         ("program_in_container_is_recorded", with("unshare"), container),
         ("recorder_works_in_container", with("unshare").and_then(|()| installed("sqlite3")), || {
             recorder_inside(&INSIDE)
@@ -276,6 +277,26 @@ fn unnamed() -> Result<()> {
             "{backend}: {count} INSERTs of 20, and nothing says that some may be missing: {rows:?}"
         );
     }
+    Ok(())
+}
+
+/// A library with SQLite in it that a program loads when it has long begun: the ftrace backend probes none of it, and says so.
+fn loaded_late() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let known =
+        run(Command::new("sh").args(["-c", "ldconfig -p | sed -n 's/.*libsqlite3.so.0 .*=> //p' | head -n 1"]))?;
+    let known = String::from_utf8(known.stdout)?;
+    let late = folder.path().join("late.so").to_string_lossy().chars().rev().collect::<String>();
+    // A fixed wait: nothing tells that Fathom has looked, which it does four times a second.
+    let script = "import ctypes, shutil, sys, time; late = sys.argv[2][::-1]; shutil.copy(sys.argv[1], late); ctypes.CDLL(late); time.sleep(4)";
+    let line = ["python3", "-c", script, known.trim(), &late];
+    let summary = show(&record(folder.path(), &["--backend", "ftrace"], &line)?)?;
+    let rows = summary["coverage"].as_array().context("coverage[]")?;
+    let reported = |row: &Value| {
+        row["probe"].as_str().is_some_and(|probe| probe.ends_with("/late.so"))
+            && row["how"].as_str().is_some_and(|how| how.contains("first statements"))
+    };
+    ensure!(rows.iter().any(reported), "nothing tells of the library: {rows:?}");
     Ok(())
 }
 

@@ -359,7 +359,7 @@ pub struct Papers {
 #[command(next_help_heading = "Beside a device")]
 pub struct PapersBeside {
     /// Measure this machine and the device (adb:SERIAL, adb if there is only one, ssh:[USER@]HOST[:PORT]), and judge the papers' claims
-    #[arg(long, value_name = "DEVICE", conflicts_with = "archive")]
+    #[arg(long, value_name = "DEVICE", value_parser = device::device, conflicts_with = "archive")]
     pub device: Option<::device::remote::DeviceAddress>,
     /// Name of the device on the page, such as `stand-in` [default: its address]
     #[arg(long, value_name = "NAME", requires = "device")]

@@ -405,6 +405,7 @@ struct nvme_request {
 struct mmc_command {
 	u32 opcode;
 	u32 arg;
+	u32 resp[4];
 	int error;
 };
 struct mmc_data {

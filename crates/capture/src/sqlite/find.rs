@@ -49,6 +49,13 @@ impl Search {
     }
 }
 
+/// The processes that a process has started and that are still its children.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
 /// Looks into files, each once.
 #[derive(Debug)]
 pub struct Finder {
@@ -129,6 +136,18 @@ impl Finder {
             }
         }
         self.files(paths)
+    }
+
+    /// Looks into what these processes, and all that they started, have mapped as code.
+    pub fn trees(&mut self, roots: &[u32]) -> Search {
+        let (mut search, mut seen, mut left) = (Search::default(), BTreeSet::new(), roots.to_vec());
+        while let Some(pid) = left.pop() {
+            if seen.insert(pid) {
+                search.append(self.process(pid));
+                left.extend(children(pid));
+            }
+        }
+        search
     }
 
     /// Looks into what every process has mapped as code. Processes that may not be read are passed over.

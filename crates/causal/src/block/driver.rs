@@ -23,6 +23,8 @@ pub(crate) struct Sent {
     row: DriverCommand,
     /// Its request is issued only after it.
     early: bool,
+    /// As the record has it.
+    code: u16,
     cpu: u16,
 }
 
@@ -73,7 +75,7 @@ impl BlockIo {
             timed_out: false,
             error: None,
         };
-        self.sent.insert(r.command, Sent { row, early, cpu: header.cpu });
+        self.sent.insert(r.command, Sent { row, early, code: r.code, cpu: header.cpu });
     }
 
     /// A request was issued whose command may have been made just before.
@@ -92,7 +94,7 @@ impl BlockIo {
 
     /// Something happened to a driver's command.
     pub(crate) fn on_driver_end(&mut self, header: &Header, r: &DriverEnd, cx: &mut Context<'_>) {
-        let Some(Sent { row, .. }) = self.sent.get_mut(&r.command) else { return };
+        let Some(Sent { row, code, .. }) = self.sent.get_mut(&r.command) else { return };
         if r.what == driver_what::TIMED_OUT {
             row.timed_out = true;
             return;
@@ -101,7 +103,7 @@ impl BlockIo {
         row.error = match r.what {
             driver_what::REFUSED => Some("not taken by the driver".into()),
             _ if r.protocol == Protocol::Nvme as u16 => nvme::error(r.result),
-            _ if r.protocol == Protocol::Mmc as u16 => mmc::error(r.result, r.sense),
+            _ if r.protocol == Protocol::Mmc as u16 => mmc::error(*code, r),
             _ => scsi::error(r.result, r.sense),
         };
         if let Some(sent) = self.sent.remove(&r.command) {

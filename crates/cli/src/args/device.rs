@@ -1,7 +1,7 @@
 //! Command line of `fathom device`, and of every verb that works on a device.
 
 use clap::{Args, Subcommand, ValueEnum};
-use device::remote::{DeviceAddress, DeviceNames};
+use device::remote::{DeviceAddress, DeviceNames, NotADevice, OneOrAll};
 use model::quantity::long_time;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -86,7 +86,7 @@ Examples:
   fathom device stop adb --remove-program     and remove Fathom's own file there")]
 pub struct DeviceStop {
     /// The device
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", value_parser = device)]
     pub device: DeviceAddress,
     /// What to stop, by the names that --list shows [default: all]
     #[arg(value_name = "NAME")]
@@ -114,7 +114,7 @@ pub struct DeviceStop {
 #[derive(Debug, Args)]
 pub struct DeviceFetch {
     /// The device
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", value_parser = device)]
     pub device: DeviceAddress,
     /// The benchmark, by the name that `fathom device stop DEVICE --list` shows
     #[arg(value_name = "NAME")]
@@ -135,7 +135,7 @@ pub struct DeviceFetch {
 pub struct ServiceDevice {
     /// Run on this device, and keep running there when the connection ends: adb:SERIAL (adb if there is only one) or
     /// ssh:[USER@]HOST[:PORT]. `fathom device stop DEVICE` stops it. In a guest, lab:SCENARIO,forward=PORT, it runs as long as this command
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub device: Option<DeviceAddress>,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE", requires = "device")]
@@ -146,7 +146,7 @@ pub struct ServiceDevice {
 #[derive(Debug, Args)]
 pub struct Which {
     /// The device
-    #[arg(value_name = "DEVICE", default_value_t = DeviceAddress::Local)]
+    #[arg(value_name = "DEVICE", default_value_t = DeviceAddress::Local, value_parser = device)]
     pub device: DeviceAddress,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE")]
@@ -160,7 +160,7 @@ pub struct Devices {
     /// lab:SCENARIO[,KEY=VALUE…], such as lab:scsi-ext4,fs=f2fs (docs/guide/lab.md).
     /// Several, separated by commas, or `all` (those that adb lists), run at the same time; their archives, named after the
     /// devices, are in the folder given by -o
-    #[arg(long, value_name = "DEVICE,…")]
+    #[arg(long, value_name = "DEVICE,…", value_parser = devices)]
     pub device: Vec<DeviceNames>,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE", requires = "device")]
@@ -175,6 +175,32 @@ impl Devices {
     /// How long a device is waited for.
     pub fn patience(&self) -> Duration {
         self.reconnect.unwrap_or(Duration::from_secs(120))
+    }
+}
+
+/// A device. The scenario of a guest is looked at here, before anything begins.
+pub fn device(text: &str) -> Result<DeviceAddress, String> {
+    let place = text.parse().map_err(|error: NotADevice| error.to_string())?;
+    bootable(&place).map(|()| place)
+}
+
+fn devices(text: &str) -> Result<DeviceNames, String> {
+    let names: DeviceNames = text.parse().map_err(|error: NotADevice| error.to_string())?;
+    for name in &names.0 {
+        if let OneOrAll::One(place) = name {
+            bootable(place)?;
+        }
+    }
+    Ok(names)
+}
+
+/// Whether there is such a scenario. Lines of the manual are parsed where its files are not.
+fn bootable(place: &DeviceAddress) -> Result<(), String> {
+    match place {
+        DeviceAddress::Lab(word) if std::env::var_os("FATHOM_PARSE_ONLY").is_none() => {
+            ::lab::scenario::find(word, &[]).map(drop).map_err(|error| error.to_string())
+        }
+        _ => Ok(()),
     }
 }
 

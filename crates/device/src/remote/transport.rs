@@ -267,7 +267,9 @@ const GONE: &str = "it was unplugged, restarted or left the network; `fathom dev
 
 /// The last of what was said, and advice.
 pub(super) fn explained(said: &str, why: &Broke) -> String {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+    // The transport to a guest is this program itself: its name stands before what is printed here already.
+    let lines = said.lines().map(|line| line.trim().trim_start_matches("fathom: "));
+    let lines: Vec<&str> = lines.filter(|l| !l.is_empty()).collect();
     let last: Vec<&str> = lines.iter().rev().take(3).rev().copied().collect();
     let told = printable(&last.join("; "));
     let told = if told.is_empty() { why.to_string() } else { told };
@@ -333,6 +335,7 @@ mod tests {
     fn failures_get_advice_without_control_sequences() {
         let explained = |said: &str, why: Broke| explained(said, &why);
         let status = |n| Broke::Status(n);
+        assert_eq!(explained("fathom: qemu is not installed\nneeds QEMU\n", status(1)), "qemu is not installed; needs QEMU");
         assert!(
             explained("ssh: connect to host x port 22: Connection refused\r\n", status(255)).contains("no ssh server")
         );
