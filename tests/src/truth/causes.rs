@@ -4,7 +4,7 @@
 //! random order. What the first expected finding says is saved at most is held against what is saved.
 
 use super::whatif::Hogs;
-use super::{Disk, Missing, Settings, median, recorded, said};
+use super::{Disk, Missing, Place, Settings, median, recorded, said};
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::LoopDisk;
 use serde::Deserialize;
@@ -257,7 +257,7 @@ pub struct Trial {
     pub codes: Vec<String>,
     /// Whether the trace called itself unreliable.
     pub unreliable: bool,
-    /// What part of the program's time the expected finding says is saved at most, less what it says without the cause.
+    /// What part of the statements' time the expected finding says is saved at most, less what it says without the cause.
     pub claimed: Option<f64>,
     /// What part was saved.
     pub saved: Option<f64>,
@@ -276,6 +276,20 @@ impl Trial {
         self.codes.iter().any(|code| cause.expect.contains(code))
     }
 
+    /// In a line.
+    pub fn said(&self, cause: &Cause) -> String {
+        let codes = if self.codes.is_empty() { "nothing".to_owned() } else { self.codes.join(" ") };
+        let right = if cause.expect.is_empty() { self.wrong().is_empty() } else { self.first(cause) };
+        let mut said = format!("{}{codes}", if right { "" } else { "WRONG: " });
+        if let Some((claimed, saved)) = self.claimed.zip(self.saved) {
+            said += &format!(", {:.0} % claimed, {:.0} % saved", 100.0 * claimed, 100.0 * saved);
+        }
+        if self.unreliable {
+            said += ", unreliable";
+        }
+        said + &format!(", delayed {:.0} %", 100.0 * self.delayed)
+    }
+
     /// Of a healthy workload, the findings that are wrong. Scheduling delay that the kernel counted is none of them.
     pub fn wrong(&self) -> Vec<String> {
         self.codes.iter().filter(|code| *code != "G01" || self.delayed < DELAYED).cloned().collect()
@@ -287,7 +301,7 @@ struct Run {
     codes: Vec<String>,
     unreliable: bool,
     claimed_ns: f64,
-    elapsed_ns: f64,
+    statements_ns: f64,
     delayed: f64,
 }
 
@@ -302,7 +316,7 @@ fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
         codes: findings.iter().map(code).filter(|code| code != "T01").collect(),
         unreliable: findings.iter().any(|f| code(f) == "T01"),
         claimed_ns: sized.filter_map(|f| f["saving_ns"].as_f64()).sum(),
-        elapsed_ns,
+        statements_ns: report["statements_ns"].as_f64().context("statements_ns")?,
         delayed: report["run_delay_ns"].as_f64().context("run_delay_ns")? / elapsed_ns,
     })
 }
@@ -311,7 +325,7 @@ fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
 ///
 /// # Errors
 /// A program failed.
-pub fn trial(folder: &Path, cause: &Cause, random: &mut Random) -> Result<Trial> {
+pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial> {
     let mut with = Settings::draw(random);
     with.set("rows", json!(0));
     for (name, value) in &cause.settings {
@@ -328,7 +342,7 @@ pub fn trial(folder: &Path, cause: &Cause, random: &mut Random) -> Result<Trial>
             (write, flush)
         }
     };
-    let own = tempfile::Builder::new().prefix("truth").tempdir_in(folder)?;
+    let own = place.trial()?;
     let tail = (cause.inject.as_deref() == Some("tail")).then_some(amount);
     let disk = Disk { takes_us, tail, mount: cause.mount.clone(), mkfs: cause.mkfs.clone() };
     let mut runs = vec![("with", with.clone(), disk.clone(), true)];
@@ -355,13 +369,15 @@ pub fn trial(folder: &Path, cause: &Cause, random: &mut Random) -> Result<Trial>
     let archive = |name: &str| own.path().join(format!("{name}.fathom"));
     let first = run_of(cause, &archive("with"), &done["with"])?;
     let other = done.get("without").map(|report| run_of(cause, &archive("without"), report)).transpose()?;
-    Ok(Trial {
-        claimed: other.as_ref().map(|other| (first.claimed_ns - other.claimed_ns) / first.elapsed_ns),
-        saved: other.as_ref().map(|other| 1.0 - other.elapsed_ns / first.elapsed_ns),
+    let trial = Trial {
+        claimed: other.as_ref().map(|other| (first.claimed_ns - other.claimed_ns) / first.statements_ns),
+        saved: other.as_ref().map(|other| 1.0 - other.statements_ns / first.statements_ns),
         codes: first.codes,
         unreliable: first.unreliable,
         delayed: first.delayed,
-    })
+    };
+    place.done(own, &cause.name, &trial.said(cause))?;
+    Ok(trial)
 }
 
 /// The page of results.
@@ -377,17 +393,27 @@ pub fn page(
     let found = all.iter().filter(|(c, t)| t.found(c)).count();
     let quiet: usize = healthy.iter().map(|(_, trials)| trials.len()).sum();
     let loud: usize = healthy.iter().flat_map(|(_, trials)| trials).filter(|codes| !codes.is_empty()).count();
+    let sizes =
+        |trials: &[Trial]| -> Vec<f64> { trials.iter().filter_map(|t| Some((t.claimed? - t.saved?).abs())).collect() };
+    let each: Vec<f64> = causes.iter().flat_map(|(_, trials)| sizes(trials)).collect();
+    let medians: Vec<f64> = causes.iter().map(|(_, trials)| median(&sizes(trials))).filter(|m| m.is_finite()).collect();
+    let within = |errors: &[f64]| errors.iter().filter(|error| **error <= 0.1).count();
     let mut out = format!(
         "# Truth\n\nCauses that were injected, and what [`fathom explain`](../guide/explain.md) found.\n\n{how}\n\n{}\
          The finding of the cause came first in **{first} of {} trials ({:.0} %; target: 95 %)**, and was among the findings in {found}. \
-         On healthy\nworkloads there was a finding in **{loud} of {quiet} ({:.0} %; target: at most 5 %)**.\n\n",
+         On healthy\nworkloads there was a finding in **{loud} of {quiet} ({:.0} %; target: at most 5 %)**. Sizes were within 10 % of \
+         the time in {} of {} trials,\nand in the median of the trials for **{} of {} causes**.\n\n",
         missing.said(),
         all.len(),
         percent(first, all.len()),
         percent(loud, quiet),
+        within(&each),
+        each.len(),
+        within(&medians),
+        medians.len(),
     );
-    out += "*Saved* is what part of the program's time, by its own clock, went when the same workload ran without the cause; *claimed* what\n\
-            part the finding says is saved at most, less what the same finding says without the cause; medians. *Error* is the median of\n\
+    out += "*Saved* is what part of the time in statements, by the program's own clock, went when the same workload ran without the cause;\n\
+            *claimed* what part the finding says is saved at most, less what the same finding says without the cause; medians. *Error* is the median of\n\
             |claimed - saved|, in percent of the time (target: 10). Scheduling delay (G01) of a healthy workload is no false finding where\n\
             the kernel counted such delay (/proc/PID/schedstat).\n\n";
     out += "| cause | expected | first | found | first instead | claimed | saved | error |\n|---|---|---:|---:|---|---:|---:|---:|\n";

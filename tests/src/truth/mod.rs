@@ -16,10 +16,50 @@ use stats::random::Random;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// The program.
 const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
+
+/// Where trials have their files: a temporary folder, or one in which they stay.
+#[derive(Debug)]
+pub struct Place {
+    keep: Option<PathBuf>,
+    temporary: TempDir,
+}
+
+impl Place {
+    /// Made; the archives stay in `keep`, if that is given.
+    ///
+    /// # Errors
+    /// A folder cannot be made.
+    pub fn new(keep: Option<PathBuf>) -> Result<Self> {
+        keep.iter().try_for_each(std::fs::create_dir_all).context("--keep")?;
+        Ok(Self { keep, temporary: tempfile::tempdir()? })
+    }
+
+    /// A folder for one trial.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn trial(&self) -> Result<TempDir> {
+        Ok(tempfile::Builder::new().prefix("truth").tempdir_in(self.temporary.path())?)
+    }
+
+    /// Keeps what a trial left, if asked to. `said`: what it is, and what came of it.
+    ///
+    /// # Errors
+    /// It cannot be moved.
+    pub fn done(&self, trial: TempDir, name: &str, said: &str) -> Result<()> {
+        let Some(keep) = &self.keep else { return Ok(()) };
+        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        std::fs::write(trial.path().join("said"), format!("{said}\n"))?;
+        let mut free = (0..).map(|nth| keep.join(format!("{name}.{nth}"))).filter(|to| !to.exists());
+        let to = free.next().context("a name")?;
+        run(Command::new("mv").arg(trial.path()).arg(&to)).map(drop)
+    }
+}
 
 /// A disk of known service times, and how its file system is made.
 #[derive(Debug, Clone, Default)]
@@ -171,13 +211,22 @@ impl Machine {
     }
 }
 
+/// What ended trials before all were done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Ctrl-C, or a SIGTERM.
+    Interrupt,
+    /// Their time.
+    Time(Duration),
+}
+
 /// What a page of results does not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
     /// Trials that were asked for.
     pub trials: usize,
-    /// After how many Ctrl-C ended them.
-    pub stopped_after: Option<usize>,
+    /// What ended them before that, after how many.
+    pub ended: Option<(End, usize)>,
     /// Trials that failed, with why.
     pub failed: Vec<String>,
     /// What has no trial.
@@ -188,11 +237,21 @@ impl Missing {
     /// As paragraphs of a page; nothing if nothing is missing.
     pub fn said(&self) -> String {
         let mut out = String::new();
-        if let Some(done) = self.stopped_after {
-            out += &format!(
-                "**Interrupted after {done} of {} trials**: what stands here is of these only.\n\n",
-                self.trials
-            );
+        match self.ended {
+            Some((End::Interrupt, done)) => {
+                out += &format!(
+                    "**Interrupted after {done} of {} trials**: what stands here is of these only.\n\n",
+                    self.trials
+                );
+            }
+            Some((End::Time(budget), done)) => {
+                out += &format!(
+                    "**{done} trials, as many as the {:.0} minutes allowed**, each thing in turn; {} had been asked for at most.\n\n",
+                    budget.as_secs_f64() / 60.0,
+                    self.trials
+                );
+            }
+            None => {}
         }
         if !self.failed.is_empty() {
             out += &format!("{} failed, not in it:\n\n", model::counted(self.failed.len(), "trial"));
@@ -211,14 +270,16 @@ impl Missing {
 /// Whether Ctrl-C was pressed: what was measured is kept, the trial under way is not.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Ctrl-C ends the trials from now on.
+/// Ctrl-C, SIGTERM and SIGHUP end the trials from now on.
 pub fn stop_on_interrupt() {
     extern "C" fn stop(_: libc::c_int) {
         STOPPED.store(true, Ordering::Relaxed);
     }
     let handler = stop as extern "C" fn(libc::c_int);
-    // SAFETY: the handler only stores into an atomic.
-    unsafe { libc::signal(libc::SIGINT, handler as libc::sighandler_t) };
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler only stores into an atomic.
+        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    }
 }
 
 /// Whether to stop.
@@ -241,7 +302,7 @@ mod tests {
     fn page_says_what_it_lacks() {
         let missing = Missing {
             trials: 220,
-            stopped_after: Some(4),
+            ended: Some((End::Interrupt, 4)),
             failed: vec!["lock holder: no answer".into()],
             untried: vec!["lock holder".into(), "missing index".into()],
         };
@@ -252,5 +313,7 @@ mod tests {
             "{said}"
         );
         assert_eq!(Missing { trials: 9, ..Missing::default() }.said(), "");
+        let late = Missing { trials: 900, ended: Some((End::Time(Duration::from_secs(1200)), 187)), ..missing };
+        assert!(late.said().starts_with("**187 trials, as many as the 20 minutes allowed**"), "{}", late.said());
     }
 }
