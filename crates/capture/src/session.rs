@@ -360,9 +360,9 @@ impl Session {
             Some((*begin, trap::price(batches)?))
         });
         let mut costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
-        // Steps of hooked processes have no traps, whose price would be taken off what SQLite did.
+        // Calls of SQLite in hooked processes have no traps, whose price would be taken off what SQLite did.
         if self.inside.as_ref().is_some_and(Inside::is_used) {
-            costs.retain(|(what, _)| *what != "step");
+            costs.retain(|(what, _)| !matches!(*what, "step" | "prepare"));
         }
         let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {

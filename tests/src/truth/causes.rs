@@ -4,12 +4,13 @@
 //! random order. What the first expected finding says is saved at most is held against what is saved.
 
 use super::whatif::Hogs;
-use super::{Disk, Missing, Place, Settings, median, recorded, said};
+use super::{Disk, Missing, Place, Prepared, Settings, median, recorded, said, unrecorded};
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::LoopDisk;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stats::random::Random;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ const LIST: &str = include_str!("../../../experiments/causes/causes.toml");
 /// From so much of the program's time without a CPU on, by the kernel's count, scheduling delay is no false finding: half of what `explain`
 /// tells, of the statements' time alone.
 const DELAYED: f64 = 0.05;
+
+/// Runs of each side that nobody records; the fastest counts, since others can only make one slower.
+const UNRECORDED: usize = 3;
 
 /// Causes and healthy workloads.
 #[derive(Debug, Deserialize)]
@@ -61,6 +65,9 @@ pub struct Cause {
     /// Whether the size of the finding has a truth.
     #[serde(default = "yes")]
     pub sized: bool,
+    /// Whether that truth is of runs that nobody records: where the cause makes calls that are costly to record, it would be too large.
+    #[serde(default)]
+    pub unrecorded: bool,
 }
 
 fn yes() -> bool {
@@ -112,21 +119,28 @@ fn limits(folder: &Path) -> Result<PathBuf> {
     Ok(Path::new("/sys/class/bdi").join(numbers(folder)?))
 }
 
-/// Syncs a file of its own again and again.
+/// Syncs a file of its own again and again, from when the program begins.
 const WRITER: &str = "
-import os, sys
+import os, sys, time
 f = os.open(sys.argv[1] + '.other', os.O_CREAT | os.O_RDWR, 0o644)
 n = int(sys.argv[2])
+print('ready', flush=True)
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.001)
 while True:
     os.pwrite(f, b'x' * 4096 * n, 0)
     os.fsync(f)
 ";
 
-/// Appends to a file of its own, so many KiB at a time, and leaves the writing to whoever syncs.
+/// Appends to a file of its own, so many KiB at a time, and leaves the writing to whoever syncs. It, too, begins with the program: whose
+/// pages were dirtied before a recording is not known.
 const APPENDER: &str = "
 import os, sys, time
 f = os.open(sys.argv[1] + '.other', os.O_CREAT | os.O_RDWR, 0o644)
 at = 0
+print('ready', flush=True)
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.001)
 while True:
     os.pwrite(f, b'x' * 1024 * int(sys.argv[2]), at)
     at = (at + 1024 * int(sys.argv[2])) % (16 << 20)
@@ -185,32 +199,28 @@ fn numbers(folder: &Path) -> Result<String> {
 }
 
 /// Starts a program that says when it is ready, and waits for that.
-fn held(program: &str, database: &Path, amount: u64) -> Result<Injected> {
-    // As urgent as the program: what else this machine does must not keep it from the lock.
+fn ready(program: &str, prepared: &Prepared, amount: u64) -> Result<Injected> {
+    // As urgent as the recorded program: what else this machine does must not keep it from what it is there for.
     let mut command = Command::new("chrt");
-    command.args(["--rr", "1", "python3", "-c", program]).arg(database).arg(amount.to_string());
+    command.args(["--rr", "1", "python3", "-c", program]).arg(&prepared.database);
+    command.arg(amount.to_string()).arg(&prepared.begun);
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take();
     let injected = Injected::Other(child);
     let mut said = String::new();
     BufReader::new(stdout.context("its output")?).read_line(&mut said)?;
-    ensure!(said.trim() == "ready", "the holder of the lock does not answer");
+    ensure!(said.trim() == "ready", "the other program does not answer");
     Ok(injected)
 }
 
 impl Cause {
-    fn injected(&self, amount: u64, disk: &LoopDisk, database: &Path, argv: &mut Vec<String>) -> Result<Injected> {
-        let python = |program: &str| -> Result<Injected> {
-            let mut command = Command::new("python3");
-            command.args(["-c", program]).arg(database).arg(amount.to_string());
-            Ok(Injected::Other(command.spawn()?))
-        };
+    fn injected(&self, amount: u64, disk: &LoopDisk, prepared: &mut Prepared) -> Result<Injected> {
         Ok(match self.inject.as_deref() {
             None => Injected::Nothing,
             Some("hogs") => Injected::Hogs { _alive: Hogs::start(usize::try_from(amount)?)? },
             // 10 ms are short enough that a short run meets the limit often.
             Some("quota") => group(
-                argv,
+                &mut prepared.argv,
                 "cpu",
                 ("cpu.max", format!("{} 10000", amount * 100)),
                 &[("cpu.cfs_period_us", "10000".into()), ("cpu.cfs_quota_us", format!("{}", amount * 100))],
@@ -219,7 +229,7 @@ impl Cause {
                 let disk = numbers(disk.path())?;
                 let bytes = amount << 10;
                 let old = ("blkio.throttle.read_bps_device", format!("{disk} {bytes}"));
-                group(argv, "blkio", ("io.max", format!("{disk} rbps={bytes}")), &[old])?
+                group(&mut prepared.argv, "blkio", ("io.max", format!("{disk} rbps={bytes}")), &[old])?
             }
             Some("dirty") => {
                 let folder = limits(disk.path())?;
@@ -230,9 +240,9 @@ impl Cause {
                 }
                 injected
             }
-            Some("writer") => python(WRITER)?,
-            Some("appender") => python(APPENDER)?,
-            Some("holder") => held(HOLDER, database, amount)?,
+            Some("writer") => ready(WRITER, prepared, amount)?,
+            Some("appender") => ready(APPENDER, prepared, amount)?,
+            Some("holder") => ready(HOLDER, prepared, amount)?,
             Some(other) => bail!("{}: unknown injection {other}", self.name),
         })
     }
@@ -301,6 +311,7 @@ struct Run {
     codes: Vec<String>,
     unreliable: bool,
     claimed_ns: f64,
+    claimed: f64,
     statements_ns: f64,
     delayed: f64,
 }
@@ -310,12 +321,14 @@ fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
     let findings = explained["findings"].as_array().context("findings[]")?;
     let code = |finding: &Value| finding["code"].as_str().unwrap_or_default().to_owned();
     // Of several statements with the finding, all.
-    let sized = findings.iter().filter(|f| cause.expect.first() == Some(&code(f)));
+    let sized = || findings.iter().filter(|f| cause.expect.first() == Some(&code(f)));
+    let sum = |value: fn(&Value) -> Option<f64>| sized().filter_map(value).sum::<f64>();
     let elapsed_ns = report["elapsed_ns"].as_f64().context("elapsed_ns")?;
     Ok(Run {
         codes: findings.iter().map(code).filter(|code| code != "T01").collect(),
         unreliable: findings.iter().any(|f| code(f) == "T01"),
-        claimed_ns: sized.filter_map(|f| f["saving_ns"].as_f64()).sum(),
+        claimed_ns: sum(|f| f["saving_ns"].as_f64()),
+        claimed: sum(|f| Some(f["share_of_all"].as_f64()? * f["saving_ns"].as_f64()? / f["time_ns"].as_f64()?)),
         statements_ns: report["statements_ns"].as_f64().context("statements_ns")?,
         delayed: report["run_delay_ns"].as_f64().context("run_delay_ns")? / elapsed_ns,
     })
@@ -354,28 +367,37 @@ pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial>
         runs.push(("without", without, Disk { tail: None, mount, ..disk }, cause.inject.is_none()));
     }
     random.shuffle(&mut runs);
-    let mut done = Map::new();
+    let (mut done, mut fastest) = (Map::new(), BTreeMap::new());
     for (name, settings, disk, inject) in &runs {
         let disk = disk.make(own.path())?;
         // A trial that was killed may have left its limit on the loop device.
         unlimited(&limits(disk.disk.path())?);
         let inject = *inject && cause.inject.as_deref() != Some("tail");
-        let (_, report) = recorded(own.path(), name, &disk, settings, |argv, database| match inject {
-            true => cause.injected(amount, &disk.disk, database, argv),
+        let (_, report) = recorded(own.path(), name, &disk, settings, |prepared| match inject {
+            true => cause.injected(amount, &disk.disk, prepared),
             false => Ok(Injected::Nothing),
         })?;
         done.insert((*name).into(), report);
+        for nth in 0..if cause.unrecorded { UNRECORDED } else { 0 } {
+            let report = unrecorded(own.path(), &format!("{name}{nth}"), &disk, settings)?;
+            let ns = report["statements_ns"].as_f64().context("statements_ns")?;
+            fastest.entry(*name).and_modify(|least: &mut f64| *least = least.min(ns)).or_insert(ns);
+        }
     }
     let archive = |name: &str| own.path().join(format!("{name}.fathom"));
     let first = run_of(cause, &archive("with"), &done["with"])?;
     let other = done.get("without").map(|report| run_of(cause, &archive("without"), report)).transpose()?;
-    let trial = Trial {
+    let mut trial = Trial {
         claimed: other.as_ref().map(|other| (first.claimed_ns - other.claimed_ns) / first.statements_ns),
         saved: other.as_ref().map(|other| 1.0 - other.statements_ns / first.statements_ns),
         codes: first.codes,
         unreliable: first.unreliable,
         delayed: first.delayed,
     };
+    if cause.unrecorded {
+        trial.claimed = other.as_ref().map(|other| first.claimed - other.claimed);
+        trial.saved = fastest.get("with").zip(fastest.get("without")).map(|(with, without)| 1.0 - without / with);
+    }
     place.done(own, &cause.name, &trial.said(cause))?;
     Ok(trial)
 }

@@ -126,6 +126,17 @@ impl Settings {
     }
 }
 
+/// What is known of a recording before it begins.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The program and what it is run by.
+    pub argv: Vec<String>,
+    /// Its database.
+    pub database: PathBuf,
+    /// A file, elsewhere, that it makes as its statements begin.
+    pub begun: PathBuf,
+}
+
 /// Makes the database on a disk, then records the program there, with the disk as slow as it is meant to be. `around` runs between the
 /// two, and what it returns lives as long as the recording. Returns the archive, and what the program says of itself.
 pub fn recorded<T>(
@@ -133,11 +144,32 @@ pub fn recorded<T>(
     name: &str,
     disk: &SlowDisk,
     settings: &Settings,
-    around: impl FnOnce(&mut Vec<String>, &Path) -> Result<T>,
+    around: impl FnOnce(&mut Prepared) -> Result<T>,
 ) -> Result<(PathBuf, Value)> {
+    let (mut prepared, report) = prepare(folder, name, disk, settings)?;
+    let alive = around(&mut prepared)?;
+    let archive = folder.join(format!("{name}.fathom"));
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "-o"]).arg(&archive);
+    run(command.arg("--").args(&prepared.argv))?;
+    drop(alive);
+    Ok((archive, said_of_itself(&report)?))
+}
+
+/// The same without recording it: what the program says of itself.
+///
+/// # Errors
+/// It failed.
+pub fn unrecorded(folder: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<Value> {
+    let (prepared, report) = prepare(folder, name, disk, settings)?;
+    run(Command::new(&prepared.argv[0]).args(&prepared.argv[1..]))?;
+    said_of_itself(&report)
+}
+
+fn prepare(folder: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<(Prepared, PathBuf)> {
     let database = disk.disk.path().join(format!("{name}.db"));
-    let report = folder.join(format!("{name}.json"));
-    let settings = settings.with(&[("report", json!(report))]);
+    let [report, begun] = ["json", "begun"].map(|end| folder.join(format!("{name}.{end}")));
+    let settings = settings.with(&[("report", json!(report)), ("begun", json!(begun))]);
     let setup = settings.argv("setup", &database);
     run(Command::new(&setup[0]).args(&setup[1..]))?;
     disk.slow()?;
@@ -145,14 +177,12 @@ pub fn recorded<T>(
     let mut argv: Vec<String> = ["chrt", "--rr", "1"].map(String::from).to_vec();
     argv.truncate(if settings.0.get("plain").is_some() { 0 } else { 3 });
     argv.extend(settings.argv("run", &database));
-    let alive = around(&mut argv, &database)?;
-    let archive = folder.join(format!("{name}.fathom"));
-    let mut command = Command::new(fathom());
-    command.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
-    run(command.arg("--").args(&argv))?;
-    drop(alive);
-    let said = std::fs::read_to_string(&report).context("what the program says of itself")?;
-    Ok((archive, serde_json::from_str(&said)?))
+    Ok((Prepared { argv, database, begun }, report))
+}
+
+fn said_of_itself(report: &Path) -> Result<Value> {
+    let said = std::fs::read_to_string(report).context("what the program says of itself")?;
+    Ok(serde_json::from_str(&said)?)
 }
 
 /// What a verb says of an archive, as JSON.

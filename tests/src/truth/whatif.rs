@@ -203,7 +203,7 @@ pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Tria
     let own = place.trial()?;
     let record = |name: &str, disk: &Disk, settings: &Settings, hogs: usize| {
         let disk = disk.make(own.path())?;
-        recorded(own.path(), name, &disk, settings, |_, _| Hogs::start(hogs)).map(|(archive, _)| archive)
+        recorded(own.path(), name, &disk, settings, |_| Hogs::start(hogs)).map(|(archive, _)| archive)
     };
     let mut runs = [("before", &disks[0], &base, change.hogs), ("after", &disks[1], &after, 0)];
     random.shuffle(&mut runs);
