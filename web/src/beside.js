@@ -28,8 +28,7 @@ export function counterpartOf(trace, operation, other) {
   const { operations } = other;
   const text = trace.shapeText(operation);
   const nth = trace.operations.nth[operation];
-  for (let i = 0; i < operations.count; i += 1)
-    if (operations.nth[i] === nth && other.shapeText(i) === text) return i;
+  for (let i = 0; i < operations.count; i += 1) if (operations.nth[i] === nth && other.shapeText(i) === text) return i;
   return -1;
 }
 
