@@ -13,12 +13,18 @@ function signed(ns) {
   return `${ns < 0 ? '−' : '+'}${duration(Math.abs(ns))}`;
 }
 
+/** @param {number} share */
+function signedPercent(share) {
+  return `${share < 0 ? '−' : ''}${percent(Math.abs(share))}`;
+}
+
 /**
  * @param {string} caption
  * @param {string} name
  * @param {DifferencePart[]} parts
  */
 function partsTable(caption, name, parts) {
+  const work = parts.some((part) => typeof part.different_work === 'boolean');
   return table(
     caption,
     [
@@ -28,7 +34,7 @@ function partsTable(caption, name, parts) {
       { name: 'B − A', number: true },
       { name: 'share', number: true, title: 'of the whole difference; they add up to 100 %' },
       { name: '95 % interval' },
-      { name: 'different work', title: 'other numbers of calls, bytes, bios, flushes, rows' },
+      ...(work ? [{ name: 'different work', title: 'other numbers of calls, bytes, bios, flushes, rows' }] : []),
     ],
     parts
       .slice(0, MOST_ROWS)
@@ -37,9 +43,9 @@ function partsTable(caption, name, parts) {
         duration(part.a_ns),
         duration(part.b_ns),
         signed(part.delta_ns),
-        typeof part.share === 'number' ? percent(part.share) : '',
+        typeof part.share === 'number' ? signedPercent(part.share) : '',
         part.interval ? part.interval.map(signed).join(' to ') : '',
-        part.different_work ? 'yes' : '',
+        ...(work ? [part.different_work ? 'yes' : ''] : []),
       ]),
   );
 }
@@ -77,7 +83,7 @@ export function showDifference() {
   const range = interval ? ` (${interval.map((end) => end.toPrecision(3)).join(' to ')})` : '';
   fill(
     byId('difference-body'),
-    el('p', {}, el('b', {}, `${verdict}${range}`), ` ${diff.why}`),
+    el('p', {}, el('b', {}, `${verdict}${range}`), ` · ${diff.why}`),
     el('p', { class: 'note' }, `A is ${titles[0]}, B is ${titles[1]}.`),
     partsTable('By phase, of the executions that both have', 'phase', diff.phases),
     partsTable('By layer', 'layer', diff.layers),

@@ -155,7 +155,7 @@ pub fn difference_stands_on_page_of_compared_recordings() -> Result<()> {
     let shown = Shown::page(&pages_with(&[part("a"), part("b")], &difference), "")?;
     let text = shown.browser.text("#difference")?;
     for said in [
-        "slower: B / A = 2.50 (2.00 to 3.00) It did more.",
+        "slower: B / A = 2.50 (2.00 to 3.00) · It did more.",
         "fdatasync <b>WAL",
         "+3.00 ms",
         "100 %",
