@@ -40,7 +40,7 @@ pub struct List {
 pub struct Cause {
     /// What it is, for people.
     pub name: String,
-    /// Codes of which any names it. The first one's size is compared.
+    /// Codes of which any names it. The first one's size is compared, or with `sum` that of all.
     #[serde(default)]
     pub expect: Vec<String>,
     /// Settings, or what they are drawn from.
@@ -65,6 +65,9 @@ pub struct Cause {
     /// Whether the size of the finding has a truth.
     #[serde(default = "yes")]
     pub sized: bool,
+    /// Whether the times of the expected findings have nothing in common, so that together they are the cause's.
+    #[serde(default)]
+    pub sum: bool,
     /// Whether that truth is of runs that nobody records: where the cause makes calls that are costly to record, it would be too large.
     #[serde(default)]
     pub unrecorded: bool,
@@ -321,7 +324,8 @@ fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
     let findings = explained["findings"].as_array().context("findings[]")?;
     let code = |finding: &Value| finding["code"].as_str().unwrap_or_default().to_owned();
     // Of several statements with the finding, all.
-    let sized = || findings.iter().filter(|f| cause.expect.first() == Some(&code(f)));
+    let sizing = if cause.sum { &cause.expect[..] } else { &cause.expect[..cause.expect.len().min(1)] };
+    let sized = || findings.iter().filter(|f| sizing.contains(&code(f)));
     let sum = |value: fn(&Value) -> Option<f64>| sized().filter_map(value).sum::<f64>();
     let elapsed_ns = report["elapsed_ns"].as_f64().context("elapsed_ns")?;
     Ok(Run {
