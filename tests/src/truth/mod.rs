@@ -276,7 +276,8 @@ impl Missing {
             }
             Some((End::Time(budget), done)) => {
                 out += &format!(
-                    "**{done} trials, as many as the {:.0} minutes allowed**, each thing in turn; {} had been asked for at most.\n\n",
+                    "**{}, as many as {:.0} minutes allowed**, each thing in turn; {} had been asked for at most.\n\n",
+                    model::counted(done, "trial"),
                     budget.as_secs_f64() / 60.0,
                     self.trials
                 );
@@ -344,6 +345,6 @@ mod tests {
         );
         assert_eq!(Missing { trials: 9, ..Missing::default() }.said(), "");
         let late = Missing { trials: 900, ended: Some((End::Time(Duration::from_secs(1200)), 187)), ..missing };
-        assert!(late.said().starts_with("**187 trials, as many as the 20 minutes allowed**"), "{}", late.said());
+        assert!(late.said().starts_with("**187 trials, as many as 20 minutes allowed**"), "{}", late.said());
     }
 }
