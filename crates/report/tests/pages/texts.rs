@@ -157,7 +157,7 @@ pub fn difference_stands_on_page_of_compared_recordings() -> Result<()> {
     for said in [
         "slower: B / A = 2.50 (2.00 to 3.00) · It did more.",
         "fdatasync <b>WAL",
-        "+3.00 ms",
+        "+3 ms",
         "100 %",
         "second fdatasync WAL",
     ] {
