@@ -199,6 +199,8 @@ mod tests {
         let stepped = BTreeSet::from([(Probed::Function, Begin::Stepped)]);
         let function = Price { ns: 5000.0, low_ns: 4900.0, high_ns: 5200.0, inside_ns: 4500.0 };
         assert_eq!(costs(&traps, &stepped, &programs), [("function", function)]);
+        let prepared = BTreeSet::from([(Probed::Prepare, Begin::Stepped)]);
+        assert_eq!(costs(&traps, &prepared, &programs), [("prepare", function)]);
         assert_eq!(costs(&BTreeMap::new(), &begins, &programs), []);
     }
 }
