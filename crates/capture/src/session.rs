@@ -360,9 +360,9 @@ impl Session {
             Some((*begin, trap::price(batches)?))
         });
         let mut costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
-        // Steps and functions of hooked processes have no traps, whose price would be taken off what they did.
+        // Calls of SQLite and functions of hooked processes have no traps, whose price would be taken off what they did.
         if self.inside.as_ref().is_some_and(Inside::is_used) {
-            costs.retain(|(what, _)| *what != "step" && *what != "function");
+            costs.retain(|(what, _)| !matches!(*what, "step" | "prepare" | "function"));
         }
         let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {

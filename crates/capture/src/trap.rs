@@ -56,6 +56,17 @@ impl Begin {
     }
 }
 
+/// What a probed function is to the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Probed {
+    /// `sqlite3_step`.
+    Step,
+    /// One of those that prepare a statement.
+    Prepare,
+    /// One of `--op`.
+    Function,
+}
+
 // The functions to be called: by their first instructions, which no compiler promises.
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(

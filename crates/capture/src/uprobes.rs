@@ -8,7 +8,7 @@ use crate::probes::row;
 use crate::refusal::NotAttached;
 use crate::request::Function;
 use crate::sqlite::{self, Prepare, SqliteSymbols};
-use crate::trap::{self, Begin};
+use crate::trap::{self, Begin, Probed};
 use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
@@ -31,7 +31,7 @@ pub struct Uprobes {
     multi: Option<Multi>,
     files: HashSet<(u64, u64)>,
     links: Vec<Attached>,
-    begins: BTreeSet<(bool, Begin)>,
+    begins: BTreeSet<(Probed, Begin)>,
     /// Whether resets are watched everywhere.
     resets: bool,
     /// Those that are not watched yet.
@@ -109,11 +109,12 @@ impl Uprobes {
             }
             (None, _) => None,
         };
-        self.begins_at(true, path, symbols.step);
+        self.begins_at(Probed::Step, path, symbols.step);
         let step = ProbePoint { offset: symbols.step, cookie: step_cookie(symbols) | library };
         rows.extend(self.put(ebpf, path, &["sqlite_step_return", "sqlite_step"], &[("sqlite3_step", step)]));
         let cookie = |p: &Prepare| prepare_cookie(p, symbols.sql_offset) | library;
         let place = |p: &Prepare| ProbePoint { offset: p.offset, cookie: cookie(p) };
+        symbols.prepares.iter().for_each(|p| self.begins_at(Probed::Prepare, path, p.offset));
         let prepares: Vec<_> = symbols.prepares.iter().map(|p| (p.name, place(p))).collect();
         rows.extend(self.put(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
         if let Some(reset) = waiting {
@@ -223,7 +224,7 @@ impl Uprobes {
         for (function, cookie) in functions.iter().zip(0..) {
             let path = &function.path;
             let known = function.offset.or_else(|| sqlite::function(path, &function.name));
-            known.into_iter().for_each(|offset| self.begins_at(false, path, offset));
+            known.into_iter().for_each(|offset| self.begins_at(Probed::Function, path, offset));
             let outcome = match known {
                 Some(offset) => self.attach(
                     ebpf,
@@ -243,16 +244,16 @@ impl Uprobes {
         rows
     }
 
-    /// How the functions begin that are probed, of SQLite (`true`) and of --op.
-    pub fn begins(&self) -> &BTreeSet<(bool, Begin)> {
+    /// How the functions begin that are probed.
+    pub fn begins(&self) -> &BTreeSet<(Probed, Begin)> {
         &self.begins
     }
 
-    fn begins_at(&mut self, step: bool, path: &Path, offset: u64) {
+    fn begins_at(&mut self, probed: Probed, path: &Path, offset: u64) {
         let mut code = [0; 4];
         let read = File::open(path).and_then(|file| file.read_exact_at(&mut code, offset));
         if read.is_ok() {
-            self.begins.insert((step, Begin::of(&code)));
+            self.begins.insert((probed, Begin::of(&code)));
         }
     }
 

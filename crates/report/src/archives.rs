@@ -1,9 +1,10 @@
 //! Pages of archives: what is loaded of them, and which of them go onto one page.
 
-use crate::{PageData, bench_page, page, pages};
+use crate::{PageData, bench_page, page, pages, pages_with};
 use analysis::bench::net::page_of;
 use analysis::bench::recording_series::RecordingSeries;
 use analysis::bench::results::Bench;
+use analysis::diff::contract::Diff;
 use analysis::host_clock::HostClock;
 use analysis::{Rows, explain, figures, summary};
 use archive::{Archive, ArchiveKind};
@@ -74,6 +75,15 @@ const POINTS: usize = 200_000;
 pub fn recordings(opened: &[(Archive, String)], window: Option<(u64, u64)>) -> Result<String, Error> {
     let data = opened.iter().map(|(archive, title)| recording(archive, title, window));
     Ok(pages(&data.collect::<Result<Vec<_>, _>>()?))
+}
+
+/// The page of two recordings that were compared.
+///
+/// # Errors
+/// An archive cannot be read.
+pub fn compared(opened: &[(Archive, String); 2], diff: &Diff) -> Result<String, Error> {
+    let data = opened.iter().map(|(archive, title)| recording(archive, title, None));
+    Ok(pages_with(&data.collect::<Result<Vec<_>, _>>()?, &serde_json::to_value(diff)?))
 }
 
 /// The page of one recording.

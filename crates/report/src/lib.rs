@@ -108,8 +108,14 @@ pub fn page(data: &PageData) -> String {
     pages(std::slice::from_ref(data))
 }
 
-/// The page of several recordings, of which one is shown at a time, but for the device commands.
+/// The page of several recordings: one is shown with all that belongs to it, another's timeline below its own, and the device commands of
+/// all side by side.
 pub fn pages(recordings: &[PageData]) -> String {
+    pages_with(recordings, &Value::Null)
+}
+
+/// The same, of the two sides of a comparison: `difference` is the contract of `fathom diff --json`.
+pub fn pages_with(recordings: &[PageData], difference: &Value) -> String {
     let script = script::script(script::MODULES);
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
@@ -117,7 +123,12 @@ pub fn pages(recordings: &[PageData]) -> String {
         hash::source(STYLE)
     );
     let title = escape(&recordings.iter().map(|r| r.title).collect::<Vec<_>>().join(", "));
-    let blocks: String = recordings.iter().map(blocks).collect();
+    let mut blocks: String = recordings.iter().map(blocks).collect();
+    if !difference.is_null() {
+        let titles: Vec<&str> = recordings.iter().map(|r| r.title).collect();
+        let block = data_block(&json!({ "titles": titles, "diff": difference }));
+        blocks += &format!("<script type=\"application/json\" class=\"difference\">{block}</script>\n");
+    }
     fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &blocks), ("script", &script)])
 }
 

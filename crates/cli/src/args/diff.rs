@@ -18,6 +18,7 @@ Examples:
   fathom diff before.fathom after.fathom
   fathom diff delete.fathom wal.fathom --json
   fathom diff baseline.fathom new.fathom --fail-on slower:10   fail if over 10 % slower
+  fathom diff before.fathom after.fathom -o diff.html          both timelines on a page
   fathom diff old?.fathom --with new?.fathom                   four or more a side: times decide
 
 Exit status: 0 success; 1 failure, or with --fail-on a statement (or all together) is slower or the verdict is withheld; 2 usage error.")]
@@ -31,6 +32,9 @@ pub struct Diff {
     /// Exit with status 1 if B is slower (by more than PERCENT), or if the recordings do not allow a verdict
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = slower)]
     pub fail_on: Option<f64>,
+    /// Also write a page with the difference and both timelines, one above the other
+    #[arg(short, long, value_name = "x.html")]
+    pub output: Option<PathBuf>,
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
