@@ -39,7 +39,8 @@ impl Default for Settings {
 /// Bytes of the longest statement: its plan is walked recursively, and may be half as deep as the statement is long.
 const LONGEST: usize = 64 << 10;
 
-/// A session.
+/// A session; a clone is the same one.
+#[derive(Clone)]
 pub struct Engine {
     context: SessionContext,
 }
@@ -58,7 +59,9 @@ impl Engine {
         config.options_mut().sql_parser.collect_spans = true;
         let pool = Arc::new(FairSpillPool::new(settings.memory_bytes));
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().context("setting up the engine")?;
-        Ok(Self { context: SessionContext::new_with_config_rt(config, runtime) })
+        let mut context = SessionContext::new_with_config_rt(config, runtime);
+        crate::exact::register(&mut context)?;
+        Ok(Self { context })
     }
 
     /// The session itself, for who gives it tables.
