@@ -277,7 +277,8 @@ fn explained() -> Result<()> {
     // By the word as by the option.
     let plan = String::from_utf8(run(&mut sql(&[text(&archive), "EXPLAIN SELECT count(*) FROM spans"]))?.stdout)?;
     ensure!(plan.starts_with("logical_plan\n  ") && !plan.contains("\\u{"), "{plan}");
-    let option = String::from_utf8(run(&mut sql(&[text(&archive), "--explain", "SELECT count(*) FROM spans"]))?.stdout)?;
+    let option =
+        String::from_utf8(run(&mut sql(&[text(&archive), "--explain", "SELECT count(*) FROM spans"]))?.stdout)?;
     ensure!(option == plan, "{option}, and {plan}");
     // Only the comment has a `;`.
     let two = run(&mut sql(&[text(&archive), "--format", "csv", "SELECT 1 AS one /* a; b */"]))?;
@@ -312,8 +313,11 @@ fn worked(pid: u32) -> Option<u64> {
 fn stops() -> Result<()> {
     let archive = here("archives/v3-linux-6.18-virtio");
     let terms = format!("SELECT {} FROM spans", vec!["start_ns"; 3500].join(" % 7 + "));
-    for statement in ["SELECT count(*) FROM slices a, slices b, slices c, slices d WHERE a.id + b.id + c.id + d.id < 0", &terms] {
-        let mut child = sql(&[text(&archive)]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    for statement in
+        ["SELECT count(*) FROM slices a, slices b, slices c, slices d WHERE a.id + b.id + c.id + d.id < 0", &terms]
+    {
+        let mut child =
+            sql(&[text(&archive)]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         child.stdin.take().context("a stdin")?.write_all(statement.as_bytes())?;
         fathom_tests::until("it is at work", || Ok(worked(child.id()).is_none_or(|ticks| ticks > 60)))?;
         let ended = child.try_wait()?.is_some();
@@ -527,7 +531,10 @@ fn wrong_word() -> Result<()> {
     let good = here("archives/v3-bench");
     let output = fleet(&["add", text(&place), "/nonexistent/a.fathom", text(&good), text(&empty)]).output()?;
     let (out, said) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
-    ensure!(output.status.code() == Some(1) && out.starts_with("1 archive added") && out.contains("2 left out"), "{out}{said}");
+    ensure!(
+        output.status.code() == Some(1) && out.starts_with("1 archive added") && out.contains("2 left out"),
+        "{out}{said}"
+    );
     ensure!(said.contains("/nonexistent/a.fathom") && said.contains(text(&empty)), "{said}");
     // Of a query it would be another one.
     let said = refused(sql(&[text(&good), "/nonexistent/a.fathom", "SELECT 1"]))?;

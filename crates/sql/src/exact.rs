@@ -38,7 +38,8 @@ pub fn register(context: &mut SessionContext) -> Result<()> {
         Arc::new(ScalarUDF::new_from_impl(Checked { operation, signature }))
     });
     context.register_expr_planner(Arc::new(Planner { functions })).context("setting up whole numbers")?;
-    context.register_udaf(AggregateUDF::new_from_impl(Total::default()));
+    let total = Arc::new(AggregateUDF::new_from_impl(Total::default()));
+    context.register_udaf(total).context("setting up sums")?;
     Ok(())
 }
 
@@ -337,7 +338,9 @@ mod tests {
             format!("SELECT sum(x) FROM {LARGEST}"),
             format!("SELECT sum(x) FROM {LARGEST} GROUP BY g ORDER BY g"),
             format!("SELECT sum(DISTINCT x) FROM {LARGEST}"),
-            format!("SELECT sum(x) OVER (ORDER BY x DESC ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM {LARGEST} ORDER BY s"),
+            format!(
+                "SELECT sum(x) OVER (ORDER BY x DESC ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM {LARGEST} ORDER BY s"
+            ),
         ] {
             let said = asked(&sql).unwrap_err();
             assert!(said.contains("64 bits"), "{sql}: {said}");
@@ -371,7 +374,8 @@ mod tests {
     fn operator_keeps_its_name() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let engine = Engine::new(Settings::default()).unwrap();
-        let (schema, _) = runtime.block_on(engine.run("SELECT x + 1, sum(x) FROM (VALUES (1)) AS t(x) GROUP BY x")).unwrap();
+        let (schema, _) =
+            runtime.block_on(engine.run("SELECT x + 1, sum(x) FROM (VALUES (1)) AS t(x) GROUP BY x")).unwrap();
         let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
         assert_eq!(names, ["t.x + Int64(1)", "sum(t.x)"]);
     }

@@ -228,7 +228,8 @@ mod tests {
         for dir in ["pile/a.fathom", "pile/deep/b.fathom/inner.fathom", "elsewhere/c.fathom"] {
             std::fs::create_dir_all(at(dir)).unwrap();
         }
-        for archive in ["pile/a.fathom", "pile/deep/b.fathom", "pile/deep/b.fathom/inner.fathom", "elsewhere/c.fathom"] {
+        for archive in ["pile/a.fathom", "pile/deep/b.fathom", "pile/deep/b.fathom/inner.fathom", "elsewhere/c.fathom"]
+        {
             std::fs::write(at(archive).join("meta.json"), "{}").unwrap();
         }
         for (to, link) in [

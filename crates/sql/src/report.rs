@@ -339,7 +339,8 @@ const MARKS: usize = 6;
 /// Round times (1, 2, 5, 10, …) from `least` to `most`, given as decimal logarithms; the ends where they are too close for two.
 fn marks(least: f64, most: f64) -> Vec<f64> {
     let of = |steps: &[f64]| -> Vec<f64> {
-        let decades = (least.floor() as i32..=most.ceil() as i32).flat_map(|n| steps.iter().map(move |s| s * 10_f64.powi(n)));
+        let decades =
+            (least.floor() as i32..=most.ceil() as i32).flat_map(|n| steps.iter().map(move |s| s * 10_f64.powi(n)));
         decades.filter(|ns| (least..=most).contains(&ns.log10())).collect()
     };
     let found = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(of).into_iter().find(|marks| marks.len() <= MARKS);
@@ -356,8 +357,11 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
     let most = days().map(|day| log(day.p90)).fold(f64::NEG_INFINITY, f64::max) + 0.05;
     let x = |day: i32| 70.0 + (WIDE - 90.0) * f64::from(day - first) / f64::from((last - first).max(1));
     let y = |ns: i64| 10.0 + (HIGH - 40.0) * (most - log(ns)) / (most - least).max(1e-9);
-    let _ =
-        writeln!(page, "<h2><code>{}</code></h2>\n<div class=\"wide\"><svg viewBox=\"0 0 {WIDE} {HIGH}\" role=\"img\">", html(statement));
+    let _ = writeln!(
+        page,
+        "<h2><code>{}</code></h2>\n<div class=\"wide\"><svg viewBox=\"0 0 {WIDE} {HIGH}\" role=\"img\">",
+        html(statement)
+    );
     for ns in marks(least + 0.05, most - 0.05) {
         let at = y(ns.round() as i64);
         let _ = writeln!(
@@ -479,7 +483,8 @@ mod tests {
 
     #[test]
     fn axis_has_few_round_marks() {
-        let shown = |least: f64, most: f64| marks(least.log10(), most.log10()).iter().map(|ns| ns.round()).collect::<Vec<_>>();
+        let shown =
+            |least: f64, most: f64| marks(least.log10(), most.log10()).iter().map(|ns| ns.round()).collect::<Vec<_>>();
         assert_eq!(shown(900.0, 5_500.0), [1000.0, 2000.0, 5000.0]);
         assert_eq!(shown(1e3, 1e9), [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9].iter().copied().step_by(6).collect::<Vec<_>>());
         assert_eq!(shown(2_100.0, 4_900.0), [2100.0, 4900.0]);
@@ -489,7 +494,8 @@ mod tests {
     #[test]
     fn archives_of_last_day_are_linked_without_any_change() {
         let all = BTreeMap::from([("INSERT".to_string(), BTreeMap::from([("a".to_string(), series(&[1000; 3]))]))]);
-        let of_day = |names: &[&str]| names.iter().map(|name| Source { name: (*name).into(), run: (*name).into() }).collect();
+        let of_day =
+            |names: &[&str]| names.iter().map(|name| Source { name: (*name).into(), run: (*name).into() }).collect();
         let archives = BTreeMap::from([
             (("a".to_string(), 1), of_day(&["x"])),
             (("a".to_string(), 2), of_day(&["p", "q", "r", "s"])),

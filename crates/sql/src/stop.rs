@@ -74,7 +74,8 @@ impl Scratch {
         let mut whole = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let whole = match &mut *whole {
             Some(whole) => whole,
-            none => none.insert(tempfile::Builder::new().prefix("fathom-sql.").tempdir().context("a folder for older tables")?),
+            none => none
+                .insert(tempfile::Builder::new().prefix("fathom-sql.").tempdir().context("a folder for older tables")?),
         };
         let folder = whole.path().join(name);
         std::fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
