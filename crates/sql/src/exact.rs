@@ -33,11 +33,7 @@ use std::sync::Arc;
 /// The session takes no planner of its own.
 pub fn register(context: &mut SessionContext) -> Result<()> {
     use datafusion::execution::FunctionRegistry as _;
-    let functions = [Operation::Add, Operation::Subtract, Operation::Multiply].map(|operation| {
-        let signature = Signature::exact(vec![DataType::Int64, DataType::Int64], Volatility::Immutable);
-        Arc::new(ScalarUDF::new_from_impl(Checked { operation, signature }))
-    });
-    context.register_expr_planner(Arc::new(Planner { functions })).context("setting up whole numbers")?;
+    context.register_expr_planner(Arc::new(Planner)).context("setting up whole numbers")?;
     let total = Arc::new(AggregateUDF::new_from_impl(Total::default()));
     context.register_udaf(total).context("setting up sums")?;
     Ok(())
@@ -50,40 +46,45 @@ enum Operation {
     Multiply,
 }
 
-/// An operator of two integers.
+/// A chain of operators of integers, done from left to right. Flat, since the engine's time grows with the third power of a call's depth.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Checked {
-    operation: Operation,
+    /// Each has its left side before it, and the next argument to its right.
+    operations: Vec<Operation>,
     signature: Signature,
 }
 
 impl Checked {
-    fn sign(&self) -> char {
-        match self.operation {
-            Operation::Add => '+',
-            Operation::Subtract => '-',
-            Operation::Multiply => '*',
+    fn new(operations: Vec<Operation>) -> Self {
+        Self { operations, signature: Signature::variadic(vec![DataType::Int64], Volatility::Immutable) }
+    }
+
+    /// As the operators themselves would be written.
+    fn written(&self, mut sides: impl Iterator<Item = String>) -> String {
+        let mut text = sides.next().unwrap_or_default();
+        for (operation, side) in self.operations.iter().zip(sides) {
+            text += match operation {
+                Operation::Add => " + ",
+                Operation::Subtract => " - ",
+                Operation::Multiply => " * ",
+            };
+            text += &side;
         }
+        text
     }
 }
 
 impl ScalarUDFImpl for Checked {
     fn name(&self) -> &str {
-        match self.operation {
-            Operation::Add => "exact_add",
-            Operation::Subtract => "exact_subtract",
-            Operation::Multiply => "exact_multiply",
-        }
+        "exact"
     }
 
     fn display_name(&self, args: &[Expr]) -> Answer<String> {
-        let [left, right] = args else { return Ok(self.name().into()) };
-        Ok(format!("{left} {} {right}", self.sign()))
+        Ok(self.written(args.iter().map(ToString::to_string)))
     }
 
     fn schema_name(&self, args: &[Expr]) -> Answer<String> {
-        let [left, right] = args else { return Ok(self.name().into()) };
-        Ok(format!("{} {} {}", left.schema_name(), self.sign(), right.schema_name()))
+        Ok(self.written(args.iter().map(|side| side.schema_name().to_string())))
     }
 
     fn signature(&self) -> &Signature {
@@ -95,28 +96,25 @@ impl ScalarUDFImpl for Checked {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Answer<ColumnarValue> {
-        let [left, right] = &args.args[..] else {
-            return Err(DataFusionError::Internal("an operator has two sides".into()));
-        };
-        match self.operation {
-            Operation::Add => apply(left, right, add),
-            Operation::Subtract => apply(left, right, sub),
-            Operation::Multiply => apply(left, right, mul),
-        }
+        let mut sides = args.args.into_iter();
+        let first = sides.next().ok_or_else(|| DataFusionError::Internal("an operator has two sides".into()))?;
+        self.operations.iter().zip(sides).try_fold(first, |left, (operation, right)| match operation {
+            Operation::Add => apply(&left, &right, add),
+            Operation::Subtract => apply(&left, &right, sub),
+            Operation::Multiply => apply(&left, &right, mul),
+        })
     }
 }
 
 #[derive(Debug)]
-struct Planner {
-    functions: [Arc<ScalarUDF>; 3],
-}
+struct Planner;
 
 impl ExprPlanner for Planner {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Answer<PlannerResult<RawBinaryExpr>> {
-        let function = match expr.op {
-            BinaryOperator::Plus => &self.functions[0],
-            BinaryOperator::Minus => &self.functions[1],
-            BinaryOperator::Multiply => &self.functions[2],
+        let operation = match expr.op {
+            BinaryOperator::Plus => Operation::Add,
+            BinaryOperator::Minus => Operation::Subtract,
+            BinaryOperator::Multiply => Operation::Multiply,
             _ => return Ok(PlannerResult::Original(expr)),
         };
         let (Some(left), Some(right)) = (integer(&expr.left, schema), integer(&expr.right, schema)) else {
@@ -126,8 +124,17 @@ impl ExprPlanner for Planner {
             DataType::Int64 => side,
             _ => Expr::Cast(Cast::new(Box::new(side), DataType::Int64)),
         };
-        let sides = vec![signed(expr.left, left), signed(expr.right, right)];
-        Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(function.clone(), sides))))
+        let (mut operations, mut sides) = match expr.left {
+            Expr::ScalarFunction(call) => match call.func.inner().as_ref().downcast_ref::<Checked>() {
+                Some(chain) => (chain.operations.clone(), call.args),
+                None => (Vec::new(), vec![signed(Expr::ScalarFunction(call), left)]),
+            },
+            other => (Vec::new(), vec![signed(other, left)]),
+        };
+        operations.push(operation);
+        sides.push(signed(expr.right, right));
+        let function = Arc::new(ScalarUDF::new_from_impl(Checked::new(operations)));
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(function, sides))))
     }
 }
 
@@ -352,6 +359,8 @@ mod tests {
         for (sql, expected) in [
             ("SELECT 9223372036854775806 + 1".to_string(), "9223372036854775807"),
             ("SELECT 2 - 3 * 4".into(), "-10"),
+            ("SELECT 10 - 3 - 2 + 1 * 2 - (4 - 1)".into(), "4"),
+            (format!("SELECT {}", vec!["1"; 900].join(" + ")), "900"),
             (format!("SELECT sum(x) FROM {LARGEST} WHERE g = 'b' GROUP BY g"), "5"),
             (format!("SELECT sum(x) FROM {LARGEST} WHERE x < 0"), ""),
             (format!("SELECT sum(x) - 1 AS s FROM {LARGEST} WHERE x < 9 GROUP BY g HAVING sum(x) + 1 > 2 ORDER BY g DESC"), "4"),

@@ -268,9 +268,9 @@ fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, lin
     let _ = writeln!(
         page,
         "<h2>Changes</h2>\n<p>A change is a day from which on the median is another (PELT, penalty 15 ln n, at least {DAYS} days). {} \
-         had so many days; {} showed a change, {} of them one that the same days in another order do not show as well. Of those that are \
+         series had so many days; {} showed a change, {} of them one that the same days in another order do not show as well. Of those that are \
          listed, one in twenty may be chance, and more where days depend on the day before or nearly all are equal.</p>",
-        html(&model::counted(looked.at, "series")),
+        looked.at,
         looked.found,
         looked.listed
     );
@@ -426,7 +426,7 @@ const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,
 background:#fff}h1,h2{overflow-wrap:anywhere;line-height:1.25}h2{margin-top:2em;font-size:1.2em}a{color:#06c}code{white-space:pre-wrap;\
 overflow-wrap:anywhere}.wide{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:left;vertical-align:top;\
 border-bottom:1px solid #ddd}td code{display:inline-block;min-width:14em}.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
-td:first-child{white-space:nowrap}summary{cursor:pointer}svg{width:100%;min-width:540px}svg text{font-size:11px;fill:#555}\
+td:first-child{white-space:nowrap}td:nth-child(2){min-width:6em}summary{cursor:pointer}svg{width:100%;min-width:540px}svg text{font-size:11px;fill:#555}\
 polygon{fill:currentColor;opacity:.1}polyline{fill:none;stroke:currentColor;stroke-width:1.5}circle{fill:currentColor}.change{fill:none;stroke:#d00;\
 stroke-width:2}.axis{stroke:#ddd}.d0{color:#1f77b4}.d1{color:#d95f02}.d2{color:#2ca02c}.d3{color:#9467bd}.d4{color:#8c564b}.d5{color:#d6409f}\
 .d6{color:#7f7f7f}.d7{color:#0e9aa7}@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}a{color:#6bf}td,th{border-color:#444}\
