@@ -3,7 +3,7 @@
 //! So what is asked runs on a thread of its own, which is told to stop and given a moment to let go of its files. One that does not
 //! hear it ends with the process; the folder of older tables ([`Scratch`]) is removed here, whoever still writes into it.
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, bail};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -63,20 +63,28 @@ pub fn until_stopped<T: Send + 'static, F: Future<Output = T>>(
 
 /// A folder for the tables of older archives as this version has them, made when the first needs it.
 #[derive(Clone, Default)]
-pub struct Scratch(Arc<Mutex<Option<TempDir>>>);
+pub struct Scratch(Arc<Mutex<State>>);
+
+#[derive(Default)]
+enum State {
+    #[default]
+    None,
+    Made(TempDir),
+    Removed,
+}
 
 impl Scratch {
     /// A new folder in it.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be made, or was removed.
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
-        let mut whole = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let whole = match &mut *whole {
-            Some(whole) => whole,
-            none => none
-                .insert(tempfile::Builder::new().prefix("fathom-sql.").tempdir().context("a folder for older tables")?),
-        };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let State::None = *state {
+            let made = tempfile::Builder::new().prefix("fathom-sql.").tempdir();
+            *state = State::Made(made.context("a folder for older tables")?);
+        }
+        let State::Made(whole) = &*state else { bail!("stopped") };
         let folder = whole.path().join(name);
         std::fs::create_dir(&folder).with_context(|| format!("creating {}", folder.display()))?;
         Ok(folder)
@@ -84,8 +92,8 @@ impl Scratch {
 
     /// Removes it. Who still writes into it may have to be waited for.
     pub fn remove(&self) {
-        let whole = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(whole) = whole else { return };
+        let state = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), State::Removed);
+        let State::Made(whole) = state else { return };
         let path = whole.keep();
         for _ in 0..100 {
             if std::fs::remove_dir_all(&path).is_ok() || !path.exists() {
@@ -119,6 +127,8 @@ mod tests {
         scratch.remove();
         assert!(writer.join().unwrap() >= 100);
         assert!(!whole.exists());
+        // Who goes on after that makes no other.
+        assert!(scratch.folder("1").is_err());
         Scratch::default().remove();
     }
 
