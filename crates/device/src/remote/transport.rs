@@ -335,7 +335,10 @@ mod tests {
     fn failures_get_advice_without_control_sequences() {
         let explained = |said: &str, why: Broke| explained(said, &why);
         let status = |n| Broke::Status(n);
-        assert_eq!(explained("fathom: qemu is not installed\nneeds QEMU\n", status(1)), "qemu is not installed; needs QEMU");
+        assert_eq!(
+            explained("fathom: qemu is not installed\nneeds QEMU\n", status(1)),
+            "qemu is not installed; needs QEMU"
+        );
         assert!(
             explained("ssh: connect to host x port 22: Connection refused\r\n", status(255)).contains("no ssh server")
         );
