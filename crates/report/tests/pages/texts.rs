@@ -92,7 +92,7 @@ pub fn page_without_finding_says_so() -> Result<()> {
 
 /// Waits until the other recording's timeline was drawn below.
 fn drawn_below(shown: &Shown) -> Result<bool> {
-    for _ in 0..200 {
+    for _ in 0..1000 {
         let drawn = shown.browser.run(
             "const f = document.querySelector('#timeline'); const b = document.querySelector('#beside'); \
              const [from, to] = [f.dataset.fromNs, f.dataset.toNs].map((ns) => Number(ns) + Number(b.dataset.shiftNs)); \
@@ -127,9 +127,10 @@ pub fn other_recording_is_drawn_below_from_same_execution() -> Result<()> {
             &[json!(nth)],
         )?;
         shown.browser.run(&format!("location.hash = '#r=0&op={id}';"), &[])?;
-        let chosen = (0..100).any(|_| {
+        let id = id.to_string();
+        let chosen = (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(20));
-            shown.data("operation").is_ok_and(|operation| operation == id.to_string())
+            shown.data("operation").is_ok_and(|operation| operation == id)
         });
         assert!(chosen, "operation {id} was not chosen");
         assert!(drawn_below(&shown)?);
@@ -191,7 +192,7 @@ pub fn several_recordings_are_selectable_and_comparable() -> Result<()> {
 
     shown.browser.click("#recordings [data-recording='1']")?;
     let opened = |title: &str| {
-        (0..100).any(|_| {
+        (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(50));
             shown.browser.text("#title").is_ok_and(|text| text == title)
                 && !shown.data("from-ns").unwrap_or_default().is_empty()
