@@ -82,15 +82,18 @@ bench:
 	@$(FATHOM) bench run experiments/peers/*.toml --output target/bench.fathom --markdown docs/results/performance.md
 
 # SEED draws workloads and devices anew, TRIALS says how many of each cause (a quarter of it of each healthy workload and each change).
-# The default is over 200 trials of causes, and takes about an hour on a quiet machine; Ctrl-C makes the page of what is done.
+# The default is over 200 trials of causes, and takes about an hour on a quiet machine. With MINUTES it ends after so many, of which a third
+# is for changes; Ctrl-C ends it, too. The page is of what is done, and says so.
 SEED ?= $(shell date +%s)
-TRIALS ?= 16
+TRIALS ?= $(if $(MINUTES),40,16)
 .PHONY: truth
 truth: setup-test
 	@scripts/build
 	@cargo build --release --package fathom-tests --bin truth
-	@target/release/truth causes --trials $(TRIALS) --seed $(SEED) --output docs/results/truth.md
-	@target/release/truth whatif --trials $$(( ($(TRIALS) + 3) / 4 )) --seed $(SEED) --output docs/results/whatif.md
+	@target/release/truth causes --trials $(TRIALS) --seed $(SEED) $(if $(MINUTES),--minutes $$(( $(MINUTES) * 2 / 3 ))) \
+		--output docs/results/truth.md
+	@target/release/truth whatif --trials $$(( ($(TRIALS) + 3) / 4 )) --seed $(SEED) $(if $(MINUTES),--minutes $$(( $(MINUTES) / 3 ))) \
+		--output docs/results/whatif.md
 
 # A figure is printed; all of them make the page of the manual. DEVICE=adb:SERIAL makes them on this machine and on the device, and
 # judges the papers' claims: archives and page are in target/papers-device. PAPERS are further options, such as --quick.

@@ -22,6 +22,8 @@ fn main() {
             "-fno-stack-protector",
             "-fvisibility=hidden",
             "-fcf-protection=branch",
+            // A function that --op names may be called with any register in use, and return in any.
+            "-mgeneral-regs-only",
         ])
         // Exceptions and cancellation pass through its functions on the way from a callback to the program.
         .args(["-fasynchronous-unwind-tables", "-fexceptions"])

@@ -54,7 +54,7 @@ pub fn ring(input: &[u8]) {
         Some(count) => assert!(count <= RING_WORDS),
         None => assert_eq!((reader.tail, reader.unusable), (head, 1)),
     }
-    let (from, window) = (reader.tail, Window { from_ns: 1_000, now_ns: 9_000 });
+    let (from, window) = (reader.tail, Window { from_ns: 1_000, now_ns: 9_000, functions: 2 });
     let mut last_ns = 0;
     // In two parts, as the program goes on.
     for part in words.chunks(words.len().div_ceil(2).max(1)) {
@@ -156,7 +156,7 @@ pub fn arena(input: &[u8]) {
         let nth = Random::new(ring.len() as u64).below(4) as u64;
         file.write_all_at(&ring[..ring.len().min(8 * RING_WORDS as usize)], RINGS_AT + nth * RING_WORDS * 8)?;
         let from_ns = capture::boot_ns();
-        let mut arenas = Arenas::new(folder.path().into(), from_ns);
+        let mut arenas = Arenas::new(folder.path().into(), from_ns, 2);
         arenas.look();
         for half in overlays.chunks(OVERLAYS / 2) {
             for overlay in half.chunks_exact(10) {

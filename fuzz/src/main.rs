@@ -58,7 +58,7 @@ unsafe impl GlobalAlloc for Limited {
 /// How long, and from which number.
 #[derive(Clone, Copy)]
 struct Limits {
-    seconds: u64,
+    time: Duration,
     iterations: u64,
     seed: u64,
 }
@@ -66,7 +66,7 @@ struct Limits {
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    // The targets catch panics, and tell of those that count.
+    // The targets catch panics, and report those that count.
     std::panic::set_hook(Box::new(|_| ()));
     let done = match words[..] {
         ["list"] => {
@@ -91,11 +91,11 @@ fn main() -> ExitCode {
 }
 
 fn limits(options: &[&str]) -> Option<Limits> {
-    let mut limits = Limits { seconds: 2, iterations: u64::MAX, seed: 1 };
+    let mut limits = Limits { time: Duration::from_secs(2), iterations: u64::MAX, seed: 1 };
     for option in options.chunks(2) {
         match *option {
-            ["--seconds", n] => limits.seconds = n.parse().ok()?,
-            ["--iterations", n] => (limits.iterations, limits.seconds) = (n.parse().ok()?, u64::MAX >> 1),
+            ["--seconds", n] => limits.time = Duration::try_from_secs_f64(n.parse().ok()?).ok()?,
+            ["--iterations", n] => (limits.iterations, limits.time) = (n.parse().ok()?, Duration::MAX),
             ["--seed", n] => limits.seed = n.parse().ok()?,
             _ => return None,
         }
@@ -132,7 +132,7 @@ fn fuzz(target: Target, limits: Limits) -> bool {
     }
     let start = Instant::now();
     let mut tried = 0;
-    while tried < limits.iterations && start.elapsed() < Duration::from_secs(limits.seconds) {
+    while tried < limits.iterations && start.elapsed() < limits.time {
         TRYING.store(tried, Ordering::Relaxed);
         let bytes = input(&seeds, limits.seed, tried);
         if let Some(why) = fails(target, &bytes) {

@@ -1,4 +1,7 @@
-/* Sends an SD card so many commands that it does not know, and prints how many of them failed: mmc_errors DEVICE COUNT. */
+/*
+ * Sends an SD card so many commands that fail, and prints how many of them did: mmc_errors DEVICE COUNT unknown|beyond.
+ * unknown: it does not know them, and does not answer. beyond: a read beyond its end, which its status tells.
+ */
 #include <fcntl.h>
 #include <linux/mmc/ioctl.h>
 #include <stdio.h>
@@ -8,24 +11,31 @@
 
 /* Reserved for the card's manufacturer. */
 #define UNKNOWN 60
+#define READ_SINGLE_BLOCK 17
 /* MMC_RSP_R1 (include/linux/mmc/core.h): an answer, its CRC and its index. */
 #define ANSWERED 0x15
+/* R1_OUT_OF_RANGE, R1_ADDRESS_ERROR (include/linux/mmc/mmc.h). */
+#define BEYOND (1u << 31 | 1u << 30)
 
 int main(int argc, char **argv)
 {
-	int device = argc == 3 ? open(argv[1], O_RDWR) : -1, failed = 0;
+	int device = argc == 4 ? open(argv[1], O_RDWR) : -1, failed = 0;
 
 	if (device < 0) {
-		perror("mmc_errors DEVICE COUNT");
+		perror("mmc_errors DEVICE COUNT unknown|beyond");
 		return 1;
 	}
 	for (int i = 0; i < atoi(argv[2]); i++) {
 		struct mmc_ioc_cmd command;
+		int beyond = strcmp(argv[3], "beyond") == 0, refused;
 
 		memset(&command, 0, sizeof(command));
-		command.opcode = UNKNOWN;
+		command.opcode = beyond ? READ_SINGLE_BLOCK : UNKNOWN;
+		/* The last block that 32 bits can address, by bytes. */
+		command.arg = beyond ? 0xfffffe00 : 0;
 		command.flags = ANSWERED;
-		failed += ioctl(device, MMC_IOC_CMD, &command) != 0;
+		refused = ioctl(device, MMC_IOC_CMD, &command) != 0;
+		failed += beyond ? !refused && (command.response[0] & BEYOND) != 0 : refused;
 	}
 	printf("%d\n", failed);
 	return 0;

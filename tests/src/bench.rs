@@ -1,7 +1,10 @@
 //! A benchmark for the tests: a design whose workload is a script that makes its durations up, so that scores are arithmetic and
 //! nothing depends on how fast the machine is.
 
+use crate::{fathom, run};
 use anyhow::Result;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// Iterations of `{duration}` ns, in some processes up to a thousandth more; 5 rows of work each. What stands in the file `slow` of
@@ -59,4 +62,55 @@ pub fn folder() -> Result<TempDir> {
     let folder = tempfile::tempdir()?;
     std::fs::write(folder.path().join("fake.toml"), DESIGN)?;
     Ok(folder)
+}
+
+/// A folder with the design in it, in which the program is started.
+pub struct Folder(TempDir);
+
+impl Folder {
+    /// A new one.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new() -> Result<Self> {
+        Ok(Self(folder()?))
+    }
+
+    /// It.
+    pub fn here(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// A file in it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.here().join(name)
+    }
+
+    /// `fathom` with these words; what is measured waits for no quiet machine.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(fathom());
+        command.args(words).current_dir(self.here()).stdin(Stdio::null());
+        if words.starts_with(&["bench", "run"]) && !words.contains(&"--no-wait") {
+            command.arg("--no-wait");
+        }
+        command
+    }
+
+    /// Its exit status and what it printed on stdout and stderr.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn messages(&self, words: &[&str]) -> Result<(Option<i32>, String, String)> {
+        let Output { status, stdout, stderr } = self.command(words).output()?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok((status.code(), text(stdout), text(stderr)))
+    }
+
+    /// What it printed.
+    ///
+    /// # Errors
+    /// It failed.
+    pub fn run(&self, words: &[&str]) -> Result<String> {
+        Ok(String::from_utf8(run(&mut self.command(words))?.stdout)?)
+    }
 }

@@ -36,13 +36,17 @@ fn json(folder: &Path, options: &[&str], commands: &[&str]) -> Result<Value> {
 fn slower() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let commands = ["sleep 0.001", "sleep 0.4"];
-    let output = ab(folder.path(), &["--blocks", "7", "--fail-on", "slower:50", "--json"], &commands)?;
+    let output = ab(folder.path(), &["--blocks", "6", "--warmup", "0", "--fail-on", "slower:50", "--json"], &commands)?;
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     let outcome: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(output.status.code() == Some(1) && messages.contains("slower: sleep 0.4"), "{messages}");
     ensure!(outcome["version"] == 1 && outcome["comparisons"][0]["verdict"] == "slower", "{outcome}");
-    ensure!(outcome["comparisons"][0]["pairs"] == 7 && outcome["commands"][2]["control"] == true, "{outcome}");
-    let output = ab(folder.path(), &["--blocks", "7", "--fail-on", "slower:50"], &["sleep 0.4", "sleep 0.001"])?;
+    ensure!(outcome["comparisons"][0]["pairs"] == 6 && outcome["commands"][2]["control"] == true, "{outcome}");
+    let output = ab(
+        folder.path(),
+        &["--blocks", "6", "--warmup", "0", "--fail-on", "slower:50"],
+        &["sleep 0.4", "sleep 0.001"],
+    )?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(text.contains("faster") && text.contains("A/A control"), "{text}");
@@ -163,7 +167,9 @@ fn interrupted() -> Result<()> {
     ensure!(output.status.code() == Some(130) && messages.contains("--resume"), "{:?} {messages}", output.status);
     let outcome: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(outcome["stopped"].is_null() && number(&outcome, "/commands/0/runs")? >= 1.0, "{outcome}");
-    run(Command::new(fathom()).args(["bench", "run", "--quiet", "--resume"]).arg(&archive).current_dir(folder.path()))?;
+    // Without waiting for a quiet machine: other lanes run beside this one.
+    let resume = ["bench", "run", "--quiet", "--no-wait", "--resume"];
+    run(Command::new(fathom()).args(resume).arg(&archive).current_dir(folder.path()))?;
     let shown = run(Command::new(fathom()).args(["bench", "show", "--json"]).arg(&archive))?;
     let shown: Value = serde_json::from_slice(&shown.stdout)?;
     ensure!(shown["comparisons"][0]["results"][1]["processes"] == 8, "{shown}");
@@ -199,10 +205,10 @@ fn hyperfine() -> Result<()> {
 /// The second command's least time over the first's, by both programs.
 fn ratios(commands: &[&str; 2]) -> Result<(f64, f64)> {
     let folder = tempfile::tempdir()?;
-    let outcome = json(folder.path(), &["--blocks", "6"], commands)?;
+    let outcome = json(folder.path(), &["--blocks", "3"], commands)?;
     let theirs = folder.path().join("h.json");
     let mut hyperfine = Command::new("hyperfine");
-    hyperfine.args(["-N", "--warmup", "1", "--runs", "6", "--export-json"]).arg(&theirs).args(commands);
+    hyperfine.args(["-N", "--warmup", "1", "--runs", "3", "--export-json"]).arg(&theirs).args(commands);
     run(&mut hyperfine)?;
     let theirs: Value = serde_json::from_str(&std::fs::read_to_string(theirs)?)?;
     let ours = |at: usize| number(&outcome, &format!("/commands/{at}/metrics/wall/min"));

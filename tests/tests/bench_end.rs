@@ -1,13 +1,13 @@
 //! Early ends of measurements: Ctrl-C, SIGTERM, SIGKILL, a full disk. Existing files stay, nothing keeps running, nothing is left.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::bench::Folder;
 use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, fathom, lane, root, run, until};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
-use tempfile::TempDir;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
@@ -24,43 +24,21 @@ fn main() -> ExitCode {
     lane(cases)
 }
 
-struct Folder(TempDir);
+/// Starts it; what it says goes to a file.
+fn start(folder: &Folder, words: &[&str]) -> Result<Child> {
+    let log = fs::File::create(folder.path("said"))?;
+    Ok(folder.command(words).stdout(Stdio::null()).stderr(log).spawn()?)
+}
 
-impl Folder {
-    fn new() -> Result<Self> {
-        Ok(Self(fathom_tests::bench::folder()?))
-    }
+/// What the one that was started last said.
+fn messages_of_last(folder: &Folder) -> Result<String> {
+    Ok(fs::read_to_string(folder.path("said"))?)
+}
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(fathom());
-        command.args(words).current_dir(self.0.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn messages(&self, words: &[&str]) -> Result<(Option<i32>, String)> {
-        let Output { status, stderr, .. } = self.command(words).output()?;
-        Ok((status.code(), String::from_utf8_lossy(&stderr).into_owned()))
-    }
-
-    fn start(&self, words: &[&str]) -> Result<Child> {
-        let log = fs::File::create(self.path("said"))?;
-        Ok(self.command(words).stdout(Stdio::null()).stderr(log).spawn()?)
-    }
-
-    /// What the one that was started last said.
-    fn messages_of_last(&self) -> Result<String> {
-        Ok(fs::read_to_string(self.path("said"))?)
-    }
-
-    /// Replicates in an archive's log.
-    fn measured(&self, archive: &str) -> usize {
-        let log = fs::read_to_string(self.path(archive).join("runs.jsonl")).unwrap_or_default();
-        log.lines().filter(|line| line.contains("{\"replicate\":{\"id\"")).count()
-    }
+/// Replicates in an archive's log.
+fn replicates(folder: &Folder, archive: &str) -> usize {
+    let log = fs::read_to_string(folder.path(archive).join("runs.jsonl")).unwrap_or_default();
+    log.lines().filter(|line| line.contains("{\"replicate\":{\"id\"")).count()
 }
 
 /// Sends a signal by its name; sent to who has ended it is lost.
@@ -73,15 +51,15 @@ fn papers() -> Result<()> {
     for name in ["INT", "TERM"] {
         let folder = Folder::new()?;
         fs::write(folder.path("page.md"), "made yesterday\n")?;
-        let mut child = folder.start(&["papers", "--quick", "-o", "page.md", "000/9"])?;
-        until("a process", || Ok(folder.measured("papers-bench.fathom") > 0))?;
+        let mut child = start(&folder, &["papers", "--quick", "-o", "page.md", "000/9"])?;
+        until("a process", || Ok(replicates(&folder, "papers-bench.fathom") > 0))?;
         signal(&child, name)?;
         let status = child.wait()?;
-        let messages = folder.messages_of_last()?;
+        let messages = messages_of_last(&folder)?;
         ensure!(status.code() == Some(130), "{name}: {status:?}: {messages}");
         ensure!(fs::read_to_string(folder.path("page.md"))? == "made yesterday\n", "the page was replaced");
         ensure!(messages.contains("page.md was not written") && messages.contains("papers-bench.fathom"), "{messages}");
-        ensure!(folder.measured("papers-bench.fathom") > 0, "what was measured has gone");
+        ensure!(replicates(&folder, "papers-bench.fathom") > 0, "what was measured has gone");
     }
     Ok(())
 }
@@ -89,11 +67,11 @@ fn papers() -> Result<()> {
 fn papers_recorded() -> Result<()> {
     let folder = Folder::new()?;
     fs::write(folder.path("page.md"), "made yesterday\n")?;
-    let mut child = folder.start(&["papers", "-o", "page.md", "000/11"])?;
+    let mut child = start(&folder, &["papers", "-o", "page.md", "000/11"])?;
     until("a recording", || Ok(folder.path("papers.fathom/lock").exists()))?;
     signal(&child, "INT")?;
     let status = child.wait()?;
-    let messages = folder.messages_of_last()?;
+    let messages = messages_of_last(&folder)?;
     ensure!(status.code() == Some(130) && messages.contains("page.md was not written"), "{status:?}: {messages}");
     ensure!(fs::read_to_string(folder.path("page.md"))? == "made yesterday\n", "the page was replaced");
     Ok(())
@@ -102,11 +80,11 @@ fn papers_recorded() -> Result<()> {
 fn demo() -> Result<()> {
     let folder = Folder::new()?;
     fs::write(folder.path("demo.html"), "made yesterday\n")?;
-    let mut child = folder.start(&["demo", "--rows=100000"])?;
+    let mut child = start(&folder, &["demo", "--rows=100000"])?;
     until("a recording", || Ok(folder.path("demo.fathom/lock").exists()))?;
     signal(&child, "INT")?;
     let status = child.wait()?;
-    ensure!(status.code() == Some(130), "{status:?}: {}", folder.messages_of_last()?);
+    ensure!(status.code() == Some(130), "{status:?}: {}", messages_of_last(&folder)?);
     ensure!(fs::read_to_string(folder.path("demo.html"))? == "made yesterday\n", "the page was replaced");
     ensure!(!folder.path("demo.pftrace").exists(), "a trace of half of it");
     Ok(())
@@ -115,19 +93,19 @@ fn demo() -> Result<()> {
 fn run_files() -> Result<()> {
     let folder = Folder::new()?;
     fs::write(folder.path("r.md"), "made yesterday\n")?;
-    let words = ["bench", "run", "fake.toml", "--no-wait", "-p", "pause=0.4", "--blocks=4", "--markdown=r.md"];
-    let mut child = folder.start(&[&words[..], &["--csv=r.csv"]].concat())?;
-    until("a process", || Ok(folder.measured("bench.fathom") > 0))?;
+    let words = ["bench", "run", "fake.toml", "-p", "pause=0.4", "--blocks=4", "--markdown=r.md"];
+    let mut child = start(&folder, &[&words[..], &["--csv=r.csv"]].concat())?;
+    until("a process", || Ok(replicates(&folder, "bench.fathom") > 0))?;
     signal(&child, "INT")?;
     let status = child.wait()?;
-    let messages = folder.messages_of_last()?;
+    let messages = messages_of_last(&folder)?;
     ensure!(status.code() == Some(130) && messages.contains("(the run is incomplete)"), "{messages}");
     ensure!(fs::read_to_string(folder.path("r.md"))? == "made yesterday\n", "the page was replaced");
     ensure!(!folder.path("r.csv").exists(), "half a table");
     // The advice is a command that works.
     let advice = messages.lines().find_map(|l| l.split("continue with: fathom ").nth(1)).context("no advice")?;
     let words: Vec<&str> = advice.split(' ').collect();
-    let (status, messages) = folder.messages(&[&words[..], &["--no-wait"]].concat())?;
+    let (status, _, messages) = folder.messages(&words)?;
     ensure!(status == Some(0), "{advice}: {messages}");
     ensure!(fs::read_to_string(folder.path("r.md"))?.contains("| duration=2000 ") && folder.path("r.csv").exists(), "");
     Ok(())
@@ -136,7 +114,7 @@ fn run_files() -> Result<()> {
 /// Every verb that writes a file besides an archive.
 fn no_room() -> Result<()> {
     let folder = Folder::new()?;
-    run(&mut folder.command(&["bench", "run", "fake.toml", "--no-wait", "--blocks=2"]))?;
+    run(&mut folder.command(&["bench", "run", "fake.toml", "--blocks=2"]))?;
     run(&mut folder.command(&["record", "-q", "-o", "t.fathom", "--", "true"]))?;
     let _small = Tmpfs::new(folder.path("small"), "64k")?;
     fs::create_dir(folder.path("small/out"))?;
@@ -153,8 +131,8 @@ fn no_room() -> Result<()> {
     };
     let before = names()?;
     for words in [
-        &["bench", "run", "fake.toml", "--no-wait", "--blocks=2", "-o", "c.fathom", "--markdown=small/file"][..],
-        &["bench", "run", "fake.toml", "--no-wait", "--blocks=2", "-o", "d.fathom", "--csv=small/file"],
+        &["bench", "run", "fake.toml", "--blocks=2", "-o", "c.fathom", "--markdown=small/file"][..],
+        &["bench", "run", "fake.toml", "--blocks=2", "-o", "d.fathom", "--csv=small/file"],
         &["bench", "show", "bench.fathom", "--csv=small/file"],
         &["bench", "show", "bench.fathom", "--markdown=small/file"],
         &["bench", "compare", "bench.fathom", "bench.fathom", "--markdown=small/file"],
@@ -167,7 +145,7 @@ fn no_room() -> Result<()> {
         &["export", "bench.fathom", "--parquet", "-o", "small/out"],
         &["pool", "keygen", "small/key"],
     ] {
-        let (status, messages) = folder.messages(words)?;
+        let (status, _, messages) = folder.messages(words)?;
         ensure!(status == Some(1), "{words:?}: {status:?}: {messages}");
         ensure!(messages.contains("No space left") || messages.contains("not enough space"), "{words:?}: {messages}");
         ensure!(names()? == before, "{words:?} left {:?}", names()?.difference(&before));
@@ -214,10 +192,10 @@ while [ ! -s {at}/daemon ] || [ ! -s {at}/background ]; do sleep 0.02; done
 echo $$ >{at}/whole.new; mv {at}/whole.new {at}/whole
 wait''']
 "#,
-        at = folder.0.path().display()
+        at = folder.here().display()
     );
     fs::write(folder.path("endless.toml"), design)?;
-    let mut child = folder.start(&["bench", "run", "endless.toml", "--no-wait", "-o", "e.fathom"])?;
+    let mut child = start(&folder, &["bench", "run", "endless.toml", "-o", "e.fathom"])?;
     until("its processes", || Ok(folder.path("whole").exists()))?;
     let pids: Vec<String> = ["whole", "pipeline", "daemon", "background"]
         .iter()
@@ -232,25 +210,25 @@ wait''']
     let design = fathom_tests::bench::DESIGN.replace("sleep {pause}", ": >{dir}/file || exit; sleep {pause}")
         + "[[factor]]\nname = \"dir\"\nabout = \"where\"\ndefault = \".\"\nfolder = true\n";
     fs::write(folder.path("stored.toml"), design)?;
-    let words = ["bench", "run", "stored.toml", "--no-wait", "--dir=disk", "-p", "pause=0.4", "--blocks=50"];
+    let words = ["bench", "run", "stored.toml", "--dir=disk", "-p", "pause=0.4", "--blocks=50"];
     let live_words = [&words[..], &["-o", "live.fathom"]].concat();
-    let mut live = folder.start(&live_words)?;
-    until("a process", || Ok(folder.measured("live.fathom") > 0))?;
-    let mut child = folder.start(&words)?;
+    let mut live = start(&folder, &live_words)?;
+    until("a process", || Ok(replicates(&folder, "live.fathom") > 0))?;
+    let mut child = start(&folder, &words)?;
     let of = |child: &Child| -> Result<usize> {
         let mine = format!("fathom-run-{}-", child.id());
         Ok(left(&folder.path("disk"))?.iter().filter(|p| p.to_string_lossy().contains(&mine)).count())
     };
-    until("a folder", || Ok(folder.measured("bench.fathom") > 0 && of(&child)? > 0))?;
+    until("a folder", || Ok(replicates(&folder, "bench.fathom") > 0 && of(&child)? > 0))?;
     child.kill()?;
     child.wait()?;
     ensure!(of(&child)? > 0, "it was killed while a process ran");
-    let measured = folder.measured("live.fathom");
-    let words = ["bench", "run", "stored.toml", "--no-wait", "--dir=disk", "--blocks=2", "-o", "next.fathom"];
-    let (status, messages) = folder.messages(&words)?;
+    let measured = replicates(&folder, "live.fathom");
+    let words = ["bench", "run", "stored.toml", "--dir=disk", "--blocks=2", "-o", "next.fathom"];
+    let (status, _, messages) = folder.messages(&words)?;
     ensure!(status == Some(0) && messages.contains("left behind by a killed run"), "{messages}");
     ensure!(of(&child)? == 0, "its folders are still there");
-    until("the live run goes on", || Ok(folder.measured("live.fathom") > measured + 1))?;
+    until("the live run goes on", || Ok(replicates(&folder, "live.fathom") > measured + 1))?;
     signal(&live, "INT")?;
     live.wait()?;
     let log = fs::read_to_string(folder.path("live.fathom/runs.jsonl"))?;
@@ -301,7 +279,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 /// Follows what is advised, word by word, until the run is whole or it is said that it cannot be.
 fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
     for _ in 0..5 {
-        let words = ["bench", "run", "--no-wait", "--resume", archive, "--json"];
+        let words = ["bench", "run", "--resume", archive, "--json"];
         let Output { status, stdout, stderr } = folder.command(&words).output()?;
         let messages = String::from_utf8_lossy(&stderr).into_owned();
         if status.success() {
@@ -313,7 +291,7 @@ fn follow(folder: &Folder, archive: &str) -> Result<Option<serde_json::Value>> {
         // A command is at the end of a sentence.
         let (_, advice) = messages.trim().rsplit_once(": ").context("no advice")?;
         ensure!(advice.starts_with("mv "), "no advice that could be followed: {messages}");
-        run(Command::new("sh").args(["-c", advice]).current_dir(folder.0.path()))?;
+        run(Command::new("sh").args(["-c", advice]).current_dir(folder.here()))?;
     }
     anyhow::bail!("the advice leads nowhere")
 }
@@ -322,7 +300,7 @@ fn damage() -> Result<()> {
     let folder = Folder::new()?;
     // Two designs, so that what is lost of the first lies before the second.
     fs::write(folder.path("other.toml"), fathom_tests::bench::DESIGN.replace("name = \"fake\"", "name = \"other\""))?;
-    run(&mut folder.command(&["bench", "run", "fake.toml", "other.toml", "--no-wait", "--blocks=3", "--seed=3"]))?;
+    run(&mut folder.command(&["bench", "run", "fake.toml", "other.toml", "--blocks=3", "--seed=3"]))?;
     let whole = fs::read_to_string(folder.path("bench.fathom/runs.jsonl"))?;
     // Where each process belongs, and when it began.
     let processes = |log: &str| -> BTreeSet<(u64, u64, u64)> {
@@ -425,9 +403,9 @@ impl Drop for Busy {
 fn half_way() -> Result<()> {
     let folder = Folder::new()?;
     fs::write(folder.path("computing.toml"), computing(BURN))?;
-    let words = ["bench", "run", "computing.toml", "--no-wait", "--blocks=8", "-o", "b.fathom"];
-    let mut child = folder.start(&words)?;
-    until("half of it", || Ok(folder.measured("b.fathom") >= 4))?;
+    let words = ["bench", "run", "computing.toml", "--blocks=8", "-o", "b.fathom"];
+    let mut child = start(&folder, &words)?;
+    until("half of it", || Ok(replicates(&folder, "b.fathom") >= 4))?;
     // On each processor somebody of another family.
     let cpus = std::thread::available_parallelism()?.get();
     let mut busy = Busy(Vec::new());
@@ -468,7 +446,7 @@ fn own_load() -> Result<()> {
         let archive = format!("{name}.fathom");
         let words = ["bench", "run", "computing.toml", "--no-wait", "--blocks=3", "-q", "-o", &archive];
         let mut command = Command::new("unshare");
-        command.args(["--pid", "--fork", "--mount-proc"]).arg(fathom()).args(words).current_dir(folder.0.path());
+        command.args(["--pid", "--fork", "--mount-proc"]).arg(fathom()).args(words).current_dir(folder.here());
         run(&mut command)?;
         let marks = marks(&folder, &archive)?;
         ensure!(marks.len() == 3, "{name}: {marks:?}");

@@ -2,13 +2,13 @@
 //! without Android or with a fake of it.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::bench::Folder;
 use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, fathom, installed, lane, measured, root, run, until};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Output, Stdio};
-use tempfile::TempDir;
+use std::process::{Child, Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
     let java = || installed("java").and_then(|()| installed("javac"));
@@ -32,37 +32,6 @@ fn main() -> ExitCode {
         ("runtime_without_libart_proves_no_mode", java(), false_art),
     ];
     lane(cases)
-}
-
-struct Folder(TempDir);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        Ok(Self(fathom_tests::bench::folder()?))
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn command(&self, words: &[&str]) -> Command {
-        let mut command = Command::new(fathom());
-        command.args(words).current_dir(self.0.path()).stdin(Stdio::null());
-        if words.starts_with(&["bench", "run"]) {
-            command.arg("--no-wait");
-        }
-        command
-    }
-
-    fn messages(&self, words: &[&str]) -> Result<(Option<i32>, String, String)> {
-        let Output { status, stdout, stderr } = self.command(words).output()?;
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ok((status.code(), text(stdout), text(stderr)))
-    }
-
-    fn run(&self, words: &[&str]) -> Result<String> {
-        Ok(String::from_utf8(run(&mut self.command(words))?.stdout)?)
-    }
 }
 
 fn start(command: &mut Command) -> Result<Child> {
@@ -142,9 +111,12 @@ fn without_meta() -> Result<()> {
 
 fn finished() -> Result<()> {
     let folder = Folder::new()?;
-    let (status, _, messages) = folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
+    let (status, out, messages) = folder.messages(&["bench", "run", "fake.toml", "--blocks=2", "-o", "a.fathom"])?;
     for part in ["results are in a.fathom", "fathom bench show a.fathom", "fathom bench compare a.fathom"] {
         ensure!(status == Some(0) && messages.contains(part), "{part}: {messages}");
+    }
+    for line in out.lines().chain(messages.lines()) {
+        ensure!(line.chars().count() <= 100, "longer than 100 columns: {line}");
     }
     let (status, out, messages) = folder.messages(&["bench", "run", "--resume", "a.fathom"])?;
     ensure!(status == Some(0) && out.contains("row/s"), "{messages}");
@@ -190,7 +162,7 @@ fn waiting() -> Result<()> {
     let mut command = Command::new(fathom());
     command
         .args(["bench", "run", "fake.toml", "--quick", "--blocks=2"])
-        .current_dir(folder.0.path())
+        .current_dir(folder.here())
         .stdin(Stdio::null());
     let messages = String::from_utf8(run(&mut command)?.stderr)?;
     let line = messages.lines().find(|l| l.contains("waiting for the machine: load"));
@@ -387,7 +359,7 @@ fn no_art() -> Result<()> {
 fn fake(folder: &Folder) -> Result<PathBuf> {
     let bin = folder.path("bin");
     fs::create_dir(&bin)?;
-    let here = folder.0.path().display();
+    let here = folder.here().display();
     let machine = format!(
         r#"#!/bin/sh
 echo "$@" >> {here}/commands
@@ -504,12 +476,12 @@ fn false_art() -> Result<()> {
     fs::write(folder.path("Says.java"), source)?;
     let jar = folder.path("fathom-dex.jar");
     run(Command::new("sh").arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../java/build")).arg(&jar))?;
-    run(Command::new("javac").arg("-cp").arg(&jar).arg("-d").arg(folder.0.path()).arg(folder.path("Says.java")))?;
+    run(Command::new("javac").arg("-cp").arg(&jar).arg("-d").arg(folder.here()).arg(folder.path("Says.java")))?;
     let launcher = folder.path("dalvikvm64");
     let script = format!(
         "#!/bin/sh\nwhile [ \"$1\" != fathom.Main ]; do shift; done\nshift\nexec java -cp {}:{} Says \"$@\"\n",
         jar.display(),
-        folder.0.path().display()
+        folder.here().display()
     );
     lab::script::write(&launcher, &script)?;
     let (art, dex) = (format!("--art={}", launcher.display()), format!("--dex-jar={}", jar.display()));

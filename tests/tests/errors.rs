@@ -527,6 +527,9 @@ fn full_disk() -> Result<()> {
     let output = out(Command::new(fathom()).args(["record", "-o"]).arg(&archive).args(["--", "sh", "-c", &script]))?;
     let messages = messages(&output);
     ensure!(messages.contains("full") || messages.contains("No space"), "{messages}");
+    // The command ended well, and the recording did not.
+    ensure!(output.status.code() == Some(1), "{}: {messages}", output.status);
+    ensure!(messages.contains("is incomplete") && messages.contains("CMD ended with status 0"), "{messages}");
     // The tables do not fit beside the log; on a disk with more space everything that was kept can be seen.
     let roomy = tempfile::tempdir()?;
     run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;

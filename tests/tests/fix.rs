@@ -4,7 +4,7 @@
 //! from the prediction, and that an injected cause is found.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::truth::causes;
+use fathom_tests::truth::{Place, causes};
 use fathom_tests::{Case, ext4, fathom, installed, lane, root, run, until};
 use serde_json::Value;
 use stats::random::Random;
@@ -151,7 +151,7 @@ fn database() -> Result<()> {
 const ASKS: &str = r#"
 import sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
-time.sleep({2: 1.5, 1: 0, 0: 0}[db.execute("PRAGMA synchronous").fetchone()[0]])
+time.sleep({2: 0.5, 1: 0, 0: 0}[db.execute("PRAGMA synchronous").fetchone()[0]])
 "#;
 
 fn durability() -> Result<()> {
@@ -243,11 +243,11 @@ fn killed() -> Result<()> {
 /// The causes that show in counts, so that another program on this machine cannot hide them.
 fn injected() -> Result<()> {
     let list = causes::list()?;
-    let folder = tempfile::tempdir()?;
+    let place = Place::new(None)?;
     let mut random = Random::new(20_261_125);
     for name in ["autocommit loop", "rollback journal created and deleted per transaction", "missing index"] {
         let cause = list.cause.iter().find(|cause| cause.name == name).with_context(|| name.to_owned())?;
-        let trial = causes::trial(folder.path(), cause, &mut random)?;
+        let trial = causes::trial(&place, cause, &mut random)?;
         ensure!(trial.found(cause), "{name}: {trial:?}");
     }
     Ok(())

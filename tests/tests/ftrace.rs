@@ -43,6 +43,7 @@ fn main() -> ExitCode {
             root().and_then(|()| installed("setpriv")).and_then(|()| tracefs()),
             no_rights,
         ),
+        ("stored_perfetto_trace_matches_trace_processor_counts", Ok(()), perfetto_agrees),
         ("invalid_trace_file_is_refused", Ok(()), refused),
     ];
     lane(cases)
@@ -550,6 +551,35 @@ fn blktrace_agrees() -> Result<()> {
             println!("{what}: {truth} by blkparse, {ours} imported");
             ensure!(truth > 0 && truth == ours, "{what}: blkparse tells {truth}, we {ours}");
         }
+    }
+    Ok(())
+}
+
+/// What Android's own perfetto recorded on a phone (tests/traces/README.md says whose): as many events as Perfetto's trace processor counts,
+/// those that mean something here and those that are left out.
+fn perfetto_agrees() -> Result<()> {
+    // `select name, count(*) from ftrace_event group by name`, trace_processor 55.3.
+    const USED: [(&str, u64); 3] = [("sched_process_exit", 4), ("sched_switch", 15_267), ("task_newtask", 4)];
+    const OTHERS: [(&str, u64); 4] =
+        [("cpu_frequency", 168), ("cpu_idle", 11_687), ("sched_wakeup", 8_743), ("task_rename", 4)];
+    let folder = tempfile::tempdir()?;
+    let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces/android-sched.perfetto-trace.gz");
+    let plain = folder.path().join("plain");
+    fs::write(&plain, run(Command::new("gzip").arg("-dc").arg(&packed))?.stdout)?;
+    processor_agrees(&plain, &USED.into_iter().chain(OTHERS).map(|(name, n)| (name.to_owned(), n)).collect())?;
+    let sum = |counts: &[(&str, u64)]| counts.iter().map(|(_, n)| n).sum::<u64>();
+    // Perfetto's reader takes it packed, too.
+    for file in [&plain, &packed] {
+        let archive = folder.path().join("t.fathom");
+        let output = run(Command::new(fathom()).arg("import").arg(file).arg("-o").arg(&archive))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(said.contains(&format!(": {} events of a Perfetto trace", sum(&USED))), "{said}");
+        ensure!(said.contains(&format!("left out: {} events of {} other kinds", sum(&OTHERS), OTHERS.len())), "{said}");
+        ensure!(said.contains("not in the trace: App, Database, Syscall"), "{said}");
+        // Its trace processor tells of no loss either.
+        ensure!(!said.contains("lost"), "{said}");
+        let fact = show(&archive)?["environment"]["kernel.release"]["value"].clone();
+        ensure!(fact == "4.19.113-22067904", "{fact}");
     }
     Ok(())
 }

@@ -16,19 +16,33 @@ fn main() -> ExitCode {
         Path::new("/usr/include/sqlite3.h").exists().then_some(()).ok_or("libsqlite3-dev is not installed".to_string())
     };
     let cases: Vec<Case> = vec![
-        ("inside_probes_match_uprobes_for_python", with("python3"), python),
+        ("inside_probes_match_uprobes_for_python", with("python3"), || python("wal")),
+        ("long::inside_probes_match_uprobes_in_delete_mode", with("python3"), || python("delete")),
         ("inside_probes_match_uprobes_for_sqlite3_shell", with("sqlite3"), shell),
         ("inside_probes_match_uprobes_for_16_threads", with("cc").and_then(|()| header()), threads),
-        ("statements_are_counted_despite_exceptions_and_longjmp", with("c++").and_then(|()| header()), exits),
-        ("children_ending_at_random_are_counted_either_way", with("cc").and_then(|()| header()), endings),
+        ("statements_are_counted_despite_exceptions_and_longjmp", with("c++").and_then(|()| header()), || exits(1)),
+        ("long::statements_are_counted_despite_exceptions_each_time", with("c++").and_then(|()| header()), || exits(5)),
+        ("named_functions_are_counted_however_they_end", with("c++"), named_functions),
+        ("chaos_ends_as_without_fathom", with("cc").and_then(|()| header()), chaos),
+        ("long::chaos_ends_as_without_fathom", with("cc").and_then(|()| header()), long_chaos),
+        ("children_ending_at_random_are_counted_either_way", with("cc").and_then(|()| header()), || endings("7")),
+        ("long::children_ending_at_other_times_are_counted", with("cc").and_then(|()| header()), || endings("8")),
         ("child_without_preload_is_probed_by_uprobes", with("sqlite3").and_then(|()| installed("busybox")), scrubbed),
         ("program_does_not_see_object_in_its_environment", with("python3"), environment),
-        ("static_programs_match_uprobes", with("cc").and_then(|()| archive()), static_programs),
+        ("static_program_matches_uprobes", with("cc").and_then(|()| archive()), || static_programs(&LINKED[1..2])),
+        ("long::programs_linked_otherwise_match_uprobes", with("cc").and_then(|()| archive()), || {
+            static_programs(&[LINKED[0], LINKED[2]])
+        }),
         ("started_programs_are_probed_before_first_statement", with("python3").and_then(|()| archive()), started),
         ("library_unknown_before_is_probed_when_loaded", with("python3").and_then(|()| archive()), loaded),
         ("program_that_cannot_be_executed_fails_as_without", with("python3").and_then(|()| archive()), not_executed),
         ("static_musl_program_matches_uprobes", with("cc"), musl_program),
-        ("children_of_static_program_are_counted_either_way", with("cc").and_then(|()| archive()), static_endings),
+        ("children_of_static_program_are_counted_either_way", with("cc").and_then(|()| archive()), || {
+            static_endings(&LINKED[1..2])
+        }),
+        ("long::children_of_static_pie_are_counted_either_way", with("cc").and_then(|()| archive()), || {
+            static_endings(&LINKED[2..])
+        }),
         ("filtered_and_reloading_programs_survive", with("cc").and_then(|()| archive()), safety),
         ("program_in_other_root_is_probed_by_uprobes", with("cc").and_then(|()| header()), other_root),
         ("jumps_are_gone_after_recording", with("python3"), undone),
@@ -102,16 +116,14 @@ db.create_function("f", 1, lambda x: db.execute("select count(*) from t").fetcho
 assert db.execute("select f(1)").fetchone() == (60,)
 "#;
 
-fn python() -> Result<()> {
+fn python(mode: &str) -> Result<()> {
     let disk = ext4()?;
     let database = disk.path().join("t.db");
-    for mode in ["delete", "wal"] {
-        let summary = same_operations(&["python3", "-c", PYTHON, &database.to_string_lossy(), mode], 9)?;
-        let inserts = shape(&summary, "INSERT INTO T (B)")?;
-        near("INSERTs", number(inserts, "/count")?, 60.0)?;
-        near("updates between rows", number(shape(&summary, "UPDATE")?, "/count")?, 19.0)?;
-        ensure!(number(inserts, "/per_operation/flushes")? > 0.0, "no flush is charged to an INSERT: {inserts}");
-    }
+    let summary = same_operations(&["python3", "-c", PYTHON, &database.to_string_lossy(), mode], 9)?;
+    let inserts = shape(&summary, "INSERT INTO T (B)")?;
+    near("INSERTs", number(inserts, "/count")?, 60.0)?;
+    near("updates between rows", number(shape(&summary, "UPDATE")?, "/count")?, 19.0)?;
+    ensure!(number(inserts, "/per_operation/flushes")? > 0.0, "no flush is charged to an INSERT: {inserts}");
     Ok(())
 }
 
@@ -135,8 +147,10 @@ fn compile(compiler: &str, source: &str, folder: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Ways to link SQLite into a program.
-const LINKED: [(&str, &[&str]); 3] = [
+/// A way to link SQLite into a program: its name, and options of the linker.
+type Linked = (&'static str, &'static [&'static str]);
+
+const LINKED: [Linked; 3] = [
     ("pie", &["-Wl,-Bstatic", "-lsqlite3", "-Wl,-Bdynamic", "-lm"]),
     ("static", &["-static", "-lsqlite3", "-lm"]),
     ("static-pie", &["-static-pie", "-lsqlite3", "-lm"]),
@@ -148,12 +162,12 @@ fn link(source: &str, options: &[&str], program: &Path) -> Result<()> {
     Ok(())
 }
 
-fn static_programs() -> Result<()> {
+fn static_programs(ways: &[Linked]) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    for (name, options) in LINKED {
+    for (name, options) in ways {
         let program = folder.path().join(name);
         link("sqlite_threads.c", options, &program)?;
-        let summary = same_operations(&[&program.to_string_lossy(), "40"], 5).context(name)?;
+        let summary = same_operations(&[&program.to_string_lossy(), "40"], 5).context(*name)?;
         near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
         hooked(&summary, &program)?;
     }
@@ -298,9 +312,9 @@ fn musl_program() -> Result<()> {
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 200.0)
 }
 
-fn static_endings() -> Result<()> {
+fn static_endings(ways: &[Linked]) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    for (name, options) in &LINKED[1..] {
+    for (name, options) in ways {
         let program = folder.path().join(name);
         link("sqlite_endings.c", options, &program)?;
         ended_as_counted(&program, &[("9", "inside")]).with_context(|| name.to_string())?;
@@ -446,11 +460,11 @@ fn threads() -> Result<()> {
 }
 
 /// Uprobes cannot be compared with: they end a program at the first exception.
-fn exits() -> Result<()> {
+fn exits(times: usize) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("c++", "sqlite_exits.cc", folder.path())?;
     let bare = Command::new(&program).output()?;
-    for _ in 0..3 {
+    for _ in 0..times {
         let archive = folder.path().join("t.fathom");
         let mut command = Command::new(fathom());
         command
@@ -489,11 +503,84 @@ fn exits() -> Result<()> {
     Ok(())
 }
 
+/// The program prints the same as without Fathom, though its functions have arguments and results of all kinds, and are left by exceptions,
+/// jumps, signals, forks, cancellation and by changes of the stack. Uprobes would end it at its first exception.
+fn named_functions() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/named.cc");
+    let program = folder.path().join("named");
+    // Functions that begin as those of all compilers do.
+    run(Command::new("c++").args(["-O0", "-w", "-o"]).arg(&program).arg(&source).arg("-lpthread"))?;
+    let bare = Command::new(&program).output()?;
+    let counts = [
+        ("MANY", 1000.0, 0.0),
+        ("VARIADIC", 1000.0, 0.0),
+        ("EXTENDED", 1000.0, 0.0),
+        ("WIDE", 1000.0, 0.0),
+        ("BOTH", 2000.0, 0.0),
+        ("EVEN", 1000.0, 0.0),
+        ("ODD", 980.0, 0.0),
+        ("PASSES", 0.0, 5000.0),
+        ("THROWS", 0.0, 5000.0),
+        ("JUMPS", 0.0, 3000.0),
+        ("FORKS", 20.0, 0.0),
+        ("LEAVES", 0.0, 100.0),
+    ];
+    let names = counts.iter().map(|(name, ..)| name.to_lowercase());
+    let operations: Vec<String> = names.map(|name| format!("{}:{name}", program.display())).collect();
+    let more = ["libc.so.6:close", "libc.so.6:fsync", "libc.so.6:waitpid"].map(str::to_owned);
+    let archive = folder.path().join("n.fathom");
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--probes", "inside", "-o"]).arg(&archive);
+    command.args(operations.iter().chain(&more).flat_map(|operation| ["--op", operation]));
+    let traced = command.arg("--").arg(&program).output()?;
+    ensure!(traced.status.code() == Some(5) && bare.status.code() == Some(5), "{traced:?}");
+    ensure!(traced.stdout == bare.stdout, "{} is not {}", traced.stdout.escape_ascii(), bare.stdout.escape_ascii());
+    let summary = show(&archive)?;
+    for (name, whole, left) in counts {
+        let function = shape(&summary, name)?;
+        near(name, number(function, "/count")?, whole)?;
+        near(&format!("{name} left"), number(function, "/unfinished")?, left)?;
+    }
+    near("WAITPID", number(shape(&summary, "WAITPID")?, "/count")?, 60.0)
+}
+
+/// A small number of the rounds of the long one.
+fn chaos() -> Result<()> {
+    chaotic(&[("1", "200", "inside")])
+}
+
+fn long_chaos() -> Result<()> {
+    chaotic(&[("2", "10000", "inside"), ("2", "10000", "uprobe")])
+}
+
+/// Two copies of the library: one that is known before, one that is met when it is loaded.
+fn chaotic(runs: &[(&str, &str, &str)]) -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (program, library) = (folder.path().join("chaos"), folder.path().join("libother.so"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/chaos.c");
+    run(Command::new("cc").args(["-O0", "-w", "-o"]).arg(&program).arg(&source).args(["-lpthread", "-ldl"]))?;
+    let known = "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0";
+    fs::copy(fs::canonicalize(known)?, &library)?;
+    let operation = format!("{}:operation", program.display());
+    for (seed, rounds, way) in runs {
+        let words = [*seed, *rounds, known, &library.to_string_lossy()];
+        let bare = run(Command::new(&program).args(words))?.stdout;
+        let mut command = Command::new(fathom());
+        command
+            .args(["record", "--quiet", "--probes", way, "--op", &operation, "-o"])
+            .arg(folder.path().join("c.fathom"));
+        let traced = run(command.arg("--").arg(&program).args(words))?.stdout;
+        ensure!(traced == bare, "{way}: {} is not {}", traced.escape_ascii(), bare.escape_ascii());
+    }
+    Ok(())
+}
+
 /// What it prints says how many statements there were, and that each child ended as it was to.
-fn endings() -> Result<()> {
+fn endings(seed: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let program = compile("cc", "sqlite_endings.c", folder.path())?;
-    ended_as_counted(&program, &[("7", "inside"), ("7", "uprobe"), ("8", "inside"), ("8", "uprobe")])
+    ended_as_counted(&program, &[(seed, "inside"), (seed, "uprobe")])
 }
 
 fn ended_as_counted(program: &Path, runs: &[(&str, &str)]) -> Result<()> {
@@ -613,9 +700,12 @@ fn reasons() -> Result<()> {
     let sqlite = ["sqlite3", ":memory:", "select 1"];
     for (options, says) in [
         (&["--probes", "auto"][..], "inside"),
-        (&["--probes", "uprobe"], "uprobes: uprobes were selected"),
         (&[], "uprobes: uprobes were selected"),
-        (&["--probes", "auto", "--op", "libc.so.6:fsync"], "uprobes: statements are to be nested"),
+        (&["--probes", "auto", "--op", "libc.so.6:fsync"], "inside"),
+        (
+            &["--probes", "auto", "--op", "libc.so.6:dlopen"],
+            "uprobes: /lib/x86_64-linux-gnu/libc.so.6: dlopen: it looks at where",
+        ),
         (&["--probes", "auto", "--all"], "uprobes: --all records"),
     ] {
         let fact = probes(options, &sqlite)?;
@@ -624,6 +714,8 @@ fn reasons() -> Result<()> {
     let binary = fathom();
     let fact = probes(&["--probes", "auto"], &[binary.to_str().context("a path in UTF-8")?, "--version"])?;
     ensure!(fact == "inside", "{fact}");
+    let fact = probes(&["--probes", "auto"], &["true"])?;
+    ensure!(fact.starts_with("inside, but no process had a SQLite"), "{fact}");
     let copy = folder.path().join("setuid");
     fs::copy("/usr/bin/sqlite3", &copy)?;
     run(Command::new("chmod").arg("4755").arg(&copy))?;

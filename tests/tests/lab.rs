@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         ("long::both_backends_agree_on_mmc_commands", needs(), backends::sd),
         ("long::both_backends_agree_on_errors_and_timeouts", needs(), backends::errors),
         ("long::every_nvme_error_appears_in_both_backends", needs(), backends::nvme_errors),
+        ("long::nvme_timeouts_appear_in_both_backends", needs(), backends::nvme_timeouts),
         (
             "long::every_mmc_error_appears_in_both_backends",
             needs().and_then(|()| installed("cc")),
@@ -58,13 +59,18 @@ fn main() -> ExitCode {
             attach::PROGRAMS.iter().try_fold((), |(), name| installed(name)).and(needs()),
             attach::a_disk,
         ),
+        (
+            "long::pool_attached_as_disk_holds_xfs_and_btrfs",
+            attach::PROGRAMS.iter().try_fold((), |(), name| installed(name)).and(needs()),
+            attach::a_disk_with_other_file_systems,
+        ),
         ("long::emulated_link_agrees_with_netem", needs().and_then(|()| installed("tc")), netem::agrees),
         (
             "long::congestion_controls_match_kernel_modules",
             needs().and_then(|()| installed("tc")),
             congestion::trajectories,
         ),
-        ("scenario_returns_its_recording_scsi", needs(), scenario::scsi),
+        ("long::scenario_returns_its_recording_scsi", needs(), scenario::scsi),
         ("long::scenario_returns_its_recording_sd_card", needs().and_then(|()| installed("mkfs.f2fs")), scenario::mmc),
         ("long::scenario_returns_its_recording_arm64", needs().and_then(|()| scenario::aarch64()), scenario::arm64),
         (

@@ -453,7 +453,10 @@ fn sweep() -> Result<()> {
         let number = |row: &Value, name: &str| row["replicate"]["replicate"][name].as_u64();
         Ok(rows.filter_map(|row| Some((number(&row, "block")?, number(&row, "cell")?))).collect())
     };
-    let what = ["net-delay", "-p", "delay_ms=1,2", "-p", "cc=reno,cubic", "-p", "seconds=1", "--blocks=2", "--seed=5"];
+    let design = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments/net/net-delay.toml");
+    let text = std::fs::read_to_string(design)?.replace("--duration={seconds}", "--duration=0.3");
+    std::fs::write(folder.path().join("short.toml"), text)?;
+    let what = ["short.toml", "-p", "delay_ms=1,2", "-p", "cc=reno,cubic", "--blocks=2", "--seed=5"];
     let whole = sweep(&[&what[..], &["-o", "whole.fathom"]].concat()).output()?;
     ensure!(made("whole.fathom")?.len() == 8, "{}", String::from_utf8_lossy(&whole.stderr));
     for (signal, least) in [("-INT", 2), ("-KILL", 4)] {
@@ -489,7 +492,7 @@ mod fixed {
     pub const UNDER_WAY: f64 = (100.0 + 1.0) * PACKET + 2.0 * RATE * 0.01 / 8.0;
     /// What both ends say to each other beside the flow, in its direction, at most, bytes: settings, clocks, results.
     pub const BESIDE: f64 = 64.0 * 1024.0;
-    pub const SECONDS: f64 = 4.0;
+    pub const SECONDS: f64 = 2.0;
 }
 
 /// What a tool counted where the data arrived, and what the link says of the same run.

@@ -17,7 +17,8 @@ fn main() -> ExitCode {
         ("bypassed_link_invalidates_run", needs(), passed_by),
         ("missing_ip_forwarding_is_reported", needs(), no_router),
         ("ctrl_c_and_sigkill_leave_no_routes", needs(), ended),
-        ("design_crosses_devices_with_link_options", needs(), sweep),
+        ("design_crosses_devices_with_link_options", needs(), || sweep("cubic", 16)),
+        ("long::design_crosses_devices_with_congestion_controls", needs(), || sweep("reno,cubic", 32)),
     ];
     lane(cases)
 }
@@ -149,7 +150,7 @@ fn agrees() -> Result<()> {
     }
     // What the devices count, and what the link says it lost, are the chance that was asked for.
     for (way, other) in [("up", "down"), ("down", "up")] {
-        let words = ["--udp", "--rate", "4M", "--packet", "500", "--direction", way, "--duration", "3", "--json"];
+        let words = ["--udp", "--rate", "4M", "--packet", "500", "--direction", way, "--duration", "2", "--json"];
         let link = if way == "up" { "delay=2ms,loss=10%/0,seed=7" } else { "delay=2ms,loss=0/10%,seed=7" };
         let value = document(&bench.fathom_command(link, &words).output()?)?;
         let (sent, lost) =
@@ -275,7 +276,7 @@ fn factor(cell: &Value, name: &str) -> Result<String> {
 }
 
 /// The manual's design with fewer values and shorter runs: interrupted, killed, gone on with; and each cell is what it was to be.
-fn sweep() -> Result<()> {
+fn sweep(controls: &str, cells: usize) -> Result<()> {
     let bench = Bench::make()?;
     let folder = tempfile::tempdir()?;
     // Another device beside the phone.
@@ -306,7 +307,7 @@ fn sweep() -> Result<()> {
         format!("to={}", bench.device("server")),
         "delay_ms=4,12".into(),
         "loss=0,3%".into(),
-        "cc=reno,cubic".into(),
+        format!("cc={controls}"),
         "direction=up,down".into(),
         "rate=0".into(),
     ];
@@ -322,14 +323,14 @@ fn sweep() -> Result<()> {
     }
     let output = start(&["--resume", "s.fathom"])?.wait_with_output()?;
     let runs = runs();
-    ensure!(runs.len() == 32, "{} runs: {}", runs.len(), String::from_utf8_lossy(&output.stderr));
+    ensure!(runs.len() == cells, "{} runs: {}", runs.len(), String::from_utf8_lossy(&output.stderr));
     ensure!(bench.clean()?, "something is left");
-    look_at(&entries(), &runs)
+    look_at(&entries(), &runs, cells as u64)
 }
 
 /// Every cell was run once, in an order that was drawn; round trips and losses are the cell's, and what lateness added to a round trip is within what the link tells, by
 /// the kernel's own measure of it. A run counts unless that is wide, and then it says so.
-fn look_at(entries: &[Value], runs: &[Value]) -> Result<()> {
+fn look_at(entries: &[Value], runs: &[Value], all: u64) -> Result<()> {
     let cells: Vec<&Value> = entries.iter().map(|e| &e["cell"]).filter(|c| c.is_object()).collect();
     let mut order = Vec::new();
     let (mut counted, mut asked, mut seen, mut widest) = (0, [0.0; 2], [0.0; 2], 0.0);
@@ -376,7 +377,7 @@ fn look_at(entries: &[Value], runs: &[Value]) -> Result<()> {
     }
     let mut sorted = order.clone();
     sorted.sort_unstable();
-    ensure!(sorted == (0..32).collect::<Vec<u64>>() && order != sorted, "{order:?}");
+    ensure!(sorted == (0..all).collect::<Vec<u64>>() && order != sorted, "{order:?}");
     println!(
         "{counted} of {} runs count; lateness lowered a rate by at most {:.1} %; at 3 %: {} of {} packets lost",
         runs.len(),

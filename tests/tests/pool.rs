@@ -670,7 +670,7 @@ fn over_a_medium() -> Result<()> {
 
 fn compute() -> Result<()> {
     let size = (5_000_000 + std::process::id()).to_string();
-    let output = pool(&["bench", "--nodes=2", "--compute", "--duration=2", "--threads=8", "--json", "--size", &size])
+    let output = pool(&["bench", "--nodes=2", "--compute", "--duration=1", "--threads=8", "--json", "--size", &size])
         .output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;

@@ -14,29 +14,41 @@ fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("sqlite3_shell_is_recorded", with("sqlite3"), shell),
         ("static_binary_with_symbols_is_recorded", root(), static_binary),
-        ("stripped_binary_is_inferred_from_files", with("strip"), stripped_binary),
+        ("stripped_binary_is_inferred_from_files", with("strip"), || stripped_binary(&["delete", "wal"])),
+        ("long::stripped_binary_is_inferred_in_other_journal_modes", with("strip"), || {
+            stripped_binary(&["truncate", "persist", "memory"])
+        }),
         ("unset_pragmas_are_read_from_file_header", with("sqlite3"), headers),
         ("running_process_is_recorded_by_pid", with("python3"), running_process),
         ("running_process_is_recorded_by_name", with("python3"), by_name),
         ("short_lived_processes_are_recorded_by_name", with("sleep"), short_lived),
         ("program_named_in_words_is_probed_before_it_runs", with("sh"), named),
         ("statements_before_probes_are_reported_missing", with("python3"), unnamed),
+        ("ftrace_names_library_that_is_loaded_late", with("python3"), loaded_late),
         ("program_in_container_is_recorded", with("unshare"), container),
-        ("recorder_works_in_container", with("unshare").and_then(|()| installed("sqlite3")), recorder_inside),
+        ("recorder_works_in_container", with("unshare").and_then(|()| installed("sqlite3")), || {
+            recorder_inside(&INSIDE)
+        }),
+        ("long::recorder_works_in_other_containers", with("unshare").and_then(|()| installed("sqlite3")), || {
+            recorder_inside(&FURTHER_INSIDE)
+        }),
+        ("recorder_in_container_sees_running_programs", with("unshare").and_then(|()| installed("python3")), || {
+            running_inside(&INSIDE[..1])
+        }),
         (
-            "recorder_in_container_sees_running_programs",
+            "long::recorder_in_other_containers_sees_running_programs",
             with("unshare").and_then(|()| installed("python3")),
-            running_inside,
+            || running_inside(&FURTHER_INSIDE),
         ),
         ("marks_in_recorder_namespace_are_joined", with("unshare"), marks_inside),
         ("function_is_recorded_as_operation", with("cc"), function),
-        ("nested_functions_add_up", with("cc"), nested_functions),
-        ("recursion_is_one_operation", with("cc"), recursion),
-        ("function_left_by_longjmp_has_no_end", with("cc"), left_by_longjmp),
-        ("function_resumed_by_longjmp_keeps_its_work", with("cc"), resumed_by_longjmp),
-        ("outermost_of_ten_nested_functions_have_no_end", with("cc"), deep_functions),
+        ("nested_functions_add_up", with("cc"), || both_ways(nested_functions)),
+        ("recursion_is_one_operation", with("cc"), || both_ways(recursion)),
+        ("function_left_by_longjmp_has_no_end", with("cc"), || both_ways(left_by_longjmp)),
+        ("function_resumed_by_longjmp_keeps_its_work", with("cc"), || both_ways(resumed_by_longjmp)),
+        ("outermost_of_ten_nested_functions_have_no_end", with("cc"), || both_ways(deep_functions)),
         ("earliest_of_many_cursors_have_no_end", with("python3"), many_cursors),
-        ("function_inside_statement_is_charged_its_flushes", with("sqlite3"), function_in_statement),
+        ("function_inside_statement_is_charged_its_flushes", with("sqlite3"), || both_ways(function_in_statement)),
         ("recording_overhead_is_reported_apart", with("sqlite3"), own_part),
         ("jvm_with_seeking_sqlite_is_recorded", with("java").and_then(|()| jdbc()), old_driver),
         ("jvm_with_stripped_sqlite_is_inferred_from_files", with("java").and_then(|()| jdbc()), stripped_driver),
@@ -79,12 +91,12 @@ fn static_binary() -> Result<()> {
 }
 
 /// As many write transactions as INSERTs, beyond those that a recording without INSERTs has (the table, the WAL).
-fn stripped_binary() -> Result<()> {
+fn stripped_binary(modes: &[&str]) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let binary = folder.path().join("application");
     fs::copy(fathom(), &binary)?;
     run(Command::new("strip").arg("--strip-all").arg(&binary))?;
-    for mode in ["delete", "truncate", "persist", "memory", "wal"] {
+    for mode in modes {
         let mut counts = Vec::new();
         for rows in [1, 31] {
             let rest = workload(&disk.path().to_string_lossy(), rows);
@@ -268,6 +280,26 @@ fn unnamed() -> Result<()> {
     Ok(())
 }
 
+/// A library with SQLite in it that a program loads when it has long begun: the ftrace backend probes none of it, and says so.
+fn loaded_late() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let known =
+        run(Command::new("sh").args(["-c", "ldconfig -p | sed -n 's/.*libsqlite3.so.0 .*=> //p' | head -n 1"]))?;
+    let known = String::from_utf8(known.stdout)?;
+    let late = folder.path().join("late.so").to_string_lossy().chars().rev().collect::<String>();
+    // A fixed wait: nothing tells that Fathom has looked, which it does four times a second.
+    let script = "import ctypes, shutil, sys, time; late = sys.argv[2][::-1]; shutil.copy(sys.argv[1], late); ctypes.CDLL(late); time.sleep(4)";
+    let line = ["python3", "-c", script, known.trim(), &late];
+    let summary = show(&record(folder.path(), &["--backend", "ftrace"], &line)?)?;
+    let rows = summary["coverage"].as_array().context("coverage[]")?;
+    let reported = |row: &Value| {
+        row["probe"].as_str().is_some_and(|probe| probe.ends_with("/late.so"))
+            && row["how"].as_str().is_some_and(|how| how.contains("first statements"))
+    };
+    ensure!(rows.iter().any(reported), "nothing tells of the library: {rows:?}");
+    Ok(())
+}
+
 fn container() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let inner = disk.path().join("root");
@@ -287,13 +319,16 @@ fn container() -> Result<()> {
     Ok(())
 }
 
-/// Ways into a PID namespace: with a /proc of its own, as a container has it, nested, and with the /proc of the machine.
-const INSIDE: [&[&str]; 5] = [
+/// Ways into namespaces: a PID namespace with its own /proc, one with the /proc of the machine, and other clocks.
+const INSIDE: [&[&str]; 3] = [
     &["--pid", "--fork", "--mount-proc"],
-    &["--mount", "--pid", "--fork", "--uts", "--ipc", "--mount-proc"],
-    &["--pid", "--fork", "--mount-proc", "unshare", "--pid", "--fork", "--mount-proc"],
     &["--pid", "--fork"],
     &["--time", "--boottime", "100000", "--monotonic", "50000"],
+];
+/// As a container has them, and nested.
+const FURTHER_INSIDE: [&[&str]; 2] = [
+    &["--mount", "--pid", "--fork", "--uts", "--ipc", "--mount-proc"],
+    &["--pid", "--fork", "--mount-proc", "unshare", "--pid", "--fork", "--mount-proc"],
 ];
 
 /// `fathom record` in a PID namespace that is entered like this.
@@ -304,10 +339,10 @@ fn record_inside(way: &[&str], archive: &Path, options: &[&str], argv: &[&str]) 
     show(archive)
 }
 
-fn recorder_inside() -> Result<()> {
+fn recorder_inside(ways: &[&[&str]]) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2); select * from t;";
-    for (i, way) in INSIDE.into_iter().enumerate() {
+    for (i, way) in ways.iter().copied().enumerate() {
         let database = disk.path().join(format!("{i}.db"));
         let archive = folder.path().join(format!("{i}.fathom"));
         let summary = record_inside(way, &archive, &[], &["sqlite3", &database.to_string_lossy(), sql])?;
@@ -326,7 +361,7 @@ fn recorder_inside() -> Result<()> {
 }
 
 /// A program that was there before, by its number, its name, and as one of all.
-fn running_inside() -> Result<()> {
+fn running_inside(ways: &[&[&str]]) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let script = folder.path().join("inside.sh");
     fs::write(
@@ -336,7 +371,7 @@ fn running_inside() -> Result<()> {
          n=0; for what in \"--pid $!\" \"--comm python3\" --all; do n=$((n + 1))\n\
          $FATHOM record --quiet $what --duration 1 -o $2.$n.fathom || exit 1\ndone\n",
     )?;
-    for (i, way) in INSIDE.into_iter().enumerate() {
+    for (i, way) in ways.iter().copied().enumerate() {
         let (database, name) = (disk.path().join(format!("{i}.db")), folder.path().join(i.to_string()));
         let mut command = Command::new("unshare");
         command.args(way).arg("sh").arg(&script).arg(&database).arg(&name);
@@ -397,8 +432,14 @@ fn function() -> Result<()> {
     near("fsyncs a call", number(handle, "/per_operation/fsyncs")?, 1.0)
 }
 
+/// With functions probed by uprobes, and inside the processes where that is possible.
+fn both_ways(test: fn(&str) -> Result<()>) -> Result<()> {
+    let ways: &[&str] = if cfg!(target_arch = "x86_64") { &["uprobe", "inside"] } else { &["uprobe"] };
+    ways.iter().try_for_each(|way| test(way).with_context(|| (*way).to_owned()))
+}
+
 /// Records `tests/programs/nested.c`, whose functions are in a library that nobody may execute, as Debian has them.
-fn nested(mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Value> {
+fn nested(way: &str, mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Value> {
     use std::os::unix::fs::PermissionsExt as _;
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/nested.c");
@@ -408,7 +449,7 @@ fn nested(mode: &str, times: u32, functions: &[&str]) -> Result<serde_json::Valu
     let rpath = format!("-Wl,-rpath,{}", folder.path().display());
     run(Command::new("cc").arg("-O2").arg("-o").arg(&program).args([&source, &library]).args(["-lpthread", &rpath]))?;
     let operations: Vec<String> = functions.iter().map(|f| format!("{}:{f}", library.display())).collect();
-    let options: Vec<&str> = operations.iter().flat_map(|o| ["--op", o]).collect();
+    let options: Vec<&str> = operations.iter().flat_map(|o| ["--op", o]).chain(["--probes", way]).collect();
     let (program, file, times) = (program.to_string_lossy(), disk.path().join("f"), times.to_string());
     show(&record(folder.path(), &options, &[&program, &file.to_string_lossy(), mode, &times])?)
 }
@@ -424,9 +465,9 @@ fn own_adds_up(summary: &serde_json::Value) -> Result<()> {
     near("commands of operations", sum, number(summary, "/device_commands/by_operations")?)
 }
 
-fn nested_functions() -> Result<()> {
+fn nested_functions(way: &str) -> Result<()> {
     for (mode, calls) in [("plain", 7.0), ("threads", 14.0)] {
-        let summary = nested(mode, 7, &["outer", "inner", "last"])?;
+        let summary = nested(way, mode, 7, &["outer", "inner", "last"])?;
         let told = || format!("{mode}: {:#}", summary["operations"]);
         // (function, executions, syncs in it, its own)
         for (name, count, all) in [("OUTER", calls, 2.0), ("INNER", 3.0 * calls, 1.0), ("LAST", calls, 2.0)] {
@@ -448,8 +489,8 @@ fn nested_functions() -> Result<()> {
     Ok(())
 }
 
-fn recursion() -> Result<()> {
-    let summary = nested("recursion", 2, &["again", "inner"])?;
+fn recursion(way: &str) -> Result<()> {
+    let summary = nested(way, "recursion", 2, &["again", "inner"])?;
     let again = shape(&summary, "AGAIN")?;
     near("executions", number(again, "/count")?, 2.0)?;
     near("syncs", number(again, "/per_operation/fsyncs")?, 300.0)?;
@@ -458,8 +499,8 @@ fn recursion() -> Result<()> {
 }
 
 /// Each time `outer` and `inner` are left by longjmp; what follows is nobody's, and the next call is whole again.
-fn left_by_longjmp() -> Result<()> {
-    let summary = nested("jumps", 5, &["outer", "inner", "again"])?;
+fn left_by_longjmp(way: &str) -> Result<()> {
+    let summary = nested(way, "jumps", 5, &["outer", "inner", "again"])?;
     let told = || format!("{:#}", summary["operations"]);
     for name in ["OUTER", "INNER"] {
         let function = shape(&summary, name)?;
@@ -477,8 +518,8 @@ fn left_by_longjmp() -> Result<()> {
 }
 
 /// What the function that is jumped back to does then is its own, though the stack is as deep as it was in the one left.
-fn resumed_by_longjmp() -> Result<()> {
-    let summary = nested("lands", 5, &["lands", "leaps"])?;
+fn resumed_by_longjmp(way: &str) -> Result<()> {
+    let summary = nested(way, "lands", 5, &["lands", "leaps"])?;
     let told = || format!("{:#}", summary["operations"]);
     let (lands, leaps) = (shape(&summary, "LANDS")?, shape(&summary, "LEAPS")?);
     near("whole", number(lands, "/count")?, 5.0).with_context(told)?;
@@ -489,10 +530,10 @@ fn resumed_by_longjmp() -> Result<()> {
 }
 
 /// Ten functions inside each other, of which eight are kept: the two outermost give way, and the others are whole.
-fn deep_functions() -> Result<()> {
+fn deep_functions(way: &str) -> Result<()> {
     let names: Vec<String> = (0..10).map(|n| format!("level{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let summary = nested("deep", 3, &names)?;
+    let summary = nested(way, "deep", 3, &names)?;
     let told = || format!("{:#}\n{:#}", summary["operations"], summary["loss"]);
     for (n, name) in names.iter().enumerate() {
         let function = shape(&summary, &name.to_uppercase())?;
@@ -535,11 +576,11 @@ fn many_cursors() -> Result<()> {
 }
 
 /// A library by the name that the loader knows it by.
-fn function_in_statement() -> Result<()> {
+fn function_in_statement(way: &str) -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let sql = "create table t(i); insert into t values (1); insert into t values (2);";
     let database = disk.path().join("t.db");
-    let options = ["--op", "libc.so.6:fdatasync", "--op", "libc.so.6:fsync"];
+    let options = ["--op", "libc.so.6:fdatasync", "--op", "libc.so.6:fsync", "--probes", way];
     let summary = show(&record(folder.path(), &options, &["sqlite3", &database.to_string_lossy(), sql])?)?;
     let insert = shape(&summary, "INSERT")?;
     let syncs = number(insert, "/per_operation/fsyncs")?;

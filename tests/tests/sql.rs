@@ -26,10 +26,16 @@ fn main() -> ExitCode {
         ("long::every_example_answers", built(), examples),
         ("long::shell_completes_tables_and_keeps_history", built(), shell),
         ("long::deep_statement_overflows_no_stack", built(), deep),
+        ("long::integer_that_wraps_is_refused", built(), wraps),
+        ("long::memory_limit_and_plan_are_explained", built(), explained),
+        ("long::select_of_10000_columns_is_answered", built(), wide),
+        ("long::ctrl_c_stops_planning_and_running", built(), stops),
+        ("long::ctrl_c_leaves_no_folder_of_older_tables", built(), leaves_nothing),
         ("long::fleet_holds_same_rows_as_archives", built(), fleet_rows),
         ("long::killed_add_is_repeated_without_loss_or_double", built(), killed),
         ("long::two_writers_add_each_archive_once", built(), writers),
         ("long::bad_archives_are_named_and_others_added", built(), bad_archives),
+        ("long::word_without_archive_hides_no_other", built(), wrong_word),
         ("long::private_texts_are_nowhere_in_fleet", built(), private),
         ("long::gc_merges_files_and_removes_orphans", built(), collected),
         ("long::full_store_is_reported_and_add_repeats", built(), full),
@@ -241,6 +247,105 @@ fn deep() -> Result<()> {
     Ok(())
 }
 
+fn wraps() -> Result<()> {
+    let archive = here("archives/v3-linux-6.18-virtio");
+    let largest = "9223372036854775807";
+    for statement in [
+        format!("SELECT max(start_ns) + {largest} FROM spans"),
+        format!("SELECT start_ns - {largest} - {largest} FROM spans"),
+        format!("SELECT id * {largest} FROM spans WHERE id > 1"),
+        format!("SELECT sum({largest}) FROM spans"),
+        format!("SELECT layer, sum({largest}) FROM spans GROUP BY layer"),
+        format!("SELECT sum({largest}) OVER (PARTITION BY layer) FROM spans"),
+    ] {
+        let said = refused(sql(&[text(&archive), &statement])).context(statement.clone())?;
+        ensure!(said.contains("64 bits") && said.contains("CAST"), "{statement}: {said}");
+    }
+    // What fits is what another way of adding says.
+    let sums = answer(
+        text(&archive),
+        "SELECT sum(start_ns) AS a, CAST(sum(0.0 + start_ns) AS BIGINT) AS b FROM spans GROUP BY layer",
+    )?;
+    ensure!(sums.len() > 3 && sums.iter().all(|row| row["a"].is_i64() && row["a"] == row["b"]), "{sums:?}");
+    Ok(())
+}
+
+fn explained() -> Result<()> {
+    let archive = here("archives/v3-linux-6.18-virtio");
+    let said = refused(sql(&[text(&archive), "--memory", "1k", "SELECT * FROM spans ORDER BY start_ns"]))?;
+    ensure!(said.contains("--memory") && !said.to_lowercase().contains("pool"), "{said}");
+    // By the word as by the option.
+    let plan = String::from_utf8(run(&mut sql(&[text(&archive), "EXPLAIN SELECT count(*) FROM spans"]))?.stdout)?;
+    ensure!(plan.starts_with("logical_plan\n  ") && !plan.contains("\\u{"), "{plan}");
+    let option =
+        String::from_utf8(run(&mut sql(&[text(&archive), "--explain", "SELECT count(*) FROM spans"]))?.stdout)?;
+    ensure!(option == plan, "{option}, and {plan}");
+    // Only the comment has a `;`.
+    let two = run(&mut sql(&[text(&archive), "--format", "csv", "SELECT 1 AS one /* a; b */"]))?;
+    ensure!(String::from_utf8(two.stdout)? == "one\r\n1\r\n");
+    Ok(())
+}
+
+fn wide() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (archive, path) = (here("archives/v3-bench"), folder.path().join("wide.sql"));
+    let columns: Vec<String> = (0..10_000).map(|n| format!("{n} c{n}")).collect();
+    fs::write(&path, format!("SELECT {}", columns.join(",")))?;
+    let output = sql(&[text(&archive), "--format", "json", "--file", text(&path)]).output()?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let whole: Value = serde_json::from_slice(&output.stdout)?;
+    ensure!(whole["rows"][0]["c9999"] == 9999 && whole["columns"].as_array().is_some_and(|all| all.len() == 10_000));
+    Ok(())
+}
+
+/// How long a process has been at work, in ticks of the kernel; `None` once it has ended.
+fn worked(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split(' ').collect();
+    (fields.get(1) != Some(&"Z")).then(|| fields.get(12)?.parse().ok())?
+}
+
+fn stops() -> Result<()> {
+    let archive = here("archives/v3-linux-6.18-virtio");
+    let terms = format!("SELECT {} FROM spans", vec!["layer"; 900].join(" || "));
+    for statement in
+        ["SELECT count(*) FROM spans a, spans b, spans c, spans d WHERE a.id + b.id + c.id + d.id < 0", &terms]
+    {
+        let mut child =
+            sql(&[text(&archive)]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        child.stdin.take().context("a stdin")?.write_all(statement.as_bytes())?;
+        fathom_tests::until("it is at work", || Ok(worked(child.id()).is_none_or(|ticks| ticks > 60)))?;
+        // Its statement may be done, of which nothing is left to be told to stop.
+        let _ = Command::new("kill").args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status()?;
+        let output = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        // A plan may be made before the signal comes.
+        let stopped = output.status.code() == Some(1) && said.contains("stopped");
+        ensure!(stopped || (statement == terms && output.status.success()), "{}: {said}", output.status);
+    }
+    Ok(())
+}
+
+fn leaves_nothing() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (runs, tmp) = (folder.path().join("runs"), folder.path().join("tmp"));
+    fs::create_dir(&runs)?;
+    fs::create_dir(&tmp)?;
+    others(&here("archives/v1-linux-6.1-virtio"), &runs, 40, 1)?;
+    let mut command = sql(&[text(&runs), "SELECT 1"]);
+    let mut child = command.env("TMPDIR", &tmp).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let some = || -> Result<bool> { Ok(fs::read_dir(&tmp)?.next().is_some()) };
+    fathom_tests::until("older tables are written anew", some)?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let ended = child.wait()?;
+    ensure!(ended.code() == Some(1) && !some()?, "{ended}, and there is {:?}", fs::read_dir(&tmp)?.next());
+    // Nor does an answer.
+    run(sql(&[text(&runs), "SELECT count(*) FROM spans"]).env("TMPDIR", &tmp))?;
+    ensure!(!some()?);
+    Ok(())
+}
+
 fn shell() -> Result<()> {
     let state = tempfile::tempdir()?;
     let archive = here("archives/v3-bench");
@@ -410,6 +515,25 @@ fn bad_archives() -> Result<()> {
     }
     ensure!(out.starts_with("5 archives added") && out.contains("5 left out"), "{out}");
     ensure!(counted(place, &expected)? == expected);
+    Ok(())
+}
+
+fn wrong_word() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (place, empty) = (folder.path().join("fleet"), folder.path().join("empty"));
+    fs::create_dir(&empty)?;
+    run(&mut fleet(&["init", text(&place)]))?;
+    let good = here("archives/v3-bench");
+    let output = fleet(&["add", text(&place), "/nonexistent/a.fathom", text(&good), text(&empty)]).output()?;
+    let (out, said) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
+    ensure!(
+        output.status.code() == Some(1) && out.starts_with("1 archive added") && out.contains("2 left out"),
+        "{out}{said}"
+    );
+    ensure!(said.contains("/nonexistent/a.fathom") && said.contains(text(&empty)), "{said}");
+    // Of a query it would be another one.
+    let said = refused(sql(&[text(&good), "/nonexistent/a.fathom", "SELECT 1"]))?;
+    ensure!(said.contains("/nonexistent/a.fathom"), "{said}");
     Ok(())
 }
 

@@ -11,7 +11,7 @@ import { visible } from './format.js';
 /** @typedef { { dataset?: Record<string, string | number>, style?: { width: string, left?: string, height?: string }, onclick?: () => void, onchange?: () => void } } Special */
 /** @typedef { Plain & Special } Attributes */
 /** @typedef { { name: string, title?: string, number?: boolean } } Column */
-/** @typedef { { 'timeline-canvas': HTMLCanvasElement, overview: HTMLCanvasElement, 'scatter-follow': HTMLInputElement, search: HTMLInputElement, 'list-shape': HTMLSelectElement, 'list-order': HTMLSelectElement } & Record<'clear' | 'fit-operation' | 'list-before' | 'list-after' | 'found-before' | 'found-after', HTMLButtonElement> } Kinds */
+/** @typedef { { 'timeline-canvas': HTMLCanvasElement, 'beside-canvas': HTMLCanvasElement, 'beside-choice': HTMLSelectElement, overview: HTMLCanvasElement, 'scatter-follow': HTMLInputElement, search: HTMLInputElement, 'list-shape': HTMLSelectElement, 'list-order': HTMLSelectElement } & Record<'clear' | 'fit-operation' | 'list-before' | 'list-after' | 'found-before' | 'found-after', HTMLButtonElement> } Kinds */
 
 /**
  * An element with attributes, event handlers (`onclick: f`), a dataset and children (elements or text).

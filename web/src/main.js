@@ -10,6 +10,8 @@ import { Tip } from './tip.js';
 import { chainOfOperation, chainOfSpan, surenessOf } from './chain.js';
 import { Timeline } from './timeline.js';
 import { Overview } from './overview.js';
+import { Beside } from './beside.js';
+import { showDifference } from './difference.js';
 import { followGestures } from './gestures.js';
 import { ordinal, showPanel } from './panel.js';
 import { Commands, showScatter } from './scatter.js';
@@ -46,6 +48,13 @@ class Page {
       (span) => this.commands.kinds.get(this.trace.spans.id[span]) ?? '',
     );
     this.overview = new Overview(byId('overview'), this.trace);
+    this.beside = new Beside(
+      this.trace,
+      data.recording,
+      this.recordings,
+      () => this.draw(),
+      (hash) => this.turnTo(hash),
+    );
     this.together = showTogether(this.tip);
     this.view = windowOf(this.trace.low, this.trace.high, this.trace.low, this.trace.high);
     /** @type {Chain | null} */
@@ -78,6 +87,7 @@ class Page {
       coverage: byId('coverage'),
       environment: byId('environment'),
     });
+    showDifference();
     showFindings(
       byId('findings-body'),
       data.explanation,
@@ -90,6 +100,7 @@ class Page {
     showRecordings(byId('recordings'), data.recording, (hash) => this.turnTo(hash));
     byId('left-out').textContent = [this.trace.leftOut?.why, this.commands.leftOut?.why].filter(Boolean).join(' ');
     this.connect();
+    this.beside.start();
     if (!this.readAddress()) this.chooseFirst();
     this.show();
     this.draw();
@@ -389,6 +400,7 @@ class Page {
       this.waiting = false;
       this.timeline.draw(this.view, this.chain, this.hovered);
       this.overview.draw(this.view, this.chain);
+      this.beside.draw(this.view, this.chain);
       if (byId('scatter-follow').checked) this.scatter?.draw(this.view);
     });
   }

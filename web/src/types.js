@@ -40,6 +40,22 @@
  * } } BenchPage
  */
 
+// What `fathom diff` adds to a page (analysis::diff::contract::Diff, as far as it is shown).
+
+/** @typedef { { phase: string | null, layer: string | null, reason: string | null, a_ns: number, b_ns: number, delta_ns: number, interval: Interval | null, share: number | null, different_work: boolean | null } } DifferencePart */
+/** @typedef { { statement: string, edge: string, executions: number, of: number, sure: boolean } } DifferenceEdge */
+/**
+ * @typedef { {
+ *   titles: [string, string],
+ *   diff: {
+ *     verdict: string, why: string, latency_ns: { ratio: number | null, ratio_interval: Interval | null },
+ *     phases: DifferencePart[], layers: DifferencePart[],
+ *     statements: { statement: string, pairs: number, verdict: string, median_ns: { a: number, b: number } }[],
+ *     edges: { only_a: DifferenceEdge[], only_b: DifferenceEdge[] }
+ *   }
+ * } } Difference
+ */
+
 // A recording's page (analysis::contract::Summary, analysis::figures, analysis::counts). What an archive or a test lacks is absent.
 
 /** @typedef { (number | boolean | null)[] } Numbers */

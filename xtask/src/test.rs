@@ -1,4 +1,4 @@
-//! The lanes of tests, counted, and their skips told with their reasons.
+//! The lanes of tests, with counts, and skips with their reasons.
 //!
 //! A lane is a set of tests that need the same things. `workspace` is every crate's own tests; each other is a test target of the
 //! package in `tests/`, which drives the built program (its path is in FATHOM), or `fuzz`, a short run of every fuzz target. A lane
@@ -34,7 +34,7 @@ const WORKSPACE: &str = "workspace";
 /// The lane of the crates' own tests that need root.
 const PRIVILEGED: &str = "privileged";
 
-/// The lane of hostile bytes: a program of its own, which counts as one test.
+/// The lane of hostile bytes: a separate program, which counts as one test.
 const FUZZ: &str = "fuzz";
 
 /// What runs side by side, each stream one lane after the other. Nothing in them asserts what depends on who else computes, and each
@@ -44,25 +44,24 @@ const STREAMS: [&[&str]; 3] = [
     &[WORKSPACE, "lab", "phone_guest", FUZZ],
     // The kernel that is recorded, disks, displays.
     &[
-        "ab",
-        "android",
-        "check",
-        "diff",
-        "waits",
-        "drawing",
-        "engines",
-        "errors",
-        "fix",
-        "fleet",
-        "ftrace",
-        "jvm",
-        "phone",
+        "programs", "inside", "phone", "ab", "android", "check", "diff", "waits", "drawing", "engines", "fix", "fleet",
+        "ftrace", "jvm",
+    ],
+    // Networks and pools, where tests wait for packets and for time to pass; then what mostly reads archives.
+    &[
+        "net",
+        "net_devices",
+        "net_routed",
+        "rate",
         "pool",
         "pool_clients",
         "pool_kill",
+        "errors",
+        "archives",
+        "install",
+        "mcp",
+        "sql",
     ],
-    // Networks in namespaces of their own, where tests wait for packets; then what only reads archives.
-    &["net", "net_devices", "net_routed", "rate", "archives", "install", "mcp", "sql"],
 ];
 
 /// Runs the named lanes (all if none is named), or lists them.
@@ -140,12 +139,12 @@ struct Lanes {
     programs: Vec<Program>,
     compiler: Compiler,
     root_follows: bool,
-    /// Set when a stream ends before its time: no lane of the other is left behind then.
+    /// Set when a stream ends before its time: no lane of the others is left behind then.
     stop: AtomicBool,
     ran: Mutex<Vec<Ran>>,
 }
 
-/// A stream that panics (nobody reads our output any more) stops the other.
+/// A stream that panics (our output has no reader any more) stops the others.
 struct StopOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopOthers<'_> {
@@ -204,7 +203,7 @@ impl Lanes {
         let mut commands = Vec::new();
         for program in &self.programs {
             let arguments: &[&str] = match lane {
-                FUZZ if !program.is_test => &["smoke", "--seconds", "1"],
+                FUZZ if !program.is_test => &["smoke", "--seconds", "0.5"],
                 WORKSPACE if program.is_test && program.folder != FOLDER => &["--show-output"],
                 PRIVILEGED if program.is_test && program.folder != FOLDER => {
                     &["--ignored", "--show-output", "--test-threads=1", "--skip", tally::LONG]
@@ -250,7 +249,7 @@ mod tests {
     fn lanes_for_quiet_machine_run_alone() {
         let wanted = ["workspace", "privileged", "bench", "errors", "lab", "congestion"];
         let (streams, alone) = streams(&wanted);
-        assert_eq!(streams, [vec!["workspace", "lab"], vec!["errors"], vec![]]);
+        assert_eq!(streams, [vec!["workspace", "lab"], vec![], vec!["errors"]]);
         assert_eq!(alone, ["privileged", "bench", "congestion"]);
     }
 }

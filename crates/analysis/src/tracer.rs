@@ -1,9 +1,9 @@
 //! What of an operation's time is the recording itself.
 //!
-//! Picture a taxi whose driver writes down every street: the ride takes longer for it, and the clock in the taxi does not say by how
-//! much; but how often he wrote is known, and so is how long writing takes. A step of a statement, a call of a function under
-//! `--op` and a recorded system call cost the program two probes each. The recorder measures what a pair costs
-//! (`tracer.price.*` in the environment), and the archive counts the pairs.
+//! Recording slows the program, and its clock does not show by how much; but how often it was probed is known, and so
+//! is what a probe costs. A step of a statement, a call of a function under `--op` and a recorded system call cost the
+//! program two probes each. The recorder measures what a pair costs (`tracer.price.*` in the environment), and the
+//! archive counts the pairs.
 //!
 //! Where the time lies follows from where the clock is read, which is in the middle of each probe: of a pair at a function one half
 //! lies inside the call and one half outside. Not so where the function's first instruction is one that the kernel has the processor
@@ -43,6 +43,19 @@ impl Price {
     }
 }
 
+/// What of the time of a recorded prepare is the recording's own, in ns; 0 if that was not measured.
+pub fn in_prepare_ns(rows: &Rows) -> u64 {
+    price(rows, "prepare").map_or(0, |price| (price.ns[0] * price.inside) as u64)
+}
+
+fn price(rows: &Rows, what: &str) -> Option<Price> {
+    let fact = |name: &str| rows.facts.iter().find(|f| f.name == name)?.value.as_ref()?.parse::<f64>().ok();
+    let part = |part: &str| fact(&format!("tracer.price.{what}{part}")).filter(|ns| *ns >= 0.0);
+    let ns = [part("")?, part(".low")?, part(".high")?];
+    let inside = part(".inside").filter(|_| ns[0] > 0.0).map_or(0.5, |inside| (inside / ns[0]).min(1.0));
+    Some(Price { ns, inside })
+}
+
 /// The prices that the recorder measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {
@@ -55,20 +68,13 @@ pub struct Prices {
 impl Prices {
     /// Those of a trace; `None` if it has none.
     pub fn of(rows: &Rows) -> Option<Self> {
-        let fact = |name: &str| rows.facts.iter().find(|f| f.name == name)?.value.as_ref()?.parse::<f64>().ok();
-        let price = |what: &str| {
-            let part = |part: &str| fact(&format!("tracer.price.{what}{part}")).filter(|ns| *ns >= 0.0);
-            let ns = [part("")?, part(".low")?, part(".high")?];
-            let inside = part(".inside").filter(|_| ns[0] > 0.0).map_or(0.5, |inside| (inside / ns[0]).min(1.0));
-            Some(Price { ns, inside })
-        };
         // What no probe could cost is not there; without any nothing is known.
-        let (step, function) = (price("step"), price("function"));
+        let (step, function) = (price(rows, "step"), price(rows, "function"));
         step.or(function)?;
         Some(Self {
             step: step.unwrap_or_default(),
             function: function.unwrap_or_default(),
-            call: price("call").unwrap_or_default(),
+            call: price(rows, "call").unwrap_or_default(),
         })
     }
 }

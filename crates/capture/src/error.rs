@@ -57,7 +57,7 @@ pub enum Error {
     Table {
         /// What was tried.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         why: String,
     },
 }
@@ -109,6 +109,6 @@ mod tests {
         let io = std::io::Error::from_raw_os_error(libc::EPERM);
         assert_eq!(chain(&io), "Operation not permitted");
         assert_eq!(plain("a: No such file (os error 2): b (os error -5), c"), "a: No such file: b, c");
-        assert_eq!(plain("an (os error of somebody's) is left"), "an (os error of somebody's) is left");
+        assert_eq!(plain("an (os error of another) is left"), "an (os error of another) is left");
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! **Whoever dies first.** Only the recorder holds the writing end of the gate. If it dies, the child reads the end of the
 //! pipe and exits with 125 without having run the command: never does a command run unrecorded behind its user's back.
-//! If the command cannot be run, the child says why through a second pipe, which a successful exec closes.
+//! If the command cannot be run, the child reports why through a second pipe, which a successful exec closes.
 //!
 //! **Who the command is.** Recording needs root and is mostly called through sudo, but the command belongs to the user
 //! who called: it runs with their identity and home, so that the files it makes are theirs. Its groups are those of
@@ -48,7 +48,7 @@ pub enum LaunchError {
     NotExecutable {
         /// The program.
         program: String,
-        /// What the kernel says.
+        /// The kernel's error.
         why: String,
     },
     /// The user to run it as is not known.
@@ -129,7 +129,7 @@ pub struct User {
 }
 
 impl User {
-    /// The user who called sudo; nobody if it was not called, or not to become root.
+    /// The user who called sudo; none if it was not called, or not to become root.
     ///
     /// # Errors
     /// sudo's variables make no sense.
@@ -223,7 +223,7 @@ impl<'a> Command<'a> {
         self
     }
 
-    /// Gives it the memory for its marks, and says where in its environment.
+    /// Gives it the memory for its marks, named in its environment.
     pub fn marks(mut self, marks: BorrowedFd<'a>) -> Self {
         let number = marks.as_raw_fd().to_string();
         self.environment.insert(marks::VARIABLE.into(), number.into());
@@ -283,7 +283,7 @@ fn pipe() -> Result<(File, File), LaunchError> {
     if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
         return Err(LaunchError::system("pipe"));
     }
-    // SAFETY: both descriptors are new and nobody else's.
+    // SAFETY: both descriptors are new and owned by nothing else.
     Ok(unsafe { (File::from_raw_fd(ends[0]), File::from_raw_fd(ends[1])) })
 }
 
@@ -502,11 +502,11 @@ impl Child {
         let Some(mut gate) = self.gate.take() else { return Ok(()) };
         let opened = gate.write_all(&[GO]);
         drop(gate);
-        self.hear(opened)
+        self.exec_result(opened)
     }
 
     /// As [`Child::release`], with the program stopped before its first instruction, while `then` is called with its process number
-    /// and may trace it. Returns what that said, or why the program could not be stopped; it runs either way.
+    /// and may trace it. Returns its result, or why the program could not be stopped; it runs either way.
     ///
     /// # Errors
     /// As there.
@@ -535,14 +535,14 @@ impl Child {
             },
             Err(e) => Err(NotImplanted::NotTraced(e)),
         };
-        self.hear(opened).map(|()| done)
+        self.exec_result(opened).map(|()| done)
     }
 
-    /// What the child says of its exec: nothing, if that has succeeded.
-    fn hear(&mut self, opened: io::Result<()>) -> Result<(), LaunchError> {
+    /// What the child reports of its exec: nothing, if that has succeeded.
+    fn exec_result(&mut self, opened: io::Result<()>) -> Result<(), LaunchError> {
         let mut message = Vec::new();
-        let heard = opened.and_then(|()| self.report.read_to_end(&mut message));
-        let error = match (heard, message.as_slice()) {
+        let read = opened.and_then(|()| self.report.read_to_end(&mut message));
+        let error = match (read, message.as_slice()) {
             (Ok(0), _) => return Ok(()),
             (Ok(_), &[step, a, b, c, d]) => self.explain(step, i32::from_le_bytes([a, b, c, d])),
             (Ok(_), _) => gone(io::Error::from(io::ErrorKind::UnexpectedEof)),
@@ -639,7 +639,7 @@ impl Drop for Child {
 /// be let go, by who has `linger`.
 ///
 /// # Errors
-/// What `then` said, or why it was not stopped; it runs either way.
+/// The result of `then`, or why it was not stopped; it runs either way.
 pub fn meet_at_exec(
     pid: u32,
     go: impl FnOnce(),

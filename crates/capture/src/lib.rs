@@ -1,6 +1,6 @@
 //! Events off a kernel: eBPF probes, and where SQLite's functions are.
 //!
-//! A room of its own because it alone needs clang, a kernel that lets it in, and root. The kernel side (`bpf/`) emits
+//! A separate room because it alone needs clang, a kernel that admits it, and root. The kernel side (`bpf/`) emits
 //! fixed-size records with raw pointers and keeps no state about I/O; [`Session`] loads it, follows tasks, drains the
 //! records and accounts for what was lost or could not be seen. What the records mean together is `causal`'s.
 //!

@@ -45,7 +45,7 @@ impl Marks {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nobody else's.
+        // SAFETY: the descriptor is new and owned by nothing else.
         let memory = unsafe { File::from_raw_fd(fd) };
         memory.set_len(offset(capacity))?;
         memory.write_all_at(&header(capacity), 0)?;

@@ -87,7 +87,7 @@ impl Multi {
     /// Puts a program at places of a file, all or none.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn attach(&mut self, name: &str, path: &Path, places: &[ProbePoint]) -> Result<UprobeLinks, NotAttached> {
         self.load(name)?;
         let (Some(source), Some(program)) = (self.programs.get(name), self.loaded.get(name)) else {

@@ -1,14 +1,14 @@
 //! Numbers of processes, where Fathom itself runs in a PID namespace (a container).
 //!
-//! Picture a ship whose cabins are numbered from 1, as are the houses of every street ashore. What the probes record bears the
-//! street's numbers, those of the machine's own namespace; `/proc`, `--pid` and what fork returns bear the cabin's. A recorder
-//! that lives ashore has one number for each task, and everything here is the identity. Aboard, no file tells both, so a BPF
-//! iterator does: it walks the tasks of its reader's namespace and writes down by which numbers each is known.
+//! The probes record the numbers of the initial PID namespace; `/proc`, `--pid` and what fork returns have those of the
+//! namespace that Fathom runs in. Outside of a container they are the same, and everything here is the identity.
+//! Inside, no file has both, so a BPF iterator reads them: it walks the tasks of its reader's namespace and writes each
+//! task's number in either.
 //!
 //! There are even three: the namespace that this process is in, the one that its `/proc` was mounted for (another one, further
 //! out, after `unshare --pid` alone), and the machine's.
 //!
-//! *Uncertainty*: a number is used again once its task is gone; each question is answered by a new walk, so what is told was so
+//! *Uncertainty*: a number is used again once its task is gone; each question is answered by a new walk, so its answer was true
 //! a moment ago. Tasks outside of the namespace are seen by the probes and have no number here: nothing of theirs can be read.
 
 use crate::kernel::types::KernelTypes;
@@ -128,7 +128,7 @@ fn parse(bytes: &[u8]) -> Vec<Numbers> {
 fn all() -> Option<Vec<Numbers>> {
     match NAMESPACE.get()? {
         Namespace::Machine => None,
-        // A walk that fails, which one did not when it was tried, knows of nobody.
+        // A walk that fails, though one worked before, knows no tasks.
         Namespace::Within { walk, .. } => {
             Some(read(&mut walk.lock().unwrap_or_else(PoisonError::into_inner)).unwrap_or_default())
         }

@@ -1,7 +1,7 @@
 //! What each probe costs. The kernel can time every run of a program, at about 50 ns a run, which is as much as the run itself;
 //! so it is asked to for short windows only, one fiftieth of the time, and the mean over the windows is reported.
 
-use crate::trap::{Begin, Price};
+use crate::trap::{Begin, Price, Probed};
 use aya::sys::{Stats, enable_stats};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of_val;
@@ -19,14 +19,14 @@ const COUNTING_NS: f64 = 45.0;
 /// What being recorded costs a program, by what it does: the traps, where there are any, and the programs at its begin and
 /// its end. How much of the programs' time is the timing itself is known only about: the least is without it, the most with all of it.
 ///
-/// `begins` says how the functions begin that are probed, of SQLite (`true`) and of --op. If they begin in both ways, which one an execution is of is
+/// `begins` says how the functions begin that are probed. If those of one sort begin in both ways, which one an execution is of is
 /// not known: the price reaches from the least to the most of both.
 ///
 /// The clock is read in the middle of the trap at the entry and of the one at the return. What stepping through an instruction adds
 /// comes after the entry's, and so lies wholly inside the function.
 pub fn costs(
     traps: &BTreeMap<Begin, Price>,
-    begins: &BTreeSet<(bool, Begin)>,
+    begins: &BTreeSet<(Probed, Begin)>,
     programs: &BTreeMap<&str, ProgramInfo>,
 ) -> Vec<(&'static str, Price)> {
     let emulated_ns = traps.get(&Begin::Emulated).map(|price| price.ns);
@@ -34,8 +34,8 @@ pub fn costs(
         (Begin::Stepped, Some(emulated_ns)) if price.ns > emulated_ns => price.ns - emulated_ns / 2.0,
         _ => price.ns / 2.0,
     };
-    let traps = |step: bool| {
-        let own = traps.iter().filter(|(begin, _)| begins.contains(&(step, **begin)));
+    let traps = |probed: Probed| {
+        let own = traps.iter().filter(|(begin, _)| begins.contains(&(probed, **begin)));
         own.map(|(begin, price)| Price { inside_ns: inside(*begin, *price), ..*price }).reduce(|a, b| Price {
             ns: (a.ns + b.ns) / 2.0,
             low_ns: a.low_ns.min(b.low_ns),
@@ -61,9 +61,11 @@ pub fn costs(
             inside_ns: traps.inside_ns + p.inside_ns,
         }
     };
-    let step = traps(true).map(|traps| with(traps, pair("sqlite_step", "sqlite_step_return")));
-    let function = traps(false).map(|traps| with(traps, pair("function_enter", "function_return")));
-    let all = [("step", step), ("function", function), ("call", pair("sys_enter", "sys_exit"))];
+    let step = traps(Probed::Step).map(|traps| with(traps, pair("sqlite_step", "sqlite_step_return")));
+    let prepare = traps(Probed::Prepare).map(|traps| with(traps, pair("sqlite_prepare", "sqlite_prepare_return")));
+    let function = traps(Probed::Function).map(|traps| with(traps, pair("function_enter", "function_return")));
+    let call = pair("sys_enter", "sys_exit");
+    let all = [("step", step), ("prepare", prepare), ("function", function), ("call", call)];
     all.into_iter().filter_map(|(name, price)| Some((name, price?))).collect()
 }
 
@@ -118,7 +120,7 @@ impl PriceSampler {
     }
 }
 
-/// What the kernel says of a program.
+/// The kernel's statistics of a program.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ProgramInfo {
     /// Time of the runs that were timed, in ns.
@@ -180,7 +182,11 @@ mod tests {
         ]);
         let price = |ns| Price { ns, low_ns: ns - 100.0, high_ns: ns + 200.0, inside_ns: 0.0 };
         let traps = BTreeMap::from([(Begin::Emulated, price(1000.0)), (Begin::Stepped, price(5000.0))]);
-        let begins = BTreeSet::from([(true, Begin::Emulated), (false, Begin::Emulated), (false, Begin::Stepped)]);
+        let begins = BTreeSet::from([
+            (Probed::Step, Begin::Emulated),
+            (Probed::Function, Begin::Emulated),
+            (Probed::Function, Begin::Stepped),
+        ]);
         // The cost of programs without timed runs is unknown; that of traps is known.
         assert_eq!(
             costs(&traps, &begins, &programs),
@@ -190,9 +196,11 @@ mod tests {
             ]
         );
         // Stepping is 4,000 of the 5,000, and comes after the clock was read.
-        let stepped = BTreeSet::from([(false, Begin::Stepped)]);
+        let stepped = BTreeSet::from([(Probed::Function, Begin::Stepped)]);
         let function = Price { ns: 5000.0, low_ns: 4900.0, high_ns: 5200.0, inside_ns: 4500.0 };
         assert_eq!(costs(&traps, &stepped, &programs), [("function", function)]);
+        let prepared = BTreeSet::from([(Probed::Prepare, Begin::Stepped)]);
+        assert_eq!(costs(&traps, &prepared, &programs), [("prepare", function)]);
         assert_eq!(costs(&BTreeMap::new(), &begins, &programs), []);
     }
 }

@@ -1,4 +1,4 @@
-//! The probes of the kernel, and how each is attached. Any may be missing on a given kernel: what it would have told is
+//! The probes of the kernel, and how each is attached. Any may be missing on a given kernel: what it would have recorded is
 //! then reported as blind, and all others go on.
 //!
 //! Two ways: by type (`tp_btf`), where the tracepoint belongs to the kernel proper: the verifier knows the arguments and
@@ -160,7 +160,7 @@ fn is_mounted(file_system: &FileSystem) -> bool {
 }
 
 fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) -> Vec<Coverage> {
-    // Where they are not known, the probes that read them have nothing to tell.
+    // Where they are not known, the probes that read them have nothing to record.
     let known = places::of(file_system.name).and_then(|known| {
         let map = ebpf.map_mut("places").ok_or("not in this build")?;
         let mut table: Array<_, u32> = map.try_into().map_err(|e: MapError| chain(&e))?;
@@ -258,7 +258,7 @@ pub fn refusal(tracepoint: &str, error: &ProgramError) -> NotAttached {
 
 /// Why a program is not loaded, with the verifier's log.
 pub fn not_loaded(error: &std::io::Error, log: &str) -> NotAttached {
-    // The last line but the statistics says what was wrong.
+    // The last line before the statistics says what was wrong.
     let statistics = ["processed ", "stack depth ", "verification time "];
     let line = log.lines().rev().map(str::trim).find(|l| !l.is_empty() && !statistics.iter().any(|s| l.starts_with(s)));
     let message = crate::error::plain(&error.to_string());

@@ -18,7 +18,7 @@ pub struct NotAttached {
 }
 
 impl NotAttached {
-    /// What the kernel said, with all its causes.
+    /// The kernel's error, with all its causes.
     pub fn because(error: &(dyn std::error::Error + 'static)) -> Self {
         Self::of(chain(error), error)
     }
@@ -52,7 +52,7 @@ pub fn not_loaded(error: &EbpfError) -> Error {
     }
 }
 
-/// An error that says that the kernel forbids it, if that is what it was.
+/// The error as a refusal by the kernel, if it was one.
 pub fn refused(error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     is_refusal(error).then(|| Error::NotPermitted { what: chain(error) + whose_root() })
 }
@@ -73,7 +73,7 @@ fn in_words(error: &EbpfError) -> String {
     }
 }
 
-/// Whether somewhere in the chain the kernel said EPERM or EACCES.
+/// Whether the chain of causes contains EPERM or EACCES.
 pub fn is_refusal(error: &(dyn std::error::Error + 'static)) -> bool {
     let mut next = Some(error);
     while let Some(e) = next {

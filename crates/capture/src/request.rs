@@ -48,4 +48,6 @@ pub struct Function {
     pub name: String,
     /// Where it begins, in bytes from the file's start; `None`: to be found by its name in the symbol table.
     pub offset: Option<u64>,
+    /// Its file's place in the plan of what is probed inside, if it is; then the uprobe is for processes that do not have it.
+    pub inside: Option<usize>,
 }

@@ -302,7 +302,7 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to nobody else in this process, and all access to it is atomic or ordered by atomics.
+// SAFETY: nothing else in this process owns the memory, and all access to it is atomic or ordered by atomics.
 unsafe impl Send for Mapping {}
 
 impl Mapping {

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_DIR"), "/fathom.bpf.o"));
 
 /// Bytes of a task's slot; as in `common.h`.
-const SLOT_SIZE: usize = 912;
+const SLOT_SIZE: usize = 1000;
 /// A slot begins with its tgid (4 bytes) and its standing (2 bytes).
 const STANDING: usize = 4;
 
@@ -49,7 +49,7 @@ const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
 /// A recording that runs.
 pub struct Session {
     rings: Rings,
-    bell: RingBuf<MapData>,
+    wakeups: RingBuf<MapData>,
     taken: Instant,
     tasks: HashMap<MapData, u32, [u8; SLOT_SIZE]>,
     loss: LossWatch,
@@ -64,10 +64,10 @@ pub struct Session {
     /// Programs that are loaded, by name. One that is attached in two ways is there twice.
     programs: Vec<(String, RawFd)>,
     programs_asked: Instant,
-    /// Probes of file systems that nobody has mounted yet.
+    /// Probes of file systems that are not mounted yet.
     waiting: probes::Waiting,
     types: Btf,
-    /// Becomes ready when somebody mounts something.
+    /// Becomes ready when something is mounted.
     mounts: Option<File>,
     /// Records made by user space that the next drain hands on.
     pending: Vec<Event>,
@@ -114,7 +114,7 @@ impl Session {
         let rings = Rings::new(shape, array(&ebpf, "ring_controls")?, array(&ebpf, "ring_memory")?)?;
         let mut session = Self {
             rings,
-            bell: take(&mut ebpf, "bell", RingBuf::try_from)?,
+            wakeups: take(&mut ebpf, "wakeups", RingBuf::try_from)?,
             taken: Instant::now(),
             tasks: take(&mut ebpf, "tasks", HashMap::try_from)?,
             loss: LossWatch::new(),
@@ -178,7 +178,7 @@ impl Session {
         self.track(namespace::of_child(pid))
     }
 
-    /// Records a process of `/proc` from now on, with all its threads and what it starts. Its name and open files are told by
+    /// Records a process of `/proc` from now on, with all its threads and what it starts. Its name and open files are reported by
     /// the next drain.
     ///
     /// # Errors
@@ -278,7 +278,7 @@ impl Session {
         let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
         // A number below zero is left out.
         let mounts = self.mounts.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let mut polls = vec![poll(self.bell.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
+        let mut polls = vec![poll(self.wakeups.as_raw_fd(), libc::POLLIN), poll(mounts, libc::POLLPRI)];
         let asks = self.inside.as_ref().map(Inside::descriptors).unwrap_or_default();
         polls.extend(asks.into_iter().map(|fd| poll(fd, libc::POLLIN)));
         let at_most = if self.inside.is_some() { at_most.min(self.inside_pace.rest()) } else { at_most };
@@ -302,7 +302,7 @@ impl Session {
     /// Hands on every record that is there, oldest first within a CPU; returns how many. The bytes are a header and a body
     /// as in `model::event`, valid until the sink returns.
     pub fn drain(&mut self, sink: &mut dyn FnMut(&[u8])) -> usize {
-        while self.bell.next().is_some() {}
+        while self.wakeups.next().is_some() {}
         if !self.uprobes.watches_resets() && self.rings.reset_wanted() {
             self.watch_resets();
         }
@@ -360,9 +360,9 @@ impl Session {
             Some((*begin, trap::price(batches)?))
         });
         let mut costs = price::costs(&traps.collect(), self.uprobes.begins(), &prices);
-        // Steps of hooked processes have no traps, whose price would be taken off what SQLite did.
+        // Calls of SQLite and functions of hooked processes have no traps, whose price would be taken off what they did.
         if self.inside.as_ref().is_some_and(Inside::is_used) {
-            costs.retain(|(what, _)| *what != "step");
+            costs.retain(|(what, _)| !matches!(*what, "step" | "prepare" | "function"));
         }
         let counted = self.price.counted();
         for row in self.coverage.iter_mut().filter(|r| r.attached) {
@@ -527,7 +527,7 @@ fn cpus() -> Result<(u32, u32), Error> {
     Ok((aya::util::nr_cpus().map_err(unknown)? as u32, running as u32))
 }
 
-/// A number that nobody else knows.
+/// A number that no other process knows.
 fn salt() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(std::process::id())

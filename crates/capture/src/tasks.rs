@@ -1,4 +1,4 @@
-//! Tasks that were there before the recording: told to the kernel side, and named in the trace.
+//! Tasks that were there before the recording: passed to the kernel side, and named in the trace.
 
 use crate::kernel::clock::boot_ns;
 use crate::namespace::{self, Numbers};
@@ -74,7 +74,7 @@ pub fn describe_file(pid: u32, fd: u32) -> Option<Event> {
     if !meta.is_file() {
         return None;
     }
-    // What stat says of a file on btrfs is the number of its subvolume, which the probes do not see.
+    // stat gives the number of a btrfs file's subvolume, which the probes do not see.
     let about = || {
         let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         let text = fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}")).ok()?;

@@ -31,7 +31,7 @@ pub struct Price {
 }
 
 /// How a probed function begins, which decides what a trap costs: the kernel does for itself what a push does, and lets the
-/// processor do all other instructions in a place of its own, with a second exception after it (in a virtual machine five times dearer).
+/// processor do all other instructions out of line, with a second exception after it (in a virtual machine five times as expensive).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Begin {
     /// With an instruction that the kernel carries out itself.
@@ -54,6 +54,17 @@ impl Begin {
             };
         if emulated { Self::Emulated } else { Self::Stepped }
     }
+}
+
+/// What a probed function is to the recording.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Probed {
+    /// `sqlite3_step`.
+    Step,
+    /// One of those that prepare a statement.
+    Prepare,
+    /// One of `--op`.
+    Function,
 }
 
 // The functions to be called: by their first instructions, which no compiler promises.
@@ -109,7 +120,7 @@ fn function(begin: Begin) -> Called {
     }
 }
 
-/// Where in this program's file the function of that begin is; `None` if that cannot be told.
+/// Where in this program's file the function of that begin is; `None` if that is unknown.
 pub fn place(begin: Begin) -> Option<u64> {
     offset_of(&std::fs::read_to_string("/proc/self/maps").ok()?, function(begin) as *const () as u64)
 }

@@ -1,7 +1,7 @@
 //! Makes of what the kernel side leaves in the rings (`bpf/ring.h`, `bpf/packed.h`) the records that everyone else knows.
 //!
 //! Most of what a record costs its program is the memory it is written to, which no cache holds any more; so it is as short as
-//! it can be told, and the work of making it whole is done here, where nobody waits.
+//! possible, and the work of unpacking is done here, off the program's path.
 //!
 //! Everything is words of 8 bytes, in the order of the bytes that both sides share (x86-64 and arm64).
 
@@ -137,7 +137,7 @@ impl<'a> Raw<'a> {
         out.extend([time_ns, u64::from(seq) | u64::from(cpu) << 32 | kind << 48 | flags << 56, tgid | tid << 32]);
     }
 
-    /// Whether it tells more than its full record has room for: a request's further bios, or what a sleep was for.
+    /// Whether it holds more than its full record has room for: a request's further bios, or what a sleep was for.
     pub fn has_rest(&self) -> bool {
         match self.kind() {
             RQ_ISSUE => self.parts().0.len() > RQ_HEAD + RQ_LISTED,

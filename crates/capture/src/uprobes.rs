@@ -8,7 +8,7 @@ use crate::probes::row;
 use crate::refusal::NotAttached;
 use crate::request::Function;
 use crate::sqlite::{self, Prepare, SqliteSymbols};
-use crate::trap::{self, Begin};
+use crate::trap::{self, Begin, Probed};
 use aya::Ebpf;
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope};
 use aya::programs::{ProgramError, UProbe};
@@ -31,7 +31,7 @@ pub struct Uprobes {
     multi: Option<Multi>,
     files: HashSet<(u64, u64)>,
     links: Vec<Attached>,
-    begins: BTreeSet<(bool, Begin)>,
+    begins: BTreeSet<(Probed, Begin)>,
     /// Whether resets are watched everywhere.
     resets: bool,
     /// Those that are not watched yet.
@@ -59,7 +59,7 @@ enum Attached {
     Perf(UProbeLink),
 }
 
-/// What the coverage says of such a one.
+/// Its row in the coverage.
 const WAITING: &str = "attached once abandoned statements end late by 1 ms in total";
 
 impl Uprobes {
@@ -76,7 +76,7 @@ impl Uprobes {
     }
 
     /// Probes the SQLite in a file. `None` if that file is probed already. `inside`: its place in the plan, if some processes record
-    /// it by themselves.
+    /// it without that.
     pub fn attach_sqlite(
         &mut self,
         ebpf: &mut Ebpf,
@@ -84,7 +84,7 @@ impl Uprobes {
         symbols: &SqliteSymbols,
         inside: Option<usize>,
     ) -> Option<Vec<Coverage>> {
-        // A file that cannot be looked at will not be attached to either; the rows say why.
+        // A file that cannot be read will not be attached to either; the rows say why.
         let identity = fs::metadata(path).map(|m| (m.dev(), m.ino()));
         if identity.is_ok_and(|i| !self.files.insert(i)) {
             return None;
@@ -109,11 +109,12 @@ impl Uprobes {
             }
             (None, _) => None,
         };
-        self.begins_at(true, path, symbols.step);
+        self.begins_at(Probed::Step, path, symbols.step);
         let step = ProbePoint { offset: symbols.step, cookie: step_cookie(symbols) | library };
         rows.extend(self.put(ebpf, path, &["sqlite_step_return", "sqlite_step"], &[("sqlite3_step", step)]));
         let cookie = |p: &Prepare| prepare_cookie(p, symbols.sql_offset) | library;
         let place = |p: &Prepare| ProbePoint { offset: p.offset, cookie: cookie(p) };
+        symbols.prepares.iter().for_each(|p| self.begins_at(Probed::Prepare, path, p.offset));
         let prepares: Vec<_> = symbols.prepares.iter().map(|p| (p.name, place(p))).collect();
         rows.extend(self.put(ebpf, path, &["sqlite_prepare_return", "sqlite_prepare"], &prepares));
         if let Some(reset) = waiting {
@@ -223,9 +224,14 @@ impl Uprobes {
         for (function, cookie) in functions.iter().zip(0..) {
             let path = &function.path;
             let known = function.offset.or_else(|| sqlite::function(path, &function.name));
-            known.into_iter().for_each(|offset| self.begins_at(false, path, offset));
+            known.into_iter().for_each(|offset| self.begins_at(Probed::Function, path, offset));
             let outcome = match known {
-                Some(offset) => self.attach(ebpf, path, &programs, ProbePoint { offset, cookie }),
+                Some(offset) => self.attach(
+                    ebpf,
+                    path,
+                    &programs,
+                    ProbePoint { offset, cookie: cookie | library_cookie(function.inside) },
+                ),
                 // The other loader knows further places to look for symbols.
                 None => {
                     let point = || UProbeAttachLocation::Symbol(&function.name);
@@ -238,16 +244,16 @@ impl Uprobes {
         rows
     }
 
-    /// How the functions begin that are probed, of SQLite (`true`) and of --op.
-    pub fn begins(&self) -> &BTreeSet<(bool, Begin)> {
+    /// How the functions begin that are probed.
+    pub fn begins(&self) -> &BTreeSet<(Probed, Begin)> {
         &self.begins
     }
 
-    fn begins_at(&mut self, step: bool, path: &Path, offset: u64) {
+    fn begins_at(&mut self, probed: Probed, path: &Path, offset: u64) {
         let mut code = [0; 4];
         let read = File::open(path).and_then(|file| file.read_exact_at(&mut code, offset));
         if read.is_ok() {
-            self.begins.insert((step, Begin::of(&code)));
+            self.begins.insert((probed, Begin::of(&code)));
         }
     }
 
@@ -356,7 +362,7 @@ mod tests {
     }
 
     /// The rows of this very program, which has SQLite in it, by each way that this kernel has; last with a kernel that
-    /// refuses one of the programs for links. One of its functions is said to lie behind the file's end.
+    /// refuses one of the programs for links. One of its functions has an offset behind the file's end.
     fn rows_of_a_program() -> Vec<(&'static str, Vec<Coverage>)> {
         let path = std::env::current_exe().unwrap();
         let mut symbols = sqlite::find(&path).unwrap();
@@ -378,7 +384,7 @@ mod tests {
         }));
         let rows = ways.into_iter().map(|(way, mut uprobes, of_links)| {
             let rows = uprobes.attach_sqlite(&mut ebpf, &path, &symbols, None).unwrap();
-            assert_eq!(uprobes.programs().len(), of_links, "{way}: programs of its own");
+            assert_eq!(uprobes.programs().len(), of_links, "{way}: separate programs");
             uprobes.detach();
             (way, rows)
         });

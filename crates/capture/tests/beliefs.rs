@@ -1,5 +1,5 @@
-//! What the probes believe of the kernel, each belief with a test of its own, so that a new kernel breaks the belief's test
-//! and not the linker. Each makes a disk of its own and looks at that disk's records only.
+//! What the probes believe of the kernel, each belief with its own test, so that a new kernel breaks the belief's test
+//! and not the linker. Each makes a disk and reads that disk's records only.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn on_disk(disk: &LoopDisk, script: &str) -> Vec<Event> {
     events
 }
 
-/// What was counted of a disk: the numbers of its `stat` file that completions tell.
+/// What was counted of a disk: the numbers of its `stat` file that completions determine.
 #[derive(Debug, PartialEq, Eq, Default)]
 struct Counts {
     reads: u64,
@@ -50,7 +50,7 @@ impl Counts {
         }
     }
 
-    fn told(events: &[Event], disk: u32) -> Self {
+    fn recorded(events: &[Event], disk: u32) -> Self {
         let mut counts = Self::default();
         for (_, r) in records!(*events, RqDone).filter(|(_, r)| r.disk == disk) {
             let op = DiskOp::from_number(r.op);
@@ -102,7 +102,7 @@ fn completions_match_diskstats() {
     assert_eq!(finished.lost, 0);
     let counts = Counts::between(&before, &after);
     assert!(counts.reads > 0 && counts.writes > 10 && counts.flushes >= 10, "too little was done: {counts:?}");
-    assert_eq!(Counts::told(&events, disk.dev()), counts);
+    assert_eq!(Counts::recorded(&events, disk.dev()), counts);
 }
 
 #[test]

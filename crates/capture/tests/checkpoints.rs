@@ -1,4 +1,4 @@
-//! What the probes of XFS and btrfs tell of their logs, against what the file systems themselves count. f2fs is in the lane
+//! What the probes of XFS and btrfs record of their logs, against what the file systems themselves count. f2fs is in the lane
 //! `lab`: few kernels have it built in.
 
 mod common;
@@ -30,7 +30,7 @@ fn on_new_disk(kind: &str, options: &[&str], probe: &str, script: &str) -> (Loop
     (disk, events)
 }
 
-fn told(events: &[Event], dev: u32, phase: u16) -> Vec<(u64, &Checkpoint)> {
+fn recorded(events: &[Event], dev: u32, phase: u16) -> Vec<(u64, &Checkpoint)> {
     records!(*events, Checkpoint)
         .filter(|(_, r)| r.dev == dev && r.phase == phase)
         .map(|(e, r)| (e.header.time_ns, r))
@@ -46,8 +46,8 @@ fn xfs_fsync_waits_for_its_checkpoint() {
     let script = "for i in 1 2 3; do echo $i > f$i; sync f$i; done";
     let (disk, events) = on_new_disk("xfs", &["-q", "-f", "-K"], "xfs_force", script);
     let asked: Vec<_> =
-        told(&events, disk.dev(), 0).into_iter().filter(|(_, r)| r.ctx & flags::IN_SYSCALL != 0).collect();
-    let there = told(&events, disk.dev(), 1);
+        recorded(&events, disk.dev(), 0).into_iter().filter(|(_, r)| r.ctx & flags::IN_SYSCALL != 0).collect();
+    let there = recorded(&events, disk.dev(), 1);
     assert_eq!(asked.len(), 3, "an fsync of a new file asks for the log, once: {asked:?}");
     for (asked_ns, asker) in asked {
         let (there_ns, _) = there.iter().find(|(_, r)| r.number == asker.number).expect("it reaches the medium");
@@ -72,7 +72,7 @@ fn btrfs_commit_has_superblock_generation() {
     let at = disk.path();
     let line = mounts.lines().find(|l| l.split(' ').nth(4) == at.to_str()).expect("its mount");
     let minor: u32 = line.split(' ').nth(2).unwrap().trim_start_matches("0:").parse().expect("a device without a disk");
-    let there = told(&events, minor, 1);
+    let there = recorded(&events, minor, 1);
     assert_eq!(there.len(), 2, "one commit a sync: {there:?}");
     // struct btrfs_super_block: at 64 KiB, its generation after 72 bytes.
     let mut generation = [0; 8];

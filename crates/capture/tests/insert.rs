@@ -110,7 +110,7 @@ fn sqlite3_shell_insert_is_traced_to_file() {
         assert_eq!(removed.len(), 1);
         let writes = within(insert, Call::Pwrite64);
         assert!(writes.iter().any(|w| w.ino == removed[0].ino), "the journal that is removed was written");
-        assert!(journal.iter().any(|f| f.ino == removed[0].ino && f.what == 2), "its removal is told by name");
+        assert!(journal.iter().any(|f| f.ino == removed[0].ino && f.what == 2), "its removal is recorded by name");
         for write in &writes {
             assert_eq!((write.dev, write.bytes as i64), (disk.dev(), write.result));
             assert!(write.fs_writes > 0 && write.fs_start_ns >= write.start_ns && write.fs_end_ns >= write.fs_start_ns);
@@ -192,7 +192,7 @@ fn reset_is_probed_after_late_ends_of_abandoned_statements() {
     let Some(library) = library("libsqlite3.so.0") else { return common::skip("no libsqlite3.so.0") };
     let symbols = sqlite::find(&library).unwrap();
     if symbols.running.is_none() {
-        return common::skip("this SQLite does not tell whether a statement runs: its reset is watched from the start");
+        return common::skip("this SQLite does not show whether a statement runs: its reset is watched from the start");
     }
     let folder = tempfile::tempdir().unwrap();
     let record = |script: &str| {
@@ -257,7 +257,7 @@ fn function_is_recorded_as_operation() {
         folder.path().display()
     ));
     let mut request = Request::new(Scope::Command);
-    request.functions.push(Function { path: library, name: "fsync".into(), offset: None });
+    request.functions.push(Function { path: library, name: "fsync".into(), offset: None, inside: None });
     let mut recorder = Recorder::start(&request);
     recorder.release(child);
     let (events, _) = recorder.finish();

@@ -47,9 +47,9 @@ fn full_ring_losses_are_counted_exactly() {
 fn missing_process_is_error() {
     needs_live_kernel!();
     // Above the greatest number a kernel gives (PID_MAX_LIMIT).
-    let nobody = (4 << 20) + 1;
-    let error = capture::Session::start(&Request::new(Scope::Pids(vec![nobody]))).unwrap_err();
-    assert!(matches!(error, Error::NoProcess(n) if n == nobody), "{error}");
+    let absent = (4 << 20) + 1;
+    let error = capture::Session::start(&Request::new(Scope::Pids(vec![absent]))).unwrap_err();
+    assert!(matches!(error, Error::NoProcess(n) if n == absent), "{error}");
 }
 
 #[test]

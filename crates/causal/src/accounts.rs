@@ -1,8 +1,7 @@
 //! Whether all that a disk did was recorded.
 //!
-//! Picture a doorkeeper who notes everyone who leaves, and a turnstile beside him that counts. Nobody can say of his own notes
-//! that they are complete; the turnstile can. The kernel counts what each disk completes (`/sys/block/NAME/stat`), whoever
-//! watches, so its count from one reading to another is set beside the completions in the log.
+//! A recording cannot prove itself complete. The kernel counts what each disk completes (`/sys/block/NAME/stat`),
+//! recorded or not, so the difference of two readings is compared with the completions in the log.
 //!
 //! The kernel's rules, by which completions are counted here too (`blk_account_io_done`, `blk_account_io_flush`):
 //! a request counts when its last part completed, as a read, a write or a discard; one that was taken through the flush machinery
@@ -11,7 +10,7 @@
 //!
 //! *Uncertainty*: the kernel counts a moment after the tracepoint, and a reading takes its time. What completed within
 //! [`LAG_NS`] before a reading, or while it was read, may be in it or not. Of several readings at each end the one is taken that
-//! has least of that; how much remains is told. What the disk did within that time can be missing unnoticed. Disks without requests of their own
+//! has least of that; how much remains is reported. What the disk did within that time can be missing unnoticed. Disks without requests
 //! (device mapper, zram) have no account.
 
 use model::event::{RqDone, bio_flags};
@@ -23,7 +22,7 @@ use std::collections::BTreeMap;
 /// By how much the kernel's count may be behind the tracepoint: a CPU of a virtual machine may be taken away between the two.
 pub const LAG_NS: u64 = 10_000_000;
 
-/// What is counted. The kernel tells of the first seven.
+/// What is counted. The kernel counts the first seven.
 const WHAT: [&str; 9] = [
     "reads",
     "writes",
@@ -35,7 +34,7 @@ const WHAT: [&str; 9] = [
     "flushes counted as writes",
     "writes through the flush machinery",
 ];
-/// Of these the kernel tells.
+/// Those that the kernel counts.
 const TOLD: usize = 7;
 /// The first so many count requests, the others bytes.
 const REQUESTS: usize = 4;
@@ -61,7 +60,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// What the kernel counted, where it tells.
+    /// What the kernel counted, if it counts it.
     fn counts(&self) -> [Option<u64>; TOLD] {
         let field = |n: usize| self.fields.get(n).copied();
         let bytes = |n: usize| field(n).map(|sectors| sectors.wrapping_mul(512));
@@ -104,7 +103,7 @@ pub struct Audit {
     pub window_ns: (u64, u64),
     /// Rows of the table.
     pub rows: Vec<CheckRow>,
-    /// Requests that the kernel counted and nobody recorded.
+    /// Requests that the kernel counted and that were not recorded.
     pub missing: u64,
 }
 

@@ -1,12 +1,11 @@
-//! What is under way between the block layer's door and the device, and what a sleeping thread waits for.
+//! The I/O in flight between the block layer and the device, and what a sleeping thread waits for.
 //!
-//! Picture a parcel tracker. Every bio is a parcel with four times: handed in (queued), packed (its request was made),
-//! collected (issued) and delivered (done); a commit of the journal is a tour with a start and an end. A thread asleep in
-//! a system call waits for its own parcels, an fsync also for the others of its file and for the journal's tour; at each
-//! moment the one that got furthest is what it waits for, since the others wait behind it.
+//! Every bio has four times: queued, its request made, issued, done. A journal commit has a start and an end. A thread
+//! asleep in a system call waits for its own bios, an fsync also for those of others on its file and for the commit. At
+//! each moment it waits for the one that got furthest, since the others wait behind it.
 //!
 //! *Uncertainty*: the kernel does not say what a thread sleeps on. A call that sleeps for a lock while a commit of its
-//! file system runs is taken to wait for the commit. Of a parcel or tour whose end was lost it is known only by when it was
+//! file system runs is taken to wait for the commit. Of a bio or commit whose end was lost it is known only by when it was
 //! over, so what it explains is a guess.
 
 use crate::actor::TxnKey;
@@ -15,21 +14,21 @@ use model::event::flags;
 use model::{Call, Confidence, Layer, Reason};
 use std::collections::VecDeque;
 
-/// Parcels kept at most; beyond it the oldest are forgotten and what waited for them is `other`.
+/// Bios kept at most; beyond it the oldest are dropped, and what waited for them is `other`.
 const KEPT: usize = 1 << 15;
 
-/// One parcel.
+/// One bio in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Flight {
     pub queue_ns: u64,
     pub made_ns: u64,
     pub issue_ns: u64,
     pub done_ns: u64,
-    /// Its delivery was not seen: `done_ns` is only when it was over at the latest.
+    /// Its completion was not seen: `done_ns` is only when it was over at the latest.
     pub guess: bool,
     pub flush: bool,
     pub read: bool,
-    /// Who handed it in: thread, and the start of its system call.
+    /// Who queued it: thread, and the start of its system call.
     pub call: (u32, u64),
     pub file: (u32, u64),
     pub commit: Option<TxnKey>,
@@ -41,7 +40,7 @@ pub(crate) struct Flight {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Tour {
+struct Commit {
     key: TxnKey,
     span: u64,
     begin_ns: u64,
@@ -50,13 +49,13 @@ struct Tour {
     guess: bool,
 }
 
-impl Tour {
+impl Commit {
     fn sure(&self) -> Confidence {
         if self.guess { Confidence::Guess } else { Confidence::Interval }
     }
 }
 
-/// A ring's request to wait for the medium.
+/// A ring's request to wait for the device.
 #[derive(Debug, Clone, Copy)]
 struct RingSync {
     tid: u32,
@@ -86,34 +85,34 @@ pub(crate) struct Waited {
     pub span: u64,
     pub start_ns: u64,
     pub end_ns: u64,
-    /// How sure that is.
+    /// Its confidence.
     pub confidence: Confidence,
     /// It was the application that did, while it worked on a row.
     pub between_rows: bool,
     /// In a call: the inferred transaction that it is of; 0: none.
     pub transaction: Option<u64>,
-    /// What the kernel itself told of the wait.
+    /// What the kernel itself reported of the wait.
     pub blocked: Option<Blocked>,
 }
 
 /// An interval of something that may be waited for.
 type Interval = (u64, u64, u64, Reason, Confidence);
 
-/// Parcels and tours under way or lately ended.
+/// Bios and commits in flight or lately ended.
 #[derive(Default)]
 pub(crate) struct Activity {
     first: u64,
     flights: VecDeque<Flight>,
-    tours: VecDeque<Tour>,
+    commits: VecDeque<Commit>,
     ring_syncs: VecDeque<RingSync>,
     /// Kept for its memory.
     levels: [Vec<Interval>; 4],
-    /// The same, for time sheets.
-    sheet: Vec<Waited>,
+    /// The same, for a thread's slices.
+    buffer: Vec<Waited>,
 }
 
 impl Activity {
-    /// A parcel was handed in; returns its number.
+    /// A bio was queued; returns its number.
     pub(crate) fn add(&mut self, flight: Flight) -> u64 {
         self.flights.push_back(flight);
         if self.flights.len() > KEPT {
@@ -123,7 +122,7 @@ impl Activity {
         self.first + self.flights.len() as u64 - 1
     }
 
-    /// A parcel, unless it is forgotten.
+    /// A bio, unless it was dropped.
     pub(crate) fn get(&self, number: u64) -> Option<Flight> {
         self.flights.get(usize::try_from(number.checked_sub(self.first)?).ok()?).copied()
     }
@@ -148,7 +147,7 @@ impl Activity {
     }
 
     /// It was over at `end_ns`, if not before. `seen`: else it is only known that it was over by then.
-    pub(crate) fn delivered(&mut self, number: u64, end_ns: u64, seen: bool) {
+    pub(crate) fn completed(&mut self, number: u64, end_ns: u64, seen: bool) {
         if let Some(flight) = self.get_mut(number).filter(|f| end_ns < f.done_ns) {
             (flight.done_ns, flight.guess) = (end_ns, !seen);
         }
@@ -169,20 +168,20 @@ impl Activity {
     }
 
     pub(crate) fn commit_began(&mut self, key: TxnKey, span: u64, begin_ns: u64) {
-        self.tours.push_back(Tour { key, span, begin_ns, end_ns: u64::MAX, guess: false });
-        if self.tours.len() > KEPT {
-            self.tours.pop_front();
+        self.commits.push_back(Commit { key, span, begin_ns, end_ns: u64::MAX, guess: false });
+        if self.commits.len() > KEPT {
+            self.commits.pop_front();
         }
     }
 
     /// `seen`: else it is only known that it was over by then.
     pub(crate) fn commit_ended(&mut self, key: TxnKey, end_ns: u64, seen: bool) {
-        if let Some(tour) = self.tours.iter_mut().rev().find(|t| t.key == key && t.end_ns == u64::MAX) {
-            (tour.end_ns, tour.guess) = (end_ns, !seen);
+        if let Some(commit) = self.commits.iter_mut().rev().find(|t| t.key == key && t.end_ns == u64::MAX) {
+            (commit.end_ns, commit.guess) = (end_ns, !seen);
         }
     }
 
-    /// A commit of which nobody heard before it ended.
+    /// A commit whose begin and end come in one record.
     pub(crate) fn commit_took(&mut self, key: TxnKey, span: u64, begin_ns: u64, end_ns: u64) {
         if begin_ns < end_ns {
             self.commit_began(key, span, begin_ns);
@@ -209,8 +208,8 @@ impl Activity {
             self.flights.pop_front();
             self.first += 1;
         }
-        while self.tours.front().is_some_and(|t| t.end_ns < before_ns) {
-            self.tours.pop_front();
+        while self.commits.front().is_some_and(|t| t.end_ns < before_ns) {
+            self.commits.pop_front();
         }
         while self.ring_syncs.front().is_some_and(|s| s.end_ns < before_ns) {
             self.ring_syncs.pop_front();
@@ -218,18 +217,18 @@ impl Activity {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.flights.len() + self.tours.len() + self.ring_syncs.len()
+        self.flights.len() + self.commits.len() + self.ring_syncs.len()
     }
 
-    /// Memory for a time sheet, empty; to be given back.
-    pub(crate) fn take_sheet(&mut self) -> Vec<Waited> {
-        let mut sheet = std::mem::take(&mut self.sheet);
-        sheet.clear();
-        sheet
+    /// Memory for a thread's slices, empty; to be given back.
+    pub(crate) fn take_buffer(&mut self) -> Vec<Waited> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        buffer
     }
 
-    pub(crate) fn give_back(&mut self, sheet: Vec<Waited>) {
-        self.sheet = sheet;
+    pub(crate) fn give_back(&mut self, buffer: Vec<Waited>) {
+        self.buffer = buffer;
     }
 
     /// What the sleeper waited for from `start_ns` to `end_ns`: pieces in order, without gaps. What nothing explains is
@@ -264,8 +263,8 @@ impl Activity {
             let same_file = who.ino != 0
                 && f.file == (who.dev, who.ino)
                 && ((syncs && !f.read) || (reads && f.read && who.ctx & flags::DIRECT == 0));
-            let tour = journal && f.commit.is_some_and(|c| c.0 == who.dev);
-            if own || same_file || tour {
+            let of_commit = journal && f.commit.is_some_and(|c| c.0 == who.dev);
+            if own || same_file || of_commit {
                 let reason = if f.flush { Reason::Flush } else { Reason::Device };
                 // A bio names the call that sent it; that the file's others or a commit's are waited for is a conclusion.
                 let sure = if own { Confidence::Structural } else { Confidence::Interval };
@@ -274,10 +273,10 @@ impl Activity {
                 add(2, f.queue_ns, f.made_ns.min(f.done_ns), f.bio, Reason::Queue, sure);
             }
         }
-        // What the thread asked through a ring to reach the medium, if it now waits for the ring.
+        // What the thread asked through a ring to reach the device, if it now waits for the ring.
         for s in self.ring_syncs.iter().filter(|s| in_ring && s.tid == who.tid) {
             let (from, to) = (s.start_ns, s.end_ns);
-            for t in self.tours.iter().filter(|t| t.key.0 == s.dev) {
+            for t in self.commits.iter().filter(|t| t.key.0 == s.dev) {
                 add(3, t.begin_ns.max(from), t.end_ns.min(to), t.span, Reason::Journal, t.sure());
             }
             for f in self.flights.iter().filter(|f| f.commit.is_some_and(|c| c.0 == s.dev)) {
@@ -303,7 +302,7 @@ impl Activity {
             }
         }
         if journal {
-            for t in self.tours.iter().filter(|t| t.key.0 == who.dev) {
+            for t in self.commits.iter().filter(|t| t.key.0 == who.dev) {
                 add(3, t.begin_ns, t.end_ns, t.span, Reason::Journal, t.sure());
             }
         }

@@ -21,10 +21,10 @@ pub(crate) struct Actor {
 }
 
 impl Actor {
-    /// Nobody that the trace knows.
-    pub(crate) const NOBODY: Self = Self { origin: Origin::Unattributed, operation: 0, tgid: 0, guess: false };
+    /// No task that the trace knows.
+    pub(crate) const UNATTRIBUTED: Self = Self { origin: Origin::Unattributed, operation: 0, tgid: 0, guess: false };
 
-    /// Who is charged for what a thread does, if nothing else tells: the operation around it, which may be a guess.
+    /// Who is charged for what a thread does, in absence of better evidence: the operation around it, which may be a guess.
     pub(crate) fn of(header: &Header, ctx: u16, around: Option<(u64, bool)>, cx: &Context<'_>) -> Self {
         let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
         if cx.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
@@ -34,7 +34,7 @@ impl Actor {
         } else if ctx & flags::TRACKED != 0 {
             Actor::process(Origin::Process, header.tgid)
         } else if kernel || header.tgid == 0 {
-            Actor::NOBODY
+            Actor::UNATTRIBUTED
         } else {
             Actor::process(Origin::OtherProcess, header.tgid)
         }
@@ -49,7 +49,7 @@ impl Actor {
 /// A transaction: the disk of its journal and its number.
 pub(crate) type TxnKey = (u32, u32);
 
-/// Whom a charge names.
+/// What a charge names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {
     /// This one.
@@ -58,15 +58,15 @@ pub(crate) enum Source {
     Command(u64),
     /// Those who joined the transaction, by handles.
     Joiners(TxnKey),
-    /// Those who waited for its commit, equally; if nobody did, those who joined it.
+    /// Those who waited for its commit, equally; if there are none, those who joined it.
     Waiters(TxnKey),
 }
 
-/// One line of the bill.
+/// A part of the cost of a bio or command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Charge {
     pub source: Source,
-    /// Bytes, or any measure in proportion to the bill's other lines.
+    /// Bytes, or any measure in proportion to the other charges.
     pub weight: f64,
     pub confidence: Confidence,
     /// How the chain went, as it will stand in the table.
@@ -76,12 +76,12 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    pub(crate) fn nobody(weight: f64, via: &'static str) -> Self {
-        Self { source: Source::Actor(Actor::NOBODY), weight, confidence: Confidence::Exact, via, span: 0 }
+    pub(crate) fn unattributed(weight: f64, via: &'static str) -> Self {
+        Self { source: Source::Actor(Actor::UNATTRIBUTED), weight, confidence: Confidence::Exact, via, span: 0 }
     }
 }
 
-/// Cuts the first `bytes` off a bill whose lines stand in the order of the pages they are for.
+/// Splits off the charges of the first `bytes`; charges are in the order of their pages.
 pub(crate) fn split_off_front(charges: &mut Vec<Charge>, bytes: f64) -> Vec<Charge> {
     let mut left = bytes;
     let mut front = Vec::new();
@@ -100,7 +100,7 @@ pub(crate) fn split_off_front(charges: &mut Vec<Charge>, bytes: f64) -> Vec<Char
     front
 }
 
-/// The part of a bill that stands for bytes `from..from + bytes` of `all`, in the order of the pages. The bill stays.
+/// The charges of bytes `from..from + bytes` of `all`, in the order of the pages. `all` is unchanged.
 pub(crate) fn cut_out(charges: &[Charge], (from, bytes): (u64, u64), all: u64) -> Vec<Charge> {
     let sum: f64 = charges.iter().map(|c| c.weight).sum();
     if all == 0 || bytes == 0 || from.saturating_add(bytes) > all {
@@ -120,7 +120,7 @@ mod tests {
     fn part_of_bio_is_charged_to_writers_of_its_pages() {
         let line = |tgid, weight| Charge {
             source: Source::Actor(Actor::process(Origin::Process, tgid)),
-            ..Charge::nobody(weight, "page")
+            ..Charge::unattributed(weight, "page")
         };
         let all = vec![line(1, 4096.0), line(2, 8192.0)];
         let seen = |c: &[Charge]| c.iter().map(|c| (c.source, c.weight)).collect::<Vec<_>>();
@@ -135,7 +135,7 @@ mod tests {
     fn split_keeps_writer_of_each_byte() {
         let line = |tgid, weight| Charge {
             source: Source::Actor(Actor::process(Origin::Process, tgid)),
-            ..Charge::nobody(weight, "page")
+            ..Charge::unattributed(weight, "page")
         };
         let mut rest = vec![line(1, 4096.0), line(2, 8192.0)];
         let front = split_off_front(&mut rest, 8192.0);

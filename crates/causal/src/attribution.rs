@@ -1,16 +1,16 @@
 //! Causes: who a completed command is charged to, and how much of it.
 //!
-//! Picture closing a restaurant bill: most lines name a guest at once, some name "table 7" and have to wait until it is
-//! known who sat there. A command's bill is closed one horizon after its completion, when every record that could speak
-//! of it has arrived; if it names a transaction whose commit is still under way, or a command of a disk above that is
-//! still open, or a mark of the application that may yet turn out to be no operation, it waits for them. Then the lines are added up per actor and divided by their sum, so that the shares of a
-//! command are 1 in all; what no line explains is `unattributed`, which is a line like any other.
+//! Most charges name an actor at once; others name a transaction whose commit is still under way, a command of a disk
+//! above that is still open, or a mark that may yet turn out to be no operation. A command is settled one horizon after
+//! its completion, when every record about it has arrived, and not before what its charges name is known. Then the
+//! charges are added up per actor and divided by their sum, so that the shares of a command sum to 1; what no charge
+//! explains is `unattributed`, a share like any other.
 //!
 //! A kernel thread's handle in a transaction, unless the pages or the command it worked for are known, is held for others
 //! who are in the transaction themselves: it is a *proxy* (Yang et al., SOSP'15) and pays nothing.
 //!
 //! *Uncertainty*: a proxy may have worked for some of those only who then pay for it; proxies among themselves leave the
-//! commit unattributed. A commit whose end was lost would keep bills open for ever; after [`PATIENCE_NS`] they are closed
+//! commit unattributed. A commit whose end was lost would keep commands open for ever; after [`PATIENCE_NS`] they are settled
 //! with what is known. A share's confidence is that of the least sure link of its chain.
 
 use crate::actor::{Actor, Charge, Source};
@@ -31,7 +31,7 @@ const OUTCOMES: usize = 1 << 16;
 /// Disks on files on disks on files: deeper stacks are a loop in a damaged log.
 const DEEPEST: u32 = 8;
 
-/// A completed command whose bill is not closed.
+/// A completed command that is not settled.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub due_ns: u64,
@@ -47,12 +47,12 @@ pub(crate) struct Pending {
     pub charges: Vec<Charge>,
 }
 
-/// The bills that are not closed, and how those ended that others wait for.
+/// The commands that are not settled, and the results of those that others wait for.
 #[derive(Debug, Default)]
 pub(crate) struct Attribution {
     /// As they fall due, which is as they came: the clock never goes back, and each waits for one horizon.
     due: VecDeque<Pending>,
-    /// Commands of disks that stand on files among them: whom commands below wait for.
+    /// Commands of disks that stand on files among them: what commands below wait for.
     above: BTreeSet<u64>,
     /// The causes of such commands that are closed.
     outcomes: FastMap<u64, Vec<Share>>,
@@ -80,20 +80,20 @@ impl Attribution {
         self.due.push_back(pending);
     }
 
-    /// Whether a bill falls due.
+    /// Whether a command is due.
     #[inline]
     pub(crate) fn is_due(&self, now_ns: u64) -> bool {
         self.due.front().is_some_and(|p| p.due_ns <= now_ns)
     }
 
-    /// Closes the bills that fell due; at the `end`, all of them.
+    /// Settles the commands that are due; at the `end`, all of them.
     pub(crate) fn settle(&mut self, end: bool, threads: &mut Threads, objects: &Objects, cx: &mut Context<'_>) {
         let mut patience = self.due.len().saturating_mul(DEEPEST as usize);
         let now_ns = cx.now_ns;
         while let Some(mut pending) = self.due.pop_front_if(|p| end || p.due_ns <= now_ns) {
             let old = now_ns > pending.done_ns.saturating_add(PATIENCE_NS) || (end && patience == 0);
             patience = patience.saturating_sub(1);
-            if !self.close_bill(&pending, (end, old), threads, objects, cx) {
+            if !self.settle_one(&pending, (end, old), threads, objects, cx) {
                 pending.due_ns = now_ns.saturating_add(cx.config.horizon_ns.max(1));
                 self.due.push_back(pending);
             } else if pending.above {
@@ -103,7 +103,7 @@ impl Attribution {
     }
 
     /// `end`: nothing more will be learnt of commits. `force`: neither of commands above and of marks.
-    fn close_bill(
+    fn settle_one(
         &mut self,
         pending: &Pending,
         (end, force): (bool, bool),
@@ -116,18 +116,19 @@ impl Attribution {
         waits.clear();
         let (now_ns, horizon_ns) = (cx.now_ns, cx.config.horizon_ns);
         let (commits, all) = (end || force, force);
-        let mut bill = Bill { bills: self, threads, objects, now_ns, horizon_ns, commits, all, shares, waits };
-        let known = pending.charges.iter().all(|c| bill.resolve(c, 0));
-        Bill { shares, waits, .. } = bill;
+        let mut settlement =
+            Settlement { commands: self, threads, objects, now_ns, horizon_ns, commits, all, shares, waits };
+        let known = pending.charges.iter().all(|c| settlement.resolve(c, 0));
+        Settlement { shares, waits, .. } = settlement;
         if known {
-            self.write_bill(pending, &mut shares, &mut waits, threads, cx);
+            self.write_causes(pending, &mut shares, &mut waits, threads, cx);
         }
         (self.shares, self.waits) = (shares, waits);
         known
     }
 
     /// Writes the causes of a command whose lines are all known, and who waited for it.
-    fn write_bill(
+    fn write_causes(
         &mut self,
         pending: &Pending,
         shares: &mut Vec<Share>,
@@ -139,7 +140,7 @@ impl Attribution {
         if charged < pending.measure * (1.0 - 1e-9) || charged <= 0.0 {
             let left = if charged <= 0.0 { 1.0 } else { pending.measure - charged };
             let via = if pending.flush { "flush" } else { "unknown" };
-            shares.push(Share { actor: Actor::NOBODY, share: left, confidence: Confidence::Exact, via });
+            shares.push(Share { actor: Actor::UNATTRIBUTED, share: left, confidence: Confidence::Exact, via });
         }
         for s in shares.iter_mut() {
             s.actor = threads.settled(s.actor);
@@ -185,9 +186,9 @@ impl Attribution {
     }
 }
 
-/// A bill that is being closed.
-struct Bill<'a> {
-    bills: &'a Attribution,
+/// A command that is being settled.
+struct Settlement<'a> {
+    commands: &'a Attribution,
     threads: &'a Threads,
     objects: &'a Objects,
     now_ns: u64,
@@ -201,12 +202,12 @@ struct Bill<'a> {
     waits: Vec<(u64, Confidence)>,
 }
 
-impl Bill<'_> {
-    /// Adds what a line stands for to the shares. `false`: it is not known yet.
+impl Settlement<'_> {
+    /// Adds what a charge stands for to the shares. `false`: it is not known yet.
     fn resolve(&mut self, c: &Charge, depth: u32) -> bool {
-        let nobody = |via| Share { actor: Actor::NOBODY, share: c.weight, confidence: c.confidence, via };
+        let unattributed = |via| Share { actor: Actor::UNATTRIBUTED, share: c.weight, confidence: c.confidence, via };
         if depth > DEEPEST {
-            self.shares.push(nobody("unknown"));
+            self.shares.push(unattributed("unknown"));
             return true;
         }
         match c.source {
@@ -219,7 +220,7 @@ impl Bill<'_> {
                 self.shares.push(Share { actor, share: c.weight, confidence, via: c.via });
                 true
             }
-            Source::Command(command) => match self.bills.outcomes.get(&command) {
+            Source::Command(command) => match self.commands.outcomes.get(&command) {
                 Some(shares) => {
                     if c.span != 0 {
                         self.waits.push((c.span, c.confidence));
@@ -232,22 +233,22 @@ impl Bill<'_> {
                     }));
                     true
                 }
-                None if self.all || !self.bills.is_open(command, self.objects) => {
-                    self.shares.push(nobody("stacked"));
+                None if self.all || !self.commands.is_open(command, self.objects) => {
+                    self.shares.push(unattributed("stacked"));
                     true
                 }
                 None => false,
             },
             Source::Joiners(key) | Source::Waiters(key) => {
                 let Some(transaction) = self.objects.journal.get(key) else {
-                    self.shares.push(nobody(c.via));
+                    self.shares.push(unattributed(c.via));
                     return true;
                 };
                 let settled = transaction.end_ns.is_some_and(|e| e.saturating_add(self.horizon_ns) <= self.now_ns);
                 if !settled && !self.commits {
                     return false;
                 }
-                // That nobody is known to have waited for a commit whose end was lost does not say that nobody did.
+                // Where the end of a commit was lost, the absence of known waiters proves nothing.
                 let most = match c.source {
                     Source::Waiters(_) if transaction.unseen => Confidence::Guess,
                     _ => c.confidence,
@@ -266,12 +267,12 @@ impl Bill<'_> {
                         .iter()
                         .all(|w| self.resolve(&line(w.source, each, w.confidence, w.span), depth + 1));
                 }
-                // Proxies pay no part of their own, such as ext4's worker that turns written extents into valid ones
+                // Proxies are not charged, such as ext4's worker that turns written extents into valid ones
                 // (ext4_end_io_rsv_work).
-                let members = || transaction.joiners.iter().filter(|j| j.source != Source::Actor(Actor::NOBODY));
+                let members = || transaction.joiners.iter().filter(|j| j.source != Source::Actor(Actor::UNATTRIBUTED));
                 let all: f64 = members().map(|j| j.handles).sum();
                 if all <= 0.0 {
-                    self.shares.push(nobody(c.via));
+                    self.shares.push(unattributed(c.via));
                     return true;
                 }
                 members().all(|j| {
@@ -287,9 +288,9 @@ impl Bill<'_> {
 fn add_up(shares: &mut Vec<Share>) {
     shares.retain(|s| s.share > 0.0);
     if shares.is_empty() {
-        shares.push(Share { actor: Actor::NOBODY, share: 1.0, confidence: Confidence::Guess, via: "unknown" });
+        shares.push(Share { actor: Actor::UNATTRIBUTED, share: 1.0, confidence: Confidence::Guess, via: "unknown" });
     }
-    // The larger part of one actor first: it says how the chain went.
+    // The larger part of one actor first: it names the chain.
     shares.sort_by(|a, b| a.actor.cmp(&b.actor).then(b.share.total_cmp(&a.share)).then(a.via.cmp(b.via)));
     let all: f64 = shares.iter().map(|s| s.share).sum();
     shares.iter_mut().for_each(|s| s.share /= all);

@@ -1,8 +1,8 @@
-//! What the kernel itself tells of a wait: what for, and who ended it.
+//! What the kernel itself reports of a wait: what for, and who ended it.
 
 use model::Wait;
 
-/// What the kernel told of a wait.
+/// What the kernel reported of a wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Blocked {
     pub wait: Wait,
@@ -20,7 +20,7 @@ impl Blocked {
         Self { wait, tgid: 0, operation: 0, file: 0 }
     }
 
-    /// Whether it says all: no I/O under way explains the sleep.
+    /// Whether it explains the wait alone: no I/O under way explains the sleep.
     pub(crate) fn decides(self) -> bool {
         use Wait::{Child, DirtyThrottling, Fcntl, Flock, Futex, KernelLock, Pipe, Poll, Reclaim, Socket, Timer};
         matches!(

@@ -1,12 +1,12 @@
 //! Commits of file systems that are not jbd2's: btrfs's transactions, f2fs's checkpoints, the checkpoints of XFS's log.
 //!
-//! Nobody knows whose changes such a commit holds, but some file systems tell who asks for one, and when it is on the
+//! It is not known whose changes such a commit holds, but some file systems report who asks for one, and when it is on the
 //! medium. A call that asked for this commit, or an earlier one, and is still under way when it ends, has waited for it. An f2fs
-//! fsync says only when it returns that it needed one: it was the one that ended last.
+//! fsync reports only on return that it needed one: it was the one that ended last.
 //!
 //! *Uncertainty*: a call that asked waits itself (`structural`), as does one whose own thread wrote the checkpoint. Which
 //! one an f2fs fsync waited for is a conclusion (`interval`). Who waits for a btrfs commit that another thread carries out
-//! is not told. A commit that nobody asked for has no begin that is known: it is a moment.
+//! is unknown. A commit that no call asked for has no known begin: it is a moment.
 
 use crate::context::{Context, span};
 use crate::hash::FastMap;
@@ -180,25 +180,10 @@ impl Checkpoints {
     }
 }
 
-/// f2fs's `cp_reason_type`, from 1 on (fs/f2fs/f2fs.h).
-const REASONS: [&str; 11] = [
-    "no regular file",
-    "compressed file",
-    "file with hard links",
-    "file system that needs one first",
-    "file with a wrong parent",
-    "no room to roll forward",
-    "node that the last one lacks",
-    "mount option fastboot",
-    "two active logs only",
-    "folder to be recovered",
-    "folder with new extended attributes",
-];
-
-/// The call that ends said that it had to have a checkpoint written, and why: a moment that is a span of its own, since the
+/// The call that ends reported that it needed a checkpoint, and why: a moment with its own span, since the
 /// call's are written by then.
 fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx: &mut Context<'_>) {
-    let reason = usize::try_from(record.number).ok().and_then(|n| REASONS.get(n.checked_sub(1)?));
+    let reason = usize::try_from(record.number).ok().and_then(|n| model::CHECKPOINT_REASONS.get(n.checked_sub(1)?));
     let (Some(reason), true) = (reason, call != 0) else { return };
     let known = tasks.threads.call(header.tid).filter(|c| [c.span, c.fs_span].contains(&call));
     let operation = known.map(|c| tasks.threads.settled(c.actor).operation).filter(|id| *id != 0);
@@ -208,7 +193,7 @@ fn needed(header: &Header, record: &Checkpoint, call: u64, tasks: &mut Tasks, cx
         operation,
         disk: Some(cx.config.disk_of(record.dev)),
         number: Some(record.number),
-        flags: Cow::Borrowed(reason),
+        flags: Cow::Borrowed(reason.name),
         ..span(id, Layer::FileSystem, "checkpoint needed", header.time_ns, header.tgid, header.tid)
     };
     tasks.threads.put_span(header.tid, row, cx);

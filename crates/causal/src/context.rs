@@ -61,7 +61,7 @@ impl Context<'_> {
         *self.spans
     }
 
-    /// Writes a link, if both its ends are known, and says how sure it is.
+    /// Writes a link, if both its ends are known, with its confidence.
     pub(crate) fn link(
         &mut self,
         parent: u64,

@@ -1,8 +1,8 @@
-//! Transactions that nobody tells of, inferred from SQLite's files.
+//! Transactions that no probe reports, inferred from SQLite's files.
 //!
-//! Picture a watchman who knows the shop's customs and sees only its back door: when the ledger is carried out, a sale has
-//! begun, and when it is carried in again, it is over. Where a program's SQLite cannot be probed (its symbols are stripped),
-//! its files still keep SQLite's customs (<https://sqlite.org/atomiccommit.html>, <https://sqlite.org/wal.html>):
+//! Where a program's SQLite cannot be probed (its symbols are stripped), its files still follow SQLite's protocols
+//! (<https://sqlite.org/atomiccommit.html>, <https://sqlite.org/wal.html>), by which the begin and the end of a write
+//! transaction are recognised:
 //!
 //! | mode | a write transaction begins | and ends |
 //! |---|---|---|
@@ -17,11 +17,11 @@
 //!
 //! A transaction is an operation like any other but with confidence `guess`: in every link
 //! that leads down from it, and in every cause that names it. It is done only for processes of which no statement was
-//! recorded ([`crate::Config::told`]), and not on a thread that is inside a mark or function of its own: what is told goes
-//! before what is guessed.
+//! recorded ([`crate::Config::told`]), and not on a thread that is inside a mark or function: what is recorded takes
+//! precedence over what is inferred.
 //!
 //! *Uncertainty*: names may lie. Reading transactions leave no trace in files. Commits that are not synced (WAL with
-//! `synchronous=NORMAL`, any mode with `OFF`) and are less than [`PAUSE_NS`] apart cannot be told apart and look like one. A
+//! `synchronous=NORMAL`, any mode with `OFF`) and are less than [`PAUSE_NS`] apart look like one. A
 //! transaction that one thread begins and another ends is two, one on each. What no call does (a page fault in a mapped
 //! database) is not the transaction's. The thread's time between its calls is shown as `other`, since its sleeps there are
 //! not recorded.
@@ -99,7 +99,7 @@ pub(crate) struct Inferred {
     databases: BTreeMap<String, bool>,
     /// Files read as SQLite reads a database's header.
     read: BTreeSet<FileKey>,
-    /// The path that a name without its folder stands for.
+    /// The path of a name without its folder.
     names: BTreeMap<String, String>,
 }
 
@@ -108,7 +108,7 @@ impl Inferred {
         self.notes.len() + self.open.len() + self.databases.len() + self.read.len() + self.names.len()
     }
 
-    /// Notes what a record that has just arrived tells, for what comes before it and during it.
+    /// Notes what must be known of a record on arrival, for what comes before it and during it.
     pub(crate) fn arrives(&mut self, with_statements: Option<&BTreeSet<u32>>, event: &Event) {
         let h = &event.header;
         // The kind first: it costs less than the look-up, and most events are of others.

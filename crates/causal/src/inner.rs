@@ -1,11 +1,11 @@
 //! Marks of programs that live in a PID namespace.
 //!
-//! Picture a ship whose cabins are numbered from 1, as are the houses of every street ashore. A program marks its spans with
-//! the numbers that it knows itself by, and in a container those are the cabin's; all other records bear the street's. The
-//! kernel side tells both numbers of each task that is made aboard, so the marks are readdressed before they are linked.
+//! A program marks its spans with the process and thread numbers that it knows, in a container those of its PID
+//! namespace; all other records have those of the initial namespace. The kernel side records both numbers of each task
+//! that is created in a namespace, so the marks are renumbered before they are linked.
 //!
 //! *Uncertainty*: two containers of one recording use the same small numbers. The one that was made last before the mark
-//! began is taken; marks do not say which ship they are from.
+//! began is taken; marks do not name their container.
 
 use model::event::task_what;
 use model::{Event, Record};

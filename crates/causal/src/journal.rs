@@ -1,13 +1,13 @@
 //! Transactions of a journal: who joined, who waited, and which metadata block was last logged by which.
 //!
-//! Picture a bus. Whoever changes metadata boards the transaction that stands at the stop (a *handle*; a call may hold
-//! several); when the bus leaves, the journal's thread drives it to the disk, and the fare, every journal block, is split
-//! among the passengers by their handles; kernel threads on the others' errands ride free (see `attribution`). Some people
-//! wait at the terminus for the bus to arrive: the fsyncs; what the bus does only for their sake, the cache flushes, is
-//! theirs. Later the luggage is carried home, each metadata block to its own place (a *checkpoint*), by whatever porter
-//! comes by; it is still the luggage of the bus that last had it.
+//! Whoever changes metadata joins the running transaction by a *handle* (a call may start several). The journal's
+//! thread commits the transaction, and each journal block that it writes is shared among those who joined, by their
+//! handles; kernel threads that work for others pay nothing (see `attribution`). An fsync waits until the commit is
+//! over; the cache flushes, which the commit issues only for those who wait, are charged to them. Later a *checkpoint*,
+//! by whichever thread, writes each metadata block to its own place; it is charged to the transaction that last logged
+//! the block.
 //!
-//! *Uncertainty*: which fsync waits for which commit is not told by the kernel. An fsync waits if it is under way when
+//! *Uncertainty*: the kernel does not report which fsync waits for which commit. An fsync waits if it is under way when
 //! the commit ends, unless its inode is known to belong to another transaction (ext4's `i_sync_tid` says that, but no
 //! tracepoint shows it; the handles of earlier calls on the inode stand in for it). Handles are weighed alike,
 //! although one may log more blocks than another. Of a commit whose end was lost it is known that it was over when its
@@ -179,12 +179,12 @@ impl Journal {
         self.proxies.insert(tid, (key, place));
     }
 
-    /// What the kernel thread joined last, if it is not yet known for whom.
+    /// What the kernel thread joined last, while the task that it works for is unknown.
     pub(crate) fn take_proxy(&mut self, tid: u32) -> Option<(TxnKey, usize)> {
         self.proxies.remove(&tid)
     }
 
-    /// Most kernel threads that joined are told apart at once; the others must not grow with the trace.
+    /// Most kernel threads that joined are identified at once; the others must not grow with the trace.
     pub(crate) fn prune_proxies(&mut self) {
         if self.proxies.len() > PROXIES {
             self.proxies.clear();
@@ -231,7 +231,7 @@ impl Journal {
         })
     }
 
-    /// `waited`: whether somebody who began to wait by then waited for it, given when it began, and how sure that is.
+    /// `waited`: whether a task that began to wait by then waited for it, given when it began, and with which confidence.
     fn over(
         &mut self,
         key: TxnKey,
@@ -371,10 +371,10 @@ impl Journal {
 }
 
 /// Makes one member of those that will pay together; returns how many fewer there are. After the end of the commit only
-/// who they are and their handles matter. Kernel threads of whom it may still turn out for whom they acted are known by
+/// who they are and their handles matter. Kernel threads whose principal may still become known are known by
 /// their place, so then all stay.
 fn add_up(joiners: &mut Vec<Joiner>) -> usize {
-    if joiners.iter().any(|j| j.source == Source::Actor(Actor::NOBODY)) {
+    if joiners.iter().any(|j| j.source == Source::Actor(Actor::UNATTRIBUTED)) {
         return 0;
     }
     let before = joiners.len();

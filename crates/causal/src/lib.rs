@@ -3,16 +3,16 @@
 //!
 //! # The idea
 //!
-//! Picture a detective with a pile of till receipts. Each receipt (an event) says little: an address, a time, a thread.
-//! But objects in the kernel leave receipts that fit together: the bio that is queued is the bio that a request carries;
+//! An event says little: an address, a time, a thread.
+//! But the events of one kernel object fit together: the bio that is queued is the bio that a request carries;
 //! the page it carries was written by a call; the call was made by a thread inside a statement; the journal's thread was
-//! between a commit's begin and its end. The linker lays the receipts in order ([`reorder`](self)) and keeps, for each
+//! between a commit's begin and its end. The linker sorts the events ([`reorder`](self)) and keeps, for each
 //! kind of object, only what is still open:
 //!
-//! | room | open things | closed by |
+//! | tracker | open things | closed by |
 //! |---|---|---|
 //! | `threads` | operations and calls on each thread's stack | their end record |
-//! | `inferred` | transactions that only SQLite's files tell of | the journal's end, the WAL's sync |
+//! | `inferred` | transactions that are inferred from SQLite's files | the journal's end, the WAL's sync |
 //! | `pages` | who dirtied which page | the bio that carries the page |
 //! | `logs` | who changed a file system that has no such transactions | a bounded number each |
 //! | `checkpoints` | who asked such a file system for a commit | its arrival, or the call's end |
@@ -21,13 +21,13 @@
 //! | `stacked` | commands of loop disks | their completion |
 //! | `uring` | requests submitted through a ring | their completion |
 //! | `activity` | what a sleeping thread may be waiting for | the operation's end |
-//! | `attribution` | completed commands whose payer is not known yet | a commit's end and one horizon |
+//! | `attribution` | completed commands whose cause is not known yet | a commit's end and one horizon |
 //!
-//! Each room is a tracker that owns what it keeps. `linker` hands each event to the one that it is for, with a `context` of
+//! Each tracker owns what it keeps. `linker` hands each event to the one that it is for, with a `context` of
 //! what all share: the configuration, the time, span numbers, the losses, the sink. A tracker asks those below it, never above:
 //!
 //! ```text
-//! attribution        who pays for a command that is over
+//! attribution        who is charged for a command that is over
 //!   block            bios, requests, flushes
 //!   checkpoints      commits that are not jbd2's
 //!     tasks          who does something now: threads (with inferred), uring
@@ -36,7 +36,7 @@
 //!
 //! # The uncertainty
 //!
-//! Every room's header says what it cannot know. Common to all: a link carries a [`model::Confidence`], a loss
+//! The head of each file says what it cannot know. Common to all: a link carries a [`model::Confidence`], a loss
 //! inside its window lowers it by one step (`loss`), and a cause is as sure as the least sure link of its chain.
 //! What nothing explains is charged to [`model::Origin::Unattributed`], never to the nearest neighbour.
 //!
@@ -114,7 +114,7 @@ pub struct Stacked {
     pub below: Below,
 }
 
-/// What the linker must be told beside the events.
+/// What the linker needs beside the events.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The tracer's process.
@@ -132,9 +132,9 @@ pub struct Config {
     /// Whether completions were recorded at all: else that one is missing is no loss.
     pub completions: bool,
     /// Since when the log had no room for some records, if it ever had none. This is known when the recording has ended, and what is
-    /// missing from then on is told as that loss.
+    /// missing from then on is reported as that loss.
     pub full_since_ns: Option<u64>,
-    /// Processes whose statements were recorded, which only the whole log can say. In the others transactions are inferred
+    /// Processes whose statements were recorded, which is known only from the whole log. In the others transactions are inferred
     /// from SQLite's files; `None`: in none.
     pub with_statements: Option<BTreeSet<u32>>,
     /// Events name objects by numbers that who read them made up of disk, sector and time, as those out of ftrace: then no link
@@ -247,12 +247,12 @@ impl Linker {
     fn take(&mut self, event: &Event, sink: &mut dyn Sink) {
         let mut cx = self.shared.context(sink);
         self.router.on_event(event, &mut cx);
-        // After the event, so that a late mark or call can be told by its time.
+        // After the event, so that a late mark or call is recognised by its time.
         cx.advance(moment(event));
         self.router.on_time(&mut cx);
     }
 
-    /// Entries held in memory, of all kinds: what a test of the memory's bound looks at.
+    /// Entries held in memory, of all kinds: for the test of the memory's bound.
     pub fn held(&self) -> usize {
         self.order.len() + self.shared.len() + self.router.len()
     }

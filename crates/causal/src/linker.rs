@@ -37,7 +37,7 @@ impl Router {
         }
     }
 
-    /// Notes what an event that has just arrived tells before its turn.
+    /// Notes what must be known of an event on arrival, before it is handed on in order.
     pub(crate) fn arrives(&mut self, event: &Event, config: &Config) {
         self.tasks.threads.arrives(event, config);
     }
@@ -110,7 +110,7 @@ impl Router {
             self.attribution.settle(false, &mut self.tasks.threads, &self.objects, cx);
         }
         self.since_sweep += 1;
-        // It looks at every thread: with many, the less often.
+        // It visits every thread: the more there are, the less often it runs.
         if self.since_sweep >= SWEEP_EVERY && self.since_sweep as usize >= self.tasks.threads.count() {
             self.since_sweep = 0;
             let many = self.objects.activity.len() > MANY_FLIGHTS;

@@ -5,7 +5,7 @@
 //! system since it was last written.
 //!
 //! *Uncertainty*: both. A call that waits may wait for something else, so that is `interval`; who changed the file system
-//! may have nothing in this part of its metadata, so that is a `guess`. The bytes of a log are not told apart by who
+//! may have nothing in this part of its metadata, so that is a `guess`. The bytes of a log are not divided by who
 //! logged them.
 
 use crate::actor::Source;
@@ -16,7 +16,7 @@ use crate::pages::FileKey;
 const CHANGERS: usize = 64;
 /// File systems.
 const MOST: usize = 1024;
-/// What the file system writes of its own accord comes in bursts; a pause this long ends one (btrfs commits every 30 s,
+/// What the file system writes unasked comes in bursts; a pause this long ends one (btrfs commits every 30 s,
 /// f2fs every 60 s, xfs pushes its log every 30 s).
 const PAUSE_NS: u64 = 500_000_000;
 
@@ -61,7 +61,7 @@ impl Logs {
         changers.push(Changer { source, time_ns, weight: 1.0 });
     }
 
-    /// A call waits for the medium with what is no regular file: a folder.
+    /// A call waits for the device with what is no regular file: a folder.
     pub(crate) fn folder(&mut self, file: FileKey) {
         if self.folders.len() >= MOST {
             self.folders.clear();
@@ -73,7 +73,7 @@ impl Logs {
         self.folders.contains_key(&file)
     }
 
-    /// Who is taken to be meant by what is written at `now_ns` and nobody waits for. `here`: file systems it may be of.
+    /// Who is charged for what is written at `now_ns` without anyone waiting. `here`: file systems it may be of.
     pub(crate) fn meant(&mut self, now_ns: u64, here: impl Fn(u32) -> bool) -> Vec<(Source, f64)> {
         let mut all = Vec::new();
         let mut devs: Vec<u32> = self.by_dev.keys().copied().filter(|dev| here(*dev)).collect();

@@ -1,9 +1,8 @@
 //! What a loss does to the links made meanwhile.
 //!
-//! Picture a witness who looked away for a moment: what he says about that moment still counts, but less. A link is
-//! made from two records; if anything was lost on the CPU of either of them (or on an unknown CPU) between the two, an
-//! intermediate event may be missing (a page written again, an address reused), so the link is one step less sure and
-//! names the loss. Nothing is ever broken because of a loss.
+//! A link is made from two records. If anything was lost on the CPU of either of them (or on an unknown CPU) between
+//! the two, an intermediate event may be missing (a page written again, an address reused), so the link's confidence is
+//! one step lower and it names the loss. No link is dropped because of a loss.
 //!
 //! *Uncertainty*: a loss on a third CPU may matter too (a thread that moved there and back); links do not remember
 //! every CPU that their threads passed.
@@ -71,7 +70,7 @@ impl Losses {
         });
     }
 
-    /// A command was issued at a time, was over at another, and its completion is missing. A loss that is told already explains it.
+    /// A command was issued at a time, was over at another, and its completion is missing. A loss that was reported already explains it.
     pub(crate) fn unseen(&mut self, start_ns: u64, end_ns: u64, sink: &mut dyn Sink) {
         if self.known.iter().any(|k| k.start_ns <= end_ns && k.end_ns >= start_ns) {
             return;

@@ -1,8 +1,8 @@
 //! Names of files and processes.
 //!
-//! Picture a street register: a house number (file system, inode) keeps its number when the house is torn down and
-//! another is built there. SQLite's rollback journal is removed and made again at every transaction, often with the same
-//! inode, so a file is (device, inode) **for as long as a name held**: after a removal, the next name is a new file.
+//! An inode number is used again once its file is removed. SQLite's rollback journal is removed and created again in
+//! every transaction, often with the same inode, so a file is (device, inode) **for as long as a name held**: after a
+//! removal, the next name is a new file.
 //!
 //! A process has the last name it was seen with; a journal's thread is known by it alone before its first commit.
 //!

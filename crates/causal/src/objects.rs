@@ -1,5 +1,5 @@
 //! What the kernel's objects are known by, below those who use them: files, transactions, disks, what is in flight. None of
-//! these trackers knows another; tasks and the block layer ask and tell them.
+//! these trackers knows another; tasks and the block layer query and update them.
 
 use crate::Config;
 use crate::activity::Activity;

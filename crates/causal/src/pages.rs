@@ -1,19 +1,18 @@
 //! Who dirtied which page.
 //!
-//! Picture a guest book on every page of a file: whoever writes the page signs, and the bio that carries the page to the
-//! disk tears the signatures out and takes them along. So a page written back half a minute later, by a kernel thread or
-//! by another program's fsync, is still charged to its writers (the tag sets of Split-level I/O scheduling, SOSP'15, kept
-//! outside the kernel).
+//! For each page of a file the threads that wrote to it are kept, and the bio that carries the page to the disk takes
+//! them over. So a page written back half a minute later, by a kernel thread or by another program's fsync, is still
+//! charged to its writers (the tag sets of Split-level I/O scheduling, SOSP'15, kept outside the kernel).
 //!
-//! A file's book is a map of page ranges, so that a write of 1 GiB is one entry. A page signed by several shares its
-//! charge by the bytes each wrote into it.
+//! They are kept per file in a map of page ranges, so that a write of 1 GiB is one entry. A page with several writers
+//! shares its charge by the bytes each wrote into it.
 //!
 //! Some calls write pages that they do not name: who writes behind a file's end, or moves it, has the file system zero the rest of
-//! the page that the end was in, and who punches a hole has it zero the parts of pages at the hole's edges. They sign there too. For
-//! that each file's size is kept, exactly where a call told it, else as the furthest byte written; what stands on the latter is a guess.
+//! the page that the end was in, and who punches a hole has it zero the parts of pages at the hole's edges. They are its writers too. For
+//! that each file's size is kept, exactly where a call's record has it, else as the furthest byte written; what relies on the latter is a guess.
 //!
 //! *Uncertainty*: a write is known by its start and end, not by the moment it dirtied the page. A bio queued between the
-//! two may carry the bytes or not; it is charged, and the signature also stays for the next bio (unless the write itself
+//! two may carry the bytes or not; it is charged, and the writer also stays for the next bio (unless the write itself
 //! sent the bio, as O_SYNC does). Of a page rewritten many times only the last [`MAX_WRITERS`] writers stay.
 
 use crate::actor::Source;
@@ -37,7 +36,7 @@ const MAX_SIZES: usize = 1 << 16;
 /// (file system, inode).
 pub(crate) type FileKey = (u32, u64);
 
-/// One signature.
+/// One writer of a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Writer {
     pub source: Source,
@@ -70,7 +69,7 @@ struct DirtyRange {
 }
 
 impl DirtyRange {
-    fn sign(&mut self, writer: Writer) {
+    fn add_writer(&mut self, writer: Writer) {
         if self.last.call == writer.call && self.last.source == writer.source {
             let bytes = if self.last.span == writer.span { writer.bytes.max(self.last.bytes) } else { writer.bytes };
             self.last = Writer { bytes, ..writer };
@@ -90,13 +89,13 @@ impl DirtyRange {
 /// A part of what a bio carries: so many pages with one writer's part in them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Taken {
-    /// `None`: pages that nobody known wrote.
+    /// `None`: pages without a known writer.
     pub writer: Option<Writer>,
     /// Bytes charged.
     pub weight: f64,
 }
 
-/// All guest books.
+/// The dirty pages of all files.
 #[derive(Default)]
 pub(crate) struct Pages {
     files: FastMap<FileKey, BTreeMap<u64, DirtyRange>>,
@@ -105,7 +104,7 @@ pub(crate) struct Pages {
 }
 
 impl Pages {
-    /// A call wrote bytes `pos..pos + bytes`: those pages are signed, and the one that the file ended in if that is an earlier one.
+    /// A call wrote bytes `pos..pos + bytes`: the writer is added to those pages, and to the one that the file ended in if that is an earlier one.
     pub(crate) fn write_by_call(&mut self, file: FileKey, pos: u64, bytes: u64, writer: Writer) {
         if bytes == 0 {
             return;
@@ -144,7 +143,7 @@ impl Pages {
         let edge = Writer { bytes: 1, confidence: Confidence::Guess, ..writer };
         for at in [pos, end] {
             if !at.is_multiple_of(PAGE) {
-                self.sign(file, at / PAGE, 1, edge);
+                self.add_writer(file, at / PAGE, 1, edge);
             }
         }
         self.opened(file);
@@ -183,7 +182,7 @@ impl Pages {
             true => Writer { bytes: rest, ..writer },
             false => Writer { bytes: 1, confidence: Confidence::Guess, ..writer },
         };
-        self.sign(file, end.bytes / PAGE, 1, writer);
+        self.add_writer(file, end.bytes / PAGE, 1, writer);
     }
 
     /// Signs the pages that bytes `pos..pos + bytes` lie in. `writer.bytes` is set here, page by page.
@@ -192,28 +191,28 @@ impl Pages {
         let (first, last) = (pos / PAGE, (end - 1) / PAGE);
         let partial = |from: u64, to: u64| Writer { bytes: (to - from) as u32, ..writer };
         if first == last {
-            return self.sign(file, first, 1, partial(pos, end));
+            return self.add_writer(file, first, 1, partial(pos, end));
         }
         let whole_from = if pos.is_multiple_of(PAGE) { first } else { first + 1 };
         let whole_to = if end.is_multiple_of(PAGE) { last + 1 } else { last };
         if whole_from > first {
-            self.sign(file, first, 1, partial(pos, (first + 1) * PAGE));
+            self.add_writer(file, first, 1, partial(pos, (first + 1) * PAGE));
         }
         if whole_to > whole_from {
-            self.sign(file, whole_from, whole_to - whole_from, partial(0, PAGE));
+            self.add_writer(file, whole_from, whole_to - whole_from, partial(0, PAGE));
         }
         if whole_to <= last {
-            self.sign(file, last, 1, partial(last * PAGE, end));
+            self.add_writer(file, last, 1, partial(last * PAGE, end));
         }
     }
 
     /// Signs `pages` pages from `index`.
-    pub(crate) fn sign(&mut self, file: FileKey, index: u64, pages: u64, writer: Writer) {
+    pub(crate) fn add_writer(&mut self, file: FileKey, index: u64, pages: u64, writer: Writer) {
         let Some(end) = index.checked_add(pages).filter(|_| pages > 0) else { return };
         let book = self.files.entry(file).or_default();
         let before = book.len();
         if let Some(range) = book.get_mut(&index).filter(|d| d.end == end) {
-            range.sign(writer);
+            range.add_writer(writer);
             return;
         }
         cut(book, index);
@@ -225,7 +224,7 @@ impl Pages {
                 gaps.push((at, start));
             }
             at = range.end;
-            range.sign(writer);
+            range.add_writer(writer);
         }
         if at < end {
             gaps.push((at, end));
@@ -250,9 +249,9 @@ impl Pages {
         out: &mut Vec<Taken>,
     ) {
         let end = index.saturating_add(pages);
-        let nobody = |pages: u64| Taken { writer: None, weight: (pages * PAGE) as f64 };
+        let unknown = |pages: u64| Taken { writer: None, weight: (pages * PAGE) as f64 };
         let Some(book) = self.files.get_mut(&file) else {
-            out.push(nobody(end - index));
+            out.push(unknown(end - index));
             return;
         };
         let before = book.len();
@@ -262,21 +261,21 @@ impl Pages {
         let mut empty = Vec::new();
         for (&start, range) in book.range_mut(index..end) {
             if start > at {
-                out.push(nobody(start - at));
+                out.push(unknown(start - at));
             }
             at = range.end;
             let bytes = ((range.end - start) * PAGE) as f64;
             let known = |w: &&Writer| w.start_ns <= at_ns;
             let all = || range.earlier.iter().chain([&range.last]);
-            let signed: f64 = all().filter(known).map(|w| f64::from(w.bytes.max(1))).sum();
-            if signed == 0.0 {
-                out.push(nobody(range.end - start));
+            let written: f64 = all().filter(known).map(|w| f64::from(w.bytes.max(1))).sum();
+            if written == 0.0 {
+                out.push(unknown(range.end - start));
                 continue;
             }
             out.extend(
                 all()
                     .filter(known)
-                    .map(|w| Taken { writer: Some(*w), weight: bytes * f64::from(w.bytes.max(1)) / signed }),
+                    .map(|w| Taken { writer: Some(*w), weight: bytes * f64::from(w.bytes.max(1)) / written }),
             );
             let stays = |w: &Writer| w.start_ns > at_ns || (w.end_ns > at_ns && w.call != call);
             range.earlier.retain(stays);
@@ -288,7 +287,7 @@ impl Pages {
             }
         }
         if at < end {
-            out.push(nobody(end - at));
+            out.push(unknown(end - at));
         }
         for start in empty {
             book.remove(&start);
@@ -299,7 +298,7 @@ impl Pages {
         }
     }
 
-    /// It became known that `source` made this call, which wrote bytes `pos..pos + bytes`: its signatures are changed.
+    /// It became known that `source` made this call, which wrote bytes `pos..pos + bytes`: its entries are changed.
     pub(crate) fn now_by(&mut self, file: FileKey, (pos, bytes): (u64, u64), call: (u32, u64), source: Source) {
         let pages = pos / PAGE..pos.saturating_add(bytes).div_ceil(PAGE);
         let range = self.files.get_mut(&file).into_iter().flat_map(|book| book.range_mut(pages.clone()));

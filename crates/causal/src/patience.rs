@@ -1,13 +1,13 @@
 //! A priority queue for things that come almost in order, after patience sorting.
 //!
-//! Picture a game of patience: each card is laid on the first pile whose uppermost card is not higher, so every pile is in
-//! order, and the lowest card of all lies at the bottom of one of them. Cards that come in order need one pile. Records
-//! need a few: moments come in order, and so do intervals among themselves, which are told at their end and belong at their
-//! start; those that lasted longer open a further pile. Laying and taking then cost a few comparisons, where a heap of all
-//! that waits costs a walk through memory.
+//! The items are kept in piles, each in order: an item goes on the first pile whose last item is not later, so the
+//! least of all is the first of some pile. Items that come in order need one pile. Records need a few: moments come in
+//! order, and so do intervals among themselves, whose records are written at their end and sorted by their start;
+//! longer intervals open a further pile. Adding and taking then cost a few comparisons, where a heap of everything that
+//! waits costs a walk through memory.
 //!
-//! A log of many CPUs brings a block of each in turn, so each needs its piles. What is uppermost falls from pile to pile, so
-//! where a card goes is found by halving; which pile holds the lowest card a small heap knows, a place a pile.
+//! A log of many CPUs brings a block of each in turn, so each needs its piles. The last items fall from pile
+//! to pile, so an item's pile is found by binary search; a small heap, with one entry a pile, finds the least.
 //!
 //! *Uncertainty*: none of the result, only of the cost. What fits on none of [`PILES`] piles goes into a tree, so any order,
 //! chosen to be the worst, costs what a tree costs.
@@ -79,10 +79,10 @@ impl<K: Ord + Copy, T> PatienceQueue<K, T> {
         }
         let mut first = first?;
         let Reverse((place, pile)) = *first;
-        let cards = &mut self.piles[pile];
-        let thing = wanted(&place).then(|| cards.pop_front())??.1;
+        let items = &mut self.piles[pile];
+        let thing = wanted(&place).then(|| items.pop_front())??.1;
         self.len -= 1;
-        match cards.front() {
+        match items.front() {
             Some((next, _)) => first.0.0 = *next,
             None => {
                 PeekMut::pop(first);
@@ -90,8 +90,8 @@ impl<K: Ord + Copy, T> PatienceQueue<K, T> {
                 self.empty.push(pile);
             }
         }
-        if cards.capacity() > KEPT && cards.len() < cards.capacity() / 4 {
-            cards.shrink_to(cards.capacity() / 2);
+        if items.capacity() > KEPT && items.len() < items.capacity() / 4 {
+            items.shrink_to(items.capacity() / 2);
         }
         Some(thing)
     }

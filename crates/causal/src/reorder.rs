@@ -1,9 +1,9 @@
 //! Brings events into the order in which things began.
 //!
-//! Picture a post office that lets letters lie for a day before it reads them in the order of their dates. CPUs deliver
-//! at different moments, and a record of an interval is written when the interval ends but matters from its start (a
-//! write dirties its page before the bio that carries the page, although its record may come later). The day is the
-//! `horizon`, in event time: an event is handed on once something that much newer has arrived.
+//! CPUs deliver at different moments, and the record of an interval is written when the interval ends but matters from
+//! its start (a write dirties its page before the bio that carries the page, although its record may come later). So
+//! events are held for the `horizon`, in event time: an event is handed on once one that is newer by the horizon has
+//! arrived.
 //!
 //! *Uncertainty*: a call that lasts longer than the horizon arrives after things that it preceded. It is handed on at
 //! once, late; the linker knows such calls beforehand by the identity that bios carry and by `sync_begin`.

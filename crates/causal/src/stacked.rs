@@ -1,9 +1,10 @@
 //! Disks that stand on other disks or on files.
 //!
-//! Picture a subcontractor: a command of a loop disk is carried out by a worker who reads and writes a file on the disk
-//! below, and whoever ordered the upper command pays for the lower ones. Pages of the file below are signed by the upper
-//! command when it is issued, so that a later writeback finds it; reads, flushes and direct I/O below are matched to the
-//! upper commands under way. (The device mapper needs none of this: its bios name the bio that they were made from.)
+//! The kernel carries out a command of a loop disk in a worker that reads and writes a file on the disk below. Whoever
+//! is charged for the upper command is charged for the lower ones. When the upper command is issued, it is noted as the
+//! writer of its pages of the file below, so that a later writeback finds it; reads, flushes and direct I/O below are
+//! matched to the upper commands in flight. (The device mapper needs none of this: its bios name the bio that they were
+//! made from.)
 //!
 //! *Uncertainty*: the kernel does not say which command a worker is serving. Writes and reads are matched by range; an
 //! offset of the loop disk in its file (losetup -o) is not known, so there the match falls back to whatever is under way.

@@ -111,7 +111,7 @@ impl Tasks {
         let time_ns = if record.start_ns == 0 { header.time_ns } else { record.start_ns.min(header.time_ns) };
         let key = (record.dev, record.txn);
         let mut joiner = Joiner {
-            source: Source::Actor(Actor::NOBODY),
+            source: Source::Actor(Actor::UNATTRIBUTED),
             span: 0,
             handles: f64::from(record.handles.max(1)),
             confidence: Confidence::Structural,
@@ -167,7 +167,7 @@ impl Tasks {
         }
     }
 
-    /// A range of a file is being written, told apart from its call's record.
+    /// A range of a file is being written, by a record apart from the call's.
     pub(crate) fn on_fs_write(
         &mut self,
         header: &Header,
@@ -177,7 +177,7 @@ impl Tasks {
     ) {
         let file = (record.dev, record.ino);
         if header.flags & 1 != 0 {
-            // A loop disk's worker: the pages were signed when the command came (see `stacked`).
+            // A loop disk's worker: the writer was noted when the command came (see `stacked`).
             objects.stacked.serve(header.tid, file, record.pos, record.bytes.into());
             if let Some(upper) = objects.stacked.served_by(header.tid, record.dev) {
                 self.settle_join(header, record.dev, upper, objects, cx);
@@ -232,11 +232,11 @@ impl Tasks {
             confidence: Confidence::Guess,
             via: "mapped",
         };
-        objects.pages.sign((record.dev, record.ino), record.index, record.pages.into(), writer);
+        objects.pages.add_writer((record.dev, record.ino), record.index, record.pages.into(), writer);
     }
 }
 
-/// What a record without a `ctx` says of its context.
+/// The context of a record without a `ctx`.
 fn context_of(header: &Header, names: &Names) -> u16 {
     let tracked = if names.is_tracked(header.tgid) { flags::TRACKED } else { 0 };
     tracked | if header.flags & header_flags::BETWEEN_ROWS != 0 { flags::BETWEEN_ROWS } else { 0 }

@@ -1,9 +1,9 @@
 //! io_uring requests: system calls without a call.
 //!
-//! Picture orders dropped through a letter slot: the customer goes on at once, and somebody inside carries them out. Each
-//! order bears the moment it was dropped, and whoever works on it names that moment: the bios and writes of a request
-//! carry the time of its submission as those of a system call carry its start, also where one of io_uring's own workers
-//! makes them. So a request is the operation's that submitted it, whoever carries it out and whenever it completes.
+//! The submitter goes on at once, and somebody else may carry the request out. Each request is known by the time of its
+//! submission, which its bios and writes carry as those of a system call carry the call's start, also where one of
+//! io_uring's own workers makes them. So a request belongs to the operation that submitted it, whoever carries it out
+//! and whenever it completes.
 //!
 //! *Uncertainty*: where the kernel polls the ring (SQPOLL), no system call submits: the process is known, not the thread.
 //! Such a request is the operation's only if the process has exactly one that runs, and that is a guess.
@@ -38,7 +38,7 @@ pub(crate) struct Ring {
     /// The operation on whose thread it was submitted; 0: none.
     operation: u64,
     pub call: Option<Call>,
-    /// Its ranges were told by `fs_write`.
+    /// Its ranges come from `fs_write`.
     pub wrote: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Rings {
     by_submission: FastMap<(u32, u64), Ring>,
     /// Those keys by address.
     by_address: FastMap<u64, (u32, u64)>,
-    /// Which request a thread last said that it works for.
+    /// The request that a thread works for, by its last record.
     workers: FastMap<u32, (u32, u64)>,
 }
 
@@ -82,7 +82,7 @@ impl Rings {
         if self.by_submission.is_empty() { None } else { self.by_submission.get(&(tgid, start_ns)) }
     }
 
-    /// The request's ranges are told by `fs_write`.
+    /// The request's ranges come from `fs_write`.
     pub(crate) fn wrote(&mut self, tgid: u32, start_ns: u64) {
         if let Some(ring) = self.by_submission.get_mut(&(tgid, start_ns)) {
             ring.wrote = true;
@@ -168,7 +168,7 @@ impl Rings {
         }
     }
 
-    /// The request that a thread works for, as it last said, if it is still under way.
+    /// The request that a thread works for, by its last record, if it is still in flight.
     pub(crate) fn worked_for(&self, tid: u32) -> Option<&Ring> {
         self.workers.get(&tid).and_then(|key| self.get(key.0, key.1))
     }
@@ -190,7 +190,7 @@ impl Rings {
         if request.pos < 0 {
             request.pos = r.pos;
         }
-        // Of a vector the number of its pieces was told.
+        // Of a vector the number of its pieces is known.
         let done = u64::try_from(r.result).unwrap_or(0);
         if matches!(ring.call, Some(Call::Preadv | Call::Pwritev)) {
             request.bytes = done;
@@ -240,7 +240,7 @@ impl Rings {
         cx: &mut Context<'_>,
     ) {
         let (header, r) = (&ring.header, &ring.request);
-        let operation = threads.settled(Actor { operation: ring.operation, ..Actor::NOBODY }).operation;
+        let operation = threads.settled(Actor { operation: ring.operation, ..Actor::UNATTRIBUTED }).operation;
         let moves = ring.call.is_some_and(|c| c.reads() || c.writes());
         let row = Span {
             end_ns: end.map(|e| e.0),

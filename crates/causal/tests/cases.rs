@@ -1,7 +1,7 @@
 //! One small file per situation: what it is about, event lines, `---`, the rows that must come out.
 //!
 //! `FATHOM_BLESS=1 cargo test -p causal --test cases` writes the rows that do come out; read the difference before it is
-//! committed. Before the events a file may tell the linker's configuration (`tracer 99`, `loop 7:0 on 254:0 12`, …), and
+//! committed. Before the events a file may set the linker's configuration (`tracer 99`, `loop 7:0 on 254:0 12`, …), and
 //! in events numbers may be given by name: `dev=254:0`, `call=fsync`, `op=write`, `ctx=tracked|op`, `flags=preflush|fua`.
 
 use causal::{Below, Config, Stacked};

@@ -44,6 +44,7 @@ pub use fleet::args::{Fleet, Serve, Sql};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use model::quantity::{bytes, moment, seconds};
 use recorder::presets::Operation;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// Trace a program's I/O from SQL statements down to device commands, and benchmark storage, CPU and networks.
@@ -66,6 +67,15 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub verb: Verb,
+}
+
+/// What these words ask for, as a user would say it after the program's name.
+///
+/// # Errors
+/// They are no command.
+pub fn asked<W: Into<OsString> + Clone>(words: &[W]) -> Result<Verb, crate::Usage> {
+    let words = std::iter::once("fathom".into()).chain(words.iter().cloned().map(Into::into));
+    Cli::try_parse_from(words).map(|cli| cli.verb).map_err(|error| crate::Usage(error.to_string()))
 }
 
 /// The commands. Their help is at their arguments: a doc comment here would hide the longer one there.
@@ -229,7 +239,7 @@ pub enum Backend {
 /// Show where the time of each statement went.
 ///
 /// Prints per statement: count, median, p95, p99 and maximum, the share of each layer, how many system calls, bios and device commands it caused
-/// and for which files; then the tracer's overhead, how sure the links are, and what was lost or not recorded. Needs no root.
+/// and for which files; then the tracer's overhead, the confidence of the links, and what was lost or not recorded. Needs no root.
 ///
 /// The first `show` or `report` of a recording builds its tables in the archive; the event log is not changed. For the archive of a
 /// benchmark or of a network run, its results are printed.
@@ -310,7 +320,7 @@ pub struct Reindex {
 /// Writes demo.fathom, demo.html and demo.pftrace to the folder. Where tracing is not possible, shows a sample recording instead.
 #[derive(Debug, Args)]
 pub struct Demo {
-    /// Rows to insert, each in a transaction of its own
+    /// Rows to insert, each in its own transaction
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub rows: u64,
     /// Full scans of the table
@@ -349,9 +359,9 @@ pub struct Papers {
 #[command(next_help_heading = "Beside a device")]
 pub struct PapersBeside {
     /// Measure this machine and the device (adb:SERIAL, adb if there is only one, ssh:[USER@]HOST[:PORT]), and judge the papers' claims
-    #[arg(long, value_name = "DEVICE", conflicts_with = "archive")]
+    #[arg(long, value_name = "DEVICE", value_parser = device::device, conflicts_with = "archive")]
     pub device: Option<::device::remote::DeviceAddress>,
-    /// Call the device so on the page, such as `stand-in` [default: its address]
+    /// Name of the device on the page, such as `stand-in` [default: its address]
     #[arg(long, value_name = "NAME", requires = "device")]
     pub called: Option<String>,
     /// Folder for the archives [default: papers-DEVICE]

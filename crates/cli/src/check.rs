@@ -1,13 +1,13 @@
 //! `fathom check`: a contract of what a command asks of files and disk.
 
 use crate::{Usage, args, link, output};
-use analysis::check::contract::BPF;
-use analysis::check::{self, Contract, Outcome};
-use anyhow::{Context as _, Result};
+use analysis::check::{self, Contract};
+use anyhow::{Context as _, Result, anyhow};
 use archive::table_maker::Failure;
 use archive::{Archive, atomic_file};
 use model::{Context, counted};
-use runner::check::{Runs, Traced};
+use runner::check::{Blind, Runs};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -23,7 +23,7 @@ fn open(path: &Path) -> Result<Archive, Failure> {
 }
 
 /// Says what is not counted without tracing.
-fn print_blind(why: &str) {
+fn print_blind(why: &Blind) {
     eprintln!(
         "fathom: not traced ({why}): only calls that read and write, and their bytes, of all files and pipes together, are counted; \
          syncs, statements, kinds of file and device commands are not"
@@ -32,36 +32,14 @@ fn print_blind(why: &str) {
 
 fn record(args: &args::CheckRecord) -> Result<ExitCode> {
     let runs = Runs::new(&args.command, args.prepare.as_deref(), &open)?;
-    // Of the first run, what is cached or compiled meanwhile is not asked again.
-    runs.untraced()?;
-    let untraced = (0..args.runs).map(|_| runs.untraced()).collect::<Result<Vec<_>, _>>()?;
-    let mut traced = Vec::new();
-    if args.no_trace {
-        print_blind("--no-trace");
-    } else {
-        for _ in 0..args.runs {
-            match runs.traced()? {
-                Traced::Counted(observed) => traced.push(observed),
-                Traced::Impossible(why) => {
-                    print_blind(&why);
-                    break;
-                }
-            }
-        }
-    }
-    let contract = Contract::learn(args.command.clone(), args.prepare.clone(), &traced, &untraced);
+    let learned = runs.learn(args.runs, !args.no_trace, &print_blind)?;
+    let contract = Contract::learn(args.command.clone(), args.prepare.clone(), &learned.traced, &learned.untraced);
     atomic_file::text(&args.output, &contract.to_toml()?)?;
     recorder::output::give_to_caller(&args.output)?;
-    let (statements, counts) = contract.size();
-    let varied = match contract.varied() {
-        0 => String::new(),
-        n => format!(", {n} that varied"),
-    };
     println!(
-        "{}: {}{varied}, of {}, in {} of {}",
+        "{}: {}, in {} of {}",
         args.output.display(),
-        counted(counts, "exact count"),
-        counted(statements, "statement"),
+        contract.sentence(),
         counted(args.runs as usize, "run"),
         runs.shown()
     );
@@ -69,33 +47,25 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
 }
 
 fn compare(args: &args::Check) -> Result<ExitCode> {
-    let file = args.file.display();
-    let text = std::fs::read_to_string(&args.file)
-        .with_context(|| format!("{file}: no contract; make one: fathom check record -o {file} -- CMD"))?;
-    let contract = Contract::parse(&text).with_context(|| format!("{file} is no contract"))?;
+    let contract = contract(&args.file)?;
     let command = if args.command.is_empty() { &contract.command } else { &args.command };
     if command.is_empty() {
-        return Err(Usage(format!("{file} names no command: give it after --")).into());
+        return Err(Usage(format!("{} names no command: give it after --", args.file.display())).into());
     }
     let runs = Runs::new(command, args.prepare.as_deref().or(contract.prepare.as_deref()), &open)?;
-    let outcome = match compared(args, &contract, &runs)? {
-        Ok(outcome) => outcome,
-        Err(why) => {
-            print_blind(&why);
-            runs.compared_untraced(&contract)?
-        }
-    };
+    let outcome = runs.compared(&contract, !args.no_trace, &print_blind)?;
     output::result(args.json, &outcome, || check::text::text(&outcome))?;
     Ok(if outcome.passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Traced runs beside the contract; the inner error is why there are none.
-fn compared(args: &args::Check, contract: &Contract, runs: &Runs<'_>) -> Result<Result<Outcome, String>> {
-    if contract.counted_by != BPF {
-        return Ok(Err(format!("{} was recorded without tracing", args.file.display())));
+fn contract(path: &Path) -> Result<Contract> {
+    let file = path.display();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Contract::parse(&text).with_context(|| format!("{file} is no contract")),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(anyhow!(
+            "{file}: there is no such contract; make one: fathom check record -o {} -- CMD",
+            output::word(path)
+        )),
+        Err(error) => Err(error).with_context(|| format!("cannot read {file}")),
     }
-    if args.no_trace {
-        return Ok(Err("--no-trace".into()));
-    }
-    Ok(runs.compared(contract)?)
 }

@@ -4,7 +4,7 @@ use crate::{Usage, args, link, output, progress};
 use analysis::diff;
 use analysis::text::shown;
 use anyhow::{Result, bail};
-use archive::{Archive, ArchiveKind};
+use archive::{Archive, ArchiveKind, atomic_file};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -18,6 +18,16 @@ pub fn recording(path: &Path, of_bench: &str, json: bool) -> Result<Archive> {
         ArchiveKind::Net => "`fathom show` shows what limited it",
     };
     bail!("{} is {kind}, not a recording; {instead}", path.display())
+}
+
+/// The recordings that the page shows: of several a side the middle ones, of which the table is, too.
+fn shown_on_page<'a>(args: &'a args::Diff, diff: &diff::contract::Diff) -> Result<[&'a PathBuf; 2]> {
+    let all: Vec<&PathBuf> = args.recordings.iter().chain(&args.with).collect();
+    let middle = diff.recordings.as_ref().map_or([0, 1], |r| [r.middle_a, args.recordings.len() + r.middle_b]);
+    match middle.map(|at| all.get(at).copied()) {
+        [Some(a), Some(b)] => Ok([a, b]),
+        _ => bail!("the recordings that the page would show are not known"),
+    }
 }
 
 pub fn run(args: &args::Diff) -> Result<ExitCode> {
@@ -37,6 +47,14 @@ pub fn run(args: &args::Diff) -> Result<ExitCode> {
         (a, b) => diff::diff_many(a, b, open)?,
     };
     output::result(args.json, &diff, || diff::text::text(&diff))?;
+    if let Some(page) = &args.output {
+        let [a, b] = shown_on_page(args, &diff)?;
+        let of = |path: &PathBuf| Ok::<_, anyhow::Error>((open(path)?, path.display().to_string()));
+        atomic_file::text(page, &report::archives::compared(&[of(a)?, of(b)?], &diff)?)?;
+        if !args.json {
+            println!("{}: open it in a browser (self-contained)", page.display());
+        }
+    }
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };
     let slower = diff.slower(percent);
     for statement in &slower {

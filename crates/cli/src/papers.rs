@@ -4,7 +4,6 @@ use crate::{Usage, args, bench, link, notices, output, own_load, progress, repor
 use analysis::papers::list::{self, Listed, nothing_to_make};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
-use clap::Parser;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -132,9 +131,9 @@ fn scores(args: &args::Papers, figures: &[&Listed]) -> Result<Made> {
             words.sort_unstable();
             words.dedup();
             let quick = args.quick.then_some("--quick");
-            let before = ["fathom", "bench", "run", "--output", BENCH].into_iter().chain(quick);
+            let words: Vec<&str> = ["bench", "run", "--output", BENCH].into_iter().chain(quick).chain(words).collect();
             // As the user would say it.
-            if let args::Verb::Bench(args) = args::Cli::parse_from(before.chain(words)).verb {
+            if let args::Verb::Bench(args) = args::asked(&words)? {
                 let code = bench::run(&args)?;
                 if code != ExitCode::SUCCESS {
                     return Ok(Made::Not(code));
@@ -178,7 +177,7 @@ mod tests {
                 .filter_map(|part| part.strip_prefix("sudo ").or(Some(part)).filter(|p| p.starts_with("fathom ")))
             {
                 let command = command.replace("ADDRESS", "192.0.2.1:7001");
-                let parsed = args::Cli::try_parse_from(command.split(' '));
+                let parsed = args::asked(&command.split(' ').skip(1).collect::<Vec<_>>());
                 assert!(parsed.is_ok(), "{command}: {:?}", parsed.err());
                 commands += 1;
             }

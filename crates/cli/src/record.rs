@@ -46,7 +46,14 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
             summarise(&args.output, &done);
         }
     }
-    Ok(ExitCode::from(u8::try_from(done.status).unwrap_or(1)))
+    // As perf does: a script that records shall not take part of a recording for all of it.
+    let status = if done.no_room && done.status == 0 { 1 } else { done.status };
+    if done.no_room {
+        let ended =
+            if args.command.is_empty() { String::new() } else { format!("; CMD ended with status {}", done.status) };
+        eprintln!("fathom: the recording is incomplete for want of space{ended}");
+    }
+    Ok(ExitCode::from(u8::try_from(status).unwrap_or(1)))
 }
 
 fn request(args: &args::Record) -> Request {

@@ -23,6 +23,49 @@ pub enum Knob {
     Command(Vec<String>),
 }
 
+/// Why something could not be put back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotPutBack {
+    /// A file and its value.
+    #[error("{} could not be set back to {value}: {source}", .file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Its value.
+        value: String,
+        /// Why.
+        source: Error,
+    },
+    /// A mount.
+    #[error("{}: {}", .0.display(), .1)]
+    Mount(PathBuf, CommandFailed),
+    /// A folder that stays.
+    #[error("{}: {}", .0.display(), .1)]
+    Folder(PathBuf, Error),
+    /// A command: its words.
+    #[error("{0}: {1}")]
+    Command(String, CommandFailed),
+    /// Notes of a process that is no more cannot be read.
+    #[error("{}: {}", .0.display(), .1)]
+    Notes(PathBuf, Error),
+}
+
+/// Why a command did not do what it is for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommandFailed {
+    /// It has no words.
+    #[error("no command")]
+    Empty,
+    /// It cannot be started.
+    #[error("{0}: {1}")]
+    NotStarted(String, Error),
+    /// Its exit status, and what it printed.
+    #[error("{0} {1}")]
+    Status(std::process::ExitStatus, String),
+}
+
 /// What was taken down, and by whom.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Notes {
@@ -79,8 +122,8 @@ impl Kept {
     /// Puts everything back.
     ///
     /// # Errors
-    /// What could not be put back, a sentence each; the notes stay then.
-    pub fn put_back(mut self) -> std::result::Result<(), Vec<String>> {
+    /// What could not be put back; the notes stay then.
+    pub fn put_back(mut self) -> std::result::Result<(), Vec<NotPutBack>> {
         let knobs = std::mem::take(&mut self.knobs);
         finish(&self.file, &knobs)
     }
@@ -94,8 +137,8 @@ impl Drop for Kept {
     }
 }
 
-fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<String>> {
-    let failed: Vec<String> = knobs.iter().filter_map(|knob| back(knob).err()).collect();
+fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<NotPutBack>> {
+    let failed: Vec<NotPutBack> = knobs.iter().filter_map(|knob| back(knob).err()).collect();
     if !failed.is_empty() {
         return Err(failed);
     }
@@ -105,38 +148,41 @@ fn finish(file: &Path, knobs: &[Knob]) -> std::result::Result<(), Vec<String>> {
     Ok(())
 }
 
-fn back(knob: &Knob) -> std::result::Result<(), String> {
+fn back(knob: &Knob) -> std::result::Result<(), NotPutBack> {
     match knob {
-        Knob::File(file, value) => {
-            fs::write(file, value).map_err(|e| format!("{} could not be set back to {value}: {e}", file.display()))
-        }
+        Knob::File(file, value) => fs::write(file, value).map_err(|source| NotPutBack::File {
+            file: file.clone(),
+            value: value.clone(),
+            source,
+        }),
         Knob::Mount(folder, option) => {
             let mut mount = Command::new("mount");
-            let done = mount.args(["-o", &format!("remount,{option}")]).arg(folder).stdin(Stdio::null()).output();
-            match done {
-                Ok(done) if done.status.success() => Ok(()),
-                Ok(done) => Err(format!("{}: {}", folder.display(), String::from_utf8_lossy(&done.stderr).trim())),
-                Err(e) => Err(format!("{}: {e}", folder.display())),
-            }
+            mount.args(["-o", &format!("remount,{option}")]).arg(folder);
+            done(&mut mount).map_err(|why| NotPutBack::Mount(folder.clone(), why))
         }
-        Knob::Command(words) => command(words).map_err(|why| format!("{}: {why}", words.join(" "))),
+        Knob::Command(words) => command(words).map_err(|why| NotPutBack::Command(words.join(" "), why)),
         Knob::Folder(folder) => match fs::remove_dir_all(folder) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(format!("{}: {e}", folder.display())),
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(NotPutBack::Folder(folder.clone(), e)),
             _ => Ok(()),
         },
     }
 }
 
 /// Runs a command that says by its exit status whether it worked.
-pub(crate) fn command(words: &[String]) -> std::result::Result<(), String> {
-    let (program, rest) = words.split_first().ok_or("no command")?;
-    let done = Command::new(program).args(rest).stdin(Stdio::null()).output().map_err(|e| format!("{program}: {e}"))?;
+pub(crate) fn command(words: &[String]) -> std::result::Result<(), CommandFailed> {
+    let (program, rest) = words.split_first().ok_or(CommandFailed::Empty)?;
+    done(Command::new(program).args(rest))
+}
+
+fn done(command: &mut Command) -> std::result::Result<(), CommandFailed> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let done = command.stdin(Stdio::null()).output().map_err(|e| CommandFailed::NotStarted(program, e))?;
     match done.status.success() {
         true => Ok(()),
         false => {
             let said = [done.stdout, done.stderr].concat();
             let said: String = String::from_utf8_lossy(&said).chars().filter(|c| !c.is_control()).take(300).collect();
-            Err(format!("{} {said}", done.status))
+            Err(CommandFailed::Status(done.status, said))
         }
     }
 }
@@ -145,7 +191,7 @@ pub(crate) fn command(words: &[String]) -> std::result::Result<(), String> {
 ///
 /// # Errors
 /// The folder of the notes cannot be read.
-pub fn put_back_left_over(folder: &Path) -> Result<(Vec<Knob>, Vec<String>)> {
+pub fn put_back_left_over(folder: &Path) -> Result<(Vec<Knob>, Vec<NotPutBack>)> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
     let entries = match fs::read_dir(folder) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok((done, failed)),
@@ -161,7 +207,7 @@ pub fn put_back_left_over(folder: &Path) -> Result<(Vec<Knob>, Vec<String>)> {
         let notes: Notes = match fs::read(&file).and_then(|text| serde_json::from_slice(&text).map_err(Error::from)) {
             Ok(notes) => notes,
             Err(e) => {
-                failed.push(format!("{}: {e}", file.display()));
+                failed.push(NotPutBack::Notes(file, e));
                 continue;
             }
         };
@@ -202,7 +248,8 @@ mod tests {
         fs::write(&file, "changed").unwrap();
         let kept = Kept::take(&notes, vec![Knob::File(file.clone(), "as it was".into())]).unwrap();
         // It lives: nobody touches its settings.
-        assert_eq!(put_back_left_over(&notes).unwrap(), (vec![], vec![]));
+        let (done, failed) = put_back_left_over(&notes).unwrap();
+        assert!(done.is_empty() && failed.is_empty());
         assert_eq!(fs::read_to_string(&file).unwrap(), "changed");
         // As if its number were another process's by now.
         let own = notes.join(format!("fix-{}.json", std::process::id()));

@@ -4,7 +4,7 @@
 //! It is set by `cmd power` and reset in every case: when the holder is dropped, or by the notes of [`crate::knobs`] when it is killed.
 //! Android does not say how it was before; it is off after a boot, and is left off.
 
-use crate::knobs::{Kept, Knob, command};
+use crate::knobs::{CommandFailed, Kept, Knob, command};
 use std::path::Path;
 
 const SET: [&str; 3] = ["cmd", "power", "set-fixed-performance-mode-enabled"];
@@ -18,7 +18,7 @@ pub enum Error {
     Notes(#[from] std::io::Error),
     /// The device says no.
     #[error("fixed-performance mode cannot be set (Android 11 or newer, with a Power HAL that has it): {0}")]
-    Refused(String),
+    Refused(CommandFailed),
 }
 
 /// Sets it until the result is dropped; notes go below `notes`.

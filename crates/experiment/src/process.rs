@@ -194,13 +194,25 @@ fn command(argv: &[String]) -> std::io::Result<(Command, GuardHandle)> {
     Ok((command, leash))
 }
 
+/// Why a command is not under way.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotRunning {
+    /// The system does not start it.
+    #[error("cannot start {0}: {1}")]
+    NotStarted(String, std::io::Error),
+    /// It ended before it could be in force: its last words.
+    #[error("{0} ended at once: {1}")]
+    Ended(String, String),
+}
+
 /// Starts it with its output piped where it is wanted.
-fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, GuardHandle), String> {
+fn spawn(argv: &[String], stdout: Stdio) -> Result<(Child, GuardHandle), NotRunning> {
     let started = command(argv).and_then(|(mut command, leash)| {
         let child = command.stdout(stdout).stderr(Stdio::piped()).spawn()?;
         Ok((child, leash))
     });
-    started.map_err(|e| format!("cannot start {}: {e}", argv.first().map_or("", String::as_str)))
+    started.map_err(|e| NotRunning::NotStarted(argv.first().cloned().unwrap_or_default(), e))
 }
 
 /// Runs `argv` to its end, to the timeout, or until `cancelled`.
@@ -209,7 +221,7 @@ pub fn run(argv: &[String], timeout: Duration, cancelled: &dyn Fn() -> bool) -> 
     let start = Clocks::now();
     let (mut child, leash) = match spawn(argv, Stdio::piped()) {
         Ok(started) => started,
-        Err(why) => return Outcome::failed(why),
+        Err(why) => return Outcome::failed(why.to_string()),
     };
     let (said, complaint) = (lines_of(child.stdout.take()), tail_of(child.stderr.take()));
     let mut outcome = Outcome { start_ns: start.boot, start_unix_ns: start.real, ..Outcome::default() };
@@ -284,15 +296,14 @@ pub struct Background {
 
 impl Background {
     /// Starts it and gives it `settle` to be in force; an error if it ended by then.
-    pub fn start(argv: &[String], settle: Duration) -> Result<Self, String> {
-        let name = argv.first().map_or("", String::as_str);
+    pub fn start(argv: &[String], settle: Duration) -> Result<Self, NotRunning> {
         let (mut child, leash) = spawn(argv, Stdio::null())?;
         let complaint = tail_of(child.stderr.take());
         let background = Self { child, leash: Some(leash) };
         std::thread::sleep(settle);
         if ended(&background.child) {
             let complaint = next(&complaint).unwrap_or_default();
-            return Err(format!("{name} ended at once: {}", complaint.trim()));
+            return Err(NotRunning::Ended(argv.first().cloned().unwrap_or_default(), complaint.trim().into()));
         }
         Ok(background)
     }
@@ -504,7 +515,7 @@ mod tests {
     fn background_that_exits_at_once_is_failure() {
         let sh = |script: &str| vec!["/bin/sh".to_string(), "-c".into(), script.into()];
         let settle = Duration::from_millis(200);
-        let error = Background::start(&sh("echo not allowed >&2; exit 1"), settle).unwrap_err();
+        let error = Background::start(&sh("echo not allowed >&2; exit 1"), settle).unwrap_err().to_string();
         assert!(error.contains("not allowed"), "{error}");
         let background = Background::start(&sh("sleep 1000"), settle).unwrap();
         let group = i32::try_from(background.child.id()).unwrap();

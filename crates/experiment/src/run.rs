@@ -545,7 +545,7 @@ impl Runner<'_, '_> {
             .transpose();
         let beside = match beside {
             Ok(beside) => beside,
-            Err(why) => return (Outcome::failed(why), None),
+            Err(why) => return (Outcome::failed(why.to_string()), None),
         };
         let before = self.setting.counts.as_mut().map(|counts| counts());
         let outcome = process::run(&ready.argv, self.timeout(), &|| self.context.cancelled());

@@ -1,11 +1,14 @@
 //! Designs of shell commands, run as users' are: order, pairing, absence, failure, interruption, cleanliness.
 
+mod support;
+
 use experiment::{Design, Disk, DiskWanted, Error, Results, Setting, Sink, Stopped, run};
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use support::Folder;
 
 type Refused = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
@@ -33,26 +36,6 @@ impl Sink for Rows {
         self.samples.extend_from_slice(samples);
         self.marks.extend_from_slice(marks);
         Ok(())
-    }
-}
-
-/// A scratch parent that must be empty at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("fathom-design-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-    fn is_empty(&self) -> bool {
-        std::fs::read_dir(&self.0).unwrap().next().is_none()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

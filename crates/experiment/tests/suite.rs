@@ -1,5 +1,7 @@
 //! Workloads of shell commands whose numbers are fixed: stopping, resuming, sizing, lying, gates, folders.
 
+mod support;
+
 use device::Readings;
 use experiment::{
     Choices, Completed, Design, DiskWanted, Results, Setting, Sink, Stopped, Workload, expand, order, run,
@@ -8,6 +10,7 @@ use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use support::Folder;
 
 #[derive(Default)]
 struct Rows {
@@ -32,26 +35,6 @@ impl Sink for Rows {
         self.samples.extend_from_slice(samples);
         self.marks.extend_from_slice(marks);
         Ok(())
-    }
-}
-
-/// A folder that must be empty at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("fathom-suite-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-    fn is_empty(&self) -> bool {
-        std::fs::read_dir(&self.0).unwrap().next().is_none()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -28,7 +28,7 @@ pub enum FleetVerb {
     Report(Report),
 }
 
-/// Show a fleet's page, and its numbers for Prometheus.
+/// Serve a fleet's page, and its metrics for Prometheus.
 ///
 /// `/` is the page of `fathom fleet report`, made anew when it is older than half a minute; `/archive/RUN` is an archive's own page, if
 /// the fleet keeps archives (`fleet init --keep-raw`); `/metrics` is for Prometheus. Nothing in the fleet is written.
@@ -174,7 +174,7 @@ pub struct Report {
     pub pages: bool,
 }
 
-/// Merge a fleet's small files, and remove what no longer belongs to it.
+/// Merge a fleet's small files, and remove obsolete ones.
 #[derive(Debug, Args)]
 pub struct Gc {
     /// The fleet
@@ -185,7 +185,7 @@ pub struct Gc {
     pub grace: u64,
 }
 
-/// Ask archives and fleets in SQL.
+/// Query archives and fleets in SQL.
 ///
 /// Every table of the manual (docs/reference/tables.md) is there, with the columns `device`, `run`, `date` and `archive` before its
 /// own; ids are unique within a `run`, so join on both. The table `archives` has a row for each archive. A kind of archive that
@@ -210,13 +210,13 @@ pub struct Sql {
     /// File to write, replaced only by a whole answer
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// The SQL, whatever it looks like
+    /// The SQL, even if it looks like a file name
     #[arg(short, long, value_name = "SQL", allow_hyphen_values = true)]
     pub query: Option<String>,
     /// Read the SQL from this file
     #[arg(short, long, value_name = "FILE", conflicts_with = "query")]
     pub file: Option<PathBuf>,
-    /// Show how a statement would be run, without running it
+    /// Show the plan of a statement without running it
     #[arg(long)]
     pub explain: bool,
     /// List the example questions; with archives, answer all of them

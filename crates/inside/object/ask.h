@@ -5,7 +5,7 @@
  * file, puts uprobes on it and its functions into the plan, and answers; of a program that is linked statically it becomes the
  * tracer, up to its first instruction (the room `capture`, inside/asks.rs).
  *
- * If no answer comes within five seconds, or nobody listens any more, the process goes on, and asks no more.
+ * If no answer comes within five seconds, or there is no listener any more, the process goes on, and asks no more.
  */
 #ifndef FATHOM_INSIDE_ASK_H
 #define FATHOM_INSIDE_ASK_H
@@ -81,7 +81,7 @@ static long ask(u32 what, const char *path, u64 length, u64 dev, u64 ino, u8 *an
 			break;
 		n = 1;
 	}
-	/* One that ended while it was asked leaves nobody to ask the next time. */
+	/* A peer that ended during the question is not asked again. */
 	unanswered = n < 0;
 	call1(SYS_close, fd);
 	return -1;

@@ -4,7 +4,7 @@
  * in again for what it executes, by a jump in the C library's execve. So a program that prints its environment prints its own; what it
  * starts after the recording has nothing of it; and what could not load the object (another root, 32 bits) does not complain.
  *
- * Whoever executes by a system call of its own (Go) passes on an environment without the object: its children have uprobes.
+ * A program that makes system calls without the libc (Go) passes on an environment without the object: its children have uprobes.
  *
  * The same jump asks the recorder about the program (ask.h), also where the environment was left alone.
  */
@@ -114,7 +114,7 @@ static int could_load(const char *path)
 	u64 about[18];
 	long size;
 
-	/* To open anything else may wait for somebody, or do something. */
+	/* To open anything else may block, or have an effect. */
 	if (call4(SYS_newfstatat, AT_FDCWD, path, about, 0) || ((u32)about[3] & S_IFMT) != S_IFREG || !(about[3] & S_IXANY))
 		return 0;
 	size = read_file(path, start, sizeof(start));
@@ -125,8 +125,8 @@ static int could_load(const char *path)
 }
 
 /*
- * Copies memory that the program names, which need not be there: then the kernel refuses, and what execve says of it is the
- * kernel's to say. Whether all of it could be had.
+ * Copies memory that the program names, which need not be there: then the kernel refuses, and what execve returns for it is the
+ * kernel's decision. Whether all of it could be had.
  */
 static int copy_named(void *to, const void *from, u64 size)
 {

@@ -8,6 +8,7 @@
  *   process.h   this process: its plan, its arena, its clock
  *   thread.h    this thread: its ring, and the executions it has open
  *   sqlite.h    what is recorded of SQLite's functions
+ *   named.h     what is recorded of functions that --op names
  *   ask.h       asks the recorder about files that the plan may not have
  *   environment.h, seal.h  what of the C library's functions concerns the object
  *   patch.h     puts the jumps into the libraries' code
@@ -22,6 +23,7 @@
 #include "sqlite.h"
 #include "environment.h"
 #include "seal.h"
+#include "named.h"
 #include "patch.h"
 #include "load.h"
 #include "static.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * What the recorder and the object inside a process share: the plan, which the recorder writes before the program runs, and the
- * arena, which each process makes. ../src/layout.rs says the same; a test there compares the numbers and the offsets.
+ * arena, which each process makes. ../src/layout.rs has the same; a test there compares the numbers and the offsets.
  */
 #ifndef FATHOM_INSIDE_LAYOUT_H
 #define FATHOM_INSIDE_LAYOUT_H
@@ -16,7 +16,7 @@ typedef long s64;
 #define PLAN_MAGIC 0x316e616c50687446UL
 #define ARENA_MAGIC 0x31616e6572416846UL
 
-#define PLAN_LIBRARIES 16
+#define PLAN_LIBRARIES 24
 #define PLAN_FUNCTIONS 12
 #define PLAN_ORIGINAL 32
 #define PLAN_CODE 48
@@ -30,6 +30,8 @@ typedef long s64;
 #define FUNCTION_EXECVE 5
 #define FUNCTION_PRCTL 6
 #define FUNCTION_SYSCALL 7
+/* Named by --op: its executions are operations. */
+#define FUNCTION_NAMED 8
 
 /* Rings of a process, one for each thread that runs statements at a time. */
 #define RINGS 128
@@ -66,15 +68,20 @@ typedef long s64;
 /* What became of a library in a process. */
 #define LIBRARY_UNSEEN 0
 #define LIBRARY_HOOKED 1
-#define LIBRARY_CHANGED 2 /* its code in memory is not its file's: somebody else patched it */
+#define LIBRARY_CHANGED 2 /* its code in memory is not its file's: something else patched it */
 #define LIBRARY_NO_ROOM 3 /* no memory near enough for a jump */
 #define LIBRARY_FORBIDDEN 4 /* its code may not be changed */
+#define LIBRARY_SHADOWED 5 /* the processor compares returns with a shadow stack */
 
-/* A displacement within the trampoline that leads out of it: at `at`, counted from `end`, to the function's start plus `target`. */
+/*
+ * A displacement within the trampoline that leads out of it: at `at`, counted from `end`, to the function's start plus `target`; or that
+ * address itself, in eight bytes.
+ */
 struct plan_fixup {
 	u8 at;
 	u8 end;
-	u16 pad;
+	u8 absolute;
+	u8 pad;
 	s32 target;
 };
 
@@ -90,18 +97,20 @@ struct plan_function {
 	u8 undo; /* bytes by which the first instruction lowered the stack's end */
 	u8 code_size;
 	u8 fixups;
-	u8 pad[6];
+	u16 key; /* of a named one: its place in the list */
+	u8 shared; /* of a named one: a child of vfork may call it, on its parent's memory */
+	u8 pad[3];
 	u8 original[PLAN_ORIGINAL]; /* `moved` bytes of the function */
 	u8 code[PLAN_CODE]; /* the trampoline, which does what these do */
 	struct plan_fixup fixup[PLAN_FIXUPS];
 };
 
 struct plan_library {
-	u64 dev; /* as stat tells it */
+	u64 dev; /* as stat returns it */
 	u64 ino;
 	u32 functions;
 	u16 text_at; /* where a statement keeps the pointer to its text, plus one */
-	u16 running_at; /* where it says whether it runs, plus one */
+	u16 running_at; /* where it has whether it runs, plus one */
 	u8 running;
 	u8 pad[7];
 	struct plan_function function[PLAN_FUNCTIONS];
@@ -118,7 +127,7 @@ struct plan {
 
 /* Sent to the recorder. */
 struct question {
-	u64 dev; /* of the file, as stat tells it */
+	u64 dev; /* of the file, as stat returns it */
 	u64 ino;
 	u32 thread;
 	u32 what;
@@ -129,10 +138,12 @@ struct ring_control {
 	u64 head; /* words ever written */
 	u64 tail; /* words ever read; the recorder's */
 	u64 dropped;
-	u64 state; /* of the thread: statements open in the upper half, steps under way in the lower; the BPF programs read it */
+	u64 state; /* of the thread: functions open << 48, statements open << 32, steps under way; the BPF programs read it */
+	u64 function; /* where on the stack the innermost open function's return address stands */
+	u64 stubs; /* where those begin that stand there in its place */
+	u64 operations; /* where the thread keeps what it has open */
 	u32 owner; /* thread; 0: never used */
 	u32 populated; /* words that have memory */
-	u64 pad[3];
 };
 
 struct arena {
@@ -143,7 +154,7 @@ struct arena {
 	u32 tgid;
 	u32 follows; /* whether libraries that are loaded later are noticed */
 	u32 library[PLAN_LIBRARIES];
-	u8 pad[3992];
+	u8 pad[3960];
 	struct ring_control ring[RINGS];
 };
 
@@ -152,7 +163,7 @@ struct arena {
 _Static_assert(sizeof(struct plan_fixup) == 8, "layout");
 _Static_assert(sizeof(struct plan_function) == 136, "layout");
 _Static_assert(sizeof(struct plan_library) == 32 + 12 * 136, "layout");
-_Static_assert(sizeof(struct plan) == 40 + 16 * 1664, "layout");
+_Static_assert(sizeof(struct plan) == 40 + 24 * 1664, "layout");
 _Static_assert(sizeof(struct question) == 24 + ASK_PATH, "layout");
 _Static_assert(sizeof(struct ring_control) == 64, "layout");
 _Static_assert(sizeof(struct arena) == 4096 + 128 * 64 && sizeof(struct arena) <= RINGS_AT, "layout");

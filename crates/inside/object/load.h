@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The libraries of the plan, by their files: those that are loaded when the program begins, and those that are loaded later, of
- * which the loader tells debuggers by calling an empty function (r_brk). Glibc, musl and bionic all have it.
+ * which the loader reports to debuggers by calling an empty function (r_brk). Glibc, musl and bionic all have it.
  */
 #ifndef FATHOM_INSIDE_LOAD_H
 #define FATHOM_INSIDE_LOAD_H
 
-/* Objects that were looked at. Beyond them each is looked at every time. */
+/* Objects that were examined. Beyond them each is examined every time. */
 #define SEEN 512
 
 static struct {
@@ -34,7 +34,7 @@ static void set_status(u32 library, u32 status)
 	if (!take_process())
 		return;
 	a = have_arena();
-	/* One that could be hooked once and another time not is to be looked at. */
+	/* One that could be hooked once and another time not is to be examined. */
 	if (a && (status != LIBRARY_HOOKED || a->library[library] == LIBRARY_UNSEEN))
 		a->library[library] = status;
 	release_process();
@@ -52,7 +52,7 @@ static void hook_libc(const struct plan_library *library, u64 bias)
 		has_execve = 1;
 }
 
-/* Files that were asked about: a library that is looked at again is not. */
+/* Files that were asked about: a library that is examined again is not. */
 static struct {
 	u64 dev;
 	u64 ino;
@@ -113,7 +113,7 @@ static void look_at(const char *file, u64 bias)
 			continue;
 		if (is_libc(&plan->library[i])) {
 			hook_libc(&plan->library[i], bias);
-			return;
+			continue;
 		}
 		/* Who has no arena cannot record, and must not look as if it did. */
 		if (!take_process())

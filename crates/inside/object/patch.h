@@ -17,7 +17,7 @@
 #define JUMP 5
 /* How far around a library memory is looked for; a jump reaches 2 GiB. */
 #define REACH (1UL << 30)
-#define NEAR_STEP (1UL << 20)
+#define NEAR_STEP SITES_ALIGNED
 
 static inline void put32(u8 *at, u64 value)
 {
@@ -79,7 +79,7 @@ static int write_code(u64 at, const u8 *bytes, u64 size)
 	return !call3(SYS_mprotect, start, length, PROT_READ | PROT_EXEC);
 }
 
-/* Whether something is mapped there: the kernel refuses to say of other addresses whether they are in memory. */
+/* Whether something is mapped there: for other addresses the kernel refuses to answer whether they are in memory. */
 static int is_mapped(u64 at)
 {
 	u8 present[2];
@@ -108,6 +108,8 @@ static void *hook_of(u8 kind)
 		return fathom_enter_prctl;
 	if (kind == FUNCTION_SYSCALL)
 		return fathom_enter_syscall;
+	if (kind == FUNCTION_NAMED)
+		return fathom_enter_function;
 	return kind == FUNCTION_PREPARE ? fathom_enter_prepare : fathom_enter_reset;
 }
 
@@ -127,6 +129,7 @@ static int is_original(const u8 *entry, const struct plan_function *f)
 static u8 *build(u8 *code, struct site *site, u64 entry, u64 *stub)
 {
 	const struct plan_function *f = site->function;
+	const struct site *first = (const struct site *)((u64)site & ~(SITES_ALIGNED - 1));
 	u32 i;
 
 	*stub = (u64)code;
@@ -136,23 +139,36 @@ static u8 *build(u8 *code, struct site *site, u64 entry, u64 *stub)
 		put32(code + 4, f->undo);
 		code += 8;
 	}
-	/* lea r11, [rip + site]; jmp [rip + site->hook] */
-	memcpy(code, "\x4c\x8d\x1d", 3);
-	put32(code + 3, (u64)site - (u64)(code + 7));
-	code += 7;
-	memcpy(code, "\xff\x25", 2);
-	put32(code + 2, (u64)&site->hook - (u64)(code + 6));
-	code += 6;
-
-	/* Called by way of a pointer; and left by a plain jump, which needs no mark at its end (CET). */
-	site->real = code;
-	memcpy(code, "\xf3\x0f\x1e\xfa", 4);
-	code += 4;
+	if (f->kind == FUNCTION_NAMED) {
+		/* push site's number; call [rip + site->hook], which returns to the trampoline and touches no register */
+		code[0] = 0x6a;
+		code[1] = (u8)(site - first);
+		memcpy(code + 2, "\xff\x15", 2);
+		put32(code + 4, (u64)&site->hook - (u64)(code + 8));
+		code += 8;
+		site->real = code;
+	} else {
+		/* lea r11, [rip + site]; jmp [rip + site->hook] */
+		memcpy(code, "\x4c\x8d\x1d", 3);
+		put32(code + 3, (u64)site - (u64)(code + 7));
+		code += 7;
+		memcpy(code, "\xff\x25", 2);
+		put32(code + 2, (u64)&site->hook - (u64)(code + 6));
+		code += 6;
+		/* Called by way of a pointer; and left by a plain jump, which needs no mark at its end (CET). */
+		site->real = code;
+		memcpy(code, "\xf3\x0f\x1e\xfa", 4);
+		code += 4;
+	}
 	memcpy(code, f->code, f->code_size);
 	for (i = 0; i < f->fixups; i++) {
 		u64 target = entry + (s64)f->fixup[i].target;
 		u64 from = (u64)code + f->fixup[i].end;
 
+		if (f->fixup[i].absolute) {
+			memcpy(code + f->fixup[i].at, &target, sizeof(target));
+			continue;
+		}
 		if (!reaches(from, target))
 			return 0;
 		put32(code + f->fixup[i].at, target - from);
@@ -183,7 +199,8 @@ static int is_hooked(const struct plan_library *library, u64 bias)
 		const struct plan_library *other = hooked[i].library;
 
 		/* Of an earlier plan, perhaps. */
-		if (other->dev == library->dev && other->ino == library->ino && hooked[i].bias == bias)
+		if (other->dev == library->dev && other->ino == library->ino && hooked[i].bias == bias &&
+		    other->function[0].address == library->function[0].address)
 			return 1;
 	}
 	return 0;
@@ -201,12 +218,14 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 	for (i = 0; i < library->functions; i++) {
 		const struct plan_function *f = &library->function[i];
 
-		/* One that was looked at before. Had it been loaded anew, its code would be its file's. */
+		/* One that was examined before. Had it been loaded anew, its code would be its file's. */
 		if (!is_original((const u8 *)(bias + f->address), f))
 			return is_hooked(library, bias) ? LIBRARY_HOOKED : LIBRARY_CHANGED;
 	}
 	if (!library->functions || hooked_count == HOOKED)
 		return LIBRARY_NO_ROOM;
+	if (library->function[0].kind == FUNCTION_NAMED && !prepare_stubs())
+		return shadowed ? LIBRARY_SHADOWED : LIBRARY_FORBIDDEN;
 	room = map_near(bias + library->function[0].address);
 	if (!room)
 		return LIBRARY_NO_ROOM;

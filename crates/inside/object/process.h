@@ -2,7 +2,7 @@
 /*
  * This process: what the kernel gave it, the plan of the recorder's, the clock, and the arena that its records go to.
  *
- * A fork must begin with an arena of its own, at its first statement: what says that there is one stands in a page that the kernel
+ * A fork must begin with a new arena, at its first statement: the flag that there is one is in a page that the kernel
  * empties in the child, and the arena is not mapped there at all.
  */
 #ifndef FATHOM_INSIDE_PROCESS_H
@@ -66,7 +66,7 @@ extern hidden const struct dynamic _DYNAMIC[];
 struct process {
 	u64 generation; /* its number, once it has an arena */
 	u64 refused; /* it can have none */
-	u32 busy;
+	u32 busy; /* the thread that is at work on it */
 	struct arena *arena;
 };
 
@@ -137,22 +137,35 @@ static int read_auxiliary(void)
 	return 1;
 }
 
+/* The place behind `line` in a text; null if it is not there. */
+static const char *behind_line(const char *text, long size, const char *line, long length)
+{
+	long at, i;
+
+	for (at = 0; at + length < size; at++) {
+		for (i = 0; i < length && text[at + i] == line[i]; i++)
+			;
+		if (i == length)
+			return text + at + length;
+	}
+	return 0;
+}
+
+/* Returns are compared with those that a shadow stack holds (CET): none may be led elsewhere. */
+static u32 shadowed;
+
 /* Whether a filter of system calls is in force, which may forbid any that comes. */
 static int is_filtered(void)
 {
-	static const char line[] = "\nSeccomp:\t";
+	static const char seccomp[] = "\nSeccomp:\t", features[] = "\nx86_Thread_features:\t";
 	char text[4096];
 	long size = read_file("/proc/self/status", text, sizeof(text));
-	long at;
-	u32 i;
+	const char *at = behind_line(text, size, features, sizeof(features) - 1);
 
-	for (at = 0; at + (long)sizeof(line) <= size; at++) {
-		for (i = 0; line[i] && text[at + i] == line[i]; i++)
-			;
-		if (!line[i])
-			return text[at + i] != '0';
-	}
-	return 1;
+	for (; at && at + 4 < text + size && *at != '\n'; at++)
+		shadowed |= at[0] == 's' && at[1] == 'h' && at[2] == 's' && at[3] == 't' && at[4] == 'k';
+	at = behind_line(text, size, seccomp, sizeof(seccomp) - 1);
+	return !at || *at != '0';
 }
 
 /* The folder that this object was loaded from. */
@@ -334,14 +347,20 @@ static struct arena *make_arena(u64 tgid)
 	return a;
 }
 
-/* One at a time; a signal's handler that comes in between must not wait for the thread that it interrupted. */
+/*
+ * One at a time. A signal's handler that comes in between must not wait for the thread that it interrupted: not even for a while, or a
+ * timer that comes again meanwhile leaves that thread no time to go on.
+ */
 static int take_process(void)
 {
-	u32 i;
+	u32 i, own = call0(SYS_gettid), holder;
 
 	for (i = 0; i < 1000000; i++) {
-		if (!__atomic_exchange_n(&process->busy, 1, __ATOMIC_ACQUIRE))
+		holder = 0;
+		if (__atomic_compare_exchange_n(&process->busy, &holder, own, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
 			return 1;
+		if (holder == own)
+			return 0;
 		__builtin_ia32_pause();
 	}
 	return 0;
@@ -369,7 +388,7 @@ static struct arena *have_arena(void)
 }
 
 /*
- * The kernel side is told by uprobes on these three, which are of this object only: where a thread's state stands; that a library
+ * The kernel side is informed by uprobes on these three, which are of this object only: where a thread's state is; that a library
  * is hooked in this process; that a call could not be recorded.
  */
 #define TOLD __attribute__((noinline, used)) hidden

@@ -9,8 +9,9 @@
 #define FATHOM_INSIDE_SQLITE_H
 
 #define SQLITE_ROW 100
-#define KIND_STATEMENT 0
-#define KIND_GAVE_WAY 3
+
+/* Sites stand at the begin of memory that is aligned to this. */
+#define SITES_ALIGNED (1UL << 20)
 
 /* A function that was patched, as its stub hands it to the code below. */
 struct site {
@@ -35,32 +36,7 @@ static inline int runs_already(const void *stmt, const struct site *site)
 	return at && ((const u8 *)stmt)[at - 1] == site->library->running;
 }
 
-static struct op *begin_op(struct thread *t, u64 stmt)
-{
-	struct op *op = &t->ops[0];
-	u32 i;
-
-	/* A free place, else the longest open, which gives way: it may have been left open for good. */
-	for (i = 1; i < OPS && op->open; i++) {
-		if (!t->ops[i].open || t->ops[i].start_ns < op->start_ns)
-			op = &t->ops[i];
-	}
-	if (op->open) {
-		t->any_gone = 1;
-		end_op(t, op, 0, KIND_GAVE_WAY);
-	}
-	op->stmt = stmt;
-	op->rows = 0;
-	op->steps = 0;
-	op->inside_cycles = 0;
-	op->start_ns = clock_ns();
-	op->start_cycles = cycles();
-	op->entered = op->start_cycles;
-	op->open = 1;
-	t->open++;
-	tell_begin(t, op);
-	return op;
-}
+static void settle_functions(struct thread *t, u64 slot);
 
 /* Steps that were left otherwise than by returning (longjmp, an exception): the stack ends above them. */
 static inline void settle_left(struct thread *t, u64 sp)
@@ -73,7 +49,7 @@ static inline void settle_left(struct thread *t, u64 sp)
 			break;
 		/* Those deeper than are followed are inside it, hence left too. */
 		t->depth = last;
-		op = find_op(t, t->inside[last]);
+		op = find_op(t, t->inside[last], OP_STATEMENT);
 		t->inside[last] = 0;
 		if (op)
 			op->inside_cycles += cycles() - op->entered;
@@ -82,7 +58,7 @@ static inline void settle_left(struct thread *t, u64 sp)
 
 static inline struct op *op_of_step(struct thread *t, void *stmt, const struct site *site)
 {
-	struct op *op = find_op(t, (u64)stmt);
+	struct op *op = find_op(t, (u64)stmt, OP_STATEMENT);
 	const char *text;
 
 	if (likely(op)) {
@@ -93,11 +69,11 @@ static inline struct op *op_of_step(struct thread *t, void *stmt, const struct s
 	if (unlikely(t->any_gone) && runs_already(stmt, site))
 		return 0;
 	text = statement_text(stmt, site);
-	if (unlikely(told_of(t, (u64)stmt)->stmt != (u64)stmt || told_of(t, (u64)stmt)->text != (u64)text)) {
+	if (unlikely(known_of(t, (u64)stmt)->stmt != (u64)stmt || known_of(t, (u64)stmt)->text != (u64)text)) {
 		tell_statement(t, (u64)stmt, text, 0, 0, 0);
 		remember(t, (u64)stmt, (u64)text);
 	}
-	return begin_op(t, (u64)stmt);
+	return begin_op(t, (u64)stmt, OP_STATEMENT);
 }
 
 __attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site *site)
@@ -110,10 +86,13 @@ __attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site 
 	u32 depth;
 	s32 result;
 
-	if (!stmt || !ready(t))
+	if (!stmt || !ready(t) || !begin_change(t, sp))
 		return real(stmt);
 	generation = t->generation;
 	settle_left(t, sp);
+	/* Its own return address stands above its frame's begin. */
+	if (unlikely(t->functions))
+		settle_functions(t, sp + 8);
 	op = op_of_step(t, stmt, site);
 	if (op)
 		op->steps++;
@@ -124,32 +103,35 @@ __attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site 
 	}
 	t->depth = depth + 1;
 	publish(t);
+	end_change(t);
 
 	result = real(stmt);
 
 	/* A function of the program's that the statement called may have forked. */
 	if (unlikely(!is_same(t, generation)))
 		return result;
+	t->busy = sp;
 	t->depth = depth;
 	if (depth < OPS) {
 		t->inside[depth] = 0;
-		op = find_op(t, (u64)stmt);
+		op = find_op(t, (u64)stmt, OP_STATEMENT);
 		if (likely(op)) {
 			op->inside_cycles += cycles() - op->entered;
 			if (result == SQLITE_ROW)
 				op->rows++;
 			else
-				end_op(t, op, result, KIND_STATEMENT);
+				end_op(t, op, result, OP_STATEMENT);
 		}
 	}
 	publish(t);
+	end_change(t);
 	return result;
 }
 
 /* A statement is reset or finalised. */
 static void abandon(struct thread *t, u64 stmt)
 {
-	struct op *op = find_op(t, stmt);
+	struct op *op = find_op(t, stmt, OP_STATEMENT);
 	u32 i;
 
 	if (!op)
@@ -159,18 +141,20 @@ static void abandon(struct thread *t, u64 stmt)
 		if (t->inside[i] == stmt)
 			return;
 	}
-	end_op(t, op, 0, KIND_STATEMENT);
+	end_op(t, op, 0, OP_STATEMENT);
 	publish(t);
 }
 
 __attribute__((used)) hidden s32 fathom_hook_reset(void *stmt, const struct site *site)
 {
 	s32 (*real)(void *) = (s32(*)(void *))site->real;
+	u64 sp = (u64)__builtin_frame_address(0);
 	struct thread *t = &self;
 
-	if (t->open && ready(t)) {
-		settle_left(t, (u64)__builtin_frame_address(0));
+	if (t->open && ready(t) && begin_change(t, sp)) {
+		settle_left(t, sp);
 		abandon(t, (u64)stmt);
+		end_change(t);
 	}
 	return real(stmt);
 }
@@ -194,7 +178,7 @@ __attribute__((used)) hidden s32 fathom_hook_prepare(u64 a, u64 b, u64 c, u64 d,
 	result = real(a, b, c, d, e, f);
 	stmt = *out;
 	/* An empty text or an error prepares nothing. */
-	if (!stmt || !is_same(t, generation))
+	if (!stmt || !is_same(t, generation) || !begin_change(t, (u64)__builtin_frame_address(0)))
 		return result;
 	settle_left(t, (u64)__builtin_frame_address(0));
 	text = statement_text(stmt, site);
@@ -206,6 +190,7 @@ __attribute__((used)) hidden s32 fathom_hook_prepare(u64 a, u64 b, u64 c, u64 d,
 			most = (u32)arguments[function->length_arg % 6];
 	}
 	tell_statement(t, (u64)stmt, text, most, start_ns, result);
+	end_change(t);
 	return result;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* The few calls of the kernel's that the object makes by itself: no libc is its own, and the program's must not notice. */
+/* The few system calls that the object makes: it has no libc, and the program's must not notice. */
 #ifndef FATHOM_INSIDE_SYSTEM_H
 #define FATHOM_INSIDE_SYSTEM_H
 
@@ -97,7 +97,7 @@ static inline long open_file(const char *path, int flags, int mode)
 	return call4(SYS_openat, AT_FDCWD, path, flags, mode);
 }
 
-/* Compilers call these by themselves. */
+/* Compilers generate calls of these. */
 hidden void *memcpy(void *to, const void *from, u64 size);
 hidden void *memset(void *at, int byte, u64 size);
 

@@ -12,21 +12,34 @@
 #define OPS 8
 /* What is farther apart is on two stacks, of which nothing follows. */
 #define ONE_STACK (1 << 20)
-/* Statements whose text was told; others push them out and they are told again. */
-#define TOLD_STATEMENTS 64
+/* Statements whose text was recorded; others push them out and it is recorded again. */
+#define KNOWN_STATEMENTS 64
 
+#define OP_STATEMENT 0
+#define OP_FUNCTION 1
+/* In the record of an end only: a function that did not return, but was left; an execution of either kind that gave way. */
+#define OP_LEFT 2
+#define OP_GAVE_WAY 3
+
+/* The BPF programs read it (inside.bpf.c). */
 struct op {
-	u64 stmt;
+	u64 stmt; /* of a function: its place in the list */
 	u64 start_ns;
 	u64 start_cycles;
 	u64 rows;
 	u64 steps;
 	u64 inside_cycles;
 	u64 entered; /* inside a step: when it began, in cycles */
-	u64 open;
+	u64 slot; /* of a function: where on the stack its return address stands */
+	u32 stub; /* and which stub stands there in its place */
+	u16 kind;
+	u8 shared; /* a child of vfork may call it too */
+	u8 open;
 };
 
-struct told {
+_Static_assert(sizeof(struct op) == 72 && __builtin_offsetof(struct op, slot) == 56, "as inside.bpf.c says");
+
+struct known {
 	u64 stmt;
 	u64 text;
 };
@@ -38,14 +51,19 @@ struct thread {
 	const u64 *closed;
 	u64 tid;
 	u64 writing; /* the stack's end while a record is written */
-	u32 open;
+	u64 busy; /* and while what follows is changed */
+	u32 open; /* executions, of which so many are functions' */
+	u32 functions;
+	u32 functions_gone; /* that gave way while they ran; around all that are open */
 	u32 depth;
 	u32 any_gone;
 	u64 inside[OPS];
 	u64 inside_sp[OPS];
 	struct op ops[OPS];
-	struct told told[TOLD_STATEMENTS];
+	struct known known[KNOWN_STATEMENTS];
 };
+
+extern hidden const u8 fathom_returns[];
 
 static __thread struct thread self __attribute__((tls_model("initial-exec")));
 
@@ -99,6 +117,8 @@ static __attribute__((noinline)) int enter_thread(struct thread *t)
 		t->generation = process->generation;
 		if (t->ring) {
 			t->ring->state = 0;
+			t->ring->stubs = (u64)fathom_returns;
+			t->ring->operations = (u64)t->ops;
 			fathom_inside_thread(&t->ring->state);
 		}
 	}
@@ -124,10 +144,26 @@ static inline int is_same(const struct thread *t, u64 generation)
 	return t->generation == generation && __atomic_load_n(&process->generation, __ATOMIC_RELAXED) == generation;
 }
 
-/* What the BPF programs are to know: stored as one word. */
+static u64 innermost_function(const struct thread *t)
+{
+	u64 slot = 0;
+	u32 i;
+
+	for (i = 0; i < OPS; i++) {
+		if (t->ops[i].open && t->ops[i].kind == OP_FUNCTION && (!slot || t->ops[i].slot < slot))
+			slot = t->ops[i].slot;
+	}
+	return slot;
+}
+
+/* What the BPF programs are to know: stored as one word, before which the rest is that it speaks of. */
 static inline void publish(struct thread *t)
 {
-	__atomic_store_n(&t->ring->state, (u64)t->open << 32 | t->depth, __ATOMIC_RELAXED);
+	u64 functions = t->functions, statements = t->open - t->functions;
+
+	if (unlikely(functions))
+		t->ring->function = innermost_function(t);
+	__atomic_store_n(&t->ring->state, functions << 48 | statements << 32 | t->depth, __ATOMIC_RELAXED);
 }
 
 /* Whether a function whose frame began at `entered` cannot be running, now that another's begins at `sp`. */
@@ -194,7 +230,28 @@ static inline void end_writing(struct thread *t, u64 head)
 	t->writing = 0;
 }
 
-static struct op *find_op(struct thread *t, u64 stmt)
+/*
+ * What a signal's handler calls while its thread changes what is kept of its executions is not recorded: it would find half of a
+ * change. One that leaves by longjmp leaves the mark behind, above which the stack ends again.
+ */
+static inline int begin_change(struct thread *t, u64 sp)
+{
+	if (unlikely(t->busy && !was_left(t->busy, sp))) {
+		t->ring->dropped++;
+		return 0;
+	}
+	t->busy = sp;
+	asm volatile("" : : : "memory");
+	return 1;
+}
+
+static inline void end_change(struct thread *t)
+{
+	asm volatile("" : : : "memory");
+	t->busy = 0;
+}
+
+static struct op *find_op(struct thread *t, u64 stmt, u32 kind)
 {
 	u32 others = t->open;
 	u32 i;
@@ -202,7 +259,7 @@ static struct op *find_op(struct thread *t, u64 stmt)
 	for (i = 0; others && i < OPS; i++) {
 		if (!t->ops[i].open)
 			continue;
-		if (t->ops[i].stmt == stmt)
+		if (t->ops[i].stmt == stmt && t->ops[i].kind == kind)
 			return &t->ops[i];
 		others--;
 	}
@@ -220,7 +277,8 @@ static void tell_begin(struct thread *t, const struct op *op)
 		r[0] = first_word(t, 4, RECORD_OP_BEGIN, 0);
 		r[1] = op->start_ns;
 		r[2] = op->stmt;
-		r[3] = (u64)(t->depth + 1) << 32;
+		/* Statements that wait between their rows do not count: what begins meanwhile is not inside them. */
+		r[3] = op->kind | (u64)(t->depth + t->functions + t->functions_gone + 1) << 32;
 	}
 	end_writing(t, head);
 }
@@ -230,10 +288,13 @@ static u64 inside_ns(const struct op *op, u64 now, u64 now_cycles)
 {
 	u64 all = now_cycles - op->start_cycles;
 	u64 ns = now - op->start_ns;
+	u64 part = op->inside_cycles, high;
 
-	if (op->steps == 1 || op->inside_cycles >= all)
+	if (op->kind == OP_FUNCTION || op->steps == 1 || op->inside_cycles >= all)
 		return ns;
-	return (u64)((double)op->inside_cycles * (double)ns / (double)all);
+	/* A part of `ns`: the quotient has room. No registers of floating point are touched: they may hold a function's result. */
+	asm("mulq %[ns]; divq %[all]" : "+a"(part), "=&d"(high) : [ns] "r"(ns), [all] "r"(all) : "cc");
+	return part;
 }
 
 /* `kind` as in the record `op_end`. */
@@ -252,19 +313,55 @@ static void end_op(struct thread *t, struct op *op, s32 result, u32 kind)
 			r[3] = op->start_ns;
 			r[4] = op->rows;
 			r[5] = op->steps;
-			r[6] = inside_ns(op, now, now_cycles);
+			r[6] = kind == OP_LEFT ? 0 : inside_ns(op, now, now_cycles);
 			r[7] = (u32)result | (u64)kind << 32;
 		}
 		end_writing(t, head);
 	}
 	op->open = 0;
 	t->open--;
+	if (op->kind == OP_FUNCTION) {
+		t->functions--;
+		t->functions_gone += kind == OP_GAVE_WAY;
+	}
+}
+
+static struct op *begin_op(struct thread *t, u64 stmt, u32 kind)
+{
+	struct op *op = &t->ops[0];
+	u32 i;
+
+	/* A free place, else the longest open, which gives way: it may have been left open for good. */
+	for (i = 1; i < OPS && op->open; i++) {
+		if (!t->ops[i].open || t->ops[i].start_ns < op->start_ns)
+			op = &t->ops[i];
+	}
+	if (op->open) {
+		t->any_gone = 1;
+		end_op(t, op, 0, OP_GAVE_WAY);
+	}
+	op->stmt = stmt;
+	op->kind = kind;
+	op->rows = 0;
+	op->steps = 0;
+	op->inside_cycles = 0;
+	op->start_ns = clock_ns();
+	op->start_cycles = cycles();
+	op->entered = op->start_cycles;
+	/* The longest open function is the outermost: those that gave way run as long as any that is open. */
+	if (!t->functions)
+		t->functions_gone = 0;
+	tell_begin(t, op);
+	op->open = 1;
+	t->open++;
+	t->functions += kind == OP_FUNCTION;
+	return op;
 }
 
 /* Between two steps nothing of a statement is inside. */
 static inline int between_rows(const struct thread *t)
 {
-	return t->open && !t->depth;
+	return t->open > t->functions && !t->depth;
 }
 
 /* `most` cuts a text that goes on; 0: it ends in a zero. */
@@ -293,17 +390,17 @@ static void tell_statement(struct thread *t, u64 stmt, const char *text, u64 mos
 	end_writing(t, head);
 }
 
-static inline struct told *told_of(struct thread *t, u64 stmt)
+static inline struct known *known_of(struct thread *t, u64 stmt)
 {
-	return &t->told[(stmt >> 4 ^ stmt >> 10) & (TOLD_STATEMENTS - 1)];
+	return &t->known[(stmt >> 4 ^ stmt >> 10) & (KNOWN_STATEMENTS - 1)];
 }
 
 static inline void remember(struct thread *t, u64 stmt, u64 text)
 {
-	struct told *told = told_of(t, stmt);
+	struct known *known = known_of(t, stmt);
 
-	told->stmt = stmt;
-	told->text = text;
+	known->stmt = stmt;
+	known->text = text;
 }
 
 #endif

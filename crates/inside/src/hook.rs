@@ -1,13 +1,14 @@
 //! How a function's code makes room for a jump.
 //!
 //! The jump stands behind the function's first instruction, not on it. There the kernel puts the breakpoint of a uprobe (ours for
-//! another process, or anybody's): it carries out the file's instruction elsewhere and goes on behind it, which would be the middle
+//! another process, or another tool's): it carries out the file's instruction elsewhere and goes on behind it, which would be the middle
 //! of a jump that stood there. So the first instruction runs, the stub behind the jump undoes it, and the trampoline, which is the
 //! function as the hook calls it, does it again and then what the jump took the place of.
 //!
 //! Only what is understood is moved: a first instruction that can be undone or done twice, and behind it instructions whose
-//! meaning does not hang on where they are, or does so by a displacement that can be recomputed. No call, since an unwinder would
-//! find a return address in code that nobody described. And nothing in the function may jump into what is moved.
+//! meaning does not hang on where they are, or does so by a displacement that can be recomputed. A call must be the last of them: it is
+//! made so that it returns to the function's own code, since an unwinder would find a return address in code without unwind information. And
+//! nothing in the function may jump into what is moved.
 
 use crate::layout::{PLAN_CODE, PLAN_FIXUPS, PLAN_ORIGINAL};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -26,6 +27,8 @@ pub struct Fixup {
     pub end: u8,
     /// Where it leads, counted from the function's begin.
     pub target: i32,
+    /// Whether that address itself is to stand there, in eight bytes.
+    pub absolute: bool,
 }
 
 /// How a function is hooked.
@@ -62,7 +65,7 @@ pub enum NoHook {
     FarBranch,
     /// A branch in an encoding that is not rewritten.
     Branch,
-    /// A call among what must be moved.
+    /// A call before the end of what must be moved, or one that is not direct.
     Call,
     /// An instruction that cannot be moved.
     Immovable(Mnemonic),
@@ -105,8 +108,8 @@ pub fn recipe(code: &[u8], read: &[u32]) -> Result<Recipe, NoHook> {
     let first = decoder.decode();
     let undo = undo(&first, read).ok_or(NoHook::FirstInstruction)?;
     let first_size = first.len();
-    let mut trampoline = Vec::from(&code[..first_size]);
-    let mut fixups = Vec::new();
+    let (mut trampoline, mut fixups) = (Vec::new(), Vec::new());
+    relocate(&decoder, &first, &code[..first_size], BASE, &mut trampoline, &mut fixups)?;
     let mut moved = first_size;
     while moved < first_size + JUMP {
         if !decoder.can_decode() {
@@ -117,7 +120,8 @@ pub fn recipe(code: &[u8], read: &[u32]) -> Result<Recipe, NoHook> {
         moved += instruction.len();
         let last = relocate(&decoder, &instruction, bytes, BASE, &mut trampoline, &mut fixups)?;
         if last && moved < first_size + JUMP {
-            return Err(NoHook::TooShort);
+            let called = instruction.flow_control() == FlowControl::Call;
+            return Err(if called { NoHook::Call } else { NoHook::TooShort });
         }
     }
     let fits = moved <= PLAN_ORIGINAL && trampoline.len() <= PLAN_CODE && fixups.len() <= PLAN_FIXUPS;
@@ -152,9 +156,21 @@ fn undo(instruction: &Instruction, read: &[u32]) -> Option<u8> {
         Mnemonic::Endbr64 => Some(0),
         Mnemonic::Push if register(0) && to.is_gpr64() && to != Register::RSP => Some(8),
         Mnemonic::Sub if to == Register::RSP && immediate(1) => u8::try_from(instruction.immediate(1)).ok(),
-        Mnemonic::Test | Mnemonic::Cmp if register(0) && (register(1) || immediate(1)) => Some(0),
+        // Registers and memory stay as they are.
+        Mnemonic::Test | Mnemonic::Cmp => Some(0),
         // Done twice, these give what they give once.
         Mnemonic::Mov if register(0) && (register(1) || immediate(1)) && !spoils => Some(0),
+        // So does what reads memory, unless it is found by what is read. Who needed the value to be read once reads it again.
+        Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd | Mnemonic::Lea
+            if register(0)
+                && full.is_gpr64()
+                && instruction.op_kind(1) == OpKind::Memory
+                && instruction.memory_base().full_register() != full
+                && instruction.memory_index().full_register() != full
+                && !spoils =>
+        {
+            Some(0)
+        }
         Mnemonic::And | Mnemonic::Or if register(0) && immediate(1) && !spoils => Some(0),
         Mnemonic::Xor if register(0) && register(1) && to == instruction.op1_register() && !spoils => Some(0),
         _ => None,
@@ -187,6 +203,7 @@ fn relocate(
                 at: place(code)? - 4,
                 end: place(code)?,
                 target: from_begin(instruction.near_branch_target())?,
+                absolute: false,
             });
             return Ok(false);
         }
@@ -196,12 +213,24 @@ fn relocate(
                 at: place(code)? - 4,
                 end: place(code)?,
                 target: from_begin(instruction.near_branch_target())?,
+                absolute: false,
             });
             return Ok(true);
         }
         FlowControl::Return | FlowControl::IndirectBranch => true,
         // The kernel returns behind it, wherever that is.
         FlowControl::Call if instruction.code() == Code::Syscall => false,
+        FlowControl::Call if instruction.code() == Code::Call_rel32_64 => {
+            // push [rip + 5]; jmp; the address of what follows the call
+            code.extend([0xff, 0x35, 5, 0, 0, 0, 0xe9, 0, 0, 0, 0]);
+            let jump = place(code)?;
+            let target = from_begin(instruction.near_branch_target())?;
+            fixups.push(Fixup { at: jump - 4, end: jump, target, absolute: false });
+            code.extend([0; 8]);
+            let target = from_begin(instruction.next_ip())?;
+            fixups.push(Fixup { at: jump, end: place(code)?, target, absolute: true });
+            return Ok(true);
+        }
         FlowControl::Call | FlowControl::IndirectCall => return Err(NoHook::Call),
         _ => return Err(NoHook::Immovable(instruction.mnemonic())),
     };
@@ -212,7 +241,12 @@ fn relocate(
             return Err(NoHook::MemoryOperand);
         }
         let at = u8::try_from(start + offsets.displacement_offset()).map_err(|_| NoHook::TooLong)?;
-        fixups.push(Fixup { at, end: place(code)?, target: from_begin(instruction.ip_rel_memory_address())? });
+        fixups.push(Fixup {
+            at,
+            end: place(code)?,
+            target: from_begin(instruction.ip_rel_memory_address())?,
+            absolute: false,
+        });
     }
     Ok(ends)
 }
@@ -246,26 +280,41 @@ mod tests {
         let recipe = recipe(&code, &[0]).unwrap();
         assert_eq!((recipe.first, recipe.undo, recipe.original.len()), (3, 0, 10));
         assert_eq!(recipe.code, [0x48, 0x85, 0xff, 0x0f, 0x84, 0, 0, 0, 0, 0xb8, 5, 0, 0, 0]);
-        assert_eq!(recipe.fixups, [Fixup { at: 5, end: 9, target: 5 + 0x10 }]);
+        assert_eq!(recipe.fixups, [Fixup { at: 5, end: 9, target: 5 + 0x10, absolute: false }]);
         // endbr64; lea rax, [rip + 0x100]; ret
         let code = padded(&[0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x8d, 5, 0, 1, 0, 0, 0xc3]);
         let recipe = super::recipe(&code, &[0]).unwrap();
-        assert_eq!(recipe.fixups, [Fixup { at: 7, end: 11, target: 11 + 0x100 }]);
+        assert_eq!(recipe.fixups, [Fixup { at: 7, end: 11, target: 11 + 0x100, absolute: false }]);
         // and ecx, 15; or cl, 0x80; jmp -0x100: a function that ends in another one's place
         let code = padded(&[0x83, 0xe1, 0x0f, 0x80, 0xc9, 0x80, 0xe9, 0, 0xff, 0xff, 0xff]);
         let recipe = super::recipe(&code, &[1, 2, 4]).unwrap();
-        assert_eq!(recipe.fixups, [Fixup { at: 7, end: 11, target: 11 - 0x100 }]);
+        assert_eq!(recipe.fixups, [Fixup { at: 7, end: 11, target: 11 - 0x100, absolute: false }]);
         assert!(super::recipe(&code, &[3]).is_err(), "the hook would read what is spoilt");
+        // mov rax, [rdi]; nop...
+        let code = padded(&[0x48, 0x8b, 0x07]);
+        assert_eq!(super::recipe(&code, &[0]).unwrap().first, 3);
+    }
+
+    #[test]
+    fn moved_call_returns_to_original_code() {
+        // sub rsp, 8; call +0x40
+        let code = padded(&[0x48, 0x83, 0xec, 8, 0xe8, 0x40, 0, 0, 0]);
+        let recipe = recipe(&code, &[0]).unwrap();
+        assert_eq!((recipe.undo, recipe.original.len()), (8, 9));
+        assert_eq!(recipe.code[4..15], [0xff, 0x35, 5, 0, 0, 0, 0xe9, 0, 0, 0, 0]);
+        let to = Fixup { at: 11, end: 15, target: 9 + 0x40, absolute: false };
+        let back = Fixup { at: 15, end: 23, target: 9, absolute: true };
+        assert_eq!((recipe.fixups, recipe.code.len()), (vec![to, back], 23));
     }
 
     #[test]
     fn code_that_cannot_be_moved_is_refused() {
         let refused: [(&str, &[u8]); 6] = [
-            ("a call", &[0x55, 0xe8, 0, 0, 0, 0]),
+            ("an early call", &[0x48, 0x83, 0xec, 8, 0xff, 0xd0, 0x90, 0x90, 0x90]),
             ("too short", &[0x55, 0xc3]),
             ("a jump back into what is moved", &[0x55, 0x90, 0x90, 0x90, 0x90, 0x90, 0x90, 0xeb, 0xfb]),
             ("a jump among them", &[0x55, 0x90, 0xeb, 0x00, 0x90, 0x90, 0x90]),
-            ("a first instruction that cannot be undone", &[0x48, 0x8b, 0x07, 0x90, 0x90, 0x90, 0x90, 0x90]),
+            ("a first instruction that cannot be undone", &[0x48, 0x8b, 0x00, 0x90, 0x90, 0x90, 0x90, 0x90]),
             ("a first instruction that spoils the argument", &[0x48, 0x89, 0xf7, 0x90, 0x90, 0x90, 0x90, 0x90]),
         ];
         for (what, code) in refused {

@@ -1,4 +1,4 @@
-//! Sizes, places and numbers that the object and the recorder share: as in `object/layout.h`, which says what they are.
+//! Sizes, places and numbers that the object and the recorder share: as in `object/layout.h`, which describes them.
 
 /// A plan's and an arena's first word.
 pub const PLAN_MAGIC: u64 = 0x316e_616c_5068_7446;
@@ -6,7 +6,7 @@ pub const PLAN_MAGIC: u64 = 0x316e_616c_5068_7446;
 pub const ARENA_MAGIC: u64 = 0x3161_6e65_7241_6846;
 
 /// Libraries of a plan, functions of a library, and what there is of a function.
-pub const PLAN_LIBRARIES: usize = 16;
+pub const PLAN_LIBRARIES: usize = 24;
 /// See [`PLAN_LIBRARIES`].
 pub const PLAN_FUNCTIONS: usize = 12;
 /// See [`PLAN_LIBRARIES`].
@@ -66,13 +66,14 @@ pub enum Status {
 }
 
 impl Status {
-    /// From an arena; numbers that nobody gave mean nothing.
+    /// From an arena; unassigned numbers mean nothing.
     pub fn from_number(number: u32) -> Self {
         match number {
             1 => Self::Hooked,
             2 => Self::Refused("its code in memory differs from its file: something else patched it"),
             3 => Self::Refused("no free memory is within reach of a jump"),
             4 => Self::Refused("the kernel does not permit patching its code"),
+            5 => Self::Refused("the processor compares its returns with a shadow stack"),
             _ => Self::Unseen,
         }
     }
@@ -152,6 +153,7 @@ mod tests {
             ("LIBRARY_CHANGED", 2),
             ("LIBRARY_NO_ROOM", 3),
             ("LIBRARY_FORBIDDEN", 4),
+            ("LIBRARY_SHADOWED", 5),
             ("RECORD_KIND_SHIFT", crate::ring::KIND_SHIFT.into()),
             ("RECORD_FLAGS_SHIFT", crate::ring::FLAGS_SHIFT.into()),
             ("RECORD_CPU_SHIFT", crate::ring::CPU_SHIFT.into()),

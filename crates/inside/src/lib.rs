@@ -1,7 +1,7 @@
 //! Probes inside the recorded process: the object that the loader brings in, and what it shares with the recorder.
 //!
-//! A room of its own because its object is made for other programs, by a toolchain of its own, and because its reader of what they
-//! leave is pure: it can be fuzzed. The I/O (the folder, the files, the probes that tell the kernel side) is `capture`'s.
+//! A separate room because its object is made for other programs, by another toolchain, and because its reader of what they
+//! leave is pure: it can be fuzzed. The I/O (the folder, the files, the probes that inform the kernel side) is `capture`'s.
 //!
 //! | file | what |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | [`layout`] | sizes, places and numbers that both sides know |
 //! | [`image`] | how it is brought into a program that has no loader |
 //! | [`hook`] | how a function's code makes room for a jump |
-//! | [`plan`] | what the object is told: which functions of which files |
+//! | [`plan`] | the object's instructions: which functions of which files |
 //! | [`question`] | what a process asks about a file that the plan may not have |
 //! | [`ring`] | reads what it recorded, as hostile input |
 
@@ -23,7 +23,7 @@ pub mod ring;
 /// The shared object; empty on processors that it was not written for.
 pub static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/inside.so"));
 
-/// Functions of the object that uprobes stand on: a thread tells where its state stands (first argument: its address); a library
+/// Functions of the object that uprobes stand on: a thread reports where its state is (first argument: its address); a library
 /// is hooked in this process (its place in the plan); a call could not be recorded.
 pub const THREAD: &str = "fathom_inside_thread";
 /// See [`THREAD`].

@@ -1,4 +1,4 @@
-//! What the object is told: which functions of which files to hook, and how. The bytes are `struct plan` of `object/layout.h`.
+//! The object's instructions: which functions of which files to hook, and how. The bytes are `struct plan` of `object/layout.h`.
 
 use crate::hook::Recipe;
 use crate::layout::{PLAN_CODE, PLAN_FIXUPS, PLAN_FUNCTIONS, PLAN_LIBRARIES, PLAN_MAGIC, PLAN_ORIGINAL};
@@ -29,6 +29,13 @@ pub enum Role {
     Prctl,
     /// Its `syscall`, which may too.
     Syscall,
+    /// A function that `--op` names.
+    Named {
+        /// Its place in that list.
+        key: u16,
+        /// Whether a child of `vfork` may call it, on the memory of its parent.
+        shared: bool,
+    },
 }
 
 impl Role {
@@ -40,6 +47,8 @@ impl Role {
             Self::Execve => vec![0, 1, 2],
             Self::Prctl => vec![0],
             Self::Syscall => vec![0, 1],
+            // It keeps all registers.
+            Self::Named { .. } => Vec::new(),
         }
     }
 
@@ -53,6 +62,7 @@ impl Role {
             Self::Execve => [5, 0, 0, 0, 0],
             Self::Prctl => [6, 0, 0, 0, 0],
             Self::Syscall => [7, 0, 0, 0, 0],
+            Self::Named { .. } => [8, 0, 0, 0, 0],
         }
     }
 }
@@ -68,22 +78,22 @@ pub struct Function {
     pub recipe: Recipe,
 }
 
-/// A file with SQLite in it.
+/// A file with SQLite in it, or with functions that `--op` names.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Library {
-    /// Its identity, as stat tells it.
+    /// Its identity, as stat returns it.
     pub dev: u64,
     /// See `dev`.
     pub ino: u64,
     /// Where a statement keeps the pointer to its text.
     pub text_at: Option<u32>,
-    /// Where it says whether it runs, and what it says then.
+    /// Where it has whether it runs, and the value then.
     pub running: Option<(u16, u8)>,
     /// Its functions, at most [`PLAN_FUNCTIONS`].
     pub functions: Vec<Function>,
 }
 
-/// All that the object is told.
+/// All instructions of the object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
     /// The recorder's namespaces of process numbers and of clocks, by inode; 0: this kernel has none.
@@ -140,7 +150,10 @@ impl Function {
         let Recipe { first, undo, original, code, fixups } = &self.recipe;
         out.extend(self.address.to_le_bytes());
         out.extend(self.role.bytes());
-        out.extend([*first, original.len() as u8, *undo, code.len() as u8, fixups.len() as u8, 0, 0, 0, 0, 0, 0]);
+        out.extend([*first, original.len() as u8, *undo, code.len() as u8, fixups.len() as u8]);
+        let (key, shared) = if let Role::Named { key, shared } = self.role { (key, shared) } else { (0, false) };
+        out.extend(key.to_le_bytes());
+        out.extend([shared.into(), 0, 0, 0]);
         let mut padded = |bytes: &[u8], size: usize| {
             out.extend(bytes);
             out.resize(out.len() + size - bytes.len(), 0);
@@ -148,7 +161,7 @@ impl Function {
         padded(original, PLAN_ORIGINAL);
         padded(code, PLAN_CODE);
         for fixup in fixups {
-            out.extend([fixup.at, fixup.end, 0, 0]);
+            out.extend([fixup.at, fixup.end, fixup.absolute.into(), 0]);
             out.extend(fixup.target.to_le_bytes());
         }
         out.resize(end, 0);

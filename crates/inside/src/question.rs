@@ -26,7 +26,7 @@ pub enum What {
 /// A question.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// The file's device and inode, as the process's stat tells them.
+    /// The file's device and inode, as the process's stat returns them.
     pub identity: (u64, u64),
     /// Who asks.
     pub thread: u32,
@@ -57,7 +57,7 @@ impl Question {
     }
 }
 
-/// What it is told, a byte.
+/// The answer, a byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
     /// There is nothing for the process to do.

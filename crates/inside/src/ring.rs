@@ -19,6 +19,9 @@ pub const TID_SHIFT: u32 = 32;
 
 /// `kind` of an `op_end`: an execution that gave way to others.
 pub const GAVE_WAY: u32 = 3;
+/// Of a function that was left otherwise than by returning.
+const LEFT: u32 = 2;
+const FUNCTION: u32 = 1;
 
 /// One thread's ring, as far as it was read.
 #[derive(Debug, Clone, Copy, Default)]
@@ -37,10 +40,19 @@ pub struct Window {
     pub from_ns: u64,
     /// Now.
     pub now_ns: u64,
+    /// How many functions `--op` names.
+    pub functions: u64,
+}
+
+impl Window {
+    /// Whether there is such an execution: a function is one of the list.
+    fn knows(self, kind: u32, key: u64) -> bool {
+        kind == 0 || kind == GAVE_WAY || (kind == FUNCTION || kind == LEFT) && key < self.functions
+    }
 }
 
 impl Reader {
-    /// Which words are to be read, of which the ring says that `head` were written: from `tail` on. `None` if that cannot be; then all
+    /// Which words are to be read, of which by the ring `head` were written: from `tail` on. `None` if that cannot be; then all
     /// of them are passed over.
     pub fn wanted(&mut self, head: u64) -> Option<u64> {
         let count = head.wrapping_sub(self.tail);
@@ -53,7 +65,7 @@ impl Reader {
     }
 
     /// Hands on the records of `words`, which stand in the ring from `tail` on, and passes over them. `tgid` is the process whose ring
-    /// it is; `belongs` says whether a thread is one of it.
+    /// it is; `belongs`: whether a thread is one of it.
     pub fn read(
         &mut self,
         words: &[u64],
@@ -91,11 +103,18 @@ impl Reader {
         let started = |ns: u64| ns.clamp(window.from_ns.min(time_ns), time_ns);
         let record = match (kind, body) {
             (k, &[key, about]) if k == OpBegin::INFO.kind => {
-                OpBegin { key, kind: 0, depth: ((about >> 32) as u32).clamp(1, 64) }.into()
+                let kind = about as u32;
+                if kind > FUNCTION || !window.knows(kind, key) {
+                    return None;
+                }
+                OpBegin { key, kind, depth: ((about >> 32) as u32).clamp(1, 64) }.into()
             }
             (k, &[key, start_ns, rows, steps, inside_ns, about]) if k == OpEnd::INFO.kind => {
                 let start_ns = started(start_ns);
-                let kind = if about >> 32 == u64::from(GAVE_WAY) { GAVE_WAY } else { 0 };
+                let kind = (about >> 32) as u32;
+                if !window.knows(kind, key) {
+                    return None;
+                }
                 let inside_ns = inside_ns.min(time_ns - start_ns);
                 OpEnd { key, start_ns, rows: rows.min(steps), steps, inside_ns, result: about as u32 as i32, kind }
                     .into()
@@ -140,7 +159,7 @@ mod tests {
     use model::Record;
     use proptest::prelude::*;
 
-    const WINDOW: Window = Window { from_ns: 1_000, now_ns: 9_000 };
+    const WINDOW: Window = Window { from_ns: 1_000, now_ns: 9_000, functions: 2 };
 
     fn first(words: usize, kind: u8, cpu: u64, tid: u64) -> u64 {
         words as u64 | u64::from(kind) << KIND_SHIFT | cpu << CPU_SHIFT | tid << TID_SHIFT
@@ -203,7 +222,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever stands in a ring: no panic, bounded, of its own process, within the window; and what is handed on can be stored
+        /// Whatever stands in a ring: no panic, bounded, of that process only, within the window; and what is handed on can be stored
         /// and read again.
         #[test]
         fn arbitrary_words_give_valid_events_or_none(

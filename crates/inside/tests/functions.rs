@@ -6,7 +6,7 @@ use inside::hook::{Recipe, recipe};
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::Path;
 
-/// SQLite, both C libraries, and two of some size that nobody prepared for this; where Debian has them.
+/// SQLite, both C libraries, and two larger ones, not prepared for this; where Debian has them.
 const LIBRARIES: [&str; 5] = [
     "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0",
     "/usr/lib/x86_64-linux-gnu/libc.so.6",
@@ -28,6 +28,10 @@ fn built(recipe: &Recipe, at: u64, entry: u64) -> Vec<u8> {
     for fixup in &recipe.fixups {
         let from = at + u64::from(fixup.end);
         let target = entry.wrapping_add_signed(fixup.target.into());
+        if fixup.absolute {
+            code[fixup.at.into()..usize::from(fixup.at) + 8].copy_from_slice(&target.to_le_bytes());
+            continue;
+        }
         let distance = i32::try_from(target.wrapping_sub(from).cast_signed()).expect("in reach");
         code[fixup.at.into()..usize::from(fixup.at) + 4].copy_from_slice(&distance.to_le_bytes());
     }
@@ -68,6 +72,19 @@ fn meaning(instruction: &Instruction) -> String {
     format!("{text} {prefixes:?}")
 }
 
+/// A trampoline that ends in a call: it pushes the address of what follows in the function, and jumps. Takes that off.
+fn check_call(name: &str, bytes: &mut Vec<u8>, at: u64, call: Instruction) {
+    let back = u64::from_le_bytes(*bytes.last_chunk().unwrap());
+    assert_eq!(back, call.next_ip(), "{name}: returns behind the call");
+    bytes.truncate(bytes.len() - 8);
+    let end = at + bytes.len() as u64;
+    let both = decode(&bytes[bytes.len() - 11..], end - 11);
+    assert!(both[0].mnemonic() == Mnemonic::Push && both[0].ip_rel_memory_address() == end, "{name}: {both:?}");
+    assert!(both[1].mnemonic() == Mnemonic::Jmp && both[1].next_ip() == end, "{name}: {both:?}");
+    assert_eq!(both[1].near_branch_target(), call.near_branch_target(), "{name}");
+    bytes.truncate(bytes.len() - 11);
+}
+
 fn check(name: &str, entry: u64, code: &[u8], recipe: &Recipe) {
     let moved = recipe.original.len();
     assert_eq!(recipe.original, code[..moved], "{name}");
@@ -77,7 +94,12 @@ fn check(name: &str, entry: u64, code: &[u8], recipe: &Recipe) {
     assert_eq!(original[0].len(), usize::from(recipe.first), "{name}");
     assert!(moved as u64 >= u64::from(recipe.first) + JUMP, "{name}: room for the jump");
     let at = entry + AWAY;
-    let trampoline = decode(&built(recipe, at, entry), at);
+    let mut bytes = built(recipe, at, entry);
+    let mut original = original;
+    if original.last().is_some_and(|last| last.mnemonic() == Mnemonic::Call) {
+        check_call(name, &mut bytes, at, original.pop().unwrap());
+    }
+    let trampoline = decode(&bytes, at);
     assert_eq!(trampoline.len(), original.len(), "{name}");
     for (ours, theirs) in trampoline.iter().zip(&original) {
         assert_eq!(meaning(ours), meaning(theirs), "{name}: {theirs:?}");

@@ -124,6 +124,8 @@ pub struct Config {
     pub mkfs: BTreeMap<String, Vec<String>>,
     /// Sectors of 512 bytes that cannot be read, by the disk's name. QEMU's SD card tells its host nothing of them.
     pub bad: BTreeMap<String, Vec<u64>>,
+    /// Bytes that a disk writes in a second, by its name; what is beyond it waits, as at a device that hangs.
+    pub slow: BTreeMap<String, u32>,
     /// Modules to load besides the usual ones (ext4, loop, dm_mod and the disks' drivers), each with its parameters behind its name.
     pub modules: Vec<String>,
     /// Files to put into it: where they are here, where they are there. All are executable; a program's shared libraries come along.
@@ -165,6 +167,7 @@ impl Default for Config {
             disks: Vec::new(),
             mkfs: BTreeMap::new(),
             bad: BTreeMap::new(),
+            slow: BTreeMap::new(),
             modules: Vec::new(),
             files: Vec::new(),
             programs: Vec::new(),
@@ -582,7 +585,8 @@ fn attach(command: &mut Command, disk: &Disk, config: &Config, folder: &Path) ->
         None => format!("file={},format=raw", path.display()),
         Some(bad) => format!("driver=raw,file.driver=blkdebug,file.image.filename={}{}", path.display(), errors(bad)),
     };
-    command.arg("-drive").arg(format!("{file},if=none,id={name},cache=unsafe"));
+    let slow = config.slow.get(name).map_or(String::new(), |bytes| format!(",throttling.bps-write={bytes}"));
+    command.arg("-drive").arg(format!("{file},if=none,id={name},cache=unsafe{slow}"));
     if disk.bus == Bus::Sd {
         command.args(["-device", "sdhci-pci"]);
     }

@@ -1,8 +1,8 @@
 //! A scenario as its file says it (TOML), checked as a whole before anything boots: which disks, what is on them, what runs
 //! there, and how that is recorded. Pure; [`crate::run`] boots it.
 //!
-//! Picture a recipe card: everything on it can be read and judged at the table, and nothing of it needs the kitchen. A word
-//! that the card does not know is named with its line; a value that `--set` puts in is named with the setting.
+//! Everything in the file can be checked without a guest. An unknown key is reported with its line, a value of `--set`
+//! with its setting.
 
 mod catalog;
 mod disk;

@@ -24,7 +24,8 @@ mod parse_error;
 mod text;
 
 pub use bits::{
-    bio_flags, driver_what, file_what, flags, header_flags, mmc_is, mmc_part, op_kind, task_what, uring_phase,
+    bio_flags, driver_what, file_what, flags, header_flags, mmc_answer, mmc_is, mmc_part, op_kind, task_what,
+    uring_phase,
 };
 pub use parse_error::ParseError;
 
@@ -464,8 +465,8 @@ records! {
         protocol: u16,
         /// Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]).
         sense: [u8; 4],
-        /// Keeps the layout free of gaps.
-        pad: u32,
+        /// Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: not told.
+        answer: u32,
     }
     /// What the time off the CPU was for that the `off_cpu` just before it tells.
     31 wait Wait {
@@ -630,6 +631,7 @@ pub fn c_constants() -> Vec<(&'static str, u64)> {
         ("MMC_DATA", mmc_is::DATA.into()),
         ("MMC_WRITES", mmc_is::WRITES.into()),
         ("MMC_TASK", mmc_is::TASK.into()),
+        ("MMC_OUT_OF_RANGE", mmc_answer::OUT_OF_RANGE.into()),
         ("MMC_PART_COUNT", mmc_part::COUNT.into()),
         ("MMC_PART_COMMAND", mmc_part::COMMAND.into()),
         ("MMC_PART_DATA", mmc_part::DATA.into()),

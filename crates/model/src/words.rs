@@ -520,3 +520,32 @@ mod tests {
         assert_eq!(Dev::new(7, 300).minor(), 300);
     }
 }
+
+/// Why an fsync made f2fs write a checkpoint of the whole file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointReason {
+    /// In a span's flags.
+    pub name: &'static str,
+    /// Whether what happened to folders, links or special files is behind it, and not the file that was synced.
+    pub is_of_folders: bool,
+}
+
+/// f2fs's `cp_reason_type`, from 1 on (fs/f2fs/f2fs.h).
+pub const CHECKPOINT_REASONS: [CheckpointReason; 11] = {
+    const fn reason(name: &'static str, is_of_folders: bool) -> CheckpointReason {
+        CheckpointReason { name, is_of_folders }
+    }
+    [
+        reason("no regular file", true),
+        reason("compressed file", false),
+        reason("file with hard links", true),
+        reason("file system that needs one first", false),
+        reason("file with a wrong parent", false),
+        reason("no room to roll forward", false),
+        reason("node that the last one lacks", false),
+        reason("mount option fastboot", false),
+        reason("two active logs only", false),
+        reason("folder to be recovered", true),
+        reason("folder with new extended attributes", true),
+    ]
+};

@@ -6,7 +6,7 @@
 //! somebody has left there, and whoever has one shows no more of it than he has put there.
 //!
 //! The same goes for what a connection reads into: were small payloads slices of it, it could not be used again before the last of them is
-//! done with, and each 256 KiB would be new memory. So a small payload is copied into a buffer of its own size.
+//! done with, and each 256 KiB would be new memory. So a small payload is copied into a buffer of exactly its size.
 //!
 //! Memory that another process sees too can be given for them ([`use_memory`]): then what came from a client can be handed on by saying where
 //! it is ([`place`]).
@@ -37,7 +37,7 @@ const GIVEN_BYTES: usize = 16 << 20;
 pub const MEMORY_BYTES: usize = SIZES * GIVEN_BYTES;
 /// Where it begins.
 static GIVEN: OnceLock<usize> = OnceLock::new();
-/// What of it is in nobody's hands.
+/// What of it is not in use.
 static FREE: [Mutex<Vec<&'static mut [u8]>>; SIZES] = [const { Mutex::new(Vec::new()) }; SIZES];
 
 /// From now on large buffers are taken from `memory` as long as it has any, which is given once.

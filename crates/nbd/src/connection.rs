@@ -44,12 +44,12 @@ pub enum Failure {
     /// Encryption did not begin.
     #[error("the TLS handshake failed: {}", reason(.0))]
     Encryption(io::Error),
-    /// The client took too long to say what it wants.
+    /// The client took too long to negotiate.
     #[error("the client did not finish its handshake within {} s", HANDSHAKE_LIMIT.as_secs())]
     Slow,
 }
 
-/// A client that does not trust a certificate may say so, or leave without a word.
+/// A client that does not trust a certificate may send an alert, or just disconnect.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => "the client disconnected; it may not trust this server's certificate".into(),
@@ -91,10 +91,10 @@ impl Tls {
     }
 }
 
-/// Serves one connection until the client ends it. For TCP, set TCP_NODELAY: each write is all there is to say.
+/// Serves one connection until the client ends it. For TCP, set TCP_NODELAY: each write is complete.
 ///
 /// # Errors
-/// [`Failure`]. The store is as if the unanswered requests had or had not been carried out, each by itself.
+/// [`Failure`]. The store is as if the unanswered requests had or had not been carried out, each independently.
 pub async fn serve<S, X>(stream: S, exports: &X, tls: &Tls) -> Result<(), Failure>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -106,7 +106,7 @@ where
     }
 }
 
-/// The first half of [`serve`], for who counts its clients: up to here it may be anybody, who has shown no certificate and
+/// The first half of [`serve`], for callers that count clients: up to here the peer is unknown, has shown no certificate and
 /// chosen no export. None: the client has gone.
 ///
 /// # Errors
@@ -224,7 +224,7 @@ where
     }
 }
 
-/// What the store said.
+/// The store's error.
 enum Answer {
     Data(Result<Vec<Bytes>, Error>),
     Done(Result<(), Error>),
@@ -336,7 +336,7 @@ struct Session<'e, E> {
     writing: Option<Request>,
     /// Data that those with the store carry or ask for.
     under_way_bytes: usize,
-    /// The client said that it goes.
+    /// The client disconnects.
     ending: bool,
     /// Nothing comes any more.
     closed: bool,

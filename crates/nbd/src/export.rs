@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use std::future::Future;
 
-/// A request's longest payload, and so the longest read or write. What Linux and QEMU assume of a server that says nothing.
+/// A request's longest payload, and so the longest read or write. What Linux and QEMU assume of a server that does not state it.
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 
 /// Why a request failed: the errors that the protocol has, and no others.
@@ -15,7 +15,7 @@ pub enum Error {
     /// EIO: the medium failed, or holds damaged data.
     #[error("the medium failed")]
     Io,
-    /// EIO, and what happened: a client that takes structured replies is told, at most 4,096 bytes of it.
+    /// EIO, and what happened: sent to clients that take structured replies, at most 4,096 bytes of it.
     #[error("{0}")]
     Because(String),
     /// ENOMEM.

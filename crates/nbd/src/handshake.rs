@@ -4,7 +4,7 @@
 //! reading and writing. A step takes one option, so that a client that sends everything at once is served like one that
 //! waits for each answer.
 //!
-//! Encryption begins in the middle of it. What a client said before is forgotten then, and bytes that came in clear text
+//! Encryption begins in the middle of it. What a client sent before is discarded then, and bytes that came in clear text
 //! behind its STARTTLS are a violation: whoever sits between could have put them there.
 
 use crate::export::{Export, Exports, Info, MAX_PAYLOAD};
@@ -28,7 +28,7 @@ pub enum Encryption {
     Off,
     /// A client may ask for it.
     Offered,
-    /// Nothing is told before it.
+    /// No information is given before it.
     Required,
 }
 
@@ -73,7 +73,7 @@ pub enum Step<'e, E> {
     More,
     /// An option was answered; there may be another in the input.
     Answered,
-    /// Send what there is, then encrypt, then tell [`Handshake::encrypted`].
+    /// Send what there is, then encrypt, then call [`Handshake::encrypted`].
     StartTls,
     /// Requests follow.
     Begin(Agreed<'e, E>),

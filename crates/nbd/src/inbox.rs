@@ -1,12 +1,12 @@
 //! A peer's bytes on their way in, read to where they stay: a client's requests, a coordinator's and a node's frames.
 //!
-//! What has come is read into a buffer that is used again ([`Buffer`]), and a payload is a slice of it: nobody copies it. A buffer is
+//! What has come is read into a buffer that is used again ([`Buffer`]), and a payload is a slice of it: it is not copied. A buffer is
 //! read into once, and comes back when the last of its payloads is done with. So it should be about as large as what comes at once: the
-//! last reads tell. Of one that was filled by less than half the payloads are copied, so that what is kept for a peer is at most twice what it
+//! last reads suggest. Of one that was filled by less than half the payloads are copied, so that what is kept for a peer is at most twice what it
 //! has under way.
 //!
 //! The end of a buffer is as a rule the begin of a message, which is copied to the front of the next buffer. A large payload that is expected
-//! ([`Inbox::expect`]) is read into a buffer of its own length.
+//! ([`Inbox::expect`]) is read into a buffer of exactly its length.
 
 use crate::buffer::{Buffer, place};
 use bytes::{Buf as _, Bytes};
@@ -97,7 +97,7 @@ impl Inbox {
     /// Reads what has come; how much it was, 0 if nothing comes any more.
     ///
     /// # Errors
-    /// What the connection said.
+    /// The connection's error.
     pub fn poll_read<R: AsyncRead + Unpin>(&mut self, reader: &mut R, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if let Some(large) = self.large.as_mut().filter(|large| !large.is_whole()) {
             let count = ready!(poll_into(reader, &mut large.buffer[large.filled..], cx))?;
@@ -131,7 +131,7 @@ impl Inbox {
     /// [`Inbox::poll_read`], to be waited for; it may be given up at any time.
     ///
     /// # Errors
-    /// What the connection said.
+    /// The connection's error.
     pub async fn read<R: AsyncRead + Unpin>(&mut self, reader: &mut R) -> io::Result<usize> {
         poll_fn(|cx| self.poll_read(reader, cx)).await
     }

@@ -5,7 +5,7 @@
 //! STARTTLS, structured replies, `base:allocation`; READ, WRITE, FLUSH, TRIM, WRITE_ZEROES, CACHE and BLOCK_STATUS with FUA,
 //! DF, NO_HOLE, REQ_ONE and FAST_ZERO; several connections to one export, replies in whatever order they are ready.
 //!
-//! A room of its own because it can be used alone: it knows nothing of Fathom. It opens no socket and spawns no task, so that
+//! A separate room because it can be used alone: it knows nothing of Fathom. It opens no socket and spawns no task, so that
 //! a single-threaded runtime a core and a runtime with work stealing suit it alike:
 //!
 //! ```no_run

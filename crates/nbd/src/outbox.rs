@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::io::AsyncWrite;
 
-/// Data of this size and more is not copied: a slice of its own in the write is cheaper.
+/// Data of this size and more is not copied: a separate slice in the write is cheaper.
 pub const OWN_SLICE_BYTES: usize = 16 << 10;
 /// Slices in a write.
 const SLICES: usize = 32;
@@ -56,7 +56,7 @@ impl Outbox {
         self.len() == 0
     }
 
-    /// Hands the next slices to `write`, and forgets as many bytes as it says it took.
+    /// Hands the next slices to `write`, and drops as many bytes as it took.
     pub fn send<T>(&mut self, write: impl FnOnce(&[IoSlice<'_>]) -> T, taken: impl FnOnce(&T) -> usize) -> T {
         let mut slices = [IoSlice::new(&[]); SLICES];
         let mut count = 0;
@@ -73,7 +73,7 @@ impl Outbox {
     /// Writes what can be written now; how much, or that nothing can.
     ///
     /// # Errors
-    /// What the connection said.
+    /// The connection's error.
     pub fn poll_write<W: AsyncWrite + Unpin>(
         &mut self,
         writer: &mut W,

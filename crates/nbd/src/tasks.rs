@@ -23,11 +23,11 @@ pub(crate) struct Tasks<F> {
 
 struct Place<F> {
     future: Pin<Box<Option<F>>>,
-    bell: Arc<Bell>,
+    wakeup: Arc<Wakeup>,
     waker: Waker,
 }
 
-/// Places that were woken, and who is to be told.
+/// Places that were woken, and whom to wake.
 #[derive(Default)]
 struct Woken {
     places: Mutex<VecDeque<usize>>,
@@ -35,20 +35,20 @@ struct Woken {
 }
 
 /// Wakes one place.
-struct Bell {
+struct Wakeup {
     place: usize,
     /// It stands among the woken already, or has its turn.
-    rung: AtomicBool,
+    set: AtomicBool,
     woken: Arc<Woken>,
 }
 
-impl Wake for Bell {
+impl Wake for Wakeup {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
+        if !self.set.swap(true, Ordering::AcqRel) {
             self.woken.places.lock().unwrap_or_else(PoisonError::into_inner).push_back(self.place);
             self.woken.all.wake();
         }
@@ -73,21 +73,21 @@ impl<F: Future> Tasks<F> {
     pub fn push(&mut self, future: F) {
         let nth = self.free.pop().unwrap_or_else(|| {
             let place = self.places.len();
-            let bell = Arc::new(Bell { place, rung: AtomicBool::new(false), woken: self.woken.clone() });
-            self.places.push(Place { future: Box::pin(None), waker: bell.clone().into(), bell });
+            let wakeup = Arc::new(Wakeup { place, set: AtomicBool::new(false), woken: self.woken.clone() });
+            self.places.push(Place { future: Box::pin(None), waker: wakeup.clone().into(), wakeup });
             place
         });
         let place = &mut self.places[nth];
         place.future.set(Some(future));
-        // A bell that is rung already, for the one before, has its turn to come.
-        if !place.bell.rung.swap(true, Ordering::AcqRel) {
+        // A place that was woken already, for the future before, is still to be polled.
+        if !place.wakeup.set.swap(true, Ordering::AcqRel) {
             self.turns.push_back(nth);
         }
     }
 
     /// What one of them has come to; pending if none has ended, or none is there.
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
-        // Before the woken are looked at, so that no bell is missed.
+        // Before the woken are polled, so that no wake-up is missed.
         self.woken.all.register(cx.waker());
         // A future that wakes itself again and again must not keep out everything else.
         for _ in 0..=2 * self.len() {
@@ -97,7 +97,7 @@ impl<F: Future> Tasks<F> {
             let Some(nth) = self.turns.pop_front() else { return Poll::Pending };
             let place = &mut self.places[nth];
             // Before it runs: what wakes it meanwhile counts.
-            place.bell.rung.store(false, Ordering::Release);
+            place.wakeup.set.store(false, Ordering::Release);
             let Some(future) = place.future.as_mut().as_pin_mut() else { continue };
             if let Poll::Ready(output) = future.poll(&mut Context::from_waker(&place.waker)) {
                 place.future.set(None);
@@ -138,7 +138,7 @@ mod tests {
             // Some are answered by another thread, in another order.
             let there = std::thread::spawn(move || {
                 for (nth, sender) in senders.into_iter().rev() {
-                    sender.send(round * 100 + nth).expect("somebody waits");
+                    sender.send(round * 100 + nth).expect("a receiver waits");
                 }
             });
             let mut ended = Vec::new();

@@ -8,7 +8,7 @@
 use crate::link::{self, RoutedLink};
 use crate::measure::{Handover, RunRequest};
 use crate::spec::{Spec, Traffic};
-use device::remote::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
+use device::remote::{AgentLink, DeviceAddress, Event, Remark, Skew, Unreachable, program};
 use model::{Context, Environment};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::PathBuf;
@@ -203,7 +203,7 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
     let mut reach = |end: End, address: &DeviceAddress| -> Result<AgentLink, Error> {
         let ours = std::env::current_exe().map_err(Error::Program)?;
         let said = std::cell::RefCell::new(&mut *tell);
-        let deploying = |line| said.borrow_mut()(Note::Said(line));
+        let deploying = |remark: Remark| said.borrow_mut()(Note::Said(remark.to_string()));
         let deployment = program::put(address, &ours, job.binaries, context, &deploying)?;
         let sender = sender.clone();
         let link = AgentLink::open(&deployment, move |event| drop(sender.send((end, event))))?;
@@ -258,7 +258,7 @@ impl RemoteRun<'_> {
         let address = match (self.job.server, &self.server) {
             (Server::Start(place, listen), Some(server)) => {
                 let mut argv = vec![server.deployment().program.clone()];
-                argv.extend(["net", "serve", "--once", "--key", KEY].map(String::from));
+                argv.extend(["net", "serve", "--hosted", "--once", "--key", KEY].map(String::from));
                 argv.extend(match listen {
                     Listen::Forwarded(at) => {
                         let port = self.forwarded.unwrap_or(at).port();
@@ -386,16 +386,14 @@ impl RemoteRun<'_> {
             Err(status) => *status == 130,
         });
         if let (false, Server::Start(place, _)) = (well, self.job.server) {
-            for line in self.complaints.lines().filter(|l| !l.contains("waiting for runs")) {
+            for line in self.complaints.lines() {
                 tell(Note::Said(format!("{place}: {}", line.trim_start_matches("fathom: "))));
             }
         }
         for link in [Some(self.client), self.server].into_iter().flatten() {
-            let name = link.deployment().place.to_string();
+            let place = link.deployment().place.clone();
             if !link.close() {
-                tell(Note::Said(format!(
-                    "{name} did not confirm its clean-up; what was started there exits by itself within a minute"
-                )));
+                tell(Note::Said(Remark::NotCleaned(place).to_string()));
             }
         }
         if done.is_err() && self.context.cancelled() { Err(Error::Interrupted) } else { done }

@@ -2,7 +2,7 @@
 //!
 //! There are four ways: `nbdublk` (ublk; the fastest, kernel 6.0), the kernel's own NBD client by this program ([`crate::kernel`]),
 //! which stays and brings it a new connection after a restart of the coordinator, and the same by `nbd-client` or `qemu-nbd`, which do
-//! not. Which of them can be gone is found out first; what each lacks is said if none can.
+//! not. Which of them can be gone is found out first; what each lacks is reported if none can.
 
 use crate::listener::Endpoint;
 use crate::nbd_bench::{To, Uri};

@@ -35,7 +35,7 @@ const SOON: Duration = Duration::from_secs(2);
 const LATE: Duration = Duration::from_secs(64);
 /// After so long without a crowd the load may be another one.
 const FORGET: Duration = Duration::from_secs(10);
-/// Whether the load is still the same is looked at so often.
+/// How often it is checked whether the load is still the same.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Follows a coordinator's load until it is dropped.
@@ -57,7 +57,7 @@ impl Colocation {
 
 /// Where the threads run.
 trait Place {
-    /// False if that cannot be done, or if somebody else has decided it.
+    /// False if that cannot be done, or if the user has set it.
     fn put(&mut self, together: bool) -> bool;
 }
 
@@ -82,7 +82,7 @@ impl<P: Place> Drop for Placed<'_, P> {
     }
 }
 
-/// Ends when somebody else decides where the threads run.
+/// Ends when the threads' placement is changed from outside.
 async fn run(load: &Patience, place: &mut impl Place) {
     let placed = Placed(place);
     let (mut better, mut pause, mut next, mut last) = (false, SOON, Instant::now(), Instant::now());
@@ -224,7 +224,7 @@ mod tests {
             f64::from(together) / 1000.0
         };
         tokio::select! {
-            () = tried => unreachable!("nobody else decides"),
+            () = tried => unreachable!("nothing else changes it"),
             together = clients => (together, world.switches.get()),
         }
     }
@@ -297,7 +297,7 @@ mod tests {
             drop(follower);
             assert!(mask() == all);
         };
-        // In a thread of its own, since the mask is the thread's.
+        // In a separate thread, since the mask is the thread's.
         std::thread::spawn(follows).join().expect("it does not panic");
     }
 

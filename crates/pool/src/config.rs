@@ -195,7 +195,7 @@ pub enum ConfigError {
     /// A node has one place to store.
     #[error("[node] needs either a store or a backend")]
     StoreOrBackend,
-    /// It is for nobody.
+    /// It has no user.
     #[error("it has neither a [serve] nor a [node] section")]
     Empty,
 }

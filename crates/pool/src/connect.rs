@@ -37,7 +37,7 @@ const TIMES: u32 = 3;
 /// connected, and a coordinator a node as serving, for ever.
 ///
 /// # Errors
-/// What the kernel said; the connection works all the same.
+/// The kernel's error; the connection works all the same.
 pub fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     sockopt::set_socket_keepalive(stream, true)?;

@@ -13,7 +13,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// A flush that takes longer is told of.
+/// A flush that takes longer is reported.
 const SOON: Duration = Duration::from_secs(1);
 /// When it did not succeed.
 const UNSAVED: &str = "the last flush failed; unflushed writes may be lost";
@@ -34,7 +34,7 @@ pub enum Unflushed {
 }
 
 /// Flushes what clients did not flush themselves: theirs to lose, but nothing is gained by losing it. A node that is away is waited for
-/// as long as requests are, unless `stopped` is ready before. `slow` is told if it takes longer than a moment; `lost` says why the
+/// as long as requests are, unless `stopped` is ready before. `slow` is called if it takes longer than a moment; `lost` says why the
 /// disk cannot be used whole.
 ///
 /// # Errors
@@ -77,7 +77,7 @@ pub enum TrialError {
 /// What [`measure_trial`] measures, one after the other.
 pub const LOADS: usize = 4;
 
-/// Measures the nodes, which hold nothing, under [`LOADS`] loads: with `load`'s block, duration and seed, and at most its threads. `told`
+/// Measures the nodes, which hold nothing, under [`LOADS`] loads: with `load`'s block, duration and seed, and at most its threads. `measured`
 /// gets each as it is done. Returns the disk that they make.
 ///
 /// # Errors
@@ -87,7 +87,7 @@ pub async fn measure_trial(
     nodes: &[SocketAddr],
     load: Load,
     report: Rc<dyn Fn(String)>,
-    told: &mut dyn FnMut(&'static str, Figures),
+    measured: &mut dyn FnMut(&'static str, Figures),
 ) -> Result<Rc<Volume>, TrialError> {
     let alone = Control::Fixed(Setting::new(1, 1));
     let loads: [_; LOADS] = [
@@ -104,7 +104,7 @@ pub async fn measure_trial(
         let joined =
             Volume::join(connect, nodes, TRIED, Arrangement::Concatenated, &options, control, report.clone()).await?;
         let volume = last.insert(Rc::new(joined));
-        told(what, bench::run(volume.clone(), Load { threads, write, checked: true, ..load }).await?);
+        measured(what, bench::run(volume.clone(), Load { threads, write, checked: true, ..load }).await?);
     }
     // There are loads, so that one is the last.
     last.ok_or(TrialError::Bench(bench::Error::Unanswered))
@@ -124,7 +124,7 @@ mod tests {
 
     impl Export for Sick {
         fn info(&self) -> &Info {
-            unreachable!("nobody asks")
+            unreachable!("no request is made")
         }
         async fn read(&self, _: u64, _: u32) -> Result<Bytes, nbd::Error> {
             Err(nbd::Error::Io)

@@ -20,7 +20,7 @@
 //!                                                        8 checksum  u32  CRC-32C of those data
 //! ```
 //!
-//! The body ends with a CRC-32C of all of it but the replies' data, which have checksums of their own that travel from the
+//! The body ends with a CRC-32C of all of it but the replies' data, which have separate checksums that travel from the
 //! store to the client. So a bit that flips anywhere is seen, and no byte is summed twice.
 //!
 //! If both ends see the same memory ([`crate::shm`]), a request may have places there, each with its first byte (u64) and length (u32): they stand
@@ -175,7 +175,7 @@ impl Request {
 pub struct Reply {
     /// What became of it.
     pub status: Status,
-    /// The data are in the memory that the request said.
+    /// The data are in the memory that the request named.
     pub placed: bool,
     /// The coordinator's name for it.
     pub tag: u16,
@@ -249,7 +249,7 @@ impl Out for Outbox {
     }
 
     fn data(&mut self, data: &Bytes) {
-        // What is copied anyway is not shared first: that takes memory of its own.
+        // What is copied anyway is not shared first: that takes additional memory.
         if data.len() < OWN_SLICE_BYTES {
             self.tail().put_slice(data);
         } else {

@@ -151,7 +151,7 @@ pub fn take<T: DeserializeOwned>(input: &mut BytesMut) -> Result<Option<T>, Erro
 /// Sends a message.
 ///
 /// # Errors
-/// What the connection said.
+/// The connection's error.
 pub async fn send<S: AsyncWrite + Unpin, T: Serialize>(stream: &mut S, message: &T) -> Result<(), Error> {
     let mut out = BytesMut::new();
     put(&mut out, message)?;

@@ -53,7 +53,7 @@ pub enum Error {
     Refused(String, String),
 }
 
-/// Answers whoever connects, without end; `report` is told of trouble. Runs in a `LocalSet`.
+/// Answers whoever connects, without end; `report` is called with errors. Runs in a `LocalSet`.
 pub async fn serve(listener: Listener, pages: Rc<dyn Pages>, report: Rc<dyn Fn(String)>) {
     let pending = wire::PendingConnections::new(CLIENTS, LIMIT);
     loop {

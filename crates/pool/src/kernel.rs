@@ -25,7 +25,7 @@ const AWAY_LIMIT_S: u64 = 24 * 3600;
 /// Bytes of a block: the pool's checksums are of so many.
 const BLOCK_BYTES: u64 = 4096;
 
-/// How often the connection is looked at.
+/// How often the connection is checked.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Numbers of `linux/nbd-netlink.h`.
@@ -253,7 +253,7 @@ impl Attached {
         }
     }
 
-    /// Looks after the connection until it is `ended`, which takes the disk away, or until somebody detaches it. `changed` is answer when
+    /// Looks after the connection until it is `ended`, which takes the disk away, or until it is detached. `changed` is answer when
     /// the state is another.
     ///
     /// # Errors

@@ -166,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte of the disk has a place of its own, within its node.
+        /// Every byte of the disk has exactly one place, within its node.
         #[test]
         fn every_byte_has_own_place(sizes in proptest::collection::vec(0_u64..300, 1..5), stripe in proptest::option::of(1_u64..40)) {
             let arrangement = stripe.map_or(Arrangement::Concatenated, |stripe_bytes| Arrangement::Striped { stripe_bytes });

@@ -2,7 +2,7 @@
 //!
 //! Requests queue here; as many as the window allows are under way, and the tuner decides how many a write waits for. Answers
 //! come in any order and are matched by tag; data that do not match the checksum that the store gave them count as a broken
-//! connection. When one breaks, or nothing is heard of the node for 10 s, all are made anew, and what was not answered is
+//! connection. When one breaks, or nothing is received from the node for 10 s, all are made anew, and what was not answered is
 //! asked again. What finds no answer in [`Options::node_timeout`] fails. A node that has answered nothing for so long is **away**:
 //! what is asked of it then fails at once, until it lets us in again, which is tried all the while.
 //!
@@ -37,7 +37,7 @@ pub use state::{Control, Pace, Parts};
 
 use state::{Known, State, Tardy};
 
-/// A request that finds no answer fails after this time, if nothing else is said.
+/// A request that finds no answer fails after this time, by default.
 pub const NODE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connecting and greeting.
 const GREETING: Duration = Duration::from_secs(15);
@@ -49,7 +49,7 @@ const LONG_PAUSE: Duration = Duration::from_secs(1);
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// The node said so.
+    /// The node answered so.
     #[error("node {0}: {1}")]
     Node(SocketAddr, Status),
     /// The node cannot be used any more.
@@ -58,14 +58,14 @@ pub enum Failure {
     /// It cannot be reached, or does not let us in; why, if that is known.
     #[error("node {0}: no answer for {secs} s{2}", secs = .1.as_secs_f64())]
     Deadline(SocketAddr, Duration, Why),
-    /// A node may have lost what it had answered, and nobody has accepted that.
+    /// A node may have lost what it had answered, and no one has accepted that.
     #[error(
         "a node may have lost acknowledged writes; the coordinator's log has the ranges, and --accept-loss continues"
     )]
     Lost,
 }
 
-/// What was said last; shown behind what it explains.
+/// The last message; shown behind what it explains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Why(Option<Rc<str>>);
 
@@ -104,7 +104,7 @@ pub enum NotJoined {
     /// It took too long.
     #[error("no answer for {} s", GREETING.as_secs())]
     Silent,
-    /// It said no.
+    /// It refused.
     #[error("refused: {0}")]
     Refused(String),
 }
@@ -202,7 +202,7 @@ enum Cut {
 /// Why a node is not asked again.
 #[derive(Debug, thiserror::Error)]
 enum Unusable {
-    /// What it said.
+    /// Its answer.
     #[error("{0}")]
     Fenced(String),
     #[error("its machine restarted, and unflushed writes may be lost")]
@@ -514,7 +514,7 @@ impl Inner {
                     }
                     let now = Instant::now();
                     let mut state = self.state.borrow_mut();
-                    state.heard(nth, now, count);
+                    state.received(nth, now, count);
                     while !input.is_empty() && let Some(frame) = frame::take_in(&mut input)? {
                         state.answered(nth, frame, now)?;
                     }

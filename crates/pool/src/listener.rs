@@ -94,7 +94,7 @@ impl Inode {
     }
 }
 
-/// A client's stream; of its own kind, so that a request costs no call by a table.
+/// A client's stream; an enum, so that a request costs no dynamic call.
 #[derive(Debug)]
 pub enum Accepted {
     /// Of a socket in the file system.
@@ -140,7 +140,7 @@ impl Listener {
     /// Where it listens: a relative path is made absolute, and port 0 is the one that it got.
     ///
     /// # Errors
-    /// The system does not tell.
+    /// It is unknown.
     pub fn endpoint(&self) -> io::Result<Endpoint> {
         Ok(match &self.0 {
             Socket::Unix(_, path, _) => Endpoint::Unix(std::path::absolute(path)?),
@@ -170,7 +170,7 @@ fn explained(error: io::Error, endpoint: &Endpoint) -> io::Error {
     }
 }
 
-/// A socket that nobody listens on any more, left by a coordinator that was killed, gives way; nothing else does.
+/// A stale socket, left by a coordinator that was killed, is replaced; nothing else is.
 fn unix(path: &Path) -> io::Result<Socket> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse => instead(path, error),

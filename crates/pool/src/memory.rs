@@ -20,7 +20,7 @@ pub fn fits(size_bytes: u64) -> Result<(), TooLarge> {
     if size_bytes > total_bytes { Err(TooLarge { size_bytes, total_bytes }) } else { Ok(()) }
 }
 
-/// This machine's memory, used or not; as much as can be said where that is not known.
+/// This machine's memory, used or not; a lower bound where that is not known.
 pub(crate) fn total_bytes() -> u64 {
     let known = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = known.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());

@@ -53,7 +53,7 @@ pub fn uri(endpoint: &Endpoint, encrypted: bool) -> String {
 pub struct Server {
     listener: Listener,
     tls: Tls,
-    /// Is told of trouble that is no end.
+    /// Called with errors that do not end the server.
     report: Rc<dyn Fn(String)>,
 }
 
@@ -66,7 +66,7 @@ impl Server {
     /// As NBD clients name it.
     ///
     /// # Errors
-    /// The system does not tell where it listens.
+    /// The address that it listens on is unknown.
     pub fn uri(&self) -> io::Result<String> {
         Ok(uri(&self.listener.endpoint()?, !matches!(self.tls, Tls::Off)))
     }
@@ -123,7 +123,7 @@ async fn client<S: Stream, X: Exports>(
     let failed = |failure: &dyn std::fmt::Display| report(format!("an NBD client: {failure}"));
     let admitted = match connection.authenticate(nbd::handshake(stream, exports, tls)).await {
         Ok(Ok(Some(admitted))) => admitted,
-        // It was told of once for all of them.
+        // It was reported once for all of them.
         Ok(Ok(None)) | Err(NotAdmitted::Overflow(_)) => return,
         Ok(Err(failure)) => return failed(&failure),
         Err(slow @ NotAdmitted::Slow(_)) => return failed(&slow),

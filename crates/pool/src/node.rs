@@ -2,7 +2,7 @@
 //!
 //! It takes all that has come, sorts it by offset, serves it and answers in one write, which is cut when it has 64 KiB of
 //! data or 1 ms has gone, so that the first answers do not wait for the last. Memory is served on the spot, and no frame of such
-//! answers has more of them than the largest frame of requests: were those of three frames to share one, the coordinator would hear
+//! answers has more of them than the largest frame of requests: were those of three frames to share one, the coordinator would get
 //! of nothing until the last had come, ask for all anew at once, and the way would lie empty meanwhile. A file may make
 //! its reader wait, so that is done by a few threads beside it; then answers leave as they are ready, in whatever order, but
 //! not in fewer than the coordinator's batch while more are to come: where packets are scarce they are so both ways.
@@ -10,11 +10,11 @@
 //! the first answers leave before the last data are moved.
 //!
 //! Requests under way together have no order among themselves: a client that needs one waits for the answer. So sorting
-//! them is allowed, and so is serving a coordinator's connections beside each other, each in a thread of its own ([`crew`]).
+//! them is allowed, and so is serving a coordinator's connections beside each other, each in its own thread ([`crew`]).
 //!
 //! The connections of a coordinator are one **session**. A new session ends all before it, and begins when nothing of them
 //! is being served any more. Whoever serves first counts himself as busy and then looks whether his session is the last; the
-//! new one first becomes the last and then waits until nobody is busy. So no request of an old session is begun or goes on
+//! new one first becomes the last and then waits until no request is being served. So no request of an old session is begun or goes on
 //! behind a new one's welcome.
 
 use crate::colocation::Follower;
@@ -199,7 +199,7 @@ impl Node {
         })
     }
 
-    /// Serves whoever connects, until `until` is ready; `report` is told why connections ended. Runs in a `LocalSet`, whose
+    /// Serves whoever connects, until `until` is ready; `report` is called with the reason when a connection ends. Runs in a `LocalSet`, whose
     /// runtime's threads serve the store's file.
     pub async fn listen(self: &Arc<Self>, listener: TcpListener, report: Rc<dyn Fn(String)>, until: impl Future) {
         self.workers.get_or_init(Handle::current);
@@ -302,7 +302,7 @@ impl Node {
         });
         let (stream, input, hello) = match greeted.await {
             Ok(greeted) => greeted?,
-            // It was told of once for all of them.
+            // It was reported once for all of them.
             Err(NotAdmitted::Overflow(_)) => return Ok(()),
             Err(NotAdmitted::Slow(_)) => return Err(hello::Error::Closed.into()),
         };
@@ -325,7 +325,7 @@ impl Node {
         let hello = tokio::time::timeout(HELLO_LIMIT, hello::receive::<_, Hello>(&mut stream, &mut input)).await;
         let hello = match hello.unwrap_or(Err(hello::Error::Closed)) {
             Err(wanted @ hello::Error::NotTrusted(wire::Refused::KeyWanted)) => {
-                // It may be gone; then there is nobody to tell.
+                // It may be gone; then there is no one to report to.
                 let _ = stream.write_all(&wire::KEYLESS).await;
                 return Err(wanted.into());
             }
@@ -476,7 +476,7 @@ impl Node {
                         let wanted = || *live.borrow() == number;
                         let mut served = Served::default();
                         while wanted() && batch.serve(&store, &mut served) {
-                            // If nobody wants it, the connection is gone.
+                            // If there is no receiver, the connection is gone.
                             let _ = ready.send(std::mem::take(&mut served));
                         }
                         drop(working);
@@ -592,11 +592,11 @@ mod tests {
         let mut entering = std::pin::pin!(node.enter(&newer));
         tokio::time::timeout(Duration::ZERO, &mut entering).await.expect_err("it waits");
         let older = hello(1, "old");
-        let refused = tokio::time::timeout(Duration::ZERO, node.enter(&older)).await.expect("it is told at once");
+        let refused = tokio::time::timeout(Duration::ZERO, node.enter(&older)).await.expect("it is refused at once");
         let refused = refused.expect_err("it is fenced off");
         assert!(refused.to_string().contains("another coordinator has taken over"), "{refused}");
         drop(working);
-        assert_eq!(entering.await.expect("nobody newer came").map(|(session, _)| session.epoch), Some(2));
+        assert_eq!(entering.await.expect("no newer one came").map(|(session, _)| session.epoch), Some(2));
     }
 
     #[tokio::test(flavor = "current_thread")]
@@ -618,7 +618,7 @@ mod tests {
         refused(node.enter(&further(1, "b", first.number)).await);
         refused(node.enter(&further(2, "a", first.number)).await);
         refused(node.enter(&further(1, "a", first.number + 1)).await);
-        // Admitted connections count at once, before they are told.
+        // Admitted connections count at once, before they are answered.
         let mut all = vec![open];
         while all.len() < usize::from(MOST_CONNECTIONS) {
             let further = node.enter(&further(1, "a", first.number)).await.expect("there is room").expect("it claims");

@@ -24,7 +24,7 @@ pub struct Patience {
     /// Requests since the last crowd.
     calm: Cell<u32>,
     patient: Cell<bool>,
-    /// The kernel has refused, or somebody else has decided.
+    /// The kernel has refused, or the user has set it.
     fixed: Cell<bool>,
     entered: Cell<u64>,
     done: Cell<Done>,

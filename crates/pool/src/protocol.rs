@@ -1,4 +1,4 @@
-//! What a coordinator claims of a node: said in its hello ([`crate::hello`]), and kept in the node's store ([`crate::store`]).
+//! What a coordinator claims of a node: sent in its hello ([`crate::hello`]), and kept in the node's store ([`crate::store`]).
 
 use crate::shm::Offer;
 use serde::{Deserialize, Serialize};

@@ -28,7 +28,7 @@ pub enum Refusal {
     Smaller {
         /// Bytes now.
         has: u64,
-        /// Bytes when it was looked at.
+        /// Bytes when it was opened.
         announced: u64,
     },
     /// Its store is another pool's.

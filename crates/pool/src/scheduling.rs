@@ -22,7 +22,7 @@ pub(crate) fn pin(processor: usize) -> bool {
     let Ok(now) = sched_getaffinity(None) else { return false };
     let usual = match PINNED.get() {
         Some((usual, given)) if given == now => usual,
-        // It was not pinned, or somebody has changed it since.
+        // It was not pinned, or it was changed since.
         _ => now,
     };
     let mut one = CpuSet::new();
@@ -35,7 +35,7 @@ pub(crate) fn pin(processor: usize) -> bool {
     can
 }
 
-/// This thread may run where it might before it was pinned; false if somebody has changed that meanwhile, which is left as it is.
+/// This thread may run where it might before it was pinned; false if that was changed meanwhile, which is left as it is.
 pub(crate) fn unpin() -> bool {
     let Some((usual, given)) = PINNED.take() else { return true };
     // Where it fails all of those processors are gone, and the kernel has let it go.
@@ -56,7 +56,7 @@ pub(crate) fn current() -> usize {
     sched_getcpu()
 }
 
-/// Changes the policy of this thread between SCHED_OTHER and SCHED_BATCH; false if it has another (which somebody chose), or if that is not
+/// Changes the policy of this thread between SCHED_OTHER and SCHED_BATCH; false if it has another (which the user chose), or if that is not
 /// allowed.
 pub(crate) fn set_patient(patient: bool) -> bool {
     let (from, to) =
@@ -78,7 +78,7 @@ mod tests {
         sched_getaffinity(None).expect("a thread has a mask")
     }
 
-    /// In a thread of its own, whose mask is its own.
+    /// In a separate thread, since the mask is the thread's.
     fn apart(check: impl FnOnce(CpuSet) + Send + 'static) {
         std::thread::spawn(move || {
             let all = mask();
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn policy_is_set_and_user_policy_is_kept() {
-        // A thread of its own, since the policy is the thread's.
+        // A separate thread, since the policy is the thread's.
         let check = || {
             if policy() != libc::c_long::from(libc::SCHED_OTHER) {
                 eprintln!("skipped: this test was started with another policy than SCHED_OTHER");

@@ -1,11 +1,11 @@
 //! When a write to a node leaves, and how much may be under way.
 //!
-//! A lift leaves at once when nobody is on the stairs; when a crowd comes, it pays to let it fill. Two rules say how full:
+//! Without load a write is sent at once; under load it pays to let requests gather. Two rules decide how many:
 //!
 //! * a **batch** of so many requests, as the paper's cluster has it. A batch of 1 is natural batching: what has piled up since
 //!   the last write leaves at once;
 //! * so many **frames** under way: a write waits until it carries the n-th part of all that is unanswered or waits. With one
-//!   frame, everything that is asked while it is under way leaves together when it is answered. So batches grow by themselves
+//!   frame, everything that is asked while it is under way leaves together when it is answered. So batches grow
 //!   with the load and with the time that a frame takes, and shrink with them. Of a small n-th **part**, what has gathered
 //!   beyond it leaves too.
 //!

@@ -11,7 +11,7 @@
 //! At the end of its front stands where the coordinator would have its nodes run ([`crate::colocation`]): a number that old coordinators leave at
 //! nought and old nodes do not look at.
 //!
-//! A buffer is in nobody else's hands from when its request leaves until the node has answered; or, if a connection breaks, until the
+//! A buffer is not touched here from when its request leaves until the node has answered; or, if a connection breaks, until the
 //! node has let its coordinator in anew, which it does when nothing of the old session goes on any more ([`crate::node`]).
 
 use bytes::{Buf, BufMut as _, Bytes};
@@ -49,7 +49,7 @@ pub struct Offer {
     words: String,
 }
 
-/// Changes when the machine starts anew; empty where the kernel does not tell.
+/// Changes when the machine starts anew; empty where the kernel does not have it.
 pub fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into()
 }
@@ -90,7 +90,7 @@ impl Owned {
         file.write_all_at(words.as_bytes(), 0)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let begin = map(&file)?;
-        // SAFETY: the mapping is new, has so many bytes behind its front, and is never undone; nobody else in this process has it.
+        // SAFETY: the mapping is new, has so many bytes behind its front, and is never undone; nothing else in this process has it.
         let memory = unsafe { &mut *begin.as_ptr().add(FRONT_BYTES).cast::<[u8; MEMORY_BYTES]>() };
         use_memory(memory).map_err(|_| io::Error::other("there is some already"))?;
         Ok(Self { file, words, processor: processor(begin) })
@@ -115,7 +115,7 @@ pub struct Attached {
     begin: NonNull<u8>,
 }
 
-// SAFETY: it only says where the bytes are; who uses them sees to it that nobody else does (`Attached::bytes`).
+// SAFETY: it only says where the bytes are; who uses them ensures that nothing else does (`Attached::bytes`).
 unsafe impl Send for Attached {}
 // SAFETY: as above.
 unsafe impl Sync for Attached {}
@@ -148,7 +148,7 @@ impl Attached {
     /// The bytes there; None if some of them are not in the memory.
     ///
     /// # Safety
-    /// They were said by the coordinator for a request that is not answered yet, so that nobody else has them.
+    /// They were named by the coordinator for a request that is not answered yet, so that nothing else uses them.
     #[expect(clippy::mut_from_ref, reason = "the request that is served has them alone")]
     pub unsafe fn bytes(&self, place: Extent) -> Option<&mut [u8]> {
         let (at, length) = (usize::try_from(place.at).ok()?, place.length as usize);

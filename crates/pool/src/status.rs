@@ -1,6 +1,6 @@
 //! How a pool and a node are: what `pool status` shows, and what Prometheus reads.
 //!
-//! A coordinator looks at its links once a second and keeps the rates of the second that has passed, so that whoever asks is
+//! A coordinator samples its links once a second and keeps the rates of the second that has passed, so that whoever asks is
 //! answered at once. Packets are those of the network, as the kernel counts them for each connection, bare acknowledgements
 //! included; bytes are those in the packets, without their headers and, in an encrypted pool, as they travel.
 
@@ -24,16 +24,22 @@ use tokio::time::Instant;
 /// Between two looks.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Where a coordinator whose NBD clients connect at `front` answers, if it is not told otherwise.
+/// Where a coordinator whose NBD clients connect at `front` answers, by default.
 pub fn socket(front: &Path) -> PathBuf {
     let mut name = front.as_os_str().to_owned();
     name.push(".status");
     name.into()
 }
 
+/// The version of the JSON.
+const VERSION: u32 = 1;
+
 /// A pool, as its coordinator sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
+    /// Of the format. A coordinator of an older release does not say.
+    #[serde(default)]
+    pub version: u32,
     /// Its name.
     pub pool: String,
     /// The coordinator's epoch.
@@ -169,6 +175,7 @@ impl Watch {
         let first = links.first();
         let place = first.and_then(NodeLink::claim).map(|claim| (claim.epoch, claim.place.stripe_bytes));
         Status {
+            version: VERSION,
             pool: first.map(NodeLink::pool).unwrap_or_default().into(),
             epoch: place.unwrap_or_default().0,
             size_bytes: self.volume.size_bytes(),
@@ -230,7 +237,7 @@ fn packets() -> HashMap<SocketAddr, Packets> {
     for entry in std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten() {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
         // SAFETY: it is open, for it was just listed, and connections are made and closed by this very thread. Were it closed
-        // by another, the two calls below would be told so by the kernel, and nothing else is done with it.
+        // by another, the two calls below would fail, and nothing else is done with it.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         let peer = rustix::net::getpeername(file).ok().flatten();
         if let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok())

@@ -12,7 +12,7 @@
 //! A machine that loses its power may have put table and data on the medium in any order since the last flush. So a **region** is marked in
 //! the header, durably, before it is written ([`regions`]), and while it is marked its sums are in memory alone: those on the medium are
 //! written before the mark is taken away ([`sums`]). After an unclean end the data of marked regions count as they are: what a plain disk
-//! would give. Elsewhere a block that matches neither sum is an error, never wrong data. The marks also tell where answered
+//! would give. Elsewhere a block that matches neither sum is an error, never wrong data. The marks also show where answered
 //! writes may be lost when the machine was started anew.
 //!
 //! The headers stand at the very end, also of a device that is longer than needed, where they are found without knowing the
@@ -112,7 +112,7 @@ impl Recovery {
     }
 }
 
-/// Whether a store of that pool and place is the one that is wanted; one that has none is anybody's.
+/// Whether a store of that pool and place is the one that is wanted; one that has none is free.
 ///
 /// # Errors
 /// [`Refusal`].
@@ -154,7 +154,7 @@ impl Store {
         let (file, created) = alone(path, true)?;
         let made = Self::make(path, file, size_bytes, node, import);
         if made.is_err() && created {
-            // It holds nothing. If it cannot be removed, the first error is the one to tell.
+            // It holds nothing. If it cannot be removed, the first error is the one to report.
             let _ = std::fs::remove_file(path);
         }
         made
@@ -209,7 +209,7 @@ impl Store {
         let filled = if import { store.take_in() } else { Ok(()) }.and_then(|()| store.disk.sync());
         let written = filled.and_then(|()| store.write_header(|_| {}));
         if let Err(source) = written {
-            // As it was; if that fails too, the first error is the one to tell.
+            // As it was; if that fails too, the first error is the one to report.
             if !device {
                 let _ = store.disk.set_length(there);
             }
@@ -390,7 +390,7 @@ impl Store {
     /// It belongs to no pool any more, as a new one. Its data stay.
     ///
     /// # Errors
-    /// What the medium said.
+    /// The medium's error.
     pub fn forget(&self) -> io::Result<()> {
         self.write_header(|h| (h.pool, h.place, h.reserved) = (String::new(), None, false))
     }
@@ -408,7 +408,7 @@ impl Store {
     /// Closes it in order: everything is on the medium, and the sums are beyond doubt. Nothing may be written after it.
     ///
     /// # Errors
-    /// What the medium said.
+    /// The medium's error.
     pub fn close(&self) -> io::Result<()> {
         self.flush().map_err(io::Error::other)?;
         self.settle(u64::MAX, u64::MAX)?;
@@ -416,7 +416,7 @@ impl Store {
             self.write_table()?;
             self.flush().map_err(io::Error::other)?;
         }
-        // A block that was not looked at since an unclean end keeps both its sums.
+        // A block that was not checked since an unclean end keeps both its sums.
         let settled = self.table.iter().all(|entry| is_settled(entry.load(Ordering::Relaxed)));
         self.write_header(|h| h.clean = settled && h.marked.is_empty())
     }
@@ -692,13 +692,13 @@ impl Store {
             let sums = vec![0; (blocks.end - blocks.start) as usize];
             self.replace(blocks.start, &sums, || self.disk.zero(begin, stop - begin))?;
         }
-        // A flush covers what nobody is writing any more.
+        // A flush covers what is no longer being written.
         drop(entered);
         if durable { self.flush() } else { Ok(()) }
     }
 
     /// Which parts of the range hold data: appends [`Stretch`]es to `out`, at most [`MAX_STRETCHES`], and returns their CRC-32C. A
-    /// block that was not looked at since an unclean end counts as data.
+    /// block that was not checked since an unclean end counts as data.
     ///
     /// # Errors
     /// [`Status::Range`].

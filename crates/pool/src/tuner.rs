@@ -1,11 +1,11 @@
-//! Finds by itself when writes to the nodes should leave: one tuner for all nodes of a coordinator.
+//! Learns when writes to the nodes should be sent: one tuner for all nodes of a coordinator.
 //!
-//! A ferry may leave with each passenger, or only when the other one is back. Which carries more depends on what is scarce: the
-//! harbour's slots (packets, calls of the system), or the passengers. Nobody tells us, and it changes with the load and the link.
+//! A frame may be sent with each request, or hold all that gathered until the last one was answered. Which carries more depends on what
+//! is scarce (packets and system calls, or requests), is not known beforehand, and changes with the load and the link.
 //!
 //! **What is tuned** is not a number of requests but how many frames are under way at each node ([`RULES`]): one, two, three, six, or
 //! forty, which is natural batching (whatever has gathered leaves at once) for up to 79 requests a node. A batch then is
-//! whatever has gathered meanwhile, so it follows the load by itself, and a wrong scale cannot be learned. In simulations of
+//! whatever has gathered meanwhile, so it follows the load without a setting, and a wrong scale cannot be learned. In simulations of
 //! every pair of window and batch, the best of these rules is within a tenth of the best pair on every link and at every
 //! load, and on a shared medium far above those of a small batch:
 //! * packets are scarce: few frames. With eight nodes on one medium natural batching falls to one request a packet, for
@@ -41,7 +41,7 @@
 //! seven nodes in memory and one behind a radio that is 0.92 to 1.0 of the best window and batch for all.
 //! A load that changes faster than an epoch (some 0.1 s) is judged by its average.
 //!
-//! No clock, no I/O: told of answers and the time, asked for the rule.
+//! No clock, no I/O: given answers and the time, it returns the rule.
 
 use crate::setting::Hold;
 

@@ -1,9 +1,9 @@
 //! Names of stores, coordinators, shared memory and sessions.
 
-/// A name that nobody else has: 16 random hexadecimal digits.
+/// A unique name: 16 random hexadecimal digits.
 pub fn new_name() -> String {
     let mut bytes = [0; 8];
-    // Of so few bytes the kernel never gives a part, and without a generator there is no name: the time then tells apart.
+    // Of so few bytes the kernel never gives a part, and without a generator there is no name: the time then makes it unique.
     if rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::empty()).is_err() {
         let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         bytes = (now.as_nanos() as u64).to_le_bytes();

@@ -137,10 +137,10 @@ impl std::fmt::Debug for Volume {
 
 impl Volume {
     /// Claims the nodes for `pool`, in this order, with an epoch higher than any that they know; a coordinator that had them
-    /// before is fenced off. Runs in a `LocalSet`. `report` is told of trouble later.
+    /// before is fenced off. Runs in a `LocalSet`. `report` is called with later errors.
     ///
     /// # Errors
-    /// [`NoPool`]. Nodes that belong elsewhere, in another order or to nobody are found before any of them is claimed.
+    /// [`NoPool`]. Nodes that belong elsewhere, in another order or to no pool are found before any of them is claimed.
     pub async fn join(
         connect: &Connect,
         addresses: &[SocketAddr],
@@ -489,7 +489,7 @@ fn first_failure(results: Vec<Result<Bytes, Failure>>) -> Result<(), Failure> {
     results.into_iter().try_for_each(|result| result.map(drop))
 }
 
-/// Whoever asked is told which node it was.
+/// The error names the node.
 fn error(failure: Failure) -> Error {
     match failure {
         Failure::Node(_, Status::Full) => Error::NoSpace,

@@ -148,7 +148,7 @@ fn interrupted_first_claim_can_be_repeated() {
         let world = World::new();
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("a pool")).await;
         let all = world.made.get();
-        assert!(all >= 2 * NODES, "each is looked at and claimed");
+        assert!(all >= 2 * NODES, "each is read and claimed");
         for (stop, how) in (0..all).flat_map(|stop| [(stop, Stop::NotMade), (stop, Stop::AnswerLost)]) {
             let world = World::new();
             let stopped = world.join(Some((stop, how)), "p", &[0, 1, 2], false).await;
@@ -186,7 +186,7 @@ fn partly_claimed_pool_keeps_layout_and_nodes() {
     });
 }
 
-/// Two coordinators want the same nodes, each in an order and for a pool of its own; each waits once, before each of its connections in turn.
+/// Two coordinators want the same nodes, each in another order and for another pool; each waits once, before each of its connections in turn.
 async fn contested(pools: [&'static str; 2], stops: [usize; 2]) {
     const ORDERS: [[usize; NODES]; 2] = [[0, 1, 2], [1, 2, 0]];
     let world = World::new();
@@ -218,7 +218,7 @@ async fn contested(pools: [&'static str; 2], stops: [usize; 2]) {
         Ok(volume) => volume,
         Err(one) => {
             let second = world.join(None, pools[1], &ORDERS[1], false).await;
-            second.unwrap_or_else(|other| panic!("{stops:?}: nobody can have the nodes: {one}; {other}"))
+            second.unwrap_or_else(|other| panic!("{stops:?}: neither got the nodes: {one}; {other}"))
         }
     };
     works(&volume).await;
@@ -242,7 +242,7 @@ fn data_of_other_pool_is_refused() {
     local(async {
         let (mut world, mut other) = (World::new(), World::new());
         works(&world.join(None, "p", &[0, 1, 2], false).await.expect("a pool")).await;
-        // Its second node is another now, and somebody had begun to make a pool of that.
+        // Its second node is another now, and a pool was begun with it.
         assert!(other.join(Some((2 * NODES, Stop::NotMade)), "q", &[0, 1, 2], false).await.is_err());
         std::mem::swap(&mut world.nodes[1], &mut other.nodes[1]);
         let why = world.join(None, "p", &[0, 1, 2], false).await.expect_err("its data are gone").to_string();

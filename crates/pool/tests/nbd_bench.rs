@@ -38,7 +38,7 @@ impl Export for Changed {
     }
 }
 
-/// A server of its own thread, until the process ends.
+/// A server in a separate thread, until the process ends.
 fn served(change: fn(u64, &mut BytesMut) -> Result<(), Error>) -> (tempfile::TempDir, Uri) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("nbd");
@@ -117,7 +117,7 @@ fn missing_server_and_unknown_export_are_named() {
     let why = run(&Uri { export: "other".into(), ..place.clone() }, &load()).expect_err("no export").to_string();
     assert!(why.contains("refused the export \"other\"") && why.contains("no export of that name"), "{why}");
     let nowhere = Uri { to: To::Unix(folder.path().join("none")), ..place.clone() };
-    let why = run(&nowhere, &load()).expect_err("nobody listens").to_string();
+    let why = run(&nowhere, &load()).expect_err("no server listens").to_string();
     assert!(why.contains("none") && why.contains("No such file"), "{why}");
     let why = run(&place, &Load { block_bytes: 16 << 20, ..load() }).expect_err("too large").to_string();
     assert!(why.contains("larger than the disk"), "{why}");

@@ -549,9 +549,9 @@ fn killed_under_fio() -> Result<(), Failed> {
     })
 }
 
-fn told_why(result: Result<(Volume, Reports), NoPool>, reason: &str) -> Result<(), Failed> {
+fn fails_with(result: Result<(Volume, Reports), NoPool>, reason: &str) -> Result<(), Failed> {
     match result {
-        Ok(_) => Err(format!("it was let in, and not told: {reason}").into()),
+        Ok(_) => Err(format!("it was admitted, and not refused: {reason}").into()),
         Err(error) if error.to_string().contains(reason) => Ok(()),
         Err(error) => Err(format!("{error}, and not: {reason}").into()),
     }
@@ -567,12 +567,12 @@ fn fenced() -> Result<(), Failed> {
             return Err(busy.into());
         }
         if !reports.borrow().is_empty() {
-            return Err(format!("nobody was taken over: {reports:?}").into());
+            return Err(format!("no coordinator was taken over: {reports:?}").into());
         }
         let (second, takes) = join(&nodes.addresses(), "p", None).await?;
         let takes = takes.borrow().iter().filter(|line| line.contains("still connected (epoch 1)")).count();
         if takes != 2 {
-            return Err(format!("{takes} of 2 nodes are said to be taken over").into());
+            return Err(format!("{takes} of 2 nodes are reported to be taken over").into());
         }
         let error = first.write_range(0, Bytes::from_static(b"stale"), true).await.expect_err("it must be fenced off");
         let who = format!("process {} on ", std::process::id());
@@ -593,7 +593,7 @@ fn fenced() -> Result<(), Failed> {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        Err("nobody is connected, and the nodes still say so".into())
+        Err("the coordinator is gone, and the nodes still report it".into())
     })
 }
 
@@ -601,14 +601,14 @@ fn refused() -> Result<(), Failed> {
     let nodes = Nodes::new(&[4 * MIB, 8 * MIB, 4 * MIB])?;
     let [a, b, c] = nodes.addresses()[..] else { return Err("three nodes".into()) };
     local(async {
-        told_why(join(&[a, b, a], "p", None).await, "are the same node (node0)")?;
+        fails_with(join(&[a, b, a], "p", None).await, "are the same node (node0)")?;
         drop(join(&[a, b], "p", None).await?);
-        told_why(join(&[a, b], "q", None).await, "belongs to the pool \"p\"")?;
-        told_why(join(&[b, a], "p", None).await, "in their original order")?;
-        told_why(join(&[a, b], "p", Some(4096)).await, "in their original order")?;
-        told_why(join(&[a, b, c], "p", None).await, "is new, but")?;
-        let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        told_why(join(&[a, nobody], "p", None).await, "refused")?;
+        fails_with(join(&[a, b], "q", None).await, "belongs to the pool \"p\"")?;
+        fails_with(join(&[b, a], "p", None).await, "in their original order")?;
+        fails_with(join(&[a, b], "p", Some(4096)).await, "in their original order")?;
+        fails_with(join(&[a, b, c], "p", None).await, "is new, but")?;
+        let closed = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        fails_with(join(&[a, closed], "p", None).await, "refused")?;
         let place = StorePosition { index: 0, count: 2, stripe_bytes: 0 };
         let claim = Claim {
             epoch: 99,
@@ -639,10 +639,10 @@ fn exchanged() -> Result<(), Failed> {
     local(async {
         let (reports, options) =
             (Reports::default(), Options { node_timeout: Duration::from_secs(2), ..Options::default() });
-        let (addresses, tell) = ([nodes.processes[0].address], reports.clone());
-        let tell = Rc::new(move |line| tell.borrow_mut().push(line));
+        let (addresses, report) = ([nodes.processes[0].address], reports.clone());
+        let report = Rc::new(move |line| report.borrow_mut().push(line));
         let arrangement = Arrangement::Concatenated;
-        let volume = Volume::join(&tcp(), &addresses, "p", arrangement, &options, &Control::Tuned, tell).await?;
+        let volume = Volume::join(&tcp(), &addresses, "p", arrangement, &options, &Control::Tuned, report).await?;
         volume.write_range(0, Bytes::from_static(b"data"), true).await?;
         nodes.processes[0].kill()?;
         nodes.processes[1] = Process::start(&wrong, &at)?;

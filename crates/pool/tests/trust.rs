@@ -43,15 +43,15 @@ impl Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
         let address = listener.local_addr().expect("an address");
         let reports = Rc::<RefCell<Vec<String>>>::default();
-        let (node, heard) = (Node::with_key(store, true, key), reports.clone());
+        let (node, log) = (Node::with_key(store, true, key), reports.clone());
         tokio::task::spawn_local(async move {
-            let report = Rc::new(move |line| heard.borrow_mut().push(line));
+            let report = Rc::new(move |line| log.borrow_mut().push(line));
             node.listen(listener, report, std::future::pending::<()>()).await;
         });
         Self { address, reports }
     }
 
-    /// Waits until the node has said this.
+    /// Waits until the node has reported this.
     async fn says(&self, words: &str) {
         for _ in 0..500 {
             if self.reports.borrow().iter().any(|line| line.contains(words)) {
@@ -59,7 +59,7 @@ impl Served {
             }
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
-        panic!("the node said {:?}, and not {words:?}", self.reports.borrow());
+        panic!("the node reported {:?}, and not {words:?}", self.reports.borrow());
     }
 }
 
@@ -200,7 +200,7 @@ fn other_version_and_older_epoch_are_refused_with_reason() {
             }),
             ..current.clone()
         };
-        let held = greet(&connect, node.address, &claim(7, "first")).await.expect("nobody has it");
+        let held = greet(&connect, node.address, &claim(7, "first")).await.expect("it is free");
         for (epoch, coordinator) in [(6, "second"), (7, "third")] {
             let hello = claim(epoch, coordinator);
             let why = greet(&connect, node.address, &hello).await.map(drop).expect_err("it is taken").to_string();

@@ -38,7 +38,7 @@ pub enum Error {
         source: crate::functions::NoFile,
     },
     /// Probes inside the command were asked for and are not possible.
-    #[error("SQLite cannot be probed inside the command: {why}; omit --probes inside to use uprobes")]
+    #[error("the command cannot be probed inside: {why}; omit --probes inside to use uprobes")]
     NotInside {
         /// Why not.
         why: String,

@@ -21,10 +21,13 @@ use model::{Absence, Context, Layer};
 use std::borrow::Cow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the buffers are emptied.
 const DRAIN_EVERY: Duration = Duration::from_millis(20);
+/// How often it is looked whether the processes have loaded another SQLite: a mapping is no event of ftrace's. One look at a process takes
+/// some 0.1 ms.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// The folder in an archive that holds what came off the buffers, until it is understood.
 struct Spool(PathBuf);
@@ -83,9 +86,14 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         child.release().inspect_err(|_| archive.discard())?;
     }
     let mut stop = StopCondition::new(request.duration, context, notify);
-    let mut taken = 0;
+    let (mut taken, mut looked) = (0, Instant::now());
+    let roots: Vec<u32> = child.iter().map(|child| child.pid()).chain(request.pids().iter().copied()).collect();
     while stop.keep_running(child.as_mut())? {
         taken += session.drain()?;
+        if looked.elapsed() >= LOOK_EVERY {
+            libraries.look(if callers == Callers::All { None } else { Some(&roots) });
+            looked = Instant::now();
+        }
         context.progress(&format!("recording: {} KiB (Ctrl-C ends it)", taken >> 10), 0, 0);
         std::thread::sleep(DRAIN_EVERY);
     }
@@ -109,7 +117,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         true => link::link_if_room(output, archive.log.full.is_some(), context, notify)?,
         false => None,
     };
-    Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
+    Ok(Recorded::of(request, &stop, &archive.log, finished.lost, operations))
 }
 
 /// The programs that were executed, and their inodes now: the kernel's event has the name only.

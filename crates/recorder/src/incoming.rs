@@ -1,9 +1,12 @@
 //! An archive that is made on a device: it comes here while it is written, beside its place, and takes it when the device is done or
 //! gone. What was measured until then is kept.
 
-use crate::{Doing, Notice, Notify, output};
+use crate::{Doing, Metadata, Notice, Notify, output};
+use archive::runs::{Entry, RunsWriter};
+use archive::{ArchiveKind, Meta};
 use device::remote::{Detached, DeviceAddress, Done, Job, Note, Unreachable};
-use model::Context;
+use model::table::MarkRow;
+use model::{Context, Fact};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -90,6 +93,26 @@ pub fn bring(
     Ok((done, kept.map_err(aside)?))
 }
 
+/// Writes facts that this side knows into what came, beside those that the device says of itself.
+///
+/// # Errors
+/// The archive cannot be read or written.
+pub fn keep_facts(archive: &Path, facts: impl IntoIterator<Item = (String, Fact)>) -> crate::Result<()> {
+    let mut meta = Meta::read(archive)?;
+    if meta.kind == ArchiveKind::Trace {
+        let mut metadata = Metadata::load(&meta)?;
+        metadata.environment.extend(facts);
+        metadata.store(&mut meta)?;
+        return Ok(meta.write(archive)?);
+    }
+    let mut log = RunsWriter::resume(archive)?.0;
+    for (name, fact) in facts {
+        let text = fact.value.unwrap_or_default();
+        log.push(Entry::Mark(MarkRow { replicate: None, name, text }))?;
+    }
+    Ok(())
+}
+
 /// Gives what came its place, if it is an archive; whether it is.
 fn keep(here: &Path, output: &Path, notify: Notify<'_>) -> crate::Result<bool> {
     let has_log = archive::log::path(here).is_file() || archive::runs::path(here).is_file();
@@ -105,7 +128,7 @@ fn keep(here: &Path, output: &Path, notify: Notify<'_>) -> crate::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use archive::{Archive, ArchiveKind, Meta};
+    use archive::Archive;
     use std::cell::Cell;
 
     #[test]

@@ -26,7 +26,10 @@ use std::time::{Duration, Instant};
 const LOADING: Duration = Duration::from_secs(2);
 
 /// Prepares probing inside, if that is asked for and possible; else says why not.
-pub fn prepare(request: &Request) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>), String> {
+pub fn prepare(
+    request: &Request,
+    functions: &mut [capture::request::Function],
+) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>), String> {
     if request.probes == Probes::Uprobe {
         return Err("uprobes were selected (--probes)".into());
     }
@@ -36,9 +39,6 @@ pub fn prepare(request: &Request) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>)
     if request.also_all {
         return Err("--all records processes that Fathom did not start".into());
     }
-    if !request.functions.is_empty() {
-        return Err("statements are to be nested with the functions of --op, which have uprobes".into());
-    }
     let words = request.command();
     let program = words.first().and_then(|name| launch::resolve(name, var_os("PATH").as_deref()).ok());
     let program = program.ok_or("the command was not found")?;
@@ -46,7 +46,7 @@ pub fn prepare(request: &Request) -> Result<(Inside, Vec<(PathBuf, NotPlanned)>)
     let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
     let mut found: Vec<Found> = finder.system().found;
     found.extend(finder.command(&program, var_os("PATH").as_deref()).found);
-    let (mut inside, refused) = Inside::prepare(&found).map_err(|why| why.to_string())?;
+    let (mut inside, refused) = Inside::prepare(&found, functions).map_err(|why| why.to_string())?;
     if !has_loader {
         inside.implant_into(&program);
     }
@@ -72,10 +72,22 @@ fn has_loader(program: &Path) -> Result<bool, String> {
 /// A library that is probed inside.
 struct Library {
     planned: Planned,
+    /// Its place in the plan.
+    place: usize,
+    /// Whether it is planned for functions that `--op` names.
+    named: bool,
     identity: Option<Identity>,
     hooked: BTreeSet<u32>,
     /// If it is a program: it is not linked statically.
     has_loader: bool,
+}
+
+impl Library {
+    fn new(place: usize, planned: Planned, named: bool) -> Self {
+        let identity = Identity::of(&planned.path.display().to_string());
+        let has_loader = capture::sqlite::loader(&planned.path).is_some();
+        Self { identity, hooked: BTreeSet::new(), has_loader, planned, place, named }
+    }
 }
 
 /// A process that has mapped a library, of which its object has not said yet what it came to.
@@ -145,19 +157,24 @@ impl Watch {
     /// Watches over the SQLite in a file, if it is probed inside.
     pub fn watch(&mut self, session: &mut Session, found: &Found) {
         let Some(inside) = session.inside() else { return };
-        let Some(planned) = inside.library(&found.path).and_then(|n| inside.libraries().get(n)) else { return };
-        let identity = Identity::of(&found.path.display().to_string());
-        let has_loader = capture::sqlite::loader(&found.path).is_some();
-        self.libraries.push(Library { identity, hooked: BTreeSet::new(), has_loader, planned: planned.clone() });
+        let Some(place) = inside.library(&found.path) else { return };
+        let Some(planned) = inside.libraries().get(place) else { return };
+        self.libraries.push(Library::new(place, planned.clone(), false));
+    }
+
+    /// Watches over the functions that `--op` names.
+    pub fn watch_named(&mut self, session: &mut Session) {
+        let Some(inside) = session.inside() else { return };
+        self.libraries.extend(inside.named().map(|(place, planned)| Library::new(place, planned.clone(), true)));
     }
 
     /// A process mapped a file as code.
     pub fn mapped(&mut self, tgid: u32, file: &File) {
         let is_it = |l: &Library| l.identity.is_some_and(|id| id.is((Dev(file.dev), file.ino)));
-        if let Some(library) = self.libraries.iter().position(is_it)
-            && self.seen.insert((tgid, library))
-        {
-            self.loading.push(Loading { tgid, library, since: Instant::now(), late: false });
+        for (library, _) in self.libraries.iter().enumerate().filter(|(_, library)| is_it(library)) {
+            if self.seen.insert((tgid, library)) {
+                self.loading.push(Loading { tgid, library, since: Instant::now(), late: false });
+            }
         }
     }
 
@@ -183,8 +200,7 @@ impl Watch {
         let library = &self.libraries[process.library];
         let Some(inside) = session.inside() else { return Standing::Outside("the recording ended".into()) };
         let object = inside.object();
-        let place = inside.library(&library.planned.path);
-        match place.map_or(Status::Unseen, |place| inside.status(process.tgid, place)) {
+        match inside.status(process.tgid, library.place) {
             Status::Hooked => return Standing::Hooked,
             Status::Refused(why) => return Standing::Outside(why.into()),
             Status::Unseen => {}
@@ -227,8 +243,13 @@ impl Watch {
     pub fn fact(&self) -> Fact {
         let value = match &self.unused {
             Some(why) => format!("uprobes: {why}"),
-            None if self.rows.is_empty() && self.outside.is_empty() => "inside".into(),
-            None => "inside; uprobes where listed in the coverage".into(),
+            None if !self.rows.is_empty() || !self.outside.is_empty() => {
+                "inside; uprobes where listed in the coverage".into()
+            }
+            None if self.libraries.iter().all(|l| l.hooked.is_empty()) => {
+                "inside, but no process had a SQLite with symbols or a function of --op".into()
+            }
+            None => "inside".into(),
         };
         fact(&value, None, "the recorder")
     }
@@ -237,10 +258,11 @@ impl Watch {
     pub fn coverage(&self) -> Vec<Coverage> {
         let hooked = self.libraries.iter().filter(|l| !l.hooked.is_empty());
         let rows = hooked.map(|library| {
-            let names: Vec<&str> = library.planned.functions.iter().map(|(name, _)| *name).collect();
+            let names: Vec<&str> = library.planned.functions.iter().map(|(name, _)| name.as_str()).collect();
             let processes = model::counted(library.hooked.len(), "process");
             let how = format!("{processes}, by jumps in {}", names.join(", "));
-            row(&format!("{} inside", library.planned.path.display()), how)
+            let named = if library.named { format!(":{}", names.join(",")) } else { String::new() };
+            row(&format!("{}{named} inside", library.planned.path.display()), how)
         });
         let outside = self.outside.iter().map(|((library, why), (count, first))| {
             let path = self.libraries[*library].planned.path.display();

@@ -100,6 +100,17 @@ impl Libraries {
         self.blind.extend(recorded.iter().map(PathBuf::as_path).map(late));
     }
 
+    /// Looks for SQLites that these processes and what they started have mapped since, or everyone's: they are not probed, and the coverage
+    /// says so.
+    pub fn look(&mut self, roots: Option<&[u32]>) {
+        let search = match roots {
+            None => self.finder.every_process(),
+            Some(roots) => self.finder.trees(roots),
+        };
+        self.blind.extend(search.found.iter().map(|found| late(&found.path)));
+        self.blind.extend(search.absent.into_iter().map(blind));
+    }
+
     /// Says which SQLites were mapped too late to be probed: when the recording ended.
     pub fn missed(&mut self, code: &[(PathBuf, u64)]) {
         let search = self.finder.files_of(code);
@@ -116,7 +127,7 @@ impl Libraries {
                 });
             }
             let Some(inside) = session.inside() else { continue };
-            let planned = inside.library(&ask.path).is_some();
+            let planned = inside.plans(&ask.path);
             if planned && ask.what == What::Executes && capture::sqlite::loader(&ask.path).is_none() {
                 let pid = ask.pid;
                 self.inside.implanted(pid, inside.implant_at_exec(ask));

@@ -32,6 +32,23 @@ pub struct Recorded {
     pub lost: u64,
     /// Operations found; `None` if the tables could not be made for want of room.
     pub operations: Option<u64>,
+    /// Whether the disk had no room for all of it. That a limit was reached that was asked for (`max_size`) is none of that.
+    pub no_room: bool,
+}
+
+impl Recorded {
+    /// What a command's recording came to. The limit that was asked for bounds the log alone.
+    pub(crate) fn of(
+        request: &Request,
+        stop: &StopCondition<'_>,
+        log: &EventLog,
+        lost: u64,
+        operations: Option<u64>,
+    ) -> Self {
+        let log_full = log.full.is_some() && request.max_size.is_none();
+        let no_room = log_full || request.link && operations.is_none();
+        Self { status: stop.status, records: log.records, lost, operations, no_room }
+    }
 }
 
 /// Starts the command just as for a recording and records nothing: the other arm of a comparison.
@@ -128,7 +145,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
         true => link::link_if_room(output, archive.log.full.is_some(), context, notify)?,
         false => None,
     };
-    Ok(Recorded { status: stop.status, records: archive.log.records, lost: finished.lost, operations })
+    Ok(Recorded::of(request, &stop, &archive.log, finished.lost, operations))
 }
 
 /// The process and the file that a record names, if it names one.

@@ -108,7 +108,7 @@ impl Request {
         for (binary, name) in &self.functions {
             let path = functions::file(binary, path.as_deref(), libraries.as_deref())
                 .map_err(|source| Error::NoFile { function: format!("{}:{name}", binary.display()), source })?;
-            request.functions.push(Function { path, name: name.clone(), offset: None });
+            request.functions.push(Function { path, name: name.clone(), offset: None, inside: None });
         }
         Ok(request)
     }

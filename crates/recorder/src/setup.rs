@@ -26,8 +26,12 @@ pub struct Setup {
 impl Setup {
     /// Starts the command and attaches the probes. `hollow`: they record nothing.
     pub fn new(request: &Request, hollow: bool, notify: Notify<'_>) -> Result<Self> {
-        let probes = request.probe_request(hollow)?;
-        let inside = if hollow { Err("nothing is recorded".into()) } else { inside::prepare(request) };
+        let mut probes = request.probe_request(hollow)?;
+        let inside =
+            if hollow { Err("nothing is recorded".into()) } else { inside::prepare(request, &mut probes.functions) };
+        if inside.is_err() {
+            probes.functions.iter_mut().for_each(|function| function.inside = None);
+        }
         if let (Probes::Inside, Err(why)) = (request.probes, &inside) {
             return Err(Error::NotInside { why: why.clone() });
         }
@@ -41,7 +45,7 @@ impl Setup {
                 let why = functions::why_not(&function.path, &function.name, &row.how);
                 return Err(Error::Function { function: probe, why });
             }
-            if functions::may_throw(&function.path) {
+            if function.inside.is_none() && functions::may_throw(&function.path) {
                 notify(Notice::MayThrow { path: function.path.clone(), function: function.name.clone() });
             }
         }
@@ -70,6 +74,7 @@ fn watch(session: &mut Session, inside: std::result::Result<(Inside, Vec<(PathBu
         Ok(refused) => {
             let mut watch = Watch::default();
             watch.refused(refused);
+            watch.watch_named(session);
             watch
         }
         Err(why) => Watch::none(&why),

@@ -1,10 +1,11 @@
 //! Pages of archives: what is loaded of them, and which of them go onto one page.
 
-use crate::{PageData, bench_page, page, pages};
+use crate::{PageData, bench_page, page, pages, pages_with};
 use analysis::bench::flows;
 use analysis::bench::net::page_of;
 use analysis::bench::recording_series::RecordingSeries;
 use analysis::bench::results::Bench;
+use analysis::diff::contract::Diff;
 use analysis::host_clock::HostClock;
 use analysis::{Rows, explain, figures, summary};
 use archive::{Archive, ArchiveKind};
@@ -100,6 +101,15 @@ fn together(series: Vec<(RecordingSeries, Option<HostClock>)>) -> Value {
         Ok(charts) => json!({ "charts": charts, "note": clocks.join(" ") }),
         Err(why) => json!({ "charts": [], "note": format!("Not on one axis of time: {why}.") }),
     }
+}
+
+/// The page of two recordings that were compared.
+///
+/// # Errors
+/// An archive cannot be read.
+pub fn compared(opened: &[(Archive, String); 2], diff: &Diff) -> Result<String, Error> {
+    let data = opened.iter().map(|(archive, title)| recording(&Rows::load(archive)?, title, None));
+    Ok(pages_with(&data.collect::<Result<Vec<_>, _>>()?, &serde_json::to_value(diff)?))
 }
 
 /// The page of one recording.

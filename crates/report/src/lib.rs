@@ -108,9 +108,27 @@ pub fn page(data: &PageData) -> String {
     pages(std::slice::from_ref(data), &Value::Null)
 }
 
-/// The page of several recordings, of which one is shown at a time, but for the device commands and for what stands `together` on one
-/// axis of time.
+/// The page of several recordings: one is shown with all that belongs to it, another's timeline below its own, and the device commands of
+/// all side by side; `together` is what stands on one axis of time.
 pub fn pages(recordings: &[PageData], together: &Value) -> String {
+    page_with(recordings, &common("together", together))
+}
+
+/// The page of the two sides of a comparison: `difference` is the contract of `fathom diff --json`.
+pub fn pages_with(recordings: &[PageData], difference: &Value) -> String {
+    let titles: Vec<&str> = recordings.iter().map(|r| r.title).collect();
+    page_with(recordings, &common("difference", &json!({ "titles": titles, "diff": difference })))
+}
+
+/// The block of what belongs to no single recording, if there is any.
+fn common(class: &str, value: &Value) -> String {
+    if value.is_null() {
+        return String::new();
+    }
+    format!("<script type=\"application/json\" class=\"{class}\">{}</script>\n", data_block(value))
+}
+
+fn page_with(recordings: &[PageData], common: &str) -> String {
     let script = script::script(script::MODULES);
     let policy = format!(
         "default-src 'none'; script-src {}; style-src {}; base-uri 'none'; form-action 'none'",
@@ -118,11 +136,7 @@ pub fn pages(recordings: &[PageData], together: &Value) -> String {
         hash::source(STYLE)
     );
     let title = escape(&recordings.iter().map(|r| r.title).collect::<Vec<_>>().join(", "));
-    let mut blocks: String = recordings.iter().map(blocks).collect();
-    if !together.is_null() {
-        let block = data_block(together);
-        blocks += &format!("<script type=\"application/json\" class=\"together\">{block}</script>\n");
-    }
+    let blocks: String = recordings.iter().map(blocks).collect::<String>() + common;
     fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &blocks), ("script", &script)])
 }
 

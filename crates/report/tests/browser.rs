@@ -19,7 +19,7 @@ mod timeline;
 
 use analysis::explain::contract::Explanation;
 use analysis::figures::Limits;
-use report::{PageData, page, pages};
+use report::{PageData, page, pages, pages_with};
 use serde_json::{Value, json};
 use support::many_operations;
 use support::page::{Shown, of_modules, run};
@@ -112,6 +112,11 @@ fn main() {
         ("finding_leads_to_spans_that_show_it", selection::finding_leads_to_spans_that_show_it),
         ("emulated_times_are_marked", texts::emulated_times_are_marked),
         ("page_without_finding_says_so", texts::page_without_finding_says_so),
+        (
+            "other_recording_is_drawn_below_from_same_execution",
+            texts::other_recording_is_drawn_below_from_same_execution,
+        ),
+        ("difference_stands_on_page_of_compared_recordings", texts::difference_stands_on_page_of_compared_recordings),
         ("several_recordings_are_selectable_and_comparable", texts::several_recordings_are_selectable_and_comparable),
         ("narrow_window_needs_no_horizontal_scrolling", timeline::narrow_window_needs_no_horizontal_scrolling),
         ("burst_makes_lanes_flat_only_where_it_is", timeline::burst_makes_lanes_flat_only_where_it_is),

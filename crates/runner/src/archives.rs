@@ -1,12 +1,33 @@
 //! Benchmarks that are compared: which archives are meant, and of which two values.
 
 use crate::error::Doing as _;
-use crate::{Error, Result};
+use crate::{Error, Open, Result};
 use analysis::bench::comparable::Rules;
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::results::Bench;
 use archive::{Archive, ArchiveKind};
 use std::path::{Path, PathBuf};
+
+/// The benchmark in an archive.
+///
+/// # Errors
+/// It cannot be opened, or is no benchmark.
+pub fn load(path: &Path, open: Open<'_>) -> Result<Bench> {
+    let name = path.to_string_lossy();
+    if !path.exists() && name.parse::<device::remote::DeviceAddress>().is_ok() {
+        return Err(Error::Usage(format!(
+            "{name} is a device, and no archive: `fathom bench run WORKLOAD --device local,{name} -o both` measures both \
+             and puts an archive of each into the folder; compare those"
+        )));
+    }
+    let archive = open(path).map_err(Error::Open)?;
+    let kind = archive.meta().kind;
+    match kind {
+        ArchiveKind::Bench => Ok(Bench::load(&archive, &path.display().to_string())?),
+        ArchiveKind::Net => Err(Error::OtherKind { archive: path.into(), kind, instead: "`fathom report` shows it" }),
+        ArchiveKind::Trace => Err(Error::OtherKind { archive: path.into(), kind, instead: "`fathom show` shows it" }),
+    }
+}
 
 /// The archives named, and the benchmarks in the folders named, in order; recordings there are passed over.
 ///

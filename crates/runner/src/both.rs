@@ -2,7 +2,9 @@
 
 use crate::{Error, Result};
 use analysis::bench::apart::Setting;
+use device::remote::DeviceAddress;
 use model::Environment;
+use std::path::{Path, PathBuf};
 
 /// SQLite's settings that devices differ in, in the order in which they are changed.
 pub const FACTORS: [&str; 2] = ["journal_mode", "synchronous"];
@@ -44,6 +46,77 @@ fn value(factor: &str, asked: &[(String, String)], facts: &Environment) -> (Stri
         (_, true) => ("full".into(), "assumed: AOSP's db_default_sync_mode".into()),
         ("journal_mode", false) => ("delete".into(), "SQLite's default".into()),
         (_, false) => ("full".into(), "SQLite's default".into()),
+    }
+}
+
+/// The journal mode that a host's system and a device's come with, and how it is known.
+pub fn journal_modes(device: &Environment) -> [(String, String); 2] {
+    let [(host, _), (there, why)] = [&Environment::new(), device].map(|facts| value(FACTORS[0], &[], facts));
+    [(host, "SQLite's default".into()), (there, why)]
+}
+
+/// A folder on each of two devices, of one name: cells are compared by it.
+#[derive(Debug)]
+pub struct Folder {
+    /// The name.
+    pub name: String,
+    /// Where it is on the host.
+    pub here: String,
+    /// And on the device.
+    pub there: String,
+}
+
+/// `fathom bench run` of two devices at the same time.
+#[derive(Debug)]
+pub struct MeasureBoth<'a> {
+    /// They.
+    pub devices: [&'a DeviceAddress; 2],
+    /// Where their archives are put.
+    pub folder: &'a Path,
+    /// This program for other processors.
+    pub binaries: &'a [PathBuf],
+    /// Folders of a device, with their counterparts on the host; without any each measures in its default one.
+    pub folders: &'a [Folder],
+    /// Exactly so many blocks.
+    pub blocks: Option<u64>,
+    /// A smoke test.
+    pub quick: bool,
+    /// Measure at once, whatever the devices do.
+    pub no_wait: bool,
+    /// Benchmarks as bytecode of Android.
+    pub dex_jar: Option<&'a Path>,
+    /// Words of parameters before those of the user, which override them.
+    pub modes: Vec<String>,
+    /// The user's.
+    pub parameters: &'a [(String, Vec<String>)],
+    /// Words of parameters after those of the user: what makes the cells comparable.
+    pub cells: Vec<String>,
+    /// What is run.
+    pub workloads: Vec<String>,
+}
+
+impl MeasureBoth<'_> {
+    /// Its words after the program's name.
+    pub fn words(&self) -> Vec<String> {
+        let mut words: Vec<String> = ["bench", "run", "--quiet"].map(String::from).to_vec();
+        words.push(format!("--device={},{}", self.devices[0], self.devices[1]));
+        words.push(format!("--output={}", self.folder.display()));
+        // The same order on both.
+        words.push(format!("--seed={}", std::process::id()));
+        words.extend(self.binaries.iter().map(|binary| format!("--binary={}", binary.display())));
+        for Folder { name, here, there } in self.folders {
+            words.extend([format!("--dir={name}={there}"), format!("--dir-here={name}={here}")]);
+        }
+        words.extend(self.blocks.map(|n| format!("--blocks={n}")));
+        words.extend(self.quick.then(|| "--quick".into()));
+        words.extend(self.no_wait.then(|| "--no-wait".into()));
+        words.extend(self.dex_jar.map(|jar| format!("--dex-jar={}", jar.display())));
+        words.extend(self.modes.iter().cloned());
+        words.extend(self.parameters.iter().map(|(name, values)| format!("--param={name}={}", values.join(","))));
+        words.extend(self.cells.iter().cloned());
+        words.push("--".into());
+        words.extend(self.workloads.iter().cloned());
+        words
     }
 }
 

@@ -5,8 +5,10 @@
 use crate::error::Doing as _;
 use crate::{Error, Open, Result};
 use analysis::Rows;
+use analysis::check::contract::BPF;
 use analysis::check::{self, Contract, Counted, Observed, Outcome};
 use model::text::shown;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -28,7 +30,40 @@ pub enum Traced {
     /// What it asked for.
     Counted(Observed),
     /// Tracing is not possible here, and why.
+    Impossible(Blind),
+}
+
+/// Why nothing is traced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Blind {
+    /// Nobody wants it.
+    NotWanted,
+    /// The contract was made without.
+    ContractUntraced,
+    /// It is not possible here: what `fathom record` says.
     Impossible(String),
+}
+
+impl fmt::Display for Blind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWanted => f.write_str("--no-trace"),
+            Self::ContractUntraced => f.write_str("the contract was recorded without tracing"),
+            Self::Impossible(why) => f.write_str(why),
+        }
+    }
+}
+
+/// What a contract is made of.
+#[derive(Debug, Default)]
+pub struct Learned {
+    /// Traced runs.
+    pub traced: Vec<Observed>,
+    /// Runs that the kernel alone counted.
+    pub untraced: Vec<Counted>,
+    /// Why there are no traced ones, or no more.
+    pub blind: Option<Blind>,
 }
 
 impl<'a> Runs<'a> {
@@ -76,7 +111,7 @@ impl<'a> Runs<'a> {
                 if matches!(done.status.code(), Some(126 | 127)) {
                     return Err(Error::Refused(error));
                 }
-                return Ok(Traced::Impossible(error));
+                return Ok(Traced::Impossible(Blind::Impossible(error)));
             }
             if !done.status.success() {
                 let how = format!("{}: {}", done.status, last(&done.stderr));
@@ -114,25 +149,51 @@ impl<'a> Runs<'a> {
         Ok(one)
     }
 
-    /// Traced runs beside the contract; the inner error is why there are none.
+    /// So many runs of each kind, for a contract; the first of all is left out, since what is cached or compiled meanwhile is not asked
+    /// again. `told` hears at once why nothing is traced.
     ///
     /// # Errors
-    /// As [`Runs::traced`].
-    pub fn compared(&self, contract: &Contract) -> Result<std::result::Result<Outcome, String>> {
+    /// As [`Runs::traced`] and [`Runs::untraced`].
+    pub fn learn(&self, runs: u64, trace: bool, told: &dyn Fn(&Blind)) -> Result<Learned> {
+        self.untraced()?;
+        let untraced = (0..runs).map(|_| self.untraced()).collect::<Result<Vec<_>>>()?;
+        let mut learned = Learned { untraced, blind: (!trace).then_some(Blind::NotWanted), ..Learned::default() };
+        while learned.blind.is_none() && (learned.traced.len() as u64) < runs {
+            match self.traced()? {
+                Traced::Counted(observed) => learned.traced.push(observed),
+                Traced::Impossible(why) => learned.blind = Some(why),
+            }
+        }
+        learned.blind.iter().for_each(told);
+        Ok(learned)
+    }
+
+    /// Runs beside the contract, traced if that is wanted and possible; `told` hears at once why not.
+    ///
+    /// # Errors
+    /// As [`Runs::traced`] and [`Runs::untraced`].
+    pub fn compared(&self, contract: &Contract, trace: bool, told: &dyn Fn(&Blind)) -> Result<Outcome> {
+        let done = match (contract.counted_by == BPF, trace) {
+            (false, _) => Err(Blind::ContractUntraced),
+            (true, false) => Err(Blind::NotWanted),
+            (true, true) => self.compared_traced(contract)?,
+        };
+        match done {
+            Ok(outcome) => Ok(outcome),
+            Err(why) => {
+                told(&why);
+                check::confirmed_untraced(contract, || self.untraced())
+            }
+        }
+    }
+
+    fn compared_traced(&self, contract: &Contract) -> Result<std::result::Result<Outcome, Blind>> {
         check::confirmed(contract, || {
             Ok(match self.traced()? {
                 Traced::Counted(observed) => Ok(observed),
                 Traced::Impossible(why) => Err(why),
             })
         })
-    }
-
-    /// Untraced runs beside it.
-    ///
-    /// # Errors
-    /// As [`Runs::untraced`].
-    pub fn compared_untraced(&self, contract: &Contract) -> Result<Outcome> {
-        check::confirmed_untraced(contract, || self.untraced())
     }
 
     /// The command, for people.

@@ -83,6 +83,16 @@ pub enum Error {
     /// A folder of others.
     #[error("{} is not an archive and contains none made by `fathom bench run`", .0.display())]
     NoBenchmark(PathBuf),
+    /// An archive of another kind.
+    #[error("{} is {kind}, not a benchmark; {instead}", .archive.display())]
+    OtherKind {
+        /// The archive.
+        archive: PathBuf,
+        /// Its kind.
+        kind: archive::ArchiveKind,
+        /// What shows it.
+        instead: &'static str,
+    },
     /// A benchmark of something else.
     #[error("{archive} contains no {what}")]
     NoFigure {
@@ -95,8 +105,8 @@ pub enum Error {
     #[error("nothing to compare with: give a second archive, or --by PARAMETER")]
     NothingToCompare,
     /// Settings of the machine are not as they were.
-    #[error("not everything was put back: {}", .0.join("; "))]
-    NotPutBack(Vec<String>),
+    #[error("not everything was put back: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    NotPutBack(Vec<device::knobs::NotPutBack>),
 }
 
 /// The result of what may go wrong here.

@@ -75,7 +75,7 @@ pub fn put_back_left_over(notify: Notify<'_>) -> Result<()> {
     if !done.is_empty() {
         notify(Notice::PutBack(done.len()));
     }
-    failed.into_iter().for_each(|why| notify(Notice::NotPutBack(why)));
+    failed.into_iter().for_each(|why| notify(Notice::NotPutBack(why.to_string())));
     Ok(())
 }
 
@@ -169,7 +169,7 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
             std::mem::forget(std::mem::replace(&mut kept, Kept::take(&notes(), back).doing(noted())?));
         }
         (variants.machine, variants.mounts) = (&files, &mounts);
-        design = Some(ab::design(&AbRequest {
+        let asked = AbRequest {
             commands: variants.commands(&tried),
             prepare: Some(format!("{{{}}}", experiment::fix::VARIANT)),
             warmup: 1,
@@ -177,7 +177,8 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
             budget: request.budget,
             precision: request.precision,
             seed: request.seed.unwrap_or_else(|| archive::unix_now_ns() % 1_000_000_000),
-        })?);
+        };
+        design = Some(Design { name: experiment::fix::NAME.into(), ..ab::design(&asked)? });
     }
     Ok(Trial { design, tried, not_tried, findings, database, kept, _scratch: scratch })
 }

@@ -15,12 +15,14 @@ mod machine;
 mod notice;
 pub mod once;
 pub mod papers;
+pub mod papers_beside;
 pub mod quantity;
 pub mod results;
 pub mod run;
 mod score;
 pub mod selftest;
 mod setting;
+pub mod traced;
 
 pub use error::{Error, Result};
 pub use machine::facts;

@@ -6,15 +6,13 @@ use crate::fleets::log::Fleet;
 use crate::open::{self, Archives};
 use crate::output::{self, Failed, Format};
 use crate::shell;
+use crate::stop::{Scratch, until_stopped};
 use anyhow::{Context as _, Result, anyhow, bail};
-use datafusion::arrow::util::display::array_value_to_string;
 use fleet::args::Sql;
 use fleet::questions::{QUESTIONS, Question};
-use futures_util::TryStreamExt;
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// What a command line asks.
 struct Asked {
@@ -88,19 +86,36 @@ pub fn run(args: &Sql) -> Result<()> {
     }
     let threads = args.threads.map_or(0, usize::from);
     let settings = Settings { memory_bytes: usize::try_from(args.memory).unwrap_or(usize::MAX), threads };
-    let runtime = runtime(threads)?;
-    let opened = open(&runtime, &asked.places, settings)?;
+    let (runtime, scratch) = (runtime(threads)?, Scratch::default());
+    let done = answers(args, asked, format, settings, &runtime, &scratch);
+    scratch.remove();
+    // What does not hear that it shall stop is not waited for.
+    runtime.shutdown_background();
+    done
+}
+
+fn answers(
+    args: &Sql,
+    asked: Asked,
+    format: Format,
+    settings: Settings,
+    runtime: &Runtime,
+    scratch: &Scratch,
+) -> Result<()> {
+    let (places, older) = (asked.places, scratch.clone());
+    let opened = until_stopped(runtime, move || async move { open(&places, settings, &older).await })?;
+    let opened = opened.unwrap_or_else(|| Err(anyhow!("stopped before the archives were open")))?;
     let engine = &opened.engine;
     if args.examples {
         return QUESTIONS.iter().try_for_each(|question| {
             say(&format!("{} {}\n", question.name, question.words()))?;
-            answer(engine, &runtime, &question.statement(), format, None)?;
+            answer(engine, runtime, &question.statement(), format, None)?;
             say("\n")
         });
     }
     let sql = match asked.sql {
         Some(sql) => sql,
-        None if std::io::stdin().is_terminal() => return shell::run(engine, &runtime, &opened.greeting),
+        None if std::io::stdin().is_terminal() => return shell::run(engine, runtime, &opened.greeting),
         None => {
             let mut sql = String::new();
             std::io::stdin().read_to_string(&mut sql).context("reading SQL from stdin")?;
@@ -121,22 +136,19 @@ pub fn run(args: &Sql) -> Result<()> {
             statements.len()
         );
     }
-    for statement in &statements {
-        if !args.explain {
-            answer(engine, &runtime, statement, format, args.output.as_deref())?;
-            continue;
-        }
-        // What is wrong with it is marked in it, and not in what is asked about it.
-        let planned = runtime.block_on(engine.plan(statement));
-        planned.map_err(|error| anyhow!("{}", errors::explain(&error, statement)))?;
-        let explain = format!("EXPLAIN {statement}");
-        match format == Format::Table && args.output.is_none() {
-            true => plan(engine, &runtime, &explain)?,
-            false => answer(engine, &runtime, &explain, format, args.output.as_deref())?,
-        }
-    }
-    Ok(())
+    statements.iter().try_for_each(|statement| {
+        let asked = if args.explain { explained(statement) } else { statement.clone() };
+        answer(engine, runtime, &asked, format, args.output.as_deref())
+    })
 }
+
+/// What asks how a statement would be run: on a line of its own, so that places in the statement's own lines stay what they are.
+fn explained(statement: &str) -> String {
+    format!("{EXPLAIN}{statement}")
+}
+
+/// Before a statement.
+const EXPLAIN: &str = "EXPLAIN\n";
 
 /// Threads for the engine; 0: as many as there are CPUs.
 ///
@@ -148,15 +160,6 @@ pub fn runtime(threads: usize) -> Result<Runtime> {
     // Plans are recursive.
     builder.worker_threads(if threads > 0 { threads } else { cpus }).thread_stack_size(256 << 20).enable_all();
     Ok(builder.build()?)
-}
-
-/// Ctrl-C, or SIGTERM.
-pub async fn stopped() {
-    let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        _ = terminate.recv() => {}
-    }
 }
 
 /// An engine over what was named, and a line that says what that is.
@@ -171,11 +174,11 @@ pub struct Over {
 ///
 /// # Errors
 /// With a text for people.
-pub fn open(runtime: &Runtime, places: &[String], settings: Settings) -> Result<Over> {
+pub async fn open(places: &[String], settings: Settings, scratch: &Scratch) -> Result<Over> {
     if let [place] = places
         && (place.contains("://") || Path::new(place).join("fleet.json").is_file())
     {
-        let fleet = runtime.block_on(Fleet::open(place))?;
+        let fleet = Fleet::open(place).await?;
         let greeting = format!("A fleet of {}.", model::counted(fleet.state.runs.len(), "archive"));
         return Ok(Over { engine: Engine::over_fleet(&fleet, settings)?, greeting });
     }
@@ -185,7 +188,7 @@ pub fn open(runtime: &Runtime, places: &[String], settings: Settings) -> Result<
         bail!("{place}: one fleet at a time, and no archives beside it");
     }
     let dirs: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
-    let archives = Archives::open(&open::archives(&dirs)?)?;
+    let archives = Archives::open(&open::archives(&dirs)?, scratch)?;
     let greeting = format!("{}.", model::counted(archives.all().len(), "archive"));
     Ok(Over { engine: Engine::over(&archives, settings)?, greeting })
 }
@@ -199,39 +202,17 @@ fn say(text: &str) -> Result<()> {
     Ok(out.write_all(text.as_bytes()).and_then(|()| out.flush())?)
 }
 
-/// A plan as people read it: its lines are lines, and no cells of a table. What is in it is anybody's all the same.
-fn plan(engine: &Engine, runtime: &Runtime, sql: &str) -> Result<()> {
-    let asked = async {
-        let (_, rows) = engine.run(sql).await?;
-        rows.try_collect::<Vec<_>>().await
-    };
-    let batches = runtime.block_on(asked).map_err(|error| anyhow!("{}", errors::explain(&error, sql)))?;
-    for batch in &batches {
-        for row in 0..batch.num_rows() {
-            let cell = |column: usize| array_value_to_string(batch.column(column), row).unwrap_or_default();
-            let lines: Vec<String> = cell(1).lines().map(|line| format!("  {}\n", model::text::shown(line))).collect();
-            say(&format!("{}\n{}", model::text::shown(&cell(0)), lines.concat()))?;
-        }
-    }
-    Ok(())
-}
-
 /// Writes the answer to one statement.
 fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
-    let asked = async {
-        let (_, rows) = engine.run(sql).await.map_err(Failed::Query)?;
-        match output {
-            Some(path) => output::whole_file(path, async |out| output::write(rows, format, out).await).await,
+    let (engine, statement, path) = (engine.clone(), sql.to_string(), output.map(Path::to_path_buf));
+    let answered = until_stopped(runtime, move || async move {
+        let (_, rows) = engine.run(&statement).await.map_err(Failed::Query)?;
+        match path {
+            Some(path) => output::whole_file(&path, async |out| output::write(rows, format, out).await).await,
             None => output::write(rows, format, &mut std::io::BufWriter::new(std::io::stdout())).await,
         }
-    };
-    let answered = runtime.block_on(async {
-        tokio::select! {
-            answered = asked => Some(answered),
-            () = stopped() => None,
-        }
     });
-    match answered {
+    match answered? {
         Some(Ok(_)) => Ok(()),
         Some(Err(Failed::Query(error))) => Err(anyhow!("{}", errors::explain(&error, sql))),
         Some(Err(Failed::Output(error))) => Err(error),

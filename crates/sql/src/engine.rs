@@ -18,7 +18,10 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::prelude::{DataFrame, SQLOptions, SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast::{Expr, Visit as _, Visitor};
 use model::table::{Cell, TABLES};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// How a session is made.
@@ -36,10 +39,42 @@ impl Default for Settings {
     }
 }
 
-/// Bytes of the longest statement: its plan is walked recursively, and may be half as deep as the statement is long.
-const LONGEST: usize = 64 << 10;
+/// Bytes of the longest statement: what is parsed of it is dropped recursively, and may be half as deep as it is long.
+const LONGEST: usize = 256 << 10;
 
-/// A session.
+/// Expressions within expressions: of a chain such as `1 + 1 + …` each is within the next. Planning takes a time that grows with the
+/// third power of it, a second or two for so many.
+const DEEPEST: usize = 1000;
+
+/// Finds out how deep expressions are.
+#[derive(Default)]
+struct Depth(usize);
+
+impl Visitor for Depth {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.0 += 1;
+        if self.0 > DEEPEST { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+
+    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<()> {
+        self.0 -= 1;
+        ControlFlow::Continue(())
+    }
+}
+
+fn too_deep(statement: &Statement) -> bool {
+    match statement {
+        Statement::Statement(statement) => statement.visit(&mut Depth::default()).is_break(),
+        Statement::Explain(explain) => too_deep(&explain.statement),
+        // They are refused for what they would do.
+        _ => false,
+    }
+}
+
+/// A session; a clone is the same one.
+#[derive(Clone)]
 pub struct Engine {
     context: SessionContext,
 }
@@ -58,7 +93,9 @@ impl Engine {
         config.options_mut().sql_parser.collect_spans = true;
         let pool = Arc::new(FairSpillPool::new(settings.memory_bytes));
         let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().context("setting up the engine")?;
-        Ok(Self { context: SessionContext::new_with_config_rt(config, runtime) })
+        let mut context = SessionContext::new_with_config_rt(config, runtime);
+        crate::exact::register(&mut context)?;
+        Ok(Self { context })
     }
 
     /// The session itself, for who gives it tables.
@@ -111,8 +148,18 @@ impl Engine {
                 sql.len()
             )));
         }
+        let state = self.context.state();
+        let statement = state.sql_to_statement(sql, &state.config().options().sql_parser.dialect)?;
+        if too_deep(&statement) {
+            return Err(DataFusionError::Plan(format!(
+                "an expression holds more than {DEEPEST} others, one within the other: of many alternatives make a list (`x IN (…)`), of many \
+                 terms a table (`VALUES`)"
+            )));
+        }
         let reads = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
-        self.context.sql_with_options(sql, reads).await
+        let plan = state.statement_to_plan(statement).await?;
+        reads.verify_plan(&plan)?;
+        self.context.execute_logical_plan(plan).await
     }
 
     /// Plans and starts one statement.
@@ -155,4 +202,32 @@ fn archives_table(archives: &Archives) -> Result<RecordBatch> {
 
 fn array<'a>(cells: impl Iterator<Item = &'a Cell>, column: usize) -> ArrayRef {
     crate::output::array(fleet::ARCHIVES.columns[column].kind, cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deep_expression_is_refused_before_planning() {
+        let runtime = crate::ask::runtime(1).unwrap();
+        let planned = |sql: String| {
+            runtime.block_on(async { Engine::new(Settings::default()).unwrap().plan(&sql).await.map(drop) })
+        };
+        let chain = |terms: usize| vec!["1"; terms].join("+");
+        assert!(planned(format!("SELECT {}", chain(500))).is_ok());
+        // Side by side they are not deep.
+        assert!(planned(format!("SELECT {0} AS a, {0} AS b, {0} AS c", chain(400))).is_ok());
+        for sql in [
+            format!("SELECT {}", chain(2_000)),
+            format!("SELECT {}", chain(100_000)),
+            format!("EXPLAIN SELECT {}", chain(2_000)),
+            format!("SELECT * FROM (SELECT 1 AS x) WHERE x = (SELECT {})", chain(2_000)),
+            format!("WITH a AS (SELECT {} AS x) SELECT x FROM a", vec!["'a'"; 2_000].join("||")),
+        ] {
+            let said = planned(sql).unwrap_err().to_string();
+            assert!(said.contains("1000"), "{said}");
+        }
+        assert!(planned(format!("SELECT '{}'", "x".repeat(300 << 10))).unwrap_err().to_string().contains("bytes"));
+    }
 }

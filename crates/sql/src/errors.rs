@@ -1,5 +1,6 @@
 //! What is wrong with a statement, shown at the place where it is wrong.
 
+use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use model::text::shown;
@@ -55,6 +56,15 @@ fn told(error: &DataFusionError) -> Told {
             ParserError::RecursionLimitExceeded => "the statement is nested too deeply".into(),
         },
         DataFusionError::Plan(text) => refused(text),
+        DataFusionError::ResourcesExhausted(_) => {
+            "the query needs more memory than it may have: give it more by --memory, or ask for less (fewer columns, groups or rows to sort)"
+                .into()
+        }
+        DataFusionError::ArrowError(arrow, _) => match &**arrow {
+            ArrowError::ArithmeticOverflow(text) => too_large(text),
+            ArrowError::DivideByZero => "division by zero; NULLIF(x, 0) makes it NULL".into(),
+            _ => root.strip_backtrace(),
+        },
         DataFusionError::External(inner) => inner.to_string(),
         other => other.strip_backtrace(),
     };
@@ -70,6 +80,12 @@ fn refused(text: &str) -> String {
         return format!("only statements that read are run here, and this is {what}");
     }
     text.to_string()
+}
+
+/// An integer that has no room, and what to do.
+fn too_large(text: &str) -> String {
+    let what = text.trim_start_matches("Overflow happened on: ");
+    format!("an integer of more than 64 bits: {what}; CAST to DOUBLE or DECIMAL(38, 0) first")
 }
 
 /// `… at Line: 1, Column: 8`, as the parser says it.

@@ -5,11 +5,8 @@ use sql::args::{Program, Verb};
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Of the thread that plans. Plans are as deep as the statement that they are of, which may be anybody's; what is not touched costs nothing.
-const STACK: usize = 1 << 30;
-
 fn main() -> ExitCode {
-    match std::thread::Builder::new().stack_size(STACK).spawn(work).map(std::thread::JoinHandle::join) {
+    match std::thread::Builder::new().stack_size(sql::stop::STACK).spawn(work).map(std::thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         // A panic has told itself.
         Ok(Err(_)) => ExitCode::FAILURE,

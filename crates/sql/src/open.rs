@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use crate::stop::Scratch;
 use crate::tables::{Part, Parts};
 
 /// An archive whose tables an engine may read.
@@ -20,8 +21,8 @@ pub struct Opened {
     pub archive: Archive,
     /// Which one it is.
     pub identity: Identity,
-    /// Its tables as this version writes them, if it has older ones.
-    rewritten: Option<tempfile::TempDir>,
+    /// Where its tables are as this version writes them, if it has older ones.
+    rewritten: Option<PathBuf>,
 }
 
 /// The program that makes tables: beside this one, or wherever it is found.
@@ -59,69 +60,91 @@ pub fn linked(dir: &Path) -> Result<Archive> {
     Ok(Archive::open(dir)?)
 }
 
-/// Opens an archive, with its tables as this version has them.
-///
-/// # Errors
-/// As [`linked`].
-pub fn archive(dir: &Path, named: Option<&str>) -> Result<Opened> {
-    let archive = linked(dir)?;
-    let version = archive::tables::Index::read(dir)?.table_version;
-    let rewritten = if version < TABLE_VERSION {
-        let folder = tempfile::Builder::new().prefix("fathom-sql.").tempdir().context("a folder for older tables")?;
-        archive::export::parquet(&archive, folder.path(), &model::Context::silent())?;
-        Some(folder)
-    } else {
-        None
-    };
-    let identity = Identity::of(&archive, named)?;
-    Ok(Opened { archive, identity, rewritten })
+/// Where an archive's tables are as this version has them, if its own are older.
+fn rewritten(archive: &Archive, identity: &Identity, scratch: &Scratch) -> Result<Option<PathBuf>> {
+    if archive::tables::Index::read(archive.dir())?.table_version >= TABLE_VERSION {
+        return Ok(None);
+    }
+    let folder = scratch.folder(&identity.run)?;
+    archive::export::parquet(archive, &folder, &model::Context::silent())?;
+    Ok(Some(folder))
 }
 
-/// The archives in a folder, at any depth, in order of their paths; archives within archives are the outer one's.
-///
-/// # Errors
-/// A folder cannot be read.
-pub fn find(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+/// What a search for archives found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Archives, in order of their paths.
+    pub archives: Vec<PathBuf>,
+    /// What could not be searched, and why.
+    pub unread: Vec<(PathBuf, String)>,
+}
+
+fn is_archive(dir: &Path) -> bool {
+    dir.join("meta.json").is_file() || archive::log::path(dir).is_file()
+}
+
+/// The archives in a folder, at any depth; archives within archives are the outer one's. A link is followed only if it leads to an
+/// archive: others may lead in circles.
+fn find(folder: &Path) -> Found {
+    let mut found = Found::default();
     let mut open = vec![folder.to_path_buf()];
     while let Some(dir) = open.pop() {
-        if dir.join("meta.json").is_file() || archive::log::path(&dir).is_file() {
-            found.push(dir);
+        if is_archive(&dir) {
+            found.archives.push(dir);
             continue;
         }
-        let entries = std::fs::read_dir(&dir).with_context(|| format!("reading {}", dir.display()))?;
-        for entry in entries {
-            let entry = entry.with_context(|| format!("reading {}", dir.display()))?;
-            // A link may lead in circles.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                open.push(entry.path());
-            }
+        let entries = std::fs::read_dir(&dir).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        match entries {
+            Ok(entries) => open.extend(entries.iter().filter_map(|entry| {
+                let kind = entry.file_type().ok()?;
+                let path = entry.path();
+                (kind.is_dir() || kind.is_symlink() && is_archive(&path)).then_some(path)
+            })),
+            Err(error) => found.unread.push((dir, error.to_string())),
         }
     }
-    found.sort();
-    Ok(found)
+    found.archives.sort();
+    found
+}
+
+/// The archives that these words name, each once, and the words, or folders below them, that name none.
+pub fn search(words: &[PathBuf]) -> Found {
+    let mut all = Found::default();
+    for word in words {
+        if !word.is_dir() {
+            // The archive's own message says what was expected.
+            if let Err(error) = Archive::open(word) {
+                all.unread.push((word.clone(), error.to_string()));
+            }
+            continue;
+        }
+        let found = find(word);
+        if found.archives.is_empty() && found.unread.is_empty() {
+            all.unread.push((word.clone(), "it is no archive, and has none in it".into()));
+        }
+        all.archives.extend(found.archives);
+        all.unread.extend(found.unread);
+    }
+    let mut known = std::collections::HashSet::new();
+    all.archives.retain(|dir| known.insert(std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone())));
+    all
 }
 
 /// The archives that these words name, each once.
 ///
 /// # Errors
-/// A word names nothing, or a folder without archives.
+/// A word names nothing, or a folder without archives, or what cannot be read.
 pub fn archives(words: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut all = Vec::new();
-    for word in words {
-        if !word.is_dir() {
-            // The archive's own message says what was expected.
-            Archive::open(word)?;
-        }
-        let found = find(word)?;
-        if found.is_empty() {
-            return Err(anyhow!("{} is no archive, and has none in it", word.display()));
-        }
-        all.extend(found);
+    let found = search(words);
+    match found.unread.first() {
+        Some((path, why)) => Err(anyhow!("{}", named(&path.display().to_string(), why))),
+        None => Ok(found.archives),
     }
-    let mut known = std::collections::HashSet::new();
-    all.retain(|dir| known.insert(std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone())));
-    Ok(all)
+}
+
+/// What is wrong with something, which the reason may name already.
+pub fn named(what: &str, why: &str) -> String {
+    if why.contains(what) { why.to_string() } else { format!("{what}: {why}") }
 }
 
 /// Several archives, opened.
@@ -133,19 +156,21 @@ impl Archives {
     ///
     /// # Errors
     /// One cannot be opened: an answer without it would be another question's.
-    pub fn open(dirs: &[PathBuf]) -> Result<Self> {
+    pub fn open(dirs: &[PathBuf], scratch: &Scratch) -> Result<Self> {
         let mut opened: Vec<Opened> = Vec::new();
         let mut runs = std::collections::HashMap::new();
         for dir in dirs {
-            let one = archive(dir, None)?;
-            if let Some(first) = runs.insert(one.identity.run.clone(), dir.clone()) {
+            let archive = linked(dir)?;
+            let identity = Identity::of(&archive, None)?;
+            if let Some(first) = runs.insert(identity.run.clone(), dir.clone()) {
                 bail!(
                     "{} and {} hold the same recording: each of its rows would count twice",
                     first.display(),
                     dir.display()
                 );
             }
-            opened.push(one);
+            let rewritten = rewritten(&archive, &identity, scratch)?;
+            opened.push(Opened { archive, identity, rewritten });
         }
         Ok(Self(Arc::new(opened)))
     }
@@ -175,7 +200,7 @@ impl Parts for TableOf {
         for one in self.archives.all() {
             let Some((mut path, rows)) = one.archive.table_file(self.name)? else { continue };
             if let Some(folder) = &one.rewritten {
-                path = folder.path().join(format!("{}.parquet", self.name));
+                path = folder.join(format!("{}.parquet", self.name));
             }
             let whole = std::path::absolute(&path).with_context(|| path.display().to_string())?;
             let bytes = std::fs::metadata(&whole).with_context(|| format!("reading {}", whole.display()))?.len();
@@ -190,4 +215,48 @@ impl Parts for TableOf {
 fn values(identity: &Identity) -> Vec<ScalarValue> {
     let text = |text: &str| ScalarValue::Utf8View(Some(text.into()));
     vec![text(&identity.device), text(&identity.run), ScalarValue::Date32(Some(identity.day)), text(&identity.archive)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn search_follows_links_to_archives_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for dir in ["pile/a.fathom", "pile/deep/b.fathom/inner.fathom", "elsewhere/c.fathom"] {
+            std::fs::create_dir_all(at(dir)).unwrap();
+        }
+        for archive in ["pile/a.fathom", "pile/deep/b.fathom", "pile/deep/b.fathom/inner.fathom", "elsewhere/c.fathom"]
+        {
+            std::fs::write(at(archive).join("meta.json"), "{}").unwrap();
+        }
+        for (to, link) in [
+            ("elsewhere/c.fathom", "pile/link"),
+            ("pile/a.fathom", "pile/again"),
+            ("pile", "pile/circle"),
+            ("elsewhere", "pile/other"),
+            ("nothing", "pile/broken"),
+        ] {
+            std::os::unix::fs::symlink(at(to), at(link)).unwrap();
+        }
+        let found = search(&[at("pile"), at("pile/a.fathom")]);
+        let expected = ["pile/a.fathom", "pile/deep/b.fathom", "pile/link"].map(&at);
+        assert_eq!((found.archives, found.unread), (expected.to_vec(), vec![]));
+    }
+
+    #[test]
+    fn word_that_names_nothing_hides_no_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        std::fs::create_dir_all(at("a.fathom")).unwrap();
+        std::fs::create_dir(at("empty")).unwrap();
+        std::fs::write(at("a.fathom/meta.json"), "{}").unwrap();
+        let words = [at("nothing"), at("a.fathom"), at("empty")];
+        let found = search(&words);
+        assert_eq!(found.archives, [at("a.fathom")]);
+        assert_eq!(found.unread.iter().map(|one| &one.0).collect::<Vec<_>>(), [&words[0], &words[2]]);
+        assert!(archives(&words).is_err());
+    }
 }

@@ -130,22 +130,43 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// The archives that changes link to: those of their first day and of the day before.
+    /// The archives that are linked: those of a change's first day and of the day before, and some of each drawn device's last day.
     pub fn linked(&self) -> Vec<String> {
+        let of = |device: &String, day: i32, most: usize| {
+            let of_day = self.archives.get(&(device.clone(), day)).into_iter().flatten().take(most);
+            of_day.map(|source| source.run.clone()).collect::<Vec<_>>()
+        };
         let mut runs = Vec::new();
-        for devices in self.all.values() {
-            for (device, series) in devices {
-                for &at in &series.changes {
-                    let days = [series.days[at - 1].day, series.days[at].day];
-                    let of = |day: i32| self.archives.get(&(device.clone(), day)).into_iter().flatten().take(LINKED);
-                    runs.extend(days.into_iter().flat_map(of).map(|source| source.run.clone()));
-                }
+        for (device, series) in self.all.values().flatten() {
+            for &at in &series.changes {
+                runs.extend([at - 1, at].into_iter().flat_map(|at| of(device, series.days[at].day, LINKED)));
+            }
+        }
+        for (_, devices) in statements(&self.all).into_iter().take(STATEMENTS) {
+            for (device, series) in shown(devices) {
+                runs.extend(series.days.last().into_iter().flat_map(|last| of(device, last.day, LINKED_OF_LAST)));
             }
         }
         runs.sort();
         runs.dedup();
         runs
     }
+}
+
+/// The statements, those with the most time first.
+fn statements(all: &All) -> Vec<(&String, &BTreeMap<String, Series>)> {
+    let time = |devices: &BTreeMap<String, Series>| devices.values().map(|series| series.time_ns).sum::<f64>();
+    let mut statements: Vec<_> = all.iter().collect();
+    statements.sort_by(|a, b| time(b.1).total_cmp(&time(a.1)));
+    statements
+}
+
+/// The devices that are drawn of a statement: those with the most executions.
+fn shown(devices: &BTreeMap<String, Series>) -> Vec<(&String, &Series)> {
+    let mut shown: Vec<_> = devices.iter().collect();
+    shown.sort_by_key(|(_, series)| std::cmp::Reverse(series.executions));
+    shown.truncate(DEVICES);
+    shown
 }
 
 /// Asks for what a page is drawn of, and looks for changes.
@@ -190,24 +211,22 @@ pub fn drawn(name: &str, gathered: &Gathered, link: &dyn Fn(&str) -> Option<Stri
     let Gathered { all, archives, looked } = gathered;
     let count = archives.values().map(Vec::len).sum();
     let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>{0}</title>\n<style>{STYLE}</style>\n<h1>{0}</h1>\n\
-         <p>{1}. Latencies of statements by device and day: the median, in the band from the 10th to the 90th percentile.</p>\n",
+        "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
+         <link rel=\"icon\" href=\"data:,\"><title>{0}</title>\n<style>{STYLE}</style>\n<h1>{0}</h1>\n<p>{1}. Latencies of statements by device and day: the median, in the band from the 10th to the 90th percentile.</p>\n",
         html(name),
         html(&model::counted(count, "archive")),
     );
     changes(&mut page, all, archives, *looked, link);
-    let mut statements: Vec<_> = all.iter().collect();
-    let time = |devices: &BTreeMap<String, Series>| devices.values().map(|series| series.time_ns).sum::<f64>();
-    statements.sort_by(|a, b| time(b.1).total_cmp(&time(a.1)));
+    let statements = statements(all);
     for (statement, devices) in statements.iter().take(STATEMENTS) {
         chart(&mut page, statement, devices);
-        by_device(&mut page, devices);
+        by_device(&mut page, devices, archives, link);
     }
     if statements.len() > STATEMENTS {
         let left = statements.len() - STATEMENTS;
         let _ = writeln!(
             page,
-            "<p>{} with less time in all: `fathom sql` has them.</p>",
+            "<p>{} with less time in all: <code>fathom sql</code> has them.</p>",
             html(&model::counted(left, "more statement"))
         );
     }
@@ -216,6 +235,8 @@ pub fn drawn(name: &str, gathered: &Gathered, link: &dyn Fn(&str) -> Option<Stri
 
 /// Archives of a day that are named.
 const LINKED: usize = 20;
+/// Archives of a device's last day whose pages `--pages` makes.
+const LINKED_OF_LAST: usize = 3;
 
 /// The archives of a day, with links to their own pages.
 fn sources(of_day: &[Source], link: &dyn Fn(&str) -> Option<String>) -> String {
@@ -247,24 +268,23 @@ fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, lin
     let _ = writeln!(
         page,
         "<h2>Changes</h2>\n<p>A change is a day from which on the median is another (PELT, penalty 15 ln n, at least {DAYS} days). {} \
-         had so many days; {} showed a change, {} of them one that the same days in another order do not show as well. Of those that are \
+         series had so many days; {} showed a change, {} of them one that the same days in another order do not show as well. Of those that are \
          listed, one in twenty may be chance, and more where days depend on the day before or nearly all are equal.</p>",
-        html(&model::counted(looked.at, "series")),
-        looked.found,
-        looked.listed
+        looked.at, looked.found, looked.listed
     );
     if found.is_empty() {
         page.push_str("<p>None.</p>\n");
         return;
     }
     page.push_str(
-        "<table><tr><th>from<th>device<th>statement<th>before<th>after<th>ratio<th>archives of the day before<th>of that day</tr>\n",
+        "<div class=\"wide\"><table><tr><th>from<th>device<th>statement<th>before<th>after<th>ratio<th>archives of the day before<th>of that \
+         day</tr>\n",
     );
     for (statement, device, (last, day), before, after) in found {
         let of = |day: i32| archives.get(&(device.clone(), day)).map(Vec::as_slice).unwrap_or_default();
         let _ = writeln!(
             page,
-            "<tr><td>{}<td>{}<td><code>{}</code><td>{}<td>{}<td>{:.2}<td>{}<td>{}</tr>",
+            "<tr><td>{}<td>{}<td><code>{}</code><td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{:.2}<td>{}<td>{}</tr>",
             fleet::identity::date(day),
             html(device),
             html(statement),
@@ -275,20 +295,27 @@ fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, lin
             sources(of(day), link),
         );
     }
-    page.push_str("</table>\n");
+    page.push_str("</table></div>\n");
 }
 
-/// The last day's distribution on each device.
-fn by_device(page: &mut String, devices: &BTreeMap<String, Series>) {
+/// The last day's distribution on each device, and its archives.
+fn by_device(
+    page: &mut String,
+    devices: &BTreeMap<String, Series>,
+    archives: &Sources,
+    link: &dyn Fn(&str) -> Option<String>,
+) {
     page.push_str(
-        "<details><summary>by device, on its last day</summary><table><tr><th>device<th>day<th>executions<th>p10<th>p50<th>p90<th>p99</tr>\n",
+        "<details><summary>by device, on its last day</summary><div class=\"wide\"><table><tr><th>device<th>day<th>executions<th>p10<th>p50\
+         <th>p90<th>p99<th>archives</tr>\n",
     );
     for (device, series) in devices {
         let Some(last) = series.days.last() else { continue };
         let time = |ns: i64| html(&model::text::duration(ns as f64));
+        let of_day = archives.get(&(device.clone(), last.day)).map(Vec::as_slice).unwrap_or_default();
         let _ = writeln!(
             page,
-            "<tr><td>{}<td>{}<td>{}<td>{}<td>{}<td>{}<td>{}</tr>",
+            "<tr><td>{}<td>{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td class=\"n\">{}<td>{}</tr>",
             html(device),
             fleet::identity::date(last.day),
             last.executions,
@@ -296,19 +323,31 @@ fn by_device(page: &mut String, devices: &BTreeMap<String, Series>) {
             time(last.p50),
             time(last.p90),
             time(last.p99),
+            sources(of_day, link),
         );
     }
-    page.push_str("</table></details>\n");
+    page.push_str("</table></div></details>\n");
 }
 
-const WIDE: f64 = 900.0;
-const HIGH: f64 = 220.0;
+const WIDE: f64 = 720.0;
+const HIGH: f64 = 230.0;
+/// Most marks of the axis of times.
+const MARKS: usize = 6;
+
+/// Round times (1, 2, 5, 10, …) from `least` to `most`, given as decimal logarithms; the ends where they are too close for two.
+fn marks(least: f64, most: f64) -> Vec<f64> {
+    let of = |steps: &[f64]| -> Vec<f64> {
+        let decades =
+            (least.floor() as i32..=most.ceil() as i32).flat_map(|n| steps.iter().map(move |s| s * 10_f64.powi(n)));
+        decades.filter(|ns| (least..=most).contains(&ns.log10())).collect()
+    };
+    let found = [&[1.0, 2.0, 5.0][..], &[1.0, 3.0], &[1.0]].map(of).into_iter().find(|marks| marks.len() <= MARKS);
+    found.filter(|marks| marks.len() > 1).unwrap_or_else(|| vec![10_f64.powf(least), 10_f64.powf(most)])
+}
 
 /// One statement: a line a device, on a logarithmic axis.
 fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>) {
-    let mut shown: Vec<_> = devices.iter().collect();
-    shown.sort_by_key(|(_, series)| std::cmp::Reverse(series.executions));
-    shown.truncate(DEVICES);
+    let shown = shown(devices);
     let days = || shown.iter().flat_map(|(_, series)| series.days.iter());
     let (first, last) = (days().map(|day| day.day).min().unwrap_or(0), days().map(|day| day.day).max().unwrap_or(0));
     let log = |ns: i64| (ns.max(1) as f64).log10();
@@ -316,13 +355,17 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
     let most = days().map(|day| log(day.p90)).fold(f64::NEG_INFINITY, f64::max) + 0.05;
     let x = |day: i32| 70.0 + (WIDE - 90.0) * f64::from(day - first) / f64::from((last - first).max(1));
     let y = |ns: i64| 10.0 + (HIGH - 40.0) * (most - log(ns)) / (most - least).max(1e-9);
-    let _ =
-        writeln!(page, "<h2><code>{}</code></h2>\n<svg viewBox=\"0 0 {WIDE} {HIGH}\" role=\"img\">", html(statement));
-    for ns in [10_f64.powf(least + 0.05), 10_f64.powf(most - 0.05)] {
-        let at = y(ns as i64);
+    let _ = writeln!(
+        page,
+        "<h2><code>{}</code></h2>\n<div class=\"wide\"><svg viewBox=\"0 0 {WIDE} {HIGH}\" role=\"img\">",
+        html(statement)
+    );
+    for ns in marks(least + 0.05, most - 0.05) {
+        let at = y(ns.round() as i64);
         let _ = writeln!(
             page,
-            "<line class=\"axis\" x1=\"70\" x2=\"{WIDE}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text x=\"4\" y=\"{at:.1}\">{}</text>",
+            "<line class=\"axis\" x1=\"70\" x2=\"{WIDE}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/><text text-anchor=\"end\" x=\"64\" y=\"{:.1}\">{}</text>",
+            at + 4.0,
             html(&model::text::duration(ns))
         );
     }
@@ -348,7 +391,18 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
             points.join(" ")
         );
         for day in &series.days {
-            let _ = write!(page, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2\"/>", x(day.day), y(day.p50));
+            let time = |ns: i64| html(&model::text::duration(ns as f64));
+            let _ = write!(
+                page,
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"2.5\"><title>{}, {}: {} ({} to {})</title></circle>",
+                x(day.day),
+                y(day.p50),
+                html(device),
+                fleet::identity::date(day.day),
+                time(day.p50),
+                time(day.p10),
+                time(day.p90),
+            );
         }
         for &at in &series.changes {
             let Day { day, p50, .. } = series.days[at];
@@ -356,7 +410,7 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
         }
         page.push_str("</g>\n");
     }
-    page.push_str("</svg>\n<p class=\"key\">");
+    page.push_str("</svg></div>\n<p class=\"key\">");
     for (n, (device, _)) in shown.iter().enumerate() {
         let _ = write!(page, "<span class=\"d{n}\">■</span> {} ", html(device));
     }
@@ -366,12 +420,15 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
     page.push_str("</p>\n");
 }
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222;background:#fff}\
-code{white-space:pre-wrap;overflow-wrap:anywhere}table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:left;vertical-align:top;\
-border-bottom:1px solid #ddd}svg{width:100%}svg text{font-size:11px;fill:#666}polygon{fill:currentColor;opacity:.1}polyline{fill:none;stroke:currentColor;stroke-width:1.5}\
-circle{fill:currentColor}.change{fill:none;stroke:#d00;stroke-width:2}.axis{stroke:#ddd}.d0{color:#1f77b4}.d1{color:#ff7f0e}.d2{color:#2ca02c}\
-.d3{color:#9467bd}.d4{color:#8c564b}.d5{color:#e377c2}.d6{color:#7f7f7f}.d7{color:#17becf}@media(prefers-color-scheme:dark){body{background:#181818;\
-color:#ddd}td,th{border-color:#444}.axis{stroke:#444}svg text{fill:#999}}";
+const STYLE: &str = ":root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222;\
+background:#fff}h1,h2{overflow-wrap:anywhere;line-height:1.25}h2{margin-top:2em;font-size:1.2em}a{color:#06c}code{white-space:pre-wrap;\
+overflow-wrap:anywhere}.wide{overflow-x:auto}table{border-collapse:collapse}td,th{padding:.2em .7em;text-align:left;vertical-align:top;\
+border-bottom:1px solid #ddd}td code{display:inline-block;min-width:14em}.n{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}\
+td:first-child{white-space:nowrap}td:nth-child(2){min-width:6em}summary{cursor:pointer}svg{width:100%;min-width:540px}svg text{font-size:11px;fill:#555}\
+polygon{fill:currentColor;opacity:.1}polyline{fill:none;stroke:currentColor;stroke-width:1.5}circle{fill:currentColor}.change{fill:none;stroke:#d00;\
+stroke-width:2}.axis{stroke:#ddd}.d0{color:#1f77b4}.d1{color:#d95f02}.d2{color:#2ca02c}.d3{color:#9467bd}.d4{color:#8c564b}.d5{color:#d6409f}\
+.d6{color:#7f7f7f}.d7{color:#0e9aa7}@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}a{color:#6bf}td,th{border-color:#444}\
+.axis{stroke:#444}svg text{fill:#aaa}.change{stroke:#f55}.d0{color:#5fa8dc}.d3{color:#b795dd}.d4{color:#c08b7f}}";
 
 /// A text of anybody's, as a page shows it.
 fn html(text: &str) -> String {
@@ -420,6 +477,31 @@ mod tests {
                 && page.contains("class=\"change\"")
                 && page.contains("<a href=\"/archive/")
         );
+    }
+
+    #[test]
+    fn axis_has_few_round_marks() {
+        let shown =
+            |least: f64, most: f64| marks(least.log10(), most.log10()).iter().map(|ns| ns.round()).collect::<Vec<_>>();
+        assert_eq!(shown(900.0, 5_500.0), [1000.0, 2000.0, 5000.0]);
+        assert_eq!(shown(1e3, 1e9), [1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9].iter().copied().step_by(6).collect::<Vec<_>>());
+        assert_eq!(shown(2_100.0, 4_900.0), [2100.0, 4900.0]);
+        assert_eq!(shown(1.0, 1.0), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn archives_of_last_day_are_linked_without_any_change() {
+        let all = BTreeMap::from([("INSERT".to_string(), BTreeMap::from([("a".to_string(), series(&[1000; 3]))]))]);
+        let of_day =
+            |names: &[&str]| names.iter().map(|name| Source { name: (*name).into(), run: (*name).into() }).collect();
+        let archives = BTreeMap::from([
+            (("a".to_string(), 1), of_day(&["x"])),
+            (("a".to_string(), 2), of_day(&["p", "q", "r", "s"])),
+        ]);
+        let gathered = gathered(all, archives);
+        assert_eq!(gathered.linked(), ["p", "q", "r"]);
+        let page = drawn("x", &gathered, &|run| Some(format!("/archive/{run}")));
+        assert!(page.contains("<a href=\"/archive/s\">") && !page.contains("/archive/x"), "{page}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use crate::engine::Engine;
 use crate::errors;
 use crate::output::{self, Failed, Format};
+use crate::stop::until_stopped;
 use anyhow::Result;
 use fleet::questions::{QUESTIONS, Question};
 use rustyline::completion::{Completer, Pair};
@@ -112,34 +113,54 @@ impl Helper for Names {}
 
 /// The statements of a text, and what follows the last `;`. One within a text, a quoted name or a comment ends nothing.
 pub fn statements(text: &str) -> (Vec<String>, String) {
-    let (mut whole, mut rest) = (Vec::new(), String::new());
-    let mut chars = text.chars().peekable();
-    let mut open: Option<char> = None;
-    while let Some(c) = chars.next() {
-        match open {
-            Some(quote) if c == quote => open = None,
-            Some(_) => {}
-            None if c == '\'' || c == '"' => open = Some(c),
-            None if c == '-' && chars.peek() == Some(&'-') => {
-                open = Some('\n');
-            }
-            None if c == ';' => {
-                let statement = std::mem::take(&mut rest);
-                if !blank(&statement) {
-                    whole.push(statement);
+    let (mut whole, mut begin, mut says, mut at) = (Vec::new(), 0, false, 0);
+    while let Some(c) = text[at..].chars().next() {
+        let rest = &text[at..];
+        at += match c {
+            '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
+            '/' if rest.starts_with("/*") => comment(rest).unwrap_or_else(|| {
+                // The engine says what is missing.
+                says = true;
+                rest.len()
+            }),
+            ';' => {
+                if std::mem::take(&mut says) {
+                    whole.push(text[begin..at].to_string());
                 }
-                continue;
+                begin = at + 1;
+                1
             }
-            None => {}
-        }
-        rest.push(c);
+            _ => {
+                says |= !c.is_whitespace();
+                let quoted = ['\'', '"'].contains(&c).then(|| rest[1..].find(c).map_or(rest.len(), |end| end + 2));
+                quoted.unwrap_or(c.len_utf8())
+            }
+        };
     }
-    (whole, if blank(&rest) { String::new() } else { rest })
+    (whole, if says { text[begin..].to_string() } else { String::new() })
 }
 
-/// Nothing but space and comments.
-fn blank(statement: &str) -> bool {
-    statement.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with("--"))
+/// The length of the comment that a text begins with, if it ends; they nest, as in the engine.
+fn comment(text: &str) -> Option<usize> {
+    let (mut depth, mut at) = (0_usize, 0);
+    loop {
+        let rest = text.get(at..)?;
+        let step = match (rest.starts_with("/*"), rest.starts_with("*/")) {
+            (true, _) => {
+                depth += 1;
+                2
+            }
+            (_, true) => {
+                depth -= 1;
+                2
+            }
+            _ => rest.chars().next()?.len_utf8(),
+        };
+        at += step;
+        if depth == 0 {
+            return Some(at);
+        }
+    }
 }
 
 fn history() -> Option<PathBuf> {
@@ -235,18 +256,12 @@ fn ask(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result
         all.push(rest);
     }
     for statement in all {
-        let mut out = std::io::stdout();
-        let asked = async {
-            let (_, rows) = engine.run(&statement).await.map_err(Failed::Query)?;
-            output::write(rows, Format::Table, &mut out).await
-        };
-        let answered = runtime.block_on(async {
-            tokio::select! {
-                answered = asked => Some(answered),
-                _ = tokio::signal::ctrl_c() => None,
-            }
+        let (engine, asked) = (engine.clone(), statement.clone());
+        let answered = until_stopped(runtime, move || async move {
+            let (_, rows) = engine.run(&asked).await.map_err(Failed::Query)?;
+            output::write(rows, Format::Table, &mut std::io::stdout()).await
         });
-        match answered {
+        match answered? {
             None => say("stopped\n")?,
             Some(Ok(_)) => {}
             Some(Err(Failed::Query(error))) => say(&format!("{}\n", errors::explain(&error, &statement)))?,
@@ -292,5 +307,18 @@ mod tests {
         assert_eq!(statements("SELECT 1").1, "SELECT 1");
         assert!(!ends("SELECT ';"));
         assert!(ends("SELECT 1;"));
+        for (text, expected) in [
+            ("SELECT /* a;b */ 1; SELECT 2", vec!["SELECT /* a;b */ 1", " SELECT 2"]),
+            ("/* /* ; */ ; */ SELECT 'ä' /*/;*/;", vec!["/* /* ; */ ; */ SELECT 'ä' /*/;*/"]),
+            ("/* only this */; -- and; this", vec![]),
+            ("SELECT 1 /* ; no end", vec!["SELECT 1 /* ; no end"]),
+            ("/* ; no end", vec!["/* ; no end"]),
+            ("SELECT 'it''s; so'; SELECT - 1", vec!["SELECT 'it''s; so'", " SELECT - 1"]),
+            (";;", vec![]),
+        ] {
+            let (mut found, rest) = statements(text);
+            found.extend(Some(rest).filter(|rest| !rest.is_empty()));
+            assert_eq!(found, expected, "{text}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! (<https://google.github.io/sqlcommenter/spec/>): `SELECT 1 /*traceparent='00-…-…-01'*/`. By it, what happened below a statement
 //! belongs to the application's own trace.
 //!
-//! Only a `traceparent` of W3C's Trace Context, version 00, is taken: an identity of two numbers, which tells nothing else. All
+//! Only a `traceparent` of W3C's Trace Context, version 00, is taken: an identity of two numbers, which reveals nothing else. All
 //! other comments may hold anything, and are left out with them.
 
 use crate::shape::comments;
@@ -109,8 +109,8 @@ mod tests {
     fn shape_and_context_come_back() {
         let sql = format!("INSERT INTO t VALUES (1, 'a') /*traceparent='{PARENT}'*/");
         let kept = with_traceparent(&crate::normalise(&sql), traceparent(&sql).unwrap());
-        let told = without_traceparent(&kept);
-        assert_eq!((told.text.as_str(), told.traceparent), ("INSERT INTO t VALUES (?, ?)", Some(PARENT)));
+        let parsed = without_traceparent(&kept);
+        assert_eq!((parsed.text.as_str(), parsed.traceparent), ("INSERT INTO t VALUES (?, ?)", Some(PARENT)));
         let raw = without_traceparent(&sql);
         assert_eq!((raw.text.as_str(), raw.traceparent), ("INSERT INTO t VALUES (1, 'a')", Some(PARENT)));
         let plain = without_traceparent("SELECT 1 /* by hand */");

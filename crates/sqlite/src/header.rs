@@ -1,4 +1,4 @@
-//! What the first bytes of a database say.
+//! The header in the first bytes of a database.
 
 /// The first 100 bytes of a database (<https://sqlite.org/fileformat2.html#the_database_header>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl DatabaseHeader {
         (sound && header.schema_format <= 4 && header.encoding <= 3).then_some(header)
     }
 
-    /// The facts it tells, by the name of their PRAGMA; what it leaves open is not among them.
+    /// The facts it has, by the name of their PRAGMA; what it leaves open is not among them.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let mode = if self.wal { "wal" } else { "not wal (delete, truncate, persist, memory or off)" };
         let mut facts = vec![("page_size", self.page_size.to_string()), ("journal_mode", mode.into())];

@@ -1,6 +1,6 @@
-//! What SQL statements and SQLite's files mean, told from texts, names, offsets and lengths alone.
+//! What SQL statements and SQLite's files mean, inferred from texts, names, offsets and lengths alone.
 //!
-//! A room of its own because the linker, the recorder and the analysis all need it and must not know each other. It opens no
+//! A separate room because the linker, the recorder and the analysis all need it and must not know each other. It opens no
 //! file. Where SQLite's functions are in a binary is `capture`'s; running SQLite is `workload`'s.
 //!
 //! | file | what |
@@ -9,9 +9,9 @@
 //! | `context` | the trace context that came with a statement |
 //! | `pragma` | the settings that explain a recording |
 //! | `names` | which file is the database, the journal, the WAL |
-//! | `header` | what the first bytes of a database say |
+//! | `header` | the header in the first bytes of a database |
 //! | `parts` | what is at an offset of a file |
-//! | [`library`] | what a library's file says of the SQLite in it |
+//! | [`library`] | the SQLite in a library's file |
 
 mod context;
 mod header;

@@ -1,4 +1,4 @@
-//! What a library's file says of the SQLite in it: version, source and the options it was built with (ctime.c keeps them as texts, in the
+//! The SQLite in a library's file: version, source and the options it was built with (ctime.c keeps them as texts, in the
 //! order of the alphabet). Read from texts between zeroes; nothing of it is run, and it may be of any processor.
 //!
 //! Uncertain: the options are only there where SQLITE_OMIT_COMPILEOPTION_DIAGS was not set, and a text of another purpose may look like
@@ -94,7 +94,7 @@ mod tests {
         let found = about(bytes.as_bytes()).unwrap();
         assert_eq!((found.version.as_str(), found.source.as_str()), ("3.40.1", SOURCE));
         assert_eq!(found.options, ["DEFAULT_SYNCHRONOUS=2", "TEMP_STORE=3", "THREADSAFE=2"]);
-        assert_eq!(about(b"\x7fELF\x003.40.1\x00"), None, "a version alone is anybody's");
+        assert_eq!(about(b"\x7fELF\x003.40.1\x00"), None, "a version alone proves nothing");
         assert_eq!(about(SOURCE.as_bytes()), None);
     }
 

@@ -68,7 +68,7 @@ const COMPANIONS: [&str; 3] = ["-journal", "-wal", "-shm"];
 /// Extensions in common use for SQLite databases.
 const EXTENSIONS: [&str; 7] = ["db", "sqlite", "sqlite3", "db3", "s3db", "sl3", "sqlitedb"];
 
-/// The class that the name alone tells.
+/// The class by the name alone.
 pub fn class(path: &str) -> FileClass {
     let path = without_mark(path);
     let name = path.rsplit('/').next().unwrap_or(path);
@@ -125,7 +125,7 @@ impl Companions {
         Self { databases }
     }
 
-    /// The class that the name and the names beside it tell.
+    /// The class by the name and the names beside it.
     pub fn class(&self, path: &str) -> FileClass {
         match class(path) {
             FileClass::Other if self.databases.contains(without_mark(path)) => FileClass::Database,

@@ -26,7 +26,7 @@ pub struct PageGrid {
 }
 
 impl PageGrid {
-    /// Adds an access. One of less than the smallest page (512 bytes) is of the header's fields and tells nothing.
+    /// Adds an access. One of less than the smallest page (512 bytes) is of the header's fields and identifies nothing.
     pub fn add(&mut self, offset: u64, bytes: u64) {
         if bytes >= 512 {
             self.smallest = Some(self.smallest.map_or(bytes, |s| s.min(bytes)));
@@ -68,7 +68,7 @@ pub enum Part {
     DatabasePage,
     /// Database: the header's fields alone, as read when a transaction begins.
     DatabaseHeader,
-    /// Cannot be told from offset and length.
+    /// Unknown from offset and length.
     Unknown,
 }
 
@@ -116,7 +116,7 @@ const SECTORS: [u64; 2] = [512, 4096];
 
 /// A journal is a header padded to a sector, then records of page number (4 bytes), page, checksum (4); SQLite writes
 /// the three one by one (`pager_write_pagelist` and `pagerAddPageToRollbackJournal` in `pager.c`), so that the length
-/// tells nearly all. The sector's size is not in sight: a record's position is tried against those in use.
+/// identifies nearly all. The sector's size is not in sight: a record's position is tried against those in use.
 fn journal_part(offset: u64, bytes: u64, page: u64) -> Part {
     match (offset, bytes) {
         (0, 12) => Part::JournalCount,

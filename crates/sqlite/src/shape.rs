@@ -10,7 +10,7 @@
 //! - Numbers, strings (`''` inside included), blobs and bound parameters of every spelling become `?`. `NULL`, `TRUE`,
 //!   `FALSE` and `CURRENT_TIMESTAMP` are words and stay.
 //! - `"x"` is a name, but where SQLite finds no column of that name it silently takes it for a string, so from the text
-//!   alone nobody can tell. It stays only where the grammar admits nothing but a name (after `FROM`, `INTO`, beside a
+//!   alone is ambiguous. It stays only where the grammar admits nothing but a name (after `FROM`, `INTO`, beside a
 //!   dot, in a column list, before the `=` of `SET`, …); in an expression it becomes `?`. This costs some readability
 //!   (`WHERE "id" = ?` becomes `WHERE ? = ?`) and never a secret. `` `x` `` and `[x]` are always names and stay.
 //! - `IN (?, ?, ?)` becomes `IN (?…)` for any number of values, one included: the number is data.
@@ -413,7 +413,7 @@ fn collapse<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
                 i = end;
             }
         } else if tokens[i].is(")") {
-            // The end of a first row? Then the next rows say nothing new.
+            // The end of a first row? Then the next rows add nothing.
             let first = closing.opening[i].is_some_and(|open| open > 0 && tokens[open - 1].is_word("values"));
             let mut end = i;
             while first

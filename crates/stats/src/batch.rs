@@ -3,7 +3,7 @@
 //! other far less than the values do, get a t interval (Law and Kelton, "Simulation Modeling and Analysis", 9.5.3). A t
 //! interval of the values themselves would be too narrow by as much as their neighbours are alike.
 //!
-//! **Uncertainty.** It holds if the stretches are long against what binds neighbours together. [`alike`] tells how much
+//! **Uncertainty.** It holds if the stretches are long against what binds neighbours together. [`alike`] is how much
 //! the batch means still resemble their neighbours; of ten, more than about 0.6 is not chance (2 / sqrt(10)). A trend
 //! makes the interval wide and the mean meaningless; look for changes of the level first ([`crate::pelt`]). And it says how
 //! well *this* run's mean is known, not how much runs differ.
@@ -31,7 +31,7 @@ pub fn mean(series: &[f64], level: f64) -> Option<Estimate> {
     })
 }
 
-/// How much neighbouring batch means are alike: their lag-1 autocorrelation, -1 to 1; 0 if there are too few to tell.
+/// How much neighbouring batch means are alike: their lag-1 autocorrelation, -1 to 1; 0 if there are too few.
 pub fn alike(series: &[f64]) -> f64 {
     let means = means(series);
     let middle = crate::mean(&means);

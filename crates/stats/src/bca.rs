@@ -68,7 +68,7 @@ fn bca_matches_scipy() {
         let (low, high) = (crate::mean(&lows), crate::mean(&highs));
         let most = 5.0 * b.error / 2.0;
         assert!((low - b.low).abs() < most && (high - b.high).abs() < most, "{low} {high}, SciPy {} {}", b.low, b.high);
-        // The test can tell: the percentile interval is further off.
+        // The test discriminates: the percentile interval is further off.
         let plain = crate::bootstrap::percentile(&b.values, crate::mean, 0.95, 100_000, 1).unwrap();
         assert!((plain.high - b.high).abs() > 2.0 * most, "{plain:?}");
     }

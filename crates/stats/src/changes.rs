@@ -1,9 +1,9 @@
 //! Changes of level in many series at once, where of many without any change some show one all the same.
 //!
-//! Each series is looked at by [`crate::pelt`]. One that shows a change is shuffled, by a seed: an order of its values that means nothing
+//! Each series is searched by [`crate::pelt`]. One that shows a change is shuffled, by a seed: an order of its values that means nothing
 //! shows what PELT would make of these very values, whatever their distribution (heavy tails, outliers, equal values). What is compared
 //! is by how much the segmentation is cheaper than none; whether one is found would not do, as the two levels of a true step, shuffled,
-//! have short runs that are found too. Of those chances, the ones are taken that stand out among all series that were looked at
+//! have short runs that are found too. Of those chances, the ones are taken that stand out among all series that were searched
 //! ([`crate::fdr`]).
 //!
 //! **Uncertainty.** Shuffling takes values as exchangeable. A series whose values depend on the ones before (drift) has other orders than a
@@ -16,7 +16,7 @@ use crate::{fdr, random::Random};
 pub const SHORTEST: usize = 10;
 /// The part of the taken series that may be there by chance, on average.
 const FALSE: f64 = 0.05;
-/// Orders in which a series is looked at again: so many for each series that was looked at, so that the smallest chance that they can
+/// Shuffled orders in which a series is searched again: so many for each series that was searched, so that the smallest chance that they can
 /// show counts among all of those, and at most so many.
 const SHUFFLES: usize = 20;
 const MOST_SHUFFLES: usize = 400_000;

@@ -6,7 +6,7 @@
 //! The cheapest cost is, over the penalty, the lower envelope of straight lines: a segmentation with k changepoints and cost Q
 //! is the line Q + k penalty. Two neighbours on the envelope change places where their lines cross. So: find the cheapest at
 //! both ends; look where their lines cross; if something is cheaper there, it stands between the two, and both halves are
-//! looked at in the same way; if not, nothing stands between. Each search finds a segmentation or settles a place, hence
+//! searched in the same way; if not, nothing lies between. Each search finds a segmentation or settles a place, hence
 //! twice as many searches as there are segmentations, at most.
 //!
 //! **The elbow.** Number of changepoints over the logarithm of the penalty, each segmentation at the least penalty for which it
@@ -108,7 +108,7 @@ pub fn elbow(all: &[Segmentation]) -> Option<&Segmentation> {
     all.iter().filter(|s| below(s) > 0.0).max_by(|a, b| below(a).total_cmp(&below(b)))
 }
 
-/// The changepoints of a series at the elbow of its own penalties ([`interval`], segments of at least [`SHORTEST`] values);
+/// The changepoints of a series at the elbow of its penalties ([`interval`], segments of at least [`SHORTEST`] values);
 /// those of the penalty [`crate::pelt::penalty`] if there is no elbow. `None` as [`segmentations`].
 pub fn changepoints(values: &[f64]) -> Option<Vec<usize>> {
     let (low, high) = interval(values.len());

@@ -2,23 +2,23 @@
 //!
 //! To rule out *any* false alarm among 160 cells (Holm's procedure, which stood here) costs most of the true ones: it left 3 of 38.
 //! What whoever reads a list of differences wants to know is how much of the list is false. Benjamini and Hochberg's procedure keeps
-//! the expected share of false ones among those told, the **false discovery rate**, at its level ("Controlling the false discovery
+//! the expected share of false ones among those reported, the **false discovery rate**, at its level ("Controlling the false discovery
 //! rate", J. R. Stat. Soc. B 57, 1995). A list of one is then as sure as a single test.
 //!
 //! **Uncertainty.** It holds for independent comparisons and for those that depend on each other positively, as cells do that share
 //! blocks or a base (Benjamini and Yekutieli, Ann. Stat. 29, 2001); for any dependence at all the rate is at most the level times
 //! 1 + 1/2 + ... + 1/k. `simulation` tries both kinds.
 //!
-//! **Intervals of what was picked.** A difference that is told because it was large was picked for its luck too, and its interval of
-//! 0.95 holds the truth less often than that. Of R differences told of k, intervals of 1 - R / k x 0.05 miss the truth in one of
+//! **Intervals of what was picked.** A difference that is reported because it was large was picked for its luck too, and its interval of
+//! 0.95 holds the truth less often than that. Of R differences reported of k, intervals of 1 - R / k x 0.05 miss the truth in one of
 //! twenty again, on average over the list (false coverage rate: Benjamini and Yekutieli, JASA 100, 2005): [`Adjusted::level`].
 
 /// What is left of many comparisons.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Adjusted {
-    /// The adjusted p values, in the order given: below the rate are those that are told.
+    /// The adjusted p values, in the order given: those below the rate are reported.
     pub adjusted: Vec<f64>,
-    /// The level at which intervals of those that are told hold as often as they say; nothing if none is.
+    /// The level at which intervals of those that are reported hold as often as they should; nothing if none is.
     pub level: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ mod tests {
         for (ours, theirs) in found.adjusted.iter().zip([0.02, 0.04, 0.04, 0.02]) {
             assert!((ours - theirs).abs() < 1e-12, "{found:?}");
         }
-        assert_eq!(found.level, Some(0.95), "all are told: nothing was picked");
+        assert_eq!(found.level, Some(0.95), "all are reported: nothing was picked");
         let one = adjust(&[0.001, 0.9, 0.8, 0.7], 0.05).unwrap();
         assert!(one.level.is_some_and(|level| (level - 0.9875).abs() < 1e-12), "{one:?}");
         assert_eq!(adjust(&[0.6, 0.9], 0.05).unwrap(), Adjusted { adjusted: vec![0.9, 0.9], level: None });

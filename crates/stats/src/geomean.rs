@@ -2,9 +2,9 @@
 //! the base (Fleming and Wallace, "How not to lie with statistics: the correct way to summarize benchmark results", CACM
 //! 29, 1986).
 //!
-//! Its interval says how well *these* workloads were measured: the distances of the ends of each workload's interval
+//! Its interval covers how well *these* workloads were measured: the distances of the ends of each workload's interval
 //! ([`crate::cells::ratio`]) are added up as those of independent errors are, in squares, below and above apart. It says nothing about
-//! workloads that are not in the suite, since nobody drew the suite by lot.
+//! workloads that are not in the suite, since the suite is no random sample.
 //!
 //! **Uncertainty.** What disturbed all workloads of a block alike is not in it.
 

@@ -1,13 +1,13 @@
 //! Numerics: estimates with intervals. Pure and seeded: the same numbers and seed give the same answer anywhere.
 //!
-//! A file a method. docs/internals/method.md tells the whole procedure and why each step is as it is; in the order of use:
+//! A file a method. docs/internals/method.md describes the whole procedure, with the reason for each step; in the order of use:
 //!
-//! - one process: [`outlier`], [`pelt`] (or [`crops`], which chooses its penalty) and [`steady`] say from which iteration on its
+//! - one process: [`outlier`], [`pelt`] (or [`crops`], which chooses its penalty) and [`steady`] determine from which iteration on its
 //!   times mean something;
-//! - one cell: [`cells`] makes an estimate of its processes, [`stop`] says when there are enough, [`plan`] how many of
+//! - one cell: [`cells`] makes an estimate of its processes, [`stop`] decides when there are enough, [`plan`] how many of
 //!   what would be best;
 //! - two cells: [`cells`] again for the ratio, by [`within`] where they ran in blocks and by [`rank`] where they did not, [`verdict`]
-//!   for what it says;
+//!   for what it means;
 //! - a suite: [`fdr`] for many verdicts at once, [`geomean`] for one number;
 //! - all of it tried on the noise that machines make: [`simulation`];
 //! - a series within one process, whose neighbours are alike: [`batch`]; two of them, aligned place by place: [`stretches`];

@@ -3,7 +3,7 @@
 //! A value lies below the true median with probability 1/2, as a coin falls. So the number of values below it is
 //! binomial, and the interval from the k-th smallest to the k-th largest value misses the true median with probability
 //! 2 P(Bin(n, 1/2) < k). We take the largest k for which that is at most 1 - level. The interval therefore holds at
-//! least as often as it says (at n = 20 and 0.95: from the 6th to the 15th value, 0.9586). Fewer than six values have no
+//! least as often as its level (at n = 20 and 0.95: from the 6th to the 15th value, 0.9586). Fewer than six values have no
 //! interval of 0.95, and none is made up. See Conover, "Practical Nonparametric Statistics", 3.2.
 
 use crate::{Estimate, quantile};
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(median(&values[..5], 0.95), None);
     }
 
-    /// The interval holds the true median as often as it says: exactly 0.9586 at n = 20, for any distribution. Over
+    /// The interval holds the true median as often as it should: exactly 0.9586 at n = 20, for any distribution. Over
     /// 4,000 trials the standard error is 0.003.
     #[test]
     fn median_interval_has_nominal_coverage() {

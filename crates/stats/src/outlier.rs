@@ -13,7 +13,7 @@
 //! - **The start is no outlier.** If the first iterations are flagged without a gap, they are what a cold start is, and
 //!   segmentation must see them.
 //!
-//! A flag says: leave this out when looking for changes of level. It never says: delete this. The time was spent, and an
+//! A flag means: leave this out when looking for changes of level. It never means: delete this. The time was spent, and an
 //! estimate that leaves it out promises what no user gets. So flags come with the share of time that they took. Two
 //! outliers within a small window may hide each other.
 

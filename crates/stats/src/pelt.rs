@@ -13,7 +13,7 @@
 //! that equal values cost something finite. (Taking the larger of the two instead, as some do, breaks the inequality on
 //! which pruning stands.)
 //!
-//! **Uncertainty.** The model says that values within a segment are independent and normal. Iteration times are neither:
+//! **Uncertainty.** The model assumes that values within a segment are independent and normal. Iteration times are neither:
 //! a slow drift becomes a staircase, heavy tails become short segments. So a changepoint is not yet a finding; see
 //! [`crate::steady`] for what is made of them.
 
@@ -80,7 +80,7 @@ impl Sums {
         // best[t]: the least cost of the first t values, less one penalty, and where its last segment starts.
         let mut best = vec![(f64::INFINITY, 0_usize); n + 1];
         best[0] = (-penalty, 0);
-        // A start, and the first end at which it is no longer looked at.
+        // A start, and the first end for which it is pruned.
         let mut starts: Vec<(usize, usize)> = vec![(0, usize::MAX)];
         for end in shortest..=n {
             if end >= 2 * shortest {

@@ -44,7 +44,7 @@ impl Random {
     /// A number in 0..n, each equally likely; 0 if n is 0. Lemire, "Fast random integer generation in an interval",
     /// ACM TOMACS 29:3 (2019).
     pub fn below(&mut self, n: u64) -> u64 {
-        // The low half tells where in its share of 2^64 a draw fell; draws from the uneven rest are thrown away.
+        // The low half is where in its share of 2^64 a draw fell; draws from the uneven rest are thrown away.
         let uneven = n.wrapping_neg().checked_rem(n).unwrap_or(0);
         loop {
             let wide = u128::from(self.bits()) * u128::from(n);

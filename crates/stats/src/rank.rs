@@ -1,4 +1,4 @@
-//! What ranks say of two groups of processes: how far off an odd process is does not matter.
+//! Two groups of processes compared by ranks: how far off an odd process is does not matter.
 //!
 //! - [`mann_whitney`]: could both be drawn from one distribution? (Mann and Whitney, Ann. Math. Stat. 18, 1947.) Exact if
 //!   no two values are equal and the smaller group has at most [`EXACT_TO`]; else the normal approximation with the

@@ -7,14 +7,14 @@
 //! repeated.
 //!
 //! The **A/A check** runs the same thing under two names. Its ratio must be 1 up to noise; how far its interval reaches
-//! from 1 is what this machine cannot tell apart, and no smaller difference should be believed.
+//! from 1 is what this machine cannot resolve, and no smaller difference should be believed.
 
 use crate::bootstrap::{RESAMPLES, percentile};
 use crate::{Estimate, median, quantile};
 
 /// The median of the ratios first / second with its interval; `None` if a value is not positive and finite, or if there
 /// are too few pairs for any interval of this level (six for 0.95, see [`crate::median`]): the bootstrap would give one,
-/// but it would hold the truth less often than it says.
+/// but it would hold the truth less often than its level.
 pub fn paired(pairs: &[(f64, f64)], level: f64, seed: u64) -> Option<Estimate> {
     resampled(pairs, level, seed, RESAMPLES)
 }
@@ -33,12 +33,12 @@ fn resampled(pairs: &[(f64, f64)], level: f64, seed: u64, resamples: usize) -> O
     Some(Estimate { method: "median of pairwise ratios, percentile bootstrap over pairs", ..estimate })
 }
 
-/// What an A/A comparison says of the machine and the method.
+/// What an A/A comparison shows of the machine and the method.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SelfCheck {
     /// Whether the interval holds 1. At level 0.95 one honest check in twenty fails.
     pub passed: bool,
-    /// How far the interval reaches from 1: a smaller difference cannot be told from none.
+    /// How far the interval reaches from 1: a smaller difference cannot be distinguished from none.
     pub noise: f64,
 }
 
@@ -86,7 +86,7 @@ mod tests {
     }
 
     /// Log-normal noise on both arms, a common drift, a true ratio of 0.9 and 20 pairs: the interval must hold 0.9 about
-    /// as often as it says.
+    /// as often as its level.
     #[test]
     fn paired_ratio_has_nominal_coverage() {
         let mut random = Random::new(2026);

@@ -1,8 +1,8 @@
-//! Thousands of made-up experiments of which the truth is known: how often does the method tell it?
+//! Thousands of simulated experiments whose truth is known: how often does the method find it?
 //!
 //! The noise is not only normal. [`SHAPES`] are what machines do to processes: tails, disturbances, drifts, steps, modes. Each is
 //! scaled so that its middle half of processes is about as wide as that of the typical noise (normal, 1.5 % between processes), or as
-//! wide as its name says. Everything is seeded, so that a run is like every other. The tests in `simulation/tests.rs` hold the method
+//! wide as its level says. Everything is seeded, so that a run is like every other. The tests in `simulation/tests.rs` hold the method
 //! to its promises with few trials, its module `long` with thousands, and the example `coverage` writes the figures of
 //! docs/results/coverage.md:
 //!
@@ -17,7 +17,7 @@ use crate::{fdr, quantile};
 
 /// The level of every interval.
 const LEVEL: f64 = 0.95;
-/// Blocks that a benchmark runs by default: the fewest that tell a difference of 3 % four times of five whatever the shape.
+/// Blocks that a benchmark runs by default: the fewest that detect a difference of 3 % four times of five whatever the shape.
 pub const BLOCKS: usize = 16;
 
 /// A source of the distributions that noise has.
@@ -172,15 +172,15 @@ pub struct Coverage {
     pub ratio: f64,
     /// A thing was called faster or slower than itself.
     pub alarms: f64,
-    /// A difference of 3 % was told, and the right way round.
+    /// A difference of 3 % was detected, with the right sign.
     pub power: f64,
-    /// It was told the wrong way round.
+    /// It was detected with the wrong sign.
     pub wrong: f64,
     /// An end of an interval lay outside what was measured.
     pub beyond: f64,
 }
 
-/// Tries one shape: runs of `blocks` blocks, compared as `pairing` says, with a margin of 2 %.
+/// Tries one shape: runs of `blocks` blocks, compared by `pairing`, with a margin of 2 %.
 pub fn coverage(shape: Shape, blocks: usize, pairing: Pairing, trials: u64, seed: u64) -> Coverage {
     let steady = truth(shape, 1.0);
     let mut hits = [0_u64; 6];
@@ -239,13 +239,13 @@ fn range(values: &[f64]) -> (f64, f64) {
 /// How a suite of many cells fared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SuiteErrors {
-    /// The mean share of false ones among the differences told.
+    /// The mean share of false ones among the differences reported.
     pub false_share: f64,
-    /// The share of true differences that were told.
+    /// The share of true differences that were reported.
     pub power: f64,
     /// The same by Holm's procedure.
     pub power_of_holm: f64,
-    /// The mean share of intervals, among those of the differences told and at the level that belongs to them, that miss the truth.
+    /// The mean share of intervals, among those of the differences reported and at the level that belongs to them, that miss the truth.
     pub missed: f64,
 }
 

@@ -7,7 +7,7 @@
 //! without a gap, up to the end, are the steady state, if together they hold a quarter of the iterations or more.
 //!
 //! **Equivalent** means shown to be so: the bootstrap interval (0.95) of the ratio of the two segments' means lies within
-//! 1 / (1 + margin) to 1 + margin. Not being told apart is not enough, so a short and noisy segment ends the steady state.
+//! 1 / (1 + margin) to 1 + margin. Not being distinguishable is not enough, so a short and noisy segment ends the steady state.
 //!
 //! The classes are those of Barrett et al. (OOPSLA 2017), the equivalence is that of Traini et al. (EMSE 2022):
 //!
@@ -25,7 +25,7 @@ use crate::outlier::{self, Outliers};
 use crate::random::Random;
 use crate::{crops, pelt, quantile};
 
-/// The margin within which two levels count as one, if nobody says otherwise: 5 %, as in Traini et al.
+/// The margin within which two levels count as one by default: 5 %, as in Traini et al.
 pub const EQUIVALENCE: f64 = 0.05;
 /// The share of the iterations that the steady state must hold.
 const SHARE: f64 = 0.25;
@@ -47,7 +47,7 @@ pub enum Penalty {
 }
 
 impl Penalty {
-    /// How it is said in results: `15 ln n`, or `the elbow of CROPS`.
+    /// How results name it: `15 ln n`, or `the elbow of CROPS`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Fixed => "15 ln n",
@@ -117,7 +117,7 @@ pub struct Steady {
 
 impl Steady {
     /// The iterations that an estimate is made of: the steady ones with their outliers, or all if there is no steady
-    /// state (then say so beside the estimate). `times` are those that were classified.
+    /// state (which belongs beside the estimate). `times` are those that were classified.
     pub fn part<'a>(&self, times: &'a [f64]) -> &'a [f64] {
         times.get(self.from.unwrap_or(0)..).unwrap_or(times)
     }
@@ -133,7 +133,7 @@ pub fn classify(times: &[f64], equivalence: f64, penalty: Penalty, seed: u64) ->
     }
     let outliers = outlier::flag(times)?;
     let mut flags = outliers.flagged.iter().peekable();
-    // The iterations that are looked at, by their place in the series.
+    // The iterations in question, by their place in the series.
     let kept: Vec<usize> = (0..times.len()).filter(|i| flags.next_if_eq(&i).is_none()).collect();
     let values: Vec<f64> = kept.iter().map(|i| times[*i]).collect();
     let n = values.len();
@@ -271,7 +271,7 @@ mod tests {
         }
     }
 
-    /// What the header says of short cycles.
+    /// What the file's head says of short cycles.
     #[test]
     fn only_long_cycles_are_segmented() {
         let cycle =

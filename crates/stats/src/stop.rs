@@ -1,20 +1,20 @@
-//! When has a cell been measured enough? A pure rule that is asked after each block and has no clock of its own.
+//! When has a cell been measured enough? A pure rule that is asked after each block and has no clock.
 //!
 //! Stop when the interval of every estimate is narrow enough for its target, but never before the least number of blocks;
 //! stop at the latest when the budget is spent and they are there. Looking after each block and stopping at the first narrow interval favours
 //! blocks that agree by luck; the least number of blocks keeps that small (docs/internals/method.md has the measured coverage). The
 //! rule belongs into the report, since it is part of the method.
 //!
-//! It looks at widths only, never at verdicts: who stops as soon as a difference shows finds differences everywhere.
+//! It uses widths only, never verdicts: who stops as soon as a difference shows finds differences everywhere.
 
 /// When to stop.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rule {
     /// The relative half-width of an interval at which an estimate is precise, such as 0.02 of a processor's score.
     pub target: f64,
-    /// Blocks that are run whatever the intervals say: 10, or 5 for a quick look.
+    /// Blocks that are run whatever the intervals are: 10, or 5 for a quick look.
     pub least_blocks: usize,
-    /// Blocks after which to stop whatever they say.
+    /// Blocks after which to stop in any case.
     pub most_blocks: usize,
     /// Time in ns after which no block is begun that would, at the mean length so far, end later. The least blocks are run
     /// also if they take longer: an interval of fewer is worth little.

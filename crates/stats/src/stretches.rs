@@ -10,7 +10,7 @@
 //! The draws are made once, from a seed, and shared by every estimate: what adds up in the values adds up in the estimates, and an
 //! estimate of B against A is the mirror image of A against B.
 //!
-//! **Uncertainty.** The intervals say how well *these two* series' sums are known, not how much two other recordings would
+//! **Uncertainty.** The intervals cover how well *these two* series' sums are known, not how much two other recordings would
 //! differ: nothing that stays the same throughout a recording shows between its stretches. And with twenty units the percentile
 //! interval is a little narrow (the test at the end of this file counts).
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     /// Executions that remember the one before, as those of a busy machine do, and a true ratio of 1.1: the interval must hold it nearly as
-    /// often as it says, where an interval of single executions would not.
+    /// often as it should, where an interval of single executions would not.
     #[test]
     fn interval_holds_true_difference_about_as_often_as_it_says() {
         let mut random = Random::new(11);

@@ -2,10 +2,10 @@
 //!
 //! - **equivalent**: the whole interval of the ratio is within the margin, and within [`SAME`];
 //! - **faster** or **slower**: the interval leaves out 1, and the ratio itself lies beyond the margin;
-//! - **inconclusive**: neither. More processes may tell.
+//! - **inconclusive**: neither. More processes may decide it.
 //!
-//! "Faster" says that the direction is sure and that the difference is, as far as was measured, one that matters; by how much it is
-//! faster at least is the interval's near end, which may lie within the margin ([`is_surely_beyond`] tells). Whoever asks that the whole
+//! "Faster" means that the direction is sure and that the difference is, as far as was measured, one that matters; by how much it is
+//! faster at least is the interval's near end, which may lie within the margin ([`is_surely_beyond`] asks that). Whoever asks that the whole
 //! interval lie beyond it pays in power: a true 3 % lies three times as far from 1 as from a margin of 2 %.
 //!
 //! The margin is symmetric in the ratio, from 1 / (1 + margin) to 1 + margin, so that A against B and B against A are each
@@ -13,7 +13,7 @@
 
 use crate::Estimate;
 
-/// The smallest difference that matters, if nobody says otherwise.
+/// The smallest difference that matters, by default.
 pub const MARGIN: f64 = 0.02;
 
 /// The widest margin within which two things may be called the same. A machine whose noise is larger cannot show a difference, but that
@@ -29,7 +29,7 @@ pub enum Better {
     Higher,
 }
 
-/// What a ratio says.
+/// The meaning of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     /// The first is better.
@@ -38,7 +38,7 @@ pub enum Verdict {
     Slower,
     /// They differ by no more than the margin.
     Equivalent,
-    /// It cannot be told.
+    /// It cannot be decided.
     Inconclusive,
 }
 
@@ -63,7 +63,7 @@ impl Verdict {
     }
 }
 
-/// The margin to use: 2 %, or what the machine could not tell apart from itself ([`crate::ratio::SelfCheck::noise`]) if
+/// The margin to use: 2 %, or what the machine could not distinguish from itself ([`crate::ratio::SelfCheck::noise`]) if
 /// that is more.
 pub fn margin(noise: Option<f64>) -> f64 {
     noise.filter(|n| n.is_finite()).map_or(MARGIN, |n| n.max(MARGIN))

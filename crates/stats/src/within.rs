@@ -2,7 +2,7 @@
 //!
 //! Block i has a process of each, a_i and b_i, in an order drawn by lot. The obvious statistic is the pair's difference d_i =
 //! a_i - b_i, in which what both shared cancels. But a process that something else disturbed spoils its pair: with ten pairs one
-//! large difference of the wrong sign is enough for Wilcoxon's signed ranks to say nothing, and means fare worse. Ranks of two
+//! large difference of the wrong sign is enough for Wilcoxon's signed ranks to decide nothing, and means fare worse. Ranks of two
 //! independent groups (Mann-Whitney) lose next to nothing to one bad process, and everything to a drift.
 //!
 //! **Ranks among neighbours** have both. Each a_i is compared with the b_j of the [`NEIGHBOURS`] blocks before and after
@@ -23,9 +23,9 @@
 //! measured.
 //!
 //! **Uncertainty.** "By nothing else": if one of the two is also more scattered than the other, the interval is of the median
-//! difference, and holds it about as often as it says (`simulation` has the figures). Steps of the machine within a block fall on
+//! difference, and holds it about as often as it should (`simulation` has the figures). Steps of the machine within a block fall on
 //! one of the two, as the lot has it. Fewer than six blocks cannot reject anything at 0.05 (2 of 32 swaps are as extreme as can be): of five the
-//! interval is the one of 0.9375, and no difference is told; of fewer there is none.
+//! interval is the one of 0.9375, and no difference is reported; of fewer there is none.
 
 use crate::{Estimate, quantile};
 

@@ -1,4 +1,4 @@
-//! The same answers as ruptures and SciPy. goldens/make.py made the goldens and says how to make them again.
+//! The same answers as ruptures and SciPy. goldens/make.py makes the goldens.
 
 use serde::Deserialize;
 use stats::{crops, pelt, rank, student};

@@ -144,7 +144,7 @@ proptest! {
         prop_assert!(mean.value >= least * (1.0 - 1e-12) && mean.value <= most * (1.0 + 1e-12) && mean.holds(mean.value));
     }
 
-    /// Any positive times: segments follow each other without a gap, and the class says what they say.
+    /// Any positive times: segments follow each other without a gap, and the class agrees with them.
     #[test]
     fn segments_cover_series(times in prop::collection::vec(prop_oneof![0.9..1.1_f64, 1.9..2.1_f64, Just(1.0), Just(1e9)], 15..80), by in 1e-6..1e6_f64) {
         let found = steady::classify(&times, 0.05, steady::Penalty::Fixed, 1).unwrap();
@@ -160,7 +160,7 @@ proptest! {
     }
 }
 
-/// Every arrangement of an interval, its estimate and the margin, beside what docs/guide/comparing.md says of them.
+/// Every arrangement of an interval, its estimate and the margin, against docs/guide/comparing.md.
 #[test]
 fn verdicts_match_manual() {
     let grid: Vec<f64> = (-24..=24).map(|n| (f64::from(n) * 0.004).exp()).collect();

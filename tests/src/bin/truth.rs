@@ -1,36 +1,49 @@
 //! `make truth`: injected causes beside what `explain` finds, and changes that were made beside what `whatif` predicted.
 //!
-//! Trials of all causes, healthy workloads and changes come in random order, so that what changes on the machine meets all of them alike.
-//! Ctrl-C ends them; the page is made of those that are done, says so first, and names what has no trial.
+//! Trials of all causes, healthy workloads and changes come in random order, so that what changes on the machine meets all of them alike,
+//! and so spread that each part of a run has as many of each: wherever it ends, it has had a bit of everything. Ctrl-C, a SIGTERM or
+//! `--minutes` ends it; the page is made of the trials that are done, says so first, and names what has none. A trial draws by the seed,
+//! its thing's name and its number, so that `--only` repeats it.
 //!
-//! Usage: truth whatif|causes [--trials N] [--seed S] [--only TEXT] [--output FILE]
+//! Usage: truth whatif|causes [--trials N] [--minutes M] [--seed S] [--only TEXT] [--output FILE] [--keep FOLDER]
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::truth::causes::{Cause, List};
 use fathom_tests::truth::whatif::Change;
-use fathom_tests::truth::{Machine, Missing, causes, stop_on_interrupt, stopped, whatif};
+use fathom_tests::truth::{End, Machine, Missing, Place, causes, stop_on_interrupt, stopped, whatif};
 use stats::random::Random;
-use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 struct Asked {
     what: String,
     trials: usize,
     seed: u64,
     only: String,
+    minutes: Option<f64>,
     output: Option<PathBuf>,
+    keep: Option<PathBuf>,
+}
+
+impl Asked {
+    fn budget(&self) -> Option<Duration> {
+        self.minutes.and_then(|minutes| Duration::try_from_secs_f64(60.0 * minutes).ok())
+    }
 }
 
 fn asked() -> Result<Asked> {
     let mut words = std::env::args().skip(1);
     let what = words.next().context("expected whatif or causes")?;
-    let mut asked = Asked { what, trials: 3, seed: now(), only: String::new(), output: None };
+    let mut asked =
+        Asked { what, trials: 3, seed: now(), only: String::new(), minutes: None, output: None, keep: None };
     while let Some(word) = words.next() {
         let value = words.next().with_context(|| format!("{word} needs a value"))?;
         match word.as_str() {
             "--trials" => asked.trials = value.parse().with_context(|| format!("--trials {value}"))?,
             "--seed" => asked.seed = value.parse().with_context(|| format!("--seed {value}"))?,
+            "--minutes" => asked.minutes = Some(value.parse().with_context(|| format!("--minutes {value}"))?),
             "--only" => asked.only = value,
+            "--keep" => asked.keep = Some(value.into()),
             "--output" => asked.output = Some(value.into()),
             _ => bail!("unknown option {word}"),
         }
@@ -50,28 +63,47 @@ struct Done<R> {
     missing: Missing,
 }
 
-/// Runs so many trials of each thing, all in random order.
+/// Which thing each trial is of, and its number among those of the thing. The k-th of n lies somewhere in the k-th n-th of the run.
+fn order(counts: &[usize], random: &mut Random) -> Vec<(usize, usize)> {
+    let mut all: Vec<(f64, usize, usize)> = Vec::new();
+    for (at, &n) in counts.iter().enumerate() {
+        all.extend((0..n).map(|nth| ((nth as f64 + random.unit()) / n as f64, at, nth)));
+    }
+    all.sort_by(|p, q| p.0.total_cmp(&q.0));
+    all.into_iter().map(|(_, at, nth)| (at, nth)).collect()
+}
+
+/// What a trial draws with: the same whatever other trials there are.
+fn seed_of(seed: u64, name: &str, nth: usize) -> u64 {
+    // FNV-1a.
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    seed.wrapping_add(hash).wrapping_add(nth as u64)
+}
+
+/// Runs so many trials of each thing, until the time is up or somebody ends it.
 fn trials<R>(
     counts: &[usize],
     name: impl Fn(usize) -> String,
-    seed: u64,
+    asked: &Asked,
     mut run: impl FnMut(usize, &mut Random) -> Result<(R, String)>,
 ) -> Done<R> {
-    let mut order: Vec<usize> = counts.iter().enumerate().flat_map(|(at, n)| std::iter::repeat_n(at, *n)).collect();
-    Random::new(seed).shuffle(&mut order);
+    let order = order(counts, &mut Random::new(asked.seed));
     let mut results: Vec<Vec<R>> = counts.iter().map(|_| Vec::new()).collect();
     let mut missing = Missing { trials: order.len(), ..Missing::default() };
     let since = Instant::now();
-    for (done, &at) in order.iter().enumerate() {
-        // A seed a trial, so that one draws the same whatever came before.
-        let mut random = Random::new(seed.wrapping_add(1 + done as u64));
-        let result = run(at, &mut random);
-        if stopped() {
-            eprintln!("stopped after {done} of {} trials", order.len());
-            missing.stopped_after = Some(done);
+    for (done, &(at, nth)) in order.iter().enumerate() {
+        if let Some(budget) = asked.budget().filter(|budget| since.elapsed() >= *budget) {
+            eprintln!("time is up after {done} of {} trials", order.len());
+            missing.ended = Some((End::Time(budget), done));
             break;
         }
-        let head = format!("[{}/{}, {:.0} s] {}", done + 1, order.len(), since.elapsed().as_secs_f64(), name(at));
+        let result = run(at, &mut Random::new(seed_of(asked.seed, &name(at), nth)));
+        if stopped() {
+            eprintln!("stopped after {done} of {} trials", order.len());
+            missing.ended = Some((End::Interrupt, done));
+            break;
+        }
+        let head = format!("[{}/{}, {:.0} s] {} {nth}", done + 1, order.len(), since.elapsed().as_secs_f64(), name(at));
         match result {
             Ok((result, said)) => {
                 eprintln!("{head}: {said}");
@@ -88,14 +120,14 @@ fn trials<R>(
     Done { results, missing }
 }
 
-fn whatif_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -> Result<String> {
+fn whatif_page(place: &Place, asked: &Asked, how: impl Fn() -> Result<String>) -> Result<String> {
     let changes: Vec<Change> = whatif::changes().into_iter().filter(|c| c.name.contains(&asked.only)).collect();
     let Done { results, missing } = trials(
         &vec![asked.trials; changes.len()],
         |at| changes[at].name.to_owned(),
-        asked.seed,
+        asked,
         |at, random| {
-            let trial = whatif::trial(folder, &changes[at], random)?;
+            let trial = whatif::trial(place, &changes[at], random)?;
             let said = format!(
                 "{:.1} -> {:.1} ms predicted, {:.1} ms true ({:+.0} %)",
                 trial.before / 1e6,
@@ -111,7 +143,7 @@ fn whatif_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -
     Ok(whatif::page(&all, &missing, &how()?))
 }
 
-fn causes_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -> Result<String> {
+fn causes_page(place: &Place, asked: &Asked, how: impl Fn() -> Result<String>) -> Result<String> {
     let List { cause, healthy } = causes::list()?;
     let named = |all: Vec<Cause>| all.into_iter().filter(|c| c.name.contains(&asked.only)).collect::<Vec<_>>();
     let (causes, healthy) = (named(cause), named(healthy));
@@ -121,10 +153,10 @@ fn causes_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -
     let Done { mut results, missing } = trials(
         &counts,
         |at| all[at].name.clone(),
-        asked.seed,
+        asked,
         |at, random| {
-            let trial = causes::trial(folder, all[at], random)?;
-            let said = format!("{trial:?}");
+            let trial = causes::trial(place, all[at], random)?;
+            let said = trial.said(all[at]);
             Ok((trial, said))
         },
     );
@@ -139,23 +171,24 @@ fn causes_page(folder: &Path, asked: &Asked, how: impl Fn() -> Result<String>) -
 fn main() -> Result<()> {
     let asked = asked()?;
     stop_on_interrupt();
-    let folder = tempfile::tempdir()?;
+    let place = Place::new(asked.keep.clone())?;
     let machine = Machine::watch();
     let how = || -> Result<String> {
         Ok(format!(
-            "Made by `make truth SEED={} TRIALS={}` on {}:\n{}.\nEach trial draws a workload (rows, their size, page size) and a device \
+            "Made by `make truth SEED={} TRIALS={}{}` on {}:\n{}.\nEach trial draws a workload (rows, their size, page size) and a device \
              (writes of 0.1 to 1 ms, flushes of 1 to 8 ms unless the cause is the\ndevice; served by `experiments/causes/slowdisk.py`), and \
              runs both sides in random order on fresh file systems; all trials come\nin random order. The program runs with real-time \
              priority unless the cause is the CPU, the kernel's threads do not.",
             asked.seed,
             asked.trials,
+            asked.minutes.map_or_else(String::new, |minutes| format!(" MINUTES={minutes}")),
             date()?,
             machine.said()
         ))
     };
     let page = match asked.what.as_str() {
-        "whatif" => whatif_page(folder.path(), &asked, how)?,
-        "causes" => causes_page(folder.path(), &asked, how)?,
+        "whatif" => whatif_page(&place, &asked, how)?,
+        "causes" => causes_page(&place, &asked, how)?,
         other => bail!("unknown {other}: expected whatif or causes"),
     };
     match asked.output {
@@ -171,4 +204,45 @@ fn main() -> Result<()> {
 fn date() -> Result<String> {
     let output = std::process::Command::new("date").arg("+%d %B %Y").output()?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_part_of_order_has_each_thing() {
+        let order = order(&[12, 12, 12, 3], &mut Random::new(7));
+        let mut sorted = order.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        assert_eq!((order.len(), sorted.len()), (39, 39));
+        for part in order.chunks(13) {
+            let counts = [0, 1, 2, 3].map(|at| part.iter().filter(|(thing, _)| *thing == at).count());
+            assert!(counts.iter().zip([4_usize, 4, 4, 1]).all(|(n, mean)| n.abs_diff(mean) <= 1), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn trial_draws_same_alone_as_among_others() {
+        assert_eq!(seed_of(1, "lock holder", 3), seed_of(1, "lock holder", 3));
+        assert_ne!(seed_of(1, "lock holder", 3), seed_of(1, "lock holder", 2));
+        assert_ne!(seed_of(1, "lock holder", 3), seed_of(1, "missing index", 3));
+    }
+
+    #[test]
+    fn run_out_of_time_keeps_what_is_done() {
+        let asked = Asked {
+            what: "causes".into(),
+            trials: 1,
+            seed: 1,
+            only: String::new(),
+            minutes: Some(0.0),
+            output: None,
+            keep: None,
+        };
+        let Done { results, missing } = trials(&[2, 1], |at| at.to_string(), &asked, |_, _| Ok(((), String::new())));
+        assert!(results.iter().all(Vec::is_empty) && missing.ended == Some((End::Time(Duration::ZERO), 0)));
+        assert_eq!(missing.untried, ["0", "1"]);
+    }
 }

@@ -4,12 +4,13 @@
 //! random order. What the first expected finding says is saved at most is held against what is saved.
 
 use super::whatif::Hogs;
-use super::{Disk, Missing, Settings, median, recorded, said};
+use super::{Disk, Missing, Place, Prepared, Settings, median, recorded, said, unrecorded};
 use anyhow::{Context, Result, bail, ensure};
 use lab::loopdisk::LoopDisk;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use stats::random::Random;
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,9 @@ const LIST: &str = include_str!("../../../experiments/causes/causes.toml");
 /// From so much of the program's time without a CPU on, by the kernel's count, scheduling delay is no false finding: half of what `explain`
 /// tells, of the statements' time alone.
 const DELAYED: f64 = 0.05;
+
+/// Runs of each side that nobody records; the fastest counts, since others can only make one slower.
+const UNRECORDED: usize = 3;
 
 /// Causes and healthy workloads.
 #[derive(Debug, Deserialize)]
@@ -36,7 +40,7 @@ pub struct List {
 pub struct Cause {
     /// What it is, for people.
     pub name: String,
-    /// Codes of which any names it. The first one's size is compared.
+    /// Codes of which any names it. The first one's size is compared, or with `sum` that of all.
     #[serde(default)]
     pub expect: Vec<String>,
     /// Settings, or what they are drawn from.
@@ -61,6 +65,12 @@ pub struct Cause {
     /// Whether the size of the finding has a truth.
     #[serde(default = "yes")]
     pub sized: bool,
+    /// Whether the times of the expected findings have nothing in common, so that together they are the cause's.
+    #[serde(default)]
+    pub sum: bool,
+    /// Whether that truth is of runs that nobody records: where the cause makes calls that are costly to record, it would be too large.
+    #[serde(default)]
+    pub unrecorded: bool,
 }
 
 fn yes() -> bool {
@@ -112,21 +122,28 @@ fn limits(folder: &Path) -> Result<PathBuf> {
     Ok(Path::new("/sys/class/bdi").join(numbers(folder)?))
 }
 
-/// Syncs a file of its own again and again.
+/// Syncs a file of its own again and again, from when the program begins.
 const WRITER: &str = "
-import os, sys
+import os, sys, time
 f = os.open(sys.argv[1] + '.other', os.O_CREAT | os.O_RDWR, 0o644)
 n = int(sys.argv[2])
+print('ready', flush=True)
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.001)
 while True:
     os.pwrite(f, b'x' * 4096 * n, 0)
     os.fsync(f)
 ";
 
-/// Appends to a file of its own, so many KiB at a time, and leaves the writing to whoever syncs.
+/// Appends to a file of its own, so many KiB at a time, and leaves the writing to whoever syncs. It, too, begins with the program: whose
+/// pages were dirtied before a recording is not known.
 const APPENDER: &str = "
 import os, sys, time
 f = os.open(sys.argv[1] + '.other', os.O_CREAT | os.O_RDWR, 0o644)
 at = 0
+print('ready', flush=True)
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.001)
 while True:
     os.pwrite(f, b'x' * 1024 * int(sys.argv[2]), at)
     at = (at + 1024 * int(sys.argv[2])) % (16 << 20)
@@ -185,32 +202,28 @@ fn numbers(folder: &Path) -> Result<String> {
 }
 
 /// Starts a program that says when it is ready, and waits for that.
-fn held(program: &str, database: &Path, amount: u64) -> Result<Injected> {
-    // As urgent as the program: what else this machine does must not keep it from the lock.
+fn ready(program: &str, prepared: &Prepared, amount: u64) -> Result<Injected> {
+    // As urgent as the recorded program: what else this machine does must not keep it from what it is there for.
     let mut command = Command::new("chrt");
-    command.args(["--rr", "1", "python3", "-c", program]).arg(database).arg(amount.to_string());
+    command.args(["--rr", "1", "python3", "-c", program]).arg(&prepared.database);
+    command.arg(amount.to_string()).arg(&prepared.begun);
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let stdout = child.stdout.take();
     let injected = Injected::Other(child);
     let mut said = String::new();
     BufReader::new(stdout.context("its output")?).read_line(&mut said)?;
-    ensure!(said.trim() == "ready", "the holder of the lock does not answer");
+    ensure!(said.trim() == "ready", "the other program does not answer");
     Ok(injected)
 }
 
 impl Cause {
-    fn injected(&self, amount: u64, disk: &LoopDisk, database: &Path, argv: &mut Vec<String>) -> Result<Injected> {
-        let python = |program: &str| -> Result<Injected> {
-            let mut command = Command::new("python3");
-            command.args(["-c", program]).arg(database).arg(amount.to_string());
-            Ok(Injected::Other(command.spawn()?))
-        };
+    fn injected(&self, amount: u64, disk: &LoopDisk, prepared: &mut Prepared) -> Result<Injected> {
         Ok(match self.inject.as_deref() {
             None => Injected::Nothing,
             Some("hogs") => Injected::Hogs { _alive: Hogs::start(usize::try_from(amount)?)? },
             // 10 ms are short enough that a short run meets the limit often.
             Some("quota") => group(
-                argv,
+                &mut prepared.argv,
                 "cpu",
                 ("cpu.max", format!("{} 10000", amount * 100)),
                 &[("cpu.cfs_period_us", "10000".into()), ("cpu.cfs_quota_us", format!("{}", amount * 100))],
@@ -219,7 +232,7 @@ impl Cause {
                 let disk = numbers(disk.path())?;
                 let bytes = amount << 10;
                 let old = ("blkio.throttle.read_bps_device", format!("{disk} {bytes}"));
-                group(argv, "blkio", ("io.max", format!("{disk} rbps={bytes}")), &[old])?
+                group(&mut prepared.argv, "blkio", ("io.max", format!("{disk} rbps={bytes}")), &[old])?
             }
             Some("dirty") => {
                 let folder = limits(disk.path())?;
@@ -230,9 +243,9 @@ impl Cause {
                 }
                 injected
             }
-            Some("writer") => python(WRITER)?,
-            Some("appender") => python(APPENDER)?,
-            Some("holder") => held(HOLDER, database, amount)?,
+            Some("writer") => ready(WRITER, prepared, amount)?,
+            Some("appender") => ready(APPENDER, prepared, amount)?,
+            Some("holder") => ready(HOLDER, prepared, amount)?,
             Some(other) => bail!("{}: unknown injection {other}", self.name),
         })
     }
@@ -257,7 +270,7 @@ pub struct Trial {
     pub codes: Vec<String>,
     /// Whether the trace called itself unreliable.
     pub unreliable: bool,
-    /// What part of the program's time the expected finding says is saved at most, less what it says without the cause.
+    /// What part of the statements' time the expected finding says is saved at most, less what it says without the cause.
     pub claimed: Option<f64>,
     /// What part was saved.
     pub saved: Option<f64>,
@@ -276,6 +289,20 @@ impl Trial {
         self.codes.iter().any(|code| cause.expect.contains(code))
     }
 
+    /// In a line.
+    pub fn said(&self, cause: &Cause) -> String {
+        let codes = if self.codes.is_empty() { "nothing".to_owned() } else { self.codes.join(" ") };
+        let right = if cause.expect.is_empty() { self.wrong().is_empty() } else { self.first(cause) };
+        let mut said = format!("{}{codes}", if right { "" } else { "WRONG: " });
+        if let Some((claimed, saved)) = self.claimed.zip(self.saved) {
+            said += &format!(", {:.0} % claimed, {:.0} % saved", 100.0 * claimed, 100.0 * saved);
+        }
+        if self.unreliable {
+            said += ", unreliable";
+        }
+        said + &format!(", delayed {:.0} %", 100.0 * self.delayed)
+    }
+
     /// Of a healthy workload, the findings that are wrong. Scheduling delay that the kernel counted is none of them.
     pub fn wrong(&self) -> Vec<String> {
         self.codes.iter().filter(|code| *code != "G01" || self.delayed < DELAYED).cloned().collect()
@@ -287,7 +314,8 @@ struct Run {
     codes: Vec<String>,
     unreliable: bool,
     claimed_ns: f64,
-    elapsed_ns: f64,
+    claimed: f64,
+    statements_ns: f64,
     delayed: f64,
 }
 
@@ -296,13 +324,16 @@ fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
     let findings = explained["findings"].as_array().context("findings[]")?;
     let code = |finding: &Value| finding["code"].as_str().unwrap_or_default().to_owned();
     // Of several statements with the finding, all.
-    let sized = findings.iter().filter(|f| cause.expect.first() == Some(&code(f)));
+    let sizing = if cause.sum { &cause.expect[..] } else { &cause.expect[..cause.expect.len().min(1)] };
+    let sized = || findings.iter().filter(|f| sizing.contains(&code(f)));
+    let sum = |value: fn(&Value) -> Option<f64>| sized().filter_map(value).sum::<f64>();
     let elapsed_ns = report["elapsed_ns"].as_f64().context("elapsed_ns")?;
     Ok(Run {
         codes: findings.iter().map(code).filter(|code| code != "T01").collect(),
         unreliable: findings.iter().any(|f| code(f) == "T01"),
-        claimed_ns: sized.filter_map(|f| f["saving_ns"].as_f64()).sum(),
-        elapsed_ns,
+        claimed_ns: sum(|f| f["saving_ns"].as_f64()),
+        claimed: sum(|f| Some(f["share_of_all"].as_f64()? * f["saving_ns"].as_f64()? / f["time_ns"].as_f64()?)),
+        statements_ns: report["statements_ns"].as_f64().context("statements_ns")?,
         delayed: report["run_delay_ns"].as_f64().context("run_delay_ns")? / elapsed_ns,
     })
 }
@@ -311,7 +342,7 @@ fn run_of(cause: &Cause, archive: &Path, report: &Value) -> Result<Run> {
 ///
 /// # Errors
 /// A program failed.
-pub fn trial(folder: &Path, cause: &Cause, random: &mut Random) -> Result<Trial> {
+pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial> {
     let mut with = Settings::draw(random);
     with.set("rows", json!(0));
     for (name, value) in &cause.settings {
@@ -328,7 +359,7 @@ pub fn trial(folder: &Path, cause: &Cause, random: &mut Random) -> Result<Trial>
             (write, flush)
         }
     };
-    let own = tempfile::Builder::new().prefix("truth").tempdir_in(folder)?;
+    let own = place.trial()?;
     let tail = (cause.inject.as_deref() == Some("tail")).then_some(amount);
     let disk = Disk { takes_us, tail, mount: cause.mount.clone(), mkfs: cause.mkfs.clone() };
     let mut runs = vec![("with", with.clone(), disk.clone(), true)];
@@ -340,28 +371,39 @@ pub fn trial(folder: &Path, cause: &Cause, random: &mut Random) -> Result<Trial>
         runs.push(("without", without, Disk { tail: None, mount, ..disk }, cause.inject.is_none()));
     }
     random.shuffle(&mut runs);
-    let mut done = Map::new();
+    let (mut done, mut fastest) = (Map::new(), BTreeMap::new());
     for (name, settings, disk, inject) in &runs {
         let disk = disk.make(own.path())?;
         // A trial that was killed may have left its limit on the loop device.
         unlimited(&limits(disk.disk.path())?);
         let inject = *inject && cause.inject.as_deref() != Some("tail");
-        let (_, report) = recorded(own.path(), name, &disk, settings, |argv, database| match inject {
-            true => cause.injected(amount, &disk.disk, database, argv),
+        let (_, report) = recorded(own.path(), name, &disk, settings, |prepared| match inject {
+            true => cause.injected(amount, &disk.disk, prepared),
             false => Ok(Injected::Nothing),
         })?;
         done.insert((*name).into(), report);
+        for nth in 0..if cause.unrecorded { UNRECORDED } else { 0 } {
+            let report = unrecorded(own.path(), &format!("{name}{nth}"), &disk, settings)?;
+            let ns = report["statements_ns"].as_f64().context("statements_ns")?;
+            fastest.entry(*name).and_modify(|least: &mut f64| *least = least.min(ns)).or_insert(ns);
+        }
     }
     let archive = |name: &str| own.path().join(format!("{name}.fathom"));
     let first = run_of(cause, &archive("with"), &done["with"])?;
     let other = done.get("without").map(|report| run_of(cause, &archive("without"), report)).transpose()?;
-    Ok(Trial {
-        claimed: other.as_ref().map(|other| (first.claimed_ns - other.claimed_ns) / first.elapsed_ns),
-        saved: other.as_ref().map(|other| 1.0 - other.elapsed_ns / first.elapsed_ns),
+    let mut trial = Trial {
+        claimed: other.as_ref().map(|other| (first.claimed_ns - other.claimed_ns) / first.statements_ns),
+        saved: other.as_ref().map(|other| 1.0 - other.statements_ns / first.statements_ns),
         codes: first.codes,
         unreliable: first.unreliable,
         delayed: first.delayed,
-    })
+    };
+    if cause.unrecorded {
+        trial.claimed = other.as_ref().map(|other| first.claimed - other.claimed);
+        trial.saved = fastest.get("with").zip(fastest.get("without")).map(|(with, without)| 1.0 - without / with);
+    }
+    place.done(own, &cause.name, &trial.said(cause))?;
+    Ok(trial)
 }
 
 /// The page of results.
@@ -377,17 +419,27 @@ pub fn page(
     let found = all.iter().filter(|(c, t)| t.found(c)).count();
     let quiet: usize = healthy.iter().map(|(_, trials)| trials.len()).sum();
     let loud: usize = healthy.iter().flat_map(|(_, trials)| trials).filter(|codes| !codes.is_empty()).count();
+    let sizes =
+        |trials: &[Trial]| -> Vec<f64> { trials.iter().filter_map(|t| Some((t.claimed? - t.saved?).abs())).collect() };
+    let each: Vec<f64> = causes.iter().flat_map(|(_, trials)| sizes(trials)).collect();
+    let medians: Vec<f64> = causes.iter().map(|(_, trials)| median(&sizes(trials))).filter(|m| m.is_finite()).collect();
+    let within = |errors: &[f64]| errors.iter().filter(|error| **error <= 0.1).count();
     let mut out = format!(
         "# Truth\n\nCauses that were injected, and what [`fathom explain`](../guide/explain.md) found.\n\n{how}\n\n{}\
          The finding of the cause came first in **{first} of {} trials ({:.0} %; target: 95 %)**, and was among the findings in {found}. \
-         On healthy\nworkloads there was a finding in **{loud} of {quiet} ({:.0} %; target: at most 5 %)**.\n\n",
+         On healthy\nworkloads there was a finding in **{loud} of {quiet} ({:.0} %; target: at most 5 %)**. Sizes were within 10 % of \
+         the time in {} of {} trials,\nand in the median of the trials for **{} of {} causes**.\n\n",
         missing.said(),
         all.len(),
         percent(first, all.len()),
         percent(loud, quiet),
+        within(&each),
+        each.len(),
+        within(&medians),
+        medians.len(),
     );
-    out += "*Saved* is what part of the program's time, by its own clock, went when the same workload ran without the cause; *claimed* what\n\
-            part the finding says is saved at most, less what the same finding says without the cause; medians. *Error* is the median of\n\
+    out += "*Saved* is what part of the time in statements, by the program's own clock, went when the same workload ran without the cause;\n\
+            *claimed* what part the finding says is saved at most, less what the same finding says without the cause; medians. *Error* is the median of\n\
             |claimed - saved|, in percent of the time (target: 10). Scheduling delay (G01) of a healthy workload is no false finding where\n\
             the kernel counted such delay (/proc/PID/schedstat).\n\n";
     out += "| cause | expected | first | found | first instead | claimed | saved | error |\n|---|---|---:|---:|---|---:|---:|---:|\n";

@@ -16,10 +16,50 @@ use stats::random::Random;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// The program.
 const WORKLOAD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments/causes/workload.py");
+
+/// Where trials have their files: a temporary folder, or one in which they stay.
+#[derive(Debug)]
+pub struct Place {
+    keep: Option<PathBuf>,
+    temporary: TempDir,
+}
+
+impl Place {
+    /// Made; the archives stay in `keep`, if that is given.
+    ///
+    /// # Errors
+    /// A folder cannot be made.
+    pub fn new(keep: Option<PathBuf>) -> Result<Self> {
+        keep.iter().try_for_each(std::fs::create_dir_all).context("--keep")?;
+        Ok(Self { keep, temporary: tempfile::tempdir()? })
+    }
+
+    /// A folder for one trial.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn trial(&self) -> Result<TempDir> {
+        Ok(tempfile::Builder::new().prefix("truth").tempdir_in(self.temporary.path())?)
+    }
+
+    /// Keeps what a trial left, if asked to. `said`: what it is, and what came of it.
+    ///
+    /// # Errors
+    /// It cannot be moved.
+    pub fn done(&self, trial: TempDir, name: &str, said: &str) -> Result<()> {
+        let Some(keep) = &self.keep else { return Ok(()) };
+        let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+        std::fs::write(trial.path().join("said"), format!("{said}\n"))?;
+        let mut free = (0..).map(|nth| keep.join(format!("{name}.{nth}"))).filter(|to| !to.exists());
+        let to = free.next().context("a name")?;
+        run(Command::new("mv").arg(trial.path()).arg(&to)).map(drop)
+    }
+}
 
 /// A disk of known service times, and how its file system is made.
 #[derive(Debug, Clone, Default)]
@@ -86,6 +126,17 @@ impl Settings {
     }
 }
 
+/// What is known of a recording before it begins.
+#[derive(Debug)]
+pub struct Prepared {
+    /// The program and what it is run by.
+    pub argv: Vec<String>,
+    /// Its database.
+    pub database: PathBuf,
+    /// A file, elsewhere, that it makes as its statements begin.
+    pub begun: PathBuf,
+}
+
 /// Makes the database on a disk, then records the program there, with the disk as slow as it is meant to be. `around` runs between the
 /// two, and what it returns lives as long as the recording. Returns the archive, and what the program says of itself.
 pub fn recorded<T>(
@@ -93,11 +144,32 @@ pub fn recorded<T>(
     name: &str,
     disk: &SlowDisk,
     settings: &Settings,
-    around: impl FnOnce(&mut Vec<String>, &Path) -> Result<T>,
+    around: impl FnOnce(&mut Prepared) -> Result<T>,
 ) -> Result<(PathBuf, Value)> {
+    let (mut prepared, report) = prepare(folder, name, disk, settings)?;
+    let alive = around(&mut prepared)?;
+    let archive = folder.join(format!("{name}.fathom"));
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "-o"]).arg(&archive);
+    run(command.arg("--").args(&prepared.argv))?;
+    drop(alive);
+    Ok((archive, said_of_itself(&report)?))
+}
+
+/// The same without recording it: what the program says of itself.
+///
+/// # Errors
+/// It failed.
+pub fn unrecorded(folder: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<Value> {
+    let (prepared, report) = prepare(folder, name, disk, settings)?;
+    run(Command::new(&prepared.argv[0]).args(&prepared.argv[1..]))?;
+    said_of_itself(&report)
+}
+
+fn prepare(folder: &Path, name: &str, disk: &SlowDisk, settings: &Settings) -> Result<(Prepared, PathBuf)> {
     let database = disk.disk.path().join(format!("{name}.db"));
-    let report = folder.join(format!("{name}.json"));
-    let settings = settings.with(&[("report", json!(report))]);
+    let [report, begun] = ["json", "begun"].map(|end| folder.join(format!("{name}.{end}")));
+    let settings = settings.with(&[("report", json!(report)), ("begun", json!(begun))]);
     let setup = settings.argv("setup", &database);
     run(Command::new(&setup[0]).args(&setup[1..]))?;
     disk.slow()?;
@@ -105,14 +177,12 @@ pub fn recorded<T>(
     let mut argv: Vec<String> = ["chrt", "--rr", "1"].map(String::from).to_vec();
     argv.truncate(if settings.0.get("plain").is_some() { 0 } else { 3 });
     argv.extend(settings.argv("run", &database));
-    let alive = around(&mut argv, &database)?;
-    let archive = folder.join(format!("{name}.fathom"));
-    let mut command = Command::new(fathom());
-    command.args(["record", "--quiet", "--as-root", "--backend", "ebpf", "--no-probe-cost", "-o"]).arg(&archive);
-    run(command.arg("--").args(&argv))?;
-    drop(alive);
-    let said = std::fs::read_to_string(&report).context("what the program says of itself")?;
-    Ok((archive, serde_json::from_str(&said)?))
+    Ok((Prepared { argv, database, begun }, report))
+}
+
+fn said_of_itself(report: &Path) -> Result<Value> {
+    let said = std::fs::read_to_string(report).context("what the program says of itself")?;
+    Ok(serde_json::from_str(&said)?)
 }
 
 /// What a verb says of an archive, as JSON.
@@ -171,13 +241,22 @@ impl Machine {
     }
 }
 
+/// What ended trials before all were done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Ctrl-C, or a SIGTERM.
+    Interrupt,
+    /// Their time.
+    Time(Duration),
+}
+
 /// What a page of results does not have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Missing {
     /// Trials that were asked for.
     pub trials: usize,
-    /// After how many Ctrl-C ended them.
-    pub stopped_after: Option<usize>,
+    /// What ended them before that, after how many.
+    pub ended: Option<(End, usize)>,
     /// Trials that failed, with why.
     pub failed: Vec<String>,
     /// What has no trial.
@@ -188,11 +267,22 @@ impl Missing {
     /// As paragraphs of a page; nothing if nothing is missing.
     pub fn said(&self) -> String {
         let mut out = String::new();
-        if let Some(done) = self.stopped_after {
-            out += &format!(
-                "**Interrupted after {done} of {} trials**: what stands here is of these only.\n\n",
-                self.trials
-            );
+        match self.ended {
+            Some((End::Interrupt, done)) => {
+                out += &format!(
+                    "**Interrupted after {done} of {} trials**: what stands here is of these only.\n\n",
+                    self.trials
+                );
+            }
+            Some((End::Time(budget), done)) => {
+                out += &format!(
+                    "**{}, as many as {:.0} minutes allowed**, each thing in turn; {} had been asked for at most.\n\n",
+                    model::counted(done, "trial"),
+                    budget.as_secs_f64() / 60.0,
+                    self.trials
+                );
+            }
+            None => {}
         }
         if !self.failed.is_empty() {
             out += &format!("{} failed, not in it:\n\n", model::counted(self.failed.len(), "trial"));
@@ -211,14 +301,16 @@ impl Missing {
 /// Whether Ctrl-C was pressed: what was measured is kept, the trial under way is not.
 static STOPPED: AtomicBool = AtomicBool::new(false);
 
-/// Ctrl-C ends the trials from now on.
+/// Ctrl-C, SIGTERM and SIGHUP end the trials from now on.
 pub fn stop_on_interrupt() {
     extern "C" fn stop(_: libc::c_int) {
         STOPPED.store(true, Ordering::Relaxed);
     }
     let handler = stop as extern "C" fn(libc::c_int);
-    // SAFETY: the handler only stores into an atomic.
-    unsafe { libc::signal(libc::SIGINT, handler as libc::sighandler_t) };
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler only stores into an atomic.
+        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    }
 }
 
 /// Whether to stop.
@@ -241,7 +333,7 @@ mod tests {
     fn page_says_what_it_lacks() {
         let missing = Missing {
             trials: 220,
-            stopped_after: Some(4),
+            ended: Some((End::Interrupt, 4)),
             failed: vec!["lock holder: no answer".into()],
             untried: vec!["lock holder".into(), "missing index".into()],
         };
@@ -252,5 +344,7 @@ mod tests {
             "{said}"
         );
         assert_eq!(Missing { trials: 9, ..Missing::default() }.said(), "");
+        let late = Missing { trials: 900, ended: Some((End::Time(Duration::from_secs(1200)), 187)), ..missing };
+        assert!(late.said().starts_with("**187 trials, as many as 20 minutes allowed**"), "{}", late.said());
     }
 }

@@ -1,11 +1,10 @@
 //! Predictions of `fathom whatif` beside the truth: each is made from a recording, then the change is made and recorded. Both run in the
 //! same block, in random order, on disks of their own.
 
-use super::{Disk, Missing, Settings, device, latency, median, recorded, said};
+use super::{Disk, Missing, Place, Settings, device, latency, median, recorded, said};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use stats::random::Random;
-use std::path::Path;
 
 /// A change that can be predicted and made.
 #[derive(Debug, Clone, Default)]
@@ -194,17 +193,17 @@ impl Drop for Hogs {
 ///
 /// # Errors
 /// A program failed.
-pub fn trial(folder: &Path, change: &Change, random: &mut Random) -> Result<Trial> {
+pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Trial> {
     let base = Settings::draw(random).with(&change.base);
     let after = base.with(&change.after);
     let takes = device(random);
     let others = if change.device { device(random) } else { takes };
     let disks =
         [Disk { takes_us: takes, ..change.disks[0].clone() }, Disk { takes_us: others, ..change.disks[1].clone() }];
-    let own = tempfile::Builder::new().prefix("truth").tempdir_in(folder)?;
+    let own = place.trial()?;
     let record = |name: &str, disk: &Disk, settings: &Settings, hogs: usize| {
         let disk = disk.make(own.path())?;
-        recorded(own.path(), name, &disk, settings, |_, _| Hogs::start(hogs)).map(|(archive, _)| archive)
+        recorded(own.path(), name, &disk, settings, |_| Hogs::start(hogs)).map(|(archive, _)| archive)
     };
     let mut runs = [("before", &disks[0], &base, change.hogs), ("after", &disks[1], &after, 0)];
     random.shuffle(&mut runs);
@@ -221,20 +220,23 @@ pub fn trial(folder: &Path, change: &Change, random: &mut Random) -> Result<Tria
     }
     let (was, is) = (latency(&before)?, latency(&after)?);
     let true_medians = medians(&said("show", &after, &[])?["operations"], "latency_ns")?;
-    if ask.is_empty() {
+    let trial = if ask.is_empty() {
         let usual = [medians(&said("show", &before, &[])?["operations"], "latency_ns")?, true_medians];
-        return Ok(Trial { before: was, predicted: was, after: is, usual, held: None });
-    }
-    let prediction = said("whatif", &before, &ask)?;
-    let total = &prediction["total"];
-    let end = |at: usize| total["interval_with_model"][at].as_f64().map(|ratio| ratio * was);
-    Ok(Trial {
-        before: was,
-        predicted: total["predicted_ns"].as_f64().context("predicted_ns")?,
-        after: is,
-        usual: [medians(&prediction["statements"], "predicted_ns")?, true_medians],
-        held: end(0).zip(end(1)).map(|(low, high)| (low..=high).contains(&is)),
-    })
+        Trial { before: was, predicted: was, after: is, usual, held: None }
+    } else {
+        let prediction = said("whatif", &before, &ask)?;
+        let total = &prediction["total"];
+        let end = |at: usize| total["interval_with_model"][at].as_f64().map(|ratio| ratio * was);
+        Trial {
+            before: was,
+            predicted: total["predicted_ns"].as_f64().context("predicted_ns")?,
+            after: is,
+            usual: [medians(&prediction["statements"], "predicted_ns")?, true_medians],
+            held: end(0).zip(end(1)).map(|(low, high)| (low..=high).contains(&is)),
+        }
+    };
+    place.done(own, change.name, &format!("{:?}\n{trial:?}\n{takes:?} {others:?}", change.ask))?;
+    Ok(trial)
 }
 
 /// The sum over statements of their median, as often as they were executed.

@@ -67,9 +67,8 @@ pub fn aarch64() -> Result<(), String> {
     Arch::Aarch64.program(&fathom()).map(drop).map_err(|why| why.to_string())
 }
 
-/// 25 INSERTs on an arm64 kernel, recorded by the program for aarch64: as many bytes as the guest's own kernel counts for its disk from
-/// before them to after (Documentation/admin-guide/iostats.rst: sectors of 512 bytes). How many of them are recorded as statements depends on
-/// how soon the recorder has probed a program that its command starts, and so on the guest's speed.
+/// 25 INSERTs on an arm64 kernel, recorded by the program for aarch64: each of them, and as many bytes as the guest's own kernel counts for its
+/// disk from before them to after (Documentation/admin-guide/iostats.rst: sectors of 512 bytes).
 fn arm64_on(scenario: &str, disk: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let counters = |to: &str| format!("sync; cat /sys/block/{disk}/stat >/share/{to}; uname -m >/share/machine");
@@ -86,6 +85,7 @@ fn arm64_on(scenario: &str, disk: &str) -> Result<()> {
     };
     let (before, after) = (sectors("before")?, sectors("after")?);
     let summary = show(&made.join("trace.fathom"))?;
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 25.0)?;
     ensure!(text("workload.log")?.contains("25 rows have the expected content"), "{}", text("workload.log")?);
     for (i, name) in ["bytes_read", "bytes_written"].into_iter().enumerate() {
         let theirs = (after[i] - before[i]) * 512.0;
@@ -220,6 +220,25 @@ pub fn errors() -> Result<()> {
     fails(&["run", "scsi-ext4,forward=7100"], None, 2, &["machine.forward", "lab exec"])?;
     fails(&["run", "scsi-ext4,commit=60"], None, 2, &["no setting \"commit\"", "is quoted"])?;
     fails(&["run", "scsi-ext4"], Some("/nowhere"), 1, &["qemu-system-x86_64 is not installed", "apt-get install"])?;
+    // A guest as a device: the same, before anything boots, and with one name before it.
+    let record = |device: &str, path: Option<&str>| -> Result<(Option<i32>, String)> {
+        let mut command = Command::new(fathom());
+        command.current_dir(folder.path()).args(["record", "-o", "t.fathom", "--device", device, "--", "true"]);
+        if let Some(path) = path {
+            command.env("PATH", path);
+        }
+        let output = command.output()?;
+        Ok((output.status.code(), messages(&output)))
+    };
+    for wrong in ["lab:floppy", "lab:scsi-ext4,commit=60", "lab:my.toml", "lab:none.toml", "local,lab:floppy"] {
+        let (status, text) = record(wrong, None)?;
+        ensure!(status == Some(2) && text.contains("lab:") && !text.contains("booting"), "{wrong}: {status:?}: {text}");
+    }
+    let (status, text) = record("lab:scsi-ext4", Some("/nowhere"))?;
+    ensure!(
+        status == Some(1) && text.contains("lab:scsi-ext4: qemu-system-x86_64 is not installed"),
+        "{status:?}: {text}"
+    );
     let list = messages(&lab(folder.path(), &["list"]).output()?);
     ensure!(list.lines().any(|l| l.starts_with("scsi-ext4 ") && l.contains("SCSI")), "{list}");
     // What is printed as a file is one.

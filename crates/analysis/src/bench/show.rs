@@ -3,6 +3,7 @@
 
 use super::contract::{Benchmark, CellResult};
 use super::{CellEstimate, metrics};
+use crate::lines::{paragraph, wrapped};
 use crate::text::{digits, scale, shown};
 use model::counted;
 use stats::median::LEAST;
@@ -25,9 +26,10 @@ pub fn text(benchmark: &Benchmark) -> String {
     let mut out = String::new();
     for design in &benchmark.designs {
         let own: Vec<&CellResult> = benchmark.results.iter().filter(|r| r.workload == design.name).collect();
-        let _ = writeln!(out, "{}\n  {}", shown(&design.name), shown(&design.question));
+        let _ = writeln!(out, "{}", shown(&design.name));
+        paragraph(&mut out, "  ", &shown(&design.question));
         if design.quick {
-            let _ = writeln!(out, "  {}", quick(&own));
+            paragraph(&mut out, "  ", quick(&own));
         }
         out.push('\n');
         let names: Vec<String> = own.iter().map(|r| shown(&r.name)).collect();
@@ -35,13 +37,15 @@ pub fn text(benchmark: &Benchmark) -> String {
         for (result, name) in own.iter().zip(&names) {
             let _ = writeln!(out, "  {name:<width$}  {}", line(result));
             for note in notes(result) {
-                let _ = writeln!(out, "  {:width$}  {note}", "");
+                paragraph(&mut out, &format!("  {:width$}  ", ""), &note);
             }
         }
-        let _ = writeln!(out, "\n  {}\n", ended(benchmark, design));
+        out.push('\n');
+        paragraph(&mut out, "  ", &ended(benchmark, design));
+        out.push('\n');
     }
     for mark in &benchmark.marks {
-        let _ = writeln!(out, "{}: {}", shown(&mark.name), shown(&mark.text));
+        wrapped(&mut out, &format!("{}: ", shown(&mark.name)), &shown(&mark.text));
     }
     out
 }

@@ -1,6 +1,7 @@
 //! The contract as its file has it: TOML, to be read and reviewed like code.
 
 use super::observe::{Counted, Counts, Observed};
+use model::counted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -153,6 +154,16 @@ impl Contract {
             VERSION => Ok(toml::from_str(text)?),
             other => Err(Unreadable::Version(other)),
         }
+    }
+
+    /// How much it holds, for people.
+    pub fn sentence(&self) -> String {
+        let (statements, counts) = self.size();
+        let varied = match self.varied() {
+            0 => String::new(),
+            n => format!(", {n} that varied"),
+        };
+        format!("{}{varied}, of {}", counted(counts, "exact count"), counted(statements, "statement"))
     }
 
     /// Statements that have something to count, and their number of counts.

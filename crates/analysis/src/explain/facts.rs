@@ -5,7 +5,7 @@ use super::others::Others;
 use crate::charges::Charges;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::{Index, IoAction};
-use crate::waits;
+use crate::{tracer, waits};
 use model::table::{Slice, Span};
 use model::{Call, Layer, Reason, Relation, Wait};
 use sqlite::FileClass;
@@ -46,7 +46,7 @@ pub enum Of {
     Forced,
     /// In the calls of a WAL checkpoint.
     Checkpoint,
-    /// In prepare calls right before the execution; no part of its latency.
+    /// In prepare calls right before the execution, less what the recording took of them; no part of its latency.
     Prepare,
 }
 
@@ -155,18 +155,17 @@ impl Carried {
     }
 
     /// When a read that a thread sleeps for was sent, if somebody else sent it meanwhile: a cgroup's limit (blk_throtl_bio) holds a bio
-    /// back before the kernel calls it queued, and a worker of the kernel sends it when its time has come.
+    /// back before the kernel calls it queued, and a worker of the kernel sends it when its time has come. It sends all that it held back,
+    /// so that the first one that ends the sleep may be another part of the same read-ahead.
     fn held_back(&self, index: &Index, own: u32, slice: &Slice) -> Option<u64> {
         let read = slice.span.and_then(|id| index.span(id)).map(|at| &index.rows.spans[at])?;
         let from = read.offset?;
         let bytes = from..from.saturating_add(read.bytes);
+        let until = read.end_ns.unwrap_or(slice.end_ns).max(slice.end_ns);
         let sent = self.reads.get(&read.file?)?.iter().find(|(at, tgid, of)| {
-            (slice.start_ns + 1..=slice.end_ns).contains(at)
-                && *tgid != own
-                && of.start < bytes.end
-                && bytes.start < of.end
+            (slice.start_ns + 1..=until).contains(at) && *tgid != own && of.start < bytes.end && bytes.start < of.end
         });
-        sent.map(|(at, ..)| *at)
+        sent.map(|(at, ..)| (*at).min(slice.end_ns))
     }
 }
 
@@ -488,6 +487,7 @@ type Calls = Vec<(u64, Result<usize, usize>)>;
 /// Prepare calls of a thread between one execution and the next belong to the next.
 fn prepares(facts: &mut Facts, index: &Index) {
     let rows = index.rows;
+    let recording_ns = tracer::in_prepare_ns(rows);
     let mut threads: BTreeMap<(u32, u32), Calls> = BTreeMap::new();
     let statement = |at: usize| index.shape(at).is_some_and(|shape| rows.shapes[shape].kind == "statement");
     for (i, span) in rows.spans.iter().enumerate() {
@@ -510,7 +510,9 @@ fn prepares(facts: &mut Facts, index: &Index) {
                     if let Some(prepare) = last.take() {
                         let span = &rows.spans[prepare];
                         let ns = span.end_ns.map_or(0, |end| end.saturating_sub(span.start_ns));
-                        facts.give_around(index, *at, Of::Prepare, ns, span.id);
+                        // That there was one counts, however short it was.
+                        let own = ns.saturating_sub(recording_ns).max(1);
+                        facts.give_around(index, *at, Of::Prepare, own, span.id);
                     }
                 }
             }

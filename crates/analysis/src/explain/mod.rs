@@ -118,7 +118,7 @@ fn latency(rows: &Rows, at: usize) -> u64 {
 }
 
 /// The upper one of two; of some.
-fn median(ns: &[u64]) -> u64 {
+pub(crate) fn median(ns: &[u64]) -> u64 {
     let mut sorted = ns.to_vec();
     sorted.sort_unstable();
     sorted.get(sorted.len() / 2).copied().unwrap_or(0)

@@ -8,7 +8,8 @@ use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
 use crate::rows::Index;
 use crate::text::{bytes, count, duration};
-use model::{Absence, Layer, Wait, counted};
+use crate::tracer;
+use model::{Absence, CHECKPOINT_REASONS, Layer, Wait, counted};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
@@ -170,7 +171,7 @@ impl Case<'_> {
             let synced = if directory > 0 { ", and its directory synced" } else { "" };
             let executions = counted(self.count(), "execution");
             let claim = format!("the rollback journal is created and deleted{synced}: in {having} of {executions}");
-            let remedy = "PRAGMA journal_mode = WAL; or TRUNCATE or PERSIST, which keep the file";
+            let remedy = "PRAGMA journal_mode = WAL; TRUNCATE and PERSIST keep the file, but sync it once more with synchronous = FULL, which may take as long (`fathom fix` measures them)";
             let title = "journal file created and deleted per transaction";
             let found = self.found("J02", title, Of::JournalFile, claim, remedy);
             // A file that is new has to be committed as it is synced; one that stays is overwritten.
@@ -408,9 +409,13 @@ impl Case<'_> {
             code: "S03",
             title: "statement prepared for every execution",
             claim: format!(
-                "{having} of {} come right after a prepare on their thread, which takes {} each, beside their own time",
+                "{having} of {} come right after a prepare on their thread, which takes {} each{}, beside their own time",
                 counted(self.count(), "execution"),
-                duration(total(&time) as f64 / having as f64)
+                duration(total(&time) as f64 / having as f64),
+                match tracer::in_prepare_ns(self.index.rows) {
+                    0 => String::new(),
+                    ns => format!(" (without the {} that recording it takes)", duration(ns as f64)),
+                }
             ),
             executions: having as u64,
             pieces: None,
@@ -482,7 +487,8 @@ impl Case<'_> {
             counted(self.count(), "execution"),
             duration(self.sum(Of::Forced) as f64)
         );
-        let remedy = if reason.contains("folder") || reason.contains("hard links") || reason.contains("no regular") {
+        let is_of_folders = CHECKPOINT_REASONS.iter().any(|known| known.name == reason && known.is_of_folders);
+        let remedy = if is_of_folders {
             "do not create, link or sync folders in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file"
         } else {
             "a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"

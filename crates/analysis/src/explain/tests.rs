@@ -18,6 +18,17 @@ fn the<'e>(explanation: &'e Explanation, code: &str) -> &'e Finding {
     found.unwrap_or_else(|| panic!("no {code} in {:?}", codes(explanation)))
 }
 
+fn fact(name: &str, value: &str) -> FactRow {
+    FactRow {
+        name: name.into(),
+        value: Some(value.into()),
+        unknown: None,
+        unit: None,
+        source: "test".into(),
+        varies: "run".into(),
+    }
+}
+
 /// With a WAL beside the database.
 fn with_wal(executions: &[Execution]) -> Rows {
     let mut rows = recording(executions);
@@ -316,6 +327,13 @@ fn prepare_before_every_execution_is_found() {
     for share in [s03.share, s03.share_of_all] {
         assert!((share.unwrap() - 0.4).abs() < 1e-9, "beside 600 ns of its own: {s03:?}");
     }
+    // What a trap took after it had read the clock is none of the prepare's.
+    let price = [("", "500"), (".low", "450"), (".high", "600"), (".inside", "150")];
+    rows.facts.extend(price.map(|(end, ns)| fact(&format!("tracer.price.prepare{end}"), ns)));
+    let s03 = explain(&rows);
+    let s03 = the(&s03, "S03");
+    assert_eq!(s03.time_ns, Some(30 * 250));
+    assert!(s03.claim.contains("250 ns each (without the 150 ns that recording it takes)"), "{}", s03.claim);
 }
 
 #[test]
@@ -357,16 +375,7 @@ fn scheduling_delay_on_busy_machine_says_so() {
     let of = |load: &str| {
         let mut rows = recording(&vec![insert(); 20]);
         turn(&mut rows, Reason::Flush, (Layer::RunQueue, Reason::RunQueue));
-        rows.facts = [("load.one_minute", load), ("cpu.online", "2")]
-            .map(|(name, value)| FactRow {
-                name: name.into(),
-                value: Some(value.into()),
-                unknown: None,
-                unit: None,
-                source: "test".into(),
-                varies: "run".into(),
-            })
-            .into();
+        rows.facts = [("load.one_minute", load), ("cpu.online", "2")].map(|(name, value)| fact(name, value)).into();
         the(&explain(&rows), "G01").claim.clone()
     };
     assert!(of("18.01").ends_with("; the load average was 18.01 on 2 CPUs as the recording began"), "{}", of("18.01"));
@@ -677,4 +686,45 @@ fn functions_are_explained_where_there_is_no_sql() {
     let done = explain(&rows);
     assert_eq!(the(&done, "F01").statement.as_deref(), Some("handle"));
     assert!(!codes(&done).contains(&"S01"), "a function is no transaction");
+}
+
+#[test]
+fn read_held_back_by_others_is_queue() {
+    // A read of a page, asleep 1 ms: a worker of the kernel sends the last part of the read-ahead first, then the one with the page.
+    let mut rows = recording(&vec![insert(); 10]);
+    let ends: Vec<(u64, u64, u32)> = rows.operations.iter().map(|o| (o.id, o.end_ns.unwrap(), o.tid)).collect();
+    for (nth, (operation, end, tid)) in ends.into_iter().enumerate() {
+        let nth = nth as u64;
+        let first = rows.spans[0].clone();
+        let read = |id: u64, layer: Layer, kind: &'static str, at: (u64, u64), bytes: std::ops::Range<u64>| Span {
+            id,
+            layer,
+            kind: kind.into(),
+            start_ns: at.0,
+            end_ns: Some(at.1),
+            operation: None,
+            file: Some(DATABASE),
+            offset: Some((nth << 20) + bytes.start),
+            bytes: bytes.end - bytes.start,
+            flags: "read".into(),
+            ..first.clone()
+        };
+        let [call, last, page] = [0, 1, 2].map(|at| 900_000 + 10 * nth + at);
+        let own = read(call, Layer::FileSystem, "read", (end, end + 1_100_000), 4096..8192);
+        rows.spans.push(Span { operation: Some(operation), tid, ..own });
+        let worker = |span: Span| Span { tgid: 5000, tid: 5000, ..span };
+        let since = end + 1_000_000;
+        rows.spans.push(worker(read(last, Layer::Block, "bio", (since, since + 1000), 65_536..131_072)));
+        rows.spans.push(worker(read(page, Layer::Block, "bio", (since + 22_000, since + 23_000), 0..65_536)));
+        rows.operations.iter_mut().filter(|o| o.id == operation).for_each(|o| o.end_ns = Some(end + 1_100_000));
+        let mut slice = Slice::new(operation, Layer::FileSystem, Reason::Other, end, since);
+        slice.span = Some(call);
+        rows.slices.push(slice);
+    }
+    let done = explain(&rows);
+    assert_eq!(the(&done, "Q01").time_ns, Some(10 * 1_000_000), "{:?}", codes(&done));
+    // What the program's own process sent was not held back.
+    let tgid = rows.operations[0].tgid;
+    rows.spans.iter_mut().filter(|s| s.tgid == 5000).for_each(|s| s.tgid = tgid);
+    assert!(!codes(&explain(&rows)).contains(&"Q01"));
 }

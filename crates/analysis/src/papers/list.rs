@@ -51,6 +51,8 @@ pub struct Listed {
     state: String,
     /// The command that measures it with a device, where `fathom papers --device` does not: it needs more than a host and one device.
     beside: Option<String>,
+    /// The command that makes what is missing here.
+    elsewhere: Option<String>,
     /// What was measured besides, and stands beside the figure.
     pub note: Option<String>,
 }
@@ -133,6 +135,12 @@ pub fn overview(papers: &[Paper], wanted: &[&Listed]) -> String {
     for k in wanted {
         let command = k.command.as_ref().map_or_else(String::new, |c| format!("`{c}`"));
         let _ = writeln!(text, "| {} | {} | {} | {command} | {} |", k.paper, k.number, k.shows, k.state);
+    }
+    let elsewhere: Vec<_> = wanted.iter().filter_map(|k| Some((k, k.elsewhere.as_ref()?))).collect();
+    if !elsewhere.is_empty() {
+        let line = |(k, how): (&&Listed, &String)| format!("- **{} {}**: {how}\n", k.paper, k.number);
+        let lines: String = elsewhere.into_iter().map(line).collect();
+        text.push_str(&format!("\nTo make the rest:\n\n{}", folded(&lines)));
     }
     text
 }

@@ -2,7 +2,7 @@
 //!
 //! An operation's time is a chain of pieces ([`pieces`]): its thread ran, or waited for something that is known. [`replay`] goes through
 //! them once more, with what is thought away ([`removal`]) gone, commands as long as on another device ([`service`]), or with more or fewer
-//! of them at once ([`depth`]). Nothing is simulated that was not recorded: so what a change makes *others* do is not in it, and
+//! of them at once ([`depth`]). An execution that need no longer sleep takes less CPU time ([`warm`]). Nothing is simulated that was not recorded: so what a change makes *others* do is not in it, and
 //! [`Prediction::unknown`](contract::Prediction) says so.
 //!
 //! How wrong such predictions are was measured: each was made, then the change was made, on real programs (docs/results/whatif.md, by
@@ -17,6 +17,7 @@ mod service;
 #[cfg(test)]
 mod tests;
 pub mod text;
+mod warm;
 
 use crate::diff::phase::Phases;
 use crate::rows::{Index, Rows};
@@ -80,7 +81,8 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
         asked.without.iter().map(|removal| Lookup::new(*removal, &index, &phases, &pieces)).collect();
     let factors = asked.device.map(|other| factors(&index, &pieces, other, asked.seed)).transpose()?;
     let delays = asked.queue.map(|servers| depth::replay(&index, &pieces, servers.max(1) as usize));
-    let change = Change { without: &lookups, device: factors.as_ref(), delays: delays.as_ref() };
+    let warm = if lookups.is_empty() { None } else { warm::factor(&index, &phases, &pieces) };
+    let change = Change { without: &lookups, device: factors.as_ref(), delays: delays.as_ref(), warm };
     let ended = |at: usize| rows.operations[at].end_ns.is_some();
     let replayed: Vec<Option<Replayed>> = (0..rows.operations.len())
         .map(|at| ended(at).then(|| replay::operation(&index, at, &pieces[at], &change)))
@@ -122,7 +124,7 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
         statements,
         removed,
         model_error: MODEL,
-        unknown: unknown(&index, asked, factors.as_ref(), &all),
+        unknown: unknown(&index, asked, factors.as_ref(), warm, &all),
     })
 }
 
@@ -195,7 +197,13 @@ fn total(index: &Index, executions: &[usize], replayed: &[Option<Replayed>]) -> 
 }
 
 /// What the prediction leaves out, as far as it matters here.
-fn unknown(index: &Index, asked: &Asked<'_>, factors: Option<&Factors>, all: &[usize]) -> Vec<String> {
+fn unknown(
+    index: &Index,
+    asked: &Asked<'_>,
+    factors: Option<&Factors>,
+    warm: Option<f64>,
+    all: &[usize],
+) -> Vec<String> {
     let rows = index.rows;
     let mut said = Vec::new();
     let threads: BTreeSet<(u32, u32)> =
@@ -214,7 +222,10 @@ fn unknown(index: &Index, asked: &Asked<'_>, factors: Option<&Factors>, all: &[u
     };
     if asked.without.iter().any(calls) {
         said.push("what a removed call did for later ones (writing pages, joining a commit) may have to be done by them; what takes its place is not in the prediction".into());
-        said.push("CPU time is kept as recorded, where a thread that need not sleep finds its caches warm: what is left may take less".into());
+        said.push(match warm {
+            Some(factor) => format!("executions that no longer sleep are taken to need {:.0} % of their CPU time, as calls that were repeated without a sleep did: with warm caches it may be less", 100.0 * factor),
+            None => "CPU time is kept as recorded, where a thread that need not sleep finds its caches warm: what is left may take less".into(),
+        });
     }
     if asked.without.iter().any(|r| matches!(r, Removal::Flush | Removal::SecondFlush)) {
         said.push("a device that need not flush may also write sooner or later than it did".into());

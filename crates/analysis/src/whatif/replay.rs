@@ -6,6 +6,8 @@
 //! - What comes between the end of a removed command and the next one, while the thread still sleeps, is others being woken by that end
 //!   (jbd2, the block layer's flush machinery): it goes. It was the better part of a flush's cost on a busy machine.
 //!
+//! - An execution that does not sleep at all any more finds its caches warm.
+//!
 //! On another device a wait for a command is as many times as long as the command is; what comes between commands, as many times as it is
 //! there.
 
@@ -24,6 +26,8 @@ pub struct Change<'a> {
     pub device: Option<&'a Factors>,
     /// By how much threads are later.
     pub delays: Option<&'a Delays>,
+    /// What part of its CPU time an execution takes that slept and no longer does.
+    pub warm: Option<f64>,
 }
 
 /// What came of an operation.
@@ -44,6 +48,8 @@ pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>
     let mut saved = 0.0;
     // Of the sleep that the thread is in or was woken from: what it was, what is left of it, and who took the last of it.
     let (mut slept, mut left, mut taker) = (0.0, 0.0, 0);
+    // Of the whole operation: time asleep, what is left of it, and of its CPU time.
+    let (mut asleep, mut still_asleep, mut cpu) = (0.0, 0.0, 0.0);
     // Whether the last command that was waited for in this sleep is gone.
     let mut ended_by_gone = false;
     for piece in pieces {
@@ -76,6 +82,13 @@ pub fn operation(index: &Index, at: usize, pieces: &[Piece], change: &Change<'_>
             _ => (slept, left) = (slept + ns, left + kept),
         }
         saved += ns - kept;
+        match piece.reason {
+            Reason::Cpu => cpu += kept,
+            _ => (asleep, still_asleep) = (asleep + ns, still_asleep + kept),
+        }
+    }
+    if let Some(warm) = change.warm.filter(|_| asleep > 0.0 && still_asleep == 0.0) {
+        saved += (1.0 - warm) * cpu;
     }
     if let Some(delays) = change.delays {
         let thread = (operation.tgid, operation.tid);

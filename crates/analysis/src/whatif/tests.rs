@@ -201,3 +201,25 @@ fn queue_of_one_serves_commands_one_after_other() {
     assert_eq!(sum(&rows, 1), 8 * 340_000 + 30_000);
     assert_eq!(sum(&rows, 2), 8 * 340_000);
 }
+
+#[test]
+fn execution_without_sleeps_takes_warm_cpu_time() {
+    // After each sync the first write of a kind takes 40 us, those after it 10 us.
+    let write = |ns| ("pwrite64", JOURNAL, ns, 4096);
+    let calls = vec![write(40_000), write(10_000), write(10_000), ("fdatasync", JOURNAL, 500_000, 0)];
+    let rows = recording(&vec![Execution { outside_ns: 0, calls }; 20]);
+    // 60 us of writes are left, of which a quarter.
+    let prediction = without(&rows, &["sync"]);
+    assert_eq!(each(&prediction), 15_000);
+    assert!(
+        prediction.unknown.iter().any(|said| said.contains("need 25 % of their CPU time")),
+        "{:?}",
+        prediction.unknown
+    );
+    // Who sleeps all the same is as cold as before.
+    let calls =
+        [vec![write(40_000), write(10_000), ("fdatasync", JOURNAL, 500_000, 0), write(40_000)], vec![write(10_000)]];
+    let calls = [calls.concat(), vec![("fdatasync", DATABASE, 300_000, 0)]].concat();
+    let rows = recording(&vec![Execution { outside_ns: 0, calls }; 20]);
+    assert_eq!(each(&without(&rows, &["fdatasync rollback journal"])), 400_000);
+}

@@ -1,7 +1,7 @@
 //! `events.log`: what the probes recorded, in chunks that stand alone.
 //!
-//! Think of a ship's log whose pages are numbered, dated and sealed one by one: a torn page is seen to be torn, the
-//! next one is still good, and the numbers say how many entries the torn one had.
+//! Each chunk has a sequence, times and checksums of its own: a damaged one is recognised, the next one is still good,
+//! and the counts say how many events the damaged one had.
 //!
 //! A chunk is a header of 64 bytes and a payload. All numbers are little-endian.
 //!

@@ -283,7 +283,7 @@ static __always_inline bool walk_one_page(struct bio *bio, u32 bytes, struct wal
 	    vec->bv_offset + bytes > 1 << PAGE_SHIFT)
 		return false;
 	/*
-	 * Through memory, since the verifier lets nobody look at the bits of a pointer it knows, and takes this word for the
+	 * Through memory, since the verifier does not allow reading the bits of a pointer it knows, and takes this word for the
 	 * list pointer that shares its place.
 	 */
 	number = &w->first.mapping;
@@ -424,7 +424,7 @@ int PROBE(bio_split, struct bio *bio, unsigned int sector)
 
 /*
  * The bio that a clone was made from. The device mapper's clone is part of its record of the work (clone_to_tio), which
- * knows the original; the crypt target sends bios of its own, made from such a clone. 0: not known.
+ * knows the original; the crypt target sends new bios, made from such a clone. 0: not known.
  */
 static __always_inline u64 mapped_from(struct bio *bio)
 {
@@ -469,7 +469,7 @@ int PROBE(bio_done, struct request_queue *q, struct bio *bio)
 
 	if ((bio->bi_vcnt || !(bio->bi_opf & REQ_BIT(__REQ_PREFLUSH))) && !bio->bi_bdev->bd_disk->fops->submit_bio)
 		return 0;
-	r = RESERVE(bio_done, BIO_DONE, bpf_ktime_get_boot_ns(), nobody());
+	r = RESERVE(bio_done, BIO_DONE, bpf_ktime_get_boot_ns(), no_task());
 	if (!r)
 		return 0;
 	r->bio = (u64)bio;

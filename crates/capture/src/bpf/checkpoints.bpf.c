@@ -10,7 +10,7 @@
  *   btrfs  btrfs_transaction_commit, at its end, in the thread that committed. Its begin has no tracepoint, nor has its
  *          tree log, which most fsyncs write instead.
  *
- * The file systems may be modules that are loaded after these programs, whose types nobody knew when they were loaded. So
+ * The file systems may be modules that are loaded after these programs, whose types were unknown when they were loaded. So
  * the places of fields come in a table, which user space fills when such a file system appears; see ../kernel/places.rs.
  */
 

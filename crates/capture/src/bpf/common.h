@@ -34,7 +34,7 @@ struct call_shape {
 #define CALLS 512
 const volatile struct call_shape call_shapes[CALLS];
 
-/* Functions called at a bio's end, and what that says of the bio. */
+/* Functions called at a bio's end, and the kind of bio that it means. */
 #define END_FUNCTIONS 16
 const volatile u64 end_functions[END_FUNCTIONS];
 const volatile u8 end_classes[END_FUNCTIONS];
@@ -56,7 +56,7 @@ struct op {
 		u64 left_ns;	/* between two: when the last one returned */
 	};
 	u64 sp; /* The stack's end when its function, or its last step, was entered. */
-	/* Where its statement says whether it runs, plus one (0: not known), and what stands there then. */
+	/* Where its statement has whether it runs, plus one (0: not known), and what stands there then. */
 	u16 running_at;
 	u8 running;
 	u8 open;
@@ -103,7 +103,7 @@ struct slot {
 	u64 ring_enter_ns;
 	u64 ring_req; /* address */
 	u64 ring_ns; /* when it was submitted: its identity */
-	u64 ring_told; /* the one that it was last said to work for */
+	u64 ring_reported; /* the one of the last record */
 	u32 ring_open;
 	u32 op_place; /* see op_at */
 
@@ -117,10 +117,15 @@ struct slot {
 	u64 cpu_queue; /* address */
 	u64 throttled_ns; /* of that, when it left */
 
-	/* Probed inside (inside.bpf.c): where the thread's state stands in its memory, and what it said last. */
+	/* Probed inside (inside.bpf.c): where the thread's state stands in its memory, and its last report. */
 	u64 inside_state; /* address; 0: this thread is not */
-	u32 inside_open; /* statements */
-	u32 inside_depth; /* of their steps, under way */
+	u16 inside_open; /* statements */
+	u16 inside_functions;
+	u32 inside_depth; /* of the statements' steps, under way */
+	u64 inside_function; /* where the innermost function's return address stands */
+	u64 inside_stubs; /* what stands there in its place is one of these */
+	u64 inside_operations; /* where all of them are described */
+	u64 inside_left[OPS]; /* when those began of which a record said that they were left */
 
 	/* The statement whose text was looked up last. */
 	u64 emitted_stmt;
@@ -135,7 +140,7 @@ struct slot {
 	struct op ops[OPS];
 };
 /* User space writes whole slots, so it must know the size. */
-#define SLOT_SIZE 912
+#define SLOT_SIZE 1000
 _Static_assert(sizeof(struct slot) <= SLOT_SIZE, "SLOT_SIZE in session.rs");
 
 union slot_value {
@@ -189,6 +194,12 @@ static __always_inline bool between_rows(struct slot *slot)
 	return slot->ops_open > slot->functions_open && !slot->depth;
 }
 
+/* Whether any execution is open. */
+static __always_inline bool in_operation(struct slot *slot)
+{
+	return slot->ops_open || slot->inside_open || slot->inside_functions;
+}
+
 /* For records without `ctx`. */
 static __always_inline struct who whoami_between(struct slot *slot)
 {
@@ -199,8 +210,8 @@ static __always_inline struct who whoami_between(struct slot *slot)
 	return who;
 }
 
-/* For completions, which speak of nobody. */
-static __always_inline struct who nobody(void)
+/* For completions, which belong to no task. */
+static __always_inline struct who no_task(void)
 {
 	struct who who = {};
 
@@ -212,7 +223,7 @@ static __always_inline struct who nobody(void)
 
 /* Records that end in a text are put together in a scratch buffer and copied out at the length they have. */
 #define TEXT_MAX 4096
-/* The first bytes of a struct of the kernel's; inode.h says what for. */
+/* The first bytes of a struct of the kernel's; see inode.h. */
 #define HEAD 96
 struct head {
 	u8 bytes[HEAD];
@@ -331,13 +342,17 @@ static __always_inline struct slot *slot_of_thread(struct task_struct *task)
 /* What a thread that is probed inside does now. To be asked of the running one only: no other's memory can be read. */
 static __always_inline void read_inside(struct slot *slot)
 {
-	u64 state = 0;
+	u64 state[4] = {};
 
 	if (likely(!slot->inside_state))
 		return;
-	bpf_probe_read_user(&state, sizeof(state), (void *)slot->inside_state);
-	slot->inside_open = state >> 32;
-	slot->inside_depth = (u32)state;
+	bpf_probe_read_user(state, sizeof(state), (void *)slot->inside_state);
+	slot->inside_open = state[0] >> 32;
+	slot->inside_functions = state[0] >> 48;
+	slot->inside_depth = (u32)state[0];
+	slot->inside_function = state[1];
+	slot->inside_stubs = state[2];
+	slot->inside_operations = state[3];
 }
 
 /*
@@ -391,7 +406,7 @@ static __always_inline u16 context(struct slot *slot, struct who who)
 		ctx |= FATHOM_BETWEEN_ROWS;
 	else if (slot->ops_open > slot->functions_open || slot->inside_open)
 		ctx |= FATHOM_IN_OP;
-	if (slot->functions_open)
+	if (slot->functions_open || slot->inside_functions)
 		ctx |= FATHOM_IN_OP;
 	if (slot->call)
 		ctx |= FATHOM_IN_SYSCALL;
@@ -411,7 +426,7 @@ struct {
 	__type(value, struct ring_request);
 } urings SEC(".maps");
 
-/* A worker names its request by itself (io_worker.cur_work, embedded in the request). */
+/* A worker names its request (io_worker.cur_work, embedded in the request). */
 seldom u64 worker_identity(struct task_struct *task)
 {
 	struct io_worker *worker = task->worker_private;
@@ -458,12 +473,12 @@ static __always_inline void emit_ring(struct slot *slot)
 	u64 request = in_ring(slot) ? identity_of(slot) : 0;
 	struct fathom_uring *r;
 
-	if (!request || request == slot->ring_told)
+	if (!request || request == slot->ring_reported)
 		return;
 	r = RESERVE(uring, URING, bpf_ktime_get_boot_ns(), whoami());
 	if (!r)
 		return;
-	slot->ring_told = request;
+	slot->ring_reported = request;
 	__builtin_memset(r, 0, sizeof(*r));
 	r->result = request;
 	r->phase = 2;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * What drivers send to their devices: the commands of their own protocol, each for a request of the block layer.
+ * What drivers send to their devices: commands of the device's protocol, each for a request of the block layer.
  *
  * A driver of blk-mq keeps its part of a request right behind it (blk_mq_rq_to_pdu), so the command's address is the
- * request's, without a field that says so. What is not for a request of a disk (an ioctl's INQUIRY, say) has one all the same.
+ * request's, without a field for it. What is not for a request of a disk (an ioctl's INQUIRY, say) has one all the same.
  */
 
 static __always_inline u64 rq_of_payload(u64 payload)
@@ -77,7 +77,7 @@ static __always_inline int scsi_end(struct scsi_cmnd *cmd, u16 what)
 		else
 			reported = (sense[2] & 0xf) | sense[12] << 8 | sense[13] << 16;
 	}
-	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
+	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), no_task());
 	if (!r)
 		return 0;
 	r->command = (u64)cmd;
@@ -85,7 +85,7 @@ static __always_inline int scsi_end(struct scsi_cmnd *cmd, u16 what)
 	r->what = what;
 	r->protocol = FATHOM_PROTOCOL_SCSI;
 	*(u32 *)r->sense = reported;
-	r->pad = 0;
+	r->answer = 0;
 	submit(r);
 	return 0;
 }
@@ -149,7 +149,7 @@ int PROBE(nvme_end, struct request *rq)
 	if (!bpf_core_type_exists(struct nvme_request))
 		return 0;
 	status = BPF_CORE_READ((struct nvme_request *)((u64)rq + bpf_core_type_size(struct request)), status);
-	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
+	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), no_task());
 	if (!r)
 		return 0;
 	r->command = (u64)rq;
@@ -157,7 +157,7 @@ int PROBE(nvme_end, struct request *rq)
 	r->what = FATHOM_DRIVER_ENDED;
 	r->protocol = FATHOM_PROTOCOL_NVME;
 	*(u32 *)r->sense = 0;
-	r->pad = 0;
+	r->answer = 0;
 	submit(r);
 	return 0;
 }
@@ -216,7 +216,7 @@ int PROBE(mmc_end, u64 host, struct mmc_request *mrq)
 	struct fathom_driver_end *r;
 	struct mmc_command *cmd;
 	struct mmc_data *data;
-	u32 part = FATHOM_MMC_PART_COUNT;
+	u32 part = FATHOM_MMC_PART_COUNT, answer = 0;
 	int error;
 
 	if (!bpf_core_type_exists(struct mmc_request))
@@ -239,7 +239,14 @@ int PROBE(mmc_end, u64 host, struct mmc_request *mrq)
 		cmd = BPF_CORE_READ(mrq, stop);
 		error = cmd ? BPF_CORE_READ(cmd, error) : 0;
 	}
-	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), nobody());
+	/* The first of the answer's four words: of CMD12's what lies beyond the card's end was not asked for. */
+	cmd = BPF_CORE_READ(mrq, cmd);
+	if (cmd)
+		answer = BPF_CORE_READ(cmd, resp[0]);
+	cmd = BPF_CORE_READ(mrq, stop);
+	if (cmd)
+		answer |= BPF_CORE_READ(cmd, resp[0]) & ~FATHOM_MMC_OUT_OF_RANGE;
+	r = RESERVE(driver_end, DRIVER_END, bpf_ktime_get_boot_ns(), no_task());
 	if (!r)
 		return 0;
 	r->command = (u64)mrq;
@@ -247,7 +254,7 @@ int PROBE(mmc_end, u64 host, struct mmc_request *mrq)
 	r->what = FATHOM_DRIVER_ENDED;
 	r->protocol = FATHOM_PROTOCOL_MMC;
 	*(u32 *)r->sense = error ? part : 0;
-	r->pad = 0;
+	r->answer = answer;
 	submit(r);
 	return 0;
 }

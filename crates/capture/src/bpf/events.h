@@ -30,6 +30,7 @@
 #define FATHOM_MMC_DATA 1
 #define FATHOM_MMC_WRITES 2
 #define FATHOM_MMC_TASK 4
+#define FATHOM_MMC_OUT_OF_RANGE 2147483648
 #define FATHOM_MMC_PART_COUNT 1
 #define FATHOM_MMC_PART_COMMAND 2
 #define FATHOM_MMC_PART_DATA 3
@@ -416,7 +417,7 @@ struct fathom_driver_end {
 	__u16 what; /* What happened ([`driver_what`]): 0 it ended, 1 it timed out, 2 the driver could not take it. */
 	__u16 protocol; /* The protocol ([`crate::Protocol`]). */
 	__u8 sense[4]; /* Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]). */
-	__u32 pad; /* Keeps the layout free of gaps. */
+	__u32 answer; /* Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: not told. */
 };
 
 /* What the time off the CPU was for that the `off_cpu` just before it tells. */

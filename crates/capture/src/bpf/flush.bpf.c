@@ -4,7 +4,7 @@
  * (block/blk-flush.c): it carries no bio, but when it is issued its waiters stand on the queue's running list. Each
  * waiter is a request: a journal's commit record before or after its data, or an fsync that needs nothing but the flush.
  *
- * A program of its own, since it reads structures that are private to the block layer: a kernel that changes them makes
+ * A separate program, since it reads structures that are private to the block layer: a kernel that changes them makes
  * this blind and nothing else. It is not attached, but called at the end of rq_issue.
  */
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* Functions named by --op. The attach cookie is the function's number in that list. A recursion is one operation. */
+/* Functions named by --op. The attach cookie's lower bits are the function's number in that list. A recursion is one operation. */
 
 SEC("uprobe")
 int PROBE_FUNCTION(function_enter)
 {
 	struct slot *slot = my_slot();
-	u64 key = bpf_get_attach_cookie(ctx);
+	u64 key = bpf_get_attach_cookie(ctx) & ((1ULL << LIBRARY_SHIFT) - 1);
 	struct op *op;
 	u64 now;
 
-	if (!slot)
+	if (!slot || recorded_inside(slot, ctx))
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	settle_before(slot, ctx, now);
@@ -26,11 +26,11 @@ SEC("uretprobe")
 int PROBE_FUNCTION(function_return)
 {
 	struct slot *slot = my_slot();
-	u64 key = bpf_get_attach_cookie(ctx);
+	u64 key = bpf_get_attach_cookie(ctx) & ((1ULL << LIBRARY_SHIFT) - 1);
 	struct op *op;
 	u64 now;
 
-	if (!slot)
+	if (!slot || recorded_inside(slot, ctx))
 		return 0;
 	op = find_op(slot, key, OP_FUNCTION);
 	if (!op)

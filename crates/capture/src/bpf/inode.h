@@ -14,7 +14,7 @@ struct file_id {
 
 /*
  * Several fields of a struct in one read, since a guarded read costs far more than the bytes it copies. `head` holds the
- * struct's first bytes; a field that lies beyond them (the offsets are constants when the verifier looks) is read by itself.
+ * struct's first bytes; a field that lies beyond them (the offsets are constants when the verifier looks) is read separately.
  */
 static __always_inline void read_head(struct head *head, const void *from)
 {

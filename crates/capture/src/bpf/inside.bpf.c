@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * Processes whose SQLite is probed inside (the room `inside`): their object records statements by itself. What is left for the
+ * Processes whose SQLite is probed inside (the room `inside`): their object records the statements. What is left for the
  * kernel side is to know, for all other records, in which statement a thread is: that it reads out of the thread's own memory, at
  * an address that the object reports once a thread. It reports it by calling empty functions, on which these uprobes stand.
  */
@@ -24,7 +24,7 @@ struct {
 /* In the cookies of a library's uprobes: its place in the plan, plus one. */
 #define LIBRARY_SHIFT 57
 
-/* Whether the uprobe is of a library that this process records by itself: other processes need it. */
+/* Whether the uprobe is of a library that this process records itself: other processes need it. */
 static __always_inline bool recorded_inside(struct slot *slot, struct pt_regs *ctx)
 {
 	u64 library = bpf_get_attach_cookie(ctx) >> LIBRARY_SHIFT;
@@ -54,6 +54,66 @@ static __always_inline void inherit_inside(u32 child)
 static __always_inline void forget_inside(u32 tgid)
 {
 	bpf_map_delete_elem(&inside_libraries, &tgid);
+}
+
+/* `struct op` of the object's thread.h. */
+struct inside_op {
+	u64 key;
+	u64 start_ns;
+	u64 others[5];
+	u64 slot;
+	u32 stub;
+	u16 kind;
+	u8 shared;
+	u8 open;
+};
+#define STUBS_SIZE 0x4000
+
+/* Whether a function was left, that was called with its return address at `entered`. */
+static __always_inline bool inside_was_left(struct slot *slot, u64 entered, u64 sp)
+{
+	u64 to;
+
+	if (was_left(entered, sp))
+		return true;
+	/* Another stack may be gone, and come back never or as something else: only what reads as code of others tells. */
+	return !bpf_probe_read_user(&to, sizeof(to), (void *)entered) && to - slot->inside_stubs >= STUBS_SIZE;
+}
+
+/* The functions that were left: the object will say so only when it runs again; then that it is said twice does no harm. */
+seldom void tell_left_inside(struct slot *slot, u64 sp, u64 now)
+{
+	u32 i;
+
+	for (i = 0; i < OPS; i++) {
+		struct inside_op op;
+		struct fathom_op_end *r;
+
+		if (bpf_probe_read_user(&op, sizeof(op), (void *)(slot->inside_operations + i * sizeof(op))))
+			return;
+		if (!op.open || op.kind != OP_FUNCTION || !inside_was_left(slot, op.slot, sp))
+			continue;
+		if (slot->inside_left[i & (OPS - 1)] == op.start_ns)
+			continue;
+		slot->inside_left[i & (OPS - 1)] = op.start_ns;
+		r = RESERVE(op_end, OP_END, now, whoami());
+		if (!r)
+			continue;
+		__builtin_memset(r, 0, sizeof(*r));
+		r->key = op.key;
+		r->start_ns = op.start_ns;
+		r->kind = OP_LEFT;
+		submit(r);
+	}
+}
+
+/* Before a call of the kernel: see settle_left. */
+static __always_inline void settle_inside(struct slot *slot, u64 sp)
+{
+	if (likely(!slot->inside_functions))
+		return;
+	if (inside_was_left(slot, slot->inside_function, sp))
+		tell_left_inside(slot, sp, bpf_ktime_get_boot_ns());
 }
 
 SEC("uprobe")

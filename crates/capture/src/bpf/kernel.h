@@ -354,7 +354,7 @@ struct request {
 		unsigned int seq;
 	} flush;
 };
-/* The waiters of a flush hung on a list of their own until "blk-flush: reuse rq queuelist in flush state machine". */
+/* The waiters of a flush were on a separate list until "blk-flush: reuse rq queuelist in flush state machine". */
 struct request___own_list {
 	struct {
 		struct list_head list;
@@ -405,6 +405,7 @@ struct nvme_request {
 struct mmc_command {
 	u32 opcode;
 	u32 arg;
+	u32 resp[4];
 	int error;
 };
 struct mmc_data {

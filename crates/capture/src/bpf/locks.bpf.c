@@ -11,7 +11,7 @@
 #define DEFERRED 1
 #define F_WRLCK 1
 #define FL_OFDLCK 1024
-/* Locks of a file that are looked at. */
+/* Locks of a file that are examined. */
 #define LOCKS 32
 
 /* What is asked of a lock; "filelock: split common fields into struct file_lock_core" (6.9) moved them. */
@@ -88,7 +88,7 @@ seldom void lock_wanted(struct inode *inode, void *lock, int result, bool whole)
 	u32 holder = 0;
 	u64 now;
 
-	if (!slot || !(slot->ops_open || slot->inside_open))
+	if (!slot || !in_operation(slot))
 		return;
 	now = bpf_ktime_get_boot_ns();
 	read_lock(lock, &wanted);

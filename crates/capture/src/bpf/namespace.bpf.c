@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
  * The numbers of every task in the PID namespace of whoever reads, as this list is read: what no file of a namespace's own
- * /proc tells. An object of its own, since most recordings run in no such namespace and do without.
+ * /proc has. A separate object, since most recordings run in no such namespace and do without.
  */
 #include "kernel.h"
 #include "numbers.h"

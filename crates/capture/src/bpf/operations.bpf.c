@@ -156,12 +156,12 @@ static __always_inline bool was_overwritten(u64 entered)
 }
 
 /*
- * A function may be left otherwise than by returning: by longjmp, or by an exception. No event says so; but the stack then ends
+ * A function may be left otherwise than by returning: by longjmp, or by an exception. There is no event for it; but the stack then ends
  * above where it ended when the function was entered, as the kernel itself finds out for its own list of those that are to
  * return (arch_uretprobe_is_alive), or goes on with other things from there (`look`: see was_overwritten). When that happened
  * is known as late as at the thread's next call of a probed function or of the kernel. Steps of statements are left likewise;
  * their statements stay open, between rows, until they are reset.
- * A program that changes between small stacks of its own misleads this, as it does the kernel.
+ * A program that switches between small stacks misleads this, as it does the kernel.
  */
 seldom void settle_left(struct slot *slot, u64 sp, bool look, u64 now)
 {
@@ -249,7 +249,7 @@ static __always_inline struct op *begin_op(struct slot *slot, u64 key, u32 kind,
 	/* The longest open function is the outermost: those that gave way run as long as any that is open. */
 	if (!slot->functions_open)
 		slot->functions_gone = 0;
-	running = slot->depth + slot->functions_open + slot->functions_gone;
+	running = slot->depth + slot->functions_open + slot->functions_gone + slot->inside_depth + slot->inside_functions;
 	if (kind == OP_FUNCTION)
 		slot->functions_open++;
 	r = RESERVE(op_begin, OP_BEGIN, now, whoami());

@@ -67,7 +67,7 @@ static __always_inline u64 two_words(u32 low, u32 high)
 	return (u64)high << 32 | low;
 }
 
-/* A word that leaves its last byte to something else. In two stores, since the verifier lets nobody shift an address. */
+/* A word that leaves its last byte to something else. In two stores, since the verifier does not allow shifting an address. */
 static __always_inline void put_with_byte(u64 *at, u64 value, u8 byte)
 {
 	*(volatile u64 *)at = value;

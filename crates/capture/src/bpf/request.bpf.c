@@ -58,7 +58,7 @@ int PROBE(rq_insert, struct request *rq)
 }
 
 /*
- * The bios that its record has no room for. Not static, so that the verifier looks at it once and not after each way of
+ * The bios that its record has no room for. Not static, so that the verifier checks it once and not after each way of
  * counting them; hence addresses.
  */
 __attribute__((noinline)) int list_rest(u64 rq, u64 bio, u64 now)
@@ -164,7 +164,7 @@ int PROBE(rq_done, struct request *rq, u32 error, unsigned int bytes)
 	s32 number = status_error(error);
 	/* Told before the request moves on (blk_update_request), so this is what was left of it. */
 	bool last = bytes >= rq->__data_len;
-	u64 *r = ring_reserve(PACKED_RQ_DONE, number ? 4 : 3, bpf_ktime_get_boot_ns(), nobody(), 0);
+	u64 *r = ring_reserve(PACKED_RQ_DONE, number ? 4 : 3, bpf_ktime_get_boot_ns(), no_task(), 0);
 
 	if (!r)
 		return 0;

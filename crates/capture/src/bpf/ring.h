@@ -59,7 +59,7 @@ struct ring_control {
 	u64 late_ns; /* by which statements that were reset may have ended too late */
 	u64 reset_wanted; /* that is too much: resets are to be seen */
 	u64 pad[3];
-	u64 tail; /* bytes that user space has read; in a line of its own, since another CPU writes it */
+	u64 tail; /* bytes that user space has read; in a separate cache line, since another CPU writes it */
 	u64 pad_tail[7];
 };
 
@@ -83,13 +83,13 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 64 << 10);
-} bell SEC(".maps");
+} wakeups SEC(".maps");
 
 static __always_inline void ring_bell(void)
 {
 	u64 nothing = 0;
 
-	bpf_ringbuf_output(&bell, &nothing, sizeof(nothing), BPF_RB_FORCE_WAKEUP);
+	bpf_ringbuf_output(&wakeups, &nothing, sizeof(nothing), BPF_RB_FORCE_WAKEUP);
 }
 
 static __always_inline struct ring_control *ring_control_here(void)
@@ -113,7 +113,7 @@ static __always_inline void ring_store(u64 *at, u64 word)
 
 #define NO_ROOM ~0ULL
 
-/* After an interruption. Not static, so that the verifier looks at it once and not at every record. */
+/* After an interruption. Not static, so that the verifier checks it once and not at every record. */
 __attribute__((noinline)) u64 ring_take_again(u32 ring, u32 size)
 {
 	struct ring_control *control = bpf_map_lookup_elem(&ring_controls, &ring);

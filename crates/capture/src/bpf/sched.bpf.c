@@ -13,12 +13,12 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 	u64 now, woken, throttled, queue = 0, *r;
 	u32 words;
 
-	if (!(out && (out->ops_open || out->inside_open || out->call)) && !(in && in->out_ns))
+	if (!(out && (in_operation(out) || out->call)) && !(in && in->out_ns))
 		return 0;
 	now = bpf_ktime_get_boot_ns();
 	if (unlikely(between_rows(out)))
 		settle_statements(out, now);
-	if (out && (out->ops_open || out->inside_open || out->call)) {
+	if (out && (in_operation(out) || out->call)) {
 		out->wake_ns = 0;
 		out->waker = 0;
 		out->waker_tgid = 0;

@@ -250,7 +250,7 @@ int PROBE_FUNCTION(sqlite_prepare)
 
 	if (!slot || recorded_inside(slot, ctx))
 		return 0;
-	/* They nest: the first one of a connection reads the schema, by statements of its own. */
+	/* They nest: the first one of a connection reads the schema, by further statements. */
 	if (slot->prepares_open < PREPARES) {
 		p = &slot->prepares[slot->prepares_open & (PREPARES - 1)];
 		read_parameters(ctx, parameters);

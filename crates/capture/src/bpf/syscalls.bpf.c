@@ -70,7 +70,7 @@ static __always_inline void enter_ring(struct slot *slot)
 	slot->call = FATHOM_CALL_IO_URING_ENTER;
 }
 
-/* A folder is synced, which nobody named: only files are when they are opened. */
+/* A folder is synced that has no name yet: only files are named when they are opened. */
 seldom void name_folder(struct task_struct *task, int fd, u64 now)
 {
 	struct file *file = file_of(task, fd);
@@ -127,6 +127,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 			return 0;
 	}
 	read_inside(slot);
+	settle_inside(slot, PT_REGS_SP(regs));
 	now = bpf_ktime_get_boot_ns();
 	if (unlikely(between_rows(slot)))
 		settle_statements(slot, now);

@@ -26,7 +26,7 @@ seldom void emit_task(struct task_struct *task, u16 what, u64 now)
 	put_scratch(s);
 }
 
-/* A process that is not recorded makes I/O: say once what it is called. */
+/* A process that is not recorded makes I/O: record its name once. */
 seldom void name_stranger(u32 tgid, u64 now)
 {
 	struct task_struct *task;
@@ -57,7 +57,7 @@ seldom void emit_inner_task(struct task_struct *task, u64 now)
 	submit(r);
 }
 
-/* Told of every task, those that io_uring makes for itself too, of which sched_process_fork says nothing. */
+/* Called for every task, those of io_uring's workers too, which sched_process_fork does not report. */
 SEC("tp_btf/task_newtask")
 int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /*
- * io_uring: a request is a call without a system call of its own. It is submitted by a recorded task, or by the kernel's
+ * io_uring: a request is a call without a system call. It is submitted by a recorded task, or by the kernel's
  * polling thread of one, carried out there or by a worker, and completed anywhere. Those that are followed are remembered
  * by address (`urings`), with the moment of their submission, by which bios and writes name them (`identity_of`).
  */
@@ -131,7 +131,7 @@ static __always_inline int uring_completed(u64 address, s64 result)
 {
 	struct ring_request *known = bpf_map_lookup_elem(&urings, &address);
 	struct io_kiocb *req = (struct io_kiocb *)address;
-	struct who who = nobody();
+	struct who who = no_task();
 	struct fathom_uring *r;
 	struct file_id id = {};
 	struct slot *slot;

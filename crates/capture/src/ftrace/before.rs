@@ -1,4 +1,4 @@
-//! Tasks and files that were there before: ftrace tells neither whose a thread is nor what a descriptor means.
+//! Tasks and files that were there before: ftrace reports neither a thread's process nor a descriptor's file.
 
 use crate::tasks;
 use formats::ftrace::calls::Machine;

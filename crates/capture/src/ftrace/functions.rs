@@ -67,7 +67,7 @@ impl Functions {
     fn define_sqlite(&mut self, found: &Found) {
         let (path, symbols) = (&found.path, &found.symbols);
         let stmt = ARGUMENTS[0];
-        // Of one that is not understood the text is empty, which is a shape of its own.
+        // Where it is not understood the text is empty, which counts as a shape.
         let text = symbols.sql_offset.map_or_else(String::new, |at| format!(" sql=+0(+{at}({stmt})):ustring"));
         if text.is_empty() {
             self.outcomes.push((format!("{}:sqlite3_step", path.display()), Err(NotProbed::NoText)));

@@ -67,7 +67,7 @@ impl Instance {
         doing(fs::write(&path, value), || format!("writing {value} into {}", path.display()))
     }
 
-    /// Records of nobody but this thread.
+    /// Records this thread only.
     pub fn only(&self, tid: u32) -> Result<()> {
         self.set("set_event_pid", &tid.to_string())
     }
@@ -191,7 +191,7 @@ impl Drop for Instance {
 fn layout(root: &Path, page_size: usize) -> Result<Layout> {
     let header = root.join("events/header_page");
     let text = doing(read_at_once(&header), || format!("reading {}", header.display()))?;
-    let source = || std::io::Error::new(ErrorKind::InvalidData, "it does not say where the data is");
+    let source = || std::io::Error::new(ErrorKind::InvalidData, "the header page does not say where the data is");
     Layout::parse(&text, page_size, cfg!(target_endian = "big"))
         .ok_or_else(|| Error::Io { doing: format!("reading {}", header.display()), source: source() })
 }

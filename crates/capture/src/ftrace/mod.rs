@@ -1,4 +1,4 @@
-//! A recording without BPF: the kernel's own trace buffers (tracefs), in instances of their own.
+//! A recording without BPF: the kernel's own trace buffers (tracefs), in separate instances.
 //!
 //! Two instances, since the kernel filters an instance by process and a disk's commands must be recorded of everyone: one
 //! for calls, sleeps and statements of who is asked for (`set_event_pid`, and what they start by `event-fork`), one for
@@ -80,7 +80,7 @@ const OF_CALLERS: &[(&str, &str)] = &[
     ("filemap/mm_filemap_add_to_page_cache", ""),
 ];
 
-/// Whom the calls instance records.
+/// Which tasks the calls instance records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Callers {
     /// Everyone.
@@ -228,7 +228,7 @@ impl Session {
         Ok(self.calls.drain()? + self.disks.drain()?)
     }
 
-    /// Files that the recording writes, which are nobody's but its own.
+    /// Files that the recording writes, which are charged to it alone.
     pub fn own_files(&self) -> Vec<PathBuf> {
         self.calls.files().chain(self.disks.files()).map(Path::to_path_buf).collect()
     }

@@ -1,6 +1,6 @@
 //! The arenas of the recorded processes, read as files: a program that cuts its own short would kill a reader that had it mapped.
 //!
-//! Each process makes one when it first needs it, and names it after itself. Of whom a record speaks is believed only where the
+//! Each process makes one when it first needs it, and names it after itself. The process that a record names is accepted only where the
 //! kernel side knows the thread and its process. An arena outlives its process until it has been read.
 
 use crate::kernel::clock::boot_ns;
@@ -28,6 +28,7 @@ pub struct Arenas {
     /// What the libraries of processes that have ended came to.
     ended: BTreeSet<(u32, usize)>,
     from_ns: u64,
+    functions: u64,
     last_ns: u64,
     lost: u64,
 }
@@ -49,9 +50,10 @@ struct Ring {
 }
 
 impl Arenas {
-    /// Those in a folder, none of which has records from before `from_ns`.
-    pub fn new(folder: PathBuf, from_ns: u64) -> Self {
-        Self { folder, open: BTreeMap::new(), ended: BTreeSet::new(), from_ns, last_ns: from_ns, lost: 0 }
+    /// Those in a folder, none of which has records from before `from_ns`, or of more functions that `--op` names.
+    pub fn new(folder: PathBuf, from_ns: u64, functions: usize) -> Self {
+        let (open, ended, functions) = (BTreeMap::new(), BTreeSet::new(), functions as u64);
+        Self { folder, open, ended, from_ns, functions, last_ns: from_ns, lost: 0 }
     }
 
     /// Opens those that are new.
@@ -91,7 +93,7 @@ impl Arenas {
         for (name, arena) in &mut self.open {
             // Asked before it is read: what it wrote last is read then.
             let ended = !Path::new(&format!("/proc/{}", arena.tgid)).exists();
-            lost += arena.read(self.from_ns, &mut process_of, &mut |event| all.push(event));
+            lost += arena.read((self.from_ns, self.functions), &mut process_of, &mut |event| all.push(event));
             if ended {
                 over.push(name.clone());
             }
@@ -170,16 +172,16 @@ impl Arena {
         self.rings.iter().enumerate().map(used).max().unwrap_or(0)
     }
 
-    /// Hands on what is there; returns how many records were lost.
+    /// Hands on what is there; returns how many records were lost. `known`: when the recording began, and how many functions are named.
     fn read(
         &mut self,
-        from_ns: u64,
+        known: (u64, u64),
         process_of: &mut dyn FnMut(u32) -> Option<u32>,
         sink: &mut dyn FnMut(Event),
     ) -> u64 {
         let Some(header) = self.header() else { return 0 };
         // After the heads: a record that the program made in between is honest, and would count as one of the future.
-        let window = Window { from_ns, now_ns: boot_ns() };
+        let window = Window { from_ns: known.0, now_ns: boot_ns(), functions: known.1 };
         let mut lost = growth(&mut self.no_ring, word(&header, NO_RING_AT));
         let (file, tgid) = (&self.file, self.tgid);
         for (i, ring) in self.rings.iter_mut().enumerate() {

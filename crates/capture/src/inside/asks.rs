@@ -2,7 +2,7 @@
 //! they have loaded. The one who asks waits for the answer, so that the file has its probes before its first instruction.
 //!
 //! By a socket in the object's folder, which stands for whoever can see the folder. Who asks is known from the kernel (the socket's
-//! peer); only threads that are recorded are answered. What they name is compared with what they say it is, and nothing but a
+//! peer); only threads that are recorded are answered. The file that they name is compared with what they report of it, and nothing but a
 //! regular file is opened.
 
 use super::error::InsideError;
@@ -20,7 +20,7 @@ const MOST: usize = 64;
 /// Where questions arrive.
 pub struct Asks {
     listener: UnixListener,
-    /// Of whom the question is not whole yet.
+    /// Peers whose question is incomplete.
     open: Vec<(UnixStream, Vec<u8>)>,
 }
 
@@ -41,7 +41,7 @@ pub struct Ask {
 }
 
 impl Asks {
-    /// Listens at that path, for anybody.
+    /// Listens at that path, for every user.
     ///
     /// # Errors
     /// [`InsideError::File`].
@@ -55,7 +55,7 @@ impl Asks {
         Ok(Self { listener, open: Vec::new() })
     }
 
-    /// What becomes readable when somebody asks.
+    /// What becomes readable when a question comes.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let listener = (self.open.len() < MOST).then(|| self.listener.as_raw_fd());
         listener.into_iter().chain(self.open.iter().map(|(stream, _)| stream.as_raw_fd()))
@@ -123,11 +123,11 @@ impl Ask {
 
     /// Lets the process go on.
     pub fn answer(self, answer: Answer) {
-        self.say(answer);
+        self.reply(answer);
     }
 
     /// As above, with the connection open: it ends with the exec.
-    pub(super) fn say(&self, answer: Answer) {
+    pub(super) fn reply(&self, answer: Answer) {
         // It may have given up.
         let _ = (&self.stream).write_all(&[answer.byte()]);
     }

@@ -55,6 +55,17 @@ pub enum NotPlanned {
     /// The plan is full.
     #[error("there are too many libraries with SQLite in them")]
     TooMany,
+    /// `--op` names functions of too many files, or too many of one file.
+    #[error("--op names functions of more than {0} files, or more than {1} of one")]
+    TooManyNamed(usize, usize),
+    /// A named function must not be hooked, for this reason.
+    #[error("{function}: {why}")]
+    Named {
+        /// The function.
+        function: String,
+        /// Why not.
+        why: &'static str,
+    },
     /// It is of another root, where the object is not.
     #[error("it is in another root")]
     OtherRoot,
@@ -66,18 +77,18 @@ pub enum NotPlanned {
     NoFile,
     /// Functions were not found.
     #[error("{0} not found in it")]
-    NoFunction(&'static str),
+    NoFunction(String),
     /// A function's code cannot be read.
     #[error("{0}: its code cannot be read")]
-    NoCode(&'static str),
+    NoCode(String),
     /// A function's code is another processor's.
     #[error("{0}: it is for another architecture")]
-    Architecture(&'static str),
+    Architecture(String),
     /// A function cannot be hooked.
     #[error("{function}: {why}")]
     NoHook {
         /// The function.
-        function: &'static str,
+        function: String,
         /// Why not.
         why: NoHook,
     },
@@ -100,7 +111,7 @@ pub enum NotImplanted {
     Unreadable {
         /// What.
         what: &'static str,
-        /// Why, if the system said.
+        /// The system's reason, if there is one.
         source: Option<std::io::Error>,
     },
     /// A system call in the stopped program failed; what it had done is undone.

@@ -1,7 +1,7 @@
 //! The folder that recorded programs load the object from and make their arenas in.
 //!
-//! It is of memory, so that records make no I/O of their own. The arenas' folder may be written to by all, as the recorded programs
-//! may be anybody's, but neither listed nor cleared by them (sticky). What outlives the recording: the object's file alone, and only
+//! It is in memory, so that records cause no I/O. The arenas' folder may be written to by all, as the recorded programs
+//! may be any user's, but neither listed nor cleared by them (sticky). What outlives the recording: the object's file alone, and only
 //! while a process lives that has its path in its environment, as the loader would complain to the programs which that starts.
 
 use super::error::InsideError;

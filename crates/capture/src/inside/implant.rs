@@ -31,7 +31,7 @@ const AT_PHENT: u64 = 4;
 const AT_PHNUM: u64 = 5;
 const AT_ENTRY: u64 = 9;
 const AT_SECURE: u64 = 23;
-/// Where an ELF file says its entry.
+/// Where an ELF file has its entry point.
 const ENTRY_AT: u64 = 24;
 
 /// Has the program of a process, which is traced by this thread and stopped at its exec, begin in the object.

@@ -17,6 +17,7 @@ pub mod planned;
 use crate::kernel::clock::boot_ns;
 use crate::launch::Lingering;
 use crate::multi::ProbePoint;
+use crate::request;
 use crate::sqlite;
 use crate::sqlite::find::Found;
 use crate::uprobes::Uprobes;
@@ -36,8 +37,8 @@ use std::time::{Duration, Instant};
 
 /// C libraries of a plan at most; they stand at its end.
 const C_LIBRARIES: usize = 2;
-/// Libraries with SQLite in them at most.
-const MOST: usize = ::inside::layout::PLAN_LIBRARIES - C_LIBRARIES;
+/// Libraries with SQLite in them at most; behind them stand the files whose functions `--op` names.
+const MOST: usize = ::inside::layout::PLAN_LIBRARIES - C_LIBRARIES - planned::NAMED_FILES;
 
 /// How long is waited at the end for processes that are traced to stop. Those of which none does are let go by this process's end.
 const LET_GO_WITHIN: Duration = Duration::from_secs(1);
@@ -46,6 +47,8 @@ const LET_GO_WITHIN: Duration = Duration::from_secs(1);
 pub struct Inside {
     folder: Folder,
     libraries: Vec<Planned>,
+    /// Files whose functions `--op` names.
+    named: Vec<Planned>,
     c_libraries: Vec<::inside::plan::Library>,
     /// What processes ask, while they are answered.
     asks: Option<Asks>,
@@ -64,16 +67,45 @@ fn c_libraries() -> Vec<::inside::plan::Library> {
     all.filter_map(|path| planned::c_library(&path)).collect()
 }
 
+/// Plans the functions that `--op` names, and has them know their places in the plan.
+fn named(functions: &mut [request::Function], others: &[::inside::plan::Library]) -> Result<Vec<Planned>, InsideError> {
+    let mut files: Vec<PathBuf> = Vec::new();
+    let place = |files: &mut Vec<PathBuf>, path: &Path| {
+        let known = files.iter().position(|file| planned::identity(file) == planned::identity(path));
+        known.unwrap_or_else(|| {
+            files.push(path.into());
+            files.len() - 1
+        })
+    };
+    let places: Vec<usize> = functions.iter().map(|function| place(&mut files, &function.path)).collect();
+    let mut all = Vec::new();
+    for (n, path) in files.iter().enumerate() {
+        let mine = (0u16..).zip(&*functions).zip(&places).filter(|(_, place)| **place == n);
+        let mine: Vec<_> = mine.map(|(function, _)| function).collect();
+        let too_many = NotPlanned::TooManyNamed(planned::NAMED_FILES, ::inside::layout::PLAN_FUNCTIONS);
+        let planned = if n < planned::NAMED_FILES { Planned::named(path, &mine, others.iter()) } else { Err(too_many) };
+        all.push(planned.map_err(|why| InsideError::Refused { path: path.clone(), why })?);
+    }
+    for (function, place) in functions.iter_mut().zip(places) {
+        function.inside = Some(MOST + place);
+    }
+    Ok(all)
+}
+
 /// Programs of the kernel side, and the functions of the object that they stand on.
 const PROBES: [(&str, &str); 3] =
     [("inside_thread", ::inside::THREAD), ("inside_hooked", ::inside::HOOKED), ("inside_lost", ::inside::LOST)];
 
 impl Inside {
-    /// Prepares the folder for these libraries; with them those that cannot be probed inside, and why.
+    /// Prepares the folder for these libraries and functions; with them those that cannot be probed inside, and why. What is nested is
+    /// probed one way: with functions, all or nothing.
     ///
     /// # Errors
     /// Why nothing can be probed inside on this machine.
-    pub fn prepare(found: &[Found]) -> Result<(Self, Vec<(PathBuf, NotPlanned)>), InsideError> {
+    pub fn prepare(
+        found: &[Found],
+        functions: &mut [request::Function],
+    ) -> Result<(Self, Vec<(PathBuf, NotPlanned)>), InsideError> {
         if ::inside::OBJECT.is_empty() {
             return Err(InsideError::NoObject);
         }
@@ -92,7 +124,10 @@ impl Inside {
             }
         }
         let c_libraries = c_libraries();
-        if libraries.is_empty() {
+        let planned: Vec<_> =
+            libraries.iter().map(|l: &Planned| l.library.clone()).chain(c_libraries.clone()).collect();
+        let named = named(functions, &planned)?;
+        if libraries.is_empty() && named.is_empty() || !named.is_empty() && !refused.is_empty() {
             let first = refused.first().cloned();
             if let Some((path, why)) = first {
                 return Err(InsideError::Refused { path, why });
@@ -104,9 +139,9 @@ impl Inside {
         }
         let folder = Folder::make()?;
         let asks = Some(Asks::listen(&folder.ask())?);
-        let arenas = Arenas::new(folder.arenas(), boot_ns());
+        let arenas = Arenas::new(folder.arenas(), boot_ns(), functions.len());
         let (lingering, threads) = (Vec::new(), None);
-        let inside = Self { folder, libraries, c_libraries, asks, lingering, arenas, threads, implants: false };
+        let inside = Self { folder, libraries, named, c_libraries, asks, lingering, arenas, threads, implants: false };
         inside.write_plan()?;
         Ok((inside, refused))
     }
@@ -115,6 +150,8 @@ impl Inside {
     fn write_plan(&self) -> Result<(), InsideError> {
         let mut plans: Vec<_> = self.libraries.iter().map(|l| l.library.clone()).collect();
         plans.resize(MOST, ::inside::plan::Library::default());
+        plans.extend(self.named.iter().map(|l| l.library.clone()));
+        plans.resize(MOST + planned::NAMED_FILES, ::inside::plan::Library::default());
         plans.extend(self.c_libraries.iter().take(C_LIBRARIES).cloned());
         self.folder.write_plan(plans)
     }
@@ -176,7 +213,7 @@ impl Inside {
             return Err(NotImplanted::NotStopped("a thread other than its first executed it"));
         }
         let mut lingering = std::mem::take(&mut self.lingering);
-        let (go, went_on) = (|| ask.say(Answer::Planned), || ask.has_ended());
+        let (go, went_on) = (|| ask.reply(Answer::Planned), || ask.has_ended());
         let done = crate::launch::meet_at_exec(ask.pid, go, went_on, |pid| self.implant(pid), &mut lingering);
         self.lingering = lingering;
         done
@@ -197,9 +234,9 @@ impl Inside {
         self.implants
     }
 
-    /// Has the command given the object: it is this program, which no loader loads. Of use only if it has SQLite in it.
+    /// Has the command given the object: it is this program, which no loader loads. Of use only if the plan has it.
     pub fn implant_into(&mut self, program: &Path) {
-        self.implants = self.library(program).is_some();
+        self.implants = self.plans(program);
     }
 
     /// Gives the object to a program that [`Child::release_stopped`](crate::launch::Child::release_stopped) has stopped.
@@ -227,6 +264,18 @@ impl Inside {
         &self.libraries
     }
 
+    /// The files whose functions `--op` names, with their places in the plan.
+    pub fn named(&self) -> impl Iterator<Item = (usize, &Planned)> {
+        (MOST..).zip(&self.named)
+    }
+
+    /// Whether the plan has anything of that file.
+    pub fn plans(&self, path: &Path) -> bool {
+        let identity = planned::identity(path);
+        let mut all = self.libraries.iter().chain(&self.named);
+        identity.is_some_and(|id| all.any(|l| (l.library.dev, l.library.ino) == id))
+    }
+
     /// The place in the plan of the library in that file.
     pub fn library(&self, path: &Path) -> Option<usize> {
         let identity = planned::identity(path)?;
@@ -238,7 +287,7 @@ impl Inside {
         self.arenas.status(tgid, library)
     }
 
-    /// Puts the uprobes on the object. If that fails, the object is told to do nothing.
+    /// Puts the uprobes on the object. If that fails, the object is instructed to do nothing.
     pub(crate) fn attach(&mut self, ebpf: &mut Ebpf, uprobes: &mut Uprobes) -> Result<(), InsideError> {
         let attached = self.put_probes(ebpf, uprobes);
         if attached.is_err() {
@@ -278,7 +327,7 @@ impl Inside {
         self.arenas.collect(&process_of)
     }
 
-    /// Whether any process records by itself.
+    /// Whether any process is probed inside.
     pub(crate) fn is_used(&self) -> bool {
         self.arenas.any_hooked()
     }

@@ -1,4 +1,4 @@
-//! How often the rings of processes that are probed inside are looked at, and when they are emptied.
+//! How often the rings of processes that are probed inside are polled, and when they are emptied.
 //!
 //! Like a tub under a tap: how soon to look again depends on how fast it filled since the last look. A thread's ring is small. A loop of
 //! short SELECTs fills it within 15 ms, INSERTs that are synced take seconds, and each look wakes the recorder, on a machine of few
@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-/// How often they are looked at in any case, which is how often the recorder looks at the kernel's rings.
+/// How often they are polled at least, which is how often the recorder polls the kernel's rings.
 const ORDINARY: Duration = Duration::from_millis(20);
 /// How often at most.
 const SHORTEST: Duration = Duration::from_millis(5);
@@ -20,7 +20,7 @@ const LITTLE: f64 = 0.125;
 /// How much faster than before a program may fill.
 const ALLOWANCE: f64 = 2.0;
 
-/// What the looks so far say.
+/// What the polls so far showed.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Pace {
     looked: Duration,
@@ -61,7 +61,7 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// Fills at a rate (parts of a ring in a second) for five seconds; returns how often it was looked at and emptied in each, and how
+    /// Fills at a rate (parts of a ring in a second) for five seconds; returns how often it was polled and emptied in each, and how
     /// full it was at most, once its rate was seen.
     fn run(per_second: f64) -> (u32, u32, f64) {
         let (mut pace, mut now, mut fill, mut fullest) = (Pace::default(), Duration::ZERO, 0.0f64, 0.0f64);

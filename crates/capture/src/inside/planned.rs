@@ -1,10 +1,13 @@
-//! What is planned for one library: how each of its functions is hooked, all or none.
+//! What is planned for one library: how each of its functions is hooked, all or none. A library that has SQLite and functions that
+//! `--op` names is planned twice.
 
 use super::error::NotPlanned;
+use crate::request;
 use crate::sqlite::decode::Machine;
 use crate::sqlite::find::Found;
-use crate::sqlite::{Prepare, code_at, function};
+use crate::sqlite::{Prepare, code_at, function, is_go};
 use inside::hook::{LOOKED_AT, recipe};
+use inside::layout::PLAN_FUNCTIONS;
 use inside::plan::{Function, Library, Role};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,10 +21,16 @@ pub struct Planned {
     /// As in the plan that the object reads.
     pub library: Library,
     /// Its functions by name, with the places in the file at which the jumps stand.
-    pub functions: Vec<(&'static str, u64)>,
+    pub functions: Vec<(String, u64)>,
 }
 
-/// A file's device and inode, as stat tells them here and inside the program.
+/// Files of which functions are named at most.
+pub const NAMED_FILES: usize = 8;
+
+/// Functions that look where they are called from, which a hook hides from them.
+const CALLER_MATTERS: [&str; 4] = ["dlopen", "dlmopen", "dlsym", "dlvsym"];
+
+/// A file's device and inode, as stat returns them here and inside the program.
 pub fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
@@ -35,11 +44,11 @@ impl Planned {
         let symbols = &found.symbols;
         let (dev, ino) = identity(&found.path).ok_or(NotPlanned::NoFile)?;
         let (Some(reset), Some(finalize)) = (symbols.reset, symbols.finalize) else {
-            return Err(NotPlanned::NoFunction("sqlite3_reset or sqlite3_finalize"));
+            return Err(NotPlanned::NoFunction("sqlite3_reset or sqlite3_finalize".into()));
         };
         // The local ones have more arguments than registers.
         if symbols.prepares.is_empty() || !symbols.prepares.iter().all(|p| p.name.starts_with("sqlite3_prepare")) {
-            return Err(NotPlanned::NoFunction("sqlite3_prepare functions"));
+            return Err(NotPlanned::NoFunction("sqlite3_prepare functions".into()));
         }
         let mut all = vec![
             ("sqlite3_step", symbols.step, Role::Step),
@@ -71,8 +80,61 @@ impl Planned {
             running: symbols.running.map(|r| (r.offset, r.value)),
             functions: places,
         };
-        let functions = functions.iter().zip(&library.functions).map(|((n, o), f)| (*n, o + u64::from(f.recipe.first)));
-        Ok(Self { path: found.path.clone(), functions: functions.collect(), library })
+        let functions = functions.iter().zip(&library.functions);
+        let functions = functions.map(|((n, o), f)| ((*n).to_owned(), o + u64::from(f.recipe.first))).collect();
+        Ok(Self { path: found.path.clone(), functions, library })
+    }
+
+    /// The plan for functions of one file that `--op` names, each with its number. `others`: what is planned besides.
+    ///
+    /// # Errors
+    /// Why not all of them can be hooked.
+    pub fn named<'a>(
+        path: &Path,
+        named: &[(u16, &request::Function)],
+        others: impl Iterator<Item = &'a Library> + Clone,
+    ) -> Result<Self, NotPlanned> {
+        let (dev, ino) = identity(path).ok_or(NotPlanned::NoFile)?;
+        let refuse = |function: &str, why| NotPlanned::Named { function: function.to_owned(), why };
+        let is_static = crate::sqlite::loader(path).is_none() && function(path, "execve").is_some();
+        let mine = others.filter(|library| (library.dev, library.ino) == (dev, ino));
+        // Its functions may be called where only those of a C library are: in a child of vfork.
+        let shared = is_static || mine.clone().any(|library| library.functions.iter().any(|f| f.role == Role::Execve));
+        let (mut functions, mut places): (Vec<(String, u64)>, Vec<Function>) = (Vec::new(), Vec::new());
+        for (key, asked) in named {
+            let name = asked.name.as_str();
+            let offset = asked.offset.or_else(|| function(path, name));
+            let offset = offset.ok_or_else(|| NotPlanned::NoFunction(name.to_owned()))?;
+            if CALLER_MATTERS.contains(&name) {
+                return Err(refuse(name, "it looks at where it is called from"));
+            }
+            if name == "_start" || name.contains(".cold") {
+                return Err(refuse(name, "it is not called, but jumped to"));
+            }
+            if is_go(path) {
+                return Err(refuse(name, "it is written in Go, whose stacks move"));
+            }
+            let hooked = hook(path, name, offset, Role::Named { key: *key, shared })?;
+            if mine.clone().flat_map(|library| &library.functions).any(|other| other.address == hooked.address) {
+                return Err(refuse(name, "the object hooks it for its own sake"));
+            }
+            if places.iter().any(|other| other.address == hooked.address) {
+                return Err(refuse(name, "it is named twice"));
+            }
+            functions.push((name.to_owned(), offset + u64::from(hooked.recipe.first)));
+            places.push(hooked);
+        }
+        if is_static && mine.clone().next().is_none() {
+            places.extend(forbidding(path)?.into_iter().chain(executing(path)).map(|(_, _, function)| function));
+        }
+        if places.len() > PLAN_FUNCTIONS {
+            return Err(NotPlanned::TooManyNamed(NAMED_FILES, PLAN_FUNCTIONS));
+        }
+        Ok(Self {
+            path: path.into(),
+            functions,
+            library: Library { dev, ino, functions: places, ..Library::default() },
+        })
     }
 }
 
@@ -88,7 +150,7 @@ pub fn c_library(path: &Path) -> Option<Library> {
     Some(Library { dev, ino, functions, ..Library::default() })
 }
 
-/// Functions of a program without a C library of its own that can forbid it system calls: the object must notice.
+/// Functions, in a program without a C library, that can forbid it system calls: the object must notice.
 fn forbidding(path: &Path) -> Result<Vec<(&'static str, u64, Function)>, NotPlanned> {
     let all = [("prctl", Role::Prctl), ("syscall", Role::Syscall)];
     let found = all.into_iter().filter_map(|(name, role)| Some((name, function(path, name)?, role)));
@@ -111,12 +173,13 @@ fn role(prepare: &Prepare) -> Role {
     }
 }
 
-fn hook(path: &Path, name: &'static str, offset: u64, role: Role) -> Result<Function, NotPlanned> {
-    let (machine, address, code) = code_at(path, offset, LOOKED_AT).ok_or(NotPlanned::NoCode(name))?;
+fn hook(path: &Path, name: &str, offset: u64, role: Role) -> Result<Function, NotPlanned> {
+    let (machine, address, code) =
+        code_at(path, offset, LOOKED_AT).ok_or_else(|| NotPlanned::NoCode(name.to_owned()))?;
     if machine != Machine::X86_64 {
-        return Err(NotPlanned::Architecture(name));
+        return Err(NotPlanned::Architecture(name.to_owned()));
     }
-    let recipe = recipe(&code, &role.reads()).map_err(|why| NotPlanned::NoHook { function: name, why })?;
+    let recipe = recipe(&code, &role.reads()).map_err(|why| NotPlanned::NoHook { function: name.to_owned(), why })?;
     Ok(Function { address, role, recipe })
 }
 

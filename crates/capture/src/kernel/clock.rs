@@ -52,7 +52,7 @@ pub fn boot_offset_ns() -> u64 {
             (after - before, boot.saturating_sub(before + (after - before) / 2))
         })
         .min()
-        // Less than the two readings can be told apart is no suspension.
+        // Less than the resolution of the two readings is no suspension.
         .map_or(0, |(width, offset)| if offset <= width { 0 } else { offset })
 }
 

@@ -1,7 +1,7 @@
 //! Where fields of btrfs, f2fs and XFS lie, from the types that the kernel, or the module, describes.
 //!
 //! Other fields are found by the loader when the probes are loaded. These file systems may be modules that come later, as
-//! soon as somebody mounts such a disk, so the places of their fields are looked up then and handed to the probes in a
+//! soon as such a disk is mounted, so the places of their fields are looked up then and handed to the probes in a
 //! table.
 
 use bpf::btf::{Structs, VMLINUX};

@@ -1,5 +1,5 @@
-//! Where some functions of the kernel are: those that hear of a bio's end, by which the probes tell what kind of bio it is, and those
-//! that wait, by which they tell what a thread sleeps for.
+//! Addresses of some functions of the kernel: those called at a bio's end, by which the probes classify the bio, and those
+//! that wait, by which they know what a thread sleeps for.
 
 use model::{BioEnd, Wait};
 use std::fs;
@@ -70,9 +70,9 @@ type Ends = ([u64; END_FUNCTIONS], [u8; END_FUNCTIONS]);
 /// Where functions begin and end, and what each waits for; zeroes behind the last.
 type Waits = ([u64; WAIT_FUNCTIONS], [u64; WAIT_FUNCTIONS], [u8; WAIT_FUNCTIONS]);
 
-/// What the kernel side is told of the kernel's functions. Nothing is in it if addresses are hidden from this user.
+/// The kernel's functions, as the kernel side needs them. Nothing is in it if addresses are hidden from this user.
 pub struct Functions {
-    /// Those that hear of a bio's end.
+    /// Those called at a bio's end.
     pub ends: Ends,
     /// Those that wait.
     pub waits: Waits,

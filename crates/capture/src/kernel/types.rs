@@ -6,7 +6,7 @@ use aya::{Btf, Endianness};
 use bpf::btf::{VMLINUX, append};
 use std::fs;
 
-/// Whose types the probes read; a module that is not loaded has none, and nothing to tell.
+/// Whose types the probes read; a module that is not loaded has none, and nothing to record.
 const MODULES: [&str; 6] = ["jbd2", "dm_mod", "dm_crypt", "scsi_mod", "nvme_core", "mmc_core"];
 
 /// The running kernel's types.

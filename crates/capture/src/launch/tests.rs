@@ -72,7 +72,7 @@ fn running_command_survives_drop() {
     // It can only answer if it is alive.
     fs::write(&fifo, "alive\n").unwrap();
     let mut status = 0;
-    // SAFETY: waits for a child of this process that nobody has waited for.
+    // SAFETY: waits for a child of this process that was not waited for.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert_eq!(fs::read_to_string(&file).unwrap(), "alive\n");
 }

@@ -1,13 +1,13 @@
 //! A child that is traced from the gate to its exec, so that its program can be met before its first instruction.
 //!
-//! It is traced by the thread that began it, and by nobody else. If the recorder dies meanwhile, the child does too: a command never
+//! It is traced by the thread that began it, and by no other. If the recorder dies meanwhile, the child does too: a command never
 //! runs unrecorded behind its user's back. (What the command starts goes on, unless it is in the middle of being changed.) Signals that come before the exec are handed on; a stop by Ctrl-Z lasts until it is ended.
 
 use libc::{c_int, c_void, pid_t};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// How long a process may take to its exec, once it was told to go on.
+/// How long a process may take to its exec, once it was asked to go on.
 const EXEC_WITHIN: Duration = Duration::from_secs(5);
 /// How long the kernel may take from closing what an exec closes to the stop.
 const STOPS_WITHIN: Duration = Duration::from_millis(50);
@@ -43,7 +43,7 @@ pub(super) enum Met {
     Lingers(Lingering),
 }
 
-/// A process that was told to stop, to be let go then.
+/// A process that was asked to stop, to be detached then.
 #[derive(Debug)]
 pub struct Lingering(Traced);
 
@@ -98,15 +98,15 @@ impl Traced {
     /// Waits for its exec, for a limited time, which is short once it `went_on`.
     ///
     /// It may have gone on without an exec, and cannot be stopped while it waits for a child of vfork, which may be waiting for this
-    /// process: so nobody waits here for that.
+    /// process: so this does not wait for it.
     pub(super) fn exec_of_accompanied(self, mut went_on: impl FnMut() -> bool) -> Met {
         let mut until = Instant::now() + EXEC_WITHIN;
-        let mut told = false;
+        let mut asked = false;
         loop {
             match self.state() {
                 State::Running if Instant::now() < until => {
-                    if !told && went_on() {
-                        (until, told) = (until.min(Instant::now() + STOPS_WITHIN), true);
+                    if !asked && went_on() {
+                        (until, asked) = (until.min(Instant::now() + STOPS_WITHIN), true);
                     }
                     std::thread::sleep(Duration::from_micros(100));
                 }
@@ -168,7 +168,7 @@ impl Traced {
             }
             let signal = libc::WSTOPSIG(status);
             let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
-            // What fails here fails because it was killed, which the next turn is told.
+            // What fails here fails because it was killed, which the next turn sees.
             let _ = match status >> 16 {
                 libc::PTRACE_EVENT_EXEC => return Reached::Exec(self),
                 libc::PTRACE_EVENT_STOP if stops => ask(libc::PTRACE_LISTEN, pid, 0),

@@ -9,7 +9,7 @@
 //! tried both ways. What returns must be one field of the argument, else there is no answer.
 //!
 //! Following values rather than matching bytes makes one reading serve every compiler, level of optimisation, frame
-//! pointer and hardening that was looked at. An instruction that is not known here ends the attempt; a wrong offset would
+//! pointer and hardening that was examined. An instruction that is not known here ends the attempt; a wrong offset would
 //! need code that loads a field of its argument, returns it, and is called `sqlite3_sql` without being it.
 //!
 //! Likewise `sqlite3_stmt_busy` is `return p && p->eVdbeState == VDBE_RUN_STATE` (in SQLites from before 2022 it compares a
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(x86("48 85 ff 74 06 8b 87 f8 00 00 00 c3 31 c0 c3"), None, "a field of 32 bits");
         assert_eq!(x86("48 85 ff 74 08 48 8b 87 f9 00 00 00 c3 31 c0 c3"), None, "no aligned pointer");
         assert_eq!(x86("48 8b 87 f8 00 00 00 48 8b 40 08 c3"), None, "a field of a field");
-        assert_eq!(x86("e8 00 00 00 00 c3"), None, "calls somebody");
+        assert_eq!(x86("e8 00 00 00 00 c3"), None, "calls a function");
         assert_eq!(x86("48 85 f6 74 08 48 8b 87 f8 00 00 00 c3 48 8b 47 10 c3"), None, "two answers");
         assert_eq!(x86("eb fe"), None, "never ends");
         assert_eq!(text_offset(Machine::Aarch64, &bytes("00 00 00 14")), None, "never ends");

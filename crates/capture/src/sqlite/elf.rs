@@ -76,7 +76,7 @@ pub(super) struct Elf {
 
 impl Elf {
     pub fn open(path: &Path) -> Result<Self, Refusal> {
-        // What a program names may be a pipe by the time that it is opened: nobody is waited for.
+        // What a program names may be a pipe by the time that it is opened: it must not block.
         let mut options = File::options();
         let file = options.read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(Refusal::Unreadable)?;
         let about = file.metadata().map_err(Refusal::Unreadable)?;
@@ -108,6 +108,13 @@ impl Elf {
         let copy = all.file.try_clone().map_err(Refusal::Unreadable)?;
         all.read_headers(&ReadCache::new(copy)).map_err(|_| Refusal::Foreign("damaged ELF headers".into()))?;
         Ok(all)
+    }
+
+    /// Whether there is a section of that name.
+    pub fn has_section(&self, name: &str) -> bool {
+        self.sections
+            .iter()
+            .any(|section| section.name == name || section.name.strip_prefix(".data.rel.ro") == Some(name))
     }
 
     fn read_headers(&mut self, cache: &ReadCache<File>) -> object::read::Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! Before a command runs, only what can be read off its files is known: its interpreter if it is a script, the libraries
 //! it needs and those need, for Python the modules that bring SQLite, and the system's own libsqlite3, which covers the
-//! children of a shell; and the programs that its words name. What a program loads later by itself (a Java machine unpacks its
+//! children of a shell; and the programs that its words name. What a program loads later (a Java machine unpacks its
 //! SQLite into /tmp, Node loads addons) is found by [`Finder::process`] once it is mapped.
 //!
 //! A [`Finder`] names each file once in its life, by device and inode, since a probe on a file is in force for everybody
@@ -47,6 +47,13 @@ impl Search {
         self.found.append(&mut other.found);
         self.absent.append(&mut other.absent);
     }
+}
+
+/// The processes that a process has started and that are still its children.
+fn children(pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
 /// Looks into files, each once.
@@ -102,7 +109,7 @@ impl Finder {
     }
 
     /// Looks into the programs that a command names, also inside a word (`sh -c 'make; ./app'`), and that a script of its names: once they
-    /// run, their first statements are over before anybody has looked into them. A word that is no program is one file name tried in vain.
+    /// run, their first statements are over before they could be searched. A word that is no program is one file name tried in vain.
     pub fn named(&mut self, command: &[OsString], path_variable: Option<&OsStr>) -> Search {
         let mut text: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let own = command.first().and_then(|first| crate::launch::resolve(first, path_variable).ok());
@@ -129,6 +136,18 @@ impl Finder {
             }
         }
         self.files(paths)
+    }
+
+    /// Looks into what these processes, and all that they started, have mapped as code.
+    pub fn trees(&mut self, roots: &[u32]) -> Search {
+        let (mut search, mut seen, mut left) = (Search::default(), BTreeSet::new(), roots.to_vec());
+        while let Some(pid) = left.pop() {
+            if seen.insert(pid) {
+                search.append(self.process(pid));
+                left.extend(children(pid));
+            }
+        }
+        search
     }
 
     /// Looks into what every process has mapped as code. Processes that may not be read are passed over.

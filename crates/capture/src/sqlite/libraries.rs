@@ -1,7 +1,7 @@
 //! Which file a library's name stands for: what the dynamic loader would open.
 //!
 //! Its order is followed as far as it matters here: the folders the file itself names (RUNPATH, RPATH), `LD_LIBRARY_PATH`,
-//! the loader's cache, the usual folders. A wrong guess costs a probe on a file that nobody runs, no more.
+//! the loader's cache, the usual folders. A wrong guess costs a probe on a file that is not executed, no more.
 
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
@@ -14,7 +14,7 @@ pub struct Libraries {
     folders: Vec<PathBuf>,
 }
 
-/// Where libraries are if nobody says otherwise: Debian's multiarch, Fedora's and Arch's, musl's, Android's.
+/// Where libraries are by default: Debian's multiarch, Fedora's and Arch's, musl's, Android's.
 const FOLDERS: &[&str] = &[
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",

@@ -1,6 +1,6 @@
 //! Where SQLite's functions are in a file, so that they can be probed without its co-operation.
 //!
-//! SQLite has no probes of its own, but everybody who uses it calls `sqlite3_prepare…`, `sqlite3_step`, `sqlite3_reset`
+//! SQLite has no static probes, but every program that uses it calls `sqlite3_prepare…`, `sqlite3_step`, `sqlite3_reset`
 //! and `sqlite3_finalize`, and these stand in a symbol table of the library, or of the program that has SQLite built in:
 //! the full table of symbols first (it has the local ones too), the dynamic one (a library keeps it when stripped), then
 //! the debug file that the build id names. What is found are offsets within the file, which is what a uprobe takes.
@@ -168,7 +168,7 @@ pub fn find(path: &Path) -> Result<SqliteSymbols, Absent> {
     find_with_debug_files(path, Path::new(DEBUG_FILES))
 }
 
-/// Where in a file the function of this name begins, in bytes; `None` if no symbol says.
+/// Where in a file the function of this name begins, in bytes; `None` if there is no symbol.
 pub(crate) fn function(path: &Path, name: &str) -> Option<u64> {
     if name.is_empty() {
         return None;
@@ -178,6 +178,11 @@ pub(crate) fn function(path: &Path, name: &str) -> Option<u64> {
     let own = find(&elf, Table::Full).or_else(|| find(&elf, Table::Dynamic));
     let debug = || find(&Elf::open(&debug_file(&elf, Path::new(DEBUG_FILES))?).ok()?, Table::Full);
     elf.code_offset(own.or_else(debug)?.address)
+}
+
+/// Whether a file is a program written in Go.
+pub(crate) fn is_go(path: &Path) -> bool {
+    Elf::open(path).is_ok_and(|elf| elf.has_section(".gopclntab"))
 }
 
 /// As [`find`], with the folder in which debug files are looked for by their build id.

@@ -40,7 +40,7 @@ fn mapped(file: &str, offset: u64) -> Option<u64> {
 /// # Safety
 /// `stmt` must be a live `sqlite3_stmt` of the SQLite that `offset` was found for.
 unsafe fn text_of(stmt: *const c_void, offset: u32) -> String {
-    // SAFETY: the caller's promise; a wrong offset is what the test would find, at worst by a fault of its own process.
+    // SAFETY: the caller's promise; a wrong offset is what the test would find, at worst by a fault of this process.
     unsafe { CStr::from_ptr(*stmt.byte_add(offset as usize).cast::<*const c_char>()) }.to_str().unwrap().to_owned()
 }
 

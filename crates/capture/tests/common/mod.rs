@@ -1,4 +1,4 @@
-//! What the tests on a live kernel share: a disk of their own, and a recording in memory.
+//! What the tests on a live kernel share: a private disk, and a recording in memory.
 //!
 //! Everything made is removed when the guard is dropped, after a panic too.
 

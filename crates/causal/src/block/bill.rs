@@ -18,7 +18,7 @@ use model::{BioEnd, Call, Confidence, DiskOp, Origin, Relation};
 /// Inodes below are a file system's own: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is none.
 const FILES_FROM: u64 = 3;
 
-/// Writes the bill of one bio.
+/// Determines the charges of one bio.
 pub(super) struct Billing<'a, 'c> {
     /// The thread that queues it.
     pub tid: u32,
@@ -30,14 +30,14 @@ pub(super) struct Billing<'a, 'c> {
 }
 
 impl Billing<'_, '_> {
-    /// Writes the bill of a bio that was just queued.
+    /// Charges a bio that was just queued.
     pub(super) fn bill(&mut self, header: &Header, r: &BioQueue, bio: &mut Bio) {
         let weight = f64::from(r.bytes.max(1));
         let kernel = r.ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
         let file = (r.dev, r.ino);
         if self.cx.config.tracer_files.contains(&file) {
             let tracer = Actor::process(Origin::Tracer, self.cx.config.tracer.unwrap_or(0));
-            let charge = Charge { source: Source::Actor(tracer), ..Charge::nobody(weight, "archive") };
+            let charge = Charge { source: Source::Actor(tracer), ..Charge::unattributed(weight, "archive") };
             bio.charges.push(Charge { confidence: Confidence::Structural, ..charge });
             return;
         }
@@ -79,29 +79,29 @@ impl Billing<'_, '_> {
                 return;
             }
         }
-        if kernel && bio.op == DiskOp::Read && self.issuer.actor == Actor::NOBODY {
-            // Nobody's reads are put off, so a kernel thread that reads for no disk above reads for itself (ext4lazyinit
+        if kernel && bio.op == DiskOp::Read && self.issuer.actor == Actor::UNATTRIBUTED {
+            // Reads are never deferred, so a kernel thread that reads for no disk above reads for itself (ext4lazyinit
             // and its bitmaps): it is named.
             self.issuer.actor = Actor::process(Origin::OtherProcess, header.tgid);
             return self.thread(bio, weight, "thread", self.issuer.confidence);
         }
-        if self.issuer.actor == Actor::NOBODY && bio.op != DiskOp::Read {
+        if self.issuer.actor == Actor::UNATTRIBUTED && bio.op != DiskOp::Read {
             // A kernel thread's flush or discard.
             return self.orphan(r.dev, bio, weight);
         }
         self.thread(bio, weight, "thread", self.issuer.confidence);
     }
 
-    /// Pages that nobody known wrote. If they are metadata, the file system itself did: btrfs and f2fs keep theirs in inodes
-    /// of their own, xfs in no inode at all. The thread pays that writes them in a call of its own, else whoever waits.
+    /// Pages without a known writer. If they are metadata, the file system itself wrote them: btrfs and f2fs keep theirs in
+    /// separate inodes, xfs in none. Charged is the thread that writes them within a call, else whoever waits.
     fn orphan(&mut self, dev: u32, bio: &mut Bio, weight: f64) {
         let own = bio.flags & bio_flags::META != 0 || bio.op != DiskOp::Write || bio.pages_of.1 < FILES_FROM;
         let metadata = own || bio.is_block() || self.objects.logs.is_folder(bio.pages_of);
-        if metadata && self.issuer.span != 0 && self.issuer.actor != Actor::NOBODY {
+        if metadata && self.issuer.span != 0 && self.issuer.actor != Actor::UNATTRIBUTED {
             return self.thread(bio, weight, "log", Confidence::Interval);
         }
         if !metadata || !self.log(dev, bio, weight) {
-            bio.charges.push(Charge::nobody(weight, "unknown"));
+            bio.charges.push(Charge::unattributed(weight, "unknown"));
         }
     }
 
@@ -113,7 +113,7 @@ impl Billing<'_, '_> {
     fn thread(&mut self, bio: &mut Bio, weight: f64, via: &'static str, sure: Confidence) {
         let window = Window { start_ns: self.issuer.start_ns, end_ns: bio.queue_ns, cpus: [self.issuer.cpu, bio.cpu] };
         let confidence = self.cx.link(self.issuer.span, bio.span, Relation::Calls, sure, window);
-        let via = if self.issuer.actor == Actor::NOBODY { "unknown" } else { via };
+        let via = if self.issuer.actor == Actor::UNATTRIBUTED { "unknown" } else { via };
         bio.charges.push(Charge {
             source: Source::Actor(self.issuer.actor),
             weight,
@@ -160,14 +160,14 @@ impl Billing<'_, '_> {
                 via: "transaction",
                 span: 0,
             });
-        } else if self.issuer.actor == Actor::NOBODY && !self.objects.journal.is_journal(r.dev) {
+        } else if self.issuer.actor == Actor::UNATTRIBUTED && !self.objects.journal.is_journal(r.dev) {
             // A block of the disk itself may be anything, ext4's before its first transaction too, unless a file system
             // is on the disk that is known to have no transactions.
             self.orphan(r.dev, bio, weight);
         } else if self.objects.journal.is_journal(r.dev) {
             // Logged before the trace began. Whoever writes it home now (a checkpoint may run in any call that needs
             // room in the journal) is not its cause.
-            bio.charges.push(Charge::nobody(weight, "unknown"));
+            bio.charges.push(Charge::unattributed(weight, "unknown"));
         } else {
             self.thread(bio, weight, "thread", Confidence::Interval);
         }
@@ -188,7 +188,7 @@ impl Billing<'_, '_> {
                     _ if self.issuer.call == Some(Call::Msync) => {
                         self.thread(bio, *weight, "mapped", Confidence::Guess);
                     }
-                    _ if file.1 == 0 && self.issuer.actor != Actor::NOBODY => {
+                    _ if file.1 == 0 && self.issuer.actor != Actor::UNATTRIBUTED => {
                         self.thread(bio, *weight, "thread", Confidence::Interval);
                     }
                     _ => self.orphan(file.0, bio, *weight),
@@ -244,21 +244,21 @@ impl Billing<'_, '_> {
         self.objects.journal.replace(key, place, members);
     }
 
-    /// Charges what a file system writes of its own, and no page or transaction explains. `dev`: the file system, if its
-    /// pages tell. Returns whether anybody was found.
+    /// Charges what a file system writes for itself, which no page or transaction explains. `dev`: the file system, if its
+    /// pages name it. Returns whether there was anyone to charge.
     fn log(&mut self, dev: u32, bio: &mut Bio, weight: f64) -> bool {
         let disk = self.cx.config.disk_of(bio.disk);
         let config = self.cx.config;
         let journal = &self.objects.journal;
         // Blocks that are in no file system's inode: those of a disk that holds one without a disk's number (btrfs) are
-        // its own; any other's may be ext4's, whose transactions would tell.
+        // its own; any other's may be ext4's, whose transactions are the better evidence.
         let block = dev != 0 && config.disk_of(dev) == disk && dev >> 20 != 0 && bio.is_block();
         let here = |d: u32| {
             let mine = if block { d >> 20 == 0 } else { true };
             mine && (d == dev || config.disk_of(d) == disk) && !journal.is_journal(d)
         };
         let mut waiting = journal.waiting(bio.queue_ns, here);
-        // Where the file system tells who asked for its log, the others wait for their data alone.
+        // Where it is known who asked the file system for its log, the others wait for their data alone.
         if waiting.iter().any(|w| w.asked) {
             waiting.retain(|w| w.asked);
         }
@@ -268,7 +268,7 @@ impl Billing<'_, '_> {
             let line = |(source, part): &(Source, f64)| Charge {
                 source: *source,
                 confidence: Confidence::Guess,
-                ..Charge::nobody(weight * part / all, "log")
+                ..Charge::unattributed(weight * part / all, "log")
             };
             bio.charges.extend(meant.iter().map(line));
             return !meant.is_empty();
@@ -281,7 +281,7 @@ impl Billing<'_, '_> {
                 source: wait.source,
                 confidence: sure,
                 span: wait.span,
-                ..Charge::nobody(each, "log")
+                ..Charge::unattributed(each, "log")
             });
         }
         true

@@ -1,8 +1,8 @@
 //! Bios, from their queueing until a request takes them.
 //!
-//! Picture a letter with the bill pinned to it: when a bio is queued, everything that will tell who pays is at hand (the
-//! signatures on its pages, the commit its thread is in, the system call that sent it), so the bill is written then
-//! (`bill`) and travels with it through splits and remaps.
+//! When a bio is queued, everything that decides whom it is charged to is known (who wrote its pages, the commit that
+//! its thread is in, the system call that sent it). So its charges are determined then (`bill`) and kept with it
+//! through splits and remaps.
 //!
 //! *Uncertainty*: a bio's address is used again within a millisecond. A bio is the one queued last at its address; if
 //! the end of an earlier one was lost, that one simply has no end.
@@ -222,7 +222,7 @@ impl BlockIo {
         if std::mem::replace(&mut bio.written, true) {
             return;
         }
-        let actor = Actor { operation: bio.operation.unwrap_or(0), ..Actor::NOBODY };
+        let actor = Actor { operation: bio.operation.unwrap_or(0), ..Actor::UNATTRIBUTED };
         let operation = tasks.threads.settled(actor).operation;
         let row = Span {
             end_ns: end_ns.map(|e| e.max(bio.queue_ns)),

@@ -1,13 +1,13 @@
-//! What drivers send to their devices for requests: commands of a protocol of their own.
+//! What drivers send to their devices for requests: commands of the device's protocol.
 //!
 //! A command belongs to the request that it names, by the request's address, while that request is on its way. One that
 //! NVMe's is made just before its request is issued, and found by it then. One that
 //! names none that was recorded (a disk's own housekeeping before the recording, a request whose issue was lost, all that
-//! MMC's core sends by itself, such as CMD13 until a card is ready) is kept all the same.
+//! MMC's core sends without a request, such as CMD13 until a card is ready) is kept all the same.
 //!
-//! *Uncertainty*: a command whose end was not seen ended at the latest when its memory became another's, which tells
-//! nothing of when; so it stays without an end. A command that timed out may still end, by itself or by an abort that no
-//! tracepoint tells of.
+//! *Uncertainty*: a command whose end was not seen ended at the latest when its memory was used for another, which
+//! does not date its end; so it has none. A command that timed out may still complete, or be aborted, for which there is
+//! no tracepoint.
 
 use super::requests::MOST;
 use super::{BlockIo, mmc, nvme, scsi};
@@ -23,6 +23,8 @@ pub(crate) struct Sent {
     row: DriverCommand,
     /// Its request is issued only after it.
     early: bool,
+    /// As the record has it.
+    code: u16,
     cpu: u16,
 }
 
@@ -73,7 +75,7 @@ impl BlockIo {
             timed_out: false,
             error: None,
         };
-        self.sent.insert(r.command, Sent { row, early, cpu: header.cpu });
+        self.sent.insert(r.command, Sent { row, early, code: r.code, cpu: header.cpu });
     }
 
     /// A request was issued whose command may have been made just before.
@@ -92,7 +94,7 @@ impl BlockIo {
 
     /// Something happened to a driver's command.
     pub(crate) fn on_driver_end(&mut self, header: &Header, r: &DriverEnd, cx: &mut Context<'_>) {
-        let Some(Sent { row, .. }) = self.sent.get_mut(&r.command) else { return };
+        let Some(Sent { row, code, .. }) = self.sent.get_mut(&r.command) else { return };
         if r.what == driver_what::TIMED_OUT {
             row.timed_out = true;
             return;
@@ -101,7 +103,7 @@ impl BlockIo {
         row.error = match r.what {
             driver_what::REFUSED => Some("not taken by the driver".into()),
             _ if r.protocol == Protocol::Nvme as u16 => nvme::error(r.result),
-            _ if r.protocol == Protocol::Mmc as u16 => mmc::error(r.result, r.sense),
+            _ if r.protocol == Protocol::Mmc as u16 => mmc::error(*code, r),
             _ => scsi::error(r.result, r.sense),
         };
         if let Some(sent) = self.sent.remove(&r.command) {

@@ -28,7 +28,7 @@ struct Waiter {
     bare: bool,
     /// How sure that is.
     sure: Confidence,
-    /// When the flush was told of.
+    /// The time of the flush's record.
     time_ns: u64,
 }
 
@@ -90,7 +90,7 @@ impl BlockIo {
         all.into_iter().map(|(_, at)| at).collect()
     }
 
-    /// One waiter: an equal part of the flush, on the bill of whoever it stands for.
+    /// One waiter: an equal part of the flush, charged to whoever it waits for.
     fn wait(&mut self, request: &mut Request, Waiter { at, bare, sure, time_ns }: Waiter, env: &mut Env<'_, '_>) {
         let Some(mut bio) = self.bios.remove(&at) else { return };
         let window = Window { start_ns: bio.queue_ns, end_ns: time_ns, cpus: [bio.cpu, request.cpu] };

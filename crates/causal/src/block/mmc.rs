@@ -1,12 +1,15 @@
 //! MMC's commands and answers in words, by the SD Physical Layer and JEDEC's eMMC specifications.
 //!
-//! A command's index alone does not tell SD from eMMC, nor an application's command (after CMD55) from a plain one; its
+//! A command's index alone distinguishes neither SD from eMMC nor an application command (after CMD55) from a plain one; its
 //! data and argument do, where both forms exist.
 //!
-//! *Uncertainty*: a discard (CMD38) names its blocks in the commands before it. What the card says in its status besides
-//! is not recorded: an error here is one that the host saw.
+//! An error is one that the host saw or, where it saw none, one that the card reports in its status: a medium that cannot be read or is
+//! worn out is reported by the command itself or by CMD13 after it.
+//!
+//! *Uncertainty*: a discard (CMD38) names its blocks in the commands before it. Bits of the status about the command before
+//! (COM_CRC_ERROR, ILLEGAL_COMMAND) are left out: that command has its error from the host.
 
-use model::event::{mmc_is, mmc_part};
+use model::event::{DriverEnd, mmc_answer, mmc_is, mmc_part};
 use std::borrow::Cow;
 
 /// Names of commands, by index.
@@ -76,7 +79,7 @@ impl Command {
         let (name, moves): (Cow<'static, str>, bool) = if has(mmc_is::TASK) {
             (if has(mmc_is::WRITES) { "CQE write" } else { "CQE read" }.into(), has(mmc_is::DATA))
         } else {
-            // By sector, or by byte on a card of up to 2 GB; whoever sends another command of this kind tells no sector.
+            // By sector, or by byte on a card of up to 2 GB; other commands of this kind have no sector.
             let same = arg == sector || arg == sector << 9;
             (named(code, arg, has(mmc_is::DATA)), matches!(code, 17 | 18 | 24 | 25) && has(mmc_is::DATA) && same)
         };
@@ -104,7 +107,7 @@ fn named(code: u16, arg: u32, data: bool) -> Cow<'static, str> {
     }
 }
 
-/// Errors of hosts (include/linux/mmc/core.h says what they mean).
+/// Errors of hosts (their meaning is in include/linux/mmc/core.h).
 const ERRORS: [(u32, &str); 5] = [
     (5, "EIO"),
     (22, "EINVAL: cannot be done"),
@@ -113,8 +116,43 @@ const ERRORS: [(u32, &str); 5] = [
     (123, "ENOMEDIUM: no card"),
 ];
 
-/// What the host told of the part of the command that failed.
-pub(super) fn error(result: u32, part: [u8; 4]) -> Option<String> {
+/// Errors of the card's status (R1), as both specifications name them; those of the command that it answers.
+const STATUS: [(u32, &str); 11] = [
+    (mmc_answer::OUT_OF_RANGE, "OUT_OF_RANGE"),
+    (1 << 30, "ADDRESS_ERROR"),
+    (1 << 29, "BLOCK_LEN_ERROR"),
+    (1 << 28, "ERASE_SEQ_ERROR"),
+    (1 << 27, "ERASE_PARAM"),
+    (1 << 26, "WP_VIOLATION"),
+    (1 << 24, "LOCK_UNLOCK_FAILED"),
+    (1 << 21, "CARD_ECC_FAILED"),
+    (1 << 20, "CC_ERROR"),
+    (1 << 19, "ERROR"),
+    (1 << 16, "CSD_OVERWRITE"),
+];
+
+/// eMMC's, where the command asks for no data.
+const SWITCH_ERROR: u32 = 1 << 7;
+
+/// Whether the answer to a command is the card's status: that of CMD6, 7, 12, 13 and of all that read, write and erase. Others answer with
+/// registers, addresses or voltages (R2 to R7).
+fn answers_with_status(code: u16) -> bool {
+    matches!(code, 6 | 7 | 12 | 13 | 16..=38 | 42 | 44..=49 | 55 | 56)
+}
+
+/// What went wrong with a command: the host's error with the part that failed, else what the card reports.
+pub(super) fn error(code: u16, end: &DriverEnd) -> Option<String> {
+    of_host(end.result, end.sense).or_else(|| of_card(code, end.answer))
+}
+
+fn of_card(code: u16, answer: u32) -> Option<String> {
+    let switch = (matches!(code, 6 | 13)).then_some((SWITCH_ERROR, "SWITCH_ERROR"));
+    let all = STATUS.into_iter().chain(switch).filter(|(bit, _)| answers_with_status(code) && answer & bit != 0);
+    let names: Vec<&str> = all.map(|(_, name)| name).collect();
+    (!names.is_empty()).then(|| format!("card status: {}", names.join(", ")))
+}
+
+fn of_host(result: u32, part: [u8; 4]) -> Option<String> {
     let part = match u32::from_le_bytes(part) {
         mmc_part::COUNT => "block count (CMD23)",
         mmc_part::DATA => "data",
@@ -162,10 +200,27 @@ mod tests {
 
     #[test]
     fn errors_name_failed_part() {
-        let of = |errno: i32, part: u32| error((-errno).cast_unsigned(), part.to_le_bytes());
+        let of = |errno: i32, part: u32| of_host((-errno).cast_unsigned(), part.to_le_bytes());
         assert_eq!(of(0, 0), None);
         assert_eq!(of(110, mmc_part::COMMAND).as_deref(), Some("command: ETIMEDOUT: no answer in time"));
         assert_eq!(of(84, mmc_part::DATA).as_deref(), Some("data: EILSEQ: bad CRC or response"));
         assert_eq!(of(71, mmc_part::STOP).as_deref(), Some("stop (CMD12): error -71"));
+    }
+
+    #[test]
+    fn card_status_is_error_of_its_own_command() {
+        // Ready, in state `tran`; the command before was unknown to it.
+        const WELL: u32 = 1 << 8 | 4 << 9 | 1 << 22;
+        let of = |code: u16, answer: u32| error(code, &DriverEnd { answer, ..DriverEnd::default() });
+        assert_eq!(of(17, WELL), None);
+        assert_eq!(of(18, WELL | 1 << 21).as_deref(), Some("card status: CARD_ECC_FAILED"));
+        assert_eq!(of(13, 1 << 19 | 1 << 7).as_deref(), Some("card status: ERROR, SWITCH_ERROR"));
+        assert_eq!(of(25, 1 << 7), None);
+        // A register, an address, a voltage.
+        for code in [2, 3, 5, 8, 9, 10, 41, 52, 60] {
+            assert_eq!(of(code, u32::MAX), None, "CMD{code}");
+        }
+        let host = DriverEnd { result: (-110_i32).cast_unsigned(), answer: 1 << 31, ..DriverEnd::default() };
+        assert_eq!(error(17, &host).as_deref(), Some("command: ETIMEDOUT: no answer in time"));
     }
 }

@@ -1,6 +1,6 @@
 //! Block I/O: bios, the requests that carry them to a disk, and the flushes of its cache that they wait for.
 //!
-//! What is completed is handed on (see `attribution`), with the bill that was written when the bio was queued.
+//! What is completed is handed on (see `attribution`), with the charges that were determined when the bio was queued.
 
 mod bill;
 mod bio;

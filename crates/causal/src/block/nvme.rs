@@ -101,7 +101,7 @@ const STATUS: [(u32, &str); 21] = [
     (0x371, "Command Aborted By Host"),
 ];
 
-/// What a status other than success says.
+/// The text of a status other than success.
 pub(super) fn error(result: u32) -> Option<String> {
     let status = result & 0x7ff;
     let name = STATUS.iter().find(|(own, _)| *own == status).map_or("status", |(_, name)| name);

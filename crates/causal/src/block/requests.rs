@@ -5,7 +5,7 @@
 //! one tried again if its allocation is the same; else its completion was missed, and its memory is another request now.
 //!
 //! *Uncertainty*: a command counts as completed when its completion was seen; one whose completion is missing is charged all the
-//! same, and the loss is told. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
+//! same, and the loss is reported. An earlier try of the same request (the driver had no room for it) has neither end nor causes. A completion whose issue was not seen is a command of unknown origin. A write with
 //! PREFLUSH or FUA completes twice (its data, then the whole sequence); the second time is no command.
 
 use super::bio::{disk_op, flag_words};
@@ -31,7 +31,7 @@ pub(super) const MOST: usize = 1 << 16;
 pub(crate) struct Request {
     pub command: u64,
     pub span: u64,
-    /// When the kernel says it was allocated; 0: not told.
+    /// When it was allocated, by the kernel's own time; 0: unknown.
     pub alloc_ns: u64,
     pub made_ns: u64,
     pub issue_ns: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Request {
 }
 
 impl Pending {
-    /// The bill of a command that was over at `done_ns`.
+    /// The charges of a command that was over at `done_ns`.
     fn of(request: Request, due_ns: u64, done_ns: u64, above: bool) -> Self {
         let flush = request.op == DiskOp::Flush;
         Self {
@@ -289,7 +289,7 @@ impl BlockIo {
     /// Whoever waited for this command waits no more. `seen`: else it is only known that it was over by then.
     fn land(&mut self, request: &Request, end_ns: u64, seen: bool, objects: &mut Objects) {
         for flight in &request.flights {
-            objects.activity.delivered(*flight, end_ns, seen);
+            objects.activity.completed(*flight, end_ns, seen);
         }
     }
 
@@ -332,7 +332,7 @@ impl BlockIo {
             bios.iter().for_each(|at| self.drop_bio(*at, env));
             return;
         }
-        // A flush whose issue was lost cannot be told from a sequence that never needed one.
+        // A flush whose issue was lost looks like a sequence that needed none.
         if r.last == 0 || r.bytes == 0 || disk_op(r.op) == DiskOp::Flush {
             return;
         }
@@ -355,7 +355,7 @@ impl BlockIo {
             measure: 1.0,
             flush: false,
             above: false,
-            charges: vec![Charge { confidence: Confidence::Guess, ..Charge::nobody(1.0, "issue not seen") }],
+            charges: vec![Charge { confidence: Confidence::Guess, ..Charge::unattributed(1.0, "issue not seen") }],
         });
     }
 

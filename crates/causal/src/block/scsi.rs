@@ -115,7 +115,7 @@ const SENSE_KEYS: [&str; 16] = [
     "COMPLETED",
 ];
 
-/// What a result other than success says.
+/// The text of a result other than success.
 pub(super) fn error(result: u32, sense: [u8; 4]) -> Option<String> {
     let (host, status) = (result >> 16 & 0xff, result & 0xff);
     let mut parts = Vec::new();

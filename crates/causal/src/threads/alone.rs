@@ -1,15 +1,15 @@
-//! System calls that are operations by themselves, in programs that tell of none.
+//! System calls that are operations, in programs without statements, marks or functions.
 //!
-//! Picture a shop without a till: nobody says when a sale begins, but each trip to the bank is one that somebody waited for. So
-//! where a program has no statements, marks or `--op` functions, each call that waits for the medium is an operation: fsync and
-//! its kin, writes to files opened with O_SYNC or O_DSYNC, and reads and direct writes that slept until the device had done
-//! them. Its shape is the call with its file's name, digits normalised, so that the segments of a log are one.
+//! Where a program has no statements, marks or `--op` functions, each call that waits for the device is an operation,
+//! since that is what its user waits for: fsync and its variants, writes to files opened with O_SYNC or O_DSYNC, and
+//! reads and direct writes that slept until the device had completed them. Its shape is the call with its file's name,
+//! digits normalised, so that the segments of a log share one shape.
 //!
 //! Nothing is counted twice: a process with a recorded statement or a mark has none of them, nor has a recording with functions,
 //! and within an inferred transaction they stay the transaction's. Whether a read slept for the device is known when it has
 //! ended; until then it is undecided, as a mark is.
 //!
-//! *Uncertainty*: what was asked through a ring (io_uring) is no call and no operation. A long call of unknown kind, known
+//! *Uncertainty*: what was submitted through a ring (io_uring) is no call and no operation. A long call of unknown kind, known
 //! because a bio names it before its record is there, is undecided too.
 
 use super::operations::End;
@@ -50,7 +50,7 @@ fn waits(asked: &Asked) -> Option<bool> {
 }
 
 impl Threads {
-    /// Puts a call on its thread's stack, if it is an operation by itself; returns its number.
+    /// Puts a call on its thread's stack, if it is an operation; returns its number.
     pub(super) fn begin_alone(
         &mut self,
         header: &Header,
@@ -72,7 +72,7 @@ impl Threads {
         let known = thread.frames.iter().find(|f| f.kind == Kind::Call && f.span == call.span).map(|f| f.id);
         let name = || name(asked.call, (call.dev, call.ino), &objects.names);
         match (known, decided) {
-            // It was thought to be one before its record said what it is.
+            // It was taken for one before its record arrived.
             (Some(_), None) => {
                 self.drop_undecided(header.tid, call.span, objects, cx);
                 return None;
@@ -202,18 +202,18 @@ fn name(call: Option<CallName>, file: (u32, u64), names: &Names) -> String {
     }
 }
 
-/// Folders that stand before a name without a letter of its own.
+/// Folders prefixed to a name without letters.
 const FOLDERS: usize = 3;
 
-/// A file's name without what tells apart files of one kind: numbers, hexadecimal ones too, and what mkstemp makes up. If
-/// nothing else is left, its folder's name stands before it.
+/// A file's name without what distinguishes files of one kind: numbers, hexadecimal ones too, and what mkstemp makes up. If
+/// nothing else is left, its folder's name is prefixed.
 fn normalised(path: &str) -> String {
     let mut parts: Vec<String> = Vec::new();
     for part in path.trim_end_matches('/').rsplit('/').take(FOLDERS) {
         let part = base(part);
-        let says = part.chars().any(|c| c.is_alphabetic() && c != NUMBER);
+        let has_letter = part.chars().any(|c| c.is_alphabetic() && c != NUMBER);
         parts.push(part);
-        if says {
+        if has_letter {
             break;
         }
     }

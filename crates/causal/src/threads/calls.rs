@@ -1,14 +1,14 @@
-//! System calls, and what a call does without saying so: dirty pages, join transactions, wait for the medium.
+//! System calls, and what a call does that its record does not say: dirty pages, join transactions, wait for the medium.
 //!
-//! Picture a parcel counter that writes its receipt when the customer leaves. Most of what we know stands on the receipt
-//! (the `syscall` record); but parcels sent meanwhile already carry the customer's number (`syscall_ns`), and those who
-//! wait long for the medium announce themselves at the door (`sync_begin`). So a call may be known before its record is
-//! there: it has an identity (thread, start) and spans, and the record fills them in.
+//! Most of what is known of a call is in its `syscall` record, which is written when it ends. But bios that it sends
+//! carry its start (`syscall_ns`), and calls that wait long for the device are announced at their start (`sync_begin`).
+//! So a call may be known before its record arrives: it has an identity (thread, start) and spans, and the record fills
+//! them in.
 //!
 //! A call is the operation's that its thread was inside of. While a statement is only open, between two of its rows, it
 //! is not inside it (`BETWEEN_ROWS`): then the call is the mark's or the function's around it, else the process's.
 //!
-//! *Uncertainty*: of a call whose record was lost only what others said of it is known, and no end.
+//! *Uncertainty*: of a call whose record was lost only what other records say is known, and no end.
 
 use super::Threads;
 use super::alone::Asked;
@@ -47,7 +47,7 @@ impl Threads {
         };
         let found = [thread.call, thread.before].into_iter().flatten().find(|c| c.start_ns == start_ns || announced(c));
         if let Some(mut call) = found {
-            // `fs_write` does not say whether a statement ran; whoever does say is believed.
+            // `fs_write` does not say whether a statement ran; a record that does takes precedence.
             if !call.seen && ctx & flags::BETWEEN_ROWS & !call.ctx != 0 {
                 let around = self.inside(header.tid, start_ns, ctx, &objects.names);
                 call = Call { actor: Actor::of(header, ctx, around.charged(), cx), ctx, ..call };
@@ -87,7 +87,7 @@ impl Threads {
         call
     }
 
-    /// Whether a call is remembered: one that is older than its thread's present call is not, and nobody asks again.
+    /// Whether a call is remembered: one that is older than its thread's present call is not, and is not needed again.
     pub(crate) fn keeps(&self, tid: u32, span: u64) -> bool {
         let thread = self.get(tid);
         thread.is_some_and(|t| [t.call, t.before].into_iter().flatten().any(|c| c.span == span))
@@ -133,7 +133,7 @@ impl Threads {
         }
     }
 
-    /// A call still open when its thread's trace ends is on the time sheet until then.
+    /// A call still open when its thread's trace ends is in the slices until then.
     pub(crate) fn open_call_on_sheet(&mut self, tid: u32, now_ns: u64) {
         let Some(thread) = self.get_mut(tid) else { return };
         let Some(call) = thread.call.filter(|c| !c.seen) else { return };
@@ -220,7 +220,7 @@ impl Threads {
             Some(c) if c.syncs() => "sync",
             _ => "",
         };
-        // Some file systems tell of the entry only (xfs).
+        // Some file systems report the entry only (xfs).
         let entered = record.fs_start_ns != 0 && record.fs_end_ns >= record.fs_start_ns;
         if call.fs_span == 0 && !fs_kind.is_empty() && (entered || regular) {
             call.fs_span = cx.new_span();

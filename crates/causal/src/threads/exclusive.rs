@@ -1,16 +1,16 @@
 //! Where each nanosecond of an operation went.
 //!
-//! Picture one time sheet per thread, filled in from the left: at each moment the thread ran (and then the innermost of
-//! application, database, system call, file system is named), or stood in the queue for a CPU, or slept (and then
-//! [`crate::activity`] names the deepest thing it waited for). The slices of an operation are that sheet cut to its
-//! interval, so they follow each other without gap or overlap. An operation inside another (a trigger's statement, a
-//! statement run by a function) has its own slices; its parent's slices show the same time by their layers too.
+//! Each thread has one sequence of time slices. At each moment the thread ran (the slice then names the innermost of
+//! application, database, system call, file system), was runnable without a CPU, or slept (then [`crate::activity`]
+//! names the deepest thing that it waited for). The slices of an operation are that sequence cut to its interval, so
+//! they follow each other without gap or overlap. An operation inside another (a trigger's statement, a statement run
+//! by a function) has its own slices; its parent's slices show the same time by their layers too.
 //!
 //! A statement is open from its first step to its last, and between them the application runs. What it does there that
 //! the trace sees (a system call, a sleep, another statement) is layer App in the statement's slices, with the reason,
 //! and not explained further: the disk it waits for is not the statement's.
 //!
-//! *Uncertainty*: the sheet is filled in when the operation ends, or in parts when it is long; a system call that
+//! *Uncertainty*: the slices are made when the operation ends, or in parts when it is long; a system call that
 //! shows up after its part was filled in (longer than two horizons, and never asleep) is missing there. The rest of the
 //! time between rows, on the CPU, is known only as a sum (one record per execution, never per row): as much of the
 //! statement's own time as lacks is given to the application, from the end backwards. Its length is right, its position
@@ -30,15 +30,15 @@ const HELD: usize = 4096;
 /// Slices that most operations have at most: their memory is asked for once.
 const MANY: usize = 16;
 
-/// Where the frames' own time goes: the frame says which layer.
+/// Where the frames' own time goes: to the frame's layer.
 const OWN: u64 = u64::MAX;
 /// Time of an execution that began between the rows: the application's, as far as the sum of such time goes.
 const SIBLING: u64 = u64::MAX - 1;
 
-/// Fills in the thread's sheet up to `upto_ns`.
+/// Makes the thread's slices up to `upto_ns`.
 pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity, sink: &mut dyn Sink) {
     let mut at = thread.cursor_ns;
-    let mut pieces = activity.take_sheet();
+    let mut pieces = activity.take_buffer();
     while at < upto_ns {
         while thread.calls.front().is_some_and(|c| c.end_ns <= at) {
             thread.calls.pop_front();
@@ -161,7 +161,7 @@ pub(crate) fn account(thread: &mut Thread, upto_ns: u64, activity: &mut Activity
     activity.give_back(pieces);
 }
 
-/// Up to when the sheet of a thread whose operation is long can be filled in: not into a call that is still open.
+/// Up to when slices of a thread whose operation is long can be made: not into a call that is still open.
 pub(crate) fn settled(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
     let mut upto = now_ns.saturating_sub(horizon_ns.saturating_mul(2));
     if let Some(call) = thread.call.as_ref().filter(|c| !c.seen) {
@@ -176,9 +176,9 @@ pub(crate) fn settled(thread: &Thread, now_ns: u64, horizon_ns: u64) -> u64 {
 }
 
 /// Writes what an operation still holds back. It ended at `end_ns`; `between_ns` of it was the application's, between
-/// rows. Returns how much of that the sheet did not show: time on the CPU, which only the sum tells of.
+/// rows. Returns how much of that the slices did not show: time on the CPU, which is known only as a sum.
 pub(crate) fn finish(frame: &mut Frame, end_ns: u64, between_ns: u64, sink: &mut dyn Sink) -> u64 {
-    // Records that came late may have moved the sheet past the end, or left its last part blank.
+    // Records that came late may have moved the slices past the end, or left its last part blank.
     while let Some(last) = frame.slices.last_mut().filter(|s| s.end_ns > end_ns) {
         last.end_ns = end_ns;
         if last.start_ns < end_ns {
@@ -295,7 +295,7 @@ fn row(operation: u64, s: Waited) -> Slice {
 }
 
 impl Frame {
-    /// Adds a piece of the thread's sheet, made one with the last if it says the same.
+    /// Adds a slice, merged with the last if they are alike.
     fn add_slice(&mut self, mut piece: Waited) {
         if self.is_guess() {
             piece.confidence = Confidence::Guess;
@@ -304,7 +304,7 @@ impl Frame {
             piece.span = self.span;
             match self.kind {
                 Kind::Statement => {}
-                // Sleeps between the calls of a thread that is told to be in no operation are not recorded.
+                // Sleeps between the calls of a thread in no known operation are not recorded.
                 Kind::Inferred if piece.reason == Reason::Cpu => piece.reason = Reason::Other,
                 Kind::Inferred => {}
                 Kind::Function | Kind::Mark => piece.layer = Layer::App,

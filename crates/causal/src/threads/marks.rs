@@ -12,7 +12,7 @@ use model::{Confidence, Layer, Relation};
 use std::borrow::Cow;
 
 impl Threads {
-    /// Takes off the marks, and the call that is an operation by itself, that ended.
+    /// Pops the marks, and the call that is an operation, that ended.
     pub(crate) fn settle_marks(&mut self, tid: u32, time_ns: u64, objects: &mut Objects, cx: &mut Context<'_>) {
         while let Some(thread) = self.map.get_mut(&tid) {
             let over = |f: &&Frame| matches!(f.kind, Kind::Mark | Kind::Call) && f.end_ns <= time_ns;

@@ -1,17 +1,17 @@
 //! Operations: what each thread was asked to do.
 //!
-//! Picture the stack of folders on a clerk's desk: the folder on top is what he works at, and whatever he does meanwhile
-//! belongs to it. A statement's execution puts a folder on the stack and its end takes it off; an application's mark is
-//! a folder too, but one that only groups others: if a statement was opened on it, it is no operation of its own.
+//! Each thread has a stack of operations: what the thread does belongs to the one on top. A statement's execution is
+//! pushed when it begins and popped when it ends. A mark of the application is pushed too, but only groups: if a
+//! statement began inside it, it is no operation.
 //!
 //! A statement that returned a row stays on the stack, open, while the application works on the row. What the thread does
 //! then (`BETWEEN_ROWS`) is not the statement's but that of the mark or function around it, else the process's; and a
-//! statement that begins then is its sibling, which the nesting says: only what runs counts in it.
+//! statement that begins then is its sibling: nesting counts only what runs.
 //!
 //! *Uncertainty*: a program may step two statements by turns; then what its thread does in a step is charged to the one
-//! that began last. When the end of an execution was lost, its folder is taken off when that statement or function
+//! that began last. When the end of an execution was lost, its frame is popped when that statement or function
 //! begins again, or when more are open than the kernel side keeps, and has no end. So it is with a function that did not return
-//! but was left (longjmp, an exception), as soon as that is told; and with one that gave way, since more were open. An execution whose begin was not seen is known only from its end record,
+//! but was left (longjmp, an exception), as soon as that is recorded; and with one that gave way, since more were open. An execution whose begin was not seen is known only from its end record,
 //! and what its thread did meanwhile was not charged to it.
 
 mod alone;
@@ -103,7 +103,7 @@ impl Threads {
         if all.next().is_some() { None } else { Some(first.id) }
     }
 
-    /// Notes what an event that has just arrived tells before its turn.
+    /// Notes what must be known of an event on arrival, before it is handed on in order.
     pub(crate) fn arrives(&mut self, event: &Event, config: &Config) {
         if let Record::Mark(_) = event.record {
             self.marked.insert(event.header.tgid);

@@ -43,7 +43,7 @@ impl Threads {
         let count = self.executions.entry(shape).or_default();
         let nth = *count;
         *count += 1;
-        let around = Actor { operation: frame.parent, ..Actor::NOBODY };
+        let around = Actor { operation: frame.parent, ..Actor::UNATTRIBUTED };
         let parent = Some(self.settled(around).operation).filter(|&p| p != 0);
         cx.sink.operation(Operation {
             id: frame.id,
@@ -74,10 +74,10 @@ impl Threads {
         objects: &mut Objects,
         cx: &mut Context<'_>,
     ) {
-        let told = sqlite::without_traceparent(&record.text);
-        let shape = self.shape("statement", &told.text, cx);
+        let parsed = sqlite::without_traceparent(&record.text);
+        let shape = self.shape("statement", &parsed.text, cx);
         let key = (header.tgid, record.stmt);
-        match told.traceparent {
+        match parsed.traceparent {
             Some(context) => self.contexts.insert(key, context.to_string()),
             None => self.contexts.remove(&key),
         };
@@ -122,7 +122,7 @@ impl Threads {
         self.open_frame(header, header.time_ns, (kind, record.key, record.depth), String::new(), objects, cx);
     }
 
-    /// Puts a folder on the thread's stack; returns its operation.
+    /// Pushes a frame on the thread's stack; returns its operation.
     pub(crate) fn open_frame(
         &mut self,
         header: &Header,
@@ -228,7 +228,7 @@ impl Threads {
         });
         let start_ns = record.start_ns.min(end_ns);
         let mut frame = frame.unwrap_or_else(|| {
-            // What it did is not known, only that it was: `finish` writes one slice that says so.
+            // What it did is not known, only that it was: `finish` writes one slice with that reason.
             let kind = if record.kind == op_kind::STATEMENT { Kind::Statement } else { Kind::Function };
             Frame { depth: 1, key: record.key, end_ns, cpu: header.cpu, ..Frame::new(kind, id, span_id, start_ns) }
         });
@@ -301,7 +301,7 @@ impl Threads {
         }
     }
 
-    /// Takes a folder off whose end was lost. `false`: there was none.
+    /// Pops a frame whose end was lost. `false`: there was none.
     pub(super) fn close_lost(
         &mut self,
         tid: u32,
@@ -314,7 +314,7 @@ impl Threads {
         let guess = frame.filter(|f| f.is_guess()).map(|f| f.id);
         let ended = guess.and_then(|operation| self.inferred.forget(tid, operation));
         let Some(thread) = self.map.get_mut(&tid).filter(|t| place < t.frames.len()) else { return false };
-        // The record of a call tells its end beforehand.
+        // A call's end is known beforehand, from its record.
         let call =
             Some(thread.frames[place].end_ns).filter(|end| thread.frames[place].kind == Kind::Call && *end != u64::MAX);
         exclusive::account(thread, ended.or(call).unwrap_or(0).max(time_ns), &mut objects.activity, cx.sink);

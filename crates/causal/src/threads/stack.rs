@@ -1,7 +1,6 @@
-//! The stack of folders on a clerk's desk (see `threads`): what each thread is in now, and what that means for what it does.
+//! The stack of operations of each thread (see `threads`): what it is in now, and what that means for what it does.
 //!
-//! Words only: nothing here knows records or rows. `threads` puts folders on and takes them off, `exclusive` keeps the
-//! time sheet.
+//! Types only: nothing here knows records or rows. `threads` pushes and pops frames, `exclusive` makes the slices.
 
 use crate::activity::Waited;
 use crate::actor::Actor;
@@ -11,19 +10,19 @@ use model::event::flags;
 use model::table::Span;
 use std::collections::VecDeque;
 
-/// What put a folder on the stack.
+/// What a frame stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Statement,
     Function,
     Mark,
-    /// A transaction that nobody told of: see `inferred`.
+    /// A transaction that was inferred: see `inferred`.
     Inferred,
-    /// A system call that is an operation by itself: see `alone`.
+    /// A system call that is an operation: see `alone`.
     Call,
 }
 
-/// A folder.
+/// An operation or mark on a thread's stack.
 #[derive(Debug)]
 pub(crate) struct Frame {
     pub id: u64,
@@ -31,7 +30,7 @@ pub(crate) struct Frame {
     /// The operation it began inside; 0: none.
     pub parent: u64,
     pub kind: Kind,
-    /// Nesting as its begin told it, 1 being the outermost; marks and guesses have 0, since they are around whatever
+    /// Nesting as in the record of its begin, 1 being the outermost; marks and guesses have 0, since they are around whatever
     /// begins on them.
     pub depth: u32,
     pub key: u64,
@@ -45,7 +44,7 @@ pub(crate) struct Frame {
     pub cpu: u16,
     /// A statement or function began inside it.
     pub opened: bool,
-    /// A mark or call that is an operation whatever comes, since rows that say so were written.
+    /// A mark or call that is an operation whatever comes, since rows with it were written.
     pub decided: bool,
     pub held: Vec<Span>,
     pub slices: Vec<Waited>,
@@ -95,12 +94,12 @@ impl Frame {
         self.start_ns <= time_ns && (self.kind != Kind::Call || time_ns < self.end_ns)
     }
 
-    /// Whether a record told that it began; not so for marks, which are told at once, and for guesses.
+    /// Whether its begin has a record; not so for marks, which come as one record, and for guesses.
     pub(crate) fn is_probed(&self) -> bool {
         matches!(self.kind, Kind::Statement | Kind::Function)
     }
 
-    /// Whether it was never told, only inferred.
+    /// Whether it was not recorded, only inferred.
     pub(crate) fn is_guess(&self) -> bool {
         self.kind == Kind::Inferred
     }
@@ -142,7 +141,7 @@ pub(crate) struct Call {
     pub ctx: u16,
     /// Its record was there; else it is known only because others named it.
     pub seen: bool,
-    /// Its ranges were told by `fs_write`, more precisely than its record can.
+    /// Its ranges come from `fs_write`, more precisely than its record has them.
     pub wrote: bool,
 }
 
@@ -158,7 +157,7 @@ impl Call {
     }
 }
 
-/// A system call on the time sheet.
+/// A system call of a thread that has an operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CallSegment {
     pub start_ns: u64,
@@ -182,7 +181,7 @@ pub(crate) struct Refused {
     pub blocked: Blocked,
 }
 
-/// A time off the CPU on the sheet.
+/// A time off the CPU.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Away {
     pub start_ns: u64,
@@ -205,7 +204,7 @@ pub(crate) struct Thread {
     pub frames: Vec<Frame>,
     pub call: Option<Call>,
     pub before: Option<Call>,
-    /// The time sheet: what is not filled in yet.
+    /// Up to when slices were made; what comes after is kept below.
     pub cursor_ns: u64,
     pub calls: VecDeque<CallSegment>,
     pub aways: VecDeque<Away>,
@@ -214,18 +213,18 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// The folder that work done now in this context, outside any call, belongs to: none that is a guess, which has calls only.
+    /// The frame that work done now in this context, outside any call, belongs to: none that is a guess, which has calls only.
     pub(crate) fn operation(&self, ctx: u16) -> Option<&Frame> {
         self.operation_at(u64::MAX, ctx, None)
     }
 
-    /// The folder that work begun at `time_ns` belongs to, `guess` being the one that would else not be known to be it.
+    /// The frame that work begun at `time_ns` belongs to, `guess` being the one that would else not be known to be it.
     pub(crate) fn operation_at(&self, time_ns: u64, ctx: u16, guess: Option<u64>) -> Option<&Frame> {
         let within = |f: &&Frame| f.is_operation() && f.runs(ctx) && f.covers(time_ns) && f.may_be(guess);
         self.frames.iter().rev().find(within)
     }
 
-    /// Puts a call on the sheet.
+    /// Notes a call.
     pub(crate) fn on_call(&mut self, call: CallSegment) {
         if self.frames.is_empty() || call.end_ns <= call.start_ns {
             return;
@@ -234,7 +233,7 @@ impl Thread {
         self.calls.insert(at, call);
     }
 
-    /// Puts a time off the CPU on the sheet.
+    /// Notes a time off the CPU.
     pub(crate) fn on_away(&mut self, start_ns: u64, wake_ns: u64, end_ns: u64, state: u16, ctx: u16) {
         if self.frames.is_empty() || end_ns <= start_ns {
             return;
@@ -256,13 +255,13 @@ impl Thread {
         );
     }
 
-    /// Whether it did something to a file in between, as far as the sheet goes back.
+    /// Whether it did something to a file in between, as far back as calls are kept.
     pub(crate) fn called_between(&self, from_ns: u64, to_ns: u64) -> bool {
         self.calls.iter().any(|c| c.start_ns > from_ns && c.start_ns < to_ns)
     }
 
-    /// The folder on top that was told, and not inferred.
-    pub(crate) fn told_operation(&self) -> Option<&Frame> {
+    /// The topmost operation that was recorded, not inferred.
+    pub(crate) fn recorded_operation(&self) -> Option<&Frame> {
         self.operation_at(u64::MAX, 0, None)
     }
 }

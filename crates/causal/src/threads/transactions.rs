@@ -1,4 +1,4 @@
-//! Opens and closes the transactions that nobody tells of, as `inferred` tells from SQLite's files, on their threads' stacks.
+//! Opens and closes transactions, as `inferred` recognises them from SQLite's files, on their threads' stacks.
 
 use super::Threads;
 use super::stack::Kind;
@@ -56,8 +56,8 @@ impl Threads {
         });
         if self.inferred.of(tid, &path).is_none() {
             self.settle_marks(tid, start_ns, objects, cx);
-            // What the program itself told, or the user asked for, needs no guess.
-            if self.get(tid).is_some_and(|t| t.tgid == header.tgid && t.told_operation().is_some()) {
+            // What was recorded of the program, or asked for by the user, needs no guess.
+            if self.get(tid).is_some_and(|t| t.tgid == header.tgid && t.recorded_operation().is_some()) {
                 return;
             }
             let what = if checkpoint { "checkpoint of" } else { "write transaction on" };

@@ -147,8 +147,9 @@ pub struct BenchSelftest {
     /// Number of comparisons
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub comparisons: u64,
+    // Fewer have no interval, and so no verdict.
     /// Blocks per comparison, of two processes each
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(2..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(5..=1000))]
     pub blocks: u64,
     /// Seed of the randomised order
     #[arg(long, value_name = "N")]

@@ -1,15 +1,15 @@
 //! Command line of `fathom device`, and of every verb that works on a device.
 
 use clap::{Args, Subcommand, ValueEnum};
-use device::remote::{DeviceAddress, DeviceNames};
+use device::remote::{DeviceAddress, DeviceNames, NotADevice, OneOrAll};
 use model::quantity::long_time;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Look at devices: which there are, what they are, what Fathom can do on them.
+/// List devices, show their facts and what Fathom can do on them.
 ///
 /// A device is `local`, `adb:SERIAL` (as `fathom device list` names it; `adb` if there is only one), or `ssh:[USER@]HOST[:PORT]`. Fathom
-/// copies itself there once per version, and removes what else it makes. Nothing is installed, and no root is needed to look.
+/// copies itself there once per version, and removes what else it makes. Nothing is installed, and these commands need no root.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -42,7 +42,7 @@ pub enum DeviceVerb {
 /// List this machine and the devices that adb knows, with their states.
 #[derive(Debug, Args)]
 pub struct DeviceList {
-    /// Go on until Ctrl-C, and print the list again whenever it changes
+    /// Run until Ctrl-C, and print the list again whenever it changes
     #[arg(long)]
     pub watch: bool,
     /// Print JSON (format: docs/reference/json.md); with --watch a line for each change
@@ -50,12 +50,12 @@ pub struct DeviceList {
     pub json: bool,
 }
 
-/// Show what is known of a device, and why the rest is not.
+/// Show a device's facts, and why others are unknown.
 #[derive(Debug, Args)]
 pub struct DeviceInfo {
     #[command(flatten)]
     pub which: Which,
-    /// Show also what could not be learnt, with the reason, and where each fact was read
+    /// Also show unknown facts with the reason, and the source of each fact
     #[arg(long)]
     pub all: bool,
     /// Print JSON (format: docs/reference/json.md)
@@ -63,7 +63,7 @@ pub struct DeviceInfo {
     pub json: bool,
 }
 
-/// Show what Fathom can do on a device, and what stops the rest.
+/// Show what Fathom can do on a device, and what prevents the rest.
 #[derive(Debug, Args)]
 pub struct DeviceCheck {
     #[command(flatten)]
@@ -73,10 +73,10 @@ pub struct DeviceCheck {
     pub json: bool,
 }
 
-/// List and stop what Fathom left running on a device: nodes, net servers, benchmarks whose host went away.
+/// List and stop what Fathom left running on a device: nodes, net servers, benchmarks whose host was disconnected.
 ///
-/// A service (`pool node --device`, `net serve --device`) is stopped and removed. A benchmark that nobody fetched is ended, and what it
-/// measured stays for `fathom device fetch`, unless --discard is given.
+/// A service (`pool node --device`, `net serve --device`) is stopped and removed. A benchmark that was not fetched is ended; its results
+/// stay for `fathom device fetch` unless --discard is given.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -86,7 +86,7 @@ Examples:
   fathom device stop adb --remove-program     and remove Fathom's own file there")]
 pub struct DeviceStop {
     /// The device
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", value_parser = device)]
     pub device: DeviceAddress,
     /// What to stop, by the names that --list shows [default: all]
     #[arg(value_name = "NAME")]
@@ -94,10 +94,10 @@ pub struct DeviceStop {
     /// Only list
     #[arg(long, conflicts_with_all = ["discard", "remove_program"])]
     pub list: bool,
-    /// Remove also what a benchmark measured that was not fetched
+    /// Also remove the results of benchmarks that were not fetched
     #[arg(long)]
     pub discard: bool,
-    /// Remove also Fathom's program from the device, if nothing is left that needs it
+    /// Also remove Fathom's program from the device, if nothing there needs it
     #[arg(long, conflicts_with = "names")]
     pub remove_program: bool,
     /// Fathom's binary for devices of another architecture (repeatable)
@@ -108,13 +108,13 @@ pub struct DeviceStop {
     pub json: bool,
 }
 
-/// Bring what a benchmark measured on a device whose host went away, and remove it there.
+/// Fetch the results of a benchmark whose host was disconnected, and remove them from the device.
 ///
-/// One that still runs is followed to its end; Ctrl-C ends it and brings what it has.
+/// A benchmark that is still running is followed to its end; Ctrl-C ends it and fetches its results so far.
 #[derive(Debug, Args)]
 pub struct DeviceFetch {
     /// The device
-    #[arg(value_name = "DEVICE")]
+    #[arg(value_name = "DEVICE", value_parser = device)]
     pub device: DeviceAddress,
     /// The benchmark, by the name that `fathom device stop DEVICE --list` shows
     #[arg(value_name = "NAME")]
@@ -133,9 +133,9 @@ pub struct DeviceFetch {
 /// Where a service runs, if not here.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ServiceDevice {
-    /// Run on this device, and leave it there, also when the connection ends: adb:SERIAL (adb if there is only one) or
+    /// Run on this device, and keep running there when the connection ends: adb:SERIAL (adb if there is only one) or
     /// ssh:[USER@]HOST[:PORT]. `fathom device stop DEVICE` stops it. In a guest, lab:SCENARIO,forward=PORT, it runs as long as this command
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub device: Option<DeviceAddress>,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE", requires = "device")]
@@ -146,7 +146,7 @@ pub struct ServiceDevice {
 #[derive(Debug, Args)]
 pub struct Which {
     /// The device
-    #[arg(value_name = "DEVICE", default_value_t = DeviceAddress::Local)]
+    #[arg(value_name = "DEVICE", default_value_t = DeviceAddress::Local, value_parser = device)]
     pub device: DeviceAddress,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE")]
@@ -157,13 +157,16 @@ pub struct Which {
 #[derive(Debug, Clone, Default, Args)]
 pub struct Devices {
     /// Run on this device and bring the archive back: adb:SERIAL (adb if there is only one), ssh:[USER@]HOST[:PORT],
-    /// lab:SCENARIO[,KEY=VALUE…], such as lab:scsi-ext4,fs=f2fs (docs/guide/lab.md). Several, separated by commas, or `all` that adb lists: all at the same time, and an archive of each, named after it, in the folder that -o names
-    #[arg(long, value_name = "DEVICE,…")]
+    /// lab:SCENARIO[,KEY=VALUE…], such as lab:scsi-ext4,fs=f2fs (docs/guide/lab.md).
+    /// Several, separated by commas, or `all` (those that adb lists), run at the same time; their archives, named after the
+    /// devices, are in the folder given by -o
+    #[arg(long, value_name = "DEVICE,…", value_parser = devices)]
     pub device: Vec<DeviceNames>,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE", requires = "device")]
     pub binary: Vec<PathBuf>,
-    /// Time to wait for a device that went away; the run goes on there meanwhile [default: 2m; 0: it ends there, too]
+    /// How long to wait for a device that was disconnected; the run continues on it meanwhile [default: 2m; 0: the run
+    /// ends with the connection]
     #[arg(long, value_name = "TIME", value_parser = patience, requires = "device")]
     pub reconnect: Option<Duration>,
 }
@@ -172,6 +175,32 @@ impl Devices {
     /// How long a device is waited for.
     pub fn patience(&self) -> Duration {
         self.reconnect.unwrap_or(Duration::from_secs(120))
+    }
+}
+
+/// A device. The scenario of a guest is looked at here, before anything begins.
+pub fn device(text: &str) -> Result<DeviceAddress, String> {
+    let place = text.parse().map_err(|error: NotADevice| error.to_string())?;
+    bootable(&place).map(|()| place)
+}
+
+fn devices(text: &str) -> Result<DeviceNames, String> {
+    let names: DeviceNames = text.parse().map_err(|error: NotADevice| error.to_string())?;
+    for name in &names.0 {
+        if let OneOrAll::One(place) = name {
+            bootable(place)?;
+        }
+    }
+    Ok(names)
+}
+
+/// Whether there is such a scenario. Lines of the manual are parsed where its files are not.
+fn bootable(place: &DeviceAddress) -> Result<(), String> {
+    match place {
+        DeviceAddress::Lab(word) if std::env::var_os("FATHOM_PARSE_ONLY").is_none() => {
+            ::lab::scenario::find(word, &[]).map(drop).map_err(|error| error.to_string())
+        }
+        _ => Ok(()),
     }
 }
 

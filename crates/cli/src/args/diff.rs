@@ -10,14 +10,15 @@ use std::path::PathBuf;
 /// together, prints what one recording did and the other did not (system calls by kind of file, bios, flushes, a sync of the
 /// directory, a WAL checkpoint), the ratio B / A of the times with its interval, and how much of the difference each phase and
 /// layer accounts for. Statements of one recording only are listed. With one recording of each, the verdict is slower or faster
-/// only if different work accounts for it: a slower device cannot be told from a busier machine. With several a side (4 and 4, or
-/// 3 and 5, at least; best recorded in turns) the times themselves decide, by how much recordings of one side differ.
+/// only if different work accounts for it: a slower device cannot be distinguished from a busier machine. With several per side (at least
+/// 4 and 4, or 3 and 5; best recorded alternately) the times decide, relative to how much recordings of one side differ.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fathom diff before.fathom after.fathom
   fathom diff delete.fathom wal.fathom --json
   fathom diff baseline.fathom new.fathom --fail-on slower:10   fail if over 10 % slower
+  fathom diff before.fathom after.fathom -o diff.html          both timelines on a page
   fathom diff old?.fathom --with new?.fathom                   four or more a side: times decide
 
 Exit status: 0 success; 1 failure, or with --fail-on a statement (or all together) is slower or the verdict is withheld; 2 usage error.")]
@@ -31,6 +32,9 @@ pub struct Diff {
     /// Exit with status 1 if B is slower (by more than PERCENT), or if the recordings do not allow a verdict
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = slower)]
     pub fail_on: Option<f64>,
+    /// Also write a page with the difference and both timelines, one above the other
+    #[arg(short, long, value_name = "x.html")]
+    pub output: Option<PathBuf>,
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,

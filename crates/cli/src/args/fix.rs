@@ -16,13 +16,14 @@ pub enum Allow {
     Corruption,
 }
 
-/// Try the remedies that `fathom explain` names for a command, and measure what each brings.
+/// Try the remedies that `fathom explain` names for a command, and measure the effect of each.
 ///
 /// CMD is recorded once; each remedy that its findings name is then run as a variant beside the command as it is, in randomised blocks with
-/// an A/A control, as in `fathom bench ab`. The database is never touched: each run gets a fresh copy of it, in whose place CMD
-/// writes {db}. Settings that last (WAL, the page's size) are made in the copy; those of a connection are set as CMD opens the
-/// database, by a preloaded object, where CMD's SQLite is a shared library. Settings of the machine are put back at the end, after Ctrl-C
-/// too; after a SIGKILL by the next `fathom fix`. Remedies that give durability up are listed apart, and are the best only if --allow says so.
+/// an A/A control, as in `fathom bench ab`. The database is never touched: each run gets a fresh copy of it, whose path
+/// replaces {db} in CMD. Settings that last (WAL, the page's size) are made in the copy; those of a connection are set as CMD opens the
+/// database, by a preloaded object, where CMD's SQLite is a shared library. Settings of the machine are restored at the end, also after
+/// Ctrl-C; after a SIGKILL, by the next `fathom fix`. Remedies that reduce durability are listed separately, and are chosen as the best only
+/// if --allow permits it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -49,7 +49,7 @@ pub struct GuestArgs {
     /// Set a value of the scenario (repeatable)
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Folder of the host that is /share in the guest [default: a temporary one]
+    /// Folder of the host that is mounted as /share in the guest [default: a temporary one]
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
     #[command(flatten)]

@@ -84,6 +84,9 @@ pub struct NetServe {
     /// Exit when the first client disconnects, or if none connects within a minute
     #[arg(long)]
     pub once: bool,
+    /// Another process of Fathom started this one and ends it: it is not said how.
+    #[arg(long, hide = true)]
+    pub hosted: bool,
     /// Where it runs.
     #[command(flatten)]
     pub at: super::ServiceDevice,
@@ -206,10 +209,10 @@ pub struct NetRun {
     #[arg(short, long, value_name = "RUN.fathom")]
     pub output: Option<PathBuf>,
     /// Run the client on this device
-    #[arg(long, value_name = "DEVICE", default_value = "local")]
+    #[arg(long, value_name = "DEVICE", default_value = "local", value_parser = super::device::device)]
     pub from: DeviceAddress,
     /// Run the server on this device, for the duration of the run
-    #[arg(long, value_name = "DEVICE")]
+    #[arg(long, value_name = "DEVICE", value_parser = super::device::device)]
     pub to: Option<DeviceAddress>,
     /// Network interface of the server, if named differently from the client's
     #[arg(long, value_name = "IF", requires = "to", conflicts_with = "address")]

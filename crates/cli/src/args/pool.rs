@@ -16,7 +16,7 @@ use wire::address;
 ///
 /// Each device runs a node, which serves a store (a file, a disk, or memory). A coordinator joins the nodes into one disk and
 /// exports it over NBD, for Linux, QEMU, fio, nbdcopy and others. It tunes the number of requests in flight to each node and the
-/// number of requests per packet by itself.
+/// number of requests per packet automatically.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
@@ -104,6 +104,9 @@ pub struct PoolNode {
     /// Address to serve Prometheus metrics on (/metrics), without authentication
     #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub metrics: Option<SocketAddr>,
+    /// Another process of Fathom started this one and ends it: it is not said how.
+    #[arg(long, hide = true)]
+    pub hosted: bool,
     /// Authentication.
     #[command(flatten)]
     pub trust: Trust,

@@ -32,7 +32,7 @@ pub enum Better {
 /// whose commands, units, metrics or directions differ are listed but not compared.
 ///
 /// Where A and B are devices, both are measured with the same cells at the same time. The first also runs with the second's settings of
-/// SQLite, a factor at a time, so that it is seen how much of the ratio those make.
+/// SQLite, a factor at a time, which shows how much of the ratio is due to them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

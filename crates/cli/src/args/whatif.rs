@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 /// Predict what a recording's statements would take without a flush, a call or a checkpoint, or on another device.
 ///
-/// Each execution is a chain of intervals in which its thread ran, or waited for something that is known. The chain is replayed
+/// Each execution is a chain of intervals in which its thread ran, or waited for a known cause. The chain is replayed
 /// without what --without names, with device commands as long as they were in another recording, or with N of them at the device
-/// at once. Prints the latencies as recorded and as predicted, the ratio with its interval, and how far such predictions were off
-/// when the changes were really made. What was not recorded is not simulated; what the prediction leaves out is listed.
+/// at once. Prints the latencies as recorded and as predicted, the ratio with its interval, and the error of such predictions
+/// where the changes were really made. What was not recorded is not simulated; what the prediction leaves out is listed.
 #[derive(Debug, Args)]
 #[command(after_help = after_help())]
 pub struct Whatif {

@@ -69,31 +69,9 @@ fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<Exit
         eprintln!("fathom: interrupted; {what}");
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    let mut code = ExitCode::SUCCESS;
-    // What was given up only because nothing was left to compare it with did not fail.
-    for command in outcome.commands.iter().filter(|c| c.failed > 0 || c.failure.is_some()) {
-        if command.control && code == ExitCode::FAILURE {
-            continue;
-        }
-        let why = command.failure.as_deref().map(ab::text::reason).unwrap_or_default();
-        eprintln!("fathom: {} failed: {}", shown(&command.name), shown(&why));
-        code = ExitCode::FAILURE;
-    }
-    if let Some(percent) = args.fail_on {
-        let slower = outcome.slower(percent);
-        for one in &slower {
-            eprintln!("fathom: slower: {}", shown(&one.name));
-            code = ExitCode::FAILURE;
-        }
-        // A build that compares nothing must not pass for one that is no slower.
-        if !outcome.compared() {
-            eprintln!("fathom: --fail-on: no verdict: too few runs");
-            code = ExitCode::FAILURE;
-        } else if slower.is_empty() {
-            eprintln!("fathom: --fail-on: no command is slower than the first");
-        }
-    }
-    Ok(code)
+    let (lines, passed) = ab::verdict(outcome, args.fail_on);
+    lines.iter().for_each(|line| eprintln!("fathom: {line}"));
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The commits in worktrees, built.

@@ -2,35 +2,20 @@
 
 use super::results;
 use crate::args::ResultFiles;
-use crate::{Usage, args, link, notices, output, progress};
+use crate::{args, link, notices, output, progress};
 use analysis::bench::comparable::Rules;
 use analysis::bench::regressions::regressions;
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
-use anyhow::{Result, bail};
-use archive::{Archive, ArchiveKind};
+use anyhow::Result;
+use archive::Archive;
 use stats::verdict::Better;
 use std::path::Path;
 use std::process::ExitCode;
 
 /// The benchmark in an archive.
 pub fn load(path: &Path) -> Result<Bench> {
-    let name = path.to_string_lossy();
-    if !path.exists() && name.parse::<device::remote::DeviceAddress>().is_ok() {
-        return Err(Usage(format!(
-            "{name} is a device, and no archive: `fathom bench run WORKLOAD --device local,{name} -o both` measures both \
-             and puts an archive of each into the folder; compare those"
-        ))
-        .into());
-    }
-    let archive = link::open(path, &progress::context(true))?;
-    let kind = archive.meta().kind;
-    let instead = match kind {
-        ArchiveKind::Bench => return Ok(Bench::load(&archive, &path.display().to_string())?),
-        ArchiveKind::Net => "`fathom report` shows it",
-        ArchiveKind::Trace => "`fathom show` shows it",
-    };
-    bail!("{} is {kind}, not a benchmark; {instead}", path.display())
+    Ok(runner::archives::load(path, &|path| Ok(link::open(path, &progress::context(true))?))?)
 }
 
 /// The same, with its processes classified as the user wants it.

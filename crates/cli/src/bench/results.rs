@@ -25,6 +25,14 @@ pub fn printed(benchmark: &Benchmark, all: &[Results], dir: &Path, json: bool) -
     Ok(if json { results::json(benchmark, all, dir)? } else { results::text(benchmark, all) })
 }
 
+/// Says where they are kept, and what can be done with them.
+pub fn kept(archive: &Path) {
+    let archive = output::word(archive);
+    eprintln!("fathom: results are in {archive}");
+    eprintln!("next: fathom bench show {archive}, or fathom report {archive}");
+    eprintln!("      fathom bench compare {archive} OTHER.fathom");
+}
+
 /// `-` is stdout, in place of the text.
 impl ResultFiles {
     /// The files, as options and names.

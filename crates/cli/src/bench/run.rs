@@ -55,7 +55,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let Measured { results: all, failed } = bench.measure(&fathom, !args.no_wait, (&context, &eta), &notices::remark);
     let (dir, failed) = (bench.dir.clone(), failed.map(anyhow::Error::from));
     if let Some(Err(failed)) = steady.map(Kept::put_back) {
-        failed.iter().for_each(|why| eprintln!("fathom: {}", analysis::text::shown(why)));
+        failed.iter().for_each(|why| eprintln!("fathom: {}", analysis::text::shown(&why.to_string())));
     }
     // The log has everything; without room for the tables the scores are told all the same.
     let (runs, without_tables) = match experiment::tables::make(&dir) {
@@ -93,11 +93,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
         return Ok(ExitCode::from(INTERRUPTED));
     }
     if !args.quiet {
-        eprintln!(
-            "fathom: results are in {0}. Show: fathom bench show {0}. Draw: fathom report {0}. Compare: fathom bench \
-             compare {0} OTHER.fathom",
-            output::word(&dir)
-        );
+        results::kept(&dir);
     }
     let failures = runner::results::failures(&benchmark, &all);
     failures.iter().for_each(|why| eprintln!("fathom: {why}"));

@@ -1,11 +1,12 @@
 //! `fathom bench run --device`: this program measures there, where clocks, sensors and counters are, and what it measured comes here run
 //! by run. Several devices measure at the same time: none of them waits for another, and this machine only listens.
 
+use super::each::{archive, each};
 use super::result::{self, Telling};
 use crate::args::BenchRun;
 use crate::bench::{INTERRUPTED, results};
 use crate::{Usage, notices, output, progress};
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use device::remote::{DeviceAddress, Ended, OneOrAll};
 use model::Context;
 use recorder::incoming::{Incoming, THERE};
@@ -33,36 +34,16 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
     if let [place] = &places[..] {
         return one(args, place, &args.output, &files, &words, "", &context);
     }
-    std::fs::create_dir_all(&args.output).with_context(|| format!("cannot make {}", args.output.display()))?;
-    let codes: Vec<Result<ExitCode>> = std::thread::scope(|scope| {
-        let (files, words, context) = (&files, &words, &context);
-        let start = places.iter().map(|place| {
-            scope.spawn(move || {
-                let output = args.output.join(format!("{}.fathom", place.file_name()));
-                one(args, place, &output, files, words, &format!("{place}: "), context)
-            })
-        });
-        let running: Vec<_> = start.collect();
-        running.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a device's run failed"))).collect()
-    });
-    let mut all = ExitCode::SUCCESS;
-    for (place, code) in places.iter().zip(codes) {
-        match code {
-            Ok(code) if code == ExitCode::SUCCESS => {}
-            Ok(code) => all = code,
-            Err(error) => {
-                eprintln!("fathom: {}", crate::sentence(&error));
-                eprintln!("fathom: {place} has no result");
-                all = ExitCode::FAILURE;
-            }
-        }
-    }
-    let archives: Vec<String> =
-        places.iter().map(|p| output::word(&args.output.join(format!("{}.fathom", p.file_name())))).collect();
+    let all = each(&places, &args.output, "result", |place, output, prefix| {
+        one(args, place, output, &files, &words, prefix, &context)
+    })?;
+    let codes = all.into_iter().map(|(_, code)| code.unwrap_or(ExitCode::FAILURE));
+    let code = codes.fold(ExitCode::SUCCESS, |all, own| if own == ExitCode::SUCCESS { all } else { own });
+    let archives: Vec<String> = places.iter().map(|p| output::word(&archive(&args.output, p))).collect();
     if !args.quiet {
         eprintln!("next: fathom report {}", archives.join(" "));
     }
-    Ok(all)
+    Ok(code)
 }
 
 /// A folder of `--dir`: its name, and where it is.
@@ -155,7 +136,7 @@ pub fn kept(archive: &Path, quiet: bool) -> Result<()> {
     notices::warned(experiment::tables::make(archive)?);
     recorder::output::give_to_caller(archive)?;
     if !quiet {
-        eprintln!("fathom: results are in {0}. Show: fathom bench show {0}", output::word(archive));
+        results::kept(archive);
     }
     Ok(())
 }
@@ -175,11 +156,7 @@ fn shown(args: &BenchRun, archive: &Path, alone: bool) -> Result<()> {
         files.write(&benchmark, &comparisons, Some(&args.what))?;
     }
     if !args.quiet {
-        eprintln!(
-            "fathom: results are in {0}. Show: fathom bench show {0}. Draw: fathom report {0}. Compare: fathom bench \
-             compare {0} OTHER.fathom",
-            crate::output::word(archive)
-        );
+        results::kept(archive);
     }
     Ok(())
 }

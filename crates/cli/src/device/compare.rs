@@ -1,6 +1,7 @@
 //! `fathom bench compare host adb:X`: both are measured with the same cells, at the same time, and the ratio is taken apart by their
 //! settings.
 
+use super::each::archive;
 use super::inserts::{self, Load, Outcome};
 use super::{bench, info};
 use crate::args::{self, BenchCompare, MeasureBoth, Which};
@@ -10,13 +11,11 @@ use analysis::bench::apart::{self, Setting};
 use analysis::bench::comparable::Rules;
 use analysis::bench::{compare, compared};
 use analysis::diff;
-use analysis::papers::{self, Figure};
-use analysis::text::shown;
 use anyhow::{Result, bail};
-use clap::Parser as _;
 use device::remote::DeviceAddress;
 use model::Environment;
 use runner::both;
+use runner::traced::Traced;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -55,17 +54,12 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     }
     let settings = settings(args, [&a, &b])?;
     let folder = args.measure.output.clone().unwrap_or_else(|| PathBuf::from(FOLDER));
-    let words = words(&args.measure, &settings, [&a, &b], &folder);
-    let parsed = args::Cli::try_parse_from(&words).map_err(|e| Usage(e.to_string()))?;
-    let args::Verb::Bench(args::Bench { verb: args::BenchVerb::Run(measure) }) = parsed.verb else {
-        bail!("it cannot be measured")
-    };
-    let code = bench::run(&measure)?;
+    let code = measured(&args.measure, &settings, [&a, &b], &folder)?;
     if code != ExitCode::SUCCESS {
         return Ok(Some(code));
     }
     let places = (a.clone(), b.clone());
-    let [a, b] = [&a, &b].map(|device| load(&folder.join(format!("{}.fathom", device.file_name()))));
+    let [a, b] = [&a, &b].map(|device| load(&archive(&folder, device)));
     let (a, b) = (a?, b?);
     let parts = apart::apart(&a, &b, &settings);
     let done = compare::archives(&a, &b, &Rules { better: None, other_commands: args.other_commands });
@@ -82,7 +76,7 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     value["settings"] = serde_json::to_value(&settings)?;
     value["apart"] = serde_json::to_value(&parts)?;
     if let Some(traced) = &traced {
-        value["traced"] = traced.json()?;
+        value["traced"] = traced.json();
     }
     output::result(args.json, &value, || {
         let parts = apart::text(&parts, &settings);
@@ -93,40 +87,6 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
         archive::atomic_file::text(path, &compared::markdown(&done))?;
     }
     Ok(Some(if done.results.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
-}
-
-/// An INSERT on both.
-struct Traced {
-    names: [String; 2],
-    /// The papers' figures of each recording, or why there is none.
-    figures: [Result<Vec<Figure>, String>; 2],
-    /// Where the time goes, if both were recorded.
-    diff: Option<diff::contract::Diff>,
-}
-
-impl Traced {
-    fn text(&self) -> String {
-        let [a, b] = &self.names;
-        let mut text = format!("\nAn INSERT on both, recorded (A: {a}, B: {b})\n");
-        for (name, why) in self.names.iter().zip(&self.figures).filter_map(|(n, f)| Some((n, f.as_ref().err()?))) {
-            text += &format!("  {name} was not recorded: {}\n", shown(why));
-        }
-        if let [Ok(a), Ok(b)] = &self.figures {
-            text += &papers::beside(a, b);
-        }
-        if let Some(diff) = &self.diff {
-            text += &format!("\n{}", diff::text::text(diff));
-        }
-        text
-    }
-
-    fn json(&self) -> Result<serde_json::Value> {
-        let sides = self.names.iter().zip(&self.figures).map(|(name, figures)| match figures {
-            Ok(figures) => serde_json::json!({ "device": name, "figures": figures }),
-            Err(why) => serde_json::json!({ "device": name, "why_not": why }),
-        });
-        Ok(serde_json::json!({ "recordings": sides.collect::<Vec<_>>(), "diff": self.diff }))
-    }
 }
 
 /// Records the papers' INSERTs on both, each with its own journal mode; nothing if somebody interrupted.
@@ -192,24 +152,30 @@ fn settings(args: &BenchCompare, places: [&DeviceAddress; 2]) -> Result<Vec<Sett
 }
 
 /// `fathom bench run` for both.
-fn words(measure: &MeasureBoth, settings: &[Setting], devices: [&DeviceAddress; 2], folder: &Path) -> Vec<String> {
-    let mut words: Vec<String> = ["fathom", "bench", "run", "--quiet"].map(String::from).to_vec();
-    words.push(format!("--device={},{}", devices[0], devices[1]));
-    words.push(format!("--output={}", folder.display()));
-    // The same order on both.
-    words.push(format!("--seed={}", std::process::id()));
-    words.extend(measure.binary.iter().map(|binary| format!("--binary={}", binary.display())));
-    words.extend(measure.blocks.map(|n| format!("--blocks={n}")));
-    words.extend(measure.quick.then(|| "--quick".into()));
-    words.extend(measure.no_wait.then(|| "--no-wait".into()));
-    for (name, values) in &measure.parameters {
-        words.push(format!("--param={name}={}", values.join(",")));
-    }
+fn measured(
+    measure: &MeasureBoth,
+    settings: &[Setting],
+    devices: [&DeviceAddress; 2],
+    folder: &Path,
+) -> Result<ExitCode> {
     let workloads = if measure.workloads.is_empty() { vec!["sqlite".to_owned()] } else { measure.workloads.clone() };
-    if workloads.iter().any(|w| w == "sqlite") {
-        words.extend(both::cells(settings));
+    let is_sqlite = workloads.iter().any(|w| w == "sqlite");
+    let run = both::MeasureBoth {
+        devices,
+        folder,
+        binaries: &measure.binary,
+        folders: &[],
+        blocks: measure.blocks,
+        quick: measure.quick,
+        no_wait: measure.no_wait,
+        dex_jar: None,
+        modes: Vec::new(),
+        parameters: &measure.parameters,
+        cells: if is_sqlite { both::cells(settings) } else { Vec::new() },
+        workloads,
+    };
+    match args::asked(&run.words())? {
+        args::Verb::Bench(args::Bench { verb: args::BenchVerb::Run(run) }) => bench::run(&run),
+        _ => bail!("it cannot be measured"),
     }
-    words.push("--".into());
-    words.extend(workloads);
-    words
 }

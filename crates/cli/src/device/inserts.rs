@@ -2,9 +2,8 @@
 //! there already.
 
 use super::record;
-use crate::{Usage, args, bench::INTERRUPTED, link, notices, own_load, progress};
+use crate::{args, bench::INTERRUPTED, link, notices, own_load, progress};
 use anyhow::{Result, bail};
-use clap::Parser as _;
 use device::remote::{DeviceAddress, PROGRAM};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -57,15 +56,14 @@ fn here(load: &Load, path: &Path) -> Result<Outcome> {
 }
 
 fn there(place: &DeviceAddress, load: &Load, path: &Path, binaries: &[PathBuf]) -> Result<Outcome> {
-    let mut words: Vec<String> = ["fathom", "record", "--quiet"].map(String::from).to_vec();
+    let mut words: Vec<String> = ["record", "--quiet"].map(String::from).to_vec();
     words.push(format!("--device={place}"));
     words.push(format!("--output={}", path.display()));
     words.extend(binaries.iter().map(|binary| format!("--binary={}", binary.display())));
     words.extend(["--", PROGRAM, "workload", "demo", "--samples=none", "--dir=."].map(String::from));
     words.extend([format!("--rows={}", load.rows), format!("--scans={}", load.scans)]);
     words.push(format!("--journal-mode={}", load.journal_mode));
-    let parsed = args::Cli::try_parse_from(&words).map_err(|e| Usage(e.to_string()))?;
-    let args::Verb::Record(request) = parsed.verb else { bail!("it cannot be recorded") };
+    let args::Verb::Record(request) = args::asked(&words)? else { bail!("it cannot be recorded") };
     Ok(match record::run(&request) {
         Ok(code) if code == ExitCode::SUCCESS => Outcome::Recorded(path.to_path_buf()),
         Ok(code) if code == ExitCode::from(INTERRUPTED) => Outcome::Interrupted,

@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod each;
 mod fetch;
 mod info;
 mod inserts;

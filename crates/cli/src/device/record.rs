@@ -1,11 +1,12 @@
 //! `fathom record --device`: this program records there, and what it recorded is linked here.
 
+use super::each::each;
 use super::result::{self, Telling};
 use crate::args::{Backend, Probes, Record, Via};
 use crate::bench::INTERRUPTED;
 use crate::{Usage, link, output, progress};
 use analysis::host_clock::HostClock;
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use archive::Archive;
 use device::remote::{DeviceAddress, Ended, OneOrAll};
 use model::{Context, counted};
@@ -26,30 +27,14 @@ pub fn run(args: &Record) -> Result<ExitCode> {
     if let [place] = &places[..] {
         return Ok(one(args, place, &args.output, "", &context)?.0);
     }
-    std::fs::create_dir_all(&args.output).with_context(|| format!("cannot make {}", args.output.display()))?;
-    let output = |place: &DeviceAddress| args.output.join(format!("{}.fathom", place.file_name()));
-    let all: Vec<Result<(ExitCode, Option<HostClock>)>> = std::thread::scope(|scope| {
-        let start = |place| {
-            let (context, output) = (&context, output(place));
-            scope.spawn(move || one(args, place, &output, &format!("{place}: "), context))
-        };
-        let running: Vec<_> = places.iter().map(start).collect();
-        running.into_iter().map(|t| t.join().unwrap_or_else(|_| bail!("a device's recording failed"))).collect()
-    });
+    let all =
+        each(&places, &args.output, "recording", |place, output, prefix| one(args, place, output, prefix, &context))?;
     let mut code = ExitCode::SUCCESS;
-    for (place, done) in places.iter().zip(all) {
-        match done {
-            Ok((own, clock)) => {
-                code = if own == ExitCode::SUCCESS { code } else { own };
-                if let Some(clock) = clock.filter(|_| !args.quiet) {
-                    eprintln!("fathom: {}", clock.text(&place.to_string()));
-                }
-            }
-            Err(error) => {
-                eprintln!("fathom: {}", crate::sentence(&error));
-                eprintln!("fathom: {place} has no recording");
-                code = ExitCode::FAILURE;
-            }
+    for (place, done) in all {
+        let (own, clock) = done.unwrap_or((ExitCode::FAILURE, None));
+        code = if own == ExitCode::SUCCESS { code } else { own };
+        if let Some(clock) = clock.filter(|_| !args.quiet) {
+            eprintln!("fathom: {}", clock.text(&place.to_string()));
         }
     }
     Ok(code)

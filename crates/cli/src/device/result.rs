@@ -4,9 +4,7 @@ use crate::args::Devices;
 use crate::{notices, output};
 use analysis::host_clock::{HostClock, Reading};
 use anyhow::Result;
-use archive::{ArchiveKind, Meta};
-use device::remote::{Begin, Detached, DeviceAddress, Done, Ended, Note, Skew};
-use model::table::MarkRow;
+use device::remote::{Begin, Detached, DeviceAddress, Done, Ended, Note, Remark, Skew};
 use model::{Context, Lines};
 use recorder::incoming::{Incoming, NotBrought};
 use std::path::Path;
@@ -32,7 +30,7 @@ pub fn bring(incoming: &Incoming<'_>, telling: Telling<'_>, context: &Context) -
         }
     };
     let brought = recorder::incoming::bring(incoming, context, &notify, &mut |note| match note {
-        Note::Said(line) if !quiet || !line.contains("copying Fathom") => eprintln!("fathom: {line}"),
+        Note::Said(remark) if !quiet || !matches!(remark, Remark::Copying { .. }) => eprintln!("fathom: {remark}"),
         Note::Out(bytes) if prints => output::out(format_args!("{}", String::from_utf8_lossy(bytes))),
         Note::Err(bytes) => aside.take(bytes),
         Note::Said(_) | Note::Out(_) | Note::Brought(_) => {}
@@ -44,9 +42,9 @@ pub fn bring(incoming: &Incoming<'_>, telling: Telling<'_>, context: &Context) -
     })?;
     // An archive that is cut off may have no meta.json yet; its own times are right without it.
     if let Some(clock) = clock(&done).filter(|_| kept)
-        && let Err(error) = keep_clock(incoming.output, &clock)
+        && let Err(error) = recorder::incoming::keep_facts(incoming.output, clock.facts())
     {
-        eprintln!("fathom: how the clocks relate was not kept: {}", crate::sentence(&error));
+        eprintln!("fathom: how the clocks relate was not kept: {}", model::text::error(&error));
     }
     Ok((done, kept))
 }
@@ -66,27 +64,6 @@ pub fn clock(done: &Done) -> Option<HostClock> {
     let reading = |s: Skew| Reading { at_ns: s.at_ns, ahead_ns: s.ahead_ns, error_ns: s.error_ns };
     let boot = device::boot_id(&device::Local)?;
     Some(HostClock { boot, first: reading(done.skew?), last: done.skew_last.map(reading) })
-}
-
-/// Writes it into the archive, beside what the device says of itself.
-fn keep_clock(archive: &Path, clock: &HostClock) -> Result<()> {
-    let mut meta = Meta::read(archive)?;
-    match meta.kind {
-        ArchiveKind::Trace => {
-            let mut metadata = recorder::Metadata::load(&meta)?;
-            metadata.environment.extend(clock.facts());
-            metadata.store(&mut meta)?;
-            meta.write(archive)?;
-        }
-        _ => {
-            let mut log = archive::runs::RunsWriter::resume(archive)?.0;
-            for (name, fact) in clock.facts() {
-                let text = fact.value.unwrap_or_default();
-                log.push(archive::runs::Entry::Mark(MarkRow { replicate: None, name, text }))?;
-            }
-        }
-    }
-    Ok(())
 }
 
 /// What is told of a device that was lost.

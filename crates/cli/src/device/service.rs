@@ -3,16 +3,14 @@
 use crate::args::ServiceDevice;
 use crate::{Usage, progress};
 use anyhow::{Context as _, Result};
-use device::remote::{DeviceAddress, Note, Service};
-use std::os::unix::process::CommandExt as _;
+use device::remote::{DeviceAddress, Note, Service, in_guest};
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::process::ExitCode;
 
 /// The key's name in the service's folder.
 const KEY: &str = "key";
-/// How often it is looked whether a guest has ended.
-const LOOK: Duration = Duration::from_millis(100);
+/// Whoever started it there ends it.
+const HOSTED: &str = "--hosted";
 
 /// Starts what this program was asked for, there. `kind` begins its name; `key` is copied into its folder.
 pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCode> {
@@ -20,17 +18,18 @@ pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCod
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
         return Err(Usage(format!("--device {place}: a service of this machine is started without --device")).into());
     }
-    if let DeviceAddress::Lab(name) = place {
-        return in_guest(name, key);
-    }
-    let context = progress::context(false);
-    progress::end_on_signal(&context);
     let given: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
-    let words = words(&given);
+    let mut words = words(&given);
     let mut files = Vec::new();
     if let Some(key) = key {
         files.push((KEY.into(), std::fs::read(key).with_context(|| format!("cannot read {}", key.display()))?));
     }
+    let context = progress::context(matches!(place, DeviceAddress::Lab(_)));
+    progress::end_on_signal(&context);
+    if let DeviceAddress::Lab(name) = place {
+        return Ok(ExitCode::from(in_guest::serve(name, &files, &words, &context)?));
+    }
+    words.push(HOSTED.into());
     let name = format!("{kind}-{}", std::process::id());
     let service = Service { place, binaries: &at.binary, name: &name, files: &files, words: &words };
     let mut said = Vec::new();
@@ -40,7 +39,7 @@ pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCod
         Note::Out(_) | Note::Brought(_) => {}
     });
     progress::clear(&context);
-    for line in String::from_utf8_lossy(&said).lines().filter(|line| !line.contains("Ctrl-C to stop")) {
+    for line in String::from_utf8_lossy(&said).lines() {
         eprintln!("{}", analysis::text::shown(line));
     }
     let started = match started {
@@ -58,36 +57,6 @@ pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCod
         }
         Err(status) => ExitCode::from(status),
     })
-}
-
-/// In a guest of the lab, which lives as long as its command does: so this one is in the foreground, and Ctrl-C ends both.
-fn in_guest(name: &str, key: Option<&Path>) -> Result<ExitCode> {
-    let given: Vec<String> = std::env::args_os().skip(1).map(|w| w.to_string_lossy().into_owned()).collect();
-    // The guest's /share; only this user may enter it.
-    let share = tempfile::tempdir().context("cannot create a folder")?;
-    if let Some(key) = key {
-        std::fs::copy(key, share.path().join(KEY)).with_context(|| format!("cannot read {}", key.display()))?;
-    }
-    let context = progress::context(true);
-    progress::end_on_signal(&context);
-    let mut guest = Command::new(std::env::current_exe().context("where this program is")?);
-    guest.args(["lab", "exec", name, "-o"]).arg(share.path());
-    guest.args(["--", "sh", "-c", "cd /share && exec fathom \"$@\"", "fathom"]).args(words(&given));
-    // Signals are ours to hand on: the folder goes when the guest has ended.
-    guest.process_group(0).stdin(Stdio::null());
-    let mut guest = child::end_with_us(&mut guest).spawn().context("cannot start fathom lab exec")?;
-    let mut told = false;
-    let status = loop {
-        if let Some(status) = child::wait_timeout(&mut guest, LOOK).context("cannot wait for fathom lab exec")? {
-            break status;
-        }
-        if context.cancelled() && !told {
-            told = true;
-            // SAFETY: a signal to a child of ours that has not been waited for.
-            unsafe { libc::kill(guest.id() as libc::pid_t, libc::SIGTERM) };
-        }
-    };
-    Ok(ExitCode::from(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
 /// The same words, without those that say where, and with the key's name there.

@@ -28,7 +28,9 @@ pub fn run(args: &NetServe) -> Result<ExitCode> {
         let server = Server::listen(listen, key, Rc::new(|line| eprintln!("fathom: {line}"))).await?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", server.address());
-        eprintln!("fathom: waiting for runs; Ctrl-C to stop");
+        if !args.hosted {
+            eprintln!("fathom: waiting for runs; Ctrl-C to stop");
+        }
         server.serve(args.once).await;
         Ok(())
     })?;

@@ -4,7 +4,7 @@ use super::auth;
 use crate::args::{Paper, PoolBench};
 use anyhow::{Result, anyhow};
 use pool::bench::Load;
-use pool::show::bench::{PAPER_UNITS, UNITS, heading, line, lines};
+use pool::show::bench::{Document, PAPER_UNITS, UNITS, heading, line, lines};
 use std::process::ExitCode;
 
 pub fn run(args: &PoolBench) -> Result<ExitCode> {
@@ -45,7 +45,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     if paper.lines {
         println!("{}", lines(&figures, &by).join("\n"));
     } else if args.load.json {
-        println!("{}", serde_json::to_string(&figures)?);
+        println!("{}", serde_json::to_string(&Document::new(&figures))?);
     } else {
         let units = if paper.paper == Some(Paper::Cluster) { PAPER_UNITS } else { UNITS };
         println!("{}\n{}\n\n{units}", heading(), line("", &figures));

@@ -3,19 +3,18 @@
 use crate::args::{self, PoolBench};
 use crate::bench;
 use anyhow::{Result, bail};
-use clap::Parser as _;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub fn run(args: &PoolBench) -> Result<ExitCode> {
     let paper = &args.paper;
     // As the user would say it.
-    let mut words: Vec<OsString> = ["fathom", "bench", "run", "cluster", "--output"].map(OsString::from).to_vec();
+    let mut words: Vec<OsString> = ["bench", "run", "cluster", "--output"].map(OsString::from).to_vec();
     words.push(paper.output.clone().into());
     words.extend(paper.quick.then(|| "--quick".into()));
     words.extend(args.load.json.then(|| "--json".into()));
     words.extend(paper.budget.map(|budget| format!("--budget={}s", budget.as_secs_f64()).into()));
-    let args::Verb::Bench(bench) = args::Cli::try_parse_from(words)?.verb else { bail!("the figures have no bench") };
+    let args::Verb::Bench(bench) = args::asked(&words)? else { bail!("the figures have no bench") };
     let code = bench::run(&bench)?;
     if !args.load.json {
         let output = paper.output.display();

@@ -3,6 +3,7 @@
 use crate::args::PoolBench;
 use anyhow::Result;
 use pool::nbd_bench::{Load, Uri};
+use pool::show::bench::Document;
 use pool::show::nbd::{lines, table};
 use std::process::ExitCode;
 
@@ -22,7 +23,7 @@ pub fn run(args: &PoolBench, uri: &Uri) -> Result<ExitCode> {
     if args.paper.lines {
         println!("{}", lines(&figures).join("\n"));
     } else if args.load.json {
-        println!("{}", serde_json::to_string(&figures)?);
+        println!("{}", serde_json::to_string(&Document::new(&figures))?);
     } else {
         println!("{}", table(&figures));
     }

@@ -74,7 +74,9 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
         let ended = super::ended()?;
         // Alone on stdout, for scripts that asked for port 0.
         println!("{}", listener.local_addr()?);
-        eprintln!("fathom: node {} of {} bytes; Ctrl-C to stop", store.header().node, store.size_bytes());
+        if !args.hosted {
+            eprintln!("fathom: node {} of {} bytes; Ctrl-C to stop", store.header().node, store.size_bytes());
+        }
         let node = Node::with_key(store.clone(), inline, key);
         if let Some(metrics) = args.metrics {
             let listener = Listener::bind(&Endpoint::Tcp(metrics)).await?;

@@ -27,7 +27,9 @@ pub fn node(args: &PoolNode) -> Result<ExitCode> {
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
     // Alone on stdout, for scripts that asked for port 0.
     println!("{}", listener.local_addr()?);
-    eprintln!("fathom: a node of the paper, of {} bytes; Ctrl-C to stop", node.size_bytes());
+    if !args.hosted {
+        eprintln!("fathom: a node of the paper, of {} bytes; Ctrl-C to stop", node.size_bytes());
+    }
     node.listen(&listener, &|line| eprintln!("fathom: {line}")).context("a connection ended")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -28,11 +28,7 @@ fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
         medium: kind.map(|kind| (kind, rate)),
     };
     // What it says is passed on: it is why a measurement fails.
-    Ok(Cluster::start(&wanted, |nth, line| {
-        if !line.ends_with("Ctrl-C to stop") {
-            eprintln!("node {nth}: {line}");
-        }
-    })?)
+    Ok(Cluster::start(&wanted, |nth, line| eprintln!("node {nth}: {line}"))?)
 }
 
 pub fn run(args: &PoolBench, count: u32) -> Result<ExitCode> {

@@ -9,9 +9,8 @@ use pool::connect::tcp_with;
 use pool::coordinator::{LOADS, measure_trial};
 use pool::listener::{Endpoint, Listener};
 use pool::nbd_server::Server;
-use pool::show::bench::{UNITS, heading, line};
+use pool::show::bench::{UNITS, heading, line, trial_json};
 use pool::started::NodeProcess;
-use serde_json::json;
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -71,7 +70,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
         if !args.load.json {
             println!("{}", line(what, &figures));
         }
-        rows.push(json!({"what": what, "figures": figures}));
+        rows.push((what, figures));
         measured.set(rows.len());
     };
     let connect = tcp_with(key);
@@ -79,10 +78,7 @@ async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measur
     // Not Send, as all that stays on a node's thread.
     let volume = volume.map_err(|error| anyhow!("{}", model::text::error(&error)))?;
     if args.load.json {
-        println!(
-            "{}",
-            json!({"nodes": args.nodes, "block_bytes": load.block_bytes, "threads": load.threads, "rows": rows})
-        );
+        println!("{}", trial_json(args.nodes, &load, &rows));
     } else {
         println!("\n{UNITS}");
     }

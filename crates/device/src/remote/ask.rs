@@ -92,7 +92,7 @@ pub fn printed(
     let done = run(&job, context, &mut |note| match note {
         Note::Out(bytes) if said.len() <= MOST => said.extend_from_slice(bytes),
         Note::Err(bytes) if complaints.len() <= COMPLAINT => complaints += &String::from_utf8_lossy(bytes),
-        Note::Said(line) => notes.push(line),
+        Note::Said(remark) => notes.push(remark.to_string()),
         _ => {}
     });
     context.clear_progress();

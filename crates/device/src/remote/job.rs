@@ -7,8 +7,10 @@ use super::agent::VANISHED;
 use super::detached::State;
 use super::follow::hashed;
 use super::frame::below;
+use super::link::Unanswered;
+use super::pipe::Broke;
 use super::program::Deployment;
-use super::{AgentLink, DeviceAddress, Event, Skew, Unreachable, program};
+use super::{AgentLink, DeviceAddress, Event, Remark, Skew, Unreachable, program};
 use model::Context;
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -54,7 +56,7 @@ pub struct Job<'a> {
 #[derive(Debug)]
 pub enum Note<'a> {
     /// A sentence of this side.
-    Said(String),
+    Said(Remark),
     /// The command printed this.
     Out(&'a [u8]),
     /// The command complained.
@@ -110,31 +112,84 @@ pub enum Begin {
 /// How much longer than its host waits for the device a command there waits for its host.
 pub const SLACK: Duration = Duration::from_secs(30);
 
+/// Why a command is not taken up, or not followed any more.
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    /// The connection.
+    #[error(transparent)]
+    Broke(#[from] Broke),
+    /// The agent.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// There is a folder for it, and nothing in it.
+    #[error("`{0}` was never started there")]
+    NeverStarted(String),
+    /// The device's word why a file could not be kept there.
+    #[error("{0}")]
+    NotKept(String),
+    /// What came cannot be kept here.
+    #[error(transparent)]
+    Refused(#[from] NotTaken),
+    /// The thread that listens has ended.
+    #[error("the device is gone")]
+    Gone,
+}
+
+impl Stopped {
+    /// Whether it may go on with a new connection.
+    fn is_connection(&self) -> bool {
+        matches!(self, Self::Broke(Broke::Connection(_)) | Self::Unanswered(Unanswered::Silent(_)) | Self::Gone)
+    }
+}
+
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Self {
+        Self::Broke(Broke::by(&error))
+    }
+}
+
+/// Why a piece of a file is not taken from a device.
+#[derive(Debug, thiserror::Error)]
+enum NotTaken {
+    /// It leads out of the folder.
+    #[error("the device sent a file of a name that no file has")]
+    Name,
+    /// Something before it is missing.
+    #[error("the device sent a piece of a file without what stands before")]
+    Gap,
+    /// It would fill the disk.
+    #[error("the device sent more than any result has")]
+    TooMuch,
+    /// It cannot be written.
+    #[error("cannot write {}: {}", .0.display(), .1)]
+    Write(PathBuf, io::Error),
+}
+
 /// Does it. When `context` asks for an end the command gets SIGINT, and finishes.
 ///
 /// # Errors
 /// It was not started, or what it made cannot be kept here.
 pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<Done, Unreachable> {
-    let fail = |why: String| Unreachable::new(job.place, why);
+    let fail = |why: Stopped| Unreachable::new(job.place, why.to_string());
     let deployment = deployed(job.place, job.binaries, context, tell)?;
     let (link, mut events) = linked(&deployment)?;
     let skew = link.skew();
     if context.cancelled() {
-        return Err(fail("interrupted".into()));
+        return Err(Unreachable::new(job.place, "interrupted"));
     }
     let mut folder = Incoming { into: job.into, lengths: HashMap::new(), all: 0 };
     let mut heard = Heard::default();
     match job.detached {
-        None => start(&link, job, &deployment).map_err(|e| fail(broke(&e)))?,
+        None => start(&link, job, &deployment).map_err(|e| fail(e.into()))?,
         Some(Detached { begin: Begin::Start, name, patience }) => {
-            link.ask(&["attach", name, &lease(patience)]).map_err(fail)?;
-            start(&link, job, &deployment).map_err(|e| fail(broke(&e)))?;
+            link.ask(&["attach", name, &lease(patience)]).map_err(|e| fail(e.into()))?;
+            start(&link, job, &deployment).map_err(|e| fail(e.into()))?;
         }
         Some(detached) => drop(reattach(&link, job, &detached, &deployment, &folder, &heard).map_err(fail)?),
     }
     let mut link = Some(link);
     let ended = loop {
-        let Some(now) = &link else { break Err("the device is gone".into()) };
+        let Some(now) = &link else { break Err(Stopped::Gone) };
         let ended = follow(now, &events, &mut folder, &mut heard, context, tell);
         let (Ok(Ended::Lost(why)), Some(detached)) = (&ended, &job.detached) else { break ended };
         if heard.vanished {
@@ -152,25 +207,15 @@ pub fn run(job: &Job<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> 
         && (heard.vanished || matches!(ended, Ended::Exit(_)))
         && let Err(why) = link.ask(&["discard"])
     {
-        tell(Note::Said(format!(
-            "{}: what was fetched is still there, too ({why}); `fathom device stop {0}` removes it",
-            deployment.place
-        )));
+        tell(Note::Said(Remark::NotDiscarded { place: deployment.place.clone(), why: why.to_string() }));
     }
     let lost = matches!(ended, Ok(Ended::Lost(_)));
     let skew_last = link.as_ref().filter(|_| !lost).and_then(AgentLink::skew);
     if link.is_some_and(|link| !link.close()) && !lost {
-        tell(Note::Said(format!(
-            "{} did not confirm its clean-up; what was started there exits by itself within a minute",
-            deployment.place
-        )));
+        tell(Note::Said(Remark::NotCleaned(deployment.place.clone())));
     }
     let ended = ended.map_err(fail)?;
     Ok(Done { place: deployment.place, ended, skew, skew_last, brought: folder.all })
-}
-
-fn broke(error: &io::Error) -> String {
-    format!("the connection to the device broke: {error}")
 }
 
 fn lease(patience: Duration) -> String {
@@ -186,7 +231,7 @@ fn deployed(
     let ours = std::env::current_exe();
     let ours = ours.map_err(|e| Unreachable::new(place, format!("cannot find Fathom's own binary: {e}")))?;
     let said = std::cell::RefCell::new(tell);
-    program::put(place, &ours, binaries, context, &|line| said.borrow_mut()(Note::Said(line)))
+    program::put(place, &ours, binaries, context, &|remark| said.borrow_mut()(Note::Said(remark)))
 }
 
 fn linked(deployment: &Deployment) -> Result<(AgentLink, Receiver<Event>), Unreachable> {
@@ -223,7 +268,7 @@ fn reattach(
     deployment: &Deployment,
     folder: &Incoming<'_>,
     heard: &Heard,
-) -> Result<(), String> {
+) -> Result<(), Stopped> {
     let nothing = heard.out == 0 && heard.err == 0 && folder.lengths.is_empty() && detached.begin == Begin::Start;
     let lease = lease(detached.patience);
     let state = link.ask(&["reattach", detached.name, &lease, &heard.out.to_string(), &heard.err.to_string()]);
@@ -234,15 +279,15 @@ fn reattach(
     };
     if state == State::Prepared.name() {
         if !nothing {
-            return Err(format!("`{}` was never started there", detached.name));
+            return Err(Stopped::NeverStarted(detached.name.into()));
         }
-        return start(link, job, deployment).map_err(|e| broke(&e));
+        return Ok(start(link, job, deployment)?);
     }
     let Some((name, leave)) = job.brings else { return Ok(()) };
     let has = folder.has();
     let words: Vec<&str> = std::iter::once("has").chain(has.iter().map(String::as_str)).collect();
     link.ask(&words)?;
-    link.follow(name, leave).map_err(|e| broke(&e))
+    Ok(link.follow(name, leave)?)
 }
 
 /// Waits for the device, and takes up the command again.
@@ -270,7 +315,7 @@ fn reconnected(
             detached.name
         )
     };
-    tell(Note::Said(format!("{why}; waiting {} s for it to come back", patience.as_secs())));
+    tell(Note::Said(Remark::Waiting { why: why.clone(), patience }));
     let (begun, mut last) = (Instant::now(), String::new());
     let mut refreshed = begun;
     loop {
@@ -308,12 +353,12 @@ fn reconnected(
         };
         return match reattach(&link, job, detached, &deployment, folder, heard) {
             Ok(()) => {
-                tell(Note::Said(format!("{place} is back after {:.0} s", begun.elapsed().as_secs_f64())));
+                tell(Note::Said(Remark::Back { place: place.clone(), after: begun.elapsed() }));
                 Ok((link, events))
             }
             // It broke again meanwhile.
-            Err(why) if why.contains("does not answer") || why.contains("connection") => {
-                last = why;
+            Err(why) if why.is_connection() => {
+                last = why.to_string();
                 continue;
             }
             Err(lost) => Err(Unreachable::new(place, format!("{}; it is back, but {lost}", why.why))),
@@ -328,7 +373,7 @@ fn follow(
     heard: &mut Heard,
     context: &Context,
     tell: &mut dyn FnMut(Note<'_>),
-) -> Result<Ended, String> {
+) -> Result<Ended, Stopped> {
     let mut asked = false;
     loop {
         if context.cancelled() && !asked {
@@ -360,9 +405,9 @@ fn follow(
                 return Ok(Ended::Exit(u8::try_from(status).unwrap_or(1)));
             }
             Ok(Event::Gone(why)) => return Ok(Ended::Lost(why)),
-            Ok(Event::Done(Err(why))) => return Err(why),
+            Ok(Event::Done(Err(why))) => return Err(Stopped::NotKept(why)),
             Ok(Event::Done(Ok(()))) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err("the device is gone".into()),
+            Err(RecvTimeoutError::Disconnected) => return Err(Stopped::Gone),
         }
     }
 }
@@ -396,13 +441,13 @@ pub struct Started {
 /// # Errors
 /// It was not started.
 pub fn serve(service: &Service<'_>, context: &Context, tell: &mut dyn FnMut(Note<'_>)) -> Result<Started, Unreachable> {
-    let fail = |why: String| Unreachable::new(service.place, why);
+    let fail = |why: Stopped| Unreachable::new(service.place, why.to_string());
     let deployment = deployed(service.place, service.binaries, context, tell)?;
     let (link, events) = linked(&deployment)?;
-    link.ask(&["attach", service.name, "0"]).map_err(fail)?;
+    link.ask(&["attach", service.name, "0"]).map_err(|e| fail(e.into()))?;
     let argv: Vec<String> = std::iter::once(&deployment.program).chain(service.words).cloned().collect();
     let files = || service.files.iter().try_for_each(|(name, bytes)| link.put(name, bytes));
-    files().and_then(|()| link.start(&argv)).map_err(|e| fail(broke(&e)))?;
+    files().and_then(|()| link.start(&argv)).map_err(|e| fail(e.into()))?;
     let mut said = Vec::new();
     let ready = loop {
         if context.cancelled() {
@@ -421,9 +466,9 @@ pub fn serve(service: &Service<'_>, context: &Context, tell: &mut dyn FnMut(Note
                 break Err(u8::try_from(status).unwrap_or(1));
             }
             Ok(Event::Gone(why)) => return Err(why),
-            Ok(Event::Done(Err(why))) => return Err(fail(why)),
+            Ok(Event::Done(Err(why))) => return Err(fail(Stopped::NotKept(why))),
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Err(fail("the device is gone".into())),
+            Err(RecvTimeoutError::Disconnected) => return Err(fail(Stopped::Gone)),
         }
     };
     // What it said with that line.
@@ -452,19 +497,17 @@ impl Incoming<'_> {
         self.lengths.iter().filter_map(one).flatten().collect()
     }
 
-    fn take(&mut self, name: &str, at: u64, bytes: &[u8]) -> Result<(), String> {
+    fn take(&mut self, name: &str, at: u64, bytes: &[u8]) -> Result<(), NotTaken> {
         // Without the name of the folder there.
         let inside = name.split_once('/').map(|(_, rest)| rest).filter(|rest| !rest.is_empty());
-        let path = inside
-            .and_then(|rest| below(self.into, rest))
-            .ok_or("the device sent a file of a name that no file has")?;
+        let path = inside.and_then(|rest| below(self.into, rest)).ok_or(NotTaken::Name)?;
         let known = self.lengths.get(name).copied();
         if at != 0 && known != Some(at) {
-            return Err("the device sent a piece of a file without what stands before".into());
+            return Err(NotTaken::Gap);
         }
         self.all = self.all.saturating_add(bytes.len() as u64);
         if self.all > MOST || (known.is_none() && self.lengths.len() >= MOST_FILES) {
-            return Err("the device sent more than any result has".into());
+            return Err(NotTaken::TooMuch);
         }
         let write = || -> io::Result<()> {
             fs::create_dir_all(path.parent().unwrap_or(self.into))?;
@@ -472,7 +515,7 @@ impl Incoming<'_> {
             file.seek(SeekFrom::Start(at))?;
             file.write_all(bytes)
         };
-        write().map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        write().map_err(|e| NotTaken::Write(path, e))?;
         self.lengths.insert(name.into(), at + bytes.len() as u64);
         Ok(())
     }

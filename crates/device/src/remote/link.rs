@@ -2,7 +2,7 @@
 
 use super::agent::now_ns;
 use super::frame::{BEAT, Frame, GREETING, MOST};
-use super::pipe::{Ending, Life, Pipe};
+use super::pipe::{Broke, Ending, Life, Pipe};
 use super::program::Deployment;
 use super::{Unreachable, transport};
 use crate::Reader;
@@ -43,6 +43,18 @@ pub enum Event {
     Done(Result<(), String>),
     /// The device, or the connection to it, is gone.
     Gone(Unreachable),
+}
+
+/// Why a question to a device has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unanswered {
+    /// Nothing came: the device, or the connection to it, may be gone.
+    #[error("{0} does not answer")]
+    Silent(super::DeviceAddress),
+    /// The device's own words, why not.
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// How a device's CLOCK_BOOTTIME relates to this machine's.
@@ -292,16 +304,16 @@ impl FrameReader {
             }
             told(Event::Gone(self.gone(overheard, &broke)));
         } else {
-            let _ = greet.send(Err(self.gone(overheard, "Fathom did not start on the device")));
+            let _ = greet.send(Err(self.gone(overheard, &Broke::Other("Fathom did not start on the device".into()))));
         }
     }
 
-    fn hear(&self, from: &mut impl Read, told: &dyn Fn(Event)) -> String {
+    fn hear(&self, from: &mut impl Read, told: &dyn Fn(Event)) -> Broke {
         loop {
             let frame = match Frame::read(from) {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return "the connection to the device broke".into(),
-                Err(error) => return format!("the connection to the device broke: {error}"),
+                Ok(None) => return Broke::Connection(None),
+                Err(error) => return Broke::Connection(Some(error.to_string())),
             };
             self.unanswered.store(0, Ordering::Relaxed);
             match frame {
@@ -319,13 +331,13 @@ impl FrameReader {
                 | Frame::Follow(_)
                 | Frame::Ping(_)
                 | Frame::Ask(_) => {
-                    return "the device sent a message that only this side may send".into();
+                    return Broke::Other("the device sent a message that only this side may send".into());
                 }
             }
         }
     }
 
-    fn gone(&self, overheard: &Receiver<()>, otherwise: &str) -> Unreachable {
+    fn gone(&self, overheard: &Receiver<()>, otherwise: &Broke) -> Unreachable {
         // The last words come with the end of the pipe.
         let _ = overheard.recv_timeout(LAST_WORDS);
         let said = self.said.lock().map(|s| s.clone()).unwrap_or_default();
@@ -346,33 +358,38 @@ fn greeting(from: &mut impl io::BufRead) -> bool {
 
 impl AgentLink {
     /// Asks the agent something; its answer, or why not.
-    pub(super) fn ask(&self, words: &[&str]) -> Result<String, String> {
+    pub(super) fn ask(&self, words: &[&str]) -> Result<String, Unanswered> {
         match self.wait(&Frame::Ask(words.iter().map(ToString::to_string).collect())) {
-            Some(Frame::Answer(answer)) => answer,
-            _ => Err(format!("{} does not answer", self.deployment.place)),
+            Some(Frame::Answer(answer)) => answer.map_err(Unanswered::Refused),
+            _ => Err(Unanswered::Silent(self.deployment.place.clone())),
         }
+    }
+
+    /// The same where only the reason is shown.
+    fn fact(&self, words: &[&str]) -> Result<String, String> {
+        self.ask(words).map_err(|why| why.to_string())
     }
 }
 
 impl Reader for AgentLink {
     fn read(&self, path: &str) -> Result<String, String> {
-        self.ask(&["read", path])
+        self.fact(&["read", path])
     }
 
     fn list(&self, folder: &str) -> Result<Vec<String>, String> {
-        self.ask(&["list", folder]).map(|names| names.lines().map(Into::into).collect())
+        self.fact(&["list", folder]).map(|names| names.lines().map(Into::into).collect())
     }
 
     fn run(&self, words: &[&str]) -> Result<String, String> {
-        self.ask(&[&["run"], words].concat())
+        self.fact(&[&["run"], words].concat())
     }
 
     fn canonical(&self, path: &str) -> Result<String, String> {
-        self.ask(&["canonical", path])
+        self.fact(&["canonical", path])
     }
 
     fn identity(&self, path: &str) -> Result<(Dev, u64), String> {
-        let answer = self.ask(&["identity", path])?;
+        let answer = self.fact(&["identity", path])?;
         let numbers: Vec<u64> = answer.split(' ').filter_map(|n| n.parse().ok()).collect();
         match numbers[..] {
             [major, minor, inode] if major < 1 << 12 && minor < 1 << 20 => {

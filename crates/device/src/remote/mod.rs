@@ -18,19 +18,22 @@ mod choice;
 pub mod detached;
 mod follow;
 pub mod frame;
+pub mod in_guest;
 mod job;
 mod link;
 pub mod output;
 pub mod perfetto;
 mod pipe;
 pub mod program;
+mod remark;
 pub mod stop;
 mod transport;
 
 pub use address::{DeviceAddress, NotADevice};
 pub use choice::{DeviceNames, OneOrAll};
 pub use job::{Begin, Detached, Done, Ended, Job, Note, PROGRAM, Service, Started, run, serve};
-pub use link::{AgentLink, Event, Skew};
+pub use link::{AgentLink, Event, Skew, Unanswered};
+pub use remark::Remark;
 pub use transport::{Unusable, usable};
 
 /// Why a device could not be worked on, and what to do.

@@ -1,7 +1,7 @@
 //! What a line of shell on a device prints, as a stream: for whoever takes away what is there already, where no program of ours has to
 //! run. What the device has is enough: sh, and what the line calls.
 
-use super::pipe::{Ending, Life, Pipe};
+use super::pipe::{Broke, Ending, Life, Pipe};
 use super::{DeviceAddress, Unreachable, transport};
 use std::io::{self, Read};
 use std::thread::JoinHandle;
@@ -66,12 +66,12 @@ impl Output {
         self.from = Box::new(io::empty());
         let ending = self.life.wait(END).unwrap_or_else(|| {
             self.life.kill();
-            Ending::Lost("it does not end".into())
+            Ending::Lost(Broke::Other("it does not end".into()))
         });
         let said = self.complaints.take().and_then(|hearing| hearing.join().ok()).unwrap_or_default();
         let why = match ending {
             Ending::Exit(0) => return Ok(()),
-            Ending::Exit(status) => format!("exit status {status}"),
+            Ending::Exit(status) => Broke::Status(status),
             Ending::Lost(why) => why,
         };
         Err(Unreachable::new(&self.place, transport::explained(&String::from_utf8_lossy(&said), &why)))

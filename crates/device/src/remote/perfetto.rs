@@ -5,7 +5,7 @@
 //! the shell meet there (perfetto.dev, "Android: using the cmdline"). Events that a kernel lacks are left out by the service without a word.
 
 use super::adb::{AdbServer, AdbSync};
-use super::pipe::{Ending, Pipe};
+use super::pipe::{Broke, Ending, Pipe};
 use super::transport;
 use super::{DeviceAddress, Unreachable};
 use model::Context;
@@ -112,7 +112,7 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
     // Its number comes first, so that it can be told to end: a shell's stream carries no signals.
     let line = format!("echo $$; exec perfetto --txt -c - -o {}", transport::quoted(there));
     let Pipe { mut to, from, complaints, mut life } = transport::open(place, &line)?;
-    let broken = |e: std::io::Error| Unreachable::new(place, format!("the connection to the device broke: {e}"));
+    let broken = |e: std::io::Error| Unreachable::new(place, Broke::by(&e).to_string());
     let mut from = BufReader::new(from);
     let mut number = String::new();
     (&mut from).take(100).read_line(&mut number).map_err(broken)?;
@@ -141,7 +141,7 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
         }
         if asked.is_some_and(|since| since.elapsed() > BEYOND) || begun.elapsed() > config.duration + BEYOND {
             life.kill();
-            break Ending::Lost("its perfetto does not end".into());
+            break Ending::Lost(Broke::Other("its perfetto does not end".into()));
         }
     };
     context.clear_progress();
@@ -152,7 +152,7 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
         Ending::Exit(_) if asked.is_some() => Ok(()),
         Ending::Exit(status) => Err(Unreachable::new(
             place,
-            transport::explained(&said, &format!("its perfetto ended with status {status}")),
+            transport::explained(&said, &Broke::Other(format!("its perfetto ended with status {status}"))),
         )),
         Ending::Lost(why) => Err(Unreachable::new(place, transport::explained(&said, &why))),
     }

@@ -23,7 +23,28 @@ pub(super) enum Ending {
     /// By itself, or by a signal (128 and its number).
     Exit(i32),
     /// The transport broke: why.
-    Lost(String),
+    Lost(Broke),
+}
+
+/// Why a command, or what leads to it, is no more.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Broke {
+    /// The connection to the device ended, or failed so.
+    #[error("the connection to the device broke{}", .0.as_ref().map_or_else(String::new, |why| format!(": {why}")))]
+    Connection(Option<String>),
+    /// The command ended with this status.
+    #[error("exit status {0}")]
+    Status(i32),
+    /// Something else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Broke {
+    /// An error of the connection.
+    pub fn by(error: &std::io::Error) -> Self {
+        Self::Connection(Some(error.to_string()))
+    }
 }
 
 /// A command's life.
@@ -39,7 +60,7 @@ impl Life for Child {
         let status = match child::wait_timeout(self, limit) {
             Ok(None) => return None,
             Ok(Some(status)) => status,
-            Err(error) => return Some(Ending::Lost(error.to_string())),
+            Err(error) => return Some(Ending::Lost(Broke::Other(error.to_string()))),
         };
         Some(Ending::Exit(child::shell_status(status)))
     }

@@ -3,7 +3,7 @@
 
 use super::adb::{AdbServer, AdbSync};
 use super::transport::{self, quoted};
-use super::{DeviceAddress, Unreachable};
+use super::{DeviceAddress, Remark, Unreachable};
 use model::Context;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
@@ -36,10 +36,28 @@ struct Binary {
 const MACHINES: &[(u16, &str)] =
     &[(62, "x86_64"), (183, "aarch64"), (243, "riscv64"), (40, "armv7l"), (3, "i686"), (22, "s390x"), (21, "ppc64le")];
 
+/// Why there is no program for a device.
+#[derive(Debug, thiserror::Error)]
+enum NoBinary {
+    #[error("{}: {}", .0.display(), .1)]
+    Unreadable(PathBuf, io::Error),
+    #[error("{}: is not a Linux program for a supported architecture", .0.display())]
+    Foreign(PathBuf),
+    #[error(
+        "its architecture is {machine}, and this binary is for {have}: put Fathom for {machine} beside it as fathom-{machine}, or give it \
+         with --binary FILE (in the source tree, `make aarch64` builds one for aarch64, which is found there)"
+    )]
+    OtherMachine { machine: String, have: String },
+    #[error(
+        "{} is dynamically linked, and its libraries may be missing there: give a static binary with --binary \
+         FILE (`make build` makes one)", .0.display()
+    )]
+    Linked(PathBuf),
+}
+
 impl Binary {
-    fn read(path: &Path) -> Result<Self, String> {
-        let say = |why: String| format!("{}: {why}", path.display());
-        let bytes = std::fs::read(path).map_err(|e| say(e.to_string()))?;
+    fn read(path: &Path) -> Result<Self, NoBinary> {
+        let bytes = std::fs::read(path).map_err(|e| NoBinary::Unreadable(path.into(), e))?;
         let number = |at: usize, length: usize| {
             let part = bytes.get(at..at.checked_add(length)?)?;
             Some(part.iter().rev().fold(0_u64, |sum, b| sum << 8 | u64::from(*b)))
@@ -47,7 +65,7 @@ impl Binary {
         let elf = bytes.starts_with(b"\x7fELF") && bytes.get(5) == Some(&1);
         let machine = number(18, 2).and_then(|m| MACHINES.iter().find(|(n, _)| u64::from(*n) == m));
         let Some((_, machine)) = machine.filter(|_| elf) else {
-            return Err(say("is not a Linux program for a supported architecture".into()));
+            return Err(NoBinary::Foreign(path.into()));
         };
         // Program headers of 64 bits: where, how long, how many; 3 is the name of the linker.
         let headers = || Some((number(32, 8)? as usize, number(54, 2)? as usize, number(56, 2)? as usize));
@@ -89,7 +107,7 @@ pub fn put(
     ours: &Path,
     others: &[PathBuf],
     context: &Context,
-    told: &dyn Fn(String),
+    told: &dyn Fn(Remark),
 ) -> Result<Deployment, Unreachable> {
     let place = &transport::there(place)?;
     if matches!(place, DeviceAddress::Local | DeviceAddress::Netns(_)) {
@@ -101,12 +119,12 @@ pub fn put(
     }
     if let DeviceAddress::Lab(_) = place {
         // A guest is booted with the program in it; its own folder is in memory, so that the disk has only what is measured.
-        told(format!("{place}: booting"));
+        told(Remark::Booting(place.clone()));
         return Ok(Deployment { place: place.clone(), program: "/bin/fathom".into(), folder: "/tmp".into() });
     }
     let fail = |why: String| Unreachable::new(place, why);
     let all = others.iter().map(PathBuf::as_path).chain([ours]).map(Binary::read).collect::<Result<Vec<_>, _>>();
-    let mut all = all.map_err(fail)?;
+    let mut all = all.map_err(|e| fail(e.to_string()))?;
     let home = folder(place);
     let look =
         format!("echo fathom-look; uname -sm; d={home}; echo \"$d\"; sha256sum \"$d\"/fathom-* 2>/dev/null; true");
@@ -127,11 +145,11 @@ pub fn put(
     if !all.iter().any(|binary| binary.runs_on(machine)) {
         all.extend(beside(ours, machine));
     }
-    let binary = choose(&all, machine).map_err(fail)?;
+    let binary = choose(&all, machine).map_err(|e| fail(e.to_string()))?;
     let name = format!("{folder}/fathom-{}", binary.hash.get(..16).unwrap_or(&binary.hash));
     let there = lines.any(|l| l.split_once(' ').is_some_and(|(hash, file)| hash == binary.hash && file.trim() == name));
     if !there {
-        told(format!("{place}: copying Fathom ({:.1} MB)", binary.bytes as f64 / 1e6));
+        told(Remark::Copying { place: place.clone(), bytes: binary.bytes });
         send(place, binary, folder, &name, context)?;
     }
     Ok(Deployment { place: place.clone(), program: name, folder: folder.into() })
@@ -169,21 +187,13 @@ fn folder(place: &DeviceAddress) -> &'static str {
     }
 }
 
-fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, String> {
+fn choose<'a>(all: &'a [Binary], machine: &str) -> Result<&'a Binary, NoBinary> {
     let have: Vec<&str> = all.iter().map(|b| b.machine).collect();
     let Some(binary) = all.iter().find(|binary| binary.runs_on(machine)) else {
-        return Err(format!(
-            "its architecture is {machine}, and this binary is for {}: put Fathom for {machine} beside it as fathom-{machine}, or give it \
-             with --binary FILE (in the source tree, `make aarch64` builds one for aarch64, which is found there)",
-            have.join(" and ")
-        ));
+        return Err(NoBinary::OtherMachine { machine: machine.into(), have: have.join(" and ") });
     };
     if binary.linked {
-        return Err(format!(
-            "{} is dynamically linked, and its libraries may be missing there: give a static binary with --binary \
-             FILE (`make build` makes one)",
-            binary.path.display()
-        ));
+        return Err(NoBinary::Linked(binary.path.clone()));
     }
     Ok(binary)
 }
@@ -263,10 +273,10 @@ mod tests {
     #[test]
     fn binary_for_device_architecture_is_chosen() {
         let all = [binary("aarch64", false), binary("x86_64", false)];
-        assert_eq!(choose(&all, "x86_64").map(|b| b.machine), Ok("x86_64"));
-        let why = choose(&all[1..], "aarch64").unwrap_err();
+        assert_eq!(choose(&all, "x86_64").map(|b| b.machine).ok(), Some("x86_64"));
+        let why = choose(&all[1..], "aarch64").unwrap_err().to_string();
         assert!(why.contains("its architecture is aarch64") && why.contains("--binary FILE"), "{why}");
-        assert!(choose(&[binary("x86_64", true)], "x86_64").unwrap_err().contains("dynamically linked"));
+        assert!(matches!(choose(&[binary("x86_64", true)], "x86_64"), Err(NoBinary::Linked(_))));
     }
 
     #[test]
@@ -300,8 +310,8 @@ mod tests {
         let file = folder.path().join("f");
         for bytes in [&b""[..], b"#!/bin/sh\n", b"\x7fELF", b"\x7fELF\x02\x01"] {
             std::fs::write(&file, bytes).unwrap();
-            assert!(Binary::read(&file).unwrap_err().contains("not a Linux program"));
+            assert!(matches!(Binary::read(&file), Err(NoBinary::Foreign(path)) if path == file));
         }
-        assert!(Binary::read(Path::new("/no/such")).unwrap_err().contains("/no/such"));
+        assert!(Binary::read(Path::new("/no/such")).unwrap_err().to_string().contains("/no/such"));
     }
 }

@@ -3,7 +3,7 @@
 
 use super::adb::wire::Listed;
 use super::adb::{AdbServer, Failure, shell};
-use super::pipe::{Ending, Pipe};
+use super::pipe::{Broke, Ending, Pipe};
 use super::{DeviceAddress, Unreachable};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt as _;
@@ -181,13 +181,13 @@ pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>
     let (err, _) = hearing.join().unwrap_or_default();
     let ending = life.wait(END).unwrap_or_else(|| {
         life.kill();
-        Ending::Lost("it does not end".into())
+        Ending::Lost(Broke::Other("it does not end".into()))
     });
     // Whether all of it was read is for the command to say.
     let _ = writing.join();
     let status = match ending {
         Ending::Exit(0) => return Ok(out),
-        Ending::Exit(status) => format!("exit status {status}"),
+        Ending::Exit(status) => Broke::Status(status),
         Ending::Lost(why) => why,
     };
     // Some tools of Android have failures on their output, too.
@@ -210,7 +210,8 @@ pub fn printable(text: &str) -> String {
 /// Why adb did not do it, and what to do.
 pub fn failed(place: &DeviceAddress, error: &Failure) -> Unreachable {
     match error {
-        Failure::Refused(why) => Unreachable::new(place, explained(why, "adb refused")),
+        Failure::Refused(why) => Unreachable::new(place, explained(why, &Broke::Other("adb refused".into()))),
+        Failure::Broke(error) => Unreachable::new(place, explained("", &Broke::by(error))),
         other => Unreachable::new(place, printable(&other.to_string())),
     }
 }
@@ -258,22 +259,27 @@ const ADVICE: &[(&str, &str)] = &[
     ("unauthorized", "unlock the device, and allow USB debugging"),
     ("device offline", "unplug it and plug it in again, or `adb reconnect`"),
     ("not found", "`fathom device list` lists the connected devices"),
-    (
-        "connection to the device broke",
-        "it was unplugged, restarted or left the network; `fathom device list` shows what is there",
-    ),
     ("Operation not permitted", "entering a network namespace needs root"),
 ];
 
+/// And where nobody complained, the connection is only gone.
+const GONE: &str = "it was unplugged, restarted or left the network; `fathom device list` shows what is there";
+
 /// The last of what was said, and advice.
-pub fn explained(said: &str, status: &str) -> String {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+pub(super) fn explained(said: &str, why: &Broke) -> String {
+    // The transport to a guest is this program itself: its name stands before what is printed here already.
+    let lines = said.lines().map(|line| line.trim().trim_start_matches("fathom: "));
+    let lines: Vec<&str> = lines.filter(|l| !l.is_empty()).collect();
     let last: Vec<&str> = lines.iter().rev().take(3).rev().copied().collect();
     let told = printable(&last.join("; "));
-    let told = if told.is_empty() { status.to_string() } else { told };
-    match ADVICE.iter().find(|(words, _)| said.contains(words) || status.contains(words)) {
-        Some((_, advice)) => format!("{told}: {advice}"),
-        None => told,
+    let told = if told.is_empty() { why.to_string() } else { told };
+    // What a system call says of the connection is no word of ours either.
+    let others = [said, if let Broke::Connection(Some(error)) = why { error } else { "" }];
+    let advice = ADVICE.iter().find(|(words, _)| others.iter().any(|other| other.contains(words))).map(|(_, a)| *a);
+    match (advice, why) {
+        (Some(advice), _) => format!("{told}: {advice}"),
+        (None, Broke::Connection(_)) => format!("{told}: {GONE}"),
+        (None, _) => told,
     }
 }
 
@@ -327,10 +333,22 @@ mod tests {
 
     #[test]
     fn failures_get_advice_without_control_sequences() {
-        assert!(explained("ssh: connect to host x port 22: Connection refused\r\n", "").contains("no ssh server"));
-        assert!(explained("me@x: Permission denied (publickey).", "").contains("ssh-copy-id"));
-        assert!(explained("sh: /data/local/tmp/x: can't execute: Permission denied", "").contains("SELinux"));
-        assert_eq!(explained("\x1b[2Jgone", "exit status: 1"), "[2Jgone");
-        assert_eq!(explained("", "exit status: 255"), "exit status: 255");
+        let explained = |said: &str, why: Broke| explained(said, &why);
+        let status = |n| Broke::Status(n);
+        assert_eq!(
+            explained("fathom: qemu is not installed\nneeds QEMU\n", status(1)),
+            "qemu is not installed; needs QEMU"
+        );
+        assert!(
+            explained("ssh: connect to host x port 22: Connection refused\r\n", status(255)).contains("no ssh server")
+        );
+        assert!(explained("me@x: Permission denied (publickey).", status(255)).contains("ssh-copy-id"));
+        assert!(explained("sh: /data/local/tmp/x: can't execute: Permission denied", status(126)).contains("SELinux"));
+        assert_eq!(explained("\x1b[2Jgone", status(1)), "[2Jgone");
+        assert_eq!(explained("", status(255)), "exit status 255");
+        let gone = explained("", Broke::Connection(Some("Broken pipe (os error 32)".into())));
+        assert!(gone.starts_with("the connection to the device broke: Broken pipe") && gone.contains("unplugged"));
+        assert!(explained("", Broke::Connection(Some("timed out".into()))).contains("firewall"));
+        assert_eq!(explained("the connection to the device broke", status(1)), "the connection to the device broke");
     }
 }

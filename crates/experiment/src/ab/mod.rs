@@ -7,6 +7,9 @@
 pub mod contract;
 pub mod git;
 pub mod text;
+mod verdict;
+
+pub use verdict::verdict;
 
 use crate::design::{Fill, Plan};
 use crate::suite::{Better, Of, Score};

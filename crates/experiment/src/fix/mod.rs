@@ -106,6 +106,8 @@ impl Variants<'_> {
     }
 }
 
+/// The name of such a design, as progress shows it.
+pub const NAME: &str = "fix";
 /// The variable that prepares a variant.
 pub const VARIANT: &str = "fathom_variant";
 /// The baseline's name.

@@ -123,7 +123,7 @@ kinds! {
     /// An MMC command, or a task of a command queue engine, goes to the host.
     MmcStart = "mmc_request_start" ["mrq", "cmd_opcode", "cmd_arg", "blk_addr", "blocks", "blksz", "data_flags", "tag"];
     /// It ended.
-    MmcDone = "mmc_request_done" ["mrq", "cmd_err", "stop_err", "sbc_err", "data_err"];
+    MmcDone = "mmc_request_done" ["mrq", "cmd_err", "stop_err", "sbc_err", "data_err", "cmd_resp", "stop_resp"];
     /// An NVMe command is made for a request that is about to be issued.
     NvmeSetup = "nvme_setup_cmd" ["ctrl_id", "qid", "opcode", "cid"] ["cdw10"];
     /// It ended.
@@ -239,6 +239,12 @@ impl Decoder {
             let width = args.size / 6;
             for (i, to) in numbers[1..7].iter_mut().enumerate().filter(|_| matches!(width, 4 | 8)) {
                 *to = self.layout.number(data, args.offset + i * width, width);
+            }
+        }
+        if places.kind == Kind::MmcDone {
+            // Of an answer's four words the first.
+            for (to, field) in numbers.iter_mut().zip(&places.numbers).skip(5) {
+                *to = field.as_ref().map_or(MISSING, |f| self.layout.number(data, f.offset, 4));
             }
         }
         let pid = self.pid.as_ref().and_then(number).unwrap_or(0);

@@ -1,5 +1,6 @@
 //! A port of this machine that leads into a guest.
 
+use super::value::NotAValue;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -40,9 +41,9 @@ pub(super) fn one_or_several<'de, D: serde::Deserializer<'de>>(from: D) -> Resul
 }
 
 impl FromStr for Forward {
-    type Err = String;
+    type Err = NotAValue;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
         let parts: Vec<&str> = text.split(':').collect();
         let (address, ports) = match parts.split_first() {
             Some((first, rest)) if first.contains('.') => (first.parse().ok(), rest),
@@ -56,15 +57,19 @@ impl FromStr for Forward {
         };
         match (address, ports) {
             (Some(address), Some((host, guest))) => Ok(Self { address, host, guest }),
-            _ => Err(format!("{text:?} is no forwarding; expected [ADDR:]PORT[:GUEST_PORT], such as 7100 or 8080:80")),
+            _ => Err(NotAValue {
+                text: text.into(),
+                kind: "forwarding",
+                expected: "[ADDR:]PORT[:GUEST_PORT], such as 7100 or 8080:80",
+            }),
         }
     }
 }
 
 impl TryFrom<Written> for Forward {
-    type Error = String;
+    type Error = NotAValue;
 
-    fn try_from(written: Written) -> Result<Self, String> {
+    fn try_from(written: Written) -> Result<Self, NotAValue> {
         match written {
             Written::Text(text) => text.parse(),
             Written::Number(number) => number.to_string().parse(),
@@ -102,7 +107,7 @@ mod tests {
             assert_eq!(full.parse(), Ok(forward));
         }
         for bad in ["", "0", "70000", "1:2:3", "1.2.3:1", "::1", "x:80", "192.0.2.1"] {
-            assert!(bad.parse::<Forward>().is_err_and(|why| why.contains("[ADDR:]PORT")), "{bad}");
+            assert!(bad.parse::<Forward>().is_err_and(|why| why.to_string().contains("[ADDR:]PORT")), "{bad}");
         }
     }
 }

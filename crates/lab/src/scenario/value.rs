@@ -2,6 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+/// A text that is no value of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a {kind}; expected {expected}")]
+pub struct NotAValue {
+    pub(super) text: String,
+    pub(super) kind: &'static str,
+    pub(super) expected: &'static str,
+}
+
 /// A size; written with a suffix K, M or G, or as a number of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Written", into = "String")]
@@ -16,9 +25,9 @@ enum Written {
 }
 
 impl TryFrom<Written> for Bytes {
-    type Error = String;
+    type Error = NotAValue;
 
-    fn try_from(written: Written) -> Result<Self, String> {
+    fn try_from(written: Written) -> Result<Self, NotAValue> {
         let text = match written {
             Written::Text(text) => text,
             Written::Number(number) => number.to_string(),
@@ -30,7 +39,7 @@ impl TryFrom<Written> for Bytes {
             Some('G') => number(&text[..text.len() - 1], 30),
             _ => number(&text, 0),
         };
-        bytes.map(Self).ok_or_else(|| format!("{text:?} is not a size; expected e.g. \"512K\", \"256M\" or \"2G\""))
+        bytes.map(Self).ok_or(NotAValue { text, kind: "size", expected: "e.g. \"512K\", \"256M\" or \"2G\"" })
     }
 }
 
@@ -58,9 +67,9 @@ impl Span {
 }
 
 impl TryFrom<String> for Span {
-    type Error = String;
+    type Error = NotAValue;
 
-    fn try_from(text: String) -> Result<Self, String> {
+    fn try_from(text: String) -> Result<Self, NotAValue> {
         let number = |digits: &str, unit: u64| digits.parse::<u64>().ok()?.checked_mul(unit);
         let seconds = match text.chars().last() {
             Some('s') => number(&text[..text.len() - 1], 1),
@@ -68,7 +77,7 @@ impl TryFrom<String> for Span {
             Some('h') => number(&text[..text.len() - 1], 3600),
             _ => None,
         };
-        seconds.map(Self).ok_or_else(|| format!("{text:?} is not a duration; expected e.g. \"90s\", \"5m\" or \"1h\""))
+        seconds.map(Self).ok_or(NotAValue { text, kind: "duration", expected: "e.g. \"90s\", \"5m\" or \"1h\"" })
     }
 }
 

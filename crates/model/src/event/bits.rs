@@ -118,6 +118,13 @@ pub mod mmc_is {
     pub const TASK: u32 = 4;
 }
 
+/// What a card answers of itself (R1: its status), in a `driver_end` record of MMC.
+pub mod mmc_answer {
+    /// What was asked for lies beyond the card's end. It says so too when all up to its last block was read, in answer to CMD12: kept of the
+    /// command's own answer only (mmc_blk_eval_resp_error, drivers/mmc/core/block.c).
+    pub const OUT_OF_RANGE: u32 = 1 << 31;
+}
+
 /// The part that failed, in a `driver_end` record of MMC; the first of them.
 pub mod mmc_part {
     /// CMD23 before the command.

@@ -1,11 +1,11 @@
 //! When which packet leaves the link: a queue, a medium and a line, per direction. Pure: the caller says what time it is.
 //!
-//! Think of a ferry. Packets wait at the pier ([`DirectionSpec::queue_packets`]); the ferry takes one at a time and is away for as long
-//! as the packet's bytes and the packet's own cost say (the *medium*); what has crossed travels on by road for a constant
-//! time, any number at once (the *line*: delay and jitter). On a half-duplex link both piers share one ferry, which
-//! alternates while both have somebody waiting.
+//! Packets wait in a queue ([`DirectionSpec::queue_packets`]). The *medium* sends one packet at a time and is busy with
+//! it for as long as the packet's bytes and the cost per packet take. What it has sent then takes a constant time, any
+//! number of packets at once (the *line*: delay and jitter). On a half-duplex link both directions share one medium,
+//! which alternates while both have packets waiting.
 //!
-//! There is no token bucket and no tick. The ferry's return is computed exactly: a packet starts when it has arrived and
+//! There is no token bucket and no tick. The end of sending is computed exactly: a packet starts when it has arrived and
 //! the medium is free, whichever is later, and occupies it for bits / rate + cost; fractions of a nanosecond are carried
 //! from packet to packet while the medium stays busy, so that a thousand packets end when a thousand times their bits
 //! would, to the nanosecond. It does not matter when the caller looks: a late look changes when packets are handed out,

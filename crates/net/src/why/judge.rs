@@ -1,8 +1,8 @@
 //! One reason for each part of each window, none of which its own numbers contradict. Pure.
 //!
-//! A reason that names a limit also says what rate that limit allows: a window its bytes in a round trip, so much loss what Reno or cubic reaches with
+//! A reason that names a limit also has the rate that the limit allows: a window its bytes in a round trip, so much loss what Reno or cubic reaches with
 //! it. If what arrived in the very windows that the reason is given for is [`FAR`] times more, or a [`FAR`]th of it, the reason is refuted; then all is
-//! judged again without it. What is left when everything was refuted is said to be unexplained.
+//! judged again without it. What is left when everything was refuted is called unexplained.
 
 use super::path::Path;
 use super::readings::{Window, unread};
@@ -29,7 +29,7 @@ const UNFILLED: f64 = 0.8;
 const CARRIED: f64 = 0.75;
 /// So few segments in flight make no queue.
 const FEW: f64 = 4.0;
-/// Unread bytes from this share of the receive buffer on say that the receiver is slow (of the buffer, about half can
+/// Unread bytes from this share of the receive buffer on mean that the receiver is slow (of the buffer, about half can
 /// hold payload).
 const UNREAD: f64 = 0.15;
 /// A prediction that is wrong by more than this factor contradicts its reason: readings are means of 100 ms, and the models of loss are of Reno.
@@ -90,7 +90,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// What a reason is judged and told by.
+    /// What a reason is judged and reported by.
     pub fn basis_of(&self, reason: Reason) -> Option<&Basis> {
         let late = if reason == Reason::Loss { self.late.get(&reason) } else { None };
         late.or_else(|| self.basis.get(&reason))

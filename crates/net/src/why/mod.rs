@@ -28,11 +28,11 @@
 //!
 //! **The path.** A queue stood in it if the round trip took a quarter and 1 ms longer than the least of the run: then more was
 //! in flight than the path holds, so no window and no buffer was too small. (With fewer than four segments in flight it is
-//! rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) Whether it drops what exceeds a rate, and who else used it, [`path`] tells:
+//! rather the receiver that delays its acknowledgements, RFC 1122, 4.2.3.2.) Whether it drops what exceeds a rate, and who else used it, [`path`] decides:
 //! the link's rate, a policer, a short queue, others.
 //!
 //! **Processors.** A thread was ready all the time if it ran or waited to run for 80 % of it, or if a quota held it back. That a thread which
-//! only looks after the others waited for a processor is a weak sign: it is told beside a processor that is named, and names none. Processors stand
+//! only looks after the others waited for a processor is a weak sign: it is reported beside a processor that is named, and names none. Processors stand
 //! behind queue and loss on purpose. On a machine that is busy with other things every thread waits, but as
 //! long as a queue stands in the path, or what the congestion window allows is in flight, no thread's waiting costs a byte.
 //!
@@ -70,7 +70,7 @@ const QUEUE_US: f64 = 1000.0;
 const STOPPED: u64 = 10;
 /// A sample stands for at most this much time before it.
 const LONGEST_STOP_NS: u64 = 5_000_000_000;
-/// A cause with less is not told.
+/// A cause with less is not reported.
 const LEAST: f64 = 0.01;
 
 /// What holds a transfer back.
@@ -243,7 +243,7 @@ pub fn course(seen: &BothEnds<'_>) -> Vec<TimedCause> {
         Traffic::Tcp { .. } => (),
         Traffic::Udp { .. } => {
             let Some(limit) = udp::limits(seen).into_iter().next() else { return Vec::new() };
-            // However long the other end says that it sent.
+            // However long the other end claims that it sent.
             let long_ns = seen.sent.end_ns.saturating_sub(seen.sent.start_ns).min(seen.spec.duration_ms * 1_000_000);
             let start = |at: u64| seen.sent.start_ns.saturating_add(at * WINDOW_NS);
             let one = |at| TimedCause { start_ns: start(at), cause: limit.cause, share: limit.share };
@@ -263,7 +263,7 @@ pub fn course(seen: &BothEnds<'_>) -> Vec<TimedCause> {
     moments.filter(|m| m.share >= LEAST).collect()
 }
 
-/// What held the direction back, the largest share first. Empty if too little was read to say.
+/// What held the direction back, the largest share first. Empty if too little was read.
 pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
     match seen.spec.traffic {
         Traffic::Tcp { .. } => (),
@@ -351,7 +351,7 @@ fn share_of(ns: u64, wall_ns: u64) -> f64 {
     (ns as f64 / wall_ns.max(1) as f64).min(1.0)
 }
 
-/// For which share of the time the thread that looks waited for a processor. It tells of the machine, and is told beside a cause; it is none.
+/// For which share of the time the thread that looks waited for a processor. It describes the machine, and is reported beside a cause; it is none.
 fn starved(end: &EndReport, wall_ns: u64) -> f64 {
     share_of(end.sampler_wait_ns, wall_ns)
 }

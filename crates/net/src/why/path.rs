@@ -2,7 +2,7 @@
 //!
 //! **Drops.** A path that loses packets by chance loses the same share of little and of much, and what arrives goes up and down with the window. One that
 //! carries a rate and drops the rest (a policer, a queue too short for a burst) loses nothing of little, and of much all that is too much. Five
-//! signs tell them apart, of which two must be seen:
+//! signs distinguish them, of which two must be seen:
 //!
 //! 1. *Steep.* The run is cut into bins of two round trips; of each is known what was sent, and what was delivered a round trip later. The slope of what
 //!    is missing over what was sent is the share of loss if packets are lost by chance, and near 1 if what is too much is dropped.
@@ -16,13 +16,13 @@
 //! for the other.
 //!
 //! **Policer or short queue.** A policer lets a burst through at the line's speed, as far as its bucket goes, and delays nothing; a queue lets nothing
-//! through faster than its rate, and delays what waits. Bytes tell which it is: those that came through in a moment beyond the rate, and those that
+//! through faster than its rate, and delays what waits. Bytes show which it is: those that came through in a moment beyond the rate, and those that
 //! the rate carries in the time by which round trips were longer when losses began. Where less than a packet waits, it is the same, and is called a policer.
 //!
 //! **Others.** What the interface of either end carried in each 100 ms, less what the run's own connections sent. Only who uses the same interface is seen:
 //! others behind a switch or an access point look like a slower link.
 //!
-//! **Uncertainty.** Bins are coarse where a run has few round trips; below [`BINS`] nothing is said. Acknowledgements that come in packs look
+//! **Uncertainty.** Bins are coarse where a run has few round trips; below [`BINS`] there is no verdict. Acknowledgements that come in packs look
 //! like a burst: a moment is 20 ms at least.
 
 use super::WINDOW_NS;
@@ -33,23 +33,23 @@ use std::collections::BTreeMap;
 
 /// Of what was sent beyond the mean, this share was missing.
 const STEEP: f64 = 0.4;
-/// What is sent varies by this much, standard deviation over mean, so that a slope can be told.
+/// What is sent varies by this much, standard deviation over mean, so that a slope can be estimated.
 const VARIES: f64 = 0.1;
 /// Ranks are above one half by so many of their standard deviations.
 const HIGH: f64 = 2.5;
 /// What arrives varies by no more than this, standard deviation over mean.
 const FLAT: f64 = 0.13;
-/// Stretches of five round trips, of which fewer say nothing.
+/// Stretches of five round trips, of which fewer decide nothing.
 const STRETCHES: usize = 4;
 /// What arrives is more than chance allows by this factor.
 const MORE: f64 = 3.0;
-/// The share of retransmitted segments from which it is evidence by itself.
+/// The share of retransmitted segments from which it is evidence alone.
 const MANY: f64 = 0.02;
 /// So much more passes in a moment than waits: the window alone lets arrivals go up and down by as much as a short queue holds.
 const BUCKET: f64 = 3.0;
-/// So few bins say nothing.
+/// So few bins decide nothing.
 const BINS: usize = 8;
-/// Fewer segments sent again say nothing.
+/// Fewer retransmissions decide nothing.
 const FEW_LOST: f64 = 4.0;
 /// The least length of a bin, ns: two readings.
 const BIN_NS: u64 = 20_000_000;
@@ -113,7 +113,7 @@ fn course(samples: &[TcpSample], start_ns: u64, of: impl Fn(&TcpSample) -> f64) 
     let mut course = Vec::with_capacity(samples.len() + 1);
     course.push((start_ns, 0.0));
     for s in samples {
-        // What another end tells need not be in order.
+        // What another end reports need not be in order.
         if course.last().is_some_and(|last: &(u64, f64)| s.time_ns < last.0) {
             continue;
         }
@@ -177,7 +177,7 @@ impl Series {
     /// Bytes sent in each bin of so many ns, and those that came a round trip later.
     fn bins(&self, bin_ns: u64) -> Vec<(f64, f64)> {
         let bins = self.length_ns().saturating_sub(self.rtt_ns) / bin_ns.max(1);
-        // Whatever times another end tells, there are no more bins than readings.
+        // Whatever times another end reports, there are no more bins than readings.
         let bins = usize::try_from(bins).unwrap_or(usize::MAX).min(self.sent.len());
         let edge = |i: usize| self.start_ns + i as u64 * bin_ns;
         (0..bins)
@@ -211,7 +211,7 @@ fn slope(bins: &[(f64, f64)]) -> f64 {
     let mean = (bins.iter().map(|b| b.0).sum::<f64>() / n, bins.iter().map(|b| b.0 - b.1).sum::<f64>() / n);
     let variance: f64 = bins.iter().map(|b| (b.0 - mean.0).powi(2)).sum();
     let together: f64 = bins.iter().map(|b| (b.0 - mean.0) * (b.0 - b.1 - mean.1)).sum();
-    // Where as much was sent all the time, there is nothing to tell it by.
+    // Where as much was sent all the time, there is no evidence.
     let varies = variance > n * (VARIES * mean.0).powi(2);
     if varies && bins.len() >= BINS { together / variance } else { 0.0 }
 }
@@ -309,7 +309,7 @@ fn drops(samples: &[TcpSample], start_ns: u64) -> Option<Drops> {
     Some(Drops { rate_bps: came * 8.0, share, slope, high, long, varied, burst, queued, bucket })
 }
 
-/// Pairs of readings that are looked at together: a second. What waits in a queue at the interface itself, or was read a moment too late, comes and
+/// Pairs of readings that are judged together: a second. What waits in a queue at the interface itself, or was read a moment too late, comes and
 /// goes within it, and what others send does not.
 const TOGETHER: usize = 10;
 

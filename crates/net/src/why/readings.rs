@@ -1,4 +1,4 @@
-//! What the readings of a run say of each 100 ms: from the kernel's counters shares of time, rates and means. Pure.
+//! The readings of a run by windows of 100 ms: from the kernel's counters shares of time, rates and means. Pure.
 //!
 //! **Uncertainty.** The kernel counts in ticks (1 to 10 ms), so a share of one window is coarse, and sums are good.
 
@@ -38,7 +38,7 @@ pub struct Window {
 
 /// Cuts the readings into windows, by stream and time.
 pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
-    // A kernel that does not tell the window says 0; to one that does, 0 is a window that is closed.
+    // A kernel that does not report the window gives 0; from one that does, 0 is a closed window.
     let counted = samples.iter().any(|s| s.snd_wnd > 0);
     let mut by_place: BTreeMap<(u64, u64), Vec<&TcpSample>> = BTreeMap::new();
     let mut before: BTreeMap<u64, &TcpSample> = BTreeMap::new();
@@ -67,7 +67,7 @@ pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
                 stream,
                 number,
                 length_ns,
-                // Ticks may say more than 1 in all.
+                // Ticks may sum to more than 1.
                 idle: (1.0 - busy).min(1.0 - rwnd - sndbuf).max(0.0),
                 rwnd,
                 sndbuf,
@@ -89,7 +89,7 @@ pub fn windows(samples: &[TcpSample], start_ns: u64) -> Vec<Window> {
         .collect()
 }
 
-/// The mean share of the receive buffer that lay unread, by stream and window. A look tells of the time since the one before
+/// The mean share of the receive buffer that lay unread, by stream and window. A reading covers the time since the one before
 /// it. A receiver that did not look for [`STOPPED`] times as long as it should did not read either: all that had come lay
 /// there, though its reading thread may have emptied it before it looked again.
 pub fn unread(looks: &[Unread], start_ns: u64, every_ns: u64) -> BTreeMap<(u64, u64), f64> {

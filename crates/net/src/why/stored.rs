@@ -18,7 +18,7 @@ pub struct Stored {
     pub injected: String,
     /// What may be named first.
     pub expected: Vec<Cause>,
-    /// Whether it was made up from numbers that somebody told, and not read.
+    /// Whether it was synthesised from reported numbers, and not read.
     #[serde(default)]
     pub reconstructed: bool,
     /// What was asked for.
@@ -45,7 +45,7 @@ pub enum StoredError {
     /// It is not written as one.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
-    /// Nobody knows what a reading's figures are.
+    /// The meaning of a reading's figures is unknown.
     #[error("a reading has {figures} figures, and there are {names} names")]
     Reading {
         /// Of the reading.

@@ -44,7 +44,7 @@ fn case_with(at: impl Fn(u64, &mut TcpSample)) -> Case {
             ..TcpSample::default()
         };
         at(us, &mut s);
-        // What is in flight arrives in a round trip (Little), unless the story tells otherwise.
+        // What is in flight arrives in a round trip (Little), unless the scenario says otherwise.
         if us > s.srtt_us {
             acked += s.in_flight_bytes() * 10_000 / s.srtt_us;
         }
@@ -340,7 +340,7 @@ fn weak_evidence_gives_no_cause() {
     first(&starved(case_with(|us, s| s.rwnd_limited_us = us * 9 / 10)), Cause::ReceiveWindow, &[]);
     first(&starved(case_with(|us, s| s.sndbuf_limited_us = us)), Cause::SendBuffer, &[]);
     first(&starved(case_with(|_, _| ())), Cause::Congestion, &["still growing"]);
-    // Beside a thread that did lack a processor it is told, and both are read a little later than the run's time.
+    // Beside a thread that did lack a processor it is reported, and both are read a little later than the run's time.
     let mut busy = starved(case_with(|us, s| s.busy_us = us / 5));
     (busy.sent.threads.busiest_ready_ns, busy.sent.threads.busiest_cpu_ns) = (5_050_000_000, 5_010_000_000);
     first(
@@ -352,7 +352,7 @@ fn weak_evidence_gives_no_cause() {
 
 #[test]
 fn requested_rate_is_limit_at_any_cpu_use() {
-    // What another machine said: "the sender's busiest thread ran for 49 % of the time and was ready to for 100 %", "98 %", "101 %".
+    // From another machine: "the sender's busiest thread ran for 49 % of the time and was ready to for 100 %", "98 %", "101 %".
     for (ran, ready) in [(2_450_000_000, 5_000_000_000), (4_900_000_000, 5_050_000_000), (10_000_000, 12_000_000)] {
         let mut paced = case_with(|us, s| (s.busy_us, s.notsent_bytes) = (us * 3 / 10, 0));
         (paced.sent.threads.busiest_cpu_ns, paced.sent.threads.busiest_ready_ns) = (ran, ready);
@@ -537,7 +537,7 @@ fn spurious_retransmissions_are_not_policer() {
 
 #[test]
 fn cause_refuted_by_rate_is_not_given() {
-    // What was told: "median 533 segments at 22 ms", which is 281 Mb/s, where 16 arrive.
+    // What was reported: "median 533 segments at 22 ms", which is 281 Mb/s, where 16 arrive.
     let case = |lost: u64| {
         case_with(move |us, s| {
             (s.srtt_us, s.min_rtt_us, s.cwnd, s.unacked) = (22_000, 20_000, 533, 533);

@@ -1,4 +1,4 @@
-//! What held UDP back. It sends what it is told to, so what is looked for is what kept packets from leaving or arriving, and if
+//! What held UDP back. It sends what it is asked to, so the question is what kept packets from leaving or arriving, and if
 //! nothing did, the rate that was asked for is the limit.
 //!
 //! In this order: more than 1 % lost, and more lost than unsent (by the receiver's socket: its processor; else the link); a queue
@@ -10,8 +10,8 @@
 //! sender that halts for a moment lets a queue run empty that is there before and after). What one packet took more than another is no sign, since a single wait (of a radio, of a busy machine) makes
 //! that.
 //!
-//! **Uncertainty.** A path that became longer by itself (a handover) looks like a queue. A queue shorter than 1 ms is not seen until
-//! it overflows. The share is always 1: which limit held when is not told.
+//! **Uncertainty.** A path that became longer (a handover) looks like a queue. A queue shorter than 1 ms is not seen until
+//! it overflows. The share is always 1: which limit held when is not reported.
 
 use super::{BothEnds, Cause, Limit, QUEUE_US, cpu_bound, text};
 use crate::outcome::PacketsSent;
@@ -25,14 +25,14 @@ const LOST: f64 = 0.01;
 const UNSENT: f64 = 0.001;
 /// The sender fell behind if half of its packets left later than this share of the run, or one in a hundred later than ten times that.
 const BEHIND: f64 = 0.01;
-/// Where less than this share of the rate arrived in the run, a queue at its end is enough to say why.
+/// Where less than this share of the rate arrived in the run, a queue at its end is explanation enough.
 const SHORT: f64 = 0.98;
 /// Clocks of two machines drift by less than this.
 const DRIFT: f64 = 2e-4;
-/// Fewer delays say nothing of a queue.
+/// Fewer delays do not show a queue.
 const FEW_DELAYS: usize = 20;
 
-/// What held it back; empty if there is nothing to tell it by.
+/// What held it back; empty if there is no evidence.
 pub fn limits(seen: &BothEnds<'_>) -> Vec<Limit> {
     let Traffic::Udp { rate_bps: asked, .. } = seen.spec.traffic else { return Vec::new() };
     let (Some(sent), Some(received)) = (&seen.sent.packets, &seen.received.packets) else { return Vec::new() };

@@ -1,11 +1,11 @@
-//! What is asked of a node, and how it stands with it: no socket, no task, and no clock but the times that it is told.
+//! What is asked of a node, and how it stands with it: no socket, no task, and no clock but the times that it is given.
 //!
 //! A bank with several counters and one queue: whoever comes waits in the one queue, goes to the counter with the fewest before it, and
 //! is served there to the end. The queue, the window and the tags are the node's; a connection has only what was sent over
 //! it. So several connections never have more under way than one would have, and their frames are no smaller.
 //!
 //! When one connection breaks, all are given up, and what was not answered goes back into the queue. A request that was asked
-//! over a connection that is lost may still be on its way to the node; asked again over another, it could be overtaken by itself,
+//! over a connection that is lost may still be on its way to the node; asked again over another, it could overtake its first copy,
 //! and land on what was written since. The node lets a coordinator in anew only when nothing of the old connections can land.
 //!
 //! Whoever asked may go away before the answer, as a client does that is cut off, and comes back to ask for the same again.
@@ -30,7 +30,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// A connection on which nothing is heard for so long, while answers are due, is given up; or for as long as a request may take,
+/// A connection on which nothing is received for so long, while answers are due, is given up; or for as long as a request may take,
 /// if that is less.
 pub(super) const SILENCE: Duration = Duration::from_secs(10);
 /// Data in a frame after which it is closed.
@@ -108,7 +108,7 @@ pub(super) enum Tardy {
     Late(Duration),
 }
 
-/// Data of a request. Most have one part, which takes no memory of its own.
+/// Data of a request. Most have one part, which takes no extra memory.
 pub type Parts = SmallVec<[Bytes; 1]>;
 
 #[derive(Debug)]
@@ -200,7 +200,7 @@ struct Connection {
     /// What it was given is written, so that it may be given more.
     free: bool,
     under_way: usize,
-    heard: Instant,
+    received: Instant,
     sequence: u64,
     /// Both ends see the same memory.
     memory: bool,
@@ -249,7 +249,7 @@ pub(super) struct State {
 }
 
 impl Drop for State {
-    /// The node may be busy with it for as long as it likes, and nobody will hear: so it is given to nobody any more.
+    /// The node may be busy with it for as long as it likes, and no answer will come: so its memory is not used again.
     fn drop(&mut self) {
         let under_way = self.tags.iter_mut().flatten().filter_map(Job::unshare);
         self.in_use.drain(..).chain(under_way).for_each(std::mem::forget);
@@ -261,7 +261,7 @@ impl State {
     pub fn new(pace: Pace, node: Known, welcome: &Welcome, connections: usize) -> Self {
         let granted = usize::from(welcome.granted).clamp(1, frame::MAX_COUNT);
         let connection =
-            Connection { open: false, free: true, under_way: 0, heard: Instant::now(), sequence: 0, memory: false };
+            Connection { open: false, free: true, under_way: 0, received: Instant::now(), sequence: 0, memory: false };
         Self {
             pace,
             node,
@@ -357,7 +357,7 @@ impl State {
     /// How many requests should leave now.
     fn room(&self) -> usize {
         if self.pending.front().is_some_and(Job::is_large) {
-            // It fills packets by itself: nothing is gained if it waits for others, and the way would lie empty meanwhile.
+            // It fills packets alone: nothing is gained if it waits for others, and the way would lie empty meanwhile.
             let natural = Setting::holding(self.setting().window(), Hold::NATURAL);
             return natural.frame(self.pending.len() as u32, self.under_way() as u32) as usize;
         }
@@ -372,7 +372,7 @@ impl State {
 
     /// The node has welcomed a connection; nothing is under way over it.
     pub fn opened(&mut self, nth: usize, now: Instant, memory: bool) {
-        self.connections[nth] = Connection { open: true, free: true, under_way: 0, heard: now, sequence: 0, memory };
+        self.connections[nth] = Connection { open: true, free: true, under_way: 0, received: now, sequence: 0, memory };
     }
 
     /// Whether all that it has answered is flushed.
@@ -461,7 +461,7 @@ impl State {
         let granted = u16::try_from(batch).unwrap_or(u16::MAX);
         let connection = &mut self.connections[nth];
         if connection.under_way == 0 {
-            connection.heard = now;
+            connection.received = now;
         }
         let head = Head { epoch: self.node.epoch, sequence: connection.sequence, granted, ..Head::default() };
         let before = out.len();
@@ -480,8 +480,8 @@ impl State {
     }
 
     /// So many bytes came over a connection.
-    pub fn heard(&mut self, nth: usize, now: Instant, bytes: usize) {
-        self.connections[nth].heard = now;
+    pub fn received(&mut self, nth: usize, now: Instant, bytes: usize) {
+        self.connections[nth].received = now;
         self.counts.bytes_received += bytes as u64;
     }
 
@@ -533,7 +533,7 @@ impl State {
     pub fn tardy(&self, nth: usize, now: Instant) -> Option<Tardy> {
         let (connection, timeout) = (&self.connections[nth], self.node.timeout);
         let silence = SILENCE.min(timeout);
-        if connection.under_way > 0 && now.saturating_duration_since(connection.heard) > silence {
+        if connection.under_way > 0 && now.saturating_duration_since(connection.received) > silence {
             return Some(Tardy::Silence(silence));
         }
         let late = |job: &Job| job.over == nth && now.saturating_duration_since(job.sent) > timeout;
@@ -543,7 +543,7 @@ impl State {
     /// No connection is open any more: what is under way is to be asked anew, the oldest first.
     pub fn ask_again(&mut self, now: Instant) {
         let mut jobs: Vec<Job> = self.tags.iter_mut().filter_map(Option::take).collect();
-        // What it was asked first, and did not answer, tells since when it is silent.
+        // The oldest unanswered request dates since when it is silent.
         let first = jobs.iter().map(|job| job.sent).min().unwrap_or(now);
         self.silent_since.get_or_insert(first);
         jobs.sort_by_key(|job| std::cmp::Reverse(job.number));

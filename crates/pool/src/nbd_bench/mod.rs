@@ -2,7 +2,7 @@
 //!
 //! It is there to find out what a server can do, so it costs little itself: all requests that may be sent leave in one write,
 //! all replies that have come are taken by one read, and data stays where the kernel put it. No runtime, no thread. What it
-//! costs all the same is told beside what the server costs ([`Figures::client_ns`], [`Figures::server_ns`]): on few
+//! costs all the same is reported beside what the server costs ([`Figures::client_ns`], [`Figures::server_ns`]): on few
 //! processors a rate is that of the slower of the two, a server's own time for a request is not.
 //!
 //! Every reply must be to a request that is under way, so that none is counted twice; the data are compared with what was
@@ -58,7 +58,7 @@ pub struct Load {
     pub compare: bool,
     /// Of the places.
     pub seed: u64,
-    /// The process whose processor time is told, with its children and all their threads.
+    /// The process whose CPU time is reported, with its children and all their threads.
     pub server: Option<u32>,
 }
 
@@ -277,7 +277,7 @@ impl<'a> Loop<'a> {
             now = self.take()?;
         }
         let last = Snapshot::of(&self.tally, server)?;
-        // A server that is silent from here on cannot be told from one that answers all.
+        // A server that is silent from here on looks like one that answers all.
         while self.free.len() < self.slots.len() {
             self.take()?;
         }

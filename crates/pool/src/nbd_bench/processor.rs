@@ -6,13 +6,13 @@
 use std::fs;
 use std::io;
 
-/// Processes whose time is told together.
+/// Processes whose CPU time is summed.
 #[derive(Debug)]
 pub struct Spent {
     processes: Vec<u32>,
 }
 
-/// There is no such process, or /proc does not tell.
+/// There is no such process, or /proc does not have it.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the CPU time of process {process}: {error}")]
 pub struct Unknown {

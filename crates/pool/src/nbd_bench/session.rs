@@ -110,7 +110,7 @@ impl Session {
         out.extend((export.len() as u32 + 6).to_be_bytes());
         out.extend((export.len() as u32).to_be_bytes());
         out.extend(export.as_bytes());
-        // No fact is asked for; size and flags are told anyway.
+        // No fact is asked for; size and flags are sent anyway.
         out.extend([0, 0]);
         self.send(&out)?;
         loop {
@@ -168,7 +168,7 @@ impl Session {
     pub fn end(mut self) {
         let mut out = Vec::new();
         request(&mut out, command::DISCONNECT, 0, 0, 0);
-        // The measurement is over; a server that is gone already has nothing to be told.
+        // The measurement is over; a server that is gone already needs no message.
         let _ = self.stream.write_all(&out);
     }
 

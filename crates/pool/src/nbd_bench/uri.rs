@@ -36,7 +36,7 @@ pub enum UriError {
     /// What stands for the port is none.
     #[error("{0:?} is not a port; {ADVICE}")]
     Port(String),
-    /// It goes to nobody.
+    /// It has no reader.
     #[error("no host; {ADVICE}")]
     NoHost,
     /// The socket's path is not written as it should.

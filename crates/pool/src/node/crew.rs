@@ -1,4 +1,4 @@
-//! The threads that serve a node's connections: at most one for each processor, each with a runtime of its own.
+//! The threads that serve a node's connections: at most one for each processor, each with its own runtime.
 //!
 //! A connection goes to the thread that has the fewest, and stays there. The first thread is the one that listens, and no other
 //! is started before there are two connections at once. So a coordinator with one connection is served as by a program of one
@@ -81,7 +81,7 @@ impl Crew {
     pub fn end(self) {
         for Other { give, thread, .. } in self.others {
             drop(give);
-            // If it panicked it has said so.
+            // If it panicked, that was reported.
             let _ = thread.join();
         }
     }
@@ -102,7 +102,7 @@ impl Other {
     }
 
     fn take(&self, stream: std::net::TcpStream) {
-        // It takes what it is given until it is told to end.
+        // It takes what it is given until it is stopped.
         let _ = self.give.send(stream);
     }
 }

@@ -120,7 +120,7 @@ struct Transfer {
     writes: AtomicU64,
 }
 
-/// Runs the load on the nodes, in the order of the space; `cancelled` is looked at ten times a second.
+/// Runs the load on the nodes, in the order of the space; `cancelled` is polled ten times a second.
 ///
 /// # Errors
 /// [`Failure`].

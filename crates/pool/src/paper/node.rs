@@ -116,7 +116,7 @@ impl PaperNode {
     /// never in the one that listens. Must be called by a process that has one thread.
     pub fn listen(&self, listener: &TcpListener, report: &dyn Fn(String)) -> io::Result<()> {
         loop {
-            // Those that are done; nobody waits for them.
+            // Those that are done; no one waits for them.
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
             let stream = match listener.accept() {
                 Ok((stream, _)) => stream,

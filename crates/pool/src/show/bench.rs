@@ -1,8 +1,35 @@
 //! Figures of a pool's bench: a table for people, lines for a design's runner, JSON for programs.
 
-use crate::bench::Figures;
+use crate::bench::{Figures, Load};
 use crate::started::compute::Slowdown;
+use serde::Serialize;
 use serde_json::{Value, json};
+
+/// The version of the JSON.
+const VERSION: u32 = 1;
+
+/// Figures of a bench for programs.
+#[derive(Debug, Serialize)]
+pub struct Document<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    figures: &'a T,
+}
+
+impl<'a, T> Document<'a, T> {
+    /// Of these.
+    pub fn new(figures: &'a T) -> Self {
+        Self { version: VERSION, figures }
+    }
+}
+
+/// A trial of nodes under several loads for programs: what was measured, and its figures.
+pub fn trial_json(nodes: u32, load: &Load, rows: &[(&str, Figures)]) -> Value {
+    let rows: Vec<_> = rows.iter().map(|(what, figures)| json!({"what": what, "figures": figures})).collect();
+    json!({
+        "version": VERSION, "nodes": nodes, "block_bytes": load.block_bytes, "threads": load.threads, "rows": rows,
+    })
+}
 
 /// Of the columns whose headings have no room for them.
 pub const UNITS: &str = "window: limit of requests in flight to a node; batch: requests per frame";
@@ -69,6 +96,7 @@ pub fn slowdown_json(measured: &Slowdown) -> Value {
     let Slowdown { reads_alone, reads_during, compute_alone, compute_during } = measured;
     let [alone, during] = [compute_alone, compute_during].map(|rates| rates.iter().sum::<f64>());
     json!({
+        "version": VERSION,
         "nodes": compute_alone.len(),
         "reads": {"alone": reads_alone, "during": reads_during},
         "compute": {"kernel": "linpack 200, C -O2", "unit": "flop/s", "alone": alone, "during": during,

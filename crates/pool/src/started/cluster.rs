@@ -1,6 +1,6 @@
 //! Nodes with or without an emulated medium in between, and the measurement among them.
 //!
-//! The coordinator is a process of its own, since it must be inside the medium's namespace. All processes end with this
+//! The coordinator is a separate process, since it must be inside the medium's namespace. All processes end with this
 //! one, however it ends, and the namespaces go with their last process.
 
 use super::{Error, NodeProcess, Result};
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where nodes listen inside a medium, in which nobody else is.
+/// Where nodes listen inside a medium's namespace, which has no other processes.
 const PORT: u16 = 7001;
 
 /// What the nodes are.
@@ -57,7 +57,7 @@ impl Cluster {
     /// The medium cannot be made here, or a node does not start.
     pub fn start(wanted: &Wanted, remarks: fn(u32, &str)) -> Result<Self> {
         if wanted.paper.is_some() {
-            // Before a node fills its memory with what nobody could ask for.
+            // Before a node fills its memory in vain.
             addressable(u64::from(wanted.count), wanted.bytes)?;
         }
         let medium = wanted.medium.map(|(kind, rate)| Medium::create(kind, wanted.count as usize, rate)).transpose();
@@ -77,7 +77,7 @@ impl Cluster {
             }
             None => (Command::new(&self.program), "127.0.0.1:0".into()),
         };
-        command.args(["pool", "node", "--insecure", "--insecure", "--listen", &listen]);
+        command.args(["pool", "node", "--hosted", "--insecure", "--insecure", "--listen", &listen]);
         command.arg(format!("--backend=memory:{}", wanted.bytes));
         if wanted.paper.is_some() {
             command.args(["--paper", "--first", &(u64::from(nth) * wanted.bytes).to_string()]);

@@ -80,7 +80,7 @@ struct Kernels(Vec<Child>);
 impl Drop for Kernels {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // It may have ended by itself.
+            // It may have ended already.
             let _ = child.kill();
             let _ = child.wait();
         }

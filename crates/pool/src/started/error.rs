@@ -14,7 +14,7 @@ pub enum Error {
         /// Why not.
         source: io::Error,
     },
-    /// A node ended before it listened, with what it said.
+    /// A node ended before it listened, with its messages.
     #[error("a node did not start: {0}")]
     Node(String),
     /// The medium between them cannot be made.
@@ -23,7 +23,7 @@ pub enum Error {
     /// More bytes than the paper's protocol has addresses for.
     #[error(transparent)]
     NotAddressable(#[from] crate::paper::coordinator::NotAddressable),
-    /// A process failed, which said why on stderr.
+    /// A process failed; the reason is on stderr.
     #[error("{what} failed: {status}")]
     Failed {
         /// Which.

@@ -18,7 +18,7 @@ impl NodeProcess {
     /// Starts `command`, which is a `fathom pool node …`. What the node says later goes to `remarks`, a line at a time.
     ///
     /// # Errors
-    /// It cannot be started, or ends before it listens: then with what it said.
+    /// It cannot be started, or ends before it listens: then with its messages.
     pub fn start(mut command: Command, remarks: impl Fn(&str) + Send + 'static) -> Result<Self> {
         let failed = |source| Error::Start { what: "a node", source };
         end_with_us(&mut command).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -51,7 +51,7 @@ impl NodeProcess {
 
 impl Drop for NodeProcess {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,15 +1,15 @@
 //! Writes that came together, done together, if nothing has to be waited for.
 //!
-//! Each is of whole blocks, in regions that are marked, of which nobody else has one; so all that is left to do is to put the data into the
-//! page cache. (The kernel may still make who writes wait, when too much is dirty: it says so to nobody beforehand, see [`crate::node`].)
+//! Each is of whole blocks, in regions that are marked, none of which is locked; so all that is left to do is to put the data into the
+//! page cache. (The kernel may still make who writes wait, when too much is dirty: it does not announce that, see [`crate::node`].)
 
 use super::{BLOCK_BYTES, Status, Store, UNSEEN, checksum, is_settled, status};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl Store {
-    /// Writes those, which are in the order of their offsets, and tells what became of each; none was written if something has to be
-    /// waited for, or is not as said above.
+    /// Writes those, which are in the order of their offsets, and returns what became of each; none was written if something has to be
+    /// waited for, or is not as described above.
     pub fn write_at_hand(&self, writes: &[(u64, &[u8])]) -> Option<Vec<Result<(), Status>>> {
         let regions = self.regions.as_ref().filter(|_| self.flash.is_none())?;
         let mut end = 0;
@@ -34,7 +34,7 @@ impl Store {
         }
         let mut sums = Vec::new();
         let results = writes.iter().map(|write| {
-            // Each by itself: the data are then in the processor's cache when they are copied.
+            // Each separately: the data are then in the processor's cache when they are copied.
             sums.clear();
             sums.extend(write.1.chunks_exact(BLOCK_BYTES as usize).map(checksum));
             let put = self.disk.write(write.1, write.0);

@@ -3,8 +3,8 @@
 //! Nothing else touches the medium, so that a test can record every write and every sync, and make of them what a loss of power may
 //! leave (`tests/power`).
 //!
-//! What must be durable by itself (a header) is written through a file description of its own with O_DSYNC: that waits for those
-//! bytes and the disk's cache, and not for all else that was written. And the kernel tells of a write that it lost once to each
+//! What must be durable alone (a header) is written through a separate file description with O_DSYNC: that waits for those
+//! bytes and the disk's cache, and not for all else that was written. And the kernel reports a lost write once to each
 //! description, so that nothing is kept from the flushes.
 
 use std::fs::File;
@@ -99,7 +99,7 @@ impl Disk {
         )
     }
 
-    /// Those bytes are on the medium when this returns; of others nothing is said.
+    /// Those bytes are on the medium when this returns; of others nothing is promised.
     pub fn write_durably(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         let file = self.durable.as_ref().unwrap_or(&self.file);
         logged!(self, What::Durable { at, bytes: bytes.to_vec() }, file.write_all_at(bytes, at))
@@ -110,7 +110,7 @@ impl Disk {
         logged!(self, What::Sync, self.file.sync_data())
     }
 
-    /// The same, and the flushes hear nothing of it: a write that the kernel lost is told to both.
+    /// The same, without effect on the flushes: a write that the kernel lost is reported to both.
     pub fn sync_apart(&self) -> io::Result<()> {
         let file = self.durable.as_ref().unwrap_or(&self.file);
         logged!(self, What::Sync, file.sync_data())

@@ -1,13 +1,12 @@
 //! Why a store cannot be made or opened, and what to do.
 
-use super::header::VERSION;
 use std::io;
 use std::path::PathBuf;
 
 /// Why a store cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system said no.
+    /// The system refused.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
         /// What was tried.
@@ -57,12 +56,14 @@ pub enum Error {
         path: PathBuf,
     },
     /// From a newer release.
-    #[error("{} was made by a newer Fathom (store version {version}, this program knows {VERSION})", path.display())]
+    #[error("{} was made by a newer Fathom (store version {version}, this program knows {known})", path.display())]
     Newer {
         /// Where.
         path: PathBuf,
         /// Its version.
         version: u32,
+        /// The newest that is known here.
+        known: u32,
     },
     /// The wrong size.
     #[error("{}: {why}", path.display())]

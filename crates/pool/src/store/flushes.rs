@@ -26,7 +26,7 @@ impl Flushes {
     /// Everything that was written before is on the medium when this returns: by `sync`, or by another's that began since.
     ///
     /// # Errors
-    /// What `sync` said; and after one that failed, [`Status::Io`] for ever.
+    /// The result of `sync`; and after one that failed, [`Status::Io`] for ever.
     pub fn flush(&self, sync: impl FnOnce() -> Result<(), Status>) -> Result<(), Status> {
         let before = self.begun.load(Ordering::SeqCst);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);

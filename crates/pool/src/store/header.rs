@@ -16,7 +16,7 @@ const FORMAT: &str = "fathom-pool-store";
 /// 1: the first. 2: the map of marked regions, what may be lost. 3: marked regions have no sums. A store of an older version becomes one of
 /// this when it is first claimed.
 pub(super) const VERSION: u32 = 3;
-/// The most ranges of what may be lost: beyond it, those that lie closest are told as one.
+/// The most ranges of what may be lost: beyond it, those that lie closest are merged.
 const MOST_LOST: usize = 12;
 
 /// What a store is.
@@ -162,7 +162,7 @@ pub(super) fn read_header(path: &Path, file: &File, there: u64) -> Result<Header
         }
         let version = value["version"].as_u64().and_then(|v| u32::try_from(v).ok()).unwrap_or(u32::MAX);
         if version > VERSION {
-            return Err(Error::Newer { path: path.into(), version });
+            return Err(Error::Newer { path: path.into(), version, known: VERSION });
         }
         let header: Header = serde_json::from_value(value).map_err(|_| unformatted())?;
         if best.as_ref().is_none_or(|b| b.sequence < header.sequence) {

@@ -1,6 +1,6 @@
 //! Large reads: straight into a buffer that leaves as it is, and every byte summed once.
 //!
-//! A read answers with a CRC-32C of its data, and its blocks have sums of their own. The sum of two pieces is that of the first, shifted
+//! A read answers with a CRC-32C of its data, and its blocks have separate sums. The sum of two pieces is that of the first, shifted
 //! over as many zero bytes as the second has, and that of the second (CRC is linear); the shift over a block is a table. So the sum of
 //! whole blocks costs nothing once theirs are made.
 
@@ -24,7 +24,7 @@ fn followed(before: u32, block: u32) -> u32 {
 }
 
 impl Store {
-    /// The range and its CRC-32C, as [`Store::read`] gives them, in a buffer of its own.
+    /// The range and its CRC-32C, as [`Store::read`] gives them, in a new buffer.
     ///
     /// # Errors
     /// [`Status`]: `Range`, `Io`, or `Damaged` if a block does not match its sum.
@@ -49,7 +49,7 @@ impl Store {
     /// The range, to where it shall stay.
     ///
     /// # Errors
-    /// As [`Store::read_shared`]; what stands in `to` then is nobody's.
+    /// As [`Store::read_shared`]; what is in `to` then must not be used.
     pub fn read_into(&self, offset: u64, to: &mut [u8]) -> Result<(), Status> {
         if offset.is_multiple_of(BLOCK_BYTES) && (to.len() as u64).is_multiple_of(BLOCK_BYTES) {
             self.within(offset, to.len() as u64)?;
@@ -90,7 +90,7 @@ impl Store {
     }
 
     /// [`Store::read_into`], if neither a medium nor another request has to be waited for; false if so, and then what stands in `to` is
-    /// nobody's. An error is left to whoever waits.
+    /// not to be used. An error is left to whoever waits.
     pub fn read_at_hand(&self, offset: u64, to: &mut [u8]) -> bool {
         let is_waited_for = self.flash.is_some() || self.map.is_some();
         if is_waited_for || self.within(offset, to.len() as u64).is_err() {

@@ -12,8 +12,8 @@ const TOGETHER: u64 = 16;
 
 /// The locks of a range, held until it is dropped. Most ranges have one.
 pub(super) enum Locked<'s> {
-    One(#[expect(dead_code, reason = "held, not looked at")] MutexGuard<'s, ()>),
-    Many(#[expect(dead_code, reason = "held, not looked at")] Vec<MutexGuard<'s, ()>>),
+    One(#[expect(dead_code, reason = "held, not read")] MutexGuard<'s, ()>),
+    Many(#[expect(dead_code, reason = "held, not read")] Vec<MutexGuard<'s, ()>>),
 }
 
 /// The locks of these blocks, each once.
@@ -35,12 +35,12 @@ impl Store {
         Locked::Many(wanted.into_iter().map(lock).collect())
     }
 
-    /// The same, if nobody has one of them now.
+    /// The same, if none of them is locked now.
     pub(super) fn try_lock(&self, blocks: Range<u64>) -> Option<Vec<MutexGuard<'_, ()>>> {
         of(blocks).map(|nth| self.locks[nth].try_lock().ok()).collect()
     }
 
-    /// Those of all of these, if nobody has one of them now.
+    /// Those of all of these, if none of them is locked now.
     pub(super) fn try_lock_all(&self, ranges: impl Iterator<Item = Range<u64>>) -> Option<Vec<MutexGuard<'_, ()>>> {
         let mut wanted = [false; LOCKS as usize];
         ranges.flat_map(of).for_each(|nth| wanted[nth] = true);

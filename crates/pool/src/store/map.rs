@@ -14,7 +14,7 @@ pub struct Map {
     length: usize,
 }
 
-// SAFETY: it only says where the bytes are; who reads them sees to it that nobody writes them (`Map::slice`).
+// SAFETY: it only says where the bytes are; who reads them ensures that they are not being written (`Map::slice`).
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 /// How long a lock is waited for: a node that was just killed has it for a moment longer, as has a child that a process with
 /// an open store starts, until it is another program.
 const LETTING_GO: Duration = Duration::from_secs(1);
-/// The kernel tells nobody that a lock is free, unless it may be waited for without end: it is asked so often.
+/// How often a lock is tried: the kernel has no wait for a lock with a limit.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The name of the machine's start; empty where the kernel does not tell, which is then taken for another one each time.
+/// The name of the machine's start; empty where the kernel does not have it, which then counts as another one each time.
 #[cfg(not(test))]
 pub(super) fn boot() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into()
@@ -31,7 +31,7 @@ pub(super) fn length(file: &File) -> io::Result<u64> {
 
 /// Opens the file or device, or creates the file, for this process alone, until it ends. On a block device O_EXCL keeps off file
 /// systems and the nodes of its partitions, or of the disk that it is a partition of (bd_prepare_to_claim in the kernel); a
-/// file is locked. Whether it was created is told too.
+/// file is locked. Returns also whether it was created.
 pub(super) fn alone(path: &Path, create: bool) -> Result<(File, bool), Error> {
     use rustix::fs::{FlockOperation, OFlags, flock};
     use std::os::unix::fs::OpenOptionsExt as _;

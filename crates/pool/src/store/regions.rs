@@ -5,8 +5,8 @@
 //! say whatever a loss of power did, and damage in it is found. Of a marked one the medium has the sums of some time before: after an
 //! unclean end its data are what counts, as on a disk without sums, and its sums are made anew. md's bitmap and dm-integrity do the same.
 //!
-//! In memory a word tells of each region whether it is marked, how many are writing there now, and when it was last written, in flushes.
-//! All is in one word so that nobody who begins to write can be missed by whoever takes the mark away.
+//! In memory each region has a word: whether it is marked, how many are writing there now, and when it was last written, in flushes.
+//! All is in one word so that whoever takes the mark away cannot miss a write that begins.
 
 use super::BLOCK_BYTES;
 use std::ops::Range;
@@ -174,14 +174,14 @@ impl Regions {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Whether the region is marked, nobody writes there, and all that was written was written before a flush that succeeded
+    /// Whether the region is marked, not being written, and all that was written was written before a flush that succeeded
     /// and before the flush `before`.
     fn covered(&self, word: u64, before: u64) -> bool {
         let flushed = self.flushed.load(Ordering::SeqCst);
         word & MARKED != 0 && word & WRITERS == 0 && word & WHEN < flushed.min(before)
     }
 
-    /// Whether something is marked, all that is marked is flushed, and nobody writes.
+    /// Whether something is marked, all that is marked is flushed, and nothing is being written.
     pub fn all_covered(&self) -> bool {
         let words = || self.words.iter().map(|word| word.load(Ordering::SeqCst)).filter(|word| word & !WHEN != 0);
         words().next().is_some() && words().all(|word| self.covered(word, u64::MAX))
@@ -193,8 +193,8 @@ impl Regions {
         words.filter(|(_, word)| self.covered(*word, before)).collect()
     }
 
-    /// The marks of those are taken away here, unless somebody has begun to write there since they had these words (each end of writing changes
-    /// it, for it was flushed before); they are to be taken from the medium before anybody else can mark.
+    /// The marks of those are taken away here, unless a write has begun there since they had these words (each end of writing changes
+    /// it, for it was flushed before); they are to be taken from the medium before anything else can mark.
     pub fn unmark(&self, regions: &[(usize, u64)]) -> Vec<usize> {
         let taken = |(region, word): &(usize, u64)| {
             let change =

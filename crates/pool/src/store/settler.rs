@@ -1,4 +1,4 @@
-//! Takes marks away when nobody writes, so that an idle store says that all it has answered is flushed.
+//! Takes marks away when nothing is written, so that an idle store records that all it has answered is flushed.
 //!
 //! A mark costs whoever writes next a wait for the medium. So it is taken away only after a pause of ten times what a flush takes: however
 //! clients write, waits for marks that need not have been taken away cost them no more than a tenth of their time. In a store that
@@ -87,7 +87,7 @@ impl Drop for Settler {
         self.store.idle.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // If it panicked it has said so.
+            // If it panicked, that was reported.
             let _ = thread.join();
         }
     }
@@ -97,7 +97,7 @@ fn run(store: &Store, regions: &Regions) {
     let idle = &store.idle;
     let (mut seen, mut turn, mut before) = (0, Instant::now(), 0);
     if store.header().is_marked() {
-        // What a process that was killed has left: until it is flushed once, nobody knows that it is. If that fails, whoever flushes
+        // What a process that was killed has left: until it is flushed once, it is not known to be. If that fails, whoever flushes
         // next is state.
         let _ = store.flush();
     }

@@ -1,11 +1,11 @@
 //! The sums of blocks: in memory of every block, on the medium of those in regions without a mark.
 //!
-//! While a region is marked nobody reads its part of the table on the medium, so that a write changes no sum there: that would be a second
+//! While a region is marked its part of the table on the medium is not read, so that a write changes no sum there: that would be a second
 //! write for each small one, and a second page to be flushed. Before the mark is taken away its sums are written, and on the medium; a
 //! write that comes meanwhile keeps the mark. dm-integrity's bitmap mode does the same.
 //!
 //! After an unclean end, also of the process alone, what marked regions hold counts: their blocks are **unseen**, until one is read, written,
-//! or looked at by who takes the mark away. Until then damage to it is not found.
+//! or checked by whoever takes the mark away. Until then damage to it is not found.
 
 use super::{BLOCK_BYTES, Store};
 use std::io;
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 pub(super) const UNSEEN: u64 = 0xffff_fffe_ffff_ffff;
 /// Blocks whose sums are read or written at once: of a large store the whole table must not be in memory twice.
 const TABLE_PIECE: usize = 64 << 10;
-/// Blocks that are looked at at once; they have one lock.
+/// Blocks that are checked together; they have one lock.
 const LOOK_BLOCKS: u64 = 16;
 /// Free space must be so many times what the table lacks before it is taken for it.
 const ROOM: u64 = 4;
@@ -100,7 +100,7 @@ impl Store {
     /// first, only so many bytes' are, and one region's at least. False if some are left for that.
     ///
     /// # Errors
-    /// What the medium said; nothing is wrong then but that more counts as not flushed than must.
+    /// The medium's error; then only more counts as not flushed than must.
     pub(super) fn settle(&self, before: u64, look_bytes: u64) -> io::Result<bool> {
         let _alone = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let (prepared, all) = self.prepare(before, look_bytes)?;
@@ -136,7 +136,7 @@ impl Store {
         Ok((prepared, all))
     }
 
-    /// Takes the marks from those that nobody has written since they were prepared.
+    /// Takes the marks from those that were not written since they were prepared.
     pub(super) fn unmark(&self, prepared: &Prepared) -> io::Result<()> {
         let Some(regions) = &self.regions else { return Ok(()) };
         let mut header = self.header.lock().unwrap_or_else(PoisonError::into_inner);

@@ -311,7 +311,7 @@ fn full_medium_keeps_acknowledged_data() {
     let size = 2048 * BLOCK_BYTES;
     let store = Store::format(&at, Some(size), "n1".into(), false).expect("a sparse file");
     let claim = Claim { size_bytes: size, ..claim(1) };
-    assert!(store.short_of_room().is_some_and(|free| free < 1 << 20), "it is told beforehand");
+    assert!(store.short_of_room().is_some_and(|free| free < 1 << 20), "it is reported beforehand");
     store.claim("p", &claim).expect("it is free");
     let mut model = vec![0_u8; 2048];
     let mut full = 0;
@@ -515,7 +515,7 @@ fn announced_writes_share_one_mark() {
         log::record(None);
         let count = || log.events().iter().filter(|e| matches!(e.what, log::What::Durable { .. })).count();
         let before = count();
-        // Each in a region of its own, none beside another.
+        // Each in its own region, none beside another.
         let writes: Vec<u64> = (0..8).map(|nth| nth * 100_000 / BLOCK_BYTES * BLOCK_BYTES).collect();
         if announced {
             // What lies beyond the end is refused when it is written.

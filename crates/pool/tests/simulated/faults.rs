@@ -1,4 +1,4 @@
-//! What a network does: it cuts, it cuts one way only, it loses, delays and reorders, and it keeps what was sent until nobody
+//! What a network does: it cuts, it cuts one way only, it loses, delays and reorders, and it keeps what was sent until no one
 //! waits for it any more.
 
 use crate::world::{self, Fault, NODE_BYTES, NODES, Oracle, STRIPE_BYTES, World, check};
@@ -23,7 +23,7 @@ fn text(failure: Failure) -> String {
     failure.to_string()
 }
 
-/// Every seed must tell it; which one did not is said.
+/// Every seed must pass; the one that did not is named.
 fn for_each_seed(story: impl Fn(u64) -> Result<(), String>) {
     for seed in seeds() {
         if let Err(why) = story(seed) {
@@ -32,7 +32,7 @@ fn for_each_seed(story: impl Fn(u64) -> Result<(), String>) {
     }
 }
 
-/// Requests in rounds, each touching places of its own, while `befall` lets things happen. No request may fail.
+/// Requests in rounds, each in separate places, while `befall` lets things happen. No request may fail.
 async fn load(world: &World, random: &mut Random, befall: impl Fn(&World, &mut Random)) -> Result<(), String> {
     let volume = world.join(STRIPES).await.map_err(|e| e.to_string())?;
     let mut oracle = Oracle::new(volume.size_bytes());
@@ -192,7 +192,7 @@ fn lost_node_fails_requests_at_once_and_serves_when_back() {
             }
             let why = volume.unflushed().unwrap_or_default();
             if !why.contains(&volume.links()[1].address().to_string()) {
-                return Err(format!("the flush that failed is told of as {why:?}"));
+                return Err(format!("the flush that failed is reported as {why:?}"));
             }
             let flushes = world.reports.borrow().iter().filter(|line| line.contains("flush failed")).count();
             if flushes != 1 {

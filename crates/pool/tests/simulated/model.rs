@@ -110,7 +110,7 @@ async fn together(volume: &Volume, oracle: &mut Oracle, asks: &[(Ask, u64, u32)]
     Ok(())
 }
 
-async fn tell(world: World, arrangement: Arrangement, steps: Vec<Step>) -> Result<(), String> {
+async fn play(world: World, arrangement: Arrangement, steps: Vec<Step>) -> Result<(), String> {
     let join = || async { world.join(arrangement).await.map_err(|e| e.to_string()) };
     let mut volume = join().await?;
     let mut oracle = Oracle::new(volume.size_bytes());
@@ -150,7 +150,7 @@ proptest! {
     ) {
         let arrangement =
             if striped { Arrangement::Striped { stripe_bytes: STRIPE_BYTES } } else { Arrangement::Concatenated };
-        let result = world::run(seed, 0.0, move |world| tell(world, arrangement, steps));
+        let result = world::run(seed, 0.0, move |world| play(world, arrangement, steps));
         prop_assert_eq!(result, Ok(()));
     }
 }

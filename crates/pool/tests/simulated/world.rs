@@ -2,7 +2,7 @@
 //!
 //! Link, node, store and volume are the real ones; only the streams between them are turmoil's. A node's store outlives its
 //! node, as a file outlives a process that is killed. A segment that the network drops is not sent again, so that a
-//! connection with a gap stays half-open until somebody gives it up: harsher than TCP.
+//! connection with a gap stays half-open until one side gives it up: harsher than TCP.
 
 use bytes::Bytes;
 use futures_util::future::LocalBoxFuture;
@@ -108,7 +108,7 @@ where
     run_both(seed, lose, Box::new(|world| Box::pin(story(world))), Box::new(|_| Box::pin(async { Ok(()) })))
 }
 
-/// Tells two stories, on hosts of their own, until both are over.
+/// Runs two scenarios, each on its own host, until both are over.
 pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), String> {
     let mut builder = turmoil::Builder::new();
     builder.rng_seed(seed).fail_rate(lose).repair_rate(1.0).tcp_capacity(4096).tick_duration(Duration::from_millis(3));
@@ -181,7 +181,7 @@ pub fn run_both(seed: u64, lose: f64, story: Story, rival: Story) -> Result<(), 
 }
 
 /// What each byte of the disk may hold: bit v for the value v. Writes whose fate is not known add a value, one that was
-/// acknowledged leaves only its own, and a read tells which it was.
+/// acknowledged leaves only its own, and a read shows which it was.
 pub struct Oracle {
     may: Vec<u64>,
 }

@@ -13,7 +13,7 @@ fn show_many(operations: u64, spans: usize, window: Option<(u64, u64)>, hash: &s
         &page(&PageData::of("many", &summary, timeline, scatter, &counts, &Explanation::default())?),
         hash,
     )?;
-    for _ in 0..600 {
+    for _ in 0..1000 {
         if shown.browser.run("return document.body.dataset.opened === 'true';", &[])? == json!(true) {
             return Ok(shown);
         }

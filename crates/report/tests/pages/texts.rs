@@ -90,6 +90,86 @@ pub fn page_without_finding_says_so() -> Result<()> {
     shown.quiet()
 }
 
+/// Waits until the other recording's timeline was drawn below.
+fn drawn_below(shown: &Shown) -> Result<bool> {
+    for _ in 0..1000 {
+        let drawn = shown.browser.run(
+            "const f = document.querySelector('#timeline'); const b = document.querySelector('#beside'); \
+             const [from, to] = [f.dataset.fromNs, f.dataset.toNs].map((ns) => Number(ns) + Number(b.dataset.shiftNs)); \
+             const at = (document.querySelector('#beside-canvas').dataset.drawn ?? '').split(' ').map(Number); \
+             return at.length === 2 && Math.abs(at[0] - from) <= 1 && Math.abs(at[1] - to) <= 1;",
+            &[],
+        )?;
+        if drawn == json!(true) {
+            return Ok(true);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    Ok(false)
+}
+
+pub fn other_recording_is_drawn_below_from_same_execution() -> Result<()> {
+    let part = |title, inserts| {
+        let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
+        PageData { title, summary, timeline, scatter, counts, ..PageData::default() }
+    };
+    let one = Shown::page(&pages(&[part("alone", 20)], &Value::Null), "")?;
+    assert_eq!(one.browser.run("return document.querySelector('#beside').hidden;", &[])?, json!(true));
+    let shown = Shown::page(&pages(&[part("first", INSERTS), part("second <i>", 20)], &Value::Null), "")?;
+    assert!(drawn_below(&shown)?, "the second recording stands below the first");
+    // The execution that only the first has, and one that both have.
+    for (nth, both) in [(INSERTS - 1, false), (7, true)] {
+        let id = shown.browser.run(
+            "const t = JSON.parse(document.querySelector('script.recording').textContent).timeline; \
+             const shape = t.shapes.findIndex((s) => s.text.startsWith('INSERT')); \
+             const { operations } = t; \
+             return operations.id[operations.shape.findIndex((s, i) => s === shape && operations.nth[i] === arguments[0])];",
+            &[json!(nth)],
+        )?;
+        shown.browser.run(&format!("location.hash = '#r=0&op={id}';"), &[])?;
+        let id = id.to_string();
+        let chosen = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            shown.data("operation").is_ok_and(|operation| operation == id)
+        });
+        assert!(chosen, "operation {id} was not chosen");
+        assert!(drawn_below(&shown)?);
+        let said = shown.browser.text("#beside-said")?;
+        assert!(said.starts_with("second <i>"), "{said}");
+        assert_eq!(said.contains("begins at the same place"), both, "{said}");
+        assert_eq!(shown.browser.attribute("#beside", "data-operation")?.is_empty(), !both);
+    }
+    shown.quiet()
+}
+
+pub fn difference_stands_on_page_of_compared_recordings() -> Result<()> {
+    let part = |title| {
+        let [timeline, scatter, counts, summary] = Synthetic::figures(20);
+        PageData { title, summary, timeline, scatter, counts, ..PageData::default() }
+    };
+    let phase = json!({ "phase": "fdatasync <b>WAL", "layer": null, "reason": null, "a_ns": 2e6, "b_ns": 5e6, "delta_ns": 3e6,
+        "interval": [2e6, 4e6], "share": 1.0, "different_work": true });
+    let edge =
+        json!({ "statement": "INSERT", "edge": "second fdatasync WAL", "executions": 20, "of": 20, "sure": true });
+    let difference = json!({ "verdict": "slower", "why": "It did more.", "latency_ns": { "ratio": 2.5, "ratio_interval": [2.0, 3.0] },
+        "phases": [phase], "layers": [], "statements": [], "edges": { "only_a": [], "only_b": [edge] } });
+    let shown = Shown::page(&pages_with(&[part("a"), part("b")], &difference), "")?;
+    let text = shown.browser.text("#difference")?;
+    for said in [
+        "slower: B / A = 2.50 (2.00 to 3.00) · It did more.",
+        "fdatasync <b>WAL",
+        "+3 ms",
+        "100 %",
+        "second fdatasync WAL",
+    ] {
+        assert!(text.contains(said), "{said} is not in {text}");
+    }
+    assert!(!text.contains("Only in A"), "{text}");
+    let without = Shown::page(&pages(&[part("a"), part("b")], &Value::Null), "")?;
+    assert_eq!(without.browser.run("return document.querySelector('#difference').hidden;", &[])?, json!(true));
+    shown.quiet()
+}
+
 pub fn several_recordings_are_selectable_and_comparable() -> Result<()> {
     let part = |title, inserts| {
         let [timeline, scatter, counts, summary] = Synthetic::figures(inserts);
@@ -124,7 +204,7 @@ pub fn several_recordings_are_selectable_and_comparable() -> Result<()> {
 
     shown.browser.click("#recordings [data-recording='1']")?;
     let opened = |title: &str| {
-        (0..100).any(|_| {
+        (0..1000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(50));
             shown.browser.text("#title").is_ok_and(|text| text == title)
                 && !shown.data("from-ns").unwrap_or_default().is_empty()

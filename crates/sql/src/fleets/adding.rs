@@ -23,8 +23,11 @@ pub async fn run(args: &Add) -> Result<bool> {
         }
     }
     let mut fleet = Fleet::open(&args.fleet).await?;
-    let mut dirs = if here.is_empty() { Vec::new() } else { open::archives(&here)? };
-    let (mut brought, mut left_out) = (Vec::new(), 0);
+    let found = open::search(&here);
+    let (mut brought, mut left_out, mut dirs) = (Vec::new(), found.unread.len(), found.archives);
+    for (path, why) in &found.unread {
+        complain(&path.display().to_string(), why)?;
+    }
     for source in sources {
         let name = format!("{}:{}", source.device, source.folder);
         match bring(source, &fleet).await {
@@ -66,7 +69,7 @@ pub async fn run(args: &Add) -> Result<bool> {
 }
 
 fn complain(what: &str, why: &str) -> Result<()> {
-    Ok(writeln!(std::io::stderr(), "fathom: left out: {}", model::text::shown(&format!("{what}: {why}")))?)
+    Ok(writeln!(std::io::stderr(), "fathom: left out: {}", model::text::shown(&open::named(what, why)))?)
 }
 
 /// What an archive is called where it came from.

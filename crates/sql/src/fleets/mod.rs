@@ -29,7 +29,7 @@ pub fn run(args: &Arguments) -> Result<bool> {
         tokio::select! {
             done = verb(&args.verb) => done,
             // Files that are not whole are removed on the way out.
-            () = crate::ask::stopped() => bail!("stopped; what was committed stays, and the same command goes on from there"),
+            () = crate::stop::stopped() => bail!("stopped; what was committed stays, and the same command goes on from there"),
         }
     })
 }
@@ -42,7 +42,7 @@ pub fn serve(args: &fleet::args::Serve) -> Result<bool> {
     crate::ask::runtime(0)?.block_on(async {
         tokio::select! {
             done = crate::serve::run(args, say) => done.map(|()| true),
-            () = crate::ask::stopped() => Ok(true),
+            () = crate::stop::stopped() => Ok(true),
         }
     })
 }

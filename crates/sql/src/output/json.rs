@@ -8,6 +8,7 @@ use anyhow::Result;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, Float64Type, SchemaRef};
 use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 
 /// Version of the object.
@@ -21,11 +22,7 @@ pub struct Json<'a> {
 
 impl<'a> Json<'a> {
     pub fn new(schema: SchemaRef, out: &'a mut (dyn Write + Send)) -> Result<Self> {
-        let mut keys: Vec<String> = Vec::new();
-        for field in schema.fields() {
-            let same = keys.iter().filter(|key| *key == field.name()).count();
-            keys.push(if same == 0 { field.name().clone() } else { format!("{}_{}", field.name(), same + 1) });
-        }
+        let keys = keys(schema.fields().iter().map(|field| field.name().as_str()));
         let columns: Vec<Value> = schema
             .fields()
             .iter()
@@ -39,6 +36,26 @@ impl<'a> Json<'a> {
         )?;
         Ok(Self { out, keys, any: false })
     }
+}
+
+/// Names that differ. A name that is another column's own goes to that one.
+fn keys<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+    let own: HashSet<&str> = names.clone().collect();
+    let (mut taken, mut next) = (HashSet::new(), HashMap::new());
+    names
+        .map(|name| {
+            let mut key = name.to_string();
+            while !taken.insert(key.clone()) {
+                let n = next.entry(name).or_insert(1);
+                *n += 1;
+                key = format!("{name}_{n}");
+                if own.contains(key.as_str()) {
+                    key = name.to_string();
+                }
+            }
+            key
+        })
+        .collect()
 }
 
 fn type_name(kind: &DataType) -> String {
@@ -85,5 +102,16 @@ impl Sink for Json<'_> {
     fn finish(&mut self) -> Result<()> {
         self.out.write_all(b"\n]}\n")?;
         Ok(self.out.flush()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::keys;
+
+    #[test]
+    fn columns_of_one_name_get_different_keys() {
+        assert_eq!(keys(["a", "b", "a", "a"].into_iter()), ["a", "b", "a_2", "a_3"]);
+        assert_eq!(keys(["a", "a", "a_2", "a_2"].into_iter()), ["a", "a_3", "a_2", "a_2_2"]);
     }
 }

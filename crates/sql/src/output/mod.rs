@@ -5,6 +5,7 @@
 
 mod csv;
 mod json;
+mod plan;
 mod table;
 
 use anyhow::{Context as _, Result};
@@ -89,6 +90,7 @@ pub async fn write(
 
 fn sink<'a>(schema: SchemaRef, format: Format, out: &'a mut (dyn Write + Send)) -> Result<Box<dyn Sink + 'a>> {
     Ok(match format {
+        Format::Table if plan::Plan::is(&schema) => Box::new(plan::Plan::new(out)),
         Format::Table => Box::new(table::Table::new(schema, out)),
         Format::Csv => Box::new(csv::Csv::new(schema, out)?),
         Format::Json => Box::new(json::Json::new(schema, out)?),

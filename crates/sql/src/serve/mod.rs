@@ -29,8 +29,9 @@ const CLIENTS: usize = 64;
 /// Archives' pages that are kept.
 const PAGES: usize = 16;
 
-/// A fleet's page may have its own style, and nothing else.
-const STRICT: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+/// A fleet's page may have its own style and an empty icon, and nothing else.
+const STRICT: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'";
 /// An archive's page draws itself by its own script, and reaches nothing.
 const DRAWN: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; \
                      base-uri 'none'; form-action 'none'";

@@ -73,7 +73,7 @@ fn few_processes_have_valid_interval_or_none() {
     few(300);
 }
 
-/// 160 cells, 38 of which differ: as many false ones among those told as was promised, and more true ones than Holm leaves.
+/// 160 cells, 38 of which differ: as many false ones among those reported as was promised, and more true ones than Holm leaves.
 fn suite(trials: u64) {
     for pairing in [Pairing::Unpaired, Pairing::Blocks] {
         for shape in [Shape::Normal, Shape::Disturbed] {

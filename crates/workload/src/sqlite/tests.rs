@@ -2,45 +2,21 @@ use super::contents::{Texts, text_of, verify};
 use super::files::Files;
 use super::*;
 use crate::clock;
-use std::path::PathBuf;
+use crate::storage::testing::{Scratch, values};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("fathom-sqlite-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn files(&self) -> usize {
-        std::fs::read_dir(&self.0).unwrap().count()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-fn run_in(folder: &Folder, words: &[&str], context: &Context) -> Result<Vec<serde_json::Value>, Error> {
+fn run_in(folder: &Scratch, words: &[&str], context: &Context) -> Result<Vec<serde_json::Value>, Error> {
     let mut words: Vec<String> = words.iter().map(ToString::to_string).collect();
-    words.extend(["--dir".into(), folder.0.to_str().unwrap().into()]);
+    words.extend(["--dir".into(), folder.path().to_str().unwrap().into()]);
     let mut out = Vec::new();
     run(&words, context, &mut out)?;
     Ok(out.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect())
 }
 
-fn values(lines: &[serde_json::Value], metric: &str) -> Vec<f64> {
-    lines.iter().filter(|l| l["metric"] == metric).map(|l| l["v"].as_f64().unwrap()).collect()
-}
-
 #[test]
 fn every_operation_and_mode_is_verified_and_leaves_nothing() {
-    let folder = Folder::new("modes");
+    let folder = Scratch::new("sqlite-modes");
     for op in ["insert", "select", "update", "delete", "demo"] {
         for mode in JOURNAL_MODES {
             let words = ["--op", op, "--rows", "5", "--scans=3", "--journal-mode", mode, "--cache=cold"];
@@ -49,14 +25,14 @@ fn every_operation_and_mode_is_verified_and_leaves_nothing() {
             let metric = format!("{}.rate", if op == "demo" { "insert" } else { op });
             let rates: Vec<f64> = values(&lines, &metric);
             assert!(rates.len() == 1 && rates[0] > 0.0, "{lines:?}");
-            assert_eq!(folder.files(), 0, "{op} {mode}");
+            assert_eq!(folder.left(), 0, "{op} {mode}");
         }
     }
 }
 
 #[test]
 fn each_execution_is_sampled_within_run() {
-    let folder = Folder::new("each");
+    let folder = Scratch::new("sqlite-each");
     let before = clock::now_ns();
     let words = ["--op=demo", "--rows=25", "--scans=4", "--samples=each", "--per-transaction=10"];
     let lines = run_in(&folder, &words, &Context::silent()).unwrap();
@@ -69,7 +45,7 @@ fn each_execution_is_sampled_within_run() {
 /// Of statements that share a transaction some are timed, and the run says so; all of them are counted.
 #[test]
 fn statements_of_transaction_are_timed_by_sampling() {
-    let folder = Folder::new("grouped");
+    let folder = Scratch::new("sqlite-grouped");
     let run = |words: &[&str]| run_in(&folder, words, &Context::silent()).unwrap();
     let said = |lines: &[serde_json::Value]| lines.iter().find(|l| l["mark"] == "latency").map(|l| l["text"].clone());
     let grouped = run(&["--op=insert", "--rows=300", "--per-transaction=100"]);
@@ -81,7 +57,7 @@ fn statements_of_transaction_are_timed_by_sampling() {
 
 #[test]
 fn samples_none_prints_nothing() {
-    let folder = Folder::new("none");
+    let folder = Scratch::new("sqlite-none");
     let lines = run_in(&folder, &["--op=demo", "--rows=5", "--scans=2", "--samples=none"], &Context::silent());
     assert_eq!(lines.unwrap(), Vec::<serde_json::Value>::new());
     let nowhere = ["--samples=none", "--dir=/nonexistent"].map(String::from);
@@ -90,7 +66,7 @@ fn samples_none_prints_nothing() {
 
 #[test]
 fn cancelled_run_leaves_nothing() {
-    let folder = Folder::new("cancel");
+    let folder = Scratch::new("sqlite-cancel");
     let flag = std::sync::Arc::new(std::sync::OnceLock::new());
     let context = Context::new({
         let flag: std::sync::Arc<std::sync::OnceLock<std::sync::Arc<std::sync::atomic::AtomicBool>>> = flag.clone();
@@ -104,14 +80,14 @@ fn cancelled_run_leaves_nothing() {
     flag.set(context.cancel_flag()).unwrap();
     let result = run_in(&folder, &["--rows=100000", "--journal-mode=wal", "--synchronous=off"], &context);
     assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
-    assert_eq!(folder.files(), 0);
+    assert_eq!(folder.left(), 0);
 }
 
 #[test]
 fn wrong_content_is_detected() {
-    let folder = Folder::new("wrong");
-    let parameters = Parameters::parse(&["--dir".into(), folder.0.to_str().unwrap().into()]).unwrap();
-    let files = Files::new(&folder.0).unwrap();
+    let folder = Scratch::new("sqlite-wrong");
+    let parameters = Parameters::parse(&["--dir".into(), folder.path().to_str().unwrap().into()]).unwrap();
+    let files = Files::new(folder.path()).unwrap();
     let connection = files.connect(&parameters).unwrap();
     connection.execute_batch("CREATE TABLE t (n INTEGER, s TEXT)").unwrap();
     connection.execute("INSERT INTO t VALUES (1, ?1)", [text_of(1)]).unwrap();
@@ -128,10 +104,10 @@ fn wrong_content_is_detected() {
 
 #[test]
 fn damaged_file_is_detected() {
-    let folder = Folder::new("damaged");
-    let words = ["--page-size=512", "--dir", folder.0.to_str().unwrap()].map(String::from);
+    let folder = Scratch::new("sqlite-damaged");
+    let words = ["--page-size=512", "--dir", folder.path().to_str().unwrap()].map(String::from);
     let parameters = Parameters::parse(&words).unwrap();
-    let files = Files::new(&folder.0).unwrap();
+    let files = Files::new(folder.path()).unwrap();
     let connection = files.connect(&parameters).unwrap();
     connection.execute_batch("CREATE TABLE t (n INTEGER, s TEXT); CREATE TABLE u (n INTEGER)").unwrap();
     for n in 1..=20 {
@@ -148,7 +124,7 @@ fn damaged_file_is_detected() {
 
 #[test]
 fn iterations_are_reported_with_work() {
-    let folder = Folder::new("iterations");
+    let folder = Scratch::new("sqlite-iterations");
     for (op, unit, work) in
         [("insert", "row", 20.0), ("update", "row", 20.0), ("delete", "row", 20.0), ("select", "scan", 3.0)]
     {
@@ -159,13 +135,13 @@ fn iterations_are_reported_with_work() {
         assert_eq!((line["unit"].as_str(), line["v"].as_f64()), (Some(unit), Some(work)));
         assert!(values(&lines, "latency.p50")[0] > 0.0);
         assert!(lines.iter().any(|l| l["mark"] == "sqlite" && l["text"].as_str().unwrap().contains("bundled")));
-        assert_eq!(folder.files(), 0);
+        assert_eq!(folder.left(), 0);
     }
 }
 
 #[test]
 fn warm_up_iterations_run_and_are_not_reported() {
-    let folder = Folder::new("warmup");
+    let folder = Scratch::new("sqlite-warmup");
     for op in ["insert", "select"] {
         // Progress is told once in 64 statements, and so once each time.
         let times = Arc::new(AtomicU64::new(0));
@@ -179,7 +155,7 @@ fn warm_up_iterations_run_and_are_not_reported() {
         assert_eq!(values(&lines, "iteration").len(), 2, "{op}");
         assert_eq!(values(&lines, &format!("{op}.rate")).len(), 2, "{op}");
         assert_eq!(values(&lines, &format!("{op}.latency")).len(), 2 * 64, "{op}");
-        assert_eq!(folder.files(), 0);
+        assert_eq!(folder.left(), 0);
     }
     let refused = run_in(&folder, &["--op=demo", "--warmup=1"], &Context::silent());
     assert!(matches!(&refused, Err(Error::Usage(text)) if text.contains("--warmup")), "{refused:?}");
@@ -194,7 +170,7 @@ fn system_engine_gives_same_content() {
         return;
     };
     let version = String::from_utf8(version.stdout).unwrap();
-    let folder = Folder::new("system");
+    let folder = Scratch::new("sqlite-system");
     for op in ["insert", "select", "update", "delete"] {
         for mode in ["delete", "wal"] {
             let words = [
@@ -215,7 +191,7 @@ fn system_engine_gives_same_content() {
             let engine = lines.iter().find(|l| l["mark"] == "sqlite").unwrap()["text"].as_str().unwrap();
             assert!(engine.starts_with(version.split(' ').next().unwrap()), "{engine}");
             assert_eq!(lines.last().unwrap()["verified"], true, "{op} {mode}");
-            assert_eq!(folder.files(), 0, "{op} {mode}");
+            assert_eq!(folder.left(), 0, "{op} {mode}");
         }
     }
 }

@@ -21,7 +21,7 @@ pub mod random;
 pub mod seq;
 mod state;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod transfer;
 
 pub(crate) use directory::{Account, Directory, has_room};

@@ -96,7 +96,7 @@ pub(super) fn step(state: &mut State, code: &[u8]) -> Option<Flow> {
         _ => {}
     }
 
-    // Branches. cbz and cbnz compare by themselves.
+    // Branches. cbz and cbnz include the comparison.
     if word & 0x7e00_0000 == 0x3400_0000 {
         state.compared_argument = word >> 31 == 1 && get(state, d) == Value::Argument;
         return Some(Flow::Branch { target: target(signed(word, 5, 19))?, if_equal: word & 1 << 24 == 0 });

@@ -19,6 +19,9 @@ pub enum Failure {
     /// The server, or the device through it, says no: its own words.
     #[error("{0}")]
     Refused(String),
+    /// The connection to the device.
+    #[error("the connection to the device broke: {0}")]
+    Broke(io::Error),
     /// There is no server, and none can be started.
     #[error("{0}")]
     NoServer(String),

@@ -2,7 +2,7 @@
 
 use super::server::{AdbServer, Failure};
 use super::wire::{CHUNK, Packet};
-use crate::remote::pipe::{Ending, Pipe};
+use crate::remote::pipe::{Broke, Ending, Pipe};
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
@@ -46,8 +46,8 @@ fn listen(mut from: TcpStream, mut out: impl Write, mut err: impl Write) -> Endi
             Ok(Some(Packet::Stderr(bytes))) => drop(err.write_all(&bytes)),
             Ok(Some(Packet::Exit(status))) => return Ending::Exit(status.into()),
             Ok(Some(_)) => {}
-            Ok(None) => return Ending::Lost("the connection to the device broke".into()),
-            Err(error) => return Ending::Lost(format!("the connection to the device broke: {error}")),
+            Ok(None) => return Ending::Lost(Broke::Connection(None)),
+            Err(error) => return Ending::Lost(Broke::by(&error)),
         }
     }
 }

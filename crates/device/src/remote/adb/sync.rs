@@ -120,5 +120,5 @@ impl AdbSync {
 }
 
 fn broken(error: io::Error) -> Failure {
-    Failure::Refused(format!("the connection to the device broke: {error}"))
+    Failure::Broke(error)
 }

@@ -105,6 +105,11 @@ fn mmc(seen: &mut DecodedEvent, text: &str) -> Option<()> {
     for (name, printed) in names {
         put(seen, name, number(printed)?);
     }
+    for name in ["cmd_resp", "stop_resp"] {
+        if let Some(answer) = number(name).filter(|_| seen.kind == Kind::MmcDone) {
+            put(seen, name, answer);
+        }
+    }
     Some(())
 }
 
@@ -187,7 +192,7 @@ mod tests {
                 "mmc0: end struct mmc_request[00000000c4b2]: cmd_opcode=25 cmd_err=0 cmd_resp=0x900 0x0 0x0 0x0 \
                  cmd_retries=0 stop_opcode=12 stop_err=0 stop_resp=0x0 sbc_opcode=0 sbc_err=0 bytes_xfered=4096 \
                  data_err=-84 tag=0",
-                some(&[0xc4b2, 0, 0, 0, (-84_i64).cast_unsigned()]),
+                some(&[0xc4b2, 0, 0, 0, (-84_i64).cast_unsigned(), 0x900, 0]),
                 "",
             ),
             (

@@ -13,7 +13,7 @@
 use super::Translator;
 use super::block::Wanted;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
-use model::event::{DriverBegin, DriverEnd, Header, driver_what, mmc_is, mmc_part};
+use model::event::{DriverBegin, DriverEnd, Header, driver_what, mmc_answer, mmc_is, mmc_part};
 use model::{DiskOp, Protocol};
 use std::collections::HashMap;
 
@@ -172,7 +172,9 @@ impl Translator {
             let failed = failed.into_iter().find(|(i, _)| s.number(*i).unwrap_or(0) != 0);
             let (result, part) = failed.map_or((0, 0), |(i, part)| (s.number(i).unwrap_or(0) as u32, part));
             let protocol = Protocol::Mmc as u16;
-            let record = DriverEnd { result, sense: part.to_le_bytes(), protocol, ..DriverEnd::default() };
+            let [command, stop] = [5, 6].map(|i| s.number(i).unwrap_or(0) as u32);
+            let answer = command | stop & !mmc_answer::OUT_OF_RANGE;
+            let record = DriverEnd { result, sense: part.to_le_bytes(), protocol, answer, ..DriverEnd::default() };
             return self.end_command(s, &name, record);
         }
         let [opcode, arg, sector, blocks, size, flags] = [1, 2, 3, 4, 5, 6].map(|i| s.number(i).unwrap_or(0));

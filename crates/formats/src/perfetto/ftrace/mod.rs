@@ -21,12 +21,13 @@ use crate::ftrace::calls::Machine;
 use crate::ftrace::decoder::{DecodedEvent, Kind};
 use crate::ftrace::gathered::{Gathered, Refused};
 use crate::ftrace::merge::Next;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 mod packet {
     pub const FTRACE_EVENTS: u32 = 1;
     pub const PROCESS_TREE: u32 = 2;
     pub const FTRACE_STATS: u32 = 34;
+    pub const SEQUENCE_ID: u32 = 10;
     pub const PREVIOUS_PACKET_DROPPED: u32 = 42;
     pub const SYSTEM_INFO: u32 = 45;
     pub const COMPRESSED: u32 = 50;
@@ -111,6 +112,8 @@ struct Trace {
     started: BTreeMap<u16, u64>,
     android: bool,
     bundles: u64,
+    /// Sequences of packets that have begun.
+    sequences: BTreeSet<u64>,
 }
 
 /// Reads a whole trace.
@@ -149,7 +152,7 @@ impl Trace {
     }
 
     fn packet(&mut self, bytes: &[u8], inner: bool) -> Result<(), Refused> {
-        let (mut events, mut dropped, mut first) = (None, false, false);
+        let (mut events, mut dropped, mut first, mut sequence) = (None, false, false, 0);
         let mut fields = Fields::new(bytes);
         for (field, value) in fields.by_ref() {
             match field {
@@ -157,6 +160,7 @@ impl Trace {
                 packet::PROCESS_TREE => self.processes(value.bytes()),
                 packet::FTRACE_STATS => self.stats(value.bytes()),
                 packet::SYSTEM_INFO => self.system(value.bytes()),
+                packet::SEQUENCE_ID => sequence = value.number(),
                 packet::PREVIOUS_PACKET_DROPPED => dropped = value.number() != 0,
                 packet::FIRST_ON_SEQUENCE => first = value.number() != 0,
                 // Packets of packets are not nested further.
@@ -168,6 +172,9 @@ impl Trace {
             }
         }
         self.out.damaged += u64::from(fields.failed());
+        // Perfettos before 2022 say of a sequence's first packet only that the one before was dropped (protos/perfetto/trace/trace_packet.proto);
+        // what was dropped before the first one that is there was before the trace.
+        first |= self.sequences.insert(sequence);
         match events {
             Some(events) => self.bundle(events, dropped && !first),
             None => Ok(()),

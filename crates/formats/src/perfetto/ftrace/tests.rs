@@ -194,6 +194,23 @@ fn losses_are_gaps() {
 }
 
 #[test]
+fn first_packet_of_sequence_lost_nothing() {
+    let of = |sequence: u64, at: u64| {
+        packet(|p| {
+            p.varint(packet::SEQUENCE_ID, sequence);
+            p.varint(packet::PREVIOUS_PACKET_DROPPED, 1);
+            p.message(packet::FTRACE_EVENTS, |b| {
+                b.varint(bundle::CPU, sequence);
+                event(b, at, 7, 330, |e| e.varint(1, 1));
+            });
+        })
+    };
+    let gaps = |bytes: &[u8]| told(&read(bytes).unwrap()).iter().filter(|line| line.contains("missed")).count();
+    assert_eq!(gaps(&[of(1, 10), of(2, 20)].concat()), 0);
+    assert_eq!(gaps(&[of(1, 10), of(2, 20), of(1, 30)].concat()), 1);
+}
+
+#[test]
 fn machine_processes_and_clock_are_told() {
     let bytes = [
         packet(|p| {

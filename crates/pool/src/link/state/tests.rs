@@ -79,7 +79,7 @@ impl Trial {
                 assert_eq!(head.epoch, 3);
                 (requests.into_iter().map(|(request, _)| request).collect(), woken)
             }
-            Some(Frame::Replies(..)) => panic!("nobody was asked"),
+            Some(Frame::Replies(..)) => panic!("no request was sent"),
             None => (Vec::new(), woken),
         }
     }
@@ -161,7 +161,7 @@ fn answer_on_other_connection_is_error() {
     let (mut asked, _) = trial.put(Operation::Read);
     let (requests, _) = trial.fill(0);
     assert!(matches!(trial.answer(1, &requests), Err(Broken::Sense(_))));
-    assert!(asked.try_recv().is_err(), "nobody was told anything");
+    assert!(asked.try_recv().is_err(), "a failure was reported");
     trial.answer(0, &requests).expect("it was asked there");
     assert_eq!(asked.try_recv().expect("an answer"), Ok(Bytes::from_static(b"wxyz")));
     assert!(matches!(trial.answer(0, &requests), Err(Broken::Sense(_))), "twice");
@@ -204,7 +204,7 @@ fn flush_covers_writes_of_other_connections() {
         trial.state.reopened(&welcome("another boot"))
     };
     assert!(flushed(true));
-    assert!(!flushed(false), "what was answered is gone, and nobody was told");
+    assert!(!flushed(false), "what was answered is gone, and no failure was reported");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn active_connection_does_not_hide_silent_one() {
     let _second = trial.put(Operation::Read);
     trial.fill(1);
     trial.now += SILENCE;
-    trial.state.heard(0, trial.now, 1);
+    trial.state.received(0, trial.now, 1);
     assert_eq!(trial.state.tardy(1, trial.now), None);
     trial.now += Duration::from_secs(1);
     assert_eq!(
@@ -223,7 +223,7 @@ fn active_connection_does_not_hide_silent_one() {
         (None, Some(Tardy::Silence(SILENCE)))
     );
     trial.now += TIMEOUT;
-    trial.state.heard(0, trial.now, 1);
+    trial.state.received(0, trial.now, 1);
     assert_eq!(trial.state.tardy(0, trial.now), Some(Tardy::Late(TIMEOUT)));
 }
 
@@ -254,14 +254,14 @@ fn expiry_is_of_oldest_request_and_of_node_that_is_away() {
     trial.state.ask_again(trial.now);
     let late = TIMEOUT + Duration::from_millis(1);
     assert_eq!(trial.state.expires(trial.now), Some(begin + late));
-    // Also where nobody looked in time.
+    // Also where the check came late.
     assert_eq!(trial.state.expires(trial.now + TIMEOUT), Some(begin + late));
     trial.state.expire(begin + late);
     assert_eq!(asked.try_recv().expect("an answer"), Err(too_late()));
     let away = trial.now + late;
     assert_eq!(trial.state.expires(trial.now), Some(away));
     assert!(!trial.state.is_away(trial.now) && trial.state.is_away(away));
-    assert_eq!(trial.state.expires(away), None, "nobody waits, and nobody will");
+    assert_eq!(trial.state.expires(away), None, "no one waits, and no one will");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn inline_write_that_must_wait_writes_nothing() {
     store.write(8 * BLOCK_BYTES, &one, false).expect("it has room");
     {
         let _held = store.lock(8..9);
-        assert_eq!(store.write_at_hand(&both), None, "somebody has a block");
+        assert_eq!(store.write_at_hand(&both), None, "a block is locked");
     }
     assert_eq!(read(&store, 8 * BLOCK_BYTES, 1), Ok(vec![1]));
     let beyond: [(u64, &[u8]); 1] = [(SIZE, &one)];
@@ -78,7 +78,7 @@ fn inline_write_that_must_wait_writes_nothing() {
     assert_eq!(store.write_at_hand(&both), Some(vec![Ok(()); 2]));
     let failed = store.replace(8, &[checksum(&one)], || Err(io::ErrorKind::StorageFull.into()));
     assert_eq!(failed, Err(Status::Full));
-    assert_eq!(store.write_at_hand(&both), None, "nobody knows which of its sums it has");
+    assert_eq!(store.write_at_hand(&both), None, "it is unknown which of its sums it has");
     assert_eq!(read(&store, 8 * BLOCK_BYTES, 1), Ok(vec![2]));
     assert_eq!(store.write_at_hand(&both), Some(vec![Ok(()); 2]));
 }

@@ -32,7 +32,7 @@ pub(in crate::store) struct Log(Mutex<Inner>);
 
 impl Log {
     pub fn begin(&self, what: What) -> usize {
-        let mut inner = self.0.lock().expect("nobody panics");
+        let mut inner = self.0.lock().expect("no thread panics");
         inner.now += 1;
         let begun = inner.now;
         inner.events.push(Event { what, begun, ended: None });
@@ -40,19 +40,19 @@ impl Log {
     }
 
     pub fn end(&self, event: usize) {
-        let mut inner = self.0.lock().expect("nobody panics");
+        let mut inner = self.0.lock().expect("no thread panics");
         inner.now += 1;
         inner.events[event].ended = Some(inner.now);
     }
 
     /// The moment of the last thing that happened.
     pub fn now(&self) -> usize {
-        self.0.lock().expect("nobody panics").now
+        self.0.lock().expect("no thread panics").now
     }
 
     /// Everything logged so far.
     pub fn events(&self) -> Vec<Event> {
-        self.0.lock().expect("nobody panics").events.clone()
+        self.0.lock().expect("no thread panics").events.clone()
     }
 }
 
@@ -65,7 +65,7 @@ pub(in crate::store) fn current() -> Option<Arc<Log>> {
     CURRENT.with_borrow(Option::clone)
 }
 
-/// Disks that are opened by this thread from now on tell this log.
+/// Disks that are opened by this thread from now on write to this log.
 pub(in crate::store) fn record(log: Option<Arc<Log>>) {
     CURRENT.set(log);
 }

@@ -323,11 +323,11 @@ fn story(seed: u64, cuts: usize) -> Result<usize, String> {
                     continue;
                 }
                 25..=27 => {
-                    // Marks are taken away, and what comes between is somebody else's.
+                    // Marks are taken away, and what comes between is not ours.
                     if let Some(prepared) = prepared.take() {
                         store.unmark(&prepared).expect("memory");
                     } else {
-                        // Few bytes: what an unclean end left is looked at in turns.
+                        // Few bytes: what an unclean end left is checked in turns.
                         prepared = Some(store.prepare(u64::MAX, chance.below(3) * BLOCK_BYTES).expect("memory").0);
                     }
                     continue;

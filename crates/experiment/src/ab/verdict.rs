@@ -1,0 +1,30 @@
+//! What follows from a comparison for who started it: what failed, and whether a command is slower than `--fail-on` allows.
+
+use super::contract::Outcome;
+use super::text::reason;
+use model::text::shown;
+
+/// What is to be said, a line each, and whether it passed.
+pub fn verdict(outcome: &Outcome, fail_on: Option<f64>) -> (Vec<String>, bool) {
+    let (mut lines, mut passed) = (Vec::new(), true);
+    // What was given up only because nothing was left to compare it with did not fail.
+    for command in outcome.commands.iter().filter(|c| c.failed > 0 || c.failure.is_some()) {
+        if command.control && !passed {
+            continue;
+        }
+        let why = command.failure.as_deref().map(reason).unwrap_or_default();
+        lines.push(format!("{} failed: {}", shown(&command.name), shown(&why)));
+        passed = false;
+    }
+    let Some(percent) = fail_on else { return (lines, passed) };
+    let slower = outcome.slower(percent);
+    lines.extend(slower.iter().map(|one| format!("slower: {}", shown(&one.name))));
+    // A build that compares nothing must not pass for one that is no slower.
+    if !outcome.compared() {
+        lines.push("--fail-on: no verdict: too few runs".into());
+    } else if slower.is_empty() {
+        lines.push("--fail-on: no command is slower than the first".into());
+    }
+    let passed = passed && outcome.compared() && slower.is_empty();
+    (lines, passed)
+}

@@ -1,0 +1,139 @@
+//! The papers' figures of a host and a device: what has to be measured for those that are wanted, and the page with their claims.
+
+use crate::both::{Folder, MeasureBoth};
+use analysis::bench::figure::Figure;
+use analysis::papers::both::{self, Machine};
+use analysis::papers::claims;
+use analysis::papers::list::{self, List, Listed};
+use device::remote::DeviceAddress;
+use model::Environment;
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+
+/// The workloads that a host and one device run alike.
+const BOTH: [&str; 9] = ["linpack", "scimark", "himeno", "http", "draw", "seq", "file", "sqlite", "random"];
+/// What is recorded: INSERTs and full scans; if it is quick a tenth.
+const LOAD: (u64, u64) = (1000, 100);
+const TENTH: u64 = 10;
+/// The version of the JSON.
+const VERSION: u32 = 1;
+
+/// What the figures that are wanted need.
+#[derive(Debug)]
+pub struct Needs {
+    /// Workloads of benchmarks.
+    pub workloads: Vec<String>,
+    /// Whether INSERTs are recorded.
+    pub recorded: bool,
+}
+
+impl Needs {
+    /// Of these.
+    pub fn of(wanted: &[&Listed]) -> Self {
+        let words = wanted.iter().flat_map(|k| &k.bench).filter(|w| BOTH.contains(&w.as_str()));
+        let mut workloads: Vec<String> = words.cloned().collect();
+        workloads.sort_unstable();
+        workloads.dedup();
+        Self { workloads, recorded: wanted.iter().any(|k| k.command.is_some() && k.bench.is_empty()) }
+    }
+
+    /// Adds what is needed to a run of both: the workloads, and the modes of bytecode if there is any.
+    pub fn measured<'a>(&self, run: MeasureBoth<'a>) -> MeasureBoth<'a> {
+        let mut modes = run.modes;
+        if run.dex_jar.is_some() {
+            // What each of them has no machine for is missing there, with the reason.
+            let of = |(workload, native): &(&str, &str)| format!("--param={workload}.mode={native}jvm-tiered,art-jit");
+            let with = [("linpack", "c-O2,"), ("scimark", "c-O2,"), ("himeno", "c-O2,"), ("draw", "")];
+            modes.extend(with.iter().filter(|(w, _)| self.workloads.iter().any(|x| x == w)).map(of));
+        }
+        MeasureBoth { modes, workloads: self.workloads.clone(), ..run }
+    }
+}
+
+/// A machine of which nothing is known yet.
+pub fn machine(name: String, facts: Environment) -> Machine {
+    let not_asked = || "nothing that was requested needs it".to_string();
+    Machine { name, bench: Err(not_asked()), recorded: Err(not_asked()), facts }
+}
+
+/// How many INSERTs and full scans are recorded.
+pub fn load(quick: bool) -> (u64, u64) {
+    if quick { (LOAD.0 / TENTH, LOAD.1 / TENTH) } else { LOAD }
+}
+
+/// What is shown.
+#[derive(Debug)]
+pub struct Page<'a> {
+    /// All figures that there are.
+    pub all: &'a List,
+    /// Those that are shown.
+    pub wanted: &'a [&'a Listed],
+    /// The device.
+    pub place: &'a DeviceAddress,
+    /// What was measured here.
+    pub host: Machine,
+    /// And there.
+    pub device: Machine,
+    /// Whether it was a smoke test.
+    pub quick: bool,
+    /// The journal modes of the recordings, and how they are known, if any were made.
+    pub modes: Option<[(String, String); 2]>,
+    /// Folders that were named, each with its counterpart.
+    pub folders: Vec<Folder>,
+}
+
+impl Page<'_> {
+    fn judged(&self) -> Vec<claims::Judged> {
+        let pairs = both::pairs(&self.host, &self.device);
+        claims::judge(&self.host, &self.device, &pairs, &|figure| self.wanted.iter().any(|k| claims::is_of(k, figure)))
+    }
+
+    /// As Markdown, made on this day.
+    pub fn markdown(&self, date: &str) -> String {
+        let Page { all, wanted, place, host, device, .. } = self;
+        let mut text = list::head_of_both(&host.name, &device.name, date, self.quick);
+        text += &list::overview_of_both(&all.paper, wanted, &BOTH, &place.to_string());
+        let name = analysis::text::escaped(&device.name);
+        let _ = writeln!(text, "\n- **host**: {}\n- **{name}**: {}", host.is(), device.is());
+        for Folder { name, here, there } in &self.folders {
+            let [name, here, there] = [name, here, there].map(|text| analysis::text::escaped(text));
+            let _ = writeln!(text, "- folder {name}: {here} on the host, {there} on the device");
+        }
+        text.push('\n');
+        text += &claims::markdown(&self.judged());
+        text.push_str("\n## The figures\n\n");
+        if host.bench.is_ok() || device.bench.is_ok() {
+            let of = |f: &Figure| {
+                let is = |k: &&Listed, n: &str| k.paper == f.paper && k.is(&format!("{}/{n}", f.paper));
+                wanted.iter().any(|k| f.figure.split(", ").any(|n| is(k, n)))
+            };
+            text += &both::benchmarks(host, device, &both::pairs(host, device), &of);
+        }
+        if let Some([(a, why_a), (b, why_b)]) = &self.modes {
+            let (rows, scans) = load(self.quick);
+            let _ = writeln!(
+                text,
+                "The recordings are of {rows} INSERTs in autocommit and {scans} full scans each, in the journal mode that each system \
+                 comes with: {a} on the host ({why_a}), {b} on the device ({why_b}).\n"
+            );
+            let kept = |machine: &Machine| {
+                let mut figures = machine.recorded.clone().unwrap_or_default();
+                figures.retain(|f| wanted.iter().any(|k| k.paper == f.paper && k.number == f.figure));
+                (machine.name.clone(), figures)
+            };
+            let columns: Vec<_> = [host, device].into_iter().filter(|m| m.recorded.is_ok()).map(kept).collect();
+            text += &analysis::papers::markdown(&columns);
+        }
+        model::text::folded(&text)
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let Page { place, host, device, .. } = self;
+        json!({
+            "version": VERSION, "host": host.is(),
+            "device": { "address": place.to_string(), "name": device.name, "is": device.is() },
+            "claims": self.judged(),
+        })
+    }
+}

@@ -1,0 +1,44 @@
+//! An INSERT recorded on two devices that are compared: the papers' figures of each, and where the time goes.
+
+use analysis::diff::{self, contract::Diff};
+use analysis::papers::{self, Figure};
+use model::text::shown;
+use serde_json::{Value, json};
+
+/// It.
+#[derive(Debug)]
+pub struct Traced {
+    /// The devices.
+    pub names: [String; 2],
+    /// The papers' figures of each recording, or why there is none.
+    pub figures: [Result<Vec<Figure>, String>; 2],
+    /// Where the time goes, if both were recorded.
+    pub diff: Option<Diff>,
+}
+
+impl Traced {
+    /// For people.
+    pub fn text(&self) -> String {
+        let [a, b] = &self.names;
+        let mut text = format!("\nAn INSERT on both, recorded (A: {a}, B: {b})\n");
+        for (name, why) in self.names.iter().zip(&self.figures).filter_map(|(n, f)| Some((n, f.as_ref().err()?))) {
+            text += &format!("  {name} was not recorded: {}\n", shown(why));
+        }
+        if let [Ok(a), Ok(b)] = &self.figures {
+            text += &papers::beside(a, b);
+        }
+        if let Some(diff) = &self.diff {
+            text += &format!("\n{}", diff::text::text(diff));
+        }
+        text
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let sides = self.names.iter().zip(&self.figures).map(|(name, figures)| match figures {
+            Ok(figures) => json!({ "device": name, "figures": figures }),
+            Err(why) => json!({ "device": name, "why_not": why }),
+        });
+        json!({ "recordings": sides.collect::<Vec<_>>(), "diff": self.diff })
+    }
+}
