@@ -69,7 +69,7 @@ enum Body {
     /// A daemon beside us, with a private root.
     Root(Child),
     /// A machine of its own.
-    Machine(Machine),
+    Machine(Box<Machine>),
 }
 
 impl Phone {
@@ -106,7 +106,7 @@ impl Phone {
         words.extend(shape.rate.map(|rate| format!("--rate={rate}")));
         let key = (!shape.open).then(|| admitted.with_extension("pub"));
         let body = if machine {
-            Body::Machine(Machine::boot(daemon, &at("root"), &at("machine"), words, key.as_deref())?)
+            Body::Machine(Box::new(Machine::boot(daemon, &at("root"), &at("machine"), words, key.as_deref())?))
         } else {
             let mut command = Command::new(daemon);
             command.arg("--root").arg(at("root")).arg("--port-file").arg(at("port"));
