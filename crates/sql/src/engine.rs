@@ -73,6 +73,17 @@ fn too_deep(statement: &Statement) -> bool {
     }
 }
 
+/// What a statement is that does something else than read, as far as planning it may stumble over something else first.
+fn writes(statement: &Statement) -> Option<&'static str> {
+    match statement {
+        Statement::CopyTo(_) => Some("COPY"),
+        Statement::CreateExternalTable(_) => Some("CREATE EXTERNAL TABLE"),
+        Statement::Reset(_) => Some("RESET"),
+        Statement::Explain(explain) => writes(&explain.statement),
+        Statement::Statement(_) => None,
+    }
+}
+
 /// A session; a clone is the same one.
 #[derive(Clone)]
 pub struct Engine {
@@ -150,6 +161,9 @@ impl Engine {
         }
         let state = self.context.state();
         let statement = state.sql_to_statement(sql, &state.config().options().sql_parser.dialect)?;
+        if let Some(what) = writes(&statement) {
+            return Err(DataFusionError::Plan(format!("only statements that read are run here, and this is {what}")));
+        }
         if too_deep(&statement) {
             return Err(DataFusionError::Plan(format!(
                 "an expression holds more than {DEEPEST} others, one within the other: of many alternatives make a list (`x IN (…)`), of many \
@@ -210,6 +224,10 @@ mod tests {
 
     #[test]
     fn deep_expression_is_refused_before_planning() {
+        std::thread::Builder::new().stack_size(crate::stop::STACK).spawn(deep).unwrap().join().unwrap();
+    }
+
+    fn deep() {
         let runtime = crate::ask::runtime(1).unwrap();
         let planned = |sql: String| {
             runtime.block_on(async { Engine::new(Settings::default()).unwrap().plan(&sql).await.map(drop) })
@@ -229,5 +247,21 @@ mod tests {
             assert!(said.contains("1000"), "{said}");
         }
         assert!(planned(format!("SELECT '{}'", "x".repeat(300 << 10))).unwrap_err().to_string().contains("bytes"));
+    }
+
+    #[test]
+    fn statement_that_writes_is_refused_for_that() {
+        let runtime = crate::ask::runtime(1).unwrap();
+        for sql in [
+            "COPY (SELECT 1) TO '/tmp/x'",
+            "EXPLAIN COPY (SELECT 1) TO '/tmp/x'",
+            "CREATE EXTERNAL TABLE p STORED AS CSV LOCATION '/etc/passwd'",
+            "RESET datafusion.execution.batch_size",
+        ] {
+            let planned =
+                runtime.block_on(async { Engine::new(Settings::default()).unwrap().plan(sql).await.map(drop) });
+            let said = planned.unwrap_err().to_string();
+            assert!(said.contains("only statements that read"), "{sql}: {said}");
+        }
     }
 }

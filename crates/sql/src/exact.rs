@@ -321,12 +321,12 @@ mod tests {
 
     /// The first cell of an answer as text, or what is wrong.
     fn asked(sql: &str) -> Result<String, String> {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let engine = Engine::new(Settings::default()).unwrap();
-        let answered = runtime.block_on(async {
-            let (_, rows) = engine.run(sql).await?;
+        let (runtime, text) = (crate::ask::runtime(1).unwrap(), sql.to_string());
+        let answered = crate::stop::until_stopped(&runtime, move || async move {
+            let (_, rows) = Engine::new(Settings::default()).unwrap().run(&text).await?;
             rows.try_collect::<Vec<_>>().await
         });
+        let answered = answered.unwrap().unwrap();
         let batches = answered.map_err(|error| crate::errors::explain(&error, sql))?;
         let first = batches.iter().find(|batch| batch.num_rows() > 0).ok_or("no rows")?;
         Ok(datafusion::arrow::util::display::array_value_to_string(first.column(0), 0).unwrap())

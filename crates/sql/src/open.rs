@@ -144,7 +144,8 @@ pub fn archives(words: &[PathBuf]) -> Result<Vec<PathBuf>> {
 
 /// What is wrong with something, which the reason may name already.
 pub fn named(what: &str, why: &str) -> String {
-    if why.contains(what) { why.to_string() } else { format!("{what}: {why}") }
+    let said = why.strip_prefix(what).is_some_and(|rest| rest.starts_with([' ', ':']));
+    if said { why.to_string() } else { format!("{what}: {why}") }
 }
 
 /// Several archives, opened.

@@ -121,7 +121,7 @@ mod tests {
             }
             written
         });
-        while std::fs::read_dir(&whole.join("0")).is_ok_and(|entries| entries.count() < 100) {
+        while std::fs::read_dir(whole.join("0")).is_ok_and(|entries| entries.count() < 100) {
             std::thread::yield_now();
         }
         scratch.remove();
