@@ -173,6 +173,13 @@ fn old_file_stays() -> Result<()> {
     ensure!(fs::read_to_string(&path)? == "old" && fs::read_dir(folder.path())?.count() == 1);
     let said = refused(sql(&[text(&archive), "-o", "/nonexistent/a.csv", "SELECT 1"]))?;
     ensure!(said.contains("/nonexistent"), "{said}");
+    for (output, place) in [(&["-o", "/dev/full"][..], "/dev/full"), (&[], "standard output")] {
+        let mut command = sql(output);
+        command.args([text(&archive), "SELECT * FROM samples"]).stdout(fs::File::create("/dev/full")?);
+        let out = command.stderr(Stdio::piped()).spawn()?.wait_with_output()?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        ensure!(!out.status.success() && said.contains(&format!("write the answer to {place}: No space")), "{said}");
+    }
     Ok(())
 }
 

@@ -205,6 +205,7 @@ fn say(text: &str) -> Result<()> {
 /// Writes the answer to one statement.
 fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
     let (engine, statement, path) = (engine.clone(), sql.to_string(), output.map(Path::to_path_buf));
+    let place = output.map_or_else(|| "standard output".into(), |path| path.display().to_string());
     let answered = until_stopped(runtime, move || async move {
         let (_, rows) = engine.run(&statement).await.map_err(Failed::Query)?;
         match path {
@@ -215,7 +216,7 @@ fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output:
     match answered? {
         Some(Ok(_)) => Ok(()),
         Some(Err(Failed::Query(error))) => Err(anyhow!("{}", errors::explain(&error, sql))),
-        Some(Err(Failed::Output(error))) => Err(error),
+        Some(Err(Failed::Output(error))) => Err(error.context(format!("cannot write the answer to {place}"))),
         None => Err(anyhow!("stopped before the answer was complete")),
     }
 }

@@ -7,6 +7,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use model::text::shown;
 use std::io::Write;
+use unicode_width::UnicodeWidthStr;
 
 /// Rows that decide the widths.
 const MEASURED: usize = 1000;
@@ -25,7 +26,7 @@ impl<'a> Table<'a> {
     pub fn new(schema: SchemaRef, out: &'a mut (dyn Write + Send)) -> Self {
         let names: Vec<String> = schema.fields().iter().map(|field| shown(field.name())).collect();
         let right = schema.fields().iter().map(|field| field.data_type().is_numeric()).collect();
-        let widths = names.iter().map(|name| name.chars().count()).collect();
+        let widths = names.iter().map(|name| name.width()).collect();
         Self { out, names, right, widths, waiting: Some(Vec::new()), rows: 0 }
     }
 
@@ -35,9 +36,11 @@ impl<'a> Table<'a> {
             if !line.is_empty() {
                 line.push_str("  ");
             }
+            // By what a terminal draws: a character of East Asian scripts is two columns wide.
+            let blank = " ".repeat(width.saturating_sub(cell.width()));
             match right {
-                true => line += &format!("{cell:>width$}"),
-                false => line += &format!("{cell:<width$}"),
+                true => line.extend([blank.as_str(), cell]),
+                false => line.extend([cell, blank.as_str()]),
             }
         }
         Ok(writeln!(self.out, "{}", line.trim_end())?)
@@ -47,7 +50,7 @@ impl<'a> Table<'a> {
         let Some(waiting) = self.waiting.take() else { return Ok(()) };
         for row in &waiting {
             for (width, cell) in self.widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
+                *width = (*width).max(cell.width());
             }
         }
         let names = self.names.clone();
@@ -79,5 +82,26 @@ impl Sink for Table<'_> {
         self.begin()?;
         writeln!(self.out, "({})", model::counted(self.rows as usize, "row"))?;
         Ok(self.out.flush()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray};
+    use std::sync::Arc;
+
+    #[test]
+    fn wide_characters_take_two_columns() -> Result<()> {
+        let names: ArrayRef = Arc::new(StringArray::from(vec!["日本", "ü", "plain"]));
+        let counts: ArrayRef = Arc::new(Int64Array::from(vec![1, 22, 3]));
+        let rows = RecordBatch::try_from_iter([("name", names), ("数", counts)])?;
+        let mut out = Vec::new();
+        let mut table = Table::new(rows.schema(), &mut out);
+        table.rows(&rows)?;
+        table.finish()?;
+        let lines = ["name   数", "-----  --", "日本    1", "ü      22", "plain   3", "(3 rows)", ""];
+        assert_eq!(String::from_utf8(out)?, lines.join("\n"));
+        Ok(())
     }
 }
