@@ -62,8 +62,13 @@ pub fn installed(program: &str) -> Result<(), String> {
 }
 
 /// Waits until `so` holds, for at most two minutes.
-pub fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(120);
+pub fn until(what: &str, so: impl FnMut() -> Result<bool>) -> Result<()> {
+    until_within(Duration::from_secs(120), what, so)
+}
+
+/// Waits until `so` holds. The limit is only there to end a test that hangs.
+pub fn until_within(limit: Duration, what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
+    let deadline = Instant::now() + limit;
     while !so()? {
         ensure!(Instant::now() < deadline, "{what} did not come about");
         std::thread::sleep(Duration::from_millis(5));

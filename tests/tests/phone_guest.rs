@@ -4,12 +4,12 @@
 use anyhow::{Context, Result, ensure};
 use device::remote::adb::AdbServer;
 use fathom_tests::phone::{Phone, Shape, machine};
-use fathom_tests::{Case, fathom, lane, rows, run};
+use fathom_tests::{Case, fathom, lane, rows, run, until_within};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn main() -> ExitCode {
     let needs = machine::possible;
@@ -47,14 +47,9 @@ fn json(output: &Output) -> Result<Value> {
     serde_json::from_slice(&output.stdout).with_context(|| told(output))
 }
 
-/// Waits until `so` holds. An emulated machine on a busy host takes its time: the limit is only there to end a test that hangs.
-fn until(what: &str, mut so: impl FnMut() -> Result<bool>) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(900);
-    while !so()? {
-        ensure!(Instant::now() < deadline, "{what} did not come about");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    Ok(())
+/// Waits until `so` holds: an emulated machine on a busy host takes its time.
+fn until(what: &str, so: impl FnMut() -> Result<bool>) -> Result<()> {
+    until_within(Duration::from_secs(900), what, so)
 }
 
 /// Nothing but the program itself is left there.

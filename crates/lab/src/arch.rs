@@ -113,12 +113,7 @@ impl Arch {
             return Ok(ours.to_path_buf());
         }
         let name = self.name();
-        // target/release/fathom, and target/ARCH-unknown-linux-musl/release/fathom.
-        let built = format!("{name}-unknown-linux-musl/release/fathom");
-        let folders = ours.ancestors().skip(1).take(4);
-        let beside = ours.with_file_name(format!("fathom-{name}"));
-        let mut all = std::iter::once(beside).chain(folders.map(|folder| folder.join(&built)));
-        all.find(|path| self.runs(path)).ok_or_else(|| {
+        model::program::builds(ours, name).find(|path| self.runs(path)).ok_or_else(|| {
             Error::Missing(format!(
                 "the guest's architecture is {name}, and {} is not for it: put Fathom's program for {name} beside it as fathom-{name}, or \
                  name it with --program FILE. In the source tree `make {name}` builds it",

@@ -10,6 +10,7 @@ mod count;
 pub mod event;
 mod lines;
 pub mod marks;
+pub mod program;
 pub mod quantity;
 pub mod record;
 pub mod scsi;

@@ -5,6 +5,7 @@ use super::adb::{AdbServer, AdbSync};
 use super::transport::{self, quoted};
 use super::{DeviceAddress, Remark, Unreachable};
 use model::Context;
+use model::program::builds;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
@@ -91,11 +92,7 @@ impl Binary {
 fn beside(ours: &Path, machine: &str) -> Option<Binary> {
     // What a device calls its processor becomes a part of paths.
     let (_, machine) = MACHINES.iter().find(|(_, name)| *name == machine)?;
-    let built = format!("{machine}-unknown-linux-musl/release/fathom");
-    // target/release/fathom, and target/MACHINE-unknown-linux-musl/release/fathom.
-    let folders = ours.ancestors().skip(1).take(4).map(|folder| folder.join(&built));
-    let mut all = std::iter::once(ours.with_file_name(format!("fathom-{machine}"))).chain(folders);
-    all.find_map(|path| Binary::read(&path).ok().filter(|binary| binary.runs_on(machine)))
+    builds(ours, machine).find_map(|path| Binary::read(&path).ok().filter(|binary| binary.runs_on(machine)))
 }
 
 /// Sees that the program is there: `ours`, or of `others` the one that is for its processor. `told` hears that it is being sent.
