@@ -115,13 +115,13 @@ static int could_load(const char *path)
 	long size;
 
 	/* To open anything else may block, or have an effect. */
-	if (call4(SYS_newfstatat, AT_FDCWD, path, about, 0) || ((u32)about[3] & S_IFMT) != S_IFREG || !(about[3] & S_IXANY))
+	if (call4(SYS_newfstatat, AT_FDCWD, path, about, 0) || ((u32)about[STAT_MODE_AT] & S_IFMT) != S_IFREG || !(about[STAT_MODE_AT] & S_IXANY))
 		return 0;
 	size = read_file(path, start, sizeof(start));
 	if (size >= 2 && start[0] == '#' && start[1] == '!')
 		return 1;
 	return size == sizeof(start) && start[0] == 0x7f && start[1] == 'E' && start[2] == 'L' && start[3] == 'F' &&
-	       start[4] == 2 && start[18] == 62;
+	       start[4] == 2 && start[18] == ELF_MACHINE;
 }
 
 /*

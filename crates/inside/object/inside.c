@@ -18,31 +18,22 @@
 #include "layout.h"
 #include "system.h"
 #include "process.h"
+#include "cpu.h"
 #include "ask.h"
 #include "thread.h"
 #include "sqlite.h"
 #include "environment.h"
 #include "seal.h"
+#if defined(__x86_64__)
+#include "x86_64_code.h"
 #include "named.h"
+#else
+#include "aarch64_code.h"
+#include "unnamed.h"
+#endif
 #include "patch.h"
 #include "load.h"
 #include "static.h"
-
-void *memcpy(void *to, const void *from, u64 size)
-{
-	void *start = to;
-
-	asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(size) : : "memory");
-	return start;
-}
-
-void *memset(void *at, int byte, u64 size)
-{
-	void *start = at;
-
-	asm volatile("rep stosb" : "+D"(at), "+c"(size) : "a"(byte) : "memory");
-	return start;
-}
 
 __attribute__((constructor)) static void begin(void)
 {

@@ -43,6 +43,15 @@ typedef long s64;
 
 #define LONGEST_TEXT 4095
 
+/*
+ * How a function's first instruction is undone: by raising the stack's end by so many of these bytes, or by authenticating the return
+ * address that it signed.
+ */
+#define UNDO_UNIT 1
+#define UNDO_UNIT_AARCH64 16
+#define UNDO_AUTIASP 255
+#define UNDO_AUTIBSP 254
+
 /* What a process asks the recorder about: a program that it is about to execute, a library that it has loaded. */
 #define ASK_EXECUTES 1
 #define ASK_LOADED 2
@@ -94,7 +103,7 @@ struct plan_function {
 	u8 utf16;
 	u8 first; /* bytes of its first instruction, which stays in place */
 	u8 moved; /* bytes up to where the trampoline returns to */
-	u8 undo; /* bytes by which the first instruction lowered the stack's end */
+	u8 undo; /* of the first instruction; see UNDO_UNIT */
 	u8 code_size;
 	u8 fixups;
 	u16 key; /* of a named one: its place in the list */

@@ -165,55 +165,29 @@ __attribute__((used)) hidden void fathom_loader_changed(void)
 static u64 loader_jump;
 static u8 loader_original[JUMP];
 
-static int is_padding(const u8 *at, u64 size)
-{
-	static const u8 known[][15] = {
-		{ 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0 },
-		{ 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0 },
-		{ 0xcc, 0xcc, 0xcc, 0xcc, 0xcc },
-		{ 0x0f, 0x1f, 0x44, 0, 0 },
-	};
-	u32 i, j;
-
-	for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-		for (j = 0; j < size && at[j] == known[i][j]; j++)
-			;
-		if (j == size)
-			return 1;
-	}
-	return 0;
-}
-
 /* Has the empty function jump to the one above. Whether that could be done. */
 static int follow_loader(void)
 {
 	const u8 *empty = (const u8 *)loader->notify;
-	u8 jump[JUMP] = { 0xe9 };
-	u64 *target;
-	u8 *room;
+	u64 at = empty ? empty_body(empty) : 0;
+	u8 jump[JUMP], *room;
+	u64 target = (u64)fathom_loader_changed;
 
-	if (!empty)
+	if (!at)
 		return 0;
-	/* endbr64 */
-	if (empty[0] == 0xf3 && empty[1] == 0x0f && empty[2] == 0x1e && empty[3] == 0xfa)
-		empty += 4;
-	/* Nothing but a return, and room behind it. A debugger's breakpoint is neither. */
-	if (empty[0] != 0xc3 || !is_padding(empty + 1, JUMP - 1))
-		return 0;
-	room = map_near((u64)empty);
+	room = map_near(at);
 	if (!room)
 		return 0;
-	target = (u64 *)(room + 8);
-	/* jmp [rip + 2] */
-	memcpy(room, "\xff\x25\x02\0\0\0\xcc\xcc", 8);
-	*target = (u64)fathom_loader_changed;
-	if (call3(SYS_mprotect, room, ROOM, PROT_READ | PROT_EXEC) || !reaches((u64)empty + JUMP, (u64)room))
+	memcpy(room, JUMP_TO_NEXT_WORD, 8);
+	memcpy(room + 8, &target, sizeof(target));
+	synchronise_code((u64)room, 16);
+	if (call3(SYS_mprotect, room, ROOM, PROT_READ | PROT_EXEC) || !reaches(at, (u64)room))
 		return 0;
-	put32(jump + 1, (u64)room - ((u64)empty + JUMP));
-	memcpy(loader_original, empty, JUMP);
-	if (!write_code((u64)empty, jump, JUMP))
+	put_jump(jump, at, (u64)room);
+	memcpy(loader_original, (const u8 *)at, JUMP);
+	if (!write_code(at, jump, JUMP))
 		return 0;
-	loader_jump = (u64)empty;
+	loader_jump = at;
 	return 1;
 }
 
@@ -234,6 +208,7 @@ static void leave(void)
 
 static void watch_libraries(void)
 {
+	find_cpu();
 	follow_loader();
 	look_at_all();
 	has_begun = 1;

@@ -14,25 +14,7 @@
 
 #define PAGE 4096UL
 #define ROOM (2 * PAGE)
-#define JUMP 5
-/* How far around a library memory is looked for; a jump reaches 2 GiB. */
-#define REACH (1UL << 30)
 #define NEAR_STEP SITES_ALIGNED
-
-static inline void put32(u8 *at, u64 value)
-{
-	u32 word = (u32)value;
-
-	memcpy(at, &word, 4);
-}
-
-/* Whether a displacement that is counted from `from` reaches `to`. */
-static inline int reaches(u64 from, u64 to)
-{
-	s64 distance = (s64)(to - from);
-
-	return distance == (s32)distance;
-}
 
 static u8 *map_near(u64 place)
 {
@@ -71,11 +53,14 @@ static int write_code(u64 at, const u8 *bytes, u64 size)
 		written = call4(SYS_pwrite64, fd, bytes, size, at);
 		call1(SYS_close, fd);
 	}
-	if (written == (long)size)
+	if (written == (long)size) {
+		synchronise_code(at, size);
 		return 1;
+	}
 	if (call3(SYS_mprotect, start, length, PROT_READ | PROT_WRITE))
 		return 0;
 	memcpy((void *)at, bytes, size);
+	synchronise_code(at, size);
 	return !call3(SYS_mprotect, start, length, PROT_READ | PROT_EXEC);
 }
 
@@ -90,12 +75,7 @@ static int is_mapped(u64 at)
 /* Where the jump at an address leads; 0: none is there, as in a library that was unloaded meanwhile. */
 static u64 jump_target(u64 at)
 {
-	u32 distance;
-
-	if (!is_mapped(at) || !is_mapped(at + JUMP - 1) || *(const u8 *)at != 0xe9)
-		return 0;
-	memcpy(&distance, (const u8 *)at + 1, 4);
-	return at + JUMP + (s64)(s32)distance;
+	return is_mapped(at) && is_mapped(at + JUMP - 1) ? read_jump((const u8 *)at) : 0;
 }
 
 static void *hook_of(u8 kind)
@@ -113,73 +93,16 @@ static void *hook_of(u8 kind)
 	return kind == FUNCTION_PREPARE ? fathom_enter_prepare : fathom_enter_reset;
 }
 
-/* Whether the function is as it was when the plan was made. Its first byte may be a uprobe's. */
+/* Whether the function is as it was when the plan was made. At its begin a uprobe's breakpoint may stand. */
 static int is_original(const u8 *entry, const struct plan_function *f)
 {
 	u32 i;
 
-	for (i = 1; i < f->moved; i++) {
+	for (i = BREAKPOINT; i < f->moved; i++) {
 		if (entry[i] != f->original[i])
 			return 0;
 	}
 	return 1;
-}
-
-/* Makes a site's stub and trampoline at `code`; returns what follows them, or null if something is out of reach. */
-static u8 *build(u8 *code, struct site *site, u64 entry, u64 *stub)
-{
-	const struct plan_function *f = site->function;
-	const struct site *first = (const struct site *)((u64)site & ~(SITES_ALIGNED - 1));
-	u32 i;
-
-	*stub = (u64)code;
-	if (f->undo) {
-		/* lea rsp, [rsp + undo], which leaves the flags alone */
-		memcpy(code, "\x48\x8d\xa4\x24", 4);
-		put32(code + 4, f->undo);
-		code += 8;
-	}
-	if (f->kind == FUNCTION_NAMED) {
-		/* push site's number; call [rip + site->hook], which returns to the trampoline and touches no register */
-		code[0] = 0x6a;
-		code[1] = (u8)(site - first);
-		memcpy(code + 2, "\xff\x15", 2);
-		put32(code + 4, (u64)&site->hook - (u64)(code + 8));
-		code += 8;
-		site->real = code;
-	} else {
-		/* lea r11, [rip + site]; jmp [rip + site->hook] */
-		memcpy(code, "\x4c\x8d\x1d", 3);
-		put32(code + 3, (u64)site - (u64)(code + 7));
-		code += 7;
-		memcpy(code, "\xff\x25", 2);
-		put32(code + 2, (u64)&site->hook - (u64)(code + 6));
-		code += 6;
-		/* Called by way of a pointer; and left by a plain jump, which needs no mark at its end (CET). */
-		site->real = code;
-		memcpy(code, "\xf3\x0f\x1e\xfa", 4);
-		code += 4;
-	}
-	memcpy(code, f->code, f->code_size);
-	for (i = 0; i < f->fixups; i++) {
-		u64 target = entry + (s64)f->fixup[i].target;
-		u64 from = (u64)code + f->fixup[i].end;
-
-		if (f->fixup[i].absolute) {
-			memcpy(code + f->fixup[i].at, &target, sizeof(target));
-			continue;
-		}
-		if (!reaches(from, target))
-			return 0;
-		put32(code + f->fixup[i].at, target - from);
-	}
-	code += f->code_size;
-	entry += f->moved;
-	if (!reaches((u64)code + JUMP, entry))
-		return 0;
-	*code = 0xe9;
-	put32(code + 1, entry - ((u64)code + JUMP));
-	return code + JUMP;
 }
 
 /* Hooked libraries, and where they stand. */
@@ -224,6 +147,8 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 	}
 	if (!library->functions || hooked_count == HOOKED)
 		return LIBRARY_NO_ROOM;
+	if (shadowed && moves_calls(library))
+		return LIBRARY_SHADOWED;
 	if (library->function[0].kind == FUNCTION_NAMED && !prepare_stubs())
 		return shadowed ? LIBRARY_SHADOWED : LIBRARY_FORBIDDEN;
 	room = map_near(bias + library->function[0].address);
@@ -239,11 +164,12 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 		site[i].library = library;
 		site[i].function = f;
 		code = build(code, &site[i], entry, &stubs[i]);
-		if (!code || !reaches(entry + f->first + JUMP, stubs[i])) {
+		if (!code || !reaches(entry + f->first, stubs[i])) {
 			call2(SYS_munmap, room, ROOM);
 			return LIBRARY_NO_ROOM;
 		}
 	}
+	synchronise_code((u64)room, ROOM);
 	if (call3(SYS_mprotect, room, ROOM, PROT_READ | PROT_EXEC)) {
 		call2(SYS_munmap, room, ROOM);
 		return LIBRARY_FORBIDDEN;
@@ -254,8 +180,7 @@ static u32 hook_library(const struct plan_library *library, u64 bias)
 
 		/* With the first instruction, in whose place a uprobe's breakpoint may stand: a trap for nothing. */
 		memcpy(bytes, f->original, f->first);
-		bytes[f->first] = 0xe9;
-		put32(bytes + f->first + 1, stubs[i] - (entry + f->first + JUMP));
+		put_jump(bytes + f->first, entry + f->first, stubs[i]);
 		/* The first refusal leaves nothing behind. One of a later function, whose page is like the first one's, is not met. */
 		if (!write_code(entry, bytes, f->first + JUMP))
 			return LIBRARY_FORBIDDEN;

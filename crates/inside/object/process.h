@@ -11,6 +11,7 @@
 #define AT_NULL 0
 #define AT_PHDR 3
 #define AT_PHNUM 5
+#define AT_PAGESZ 6
 #define AT_SECURE 23
 #define AT_SYSINFO_EHDR 33
 #define PT_LOAD 1
@@ -83,7 +84,9 @@ static char folder[PATH_MOST];
 static u64 folder_length;
 static u64 vdso;
 static int (*vdso_clock_gettime)(int, s64 *);
+#ifdef VDSO_GETCPU
 static int (*vdso_getcpu)(u32 *, u32 *, void *);
+#endif
 
 static const struct program_header *headers;
 static u64 header_count;
@@ -129,6 +132,11 @@ static int read_auxiliary(void)
 		case AT_SYSINFO_EHDR:
 			vdso = all[i + 1];
 			break;
+		case AT_PAGESZ:
+			/* Sizes and places in the arena, and of code, are multiples of this one. */
+			if (all[i + 1] != 4096)
+				return 0;
+			break;
 		case AT_SECURE:
 			if (all[i + 1])
 				return 0;
@@ -164,6 +172,14 @@ static int is_filtered(void)
 
 	for (; at && at + 4 < text + size && *at != '\n'; at++)
 		shadowed |= at[0] == 's' && at[1] == 'h' && at[2] == 's' && at[3] == 't' && at[4] == 'k';
+#ifdef PR_GET_SHADOW_STACK_STATUS
+	{
+		u64 status = 0;
+
+		if (!call2(SYS_prctl, PR_GET_SHADOW_STACK_STATUS, &status) && (status & 1))
+			shadowed = 1;
+	}
+#endif
 	at = behind_line(text, size, seccomp, sizeof(seccomp) - 1);
 	return !at || *at != '0';
 }
@@ -245,6 +261,9 @@ static int read_plan(void)
 	if (plan->time_namespace && !same_namespace("/proc/self/ns/time", plan->time_namespace))
 		return 0;
 	process = map(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+#ifdef FATHOM_EMULATED
+	return process != 0;
+#endif
 	return process && !call3(SYS_madvise, process, 4096, MADV_WIPEONFORK);
 }
 
@@ -255,17 +274,42 @@ static int same_text(const char *a, const char *b)
 	return *a == *b;
 }
 
-/* Without the kernel's own code for it the clock would cost a system call each time. */
+/* The address of what a loaded object, or the kernel's own, names; null if it does not. */
+static const void *find_symbol(const struct dynamic *d, u64 bias, const char *name)
+{
+	u64 symbols = 0, strings = 0;
+	const struct symbol *s;
+
+	for (; d && d->tag != DT_NULL; d++) {
+		/* Glibc's loader adds the bias in place, others do not. */
+		if (d->tag == DT_STRTAB)
+			strings = d->value < bias ? bias + d->value : d->value;
+		if (d->tag == DT_SYMTAB)
+			symbols = d->value < bias ? bias + d->value : d->value;
+	}
+	/* The names follow the symbols; that is where their end is known from. */
+	for (s = (const void *)symbols; s && (u64)(s + 1) <= strings; s++) {
+		if (s->section && same_text((const char *)strings + s->name, name))
+			return (const void *)(bias + s->value);
+	}
+	return 0;
+}
+
+/*
+ * Without the kernel's own code for it the clock would cost a system call each time. FATHOM_EMULATED is for tests under an emulator of
+ * programs alone, which has no such code, and does not know every advice on memory.
+ */
 static int find_clock(void)
 {
 	const struct elf_header *header = (const void *)vdso;
 	const struct program_header *p;
 	const struct dynamic *d = 0;
-	const struct symbol *s;
-	const char *names;
-	u64 bias = vdso, symbols = 0, strings = 0;
+	u64 bias = vdso;
 	int i;
 
+#ifdef FATHOM_EMULATED
+	return 1;
+#endif
 	if (!vdso)
 		return 0;
 	p = (const void *)(vdso + header->phoff);
@@ -275,37 +319,25 @@ static int find_clock(void)
 		if (p[i].type == PT_DYNAMIC)
 			d = (const void *)(vdso + p[i].offset);
 	}
-	for (; d && d->tag != DT_NULL; d++) {
-		if (d->tag == DT_STRTAB)
-			strings = bias + d->value;
-		if (d->tag == DT_SYMTAB)
-			symbols = bias + d->value;
-	}
-	names = (const char *)strings;
-	/* The names follow the symbols; that is where their end is known from. */
-	for (s = (const void *)symbols; s && (u64)(s + 1) <= strings; s++) {
-		if (same_text(names + s->name, "__vdso_clock_gettime"))
-			vdso_clock_gettime = (void *)(bias + s->value);
-		if (same_text(names + s->name, "__vdso_getcpu"))
-			vdso_getcpu = (void *)(bias + s->value);
-	}
+	vdso_clock_gettime = find_symbol(d, bias, VDSO_CLOCK_GETTIME);
+#ifdef VDSO_GETCPU
+	vdso_getcpu = find_symbol(d, bias, VDSO_GETCPU);
 	return vdso_clock_gettime && vdso_getcpu;
+#else
+	return vdso_clock_gettime != 0;
+#endif
 }
 
 static inline u64 clock_ns(void)
 {
 	s64 time[2] = {};
 
+#ifdef FATHOM_EMULATED
+	call2(SYS_clock_gettime, CLOCK_BOOTTIME, time);
+#else
 	vdso_clock_gettime(CLOCK_BOOTTIME, time);
+#endif
 	return (u64)time[0] * 1000000000UL + (u64)time[1];
-}
-
-static inline u64 cycles(void)
-{
-	u32 low, high;
-
-	asm volatile("rdtsc" : "=a"(low), "=d"(high));
-	return (u64)high << 32 | low;
 }
 
 static struct arena *make_arena(u64 tgid)
@@ -361,7 +393,7 @@ static int take_process(void)
 			return 1;
 		if (holder == own)
 			return 0;
-		__builtin_ia32_pause();
+		relax();
 	}
 	return 0;
 }

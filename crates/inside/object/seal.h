@@ -38,48 +38,4 @@ __attribute__((used)) hidden void fathom_before_syscall(u64 number, u64 option)
 		seal();
 }
 
-/* The function runs as if it had been called without the object: arguments on the stack stay where they are. */
-#define BEFORE(name, called)                                                                                                      \
-	".hidden " name "\n"                                                                                                      \
-	".globl " name "\n"                                                                                                       \
-	".type " name ", @function\n" name ":\n"                                                                                  \
-	"	.cfi_startproc\n"                                                                                                 \
-	"	endbr64\n"                                                                                                        \
-	"	push %rax\n"                                                                                                      \
-	"	push %r11\n"                                                                                                      \
-	"	push %rdi\n"                                                                                                      \
-	"	push %rsi\n"                                                                                                      \
-	"	push %rdx\n"                                                                                                      \
-	"	push %rcx\n"                                                                                                      \
-	"	push %r8\n"                                                                                                       \
-	"	push %r9\n"                                                                                                       \
-	"	sub $8, %rsp\n"                                                                                                   \
-	"	.cfi_adjust_cfa_offset 72\n"                                                                                      \
-	"	call " called "\n"                                                                                                \
-	"	add $8, %rsp\n"                                                                                                   \
-	"	pop %r9\n"                                                                                                        \
-	"	pop %r8\n"                                                                                                        \
-	"	pop %rcx\n"                                                                                                       \
-	"	pop %rdx\n"                                                                                                       \
-	"	pop %rsi\n"                                                                                                       \
-	"	pop %rdi\n"                                                                                                       \
-	"	pop %r11\n"                                                                                                       \
-	"	pop %rax\n"                                                                                                       \
-	"	.cfi_adjust_cfa_offset -72\n"                                                                                     \
-	"	jmp *(%r11)\n"                                                                                                    \
-	"	.cfi_endproc\n"
-
-asm(".pushsection .text\n" BEFORE("fathom_enter_prctl", "fathom_before_prctl")
-	    BEFORE("fathom_enter_syscall", "fathom_before_syscall") ".hidden fathom_enter_execve\n"
-								     ".globl fathom_enter_execve\n"
-								     ".type fathom_enter_execve, @function\n"
-								     "fathom_enter_execve:\n"
-								     "	.cfi_startproc\n"
-								     "	endbr64\n"
-								     "	mov %r11, %rcx\n"
-								     "	jmp fathom_hook_execve\n"
-								     "	.cfi_endproc\n"
-								     ".popsection\n");
-extern hidden void fathom_enter_prctl(void), fathom_enter_syscall(void), fathom_enter_execve(void);
-
 #endif

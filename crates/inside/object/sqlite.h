@@ -79,7 +79,7 @@ static inline struct op *op_of_step(struct thread *t, void *stmt, const struct s
 __attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site *site)
 {
 	s32 (*real)(void *) = (s32(*)(void *))site->real;
-	u64 sp = (u64)__builtin_frame_address(0);
+	u64 sp = HOOK_STACK;
 	struct thread *t = &self;
 	u64 generation;
 	struct op *op;
@@ -148,7 +148,7 @@ static void abandon(struct thread *t, u64 stmt)
 __attribute__((used)) hidden s32 fathom_hook_reset(void *stmt, const struct site *site)
 {
 	s32 (*real)(void *) = (s32(*)(void *))site->real;
-	u64 sp = (u64)__builtin_frame_address(0);
+	u64 sp = HOOK_STACK;
 	struct thread *t = &self;
 
 	if (t->open && ready(t) && begin_change(t, sp)) {
@@ -178,9 +178,9 @@ __attribute__((used)) hidden s32 fathom_hook_prepare(u64 a, u64 b, u64 c, u64 d,
 	result = real(a, b, c, d, e, f);
 	stmt = *out;
 	/* An empty text or an error prepares nothing. */
-	if (!stmt || !is_same(t, generation) || !begin_change(t, (u64)__builtin_frame_address(0)))
+	if (!stmt || !is_same(t, generation) || !begin_change(t, HOOK_STACK))
 		return result;
-	settle_left(t, (u64)__builtin_frame_address(0));
+	settle_left(t, HOOK_STACK);
 	text = statement_text(stmt, site);
 	remember(t, (u64)stmt, (u64)text);
 	/* Else what the caller gave, which may hold further statements; UTF-16 is left out. */
@@ -193,40 +193,5 @@ __attribute__((used)) hidden s32 fathom_hook_prepare(u64 a, u64 b, u64 c, u64 d,
 	end_change(t);
 	return result;
 }
-
-/*
- * The stubs come here with the site in r11 and all else as it was at the function's begin. A prepare takes all registers there are
- * for arguments, so the site goes onto the stack, which that aligns.
- */
-asm(".pushsection .text\n"
-    ".hidden fathom_enter_step, fathom_enter_reset, fathom_enter_prepare\n"
-    ".globl fathom_enter_step, fathom_enter_reset, fathom_enter_prepare\n"
-    ".type fathom_enter_step, @function\n"
-    "fathom_enter_step:\n"
-    "	.cfi_startproc\n"
-    "	endbr64\n"
-    "	mov %r11, %rsi\n"
-    "	jmp fathom_hook_step\n"
-    "	.cfi_endproc\n"
-    ".type fathom_enter_reset, @function\n"
-    "fathom_enter_reset:\n"
-    "	.cfi_startproc\n"
-    "	endbr64\n"
-    "	mov %r11, %rsi\n"
-    "	jmp fathom_hook_reset\n"
-    "	.cfi_endproc\n"
-    ".type fathom_enter_prepare, @function\n"
-    "fathom_enter_prepare:\n"
-    "	.cfi_startproc\n"
-    "	endbr64\n"
-    "	push %r11\n"
-    "	.cfi_adjust_cfa_offset 8\n"
-    "	call fathom_hook_prepare\n"
-    "	pop %r11\n"
-    "	.cfi_adjust_cfa_offset -8\n"
-    "	ret\n"
-    "	.cfi_endproc\n"
-    ".popsection\n");
-extern hidden void fathom_enter_step(void), fathom_enter_reset(void), fathom_enter_prepare(void);
 
 #endif

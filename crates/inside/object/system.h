@@ -7,31 +7,6 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define hidden __attribute__((visibility("hidden")))
 
-#define SYS_read 0
-#define SYS_close 3
-#define SYS_mmap 9
-#define SYS_mprotect 10
-#define SYS_munmap 11
-#define SYS_pwrite64 18
-#define SYS_mincore 27
-#define SYS_madvise 28
-#define SYS_getpid 39
-#define SYS_socket 41
-#define SYS_connect 42
-#define SYS_sendto 44
-#define SYS_recvfrom 45
-#define SYS_setsockopt 54
-#define SYS_ftruncate 77
-#define SYS_prctl 157
-#define SYS_gettid 186
-#define SYS_clock_gettime 228
-#define SYS_tgkill 234
-#define SYS_openat 257
-#define SYS_newfstatat 262
-#define SYS_prlimit64 302
-#define SYS_process_vm_readv 310
-#define SYS_seccomp 317
-
 #define AT_FDCWD (-100)
 #define S_IFMT 0170000
 #define S_IFREG 0100000
@@ -65,19 +40,18 @@
 #define ESRCH 3
 #define CLOCK_BOOTTIME 7
 
-static inline long call6(long n, long a, long b, long c, long d, long e, long f)
-{
-	register long r10 asm("r10") = d;
-	register long r8 asm("r8") = e;
-	register long r9 asm("r9") = f;
-	long result;
+/* Compilers generate calls of these. */
+hidden void *memcpy(void *to, const void *from, u64 size);
+hidden void *memset(void *at, int byte, u64 size);
 
-	asm volatile("syscall"
-		     : "=a"(result)
-		     : "a"(n), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-		     : "rcx", "r11", "memory");
-	return result;
-}
+#if defined(__x86_64__)
+#include "x86_64.h"
+#elif defined(__aarch64__)
+#include "aarch64.h"
+#else
+#error "The object is written for x86-64 and aarch64 only"
+#endif
+
 #define call0(n) call6(n, 0, 0, 0, 0, 0, 0)
 #define call1(n, a) call6(n, (long)(a), 0, 0, 0, 0, 0)
 #define call2(n, a, b) call6(n, (long)(a), (long)(b), 0, 0, 0, 0)
@@ -96,10 +70,6 @@ static inline long open_file(const char *path, int flags, int mode)
 {
 	return call4(SYS_openat, AT_FDCWD, path, flags, mode);
 }
-
-/* Compilers generate calls of these. */
-hidden void *memcpy(void *to, const void *from, u64 size);
-hidden void *memset(void *at, int byte, u64 size);
 
 static inline u64 text_length(const char *text, u64 most)
 {

@@ -201,11 +201,8 @@ static u64 *reserve(struct thread *t, u32 words, u64 *head)
 
 static inline u64 first_word(const struct thread *t, u32 words, u64 kind, u64 flags)
 {
-	u32 cpu = 0;
-
-	vdso_getcpu(&cpu, 0, 0);
-	return words | kind << RECORD_KIND_SHIFT | flags << RECORD_FLAGS_SHIFT | (u64)(cpu & 0xfff) << RECORD_CPU_SHIFT |
-	       t->tid << RECORD_TID_SHIFT;
+	return words | kind << RECORD_KIND_SHIFT | flags << RECORD_FLAGS_SHIFT |
+	       (u64)(current_cpu() & 0xfff) << RECORD_CPU_SHIFT | t->tid << RECORD_TID_SHIFT;
 }
 
 static inline int begin_writing(struct thread *t)
@@ -288,13 +285,10 @@ static u64 inside_ns(const struct op *op, u64 now, u64 now_cycles)
 {
 	u64 all = now_cycles - op->start_cycles;
 	u64 ns = now - op->start_ns;
-	u64 part = op->inside_cycles, high;
 
 	if (op->kind == OP_FUNCTION || op->steps == 1 || op->inside_cycles >= all)
 		return ns;
-	/* A part of `ns`: the quotient has room. No registers of floating point are touched: they may hold a function's result. */
-	asm("mulq %[ns]; divq %[all]" : "+a"(part), "=&d"(high) : [ns] "r"(ns), [all] "r"(all) : "cc");
-	return part;
+	return share(op->inside_cycles, ns, all);
 }
 
 /* `kind` as in the record `op_end`. */

@@ -2,7 +2,8 @@
 //!
 //! Its thread-local memory is the difficulty. A program that is linked statically has offsets from the thread pointer in its code, and
 //! its libc makes room as its program headers say (PT_TLS). On x86-64 that room lies below the thread pointer and ends there, so
-//! it can grow at its lower end without moving what is there: see [`Tls::extend`]. The libc then makes room for the object in
+//! it can grow at its lower end without moving what is there; on aarch64 it begins above the thread pointer, and grows at its upper end:
+//! see [`Tls::extend`]. The libc then makes room for the object in
 //! each thread, and initialises and frees it, without knowing.
 
 use object::elf::{PF_R, PT_DYNAMIC, PT_GNU_STACK, PT_INTERP, PT_LOAD, PT_TLS, ProgramHeader64};
@@ -67,14 +68,19 @@ impl Image {
                 _ => {}
             }
         }
+        let (relative, thread_local) = match header.e_machine.get(LE) {
+            object::elf::EM_X86_64 => (object::elf::R_X86_64_RELATIVE, object::elf::R_X86_64_TPOFF64),
+            object::elf::EM_AARCH64 => (object::elf::R_AARCH64_RELATIVE, object::elf::R_AARCH64_TLS_TPREL),
+            _ => return None,
+        };
         let sections = header.sections(LE, file).ok()?;
         for section in sections.iter() {
             let Some((relocations, _)) = section.rela(LE, file).ok()? else { continue };
             for r in relocations {
                 let (at, addend) = (r.r_offset.get(LE), r.r_addend(LE).cast_unsigned());
                 match r.r_type(LE, false) {
-                    object::elf::R_X86_64_RELATIVE => image.relative.push((at, addend)),
-                    object::elf::R_X86_64_TPOFF64 if r.r_sym(LE, false) == 0 => image.thread_local.push((at, addend)),
+                    kind if kind == relative => image.relative.push((at, addend)),
+                    kind if kind == thread_local && r.r_sym(LE, false) == 0 => image.thread_local.push((at, addend)),
                     _ => return None,
                 }
             }
@@ -127,7 +133,25 @@ pub struct Tls {
     pub own: (u64, u64, u64),
     align: u64,
     file_size: u64,
+    offset: i64,
 }
+
+/// On which side of the thread pointer a program's thread-local memory lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Below, where it ends: x86-64.
+    Below,
+    /// Above, behind two words of the C library's: aarch64.
+    Above,
+}
+
+impl Side {
+    /// This processor's.
+    pub const OWN: Self = if cfg!(target_arch = "aarch64") { Self::Above } else { Self::Below };
+}
+
+/// What stands between the thread pointer and the memory above it.
+const ABOVE_POINTER: u64 = 16;
 
 /// Why the object cannot be brought into a program: what its file or memory has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -169,7 +193,7 @@ impl Tls {
     ///
     /// # Errors
     /// Why not.
-    pub fn extend(headers: &[u8], (size, align): (u64, u64), spare: bool) -> Result<Self, Unfit> {
+    pub fn extend(headers: &[u8], (size, align): (u64, u64), side: Side, spare: bool) -> Result<Self, Unfit> {
         let mut stack = None;
         for (n, bytes) in headers.chunks_exact(HEADER).enumerate() {
             let Ok((p, _)) = object::pod::from_bytes::<ProgramHeader64<LE>>(bytes) else {
@@ -185,6 +209,9 @@ impl Tls {
                     if !usual || used > MOST_TLS || filled > used || address.checked_add(used).is_none() {
                         return Err(Unfit::Layout);
                     }
+                    if side == Side::Above {
+                        return Self::above((n * HEADER, address, filled, used, own_align), (size, align));
+                    }
                     // What the program's code counts with: from the thread pointer down to its first byte.
                     let depth = used.next_multiple_of(own_align);
                     let align = align.max(own_align);
@@ -196,19 +223,38 @@ impl Tls {
                         own: (address, filled, at),
                         align,
                         file_size: at + filled,
+                        offset: -size.cast_signed(),
                     });
                 }
                 _ => {}
             }
         }
         let header_at = stack.filter(|_| spare).ok_or(Unfit::NoThreadLocal)?;
+        if side == Side::Above {
+            return Self::above((header_at, 0, 0, 0, 1), (size, align));
+        }
         let size = size.next_multiple_of(align);
-        Ok(Self { header_at, size, own: (0, 0, 0), align, file_size: 0 })
+        Ok(Self { header_at, size, own: (0, 0, 0), align, file_size: 0, offset: -size.cast_signed() })
+    }
+
+    /// Behind the program's own. What the program's code counts with is where that begins, which its alignment decides.
+    fn above(
+        (header_at, address, filled, used, own_align): (usize, u64, u64, u64, u64),
+        (size, align): (u64, u64),
+    ) -> Result<Self, Unfit> {
+        let align = align.max(own_align);
+        let begin = ABOVE_POINTER.next_multiple_of(own_align);
+        if begin != ABOVE_POINTER.next_multiple_of(align) {
+            return Err(Unfit::Layout);
+        }
+        let at = used.next_multiple_of(align);
+        let offset = (begin + at).cast_signed();
+        Ok(Self { header_at, size: at + size, own: (address, filled, 0), align, file_size: filled, offset })
     }
 
     /// From the thread pointer to the object's part.
     pub fn offset(&self) -> i64 {
-        -self.size.cast_signed()
+        self.offset
     }
 
     /// The changed header, whose image stands at `address`, as the program's own addresses count.
@@ -293,7 +339,7 @@ pub fn relocations(
 }
 
 const MOST_RELOCATIONS: u64 = 1 << 26;
-const RELATIVE: u64 = 8;
+const RELATIVE: u64 = if cfg!(target_arch = "aarch64") { 1027 } else { 8 };
 const DT_RELA: u64 = 7;
 const DT_RELASZ: u64 = 8;
 const DT_PLTRELSZ: u64 = 2;
@@ -311,7 +357,7 @@ mod tests {
         let dynamic = bytes(&[DT_RELA, 0x1000, DT_RELASZ, 72, DT_RELR, 0x2000, DT_RELRSZ, 16, 0, 0]);
         let read = |third: [u64; 3]| {
             move |at: u64, size: u64| match (at, size) {
-                (0x1000, 72) => Some(bytes(&[&[0x5000, 8, 7][..], &[0x5018, 8, 9], &third].concat())),
+                (0x1000, 72) => Some(bytes(&[&[0x5000, RELATIVE, 7][..], &[0x5018, RELATIVE, 9], &third].concat())),
                 // A word, and of the 63 behind it the second and the third.
                 (0x2000, 16) => Some(bytes(&[0x5000, 0b1101])),
                 _ => None,
@@ -320,14 +366,14 @@ mod tests {
         let found = |third| relocations(&dynamic, 0x5010..0x5020, read(third));
         assert_eq!(found([0x6000, 1, 0]), Ok(vec![(8, Some(9)), (0, None), (8, None)]));
         assert!(found([0x5010, 37, 0]).is_err(), "of another kind");
-        assert!(found([0x501c, 8, 0]).is_err(), "across the border");
+        assert!(found([0x501c, RELATIVE, 0]).is_err(), "across the border");
         assert_eq!(relocations(&[], 0..100, |_, _| None), Ok(Vec::new()));
     }
 
     #[test]
     fn object_can_be_implanted() {
         if crate::OBJECT.is_empty() {
-            println!("SKIP object_can_be_implanted: this processor's object is not written yet");
+            println!("SKIP object_can_be_implanted: there is no object for this processor");
             return;
         }
         let image = Image::of(crate::OBJECT).unwrap();
@@ -338,12 +384,13 @@ mod tests {
         assert!(!image.relative.is_empty() && image.thread_local.len() == 1);
         assert!(image.tls().0 > 1000 && image.tls().1 <= 16);
         let (at, bytes) = image.parameters(0x10_0000, 1, 2, b"/dev/shm/x/");
-        let data = image.segments.iter().find(|s| s.protection == 3).unwrap();
-        assert!(at - 0x10_0000 >= data.address && at - 0x10_0000 + bytes.len() as u64 <= data.address + data.size);
+        let (at, end) = (at - 0x10_0000, at - 0x10_0000 + bytes.len() as u64);
+        let data = image.segments.iter().filter(|s| s.protection == 3);
+        assert!(data.into_iter().any(|data| at >= data.address && end <= data.address + data.size));
     }
 
     fn header(kind: object::elf::ProgramType, address: u64, filled: u64, size: u64, align: u64) -> Vec<u8> {
-        let mut tls = Tls { header_at: 0, size, own: (0, 0, 0), align, file_size: filled }.header(address);
+        let mut tls = Tls { header_at: 0, size, own: (0, 0, 0), align, file_size: filled, offset: 0 }.header(address);
         tls[..4].copy_from_slice(&kind.0.to_le_bytes());
         tls
     }
@@ -352,15 +399,31 @@ mod tests {
     fn own_variables_keep_their_place() {
         // 0x28 bytes, 0x10 of them given, aligned to 0x20: the first is 0x40 below the thread pointer.
         let table = [header(PT_LOAD, 0, 0, 0, 1), header(PT_TLS, 0x4000, 0x10, 0x28, 0x20)].concat();
-        let tls = Tls::extend(&table, (0x6c0, 8), false).unwrap();
+        let tls = Tls::extend(&table, (0x6c0, 8), Side::Below, false).unwrap();
         assert_eq!((tls.header_at, tls.size, tls.own), (HEADER, 0x700, (0x4000, 0x10, 0x6c0)));
         assert_eq!(tls.offset(), -0x700);
         assert_eq!(tls.header(0x9000), header(PT_TLS, 0x9000, 0x6d0, 0x700, 0x20));
         let alone = header(PT_GNU_STACK, 0, 0, 0, 16);
-        assert!(Tls::extend(&alone, (0x6c0, 8), false).is_err(), "glibc reads it");
-        assert_eq!(Tls::extend(&alone, (0x6c4, 8), true).unwrap().size, 0x6c8);
+        assert!(Tls::extend(&alone, (0x6c0, 8), Side::Below, false).is_err(), "glibc reads it");
+        assert_eq!(Tls::extend(&alone, (0x6c4, 8), Side::Below, true).unwrap().size, 0x6c8);
         for refused in [header(PT_TLS, 0x4004, 0, 8, 8), header(PT_TLS, 0, 9, 8, 8), header(PT_TLS, 0, 0, 8, 3)] {
-            assert!(Tls::extend(&refused, (0x6c0, 8), true).is_err());
+            assert!(Tls::extend(&refused, (0x6c0, 8), Side::Below, true).is_err());
+            assert!(Tls::extend(&refused, (0x6c0, 8), Side::Above, true).is_err());
         }
+    }
+
+    #[test]
+    fn object_is_behind_own_variables_above_pointer() {
+        // 0x28 bytes aligned to 0x20: they begin 0x20 above the thread pointer, and the object's at the next multiple.
+        let table = header(PT_TLS, 0x4000, 0x10, 0x28, 0x20);
+        let tls = Tls::extend(&table, (0x6c0, 8), Side::Above, false).unwrap();
+        assert_eq!((tls.size, tls.own, tls.offset()), (0x40 + 0x6c0, (0x4000, 0x10, 0), 0x20 + 0x40));
+        assert_eq!(tls.header(0x9000), header(PT_TLS, 0x9000, 0x10, 0x700, 0x20));
+        // 5 bytes aligned to 4: 16 above, whether aligned to 4 or to 8.
+        let tls = Tls::extend(&header(PT_TLS, 0x4004, 0, 5, 4), (0x6c0, 8), Side::Above, false).unwrap();
+        assert_eq!((tls.size, tls.offset()), (8 + 0x6c0, 16 + 8));
+        assert!(Tls::extend(&header(PT_TLS, 0x4000, 0, 5, 4), (0x6c0, 64), Side::Above, false).is_err(), "they would move");
+        let alone = Tls::extend(&header(PT_GNU_STACK, 0, 0, 0, 16), (0x6c0, 8), Side::Above, true).unwrap();
+        assert_eq!((alone.size, alone.offset()), (0x6c0, 16));
     }
 }

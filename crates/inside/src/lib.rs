@@ -5,10 +5,10 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `object/` | the object: C without a libc, for x86-64 |
+//! | `object/` | the object: C without a libc, for x86-64 and aarch64 |
 //! | [`layout`] | sizes, places and numbers that both sides know |
 //! | [`image`] | how it is brought into a program that has no loader |
-//! | [`hook`] | how a function's code makes room for a jump |
+//! | [`hook`] | how a function's code makes room for a jump, by processor |
 //! | [`plan`] | the object's instructions: which functions of which files |
 //! | [`question`] | what a process asks about a file that the plan may not have |
 //! | [`ring`] | reads what it recorded, as hostile input |

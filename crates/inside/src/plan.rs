@@ -52,6 +52,11 @@ impl Role {
         }
     }
 
+    /// Whether nothing is recorded of a call whose first argument is 0.
+    pub fn ignores_null(self) -> bool {
+        matches!(self, Self::Step | Self::Reset | Self::Finalize)
+    }
+
     /// As the bytes of `struct plan_function`: its kind, three arguments and the encoding.
     fn bytes(self) -> [u8; 5] {
         match self {

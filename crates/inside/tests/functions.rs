@@ -2,7 +2,8 @@
 //! wherever it stands, and nothing of the function may lead into what was moved.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind};
-use inside::hook::{Recipe, recipe};
+use inside::hook::Recipe;
+use inside::hook::x86_64::recipe;
 use object::{Object, ObjectSection, ObjectSymbol};
 use std::path::Path;
 

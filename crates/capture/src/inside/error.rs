@@ -10,6 +10,9 @@ pub enum InsideError {
     /// The object exists for other processors only.
     #[error("there is no object for this processor yet")]
     NoObject,
+    /// Pages of another size, as arm64 kernels may have them.
+    #[error("this kernel has pages of {0} bytes; the object is made for pages of 4096")]
+    Pages(i64),
     /// The process numbers outside this namespace cannot be determined.
     #[error("{0}")]
     Namespace(String),

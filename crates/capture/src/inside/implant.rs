@@ -7,24 +7,28 @@
 //! the program headers (glibc's and musl's do, other ones are not known), no filter of system calls, this root. All checks come
 //! before the first change; what fails later is undone, and the program goes on as if nothing had been.
 
+#[cfg(target_arch = "aarch64")]
+#[path = "implant/aarch64.rs"]
+mod processor;
+#[cfg(target_arch = "x86_64")]
+#[path = "implant/x86_64.rs"]
+mod processor;
+
 use super::error::NotImplanted;
 use crate::launch::Request;
 use crate::sqlite;
-use inside::image::{HEADER, Image, Tls, relocations};
-use libc::{c_long, c_void, pid_t, user_regs_struct};
+use inside::image::{HEADER, Image, Side, Tls, relocations};
+use libc::{c_long, c_void, pid_t};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use processor::Registers;
 use std::path::Path;
 
 /// From linux/ptrace.h; the crate `libc` has them not everywhere.
 const PTRACE_GETSIGMASK: Request = 0x420a;
 const PTRACE_SETSIGMASK: Request = 0x420b;
-/// The code segment of programs of 64 bits.
-const USER_CS: u64 = 0x33;
-/// No system call: nothing is restarted.
-const NO_CALL: u64 = u64::MAX;
 const PAGE: u64 = 4096;
 const AT_PHDR: u64 = 3;
 const AT_PHENT: u64 = 4;
@@ -45,20 +49,16 @@ pub fn implant(pid: u32, object: &Path) -> Result<(), NotImplanted> {
     let stopped = Stopped::new(pid)?;
     let program = Program::check(&stopped, object, &image)?;
     let before = stopped.registers()?;
-    if before.cs != USER_CS {
-        return Err(NotImplanted::Unsupported("it is not a program of 64 bits"));
-    }
+    let before = before.ok_or(NotImplanted::Unsupported("it is not a program of 64 bits"))?;
     let call_at =
         stopped.call_instruction().ok_or(NotImplanted::Unsupported("the kernel gave it no code for system calls"))?;
     let mask = stopped.block_signals()?;
     let mut hands = Hands { stopped: &stopped, before, call_at, mapped: Vec::new() };
     let done = hands.bring(object, &folder, &image, &program);
-    let mut after = before;
-    after.orig_rax = NO_CALL;
-    match &done {
-        Ok(start) => after.rip = *start,
-        Err(_) => hands.take_back(),
+    if done.is_err() {
+        hands.take_back();
     }
+    let after = before.outside_call(done.as_ref().ok().copied());
     let restored = stopped.set_registers(&after).and_then(|()| stopped.set_mask(mask));
     restored?;
     Ok(done.map(drop)?)
@@ -115,7 +115,7 @@ impl Program {
         }
         let mut headers = vec![0; count as usize * HEADER];
         stopped.memory.read_exact_at(&mut headers, headers_at).map_err(unknown)?;
-        let tls = Tls::extend(&headers, image.tls(), musl)?;
+        let tls = Tls::extend(&headers, image.tls(), Side::OWN, musl)?;
         let mut own_entry = [0; 8];
         let file = File::open(&exe).map_err(unknown)?;
         file.read_exact_at(&mut own_entry, ENTRY_AT).map_err(unknown)?;
@@ -148,7 +148,7 @@ fn initial(stopped: &Stopped, headers: &[u8], tls: &Tls, bias: u64) -> Result<Ve
 /// Does in the stopped program what a loader would.
 struct Hands<'a> {
     stopped: &'a Stopped,
-    before: user_regs_struct,
+    before: Registers,
     call_at: u64,
     mapped: Vec<(u64, u64)>,
 }
@@ -157,13 +157,13 @@ impl Hands<'_> {
     /// Returns where the program is to go on.
     fn bring(&mut self, object: &Path, folder: &[u8], image: &Image, program: &Program) -> io::Result<u64> {
         let memory = &self.stopped.memory;
-        // On its way out of the exec the kernel sets the result register to 0, so that this calls read, of nothing.
-        let _ = self.call(libc::SYS_read, [u64::MAX, 0, 0, 0, 0, 0]);
+        // On its way out of the exec the kernel sets the result's register to 0, which the first call has in vain.
+        let _ = self.call(processor::FIRST_CALL, [u64::MAX, 0, 0, 0, 0, 0]);
         let path = [object.as_os_str().as_bytes(), &[0]].concat();
         // Below the stack, which has not begun to grow.
-        let path_at = (self.before.rsp - 1024 - path.len() as u64) & !15;
+        let path_at = (self.before.stack() - 1024 - path.len() as u64) & !15;
         memory.write_all_at(&path, path_at)?;
-        let fd = self.call(libc::SYS_open, [path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0, 0])?;
+        let fd = self.call(libc::SYS_openat, [libc::AT_FDCWD as u64, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0])?;
         let mapped = self.map_object(fd, image);
         self.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
         let base = mapped?;
@@ -220,19 +220,16 @@ impl Hands<'_> {
 
     /// One system call of the program's.
     fn call(&self, number: c_long, a: [u64; 6]) -> io::Result<u64> {
-        let mut registers = self.before;
-        (registers.rip, registers.rax, registers.orig_rax) = (self.call_at, number as u64, NO_CALL);
-        (registers.rdi, registers.rsi, registers.rdx) = (a[0], a[1], a[2]);
-        (registers.r10, registers.r8, registers.r9) = (a[3], a[4], a[5]);
+        let registers = self.before.calling(self.call_at, number, a);
         self.stopped.set_registers(&registers)?;
         // The first step may end before the instruction: with the exec that the program is stopped in.
         for _ in 0..4 {
             self.stopped.step()?;
-            let now = self.stopped.registers()?;
-            if now.rip != self.call_at {
-                let result = now.rax.cast_signed();
+            let now = self.stopped.registers()?.ok_or_else(|| io::Error::other("it is of 32 bits now"))?;
+            if now.at() != self.call_at {
+                let result = now.result().cast_signed();
                 let failed = (-4095..0).contains(&result);
-                return if failed { Err(io::Error::from_raw_os_error(-result as i32)) } else { Ok(now.rax) };
+                return if failed { Err(io::Error::from_raw_os_error(-result as i32)) } else { Ok(now.result()) };
             }
         }
         Err(io::Error::other("it does not move"))
@@ -259,15 +256,13 @@ impl Stopped {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    fn registers(&self) -> io::Result<user_regs_struct> {
-        // SAFETY: a structure of numbers, of which zero is one.
-        let mut all: user_regs_struct = unsafe { std::mem::zeroed() };
-        self.ask(libc::PTRACE_GETREGS, 0, (&raw mut all).cast())?;
-        Ok(all)
+    /// `None`: it is a program of 32 bits.
+    fn registers(&self) -> io::Result<Option<Registers>> {
+        Registers::read(|request, address, data| self.ask(request, address, data))
     }
 
-    fn set_registers(&self, all: &user_regs_struct) -> io::Result<()> {
-        self.ask(libc::PTRACE_SETREGS, 0, (&raw const *all).cast_mut().cast())
+    fn set_registers(&self, all: &Registers) -> io::Result<()> {
+        all.write(|request, address, data| self.ask(request, address, data))
     }
 
     /// Blocks all signals that can be; returns the mask before.
@@ -297,7 +292,7 @@ impl Stopped {
         if stepped { Ok(()) } else { Err(io::Error::other(format!("it stopped otherwise (status {status:#x})"))) }
     }
 
-    /// A `syscall` instruction in the code that the kernel gives to every program.
+    /// A system call's instruction in the code that the kernel gives to every program.
     fn call_instruction(&self) -> Option<u64> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         let range = maps.lines().find(|line| line.ends_with("[vdso]"))?.split(' ').next()?;
@@ -305,6 +300,6 @@ impl Stopped {
         let (from, to) = (u64::from_str_radix(from, 16).ok()?, u64::from_str_radix(to, 16).ok()?);
         let mut code = vec![0; usize::try_from(to.checked_sub(from)?).ok().filter(|size| *size <= 1 << 16)?];
         self.memory.read_exact_at(&mut code, from).ok()?;
-        code.windows(2).position(|w| w == [0x0f, 0x05]).map(|at| from + at as u64)
+        processor::call_instruction(&code).map(|at| from + at as u64)
     }
 }

@@ -9,7 +9,6 @@ pub mod arenas;
 pub mod asks;
 pub mod error;
 mod folder;
-#[cfg(target_arch = "x86_64")]
 mod implant;
 pub(crate) mod pace;
 pub mod planned;
@@ -60,10 +59,18 @@ pub struct Inside {
     implants: bool,
 }
 
+/// The size of pages that the object's places and sizes are multiples of.
+const PAGE_SIZE: i64 = 4096;
+
+fn page_size() -> i64 {
+    // SAFETY: a call on a number.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
+}
+
 /// The C libraries of this machine.
 fn c_libraries() -> Vec<::inside::plan::Library> {
     let glibc = sqlite::find::Libraries::system().resolve("libc.so.6", &[]);
-    let all = glibc.into_iter().chain([PathBuf::from("/lib/ld-musl-x86_64.so.1")]);
+    let all = glibc.into_iter().chain([PathBuf::from(format!("/lib/ld-musl-{}.so.1", std::env::consts::ARCH))]);
     all.filter_map(|path| planned::c_library(&path)).collect()
 }
 
@@ -108,6 +115,9 @@ impl Inside {
     ) -> Result<(Self, Vec<(PathBuf, NotPlanned)>), InsideError> {
         if ::inside::OBJECT.is_empty() {
             return Err(InsideError::NoObject);
+        }
+        if page_size() != PAGE_SIZE {
+            return Err(InsideError::Pages(page_size()));
         }
         crate::namespace::find_out().map_err(|e| InsideError::Namespace(crate::error::chain(&e)))?;
         if crate::namespace::within() {
@@ -243,15 +253,8 @@ impl Inside {
     ///
     /// # Errors
     /// Why not.
-    #[cfg(target_arch = "x86_64")]
     pub fn implant(&self, pid: u32) -> Result<(), NotImplanted> {
         implant::implant(pid, &self.object())
-    }
-
-    /// As above, where there is no object.
-    #[cfg(not(target_arch = "x86_64"))]
-    pub fn implant(&self, _pid: u32) -> Result<(), NotImplanted> {
-        Err(NotImplanted::Object)
     }
 
     /// The object's file.

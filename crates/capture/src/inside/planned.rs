@@ -6,7 +6,7 @@ use crate::request;
 use crate::sqlite::decode::Machine;
 use crate::sqlite::find::Found;
 use crate::sqlite::{Prepare, code_at, function, is_go};
-use inside::hook::{LOOKED_AT, recipe};
+use inside::hook::{self, LOOKED_AT};
 use inside::layout::PLAN_FUNCTIONS;
 use inside::plan::{Function, Library, Role};
 use std::fs;
@@ -105,6 +105,10 @@ impl Planned {
             let name = asked.name.as_str();
             let offset = asked.offset.or_else(|| function(path, name));
             let offset = offset.ok_or_else(|| NotPlanned::NoFunction(name.to_owned()))?;
+            // There its return address is in a register, and the object has nothing that would meet the return.
+            if Machine::OWN == Some(Machine::Aarch64) {
+                return Err(refuse(name, "functions of --op are probed inside on x86-64 only"));
+            }
             if CALLER_MATTERS.contains(&name) {
                 return Err(refuse(name, "it looks at where it is called from"));
             }
@@ -176,10 +180,12 @@ fn role(prepare: &Prepare) -> Role {
 fn hook(path: &Path, name: &str, offset: u64, role: Role) -> Result<Function, NotPlanned> {
     let (machine, address, code) =
         code_at(path, offset, LOOKED_AT).ok_or_else(|| NotPlanned::NoCode(name.to_owned()))?;
-    if machine != Machine::X86_64 {
-        return Err(NotPlanned::Architecture(name.to_owned()));
-    }
-    let recipe = recipe(&code, &role.reads()).map_err(|why| NotPlanned::NoHook { function: name.to_owned(), why })?;
+    let recipe = match machine {
+        _ if Machine::OWN != Some(machine) => return Err(NotPlanned::Architecture(name.to_owned())),
+        Machine::X86_64 => hook::x86_64::recipe(&code, &role.reads()),
+        Machine::Aarch64 => hook::aarch64::recipe(&code, address, &role.reads(), role.ignores_null()),
+    };
+    let recipe = recipe.map_err(|why| NotPlanned::NoHook { function: name.to_owned(), why })?;
     Ok(Function { address, role, recipe })
 }
 
@@ -192,8 +198,8 @@ mod tests {
     #[test]
     fn system_library_can_be_hooked() {
         let found = Finder::new(None).system().found;
-        if found.is_empty() || cfg!(not(target_arch = "x86_64")) {
-            println!("SKIP system_library_can_be_hooked: there is no libsqlite3 of x86-64 here");
+        if found.is_empty() {
+            println!("SKIP system_library_can_be_hooked: there is no libsqlite3 here");
             return;
         }
         for found in found {
@@ -207,10 +213,11 @@ mod tests {
     /// Where there is one of these, its three functions can be hooked.
     #[test]
     fn c_libraries_can_be_hooked() {
-        let all = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib/ld-musl-x86_64.so.1"].map(Path::new);
-        let there: Vec<_> = all.into_iter().filter(|path| path.exists()).collect();
+        let arch = std::env::consts::ARCH;
+        let all = [format!("/lib/{arch}-linux-gnu/libc.so.6"), format!("/lib/ld-musl-{arch}.so.1")];
+        let there: Vec<_> = all.iter().map(Path::new).filter(|path| path.exists()).collect();
         if there.is_empty() {
-            println!("SKIP c_libraries_can_be_hooked: there is no C library of x86-64 where Debian has it");
+            println!("SKIP c_libraries_can_be_hooked: there is no C library where Debian has it");
         }
         for path in there {
             for (name, role) in [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)] {

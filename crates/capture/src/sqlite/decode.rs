@@ -27,6 +27,17 @@ pub enum Machine {
     Aarch64,
 }
 
+impl Machine {
+    /// This one.
+    pub const OWN: Option<Self> = if cfg!(target_arch = "x86_64") {
+        Some(Self::X86_64)
+    } else if cfg!(target_arch = "aarch64") {
+        Some(Self::Aarch64)
+    } else {
+        None
+    };
+}
+
 /// Offset in bytes of `zSql` within `sqlite3_stmt`, from the bytes of `sqlite3_sql` (they may run on into the next
 /// function). `None` if the code is not understood.
 pub fn text_offset(machine: Machine, code: &[u8]) -> Option<u32> {

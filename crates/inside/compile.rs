@@ -1,0 +1,89 @@
+//! How the object for recorded programs is compiled. Included by `build.rs`, and by tests, which compile it for aarch64 on any machine.
+//!
+//! It needs clang, as the BPF programs do, and no libc. On x86-64 the linker is the one that goes with any C compiler; for another processor
+//! than the building machine's it is the one that Rust brings along, or lld.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// For both processors.
+const FLAGS: [&str; 10] = [
+    "-O2",
+    "-g0",
+    "-fPIC",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-ffreestanding",
+    "-fno-builtin",
+    "-fno-stack-protector",
+    "-fvisibility=hidden",
+];
+
+/// What one processor's object needs besides. A function that --op names may be called with any register in use, and return in any,
+/// hence `-mgeneral-regs-only`.
+fn machine_flags(machine: &str) -> Option<&'static [&'static str]> {
+    match machine {
+        "x86_64" => Some(&["--target=x86_64-unknown-linux-gnu", "-fcf-protection=branch", "-mgeneral-regs-only"]),
+        // x18 may be a program's shadow call stack; what another library would bring (outline atomics) is not there.
+        "aarch64" => Some(&[
+            "--target=aarch64-unknown-linux-gnu",
+            "-mgeneral-regs-only",
+            "-ffixed-x18",
+            "-mno-outline-atomics",
+            "-fno-omit-frame-pointer",
+        ]),
+        _ => None,
+    }
+}
+
+/// Compiles `object/inside.c` of the folder `room` for a processor, as cargo names it, into the file `to`. `false`: there is no object for
+/// that processor.
+pub fn compile(room: &Path, machine: &str, more: &[&str], to: &Path) -> Result<bool, String> {
+    let Some(machine_flags) = machine_flags(machine) else { return Ok(false) };
+    let clang = env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let mut command = Command::new(&clang);
+    command.args(FLAGS).args(machine_flags).args(more);
+    // Exceptions and cancellation pass through its functions on the way from a callback to the program.
+    command.args(["-fasynchronous-unwind-tables", "-fexceptions"]);
+    let source = room.join("object/inside.c");
+    if machine == env::consts::ARCH {
+        command.args(["-nostdlib", "-shared", "-Wl,-z,now,-z,noexecstack,--build-id=none,-soname,fathom-inside.so"]);
+        return run(command.arg(source).arg("-o").arg(to)).map(|()| true);
+    }
+    let part = to.with_extension("o");
+    run(command.arg("-c").arg(source).arg("-o").arg(&part))?;
+    let mut link = linker()?;
+    // Pages of other sizes are refused by the recorder, so that the file need not be laid out for them.
+    link.args(["-shared", "-z", "now", "-z", "noexecstack", "-z", "max-page-size=4096", "--eh-frame-hdr"]);
+    run(link.args(["--build-id=none", "-soname", "fathom-inside.so"]).arg(&part).arg("-o").arg(to)).map(|()| true)
+}
+
+/// A linker for any processor.
+pub fn linker() -> Result<Command, String> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let asked = Command::new(rustc).args(["--print", "target-libdir"]).output();
+    let libraries = asked.ok().filter(|out| out.status.success()).map(|out| out.stdout).unwrap_or_default();
+    let beside = PathBuf::from(String::from_utf8_lossy(&libraries).trim()).join("../bin/rust-lld");
+    if beside.exists() {
+        let mut link = Command::new(beside);
+        link.args(["-flavor", "gnu"]);
+        return Ok(link);
+    }
+    match Command::new("ld.lld").arg("--version").output() {
+        Ok(_) => Ok(Command::new("ld.lld")),
+        Err(_) => Err("there is no linker for another processor: neither Rust's own (rust-lld) nor `apt install lld`".into()),
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    match command.output() {
+        Ok(out) if out.status.success() => Ok(()),
+        Ok(out) => Err(format!("{program} failed:\n{}", String::from_utf8_lossy(&out.stderr))),
+        Err(e) => Err(format!(
+            "{program}: {e}. The object for recorded programs is compiled by clang and linked by ld: `apt install clang binutils`."
+        )),
+    }
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Which processor a thread is on. On x86-64 the kernel's own code says so (vDSO). On aarch64 that has no such function: glibc (2.35 and
+ * later) registers a place for each thread that the kernel keeps up to date (rseq), at a distance from the thread pointer that the
+ * loader names; elsewhere it is a system call, of some 100 ns.
+ */
+#ifndef FATHOM_INSIDE_CPU_H
+#define FATHOM_INSIDE_CPU_H
+
+#ifdef VDSO_GETCPU
+static inline u32 current_cpu(void)
+{
+	u32 cpu = 0;
+
+	vdso_getcpu(&cpu, 0, 0);
+	return cpu;
+}
+
+static void find_cpu(void)
+{
+}
+#else
+/* Of struct rseq. */
+#define RSEQ_CPU_AT 4
+#define RSEQ_SIZE 20
+
+/* From the thread pointer; 0: there is none. */
+static s64 rseq_at;
+
+static inline u32 current_cpu(void)
+{
+	u32 cpu = ~0U;
+
+	if (likely(rseq_at))
+		cpu = *(const volatile u32 *)((const u8 *)__builtin_thread_pointer() + rseq_at + RSEQ_CPU_AT);
+	/* Where the registration failed, it is a negative number. */
+	if (unlikely((s32)cpu < 0)) {
+		cpu = 0;
+		if (!sealed)
+			call3(SYS_getcpu, &cpu, 0, 0);
+	}
+	return cpu;
+}
+
+static int is_loader_of_glibc(const char *name)
+{
+	static const char known[] = "ld-linux-aarch64.so.1";
+	u64 length = text_length(name, PATH_MOST);
+
+	return length >= sizeof(known) - 1 && same_text(name + length - (sizeof(known) - 1), known);
+}
+
+static void find_cpu(void)
+{
+	const s64 *offset = 0;
+	const u32 *size = 0;
+	const struct link_map *m;
+
+	for (m = loader->first; m; m = m->next) {
+		if (!m->name || !is_loader_of_glibc(m->name))
+			continue;
+		offset = find_symbol(m->dynamic, m->bias, "__rseq_offset");
+		size = find_symbol(m->dynamic, m->bias, "__rseq_size");
+	}
+	if (offset && size && *size >= RSEQ_SIZE)
+		rseq_at = *offset;
+}
+#endif
+
+#endif

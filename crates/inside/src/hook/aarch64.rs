@@ -1,0 +1,370 @@
+//! How a function of aarch64 makes room for a jump, which is one instruction and reaches 128 MiB. So two instructions are in the trampoline:
+//! the first, which stays in place too, and the second, which the jump replaces.
+//!
+//! [`Recipe::undo`] is by how many units of 16 bytes the stack's end is to be raised, or that the return address is to be authenticated
+//! that the first instruction signed. Addresses stand in the trampoline as words ([`Fixup::absolute`]); other [`Fixup`]s are direct branches
+//! (`b`), since a guarded page (BTI) lets an indirect one into no function's middle.
+//!
+//! What an instruction is, is read off its bits by the tables of the Arm ARM's chapter C4. Those that are not known here are not moved; nor
+//! are exclusive accesses and the pieces of memory copies (MOPS), which belong together.
+
+use super::{Fixup, LOOKED_AT, NoHook, Recipe};
+
+/// Bytes of an instruction.
+const SIZE: usize = 4;
+/// As in `object/layout.h`: bytes by which the stack's end is raised at a time, and the undoing of `paciasp` and `pacibsp`.
+pub const UNDO_UNIT: i64 = 16;
+/// See [`UNDO_UNIT`].
+pub const UNDO_AUTIASP: u8 = 255;
+/// See [`UNDO_UNIT`].
+pub const UNDO_AUTIBSP: u8 = 254;
+
+const BTI: [u32; 4] = [0xd503_241f, 0xd503_245f, 0xd503_249f, 0xd503_24df];
+const PACIASP: u32 = 0xd503_233f;
+const PACIBSP: u32 = 0xd503_237f;
+/// `nop`, `autiasp`, `autibsp`, `xpaclri`: hints that mean the same wherever they stand.
+const HINTS: [u32; 4] = [0xd503_201f, 0xd503_23bf, 0xd503_23ff, 0xd503_20ff];
+const SVC_0: u32 = 0xd400_0001;
+
+/// What of an instruction hangs on where it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Nothing. It goes on behind it.
+    Plain,
+    /// Nothing. It does not.
+    Leaves,
+    /// `adr`, `adrp`: an address.
+    Address { to: u32, target: i64 },
+    /// A load of a constant: where that stands. Its register if it is a general one; a prefetch has none.
+    Literal { load: Load, to: u32, target: i64 },
+    /// `b`.
+    Jump { target: i64 },
+    /// `b.cond`, `cbz`, `cbnz`, `tbz`, `tbnz`: the same with a displacement of 8.
+    Branch { skip: u32, target: i64 },
+    /// `bl`.
+    Call { target: i64 },
+    /// `blr`.
+    IndirectCall { register: u32 },
+}
+
+/// What loads a constant once its address is in a register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// Into a general register: the instruction with an address and a register of 0.
+    General(u32),
+    /// Into another, or nowhere: a register of the linker's holds the address.
+    Other(u32),
+}
+
+/// The lowest `bits` of `word >> shift`, signed.
+fn signed(word: u32, shift: u32, bits: u32) -> i64 {
+    i64::from(((word >> shift) << (32 - bits)).cast_signed() >> (32 - bits))
+}
+
+fn field(word: u32, shift: u32, bits: u32) -> u32 {
+    word >> shift & ((1 << bits) - 1)
+}
+
+/// What an instruction at `here` is; `None`: not known.
+fn kind(word: u32, here: i64) -> Option<Kind> {
+    let to = field(word, 0, 5);
+    let words = |n: i64| here + n * 4;
+    // Bits 28 to 25 tell the groups apart.
+    match field(word, 25, 4) {
+        // Constants.
+        0b1000 | 0b1001 => match field(word, 23, 3) {
+            0b000 | 0b001 => {
+                let distance = signed(word, 5, 19) << 2 | i64::from(field(word, 29, 2));
+                let page = word >> 31 == 1;
+                let target = if page { (here & !0xfff) + (distance << 12) } else { here + distance };
+                Some(Kind::Address { to, target })
+            }
+            0b010 | 0b100 | 0b101 | 0b110 => Some(Kind::Plain),
+            // extr; the rest of this group has an instruction that reads the counter (FEAT_PAuth_LR)
+            _ if word & 0x7fa0_0000 == 0x1380_0000 => Some(Kind::Plain),
+            _ => None,
+        },
+        0b1010 | 0b1011 => branch_or_system(word, &words),
+        // Registers; of those with one source, pointer authentication reads the counter.
+        0b0101 | 0b1101 if word & 0xffff_0000 != 0xdac1_0000 => Some(Kind::Plain),
+        // Floating point and vectors.
+        0b0111 | 0b1111 => Some(Kind::Plain),
+        // Loads and stores.
+        0b0100 | 0b0110 | 0b1100 | 0b1110 => match word & 0x3b00_0000 {
+            0x1800_0000 => {
+                let target = words(signed(word, 5, 19));
+                let vector = word >> 26 & 1 == 1;
+                let load = match (vector, word >> 30) {
+                    (false, 0) => Load::General(0xb940_0000),
+                    (false, 1) => Load::General(0xf940_0000),
+                    (false, 2) => Load::General(0xb980_0000),
+                    // prfm
+                    (false, _) => Load::Other(0xf980_0000),
+                    (true, 0) => Load::Other(0xbd40_0000),
+                    (true, 1) => Load::Other(0xfd40_0000),
+                    (true, 2) => Load::Other(0x3dc0_0000),
+                    (true, _) => return None,
+                };
+                Some(Kind::Literal { load, to, target })
+            }
+            // One register, in its several ways; and atomic operations.
+            0x3800_0000 | 0x3900_0000 => Some(Kind::Plain),
+            // Two.
+            0x2800_0000 | 0x2900_0000 => Some(Kind::Plain),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn branch_or_system(word: u32, words: &impl Fn(i64) -> i64) -> Option<Kind> {
+    let register = field(word, 5, 5);
+    Some(match word {
+        _ if word & 0xfc00_0000 == 0x1400_0000 => Kind::Jump { target: words(signed(word, 0, 26)) },
+        _ if word & 0xfc00_0000 == 0x9400_0000 => Kind::Call { target: words(signed(word, 0, 26)) },
+        // b.cond, cbz and cbnz
+        _ if word & 0xff00_0010 == 0x5400_0000 || word & 0x7e00_0000 == 0x3400_0000 => {
+            Kind::Branch { skip: word & !(0x7ffff << 5) | 2 << 5, target: words(signed(word, 5, 19)) }
+        }
+        // tbz and tbnz
+        _ if word & 0x7e00_0000 == 0x3600_0000 => {
+            Kind::Branch { skip: word & !(0x3fff << 5) | 2 << 5, target: words(signed(word, 5, 14)) }
+        }
+        // br, ret
+        _ if word & 0xffff_fc1f == 0xd61f_0000 || word & 0xffff_fc1f == 0xd65f_0000 => Kind::Leaves,
+        // retaa, retab
+        0xd65f_0bff | 0xd65f_0fff => Kind::Leaves,
+        _ if word & 0xffff_fc1f == 0xd63f_0000 => Kind::IndirectCall { register },
+        SVC_0 | PACIASP | PACIBSP => Kind::Plain,
+        _ if BTI.contains(&word) || HINTS.contains(&word) => Kind::Plain,
+        // mrs of the thread pointer
+        _ if word & 0xffff_ffe0 == 0xd53b_d040 => Kind::Plain,
+        _ => return None,
+    })
+}
+
+/// How the first instruction is undone; `None` if it is none that can be, or done twice. `read`: the numbers of the arguments that the hook
+/// reads. `null`: whether a call with a first argument of 0 may pass by the hook.
+fn undo(word: u32, read: &[u32], null: bool) -> Option<u8> {
+    let (d, n, m) = (field(word, 0, 5), field(word, 5, 5), field(word, 16, 5));
+    let raise = |bytes: i64| (bytes > 0 && bytes % UNDO_UNIT == 0 && bytes / UNDO_UNIT < 250).then(|| bytes / UNDO_UNIT);
+    let raise = |bytes: i64| raise(bytes).map(|units| units as u8);
+    const SP: u32 = 31;
+    match word {
+        PACIASP => return Some(UNDO_AUTIASP),
+        PACIBSP => return Some(UNDO_AUTIBSP),
+        _ if BTI.contains(&word) || word == HINTS[0] => return Some(0),
+        // cbz x0
+        _ if null && word & 0xff00_001f == 0xb400_0000 => return Some(0),
+        // stp of two general registers, then of two vector ones, with the stack's end lowered before
+        _ if word & 0xffc0_0000 == 0xa980_0000 && n == SP => return raise(-signed(word, 15, 7) * 8),
+        _ if word & 0xffc0_0000 == 0x6d80_0000 && n == SP => return raise(-signed(word, 15, 7) * 8),
+        // str of one
+        _ if word & 0xffe0_0c00 == 0xf800_0c00 && n == SP => return raise(-signed(word, 12, 9)),
+        // sub sp, sp, #...
+        _ if word & 0xffc0_03ff == 0xd100_03ff => return raise(i64::from(field(word, 10, 12))),
+        _ => {}
+    }
+    // From here on: instructions that, done twice, give what they give once. The hook must find its arguments as they were.
+    let spoils = |register: u32| register < 8 && read.contains(&register);
+    let fresh = |sources: &[u32]| !spoils(d) && !sources.contains(&d);
+    let same = match word {
+        // adr, adrp
+        _ if word & 0x1f00_0000 == 0x1000_0000 => d != SP && fresh(&[]),
+        // movn, movz, movk
+        _ if word & 0x1f80_0000 == 0x1280_0000 => fresh(&[]),
+        // cmp and cmn; add and sub, of a constant
+        _ if word & 0x3f80_001f == 0x3100_001f => true,
+        _ if word & 0x1f80_0000 == 0x1100_0000 => d != SP && fresh(&[n]),
+        // tst; and, orr and eor, of a constant, of which the first two may be of one register
+        _ if word & 0x7f80_001f == 0x7200_001f => true,
+        _ if word & 0x1f80_0000 == 0x1200_0000 => {
+            let repeatable = matches!(field(word, 29, 2), 0b00 | 0b01 | 0b11) && d == n && !spoils(d);
+            d != SP && (repeatable || fresh(&[n]))
+        }
+        // sbfm, ubfm
+        _ if word & 0x7f80_0000 == 0x1300_0000 || word & 0x7f80_0000 == 0x5300_0000 => fresh(&[n]),
+        // mov, and others of logic between registers; tst
+        _ if word & 0x7f00_001f == 0x6a00_001f => true,
+        _ if word & 0x1f00_0000 == 0x0a00_0000 => fresh(&[n, m]),
+        // cmp; add and sub between registers (not the extended ones, which may be of the stack's end)
+        _ if word & 0x7f20_001f == 0x6b00_001f => true,
+        _ if word & 0x1f20_0000 == 0x0b00_0000 => fresh(&[n, m]),
+        // A load of one general register, or two. Who needed the value to be read once reads it again.
+        _ if word & 0x3f00_0000 == 0x3900_0000 && field(word, 22, 2) != 0 => {
+            let prefetch = word & 0xffc0_0000 == 0xf980_0000;
+            !prefetch && fresh(&[n])
+        }
+        _ if word & 0x7fc0_0000 == 0x2940_0000 => {
+            let second = field(word, 10, 5);
+            fresh(&[n]) && second != n && !spoils(second)
+        }
+        _ => false,
+    };
+    same.then_some(0)
+}
+
+/// The register that an address is put into for a load into a vector.
+const ADDRESS: u32 = 17;
+
+/// Whether an instruction may have to do with that register.
+fn names_address_register(word: u32) -> bool {
+    [0, 5, 10, 16].iter().any(|shift| field(word, *shift, 5) == ADDRESS)
+}
+
+/// The trampoline while it is made.
+#[derive(Default)]
+struct Trampoline {
+    code: Vec<u8>,
+    fixups: Vec<Fixup>,
+    /// Words behind the code: which instruction loads each, and what it holds.
+    words: Vec<(usize, i32)>,
+}
+
+impl Trampoline {
+    fn put(&mut self, word: u32) {
+        self.code.extend(word.to_le_bytes());
+    }
+
+    /// A direct branch out of it.
+    fn branch(&mut self, target: i64) -> Result<(), NoHook> {
+        let at = self.code.len() as u8;
+        self.fixups.push(Fixup { at, end: at, target: near(target)?, absolute: false });
+        self.put(0x1400_0000);
+        Ok(())
+    }
+
+    /// Loads an address.
+    fn load(&mut self, register: u32, target: i64) -> Result<(), NoHook> {
+        self.words.push((self.code.len(), near(target)?));
+        self.put(0x5800_0000 | register);
+        Ok(())
+    }
+
+    /// The words, behind all code. What runs on to the end jumps over them.
+    fn finish(mut self, runs_on: bool) -> (Vec<u8>, Vec<Fixup>) {
+        if self.words.is_empty() {
+            return (self.code, self.fixups);
+        }
+        let size = self.words.len() as u32 * 8;
+        // The jump back stands behind the words.
+        if runs_on {
+            self.put(0x1400_0000 | (size + 4) / 4);
+        }
+        for (load, target) in std::mem::take(&mut self.words) {
+            let at = self.code.len();
+            if let Some(word) = self.code.get_mut(load..).and_then(|rest| rest.first_chunk_mut()) {
+                let distance = (at - load) as u32 / 4;
+                *word = (u32::from_le_bytes(*word) | distance << 5).to_le_bytes();
+            }
+            self.fixups.push(Fixup { at: at as u8, end: at as u8, target, absolute: true });
+            self.code.extend([0; 8]);
+        }
+        (self.code, self.fixups)
+    }
+}
+
+fn near(target: i64) -> Result<i32, NoHook> {
+    i32::try_from(target).map_err(|_| NoHook::FarBranch)
+}
+
+/// How to hook a function whose code is this (it may run on into others), at this address of its file. `read` and `null`: the numbers of
+/// the arguments that the hook reads, and whether a call with a first argument of 0 may pass by it.
+///
+/// # Errors
+/// Why that cannot be done.
+pub fn recipe(code: &[u8], address: u64, read: &[u32], null: bool) -> Result<Recipe, NoHook> {
+    let mut words = code[..code.len().min(LOOKED_AT)].chunks_exact(SIZE).map(|b| {
+        u32::from_le_bytes(b.first_chunk().copied().unwrap_or_default())
+    });
+    let (Some(first), Some(second)) = (words.next(), words.next()) else { return Err(NoHook::Truncated) };
+    // Addresses count from the function's begin. Pages are of the file's own addresses.
+    let in_page = (address & 0xfff).cast_signed();
+    let kind_at = |word: u32, at: i64| kind(word, in_page + at).map(|kind| from_begin(kind, in_page));
+    let undo = undo(first, read, null).ok_or(NoHook::FirstInstruction)?;
+    if BTI.contains(&second) {
+        return Err(NoHook::Landing);
+    }
+    let unknown = |word: u32| NoHook::Immovable(format!("{word:08x}"));
+    let mut trampoline = Trampoline::default();
+    let mut runs_on = true;
+    for (n, word) in [first, second].into_iter().enumerate() {
+        let kind = kind_at(word, (n * SIZE) as i64).ok_or_else(|| unknown(word))?;
+        match kind {
+            Kind::Plain => trampoline.put(word),
+            Kind::Leaves => {
+                trampoline.put(word);
+                runs_on = false;
+            }
+            Kind::Address { to: 31, .. } => return Err(unknown(word)),
+            Kind::Address { to, target } => trampoline.load(to, target)?,
+            Kind::Literal { load: Load::General(_), to: 31, .. } => return Err(unknown(word)),
+            Kind::Literal { load: Load::General(load), to, target } => {
+                trampoline.load(to, target)?;
+                trampoline.put(load | to << 5 | to);
+            }
+            Kind::Literal { load: Load::Other(load), to, target } => {
+                // The other one's own business with that register would be disturbed.
+                if names_address_register(first) {
+                    return Err(unknown(word));
+                }
+                trampoline.load(ADDRESS, target)?;
+                trampoline.put(load | ADDRESS << 5 | to);
+            }
+            Kind::Jump { target } => {
+                trampoline.branch(target)?;
+                runs_on = false;
+            }
+            Kind::Branch { skip, target } => {
+                trampoline.put(skip);
+                trampoline.put(0x1400_0002);
+                trampoline.branch(target)?;
+            }
+            Kind::Call { target } => {
+                trampoline.load(30, 2 * SIZE as i64)?;
+                trampoline.branch(target)?;
+                runs_on = false;
+            }
+            // It would be lost.
+            Kind::IndirectCall { register: 30 } => return Err(unknown(word)),
+            Kind::IndirectCall { register } => {
+                trampoline.load(30, 2 * SIZE as i64)?;
+                trampoline.put(0xd61f_0000 | register << 5);
+                runs_on = false;
+            }
+        }
+    }
+    let (trampoline, fixups) = trampoline.finish(runs_on);
+    let taken = SIZE as i64;
+    if fixups.iter().any(|fixup| i64::from(fixup.target) == taken) {
+        return Err(NoHook::InnerJump);
+    }
+    for (n, word) in words.enumerate() {
+        let here = ((n + 2) * SIZE) as i64;
+        let target = match kind_at(word, here) {
+            Some(
+                Kind::Jump { target }
+                | Kind::Branch { target, .. }
+                | Kind::Call { target }
+                | Kind::Address { target, .. },
+            ) => target,
+            _ => continue,
+        };
+        if target == taken {
+            return Err(NoHook::JumpBack);
+        }
+    }
+    Ok(Recipe { first: SIZE as u8, undo, original: code[..2 * SIZE].to_vec(), code: trampoline, fixups })
+}
+
+/// The same with a target that counts from the function's begin.
+fn from_begin(kind: Kind, begin: i64) -> Kind {
+    match kind {
+        Kind::Address { to, target } => Kind::Address { to, target: target - begin },
+        Kind::Literal { load, to, target } => Kind::Literal { load, to, target: target - begin },
+        Kind::Jump { target } => Kind::Jump { target: target - begin },
+        Kind::Branch { skip, target } => Kind::Branch { skip, target: target - begin },
+        Kind::Call { target } => Kind::Call { target: target - begin },
+        other => other,
+    }
+}
