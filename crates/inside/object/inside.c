@@ -4,13 +4,15 @@
  * the program binds otherwise than without it. One translation unit; each include is one concern.
  *
  *   layout.h    what is shared with the recorder
- *   system.h    system calls
+ *   system.h    system calls; x86_64.h, aarch64.h: what differs by processor
  *   process.h   this process: its plan, its arena, its clock
+ *   cpu.h       which processor a thread is on
  *   thread.h    this thread: its ring, and the executions it has open
  *   sqlite.h    what is recorded of SQLite's functions
- *   named.h     what is recorded of functions that --op names
+ *   named.h     what is recorded of functions that --op names (unnamed.h: nothing, on aarch64)
  *   ask.h       asks the recorder about files that the plan may not have
  *   environment.h, seal.h  what of the C library's functions concerns the object
+ *   x86_64_code.h, aarch64_code.h  the code that is made, and that leads to the hooks
  *   patch.h     puts the jumps into the libraries' code
  *   load.h      finds the libraries, now and when more are loaded
  *   static.h    begins in a program that has no loader

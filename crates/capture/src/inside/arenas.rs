@@ -17,6 +17,7 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{Ordering, fence};
 
 /// Arenas that are open at a time.
 const MOST: usize = 4096;
@@ -182,6 +183,9 @@ impl Arena {
         let Some(header) = self.header() else { return 0 };
         // After the heads: a record that the program made in between is honest, and would count as one of the future.
         let window = Window { from_ns: known.0, now_ns: boot_ns(), functions: known.1 };
+        // The kernel read the heads for this thread, and is about to read what stands before them: on a weakly ordered processor in this
+        // order only if it is said (the program publishes a head by a store-release).
+        fence(Ordering::Acquire);
         let mut lost = growth(&mut self.no_ring, word(&header, NO_RING_AT));
         let (file, tgid) = (&self.file, self.tgid);
         for (i, ring) in self.rings.iter_mut().enumerate() {
@@ -197,6 +201,8 @@ impl Arena {
                 ring.reader.read(&words, tgid, window, |tid| process_of(tid) == Some(tgid), sink);
             }
             lost += growth(&mut ring.unusable, ring.reader.unusable);
+            // What was read may be overwritten from here on.
+            fence(Ordering::Release);
             let _ = file.write_all_at(&ring.reader.tail.to_le_bytes(), (control + TAIL_AT) as u64);
         }
         lost

@@ -368,3 +368,120 @@ fn from_begin(kind: Kind, begin: i64) -> Kind {
         other => other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{PLAN_CODE, PLAN_FIXUPS};
+    use proptest::prelude::*;
+
+    const NOP: u32 = 0xd503_201f;
+    const STP: u32 = 0xa9be_7bfd;
+
+    fn bytes(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn of(first: u32, second: u32, address: u64) -> Result<Recipe, NoHook> {
+        recipe(&bytes(&[first, second, NOP, NOP, NOP, NOP]), address, &[0], true)
+    }
+
+    fn words(recipe: &Recipe) -> Vec<u32> {
+        recipe.code.chunks_exact(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect()
+    }
+
+    #[test]
+    fn first_instruction_is_undone() {
+        let undone = [
+            ("stp x29, x30, [sp, #-32]!", STP, 2),
+            ("sub sp, sp, #96", 0xd101_83ff, 6),
+            ("str x30, [sp, #-16]!", 0xf81f_0ffe, 1),
+            ("stp d8, d9, [sp, #-64]!", 0x6dbc_27e8, 4),
+            ("paciasp", 0xd503_233f, UNDO_AUTIASP),
+            ("pacibsp", 0xd503_237f, UNDO_AUTIBSP),
+            ("bti c", 0xd503_245f, 0),
+            ("mov x5, x3", 0xaa03_03e5, 0),
+            ("and w3, w3, #0xf", 0x1200_0c63, 0),
+            ("cmp x0, #0", 0xf100_001f, 0),
+            ("ldr x9, [x0, #8]", 0xf940_0409, 0),
+            ("cbz x0, +16", 0xb400_0080, 0),
+        ];
+        for (what, first, undo) in undone {
+            let recipe = of(first, 0x9100_03fd, 0).unwrap_or_else(|why| panic!("{what}: {why}"));
+            assert_eq!((recipe.undo, recipe.first, recipe.original.len()), (undo, 4, 8), "{what}");
+        }
+        // mov x29, sp stays as it is, and so does the first.
+        assert_eq!(words(&of(STP, 0x9100_03fd, 0).unwrap()), [STP, 0x9100_03fd]);
+    }
+
+    #[test]
+    fn code_that_cannot_be_moved_is_refused() {
+        let refused = [
+            ("add x9, x9, #1: twice is not once", 0x9100_0529, NOP),
+            ("mov x0, x1: the hook reads x0", 0xaa01_03e0, NOP),
+            ("eor w3, w3, #0xf", 0x5200_0c63, NOP),
+            ("ldr x0, [x1]", 0xf940_0020, NOP),
+            ("str x1, [x0]: a store", 0xf900_0001, NOP),
+            ("sub sp, sp, #8", 0xd100_23ff, NOP),
+            ("cbz x1", 0xb400_0081, NOP),
+            ("cbz w0", 0x3400_0080, NOP),
+            ("bl", 0x9400_0010, NOP),
+            ("ldxr", STP, 0xc85f_7c20),
+            ("cpyfp", STP, 0x1901_0440),
+            ("bti j second", STP, 0xd503_249f),
+            ("udf", STP, 0),
+            ("brk", STP, 0xd420_0000),
+            ("blr x30", STP, 0xd63f_03c0),
+            ("a branch to the second", STP, 0x1400_0000),
+        ];
+        for (what, first, second) in refused {
+            assert!(of(first, second, 0).is_err(), "{what}");
+        }
+        let null = recipe(&bytes(&[0xb400_0080, NOP, NOP]), 0, &[0], false);
+        assert_eq!(null, Err(NoHook::FirstInstruction), "every call is of interest");
+        // b.ne to the second, from behind.
+        let back = bytes(&[STP, NOP, NOP, 0x54ff_ffc1]);
+        assert_eq!(recipe(&back, 0, &[0], false), Err(NoHook::JumpBack));
+        assert_eq!(recipe(&back[..7], 0, &[0], false), Err(NoHook::Truncated));
+    }
+
+    #[test]
+    fn addresses_and_branches_are_made_anew() {
+        // adrp x5, +2 pages, at 0xfc of a page: the page's begin, so that many bytes before.
+        let recipe = of(STP, 0xd000_0005, 0x1_20fc).unwrap();
+        // ldr x5, the word behind the jump over it; b
+        assert_eq!(words(&recipe), [STP, 0x5800_0045, 0x1400_0003, 0, 0]);
+        assert_eq!(recipe.fixups, [Fixup { at: 12, end: 12, target: 0x2000 - 0xfc, absolute: true }]);
+        // tbz w1, #3, -8
+        let recipe = of(STP, 0x361f_ffc1, 0).unwrap();
+        assert_eq!(words(&recipe), [STP, 0x3618_0041, 0x1400_0002, 0x1400_0000]);
+        assert_eq!(recipe.fixups, [Fixup { at: 12, end: 12, target: 4 - 8, absolute: false }]);
+        // bl +0x40: comes back to the third.
+        let recipe = of(STP, 0x9400_0010, 0).unwrap();
+        assert_eq!(words(&recipe), [STP, 0x5800_005e, 0x1400_0000, 0, 0]);
+        let to = Fixup { at: 8, end: 8, target: 4 + 0x40, absolute: false };
+        assert_eq!(recipe.fixups, [to, Fixup { at: 12, end: 12, target: 8, absolute: true }]);
+        // ldr q0, +16
+        let recipe = of(STP, 0x9c00_0080, 0).unwrap();
+        assert_eq!(words(&recipe)[1..4], [0x5800_0071, 0x3dc0_0220, 0x1400_0003]);
+    }
+
+    proptest! {
+        /// Arbitrary code: no panic, and every recipe is within the plan's limits.
+        #[test]
+        fn arbitrary_code_gives_bounded_recipe_or_error(
+            code in prop::collection::vec(any::<u8>(), 0..64),
+            address in 0u64..1 << 40,
+        ) {
+            let address = address & !3;
+            if let Ok(recipe) = recipe(&code, address, &[0], true) {
+                prop_assert_eq!(&recipe.original[..], &code[..8]);
+                prop_assert!(recipe.code.len() <= PLAN_CODE && recipe.fixups.len() <= PLAN_FIXUPS);
+                for fixup in &recipe.fixups {
+                    let size = if fixup.absolute { 8 } else { 4 };
+                    prop_assert!(usize::from(fixup.at) + size <= recipe.code.len());
+                }
+            }
+        }
+    }
+}
