@@ -73,7 +73,9 @@ pub fn linker() -> Result<Command, String> {
     }
     match Command::new("ld.lld").arg("--version").output() {
         Ok(_) => Ok(Command::new("ld.lld")),
-        Err(_) => Err("there is no linker for another processor: neither Rust's own (rust-lld) nor `apt install lld`".into()),
+        Err(_) => {
+            Err("there is no linker for another processor: neither Rust's own (rust-lld) nor `apt install lld`".into())
+        }
     }
 }
 

@@ -165,23 +165,27 @@ static u64 empty_body(const u8 *empty)
 	".globl " name "\n"                                                                                                       \
 	".type " name ", %function\n" name ":\n"                                                                                  \
 	"	.cfi_startproc\n"                                                                                                 \
-	"	stp x29, x30, [sp, #-96]!\n"                                                                                      \
-	"	.cfi_def_cfa_offset 96\n"                                                                                         \
-	"	.cfi_offset x29, -96\n"                                                                                           \
-	"	.cfi_offset x30, -88\n"                                                                                           \
+	"	stp x29, x30, [sp, #-112]!\n"                                                                                      \
+	"	.cfi_def_cfa_offset 112\n"                                                                                        \
+	"	.cfi_offset x29, -112\n"                                                                                          \
+	"	.cfi_offset x30, -104\n"                                                                                          \
 	"	mov x29, sp\n"                                                                                                    \
 	"	stp x0, x1, [sp, #16]\n"                                                                                          \
 	"	stp x2, x3, [sp, #32]\n"                                                                                          \
 	"	stp x4, x5, [sp, #48]\n"                                                                                          \
 	"	stp x6, x7, [sp, #64]\n"                                                                                          \
 	"	stp x8, x16, [sp, #80]\n"                                                                                         \
+	"	mrs x17, nzcv\n"                                                                                                  \
+	"	str x17, [sp, #96]\n"                                                                                             \
 	"	bl " called "\n"                                                                                                  \
+	"	ldr x17, [sp, #96]\n"                                                                                             \
+	"	msr nzcv, x17\n"                                                                                                  \
 	"	ldp x8, x16, [sp, #80]\n"                                                                                         \
 	"	ldp x6, x7, [sp, #64]\n"                                                                                          \
 	"	ldp x4, x5, [sp, #48]\n"                                                                                          \
 	"	ldp x2, x3, [sp, #32]\n"                                                                                          \
 	"	ldp x0, x1, [sp, #16]\n"                                                                                          \
-	"	ldp x29, x30, [sp], #96\n"                                                                                        \
+	"	ldp x29, x30, [sp], #112\n"                                                                                        \
 	"	.cfi_def_cfa_offset 0\n"                                                                                          \
 	"	.cfi_restore x29\n"                                                                                               \
 	"	.cfi_restore x30\n"                                                                                               \

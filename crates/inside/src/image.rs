@@ -422,7 +422,10 @@ mod tests {
         // 5 bytes aligned to 4: 16 above, whether aligned to 4 or to 8.
         let tls = Tls::extend(&header(PT_TLS, 0x4004, 0, 5, 4), (0x6c0, 8), Side::Above, false).unwrap();
         assert_eq!((tls.size, tls.offset()), (8 + 0x6c0, 16 + 8));
-        assert!(Tls::extend(&header(PT_TLS, 0x4000, 0, 5, 4), (0x6c0, 64), Side::Above, false).is_err(), "they would move");
+        assert!(
+            Tls::extend(&header(PT_TLS, 0x4000, 0, 5, 4), (0x6c0, 64), Side::Above, false).is_err(),
+            "they would move"
+        );
         let alone = Tls::extend(&header(PT_GNU_STACK, 0, 0, 0, 16), (0x6c0, 8), Side::Above, true).unwrap();
         assert_eq!((alone.size, alone.offset()), (0x6c0, 16));
     }

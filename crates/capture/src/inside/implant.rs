@@ -19,11 +19,11 @@ use crate::launch::Request;
 use crate::sqlite;
 use inside::image::{HEADER, Image, Side, Tls, relocations};
 use libc::{c_long, c_void, pid_t};
+use processor::Registers;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
-use processor::Registers;
 use std::path::Path;
 
 /// From linux/ptrace.h; the crate `libc` has them not everywhere.
@@ -163,7 +163,10 @@ impl Hands<'_> {
         // Below the stack, which has not begun to grow.
         let path_at = (self.before.stack() - 1024 - path.len() as u64) & !15;
         memory.write_all_at(&path, path_at)?;
-        let fd = self.call(libc::SYS_openat, [libc::AT_FDCWD as u64, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0])?;
+        let fd = self.call(
+            libc::SYS_openat,
+            [libc::AT_FDCWD as u64, path_at, (libc::O_RDONLY | libc::O_CLOEXEC) as u64, 0, 0, 0],
+        )?;
         let mapped = self.map_object(fd, image);
         self.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
         let base = mapped?;

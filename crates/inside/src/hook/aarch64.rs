@@ -147,7 +147,8 @@ fn branch_or_system(word: u32, words: &impl Fn(i64) -> i64) -> Option<Kind> {
 /// reads. `null`: whether a call with a first argument of 0 may pass by the hook.
 fn undo(word: u32, read: &[u32], null: bool) -> Option<u8> {
     let (d, n, m) = (field(word, 0, 5), field(word, 5, 5), field(word, 16, 5));
-    let raise = |bytes: i64| (bytes > 0 && bytes % UNDO_UNIT == 0 && bytes / UNDO_UNIT < 250).then(|| bytes / UNDO_UNIT);
+    let raise =
+        |bytes: i64| (bytes > 0 && bytes % UNDO_UNIT == 0 && bytes / UNDO_UNIT < 250).then(|| bytes / UNDO_UNIT);
     let raise = |bytes: i64| raise(bytes).map(|units| units as u8);
     const SP: u32 = 31;
     match word {
@@ -274,9 +275,9 @@ fn near(target: i64) -> Result<i32, NoHook> {
 /// # Errors
 /// Why that cannot be done.
 pub fn recipe(code: &[u8], address: u64, read: &[u32], null: bool) -> Result<Recipe, NoHook> {
-    let mut words = code[..code.len().min(LOOKED_AT)].chunks_exact(SIZE).map(|b| {
-        u32::from_le_bytes(b.first_chunk().copied().unwrap_or_default())
-    });
+    let mut words = code[..code.len().min(LOOKED_AT)]
+        .chunks_exact(SIZE)
+        .map(|b| u32::from_le_bytes(b.first_chunk().copied().unwrap_or_default()));
     let (Some(first), Some(second)) = (words.next(), words.next()) else { return Err(NoHook::Truncated) };
     // Addresses count from the function's begin. Pages are of the file's own addresses.
     let in_page = (address & 0xfff).cast_signed();
