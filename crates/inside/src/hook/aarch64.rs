@@ -148,7 +148,7 @@ fn branch_or_system(word: u32, words: &impl Fn(i64) -> i64) -> Option<Kind> {
 fn undo(word: u32, read: &[u32], null: bool) -> Option<u8> {
     let (d, n, m) = (field(word, 0, 5), field(word, 5, 5), field(word, 16, 5));
     let raise =
-        |bytes: i64| (bytes > 0 && bytes % UNDO_UNIT == 0 && bytes / UNDO_UNIT < 250).then(|| bytes / UNDO_UNIT);
+        |bytes: i64| (bytes > 0 && bytes % UNDO_UNIT == 0 && bytes / UNDO_UNIT < 250).then_some(bytes / UNDO_UNIT);
     let raise = |bytes: i64| raise(bytes).map(|units| units as u8);
     const SP: u32 = 31;
     match word {
@@ -250,7 +250,7 @@ impl Trampoline {
         let size = self.words.len() as u32 * 8;
         // The jump back stands behind the words.
         if runs_on {
-            self.put(0x1400_0000 | (size + 4) / 4);
+            self.put(0x1400_0000 | ((size + 4) / 4));
         }
         for (load, target) in std::mem::take(&mut self.words) {
             let at = self.code.len();
