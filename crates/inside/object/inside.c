@@ -8,6 +8,7 @@
  *   process.h   this process: its plan, its arena, its clock
  *   thread.h    this thread: its ring, and the executions it has open
  *   sqlite.h    what is recorded of SQLite's functions
+ *   price.h     what recording costs
  *   named.h     what is recorded of functions that --op names
  *   ask.h       asks the recorder about files that the plan may not have
  *   environment.h, seal.h  what of the C library's functions concerns the object
@@ -21,6 +22,7 @@
 #include "ask.h"
 #include "thread.h"
 #include "sqlite.h"
+#include "price.h"
 #include "environment.h"
 #include "seal.h"
 #include "named.h"
