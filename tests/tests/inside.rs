@@ -112,7 +112,9 @@ fn own_links(archive: &Path) -> Result<BTreeMap<[String; 6], usize>> {
         rows(archive, "spans")?.into_iter().filter_map(|mut row| Some((row.remove("id")?, row))).collect();
     let decided = |span: &BTreeMap<String, String>| {
         let of_operation = span.get("operation").is_some_and(|operation| !operation.is_empty());
-        of_operation && matches!(span["layer"].as_str(), "Database" | "Syscall" | "FileSystem") && span["kind"] != "commit"
+        of_operation
+            && matches!(span["layer"].as_str(), "Database" | "Syscall" | "FileSystem")
+            && span["kind"] != "commit"
     };
     let mut counts = BTreeMap::new();
     for link in rows(archive, "links")? {
@@ -126,21 +128,18 @@ fn own_links(archive: &Path) -> Result<BTreeMap<[String; 6], usize>> {
     Ok(counts)
 }
 
-/// How many calls were recorded, by name: those in operations and the others.
+/// How many calls were recorded, by name: those in operations and the others. One without a record of its own is known only if it waited.
 fn calls(archive: &Path) -> Result<BTreeMap<String, usize>> {
     let mut counts = BTreeMap::new();
-    for mut span in rows(archive, "spans")?.into_iter().filter(|span| span["layer"] == "Syscall") {
+    let recorded = |span: &BTreeMap<String, String>| span["layer"] == "Syscall" && span["kind"] != "system call";
+    for mut span in rows(archive, "spans")?.into_iter().filter(recorded) {
         *counts.entry(span.remove("kind").unwrap_or_default()).or_default() += 1;
     }
     Ok(counts)
 }
 
 /// As above, with what prepares each run; also returns what the command printed, the same each time.
-fn same_operations_after(
-    before: impl Fn() -> Result<()>,
-    argv: &[&str],
-    least: usize,
-) -> Result<(Value, String)> {
+fn same_operations_after(before: impl Fn() -> Result<()>, argv: &[&str], least: usize) -> Result<(Value, String)> {
     let folder = tempfile::tempdir()?;
     let (mut both, mut printed, mut links) = (Vec::new(), Vec::new(), Vec::new());
     for way in ["inside", "uprobe"] {
@@ -212,10 +211,10 @@ fn shell() -> Result<()> {
 /// own is told, from what the program's process measured.
 fn own_part() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
-    let database = disk.path().join("t.db");
-    let argv = ["python3", "-c", PYTHON, &database.to_string_lossy(), "wal"];
     let mut both = Vec::new();
     for way in ["inside", "uprobe"] {
+        let database = disk.path().join(way);
+        let argv = ["python3", "-c", PYTHON, &database.to_string_lossy(), "wal"];
         let archive = record(folder.path(), &["--probes", way, "--keep-sql"], &argv)?;
         let summary = show(&archive)?;
         both.push(calls(&archive)?);

@@ -189,10 +189,7 @@ mod tests {
     fn statement_inside_costs_what_its_step_leaves() {
         let price = |ns| Price { ns, low_ns: ns - 2.0, high_ns: ns + 4.0, inside_ns: ns / 2.0 };
         let statement = Price { ns: 120.0, low_ns: 114.0, high_ns: 126.0, inside_ns: 60.0 };
-        assert_eq!(
-            inside(Some(price(30.0)), Some(price(150.0))),
-            [("step", price(30.0)), ("statement", statement)]
-        );
+        assert_eq!(inside(Some(price(30.0)), Some(price(150.0))), [("step", price(30.0)), ("statement", statement)]);
         assert_eq!(inside(Some(price(30.0)), Some(price(10.0)))[1].1.ns, 0.0);
         assert_eq!(inside(Some(price(30.0)), None), []);
     }

@@ -123,6 +123,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     });
     mapped.values().for_each(|code| libraries.missed(code));
     libraries.inside.look(&mut session, true);
+    libraries.settle();
     session.cover(libraries.inside.coverage());
     // Detaching so many probes takes a while, in which some see what others do not see any more.
     archive.log.ends_at(capture::boot_ns());
