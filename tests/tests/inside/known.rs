@@ -49,7 +49,8 @@ pub fn php() -> Result<()> {
     let (summary, printed) = same_operations_after(|| remove(&database), &argv, 12)?;
     ensure!(printed == "23 rows\n", "{printed}");
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 40.0)?;
-    near("rows of a function of PHP's", number(shape(&summary, "SELECT TWICE")?, "/rows")?, 4.0)
+    // Its query() makes a first step, and begins anew when rows are fetched.
+    near("rows of a function of PHP's", number(shape(&summary, "SELECT TWICE")?, "/rows")?, 5.0)
 }
 
 /// Its working copy has a database, its repository has files that it syncs. A statement that it resets after a row ends before the next
