@@ -1,8 +1,11 @@
 //! Probes inside the command's processes: the same operations as by uprobes, whatever the program does, and no leftovers.
 
+#[path = "inside/known.rs"]
+mod known;
+
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{
-    Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, run, shape, show, until,
+    Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, rows, run, shape, show, until,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -48,6 +51,13 @@ fn main() -> ExitCode {
         ("jumps_are_gone_after_recording", with("python3"), undone),
         ("killed_recorder_does_not_disturb_program", with("python3"), killed),
         ("unprobed_programs_say_why", with("sqlite3"), reasons),
+        ("object_calls_are_left_out_and_its_price_is_told", with("python3"), own_part),
+        ("long::php_matches_uprobes", with("php").and_then(|()| php_has_sqlite()), known::php),
+        ("long::svn_matches_uprobes", with("svn"), known::svn),
+        ("long::go_program_matches_uprobes", root().and_then(|()| built(known::GO)), known::go),
+        ("long::jvm_matches_uprobes", with("javac").and_then(|()| built(known::DRIVER)), known::jvm),
+        ("long::musl_program_in_chroot_matches_uprobes", with("chroot"), known::musl_in_chroot),
+        ("long::browser_matches_its_own_log", with("firefox-esr"), known::browser),
     ];
     lane(cases)
 }
@@ -56,6 +66,17 @@ fn main() -> ExitCode {
 fn archive() -> Result<(), String> {
     let there = Path::new("/usr/lib/x86_64-linux-gnu/libsqlite3.a").exists();
     there.then_some(()).ok_or_else(|| "libsqlite3-dev is not installed".into())
+}
+
+/// What set-up builds or fetches, if it can.
+fn built(path: &str) -> Result<(), String> {
+    Path::new(path).exists().then_some(()).ok_or_else(|| format!("set-up could not bring {path}"))
+}
+
+fn php_has_sqlite() -> Result<(), String> {
+    let modules = Command::new("php").arg("-m").output().map_err(|e| e.to_string())?;
+    let has = |name: &str| String::from_utf8_lossy(&modules.stdout).lines().any(|line| line == name);
+    (has("sqlite3") && has("pdo_sqlite")).then_some(()).ok_or_else(|| "php-sqlite3 is not installed".into())
 }
 
 fn x86() -> Result<(), String> {
@@ -81,22 +102,68 @@ fn facts(summary: &Value) -> Result<BTreeMap<String, Value>> {
 
 /// Records a command both ways and compares. Whatever a command leaves is removed by it when it begins.
 fn same_operations(argv: &[&str], least: usize) -> Result<Value> {
+    Ok(same_operations_after(|| Ok(()), argv, least)?.0)
+}
+
+/// Links between what no timer and no other process decides: statements, their calls, and what these do in files. Those of the block layer
+/// and of the file system's journal depend on which commit a call fell into.
+fn own_links(archive: &Path) -> Result<BTreeMap<[String; 6], usize>> {
+    let spans: BTreeMap<String, BTreeMap<String, String>> =
+        rows(archive, "spans")?.into_iter().filter_map(|mut row| Some((row.remove("id")?, row))).collect();
+    let decided = |span: &BTreeMap<String, String>| {
+        let of_operation = span.get("operation").is_some_and(|operation| !operation.is_empty());
+        of_operation
+            && matches!(span["layer"].as_str(), "Database" | "Syscall" | "FileSystem")
+            && span["kind"] != "commit"
+    };
+    let mut counts = BTreeMap::new();
+    for link in rows(archive, "links")? {
+        let (Some(parent), Some(child)) = (spans.get(&link["parent"]), spans.get(&link["child"])) else { continue };
+        if decided(parent) && decided(child) {
+            let [a, b, c, d] = [&parent["layer"], &parent["kind"], &child["layer"], &child["kind"]];
+            let what = [a, b, c, d, &link["relation"], &link["confidence"]].map(ToOwned::to_owned);
+            *counts.entry(what).or_default() += 1;
+        }
+    }
+    Ok(counts)
+}
+
+/// How many calls were recorded, by name: those in operations and the others. One without a record of its own is known only if it waited.
+fn calls(archive: &Path) -> Result<BTreeMap<String, usize>> {
+    let mut counts = BTreeMap::new();
+    let recorded = |span: &BTreeMap<String, String>| span["layer"] == "Syscall" && span["kind"] != "system call";
+    for mut span in rows(archive, "spans")?.into_iter().filter(recorded) {
+        *counts.entry(span.remove("kind").unwrap_or_default()).or_default() += 1;
+    }
+    Ok(counts)
+}
+
+/// As above, with what prepares each run; also returns what the command printed, the same each time.
+fn same_operations_after(before: impl Fn() -> Result<()>, argv: &[&str], least: usize) -> Result<(Value, String)> {
     let folder = tempfile::tempdir()?;
-    let mut both = Vec::new();
+    let (mut both, mut printed, mut links) = (Vec::new(), Vec::new(), Vec::new());
     for way in ["inside", "uprobe"] {
-        let summary = show(&record(folder.path(), &["--probes", way, "--keep-sql"], argv)?)?;
+        before()?;
+        let archive = folder.path().join(format!("{way}.fathom"));
+        let mut command = Command::new(fathom());
+        command.args(["record", "--quiet", "--probes", way, "--keep-sql", "-o"]).arg(&archive).arg("--").args(argv);
+        printed.push(String::from_utf8(run(&mut command)?.stdout)?);
+        let summary = show(&archive)?;
         ensure!(records_lost(&summary)? == 0.0, "{way}: {}", summary["loss"]);
         let probes = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
         ensure!(probes.starts_with(way), "asked for {way}: {probes}");
         both.push(summary);
+        links.push(own_links(&archive)?);
     }
+    ensure!(printed[0] == printed[1], "it printed {}, then {}", printed[0], printed[1]);
+    ensure!(links[0] == links[1], "links:\ninside {:?}\nuprobe {:?}", links[0], links[1]);
     let (inside, uprobe) = (facts(&both[0])?, facts(&both[1])?);
     ensure!(inside.len() >= least, "only {} statements: {:?}", inside.len(), inside.keys());
     for statement in inside.keys().chain(uprobe.keys()) {
         let (ours, theirs) = (inside.get(statement), uprobe.get(statement));
         ensure!(ours == theirs, "{statement}:\ninside {ours:?}\nuprobe {theirs:?}");
     }
-    Ok(both.swap_remove(0))
+    Ok((both.swap_remove(0), printed.swap_remove(0)))
 }
 
 const PYTHON: &str = r#"
@@ -138,6 +205,38 @@ fn shell() -> Result<()> {
     let summary = same_operations(&["sh", "-c", &script], 8)?;
     let rows = number(shape(&summary, "SELECT MAX")?, "/rows")?;
     near("rows", rows, 1.0)
+}
+
+/// The object opens, reads and patches in the program's name: none of that is the program's. What of a statement's time is the recording's
+/// own is told, from what the program's process measured.
+fn own_part() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let mut both = Vec::new();
+    for way in ["inside", "uprobe"] {
+        let database = disk.path().join(way);
+        let argv = ["python3", "-c", PYTHON, &database.to_string_lossy(), "wal"];
+        let archive = record(folder.path(), &["--probes", way, "--keep-sql"], &argv)?;
+        let summary = show(&archive)?;
+        both.push(calls(&archive)?);
+        let price = |what: &str| summary["environment"][format!("tracer.price.{what}")]["value"].as_str();
+        let price = |what: &str| price(what).and_then(|ns| ns.parse::<f64>().ok());
+        ensure!(price("step").is_some_and(|ns| ns > 0.0), "{way}: {}", summary["environment"]["tracer.price.step"]);
+        ensure!(price("statement").is_some() == (way == "inside"), "{way}: {:?}", price("statement"));
+        let insert = shape(&summary, "INSERT INTO T (B)")?;
+        let [own, latency] = ["/tracer/ns", "/latency_ns/sum"].map(|path| number(insert, path));
+        let (own, latency) = (own?, latency?);
+        let all: f64 = price("step").unwrap_or_default() + price("statement").unwrap_or_default();
+        ensure!(own > 0.0 && own < latency, "{way}: {own} of {latency} ns");
+        // 60 executions of a step each, of which one half lies inside; a system call costs something besides.
+        ensure!(own > 60.0 * all / 2.0 - 60.0, "{way}: {own} ns, at {all} each");
+    }
+    let (uprobe, inside) = (both.remove(1), both.remove(0));
+    let more = |call: &str| inside.get(call).copied().unwrap_or(0).wrapping_sub(uprobe.get(call).copied().unwrap_or(0));
+    let changed: Vec<&String> = inside.keys().chain(uprobe.keys()).filter(|call| more(call) != 0).collect();
+    // The program's loader opens the object's file and reads its first bytes, once a process.
+    ensure!(changed.iter().all(|call| matches!(call.as_str(), "open" | "read")), "{inside:?} is not {uprobe:?}");
+    ensure!(more("open") == more("read") && more("open") > 0, "{inside:?} is not {uprobe:?}");
+    Ok(())
 }
 
 fn compile(compiler: &str, source: &str, folder: &Path) -> Result<PathBuf> {

@@ -3,7 +3,8 @@
 //! Recording slows the program, and its clock does not show by how much; but how often it was probed is known, and so
 //! is what a probe costs. A step of a statement, a call of a function under `--op` and a recorded system call cost the
 //! program two probes each. The recorder measures what a pair costs (`tracer.price.*` in the environment), and the
-//! archive counts the pairs.
+//! archive counts the pairs. Where statements are probed inside the process there are hooks in place of the probes on steps; then an
+//! execution of a statement has a price besides, for its begin and its end.
 //!
 //! Where the time lies follows from where the clock is read, which is in the middle of each probe: of a pair at a function one half
 //! lies inside the call and one half outside. Not so where the function's first instruction is one that the kernel has the processor
@@ -60,6 +61,8 @@ fn price(rows: &Rows, what: &str) -> Option<Price> {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Prices {
     step: Price,
+    /// Of a statement's execution, besides its steps.
+    statement: Price,
     function: Price,
     /// Of a recorded system call; it may be unknown.
     call: Price,
@@ -73,6 +76,7 @@ impl Prices {
         step.or(function)?;
         Some(Self {
             step: step.unwrap_or_default(),
+            statement: price(rows, "statement").unwrap_or_default(),
             function: function.unwrap_or_default(),
             call: price(rows, "call").unwrap_or_default(),
         })
@@ -122,11 +126,14 @@ fn parts(index: &Index, prices: Prices) -> Vec<TracerTime> {
                 (0, true) => {
                     part.add(DATABASE, pairs * prices.step.inside, prices.step);
                     part.add(APP, (pairs - 1.0) * prices.step.outside(), prices.step);
+                    part.add(DATABASE, prices.statement.inside, prices.statement);
                 }
                 (0, false) => part.add(APP, pairs - prices.function.outside(), prices.function),
                 (_, true) => {
                     part.add(DATABASE, pairs * prices.step.inside, prices.step);
                     part.add(APP, pairs * prices.step.outside(), prices.step);
+                    part.add(DATABASE, prices.statement.inside, prices.statement);
+                    part.add(APP, prices.statement.outside(), prices.statement);
                 }
                 // In a statement's time, all but calls is Database's.
                 (_, false) => part.add(if kind(outer) == "statement" { DATABASE } else { APP }, pairs, prices.function),
@@ -271,6 +278,20 @@ mod tests {
         let index = Index::new(&rows);
         let part = parts(&index, Prices::of(&rows).unwrap())[scan];
         assert_eq!((part.layers, part.low, part.high), ([5000.0, 5005.0, 0.0, 0.0], 9004.5, 12006.0));
+    }
+
+    /// Probed inside, a statement costs something itself, of which one half lies before its begin and behind its end.
+    #[test]
+    fn statement_price_counts_once_for_each_execution() {
+        let mut rows = rows([10, 9, 12]);
+        for (part, ns) in ["", ".low", ".high"].iter().zip([100, 80, 140]) {
+            rows.facts.push(fact(&format!("tracer.price.statement{part}"), ns));
+        }
+        let scan = rows.operations.iter().position(|o| o.shape == 2).unwrap();
+        rows.operations[scan].steps = Some(1001);
+        let index = Index::new(&rows);
+        let part = parts(&index, Prices::of(&rows).unwrap())[scan];
+        assert_eq!((part.layers, part.low, part.high), ([5000.0, 5055.0, 0.0, 0.0], 9044.5, 12076.0));
     }
 
     /// A function whose first instruction is single-stepped: most of its probe pair lies inside.

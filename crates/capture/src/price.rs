@@ -69,6 +69,20 @@ pub fn costs(
     all.into_iter().filter_map(|(name, price)| Some((name, price?))).collect()
 }
 
+/// What being recorded inside the process costs it: a step, and what a statement costs besides, whatever its steps. `statement` is that
+/// of one with one step. Both lie half before the clock is read and half behind it.
+pub fn inside(step: Option<Price>, statement: Option<Price>) -> Vec<(&'static str, Price)> {
+    let (Some(step), Some(whole)) = (step, statement) else { return Vec::new() };
+    let rest = |whole: f64, step: f64| (whole - step).max(0.0);
+    let statement = Price {
+        ns: rest(whole.ns, step.ns),
+        low_ns: rest(whole.low_ns, step.high_ns),
+        high_ns: rest(whole.high_ns, step.low_ns),
+        inside_ns: rest(whole.ns, step.ns) / 2.0,
+    };
+    vec![("step", step), ("statement", statement)]
+}
+
 /// Opens and closes the windows.
 #[derive(Debug)]
 pub struct PriceSampler {
@@ -170,6 +184,15 @@ pub fn program_info(fd: RawFd) -> Option<ProgramInfo> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn statement_inside_costs_what_its_step_leaves() {
+        let price = |ns| Price { ns, low_ns: ns - 2.0, high_ns: ns + 4.0, inside_ns: ns / 2.0 };
+        let statement = Price { ns: 120.0, low_ns: 114.0, high_ns: 126.0, inside_ns: 60.0 };
+        assert_eq!(inside(Some(price(30.0)), Some(price(150.0))), [("step", price(30.0)), ("statement", statement)]);
+        assert_eq!(inside(Some(price(30.0)), Some(price(10.0)))[1].1.ns, 0.0);
+        assert_eq!(inside(Some(price(30.0)), None), []);
+    }
 
     #[test]
     fn step_cost_is_traps_plus_programs() {

@@ -94,7 +94,8 @@ pub struct Finished {
     /// How long the kernel counted and timed the programs' runs, in ns: the time that `hits` of the coverage are of.
     pub counted_ns: u64,
     /// What being recorded costs a program each time that it does something: its name (`step`, a call of `sqlite3_step`;
-    /// `function`, of a function named by --op; `call`, a recorded system call) and the price, in ns.
+    /// `statement`, an execution of one besides, if it is probed inside; `function`, of a function named by --op; `call`, a recorded
+    /// system call) and the price, in ns.
     pub costs: Vec<(&'static str, trap::Price)>,
 }
 
@@ -378,6 +379,9 @@ impl Session {
             self.drain(sink);
         }
         let lost_inside = self.inside.as_ref().map_or(0, Inside::lost);
+        if let Some(inside) = self.inside.as_mut().filter(|inside| inside.is_used() && !self.traps.is_empty()) {
+            costs.extend(inside.costs());
+        }
         if let Some(mut inside) = self.inside.take() {
             inside.close();
         }

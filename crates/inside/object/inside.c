@@ -9,6 +9,7 @@
  *   cpu.h       which processor a thread is on
  *   thread.h    this thread: its ring, and the executions it has open
  *   sqlite.h    what is recorded of SQLite's functions
+ *   price.h     what recording costs
  *   named.h     what is recorded of functions that --op names (unnamed.h: nothing, on aarch64)
  *   ask.h       asks the recorder about files that the plan may not have
  *   environment.h, seal.h  what of the C library's functions concerns the object
@@ -24,6 +25,7 @@
 #include "ask.h"
 #include "thread.h"
 #include "sqlite.h"
+#include "price.h"
 #include "environment.h"
 #include "seal.h"
 #if defined(__x86_64__)

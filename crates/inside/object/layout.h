@@ -52,6 +52,11 @@ typedef long s64;
 #define UNDO_AUTIASP 255
 #define UNDO_AUTIBSP 254
 
+/* Batches of the measurement of what recording costs, and what is done in one (price.h). */
+#define PRICE_BATCHES 5
+#define PRICE_STEPS 32
+#define PRICE_STATEMENTS 16
+
 /* What a process asks the recorder about: a program that it is about to execute, a library that it has loaded. */
 #define ASK_EXECUTES 1
 #define ASK_LOADED 2
@@ -163,7 +168,9 @@ struct arena {
 	u32 tgid;
 	u32 follows; /* whether libraries that are loaded later are noticed */
 	u32 library[PLAN_LIBRARIES];
-	u8 pad[3960];
+	u32 step_ns[PRICE_BATCHES]; /* what recording took of the steps of a batch; 0: not measured */
+	u32 statement_ns[PRICE_BATCHES]; /* and of whole statements of one step */
+	u8 pad[3920];
 	struct ring_control ring[RINGS];
 };
 

@@ -9,6 +9,9 @@
 #define FATHOM_INSIDE_SEAL_H
 
 #define PR_SET_SECCOMP 22
+/* Modes of prctl, one above the operations of seccomp. */
+#define SECCOMP_MODE_STRICT 1
+#define SECCOMP_MODE_FILTER 2
 
 static void seal(void)
 {
@@ -26,15 +29,21 @@ static void seal(void)
 	__atomic_store_n(&sealed, 1, __ATOMIC_RELEASE);
 }
 
-__attribute__((used)) hidden void fathom_before_prctl(u64 option)
+/* Browsers ask whether there are filters by setting none, which the kernel refuses; they live on without any. */
+static int forbids(u64 mode, u64 filter)
 {
-	if ((u32)option == PR_SET_SECCOMP)
+	return mode == SECCOMP_MODE_STRICT || (mode == SECCOMP_MODE_FILTER && filter);
+}
+
+__attribute__((used)) hidden void fathom_before_prctl(u64 option, u64 mode, u64 filter)
+{
+	if ((u32)option == PR_SET_SECCOMP && forbids(mode, filter))
 		seal();
 }
 
-__attribute__((used)) hidden void fathom_before_syscall(u64 number, u64 option)
+__attribute__((used)) hidden void fathom_before_syscall(u64 number, u64 a, u64 b, u64 c)
 {
-	if (number == SYS_seccomp || (number == SYS_prctl && (u32)option == PR_SET_SECCOMP))
+	if (number == SYS_seccomp ? forbids((u32)a + 1UL, c) : number == SYS_prctl && (u32)a == PR_SET_SECCOMP && forbids(b, c))
 		seal();
 }
 

@@ -76,11 +76,10 @@ static inline struct op *op_of_step(struct thread *t, void *stmt, const struct s
 	return begin_op(t, (u64)stmt, OP_STATEMENT);
 }
 
-__attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site *site)
+static inline __attribute__((always_inline)) s32 record_step(struct thread *t, void *stmt, const struct site *site)
 {
 	s32 (*real)(void *) = (s32(*)(void *))site->real;
 	u64 sp = HOOK_STACK;
-	struct thread *t = &self;
 	u64 generation;
 	struct op *op;
 	u32 depth;
@@ -126,6 +125,11 @@ __attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site 
 	publish(t);
 	end_change(t);
 	return result;
+}
+
+__attribute__((used)) hidden s32 fathom_hook_step(void *stmt, const struct site *site)
+{
+	return record_step(&self, stmt, site);
 }
 
 /* A statement is reset or finalised. */

@@ -87,6 +87,7 @@ static struct ring_control *find_ring(struct arena *a, u64 tgid, u32 tid)
 }
 
 static void leave(void);
+static void tell_prices(struct arena *a);
 static u32 asked_whether_over;
 
 /* The first statement of a thread, or of a fork's child. */
@@ -119,6 +120,8 @@ static __attribute__((noinline)) int enter_thread(struct thread *t)
 			t->ring->state = 0;
 			t->ring->stubs = (u64)fathom_returns;
 			t->ring->operations = (u64)t->ops;
+			if (!__atomic_load_n(&a->statement_ns[0], __ATOMIC_RELAXED))
+				tell_prices(a);
 			fathom_inside_thread(&t->ring->state);
 		}
 	}

@@ -36,7 +36,17 @@ pub const TGID_AT: usize = 32;
 /// See [`CLOSED_AT`].
 pub const LIBRARY_AT: usize = 40;
 /// See [`CLOSED_AT`].
+pub const STEP_PRICES_AT: usize = 136;
+/// See [`CLOSED_AT`].
+pub const STATEMENT_PRICES_AT: usize = 156;
+/// See [`CLOSED_AT`].
 pub const CONTROLS_AT: usize = 4096;
+/// Batches in which the object measures what recording costs, and what is done in one.
+pub const PRICE_BATCHES: usize = 5;
+/// See [`PRICE_BATCHES`].
+pub const PRICE_STEPS: u32 = 32;
+/// See [`PRICE_BATCHES`].
+pub const PRICE_STATEMENTS: u32 = 16;
 /// Bytes of a ring's control, and places in it.
 pub const CONTROL_SIZE: usize = 64;
 /// See [`CONTROL_SIZE`].
@@ -147,6 +157,9 @@ mod tests {
             ("UNDO_UNIT_AARCH64", crate::hook::aarch64::UNDO_UNIT as u64),
             ("UNDO_AUTIASP", crate::hook::aarch64::UNDO_AUTIASP.into()),
             ("UNDO_AUTIBSP", crate::hook::aarch64::UNDO_AUTIBSP.into()),
+            ("PRICE_BATCHES", PRICE_BATCHES as u64),
+            ("PRICE_STEPS", PRICE_STEPS.into()),
+            ("PRICE_STATEMENTS", PRICE_STATEMENTS.into()),
             ("ASK_PATH", ASK_PATH as u64),
             ("ASK_EXECUTES", crate::question::EXECUTES.into()),
             ("ASK_LOADED", crate::question::LOADED.into()),
@@ -179,6 +192,8 @@ mod tests {
             ("no_ring", NO_RING_AT),
             ("tgid", TGID_AT),
             ("library", LIBRARY_AT),
+            ("step_ns", STEP_PRICES_AT),
+            ("statement_ns", STATEMENT_PRICES_AT),
             ("ring", CONTROLS_AT),
         ];
         for (name, at) in places {

@@ -239,6 +239,17 @@ impl Watch {
         self.outside.entry((process.library, why.into())).or_insert_with(first).0 += 1;
     }
 
+    /// Whether the library in that file is probed inside that process.
+    pub fn is_hooked(&self, pid: u32, path: &Path) -> bool {
+        self.libraries.iter().any(|l| l.planned.path == path && l.hooked.contains(&pid))
+    }
+
+    /// Whether processes were probed both ways.
+    pub fn is_mixed(&self) -> bool {
+        let inside = self.libraries.iter().any(|l| !l.hooked.is_empty());
+        inside && !(self.rows.is_empty() && self.outside.is_empty())
+    }
+
     /// Which way the command's SQLite was probed, and why, as a fact.
     pub fn fact(&self) -> Fact {
         let value = match &self.unused {

@@ -29,13 +29,19 @@ pub struct Libraries {
     pub inside: Watch,
     /// Files that processes asked about, by device and inode.
     asked: BTreeSet<(u64, u64)>,
+    /// Processes that had mapped a SQLite when it was found.
+    met: Vec<(u32, PathBuf)>,
 }
 
 impl Libraries {
+    fn new(finder: Finder, inside: Watch) -> Self {
+        Self { finder, blind: Vec::new(), probed: Vec::new(), inside, asked: BTreeSet::new(), met: Vec::new() }
+    }
+
     /// Probes the system's, those of the processes that are asked for, and the command's.
     pub fn attach(session: &mut Session, request: &Request, inside: Watch) -> Result<Self, LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
-        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new(), inside, asked: BTreeSet::new() };
+        let mut libraries = Self::new(finder, inside);
         libraries.add(session, Finder::system);
         if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {
             libraries.add(session, Finder::every_process);
@@ -59,7 +65,7 @@ impl Libraries {
     pub fn find(request: &Request) -> Result<(Self, Vec<Found>), LaunchError> {
         let finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
         let inside = Watch::none("the ftrace backend has uprobes only");
-        let mut libraries = Self { finder, blind: Vec::new(), probed: Vec::new(), inside, asked: BTreeSet::new() };
+        let mut libraries = Self::new(finder, inside);
         let mut all = vec![libraries.finder.system()];
         if request.also_all || matches!(request.target, Target::Comm(_) | Target::All) {
             all.push(libraries.finder.every_process());
@@ -92,8 +98,8 @@ impl Libraries {
     pub fn add_mapped(&mut self, session: &mut Session, pid: Option<u32>, code: &[(PathBuf, u64)]) {
         if let Some(pid) = pid {
             for path in self.add(session, |finder| finder.process(pid)) {
-                self.blind.push(late(&path));
                 self.inside.met_late(pid, &path);
+                self.met.push((pid, path));
             }
         }
         let recorded = self.add(session, |finder| finder.files_of(code));
@@ -109,6 +115,13 @@ impl Libraries {
         };
         self.blind.extend(search.found.iter().map(|found| late(&found.path)));
         self.blind.extend(search.absent.into_iter().map(blind));
+    }
+
+    /// Says which SQLites were found when a process already ran them. Not so of one that is probed inside: its object waited for them.
+    pub fn settle(&mut self) {
+        let met = std::mem::take(&mut self.met).into_iter();
+        let missed = met.filter(|(pid, path)| !self.inside.is_hooked(*pid, path));
+        self.blind.extend(missed.map(|(_, path)| late(&path)));
     }
 
     /// Says which SQLites were mapped too late to be probed: when the recording ended.

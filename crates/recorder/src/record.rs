@@ -123,12 +123,17 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     });
     mapped.values().for_each(|code| libraries.missed(code));
     libraries.inside.look(&mut session, true);
+    libraries.settle();
     session.cover(libraries.inside.coverage());
     // Detaching so many probes takes a while, in which some see what others do not see any more.
     archive.log.ends_at(capture::boot_ns());
     let mut finished = session.finish(&mut |record| archive.log.put(record));
     // What was lost before and after the window would not have been stored.
     finished.lost = finished.lost.saturating_sub(archive.log.lost_outside);
+    if libraries.inside.is_mixed() {
+        // The same statements cost more where they are probed by traps, and how many were is not known.
+        finished.costs.retain(|(what, _)| !matches!(*what, "step" | "statement"));
+    }
     context.clear_progress();
     setup::report_refusals(&finished.coverage, notify);
     if let Some(child) = &mut child

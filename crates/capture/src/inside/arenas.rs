@@ -7,7 +7,8 @@ use crate::kernel::clock::boot_ns;
 use crate::tasks::NO_CPU;
 use inside::layout::{
     ARENA_MAGIC, ARENA_SIZE, CLOSED_AT, CONTROL_SIZE, CONTROLS_AT, DROPPED_AT, HEAD_AT, HEADER_SIZE, LIBRARY_AT,
-    NO_RING_AT, RING_WORDS, RINGS, RINGS_AT, Status, TAIL_AT, TGID_AT,
+    NO_RING_AT, PRICE_BATCHES, PRICE_STATEMENTS, PRICE_STEPS, RING_WORDS, RINGS, RINGS_AT, STATEMENT_PRICES_AT,
+    STEP_PRICES_AT, Status, TAIL_AT, TGID_AT,
 };
 use inside::ring::{GAVE_WAY, Reader, Window};
 use model::event::{Header, Loss};
@@ -22,6 +23,39 @@ use std::sync::atomic::{Ordering, fence};
 /// Arenas that are open at a time.
 const MOST: usize = 4096;
 
+/// Batches of which prices are kept, and the longest that is believed: the program can write what it likes.
+const MOST_BATCHES: usize = 4096;
+const LONGEST_BATCH_NS: u32 = 1_000_000;
+
+/// What recording takes, by batches of each process that measured it, in ns.
+#[derive(Debug, Default)]
+pub struct Prices {
+    /// Of one more step.
+    pub step: Vec<f64>,
+    /// Of a statement of one step, with that.
+    pub statement: Vec<f64>,
+}
+
+impl Prices {
+    /// Takes those of an arena, if it has any.
+    fn take(&mut self, header: &[u8]) -> bool {
+        let batches = |at: usize| -> Option<Vec<u32>> {
+            let bytes = header.get(at..at + 4 * PRICE_BATCHES)?;
+            Some(bytes.chunks_exact(4).filter_map(|b| b.first_chunk().map(|b| u32::from_le_bytes(*b))).collect())
+        };
+        let (Some(steps), Some(statements)) = (batches(STEP_PRICES_AT), batches(STATEMENT_PRICES_AT)) else {
+            return false;
+        };
+        let good = |batch: &u32| (1..LONGEST_BATCH_NS).contains(batch);
+        if !steps.iter().chain(&statements).all(good) || self.step.len() + PRICE_BATCHES > MOST_BATCHES {
+            return false;
+        }
+        self.step.extend(steps.into_iter().map(|ns| f64::from(ns) / f64::from(PRICE_STEPS)));
+        self.statement.extend(statements.into_iter().map(|ns| f64::from(ns) / f64::from(PRICE_STATEMENTS)));
+        true
+    }
+}
+
 /// All of them.
 pub struct Arenas {
     folder: PathBuf,
@@ -32,6 +66,7 @@ pub struct Arenas {
     functions: u64,
     last_ns: u64,
     lost: u64,
+    prices: Prices,
 }
 
 /// One process's.
@@ -41,6 +76,8 @@ struct Arena {
     tgid: u32,
     rings: Vec<Ring>,
     no_ring: u64,
+    /// Whether its prices were taken.
+    priced: bool,
 }
 
 #[derive(Default)]
@@ -54,7 +91,7 @@ impl Arenas {
     /// Those in a folder, none of which has records from before `from_ns`, or of more functions that `--op` names.
     pub fn new(folder: PathBuf, from_ns: u64, functions: usize) -> Self {
         let (open, ended, functions) = (BTreeMap::new(), BTreeSet::new(), functions as u64);
-        Self { folder, open, ended, from_ns, functions, last_ns: from_ns, lost: 0 }
+        Self { folder, open, ended, from_ns, functions, last_ns: from_ns, lost: 0, prices: Prices::default() }
     }
 
     /// Opens those that are new.
@@ -94,6 +131,9 @@ impl Arenas {
         for (name, arena) in &mut self.open {
             // Asked before it is read: what it wrote last is read then.
             let ended = !Path::new(&format!("/proc/{}", arena.tgid)).exists();
+            if !arena.priced {
+                arena.priced = arena.header().is_some_and(|header| self.prices.take(&header));
+            }
             lost += arena.read((self.from_ns, self.functions), &mut process_of, &mut |event| all.push(event));
             if ended {
                 over.push(name.clone());
@@ -125,6 +165,11 @@ impl Arenas {
         !self.ended.is_empty() || self.open.values().any(hooked)
     }
 
+    /// What recording takes, as far as processes have measured it.
+    pub fn prices(&mut self) -> &mut Prices {
+        &mut self.prices
+    }
+
     /// Records lost so far.
     pub fn lost(&self) -> u64 {
         self.lost
@@ -148,7 +193,7 @@ impl Arena {
             options.ok().filter(|f| f.metadata().is_ok_and(|about| about.is_file() && about.len() == ARENA_SIZE))?;
         let tgid = path.file_name()?.to_str()?.split('.').next()?.parse().ok()?;
         let rings = (0..RINGS).map(|_| Ring::default()).collect();
-        let arena = Self { file, path, tgid, rings, no_ring: 0 };
+        let arena = Self { file, path, tgid, rings, no_ring: 0, priced: false };
         let header = arena.header()?;
         let claimed = u32::from_le_bytes(*header.get(TGID_AT..)?.first_chunk()?);
         (word(&header, 0) == ARENA_MAGIC && claimed == tgid).then_some(arena)

@@ -16,9 +16,11 @@ pub mod planned;
 use crate::kernel::clock::boot_ns;
 use crate::launch::Lingering;
 use crate::multi::ProbePoint;
+use crate::price;
 use crate::request;
 use crate::sqlite;
 use crate::sqlite::find::Found;
+use crate::trap::{self, Price};
 use crate::uprobes::Uprobes;
 use arenas::Arenas;
 use asks::{Ask, Asks};
@@ -338,6 +340,12 @@ impl Inside {
     /// Records that were lost or made no sense so far.
     pub(crate) fn lost(&self) -> u64 {
         self.arenas.lost()
+    }
+
+    /// What recording takes of a step, and of a statement besides, as the processes measured it.
+    pub(crate) fn costs(&mut self) -> Vec<(&'static str, Price)> {
+        let prices = self.arenas.prices();
+        price::inside(trap::price(&mut prices.step), trap::price(&mut prices.statement))
     }
 
     /// Nothing more is to be recorded.

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What recording costs this process: the code that the hooks run is run for a statement that is none, on a ring that nobody reads, and
+ * compared with the bare call. Once, before the first statement: a few times 10 us. A fork's child inherits what was measured.
+ *
+ * Uncertain: all that it touches is in the caches then, as in a loop over one statement, and the jumps to the hooks are left out.
+ */
+#ifndef FATHOM_INSIDE_PRICE_H
+#define FATHOM_INSIDE_PRICE_H
+
+#define SQLITE_DONE 101
+
+static struct {
+	struct thread thread;
+	struct ring_control ring;
+	u64 words[512];
+	u64 closed;
+	u64 stmt[4];
+	struct plan_library library;
+	u32 began;
+	u32 step_ns[PRICE_BATCHES];
+	u32 statement_ns[PRICE_BATCHES];
+} trial;
+
+_Static_assert(sizeof(trial.words) >= (PRICE_STATEMENTS * 12 + 5) * sizeof(u64), "a batch of records must fit");
+
+static s32 say_row(void *stmt)
+{
+	(void)stmt;
+	return SQLITE_ROW;
+}
+
+static s32 say_done(void *stmt)
+{
+	(void)stmt;
+	return SQLITE_DONE;
+}
+
+/* As if it were hooked. */
+static __attribute__((noinline)) s32 tried_step(void *stmt, const struct site *site)
+{
+	return record_step(&trial.thread, stmt, site);
+}
+
+/* How long so many calls take longer when they are recorded. */
+static u32 try(s32 (*real)(void *), u32 calls)
+{
+	struct site site = { (void *)real, 0, &trial.library, 0 };
+	s32 (*volatile bare)(void *) = real;
+	u64 start, middle, end;
+	u32 i;
+
+	trial.ring.head = 0;
+	trial.ring.tail = 0;
+	start = clock_ns();
+	for (i = 0; i < calls; i++)
+		tried_step(trial.stmt, &site);
+	middle = clock_ns();
+	for (i = 0; i < calls; i++)
+		bare(trial.stmt);
+	end = clock_ns();
+	return middle - start > end - middle ? middle - start - (end - middle) : 0;
+}
+
+/* For an arena that is new. */
+static void tell_prices(struct arena *a)
+{
+	u32 i;
+
+	if (!__atomic_exchange_n(&trial.began, 1, __ATOMIC_RELAXED)) {
+		trial.thread.generation = process->generation;
+		trial.thread.ring = &trial.ring;
+		trial.thread.words = trial.words;
+		trial.thread.closed = &trial.closed;
+		trial.ring.populated = RING_WORDS;
+		for (i = 0; i < PRICE_BATCHES; i++) {
+			trial.statement_ns[i] = try(say_done, PRICE_STATEMENTS);
+			/* The first begins an execution, which goes on. */
+			trial.ring.head = 0;
+			if (!trial.thread.open)
+				try(say_row, 1);
+			trial.step_ns[i] = try(say_row, PRICE_STEPS);
+			/* It ends. */
+			try(say_done, 1);
+		}
+	}
+	memcpy(a->step_ns, trial.step_ns, sizeof(trial.step_ns));
+	memcpy(a->statement_ns, trial.statement_ns, sizeof(trial.statement_ns));
+}
+
+#endif

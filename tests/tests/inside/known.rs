@@ -1,0 +1,237 @@
+//! Programs that people use, recorded both ways: interpreters, a version control system, a JVM, a program in Go, a browser. Each does the
+//! same work each time; what it printed is compared too, so that a difference is the recording's and not the program's.
+//!
+//! Firefox does not do the same each time: how often it executes what depends on when its threads get to run. Its own log of statements,
+//! written by SQLite's trace callback in the same run, is what it is compared with.
+
+use super::{facts, hooked_in, same_operations_after};
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{ext4, fathom, near, number, record, records_lost, run, shape, show};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const PHP: &str = r#"
+$db = new PDO("sqlite:" . $argv[1]);
+$db->exec("pragma journal_mode = wal");
+$db->exec("create table t (a integer primary key, b text)");
+$insert = $db->prepare("insert into t (b) values (?)");
+for ($i = 0; $i < 40; $i++) $insert->execute(["x$i"]);
+$rows = count($db->query("select a from t where a < 20")->fetchAll());
+$db->beginTransaction();
+foreach ($db->query("select a from t where a < 10") as $row) $db->exec("update t set b = 'u' where a = " . $row["a"]);
+$db->commit();
+$other = new SQLite3($argv[1]);
+$other->createFunction("twice", fn($x) => 2 * $x);
+$found = $other->query("select twice(a) from t where a < 5");
+while ($found->fetchArray()) $rows++;
+echo "$rows rows\n";
+"#;
+
+/// Removes a database, if it is there.
+fn remove(database: &Path) -> Result<()> {
+    for end in ["", "-wal", "-shm", "-journal"] {
+        let file = PathBuf::from(format!("{}{end}", database.display()));
+        if file.exists() {
+            fs::remove_file(file)?;
+        }
+    }
+    Ok(())
+}
+
+/// Two of PHP's modules, one database.
+pub fn php() -> Result<()> {
+    let disk = ext4()?;
+    let database = disk.path().join("t.db");
+    let argv = ["php", "-r", PHP, &database.to_string_lossy()];
+    let (summary, printed) = same_operations_after(|| remove(&database), &argv, 12)?;
+    ensure!(printed == "23 rows\n", "{printed}");
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 40.0)?;
+    // Its query() makes a first step, and begins anew when rows are fetched.
+    near("rows of a function of PHP's", number(shape(&summary, "SELECT TWICE")?, "/rows")?, 5.0)
+}
+
+/// Its working copy has a database, its repository has files that it syncs. A statement that it resets after a row ends before the next
+/// call of the kernel, also by uprobes.
+pub fn svn() -> Result<()> {
+    let disk = ext4()?;
+    let folder = disk.path().display().to_string();
+    let prepare = format!(
+        "cd {folder}; rm -rf repo wc; svnadmin create repo; svn -q co file://$PWD/repo wc; \
+         for i in 1 2 3 4; do echo $i > wc/$i; done; svn -q add wc/?"
+    );
+    let before = || run(Command::new("sh").args(["-c", &prepare])).map(drop);
+    let work = format!(
+        "cd {folder}; svn -q commit -m x wc; svn status wc; svn -q up wc; echo 5 > wc/1; svn -q revert wc/1; svn cleanup wc"
+    );
+    let (summary, _) = same_operations_after(before, &["sh", "-c", &work], 100)?;
+    let library = fs::canonicalize("/usr/lib/x86_64-linux-gnu/libsvn_subr-1.so.1")?;
+    ensure!(library.exists() && summary["operations"].as_array().is_some_and(|all| all.len() > 100), "{summary}");
+    Ok(())
+}
+
+/// SQLite compiled by cgo, in a program whose goroutines move from thread to thread.
+pub const GO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/tools/bin/gosqlite");
+
+pub fn go() -> Result<()> {
+    for mode in ["wal", "delete"] {
+        let disk = ext4()?;
+        let database = disk.path().join("t.db");
+        let argv = [GO, &database.to_string_lossy(), mode];
+        let (summary, printed) = same_operations_after(|| remove(&database), &argv, 8)?;
+        ensure!(printed == "40 rows\n", "{printed}");
+        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 100.0)?;
+        hooked_in(&summary, Path::new(GO), "1 process")?;
+    }
+    Ok(())
+}
+
+const JAVA: &str = r#"
+import java.sql.*;
+public class Load {
+    public static void main(String[] a) throws Exception {
+        Class.forName("org.sqlite.JDBC");
+        int rows = 0;
+        try (Connection c = DriverManager.getConnection("jdbc:sqlite:" + a[0]); Statement s = c.createStatement()) {
+            // A fixed wait: by uprobes, what runs between the mapping of a library and the probes on it is not seen.
+            Thread.sleep(1000);
+            s.executeUpdate("CREATE TABLE t (i INTEGER)");
+            try (PreparedStatement p = c.prepareStatement("INSERT INTO t VALUES (?)")) {
+                for (int i = 0; i < 12; i++) { p.setInt(1, i); p.executeUpdate(); }
+            }
+            try (ResultSet r = s.executeQuery("SELECT i FROM t WHERE i < 7")) { while (r.next()) rows++; }
+        }
+        System.out.println(rows + " rows");
+    }
+}
+"#;
+
+pub const DRIVER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../target/jars/sqlite-jdbc-3.7.2.jar");
+
+/// The driver unpacks its library, whose name is another one each time, and the JVM loads it.
+pub fn jvm() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let source = folder.path().join("Load.java");
+    fs::write(&source, JAVA)?;
+    run(Command::new("javac").arg("-d").arg(folder.path()).arg(&source))?;
+    let database = disk.path().join("t.db");
+    let path = format!("{}:{DRIVER}", folder.path().display());
+    let argv = ["java", "-cp", &path, "Load", &database.to_string_lossy()];
+    let (summary, printed) = same_operations_after(|| remove(&database), &argv, 5)?;
+    ensure!(printed == "7 rows\n", "{printed}");
+    near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 12.0)?;
+    near("rows", number(shape(&summary, "SELECT I FROM T")?, "/rows")?, 7.0)
+}
+
+/// A static program of musl's, in a root of its own that has nothing but it: the object is not there, so it has uprobes either way.
+pub fn musl_in_chroot() -> Result<()> {
+    let disk = ext4()?;
+    let program = disk.path().join("program");
+    fs::copy(fathom(), &program)?;
+    let root = disk.path().to_string_lossy().into_owned();
+    let words = ["chroot", &root, "/program", "workload", "sqlite", "--op=demo", "--rows=200", "--samples=none"];
+    let argv = [&words[..], &["--dir", "/"]].concat();
+    let folder = tempfile::tempdir()?;
+    let mut both = Vec::new();
+    for way in ["auto", "uprobe"] {
+        let summary = show(&record(folder.path(), &["--probes", way, "--keep-sql"], &argv)?)?;
+        ensure!(records_lost(&summary)? == 0.0, "{way}: {}", summary["loss"]);
+        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 200.0)?;
+        both.push(facts(&summary)?);
+    }
+    for (statement, ours) in &both[0] {
+        ensure!(Some(ours) == both[1].get(statement), "{statement}: {ours:?} is not {:?}", both[1].get(statement));
+    }
+    ensure!(both[0].len() == both[1].len(), "{:?}", both[1].keys());
+    Ok(())
+}
+
+/// What the browser's own tables are called, which other libraries' statements do not name.
+const OWN_TABLES: &str = "moz_";
+const PREFERENCES: &str = r#"user_pref("browser.shell.checkDefaultBrowser", false);
+user_pref("datareporting.policy.dataSubmissionEnabled", false);
+user_pref("browser.aboutwelcome.enabled", false);
+user_pref("network.captive-portal-service.enabled", false);
+"#;
+
+/// What is counted: the trace callback is not called for all that ANALYZE and the like run by themselves.
+const VERBS: [&str; 5] = ["CREATE", "INSERT", "UPDATE", "DELETE", "SELECT"];
+
+/// How many executions of statements of each verb the browser's log has, of those on its own tables.
+fn logged(log: &str) -> BTreeMap<String, f64> {
+    let mut counts = BTreeMap::new();
+    // A statement may have several lines; each entry begins with the process in brackets.
+    for entry in log.split("\n[").filter_map(|entry| entry.split_once("TRACE_STMT on ")) {
+        let Some((_, statement)) = entry.1.split_once(": '") else { continue };
+        // What triggers execute is commented.
+        if !statement.starts_with("--") && statement.contains(OWN_TABLES) {
+            *counts.entry(verb(statement)).or_default() += 1.0;
+        }
+    }
+    counts.retain(|verb, _| VERBS.contains(&verb.as_str()));
+    counts
+}
+
+fn verb(statement: &str) -> String {
+    let words = statement.split_whitespace().skip_while(|word| word.starts_with("/*") || word.ends_with("*/"));
+    words.map(str::to_uppercase).next().unwrap_or_default()
+}
+
+/// The same of a recording, with the executions that did not end.
+fn executed(summary: &Value) -> Result<BTreeMap<String, f64>> {
+    let mut counts = BTreeMap::new();
+    for operation in
+        summary["operations"].as_array().context("operations[]")?.iter().filter(|o| o["kind"] == "statement")
+    {
+        let statement = operation["statement"].as_str().unwrap_or_default();
+        if statement.contains(OWN_TABLES) {
+            *counts.entry(verb(statement)).or_default() +=
+                number(operation, "/count")? + number(operation, "/unfinished")?;
+        }
+    }
+    Ok(counts)
+}
+
+/// Its SQLite is a library of its own, in processes of its own making, of which some ask for filters of system calls and some install one.
+pub fn browser() -> Result<()> {
+    for way in ["inside", "uprobe"] {
+        let folder = tempfile::tempdir()?;
+        let profile = folder.path().join("profile");
+        fs::create_dir(&profile)?;
+        fs::write(profile.join("user.js"), PREFERENCES)?;
+        fs::write(folder.path().join("page.html"), "<h1>A page</h1>")?;
+        let picture = folder.path().join("picture.png");
+        let log = folder.path().join("log");
+        let archive = folder.path().join("b.fathom");
+        let mut command = Command::new(fathom());
+        command.args(["record", "--quiet", "--keep-sql", "--probes", way, "-o"]).arg(&archive);
+        command.env("HOME", folder.path()).env("MOZ_LOG", "sync,mozStorage:5").env("MOZ_LOG_FILE", &log);
+        command.args(["--", "firefox-esr", "--headless", "--no-remote", "--profile"]).arg(&profile);
+        command.arg("--screenshot").arg(&picture).arg(format!("file://{}/page.html", folder.path().display()));
+        run(&mut command)?;
+        ensure!(picture.exists(), "{way}: it took no picture");
+        let summary = show(&archive)?;
+        ensure!(records_lost(&summary)? == 0.0, "{way}: {}", summary["loss"]);
+        let truth = logged(&fs::read_to_string(log.with_extension("moz_log"))?);
+        let ours = executed(&summary)?;
+        ensure!(truth.values().sum::<f64>() > 100.0, "its log has only {truth:?}");
+        // By uprobes the library is found when it is mapped; what ran before is missing, and the coverage says so.
+        let says =
+            |what: &str| summary["coverage"].as_array().is_some_and(|rows| rows.iter().any(|row| row["how"] == what));
+        let late = says(
+            "it was found after a process had begun to run it: that process's first statements, or all, are missing",
+        );
+        for (verb, count) in &truth {
+            let found = ours.get(verb).copied().unwrap_or_default();
+            let right = if late { found <= *count } else { found == *count };
+            ensure!(right, "{way}: {verb}: we say {ours:?}, its log says {truth:?}");
+        }
+        if way == "inside" {
+            ensure!(!late, "none can be missing: {:#}", summary["coverage"]);
+            hooked_in(&summary, Path::new("/usr/lib/firefox-esr/libmozsqlite3.so"), "process")?;
+        }
+    }
+    Ok(())
+}
