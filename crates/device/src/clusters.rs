@@ -74,7 +74,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let answer = sheet.reader.read("/proc/cpuinfo").and_then(|text| {
         let mut cores = cores(&text);
         if cores.is_empty() {
-            return Err("no processor is named in /proc/cpuinfo".into());
+            return Err("/proc/cpuinfo names no processor".into());
         }
         forget_if_told_once(&mut cores);
         frequencies(sheet.reader, &mut cores);

@@ -28,7 +28,7 @@ pub enum Knob {
 #[non_exhaustive]
 pub enum NotPutBack {
     /// A file and its value.
-    #[error("{} could not be set back to {value}: {source}", .file.display())]
+    #[error("{} could not be restored to {value}: {source}", .file.display())]
     File {
         /// The file.
         file: PathBuf,

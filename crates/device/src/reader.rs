@@ -110,7 +110,7 @@ fn answer(asked: &[&str], patience: Duration) -> Result<String, String> {
         return Err(format!("{program}: {TOO_LONG} {LONGEST} bytes"));
     }
     if ended.is_none() {
-        return Err(format!("{program}: does not end within {} s", patience.as_secs()));
+        return Err(format!("{program}: did not end within {} s", patience.as_secs()));
     }
     if !status.success() {
         return Err(format!("{program}: {status}"));

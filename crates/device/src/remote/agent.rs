@@ -134,7 +134,7 @@ impl Agent {
         match frame {
             Frame::Part(name, bytes) => match self.keep(&name, &bytes) {
                 Ok(()) => true,
-                Err(error) => say(&self.to, &Frame::Done(Err(format!("cannot write {name} there: {error}")))),
+                Err(error) => say(&self.to, &Frame::Done(Err(format!("cannot write {name} on the device: {error}")))),
             },
             Frame::Start(argv) => match self.start(&argv) {
                 Ok(()) => true,

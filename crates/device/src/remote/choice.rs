@@ -42,7 +42,7 @@ pub enum NoneMeant {
     #[error(transparent)]
     Adb(#[from] adb::Failure),
     /// All of none.
-    #[error("adb lists no device that can be worked on: `fathom device list` says why")]
+    #[error("adb lists no usable device; `fathom device list` shows why")]
     NoUsable,
 }
 

@@ -122,7 +122,7 @@ enum Stopped {
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
     /// There is a folder for it, and nothing in it.
-    #[error("`{0}` was never started there")]
+    #[error("`{0}` was never started on the device")]
     NeverStarted(String),
     /// The device's word why a file could not be kept there.
     #[error("{0}")]
@@ -152,13 +152,13 @@ impl From<io::Error> for Stopped {
 #[derive(Debug, thiserror::Error)]
 enum NotTaken {
     /// It leads out of the folder.
-    #[error("the device sent a file of a name that no file has")]
+    #[error("the device sent a file with an invalid name")]
     Name,
     /// Something before it is missing.
-    #[error("the device sent a piece of a file without what stands before")]
+    #[error("the device sent part of a file without the part before it")]
     Gap,
     /// It would fill the disk.
-    #[error("the device sent more than any result has")]
+    #[error("the device sent more data than any result has")]
     TooMuch,
     /// It cannot be written.
     #[error("cannot write {}: {}", .0.display(), .1)]
@@ -329,7 +329,11 @@ fn reconnected(
                 format!("{}; not back within {} s{last}: {}", why.why, patience.as_secs(), left()),
             ));
         }
-        context.progress(&format!("{place} is gone; waiting for it"), begun.elapsed().as_secs(), patience.as_secs());
+        context.progress(
+            &format!("{place} is disconnected; waiting for it"),
+            begun.elapsed().as_secs(),
+            patience.as_secs(),
+        );
         std::thread::sleep(AGAIN);
         if let DeviceAddress::Adb(Some(serial)) = place {
             let stale = refreshed.elapsed() > STALE;

@@ -42,7 +42,7 @@ const MACHINES: &[(u16, &str)] =
 enum NoBinary {
     #[error("{}: {}", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
-    #[error("{}: is not a Linux program for a supported architecture", .0.display())]
+    #[error("{} is not a Linux program for a supported architecture", .0.display())]
     Foreign(PathBuf),
     #[error(
         "its architecture is {machine}, and this binary is for {have}: put Fathom for {machine} beside it as fathom-{machine}, or give it \

@@ -33,7 +33,7 @@ pub enum Error {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     /// What it says is something else.
-    #[error("{place}: its answer cannot be read")]
+    #[error("{place}: unreadable answer")]
     Unreadable {
         /// The device.
         place: DeviceAddress,

@@ -176,7 +176,7 @@ pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>
     let (out, whole) = bounded(from);
     if !whole {
         life.kill();
-        return Err(Unreachable::new(place, format!("it answers with more than {MOST} bytes")));
+        return Err(Unreachable::new(place, format!("its answer is longer than {MOST} bytes")));
     }
     let (err, _) = hearing.join().unwrap_or_default();
     let ending = life.wait(END).unwrap_or_else(|| {

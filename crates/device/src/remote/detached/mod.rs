@@ -42,16 +42,16 @@ pub enum Error {
     )]
     Name(String),
     /// There is none of that name.
-    #[error("there is no detached command `{0}`")]
+    #[error("no such detached command: `{0}`")]
     Missing(String),
     /// There is one already.
-    #[error("there is a detached command `{0}` already; `fathom device stop` lists it and stops it")]
+    #[error("a detached command `{0}` already exists; `fathom device stop` lists and stops it")]
     Exists(String),
     /// Its keeper runs: nothing is removed below it.
-    #[error("`{0}` still runs")]
+    #[error("`{0}` is still running")]
     Running(String),
     /// The folder is another user's.
-    #[error("{0} is another user's")]
+    #[error("{0} belongs to another user")]
     Foreign(PathBuf),
     /// A file.
     #[error("{0}: {1}")]
@@ -69,7 +69,7 @@ pub enum NoDescription {
     #[error("{0}")]
     Json(String),
     /// They are another release's.
-    #[error("its version is {0}, and this Fathom knows 1")]
+    #[error("version {0} is not supported; this Fathom reads version 1")]
     Version(u32),
 }
 
