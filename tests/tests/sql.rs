@@ -146,9 +146,11 @@ fn formats() -> Result<()> {
     );
     let table = run(&mut sql(&[text(&archive), statement]))?.stdout;
     ensure!(!table.contains(&0x1b), "a text steers the terminal");
-    let json: Value = serde_json::from_slice(&fs::read(folder.path().join("a.json"))?)?;
-    hold("sql", &json)?;
+    let mut json: Value = serde_json::from_slice(&fs::read(folder.path().join("a.json"))?)?;
     ensure!(json["rows"].as_array().is_some_and(|again| *again == rows));
+    // Names of columns are the query's.
+    json["rows"] = Value::Array(Vec::new());
+    hold("sql", &json)?;
     let names: Vec<PathBuf> = fs::read_dir(folder.path())?.map(|e| Ok(e?.path())).collect::<Result<_>>()?;
     ensure!(names.len() == 3, "something temporary is left: {names:?}");
     if python_has("duckdb").is_ok() {

@@ -180,9 +180,10 @@ fn done(command: &mut Command) -> std::result::Result<(), CommandFailed> {
     match done.status.success() {
         true => Ok(()),
         false => {
-            let said = [done.stdout, done.stderr].concat();
-            let said: String = String::from_utf8_lossy(&said).chars().filter(|c| !c.is_control()).take(300).collect();
-            Err(CommandFailed::Status(done.status, said))
+            let output = [done.stdout, done.stderr].concat();
+            let output: String =
+                String::from_utf8_lossy(&output).chars().filter(|c| !c.is_control()).take(300).collect();
+            Err(CommandFailed::Status(done.status, output))
         }
     }
 }

@@ -27,7 +27,7 @@ pub enum Class {
 }
 
 /// Marks whose text is Fathom's; the text of any other is the program's.
-const PUBLIC_MARKS: [&str; 6] = ["limited by", "mode", "cache", "inner", "clock", "warm"];
+const PUBLIC_MARKS: [&str; 6] = [archive::runs::LIMITED_BY_MARK, "mode", "cache", "inner", "clock", "warm"];
 
 /// Text columns that are not public.
 const PRIVATE: &[(&str, &str, Class)] = &[

@@ -289,7 +289,7 @@ impl Agent {
             loop {
                 // First how it is, then what there is: of one that has ended all is there.
                 let state = place.state();
-                let told = follower.as_mut().is_none_or(|follower| follower.look(&mut |frame| say(&to, frame)))
+                let sent = follower.as_mut().is_none_or(|follower| follower.look(&mut |frame| say(&to, frame)))
                     && tail(&place, "out", &mut heard[0], Frame::Out, &to)
                     && tail(&place, "err", &mut heard[1], Frame::Err, &to);
                 let exit = match state {
@@ -297,10 +297,10 @@ impl Agent {
                     State::Vanished => Some(VANISHED),
                     State::Running | State::Prepared => None,
                 };
-                if let Some(exit) = exit.filter(|_| told) {
+                if let Some(exit) = exit.filter(|_| sent) {
                     say(&to, &Frame::Exit(exit));
                 }
-                if exit.is_some() || !told {
+                if exit.is_some() || !sent {
                     return;
                 }
                 std::thread::sleep(LOOK);
@@ -351,11 +351,11 @@ impl Agent {
         }
         let to = self.to.clone();
         std::thread::spawn(move || {
-            let heard = |following: &Following| {
+            let sent = |following: &Following| {
                 let mut following = following.lock().ok()?;
                 following.as_mut()?.look(&mut |frame| say(&to, frame)).then_some(())
             };
-            while heard(&following).is_some() {
+            while sent(&following).is_some() {
                 std::thread::sleep(LOOK);
             }
         });

@@ -88,9 +88,9 @@ impl AdbServer {
     }
 
     fn say(&self, stream: &mut TcpStream, service: &str) -> Result<(), Failure> {
-        let said =
+        let status =
             wire::request(service).and_then(|bytes| stream.write_all(&bytes)).and_then(|()| wire::status(stream));
-        said.map_err(|e| self.broken(e))?.map_err(Failure::Refused)
+        status.map_err(|e| self.broken(e))?.map_err(Failure::Refused)
     }
 
     /// Asks the server itself something.
