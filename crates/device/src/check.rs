@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_host_without_facts_promises_nothing_it_cannot_know() {
+    fn host_without_facts_claims_no_abilities() {
         let all = abilities(&Environment::new());
         assert!(all.iter().all(|a| !a.why.is_empty() && a.what != "record: --via perfetto"));
         assert_eq!((of(&all, "record: eBPF").can, of(&all, "bench: bytecode").can), (Can::Unknown, Can::No));

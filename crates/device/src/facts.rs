@@ -280,7 +280,7 @@ fn virtual_machine(sheet: &mut Sheet<'_>) {
     };
     sheet.part("virtual.hypervisor", Varies::Device, "", "/proc/cpuinfo", flag);
     sheet.file("virtual.type", Varies::Device, "", "/sys/hypervisor/type");
-    // Only the lab's guests are told. On every other machine there is nothing to say.
+    // Only the lab's guests have it; on any other machine the fact is left out.
     let accelerator = |line: &str| Some(line.split_whitespace().find_map(|w| w.strip_prefix(ACCELERATOR))?.to_owned());
     if sheet.reader.read("/proc/cmdline").is_ok_and(|line| accelerator(&line).is_some()) {
         sheet.part("virtual.accelerator", Varies::Boot, "", "/proc/cmdline", accelerator);

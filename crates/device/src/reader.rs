@@ -220,7 +220,7 @@ mod tests {
             ("sleep 1000 & echo $! >PID; wait", "no answer within"),
             // It ends, and what it started keeps the output open.
             ("sleep 1000 & echo $! >PID", "no answer within"),
-            ("exec >/dev/null; sleep 1000 & echo $! >PID; wait", "does not end within"),
+            ("exec >/dev/null; sleep 1000 & echo $! >PID; wait", "did not end within"),
         ] {
             let script = script.replace("PID", &pid.display().to_string());
             let said = answer(&["sh", "-c", &script], soon).unwrap_err();

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_path_is_no_data_path() {
+    fn hostile_path_is_refused() {
         assert!(is_data_path(A));
         for path in [
             "spans/date=2026-11-25/../../../etc/passwd.parquet",
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_newer_and_damaged_info_have_own_errors() {
+    fn foreign_newer_and_damaged_info_have_distinct_errors() {
         assert_eq!(Info::parse(b"{}"), Err(Unreadable::Foreign));
         assert_eq!(Info::parse(br#"{"format": "fathom-fleet", "version": 9}"#), Err(Unreadable::Newer(9)));
         assert!(matches!(Info::parse(b"{"), Err(Unreadable::Damaged(_))));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_device_prints_leads_nowhere_else() {
+    fn device_output_cannot_leave_folder() {
         let text = "1\tevents.log\t./../../etc\n1\tevents.log\t/etc\n1\t../x\t./a\nnothing\n\tevents.log\t./b\n";
         let found = listed(text);
         assert_eq!(found, [Found { path: "b".into(), created_unix_ns: None, log: "events.log".into() }]);

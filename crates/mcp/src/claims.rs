@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recording_with_flaws_cannot_carry_claims() {
+    fn flawed_recording_limits_claims() {
         let summary = json!({
             "trace": {"complete": false},
             "loss": {"events": 3, "events_at_unknown_time": 2},
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_without_verdict_carry_none() {
+    fn cells_without_verdict_limit_claims() {
         let compared = json!({"results": [{"verdict": "slower"}, {"verdict": "inconclusive"}, {"verdict": "disturbed"}],
             "incomparable": [1], "unmatched": [1, 2]});
         let claims = serde_json::to_string(&of_comparison(&compared)).unwrap();

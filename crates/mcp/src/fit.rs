@@ -192,7 +192,7 @@ mod tests {
 
     /// Of what is asked about, something is left as long as there is room for it.
     #[test]
-    fn what_was_asked_outlasts_what_stands_beside_it() {
+    fn requested_part_is_cut_last() {
         let facts: Map<String, Value> = (0..30).map(|n| (format!("fact{n}"), json!("y".repeat(100)))).collect();
         let layers: Map<String, Value> =
             (0..10).map(|n| (format!("layer{n}"), json!({"ns": n, "share": "z"}))).collect();

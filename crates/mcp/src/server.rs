@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_says_what_it_is_of_within_its_budget() {
+    fn answer_names_provenance_within_budget() {
         let folder = tempfile::tempdir().unwrap();
         let server = server(folder.path(), Path::new("/bin/true"));
         let long = json!({"archive": "a".repeat(50_000), "command": "b".repeat(50_000)});

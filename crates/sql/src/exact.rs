@@ -138,7 +138,7 @@ impl ExprPlanner for Planner {
     }
 }
 
-/// The type of an expression, if it is one of integers. Of a chain of operators only the last is looked at: a statement may be long.
+/// The type of an expression, if it is one of integers. Only the last operator of a chain is examined, since a statement may be long.
 fn integer(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     let kind = match expr {
         Expr::ScalarFunction(call) if call.func.inner().as_ref().is::<Checked>() => DataType::Int64,

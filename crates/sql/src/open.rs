@@ -1,7 +1,7 @@
 //! What is asked: archives, folders of archives, or a fleet.
 //!
 //! An archive without tables gets them first, by the program `fathom` (`fathom reindex`), which alone knows every linker; tables of
-//! an older version are written anew into a temporary folder, since an engine would compute wrongly with unsigned times.
+//! an older version are rewritten to a temporary folder, since an engine would compute wrongly with unsigned times.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use archive::Archive;

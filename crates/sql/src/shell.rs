@@ -249,7 +249,7 @@ fn command(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Re
     }
 }
 
-/// Asks each statement of a line; what fails is told, and the shell goes on.
+/// Runs each statement of a line; errors are printed, and the shell continues.
 fn ask(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result<()> {
     let (mut all, rest) = statements(line);
     if !rest.is_empty() {

@@ -12,7 +12,7 @@ use crate::objects::Objects;
 use crate::pages::{PAGE, Taken};
 use crate::stacked;
 use crate::tasks::Issuer;
-use model::event::{BioQueue, Header, bio_flags, flags};
+use model::event::{BioQueue, Header, bio_flags, flags, header_flags};
 use model::{BioEnd, Call, Confidence, DiskOp, Origin, Relation};
 
 /// Inodes below are a file system's own: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is none.
@@ -33,7 +33,7 @@ impl Charging<'_, '_> {
     /// Charges a bio that was just queued.
     pub(super) fn charge_bio(&mut self, header: &Header, r: &BioQueue, bio: &mut Bio) {
         let weight = f64::from(r.bytes.max(1));
-        let kernel = r.ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
+        let kernel = r.ctx & flags::KERNEL_THREAD != 0 || header.flags & header_flags::KERNEL_THREAD != 0;
         let file = (r.dev, r.ino);
         if self.cx.config.tracer_files.contains(&file) {
             let tracer = Actor::process(Origin::Tracer, self.cx.config.tracer.unwrap_or(0));

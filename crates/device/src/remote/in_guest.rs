@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How often it is looked whether the guest has ended.
+/// How often the guest is checked for its end.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Why there is no guest.

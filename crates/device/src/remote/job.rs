@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 /// The word that stands for this program's file there, as in a design.
 pub const PROGRAM: &str = "{fathom}";
 
-/// How often it is looked whether somebody asked for an end.
+/// How often cancellation is checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often a device is looked for that went.
+/// How often a disconnected device is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a connection that adb calls `offline` is given before it is made anew: a slow handshake looks like that, too.
+/// How long a connection that adb calls `offline` is given before it is opened again: a slow handshake looks the same.
 const STALE: Duration = Duration::from_secs(15);
 /// More than this is not taken from a device, bytes.
 const MOST: u64 = 64 << 30;
@@ -52,7 +52,7 @@ pub struct Job<'a> {
     pub detached: Option<Detached<'a>>,
 }
 
-/// What is told meanwhile.
+/// Progress of a job.
 #[derive(Debug)]
 pub enum Note<'a> {
     /// A sentence of this side.
@@ -256,7 +256,7 @@ struct Heard {
     out: u64,
     /// Bytes.
     err: u64,
-    /// It ended there without a word, and all that it left is here.
+    /// It ended without a status, and all its files are here.
     vanished: bool,
 }
 
@@ -342,7 +342,7 @@ fn reconnected(
             }
             AdbServer::of_environment().reconnect(serial, stale);
         }
-        // The program is looked at again: the device may have been set up anew.
+        // The program is checked again: the device may have been reset.
         let quiet: &mut dyn FnMut(Note<'_>) = &mut |_| {};
         let opened = deployed(place, job.binaries, context, quiet).and_then(|deployment| {
             let (link, events) = linked(&deployment)?;
@@ -491,7 +491,7 @@ struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    /// What is here: name, length and hash of each file, one after the other. What was changed here meanwhile is fetched anew.
+    /// What is here: name, length and hash of each file, one after the other. What was changed here meanwhile is fetched again.
     fn has(&self) -> Vec<String> {
         let one = |(name, length): (&String, &u64)| {
             let path = name.split_once('/').and_then(|(_, rest)| below(self.into, rest))?;

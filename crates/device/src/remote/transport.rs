@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn command_output_is_bounded_and_status_reported() {
         let run = |line: &str| run(&DeviceAddress::Local, line, None);
-        assert!(run("head -c 3000000 /dev/zero").unwrap_err().why.contains("more than 1048576 bytes"));
+        assert!(run("head -c 3000000 /dev/zero").unwrap_err().why.contains("longer than 1048576 bytes"));
         assert!(run("echo no >&2; exit 3").unwrap_err().why.contains("no"));
         assert!(run("exit 3").unwrap_err().why.contains("exit status 3"));
     }

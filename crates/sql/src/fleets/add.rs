@@ -2,7 +2,7 @@
 //!
 //! Archives are sorted by day, device and run, so that files of one day only are open at a time and rows of one device stand together.
 //! A batch ends with the day, or when its largest file has the wanted size. Rows are handed on while they are read: if an archive proves
-//! damaged on the way, the batch is begun anew without it, so that nothing of it is in the fleet and memory does not depend on its size.
+//! damaged on the way, the batch is restarted without it, so that nothing of it is in the fleet and memory does not depend on its size.
 //!
 //! An archive that the fleet has already (by its run) is passed over. So an `add` that was killed at any point is repeated as it was.
 
@@ -26,7 +26,7 @@ const MERGE_AT: usize = 16;
 /// How archives are added.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// The device's name, whatever the archives say.
+    /// The device's name, which overrides those of the archives.
     pub device: Option<String>,
 }
 
@@ -50,7 +50,7 @@ struct Waiting {
     identity: Identity,
 }
 
-/// Adds archives; one that cannot be added is named and left out.
+/// Adds archives; one that cannot be added is reported and skipped.
 ///
 /// # Errors
 /// The fleet's store fails; what was committed until then stays.
@@ -126,7 +126,7 @@ async fn batch(
                 Err(Stopped::Archive(why)) => {
                     let bad = waiting.remove(taken);
                     added.skipped.push((bad.dir, why));
-                    // Where one is damaged more may be. They are found before the batch begins anew, which each alone would cost once more.
+                    // If one is damaged, others may be. All are found before the batch restarts, since each restart costs a pass.
                     let mut at = taken;
                     while waiting.get(at).is_some_and(|one| one.identity.day == day) {
                         interruptible().await;
@@ -196,7 +196,7 @@ fn read(
         let mut failed = None;
         archive
             .for_each_cells(table, &mut |cells| {
-                // The reader cannot be stopped; it reads on for nobody.
+                // The reader cannot be stopped; its rows are dropped.
                 if failed.is_none() {
                     rows += 1;
                     failed = take(table, keeper.row(&one.identity, cells.to_vec())).err();

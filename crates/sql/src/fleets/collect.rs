@@ -1,4 +1,4 @@
-//! `fathom fleet gc`: small files become large ones, and what belongs to nobody is removed.
+//! `fathom fleet gc`: merges small files, and removes files that no commit names.
 //!
 //! A file that a merge has replaced, or that no commit names, is removed only after a time of grace: a query that began before the
 //! merge still reads the one, a writer may be about to commit the other.
@@ -85,7 +85,7 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
     }
 }
 
-/// Merges, then removes what nobody needs and is older than `grace_ns`.
+/// Merges, then removes unneeded files that are older than `grace_ns`.
 ///
 /// # Errors
 /// The store fails.

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_unpacked_and_nothing_leads_elsewhere() {
+    fn unpacking_stays_in_folder() {
         use tar::EntryType as Kind;
         let folder = tempfile::tempdir().unwrap();
         let into = folder.path().join("a");

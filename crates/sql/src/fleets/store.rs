@@ -23,7 +23,7 @@ use tempfile::NamedTempFile;
 /// Folder for files that are not whole yet.
 const TMP: &str = "_tmp";
 
-/// How often a file is put before a store's failure is told, beyond what each request repeats by itself.
+/// How often a file is put before the failure is reported, in addition to the retries of each request.
 const TRIES: u32 = 4;
 /// How often a file's removal is tried.
 const REMOVALS: u32 = 8;

@@ -1,7 +1,7 @@
 //! `fathom serve --otlp URL`: operations that came with a trace context go to a collector of OpenTelemetry, as spans below the
 //! application's own ([`spans`]), by OTLP/HTTP with JSON.
 //!
-//! The fleet is looked at every ten seconds. What it has already is sent, then what is added. A collector that is away or busy (429,
+//! The fleet is polled every ten seconds. First what it already has is sent, then what is added. A collector that is away or busy (429,
 //! 502, 503, 504) is asked again at the next look, in growing distances; what it rejects for good is counted and said. What was sent is
 //! remembered as long as this runs: after a restart all is sent again, under the same identities.
 
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How often the fleet is looked at.
+/// How often the fleet is polled.
 const LOOK: Duration = Duration::from_secs(10);
 /// The longest distance of tries.
 const LONGEST: Duration = Duration::from_secs(300);

@@ -78,7 +78,7 @@ pub async fn run(args: &fleet::args::Serve, say: fn(&str) -> Result<()>) -> Resu
             Ok((client, _)) => client,
             // A client that was gone before, or too many files: the next one may do.
             Err(_) => {
-                // A fixed wait: nothing tells when there are descriptors again.
+                // A fixed wait: no event says when there are descriptors again.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn with_key_only_who_sends_it_is_answered() {
+    fn only_clients_with_key_are_answered() {
         let key = Key::parse("correct horse battery\nrest\n").unwrap();
         let with = |authorization: &str| parse(&head("GET /", authorization), Some(&key));
         assert_eq!(with("authorization: Bearer correct horse battery"), Request::Page);

@@ -1,4 +1,4 @@
-//! The local adb server. If nobody listens where it should be, `adb start-server` is run once.
+//! The local adb server. If there is none at its address, `adb start-server` is run once.
 
 use super::wire::{self, Listed};
 use std::io::{self, Write as _};

@@ -22,7 +22,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The variable that tells a command on a device where things of Fathom's are there.
+/// The variable with the folder of Fathom's files, for a command on a device.
 pub const FOLDER: &str = "FATHOM_FOLDER";
 /// The longest name.
 const LONGEST: usize = 64;
@@ -86,7 +86,7 @@ pub struct About {
     pub version: u32,
     /// The command's words.
     pub argv: Vec<String>,
-    /// It ends when nobody has asked for it for so long, seconds; 0: it goes on until it is stopped.
+    /// Seconds without a request after which it ends; 0: it runs until it is stopped.
     pub lease_s: u64,
     /// The boot in which it was started.
     pub boot: String,
@@ -399,7 +399,7 @@ pub(super) fn signal(pid: u32, number: i32) -> io::Result<()> {
     }
 }
 
-/// Sends a command, and all that it started, a signal.
+/// Sends a signal to a command and all its processes.
 pub(super) fn signal_group(leader: u32, number: i32) -> io::Result<()> {
     let group = i32::try_from(leader).ok().filter(|pid| *pid > 1).ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: a plain system call.
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_description_is_no_panic() {
+    fn damaged_description_does_not_panic() {
         for bytes in [&b""[..], b"{", b"[]", b"{\"version\":2}", &[0xff; 9]] {
             assert!(About::parse(bytes).is_err() && Status::parse(bytes).is_err());
         }

@@ -10,7 +10,7 @@ pub struct Wanted<'a> {
     pub names: &'a [String],
     /// Nothing is stopped.
     pub list: bool,
-    /// What a run measured that nobody fetched goes, too.
+    /// Also removes results that were not fetched.
     pub discard: bool,
 }
 
