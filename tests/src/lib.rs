@@ -2,6 +2,7 @@
 //! run here.
 
 pub mod bench;
+pub mod contracts;
 pub mod fleets;
 pub mod perfetto;
 pub mod phone;

@@ -89,7 +89,7 @@ fn over_ssh() -> Result<()> {
     ensure!(fs::read_dir(folder.path().join("tmp"))?.next().is_none(), "something is left");
     fs::remove_file(made[0].join("tables/samples.parquet"))?;
     let again = said(&mut add())?;
-    ensure!(again.starts_with("0 archives added") && again.contains("4 there already"), "{again}");
+    ensure!(again.starts_with("0 archives added") && again.contains("4 already there"), "{again}");
     // An archive that cannot be read there is named as it is called there.
     fs::write(made[1].join("runs.jsonl"), "no run\n")?;
     fs::remove_dir_all(made[1].join("tables"))?;
@@ -125,7 +125,7 @@ fn from_phone() -> Result<()> {
     run(&mut fleet(&["init", place]))?;
     for (source, begins, known) in [
         (format!("{}:/data/local/tmp", phone.name()), "3 archives added", ""),
-        ("adb:/data/local/tmp/runs".to_string(), "0 archives added", "3 there already"),
+        ("adb:/data/local/tmp/runs".to_string(), "0 archives added", "3 already there"),
     ] {
         let first = said(phone.fathom().args(["fleet", "add", place, &source, "--device", "phone-1"]))?;
         ensure!(first.starts_with(begins) && first.contains(known), "{source}: {first}");
@@ -148,7 +148,7 @@ fn lost_device() -> Result<()> {
     let output = fleet(&["add", place, &source, text(&folder.path().join("runs"))]).output()?;
     let (out, complaint) = (String::from_utf8(output.stdout)?, String::from_utf8(output.stderr)?);
     ensure!(output.status.code() == Some(1) && complaint.contains(&source), "{out}{complaint}");
-    ensure!(out.starts_with("2 archives added") && out.contains("1 left out"), "{out}");
+    ensure!(out.starts_with("2 archives added") && out.contains("1 skipped"), "{out}");
     ensure!(counted(place, &expected)? == expected);
     Ok(())
 }
@@ -277,7 +277,7 @@ fn in_s3proxy() -> Result<()> {
         store.with(&mut command);
         command
     })?;
-    ensure!(again.contains("a fleet already"), "{again}");
+    ensure!(again.contains("already a fleet"), "{again}");
     let mut two = [fleet(&["add", place, text(&archives)]), fleet(&["add", place, text(&archives)])];
     let children: Vec<_> =
         two.iter_mut().map(|one| store.with(one).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()).collect();

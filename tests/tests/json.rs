@@ -1,14 +1,10 @@
-//! The JSON contracts: what `--json` of each verb has, by names. Each verb runs on something small, the set of its fields is compared with
-//! `tests/contracts/VERB.txt`, and a field that comes, goes or changes its name fails until the file says the same: then look whether
-//! `version` must rise, and at docs/reference/json.md. FATHOM_ACCEPT=1 writes the files anew.
-//!
-//! Names only: what a number is, other lanes hold against the truth. Names that are data (a disk's, a fact's) count as `*`.
+//! The JSON contracts (`fathom_tests::contracts`) of the verbs that need nothing: each runs on something small.
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::bench::Folder;
+use fathom_tests::contracts::hold_text;
 use fathom_tests::{Case, fathom, lane, root, run, until};
-use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -24,99 +20,15 @@ fn main() -> ExitCode {
         ("pool_contracts_have_known_fields", Ok(()), pool),
         ("net_contracts_have_known_fields", Ok(()), net),
         ("net_link_contract_has_known_fields", root(), net_link),
+        ("manual_lists_each_contract_with_its_version", Ok(()), manual),
     ];
     lane(cases)
-}
-
-/// Objects whose names are data.
-const MAPS: &[&str] = &[
-    "by_disk",
-    "calls",
-    "counts",
-    "disk",
-    "disks",
-    "environment",
-    "facts",
-    "filesystem_reads",
-    "filesystem_writes",
-    "inside",
-    "kinds",
-    "layers",
-    "marks",
-    "metrics",
-    "needs",
-    "parameters",
-    "parts",
-    "reasons",
-    "request_sizes",
-    "sizes",
-    "sources",
-    "times",
-];
-
-/// Objects that are as the machine is, and say so themselves.
-const OPAQUE: &[&str] = &["gates"];
-
-/// What was found in a document.
-#[derive(Default)]
-struct Found {
-    /// The names of all fields, each once, with the way to it.
-    fields: BTreeSet<String>,
-    /// Ways to what is null or empty: what would stand below is not known.
-    open: BTreeSet<String>,
-}
-
-impl Found {
-    fn look(&mut self, value: &Value, way: &str, name: &str) {
-        match value {
-            Value::Object(object) if object.is_empty() => drop(self.open.insert(way.into())),
-            Value::Object(object) => {
-                let data = MAPS.contains(&name);
-                for (name, value) in object.iter().filter(|_| !OPAQUE.contains(&name)) {
-                    let way = format!("{way}.{}", if data { "*" } else { name });
-                    self.fields.insert(way.clone());
-                    self.look(value, &way, if data { "" } else { name });
-                }
-            }
-            Value::Array(values) if values.is_empty() => drop(self.open.insert(way.into())),
-            Value::Array(values) => values.iter().for_each(|value| self.look(value, &format!("{way}[]"), "")),
-            Value::Null => drop(self.open.insert(way.into())),
-            _ => {}
-        }
-    }
-
-    fn is_open(&self, field: &str) -> bool {
-        self.open.iter().any(|way| field.strip_prefix(way.as_str()).is_some_and(|rest| rest.starts_with(['.', '['])))
-    }
-}
-
-/// Holds what a verb printed against its contract.
-fn hold(name: &str, printed: &str) -> Result<()> {
-    let value: Value = serde_json::from_str(printed).with_context(|| format!("{name}: {printed}"))?;
-    ensure!(value["version"].is_u64(), "{name} has no version: {printed}");
-    let mut found = Found::default();
-    found.look(&value, "", "");
-    found.fields.insert(format!("version {}", value["version"]));
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("contracts/{name}.txt"));
-    if std::env::var_os("FATHOM_ACCEPT").is_some() {
-        fs::write(&file, found.fields.iter().map(|field| format!("{field}\n")).collect::<String>())?;
-    }
-    let known = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
-    let known: BTreeSet<String> = known.lines().map(Into::into).collect();
-    let new: Vec<_> = found.fields.difference(&known).collect();
-    let gone: Vec<_> = known.difference(&found.fields).filter(|field| !found.is_open(field)).collect();
-    ensure!(
-        new.is_empty() && gone.is_empty(),
-        "`{name}` has {new:?} and lacks {gone:?}; if that is meant, FATHOM_ACCEPT=1 writes {}",
-        file.display()
-    );
-    Ok(())
 }
 
 /// Holds several verbs of a folder.
 fn hold_all(folder: &Folder, all: &[(&str, &[&str])]) -> Result<()> {
     for (name, words) in all {
-        hold(name, &folder.run(words)?)?;
+        hold_text(name, &folder.run(words)?)?;
     }
     Ok(())
 }
@@ -151,6 +63,8 @@ fn benchmark() -> Result<()> {
             ("bench-list", &["bench", "list", "--json"]),
             ("bench-run", &["bench", "run", "fake.toml", "--blocks=5", "-o", "a.fathom", "--json", "-q"]),
             ("bench-run", &["bench", "show", "a.fathom", "--json"]),
+            // A sweep is a benchmark whose cells are links; it has no fields of its own.
+            ("bench-run", &["net", "sweep", "fake.toml", "--blocks=5", "-o", "s.fathom", "--no-wait", "--json"]),
             ("bench-compare", &["bench", "compare", "a.fathom", "b.fathom", "--json", "--even-disturbed"]),
             ("bench-history", &["bench", "history", "a.fathom", "b.fathom", "--json", "--even-disturbed"]),
             ("bench-plan", &["bench", "plan", "a.fathom", "--json"]),
@@ -170,12 +84,12 @@ fn check() -> Result<()> {
     let words = ["check", "--no-trace", "--json", "--", "sh", "-c", "cat fake.toml fake.toml"];
     let (status, printed, messages) = folder.messages(&words)?;
     ensure!(status == Some(1), "{status:?}: {messages}");
-    hold("check", &printed)
+    hold_text("check", &printed)
 }
 
 fn fix() -> Result<()> {
     let folder = Folder::new()?;
-    hold("fix", &folder.run(&["fix", "--json", "-q", "--", "true"])?)
+    hold_text("fix", &folder.run(&["fix", "--json", "-q", "--", "true"])?)
 }
 
 fn device() -> Result<()> {
@@ -192,7 +106,7 @@ fn device() -> Result<()> {
 
 fn lab() -> Result<()> {
     let folder = Folder::new()?;
-    hold("lab-list", &folder.run(&["lab", "list", "--json"])?)
+    hold_text("lab-list", &folder.run(&["lab", "list", "--json"])?)
 }
 
 /// A process that is ended with the test, and the first line that it printed.
@@ -228,6 +142,8 @@ fn pool() -> Result<()> {
         &[
             ("pool-status", &["pool", "status", "disk.sock", "--json"]),
             ("pool-bench", &["pool", "bench", "--nodes=1", "--size=1M", "--duration=0.1", "--json"]),
+            ("pool-bench-compute", &["pool", "bench", "--nodes=1", "--size=1M", "--duration=2", "--compute", "--json"]),
+            ("pool-bench-nbd", &["pool", "bench", "--nbd=nbd+unix:///?socket=disk.sock", "--duration=0.1", "--json"]),
             ("pool-try", &["pool", "try", "--nodes=1", "--size=1M", "--duration=0.1", "--json"]),
         ],
     )
@@ -235,12 +151,35 @@ fn pool() -> Result<()> {
 
 fn net() -> Result<()> {
     let folder = Folder::new()?;
-    hold("net-cc", &folder.run(&["net", "cc", "--json"])?)?;
+    hold_text("net-cc", &folder.run(&["net", "cc", "--json"])?)?;
     let server = Served::start(&folder, &["net", "serve", "--listen=127.0.0.1:0"])?;
-    hold("net-run", &folder.run(&["net", "run", &server.1, "--duration=2", "--json"])?)
+    hold_text("net-run", &folder.run(&["net", "run", &server.1, "--duration=2", "--json"])?)
 }
 
 fn net_link() -> Result<()> {
     let output = run(Command::new(fathom()).args(["net", "link", "--delay=1ms", "--json", "--", "true"]))?;
-    hold("net-link", &String::from_utf8(output.stdout)?)
+    hold_text("net-link", &String::from_utf8(output.stdout)?)
+}
+
+/// The table of versions in docs/reference/json.md beside the contracts' files.
+fn manual() -> Result<()> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(here.join("../docs/reference/json.md"))?;
+    let (_, table) = page.split_once("| contract | 0.1, 0.2 | 0.3 | now |").context("no table of versions")?;
+    let rows = table.lines().skip(2).map_while(|line| line.strip_prefix("| `"));
+    let row = |row: &str| {
+        let mut cells = row.split('|').map(|cell| cell.trim().trim_end_matches('`').to_string());
+        (cells.next().unwrap_or_default(), cells.nth(2).unwrap_or_default())
+    };
+    let listed: BTreeMap<String, String> = rows.map(row).collect();
+    let mut held = BTreeMap::new();
+    for entry in fs::read_dir(here.join("contracts"))? {
+        let path = entry?.path();
+        let name = path.file_stem().context("a name")?.to_string_lossy().into_owned();
+        let fields = fs::read_to_string(&path)?;
+        let version = fields.lines().find_map(|line| line.strip_prefix("version ")).context(name.clone())?;
+        held.insert(name, version.to_string());
+    }
+    ensure!(listed == held, "the manual has {listed:?}\nthe contracts are {held:?}");
+    Ok(())
 }

@@ -2,6 +2,7 @@
 //! userland. What is real is the way; the device's kernel is this machine's, and no Android is there.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::contracts::hold;
 use fathom_tests::phone::{Phone, Shape, possible};
 use fathom_tests::sshd::Ssh;
 use fathom_tests::{Case, fathom, installed, lane, run, until};
@@ -440,7 +441,7 @@ fn fetched() -> Result<()> {
     ensure!(output.status.success(), "{}", told(&output));
     ensure!(processes(&fetched)? > 0, "{}", told(&output));
     let output = phone.fathom().args(["device", "fetch", &phone.name(), &name, "-o", "/dev/null/x"]).output()?;
-    ensure!(output.status.code() == Some(1) && told(&output).contains("no detached command"), "{}", told(&output));
+    ensure!(output.status.code() == Some(1) && told(&output).contains("no such detached command"), "{}", told(&output));
     clean(&phone)
 }
 
@@ -537,7 +538,8 @@ fn compared_traces() -> Result<()> {
     let mut command = phone.fathom();
     command.args(words).args(["-p", "op=insert", "--b-settings", "journal_mode=persist", "--trace", "--json"]);
     let output = command.current_dir(folder.path()).output()?;
-    let value: Value = serde_json::from_slice(&output.stdout).with_context(|| told(&output))?;
+    let value = json(&output)?;
+    hold("bench-compare-trace", &value)?;
     let recordings = value["traced"]["recordings"].as_array().context("no recordings")?;
     ensure!(recordings.len() == 2, "{value}");
     let row = |side: usize, what: &str| -> Result<Value> {
@@ -581,6 +583,7 @@ fn papers() -> Result<()> {
         Ok(command.current_dir(folder.path()).output()?)
     };
     let value = json(&run(&["000/9-10", "000/12", "004"])?)?;
+    hold("papers-device", &value)?;
     let claims = value["claims"].as_array().context("claims")?;
     let of = |figure: &str| claims.iter().filter(|c| c["figure"] == figure).collect::<Vec<_>>();
     ensure!(value["version"] == 1 && of("000/9").len() == 1 && of("000/1").is_empty(), "{value}");

@@ -26,6 +26,8 @@ pub use read::{Damage, is_lost};
 
 /// The name of the only design of a network run.
 pub const NET_RUN: &str = "net run";
+/// The mark of a network run with the first cause that limited it; of one direction of two, followed by its name.
+pub const LIMITED_BY_MARK: &str = "limited by";
 
 /// A line of the log. Numbers of designs, cells and replicates are the archive's own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,7 +5,7 @@
 //! command of a loop disk, which a file below it serves).
 
 use crate::context::Context;
-use model::event::{Header, flags};
+use model::event::{Header, flags, header_flags};
 use model::{Confidence, Origin};
 
 /// One who can be charged. The order is only for a stable output.
@@ -26,7 +26,7 @@ impl Actor {
 
     /// Who is charged for what a thread does, in absence of better evidence: the operation around it, which may be a guess.
     pub(crate) fn of(header: &Header, ctx: u16, around: Option<(u64, bool)>, cx: &Context<'_>) -> Self {
-        let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
+        let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & header_flags::KERNEL_THREAD != 0;
         if cx.config.tracer == Some(header.tgid) || ctx & flags::TRACER != 0 {
             Actor::process(Origin::Tracer, header.tgid)
         } else if let Some((operation, guess)) = around {

@@ -107,7 +107,7 @@ impl Tasks {
     /// A handle outside a recorded call, or a second transaction inside one.
     pub(crate) fn on_join(&mut self, header: &Header, record: &Join, objects: &mut Objects, cx: &mut Context<'_>) {
         let ctx = record.ctx as u16;
-        let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
+        let kernel = ctx & flags::KERNEL_THREAD != 0 || header.flags & header_flags::KERNEL_THREAD != 0;
         let time_ns = if record.start_ns == 0 { header.time_ns } else { record.start_ns.min(header.time_ns) };
         let key = (record.dev, record.txn);
         let mut joiner = Joiner {
@@ -176,7 +176,7 @@ impl Tasks {
         cx: &mut Context<'_>,
     ) {
         let file = (record.dev, record.ino);
-        if header.flags & 1 != 0 {
+        if header.flags & header_flags::KERNEL_THREAD != 0 {
             // A loop disk's worker: the writer was noted when the command came (see `stacked`).
             objects.stacked.serve(header.tid, file, record.pos, record.bytes.into());
             if let Some(upper) = objects.stacked.served_by(header.tid, record.dev) {
@@ -217,7 +217,7 @@ impl Tasks {
         objects: &mut Objects,
         cx: &mut Context<'_>,
     ) {
-        if header.flags & 1 != 0 || record.ino == 0 {
+        if header.flags & header_flags::KERNEL_THREAD != 0 || record.ino == 0 {
             return;
         }
         let issuer = self.issuer(header, context_of(header, &objects.names), 0, objects, cx);

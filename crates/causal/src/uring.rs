@@ -59,19 +59,38 @@ pub(crate) struct Rings {
     workers: FastMap<u32, (u32, u64)>,
 }
 
-/// The system call that does what a request does (include/uapi/linux/io_uring.h, enum io_uring_op).
+/// The kernel's `enum io_uring_op` (include/uapi/linux/io_uring.h).
+mod io_uring_op {
+    pub const READV: u16 = 1;
+    pub const WRITEV: u16 = 2;
+    pub const FSYNC: u16 = 3;
+    pub const READ_FIXED: u16 = 4;
+    pub const WRITE_FIXED: u16 = 5;
+    pub const SYNC_FILE_RANGE: u16 = 8;
+    pub const FALLOCATE: u16 = 17;
+    pub const READ: u16 = 22;
+    pub const WRITE: u16 = 23;
+    pub const FTRUNCATE: u16 = 55;
+    pub const READV_FIXED: u16 = 60;
+    pub const WRITEV_FIXED: u16 = 61;
+}
+
+/// Of an fsync, IORING_FSYNC_DATASYNC.
+const DATASYNC: u64 = 1;
+
+/// The system call that does what a request does.
 fn like(request: &Uring) -> Option<Call> {
+    use io_uring_op as op;
     Some(match request.opcode {
-        1 | 60 => Call::Preadv,
-        2 | 61 => Call::Pwritev,
-        // IORING_FSYNC_DATASYNC
-        3 if request.bytes & 1 != 0 => Call::Fdatasync,
-        3 => Call::Fsync,
-        4 | 22 => Call::Pread64,
-        5 | 23 => Call::Pwrite64,
-        8 => Call::SyncFileRange,
-        17 => Call::Fallocate,
-        55 => Call::Ftruncate,
+        op::READV | op::READV_FIXED => Call::Preadv,
+        op::WRITEV | op::WRITEV_FIXED => Call::Pwritev,
+        op::FSYNC if request.bytes & DATASYNC != 0 => Call::Fdatasync,
+        op::FSYNC => Call::Fsync,
+        op::READ_FIXED | op::READ => Call::Pread64,
+        op::WRITE_FIXED | op::WRITE => Call::Pwrite64,
+        op::SYNC_FILE_RANGE => Call::SyncFileRange,
+        op::FALLOCATE => Call::Fallocate,
+        op::FTRUNCATE => Call::Ftruncate,
         _ => return None,
     })
 }

@@ -31,7 +31,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
         let (property, mut answer) = properties.first(names);
         if name.starts_with("sqlite.") && answer.is_err() {
             // SQLiteGlobal.java asks for the property, then for the framework's own setting, which a shell cannot read.
-            answer = Err(format!("{property} is not set: the framework's own default holds"));
+            answer = Err(format!("{property} is not set: the framework's own default applies"));
         }
         sheet.put(name, varies, "", &format!("getprop {property}"), answer);
     }

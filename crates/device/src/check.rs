@@ -125,7 +125,11 @@ fn ebpf(seen: &Seen<'_>) -> Ability {
     if let Some((major, minor)) = seen.kernel()
         && (major, minor) < (5, 8)
     {
-        return row(WHAT, Can::No, format!("Linux {major}.{minor} has no BPF ring buffer (5.8 has): using ftrace"));
+        return row(
+            WHAT,
+            Can::No,
+            format!("Linux {major}.{minor} has no BPF ring buffer (added in 5.8): using ftrace"),
+        );
     }
     if seen.option("BPF_SYSCALL") == Some(false) {
         return row(WHAT, Can::No, "the kernel was built without CONFIG_BPF_SYSCALL: using ftrace");
@@ -168,7 +172,11 @@ fn perfetto(seen: &Seen<'_>) -> Ability {
     const WHAT: &str = "record: --via perfetto";
     let sdk = seen.android().unwrap_or_default();
     if sdk < 28 || seen.tool("perfetto") == Some(false) {
-        return row(WHAT, Can::No, format!("Android of API level {sdk} has no perfetto: 9 (28) has"));
+        return row(
+            WHAT,
+            Can::No,
+            format!("Android with API level {sdk} has no perfetto (added in Android 9, level 28)"),
+        );
     }
     // Off by default on devices other than Google's until Android 11.
     if sdk < 30 && !seen.is("perfetto.enabled", "1") {
@@ -332,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn linux_host_without_facts_promises_nothing_it_cannot_know() {
+    fn host_without_facts_claims_no_abilities() {
         let all = abilities(&Environment::new());
         assert!(all.iter().all(|a| !a.why.is_empty() && a.what != "record: --via perfetto"));
         assert_eq!((of(&all, "record: eBPF").can, of(&all, "bench: bytecode").can), (Can::Unknown, Can::No));

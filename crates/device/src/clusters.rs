@@ -74,7 +74,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
     let answer = sheet.reader.read("/proc/cpuinfo").and_then(|text| {
         let mut cores = cores(&text);
         if cores.is_empty() {
-            return Err("no processor is named in /proc/cpuinfo".into());
+            return Err("/proc/cpuinfo names no processor".into());
         }
         forget_if_told_once(&mut cores);
         frequencies(sheet.reader, &mut cores);
@@ -82,7 +82,7 @@ pub(crate) fn facts(sheet: &mut Sheet<'_>) {
             let capacity = sheet.reader.read(&format!("{CPUS}/cpu{number}/cpu_capacity"));
             core.capacity = capacity.ok().and_then(|t| t.trim().parse().ok());
         }
-        Ok(told(&cores))
+        Ok(described(&cores))
     });
     sheet.put(
         "cpu.clusters",
@@ -162,7 +162,7 @@ fn frequencies(reader: &dyn Reader, cores: &mut BTreeMap<u32, Core>) {
     }
 }
 
-fn told(cores: &BTreeMap<u32, Core>) -> String {
+fn described(cores: &BTreeMap<u32, Core>) -> String {
     let mut kinds: Vec<(Core, usize)> = Vec::new();
     // Of one that is off, only frequency and capacity say which kind it is: those with names come first.
     let (named, nameless): (Vec<&Core>, Vec<&Core>) = cores.values().partition(|c| !c.name.is_empty());
@@ -195,16 +195,16 @@ mod tests {
     fn cores_are_counted_by_kind() {
         let text = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd05\n\nprocessor\t: 1\nCPU implementer\t: 0x41\nCPU part\t: 0xd05\n\n\
                     processor : 2\nCPU implementer : 0x41\nCPU part : 0xd44\nprocessor : 3\nCPU implementer : 0x99\nCPU part : 0x001\nHardware : X\n";
-        assert_eq!(told(&cores(text)), "2 x Cortex-A55, 1 x Cortex-X1, 1 x core 0x001 of maker 0x99");
+        assert_eq!(described(&cores(text)), "2 x Cortex-A55, 1 x Cortex-X1, 1 x core 0x001 of maker 0x99");
         assert_eq!(
-            told(&cores("processor : 0\nmodel name : Intel 8086\n\nprocessor : 1\nmodel name : Intel 8086\n")),
+            described(&cores("processor : 0\nmodel name : Intel 8086\n\nprocessor : 1\nmodel name : Intel 8086\n")),
             "2 x Intel 8086"
         );
         let mut once = cores(
             "Processor : AArch64 rev 4\nprocessor : 0\nprocessor : 1\nCPU implementer : 0x41\nCPU part : 0xd03\n",
         );
         forget_if_told_once(&mut once);
-        assert_eq!(told(&once), "2 x core", "the one kind that is named need not be the only one");
+        assert_eq!(described(&once), "2 x core", "the one kind that is named need not be the only one");
     }
 
     #[test]
@@ -216,7 +216,7 @@ mod tests {
             .map(|(i, c)| (i as u32, c))
             .collect();
         assert_eq!(
-            told(&cores),
+            described(&cores),
             "2 x Cortex-A78 up to 2400 MHz (capacity 900), 1 x Cortex-A78 up to 2850 MHz (capacity 1024)"
         );
     }
@@ -224,7 +224,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_input_does_not_panic(text in "((processor|CPU part|CPU implementer|model name)\t: [0-9a-fx]{0,12}\n){0,6}.{0,10}") {
-            told(&cores(&text));
+            described(&cores(&text));
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct Count {
 pub struct During {
     /// Others' processor time.
     pub others_s: Result<f64, String>,
-    /// Whether it is only that of processes in the same container (PID namespace): nobody else is seen from there.
+    /// Whether only processes of the same container (PID namespace) are counted: others are not visible there.
     pub inside: bool,
     /// Threads of the kernel and interrupts, whoever they worked for.
     pub kernel_s: f64,
@@ -118,7 +118,7 @@ impl Count {
                 true => Err("other users' processes are hidden (hidepid)".into()),
                 false => Ok(others.map(|(pid, p)| (*pid, (p.own, p.own.saturating_add(p.waited)))).collect()),
             },
-            // Its link leads to no path; what it names is told by stat.
+            // The link has no valid path; stat identifies its target.
             inside: reader.identity("/proc/self/ns/pid").is_ok_and(|(_, inode)| inode != FIRST),
             kernel: all.values().filter(|p| is_kernel(p)).map(|p| p.own).fold(0, u64::saturating_add),
             interrupts: ticks(5).unwrap_or(0) + ticks(6).unwrap_or(0),

@@ -280,7 +280,7 @@ fn virtual_machine(sheet: &mut Sheet<'_>) {
     };
     sheet.part("virtual.hypervisor", Varies::Device, "", "/proc/cpuinfo", flag);
     sheet.file("virtual.type", Varies::Device, "", "/sys/hypervisor/type");
-    // Only the lab's guests are told. On every other machine there is nothing to say.
+    // Only the lab's guests have it; on any other machine the fact is left out.
     let accelerator = |line: &str| Some(line.split_whitespace().find_map(|w| w.strip_prefix(ACCELERATOR))?.to_owned());
     if sheet.reader.read("/proc/cmdline").is_ok_and(|line| accelerator(&line).is_some()) {
         sheet.part("virtual.accelerator", Varies::Boot, "", "/proc/cmdline", accelerator);
@@ -303,10 +303,10 @@ pub(crate) fn versions(sheet: &mut Sheet<'_>) {
     use Varies::{Device, Run};
     const BOOST: &str = "/sys/devices/system/cpu/cpufreq/boost";
     const NO_TURBO: &str = "/sys/devices/system/cpu/intel_pstate/no_turbo";
-    let said = |on: bool| if on { "yes" } else { "no" }.to_owned();
+    let yes_or_no = |on: bool| if on { "yes" } else { "no" }.to_owned();
     match sheet.reader.read(NO_TURBO) {
-        Ok(off) => sheet.put("cpu.boost", Run, "", NO_TURBO, Ok(said(off == "0"))),
-        Err(_) => sheet.part("cpu.boost", Run, "", BOOST, |text| Some(said(text == "1"))),
+        Ok(off) => sheet.put("cpu.boost", Run, "", NO_TURBO, Ok(yes_or_no(off == "0"))),
+        Err(_) => sheet.part("cpu.boost", Run, "", BOOST, |text| Some(yes_or_no(text == "1"))),
     }
     sheet.file("kernel.address_randomisation", Run, "", "/proc/sys/kernel/randomize_va_space");
     for (name, words) in [

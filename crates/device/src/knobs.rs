@@ -28,7 +28,7 @@ pub enum Knob {
 #[non_exhaustive]
 pub enum NotPutBack {
     /// A file and its value.
-    #[error("{} could not be set back to {value}: {source}", .file.display())]
+    #[error("{} could not be restored to {value}: {source}", .file.display())]
     File {
         /// The file.
         file: PathBuf,
@@ -180,9 +180,10 @@ fn done(command: &mut Command) -> std::result::Result<(), CommandFailed> {
     match done.status.success() {
         true => Ok(()),
         false => {
-            let said = [done.stdout, done.stderr].concat();
-            let said: String = String::from_utf8_lossy(&said).chars().filter(|c| !c.is_control()).take(300).collect();
-            Err(CommandFailed::Status(done.status, said))
+            let output = [done.stdout, done.stderr].concat();
+            let output: String =
+                String::from_utf8_lossy(&output).chars().filter(|c| !c.is_control()).take(300).collect();
+            Err(CommandFailed::Status(done.status, output))
         }
     }
 }

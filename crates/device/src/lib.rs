@@ -3,7 +3,7 @@
 //!
 //! Everything is read through a [`Reader`], which reads files, lists folders and runs commands on the device, be it this
 //! machine or a folder of files taken from another one. The knowledge of where a fact stands is thus written once, and
-//! tested on devices that nobody has at hand. Nothing here needs root; what cannot be read becomes a fact that says why.
+//! tested for devices that are not at hand. Nothing here needs root; what cannot be read becomes a fact that says why.
 //!
 //! [`remote`] brings this program to a device by ssh or adb, and runs it there; a device that is reached is a [`Reader`] too.
 

@@ -14,10 +14,10 @@ const SET: [&str; 3] = ["cmd", "power", "set-fixed-performance-mode-enabled"];
 #[non_exhaustive]
 pub enum Error {
     /// What would reset it cannot be noted; so nothing is changed.
-    #[error("fixed-performance mode is not set, since what resets it cannot be noted: {0}")]
+    #[error("fixed-performance mode is not set, since the note to reset it later cannot be written: {0}")]
     Notes(#[from] std::io::Error),
     /// The device says no.
-    #[error("fixed-performance mode cannot be set (Android 11 or newer, with a Power HAL that has it): {0}")]
+    #[error("fixed-performance mode cannot be set (it needs Android 11 and a Power HAL that supports it): {0}")]
     Refused(CommandFailed),
 }
 

@@ -72,30 +72,31 @@ fn names(folder: &std::path::Path) -> std::io::Result<Vec<String>> {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Local;
 
-/// What the system says, without the number of its error, which says nothing more.
+/// The text of a system error, without its number.
 fn words(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split_once(" (os error ").map_or(text.clone(), |(words, _)| words.to_owned())
 }
 
-/// What a command prints, if it ends within this time.
-fn answer(asked: &[&str], patience: Duration) -> Result<String, String> {
-    let (program, arguments) = asked.split_first().ok_or("an empty command")?;
+/// The output of a command, if it ends within this time.
+fn answer(argv: &[&str], patience: Duration) -> Result<String, String> {
+    let (program, arguments) = argv.split_first().ok_or("an empty command")?;
     let fail = |e: std::io::Error| format!("{program}: {}", words(&e));
     let mut command = std::process::Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    // A group of its own: what it started ends with it.
+    // In its own process group: all that it starts ends with it.
     let mut child = child::end_with_us(command.process_group(0)).spawn().map_err(fail)?;
     let out = child.stdout.take();
-    let (sender, heard) = std::sync::mpsc::channel();
+    let (sender, received) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let read = out.map(|out| out.take(LONGEST + 1).read_to_end(&mut bytes)).transpose();
         let _ = sender.send(read.map(|_| bytes));
     });
-    let heard = heard.recv_timeout(patience);
-    let whole = heard.as_ref().is_ok_and(|read| read.as_ref().is_ok_and(|bytes| bytes.len() as u64 <= LONGEST));
-    let ended = if whole { child::wait_timeout(&mut child, patience).map_err(fail)? } else { None };
+    let received = received.recv_timeout(patience);
+    let is_complete =
+        received.as_ref().is_ok_and(|read| read.as_ref().is_ok_and(|bytes| bytes.len() as u64 <= LONGEST));
+    let ended = if is_complete { child::wait_timeout(&mut child, patience).map_err(fail)? } else { None };
     let status = match ended {
         Some(status) => status,
         None => {
@@ -104,13 +105,13 @@ fn answer(asked: &[&str], patience: Duration) -> Result<String, String> {
             child.wait().map_err(fail)?
         }
     };
-    let Ok(bytes) = heard else { return Err(format!("{program}: {NO_ANSWER} {} s", patience.as_secs())) };
+    let Ok(bytes) = received else { return Err(format!("{program}: {NO_ANSWER} {} s", patience.as_secs())) };
     let bytes = bytes.map_err(fail)?;
     if bytes.len() as u64 > LONGEST {
         return Err(format!("{program}: {TOO_LONG} {LONGEST} bytes"));
     }
     if ended.is_none() {
-        return Err(format!("{program}: does not end within {} s", patience.as_secs()));
+        return Err(format!("{program}: did not end within {} s", patience.as_secs()));
     }
     if !status.success() {
         return Err(format!("{program}: {status}"));
@@ -219,7 +220,7 @@ mod tests {
             ("sleep 1000 & echo $! >PID; wait", "no answer within"),
             // It ends, and what it started keeps the output open.
             ("sleep 1000 & echo $! >PID", "no answer within"),
-            ("exec >/dev/null; sleep 1000 & echo $! >PID; wait", "does not end within"),
+            ("exec >/dev/null; sleep 1000 & echo $! >PID; wait", "did not end within"),
         ] {
             let script = script.replace("PID", &pid.display().to_string());
             let said = answer(&["sh", "-c", &script], soon).unwrap_err();

@@ -89,15 +89,15 @@ fn numbers(reader: &dyn Reader, folder: &str, prefix: &str, file: &str) -> Vec<f
 
 fn temperature(reader: &dyn Reader) -> Result<f64, String> {
     let zones = numbers(reader, "/sys/class/thermal", "thermal_zone", "temp");
-    // A sensor that is off says 0 or far below; silicon is nowhere near either.
+    // A sensor that is off reports 0 or far less; no chip is that cold.
     let hottest = zones.into_iter().map(|t| t / 1000.0).filter(|t| *t > 0.0 && *t < 200.0).max_by(f64::total_cmp);
-    // Most phones keep a shell from these files, and tell it by a service.
-    let told = || {
+    // Most phones deny a shell these files; a service reports the temperature.
+    let by_service = || {
         dumpsys::has_dumpsys(reader)
             .then(|| reader.run(&["dumpsys", "thermalservice"]).ok())?
             .and_then(|t| dumpsys::hottest(&t))
     };
-    hottest.or_else(told).ok_or_else(|| "no sensor".into())
+    hottest.or_else(by_service).ok_or_else(|| "no sensor".into())
 }
 
 pub(crate) fn frequency(reader: &dyn Reader) -> Result<f64, String> {

@@ -1,5 +1,5 @@
-//! The command line of `fathom sql`, `fathom fleet` and `fathom serve`: declared once, for the program that does it (`fathom-sql`) and
-//! for the one that starts it, whose help, completions and manual pages have these verbs too.
+//! The command line of `fathom sql`, `fathom fleet` and `fathom serve`, declared once for two programs: `fathom-sql`, which runs these
+//! verbs, and `fathom`, which starts it and has them in its help, completions and manual pages.
 
 use crate::privacy::Treatment;
 use clap::{Args, Subcommand, ValueEnum};
@@ -9,7 +9,7 @@ use std::path::PathBuf;
 ///
 /// A fleet is a folder, or a bucket of any store that speaks S3 (s3://BUCKET/PATH; credentials and endpoint from AWS_ACCESS_KEY_ID,
 /// AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL, and AWS_ALLOW_HTTP=true for one without TLS). Its tables are Parquet files at
-/// TABLE/date=DAY/: `fathom sql FLEET` asks them, and so does any other engine.
+/// TABLE/date=DAY/, which `fathom sql FLEET` and any other engine can query.
 #[derive(Debug, Args)]
 pub struct Fleet {
     /// What to do.
@@ -30,12 +30,12 @@ pub enum FleetVerb {
 
 /// Serve a fleet's page, and its metrics for Prometheus.
 ///
-/// `/` is the page of `fathom fleet report`, made anew when it is older than half a minute; `/archive/RUN` is an archive's own page, if
-/// the fleet keeps archives (`fleet init --keep-raw`); `/metrics` is for Prometheus. Nothing in the fleet is written.
+/// `/` is the page of `fathom fleet report`, regenerated when it is older than 30 seconds; `/archive/RUN` is the page of one archive, if
+/// the fleet keeps archives (`fleet init --keep-raw`); `/metrics` is for Prometheus. The fleet is never modified.
 ///
-/// Only this machine is answered, unless --listen says otherwise; then a key is needed (--key-file), which a client sends as
-/// `Authorization: Bearer KEY`, or a browser as the password of any user. There is no TLS: across networks that others read, put a
-/// proxy or an ssh tunnel in front.
+/// Listens on loopback unless --listen gives another address. Any other address needs a key (--key-file), which clients send as
+/// `Authorization: Bearer KEY`, and browsers as the password of any user. There is no TLS: on untrusted networks, use a reverse proxy
+/// or an ssh tunnel.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -52,13 +52,13 @@ pub struct Serve {
     /// File whose first line is the key that clients must send, 16 characters or more
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// Send operations that came with a trace context (`traceparent` in a comment of the statement) to this collector, as spans by
-    /// OTLP/HTTP; what the fleet has already, then what is added
+    /// Send operations with a trace context (`traceparent` in a comment of the statement) to this collector, as spans over OTLP/HTTP:
+    /// first those already in the fleet, then new ones as they are added
     #[arg(long, value_name = "URL", value_parser = http_url)]
     pub otlp: Option<String>,
 }
 
-/// An address of HTTP, without what does not belong there.
+/// The URL of an HTTP server, without query, fragment or final slash.
 pub fn http_url(text: &str) -> Result<String, String> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let host = rest.map(|rest| rest.split('/').next().unwrap_or_default());
@@ -71,11 +71,11 @@ pub fn http_url(text: &str) -> Result<String, String> {
 /// What a fleet does with texts of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Private {
-    /// They stay.
+    /// Kept as they are.
     Keep,
-    /// A hash, salted by the fleet, stands for each: they can be counted and joined, not read.
+    /// Replaced by hashes with the fleet's salt: they can be counted and joined, but not read.
     Hash,
-    /// They are left out.
+    /// Left out.
     Drop,
 }
 
@@ -89,15 +89,15 @@ impl From<Private> for Treatment {
     }
 }
 
-/// Make an empty fleet, with its rules.
+/// Create an empty fleet, with its privacy rules.
 ///
-/// The rules hold for everything that is added; they cannot be changed later, since what was left out is gone.
+/// The rules apply to everything that is added. They cannot be changed later, since what was left out is gone.
 #[derive(Debug, Args)]
 pub struct Init {
     /// The fleet: a folder, or s3://BUCKET/PATH
     #[arg(value_name = "FLEET")]
     pub fleet: String,
-    /// Commands, names of processes and what they print
+    /// Command lines, process names, and what processes print
     #[arg(long, value_enum, default_value_t = Private::Keep)]
     pub commands: Private,
     /// Paths of files
@@ -109,18 +109,18 @@ pub struct Init {
     /// Keep the archives themselves too, without their tables
     #[arg(long)]
     pub keep_raw: bool,
-    /// About how large files shall be (suffixes K, M, G)
+    /// Target size of a data file (suffixes K, M, G)
     #[arg(long, value_name = "BYTES", default_value = "128M", value_parser = bytes)]
     pub file_size: u64,
 }
 
 /// Add archives to a fleet.
 ///
-/// An archive that the fleet has already is passed over, also under another name; so an `add` that was interrupted is simply repeated.
-/// An archive that cannot be read is named and left out, with exit status 1; all others are added. Several writers may add at once.
+/// Archives that are already in the fleet are skipped, even under another name, so an interrupted `add` can simply be repeated. An
+/// archive that cannot be read is reported and skipped, with exit status 1; all others are added. Several writers may add at once.
 ///
-/// Archives on a device are brought here first, those that the fleet has not: `ssh:HOST:/FOLDER` by the system's ssh, `adb:SERIAL:/FOLDER`
-/// (or `adb:/FOLDER`, if there is only one) by the adb server. The device needs sh, find and tar, and no Fathom.
+/// Archives on a device are fetched first, except those already in the fleet: `ssh:HOST:/FOLDER` with the system's ssh, `adb:SERIAL:/FOLDER`
+/// (or `adb:/FOLDER`, if there is only one device) through the adb server. The device needs sh, find and tar, but not Fathom.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -134,7 +134,7 @@ pub struct Add {
     /// Archives, or folders with archives; on a device: ssh:HOST:/FOLDER, adb:SERIAL:/FOLDER
     #[arg(value_name = "T.fathom", required = true)]
     pub archives: Vec<PathBuf>,
-    /// The device's name [default: of a folder device=NAME above the archive, else vendor and model]
+    /// The device's name [default: NAME of a parent folder device=NAME, else vendor and model]
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
 }
@@ -148,7 +148,7 @@ pub struct Ls {
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long, conflicts_with = "files")]
     pub json: bool,
-    /// Read every file, and name those that are missing or not what was written (exit status 1)
+    /// Read every file, and report those that are missing or damaged (exit status 1)
     #[arg(long, conflicts_with_all = ["json", "files"])]
     pub check: bool,
     /// List the files that belong to the fleet, of one table or of all
@@ -158,9 +158,9 @@ pub struct Ls {
 
 /// Write a page: statements by device and day, and where their medians changed.
 ///
-/// A day's latencies are shown as median, and as the band from the 10th to the 90th percentile. A change is a day from which on the
-/// median is another, found by PELT where at least ten days have a value; the page says how many series were looked at, and how many
-/// changes to expect by chance. With --pages, the archives of a change's first day and the day before link to their own pages.
+/// Shows each day's latencies as their median and the range from the 10th to the 90th percentile. A change is a day from which on the
+/// median differs, found by PELT in series of at least ten days; the page states how many series were tested and how many changes to
+/// expect by chance. With --pages, the archives of a change's first day and of the day before are linked to pages of their own.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The fleet
@@ -169,7 +169,7 @@ pub struct Report {
     /// File to write
     #[arg(short, long, value_name = "x.html", default_value = "fleet.html")]
     pub output: PathBuf,
-    /// Also write the own pages of the archives at changes into a folder beside it (x.archives/), if the fleet keeps archives
+    /// Also write a page for each archive at a change, to a folder next to FILE (x.archives/), if the fleet keeps archives
     #[arg(long)]
     pub pages: bool,
 }
@@ -180,37 +180,37 @@ pub struct Gc {
     /// The fleet
     #[arg(value_name = "FLEET")]
     pub fleet: String,
-    /// Keep what was replaced, or is not committed, for so many seconds: queries and writers may still need it
+    /// Keep replaced and uncommitted files for this many seconds: queries and writers may still need them
     #[arg(long, value_name = "S", default_value_t = 3600)]
     pub grace: u64,
 }
 
 /// Query archives and fleets in SQL.
 ///
-/// Every table of the manual (docs/reference/tables.md) is there, with the columns `device`, `run`, `date` and `archive` before its
-/// own; ids are unique within a `run`, so join on both. The table `archives` has a row for each archive. A kind of archive that
-/// lacks a table gives it no rows.
+/// Every table of the manual (docs/reference/tables.md) is available, with the additional columns `device`, `run`, `date` and `archive`.
+/// Ids are unique within a `run`, so join on both. The table `archives` has a row for each archive. A kind of archive that lacks a table
+/// adds no rows to it.
 ///
-/// Without SQL, a terminal gets a shell with history and completion; otherwise statements are read from stdin. Only statements that
-/// read are run, and no file outside the archives is reached by them.
+/// Without SQL, opens a shell with history and completion on a terminal, otherwise reads statements from stdin. Only queries are
+/// allowed, and they cannot read files outside the archives.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   fathom sql trace.fathom 'SELECT \"layer\", \"kind\", count(*) FROM spans GROUP BY 1, 2'
   fathom sql a.fathom b.fathom                  a shell over both
-  fathom sql runs/ --example 1                  one of twenty questions; --examples lists them
-  fathom sql runs/ -o slow.parquet 'SELECT …'   the answer as a file (format by its ending)")]
+  fathom sql runs/ --example 1                  one of twenty queries; --examples lists them
+  fathom sql runs/ -o slow.parquet 'SELECT …'   the result as a file (format by its extension)")]
 pub struct Sql {
-    /// Archives, folders with archives, or one fleet (a folder or s3://BUCKET/PATH); then the SQL, if it is not given otherwise
+    /// Archives, folders with archives, or one fleet (a folder or s3://BUCKET/PATH); then the SQL, unless it is given by an option
     #[arg(value_name = "T.fathom… SQL")]
     pub words: Vec<String>,
-    /// How the answer is written [default: by the ending of -o, else table]
+    /// Output format [default: by the extension of -o, else table]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// File to write, replaced only by a whole answer
+    /// File to write; an existing one is replaced only by a complete result
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// The SQL, even if it looks like a file name
+    /// SQL to run, even if it looks like a file name
     #[arg(short, long, value_name = "SQL", allow_hyphen_values = true)]
     pub query: Option<String>,
     /// Read the SQL from this file
@@ -219,24 +219,24 @@ pub struct Sql {
     /// Show the plan of a statement without running it
     #[arg(long)]
     pub explain: bool,
-    /// List the example questions; with archives, answer all of them
+    /// List the example queries; with archives, run all of them
     #[arg(long)]
     pub examples: bool,
-    /// Answer one example question, by its number or name
+    /// Run one example query, by its number or name
     #[arg(long, value_name = "N", conflicts_with_all = ["examples", "file", "query"])]
     pub example: Option<String>,
-    /// Memory that a query may hold before it uses temporary files (suffixes K, M, G)
+    /// Memory that a query may use before it spills to temporary files (suffixes K, M, G)
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = bytes)]
     pub memory: u64,
-    /// Threads that a query may use [default: as many as there are CPUs]
+    /// Threads that a query may use [default: the number of CPUs]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: Option<u16>,
 }
 
-/// How an answer is written.
+/// Format of a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Columns side by side.
+    /// Aligned columns.
     Table,
     /// RFC 4180.
     Csv,

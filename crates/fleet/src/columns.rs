@@ -1,19 +1,18 @@
-//! The columns that stand before an archive's own ones once rows of several archives are in one table, and the table of the
-//! archives themselves.
+//! The columns that are added when rows of several archives are in one table, and the table of the archives themselves.
 //!
-//! An `id` is an identity within its archive: rows of two tables belong together if both their `run` and their id agree.
+//! An `id` is unique within its archive only: rows of two tables belong together if both `run` and id agree.
 
 use crate::identity::Identity;
 use archive::Meta;
 use model::table::{Cell, ColumnInfo, ColumnType, TABLES, TableInfo};
 
-/// What tells rows of several archives apart, in every table.
+/// Columns that distinguish rows of different archives, in every table.
 pub const LEADING: [ColumnInfo; 3] = [
     ColumnInfo {
         name: "device",
         kind: ColumnType::Text,
         optional: false,
-        doc: "What was under test: its name if one was given, or its vendor and model, or `unknown`.",
+        doc: "The device under test: its name if one was given, or its vendor and model, or `unknown`.",
     },
     ColumnInfo {
         name: "run",
@@ -24,8 +23,8 @@ pub const LEADING: [ColumnInfo; 3] = [
     ColumnInfo { name: "archive", kind: ColumnType::Text, optional: false, doc: "The archive's name." },
 ];
 
-/// The day on which the archive was made (UTC), the partition of a fleet. A date and no text, since engines that read the
-/// folder's name make one of it, and a query must mean the same everywhere.
+/// The day on which the archive was made (UTC), the partition of a fleet. A date, not text: engines that read it from the
+/// folder's name make it a date, and a query must mean the same everywhere.
 pub const DATE: &str = "date";
 
 /// A row for each archive.
@@ -38,7 +37,7 @@ pub const ARCHIVES: TableInfo = TableInfo {
             name: "command",
             kind: ColumnType::Text,
             optional: false,
-            doc: "The command, in words of the shell.",
+            doc: "The command, quoted for a shell.",
         },
         ColumnInfo {
             name: "created_unix_ns",
@@ -52,7 +51,7 @@ pub const ARCHIVES: TableInfo = TableInfo {
             optional: true,
             doc: "The boot whose CLOCK_BOOTTIME the times are of; empty in older archives.",
         },
-        ColumnInfo { name: "complete", kind: ColumnType::Bool, optional: false, doc: "Whether it came to its end." },
+        ColumnInfo { name: "complete", kind: ColumnType::Bool, optional: false, doc: "Whether it ended normally." },
         ColumnInfo { name: "made_by", kind: ColumnType::Text, optional: false, doc: "The program that made it." },
         ColumnInfo {
             name: "log_bytes",

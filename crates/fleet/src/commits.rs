@@ -10,8 +10,8 @@
 //! ```
 //!
 //! Files are written first, then named by a commit. A writer that dies in between leaves files that nobody reads, and `gc` removes them.
-//! The next number is taken by a conditional put, which one of several writers wins; the others read what it committed, look whether
-//! their own work still stands, and try the number after it. Two files never have one name, so no writer can harm another's.
+//! The next number is taken by a conditional put, which one of several writers wins; the others read its commit, check that their own
+//! still applies, and try the next number. File names are unique, so no writer can overwrite another's file.
 //! This is how Delta Lake and Iceberg do it; either's whole format would tie the folder to an engine that writes it.
 
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use crate::privacy::Rules;
 /// Version of the layout and of these files.
 pub const VERSION: u32 = 1;
 
-/// What `format` says in `fleet.json`.
+/// The value of `format` in `fleet.json`.
 pub const FORMAT: &str = "fathom-fleet";
 
 /// Where `fleet.json` is.
@@ -42,13 +42,13 @@ pub struct Info {
     pub made_by: String,
     /// When, ns since 1970.
     pub created_unix_ns: u64,
-    /// What is done with private texts.
+    /// How private texts are treated.
     pub private: Rules,
-    /// What its hashes are salted with.
+    /// The salt of its hashes.
     pub salt: String,
     /// Whether it keeps the archives themselves beside their tables.
     pub keep_raw: bool,
-    /// About how large its files shall be.
+    /// Target size of its files.
     pub file_bytes: u64,
 }
 
@@ -56,7 +56,7 @@ impl Info {
     /// Reads it.
     ///
     /// # Errors
-    /// Why it is none of ours, as a sentence's end.
+    /// See [`Unreadable`].
     pub fn parse(bytes: &[u8]) -> Result<Self, Unreadable> {
         // Format and version first: a newer one may have changed everything else.
         let value: serde_json::Value =
@@ -77,12 +77,12 @@ impl Info {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// Another program's.
-    #[error("it is no fleet's ({INFO} has no \"format\": \"{FORMAT}\")")]
+    #[error("it does not belong to a fleet ({INFO} has no \"format\": \"{FORMAT}\")")]
     Foreign,
     /// A newer program's.
-    #[error("it has version {0} of the layout, and this program reads up to {VERSION}")]
+    #[error("its layout has version {0}; this program reads versions up to {VERSION}")]
     Newer(u64),
-    /// Not what was written.
+    /// Damaged.
     #[error("it is damaged: {0}")]
     Damaged(String),
 }
@@ -90,11 +90,11 @@ pub enum Unreadable {
 /// A file with rows of one table and one day.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataFile {
-    /// From the fleet's root.
+    /// Relative to the fleet's root.
     pub path: String,
     /// Its table.
     pub table: String,
-    /// Its day, as the folder says it.
+    /// Its day, as in the folder's name.
     pub date: String,
     /// Its rows.
     pub rows: u64,
@@ -111,7 +111,7 @@ pub struct DataFile {
 pub struct Commit {
     /// [`VERSION`].
     pub version: u32,
-    /// Which writer's which commit: a put may succeed and its answer be lost, and the next try then finds its own commit.
+    /// Identifies the writer and its commit: if a put succeeds and its answer is lost, the next attempt recognises its own commit.
     #[serde(default)]
     pub id: String,
     /// Who made it.
@@ -159,16 +159,16 @@ pub struct State {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Conflict {
     /// Another writer added these archives.
-    #[error("{} archives were added by another writer meanwhile", .0.len())]
+    #[error("another writer has added {} of these archives", .0.len())]
     Runs(Vec<String>),
     /// Another writer replaced a file.
-    #[error("{0} was replaced by another writer meanwhile")]
+    #[error("another writer has replaced {0}")]
     Gone(String),
     /// A file of that name belongs to the fleet already.
-    #[error("{0} is in the fleet already")]
+    #[error("{0} is already in the fleet")]
     Twice(String),
     /// A path that leads elsewhere.
-    #[error("{0:?} is no path of a table's file")]
+    #[error("{0:?} is not the path of a table's file")]
     Outside(String),
 }
 
@@ -256,7 +256,7 @@ pub fn folder(table: &str, date: &str) -> String {
     format!("{table}/date={date}")
 }
 
-/// Whether a path is `TABLE/date=DAY/NAME.parquet` and nothing cleverer: commits may be anybody's.
+/// Whether a path is `TABLE/date=DAY/NAME.parquet` and nothing else: a commit is untrusted input.
 pub fn is_data_path(path: &str) -> bool {
     let parts: Vec<&str> = path.split('/').collect();
     let [table, date, name] = parts[..] else { return false };
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_path_is_no_data_path() {
+    fn hostile_path_is_refused() {
         assert!(is_data_path(A));
         for path in [
             "spans/date=2026-11-25/../../../etc/passwd.parquet",
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_newer_and_damaged_info_have_own_errors() {
+    fn foreign_newer_and_damaged_info_have_distinct_errors() {
         assert_eq!(Info::parse(b"{}"), Err(Unreadable::Foreign));
         assert_eq!(Info::parse(br#"{"format": "fathom-fleet", "version": 9}"#), Err(Unreadable::Newer(9)));
         assert!(matches!(Info::parse(b"{"), Err(Unreadable::Damaged(_))));

@@ -1,7 +1,8 @@
-//! Archives on devices: which there are, and which of them the fleet has already, told by what every device has (sh, find, grep, sha256sum).
+//! Archives on devices: which exist, and which of them are already in the fleet, found with tools that every device has (sh, find, grep,
+//! sha256sum).
 //!
-//! A device may be a phone without Fathom. So lines of shell are made here, and what they print is read here; what a device prints may be
-//! anything, and is believed only as far as it decides what is brought.
+//! A device may be a phone without Fathom. So shell commands are made here, and their output is parsed here. A device's output is untrusted:
+//! it only decides which archives are fetched.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -10,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 /// Hashes that are asked for by one line: it is one argument of `ssh`, of which the kernel takes 128 KiB.
 const AT_ONCE: usize = 100;
 
-/// A folder on a device, as the command line names it.
+/// A folder on a device, as given on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     /// The device: `ssh:HOST`, `adb:SERIAL`.
@@ -23,13 +24,13 @@ impl Source {
     /// Reads a word; `None` if it names no device.
     ///
     /// # Errors
-    /// It names one, but no folder on it.
+    /// It names a device, but no folder on it.
     pub fn parse(word: &str) -> Result<Option<Self>, String> {
         let kind = word.split(':').next().unwrap_or_default();
         if !["ssh", "adb"].contains(&kind) || (word == kind) || Path::new(word).exists() {
             return Ok(None);
         }
-        let missing = || format!("{word} names no folder on the device: {kind}:NAME:/FOLDER");
+        let missing = || format!("{word} names no folder on the device; expected {kind}:NAME:/FOLDER");
         let (device, folder) = word.split_once(":/").ok_or_else(missing)?;
         if device == "ssh" || (device != "adb" && device.len() <= 4) {
             return Err(missing());
@@ -37,12 +38,12 @@ impl Source {
         Ok(Some(Self { device: device.into(), folder: format!("/{folder}") }))
     }
 
-    /// An archive of it, as the command line would name it.
+    /// An archive in it, as it would be given on the command line.
     pub fn name(&self, found: &Found) -> String {
         format!("{}:{}", self.device, self.path(found).display())
     }
 
-    /// Where an archive is on the device; only down from the folder.
+    /// Path of an archive on the device; never above the folder.
     pub fn path(&self, found: &Found) -> PathBuf {
         let below = Path::new(&found.path).components().filter(|part| matches!(part, Component::Normal(_)));
         Path::new(&self.folder).join(below.collect::<PathBuf>())
@@ -52,11 +53,11 @@ impl Source {
 /// An archive on a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// From the folder.
+    /// Relative to the folder.
     pub path: String,
-    /// When it was made, ns since 1970, if it says so.
+    /// When it was made, ns since 1970, if known.
     pub created_unix_ns: Option<u64>,
-    /// The file in it that its identity is made of.
+    /// The file whose hash is its identity.
     pub log: String,
 }
 
@@ -118,7 +119,7 @@ pub fn hashes(folder: &str, found: &[Found], quoted: impl Fn(&str) -> String) ->
         .collect()
 }
 
-/// The run of each archive, of those that the lines printed; a device that has no `sha256sum` tells none.
+/// The run of each archive for which the commands printed one; none on a device without `sha256sum`.
 pub fn runs(text: &str) -> Vec<(usize, String)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_device_prints_leads_nowhere_else() {
+    fn device_output_cannot_leave_folder() {
         let text = "1\tevents.log\t./../../etc\n1\tevents.log\t/etc\n1\t../x\t./a\nnothing\n\tevents.log\t./b\n";
         let found = listed(text);
         assert_eq!(found, [Found { path: "b".into(), created_unix_ns: None, log: "events.log".into() }]);

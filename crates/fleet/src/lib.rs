@@ -1,9 +1,9 @@
-//! What a fleet of archives is, apart from where it is stored and who asks it: which recording is which ([`identity`]), which
-//! columns tell their rows apart ([`columns`]), what of it is private ([`privacy`]), and which files belong to it
-//! ([`commits`], [`plan`]); which are on devices ([`devices`]); and how all that is asked for ([`args`]).
+//! What a fleet of archives is, apart from its store and its SQL engine: the identity of a recording ([`identity`]), the columns that
+//! distinguish rows of different recordings ([`columns`]), which texts are private ([`privacy`]), which files belong to the fleet
+//! ([`commits`], [`plan`]), archives on devices ([`devices`]), and the command line ([`args`]).
 //!
-//! A room of its own because it needs neither a store nor an engine: `sql`, which has both, is compiled only where somebody
-//! asks for it, and what can go wrong here is tested always.
+//! A room of its own because it needs neither a store nor an engine: `sql`, which has both, is compiled only on request, and this is
+//! tested always.
 
 pub mod args;
 pub mod columns;

@@ -1,24 +1,24 @@
-//! Which files of a fleet to make one of: small files of one table and day, until each is about as large as files shall be.
+//! Which files of a fleet to merge: small files of one table and day, up to the target size.
 //!
-//! A file of more than half the wanted size is left alone, so that no row is rewritten for ever: each merge at least doubles what
-//! its smaller half was in. Files of an older version of the tables are rewritten whatever their size.
+//! A file of more than half the wanted size is left alone, so that no row is rewritten forever: each merge at least doubles the
+//! size of the file that a row of the smaller half is in. Files of an older version of the tables are rewritten whatever their size.
 
 use crate::commits::{DataFile, State};
 use model::table::TABLE_VERSION;
 use std::collections::BTreeMap;
 
-/// Files that become one, in the order in which their rows shall follow each other.
+/// Files to merge into one, in the order of their rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Merge {
     /// Their table.
     pub table: String,
     /// Their day.
     pub date: String,
-    /// They.
+    /// Their paths.
     pub files: Vec<DataFile>,
 }
 
-/// What to merge so that files have about `file_bytes`; where fewer than `at_least` small files are together, nothing.
+/// Merges that give files of about `file_bytes`; groups of fewer than `at_least` small files are left alone.
 pub fn merges(state: &State, file_bytes: u64, at_least: usize) -> Vec<Merge> {
     let mut groups: BTreeMap<(&str, &str), Vec<&DataFile>> = BTreeMap::new();
     for file in state.files.values() {

@@ -1,20 +1,20 @@
-//! What of an archive may tell about people, and what a fleet keeps of it.
+//! Which texts of an archive may be private, and what a fleet keeps of them.
 //!
-//! Every text column has a class. Of three classes the owner of a fleet says, once, when it is made, whether texts are kept, replaced by
-//! a hash (equal texts stay equal, so that they can be counted and joined), or dropped. Numbers, times and the words that Fathom itself
-//! chose stay as they are. A recording never holds bound values, and SQL literals only with `--keep-sql`.
+//! Every text column has a class. For three classes the owner of a fleet decides, once, when the fleet is created, whether texts are kept,
+//! replaced by hashes (equal texts have equal hashes, so they can be counted and joined), or dropped. Numbers, times and Fathom's own
+//! words stay. A recording never holds bound values, and SQL literals only with `--keep-sql`.
 //!
-//! A hash is salted by the fleet, so that two fleets cannot be joined by it. Who can read the fleet's salt can still guess a short text:
-//! `drop` is for what nobody may guess.
+//! Hashes use the fleet's salt, so that two fleets cannot be joined by them. Whoever can read the salt can still guess a short text:
+//! use `drop` for texts that nobody may guess.
 
 use model::table::Cell;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// What a text may tell.
+/// What a text is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// What Fathom or the device calls a thing.
+    /// A name given by Fathom or the device.
     Public,
     /// Commands, names of processes and what they print.
     Command,
@@ -22,12 +22,12 @@ pub enum Class {
     Path,
     /// Texts of statements.
     Sql,
-    /// Public or a command's, by the row's name.
+    /// Public or a command's, depending on the row's name.
     Mark,
 }
 
-/// Marks whose text Fathom chose; any other is its program's.
-const PUBLIC_MARKS: [&str; 6] = ["limited by", "mode", "cache", "inner", "clock", "warm"];
+/// Marks whose text is Fathom's; the text of any other is the program's.
+const PUBLIC_MARKS: [&str; 6] = [archive::runs::LIMITED_BY_MARK, "mode", "cache", "inner", "clock", "warm"];
 
 /// Text columns that are not public.
 const PRIVATE: &[(&str, &str, Class)] = &[
@@ -60,16 +60,16 @@ pub fn class(table: &str, column: &str) -> Class {
     found.map_or(Class::Public, |(_, _, class)| *class)
 }
 
-/// What becomes of a text.
+/// How a text is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum Treatment {
-    /// It stays.
+    /// Kept.
     #[default]
     Keep,
-    /// A hash stands for it.
+    /// Replaced by a hash.
     Hash,
-    /// Nothing stands for it.
+    /// Dropped.
     Drop,
 }
 
@@ -85,7 +85,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Whether everything stays.
+    /// Whether everything is kept.
     pub fn keep_all(&self) -> bool {
         *self == Self::default()
     }
@@ -100,7 +100,7 @@ impl Rules {
         }
     }
 
-    /// A cell of a class as the fleet keeps it; `name` is what the row's column `name` says, if it has one.
+    /// Makes a cell of a class what the fleet stores; `name` is the value of the row's column `name`, if it has one.
     pub fn apply(&self, class: Class, name: Option<&str>, cell: &mut Cell, optional: bool, salt: &str) {
         let Cell::Text(text) = cell else { return };
         match self.treatment(class, name) {

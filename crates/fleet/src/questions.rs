@@ -1,7 +1,7 @@
-//! Twenty questions in SQL, to be asked as they are and to begin one's own from.
+//! Twenty example queries, to run as they are or to start from.
 //!
-//! Each is one text for every engine: embedded DataFusion, DuckDB, Spark, Ballista. [`offences`] holds them to what all of those
-//! understand alike; the lane `engines` compares the rows.
+//! The same text runs on every engine: embedded DataFusion, DuckDB, Spark, Ballista. [`offences`] checks that a query uses only what all of
+//! these understand alike; the lane `engines` compares the rows.
 
 use std::collections::BTreeSet;
 
@@ -66,7 +66,7 @@ questions![
     "20-what-is-there",
 ];
 
-/// Functions that mean the same in every engine.
+/// Functions with the same meaning in every engine.
 const FUNCTIONS: [&str; 13] = [
     "abs",
     "avg",
@@ -83,17 +83,17 @@ const FUNCTIONS: [&str; 13] = [
     "length",
 ];
 
-/// Words before a parenthesis that are no function.
+/// Words before a parenthesis that are not functions.
 const OPERATORS: [&str; 8] = ["as", "in", "over", "by", "and", "or", "when", "values"];
 
-/// What in a statement some engine would take for something else, or not at all.
+/// Parts of a statement that some engine would misunderstand or refuse.
 ///
 /// - Names of columns are quoted: `date`, `offset`, `rows` and others are words of one dialect or another.
 /// - Sums are cast: a sum of whole numbers is a HUGEINT in DuckDB. A quotient is one of floating points, as `/` of whole
 ///   numbers is cut off in one engine and not in another; so its divisor is cast.
 /// - No `::`, backtick, backslash, median or QUALIFY; only functions of a short list.
-/// - No LIMIT within a subquery, and no window without PARTITION BY: Ballista 55 gave other rows than the first ones for one, and never
-///   an answer to the other.
+/// - No LIMIT within a subquery, and no window without PARTITION BY: with Ballista 55 the former returned rows other than the first ones,
+///   and the latter never ended.
 pub fn offences(statement: &str) -> Vec<String> {
     let mut found = Vec::new();
     let tokens = tokens(statement);

@@ -109,7 +109,7 @@ fn drain(mut from: UnixStream, mut to: impl Write) {
     let mut bytes = [0; 1 << 16];
     let mut takes = true;
     while let Ok(n @ 1..) = from.read(&mut bytes) {
-        // A command whose output nobody takes any more goes on.
+        // A command whose output is no longer read goes on.
         takes = takes && to.write_all(&bytes[..n]).and_then(|()| to.flush()).is_ok();
     }
 }

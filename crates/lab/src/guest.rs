@@ -122,7 +122,7 @@ pub struct Config {
     pub disks: Vec<Disk>,
     /// The program, with its words, that makes the file system of a disk here before the guest boots, by the disk's name.
     pub mkfs: BTreeMap<String, Vec<String>>,
-    /// Sectors of 512 bytes that cannot be read, by the disk's name. QEMU's SD card tells its host nothing of them.
+    /// Sectors of 512 bytes that cannot be read, by the disk's name. QEMU's SD card does not report them to its host.
     pub bad: BTreeMap<String, Vec<u64>>,
     /// Bytes that a disk writes in a second, by its name; what is beyond it waits, as at a device that hangs.
     pub slow: BTreeMap<String, u32>,
@@ -220,9 +220,9 @@ pub struct Guest {
 /// behind however this process ends.
 #[derive(Debug)]
 struct Files {
-    /// What the kernel said.
+    /// The kernel log.
     console: File,
-    /// What QEMU said.
+    /// QEMU's messages.
     errors: File,
     /// The disk through which files come back.
     exchange: File,
@@ -394,7 +394,7 @@ impl Guest {
         }
     }
 
-    /// What the kernel said so far.
+    /// The kernel log so far.
     pub fn console(&self) -> String {
         let read = |file: &File| {
             let mut bytes = vec![0; file.metadata().map_or(0, |m| m.len() as usize)];

@@ -156,7 +156,7 @@ impl LoopDisk {
     /// Makes a disk of `bytes` (rounded up by losetup to its sector size) with `fs` on it.
     ///
     /// # Errors
-    /// What [`LoopDisk::available`] says, or what the failing command said. Whatever was made until then is removed.
+    /// See [`LoopDisk::available`]; or the message of a failing command. What was made until then is removed.
     pub fn create(bytes: u64, fs: FileSystem, backing: &Backing, options: &Options) -> Result<Self> {
         Self::available(fs).map_err(Error::other)?;
         let folder = match backing {
@@ -252,10 +252,10 @@ impl LoopDisk {
         Path::new("/sys/block").join(self.name()).join(file)
     }
 
-    /// Removes the disk now and tells whether that worked; dropping removes it as well, but cannot tell.
+    /// Removes the disk now and returns whether that worked; dropping removes it too, but cannot report a failure.
     ///
     /// # Errors
-    /// What the failing command said.
+    /// The message of the failing command.
     pub fn remove(mut self) -> Result<()> {
         let (success, answers) = farewell(&mut self.keeper)?;
         if success { Ok(()) } else { Err(Error::other(format!("cannot remove {}: {answers}", self.device.display()))) }
@@ -268,7 +268,7 @@ impl Drop for LoopDisk {
     }
 }
 
-/// Closes the keeper's standard input, lets it finish, and returns whether it succeeded and what it said.
+/// Closes the keeper's standard input, lets it finish, and returns whether it succeeded, with its output.
 fn farewell(keeper: &mut Child) -> Result<(bool, String)> {
     drop(keeper.stdin.take());
     let mut answers = String::new();

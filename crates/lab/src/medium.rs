@@ -45,7 +45,7 @@ pub const PACKET_BYTES: u32 = 1514;
 /// Packets that pass at once when there was nothing for a while: a token bucket needs some.
 const BURST_PACKETS: u32 = 4;
 
-/// Most nodes: one byte of an address tells them apart.
+/// Maximum number of nodes: one byte of the address distinguishes them.
 const MOST_NODES: usize = 250;
 
 /// The namespaces; all is gone when it is dropped.
@@ -147,7 +147,7 @@ fn per_node(coordinator: Namespace, far: Namespace, nodes: usize, rate: Rate) ->
     Ok(Medium { coordinator, nodes: far, addresses, _between: Vec::new() })
 }
 
-/// Nothing but what is measured goes over the devices, and nobody minds that answers take another way.
+/// Only measured traffic uses the devices, so answers may take another route.
 fn quiet(side: &Namespace) -> Result<()> {
     // A kernel without IPv6 is quiet already.
     let _ = side.sysctl("net.ipv6.conf.all.disable_ipv6", "1");

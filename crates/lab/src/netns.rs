@@ -7,13 +7,13 @@
 //! standard input. That end comes when the owner drops the [`Namespace`], and just as surely when the owner dies by
 //! whatever signal, because the kernel then closes the pipe. The keeper then ends whatever program is still inside
 //! and goes itself, and with the last process the kernel removes the namespace with its devices. So nothing can be
-//! left behind by a crash, and nobody has to look for it.
+//! left behind by a crash, and nothing has to search for it.
 //!
 //! # Who may
 //!
 //! Root makes network namespaces as such. Anybody else makes them inside a user namespace of their own, where they are
 //! root; namespaces that are to be joined must then be made [`beside`](Namespace::beside) each other, in one user
-//! namespace. Some systems forbid that (`kernel.unprivileged_userns_clone`, AppArmor); [`Namespace::available`] tells.
+//! namespace. Some systems forbid that (`kernel.unprivileged_userns_clone`, AppArmor); see [`Namespace::available`].
 //!
 //! A process with threads cannot enter a user namespace. So nothing here enters: programs are started inside by
 //! [`Namespace::command`], and a device or socket of the inside is opened by a child that hands the file descriptor
@@ -211,7 +211,7 @@ impl Namespace {
     /// Runs a program inside to its end and returns its standard output.
     ///
     /// # Errors
-    /// It cannot be started, or it fails; then what it said on standard error.
+    /// It cannot be started, or it fails, with its standard error.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let output = self.command(program).args(arguments).stdin(Stdio::null()).output()?;
         if output.status.success() {
@@ -224,7 +224,7 @@ impl Namespace {
     /// Runs iproute2's `ip` inside.
     ///
     /// # Errors
-    /// It is not installed, or what it said.
+    /// It is not installed, or its error message.
     pub fn ip(&self, arguments: &[&str]) -> Result<String> {
         self.tool("ip", arguments)
     }
@@ -232,7 +232,7 @@ impl Namespace {
     /// Runs iproute2's `tc` inside.
     ///
     /// # Errors
-    /// It is not installed, or what it said.
+    /// It is not installed, or its error message.
     pub fn tc(&self, arguments: &[&str]) -> Result<String> {
         self.tool("tc", arguments)
     }
@@ -302,7 +302,7 @@ impl Namespace {
         self.open(maker(name, vnet_header)?).map_err(no_tun)
     }
 
-    /// Removes the namespace now and tells whether that worked; dropping removes it as well, but cannot tell.
+    /// Removes the namespace now and returns whether that worked; dropping removes it too, but cannot report a failure.
     ///
     /// # Errors
     /// Something inside did not end.
@@ -324,7 +324,7 @@ impl Drop for Namespace {
 /// As there.
 pub fn tun(name: &str, vnet_header: bool) -> Result<OwnedFd> {
     let fd = maker(name, vnet_header)?().map_err(no_tun)?;
-    // SAFETY: the descriptor was just made and is nobody else's.
+    // SAFETY: the descriptor was just made and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

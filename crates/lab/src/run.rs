@@ -29,9 +29,9 @@ const DRAWN: Duration = Duration::from_millis(200);
 
 /// The recording, in the run's folder.
 pub const ARCHIVE: &str = script::ARCHIVE;
-/// What recording and workload said.
+/// Output of recording and workload.
 pub const WORKLOAD_LOG: &str = script::WORKLOAD_LOG;
-/// What the guest's kernel said, from its boot.
+/// The guest's kernel log, from its boot.
 pub const CONSOLE: &str = "console.log";
 /// The guest's disks, if they are kept, its initramfs and the command that started it.
 pub const KEPT: &str = "guest";
@@ -67,7 +67,7 @@ pub enum Ending {
     NotRecorded(String),
     /// The guest's kernel gave up: its own words.
     Crashed(String),
-    /// The guest was alive and said nothing.
+    /// The guest was alive and printed nothing.
     Hung,
     /// Somebody asked for the end.
     Interrupted,
@@ -200,7 +200,7 @@ fn abnormal(guest: &mut Guest, context: &Context) -> Ending {
     Ending::Hung
 }
 
-/// What the kernel said when it gave up.
+/// The kernel's panic message.
 fn panic_line(console: &str) -> String {
     let plain = |line: &str| line.split_once("] ").map_or(line, |(_, messages)| messages).trim().to_string();
     let panic = console.lines().find(|line| line.contains("Kernel panic"));

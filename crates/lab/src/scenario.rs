@@ -156,7 +156,8 @@ impl Kind {
         })
     }
 
-    /// What mkfs is always told: no questions, and nothing left for the kernel to do later, while something else is counted.
+    /// Arguments that mkfs always gets: ask no questions, and leave no initialisation to the kernel, which would run while something is
+    /// counted.
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"],

@@ -1,6 +1,6 @@
 //! A script that may be run at once.
 //!
-//! A process that writes a program's file and starts it can be told "Text file busy": another of its threads may have
+//! A process that writes a program's file and starts it can fail with "Text file busy": another of its threads may have
 //! forked meanwhile, and until that child becomes its own program it too holds the file open for writing. So a child
 //! writes the file here, and this process never has it open.
 

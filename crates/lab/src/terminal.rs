@@ -17,7 +17,7 @@ pub struct Joined {
 }
 
 impl Joined {
-    /// Waits until all is printed that the guest, which has ended, had said.
+    /// Waits until all output of the ended guest is printed.
     pub fn finish(self) {
         let _ = self.printing.join();
     }

@@ -1,5 +1,5 @@
-//! What an answer cannot carry, by its own JSON: losses, blind layers, too few executions, a tracer that took too much, an interval
-//! that holds both signs. It is told before the numbers.
+//! Conclusions that an answer does not support, derived from its JSON: losses, blind layers, too few executions, high tracer overhead, an
+//! interval that includes both signs. They come before the numbers.
 
 use serde_json::{Value, json};
 
@@ -12,15 +12,16 @@ pub fn of_recording(summary: &Value) -> Vec<Value> {
         claims.push(json!(format!("exact counts: {lost} records were lost")));
     }
     if summary["trace"]["complete"] == false || summary["complete"] == false {
-        claims.push(json!("what happened at the end: it was cut short"));
+        claims.push(json!("what happened at the end: the recording was cut short"));
     }
     for blind in summary["blind"].as_array().into_iter().flatten() {
         let means = blind["means"].as_str().unwrap_or_default();
-        claims.push(json!(format!("anything of the layer {}: {means}", blind["layer"].as_str().unwrap_or("unknown"))));
+        claims
+            .push(json!(format!("anything about the layer {}: {means}", blind["layer"].as_str().unwrap_or("unknown"))));
     }
     let completeness = &summary["completeness"];
     if let Some(state) = completeness["state"].as_str().filter(|state| *state != "checked") {
-        let why = completeness["why"].as_str().unwrap_or("the kernel's counts are not known");
+        let why = completeness["why"].as_str().unwrap_or("the kernel's counts are unknown");
         claims.push(json!(format!("that every device command was recorded ({state}): {why}")));
     }
     let statements = |wanted: &dyn Fn(&Value) -> bool| {
@@ -35,7 +36,7 @@ pub fn of_recording(summary: &Value) -> Vec<Value> {
     };
     if let Some(names) = statements(&|operation| operation["tracer"]["large"] == true) {
         claims.push(json!(format!(
-            "how fast these are unrecorded (the recording took over a tenth of their time): {names}"
+            "how fast these are without recording (tracer overhead is over a tenth of their time): {names}"
         )));
     }
     if let Some(names) = statements(&|operation| operation["count"].as_u64().is_some_and(|count| count < 6)) {
@@ -44,7 +45,7 @@ pub fn of_recording(summary: &Value) -> Vec<Value> {
     claims
 }
 
-/// Statements that are named in a claim.
+/// Number of statements named in a claim.
 const NAMED: usize = 4;
 
 /// A statement in a few words.
@@ -59,7 +60,7 @@ fn short(statement: &str) -> String {
 pub fn of_difference(diff: &Value) -> Vec<Value> {
     let mut claims = Vec::new();
     if diff["verdict"] == "inconclusive" {
-        let why = diff["why"].as_str().unwrap_or("the interval holds both signs");
+        let why = diff["why"].as_str().unwrap_or("the interval includes both signs");
         claims.push(json!(format!("which of the two is faster: {why}")));
     }
     for side in ["a", "b"] {
@@ -76,7 +77,7 @@ pub fn of_comparison(compared: &Value) -> Vec<Value> {
     let with = |verdict: &str| results().filter(|result| result["verdict"] == verdict).count();
     let mut claims = Vec::new();
     for (verdict, why) in [
-        ("inconclusive", "their intervals reach beyond the margin on both sides or to one"),
+        ("inconclusive", "their intervals are neither within nor beyond the margin"),
         ("disturbed", "other processes interfered"),
     ] {
         let count = with(verdict);
@@ -87,17 +88,19 @@ pub fn of_comparison(compared: &Value) -> Vec<Value> {
     let unmatched =
         ["incomparable", "unmatched"].iter().filter_map(|list| compared[list].as_array()).map(Vec::len).sum::<usize>();
     if unmatched > 0 {
-        claims.push(json!(format!("anything of {unmatched} cells that are not of both, or cannot be compared")));
+        claims.push(json!(format!(
+            "anything about {unmatched} cells that are in one benchmark only or cannot be compared"
+        )));
     }
     if results().next().is_none() {
-        claims.push(json!("that one is faster: no cell is of both"));
+        claims.push(json!("that one is faster: they have no cell in common"));
     }
     claims
 }
 
 /// Of rows of a query.
 pub fn of_rows() -> Vec<Value> {
-    vec![json!("a difference or a trend from these rows alone: they carry no intervals; `diff` of two recordings does")]
+    vec![json!("a difference or a trend from these rows alone: they have no intervals; `diff` of two recordings does")]
 }
 
 #[cfg(test)]
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recording_with_flaws_cannot_carry_claims() {
+    fn flawed_recording_limits_claims() {
         let summary = json!({
             "trace": {"complete": false},
             "loss": {"events": 3, "events_at_unknown_time": 2},
@@ -126,15 +129,15 @@ mod tests {
     }
 
     #[test]
-    fn cells_without_verdict_carry_none() {
+    fn cells_without_verdict_limit_claims() {
         let compared = json!({"results": [{"verdict": "slower"}, {"verdict": "inconclusive"}, {"verdict": "disturbed"}],
             "incomparable": [1], "unmatched": [1, 2]});
         let claims = serde_json::to_string(&of_comparison(&compared)).unwrap();
-        for part in ["of 1 cells that are inconclusive", "interfered", "of 3 cells"] {
+        for part in ["of 1 cells that are inconclusive", "interfered", "about 3 cells"] {
             assert!(claims.contains(part), "{part}: {claims}");
         }
         assert!(of_comparison(&json!({"results": [{"verdict": "equivalent"}], "unmatched": []})).is_empty());
-        assert_eq!(of_comparison(&json!({"results": []})), [json!("that one is faster: no cell is of both")]);
+        assert_eq!(of_comparison(&json!({"results": []})), [json!("that one is faster: they have no cell in common")]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Why a tool says nothing. The text is what the assistant reads, so it names the remedy.
+//! Why a tool has no result. The assistant reads the text, so it names the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use std::time::Duration;
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// An argument is not there, or of another type.
-    #[error("the argument {name} is missing, or no {wanted}")]
+    /// An argument is missing or has another type.
+    #[error("the argument {name} is missing or is not a {wanted}")]
     Argument {
         /// Which.
         name: &'static str,
@@ -16,7 +16,7 @@ pub enum Error {
         wanted: &'static str,
     },
     /// A tool that is not offered.
-    #[error("there is no tool {0}")]
+    #[error("unknown tool: {0}")]
     NoTool(String),
     /// A path that cannot be followed.
     #[error("{path}: {source}")]
@@ -27,9 +27,9 @@ pub enum Error {
         source: io::Error,
     },
     /// A path that leads elsewhere.
-    #[error("{0} is outside the folders that may be asked about")]
+    #[error("{0} is outside the folders of this server")]
     Outside(String),
-    /// What is there is no archive.
+    /// Not an archive.
     #[error(transparent)]
     Archive(#[from] archive::Error),
     /// Reading it would write to it.
@@ -46,14 +46,14 @@ pub enum Error {
     /// It takes too long.
     #[error("no answer within {} s; ask for less", .0.as_secs())]
     Slow(Duration),
-    /// It says too much.
-    #[error("the answer is larger than {}: ask for less, by WHERE, GROUP BY or LIMIT", model::text::bytes(*.0 as f64))]
+    /// Its answer is too large.
+    #[error("the answer is larger than {}: ask for less with WHERE, GROUP BY or LIMIT", model::text::bytes(*.0 as f64))]
     Large(u64),
     /// A verb refused, in its own words.
     #[error("{0}")]
     Refused(String),
-    /// It says something else than JSON.
-    #[error("its answer is no JSON: {0}")]
+    /// Its output is not JSON.
+    #[error("its output is not JSON: {0}")]
     NotJson(#[from] serde_json::Error),
 }
 

@@ -1,23 +1,23 @@
-//! An answer within a budget: what matters least goes first, and what went is said.
+//! Fits an answer into a budget: the least important parts are cut first, and the cuts are listed.
 //!
-//! Fathom's JSON has its lists in order of weight: statements by their time, findings by what they cost. So a list that is too long loses
-//! its end, a text its tail, and the reader learns how much. Nothing is rounded or summed up anew.
+//! Lists in Fathom's JSON are ordered by weight: statements by time, findings by cost. So a list that is too long loses its end, a text its
+//! tail, and the reader learns how much. Nothing is rounded or aggregated.
 
 use serde_json::{Map, Value, json};
 
-/// Shortest list and text that something is taken of.
+/// Shorter lists and texts are not cut.
 const LIST: usize = 1;
 const TEXT: usize = 200;
-/// How many places are named where something was left out, and in which part of the answer's budget (at least [`TEXT`] characters).
+/// Number of cuts that are listed, and the part of the budget for that list (at least [`TEXT`] characters).
 const PLACES: usize = 12;
 const PLACES_PART: usize = 6;
-/// Rounds at most: a hostile answer of many small things is given up.
+/// Maximum number of rounds: a hostile answer of many small parts is given up.
 const ROUNDS: usize = 2000;
-/// Parts of an answer that stand beside what was asked: they go first, and whole.
+/// Parts of an answer beside what was asked: they are cut first, and completely.
 const BESIDE: [&str; 8] =
     ["environment", "facts", "coverage", "device_commands", "driver_commands", "links", "relations", "files"];
 
-/// The value with at most `budget` characters as JSON, and what was left out of it: path and count.
+/// The value with at most `budget` characters of JSON, and its cuts: path and count.
 pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
     let mut left_out: Map<String, Value> = Map::new();
     for name in BESIDE {
@@ -27,7 +27,7 @@ pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
             left_out.insert(name.into(), entries(&gone).into());
         }
     }
-    // Each round halves what is largest, so some tens of rounds reach most sizes; what then is too large loses field by field.
+    // Each round halves the largest part, so a few dozen rounds reach most sizes; then fields are removed one by one.
     for _ in 0..ROUNDS {
         if size(&value) <= budget {
             break;
@@ -51,9 +51,9 @@ pub fn fit(mut value: Value, budget: usize) -> (Value, Vec<Value>) {
                 names.len()
             }
             (Kind::Text, Value::String(text)) => {
-                let whole = text.chars().count();
-                *text = text.chars().take(whole / 2).chain(['…']).collect();
-                whole - whole / 2
+                let length = text.chars().count();
+                *text = text.chars().take(length / 2).chain(['…']).collect();
+                length - length / 2
             }
             (Kind::Field(name), Value::Object(map)) => {
                 map.remove(&name);
@@ -103,8 +103,8 @@ enum Kind {
     Field(String),
 }
 
-/// The heaviest field, where nothing is long any more: of an object of which no single part is half, so that what is asked about loses
-/// its details and not itself.
+/// The heaviest field, when no list or text is long any more: of an object without a part that is half of it, so that the requested part
+/// loses details rather than being removed.
 fn heaviest(value: &Value) -> Option<(Vec<String>, Kind)> {
     let (mut path, mut here) = (Vec::new(), value);
     let mut last = None;
@@ -192,7 +192,7 @@ mod tests {
 
     /// Of what is asked about, something is left as long as there is room for it.
     #[test]
-    fn what_was_asked_outlasts_what_stands_beside_it() {
+    fn requested_part_is_cut_last() {
         let facts: Map<String, Value> = (0..30).map(|n| (format!("fact{n}"), json!("y".repeat(100)))).collect();
         let layers: Map<String, Value> =
             (0..10).map(|n| (format!("layer{n}"), json!({"ns": n, "share": "z"}))).collect();

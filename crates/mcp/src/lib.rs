@@ -1,7 +1,8 @@
-//! An assistant's questions about archives, answered by the Model Context Protocol; it only reads.
+//! A read-only server of the Model Context Protocol that answers an assistant's questions about archives.
 //!
-//! [`protocol`] takes a line apart, [`tools`] says what is offered, [`server`] answers a call by a verb of Fathom, [`claims`] says what the
-//! answer cannot carry, [`fit`] keeps it within a budget of tokens. What knows JSON is pure, so that hostile lines can be tried on it.
+//! [`protocol`] parses a line, [`tools`] lists the tools, [`server`] answers a call by running a verb of Fathom, [`claims`] lists the
+//! conclusions that an answer does not support, and [`fit`] keeps it within a budget of tokens. All JSON handling is pure, so that hostile
+//! lines can be tested.
 
 pub mod claims;
 pub mod error;

@@ -1,12 +1,12 @@
-//! The protocol: JSON-RPC 2.0, a message a line. Pure, so that hostile lines can be tried on it.
+//! The protocol: JSON-RPC 2.0, one message per line. Pure, so that hostile lines can be tested.
 //!
-//! By hand and no library: of the protocol's many parts a server with read-only tools needs four methods, and the kept library (rmcp)
-//! brings an async runtime's streams, schemas by macros and some fifty crates.
+//! Written by hand: a server with read-only tools needs four methods, and the maintained library (rmcp) brings async streams, schema macros
+//! and some fifty crates.
 
 use crate::Result;
 use serde_json::{Value, json};
 
-/// Versions of the protocol whose tools are as here; the newest last.
+/// Supported versions of the protocol, the newest last.
 const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 
 /// Longest line that is read: a query, and paths.
@@ -21,10 +21,10 @@ pub struct Call {
     pub arguments: Value,
 }
 
-/// What a line wants.
+/// What a line requires.
 #[derive(Debug, PartialEq)]
 pub enum Wants {
-    /// Nothing: a notification, or an answer to what we never asked.
+    /// Nothing: a notification, or an unexpected response.
     Nothing,
     /// This answer.
     Answer(Value),
@@ -40,13 +40,13 @@ fn result(id: Value, result: Value) -> Wants {
     Wants::Answer(json!({"jsonrpc": "2.0", "id": id, "result": result}))
 }
 
-/// What to do about a line; `tools` is what `tools/list` says.
+/// Interprets a line; `tools` is the answer to `tools/list`.
 pub fn read(line: &str, tools: &Value, instructions: &str) -> Wants {
     let Ok(message) = serde_json::from_str::<Value>(line) else {
-        return error(Value::Null, -32700, "a message is one line of JSON");
+        return error(Value::Null, -32700, "a message must be one line of JSON");
     };
     if !message.is_object() {
-        return error(Value::Null, -32600, "a message is an object; batches are not taken");
+        return error(Value::Null, -32600, "a message must be an object; batches are not supported");
     }
     let id = message.get("id").cloned();
     let Some(method) = message.get("method").and_then(Value::as_str) else {
@@ -79,13 +79,13 @@ pub fn read(line: &str, tools: &Value, instructions: &str) -> Wants {
             }
             None => error(id, -32602, "no tool is named"),
         },
-        other => error(id, -32601, format!("there is no method {}", model::text::shown(other))),
+        other => error(id, -32601, format!("unknown method: {}", model::text::shown(other))),
     }
 }
 
 /// A tool's answer as a message.
-pub fn answer(id: Value, told: Result<Value>) -> Value {
-    let (text, failed) = match told {
+pub fn answer(id: Value, result: Result<Value>) -> Value {
+    let (text, failed) = match result {
         Ok(value) => (value.to_string(), false),
         Err(why) => (why.to_string(), true),
     };

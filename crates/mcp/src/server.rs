@@ -1,5 +1,5 @@
-//! Each tool is a verb of Fathom, asked about archives below the folders that were named, and about none else. An archive without tables
-//! is refused, since making them would write.
+//! Each tool runs a verb of Fathom on archives below the given folders, and on no others. An archive without tables is refused, since
+//! building them would write to it.
 
 use crate::protocol::{self, Call, Wants};
 use crate::{Error, Result, claims, fit, tools, verb};
@@ -9,15 +9,15 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, Read as _, Write};
 use std::path::{Path, PathBuf};
 
-/// Folders deep in which archives are looked for.
+/// Maximum depth of folders that are searched for archives.
 const DEPTH: usize = 6;
-/// Characters that are counted as a token.
+/// Characters counted as one token.
 const TOKEN: usize = 4;
 
-/// Room that a result always has, in characters.
+/// Minimum size of a result, in characters.
 const LEAST: usize = 400;
 
-/// Whom is answered, within what.
+/// The server: its folders and its budget.
 #[derive(Debug)]
 pub struct Server {
     program: PathBuf,
@@ -30,12 +30,12 @@ impl Server {
     /// Answers about archives below `roots` by verbs of `program`, each answer within `tokens`.
     ///
     /// # Errors
-    /// A folder is not there.
+    /// A folder does not exist.
     pub fn new(program: PathBuf, roots: &[PathBuf], tokens: u64) -> Result<Self> {
-        let whole = |root: &PathBuf| {
+        let canonical = |root: &PathBuf| {
             std::fs::canonicalize(root).map_err(|source| Error::NoPath { path: root.display().to_string(), source })
         };
-        let roots = roots.iter().map(whole).collect::<Result<_>>()?;
+        let roots = roots.iter().map(canonical).collect::<Result<_>>()?;
         let budget = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN);
         Ok(Self { program, roots, budget })
     }
@@ -43,7 +43,7 @@ impl Server {
     /// Answers a message a line until there are no more.
     ///
     /// # Errors
-    /// What is read or written fails.
+    /// Reading or writing fails.
     pub fn serve(&self, mut from: impl BufRead, mut to: impl Write) -> io::Result<()> {
         let offered = tools::tools();
         loop {
@@ -65,7 +65,7 @@ impl Server {
         }
     }
 
-    /// What a tool says.
+    /// The result of a tool.
     fn call(&self, call: &Call) -> Result<Value> {
         let text = |name: &'static str| {
             let given = call.arguments.get(name).and_then(Value::as_str);
@@ -81,13 +81,13 @@ impl Server {
             }
             "explain" => {
                 let archive = self.recorded(text("archive")?)?;
-                // What is missing of a recording holds for its findings too.
+                // What a recording lacks limits its findings too.
                 let claims = claims::of_recording(&self.verb("show", std::slice::from_ref(&archive))?);
                 (self.verb("explain", std::slice::from_ref(&archive))?, claims, vec![archive])
             }
             "diff" => {
                 let both = vec![self.recorded(text("a")?)?, self.recorded(text("b")?)?];
-                // Of two kinds, `diff` says why they cannot be compared.
+                // If the kinds differ, `diff` says why they cannot be compared.
                 if both.iter().all(|dir| Meta::read(dir).is_ok_and(|meta| meta.kind == ArchiveKind::Bench)) {
                     let words = ["bench", "compare", "--json"].iter().map(OsString::from);
                     let words: Vec<OsString> = words.chain(both.iter().map(OsString::from)).collect();
@@ -109,7 +109,7 @@ impl Server {
         Ok(self.within(answer, claims, places.iter().map(|place| source(place)).collect()))
     }
 
-    /// The rows, and what they are of.
+    /// The rows, and their archives.
     fn sql(&self, call: &Call, query: &str) -> Result<(Value, Vec<PathBuf>)> {
         let wrong = Error::Argument { name: "archives", wanted: "list of paths" };
         let places = call.arguments.get("archives").and_then(Value::as_array).filter(|list| !list.is_empty());
@@ -122,7 +122,7 @@ impl Server {
             found(place).archives.iter().try_for_each(|dir| has_tables(dir))?;
             words.push(place.into());
         }
-        // A query never is an option or a path, whatever it looks like.
+        // --query: so that a query is never taken for an option or a path.
         words.extend(["--query".into(), query.into()]);
         Ok((verb::run(&self.program, &words)?, places))
     }
@@ -130,10 +130,10 @@ impl Server {
     /// A path below one of the roots.
     fn allowed(&self, path: &str) -> Result<PathBuf> {
         let base = self.roots.first().cloned().unwrap_or_default();
-        let whole = std::fs::canonicalize(base.join(path))
+        let resolved = std::fs::canonicalize(base.join(path))
             .map_err(|source| Error::NoPath { path: model::text::shown(path), source })?;
-        let inside = self.roots.iter().any(|root| whole.starts_with(root));
-        inside.then_some(whole).ok_or_else(|| Error::Outside(model::text::shown(path)))
+        let inside = self.roots.iter().any(|root| resolved.starts_with(root));
+        inside.then_some(resolved).ok_or_else(|| Error::Outside(model::text::shown(path)))
     }
 
     /// An archive that can be read without writing to it.
@@ -161,29 +161,29 @@ impl Server {
         verb::run(&self.program, &words)
     }
 
-    /// The answer within the budget, with what it cannot carry before it, and what it is of.
+    /// The answer within the budget, preceded by what it does not support and by its provenance.
     fn within(&self, value: Value, cannot_claim: Vec<Value>, of: Vec<Value>) -> Value {
         let made_by = format!("Fathom {}", env!("CARGO_PKG_VERSION"));
-        // A hostile archive's own words get a part of the room, and the numbers the rest.
+        // Texts of a hostile archive get a part of the budget, numbers the rest.
         let (of, _) = fit::fit(of.into(), self.budget / 4);
         let provenance = json!({"answered_by": made_by, "of": of});
-        // By the alphabet, what must not be concluded is read first.
-        let mut whole = json!({"cannot_claim": cannot_claim, "provenance": provenance, "result": value});
-        let mut room = self.budget.saturating_sub(characters(&whole) - characters(&whole["result"])).max(LEAST);
-        // What is said of what was left out needs room too.
+        // In alphabetical order, so `cannot_claim` comes first.
+        let mut answer = json!({"cannot_claim": cannot_claim, "provenance": provenance, "result": value});
+        let mut room = self.budget.saturating_sub(characters(&answer) - characters(&answer["result"])).max(LEAST);
+        // The list of cuts needs room too.
         for _ in 0..4 {
-            let (answer, left_out) = fit::fit(value.clone(), room);
-            whole["result"] = answer;
+            let (result, left_out) = fit::fit(value.clone(), room);
+            answer["result"] = result;
             if !left_out.is_empty() {
-                whole["left_out"] = left_out.into();
+                answer["left_out"] = left_out.into();
             }
-            let over = characters(&whole).saturating_sub(self.budget);
+            let over = characters(&answer).saturating_sub(self.budget);
             if over == 0 || room == LEAST {
                 break;
             }
             room = room.saturating_sub(over).max(LEAST);
         }
-        whole
+        answer
     }
 }
 
@@ -191,14 +191,14 @@ fn characters(value: &Value) -> usize {
     value.to_string().chars().count()
 }
 
-/// What is in a folder.
+/// Contents of a folder.
 #[derive(Default)]
 struct Found {
     archives: Vec<PathBuf>,
     fleets: Vec<PathBuf>,
 }
 
-/// The archives and fleets in a folder. Those that a fleet keeps are the fleet's.
+/// The archives and fleets in a folder; archives that a fleet keeps are not listed.
 fn found(root: &Path) -> Found {
     let mut found = Found::default();
     let mut open = vec![(root.to_path_buf(), 0)];
@@ -229,7 +229,7 @@ fn is_fleet(dir: &Path) -> bool {
     dir.join("fleet.json").is_file()
 }
 
-/// Which recording, folder or fleet it is.
+/// Identifies a recording, folder or fleet.
 fn source(dir: &Path) -> Value {
     let path = dir.to_string_lossy();
     if is_fleet(dir) {
@@ -290,26 +290,29 @@ mod tests {
     }
 
     #[test]
-    fn answer_says_what_it_is_of_within_its_budget() {
+    fn answer_names_provenance_within_budget() {
         let folder = tempfile::tempdir().unwrap();
         let server = server(folder.path(), Path::new("/bin/true"));
         let long = json!({"archive": "a".repeat(50_000), "command": "b".repeat(50_000)});
-        let said = server.within(json!({"rows": vec![1; 9000]}), vec![], vec![long]);
-        assert!(said.to_string().chars().count() <= 4000, "{said}");
-        assert!(said["provenance"]["of"][0]["archive"].as_str().is_some_and(|name| name.starts_with("aaa")), "{said}");
-        assert!(said["provenance"]["answered_by"].as_str().is_some_and(|by| by.starts_with("Fathom ")));
+        let answer_within = server.within(json!({"rows": vec![1; 9000]}), vec![], vec![long]);
+        assert!(answer_within.to_string().chars().count() <= 4000, "{answer_within}");
+        assert!(
+            answer_within["provenance"]["of"][0]["archive"].as_str().is_some_and(|name| name.starts_with("aaa")),
+            "{answer_within}"
+        );
+        assert!(answer_within["provenance"]["answered_by"].as_str().is_some_and(|by| by.starts_with("Fathom ")));
     }
 
     #[test]
     fn session_of_lines_gets_answer_for_each_request() {
         let folder = tempfile::tempdir().unwrap();
-        let asked = "\n{\"id\":1,\"method\":\"ping\"}\nnonsense\n{\"method\":\"notifications/initialized\"}\n\
+        let requests = "\n{\"id\":1,\"method\":\"ping\"}\nnonsense\n{\"method\":\"notifications/initialized\"}\n\
             {\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"list\"}}\n\
             {\"id\":3,\"method\":\"tools/call\",\"params\":{\"name\":\"sql\",\"arguments\":{\"query\":\"x\",\"archives\":[7]}}}\n";
-        let mut said = Vec::new();
-        server(folder.path(), Path::new("/bin/true")).serve(asked.as_bytes(), &mut said).unwrap();
+        let mut answer_within = Vec::new();
+        server(folder.path(), Path::new("/bin/true")).serve(requests.as_bytes(), &mut answer_within).unwrap();
         let answers: Vec<Value> =
-            String::from_utf8(said).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            String::from_utf8(answer_within).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(answers.len(), 4, "{answers:?}");
         let text = |at: usize| answers[at]["result"]["content"][0]["text"].as_str().unwrap().to_string();
         assert!(text(2).contains("\"archives\":[]") && answers[2]["result"]["isError"] == false, "{}", text(2));

@@ -1,5 +1,5 @@
-//! A verb of Fathom as a process of its own: what an assistant is told is what `fathom show --json` and its likes tell everybody, and a
-//! verb that fails or hangs costs one answer.
+//! Runs a verb of Fathom as a separate process: an assistant gets the same JSON as everybody (`fathom show --json`), and a verb that fails
+//! or hangs costs one answer.
 
 use crate::{Error, Result};
 use serde_json::Value;
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 /// Longest time of one answer.
 const LONGEST: Duration = Duration::from_secs(120);
-/// More of what a verb complains of is not read, bytes.
+/// Limit of the error messages that are read, in bytes.
 const COMPLAINT: u64 = 64 << 10;
-/// A longer answer is none, bytes: of a query that joins everything with everything, memory must not hold all.
+/// Limit of an answer, in bytes: the result of a cross join must not fill memory.
 const ANSWER: u64 = 32 << 20;
 
-/// What the verb prints as JSON.
+/// The JSON that the verb prints.
 ///
 /// # Errors
 /// It cannot be run, refuses, takes too long or prints something else.
@@ -32,14 +32,13 @@ fn run_within(program: &Path, words: &[OsString], limit: Duration, most: u64) ->
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let reader = std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // Who writes more finds the pipe closed, and ends.
+        // A process that writes more finds the pipe closed and ends.
         out.map(|out| out.take(most + 1).read_to_end(&mut bytes)).transpose().map(|_| bytes)
     });
     let complaint = std::thread::spawn(move || {
-        let mut said = String::new();
-        // What cannot be read is not said.
-        let _ = err.map(|err| err.take(COMPLAINT).read_to_string(&mut said));
-        said
+        let mut messages = String::new();
+        let _ = err.map(|err| err.take(COMPLAINT).read_to_string(&mut messages));
+        messages
     });
     let status = child::wait_or_kill(&mut child, limit).map_err(failed)?.ok_or(Error::Slow(limit))?;
     let unread = || std::io::Error::other("its output could not be read");
@@ -48,9 +47,9 @@ fn run_within(program: &Path, words: &[OsString], limit: Duration, most: u64) ->
         return Err(Error::Large(most));
     }
     if !status.success() {
-        let said = complaint.join().unwrap_or_default();
+        let messages = complaint.join().unwrap_or_default();
         let lines: Vec<String> =
-            said.trim().lines().map(|line| model::text::shown(line.trim_start_matches("fathom: "))).collect();
+            messages.trim().lines().map(|line| model::text::shown(line.trim_start_matches("fathom: "))).collect();
         return Err(Error::Refused(match lines.is_empty() {
             true => format!("it ended with {status}"),
             false => lines.join("\n"),
@@ -78,9 +77,9 @@ mod tests {
     fn verb_answers_json_or_says_why_not() {
         let long = Duration::from_secs(60);
         assert_eq!(sh("echo '{\"a\": 1}'", long).unwrap()["a"], 1);
-        let said = |line: &str| sh(line, long).unwrap_err().to_string();
-        assert_eq!(said("echo 'fathom: no such file' >&2; exit 1"), "no such file");
-        assert!(said("exit 3").contains("exit status: 3") && said("echo a").contains("no JSON"));
+        let messages = |line: &str| sh(line, long).unwrap_err().to_string();
+        assert_eq!(messages("echo 'fathom: no such file' >&2; exit 1"), "no such file");
+        assert!(messages("exit 3").contains("exit status: 3") && messages("echo a").contains("not JSON"));
         assert!(matches!(sh("exec sleep 600", Duration::from_millis(10)), Err(Error::Slow(_))));
         let none = run(Path::new("/no/such/program"), &[]).unwrap_err().to_string();
         assert!(none.contains("/no/such/program"), "{none}");

@@ -365,7 +365,7 @@ pub fn summary(outcome: &Outcome) -> Summary {
     let firsts = directions.iter().map(|t| (t.limits.first(), if both { t.direction.name() } else { "" }));
     for (limit, way) in firsts.chain([(of_transactions.first(), "")]) {
         let Some(limit) = limit else { continue };
-        let mark = format!("limited by {way}");
+        let mark = format!("{} {way}", archive::runs::LIMITED_BY_MARK);
         marks.push(Mark { name: mark.trim().into(), text: limit.cause.name().into() });
     }
     for t in &directions {

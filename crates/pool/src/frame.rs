@@ -35,6 +35,10 @@ use nbd::buffer::LARGE_BYTES;
 use nbd::inbox::Inbox;
 use nbd::outbox::{OWN_SLICE_BYTES, Outbox};
 
+/// The kind of a frame: requests.
+const REQUESTS: u8 = 1;
+/// Replies.
+const REPLIES: u8 = 2;
 /// `FPL1`.
 const MAGIC: u32 = u32::from_le_bytes(*b"FPL1");
 /// 1: the first. 2: [`Operation::Map`]. 3: several connections in a session (`hello`).
@@ -273,7 +277,7 @@ pub fn put_requests<'d>(out: &mut impl Out, head: &Head, requests: &[Request], d
     let data_bytes: usize = requests.iter().map(Request::data_bytes).sum();
     let body = requests.len() * REQUEST_BYTES + data_bytes + 4;
     let small = out.small();
-    put_head(small, head, 1, requests.len(), body);
+    put_head(small, head, REQUESTS, requests.len(), body);
     let begin = small.len();
     for request in requests {
         small.put_u8(request.operation as u8);
@@ -298,7 +302,7 @@ pub fn put_requests<'d>(out: &mut impl Out, head: &Head, requests: &[Request], d
 pub fn put_replies(out: &mut impl Out, head: &Head, replies: &[Reply], data: &[u8], large: &[(usize, Bytes)]) {
     let data_bytes = data.len() + large.iter().map(|(_, data)| data.len()).sum::<usize>();
     let small = out.small();
-    put_head(small, head, 2, replies.len(), replies.len() * REPLY_BYTES + data_bytes + 4);
+    put_head(small, head, REPLIES, replies.len(), replies.len() * REPLY_BYTES + data_bytes + 4);
     let begin = small.len();
     for reply in replies {
         small.put_u8(reply.status as u8);
@@ -412,8 +416,8 @@ fn front(input: &[u8]) -> Result<Option<Front>, Broken> {
         return Err(Broken::Checksum);
     }
     let entry_bytes = match kind {
-        1 => REQUEST_BYTES,
-        2 => REPLY_BYTES,
+        REQUESTS => REQUEST_BYTES,
+        REPLIES => REPLY_BYTES,
         _ => return Err(Broken::Sense("unknown kind")),
     };
     if count > MAX_COUNT || body_bytes > MAX_BODY_BYTES || body_bytes < count * entry_bytes + 4 {
@@ -427,12 +431,12 @@ fn body(front: Front, mut body: Bytes) -> Result<Frame, Broken> {
     let Front { head, kind, count, entry_bytes, body_bytes } = front;
     body.advance(HEAD_BYTES);
     let checksum = body.split_off(body_bytes - 4).get_u32_le();
-    let summed = if kind == 1 { &body[..] } else { &body[..count * entry_bytes] };
+    let summed = if kind == REQUESTS { &body[..] } else { &body[..count * entry_bytes] };
     if crc32c::crc32c(summed) != checksum {
         return Err(Broken::Checksum);
     }
     let entries = body.split_to(count * entry_bytes);
-    if kind == 1 { requests(head, &entries, body) } else { replies(head, &entries, body) }
+    if kind == REQUESTS { requests(head, &entries, body) } else { replies(head, &entries, body) }
 }
 
 fn requests(head: Head, mut entries: &[u8], mut data: Bytes) -> Result<Frame, Broken> {

@@ -149,12 +149,9 @@ fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnM
 fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished {
     let mut coverage = import::coverage(summary);
     coverage.retain(|row| row.layer != Layer::Database && row.layer != Layer::App);
-    coverage.extend(recording.functions.iter().map(|(probe, outcome)| {
-        let layer = if probe.contains("sqlite3_") { Layer::Database } else { Layer::FileSystem };
-        match outcome {
-            Ok(()) => Coverage::attached(layer, probe, "ftrace uprobe"),
-            Err(why) => Coverage::absent(layer, probe, Absence::Failed, why.to_string()),
-        }
+    coverage.extend(recording.functions.iter().map(|(layer, probe, outcome)| match outcome {
+        Ok(()) => Coverage::attached(*layer, probe, "ftrace uprobe"),
+        Err(why) => Coverage::absent(*layer, probe, Absence::Failed, why.to_string()),
     }));
     Finished {
         coverage,

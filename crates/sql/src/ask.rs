@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use tokio::runtime::Runtime;
 
 /// What a command line asks.
-struct Asked {
+struct Request {
     places: Vec<String>,
     sql: Option<String>,
 }
@@ -34,7 +34,7 @@ fn is_sql(word: &str) -> bool {
     known || word.contains(char::is_whitespace) || word.starts_with("--")
 }
 
-fn asked(args: &Sql) -> Result<Asked> {
+fn request(args: &Sql) -> Result<Request> {
     let mut places = args.words.clone();
     let mut sql = args.query.clone();
     if sql.is_none() && places.last().is_some_and(|last| is_sql(last)) {
@@ -42,19 +42,19 @@ fn asked(args: &Sql) -> Result<Asked> {
     }
     if let Some(file) = &args.file {
         if sql.is_some() {
-            bail!("SQL is given twice: as a word and by --file");
+            bail!("SQL is given twice: as an argument and by --file");
         }
         sql = Some(std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?);
     }
     if let Some(wanted) = &args.example {
         if sql.is_some() {
-            bail!("SQL is given twice: as a word and by --example");
+            bail!("SQL is given twice: as an argument and by --example");
         }
         let question =
-            Question::find(wanted).ok_or_else(|| anyhow!("there is no example {wanted}; --examples lists them"))?;
+            Question::find(wanted).ok_or_else(|| anyhow!("no such example: {wanted}; --examples lists them"))?;
         sql = Some(question.statement());
     }
-    Ok(Asked { places, sql })
+    Ok(Request { places, sql })
 }
 
 fn format(args: &Sql) -> Result<Format> {
@@ -66,7 +66,7 @@ fn format(args: &Sql) -> Result<Format> {
     });
     let format = args.format.or(by_name).unwrap_or(Format::Table);
     if format == Format::Parquet && args.output.is_none() {
-        bail!("Parquet is a file: give its name with -o");
+        bail!("Parquet is written to a file: give its name with -o");
     }
     Ok(format)
 }
@@ -76,18 +76,18 @@ fn format(args: &Sql) -> Result<Format> {
 /// # Errors
 /// With a text for people.
 pub fn run(args: &Sql) -> Result<()> {
-    let asked = asked(args)?;
+    let request = request(args)?;
     let format = format(args)?;
-    if args.examples && asked.places.is_empty() {
+    if args.examples && request.places.is_empty() {
         return list();
     }
-    if asked.places.is_empty() {
-        bail!("say which archives to ask: `fathom sql T.fathom \"SELECT …\"`");
+    if request.places.is_empty() {
+        bail!("no archive given: `fathom sql T.fathom \"SELECT …\"`");
     }
     let threads = args.threads.map_or(0, usize::from);
     let settings = Settings { memory_bytes: usize::try_from(args.memory).unwrap_or(usize::MAX), threads };
     let (runtime, scratch) = (runtime(threads)?, Scratch::default());
-    let done = answers(args, asked, format, settings, &runtime, &scratch);
+    let done = answers(args, request, format, settings, &runtime, &scratch);
     scratch.remove();
     // What does not hear that it shall stop is not waited for.
     runtime.shutdown_background();
@@ -96,15 +96,15 @@ pub fn run(args: &Sql) -> Result<()> {
 
 fn answers(
     args: &Sql,
-    asked: Asked,
+    request: Request,
     format: Format,
     settings: Settings,
     runtime: &Runtime,
     scratch: &Scratch,
 ) -> Result<()> {
-    let (places, older) = (asked.places, scratch.clone());
+    let (places, older) = (request.places, scratch.clone());
     let opened = until_stopped(runtime, move || async move { open(&places, settings, &older).await })?;
-    let opened = opened.unwrap_or_else(|| Err(anyhow!("stopped before the archives were open")))?;
+    let opened = opened.unwrap_or_else(|| Err(anyhow!("stopped while opening archives")))?;
     let engine = &opened.engine;
     if args.examples {
         return QUESTIONS.iter().try_for_each(|question| {
@@ -113,7 +113,7 @@ fn answers(
             say("\n")
         });
     }
-    let sql = match asked.sql {
+    let sql = match request.sql {
         Some(sql) => sql,
         None if std::io::stdin().is_terminal() => return shell::run(engine, runtime, &opened.greeting),
         None => {
@@ -127,7 +127,7 @@ fn answers(
         statements.push(rest);
     }
     if statements.is_empty() {
-        bail!("there is no SQL to run");
+        bail!("no SQL to run");
     }
     if statements.len() > 1 && (args.output.is_some() || format != Format::Table) {
         bail!(
@@ -137,8 +137,8 @@ fn answers(
         );
     }
     statements.iter().try_for_each(|statement| {
-        let asked = if args.explain { explained(statement) } else { statement.clone() };
-        answer(engine, runtime, &asked, format, args.output.as_deref())
+        let planned = if args.explain { explained(statement) } else { statement.clone() };
+        answer(engine, runtime, &planned, format, args.output.as_deref())
     })
 }
 
@@ -185,7 +185,7 @@ pub async fn open(places: &[String], settings: Settings, scratch: &Scratch) -> R
     if let Some(place) =
         places.iter().find(|place| place.contains("://") || Path::new(place).join("fleet.json").is_file())
     {
-        bail!("{place}: one fleet at a time, and no archives beside it");
+        bail!("{place} is a fleet: give one fleet, or archives");
     }
     let dirs: Vec<PathBuf> = places.iter().map(PathBuf::from).collect();
     let archives = Archives::open(&open::archives(&dirs)?, scratch)?;
@@ -216,8 +216,8 @@ fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output:
     match answered? {
         Some(Ok(_)) => Ok(()),
         Some(Err(Failed::Query(error))) => Err(anyhow!("{}", errors::explain(&error, sql))),
-        Some(Err(Failed::Output(error))) => Err(error.context(format!("cannot write the answer to {place}"))),
-        None => Err(anyhow!("stopped before the answer was complete")),
+        Some(Err(Failed::Output(error))) => Err(error.context(format!("cannot write the result to {place}"))),
+        None => Err(anyhow!("stopped before the result was complete")),
     }
 }
 

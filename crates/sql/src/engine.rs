@@ -162,7 +162,7 @@ impl Engine {
         let state = self.context.state();
         let statement = state.sql_to_statement(sql, &state.config().options().sql_parser.dialect)?;
         if let Some(what) = writes(&statement) {
-            return Err(DataFusionError::Plan(format!("only statements that read are run here, and this is {what}")));
+            return Err(DataFusionError::Plan(format!("only queries can be run, and this is {what}")));
         }
         if too_deep(&statement) {
             return Err(DataFusionError::Plan(format!(
@@ -243,8 +243,8 @@ mod tests {
             format!("SELECT * FROM (SELECT 1 AS x) WHERE x = (SELECT {})", chain(2_000)),
             format!("WITH a AS (SELECT {} AS x) SELECT x FROM a", vec!["'a'"; 2_000].join("||")),
         ] {
-            let said = planned(sql).unwrap_err().to_string();
-            assert!(said.contains("1000"), "{said}");
+            let message = planned(sql).unwrap_err().to_string();
+            assert!(message.contains("1000"), "{message}");
         }
         assert!(planned(format!("SELECT '{}'", "x".repeat(300 << 10))).unwrap_err().to_string().contains("bytes"));
     }
@@ -260,8 +260,8 @@ mod tests {
         ] {
             let planned =
                 runtime.block_on(async { Engine::new(Settings::default()).unwrap().plan(sql).await.map(drop) });
-            let said = planned.unwrap_err().to_string();
-            assert!(said.contains("only statements that read"), "{sql}: {said}");
+            let message = planned.unwrap_err().to_string();
+            assert!(message.contains("only queries can be run"), "{sql}: {message}");
         }
     }
 }

@@ -1,18 +1,18 @@
-//! What is wrong with a statement, shown at the place where it is wrong.
+//! Errors in a statement, shown at their position.
 
 use datafusion::arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::parser::ParserError;
 use model::text::shown;
 
-/// A place in a statement, both counted from 1.
-type Place = (usize, usize);
+/// Line and column in a statement, both counted from 1.
+type Position = (usize, usize);
 
-/// The message, with the statement's line and a mark under the place, where the engine says which.
+/// The message, with the statement's line and a mark under the position, if the engine gives one.
 pub fn explain(error: &DataFusionError, sql: &str) -> String {
-    let (message, place) = told(error);
+    let (message, position) = message_at(error);
     let mut text = shown_lines(&message);
-    if let Some((line, from, to)) = place.and_then(|(start, end)| marked(sql, start, end)) {
+    if let Some((line, from, to)) = position.and_then(|(start, end)| marked(sql, start, end)) {
         let before: String = line.chars().take(from).collect();
         let mark = "^".repeat(to.saturating_sub(from).max(1));
         text += &format!("\n  {}\n  {}{mark}", shown(&line), " ".repeat(shown(&before).chars().count()));
@@ -20,8 +20,8 @@ pub fn explain(error: &DataFusionError, sql: &str) -> String {
     text
 }
 
-/// The line of a place, and from which to which character of it.
-fn marked(sql: &str, start: Place, end: Option<Place>) -> Option<(String, usize, usize)> {
+/// The line of a position, and its first and last character.
+fn marked(sql: &str, start: Position, end: Option<Position>) -> Option<(String, usize, usize)> {
     let line = sql.lines().nth(start.0.checked_sub(1)?)?.to_string();
     let from = start.1.saturating_sub(1).min(line.chars().count());
     let to = match end {
@@ -32,9 +32,9 @@ fn marked(sql: &str, start: Place, end: Option<Place>) -> Option<(String, usize,
     Some((line, from, to))
 }
 
-type Told = (String, Option<(Place, Option<Place>)>);
+type MessageAt = (String, Option<(Position, Option<Position>)>);
 
-fn told(error: &DataFusionError) -> Told {
+fn message_at(error: &DataFusionError) -> MessageAt {
     if let Some(found) = error.iter().find_map(|one| one.diagnostic()) {
         let mut message = found.message.clone();
         for help in &found.helps {
@@ -43,11 +43,11 @@ fn told(error: &DataFusionError) -> Told {
         for note in &found.notes {
             message += &format!("; {}", note.message);
         }
-        let place = found.span.map(|span| {
+        let position = found.span.map(|span| {
             let (start, end) = (span.start, span.end);
             ((start.line as usize, start.column as usize), Some((end.line as usize, end.column as usize)))
         });
-        return (message, place);
+        return (message, position);
     }
     let root = error.find_root();
     let message = match root {
@@ -68,16 +68,16 @@ fn told(error: &DataFusionError) -> Told {
         DataFusionError::External(inner) => inner.to_string(),
         other => other.strip_backtrace(),
     };
-    let place = located(&message).map(|place| (place, None));
+    let position = located(&message).map(|position| (position, None));
     let message = message.split(" at Line: ").next().unwrap_or_default().to_string();
-    (message, place)
+    (message, position)
 }
 
 /// The engine's words for what it may not do, in ours.
 fn refused(text: &str) -> String {
     if ["DDL not supported", "DML not supported", "Statement not supported"].iter().any(|words| text.contains(words)) {
         let what = text.rsplit(": ").next().unwrap_or_default();
-        return format!("only statements that read are run here, and this is {what}");
+        return format!("only queries can be run, and this is {what}");
     }
     text.to_string()
 }
@@ -85,13 +85,13 @@ fn refused(text: &str) -> String {
 /// An integer that has no room, and what to do.
 fn too_large(text: &str) -> String {
     let what = text.trim_start_matches("Overflow happened on: ");
-    format!("an integer of more than 64 bits: {what}; CAST to DOUBLE or DECIMAL(38, 0) first")
+    format!("integer overflow (64 bits): {what}; CAST to DOUBLE or DECIMAL(38, 0) first")
 }
 
 /// `… at Line: 1, Column: 8`, as the parser says it.
-fn located(message: &str) -> Option<Place> {
-    let (_, place) = message.rsplit_once("Line: ")?;
-    let (line, column) = place.split_once(", Column: ")?;
+fn located(message: &str) -> Option<Position> {
+    let (_, position) = message.rsplit_once("Line: ")?;
+    let (line, column) = position.split_once(", Column: ")?;
     let digits: String = column.chars().take_while(char::is_ascii_digit).collect();
     Some((line.trim().parse().ok()?, digits.parse().ok()?))
 }

@@ -138,7 +138,7 @@ impl ExprPlanner for Planner {
     }
 }
 
-/// The type of an expression, if it is one of integers. Of a chain of operators only the last is looked at: a statement may be long.
+/// The type of an expression, if it is one of integers. Only the last operator of a chain is examined, since a statement may be long.
 fn integer(expr: &Expr, schema: &DFSchema) -> Option<DataType> {
     let kind = match expr {
         Expr::ScalarFunction(call) if call.func.inner().as_ref().is::<Checked>() => DataType::Int64,
@@ -320,7 +320,7 @@ mod tests {
     use futures_util::TryStreamExt;
 
     /// The first cell of an answer as text, or what is wrong.
-    fn asked(sql: &str) -> Result<String, String> {
+    fn result_of(sql: &str) -> Result<String, String> {
         let (runtime, text) = (crate::ask::runtime(1).unwrap(), sql.to_string());
         let answered = crate::stop::until_stopped(&runtime, move || async move {
             let (_, rows) = Engine::new(Settings::default()).unwrap().run(&text).await?;
@@ -349,8 +349,8 @@ mod tests {
                 "SELECT sum(x) OVER (ORDER BY x DESC ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM {LARGEST} ORDER BY s"
             ),
         ] {
-            let said = asked(&sql).unwrap_err();
-            assert!(said.contains("64 bits"), "{sql}: {said}");
+            let message = result_of(&sql).unwrap_err();
+            assert!(message.contains("64 bits"), "{sql}: {message}");
         }
     }
 
@@ -375,7 +375,7 @@ mod tests {
             ("SELECT a.x FROM (VALUES (1), (2)) AS a(x) JOIN (VALUES (3)) AS b(x) ON a.x + 1 = b.x".into(), "2"),
             ("SELECT DATE '2026-11-26' - DATE '2026-11-25'".into(), "1"),
         ] {
-            assert_eq!(asked(&sql).as_deref(), Ok(expected), "{sql}");
+            assert_eq!(result_of(&sql).as_deref(), Ok(expected), "{sql}");
         }
     }
 

@@ -10,7 +10,7 @@ fn main() -> ExitCode {
         Ok(Ok(code)) => code,
         // A panic has told itself.
         Ok(Err(_)) => ExitCode::FAILURE,
-        // Where so much address space is not to be had, with what there is.
+        // If that much address space is not available, with the default.
         Err(_) => work(),
     }
 }
@@ -29,7 +29,7 @@ fn work() -> ExitCode {
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
-        // What was left out has been named.
+        // What was skipped has been reported.
         Ok(false) => ExitCode::FAILURE,
         // Who reads has what it wanted: `| head`.
         Err(error) if gone(&error) => ExitCode::SUCCESS,
@@ -41,7 +41,7 @@ fn work() -> ExitCode {
                     false => format!("{said}: {cause}"),
                 });
             let lines: Vec<String> = whole.lines().map(model::text::shown).collect();
-            // Where stderr is gone, nobody is told.
+            // If stderr is closed, the error is dropped.
             let _ = writeln!(std::io::stderr(), "fathom: {}", lines.join("\n"));
             ExitCode::FAILURE
         }

@@ -1,7 +1,7 @@
 //! What is asked: archives, folders of archives, or a fleet.
 //!
 //! An archive without tables gets them first, by the program `fathom` (`fathom reindex`), which alone knows every linker; tables of
-//! an older version are written anew into a temporary folder, since an engine would compute wrongly with unsigned times.
+//! an older version are rewritten to a temporary folder, since an engine would compute wrongly with unsigned times.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use archive::Archive;
@@ -25,32 +25,36 @@ pub struct Opened {
     rewritten: Option<PathBuf>,
 }
 
-/// The program that makes tables: beside this one, or wherever it is found.
+/// The program that builds tables: beside this one, or in PATH.
 pub(crate) fn fathom() -> PathBuf {
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name("fathom")).filter(|path| path.is_file());
     std::env::var_os("FATHOM").map(PathBuf::from).or(beside).unwrap_or_else(|| "fathom".into())
 }
 
-/// Has the tables of an archive made.
+/// Has the tables of an archive built.
 fn link(dir: &Path) -> Result<()> {
     let program = fathom();
     let made = Command::new(&program).arg("reindex").arg(dir).stdin(Stdio::null()).stdout(Stdio::null()).output();
     let made = made.with_context(|| {
-        format!("{} has no tables yet, and {} cannot be started to make them", dir.display(), program.display())
+        format!("{} has no tables, and {} cannot be started to build them", dir.display(), program.display())
     })?;
     if !made.status.success() {
-        let said = String::from_utf8_lossy(&made.stderr);
-        bail!("{} has no tables, and none can be made: {}", dir.display(), said.trim().trim_start_matches("fathom: "));
+        let messages = String::from_utf8_lossy(&made.stderr);
+        bail!(
+            "{} has no tables, and they cannot be built: {}",
+            dir.display(),
+            messages.trim().trim_start_matches("fathom: ")
+        );
     }
-    // What is missing of the log is said there, and holds for every answer. A stderr that is gone is told nothing.
+    // Its warnings (an incomplete log) apply to every result. If stderr is closed, they are dropped.
     let _ = std::io::Write::write_all(&mut std::io::stderr(), &made.stderr);
     Ok(())
 }
 
-/// Opens an archive that has its tables afterwards.
+/// Opens an archive, and builds its tables if they are missing.
 ///
 /// # Errors
-/// It is none, is damaged, newer, or has no tables and none can be made.
+/// It is not an archive, is damaged or newer, or its tables cannot be built.
 pub fn linked(dir: &Path) -> Result<Archive> {
     let archive = Archive::open(dir)?;
     if archive.has_tables() {
@@ -142,10 +146,10 @@ pub fn archives(words: &[PathBuf]) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// What is wrong with something, which the reason may name already.
+/// An error about something, which the reason may already name.
 pub fn named(what: &str, why: &str) -> String {
-    let said = why.strip_prefix(what).is_some_and(|rest| rest.starts_with([' ', ':']));
-    if said { why.to_string() } else { format!("{what}: {why}") }
+    let is_named = why.strip_prefix(what).is_some_and(|rest| rest.starts_with([' ', ':']));
+    if is_named { why.to_string() } else { format!("{what}: {why}") }
 }
 
 /// Several archives, opened.

@@ -15,7 +15,7 @@ use futures_util::TryStreamExt;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Days that a series must have before a change is looked for.
+/// Days that a series needs to be tested for changes.
 const DAYS: usize = stats::changes::SHORTEST;
 /// Statements that are drawn, those with the most time first.
 const STATEMENTS: usize = 12;
@@ -62,7 +62,7 @@ pub struct Series {
     pub days: Vec<Day>,
     executions: i64,
     time_ns: f64,
-    /// The days from which on the median is another, once they were looked for.
+    /// The days from which on the median differs, once the series is tested.
     changes: Vec<usize>,
 }
 

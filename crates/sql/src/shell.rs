@@ -95,8 +95,8 @@ impl Completer for Names {
 impl Validator for Names {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let text = context.input().trim();
-        let whole = text.is_empty() || text.starts_with('\\') || ends(text);
-        Ok(if whole { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
+        let is_complete = text.is_empty() || text.starts_with('\\') || ends(text);
+        Ok(if is_complete { ValidationResult::Valid(None) } else { ValidationResult::Incomplete })
     }
 }
 
@@ -181,7 +181,7 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
     editor.set_helper(Some(Names { tables: runtime.block_on(engine.names()) }));
     let history = history();
     if let Some(path) = &history {
-        // There is none the first time.
+        // The first time there is none.
         let _ = editor.load_history(path);
     }
     say(&format!("{greeting}\n{HELP}\n"))?;
@@ -192,9 +192,9 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
                 if line == "\\q" {
                     break;
                 }
-                let said =
+                let result =
                     if line.starts_with('\\') { command(engine, runtime, line) } else { ask(engine, runtime, line) };
-                said?;
+                result?;
             }
             Err(ReadlineError::Interrupted) => say("(Ctrl-D or \\q to leave)\n")?,
             Err(ReadlineError::Eof) => break,
@@ -202,7 +202,7 @@ pub fn run(engine: &Engine, runtime: &tokio::runtime::Runtime, greeting: &str) -
         }
     }
     if let Some(path) = &history {
-        // Nobody loses more than a convenience.
+        // The history is only a convenience.
         let _ = editor.save_history(path);
     }
     Ok(())
@@ -230,7 +230,7 @@ fn command(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Re
                 }
                 say(&format!("  {:<16} The day on which the archive was made (UTC).\n", fleet::DATE))
             }
-            None => say(&format!("there is no table {}\n", model::text::shown(name))),
+            None => say(&format!("no such table: {}\n", model::text::shown(name))),
         },
         (Some("\\e"), None) => {
             for question in QUESTIONS {
@@ -249,7 +249,7 @@ fn command(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Re
     }
 }
 
-/// Asks each statement of a line; what fails is told, and the shell goes on.
+/// Runs each statement of a line; errors are printed, and the shell continues.
 fn ask(engine: &Engine, runtime: &tokio::runtime::Runtime, line: &str) -> Result<()> {
     let (mut all, rest) = statements(line);
     if !rest.is_empty() {

@@ -38,7 +38,7 @@ pub fn run(args: &Simulate) -> Result<()> {
     let have = sample.state.runs.len() as u64;
     ensure!(have > 0, "{} has no archives", args.sample);
     if args.folder.exists() {
-        bail!("{} is there already", args.folder.display());
+        bail!("{} already exists", args.folder.display());
     }
     let mut tables: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
     for file in sample.state.files.values() {
@@ -69,10 +69,10 @@ pub fn run(args: &Simulate) -> Result<()> {
     write(&args.folder, commits::INFO, &serde_json::to_vec(&sample.info)?)?;
     let checkpoint = serde_json::to_vec(&state.to_checkpoint())?;
     write(&args.folder, &commits::checkpoint_path(state.last), &checkpoint)?;
-    let said = serde_json::json!({"archives": args.archives, "files": files, "checkpoint_bytes": checkpoint.len(),
+    let summary = serde_json::json!({"archives": args.archives, "files": files, "checkpoint_bytes": checkpoint.len(),
         "rows": state.files.values().map(|file| file.rows).sum::<u64>(),
         "bytes": state.files.values().map(|file| file.bytes).sum::<u64>()});
-    Ok(std::io::Write::write_all(&mut std::io::stdout(), format!("{said}\n").as_bytes())?)
+    Ok(std::io::Write::write_all(&mut std::io::stdout(), format!("{summary}\n").as_bytes())?)
 }
 
 fn add(

@@ -48,7 +48,7 @@ pub fn until_stopped<T: Send + 'static, F: Future<Output = T>>(
         let _ = tell.send(done);
     };
     let started = std::thread::Builder::new().stack_size(STACK).spawn(work);
-    started.context("starting a thread with a stack of 1 GB (a limit on address space is in the way)")?;
+    started.context("starting a thread with a stack of 1 GB (is there a limit on address space?)")?;
     runtime.block_on(async {
         tokio::select! {
             done = &mut told => done.map_err(|_| anyhow!("the engine failed; please report this statement")),
@@ -82,7 +82,7 @@ impl Scratch {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::None = *state {
             let made = tempfile::Builder::new().prefix("fathom-sql.").tempdir();
-            *state = State::Made(made.context("a folder for older tables")?);
+            *state = State::Made(made.context("creating a folder for older tables")?);
         }
         let State::Made(whole) = &*state else { bail!("stopped") };
         let folder = whole.path().join(name);

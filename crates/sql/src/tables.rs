@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_shared_out_evenly_and_in_order() {
+    fn files_are_divided_evenly_and_in_order() {
         let part = |n: u64| Part { location: Path::from(n.to_string()), bytes: 10, rows: 1, values: vec![] };
         let shared = groups((0..10).map(part).collect(), 3);
         let sizes: Vec<usize> = shared.iter().map(FileGroup::len).collect();

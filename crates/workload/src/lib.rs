@@ -76,8 +76,8 @@ pub const NAMES: &[(&str, &str)] = &[
     ("draw", "rectangles, lines or circles on an image, in Java"),
     ("sqlite", "INSERTs, SELECTs, UPDATEs or DELETEs on a new database"),
     ("demo", "INSERTs, then full scans of a new database: sqlite --op demo"),
-    ("command", "any command, timed, with what it used, read and wrote"),
-    ("variant", "what a variant of `fathom fix` needs before it runs"),
+    ("command", "any command: its time, resource usage, reads and writes"),
+    ("variant", "prepares a variant of `fathom fix`"),
     ("spin", "arithmetic only, for testing the method"),
 ];
 

@@ -2,6 +2,7 @@
 
 use super::scenario::{lab, messages};
 use anyhow::{Context, Result, ensure};
+use fathom_tests::contracts::hold;
 use fathom_tests::{number, show};
 use serde_json::Value;
 use std::io::Read as _;
@@ -90,6 +91,7 @@ pub fn crash() -> Result<()> {
     let commands = format!("workload.commands=['{BUSY}', 'echo c >/proc/sysrq-trigger']");
     let output = lab(folder.path(), &words(&commands, "machine.silence=2m")).output()?;
     let line: Value = serde_json::from_slice(&output.stdout).with_context(|| messages(&output))?;
+    hold("lab-run", &line)?;
     ensure!(output.status.code() == Some(1) && line["ending"] == "crashed", "{line:#}");
     ensure!(line["said"].as_str().is_some_and(|s| s.contains("Kernel panic")), "{line:#}");
     ensure!(line["recording"]["complete"] == false && line["recording"]["operations"] != 0, "{line:#}");

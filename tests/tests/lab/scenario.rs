@@ -1,6 +1,7 @@
 //! `fathom lab` through the program: what it lists, what a run brings back, and what it says where it cannot run.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::contracts::hold;
 use fathom_tests::{fathom, installed, near, number, shape, show};
 use lab::arch::Arch;
 use serde_json::Value;
@@ -30,6 +31,7 @@ pub fn messages(output: &Output) -> String {
 fn result(folder: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
     let output = lab(folder, words).arg("--json").output()?;
     let line = serde_json::from_slice(&output.stdout).with_context(|| messages(&output))?;
+    hold("lab-run", &line)?;
     Ok((output.status.code(), line))
 }
 

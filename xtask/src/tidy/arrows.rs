@@ -21,7 +21,7 @@ pub struct Room {
 
 /// Reads the table `room | floor | may use | foreign crates | …`.
 pub fn declared(page: &str) -> Result<BTreeMap<String, Room>> {
-    let header = ["room", "floor", "may use", "foreign crates", "why it is a room"];
+    let header = ["room", "floor", "may use", "foreign crates", "what it is"];
     let rows = table(page, &header).context("docs/internals/architecture.md has no table of rooms")?;
     let names = |cell: &str| -> Vec<String> {
         cell.split(',').map(|n| n.trim().trim_matches('`').to_string()).filter(|n| !n.is_empty()).collect()
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     const PAGE: &str = "\
-| room | floor | may use | foreign crates | why it is a room |
+| room | floor | may use | foreign crates | what it is |
 |---|---|---|---|---|
 | `model` | 0 | | `serde` | words |
 | `stats` | 1 | `model` | any | pure |

@@ -1,4 +1,5 @@
-//! What the manual says must be so: its links lead somewhere, and its command lines are taken by the real parser.
+//! What the manual says must be so: its links and the source files that it names exist, and its command lines are taken by the real
+//! parser.
 //!
 //! A command line is a line of a block fenced as `sh`, `bash` or `console` that begins with `fathom` (behind a prompt,
 //! `sudo`, a path or variables). Everything from a pipe, redirection or comment on is the shell's. The program is run
@@ -124,6 +125,28 @@ pub fn broken_links(root: &Path, files: &[File]) -> Vec<String> {
     broken
 }
 
+/// Source files that a page names in backticks and that no file's path ends with: moved, renamed or removed.
+pub fn missing_sources(paths: &[String], files: &[File]) -> Vec<String> {
+    let is_source = |name: &str| {
+        let known = [".rs", ".h", ".bpf.c", ".js", ".css"].iter().any(|extension| name.ends_with(extension));
+        known && name.bytes().all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' | b'/'))
+    };
+    let is_there = |name: &str| {
+        let ends = |path: &String| path.strip_suffix(name).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'));
+        name.starts_with(['.', '/']) || paths.iter().any(ends)
+    };
+    let mut missing = Vec::new();
+    for file in pages(files) {
+        let mut fenced = false;
+        for (at, line) in file.text.lines().enumerate() {
+            fenced ^= line.trim_start().starts_with("```");
+            let spans = line.split('`').skip(1).step_by(2).filter(|name| !fenced && is_source(name) && !is_there(name));
+            missing.extend(spans.map(|name| format!("{}:{}: there is no file {name}", file.path, at + 1)));
+        }
+    }
+    missing
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,6 +197,17 @@ mod tests {
             assert!(refused(&program(folder.path(), script)?, &[]).is_err(), "{script}");
         }
         Ok(())
+    }
+
+    #[test]
+    fn source_files_that_are_gone_are_reported() {
+        let paths = ["crates/pool/src/store/disk.rs", "web/src/lanes.js"].map(String::from);
+        let files =
+            page("`store/disk.rs`, `disk.rs`, `lanes.js`, `NAME.h`\n`sk.rs` in `pool/gone.rs`\n```text\n`x.rs`\n```\n");
+        assert_eq!(
+            missing_sources(&paths, &files),
+            ["docs/a.md:2: there is no file sk.rs", "docs/a.md:2: there is no file pool/gone.rs"]
+        );
     }
 
     #[test]

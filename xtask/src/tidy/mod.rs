@@ -39,6 +39,7 @@ pub fn run(root: &Path) -> Result<()> {
     offences.extend(manual::unlisted(&files));
     let commands = docs::commands(&files);
     offences.extend(docs::broken_links(root, &files));
+    offences.extend(docs::missing_sources(&paths, &files));
     let binary = root.join("target/release/fathom");
     if binary.exists() {
         offences.extend(docs::refused(&binary, &commands)?);

@@ -31,12 +31,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The share of the differences told that may be false: the false discovery rate of a comparison.
 const ALPHA: f64 = 0.05;
 
-/// How a note of a gate begins, after the archive's letter.
-const GATE: &str = "gate ";
-
-/// How the note of a disturbance goes on.
-const SHAKEN: &str = "disturbed by others while measured";
-
 /// The verdict where too many processes were disturbed while they were measured for any other.
 pub const DISTURBED: &str = "disturbed";
 
@@ -114,6 +108,9 @@ pub struct Pair {
     pub second: Second,
     /// What should be known before the verdict is believed.
     pub notes: Vec<String>,
+    /// Of the notes those about gates that were not passed and about disturbances.
+    #[serde(skip)]
+    pub gates: Vec<String>,
 }
 
 /// A cell without a counterpart.
@@ -450,6 +447,7 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
     };
     let (a, b) = (side(m.a), side(m.b));
     let second = second(&a.values, &b.values);
+    let gates = gates(m);
     Pair {
         workload: m.a.design.name.clone(),
         parameters: m.parameters.clone(),
@@ -457,7 +455,15 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
         levels: m.levels.clone(),
         unit: m.a.estimate.unit.clone(),
         higher_is_better: better == Better::Higher,
-        notes: notes(m, &second, uncorrected, verdict, ratio.map(|r| verdict::is_surely_beyond(&r.ratio, margin))),
+        notes: notes(
+            m,
+            &second,
+            &gates,
+            uncorrected,
+            verdict,
+            ratio.map(|r| verdict::is_surely_beyond(&r.ratio, margin)),
+        ),
+        gates,
         a,
         b,
         ratio: ratio.map(|r| r.ratio.value),
@@ -496,9 +502,27 @@ fn second(a: &[f64], b: &[f64]) -> Second {
     }
 }
 
+/// What the machine was like, which makes things slower and hides what is: gates that were not passed, and disturbances.
+fn gates(m: &Match) -> Vec<String> {
+    let mut gates = Vec::new();
+    for (which, x) in [("A", m.a), ("B", m.b)] {
+        let before = x.estimate.gates.iter().filter(|(gate, _)| !disturbed::is_of_the_run(gate));
+        let failed = before.filter_map(|(gate, states)| Some((gate, states.get("failed")?)));
+        let processes = |n: u64| counted(n as usize, "process");
+        gates.extend(failed.map(|(gate, n)| format!("{which}: gate {gate} not passed before {}", processes(*n))));
+        if let (n @ 1.., all) = x.estimate.disturbed() {
+            let done = if x.estimate.is_disturbed() { DISTURBED } else { "excluded" };
+            let of = processes(all as u64);
+            gates.push(format!("{which}: {n} of {of} disturbed by others while measured ({done})"));
+        }
+    }
+    gates
+}
+
 fn notes(
     m: &Match,
     second: &Second,
+    gates: &[String],
     uncorrected: Option<Verdict>,
     verdict: Verdict,
     surely_beyond: Option<bool>,
@@ -529,15 +553,8 @@ fn notes(
         if x.estimate.failed > 0 {
             notes.push(format!("{which}: {} failed", counted(x.estimate.failed, "process")));
         }
-        let before = x.estimate.gates.iter().filter(|(gate, _)| !disturbed::is_of_the_run(gate));
-        let failed = before.filter_map(|(gate, states)| Some((gate, states.get("failed")?)));
-        let processes = |n: u64| counted(n as usize, "process");
-        notes.extend(failed.map(|(gate, n)| format!("{which}: {GATE}{gate} not passed before {}", processes(*n))));
-        if let (n @ 1.., all) = x.estimate.disturbed() {
-            let done = if x.estimate.is_disturbed() { DISTURBED } else { "excluded" };
-            notes.push(format!("{which}: {n} of {} {SHAKEN} ({done})", processes(all as u64)));
-        }
     }
+    notes.extend_from_slice(gates);
     // The proof of a mode, the state of a cache: what the processes say must be what is compared. Room always differs.
     for (name, texts) in m.a.marks.iter().filter(|(name, _)| !["inner", "fs.free"].contains(&name.as_str())) {
         let differ = |other: &BTreeMap<String, u64>| match name == MODE {
@@ -608,11 +625,6 @@ impl Pair {
     /// Whether the other is another score of the same cell.
     pub fn is_of_cell(&self, other: &Self) -> bool {
         (&self.workload, &self.parameters, &self.levels) == (&other.workload, &other.parameters, &other.levels)
-    }
-
-    /// What its notes say of gates that were not passed, and of disturbances.
-    pub fn gates(&self) -> Vec<&str> {
-        self.notes.iter().filter(|note| note.contains(GATE) || note.contains(SHAKEN)).map(String::as_str).collect()
     }
 
     /// The cell in words: `cpu kernel=fft`, or `cpu kernel=fft: int -> tiered`.

@@ -1,5 +1,5 @@
-//! A network run for people: what came through, and what held it back. Parts of it another machine told; none may look like a line of its
-//! own.
+//! A network run for people: its throughput, and what limited it. Some of its texts come from another machine; none may look like a line
+//! of its own.
 
 use super::page::Page;
 use super::results::Bench;
@@ -16,8 +16,7 @@ pub fn text(run: &Bench, page: &Page) -> String {
         let interval =
             bar.ci95.map_or_else(String::new, |[low, high]| format!("  ({} to {})", formatted(low), formatted(high)));
         let _ = writeln!(text, "{}\n  {value}{interval}", shown(&bar.label));
-        // What limited it follows with its evidence.
-        for note in bar.notes.iter().filter(|note| !note.starts_with("limited by")) {
+        for note in &bar.notes {
             let _ = writeln!(text, "  {}", shown(note));
         }
     }

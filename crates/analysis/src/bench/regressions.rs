@@ -19,7 +19,7 @@ pub fn regressions(done: &Compared, percent: f64) -> Verdict {
     let mut lines = Vec::new();
     let slower = done.slower(percent);
     // A machine that was busy or hot makes things slower, and hides what is: a build that fails, or passes, shall know.
-    let gates = |pair: &Pair| match &pair.gates()[..] {
+    let gates = |pair: &Pair| match &pair.gates[..] {
         [] => String::new(),
         gates => format!(" ({})", gates.join("; ")),
     };
@@ -29,7 +29,7 @@ pub fn regressions(done: &Compared, percent: f64) -> Verdict {
     // A cell's latencies come from the same processes as its score.
     let mut cells: Vec<&Pair> = done.results.iter().collect();
     cells.dedup_by(|pair, before| pair.is_of_cell(before));
-    let doubtful: Vec<&Pair> = cells.iter().filter(|pair| !pair.gates().is_empty()).copied().collect();
+    let doubtful: Vec<&Pair> = cells.iter().filter(|pair| !pair.gates.is_empty()).copied().collect();
     if slower.is_empty() {
         lines.push("--fail-on: no compared cell is slower".into());
         for pair in &doubtful {

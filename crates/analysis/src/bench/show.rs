@@ -5,6 +5,7 @@ use super::contract::{Benchmark, CellResult};
 use super::{CellEstimate, metrics};
 use crate::lines::{paragraph, wrapped};
 use crate::text::{digits, scale, shown};
+use archive::runs::LIMITED_BY_MARK;
 use model::counted;
 use stats::median::LEAST;
 use stats::steady::Penalty;
@@ -115,8 +116,8 @@ fn notes(result: &CellResult) -> Vec<String> {
         let offered = mode.split(';').next().unwrap_or(mode);
         format!("open loop: {} were offered; the score is the rate achieved", shown(offered))
     }));
-    // Runs over a network say it; of those that differ nothing is said here.
-    notes.extend(result.marks.get("limited by").map(|cause| format!("limited by {}", shown(cause))));
+    // A mark of runs over a network, if all have the same.
+    notes.extend(result.marks.get(LIMITED_BY_MARK).map(|cause| format!("limited by {}", shown(cause))));
     // Of a cell that was given up the same has been said in place of its score.
     if e.failed > 0 && (e.estimate.is_some() || e.absent.is_none()) {
         notes.push(format!("{} failed: {}", e.failed, shown(e.failure.as_deref().unwrap_or_default())));
@@ -363,7 +364,7 @@ mod tests {
     fn common_limit_of_network_runs_is_shown_with_score() {
         let mut b = benchmark();
         assert!(!text(&b).contains("limited by"));
-        b.results[0].marks.insert("limited by".into(), "link rate".into());
+        b.results[0].marks.insert(LIMITED_BY_MARK.into(), "link rate".into());
         assert!(text(&b).contains("limited by link rate"), "{}", text(&b));
     }
 

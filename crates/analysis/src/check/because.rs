@@ -1,11 +1,14 @@
 //! Why a run differs: what SQLite's files show of its settings, then and now.
 //!
 //! Each is concluded from counts alone, and says no more than these decide: a WAL that is written is WAL mode, a rollback journal that is
-//! unlinked is DELETE. `synchronous` is told only where nothing else changed.
+//! unlinked is DELETE. `synchronous` is named only where nothing else changed.
 
 use super::contract::Contract;
+use super::count_name::{CHECKPOINTS, CountName, EXECUTIONS, FileKind, ROWS};
 use super::difference::Difference;
-use super::observe::{CHECKPOINTS, EXECUTIONS, Observed};
+use super::observe::Observed;
+use model::Call;
+use sqlite::FileClass;
 
 /// Sums over all statements and the rest, then or now.
 struct Counted<'a> {
@@ -23,30 +26,35 @@ impl<'a> Counted<'a> {
         Self { sum: Box::new(move |name| ones().map(|one| one.calls.get(name).copied().unwrap_or(0)).sum()) }
     }
 
-    fn any(&self, calls: &[&str], file: &str) -> u64 {
-        calls.iter().map(|call| (self.sum)(&format!("{call} {file}"))).sum()
+    fn any(&self, calls: &[Call], class: FileClass) -> u64 {
+        let name = |call: &Call| CountName::Call(*call, Some(FileKind::Sqlite(class))).to_string();
+        calls.iter().map(|call| (self.sum)(&name(call))).sum()
     }
 
-    fn syncs(&self, file: &str) -> u64 {
-        self.any(&["fsync", "fdatasync"], file)
+    fn syncs(&self, class: FileClass) -> u64 {
+        self.any(&[Call::Fsync, Call::Fdatasync], class)
     }
 
     /// SQLite's journal mode, as its files show it.
     fn journal_mode(&self) -> Option<&'static str> {
-        let writes = |file| self.any(&["write", "pwrite64", "writev", "pwritev"], file) > 0;
-        if writes("WAL") {
+        let journal = FileClass::RollbackJournal;
+        let writes = |class| self.any(&[Call::Write, Call::Pwrite64, Call::Writev, Call::Pwritev], class) > 0;
+        if writes(FileClass::Wal) {
             Some("WAL")
-        } else if writes("rollback journal") {
-            Some(match (self.any(&["unlink"], "rollback journal"), self.any(&["ftruncate"], "rollback journal")) {
+        } else if writes(journal) {
+            Some(match (self.any(&[Call::Unlink], journal), self.any(&[Call::Ftruncate], journal)) {
                 (1.., _) => "DELETE",
                 (0, 1..) => "TRUNCATE",
                 (0, 0) => "PERSIST",
             })
         } else {
-            writes("database").then_some("OFF or MEMORY")
+            writes(FileClass::Database).then_some("OFF or MEMORY")
         }
     }
 }
+
+/// Files that SQLite syncs.
+const SYNCED: [FileClass; 3] = [FileClass::Wal, FileClass::Database, FileClass::RollbackJournal];
 
 /// Executions of statements that begin with a word.
 fn executions(word: &str, contract: &Contract, found: &Observed) -> (u64, u64) {
@@ -71,8 +79,13 @@ pub(super) fn because(contract: &Contract, found: &Observed, differences: &[Diff
     }
     let ends = ["COMMIT", "END"].map(|word| executions(word, contract, found));
     let (was, is) = (ends[0].0 + ends[1].0, ends[0].1 + ends[1].1);
-    let syncs = first.what.starts_with("fsync") || first.what.starts_with("fdatasync");
-    let of_sqlite = ["WAL", "database", "rollback journal", "directory"].iter().any(|file| first.what.ends_with(file));
+    let what = CountName::parse(&first.what);
+    let syncs = matches!(what, CountName::Call(Call::Fsync | Call::Fdatasync, _));
+    let of_sqlite = match what.file() {
+        Some(FileKind::Sqlite(class)) => SYNCED.contains(&class),
+        Some(FileKind::Directory) => true,
+        Some(FileKind::File) | None => false,
+    };
     if is < was && first.delta() > 0 && of_sqlite {
         return Some(format!("statements no longer share a transaction: COMMIT ran {}, before {was}", times(is)));
     }
@@ -100,11 +113,12 @@ pub(super) fn because(contract: &Contract, found: &Observed, differences: &[Diff
         then == now
     };
     if syncs && of_sqlite && ["BEGIN", "COMMIT", "END", "ROLLBACK", "SAVEPOINT", "RELEASE"].iter().all(equal) {
-        let changed = ["WAL", "database", "rollback journal"].iter().any(|file| then.syncs(file) != now.syncs(file));
+        let changed = SYNCED.iter().any(|class| then.syncs(*class) != now.syncs(*class));
         return changed.then(|| "synchronous is another: the journal mode and the transactions are the same".into());
     }
-    let reads = first.what.ends_with("read database") || first.what == "pread64 database";
-    let same_rows = !differences.iter().filter(own).any(|d| d.what == super::observe::ROWS);
+    let database = Some(FileKind::Sqlite(FileClass::Database));
+    let reads = matches!(what, CountName::BytesRead(file) | CountName::Call(Call::Read | Call::Pread64, file) if file == database);
+    let same_rows = !differences.iter().filter(own).any(|d| d.what == ROWS);
     if reads && first.delta() > 0 && same_rows {
         return Some("more of the database is read for the same rows: an index is missing or not used".into());
     }

@@ -1,22 +1,25 @@
-//! What a run does that the contract does not have.
+//! How a run differs from the contract.
 
 use super::because;
 use super::contract::{BPF, Contract, PROC, Section};
+use super::count_name::{CountName, EXECUTIONS, FileKind};
 use super::difference::{Difference, Outcome, VERSION};
-use super::observe::{CHECKPOINTS, Counted, EXECUTIONS, FLUSHES, Observed};
+use super::observe::{Counted, Observed};
+use model::Call;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How much a count weighs: what waits for the medium most, bytes least.
 fn weight(what: &str) -> f64 {
-    let call = what.split(' ').next().unwrap_or_default();
-    match call {
-        _ if what == CHECKPOINTS => 20_000.0,
-        _ if what == FLUSHES => 2_000.0,
-        "fsync" | "fdatasync" | "sync" | "msync" | "sync_file_range" => 10_000.0,
-        "unlink" | "rename" | "ftruncate" | "fallocate" => 100.0,
-        "write" | "pwrite64" | "writev" | "pwritev" | "copy_file_range" => 20.0,
-        "read" | "pread64" | "readv" | "preadv" => 5.0,
-        "bytes" => 0.001,
+    match CountName::parse(what) {
+        CountName::Checkpoints => 20_000.0,
+        CountName::Call(call, _) if call.syncs() => 10_000.0,
+        CountName::Flushes => 2_000.0,
+        CountName::Call(call, _) if call.changes() => 100.0,
+        CountName::Call(call, _) if call.writes() || call == Call::CopyRange => 20.0,
+        CountName::WriteCalls | CountName::WriteCommands => 20.0,
+        CountName::Call(call, _) if call.reads() => 5.0,
+        CountName::ReadCalls => 5.0,
+        CountName::BytesRead(_) | CountName::BytesWritten(_) => 0.001,
         _ => 1.0,
     }
 }
@@ -29,8 +32,10 @@ fn clearly_more(most: u64) -> u64 {
 /// By how much a count may differ though nothing has changed: bytes of a program's own files hold times and ids, and their compression
 /// differs (a commit of git's was 477 bytes in 47 of 50 runs, and 478 in three). SQLite's files are written by pages.
 fn allowed(what: &str, was: u64) -> u64 {
-    match what {
-        "bytes read file" | "bytes written file" | "bytes read" | "bytes written" => (was / 100).max(64),
+    match CountName::parse(what) {
+        CountName::BytesRead(None | Some(FileKind::File)) | CountName::BytesWritten(None | Some(FileKind::File)) => {
+            (was / 100).max(64)
+        }
         _ => 0,
     }
 }

@@ -3,6 +3,7 @@
 //! A call counts for the innermost execution in which it was made. Files of the system (libraries, locales, settings) are not the
 //! program's: another machine has others, so they are left out. So is what goes to terminals and pipes.
 
+use super::count_name::{CHECKPOINTS, CountName, EXECUTIONS, FLUSHES, FileKind, ROWS};
 use crate::charges::Charges;
 use crate::completeness::lost_at_unknown_time;
 use crate::diff::lost;
@@ -38,13 +39,13 @@ impl Counted {
         for line in lines.lines() {
             let value: serde_json::Value = serde_json::from_str(line)?;
             let name = match value["metric"].as_str().unwrap_or_default() {
-                "read_calls" => "read calls",
-                "write_calls" => "write calls",
-                "bytes_read" => "bytes read",
-                "bytes_written" => "bytes written",
+                "read_calls" => CountName::ReadCalls,
+                "write_calls" => CountName::WriteCalls,
+                "bytes_read" => CountName::BytesRead(None),
+                "bytes_written" => CountName::BytesWritten(None),
                 _ => continue,
             };
-            one.calls.insert(name.into(), value["v"].as_f64().unwrap_or(0.0) as u64);
+            one.calls.insert(name.to_string(), value["v"].as_f64().unwrap_or(0.0) as u64);
         }
         Ok(one)
     }
@@ -60,15 +61,6 @@ pub struct Observed {
     /// What is missing of it, if anything that could be counted is.
     pub incomplete: Option<String>,
 }
-
-/// How often a statement ran.
-pub const EXECUTIONS: &str = "executions";
-/// Rows that it returned.
-pub const ROWS: &str = "rows returned";
-/// Executions that wrote the database of a WAL.
-pub const CHECKPOINTS: &str = "WAL checkpoints";
-/// Flushes of the device's cache.
-pub const FLUSHES: &str = "flushes";
 
 /// Where systems keep what is no program's own.
 const SYSTEM: [&str; 14] = [
@@ -176,13 +168,12 @@ impl Repeated {
     }
 }
 
-/// The name of a kind of file, if it counts.
-fn named(kind: Kind, path: Option<&str>) -> Option<&'static str> {
+/// A kind of file, if it counts.
+fn file_kind(kind: Kind, path: Option<&str>) -> Option<FileKind> {
     match (kind, path) {
-        (Kind::Of(FileClass::Other), Some(path)) => own(path).then_some("file"),
-        (Kind::Of(class), _) if class != FileClass::Other => Some(class.name()),
-        (Kind::Directory, Some(path)) => own(path).then_some("directory"),
-        (Kind::Directory, None) => Some("directory"),
+        (Kind::Of(FileClass::Other), Some(path)) => own(path).then_some(FileKind::File),
+        (Kind::Of(class), _) if class != FileClass::Other => Some(FileKind::Sqlite(class)),
+        (Kind::Directory, path) => path.is_none_or(own).then_some(FileKind::Directory),
         _ => None,
     }
 }
@@ -204,20 +195,20 @@ fn calls(index: &Index, repeated: &Repeated, found: &mut Observed) {
         let path = index.path_of(span);
         let everything = matches!(call, Call::Sync | Call::IoUringEnter);
         let changes = call.changes() || span.file.is_some_and(|file| opened.contains(&file)) || path.is_none();
-        let name = match named(kind, path) {
-            Some(name) if changes || kind != Kind::Of(FileClass::Other) => format!("{} {name}", call.name()),
-            _ if everything => call.name().into(),
+        let file = match file_kind(kind, path) {
+            Some(file) if changes || kind != Kind::Of(FileClass::Other) => Some(file),
+            _ if everything => None,
             _ => continue,
         };
+        let name = CountName::Call(call, file).to_string();
         let bytes = entries.of(index, at).bytes;
         let one = found.of(index, repeated, operation);
         if let Some(path) = path {
             one.examples.entry(name.clone()).or_insert_with(|| path.into());
         }
         if bytes > 0 && (call.reads() || call.writes()) {
-            let (verb, file) =
-                (if call.reads() { "read" } else { "written" }, name.split_once(' ').map_or("", |n| n.1));
-            *one.calls.entry(format!("bytes {verb} {file}")).or_default() += bytes;
+            let of = if call.reads() { CountName::BytesRead(file) } else { CountName::BytesWritten(file) };
+            *one.calls.entry(of.to_string()).or_default() += bytes;
         }
         *one.calls.entry(name).or_default() += 1;
         let of_wal = || path.is_some_and(|path| wal.contains(path));
@@ -240,7 +231,7 @@ fn device(index: &Index, repeated: &Repeated, found: &mut Observed) {
         let one = found.of(index, repeated, operation);
         match IoAction::on_disk(span) {
             IoAction::Flush => *one.device.entry(FLUSHES.into()).or_default() += share,
-            IoAction::Write => *one.device.entry("write commands".into()).or_default() += share,
+            IoAction::Write => *one.device.entry(CountName::WriteCommands.to_string()).or_default() += share,
             IoAction::Read | IoAction::Discard | IoAction::Other => {}
         }
     };

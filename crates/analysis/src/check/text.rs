@@ -1,7 +1,7 @@
 //! A check's outcome as text for people.
 
+use super::count_name::{CountName, FLUSHES, FileKind};
 use super::difference::{Difference, Outcome};
-use super::observe::FLUSHES;
 use crate::text::shown;
 use model::counted;
 use std::fmt::Write as _;
@@ -33,7 +33,7 @@ pub(super) fn first(differences: &[Difference]) -> Option<String> {
     let flushes = flushes.filter(|d| !first.device && d.delta() > 0);
     let with = flushes.map_or(String::new(), |d| format!(", and with it {}", change(d)));
     // SQLite's files are named by their kind; of others it must be said which.
-    let other = first.what.ends_with(" file") || first.what.ends_with(" directory");
+    let other = matches!(CountName::parse(&first.what).file(), Some(FileKind::File | FileKind::Directory));
     let example = first.example.as_ref().filter(|_| other && first.found > 0);
     let example = example.map_or(String::new(), |path| format!(", such as {}", shown(path)));
     Some(format!("{}: {}{example}{with}", whose(first), change(first)))

@@ -7,9 +7,46 @@ use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::{Index, IoAction};
 use crate::{tracer, waits};
 use model::table::{Slice, Span};
-use model::{Call, Layer, Reason, Relation, Wait};
+use model::{CHECKPOINT_REASONS, Call, Layer, Reason, Relation, Wait};
 use sqlite::FileClass;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+
+/// Who or what made an execution wait.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Culprit {
+    /// A process whose flush, commit or pages it waited for.
+    Process {
+        /// Its ID.
+        tgid: u32,
+        /// Its name, if known.
+        name: Option<String>,
+    },
+    /// A lock that somebody held.
+    Lock {
+        /// Its kind.
+        wait: Wait,
+        /// Its file and holder, as they follow the kind in a sentence.
+        holder: String,
+    },
+    /// An fsync for which f2fs wrote a checkpoint of the whole file system.
+    Checkpoint {
+        /// f2fs's reason.
+        reason: String,
+        /// Whether a change to a folder is behind it.
+        is_of_folders: bool,
+    },
+}
+
+impl fmt::Display for Culprit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Process { tgid, name } => write!(f, "{} ({tgid})", name.as_deref().unwrap_or("unnamed")),
+            Self::Lock { wait, holder } => write!(f, "{wait}{holder}"),
+            Self::Checkpoint { reason, .. } => f.write_str(reason),
+        }
+    }
+}
 
 /// What time is told apart by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,8 +109,8 @@ pub struct Facts {
     pub commands: HashMap<u32, f64>,
     /// Executions that wrote a WAL's database.
     pub checkpoints: HashSet<u32>,
-    /// By statement: whom it waited for, ns.
-    pub culprits: BTreeMap<(usize, Of, String), u64>,
+    /// By statement: who or what it waited for, ns.
+    pub culprits: BTreeMap<(usize, Of, Culprit), u64>,
 }
 
 impl Facts {
@@ -94,10 +131,10 @@ impl Facts {
         spans.into_iter().map(|(_, span)| *span).take(EVIDENCE).collect()
     }
 
-    /// Who made a statement wait longest.
-    pub fn culprit(&self, shape: usize, of: Of) -> Option<&str> {
+    /// Who or what made a statement wait longest.
+    pub fn culprit(&self, shape: usize, of: Of) -> Option<&Culprit> {
         let own = self.culprits.iter().filter(|((s, o, _), _)| (*s, *o) == (shape, of));
-        own.max_by_key(|(_, ns)| **ns).map(|((.., name), _)| name.as_str())
+        own.max_by_key(|(_, ns)| **ns).map(|((.., culprit), _)| culprit)
     }
 
     /// Gives one execution its time, with a span that shows it.
@@ -124,9 +161,9 @@ impl Facts {
         index.chain(operation).for_each(|at| self.give(index, at, of, ns, span));
     }
 
-    fn blame(&mut self, index: &Index, at: usize, of: Of, who: String, ns: u64) {
+    fn blame(&mut self, index: &Index, at: usize, of: Of, culprit: Culprit, ns: u64) {
         if let Some(shape) = index.shape(at) {
-            let sum = self.culprits.entry((shape, of, who)).or_default();
+            let sum = self.culprits.entry((shape, of, culprit)).or_default();
             *sum = sum.saturating_add(ns);
         }
     }
@@ -384,20 +421,25 @@ fn own_slice(
     }
 }
 
-/// A lock and its holder, as they are told to people.
-fn lock(index: &Index, wait: Wait, slice: &Slice) -> String {
+/// A lock and its holder.
+fn lock(index: &Index, wait: Wait, slice: &Slice) -> Culprit {
     let rows = index.rows;
     let path = slice.wait_file.and_then(|id| index.file(id)).and_then(|at| rows.files[at].path.as_deref());
     let on = path.map_or_else(String::new, |path| format!(" on {}", path.rsplit('/').next().unwrap_or(path)));
     let shape = slice.by_operation.and_then(|id| index.operation(id)).and_then(|at| index.shape(at));
     let statement = shape.map(|shape| rows.shapes[shape].text.as_str());
     let by = waits::by(wait, slice.by_tgid, slice.by_tgid.and_then(|tgid| index.process_name(tgid)), statement);
-    format!("{wait}{on}{}", by.map_or_else(String::new, |by| format!(", {by}")))
+    Culprit::Lock { wait, holder: format!("{on}{}", by.map_or_else(String::new, |by| format!(", {by}"))) }
 }
 
-/// A process, as it is told to people.
-fn who(index: &Index, tgid: u32) -> String {
-    format!("{} ({tgid})", index.process_name(tgid).unwrap_or("unnamed"))
+fn who(index: &Index, tgid: u32) -> Culprit {
+    Culprit::Process { tgid, name: index.process_name(tgid).map(str::to_string) }
+}
+
+/// The reason for a checkpoint, from the flags of its span.
+fn checkpoint(reason: &str) -> Culprit {
+    let is_of_folders = CHECKPOINT_REASONS.iter().any(|known| known.name == reason && known.is_of_folders);
+    Culprit::Checkpoint { reason: reason.to_string(), is_of_folders }
 }
 
 /// What the calls tell.
@@ -423,7 +465,7 @@ fn calls(facts: &mut Facts, index: &Index, phases: &Phases) {
                     let whole = (span.tid, span.start_ns)..=(span.tid, span.end_ns.unwrap_or(span.start_ns));
                     if let Some((_, why)) = needed.range(whole).next() {
                         facts.give(index, at as usize, Of::Forced, ns, span.id);
-                        facts.blame(index, at as usize, Of::Forced, (*why).to_string(), ns);
+                        facts.blame(index, at as usize, Of::Forced, checkpoint(why), ns);
                     }
                     let (count, most) = facts.syncs.entry(at).or_default();
                     (*count, *most) = (*count + 1, (*most).max(ns));

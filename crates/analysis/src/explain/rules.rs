@@ -1,7 +1,7 @@
 //! The findings, a function each. docs/guide/explain.md says of each what it means, how it is found and what to do.
 
 use super::contract::Finding;
-use super::facts::{Facts, Of};
+use super::facts::{Culprit, Facts, Of};
 use super::{Found, Statement, latency, median};
 use crate::blind;
 use crate::completeness::lost_at_unknown_time;
@@ -9,7 +9,7 @@ use crate::diff::lost;
 use crate::rows::Index;
 use crate::text::{bytes, count, duration};
 use crate::tracer;
-use model::{Absence, CHECKPOINT_REASONS, Layer, Wait, counted};
+use model::{Absence, Layer, Wait, counted};
 use std::collections::HashSet;
 
 /// The part of executions from which on a statement does something as a rule.
@@ -487,8 +487,7 @@ impl Case<'_> {
             counted(self.count(), "execution"),
             duration(self.sum(Of::Forced) as f64)
         );
-        let is_of_folders = CHECKPOINT_REASONS.iter().any(|known| known.name == reason && known.is_of_folders);
-        let remedy = if is_of_folders {
+        let remedy = if let Culprit::Checkpoint { is_of_folders: true, .. } = reason {
             "do not create, link or sync folders in each transaction: PRAGMA journal_mode = WAL, or TRUNCATE or PERSIST, which keep the file"
         } else {
             "a journal that stays (WAL, TRUNCATE, PERSIST); free space, so that f2fs can roll forward; look at its mount options (fastboot, active_logs)"
@@ -504,12 +503,14 @@ impl Case<'_> {
             counted(self.count(), "execution"),
             duration(self.sum(Of::Lock) as f64)
         );
-        let remedy = if culprit.starts_with(Wait::Fcntl.name()) || culprit.starts_with(Wait::Flock.name()) {
-            "shorter transactions in the holder; WAL, so that readers and a writer do not wait for each other; one writer, to which the others hand their work"
-        } else if culprit.starts_with(Wait::KernelLock.name()) {
-            "do not write one file from several threads; a file each, or one thread that writes"
-        } else {
-            "hold the lock for less long: nothing that waits for the disk inside it"
+        let remedy = match culprit {
+            Culprit::Lock { wait: Wait::Fcntl | Wait::Flock, .. } => {
+                "shorter transactions in the holder; WAL, so that readers and a writer do not wait for each other; one writer, to which the others hand their work"
+            }
+            Culprit::Lock { wait: Wait::KernelLock, .. } => {
+                "do not write one file from several threads; a file each, or one thread that writes"
+            }
+            _ => "hold the lock for less time: do not wait for the disk while holding it",
         };
         Some(self.found("L01", "lock wait", Of::Lock, claim, remedy))
     }

@@ -4,6 +4,7 @@
 
 use crate::sqlite;
 use crate::sqlite::find::Found;
+use model::Layer;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -40,8 +41,8 @@ pub enum NotProbed {
     Refused(#[from] std::io::Error),
 }
 
-/// A probe on a function, and why there is none.
-pub type Outcome = (String, Result<(), NotProbed>);
+/// A probe on a function: its layer, its name, and why it is missing if it is.
+pub type Outcome = (Layer, String, Result<(), NotProbed>);
 
 /// Those that were defined.
 #[derive(Debug)]
@@ -70,25 +71,27 @@ impl Functions {
         // Where it is not understood the text is empty, which counts as a shape.
         let text = symbols.sql_offset.map_or_else(String::new, |at| format!(" sql=+0(+{at}({stmt})):ustring"));
         if text.is_empty() {
-            self.outcomes.push((format!("{}:sqlite3_step", path.display()), Err(NotProbed::NoText)));
+            let probe = format!("{}:sqlite3_step", path.display());
+            self.outcomes.push((Layer::Database, probe, Err(NotProbed::NoText)));
             return;
         }
-        self.put("p", "fathom_step", path, symbols.step, &format!("stmt={stmt}:u64{text}"), "sqlite3_step");
-        self.put("r", "fathom_step_return", path, symbols.step, "ret=$retval:s32", "sqlite3_step's return");
+        let layer = Layer::Database;
+        self.put(layer, "p", "fathom_step", path, symbols.step, &format!("stmt={stmt}:u64{text}"), "sqlite3_step");
+        self.put(layer, "r", "fathom_step_return", path, symbols.step, "ret=$retval:s32", "sqlite3_step's return");
         for (offset, event, name) in [
             (symbols.reset, "fathom_reset", "sqlite3_reset"),
             (symbols.finalize, "fathom_finalize", "sqlite3_finalize"),
         ] {
             match offset {
-                Some(offset) => self.put("p", event, path, offset, &format!("stmt={stmt}:u64"), name),
-                None => self.outcomes.push((format!("{}:{name}", path.display()), Err(NotProbed::NoFunction))),
+                Some(offset) => self.put(layer, "p", event, path, offset, &format!("stmt={stmt}:u64"), name),
+                None => self.outcomes.push((layer, format!("{}:{name}", path.display()), Err(NotProbed::NoFunction))),
             }
         }
     }
 
     fn define_open(&mut self) {
         let Some(library) = LIBRARIES.iter().map(Path::new).find(|p| p.exists()) else {
-            return self.outcomes.push(("libc.so.6:open".into(), Err(NotProbed::NoLibrary)));
+            return self.outcomes.push((Layer::FileSystem, "libc.so.6:open".into(), Err(NotProbed::NoLibrary)));
         };
         let mut known = Vec::new();
         for (name, argument) in
@@ -97,17 +100,18 @@ impl Functions {
             let Some(offset) = sqlite::function(library, name).filter(|at| !known.contains(at)) else { continue };
             known.push(offset);
             let path = format!("path=+0({}):ustring", ARGUMENTS[argument]);
-            self.put("p", "fathom_open", library, offset, &path, name);
+            self.put(Layer::FileSystem, "p", "fathom_open", library, offset, &path, name);
         }
     }
 
-    fn put(&mut self, kind: &str, event: &'static str, path: &Path, offset: u64, what: &str, name: &str) {
+    #[allow(clippy::too_many_arguments, reason = "a line of tracefs has as many parts")]
+    fn put(&mut self, layer: Layer, kind: &str, event: &'static str, path: &Path, offset: u64, what: &str, name: &str) {
         let line = format!("{kind}:{}/{event} {}:{offset:#x} {what}\n", self.group, path.display());
         let outcome = append(&self.root, &line).map_err(NotProbed::from);
         if outcome.is_ok() && !self.events.contains(&event) {
             self.events.push(event);
         }
-        self.outcomes.push((format!("{}:{name}", path.display()), outcome));
+        self.outcomes.push((layer, format!("{}:{name}", path.display()), outcome));
     }
 
     /// The group that their events are in.

@@ -7,8 +7,8 @@
 //! *Uncertainty*: a bio's address is used again within a millisecond. A bio is the one queued last at its address; if
 //! the end of an earlier one was lost, that one simply has no end.
 
-use super::bill::Billing;
 use super::bio::{Bio, disk_op, flag_words, flight};
+use super::charging::Charging;
 use super::{BlockIo, Env};
 use crate::Config;
 use crate::actor::{Actor, cut_out, split_off_front};
@@ -75,8 +75,8 @@ impl BlockIo {
             carrier: 0,
         };
         bio.flight = env.objects.activity.add(flight(&bio));
-        Billing { tid: header.tid, issuer, objects: env.objects, cx: env.cx, taken: &mut self.taken }
-            .bill(header, r, &mut bio);
+        Charging { tid: header.tid, issuer, objects: env.objects, cx: env.cx, taken: &mut self.taken }
+            .charge_bio(header, r, &mut bio);
         if bio.is_barrier() {
             self.barriers.push_back(r.bio);
         }
@@ -99,7 +99,7 @@ impl BlockIo {
                 env.objects.journal.logged(r.dev, r.index, r.pages, key);
             } else if bio.pages_of.1 != u64::from(bio.pages_of.0) {
                 let mut billing =
-                    Billing { tid: header.tid, issuer, objects: env.objects, cx: env.cx, taken: &mut self.taken };
+                    Charging { tid: header.tid, issuer, objects: env.objects, cx: env.cx, taken: &mut self.taken };
                 billing.pages((r.dev, r.ino), r.index, r.pages.into(), &mut bio);
             }
         }

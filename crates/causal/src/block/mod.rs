@@ -2,9 +2,9 @@
 //!
 //! What is completed is handed on (see `attribution`), with the charges that were determined when the bio was queued.
 
-mod bill;
 mod bio;
 mod bios;
+mod charging;
 mod driver;
 mod flush;
 mod mmc;

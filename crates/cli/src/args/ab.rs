@@ -20,8 +20,8 @@ Examples:
   fathom bench ab --git main..HEAD --build make -- './app input'
   fathom bench ab --fail-on slower:5 --json -- './old' './new'
 
-A command with only words and quotes is executed directly, any other by /bin/sh -c, whose start then counts. Output of the
-commands is discarded.
+A command of plain words and quotes is executed directly, any other by /bin/sh -c, whose startup time
+then counts. The commands' output is discarded.
 
 Exit status: 0 success, 1 failure or a verdict of --fail-on, 2 usage error, 130 interrupted (what was measured is kept).")]
 pub struct BenchAb {

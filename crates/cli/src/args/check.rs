@@ -48,7 +48,7 @@ pub enum CheckVerb {
 
 /// Run a command several times and write what the runs have in common to a file.
 ///
-/// Counts that differ between the runs get a band, and the file says so. Commit the file, and record again when a
+/// Counts that differ between the runs are stored as ranges. Commit the file, and record again when a
 /// difference is intended.
 #[derive(Debug, Args)]
 pub struct CheckRecord {

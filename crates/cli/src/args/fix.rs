@@ -18,10 +18,10 @@ pub enum Allow {
 
 /// Try the remedies that `fathom explain` names for a command, and measure the effect of each.
 ///
-/// CMD is recorded once; each remedy that its findings name is then run as a variant beside the command as it is, in randomised blocks with
+/// CMD is recorded once; each remedy that its findings name is then run as a variant next to the unchanged command, in randomised blocks with
 /// an A/A control, as in `fathom bench ab`. The database is never touched: each run gets a fresh copy of it, whose path
-/// replaces {db} in CMD. Settings that last (WAL, the page's size) are made in the copy; those of a connection are set as CMD opens the
-/// database, by a preloaded object, where CMD's SQLite is a shared library. Settings of the machine are restored at the end, also after
+/// replaces {db} in CMD. Persistent settings (WAL, page size) are made in the copy; settings of a connection are made by a preloaded object when
+/// CMD opens the database, which requires SQLite as a shared library. Settings of the machine are restored at the end, also after
 /// Ctrl-C; after a SIGKILL, by the next `fathom fix`. Remedies that reduce durability are listed separately, and are chosen as the best only
 /// if --allow permits it.
 #[derive(Debug, Args)]

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 
 /// Answer an assistant's questions about archives, by the Model Context Protocol on stdin and stdout.
 ///
-/// Tools: list, summary, explain, diff, sql. All of them only read, and only archives below the given folders. An answer keeps within a
-/// number of tokens and names what it leaves out. What the archive does not support (losses, blind layers, too few executions, too
-/// much tracer overhead) comes first, under `cannot_claim`.
+/// Tools: list, summary, explain, diff, sql. All are read-only and limited to archives below the given folders. Answers are limited to
+/// a number of tokens and list what they leave out. Conclusions that an archive does not support (because of losses, blind layers, too
+/// few executions or high tracer overhead) come first, under `cannot_claim`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 An assistant's configuration names the command:
   { \"mcpServers\": { \"fathom\": { \"command\": \"fathom\", \"args\": [\"mcp\", \"/srv/runs\"] } } }")]
 pub struct Mcp {
-    /// Folders (or fleets) whose archives may be asked about [default: this one]
+    /// Folders (or fleets) whose archives may be read [default: the current folder]
     #[arg(value_name = "FOLDER")]
     pub roots: Vec<PathBuf>,
     /// Tokens of an answer, counted as four characters each

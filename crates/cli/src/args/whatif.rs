@@ -16,7 +16,7 @@ pub struct Whatif {
     /// The recording
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
-    /// Remove this from each execution (repeatable; several, separated by commas): a name of the list below, or calls as `fathom diff` names them
+    /// Remove this from each execution (repeatable, or separated by commas): a name from the list below, or calls as named by `fathom diff`
     #[arg(long, value_name = "WHAT", value_delimiter = ',', value_parser = str::parse::<Removal>)]
     pub without: Vec<Removal>,
     /// Let device commands take as long as those of this recording, by kind and size

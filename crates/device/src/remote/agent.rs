@@ -20,11 +20,11 @@ const MISSED: u32 = 6;
 /// How long a command may take to end when asked to.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// How often a folder is looked at that is followed.
+/// How often a followed folder is polled.
 const LOOK: Duration = Duration::from_millis(300);
 /// How long a keeper may take to say that it has started its command.
 const START: Duration = Duration::from_secs(10);
-/// In [`Frame::Exit`]: a detached command ended and nobody wrote how.
+/// In [`Frame::Exit`]: a detached command ended, and its status was not stored.
 pub(super) const VANISHED: i32 = i32::MIN;
 
 /// What the agent waits for.
@@ -134,7 +134,7 @@ impl Agent {
         match frame {
             Frame::Part(name, bytes) => match self.keep(&name, &bytes) {
                 Ok(()) => true,
-                Err(error) => say(&self.to, &Frame::Done(Err(format!("cannot write {name} there: {error}")))),
+                Err(error) => say(&self.to, &Frame::Done(Err(format!("cannot write {name} on the device: {error}")))),
             },
             Frame::Start(argv) => match self.start(&argv) {
                 Ok(()) => true,
@@ -239,7 +239,7 @@ impl Agent {
         Ok(state.name().into())
     }
 
-    /// Has a keeper start the command, and tells what comes of it.
+    /// Has a keeper start the command, and reports the result.
     fn start_detached(&mut self, argv: &[String]) -> io::Result<()> {
         let Some(attached) = &mut self.attached else { return Ok(()) };
         let mut command = Command::new(std::env::current_exe()?);
@@ -289,7 +289,7 @@ impl Agent {
             loop {
                 // First how it is, then what there is: of one that has ended all is there.
                 let state = place.state();
-                let told = follower.as_mut().is_none_or(|follower| follower.look(&mut |frame| say(&to, frame)))
+                let sent = follower.as_mut().is_none_or(|follower| follower.look(&mut |frame| say(&to, frame)))
                     && tail(&place, "out", &mut heard[0], Frame::Out, &to)
                     && tail(&place, "err", &mut heard[1], Frame::Err, &to);
                 let exit = match state {
@@ -297,10 +297,10 @@ impl Agent {
                     State::Vanished => Some(VANISHED),
                     State::Running | State::Prepared => None,
                 };
-                if let Some(exit) = exit.filter(|_| told) {
+                if let Some(exit) = exit.filter(|_| sent) {
                     say(&to, &Frame::Exit(exit));
                 }
-                if exit.is_some() || !told {
+                if exit.is_some() || !sent {
                     return;
                 }
                 std::thread::sleep(LOOK);
@@ -343,7 +343,7 @@ impl Agent {
         let following: Following = Arc::new(Mutex::new(Follower::new(&self.base(), words)));
         self.follower = Some(following.clone());
         if let Some(attached) = &self.attached {
-            // One that is not started yet is looked at when it is.
+            // One that is not started yet is followed once it is.
             if attached.place.state() != State::Prepared {
                 self.watch();
             }
@@ -351,17 +351,17 @@ impl Agent {
         }
         let to = self.to.clone();
         std::thread::spawn(move || {
-            let heard = |following: &Following| {
+            let sent = |following: &Following| {
                 let mut following = following.lock().ok()?;
                 following.as_mut()?.look(&mut |frame| say(&to, frame)).then_some(())
             };
-            while heard(&following).is_some() {
+            while sent(&following).is_some() {
                 std::thread::sleep(LOOK);
             }
         });
     }
 
-    /// Its outputs are closed: tells how it ended.
+    /// Its outputs are closed: reports its end.
     fn ended(&mut self) -> bool {
         let Some(mut child) = self.command.take() else { return true };
         let status = child.wait();
@@ -369,7 +369,7 @@ impl Agent {
         if let Some(mut last) = last {
             last.look(&mut |frame| say(&self.to, frame));
         }
-        // What it started and left has nobody to talk to.
+        // Processes that it left have no connection any more.
         signal_group(&child, libc::SIGKILL);
         say(&self.to, &Frame::Exit(status.map_or(127, |s| status_of(&s))))
     }
@@ -384,7 +384,7 @@ impl Agent {
     }
 
     fn end(&mut self) {
-        // A detached command goes on; one that never was started is nobody's.
+        // A detached command goes on; one that was never started is removed.
         if let Some(attached) = self.attached.take().filter(|a| a.place.state() == State::Prepared) {
             let _ = fs::remove_dir_all(attached.place.path());
         }
@@ -397,7 +397,7 @@ impl Agent {
     }
 }
 
-/// Hands on what a file has beyond what was heard of it; false if nobody hears it.
+/// Sends the part of a file that was not sent yet; false if the connection is closed.
 fn tail(place: &Place, name: &str, heard: &mut u64, frame: fn(Vec<u8>) -> Frame, to: &Voice) -> bool {
     let Ok(mut file) = fs::File::open(place.file(name)) else { return true };
     if file.seek(SeekFrom::Start(*heard)).is_err() {
@@ -497,7 +497,7 @@ mod tests {
 
     /// Benchmarks remove what is called so and is not locked (`experiment`'s scratch folders), wherever they are told to measure.
     #[test]
-    fn folder_of_agent_is_locked_until_it_goes() {
+    fn agent_folder_is_locked_until_removed() {
         let within = tempfile::tempdir().unwrap();
         let dead = within.path().join("fathom-run-4194305");
         fs::create_dir(&dead).unwrap();

@@ -33,7 +33,7 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// The program there failed.
-    #[error("{place}: asking failed with status {status}: {why}")]
+    #[error("{place}: reading its facts failed with status {status}: {why}")]
     Failed {
         /// The device.
         place: DeviceAddress,
@@ -86,7 +86,7 @@ pub fn printed(
     context: &Context,
     tell: &mut dyn FnMut(String),
 ) -> Result<(DeviceAddress, Vec<u8>), Error> {
-    context.progress(&format!("asking {place}"), 0, 0);
+    context.progress(&format!("reading facts of {place}"), 0, 0);
     let job = Job { place, binaries, files: &[], words, brings: None, into: Path::new("."), detached: None };
     let (mut said, mut complaints, mut notes) = (Vec::new(), String::new(), Vec::new());
     let done = run(&job, context, &mut |note| match note {

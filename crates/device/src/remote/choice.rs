@@ -1,4 +1,4 @@
-//! Which devices are meant where several may be: some, or all that adb lists.
+//! Selects devices where several are possible: a list, or all that adb lists.
 
 use super::adb::AdbServer;
 use super::{DeviceAddress, NotADevice, adb, usable};
@@ -34,7 +34,7 @@ impl FromStr for DeviceNames {
     }
 }
 
-/// Why nobody is meant.
+/// Why no device is selected.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoneMeant {
@@ -42,7 +42,7 @@ pub enum NoneMeant {
     #[error(transparent)]
     Adb(#[from] adb::Failure),
     /// All of none.
-    #[error("adb lists no device that can be worked on: `fathom device list` says why")]
+    #[error("adb lists no usable device; `fathom device list` shows why")]
     NoUsable,
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_named_twice_is_meant_once() {
+    fn device_named_twice_is_selected_once() {
         let meant: Vec<OneOrAll> = ["adb:X", "local", "adb:X"].iter().map(|text| text.parse().unwrap()).collect();
         let names: Vec<String> = OneOrAll::expand(&meant).unwrap().iter().map(ToString::to_string).collect();
         assert_eq!(names, ["adb:X", "local"]);

@@ -1,7 +1,7 @@
 //! The far side's look at a folder that grows: what its files have is sent as they get it, so that what was measured is at the near side
 //! when the cable is pulled.
 //!
-//! A file is known by its inode. One that was replaced, or became shorter, begins anew. A file that is changed in its middle is not seen to
+//! A file is known by its inode. One that was replaced, or became shorter, is sent again. A file that is changed in its middle is not seen to
 //! be: archives' logs only grow, and everything else in an archive is replaced as a whole.
 
 use super::frame::{Frame, MOST};
@@ -12,7 +12,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// Folders in folders beyond this are not looked into.
+/// Maximum depth of folders.
 const DEEPEST: usize = 6;
 /// How much of a file one frame takes.
 const CHUNK: usize = MOST / 4;
@@ -46,7 +46,7 @@ impl Follower {
         }
     }
 
-    /// Says what is new; false if nobody hears it.
+    /// Sends what is new; false if the connection is closed.
     pub fn look(&mut self, say: &mut dyn FnMut(&Frame) -> bool) -> bool {
         let mut names = Vec::new();
         self.list(&self.folder.clone(), 0, &mut names);
@@ -82,7 +82,7 @@ impl Follower {
         let (fresh, mut at) = known.map_or((true, 0), |(_, at)| (false, *at));
         file.seek(SeekFrom::Start(at))?;
         let mut left = about.len() - at;
-        // One that is empty is told, too.
+        // An empty one is sent too.
         let mut first = fresh;
         while left > 0 || first {
             let mut bytes = Vec::new();

@@ -16,7 +16,7 @@ pub(super) const BEAT: Duration = Duration::from_secs(5);
 /// What is meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// To the agent: more bytes of a file, by its name below the agent's folder. What cannot be kept is told by [`Frame::Done`].
+    /// To the agent: more bytes of a file, by its name below the agent's folder. Failures are reported by [`Frame::Done`].
     Part(String, Vec<u8>),
     /// To the agent: start this command.
     Start(Vec<String>),
@@ -29,7 +29,7 @@ pub enum Frame {
     Ping(u64),
     /// To the agent: a question of a [`crate::Reader`], which is the first word.
     Ask(Vec<String>),
-    /// Of a folder that is followed: a file, by its name below the agent's folder, has these bytes from there on. At 0 it begins anew.
+    /// Of a folder that is followed: a file, by its name below the agent's folder, has these bytes from this offset on. At 0 it starts over.
     Piece(String, u64, Vec<u8>),
     /// The command printed this.
     Out(Vec<u8>),

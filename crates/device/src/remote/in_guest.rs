@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// How often it is looked whether the guest has ended.
+/// How often the guest is checked for its end.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Why there is no guest.
@@ -46,13 +46,13 @@ pub fn serve(name: &str, files: &[(String, Vec<u8>)], words: &[String], context:
     // Signals are ours to hand on: the folder goes when the guest has ended.
     guest.process_group(0).stdin(Stdio::null());
     let mut guest = child::end_with_us(&mut guest).spawn().map_err(NoGuest::Start)?;
-    let mut told = false;
+    let mut stopping = false;
     let status = loop {
         if let Some(status) = child::wait_timeout(&mut guest, LOOK).map_err(NoGuest::Wait)? {
             break status;
         }
-        if context.cancelled() && !told {
-            told = true;
+        if context.cancelled() && !stopping {
+            stopping = true;
             // SAFETY: a signal to a child of ours that has not been waited for.
             unsafe { libc::kill(guest.id() as libc::pid_t, libc::SIGTERM) };
         }

@@ -22,11 +22,11 @@ use std::time::{Duration, Instant};
 /// The word that stands for this program's file there, as in a design.
 pub const PROGRAM: &str = "{fathom}";
 
-/// How often it is looked whether somebody asked for an end.
+/// How often cancellation is checked.
 const LOOK: Duration = Duration::from_millis(100);
-/// How often a device is looked for that went.
+/// How often a disconnected device is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a connection that adb calls `offline` is given before it is made anew: a slow handshake looks like that, too.
+/// How long a connection that adb calls `offline` is given before it is opened again: a slow handshake looks the same.
 const STALE: Duration = Duration::from_secs(15);
 /// More than this is not taken from a device, bytes.
 const MOST: u64 = 64 << 30;
@@ -52,7 +52,7 @@ pub struct Job<'a> {
     pub detached: Option<Detached<'a>>,
 }
 
-/// What is told meanwhile.
+/// Progress of a job.
 #[derive(Debug)]
 pub enum Note<'a> {
     /// A sentence of this side.
@@ -122,7 +122,7 @@ enum Stopped {
     #[error(transparent)]
     Unanswered(#[from] Unanswered),
     /// There is a folder for it, and nothing in it.
-    #[error("`{0}` was never started there")]
+    #[error("`{0}` was never started on the device")]
     NeverStarted(String),
     /// The device's word why a file could not be kept there.
     #[error("{0}")]
@@ -152,13 +152,13 @@ impl From<io::Error> for Stopped {
 #[derive(Debug, thiserror::Error)]
 enum NotTaken {
     /// It leads out of the folder.
-    #[error("the device sent a file of a name that no file has")]
+    #[error("the device sent a file with an invalid name")]
     Name,
     /// Something before it is missing.
-    #[error("the device sent a piece of a file without what stands before")]
+    #[error("the device sent part of a file without the part before it")]
     Gap,
     /// It would fill the disk.
-    #[error("the device sent more than any result has")]
+    #[error("the device sent more data than any result has")]
     TooMuch,
     /// It cannot be written.
     #[error("cannot write {}: {}", .0.display(), .1)]
@@ -256,7 +256,7 @@ struct Heard {
     out: u64,
     /// Bytes.
     err: u64,
-    /// It ended there without a word, and all that it left is here.
+    /// It ended without a status, and all its files are here.
     vanished: bool,
 }
 
@@ -329,7 +329,11 @@ fn reconnected(
                 format!("{}; not back within {} s{last}: {}", why.why, patience.as_secs(), left()),
             ));
         }
-        context.progress(&format!("{place} is gone; waiting for it"), begun.elapsed().as_secs(), patience.as_secs());
+        context.progress(
+            &format!("{place} is disconnected; waiting for it"),
+            begun.elapsed().as_secs(),
+            patience.as_secs(),
+        );
         std::thread::sleep(AGAIN);
         if let DeviceAddress::Adb(Some(serial)) = place {
             let stale = refreshed.elapsed() > STALE;
@@ -338,7 +342,7 @@ fn reconnected(
             }
             AdbServer::of_environment().reconnect(serial, stale);
         }
-        // The program is looked at again: the device may have been set up anew.
+        // The program is checked again: the device may have been reset.
         let quiet: &mut dyn FnMut(Note<'_>) = &mut |_| {};
         let opened = deployed(place, job.binaries, context, quiet).and_then(|deployment| {
             let (link, events) = linked(&deployment)?;
@@ -487,7 +491,7 @@ struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    /// What is here: name, length and hash of each file, one after the other. What was changed here meanwhile is fetched anew.
+    /// What is here: name, length and hash of each file, one after the other. What was changed here meanwhile is fetched again.
     fn has(&self) -> Vec<String> {
         let one = |(name, length): (&String, &u64)| {
             let path = name.split_once('/').and_then(|(_, rest)| below(self.into, rest))?;

@@ -37,7 +37,7 @@ pub enum Event {
     Err(Vec<u8>),
     /// The command ended: its exit status, or a signal's number below zero.
     Exit(i32),
-    /// Of a folder that is followed: a file has these bytes from there on. At 0 it begins anew.
+    /// Of a folder that is followed: a file has these bytes from this offset on. At 0 it starts over.
     Piece(String, u64, Vec<u8>),
     /// Why a file that was sent could not be kept.
     Done(Result<(), String>),

@@ -35,14 +35,14 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
 pub fn stream(place: &DeviceAddress, line: &str) -> Result<Output, Unreachable> {
     let Pipe { to, from, mut complaints, life } = transport::open(place, line)?;
     drop(to);
-    let hearing = std::thread::spawn(move || {
-        let mut said = Vec::new();
-        let _ = complaints.by_ref().take(COMPLAINTS).read_to_end(&mut said);
-        // What is not read would keep it from ending.
+    let reader = std::thread::spawn(move || {
+        let mut messages = Vec::new();
+        let _ = complaints.by_ref().take(COMPLAINTS).read_to_end(&mut messages);
+        // Read to the end: a full pipe would keep it from exiting.
         let _ = io::copy(&mut complaints, &mut io::sink());
-        said
+        messages
     });
-    Ok(Output { place: place.clone(), from, complaints: Some(hearing), life })
+    Ok(Output { place: place.clone(), from, complaints: Some(reader), life })
 }
 
 /// A word for its shell.
@@ -62,19 +62,19 @@ impl Output {
     /// # Errors
     /// It failed, or the connection to it broke.
     pub fn finish(mut self) -> Result<(), Unreachable> {
-        // Who still writes is told that nobody reads.
+        // A process that still writes finds the pipe closed.
         self.from = Box::new(io::empty());
         let ending = self.life.wait(END).unwrap_or_else(|| {
             self.life.kill();
             Ending::Lost(Broke::Other("it does not end".into()))
         });
-        let said = self.complaints.take().and_then(|hearing| hearing.join().ok()).unwrap_or_default();
+        let messages = self.complaints.take().and_then(|reader| reader.join().ok()).unwrap_or_default();
         let why = match ending {
             Ending::Exit(0) => return Ok(()),
             Ending::Exit(status) => Broke::Status(status),
             Ending::Lost(why) => why,
         };
-        Err(Unreachable::new(&self.place, transport::explained(&String::from_utf8_lossy(&said), &why)))
+        Err(Unreachable::new(&self.place, transport::explained(&String::from_utf8_lossy(&messages), &why)))
     }
 }
 

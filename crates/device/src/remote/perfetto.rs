@@ -103,7 +103,7 @@ pub fn record(
     // As far as the device can still be reached.
     let removed = transport::run(place, &format!("rm -f {}", transport::quoted(&there)), None);
     if let Err(error) = removed {
-        told(format!("{there} was left there: {error}"));
+        told(format!("{there} could not be removed from the device: {error}"));
     }
     pulled
 }

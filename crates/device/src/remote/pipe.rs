@@ -1,4 +1,4 @@
-//! What a command on a device is from here: three streams, and a life that can be looked at and ended. Behind them stands a process of
+//! A command on a device, as seen from here: three streams, and a process that can be waited for and killed. Behind them is a process of
 //! this machine (`sh`, `ip netns exec`, `ssh`) or a connection to the adb server.
 
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
 //! This program on a device: its own static file, under a name that holds its hash, in a folder of its user's. It is put there
-//! once, and looked at before each use: one of another content is replaced, those of other versions are removed.
+//! once, and checked before each use: one with other content is replaced, those of other versions are removed.
 
 use super::adb::{AdbServer, AdbSync};
 use super::transport::{self, quoted};
@@ -42,7 +42,7 @@ const MACHINES: &[(u16, &str)] =
 enum NoBinary {
     #[error("{}: {}", .0.display(), .1)]
     Unreadable(PathBuf, io::Error),
-    #[error("{}: is not a Linux program for a supported architecture", .0.display())]
+    #[error("{} is not a Linux program for a supported architecture", .0.display())]
     Foreign(PathBuf),
     #[error(
         "its architecture is {machine}, and this binary is for {have}: put Fathom for {machine} beside it as fathom-{machine}, or give it \
@@ -88,7 +88,7 @@ impl Binary {
     }
 }
 
-/// This program for another processor, where nobody named one: beside ours as `fathom-MACHINE`, or what the source tree built.
+/// This program for another processor, if none was given: next to ours as `fathom-MACHINE`, or built by the source tree.
 fn beside(ours: &Path, machine: &str) -> Option<Binary> {
     // What a device calls its processor becomes a part of paths.
     let (_, machine) = MACHINES.iter().find(|(_, name)| *name == machine)?;
@@ -238,7 +238,7 @@ fn send(
     })
 }
 
-/// The program's file while it is sent: tells how far it is, and ends when somebody asks for an end.
+/// The program's file while it is sent: reports progress, and stops when cancelled.
 struct Progress {
     file: File,
     sent: u64,
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(beside(&ours, "aarch64"), None);
         let built = elf("target/aarch64-unknown-linux-musl/release/fathom", 183);
         assert_eq!(beside(&ours, "aarch64").map(|b| b.path), Some(built.clone()));
-        // One that is for something else is passed over, whatever its name says.
+        // One for something else is skipped, whatever its name.
         elf("target/release/fathom-aarch64", 62);
         assert_eq!(beside(&ours, "aarch64").map(|b| b.path), Some(built));
         let named = elf("target/release/fathom-aarch64", 183);

@@ -15,7 +15,7 @@ pub struct Document {
     pub device: String,
     /// What was there, and what became of it.
     pub left: Vec<Left>,
-    /// Whether the program itself was removed; nothing if nobody asked for it.
+    /// Whether the program itself was removed; `None` if that was not requested.
     pub program_removed: Option<bool>,
 }
 
@@ -33,7 +33,7 @@ pub enum Error {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     /// What it says is something else.
-    #[error("{place}: its answer cannot be read")]
+    #[error("{place}: unreadable answer")]
     Unreadable {
         /// The device.
         place: DeviceAddress,
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn problem_or_kept_program_is_no_success() {
+    fn problem_or_kept_program_is_failure() {
         let left = |problem: Option<&str>| Left {
             name: "node-1".into(),
             kind: "service".into(),

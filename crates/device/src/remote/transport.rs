@@ -176,7 +176,7 @@ pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>
     let (out, whole) = bounded(from);
     if !whole {
         life.kill();
-        return Err(Unreachable::new(place, format!("it answers with more than {MOST} bytes")));
+        return Err(Unreachable::new(place, format!("its answer is longer than {MOST} bytes")));
     }
     let (err, _) = hearing.join().unwrap_or_default();
     let ending = life.wait(END).unwrap_or_else(|| {
@@ -194,20 +194,20 @@ pub fn run(place: &DeviceAddress, line: &str, input: Option<Box<dyn Read + Send>
     Err(Unreachable::new(place, explained(&String::from_utf8_lossy(&[out, err].concat()), &status)))
 }
 
-/// All that comes, and whether that is all: more than [`MOST`] is not kept.
+/// Reads at most [`MOST`] bytes, and whether that is all.
 fn bounded(from: impl Read) -> (Vec<u8>, bool) {
     let mut all = Vec::new();
     let _ = from.take(MOST + 1).read_to_end(&mut all);
-    let whole = all.len() as u64 <= MOST;
-    (all, whole)
+    let is_complete = all.len() as u64 <= MOST;
+    (all, is_complete)
 }
 
-/// What a device says, for people: without what a terminal takes for orders.
+/// A text from a device without control characters, so that it cannot control a terminal.
 pub fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(400).collect()
 }
 
-/// Why adb did not do it, and what to do.
+/// Why adb refused, and what to do.
 pub fn failed(place: &DeviceAddress, error: &Failure) -> Unreachable {
     match error {
         Failure::Refused(why) => Unreachable::new(place, explained(why, &Broke::Other("adb refused".into()))),
@@ -262,24 +262,24 @@ const ADVICE: &[(&str, &str)] = &[
     ("Operation not permitted", "entering a network namespace needs root"),
 ];
 
-/// And where nobody complained, the connection is only gone.
+/// Advice if the connection is lost without a message.
 const GONE: &str = "it was unplugged, restarted or left the network; `fathom device list` shows what is there";
 
-/// The last of what was said, and advice.
+/// The last messages, with advice.
 pub(super) fn explained(said: &str, why: &Broke) -> String {
     // The transport to a guest is this program itself: its name stands before what is printed here already.
     let lines = said.lines().map(|line| line.trim().trim_start_matches("fathom: "));
     let lines: Vec<&str> = lines.filter(|l| !l.is_empty()).collect();
     let last: Vec<&str> = lines.iter().rev().take(3).rev().copied().collect();
-    let told = printable(&last.join("; "));
-    let told = if told.is_empty() { why.to_string() } else { told };
-    // What a system call says of the connection is no word of ours either.
+    let message = printable(&last.join("; "));
+    let message = if message.is_empty() { why.to_string() } else { message };
+    // An error of a system call on the connection counts too.
     let others = [said, if let Broke::Connection(Some(error)) = why { error } else { "" }];
     let advice = ADVICE.iter().find(|(words, _)| others.iter().any(|other| other.contains(words))).map(|(_, a)| *a);
     match (advice, why) {
-        (Some(advice), _) => format!("{told}: {advice}"),
-        (None, Broke::Connection(_)) => format!("{told}: {GONE}"),
-        (None, _) => told,
+        (Some(advice), _) => format!("{message}: {advice}"),
+        (None, Broke::Connection(_)) => format!("{message}: {GONE}"),
+        (None, _) => message,
     }
 }
 
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn command_output_is_bounded_and_status_reported() {
         let run = |line: &str| run(&DeviceAddress::Local, line, None);
-        assert!(run("head -c 3000000 /dev/zero").unwrap_err().why.contains("more than 1048576 bytes"));
+        assert!(run("head -c 3000000 /dev/zero").unwrap_err().why.contains("longer than 1048576 bytes"));
         assert!(run("echo no >&2; exit 3").unwrap_err().why.contains("no"));
         assert!(run("exit 3").unwrap_err().why.contains("exit status 3"));
     }

@@ -11,7 +11,7 @@ pub(crate) const WORKLOAD: &str = "/lab/workload";
 pub(crate) const STATUS: &str = "/run/workload.status";
 /// The recording's name in the shared folder.
 pub(crate) const ARCHIVE: &str = "trace.fathom";
-/// What recording and workload said.
+/// Output of recording and workload.
 pub(crate) const WORKLOAD_LOG: &str = "workload.log";
 
 /// A shell on the terminal, which becomes its own: so job control and Ctrl-C work in it.
@@ -100,7 +100,7 @@ pub(crate) fn record(scenario: &Scenario) -> String {
     )
 }
 
-/// Leaves the file system whole, and what the kernel said; prints the workload's status.
+/// Unmounts the file system and keeps the kernel log; prints the workload's status.
 pub(crate) fn put_away() -> String {
     format!("cat {STATUS} 2>/dev/null\ndmesg >/share/kernel.log\numount {FOLDER}\nsync\n")
 }

@@ -2,7 +2,7 @@
 //!
 //! Archives are sorted by day, device and run, so that files of one day only are open at a time and rows of one device stand together.
 //! A batch ends with the day, or when its largest file has the wanted size. Rows are handed on while they are read: if an archive proves
-//! damaged on the way, the batch is begun anew without it, so that nothing of it is in the fleet and memory does not depend on its size.
+//! damaged on the way, the batch is restarted without it, so that nothing of it is in the fleet and memory does not depend on its size.
 //!
 //! An archive that the fleet has already (by its run) is passed over. So an `add` that was killed at any point is repeated as it was.
 
@@ -26,7 +26,7 @@ const MERGE_AT: usize = 16;
 /// How archives are added.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// The device's name, whatever the archives say.
+    /// The device's name, which overrides those of the archives.
     pub device: Option<String>,
 }
 
@@ -50,29 +50,29 @@ struct Waiting {
     identity: Identity,
 }
 
-/// Adds archives; one that cannot be added is named and left out.
+/// Adds archives; one that cannot be added is reported and skipped.
 ///
 /// # Errors
 /// The fleet's store fails; what was committed until then stays.
 pub async fn add(fleet: &mut Fleet, dirs: &[PathBuf], options: &Options) -> Result<Added> {
-    let mut said = Added::default();
-    let mut waiting = known_and_new(fleet, dirs, options, &mut said).await;
+    let mut added = Added::default();
+    let mut waiting = known_and_new(fleet, dirs, options, &mut added).await;
     let mut progress = Progress::default();
     let total = waiting.len();
     while !waiting.is_empty() {
         progress.step("adding archives", total - waiting.len(), total);
-        let taken = batch(fleet, &mut waiting, &mut said, &mut progress, total).await?;
+        let taken = batch(fleet, &mut waiting, &mut added, &mut progress, total).await?;
         waiting.drain(..taken);
     }
     drop(progress);
-    if said.added > 0 {
+    if added.added > 0 {
         collect::merge(fleet, MERGE_AT).await?;
     }
-    Ok(said)
+    Ok(added)
 }
 
 /// The archives that are new to the fleet, in order.
-async fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, said: &mut Added) -> Vec<Waiting> {
+async fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, added: &mut Added) -> Vec<Waiting> {
     let mut progress = Progress::default();
     let mut new: HashMap<String, Waiting> = HashMap::new();
     for (at, dir) in dirs.iter().enumerate() {
@@ -80,12 +80,12 @@ async fn known_and_new(fleet: &Fleet, dirs: &[PathBuf], options: &Options, said:
         interruptible().await;
         match identity(dir, options.device.as_deref()) {
             Ok(identity) if fleet.state.runs.contains(&identity.run) || new.contains_key(&identity.run) => {
-                said.known += 1
+                added.known += 1
             }
             Ok(identity) => {
                 new.insert(identity.run.clone(), Waiting { dir: dir.clone(), identity });
             }
-            Err(error) => said.skipped.push((dir.clone(), format!("{error:#}"))),
+            Err(error) => added.skipped.push((dir.clone(), format!("{error:#}"))),
         }
     }
     let mut new: Vec<Waiting> = new.into_values().collect();
@@ -109,7 +109,7 @@ fn identity(dir: &Path, device: Option<&str>) -> Result<Identity> {
 async fn batch(
     fleet: &mut Fleet,
     waiting: &mut Vec<Waiting>,
-    said: &mut Added,
+    added: &mut Added,
     progress: &mut Progress,
     total: usize,
 ) -> Result<usize> {
@@ -125,13 +125,13 @@ async fn batch(
                 Ok(count) => rows += count,
                 Err(Stopped::Archive(why)) => {
                     let bad = waiting.remove(taken);
-                    said.skipped.push((bad.dir, why));
-                    // Where one is damaged more may be. They are found before the batch begins anew, which each alone would cost once more.
+                    added.skipped.push((bad.dir, why));
+                    // If one is damaged, others may be. All are found before the batch restarts, since each restart costs a pass.
                     let mut at = taken;
                     while waiting.get(at).is_some_and(|one| one.identity.day == day) {
                         interruptible().await;
                         match read(fleet, &waiting[at], &mut |_, _| Ok(())) {
-                            Err(Stopped::Archive(why)) => said.skipped.push((waiting.remove(at).dir, why)),
+                            Err(Stopped::Archive(why)) => added.skipped.push((waiting.remove(at).dir, why)),
                             _ => at += 1,
                         }
                     }
@@ -154,15 +154,15 @@ async fn batch(
         let made = add.len();
         match fleet.commit(Commit { add: add.clone(), runs, ..Commit::default() }).await {
             Ok(()) => {
-                said.added += taken;
-                said.rows += rows;
-                said.files += made;
+                added.added += taken;
+                added.rows += rows;
+                added.files += made;
                 return Ok(taken);
             }
             Err(NotCommitted::Conflict(Conflict::Runs(known))) => {
                 fleet.discard(&add).await?;
                 waiting.retain(|one| !known.contains(&one.identity.run));
-                said.known += known.len();
+                added.known += known.len();
             }
             Err(NotCommitted::Conflict(other)) => return Err(other.into()),
             Err(NotCommitted::Store(error)) => return Err(error),
@@ -196,7 +196,7 @@ fn read(
         let mut failed = None;
         archive
             .for_each_cells(table, &mut |cells| {
-                // The reader cannot be stopped; it reads on for nobody.
+                // The reader cannot be stopped; its rows are dropped.
                 if failed.is_none() {
                     rows += 1;
                     failed = take(table, keeper.row(&one.identity, cells.to_vec())).err();

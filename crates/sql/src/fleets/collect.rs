@@ -1,4 +1,4 @@
-//! `fathom fleet gc`: small files become large ones, and what belongs to nobody is removed.
+//! `fathom fleet gc`: merges small files, and removes files that no commit names.
 //!
 //! A file that a merge has replaced, or that no commit names, is removed only after a time of grace: a query that began before the
 //! merge still reads the one, a writer may be about to commit the other.
@@ -47,7 +47,7 @@ pub async fn merge(fleet: &mut Fleet, at_least: usize) -> Result<(usize, usize)>
 
 async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
     let table = fleet::tables().find(|table| table.name == merge.table);
-    let table = table.with_context(|| format!("no table is called {}", merge.table))?;
+    let table = table.with_context(|| format!("no such table: {}", merge.table))?;
     let info = in_fleet(table);
     let mut files = Files::new(&fleet.store, &merge.date);
     for file in &merge.files {
@@ -68,7 +68,7 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
             return Err(error);
         }
         if rows != file.rows {
-            return Err(anyhow!("{} has {rows} rows, and its commit says {}", file.path, file.rows));
+            return Err(anyhow!("{} has {rows} rows, but its commit says {}", file.path, file.rows));
         }
     }
     let add = files.finish().await?;
@@ -85,13 +85,13 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
     }
 }
 
-/// Merges, then removes what nobody needs and is older than `grace_ns`.
+/// Merges, then removes unneeded files that are older than `grace_ns`.
 ///
 /// # Errors
 /// The store fails.
 pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
     let (merged, into) = merge(fleet, 2).await?;
-    let mut said = Collected { merged, into, ..Collected::default() };
+    let mut collected = Collected { merged, into, ..Collected::default() };
     let now = archive::unix_now_ns();
     let due = |at: u64| at.saturating_add(grace_ns) <= now;
     let listed = fleet.store.list("").await?;
@@ -118,12 +118,12 @@ pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
         }
         let replaced = fleet.state.removed.get(&file.path).copied().unwrap_or(0);
         if !due(file.at_unix_ns.max(replaced)) {
-            said.waiting += 1;
+            collected.waiting += 1;
             continue;
         }
         fleet.store.delete(&file.path).await?;
-        said.removed += 1;
-        said.bytes += file.bytes;
+        collected.removed += 1;
+        collected.bytes += file.bytes;
         if data {
             forgotten.push(file.path.clone());
         }
@@ -131,7 +131,7 @@ pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
     // Replaced files that somebody removed before.
     forgotten.extend(fleet.state.removed.keys().filter(|path| !listed_paths.contains(path.as_str())).cloned());
     fleet.state.forget(&forgotten);
-    said.removed += usize::try_from(fleet.store.sweep(grace_ns)?).unwrap_or(0);
+    collected.removed += usize::try_from(fleet.store.sweep(grace_ns)?).unwrap_or(0);
     fleet.checkpoint().await?;
-    Ok(said)
+    Ok(collected)
 }

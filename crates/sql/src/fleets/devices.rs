@@ -1,5 +1,5 @@
-//! Archives are brought from devices, those that the fleet has not: the device lists them, tells their identities and packs each into a
-//! stream of tar, which is unpacked here as what it is, anybody's. What was brought stays only until it is added.
+//! Fetches archives from devices, except those already in the fleet: the device lists them, computes their identities and sends each as a
+//! tar stream, which is untrusted input here. Fetched archives are kept only until they are added.
 
 use super::progress::Progress;
 use anyhow::{Context as _, Result, bail, ensure};
@@ -7,102 +7,112 @@ use device::remote::DeviceAddress;
 use device::remote::output::{quoted, stream, there};
 use fleet::devices::{Found, Source, hashes, listed, listing, runs};
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
 use tempfile::TempDir;
 
-/// More than a list of a million archives has, bytes.
+/// Limit of a list, in bytes: more than a million archives need.
 const LIST: u64 = 256 << 20;
-/// More than an archive has, bytes and files.
+/// Limits of an archive, in bytes and files.
 const MOST: u64 = 64 << 30;
 const MOST_FILES: usize = 10_000;
-/// What is said of a stream that is no tar, or not to its end.
-const CUT: &str = "what the device's tar packed";
+/// A stream that is not a tar archive, or is truncated.
+#[derive(Debug, Clone, Copy)]
+struct DamagedStream;
 
-/// What a device had.
-pub struct Brought {
+impl fmt::Display for DamagedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the tar stream of the device is damaged")
+    }
+}
+
+/// Archives of a device.
+pub struct Fetched {
     source: Source,
-    /// Where archives are; they go with it.
+    /// The folder with the archives; removed when this is dropped.
     folder: TempDir,
     /// Archives that the fleet has.
     pub known: usize,
-    /// Archives that could not be brought, and why.
+    /// Archives that could not be fetched, and why.
     pub failed: Vec<(String, String)>,
-    /// How many were.
+    /// Number of fetched archives.
     pub count: usize,
 }
 
-impl Brought {
+impl Fetched {
     /// The folder with the archives.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// What an archive here is called there.
+    /// The name of a fetched archive on the device.
     pub fn name(&self, dir: &Path) -> Option<String> {
         let path = dir.strip_prefix(self.folder.path()).ok()?;
         Some(format!("{}:/{}", self.source.device, path.display()))
     }
 }
 
-/// Brings the archives of a device that are not among these runs.
+/// Fetches the archives of a device that are not among these runs.
 ///
 /// # Errors
 /// The device cannot be reached, or has no such folder or no archives in it.
-pub fn bring(source: &Source, have: &BTreeSet<String>) -> Result<Brought> {
+pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<Fetched> {
     let place: DeviceAddress = source.device.parse()?;
     let place = there(&place)?;
     let mut progress = Progress::default();
     progress.step(&format!("looking for archives on {place}"), 0, 0);
-    let all = listed(&said(&place, &listing(&source.folder, quoted))?);
+    let all = listed(&run_shell(&place, &listing(&source.folder, quoted))?);
     ensure!(!all.is_empty(), "{}:{} has no archives in it", source.device, source.folder);
     let mut known = BTreeSet::new();
     for line in hashes(&source.folder, &all, quoted) {
-        // A device without sha256sum tells nothing: then all of them are brought.
-        let told = said(&place, &line).unwrap_or_default();
+        // A device without sha256sum prints nothing: then all are fetched.
+        let output_lines = run_shell(&place, &line).unwrap_or_default();
         known.extend(
-            runs(&told).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
+            runs(&output_lines).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
         );
     }
-    let folder = tempfile::Builder::new().prefix("fathom-fleet.").tempdir().context("a folder for what is brought")?;
-    let mut brought = Brought { source: source.clone(), folder, known: known.len(), failed: Vec::new(), count: 0 };
-    let new: Vec<&Found> = all.iter().enumerate().filter(|(at, _)| !known.contains(at)).map(|(_, one)| one).collect();
+    let folder =
+        tempfile::Builder::new().prefix("fathom-fleet.").tempdir().context("creating a folder for fetched archives")?;
+    let mut fetched = Fetched { source: source.clone(), folder, known: known.len(), failed: Vec::new(), count: 0 };
+    let new: Vec<&Found> =
+        all.iter().enumerate().filter(|(at, _)| !known.contains(at)).map(|(_, found)| found).collect();
     for (at, found) in new.iter().enumerate() {
-        progress.step(&format!("bringing archives from {place}"), at, new.len());
+        progress.step(&format!("fetching archives from {place}"), at, new.len());
         let there = source.path(found);
         let below: PathBuf = there.components().filter(|part| matches!(part, Component::Normal(_))).collect();
-        let into = brought.folder.path().join(below);
-        match one(&place, &there, &into) {
-            Ok(()) => brought.count += 1,
+        let into = fetched.folder.path().join(below);
+        match fetch_one(&place, &there, &into) {
+            Ok(()) => fetched.count += 1,
             Err(error) => {
-                // Half of an archive is none.
+                // A partial archive is useless.
                 let _ = fs::remove_dir_all(&into);
-                brought.failed.push((source.name(found), format!("{error:#}")));
+                fetched.failed.push((source.name(found), format!("{error:#}")));
             }
         }
     }
-    Ok(brought)
+    Ok(fetched)
 }
 
-fn said(place: &DeviceAddress, line: &str) -> Result<String> {
+fn run_shell(place: &DeviceAddress, line: &str) -> Result<String> {
     let mut output = stream(place, line)?;
     let mut text = Vec::new();
-    output.by_ref().take(LIST + 1).read_to_end(&mut text).with_context(|| format!("listening to {place}"))?;
+    output.by_ref().take(LIST + 1).read_to_end(&mut text).with_context(|| format!("reading from {place}"))?;
     ensure!(text.len() as u64 <= LIST, "{place} lists more than {LIST} bytes of archives");
     output.finish()?;
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
-fn one(place: &DeviceAddress, there: &Path, into: &Path) -> Result<()> {
+fn fetch_one(place: &DeviceAddress, there: &Path, into: &Path) -> Result<()> {
     let line = format!("cd {} && tar -c -f - .", quoted(&there.to_string_lossy()));
     let mut output = stream(place, &line)?;
     let unpacked = unpack(&mut output, into);
     let ended = output.finish();
     match unpacked {
         Ok(()) => Ok(ended?),
-        // Why the device's tar ended explains why its stream did.
-        Err(error) if error.to_string() == CUT => Err(ended.err().map_or(error, anyhow::Error::from)),
+        // The exit of the device's tar explains why its stream ended.
+        Err(error) if error.is::<DamagedStream>() => Err(ended.err().map_or(error, anyhow::Error::from)),
         Err(error) => Err(error),
     }
 }
@@ -112,9 +122,9 @@ fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
     fs::create_dir_all(into).with_context(|| format!("creating {}", into.display()))?;
     let (mut files, mut bytes) = (0, 0_u64);
     let mut archive = tar::Archive::new(&mut *stream);
-    for entry in archive.entries().context(CUT)? {
-        let mut entry = entry.context(CUT)?;
-        let path = entry.path().context(CUT)?.into_owned();
+    for entry in archive.entries().context(DamagedStream)? {
+        let mut entry = entry.context(DamagedStream)?;
+        let path = entry.path().context(DamagedStream)?.into_owned();
         let below: PathBuf = path.components().filter(|part| !matches!(part, Component::CurDir)).collect();
         ensure!(
             below.components().all(|part| matches!(part, Component::Normal(_))),
@@ -134,11 +144,11 @@ fn unpack(stream: &mut impl Read, into: &Path) -> Result<()> {
             let got = made.with_context(|| format!("writing {}", to.display()))?;
             ensure!(got == entry.size(), "the device's tar is cut short at {}", below.display());
         } else {
-            bail!("{} is neither file nor folder", model::text::shown(&below.to_string_lossy()));
+            bail!("{} is neither a file nor a folder", model::text::shown(&below.to_string_lossy()));
         }
     }
     // What follows the last entry is read, so that its writer ends by itself.
-    std::io::copy(stream, &mut std::io::sink()).context(CUT)?;
+    std::io::copy(stream, &mut std::io::sink()).context(DamagedStream)?;
     Ok(())
 }
 
@@ -165,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_unpacked_and_nothing_leads_elsewhere() {
+    fn unpacking_stays_in_folder() {
         use tar::EntryType as Kind;
         let folder = tempfile::tempdir().unwrap();
         let into = folder.path().join("a");

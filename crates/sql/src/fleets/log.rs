@@ -38,13 +38,13 @@ impl Fleet {
         if let Some(folder) = store.folder() {
             let others = std::fs::read_dir(folder).map(|mut entries| entries.next().is_some()).unwrap_or(false);
             if others && store.read(commits::INFO).await?.is_none() {
-                bail!("{word} has other files in it; give a new or an empty folder");
+                bail!("{word} is not empty; give a new or empty folder");
             }
             std::fs::create_dir_all(folder).with_context(|| format!("creating {}", folder.display()))?;
         }
         let bytes = serde_json::to_vec_pretty(&info)?;
         if !store.put_new(commits::INFO, bytes.clone()).await? {
-            bail!("{word} is a fleet already; `fathom fleet add` adds to it");
+            bail!("{word} is already a fleet; `fathom fleet add` adds to it");
         }
         // The second put of the same name must fail, or two writers could both believe to be first.
         // Other bytes, so that it cannot be taken for a repetition of the first.
@@ -64,7 +64,7 @@ impl Fleet {
     pub async fn open(word: &str) -> Result<Self> {
         let store = Store::open(word)?;
         let bytes = store.read(commits::INFO).await?;
-        let bytes = bytes.ok_or_else(|| anyhow!("{word} is no fleet; `fathom fleet init {word}` makes one"))?;
+        let bytes = bytes.ok_or_else(|| anyhow!("{word} is not a fleet; `fathom fleet init {word}` creates one"))?;
         let info = Info::parse(&bytes).map_err(|why| anyhow!("{word}: {why}"))?;
         let mut fleet = Self { store, info, state: State::default() };
         fleet.load().await?;
@@ -79,11 +79,11 @@ impl Fleet {
             .filter_map(|one| Some((&one.path, commits::number(&one.path)?)))
             .max_by_key(|(_, number)| *number)
         {
-            let bytes = self.store.read(path).await?.with_context(|| format!("{path} is gone"))?;
+            let bytes = self.store.read(path).await?.with_context(|| format!("{path} is missing"))?;
             let checkpoint: Checkpoint =
                 serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
             if checkpoint.upto != number || checkpoint.version > commits::VERSION {
-                bail!("{path} is another commit's, or a newer version's");
+                bail!("{path} belongs to another commit, or to a newer version");
             }
             self.state = State::from_checkpoint(checkpoint).with_context(|| format!("{path} is damaged"))?;
         }
@@ -106,7 +106,7 @@ impl Fleet {
         let store = &self.store;
         let mut read = futures_util::stream::iter(new)
             .map(|(number, path)| async move {
-                let bytes = store.read(&path).await?.with_context(|| format!("{path} is gone"))?;
+                let bytes = store.read(&path).await?.with_context(|| format!("{path} is missing"))?;
                 let commit: Commit = serde_json::from_slice(&bytes).with_context(|| format!("{path} is damaged"))?;
                 Ok::<_, anyhow::Error>((number, path, commit))
             })

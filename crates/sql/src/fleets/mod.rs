@@ -29,7 +29,7 @@ pub fn run(args: &Arguments) -> Result<bool> {
         tokio::select! {
             done = verb(&args.verb) => done,
             // Files that are not whole are removed on the way out.
-            () = crate::stop::stopped() => bail!("stopped; what was committed stays, and the same command goes on from there"),
+            () = crate::stop::stopped() => bail!("stopped; committed archives stay, and the same command continues from there"),
         }
     })
 }
@@ -74,7 +74,7 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
                 (Some(table), _) => {
                     let table = Some(table.as_str()).filter(|table| !table.is_empty());
                     if let Some(table) = table.filter(|table| fleet::tables().all(|known| known.name != *table)) {
-                        bail!("there is no table {table}");
+                        bail!("no such table: {table}");
                     }
                     ls::files(&fleet, table)
                 }
@@ -97,17 +97,17 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
         }
         FleetVerb::Gc(args) => {
             let mut fleet = Fleet::open(&args.fleet).await?;
-            let said = collect::gc(&mut fleet, args.grace.saturating_mul(1_000_000_000)).await?;
-            let waiting = match said.waiting {
+            let collected = collect::gc(&mut fleet, args.grace.saturating_mul(1_000_000_000)).await?;
+            let waiting = match collected.waiting {
                 0 => String::new(),
                 n => format!("; {} will be removed later", model::counted(n, "file")),
             };
             say(&format!(
                 "{} merged into {}; {} removed ({}){waiting}\n",
-                model::counted(said.merged, "file"),
-                said.into,
-                model::counted(said.removed, "file"),
-                model::text::bytes(said.bytes as f64),
+                model::counted(collected.merged, "file"),
+                collected.into,
+                model::counted(collected.removed, "file"),
+                model::text::bytes(collected.bytes as f64),
             ))?;
         }
     }
@@ -153,7 +153,7 @@ fn percent(name: &str) -> String {
 fn info(args: &Init) -> Result<Info> {
     let private = Rules { commands: args.commands.into(), paths: args.paths.into(), sql: args.sql.into() };
     if args.keep_raw && !private.keep_all() {
-        bail!("--keep-raw would keep what the rules for commands, paths and SQL take out; leave one of them away");
+        bail!("--keep-raw would keep what the rules for commands, paths and SQL remove; give one or the other");
     }
     Ok(Info {
         format: FORMAT.into(),

@@ -21,7 +21,7 @@ impl Progress {
         let due = self.last.is_none_or(|last| last.elapsed() > Duration::from_millis(200));
         if self.shown && due {
             self.last = Some(Instant::now());
-            // A terminal that is gone is told nothing.
+            // Errors of a closed terminal are ignored.
             let _ = write!(std::io::stderr(), "\r\x1b[K{what} {done}/{total}");
         }
     }

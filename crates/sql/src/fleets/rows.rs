@@ -168,7 +168,7 @@ pub fn unique() -> String {
     let read =
         std::fs::File::open("/dev/urandom").and_then(|mut file| std::io::Read::read_exact(&mut file, &mut bytes));
     if read.is_err() {
-        // Without it, what tells processes and moments apart.
+        // Without it: the process and the time.
         let now = archive::unix_now_ns().to_le_bytes();
         bytes[..8].copy_from_slice(&now);
         bytes[8..12].copy_from_slice(&std::process::id().to_le_bytes());

@@ -23,7 +23,7 @@ use tempfile::NamedTempFile;
 /// Folder for files that are not whole yet.
 const TMP: &str = "_tmp";
 
-/// How often a file is put before a store's failure is told, beyond what each request repeats by itself.
+/// How often a file is put before the failure is reported, in addition to the retries of each request.
 const TRIES: u32 = 4;
 /// How often a file's removal is tried.
 const REMOVALS: u32 = 8;
@@ -65,7 +65,7 @@ impl Store {
         if let Some(rest) = word.strip_prefix("s3://") {
             let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
             if bucket.is_empty() {
-                bail!("{word} names no bucket: s3://BUCKET/PATH");
+                bail!("{word} names no bucket; expected s3://BUCKET/PATH");
             }
             let built = AmazonS3Builder::from_env().with_bucket_name(bucket).build();
             let s3 = Arc::new(built.with_context(|| format!("setting up access to {word}"))?);
@@ -78,12 +78,13 @@ impl Store {
             });
         }
         if let Some((scheme, _)) = word.split_once("://") {
-            bail!("{scheme}:// is no kind of place for a fleet: give a folder, or s3://BUCKET/PATH");
+            bail!("{scheme}:// is not supported; give a folder, or s3://BUCKET/PATH");
         }
-        let folder = std::path::absolute(word).with_context(|| format!("{word} is no path"))?;
+        let folder = std::path::absolute(word).with_context(|| format!("{word} is not a path"))?;
         // Links and `..` must not matter to where the engine looks.
         let folder = fs::canonicalize(&folder).unwrap_or(folder);
-        let prefix = Place::from_absolute_path(&folder).with_context(|| format!("{word} is no path for a fleet"))?;
+        let prefix =
+            Place::from_absolute_path(&folder).with_context(|| format!("{word} is not a valid path for a fleet"))?;
         Ok(Self {
             inner: Arc::new(LocalFileSystem::new()),
             s3: None,
@@ -138,7 +139,7 @@ impl Store {
             return File::open(&here).with_context(|| format!("reading {}", here.display()));
         }
         let found = self.inner.get(&self.location(path)).await.with_context(|| format!("reading {path}"))?;
-        let mut file = tempfile::tempfile().context("a temporary file")?;
+        let mut file = tempfile::tempfile().context("creating a temporary file")?;
         let mut bytes = found.into_stream();
         while let Some(some) = bytes.try_next().await.with_context(|| format!("reading {path}"))? {
             std::io::Write::write_all(&mut file, &some).context("writing a temporary file")?;
@@ -328,7 +329,7 @@ async fn remove(s3: &AmazonS3, at: &Place) -> Result<()> {
             Ok(answer) if answer.status().is_success() || answer.status() == reqwest::StatusCode::NOT_FOUND => {
                 return Ok(());
             }
-            Ok(answer) => anyhow!("the store answers {}", answer.status()),
+            Ok(answer) => anyhow!("the store answered {}", answer.status()),
             // Its address holds a signature.
             Err(error) => error.without_url().into(),
         };

@@ -1,7 +1,7 @@
 //! `fathom serve --otlp URL`: operations that came with a trace context go to a collector of OpenTelemetry, as spans below the
 //! application's own ([`spans`]), by OTLP/HTTP with JSON.
 //!
-//! The fleet is looked at every ten seconds. What it has already is sent, then what is added. A collector that is away or busy (429,
+//! The fleet is polled every ten seconds. First what it already has is sent, then what is added. A collector that is away or busy (429,
 //! 502, 503, 504) is asked again at the next look, in growing distances; what it rejects for good is counted and said. What was sent is
 //! remembered as long as this runs: after a restart all is sent again, under the same identities.
 
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How often the fleet is looked at.
+/// How often the fleet is polled.
 const LOOK: Duration = Duration::from_secs(10);
 /// The longest distance of tries.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -77,7 +77,7 @@ impl Exporter {
             .timeout(PATIENCE)
             .redirect(reqwest::redirect::Policy::none())
             .build()
-            .context("a client of HTTP")?;
+            .context("creating an HTTP client")?;
         Ok(Self { url: format!("{url}/v1/traces"), client, sent: Mutex::default() })
     }
 
@@ -104,7 +104,7 @@ impl Exporter {
                     let next = after.unwrap_or(distance * 2).clamp(LOOK, LONGEST);
                     distance = next;
                     let text = model::text::shown(&format!("{error:#}"));
-                    let _ = say(&format!("{text}; next try in {} s\n", next.as_secs()));
+                    let _ = say(&format!("{text}; retrying in {} s\n", next.as_secs()));
                 }
             }
             tokio::time::sleep(distance).await;
@@ -143,7 +143,10 @@ impl Exporter {
                         let _ = say(&format!("{} rejected {count} spans: {}\n", self.url, model::text::shown(&why)));
                     }
                     Said::Later(why, after) => {
-                        return Err((anyhow::anyhow!("{} takes no spans now: {why}", self.url), after));
+                        return Err((
+                            anyhow::anyhow!("{} does not accept spans at the moment: {why}", self.url),
+                            after,
+                        ));
                     }
                 }
             }
@@ -164,9 +167,9 @@ impl Exporter {
         let after = answer.headers().get("retry-after").and_then(|after| after.to_str().ok()?.parse().ok());
         let body = answer.text().await.unwrap_or_default();
         if status.is_success() {
-            // An empty answer, or one without partialSuccess, took all.
-            let said: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
-            let rejected = &said["partialSuccess"]["rejectedSpans"];
+            // An empty response, or one without partialSuccess, accepts all.
+            let parsed: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+            let rejected = &parsed["partialSuccess"]["rejectedSpans"];
             let rejected = rejected.as_u64().or_else(|| rejected.as_str()?.parse().ok()).unwrap_or(0);
             return Said::Took(rejected);
         }
@@ -197,7 +200,7 @@ fn cell(batch: &RecordBatch, column: usize, row: usize) -> String {
     datafusion::arrow::util::display::array_value_to_string(batch.column(column), row).unwrap_or_default()
 }
 
-fn whole(batch: &RecordBatch, column: usize, row: usize) -> Option<i64> {
+fn integer(batch: &RecordBatch, column: usize, row: usize) -> Option<i64> {
     let column = batch.column(column).as_primitive_opt::<Int64Type>()?;
     column.is_valid(row).then(|| column.value(row))
 }
@@ -213,7 +216,7 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
     let mut names = Vec::new();
     for run in runs {
         if !run.bytes().all(|c| c.is_ascii_hexdigit()) {
-            bail!("{run:?} is no run");
+            bail!("{run:?} is not a run");
         }
         names.push(format!("'{run}'"));
     }
@@ -226,10 +229,10 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
     for batch in rows(engine, &facts).await? {
         for row in 0..batch.num_rows() {
             let clock = clocks.entry(cell(&batch, 0, row)).or_default();
-            clock.2 = whole(&batch, 1, row).unwrap_or(0);
+            clock.2 = integer(&batch, 1, row).unwrap_or(0);
             match cell(&batch, 2, row).as_str() {
-                "trace.start" => clock.0 = whole(&batch, 3, row),
-                "trace.start_unix" => clock.1 = whole(&batch, 3, row),
+                "trace.start" => clock.0 = integer(&batch, 3, row),
+                "trace.start_unix" => clock.1 = integer(&batch, 3, row),
                 _ => {}
             }
         }
@@ -242,8 +245,8 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
     );
     for batch in rows(engine, &slices).await? {
         for row in 0..batch.num_rows() {
-            let of = (cell(&batch, 0, row), whole(&batch, 1, row).unwrap_or(0));
-            layers.entry(of).or_default().insert(cell(&batch, 2, row), whole(&batch, 3, row).unwrap_or(0));
+            let of = (cell(&batch, 0, row), integer(&batch, 1, row).unwrap_or(0));
+            layers.entry(of).or_default().insert(cell(&batch, 2, row), integer(&batch, 3, row).unwrap_or(0));
         }
     }
     let operations = format!(
@@ -260,8 +263,9 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
             // Times of the archive begin with its trace, when it was made at the latest.
             let Some(start) = start else { continue };
             let (base, clock) = unix.map_or((created, Clock::Estimated), |unix| (unix, Clock::Read));
-            let id = whole(&batch, 4, row).unwrap_or(0);
-            let at = |column: usize| whole(&batch, column, row).unwrap_or(0).saturating_sub(start).saturating_add(base);
+            let id = integer(&batch, 4, row).unwrap_or(0);
+            let at =
+                |column: usize| integer(&batch, column, row).unwrap_or(0).saturating_sub(start).saturating_add(base);
             found.push(Execution {
                 device: cell(&batch, 1, row),
                 archive: cell(&batch, 2, row),
@@ -271,8 +275,8 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
                 end_unix_ns: at(6),
                 clock,
                 text: cell(&batch, 9, row),
-                result: whole(&batch, 8, row),
-                rows: whole(&batch, 7, row).unwrap_or(0),
+                result: integer(&batch, 8, row),
+                rows: integer(&batch, 7, row).unwrap_or(0),
                 layers: layers.remove(&(run.clone(), id)).unwrap_or_default(),
                 run,
             });

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn context_not_sampled_hashed_or_broken_is_no_span() {
+    fn unsampled_hashed_or_broken_context_is_not_span() {
         for none in [
             PARENT.replace("-01", "-00"),
             "hash:0123456789abcdef".into(),

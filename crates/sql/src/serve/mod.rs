@@ -10,7 +10,7 @@ use crate::engine::{Engine, Settings};
 use crate::fleets::log::Fleet;
 use crate::otlp;
 use anyhow::{Context as _, Result, anyhow, bail};
-use request::{Asked, Key, asked};
+use request::{Key, Request};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ pub async fn run(args: &fleet::args::Serve, say: fn(&str) -> Result<()>) -> Resu
     Fleet::open(place).await?;
     let listener = TcpListener::bind(listen).await.with_context(|| format!("listening on {listen}"))?;
     let exporter = args.otlp.as_deref().map(otlp::Exporter::new).transpose()?.map(Arc::new);
-    say(&format!("http://{}/ and /metrics; Ctrl-C ends it\n", listener.local_addr()?))?;
+    say(&format!("http://{}/ and /metrics; Ctrl-C stops the server\n", listener.local_addr()?))?;
     if let Some(exporter) = exporter.clone() {
         let place = place.clone();
         tokio::spawn(async move { exporter.run(&place, say).await });
@@ -78,7 +78,7 @@ pub async fn run(args: &fleet::args::Serve, say: fn(&str) -> Result<()>) -> Resu
             Ok((client, _)) => client,
             // A client that was gone before, or too many files: the next one may do.
             Err(_) => {
-                // A fixed wait: nothing tells when there are descriptors again.
+                // A fixed wait: no event says when there are descriptors again.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -120,11 +120,13 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> Result<()> {
     if !matches!(read.await, Ok(Ok(()))) {
         return Ok(());
     }
-    let asked = asked(&String::from_utf8_lossy(&head), shared.key.as_ref());
-    let (answer, failed) = match answer(asked, shared).await {
+    let request = request::parse(&String::from_utf8_lossy(&head), shared.key.as_ref());
+    let (answer, failed) = match answer(request, shared).await {
         Ok(answer) => (answer, None),
-        // Why is told here, and not to whoever asks.
-        Err(error) => (Answer::text("503 Service Unavailable", "the fleet cannot be read now\n".into()), Some(error)),
+        // The reason is printed here, and not sent to the client.
+        Err(error) => {
+            (Answer::text("503 Service Unavailable", "the fleet cannot be read at the moment\n".into()), Some(error))
+        }
     };
     let Answer { status, kind, policy, body } = answer;
     let challenge = if status.starts_with("401") { "WWW-Authenticate: Basic realm=\"fathom\"\r\n" } else { "" };
@@ -133,7 +135,7 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> Result<()> {
          Content-Security-Policy: {policy}\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n{challenge}\r\n",
         body.len()
     );
-    // A client that has gone, or that takes nothing, wants nothing.
+    // A client that has gone or reads nothing is dropped.
     for piece in [head.as_bytes()].into_iter().chain(body.as_bytes().chunks(1 << 16)) {
         if !matches!(tokio::time::timeout(PATIENCE, client.write_all(piece)).await, Ok(Ok(()))) {
             return failed.map_or(Ok(()), Err);
@@ -143,17 +145,17 @@ async fn serve(mut client: TcpStream, shared: &Shared) -> Result<()> {
     failed.map_or(Ok(()), Err)
 }
 
-async fn answer(asked: Asked, shared: &Shared) -> Result<Answer> {
+async fn answer(request: Request, shared: &Shared) -> Result<Answer> {
     let html = "text/html; charset=utf-8";
-    Ok(match asked {
-        Asked::Refused(status) => Answer::text(status, format!("{status}\n")),
-        Asked::Metrics => {
+    Ok(match request {
+        Request::Refused(status) => Answer::text(status, format!("{status}\n")),
+        Request::Metrics => {
             let fleet = Fleet::open(&shared.place).await?;
             let sent = shared.exporter.as_ref().map(|exporter| exporter.sent());
             Answer { kind: "text/plain; version=0.0.4", ..Answer::text("200 OK", metrics::text(&fleet, sent)) }
         }
-        Asked::Page => {
-            // Held while it is made: a page is one scan of the fleet, and all who wait want the same.
+        Request::Page => {
+            // Locked while it is made: a page is one scan of the fleet, and all waiting clients get the same one.
             let mut page = shared.page.lock().await;
             let fresh = page.as_ref().filter(|(made, _)| made.elapsed() < FRESH).map(|(_, page)| page.clone());
             let body = match fresh {
@@ -170,7 +172,7 @@ async fn answer(asked: Asked, shared: &Shared) -> Result<Answer> {
             };
             Answer { status: "200 OK", kind: html, policy: STRICT, body }
         }
-        Asked::Archive(run) => {
+        Request::Archive(run) => {
             let mut pages = shared.archives.lock().await;
             let body = match pages.get(&run) {
                 Some((_, page)) => page.clone(),

@@ -1,28 +1,28 @@
-//! The head of a request: what it asks for, and whether who asks may. Pure.
+//! The head of a request: its target and its authorization. Pure.
 //!
-//! Without a key only this machine is answered, and only by its own names: a browser that another site's name led here is refused by
-//! the Host header, so that no site can read a fleet through its visitor. With a key, whoever sends it is answered under any name, since
-//! a page of another site does not know it. Keys are compared by their hashes, in a time that does not depend on where they differ.
+//! Without a key the server listens on loopback, and the Host header must be one of its names: this stops DNS rebinding, by which a
+//! website could read a fleet through its visitor. With a key any Host is accepted, since a foreign page does not know the key. Keys are
+//! compared by their hashes, in constant time.
 
 use sha2::{Digest, Sha256};
 
-/// What a request asks for.
+/// A request.
 #[derive(Debug, PartialEq, Eq, Clone)]
-pub enum Asked {
+pub enum Request {
     /// The fleet's page.
     Page,
     /// Numbers for Prometheus.
     Metrics,
     /// An archive's own page.
     Archive(String),
-    /// A status and its words.
+    /// An error status with its reason phrase.
     Refused(&'static str),
 }
 
 /// What clients must send.
 pub struct Key([u8; 32]);
 
-/// Fewest characters of a key.
+/// Minimum length of a key.
 pub const SHORTEST: usize = 16;
 
 impl Key {
@@ -33,7 +33,10 @@ impl Key {
     pub fn parse(file: &str) -> Result<Self, String> {
         let key = file.lines().next().unwrap_or_default().trim();
         if key.len() < SHORTEST {
-            return Err(format!("its first line, the key, has {} characters; {SHORTEST} are the fewest", key.len()));
+            return Err(format!(
+                "its first line, the key, has {} characters; at least {SHORTEST} are needed",
+                key.len()
+            ));
         }
         Ok(Self(hash(key.as_bytes())))
     }
@@ -47,8 +50,8 @@ fn hash(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// What the head of a request asks for.
-pub fn asked(head: &str, key: Option<&Key>) -> Asked {
+/// Parses and authorizes the head of a request.
+pub fn parse(head: &str, key: Option<&Key>) -> Request {
     let mut lines = head.split("\r\n");
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -57,19 +60,19 @@ pub fn asked(head: &str, key: Option<&Key>) -> Asked {
     let header = |wanted: &str| headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|one| one.1);
     match key {
         Some(key) if !header("authorization").is_some_and(|sent| authorized(sent, key)) => {
-            return Asked::Refused("401 Unauthorized");
+            return Request::Refused("401 Unauthorized");
         }
-        None if !header("host").is_some_and(own_name) => return Asked::Refused("403 Forbidden"),
+        None if !header("host").is_some_and(own_name) => return Request::Refused("403 Forbidden"),
         _ => {}
     }
     match (method, path) {
-        ("GET", "/") => Asked::Page,
-        ("GET", "/metrics") => Asked::Metrics,
+        ("GET", "/") => Request::Page,
+        ("GET", "/metrics") => Request::Metrics,
         ("GET", path) => match path.strip_prefix("/archive/") {
-            Some(run) if is_run(run) => Asked::Archive(run.into()),
-            _ => Asked::Refused("404 Not Found"),
+            Some(run) if is_run(run) => Request::Archive(run.into()),
+            _ => Request::Refused("404 Not Found"),
         },
-        _ => Asked::Refused("405 Method Not Allowed"),
+        _ => Request::Refused("405 Method Not Allowed"),
     }
 }
 
@@ -93,7 +96,7 @@ fn authorized(sent: &str, key: &Key) -> bool {
     if scheme.eq_ignore_ascii_case("bearer") {
         return key.is(rest.as_bytes());
     }
-    // A browser's: the key is the password, the user's name does not matter.
+    // From a browser: the key is the password, the user name is ignored.
     let Some(pair) = scheme.eq_ignore_ascii_case("basic").then(|| decoded(rest)).flatten() else { return false };
     pair.iter().position(|&c| c == b':').is_some_and(|at| key.is(&pair[at + 1..]))
 }
@@ -125,11 +128,11 @@ mod tests {
 
     #[test]
     fn only_pages_of_this_machine_are_served() {
-        let of = |line: &str, host: &str| asked(&head(line, &format!("Host: {host}")), None);
-        assert_eq!(of("GET /", "127.0.0.1:8080"), Asked::Page);
-        assert_eq!(of("GET /metrics", "localhost"), Asked::Metrics);
-        assert_eq!(of("GET /", "[::1]:80"), Asked::Page);
-        assert_eq!(of("GET /archive/0123456789abcdef", "localhost"), Asked::Archive("0123456789abcdef".into()));
+        let of = |line: &str, host: &str| parse(&head(line, &format!("Host: {host}")), None);
+        assert_eq!(of("GET /", "127.0.0.1:8080"), Request::Page);
+        assert_eq!(of("GET /metrics", "localhost"), Request::Metrics);
+        assert_eq!(of("GET /", "[::1]:80"), Request::Page);
+        assert_eq!(of("GET /archive/0123456789abcdef", "localhost"), Request::Archive("0123456789abcdef".into()));
         for (line, host, status) in [
             ("GET /../etc/passwd", "localhost", "404 Not Found"),
             ("GET /archive/../../etc/pass", "localhost", "404 Not Found"),
@@ -138,19 +141,19 @@ mod tests {
             ("GET /", "evil.example", "403 Forbidden"),
             ("GET /", "localhost.evil.example:80", "403 Forbidden"),
         ] {
-            assert_eq!(of(line, host), Asked::Refused(status), "{line} {host}");
+            assert_eq!(of(line, host), Request::Refused(status), "{line} {host}");
         }
-        assert_eq!(asked("GET / HTTP/1.0\r\n\r\n", None), Asked::Refused("403 Forbidden"));
-        assert_eq!(asked("", None), Asked::Refused("403 Forbidden"));
+        assert_eq!(parse("GET / HTTP/1.0\r\n\r\n", None), Request::Refused("403 Forbidden"));
+        assert_eq!(parse("", None), Request::Refused("403 Forbidden"));
     }
 
     #[test]
-    fn with_key_only_who_sends_it_is_answered() {
+    fn only_clients_with_key_are_answered() {
         let key = Key::parse("correct horse battery\nrest\n").unwrap();
-        let with = |authorization: &str| asked(&head("GET /", authorization), Some(&key));
-        assert_eq!(with("authorization: Bearer correct horse battery"), Asked::Page);
+        let with = |authorization: &str| parse(&head("GET /", authorization), Some(&key));
+        assert_eq!(with("authorization: Bearer correct horse battery"), Request::Page);
         // Of `x:correct horse battery`.
-        assert_eq!(with("Authorization: Basic eDpjb3JyZWN0IGhvcnNlIGJhdHRlcnk="), Asked::Page);
+        assert_eq!(with("Authorization: Basic eDpjb3JyZWN0IGhvcnNlIGJhdHRlcnk="), Request::Page);
         for wrong in [
             "Host: localhost",
             "Authorization: Bearer",
@@ -162,9 +165,9 @@ mod tests {
             "Authorization: Digest correct horse battery",
             "X: y",
         ] {
-            assert_eq!(with(wrong), Asked::Refused("401 Unauthorized"), "{wrong}");
+            assert_eq!(with(wrong), Request::Refused("401 Unauthorized"), "{wrong}");
         }
-        assert_eq!(asked(&head("GET /x", ""), Some(&key)), Asked::Refused("401 Unauthorized"), "paths are not told");
+        assert_eq!(parse(&head("GET /x", ""), Some(&key)), Request::Refused("401 Unauthorized"), "paths are not told");
         assert!(Key::parse("short\n").is_err() && Key::parse("").is_err());
     }
 }

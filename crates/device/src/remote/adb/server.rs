@@ -1,4 +1,4 @@
-//! The local adb server. If nobody listens where it should be, `adb start-server` is run once.
+//! The local adb server. If there is none at its address, `adb start-server` is run once.
 
 use super::wire::{self, Listed};
 use std::io::{self, Write as _};
@@ -88,9 +88,9 @@ impl AdbServer {
     }
 
     fn say(&self, stream: &mut TcpStream, service: &str) -> Result<(), Failure> {
-        let said =
+        let status =
             wire::request(service).and_then(|bytes| stream.write_all(&bytes)).and_then(|()| wire::status(stream));
-        said.map_err(|e| self.broken(e))?.map_err(Failure::Refused)
+        status.map_err(|e| self.broken(e))?.map_err(Failure::Refused)
     }
 
     /// Asks the server itself something.

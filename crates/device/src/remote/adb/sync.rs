@@ -72,7 +72,8 @@ impl AdbSync {
         }
         let mut room = vec![0; CHUNK];
         loop {
-            let got = from.read(&mut room).map_err(|e| Failure::Refused(format!("cannot read what to send: {e}")))?;
+            let got =
+                from.read(&mut room).map_err(|e| Failure::Refused(format!("cannot read the data to send: {e}")))?;
             if got == 0 {
                 break;
             }
@@ -110,7 +111,8 @@ impl AdbSync {
                     if all > limit {
                         return Err(Failure::Refused(format!("{path} on the device is longer than {limit} bytes")));
                     }
-                    to.write_all(&bytes).map_err(|e| Failure::Refused(format!("cannot write what came: {e}")))?;
+                    to.write_all(&bytes)
+                        .map_err(|e| Failure::Refused(format!("cannot write the received data: {e}")))?;
                 }
                 SyncAnswer::Done => return Ok(all),
                 _ => return Err(Failure::Refused("the device answered another question".into())),

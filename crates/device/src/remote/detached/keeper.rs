@@ -51,13 +51,13 @@ pub fn run(folder: &Path, lease: Duration, argv: &[String]) -> Result<(), Error>
         command: started.as_ref().map_or(0, Child::id),
         since_s: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |d| d.as_secs()),
     };
-    whole(&place, "about.json", &about).map_err(file("about.json"))?;
+    replace_file(&place, "about.json", &about).map_err(file("about.json"))?;
     let mut child = match started {
         Ok(child) => child,
         Err(why) => {
             let program = argv.first().map_or("", String::as_str);
             let _ = writeln!(err, "cannot start {program}: {why}");
-            return whole(&place, "status.json", &Status { exit: 127, by: None }).map_err(file("status.json"));
+            return replace_file(&place, "status.json", &Status { exit: 127, by: None }).map_err(file("status.json"));
         }
     };
     let copies = [
@@ -82,15 +82,15 @@ pub fn run(folder: &Path, lease: Duration, argv: &[String]) -> Result<(), Error>
         let _ = knobs::put_back_left_over(&undo_notes(Path::new(&folder)));
     }
     let by = by.lock().map_or(None, |by| *by);
-    whole(&place, "status.json", &Status { exit, by }).map_err(file("status.json"))
+    replace_file(&place, "status.json", &Status { exit, by }).map_err(file("status.json"))
 }
 
 fn create(place: &Place, name: &str) -> io::Result<File> {
     OpenOptions::new().append(true).create(true).mode(0o600).open(place.file(name))
 }
 
-/// A file that is there as a whole, or not.
-fn whole(place: &Place, name: &str, value: &impl serde::Serialize) -> io::Result<()> {
+/// Writes a file atomically.
+fn replace_file(place: &Place, name: &str, value: &impl serde::Serialize) -> io::Result<()> {
     let fresh = place.file(&format!("{name}.new"));
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
     file.write_all(&serde_json::to_vec(value)?)?;

@@ -22,7 +22,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// The variable that tells a command on a device where things of Fathom's are there.
+/// The variable with the folder of Fathom's files, for a command on a device.
 pub const FOLDER: &str = "FATHOM_FOLDER";
 /// The longest name.
 const LONGEST: usize = 64;
@@ -42,16 +42,16 @@ pub enum Error {
     )]
     Name(String),
     /// There is none of that name.
-    #[error("there is no detached command `{0}`")]
+    #[error("no such detached command: `{0}`")]
     Missing(String),
     /// There is one already.
-    #[error("there is a detached command `{0}` already; `fathom device stop` lists it and stops it")]
+    #[error("a detached command `{0}` already exists; `fathom device stop` lists and stops it")]
     Exists(String),
     /// Its keeper runs: nothing is removed below it.
-    #[error("`{0}` still runs")]
+    #[error("`{0}` is still running")]
     Running(String),
     /// The folder is another user's.
-    #[error("{0} is another user's")]
+    #[error("{0} belongs to another user")]
     Foreign(PathBuf),
     /// A file.
     #[error("{0}: {1}")]
@@ -69,7 +69,7 @@ pub enum NoDescription {
     #[error("{0}")]
     Json(String),
     /// They are another release's.
-    #[error("its version is {0}, and this Fathom knows 1")]
+    #[error("version {0} is not supported; this Fathom reads version 1")]
     Version(u32),
 }
 
@@ -86,7 +86,7 @@ pub struct About {
     pub version: u32,
     /// The command's words.
     pub argv: Vec<String>,
-    /// It ends when nobody has asked for it for so long, seconds; 0: it goes on until it is stopped.
+    /// Seconds without a request after which it ends; 0: it runs until it is stopped.
     pub lease_s: u64,
     /// The boot in which it was started.
     pub boot: String,
@@ -399,7 +399,7 @@ pub(super) fn signal(pid: u32, number: i32) -> io::Result<()> {
     }
 }
 
-/// Sends a command, and all that it started, a signal.
+/// Sends a signal to a command and all its processes.
 pub(super) fn signal_group(leader: u32, number: i32) -> io::Result<()> {
     let group = i32::try_from(leader).ok().filter(|pid| *pid > 1).ok_or(io::ErrorKind::InvalidInput)?;
     // SAFETY: a plain system call.
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_description_is_no_panic() {
+    fn damaged_description_does_not_panic() {
         for bytes in [&b""[..], b"{", b"[]", b"{\"version\":2}", &[0xff; 9]] {
             assert!(About::parse(bytes).is_err() && Status::parse(bytes).is_err());
         }

@@ -10,7 +10,7 @@ pub struct Wanted<'a> {
     pub names: &'a [String],
     /// Nothing is stopped.
     pub list: bool,
-    /// What a run measured that nobody fetched goes, too.
+    /// Also removes results that were not fetched.
     pub discard: bool,
 }
 
@@ -47,10 +47,10 @@ impl Shelf {
             return Err(Error::Missing(missing.clone()));
         }
         all.retain(|found| wanted.names.is_empty() || wanted.names.contains(&found.name));
-        Ok(all.iter().map(|found| self.one(found, wanted)).collect())
+        Ok(all.iter().map(|found| self.stop_one(found, wanted)).collect())
     }
 
-    fn one(&self, found: &Found, wanted: &Wanted<'_>) -> Left {
+    fn stop_one(&self, found: &Found, wanted: &Wanted<'_>) -> Left {
         let about = found.about.as_ref();
         let run = about.is_some_and(|about| about.lease_s > 0);
         let words = about.map_or_else(String::new, |about| about.argv.get(1..).unwrap_or_default().join(" "));

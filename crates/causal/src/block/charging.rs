@@ -1,7 +1,7 @@
 //! Attribution of a bio at queue time.
 //!
-//! *Uncertainty*: what the journal's thread writes to the disk's metadata outside a commit (its superblock) is taken to be
-//! for the newest transaction, which is a guess.
+//! *Uncertainty*: what the journal's thread writes to the disk's metadata outside a commit (its superblock) is charged
+//! to the newest transaction, which is a guess.
 
 use super::bio::Bio;
 use crate::actor::{Actor, Charge, Source, TxnKey};
@@ -12,14 +12,14 @@ use crate::objects::Objects;
 use crate::pages::{PAGE, Taken};
 use crate::stacked;
 use crate::tasks::Issuer;
-use model::event::{BioQueue, Header, bio_flags, flags};
+use model::event::{BioQueue, Header, bio_flags, flags, header_flags};
 use model::{BioEnd, Call, Confidence, DiskOp, Origin, Relation};
 
 /// Inodes below are a file system's own: the nodes (1) and the checkpoint area (2) of f2fs, the trees of btrfs (1). 0 is none.
 const FILES_FROM: u64 = 3;
 
 /// Determines the charges of one bio.
-pub(super) struct Billing<'a, 'c> {
+pub(super) struct Charging<'a, 'c> {
     /// The thread that queues it.
     pub tid: u32,
     pub issuer: Issuer,
@@ -29,11 +29,11 @@ pub(super) struct Billing<'a, 'c> {
     pub taken: &'a mut Vec<Taken>,
 }
 
-impl Billing<'_, '_> {
+impl Charging<'_, '_> {
     /// Charges a bio that was just queued.
-    pub(super) fn bill(&mut self, header: &Header, r: &BioQueue, bio: &mut Bio) {
+    pub(super) fn charge_bio(&mut self, header: &Header, r: &BioQueue, bio: &mut Bio) {
         let weight = f64::from(r.bytes.max(1));
-        let kernel = r.ctx & flags::KERNEL_THREAD != 0 || header.flags & 1 != 0;
+        let kernel = r.ctx & flags::KERNEL_THREAD != 0 || header.flags & header_flags::KERNEL_THREAD != 0;
         let file = (r.dev, r.ino);
         if self.cx.config.tracer_files.contains(&file) {
             let tracer = Actor::process(Origin::Tracer, self.cx.config.tracer.unwrap_or(0));
@@ -109,7 +109,7 @@ impl Billing<'_, '_> {
         self.cx.config.stacked.iter().any(|s| s.below == crate::Below::File { dev: file.0, ino: file.1 })
     }
 
-    /// The thread that sent it pays.
+    /// Charges the thread that sent it.
     fn thread(&mut self, bio: &mut Bio, weight: f64, via: &'static str, sure: Confidence) {
         let window = Window { start_ns: self.issuer.start_ns, end_ns: bio.queue_ns, cpus: [self.issuer.cpu, bio.cpu] };
         let confidence = self.cx.link(self.issuer.span, bio.span, Relation::Calls, sure, window);
@@ -173,7 +173,7 @@ impl Billing<'_, '_> {
         }
     }
 
-    /// Data: each page's writers pay.
+    /// Data: charges the writers of each page.
     pub(super) fn pages(&mut self, file: (u32, u64), index: u64, pages: u64, bio: &mut Bio) {
         let mut taken = std::mem::take(self.taken);
         taken.clear();
