@@ -46,6 +46,9 @@ pub enum Error {
     /// It takes too long.
     #[error("no answer within {} s; ask for less", .0.as_secs())]
     Slow(Duration),
+    /// Whoever asked wants no answer any more.
+    #[error("called off")]
+    CalledOff,
     /// It says too much.
     #[error("the answer is larger than {}: ask for less, by WHERE, GROUP BY or LIMIT", model::text::bytes(*.0 as f64))]
     Large(u64),
