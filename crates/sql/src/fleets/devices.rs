@@ -2,6 +2,7 @@
 //! stream of tar, which is unpacked here as what it is, anybody's. What was brought stays only until it is added.
 
 use super::progress::Progress;
+use crate::scratch::{Held, Purpose};
 use anyhow::{Context as _, Result, bail, ensure};
 use device::remote::DeviceAddress;
 use device::remote::output::{quoted, stream, there};
@@ -10,7 +11,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
-use tempfile::TempDir;
 
 /// More than a list of a million archives has, bytes.
 const LIST: u64 = 256 << 20;
@@ -24,7 +24,7 @@ const CUT: &str = "what the device's tar packed";
 pub struct Brought {
     source: Source,
     /// Where archives are; they go with it.
-    folder: TempDir,
+    folder: Held,
     /// Archives that the fleet has.
     pub known: usize,
     /// Archives that could not be brought, and why.
@@ -65,7 +65,7 @@ pub fn bring(source: &Source, have: &BTreeSet<String>) -> Result<Brought> {
             runs(&told).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
         );
     }
-    let folder = tempfile::Builder::new().prefix("fathom-fleet.").tempdir().context("a folder for what is brought")?;
+    let folder = Held::new(Purpose::Device).context("a folder for what is brought")?;
     let mut brought = Brought { source: source.clone(), folder, known: known.len(), failed: Vec::new(), count: 0 };
     let new: Vec<&Found> = all.iter().enumerate().filter(|(at, _)| !known.contains(at)).map(|(_, one)| one).collect();
     for (at, found) in new.iter().enumerate() {
