@@ -46,13 +46,7 @@ fn ended(child: &mut Child, limit: Duration, off: &dyn Fn() -> bool) -> std::io:
     }
 }
 
-fn run_within(
-    program: &Path,
-    words: &[OsString],
-    limit: Duration,
-    most: u64,
-    off: &dyn Fn() -> bool,
-) -> Result<Value> {
+fn run_within(program: &Path, words: &[OsString], limit: Duration, most: u64, off: &dyn Fn() -> bool) -> Result<Value> {
     let failed = |source| Error::Run { program: program.into(), source };
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -3,8 +3,8 @@
 //! So what is asked runs on a thread of its own, which is told to stop and given a moment to let go of its files. One that does not
 //! hear it ends with the process; the folder of older tables ([`Scratch`]) is removed, whoever still writes into it.
 
-use anyhow::{Context as _, Result, anyhow, bail};
 use crate::scratch::{Held, Purpose};
+use anyhow::{Context as _, Result, anyhow, bail};
 use std::path::PathBuf;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;

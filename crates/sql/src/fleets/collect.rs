@@ -135,7 +135,9 @@ pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
     fleet.state.forget(&forgotten);
     said.removed += usize::try_from(fleet.store.sweep(grace_ns)?).unwrap_or(0);
     if let Err(error) = merged {
-        return Err(error.context(format!("{} removed, and not all files merged", model::counted(said.removed, "file"))));
+        return Err(
+            error.context(format!("{} removed, and not all files merged", model::counted(said.removed, "file")))
+        );
     }
     fleet.checkpoint().await?;
     Ok(said)
