@@ -83,7 +83,9 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         if fault == "reset before":
             return self.reset()
         upstream = http.client.HTTPConnection(UPSTREAM, timeout=60)
-        headers = {name: value for name, value in self.headers.items() if name.lower() not in ("transfer-encoding", "connection")}
+        # Two lengths, of which one is in small letters, are none to a store that is strict.
+        ours = ("transfer-encoding", "connection", "content-length")
+        headers = {name: value for name, value in self.headers.items() if name.lower() not in ours}
         headers["Content-Length"] = str(len(sent))
         upstream.request(self.command, self.path, body=sent, headers=headers)
         answer = upstream.getresponse()

@@ -1,6 +1,6 @@
 """Asks a fleet's tables the shipped questions with another engine.
 
-    python3 questions.py duckdb|pyspark FLEET QUESTION.sql...
+    python3 questions.py duckdb|pyspark|pysail FLEET QUESTION.sql...
 
 Prints a line of JSON a question: its file, the names of the columns, and the rows. The texts run as they are: what the engine is
 told is only where the tables are.
@@ -64,12 +64,38 @@ class Spark:
         return found.columns, [tuple(row) for row in found.collect()]
 
 
+class Sail(Spark):
+    """A server of Spark's protocol without a JVM, and Spark's client. Of version 0.7: names are quoted by `, whatever its settings
+    say, and a date in a folder's name is a text."""
+
+    def __init__(self):
+        from pysail.spark import SparkConnectServer
+        from pyspark.sql import SparkSession
+
+        self.server = SparkConnectServer(ip="127.0.0.1", port=0)
+        self.server.start(background=True)
+        _, port = self.server.listening_address
+        self.spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+        self.spark.conf.set("spark.sql.ansi.enabled", "true")
+
+    def view(self, name, pattern):
+        rows = self.spark.read.parquet(os.path.dirname(os.path.dirname(pattern)))
+        rows.withColumn("date", rows.date.cast("date")).createOrReplaceTempView(name)
+
+    def empty(self, name, columns):
+        nothing = ", ".join(f"CAST(NULL AS {self.kinds.get(kind, kind)}) AS `{column}`" for column, kind in columns)
+        self.spark.sql(f"SELECT {nothing} WHERE false").createOrReplaceTempView(name)
+
+    def ask(self, sql):
+        return super().ask(sql.replace('"', "`"))
+
+
 def plain(value):
     return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 def main():
-    engine = {"duckdb": DuckDb, "pyspark": Spark}[sys.argv[1]]()
+    engine = {"duckdb": DuckDb, "pyspark": Spark, "pysail": Sail}[sys.argv[1]]()
     fleet, tables = sys.argv[2], declared()
     for name, columns in tables["tables"].items():
         pattern = os.path.join(fleet, name, "date=*", "*.parquet")
@@ -83,6 +109,9 @@ def main():
             columns, rows = engine.ask(file.read())
         rows = [[plain(value) for value in row] for row in rows]
         print(json.dumps({"question": path, "columns": columns, "rows": rows}), flush=True)
+    if sys.argv[1] == "pysail":
+        # Its server keeps a process that wants to end.
+        os._exit(0)
 
 
 main()

@@ -131,6 +131,12 @@ pub fn s3proxy() -> Result<(), String> {
     there.then_some(()).ok_or_else(|| "S3Proxy is not here; `scripts/s3proxy` brings it, with Maven".to_string())
 }
 
+/// Whether VersityGW can run, a store of S3 over a file system that its maker sells to be used.
+pub fn versitygw() -> Result<(), String> {
+    let there = here("../target/tools/bin/versitygw").is_file();
+    there.then_some(()).ok_or_else(|| "VersityGW is not here; `scripts/versitygw` builds it, with Go".to_string())
+}
+
 /// A store of S3 on loopback, which ends with the test.
 pub struct S3 {
     child: std::process::Child,
@@ -177,6 +183,24 @@ impl S3 {
             .stderr(log)
             .spawn()?;
         let store = Self { child, at: format!("127.0.0.1:{port}") };
+        until("the store answers", || Ok(std::net::TcpStream::connect(&store.at).is_ok()))?;
+        Ok(store)
+    }
+
+    /// Starts VersityGW over a folder, with a bucket.
+    pub fn versitygw(folder: &Path, own: &Path) -> Result<Self> {
+        fs::create_dir_all(folder.join("shelf"))?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let (at, log) = (format!("127.0.0.1:{port}"), fs::File::create(own.join("versitygw.log"))?);
+        let child = Command::new(here("../target/tools/bin/versitygw"))
+            .args(["--port", &at, "posix"])
+            .arg(folder)
+            .envs([("ROOT_ACCESS_KEY", "test"), ("ROOT_SECRET_KEY", "test")])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        let store = Self { child, at };
         until("the store answers", || Ok(std::net::TcpStream::connect(&store.at).is_ok()))?;
         Ok(store)
     }

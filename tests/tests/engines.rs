@@ -22,6 +22,7 @@ fn main() -> ExitCode {
             with_sql("pyspark").and_then(|()| installed("java")),
             || questions("pyspark"),
         ),
+        ("long::shipped_questions_give_same_rows_on_sail", with_sql("pysail"), || questions("pysail")),
         ("long::shipped_questions_give_same_rows_on_ballista", sql_built().and_then(|()| ballista().map(drop)), || {
             questions("ballista")
         }),

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::fleets::{
-    S3, answer, built, counted, fleet, here, others, python, python_has, refused, s3proxy, sql, text, told,
+    S3, answer, built, counted, fleet, here, others, python, python_has, refused, s3proxy, sql, text, told, versitygw,
 };
 use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::sshd::Ssh;
@@ -21,6 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 fn main() -> ExitCode {
     let with_s3 = || built().and_then(|()| python_has("moto"));
     let with_proxy = || built().and_then(|()| s3proxy()).and_then(|()| python_has("moto"));
+    let with_versity = || built().and_then(|()| versitygw()).and_then(|()| python_has("moto"));
     let ssh = || built().and_then(|()| fathom_tests::sshd::possible());
     let phone = || built().and_then(|()| fathom_tests::phone::possible());
     let traced = || built().and_then(|()| root()).and_then(|()| python_has("opentelemetry.proto"));
@@ -32,6 +33,8 @@ fn main() -> ExitCode {
         ("long::flaky_store_loses_and_doubles_nothing", with_s3(), flaky_store),
         ("long::s3proxy_takes_two_writers_and_refuses_wrong_key", with_proxy(), in_s3proxy),
         ("long::s3proxy_behind_faults_loses_and_doubles_nothing", with_proxy(), flaky_s3proxy),
+        ("long::versitygw_takes_two_writers_and_refuses_wrong_key", with_versity(), in_versitygw),
+        ("long::versitygw_behind_faults_loses_and_doubles_nothing", with_versity(), flaky_versitygw),
         ("long::full_s3proxy_is_named_and_add_repeats", with_proxy().and_then(|()| root()), full_s3proxy),
         ("long::interrupted_add_stops_at_next_archive", built(), interrupted),
         ("long::many_damaged_archives_cost_no_good_one", built(), many_damaged),
@@ -219,6 +222,13 @@ fn flaky_s3proxy() -> Result<()> {
     Ok(())
 }
 
+fn flaky_versitygw() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let did = flaky(&S3::versitygw(&folder.path().join("data"), folder.path())?, 6..=7)?;
+    ensure!(did.values().sum::<u64>() > did.get("nothing").copied().unwrap_or(0), "nothing ever failed: {did:?}");
+    Ok(())
+}
+
 /// Adds to fleets behind a proxy that fails, one for each seed; how often it did what.
 fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<String, u64>> {
     let folder = tempfile::tempdir()?;
@@ -267,9 +277,18 @@ fn flaky(store: &S3, seeds: std::ops::RangeInclusive<u64>) -> Result<BTreeMap<St
 
 fn in_s3proxy() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let store = S3::over(&folder.path().join("data"), folder.path())?;
-    let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 6)?;
-    let archives = folder.path().join("runs");
+    used(&S3::over(&folder.path().join("data"), folder.path())?, folder.path())
+}
+
+fn in_versitygw() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    used(&S3::versitygw(&folder.path().join("data"), folder.path())?, folder.path())
+}
+
+/// A fleet in a store, from its beginning to a wrong key.
+fn used(store: &S3, folder: &Path) -> Result<()> {
+    let (_, expected) = runs(&folder.join("runs"), "archives/v3-linux-6.18-virtio", 6)?;
+    let archives = folder.join("runs");
     let place = "s3://shelf/lab/fleets/a";
     run(store.with(&mut fleet(&["init", "--keep-raw", place])))?;
     let again = refused({
@@ -285,9 +304,9 @@ fn in_s3proxy() -> Result<()> {
         let output = child?.wait_with_output()?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    ensure!(counted_in(&store, place, &expected)? == expected);
+    ensure!(counted_in(store, place, &expected)? == expected);
     run(store.with(&mut fleet(&["gc", "--grace", "0", place])))?;
-    ensure!(counted_in(&store, place, &expected)? == expected, "after gc");
+    ensure!(counted_in(store, place, &expected)? == expected, "after gc");
     let checked = said(store.with(&mut fleet(&["ls", "--check", place])))?;
     ensure!(checked.contains(" 0 damaged"), "{checked}");
     for mut command in [fleet(&["ls", place]), sql(&[place, "SELECT 1"]), fleet(&["add", place, text(&archives)])] {

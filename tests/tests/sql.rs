@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         ("long::select_of_10000_columns_is_answered", built(), wide),
         ("long::ctrl_c_stops_planning_and_running", built(), stops),
         ("long::ctrl_c_leaves_no_folder_of_older_tables", built(), leaves_nothing),
+        ("long::killed_query_leaves_folder_to_next_start_only", built(), swept),
+        ("long::full_folder_of_spilled_rows_is_named", built(), full_spill),
         ("long::fleet_holds_same_rows_as_archives", built(), fleet_rows),
         ("long::killed_add_is_repeated_without_loss_or_double", built(), killed),
         ("long::two_writers_add_each_archive_once", built(), writers),
@@ -351,10 +353,80 @@ fn leaves_nothing() -> Result<()> {
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let ended = child.wait()?;
     ensure!(ended.code() == Some(1) && !some()?, "{ended}, and there is {:?}", fs::read_dir(&tmp)?.next());
+    // Nor does a terminal that is closed.
+    let mut child = command.spawn()?;
+    fathom_tests::until("older tables are written anew", some)?;
+    run(Command::new("kill").args(["-HUP", &child.id().to_string()]))?;
+    let ended = child.wait()?;
+    ensure!(ended.code() == Some(1) && !some()?, "{ended}, and there is {:?}", fs::read_dir(&tmp)?.next());
     // Nor does an answer.
     run(sql(&[text(&runs), "SELECT count(*) FROM spans"]).env("TMPDIR", &tmp))?;
     ensure!(!some()?);
     Ok(())
+}
+
+/// What no query can answer in the memory that it gets.
+const SPILLS: &str = "SELECT a.text || b.name AS x, b.value, a.run FROM shapes a CROSS JOIN facts b CROSS JOIN facts c ORDER BY x, b.value";
+
+fn swept() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (runs, tmp) = (folder.path().join("runs"), folder.path().join("tmp"));
+    fs::create_dir(&runs)?;
+    fs::create_dir(&tmp)?;
+    others(&here("archives/v1-linux-6.1-virtio"), &runs, 3, 1)?;
+    let start = || -> Result<std::process::Child> {
+        let mut command = sql(&[text(&runs), "--memory", "16M", SPILLS]);
+        Ok(command.env("TMPDIR", &tmp).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?)
+    };
+    // Older tables written anew, and rows that were spilled.
+    let spilled = || -> Result<bool> {
+        let found =
+            run(Command::new("find").arg(&tmp).args(["-type", "f", "-not", "-name", "*.parquet", "-size", "+0"]))?;
+        Ok(!found.stdout.is_empty())
+    };
+    let mut child = start()?;
+    fathom_tests::until("it spills", spilled)?;
+    child.kill()?;
+    child.wait()?;
+    ensure!(fs::read_dir(&tmp)?.next().is_some(), "nothing was left");
+    // One that runs keeps its own, while the next one removes what the killed one left.
+    let mut other = start()?;
+    fathom_tests::until("it spills", || {
+        let listed = fs::read_dir(&tmp)?.count();
+        Ok(spilled()? && listed > 0)
+    })?;
+    run(sql(&[text(&here("archives/v3-bench")), "SELECT 1"]).env("TMPDIR", &tmp))?;
+    let alive = other.try_wait()?.is_none();
+    ensure!(alive && spilled()?, "what was lived in is gone");
+    other.kill()?;
+    other.wait()?;
+    run(sql(&[text(&here("archives/v3-bench")), "SELECT 1"]).env("TMPDIR", &tmp))?;
+    let left: Vec<_> = fs::read_dir(&tmp)?.collect::<Result<_, _>>()?;
+    ensure!(left.is_empty(), "{left:?}");
+    Ok(())
+}
+
+/// A small tmpfs for what is spilled.
+fn full_spill() -> Result<()> {
+    if let Err(why) = fathom_tests::root() {
+        println!("SKIP long::full_folder_of_spilled_rows_is_named: {why}");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let small = folder.path().join("small");
+    fs::create_dir(&small)?;
+    run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "fathom-spill-test"]).arg(&small))?;
+    let tried = || -> Result<()> {
+        let mut command = sql(&[text(&here("archives/v3-linux-6.18-virtio")), "--memory", "16M", SPILLS]);
+        command.env("TMPDIR", &small).stdout(Stdio::null());
+        let said = refused(command)?;
+        ensure!(said.contains("No space left"), "{said}");
+        ensure!(fs::read_dir(&small)?.next().is_none(), "something is left");
+        Ok(())
+    };
+    let done = tried();
+    run(Command::new("umount").arg(&small))?;
+    done
 }
 
 fn shell() -> Result<()> {

@@ -46,6 +46,9 @@ pub enum Error {
     /// It takes too long.
     #[error("no answer within {} s; ask for less", .0.as_secs())]
     Slow(Duration),
+    /// The client cancelled the request.
+    #[error("cancelled")]
+    Cancelled,
     /// Its answer is too large.
     #[error("the answer is larger than {}: ask for less with WHERE, GROUP BY or LIMIT", model::text::bytes(*.0 as f64))]
     Large(u64),

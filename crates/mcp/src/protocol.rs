@@ -30,6 +30,8 @@ pub enum Wants {
     Answer(Value),
     /// A tool's result, under this id.
     Tool(Value, Call),
+    /// No answer to the request of this id any more.
+    Cancel(Value),
 }
 
 fn error(id: Value, code: i64, message: impl Into<String>) -> Wants {
@@ -57,8 +59,13 @@ pub fn read(line: &str, tools: &Value, instructions: &str) -> Wants {
             _ => Wants::Nothing,
         };
     };
-    let Some(id) = id.filter(|id| id.is_string() || id.is_number()) else { return Wants::Nothing };
     let params = message.get("params").cloned().unwrap_or(Value::Null);
+    let Some(id) = id.filter(|id| id.is_string() || id.is_number()) else {
+        return match params.get("requestId").filter(|_| method == "notifications/cancelled") {
+            Some(id) => Wants::Cancel(id.clone()),
+            None => Wants::Nothing,
+        };
+    };
     match method {
         "initialize" => {
             let asked = params.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
@@ -118,9 +125,16 @@ mod tests {
             r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
             r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
             r#"{"jsonrpc":"2.0","id":3,"result":{}}"#,
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":7}"#,
         ] {
             assert_eq!(asked(line), Wants::Nothing, "{line}");
         }
+    }
+
+    #[test]
+    fn cancelled_request_is_noticed() {
+        let line = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"a","reason":"why"}}"#;
+        assert_eq!(asked(line), Wants::Cancel("a".into()));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Each tool runs a verb of Fathom on archives below the given folders, and on no others. An archive without tables is refused, since
 //! building them would write to it.
 
-use crate::protocol::{self, Call, Wants};
+use crate::inbox::Inbox;
+use crate::protocol::{self, Call};
 use crate::{Error, Result, claims, fit, tools, verb};
 use archive::{ArchiveKind, Meta};
 use serde_json::{Value, json};
 use std::ffi::OsString;
-use std::io::{self, BufRead, Read as _, Write};
+use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 
 /// Maximum depth of folders that are searched for archives.
@@ -16,6 +17,9 @@ const TOKEN: usize = 4;
 
 /// Minimum size of a result, in characters.
 const LEAST: usize = 400;
+
+/// Whether a request was cancelled.
+type Cancelled<'a> = &'a dyn Fn() -> bool;
 
 /// The server: its folders and its budget.
 #[derive(Debug)]
@@ -44,29 +48,24 @@ impl Server {
     ///
     /// # Errors
     /// Reading or writing fails.
-    pub fn serve(&self, mut from: impl BufRead, mut to: impl Write) -> io::Result<()> {
-        let offered = tools::tools();
-        loop {
-            let mut line = Vec::new();
-            if from.by_ref().take(protocol::LONGEST_LINE as u64).read_until(b'\n', &mut line)? == 0 {
-                return Ok(());
+    pub fn serve(&self, from: impl BufRead + Send + 'static, to: impl Write + Send + 'static) -> io::Result<()> {
+        let inbox = Inbox::new(from, to, tools::tools(), tools::INSTRUCTIONS);
+        for (id, call) in &inbox.calls {
+            let cancelled = || inbox.open.is_cancelled(&id);
+            // A client that cancels a request expects no answer to it.
+            if !cancelled() {
+                let result = self.call(&call, &cancelled);
+                if !cancelled() {
+                    inbox.out.send(&protocol::answer(id.clone(), result))?;
+                }
             }
-            let line = String::from_utf8_lossy(&line);
-            if line.trim().is_empty() {
-                continue;
-            }
-            let answer = match protocol::read(line.trim(), &offered, tools::INSTRUCTIONS) {
-                Wants::Nothing => continue,
-                Wants::Answer(answer) => answer,
-                Wants::Tool(id, call) => protocol::answer(id, self.call(&call)),
-            };
-            // JSON escapes what could steer a terminal, and has no line break.
-            writeln!(to, "{answer}").and_then(|()| to.flush())?;
+            inbox.open.done(&id);
         }
+        inbox.ended()
     }
 
     /// The result of a tool.
-    fn call(&self, call: &Call) -> Result<Value> {
+    fn call(&self, call: &Call, cancelled: Cancelled) -> Result<Value> {
         let text = |name: &'static str| {
             let given = call.arguments.get(name).and_then(Value::as_str);
             given.ok_or(Error::Argument { name, wanted: "text" })
@@ -75,15 +74,15 @@ impl Server {
             "list" => (self.list(), Vec::new(), self.roots.clone()),
             "summary" => {
                 let archive = self.recorded(text("archive")?)?;
-                let summary = self.verb("show", std::slice::from_ref(&archive))?;
+                let summary = self.verb("show", std::slice::from_ref(&archive), cancelled)?;
                 let claims = claims::of_recording(&summary);
                 (summary, claims, vec![archive])
             }
             "explain" => {
                 let archive = self.recorded(text("archive")?)?;
                 // What a recording lacks limits its findings too.
-                let claims = claims::of_recording(&self.verb("show", std::slice::from_ref(&archive))?);
-                (self.verb("explain", std::slice::from_ref(&archive))?, claims, vec![archive])
+                let claims = claims::of_recording(&self.verb("show", std::slice::from_ref(&archive), cancelled)?);
+                (self.verb("explain", std::slice::from_ref(&archive), cancelled)?, claims, vec![archive])
             }
             "diff" => {
                 let both = vec![self.recorded(text("a")?)?, self.recorded(text("b")?)?];
@@ -91,17 +90,17 @@ impl Server {
                 if both.iter().all(|dir| Meta::read(dir).is_ok_and(|meta| meta.kind == ArchiveKind::Bench)) {
                     let words = ["bench", "compare", "--json"].iter().map(OsString::from);
                     let words: Vec<OsString> = words.chain(both.iter().map(OsString::from)).collect();
-                    let compared = verb::run(&self.program, &words)?;
+                    let compared = verb::run(&self.program, &words, cancelled)?;
                     let claims = claims::of_comparison(&compared);
                     (compared, claims, both)
                 } else {
-                    let diff = self.verb("diff", &both)?;
+                    let diff = self.verb("diff", &both, cancelled)?;
                     let claims = claims::of_difference(&diff);
                     (diff, claims, both)
                 }
             }
             "sql" => {
-                let (rows, places) = self.sql(call, text("query")?)?;
+                let (rows, places) = self.sql(call, text("query")?, cancelled)?;
                 (rows, claims::of_rows(), places)
             }
             other => return Err(Error::NoTool(model::text::shown(other))),
@@ -110,7 +109,7 @@ impl Server {
     }
 
     /// The rows, and their archives.
-    fn sql(&self, call: &Call, query: &str) -> Result<(Value, Vec<PathBuf>)> {
+    fn sql(&self, call: &Call, query: &str, cancelled: Cancelled) -> Result<(Value, Vec<PathBuf>)> {
         let wrong = Error::Argument { name: "archives", wanted: "list of paths" };
         let places = call.arguments.get("archives").and_then(Value::as_array).filter(|list| !list.is_empty());
         let places: Option<Vec<&str>> = places.and_then(|list| list.iter().map(Value::as_str).collect());
@@ -124,7 +123,7 @@ impl Server {
         }
         // --query: so that a query is never taken for an option or a path.
         words.extend(["--query".into(), query.into()]);
-        Ok((verb::run(&self.program, &words)?, places))
+        Ok((verb::run(&self.program, &words, cancelled)?, places))
     }
 
     /// A path below one of the roots.
@@ -155,10 +154,10 @@ impl Server {
         listed
     }
 
-    fn verb(&self, verb: &str, archives: &[PathBuf]) -> Result<Value> {
+    fn verb(&self, verb: &str, archives: &[PathBuf], cancelled: Cancelled) -> Result<Value> {
         let words = [verb.into(), "--json".into()];
         let words: Vec<OsString> = words.into_iter().chain(archives.iter().map(OsString::from)).collect();
-        verb::run(&self.program, &words)
+        verb::run(&self.program, &words, cancelled)
     }
 
     /// The answer within the budget, preceded by what it does not support and by its provenance.
@@ -303,16 +302,57 @@ mod tests {
         assert!(answer_within["provenance"]["answered_by"].as_str().is_some_and(|by| by.starts_with("Fathom ")));
     }
 
+    /// What a client reads.
+    #[derive(Clone, Default)]
+    struct Output(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl Write for Output {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Output {
+        fn answers(&self) -> Vec<Value> {
+            let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        }
+    }
+
+    /// A verb that would run for ever; the ping behind it is answered, and both calls end without an answer.
+    #[test]
+    fn cancelled_call_ends_and_is_not_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("endless");
+        // By another process: a file that this one has open for writing, as it forks elsewhere, cannot be executed.
+        let script = "printf '#!/bin/sh\\nexec sleep 600\\n' > \"$0\" && chmod +x \"$0\"";
+        let made = std::process::Command::new("/bin/sh").args(["-c", script]).arg(&program).status();
+        assert!(made.unwrap().success());
+        let call = |id: u64| {
+            let params = json!({"name": "sql", "arguments": {"query": "x", "archives": ["."]}});
+            json!({"id": id, "method": "tools/call", "params": params}).to_string()
+        };
+        let cancel = |id: u64| json!({"method": "notifications/cancelled", "params": {"requestId": id}}).to_string();
+        let ping = json!({"id": 9, "method": "ping"}).to_string();
+        let requests = [call(1), call(2), ping, cancel(2), cancel(1), cancel(77)].join("\n").into_bytes();
+        let output = Output::default();
+        server(folder.path(), &program).serve(io::Cursor::new(requests), output.clone()).unwrap();
+        assert_eq!(output.answers(), [json!({"jsonrpc": "2.0", "id": 9, "result": {}})]);
+    }
+
     #[test]
     fn session_of_lines_gets_answer_for_each_request() {
         let folder = tempfile::tempdir().unwrap();
         let requests = "\n{\"id\":1,\"method\":\"ping\"}\nnonsense\n{\"method\":\"notifications/initialized\"}\n\
             {\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"list\"}}\n\
             {\"id\":3,\"method\":\"tools/call\",\"params\":{\"name\":\"sql\",\"arguments\":{\"query\":\"x\",\"archives\":[7]}}}\n";
-        let mut answer_within = Vec::new();
-        server(folder.path(), Path::new("/bin/true")).serve(requests.as_bytes(), &mut answer_within).unwrap();
-        let answers: Vec<Value> =
-            String::from_utf8(answer_within).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let output = Output::default();
+        server(folder.path(), Path::new("/bin/true")).serve(requests.as_bytes(), output.clone()).unwrap();
+        let answers = output.answers();
         assert_eq!(answers.len(), 4, "{answers:?}");
         let text = |at: usize| answers[at]["result"]["content"][0]["text"].as_str().unwrap().to_string();
         assert!(text(2).contains("\"archives\":[]") && answers[2]["result"]["isError"] == false, "{}", text(2));

@@ -6,8 +6,8 @@ use serde_json::Value;
 use std::ffi::OsString;
 use std::io::Read as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 /// Longest time of one answer.
 const LONGEST: Duration = Duration::from_secs(120);
@@ -16,15 +16,43 @@ const COMPLAINT: u64 = 64 << 10;
 /// Limit of an answer, in bytes: the result of a cross join must not fill memory.
 const ANSWER: u64 = 32 << 20;
 
-/// The JSON that the verb prints.
+/// How often a running verb's request is checked for cancellation. Its end is noticed at once.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The JSON that the verb prints. It is killed once the request is `cancelled`.
 ///
 /// # Errors
-/// It cannot be run, refuses, takes too long or prints something else.
-pub fn run(program: &Path, words: &[OsString]) -> Result<Value> {
-    run_within(program, words, LONGEST, ANSWER)
+/// It cannot be run, refuses, takes too long or prints something else, or was cancelled.
+pub fn run(program: &Path, words: &[OsString], cancelled: &dyn Fn() -> bool) -> Result<Value> {
+    run_within(program, words, LONGEST, ANSWER, cancelled)
 }
 
-fn run_within(program: &Path, words: &[OsString], limit: Duration, most: u64) -> Result<Value> {
+/// Waits for its end, kills it where that is not enough.
+fn ended(child: &mut Child, limit: Duration, cancelled: &dyn Fn() -> bool) -> std::io::Result<Result<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if let Some(status) = child::wait_timeout(child, left.min(POLL))? {
+            return Ok(Ok(status));
+        }
+        let why = match (cancelled(), left.is_zero()) {
+            (true, _) => Error::Cancelled,
+            (false, true) => Error::Slow(limit),
+            (false, false) => continue,
+        };
+        child.kill()?;
+        child.wait()?;
+        return Ok(Err(why));
+    }
+}
+
+fn run_within(
+    program: &Path,
+    words: &[OsString],
+    limit: Duration,
+    most: u64,
+    cancelled: &dyn Fn() -> bool,
+) -> Result<Value> {
     let failed = |source| Error::Run { program: program.into(), source };
     let mut command = Command::new(program);
     command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -40,7 +68,7 @@ fn run_within(program: &Path, words: &[OsString], limit: Duration, most: u64) ->
         let _ = err.map(|err| err.take(COMPLAINT).read_to_string(&mut messages));
         messages
     });
-    let status = child::wait_or_kill(&mut child, limit).map_err(failed)?.ok_or(Error::Slow(limit))?;
+    let status = ended(&mut child, limit, cancelled).map_err(failed)??;
     let unread = || std::io::Error::other("its output could not be read");
     let bytes = reader.join().unwrap_or_else(|_| Err(unread())).map_err(failed)?;
     if bytes.len() as u64 > most {
@@ -63,7 +91,16 @@ mod tests {
     use super::*;
 
     fn sh(line: &str, limit: Duration) -> Result<Value> {
-        run_within(Path::new("/bin/sh"), &["-c".into(), line.into()], limit, 1000)
+        run_within(Path::new("/bin/sh"), &["-c".into(), line.into()], limit, 1000, &|| false)
+    }
+
+    #[test]
+    fn verb_that_is_called_off_ends() {
+        let words = ["-c".into(), "exec sleep 600".into()];
+        let asked = std::cell::Cell::new(0);
+        let cancelled = || asked.replace(asked.get() + 1) > 0;
+        let why = run_within(Path::new("/bin/sh"), &words, Duration::from_secs(600), 1000, &cancelled).unwrap_err();
+        assert!(matches!(why, Error::Cancelled), "{why}");
     }
 
     #[test]
@@ -81,7 +118,7 @@ mod tests {
         assert_eq!(messages("echo 'fathom: no such file' >&2; exit 1"), "no such file");
         assert!(messages("exit 3").contains("exit status: 3") && messages("echo a").contains("not JSON"));
         assert!(matches!(sh("exec sleep 600", Duration::from_millis(10)), Err(Error::Slow(_))));
-        let none = run(Path::new("/no/such/program"), &[]).unwrap_err().to_string();
+        let none = run(Path::new("/no/such/program"), &[], &|| false).unwrap_err().to_string();
         assert!(none.contains("/no/such/program"), "{none}");
     }
 }

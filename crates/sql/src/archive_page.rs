@@ -2,6 +2,7 @@
 //! knows pages.
 
 use crate::fleets::log::Fleet;
+use crate::scratch::{Held, Purpose};
 use anyhow::{Context as _, Result, bail};
 use std::path::{Component, Path};
 use std::process::Stdio;
@@ -25,7 +26,7 @@ pub fn possible(fleet: &Fleet, run: &str) -> std::result::Result<(), String> {
 /// # Errors
 /// The archive is not there, or is damaged; `fathom` cannot be started.
 pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
-    let folder = tempfile::Builder::new().prefix("fathom-page.").tempdir().context("a folder for an archive")?;
+    let folder = Held::new(Purpose::Page).context("a folder for an archive")?;
     let dir = folder.path().join(format!("{run}.fathom"));
     let root = format!("_raw/{run}");
     let files = fleet.store.list(&root).await?;

@@ -7,6 +7,7 @@
 
 use crate::fleets::log::Fleet;
 use crate::open::{ATTACHED, Archives};
+use crate::scratch::{Held, Purpose};
 use crate::tables::{FilesTable, schema};
 use anyhow::{Context as _, Result};
 use datafusion::arrow::array::{ArrayRef, Date32Array, RecordBatch, StringViewArray};
@@ -88,6 +89,8 @@ fn writes(statement: &Statement) -> Option<&'static str> {
 #[derive(Clone)]
 pub struct Engine {
     context: SessionContext,
+    /// Where queries spill.
+    _spill: Option<Arc<Held>>,
 }
 
 impl Engine {
@@ -103,10 +106,16 @@ impl Engine {
         }
         config.options_mut().sql_parser.collect_spans = true;
         let pool = Arc::new(FairSpillPool::new(settings.memory_bytes));
-        let runtime = RuntimeEnvBuilder::new().with_memory_pool(pool).build_arc().context("setting up the engine")?;
+        let mut runtime = RuntimeEnvBuilder::new().with_memory_pool(pool);
+        // Without a folder of ours the engine makes its own when a query spills, and says then why it cannot.
+        let spill = Held::new(Purpose::Query).ok().map(Arc::new);
+        if let Some(spill) = &spill {
+            runtime = runtime.with_temp_file_path(spill.path());
+        }
+        let runtime = runtime.build_arc().context("setting up the engine")?;
         let mut context = SessionContext::new_with_config_rt(config, runtime);
         crate::exact::register(&mut context)?;
-        Ok(Self { context })
+        Ok(Self { context, _spill: spill })
     }
 
     /// The session itself, for who gives it tables.

@@ -19,6 +19,7 @@ pub mod open;
 pub mod otlp;
 pub mod output;
 pub mod report;
+pub mod scratch;
 pub mod serve;
 pub mod shell;
 pub mod simulate;

@@ -6,13 +6,15 @@ use std::io::Write;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match std::thread::Builder::new().stack_size(sql::stop::STACK).spawn(work).map(std::thread::JoinHandle::join) {
-        Ok(Ok(code)) => code,
+    let code = match std::thread::Builder::new().stack_size(sql::stop::STACK).spawn(work) {
         // A panic has told itself.
-        Ok(Err(_)) => ExitCode::FAILURE,
+        Ok(working) => working.join().unwrap_or(ExitCode::FAILURE),
         // If that much address space is not available, with the default.
         Err(_) => work(),
-    }
+    };
+    // Of what was told to stop and did not hear it.
+    sql::scratch::remove_ours();
+    code
 }
 
 fn work() -> ExitCode {

@@ -1,13 +1,13 @@
 //! Ctrl-C while something is asked: heard at once, also while the engine plans or an archive is opened, which wait for nothing.
 //!
 //! So what is asked runs on a thread of its own, which is told to stop and given a moment to let go of its files. One that does not
-//! hear it ends with the process; the folder of older tables ([`Scratch`]) is removed here, whoever still writes into it.
+//! hear it ends with the process; the folder of older tables ([`Scratch`]) is removed, whoever still writes into it.
 
+use crate::scratch::{Held, Purpose};
 use anyhow::{Context as _, Result, anyhow, bail};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
@@ -18,13 +18,30 @@ pub const STACK: usize = 1 << 30;
 /// How long is waited for what was told to stop.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// Ctrl-C, or SIGTERM.
+/// Ctrl-C, SIGTERM, or the end of the terminal, unless whoever started us has it ignored (nohup).
 pub async fn stopped() {
     let Ok(mut terminate) = signal(SignalKind::terminate()) else { return std::future::pending().await };
+    let hangup = async {
+        match (ignored(SignalKind::hangup()), signal(SignalKind::hangup())) {
+            (false, Ok(mut hangup)) => hangup.recv().await,
+            _ => std::future::pending().await,
+        }
+    };
     tokio::select! {
         _ = tokio::signal::ctrl_c() => {}
         _ = terminate.recv() => {}
+        _ = hangup => {}
     }
+}
+
+/// Whether a signal was ignored when this process began.
+fn ignored(kind: SignalKind) -> bool {
+    static MASK: LazyLock<u64> = LazyLock::new(|| {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+    });
+    *MASK >> (kind.as_raw_value() - 1) & 1 == 1
 }
 
 /// Does something on a thread of its own; `None` if it was stopped before it was done.
@@ -69,7 +86,7 @@ pub struct Scratch(Arc<Mutex<State>>);
 enum State {
     #[default]
     None,
-    Made(TempDir),
+    Made(Held),
     Removed,
 }
 
@@ -81,8 +98,7 @@ impl Scratch {
     pub fn folder(&self, name: &str) -> Result<PathBuf> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let State::None = *state {
-            let made = tempfile::Builder::new().prefix("fathom-sql.").tempdir();
-            *state = State::Made(made.context("creating a folder for older tables")?);
+            *state = State::Made(Held::new(Purpose::Query).context("creating a folder for older tables")?);
         }
         let State::Made(whole) = &*state else { bail!("stopped") };
         let folder = whole.path().join(name);
@@ -90,18 +106,10 @@ impl Scratch {
         Ok(folder)
     }
 
-    /// Removes it. Who still writes into it may have to be waited for.
+    /// Removes it, whoever still writes into it, who makes no other.
     pub fn remove(&self) {
         let state = std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), State::Removed);
-        let State::Made(whole) = state else { return };
-        let path = whole.keep();
-        for _ in 0..100 {
-            if std::fs::remove_dir_all(&path).is_ok() || !path.exists() {
-                return;
-            }
-            // A fixed wait: a file that was made meanwhile is there at the next try.
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        drop(state);
     }
 }
 

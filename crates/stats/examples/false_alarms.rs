@@ -19,8 +19,8 @@ enum Kind {
     Heavy,
     /// One day in ten is an outlier of ten spreads.
     Outliers,
-    /// Each day takes over half of the deviation of the day before.
-    Dependent,
+    /// Each day takes over this part of the deviation of the day before (1: a random walk).
+    Dependent(f64),
     /// One number of few digits, as a counter gives it: most days equal.
     Rounded,
 }
@@ -40,8 +40,9 @@ fn series(kind: Kind, n: usize, random: &mut Random) -> Vec<f64> {
                 normal(random) / (chi / 3.0).sqrt()
             }
             Kind::Outliers => normal(random) + if random.unit() < 0.1 { 10.0 } else { 0.0 },
-            Kind::Dependent => {
-                before = 0.5 * before + 0.75_f64.sqrt() * normal(random);
+            Kind::Dependent(part) => {
+                let new = if part < 1.0 { (1.0 - part * part).sqrt() } else { 1.0 };
+                before = part * before + new * normal(random);
                 before
             }
             Kind::Rounded => (normal(random) * 0.7).round(),
@@ -60,7 +61,11 @@ fn main() -> std::io::Result<()> {
         ("normal", Kind::Normal),
         ("heavy tails (t, 3 degrees)", Kind::Heavy),
         ("a tenth outliers of 10 spreads", Kind::Outliers),
-        ("dependent (0.5 of the day before)", Kind::Dependent),
+        ("dependent (0.5 of the day before)", Kind::Dependent(0.5)),
+        ("dependent (0.8 of the day before)", Kind::Dependent(0.8)),
+        ("dependent (0.9 of the day before)", Kind::Dependent(0.9)),
+        ("dependent (0.95 of the day before)", Kind::Dependent(0.95)),
+        ("random walk", Kind::Dependent(1.0)),
         ("rounded, most days equal", Kind::Rounded),
     ];
     let lengths = [10, 14, 30, 60, 120, 365];
@@ -108,7 +113,7 @@ fn main() -> std::io::Result<()> {
 }
 
 /// Fleets of each kind, and series of each fleet.
-const FLEETS: u64 = 200;
+const FLEETS: u64 = 50;
 const OF_FLEET: u64 = 100;
 
 /// Of what a page lists, the part without a step: its mean over fleets is what the bound is about (0 where nothing is listed).

@@ -3,14 +3,19 @@
 //! Each series is searched by [`crate::pelt`]. One that shows a change is shuffled, by a seed: an order of its values that means nothing
 //! shows what PELT would make of these very values, whatever their distribution (heavy tails, outliers, equal values). What is compared
 //! is by how much the segmentation is cheaper than none; whether one is found would not do, as the two levels of a true step, shuffled,
-//! have short runs that are found too. Of those chances, the ones are taken that stand out among all series that were searched
-//! ([`crate::fdr`]).
+//! have short runs that are found too.
 //!
-//! **Uncertainty.** Shuffling takes values as exchangeable. A series whose values depend on the ones before (drift) has other orders than a
-//! shuffled one; for those the bound does not hold.
+//! Values that depend on the ones before (drift) are not exchangeable: a shuffled order has none of the drift that PELT takes for levels.
+//! So the gain must also be more than random walks of normal steps have, of which each value keeps all of the one before: the more is kept,
+//! the larger are gains by chance (docs/results/fleet-changes.md), so that walks stand for every dependence on the day before. Of the two
+//! chances the larger counts (both must be rejected). Of those, the ones are taken that stand out among all series that were searched
+//! ([`crate::fdr`]). What that costs is power: a step must be some seven spreads, where independence alone would ask for four.
+//!
+//! **Uncertainty.** A walk whose own steps have heavy tails is a series of steps, and is listed as such.
 
 use crate::pelt::{self, Sums};
 use crate::{fdr, random::Random};
+use std::collections::BTreeMap;
 
 /// Values that a series must have before a change is looked for.
 pub const SHORTEST: usize = 10;
@@ -66,6 +71,35 @@ fn by_chance(values: &[f64], gain: f64, most: usize, seed: u64) -> f64 {
     (again + 1) as f64 / (most + 1) as f64
 }
 
+/// A step of a walk, with the normal distribution (Box and Muller, Ann. Math. Stat. 29, 1958).
+fn normal(random: &mut Random) -> f64 {
+    let (radius, angle) = (random.unit().max(f64::MIN_POSITIVE), random.unit());
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
+
+/// What so many random walks of `n` values gain by changes, ascending.
+fn walks(n: usize, count: usize) -> Vec<f64> {
+    let mut random = Random::new(n as u64);
+    let mut gains: Vec<f64> = (0..count)
+        .map(|_| {
+            let mut at = 0.0;
+            let walk = std::iter::repeat_with(|| {
+                at += normal(&mut random);
+                at
+            });
+            found(&walk.take(n).collect::<Vec<_>>()).1
+        })
+        .collect();
+    gains.sort_by(f64::total_cmp);
+    gains
+}
+
+/// The chance that a walk gains as much.
+fn by_walking(walks: &[f64], gain: f64) -> f64 {
+    let less = walks.partition_point(|walk| *walk < gain);
+    (walks.len() - less + 1) as f64 / (walks.len() + 1) as f64
+}
+
 /// Looks for changes in every series, and takes those that chance does not explain. The same series give the same changes.
 pub fn look(series: &[Vec<f64>]) -> Changes {
     let looked_at = series.iter().filter(|values| values.len() >= SHORTEST).count();
@@ -73,9 +107,17 @@ pub fn look(series: &[Vec<f64>]) -> Changes {
     // All series count, also those without a change, whose chance is 1.
     let mut chances = Vec::with_capacity(looked_at);
     let mut candidates: Vec<(usize, usize, Vec<usize>)> = Vec::new();
+    let mut of_walks: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for (at, values) in series.iter().enumerate().filter(|(_, values)| values.len() >= SHORTEST) {
         let (places, gain) = found(values);
-        let chance = if places.is_empty() { 1.0 } else { by_chance(values, gain, most, at as u64) };
+        let chance = if places.is_empty() {
+            1.0
+        } else {
+            let walks = of_walks.entry(values.len()).or_insert_with(|| walks(values.len(), most));
+            let walking = by_walking(walks, gain);
+            // What walks explain need not be shuffled.
+            if walking > FALSE { walking } else { walking.max(by_chance(values, gain, most, at as u64)) }
+        };
         if !places.is_empty() {
             candidates.push((at, chances.len(), places));
         }
@@ -122,5 +164,23 @@ mod tests {
         assert!(changes.found > 30, "PELT alone finds {}", changes.found);
         assert_eq!(changes.places[200], [17]);
         assert!(changes.taken() <= 3, "{changes:?}");
+    }
+
+    /// Series of which each day keeps all or most of the day before, and which change at no day.
+    #[test]
+    fn drift_is_not_taken_for_steps() {
+        for stays in [1.0, 0.9] {
+            let mut random = Random::new(2);
+            let mut series = |_| {
+                let mut at = 0.0;
+                let days = std::iter::repeat_with(|| {
+                    at = stays * at + normal(&mut random);
+                    at
+                });
+                days.take(40).collect()
+            };
+            let changes = look(&(0..60).map(&mut series).collect::<Vec<Vec<f64>>>());
+            assert!(changes.found >= 3 && changes.taken() == 0, "{stays}: {changes:?}");
+        }
     }
 }

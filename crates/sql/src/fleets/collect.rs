@@ -90,8 +90,10 @@ async fn merge_one(fleet: &mut Fleet, merge: &Merge) -> Result<bool> {
 /// # Errors
 /// The store fails.
 pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
-    let (merged, into) = merge(fleet, 2).await?;
-    let mut collected = Collected { merged, into, ..Collected::default() };
+    // A store that is too full to merge has space again once what nobody needs is removed; then the error is reported.
+    let merged = merge(fleet, 2).await;
+    let (files, into) = *merged.as_ref().unwrap_or(&(0, 0));
+    let mut collected = Collected { merged: files, into, ..Collected::default() };
     let now = archive::unix_now_ns();
     let due = |at: u64| at.saturating_add(grace_ns) <= now;
     let listed = fleet.store.list("").await?;
@@ -132,6 +134,10 @@ pub async fn gc(fleet: &mut Fleet, grace_ns: u64) -> Result<Collected> {
     forgotten.extend(fleet.state.removed.keys().filter(|path| !listed_paths.contains(path.as_str())).cloned());
     fleet.state.forget(&forgotten);
     collected.removed += usize::try_from(fleet.store.sweep(grace_ns)?).unwrap_or(0);
+    if let Err(error) = merged {
+        let removed = model::counted(collected.removed, "file");
+        return Err(error.context(format!("{removed} removed, and not all files merged")));
+    }
     fleet.checkpoint().await?;
     Ok(collected)
 }

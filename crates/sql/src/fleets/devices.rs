@@ -2,6 +2,7 @@
 //! tar stream, which is untrusted input here. Fetched archives are kept only until they are added.
 
 use super::progress::Progress;
+use crate::scratch::{Held, Purpose};
 use anyhow::{Context as _, Result, bail, ensure};
 use device::remote::DeviceAddress;
 use device::remote::output::{quoted, stream, there};
@@ -11,7 +12,6 @@ use std::fmt;
 use std::fs;
 use std::io::Read;
 use std::path::{Component, Path, PathBuf};
-use tempfile::TempDir;
 
 /// Limit of a list, in bytes: more than a million archives need.
 const LIST: u64 = 256 << 20;
@@ -32,7 +32,7 @@ impl fmt::Display for DamagedStream {
 pub struct Fetched {
     source: Source,
     /// The folder with the archives; removed when this is dropped.
-    folder: TempDir,
+    folder: Held,
     /// Archives that the fleet has.
     pub known: usize,
     /// Archives that could not be fetched, and why.
@@ -73,8 +73,7 @@ pub fn fetch(source: &Source, have: &BTreeSet<String>) -> Result<Fetched> {
             runs(&output_lines).into_iter().filter(|(at, run)| *at < all.len() && have.contains(run)).map(|(at, _)| at),
         );
     }
-    let folder =
-        tempfile::Builder::new().prefix("fathom-fleet.").tempdir().context("creating a folder for fetched archives")?;
+    let folder = Held::new(Purpose::Device).context("creating a folder for fetched archives")?;
     let mut fetched = Fetched { source: source.clone(), folder, known: known.len(), failed: Vec::new(), count: 0 };
     let new: Vec<&Found> =
         all.iter().enumerate().filter(|(at, _)| !known.contains(at)).map(|(_, found)| found).collect();

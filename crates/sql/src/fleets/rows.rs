@@ -3,13 +3,14 @@
 use super::store::Store;
 use crate::output::array;
 use crate::tables::arrow_type;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::arrow::arrow_writer::ArrowWriterOptions;
 use datafusion::parquet::basic::{Compression, ZstdLevel};
+use datafusion::parquet::errors::ParquetError;
 use datafusion::parquet::file::metadata::KeyValue;
 use datafusion::parquet::file::properties::WriterProperties;
 use fleet::commits::{self, DataFile};
@@ -62,7 +63,8 @@ impl File {
         let file = store.temporary()?;
         // Without Arrow's own schema in it: texts are plain UTF-8 to every engine, and views to this one alone.
         let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-        let out = ArrowWriter::try_new_with_options(file.reopen()?, schema.clone(), options)?;
+        let out = ArrowWriter::try_new_with_options(file.reopen()?, schema.clone(), options);
+        let out = out.map_err(|error| failed(info.name, error))?;
         Ok(Self { info, schema, out, file, buffered: Vec::new(), rows: 0 })
     }
 
@@ -77,13 +79,23 @@ impl File {
         let column =
             |(at, column): (usize, &ColumnInfo)| -> ArrayRef { array(column.kind, rows.iter().map(|row| &row[at])) };
         let columns = self.info.columns.iter().enumerate().map(column).collect();
-        Ok(self.out.write(&RecordBatch::try_new(self.schema.clone(), columns)?)?)
+        let batch = RecordBatch::try_new(self.schema.clone(), columns)?;
+        self.out.write(&batch).map_err(|error| failed(self.info.name, error))
     }
 
     /// Bytes written, and those that wait.
     fn bytes(&self) -> u64 {
         (self.out.bytes_written() + self.out.in_progress_size()) as u64
     }
+}
+
+/// Why rows of a table cannot be written, in the words of what failed.
+fn failed(table: &str, error: ParquetError) -> anyhow::Error {
+    let why = match error {
+        ParquetError::External(why) => anyhow!(why),
+        other => other.into(),
+    };
+    why.context(format!("writing rows of {table}"))
 }
 
 /// Files of one day that are being filled.
@@ -126,7 +138,7 @@ impl Files {
         let mut whole = Vec::new();
         for (table, mut file) in self.open {
             file.flush()?;
-            file.out.close()?;
+            file.out.close().map_err(|error| failed(table, error))?;
             let bytes = file.file.as_file().metadata()?.len();
             let sum = sum(file.file.as_file_mut())?;
             let path = format!("{}/part-{}.parquet", commits::folder(table, &self.date), unique());

@@ -5,6 +5,7 @@
 //! is a multipart upload, and a put with `If-None-Match: *`; a store that ignores that header could let two writers commit the same
 //! number, so that `init` tries it.
 
+use crate::scratch::{Held, Purpose};
 use anyhow::{Context as _, Result, anyhow, bail};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use futures_util::TryStreamExt;
@@ -16,7 +17,7 @@ use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tempfile::NamedTempFile;
 
@@ -43,6 +44,8 @@ pub struct Store {
     /// The folder, if it is one.
     local: Option<PathBuf>,
     url: String,
+    /// Where files are on their way into a bucket.
+    scratch: Arc<Mutex<Option<Held>>>,
 }
 
 /// A file of a fleet as its store lists it.
@@ -75,6 +78,7 @@ impl Store {
                 prefix: Place::parse(prefix.trim_matches('/')).with_context(|| format!("{word} has no valid path"))?,
                 local: None,
                 url: format!("s3://{bucket}"),
+                scratch: Arc::default(),
             });
         }
         if let Some((scheme, _)) = word.split_once("://") {
@@ -91,6 +95,7 @@ impl Store {
             prefix,
             local: Some(folder),
             url: "file://".into(),
+            scratch: Arc::default(),
         })
     }
 
@@ -153,7 +158,14 @@ impl Store {
     /// # Errors
     /// None can be made.
     pub fn temporary(&self) -> Result<NamedTempFile> {
-        let Some(folder) = self.here(TMP) else { return Ok(NamedTempFile::new()?) };
+        let Some(folder) = self.here(TMP) else {
+            let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+            let held = match scratch.take() {
+                Some(held) => held,
+                None => Held::new(Purpose::Query).context("a folder for files on their way")?,
+            };
+            return NamedTempFile::new_in(scratch.insert(held).path()).context("a temporary file");
+        };
         fs::create_dir_all(&folder).with_context(|| format!("creating {}", folder.display()))?;
         let mut made = tempfile::Builder::new();
         made.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));

@@ -1,0 +1,119 @@
+//! Reads the client's messages on a thread of its own, so that they are handled while a tool runs: a ping is answered, a request cancelled.
+//!
+//! Calls of tools wait in a queue of few places; when it is full nothing more is read, so that a client that asks faster than it is
+//! answered costs no memory.
+
+use crate::protocol::{self, Call, Wants};
+use serde_json::Value;
+use std::io::{self, BufRead, Read as _, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Calls that wait.
+const WAITING: usize = 64;
+
+/// The requests without an answer yet, and those of them that were cancelled.
+#[derive(Debug, Clone, Default)]
+pub struct Open(Arc<Mutex<Vec<(Value, bool)>>>);
+
+impl Open {
+    fn with<T>(&self, what: impl FnOnce(&mut Vec<(Value, bool)>) -> T) -> T {
+        what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether a request was cancelled.
+    pub fn is_cancelled(&self, id: &Value) -> bool {
+        self.with(|open| open.iter().any(|(known, cancelled)| *cancelled && known == id))
+    }
+
+    /// Forgets a request: it is answered, or nobody waits for that.
+    pub fn done(&self, id: &Value) {
+        self.with(|open| {
+            if let Some(at) = open.iter().position(|(known, _)| known == id) {
+                open.remove(at);
+            }
+        });
+    }
+
+    fn cancel(&self, id: &Value) {
+        self.with(|open| open.iter_mut().filter(|(known, _)| known == id).for_each(|(_, cancelled)| *cancelled = true));
+    }
+}
+
+/// Who writes: answers come from two threads, each a line.
+pub struct Outbox<W>(Mutex<W>);
+
+impl<W: Write> Outbox<W> {
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// Nobody reads any more.
+    pub fn send(&self, message: &Value) -> io::Result<()> {
+        let mut to = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // JSON escapes what could steer a terminal, and has no line break.
+        writeln!(to, "{message}").and_then(|()| to.flush())
+    }
+}
+
+/// The calls of tools, as they come.
+pub struct Inbox<W> {
+    /// Each with its request's id.
+    pub calls: Receiver<(Value, Call)>,
+    /// Which of them are open.
+    pub open: Open,
+    /// Where answers go.
+    pub out: Arc<Outbox<W>>,
+    reader: JoinHandle<io::Result<()>>,
+}
+
+impl<W: Write + Send + 'static> Inbox<W> {
+    /// Begins to read.
+    pub fn new(from: impl BufRead + Send + 'static, to: W, tools: Value, instructions: &'static str) -> Self {
+        let (tell, calls) = sync_channel(WAITING);
+        let (open, out) = (Open::default(), Arc::new(Outbox(Mutex::new(to))));
+        let (ours, answers) = (open.clone(), out.clone());
+        let reader = std::thread::spawn(move || read(from, &tools, instructions, &tell, &ours, &answers));
+        Self { calls, open, out, reader }
+    }
+
+    /// What ended the reading.
+    ///
+    /// # Errors
+    /// Reading, or writing an answer, failed.
+    pub fn ended(self) -> io::Result<()> {
+        drop(self.calls);
+        self.reader.join().unwrap_or_else(|_| Err(io::Error::other("the client could not be read")))
+    }
+}
+
+fn read(
+    mut from: impl BufRead,
+    tools: &Value,
+    instructions: &str,
+    tell: &SyncSender<(Value, Call)>,
+    open: &Open,
+    out: &Outbox<impl Write>,
+) -> io::Result<()> {
+    loop {
+        let mut line = Vec::new();
+        if from.by_ref().take(protocol::LONGEST_LINE as u64).read_until(b'\n', &mut line)? == 0 {
+            return Ok(());
+        }
+        let line = String::from_utf8_lossy(&line);
+        if line.trim().is_empty() {
+            continue;
+        }
+        match protocol::read(line.trim(), tools, instructions) {
+            Wants::Nothing => {}
+            Wants::Answer(answer) => out.send(&answer)?,
+            Wants::Cancel(id) => open.cancel(&id),
+            Wants::Tool(id, call) => {
+                open.with(|open| open.push((id.clone(), false)));
+                if tell.send((id, call)).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Folders in TMPDIR that last as long as this process needs them: older tables written anew, what a query spills, archives on their way.
+//!
+//! A process that is killed leaves its folder. Whoever makes the next one removes it, if it is this user's and nobody lives in it: each is
+//! locked (flock(2)) by who made it, and the kernel unlocks it with the process, however that ended. An age would tell neither.
+//!
+//! **Uncertainty.** A file system without flock shows no folder to be left behind; what is left there stays.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// What the names of our folders begin with.
+const PREFIXES: [&str; 3] = ["fathom-sql.", "fathom-fleet.", "fathom-page."];
+
+/// Those of this process.
+static OURS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+/// Whose folder it is.
+#[derive(Debug, Clone, Copy)]
+pub enum Purpose {
+    /// A query's.
+    Query = 0,
+    /// Archives' that come from a device.
+    Device = 1,
+    /// A page's.
+    Page = 2,
+}
+
+/// A folder that goes when this does.
+#[derive(Debug)]
+pub struct Held {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Held {
+    /// A new folder in TMPDIR; those that killed processes left go first.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn new(purpose: Purpose) -> io::Result<Self> {
+        Self::new_in(&std::env::temp_dir(), purpose)
+    }
+
+    fn new_in(parent: &Path, purpose: Purpose) -> io::Result<Self> {
+        sweep(parent);
+        loop {
+            let path = tempfile::Builder::new().prefix(PREFIXES[purpose as usize]).tempdir_in(parent)?.keep();
+            let opened = File::open(&path).map(|lock| (lock.try_lock(), lock));
+            match opened {
+                // Somebody who swept before it was locked has removed it, or is about to.
+                Ok((Err(fs::TryLockError::WouldBlock), _)) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // Without locks it is nobody's to sweep.
+                Ok((_, lock)) if is(&path, &lock) => {
+                    OURS.lock().unwrap_or_else(PoisonError::into_inner).push(path.clone());
+                    return Ok(Self { path, _lock: lock });
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let _ = fs::remove_dir(&path);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        remove(&self.path);
+        OURS.lock().unwrap_or_else(PoisonError::into_inner).retain(|path| *path != self.path);
+    }
+}
+
+/// Removes the folders of this process that are still there, whoever still writes into them: it is about to end.
+pub fn remove_ours() {
+    let ours = std::mem::take(&mut *OURS.lock().unwrap_or_else(PoisonError::into_inner));
+    ours.iter().for_each(|path| remove(path));
+}
+
+/// Removes a folder. Who still writes into it may have to be waited for.
+fn remove(path: &Path) {
+    for _ in 0..100 {
+        if fs::remove_dir_all(path).is_ok() || !path.exists() {
+            return;
+        }
+        // A fixed wait: a file that was made meanwhile is there at the next try.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether what was opened is what stands there.
+fn is(path: &Path, file: &File) -> bool {
+    let (there, opened) = (fs::symlink_metadata(path), file.metadata());
+    matches!((there, opened), (Ok(a), Ok(b)) if (a.dev(), a.ino()) == (b.dev(), b.ino()))
+}
+
+/// Removes what killed processes of this user left.
+fn sweep(parent: &Path) {
+    let Ok(own) = fs::metadata("/proc/self").map(|about| about.uid()) else { return };
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let ours = PREFIXES.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix.as_bytes()));
+        // A link, or another user's folder, may lead anywhere.
+        if !ours || !fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir() && about.uid() == own) {
+            continue;
+        }
+        let Ok(folder) = File::open(&path) else { continue };
+        if folder.try_lock().is_ok() && is(&path, &folder) {
+            // What cannot be removed is left to the next.
+            let _ = fs::remove_dir_all(&path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder_nobody_lives_in_is_swept_and_others_stay() {
+        let tmp = tempfile::tempdir().unwrap();
+        let at = |name: &str| tmp.path().join(name);
+        for folder in ["fathom-sql.left/deep", "fathom-fleet.left", "fathom-sqlx.left", "elsewhere"] {
+            fs::create_dir_all(at(folder)).unwrap();
+        }
+        fs::write(at("fathom-sql.left/deep/spans.parquet"), "x").unwrap();
+        fs::write(at("fathom-sql.file"), "x").unwrap();
+        fs::write(at("elsewhere/kept"), "x").unwrap();
+        std::os::unix::fs::symlink(at("elsewhere"), at("fathom-sql.link")).unwrap();
+        let first = Held::new_in(tmp.path(), Purpose::Query).unwrap();
+        fs::write(first.path().join("a"), "x").unwrap();
+        let second = Held::new_in(tmp.path(), Purpose::Page).unwrap();
+        assert!(first.path().join("a").is_file() && second.path().is_dir(), "a folder that is lived in is swept");
+        assert!(!at("fathom-sql.left").exists() && !at("fathom-fleet.left").exists());
+        assert!(at("fathom-sqlx.left").exists() && at("fathom-sql.file").exists() && at("elsewhere/kept").exists());
+        let path = first.path().to_path_buf();
+        drop(first);
+        assert!(!path.exists() && second.path().is_dir());
+    }
+
+    #[test]
+    fn many_make_folders_at_once_and_lose_none() {
+        let tmp = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        let held = Held::new_in(tmp.path(), Purpose::Query).unwrap();
+                        fs::write(held.path().join("a"), "x").unwrap();
+                        std::thread::yield_now();
+                        assert!(held.path().join("a").is_file());
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0);
+    }
+}
