@@ -48,7 +48,11 @@ fn main() -> ExitCode {
         ),
         ("stored_perfetto_trace_matches_trace_processor_counts", Ok(()), perfetto::of_a_phone),
         ("stored_perfetto_trace_of_inserts_has_their_disk_counts", Ok(()), perfetto::of_inserts),
-        ("long::perfetto_and_fathom_agree_on_one_run", needs().and_then(|()| installed("apt-get")), perfetto::beside_ours),
+        (
+            "long::perfetto_and_fathom_agree_on_one_run",
+            needs().and_then(|()| installed("apt-get")),
+            perfetto::beside_ours,
+        ),
         ("invalid_trace_file_is_refused", Ok(()), refused),
     ];
     lane(cases)

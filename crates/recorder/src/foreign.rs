@@ -80,7 +80,9 @@ impl<'a> Foreign<'a> {
         }
         if bytes.starts_with(PERF_DATA) {
             let name = file.display();
-            return Err(refuse(format!("perf's own file; import what `perf script -i {name} >{name}.txt` prints of it")));
+            return Err(refuse(format!(
+                "perf's own file; import what `perf script -i {name} >{name}.txt` prints of it"
+            )));
         }
         if tracedat::is(bytes) {
             let trace = TraceDat::parse(bytes).map_err(|e| refuse(e.to_string()))?;

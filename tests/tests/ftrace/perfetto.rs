@@ -95,7 +95,8 @@ pub fn of_inserts() -> Result<()> {
         spans.iter().filter(move |r| cell(r, "disk") == DISK && cell(r, "layer") == layer && cell(r, "kind") == kind)
     };
     let files = files_on(&archive, DISK)?;
-    let syncs = |r: &&Row| matches!(cell(r, "kind"), "fsync" | "fdatasync") && files.iter().any(|f| f == cell(r, "file"));
+    let syncs =
+        |r: &&Row| matches!(cell(r, "kind"), "fsync" | "fdatasync") && files.iter().any(|f| f == cell(r, "file"));
     let sectors = of("Driver", "command").map(|r| ns(r, "bytes")).sum::<u64>() / 512;
     for (what, theirs, ours) in [
         ("bios", BIOS, of("Block", "bio").count() as u64),
@@ -215,7 +216,8 @@ pub fn beside_ours() -> Result<()> {
     let dev = disk.dev()?.0.to_string();
     let spans = |archive: &Path| -> Result<Vec<Row>> {
         let files = files_on(archive, &dev)?;
-        let called = |r: &Row| matches!(cell(r, "kind"), "fsync" | "fdatasync") && files.iter().any(|f| f == cell(r, "file"));
+        let called =
+            |r: &Row| matches!(cell(r, "kind"), "fsync" | "fdatasync") && files.iter().any(|f| f == cell(r, "file"));
         let wanted = |r: &Row| match cell(r, "layer") {
             "Block" | "IoScheduler" | "Driver" => cell(r, "disk") == dev,
             "FileSystem" => cell(r, "kind") == "commit" && cell(r, "disk") == dev,

@@ -65,7 +65,10 @@ fn at_10_mbit(guest: &mut Guest) -> Result<(f64, f64)> {
 
 pub fn agrees() -> Result<()> {
     let mut guest = guest(&[], &["tun", "sch_netem", "veth"], &["ip", "tc", "nohup"])?;
-    sh(&mut guest, "ip link set lo up mtu 1500; [ -e /dev/net/tun ] || { mkdir -p /dev/net && mknod /dev/net/tun c 10 200; }")?;
+    sh(
+        &mut guest,
+        "ip link set lo up mtu 1500; [ -e /dev/net/tun ] || { mkdir -p /dev/net && mknod /dev/net/tun c 10 200; }",
+    )?;
     sh(
         &mut guest,
         "nohup /fathom net serve --listen 127.0.0.1:7100 >/run/serve 2>&1 & until [ -s /run/serve ]; do sleep 0.1; done; cat /run/serve",

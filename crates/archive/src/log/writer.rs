@@ -224,12 +224,7 @@ impl LogWriter {
     }
 
     fn full_error(&self, why: NoRoom) -> Error {
-        Error::Full {
-            path: self.path.clone(),
-            why,
-            kept_events: self.events,
-            lost_events: self.lost_events,
-        }
+        Error::Full { path: self.path.clone(), why, kept_events: self.events, lost_events: self.lost_events }
     }
 }
 

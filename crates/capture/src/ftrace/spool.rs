@@ -52,7 +52,12 @@ impl Spool {
                 self.held.clear();
                 Ok(())
             }
-            Err(error) if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+                ) =>
+            {
                 self.full = Some(format!("{} is full: {error}", self.path.display()));
                 // A part of them is in the file, and all of them in memory.
                 let cut = self.file.set_len(self.written).and_then(|()| self.file.seek(SeekFrom::Start(self.written)));
