@@ -114,8 +114,8 @@ pub enum Error {
     Full {
         /// The log.
         path: PathBuf,
-        /// `no space left on the disk`, or the limit that was asked for.
-        why: String,
+        /// Whether that is the disk's doing.
+        why: NoRoom,
         /// Events that stand in the log.
         kept_events: u64,
         /// Events that were handed over and are not in it, the one just refused included.
@@ -137,6 +137,27 @@ pub enum Error {
         /// Its size.
         bytes: usize,
     },
+}
+
+/// Why a log takes no more. A limit that was asked for is no failure; a full disk is one, whatever was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoRoom {
+    /// The limit that was asked for.
+    Limit {
+        /// It.
+        bytes: u64,
+    },
+    /// The disk, in its words.
+    Disk(String),
+}
+
+impl std::fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Limit { bytes } => write!(f, "the limit of {bytes} bytes was reached"),
+            Self::Disk(why) => f.write_str(why),
+        }
+    }
 }
 
 /// Or an [`Error`].

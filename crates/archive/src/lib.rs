@@ -36,7 +36,7 @@ pub mod tables;
 pub mod versions;
 
 pub use archive::Archive;
-pub use error::{Error, Result};
+pub use error::{Error, NoRoom, Result};
 pub use kind::ArchiveKind;
 pub use lock::Lock;
 pub use log::{Damage, LogReader, LogSummary, LogWriter};

@@ -15,6 +15,8 @@ use std::process::{Command, Output, Stdio};
 pub struct Packages {
     cache: PathBuf,
     arch: String,
+    /// Another suite than the machine's own, such as `sid`.
+    suite: Option<String>,
 }
 
 impl Packages {
@@ -27,7 +29,38 @@ impl Packages {
         crate::need("dpkg-deb", "dpkg")?;
         fs::create_dir_all(cache).map_err(|e| Error::io("create", cache, e))?;
         let cache = fs::canonicalize(cache).map_err(|e| Error::io("find", cache, e))?;
-        Ok(Self { cache, arch: arch.to_string() })
+        Ok(Self { cache, arch: arch.to_string(), suite: None })
+    }
+
+    /// Packages of another suite of the mirror that this machine uses, in main. A program of it needs that suite's libraries, too.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; `Missing` if the machine's apt has no mirror of Debian.
+    pub fn of_suite(cache: &Path, arch: &str, suite: &str) -> Result<Self, Error> {
+        let packages = Self { suite: Some(suite.to_string()), ..Self::new(cache, arch)? };
+        let asked = ["indextargets", "--format", "$(REPO_URI) $(COMPONENT)", "Created-By: Packages"];
+        let targets = run(Command::new("apt-get").args(asked))?;
+        let mirror = mirror(&targets).ok_or_else(|| Error::Missing("apt knows no mirror of Debian".into()))?;
+        let state = packages.state();
+        fs::create_dir_all(&state).map_err(|e| Error::io("create", &state, e))?;
+        let sources = packages.sources();
+        fs::write(&sources, format!("deb {mirror} {suite} main\n")).map_err(|e| Error::io("write", &sources, e))?;
+        Ok(packages)
+    }
+
+    /// What sets these packages apart from others in the same cache.
+    fn kind(&self) -> String {
+        self.suite.iter().fold(self.arch.clone(), |arch, suite| format!("{arch}-{suite}"))
+    }
+
+    /// apt's state.
+    fn state(&self) -> PathBuf {
+        self.cache.join(format!("apt-{}", self.kind()))
+    }
+
+    /// Where packages of another suite come from.
+    fn sources(&self) -> PathBuf {
+        self.state().join("sources.list")
     }
 
     /// The folder that holds the files of a package; fetched and unpacked if it is not there yet.
@@ -35,7 +68,7 @@ impl Packages {
     /// # Errors
     /// `Missing` if it cannot be fetched (no network, no such package): a test says so and is skipped.
     pub fn unpacked(&self, name: &str) -> Result<PathBuf, Error> {
-        let folder = self.cache.join("packages").join(format!("{name}-{}", self.arch));
+        let folder = self.cache.join("packages").join(format!("{name}-{}", self.kind()));
         let _lock = self.lock()?;
         if folder.exists() {
             return Ok(folder);
@@ -82,7 +115,7 @@ impl Packages {
 
     /// Fetches the package lists, unless they are there or `again` is set.
     fn lists(&self, again: bool) -> Result<(), Error> {
-        let done = self.cache.join(format!("apt-{}/updated", self.arch));
+        let done = self.state().join("updated");
         if again || !done.exists() {
             run(self.apt("apt-get")?.arg("update"))?;
             File::create(&done).map_err(|e| Error::io("create", &done, e))?;
@@ -92,7 +125,7 @@ impl Packages {
 
     /// One of apt's programs, on a state of its own.
     fn apt(&self, program: &str) -> Result<Command, Error> {
-        let state = self.cache.join(format!("apt-{}", self.arch));
+        let state = self.state();
         for folder in ["lists/partial", "cache/archives/partial"] {
             let folder = state.join(folder);
             fs::create_dir_all(&folder).map_err(|e| Error::io("create", &folder, e))?;
@@ -113,6 +146,10 @@ impl Packages {
         // The machine's own hooks speak of the machine's own lists.
         option("APT::Update::Post-Invoke-Success::", "");
         option("Acquire::Retries", "3");
+        if self.suite.is_some() {
+            option("Dir::Etc::sourcelist", &self.sources().to_string_lossy());
+            option("Dir::Etc::sourceparts", "/dev/null");
+        }
         command.arg("--quiet");
         Ok(command)
     }
@@ -138,6 +175,12 @@ fn run(command: &mut Command) -> Result<String, Error> {
     Err(Error::Missing(format!("{program}: {status}: {}", tail.into_iter().rev().collect::<Vec<_>>().join("; "))))
 }
 
+/// Debian's mirror among the lines of `apt-get indextargets`: not that of its security updates, nor somebody else's.
+fn mirror(targets: &str) -> Option<&str> {
+    let uris = targets.lines().filter_map(|line| line.strip_suffix(" main"));
+    uris.into_iter().find(|uri| uri.trim_end_matches('/').ends_with("/debian"))
+}
+
 /// Reads `apt-cache depends`.
 fn depends(text: &str) -> Vec<String> {
     let names = text.lines().filter_map(|line| line.trim().trim_start_matches('|').strip_prefix("Depends: "));
@@ -147,6 +190,14 @@ fn depends(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mirror_of_debian_is_found_among_others() {
+        let targets = "https://other.example/apt/ main\nhttps://m.example/debian-security/ main\n\
+                       https://m.example/debian/ contrib\nhttps://m.example/debian/ main\n";
+        assert_eq!(mirror(targets), Some("https://m.example/debian/"));
+        assert_eq!(mirror("https://other.example/apt/ main\n"), None);
+    }
 
     #[test]
     fn dependencies_are_parsed() {

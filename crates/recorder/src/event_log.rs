@@ -30,6 +30,8 @@ pub struct EventLog {
     pub lost_outside: u64,
     /// Why the log takes no more: the disk or the limit is full. Known once it is finished.
     pub full: Option<String>,
+    /// Whether that is the disk's doing, and not the limit that was asked for.
+    pub disk_full: bool,
     /// When it became full: the time of the first record that did not fit.
     pub full_since_ns: u64,
     /// What the records say.
@@ -49,6 +51,7 @@ impl EventLog {
             outside: 0,
             lost_outside: 0,
             full: None,
+            disk_full: false,
             full_since_ns: 0,
             observed: Observed::new(wanted),
         })
@@ -139,6 +142,11 @@ impl EventLog {
         }
     }
 
+    /// What was to be stored here had no room elsewhere before: the recording ended early, though all of the log may fit.
+    pub fn had_no_room(&mut self, why: String) {
+        (self.full, self.disk_full) = (Some(why), true);
+    }
+
     /// Whether nothing more can be stored.
     pub fn ended(&self) -> bool {
         self.writer.as_ref().is_none_or(BackgroundWriter::ended)
@@ -148,7 +156,9 @@ impl EventLog {
     pub fn finish(&mut self) -> Result<u64, Error> {
         let Some(writer) = self.writer.take() else { return Ok(0) };
         let written = writer.finish()?;
-        (self.full, self.full_since_ns) = (written.full, written.full_since_ns);
+        self.full_since_ns = written.full_since_ns;
+        self.disk_full |= written.disk_full;
+        self.full = written.full.or(self.full.take());
         self.records = written.records;
         Ok(written.refused)
     }

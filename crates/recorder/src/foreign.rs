@@ -34,8 +34,19 @@ enum Content<'a> {
     Gathered(Gathered),
 }
 
+/// How the files of `perf record` begin. Their events are described otherwise than ftrace's; what perf prints of them can be read.
+const PERF_DATA: &[u8] = b"PERFILE2";
+
 /// The file, and those that belong to it: blktrace writes one for each CPU.
 pub(crate) fn files(file: &Path) -> Result<Vec<Vec<u8>>> {
+    if file.is_dir() {
+        let why = if archive::Meta::read(file).is_ok() {
+            format!("an archive already: `fathom show {}`", file.display())
+        } else {
+            "a folder; name the file in it".into()
+        };
+        return Err(Error::Foreign { file: file.to_owned(), why });
+    }
     let read = |path: &Path| std::fs::read(path).doing(|| format!("reading {}", path.display()));
     let first = read(file)?;
     let siblings = if blktrace::is(&first) || first.is_empty() { of_other_cpus(file) } else { Vec::new() };
@@ -64,6 +75,15 @@ impl<'a> Foreign<'a> {
     pub fn open(files: &'a [Vec<u8>], file: &Path, machine: Option<Machine>) -> Result<Self> {
         let refuse = |why: String| Error::Foreign { file: file.to_owned(), why };
         let bytes = files.first().map(Vec::as_slice).unwrap_or_default();
+        if files.iter().all(Vec::is_empty) {
+            return Err(refuse("an empty file".into()));
+        }
+        if bytes.starts_with(PERF_DATA) {
+            let name = file.display();
+            return Err(refuse(format!(
+                "perf's own file; import what `perf script -i {name} >{name}.txt` prints of it"
+            )));
+        }
         if tracedat::is(bytes) {
             let trace = TraceDat::parse(bytes).map_err(|e| refuse(e.to_string()))?;
             return Self::of_pages(trace, machine).map_err(refuse);

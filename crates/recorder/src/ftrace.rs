@@ -88,7 +88,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     let mut stop = StopCondition::new(request.duration, context, notify);
     let (mut taken, mut looked) = (0, Instant::now());
     let roots: Vec<u32> = child.iter().map(|child| child.pid()).chain(request.pids().iter().copied()).collect();
-    while stop.keep_running(child.as_mut())? {
+    while stop.keep_running(child.as_mut())? && session.full().is_none() {
         taken += session.drain()?;
         if looked.elapsed() >= LOOK_EVERY {
             libraries.look(if callers == Callers::All { None } else { Some(&roots) });
@@ -100,9 +100,21 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     archive.collector.count_after();
     archive.log.ends_at(capture::boot_ns());
     let recording = session.finish()?;
+    // All of it is in memory now, and the log may need the room.
+    drop(spool);
+    if let Some(why) = &recording.full {
+        archive.log.had_no_room(why.clone());
+    }
+    if let Some(child) = &mut child
+        && recording.full.is_some()
+    {
+        // A full disk ends the recording, not the command.
+        while stop.keep_running(Some(child))? {
+            std::thread::sleep(DRAIN_EVERY);
+        }
+    }
     context.progress("reading what was recorded", 0, 0);
     let summary = translate(&recording, &archive.collector.metadata.partitions, &mut |bytes| archive.log.put(bytes));
-    drop(spool);
     libraries.missed(&executed(&summary));
     let marked = marks.read().doing(|| "reading the command's marks".into())?;
     let finished = finished(&recording, &summary, archive.log.records);
@@ -148,7 +160,7 @@ fn translate(recording: &Recording, partitions: &[(u32, u32)], put: &mut dyn FnM
 
 fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished {
     let mut coverage = import::coverage(summary);
-    coverage.retain(|row| row.layer != Layer::Database && row.layer != Layer::App);
+    coverage.retain(|row| row.layer != Layer::Database && row.probe != import::MARKS);
     coverage.extend(recording.functions.iter().map(|(layer, probe, outcome)| match outcome {
         Ok(()) => Coverage::attached(*layer, probe, "ftrace uprobe"),
         Err(why) => Coverage::absent(*layer, probe, Absence::Failed, why.to_string()),

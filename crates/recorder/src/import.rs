@@ -144,10 +144,16 @@ impl Store {
     }
 }
 
+/// What programs write into the trace themselves; a recording of ours takes them another way.
+pub(crate) const MARKS: &str = "marks";
+
 /// Probes of the eBPF backend, the events that stand for them, and the layer that is blind without.
 const PROBES: &[(&str, Layer, &[Kind])] = &[
     ("sqlite3_step", Layer::Database, &[Kind::Step]),
-    ("marks", Layer::App, &[Kind::Print]),
+    (MARKS, Layer::App, &[Kind::Print]),
+    ("task_fork", Layer::App, &[Kind::NewTask, Kind::Fork]),
+    ("task_exec", Layer::App, &[Kind::Exec]),
+    ("task_exit", Layer::App, &[Kind::Exit]),
     ("sys_enter", Layer::Syscall, &[Kind::SysEnter]),
     ("sys_exit", Layer::Syscall, &[Kind::SysExit]),
     ("ext4_da_write_begin", Layer::FileSystem, &[Kind::DaWriteBegin, Kind::WriteBegin, Kind::F2fsWriteBegin]),

@@ -5,7 +5,7 @@
 //! writes at the priority of an idle task, whenever nobody else wants a CPU. Should it fall behind, it is given the
 //! priority of any other thread until it has caught up.
 
-use archive::{Error, LogWriter};
+use archive::{Error, LogWriter, NoRoom};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -41,6 +41,8 @@ impl State {
 pub struct Written {
     /// Why it took no more: the disk or the limit was full.
     pub full: Option<String>,
+    /// Whether that is the disk's doing, and not the limit that was asked for.
+    pub disk_full: bool,
     /// When it became full: the time of the first record that did not fit.
     pub full_since_ns: u64,
     /// Records in the log.
@@ -166,6 +168,7 @@ fn write(
         return Err(error);
     }
     let full = state.full.take();
+    let disk_full = matches!(&full, Some(Error::Full { why: NoRoom::Disk(_), .. }));
     let summary = writer.finish()?;
     // What was said at the first refusal did not know of those that followed.
     let full = full.map(|error| match error {
@@ -176,6 +179,7 @@ fn write(
     });
     Ok(Written {
         full,
+        disk_full,
         full_since_ns: summary.lost_since_ns.unwrap_or_default(),
         records: summary.events,
         refused: summary.lost_events,

@@ -32,12 +32,12 @@ pub struct Recorded {
     pub lost: u64,
     /// Operations found; `None` if the tables could not be made for want of room.
     pub operations: Option<u64>,
-    /// Whether the disk had no room for all of it. That a limit was reached that was asked for (`max_size`) is none of that.
+    /// Whether the disk had no room for all of it. A limit that was asked for and reached (`max_size`) is none of that.
     pub no_room: bool,
 }
 
 impl Recorded {
-    /// What a command's recording came to. The limit that was asked for bounds the log alone.
+    /// What a command's recording came to.
     pub(crate) fn of(
         request: &Request,
         stop: &StopCondition<'_>,
@@ -45,8 +45,7 @@ impl Recorded {
         lost: u64,
         operations: Option<u64>,
     ) -> Self {
-        let log_full = log.full.is_some() && request.max_size.is_none();
-        let no_room = log_full || request.link && operations.is_none();
+        let no_room = log.disk_full || request.link && operations.is_none();
         Self { status: stop.status, records: log.records, lost, operations, no_room }
     }
 }

@@ -37,9 +37,38 @@ fn over_ours(guest: &mut Guest, words: &str) -> Result<String> {
     sh(guest, &format!("/fathom net trial {words} || true"))
 }
 
+/// Mb/s of payload over 10 Mb/s, netem's and ours, against arithmetic. A packet of 1,500 bytes carries 1,448 of payload (IPv4 20, TCP 20,
+/// timestamps 12). Ours counts its 1,500 bytes; netem, on a device with Ethernet headers, 1,514. Both have a round trip of 16 ms, in which
+/// 10 Mb/s are 14 packets: slow start, from 10 on, takes fewer than ten, 4 % of 4 s. Nothing may be faster than arithmetic but for what was
+/// on its way when the clock began, a tenth of a second's worth at most. A busy host only takes away, so the best of three trials counts.
+fn at_10_mbit(guest: &mut Guest) -> Result<(f64, f64)> {
+    const PAYLOAD: f64 = 1448.0;
+    let words = "--direction up --duration 4";
+    let mut best = [0.0_f64; 2];
+    let share = [PAYLOAD / 1514.0, PAYLOAD / 1500.0];
+    for _ in 0..3 {
+        let netem = metric(&over_netem(guest, "delay 8ms rate 10mbit", words)?, "throughput.whole")?;
+        let ours = metric(&over_ours(guest, &format!("--delay 8ms --rate 10mbit {words}"))?, "throughput.whole")?;
+        for (best, rate) in best.iter_mut().zip([netem, ours]) {
+            *best = best.max(rate);
+        }
+        if best.iter().zip(share).all(|(best, share)| *best >= 0.96 * share * 10e6) {
+            break;
+        }
+    }
+    for ((name, best), share) in ["netem", "ours"].into_iter().zip(best).zip(share) {
+        let most = share * 10e6;
+        ensure!((0.96 * most..1.025 * most).contains(&best), "{name} of 10 Mb/s gave {best} b/s, arithmetic {most}");
+    }
+    Ok((best[0], best[1]))
+}
+
 pub fn agrees() -> Result<()> {
     let mut guest = guest(&[], &["tun", "sch_netem", "veth"], &["ip", "tc", "nohup"])?;
-    sh(&mut guest, "ip link set lo up; [ -e /dev/net/tun ] || { mkdir -p /dev/net && mknod /dev/net/tun c 10 200; }")?;
+    sh(
+        &mut guest,
+        "ip link set lo up mtu 1500; [ -e /dev/net/tun ] || { mkdir -p /dev/net && mknod /dev/net/tun c 10 200; }",
+    )?;
     sh(
         &mut guest,
         "nohup /fathom net serve --listen 127.0.0.1:7100 >/run/serve 2>&1 & until [ -s /run/serve ]; do sleep 0.1; done; cat /run/serve",
@@ -60,14 +89,8 @@ pub fn agrees() -> Result<()> {
         );
     }
 
-    // A rate bounds what arrives: bits of payload are fewer than bits of packets.
-    let words = "--direction up --duration 4";
-    let netem = metric(&over_netem(&mut guest, "delay 8ms rate 10mbit", words)?, "throughput.whole")?;
-    let ours = metric(&over_ours(&mut guest, &format!("--delay 8ms --rate 10mbit {words}"))?, "throughput.whole")?;
+    let (netem, ours) = at_10_mbit(&mut guest)?;
     println!("\n10 Mb/s, 8 ms: {:.2} Mb/s of payload over netem, {:.2} over ours", netem / 1e6, ours / 1e6);
-    for (name, rate) in [("netem", netem), ("ours", ours)] {
-        ensure!(rate < 10e6 && rate > 5e6, "{name} of 10 Mb/s gave {rate}");
-    }
 
     // 5 % of 2,000 packets: 100, and five standard deviations are 49.
     let words = "--udp --rate 2M --packet 1000 --duration 8";

@@ -6,7 +6,7 @@
 //! is left free on the disk, since `meta.json` is written after the log and an archive without it is worth less.
 
 use super::{CHUNK, ChunkHeader, LZ4, MAX_RECORD};
-use crate::error::{Error, Result, Tried};
+use crate::error::{Error, NoRoom, Result, Tried};
 use crate::versions;
 use model::event::Header;
 use model::record::Field;
@@ -54,7 +54,7 @@ pub struct LogWriter {
     /// Where a chunk is packed; kept, as new memory would be asked for and given back with each.
     packed: Vec<u8>,
     raw_events: u32,
-    full: Option<String>,
+    full: Option<NoRoom>,
 }
 
 impl LogWriter {
@@ -92,9 +92,9 @@ impl LogWriter {
         if !(Header::SIZE..=MAX_RECORD).contains(&record.len()) {
             return Err(Error::BadRecord { bytes: record.len() });
         }
-        if self.full.is_some() {
+        if let Some(why) = self.full.clone() {
             self.lose(1, u64::get(record));
-            return Err(self.full_error());
+            return Err(self.full_error(why));
         }
         (record.len() as u32).put(&mut self.raw);
         self.raw.extend_from_slice(record);
@@ -132,7 +132,7 @@ impl LogWriter {
                 }
                 Ok(Some(why)) => why,
                 Err(error) => {
-                    self.full = Some(error.to_string());
+                    self.full = Some(NoRoom::Disk(error.to_string()));
                     let left = Prefix::of(rest, usize::MAX);
                     self.lose(left.events.into(), left.first_ns);
                     return Err(Error::Io { action: "write", path: self.path.clone(), source: error });
@@ -142,16 +142,16 @@ impl LogWriter {
                 size = part.bytes / 2;
                 continue;
             }
-            self.full = Some(why);
+            self.full = Some(why.clone());
             let left = Prefix::of(rest, usize::MAX);
             self.lose(left.events.into(), left.first_ns);
-            return Err(self.full_error());
+            return Err(self.full_error(why));
         }
         Ok(())
     }
 
     /// Writes a chunk, or says why there is no room for it, and leaves the file as it was.
-    fn write(&mut self, raw: &[u8], part: Prefix) -> std::io::Result<Option<String>> {
+    fn write(&mut self, raw: &[u8], part: Prefix) -> std::io::Result<Option<NoRoom>> {
         let began_ns = *self.began_ns.get_or_insert(part.first_ns);
         let room = lz4_flex::block::get_maximum_output_size(raw.len());
         if self.packed.len() < room {
@@ -174,10 +174,11 @@ impl LogWriter {
         };
         let size = (ChunkHeader::SIZE + payload.len()) as u64;
         if let Some(max) = self.max_bytes.filter(|max| self.bytes + size > *max) {
-            return Ok(Some(format!("the limit of {max} bytes was reached")));
+            return Ok(Some(NoRoom::Limit { bytes: max }));
         }
         if free(&self.file).is_some_and(|free| free < size + SPARED) {
-            return Ok(Some(format!("No space left on device, except {} KiB reserved for its metadata", SPARED >> 10)));
+            let why = format!("No space left on device, except {} KiB reserved for its metadata", SPARED >> 10);
+            return Ok(Some(NoRoom::Disk(why)));
         }
         match self.file.write_all(&header.encode()).and_then(|()| self.file.write_all(payload)) {
             Ok(()) => {
@@ -188,7 +189,7 @@ impl LogWriter {
             Err(e) => {
                 // Half a chunk is of no use, and its room is what meta.json may need.
                 let _ = self.file.set_len(self.bytes).and_then(|()| self.file.seek(SeekFrom::Start(self.bytes)));
-                if out_of_room(&e) { Ok(Some(e.to_string())) } else { Err(e) }
+                if out_of_room(&e) { Ok(Some(NoRoom::Disk(e.to_string()))) } else { Err(e) }
             }
         }
     }
@@ -222,13 +223,8 @@ impl LogWriter {
         self.lost_since_ns = Some(self.lost_since_ns.map_or(first_ns, |since| since.min(first_ns)));
     }
 
-    fn full_error(&self) -> Error {
-        Error::Full {
-            path: self.path.clone(),
-            why: self.full.clone().unwrap_or_default(),
-            kept_events: self.events,
-            lost_events: self.lost_events,
-        }
+    fn full_error(&self, why: NoRoom) -> Error {
+        Error::Full { path: self.path.clone(), why, kept_events: self.events, lost_events: self.lost_events }
     }
 }
 

@@ -1,5 +1,6 @@
 //! One instance of the kernel's trace buffers: made, read, removed.
 
+use super::spool::Spool;
 use super::{Error, Raw, Result, doing};
 use formats::ftrace::page::Layout;
 use formats::tracedat::Stats;
@@ -10,18 +11,12 @@ use std::path::{Path, PathBuf};
 
 /// KiB of buffer for each CPU: three seconds of about 100,000 events a second.
 const BUFFER_KIB: u32 = 24 << 10;
-/// Bytes of a CPU that are kept in memory before they are written to its file. A short recording thus writes nothing, and
-/// a slow disk delays the reader seldom.
-const IN_MEMORY: usize = 64 << 20;
 
 #[derive(Debug)]
 struct Cpu {
     number: u16,
     pipe: File,
-    spool: File,
-    path: PathBuf,
-    /// What was taken and not written yet.
-    taken: Vec<u8>,
+    spool: Spool,
 }
 
 /// An instance. Removed when it is dropped.
@@ -54,9 +49,8 @@ impl Instance {
             let mut options = OpenOptions::new();
             let pipe = options.read(true).custom_flags(libc::O_NONBLOCK).open(&from);
             let pipe = doing(pipe, || format!("opening {}", from.display()))?;
-            let path = spool.join(format!("{name}-{number}.raw"));
-            let file = doing(File::create(&path), || format!("making {}", path.display()))?;
-            instance.cpus.push(Cpu { number, pipe, spool: file, path, taken: Vec::new() });
+            let spool = Spool::create(spool.join(format!("{name}-{number}.raw")))?;
+            instance.cpus.push(Cpu { number, pipe, spool });
         }
         instance.cpus.sort_by_key(|cpu| cpu.number);
         Ok(instance)
@@ -108,7 +102,12 @@ impl Instance {
 
     /// Files that hold what was taken.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.cpus.iter().map(|cpu| cpu.path.as_path())
+        self.cpus.iter().map(|cpu| cpu.spool.path())
+    }
+
+    /// Why no more is taken: a file of it has no room.
+    pub fn full(&self) -> Option<&str> {
+        self.cpus.iter().find_map(|cpu| cpu.spool.full())
     }
 
     /// Takes what is there while events are being recorded; returns how many bytes.
@@ -128,7 +127,7 @@ impl Instance {
                     Ok(n) => {
                         // A reader gets whole pages; what is behind the data of the last is whatever was there before.
                         self.page[n..].fill(0);
-                        cpu.taken.extend_from_slice(&self.page);
+                        cpu.spool.hold(&self.page);
                         taken += n as u64;
                         if is_last(&self.layout, &self.page) {
                             break;
@@ -139,10 +138,7 @@ impl Instance {
                     Err(e) => return Err(Error::Io { doing: "reading trace_pipe_raw".into(), source: e }),
                 }
             }
-            if cpu.taken.len() > IN_MEMORY {
-                doing(cpu.spool.write_all(&cpu.taken), || format!("writing {}", cpu.path.display()))?;
-                cpu.taken.clear();
-            }
+            cpu.spool.write()?;
         }
         Ok(taken)
     }
@@ -160,10 +156,8 @@ impl Instance {
         self.take(|_, _| false)?;
         let stats = self.cpus.iter().map(|cpu| self.stats(cpu.number)).collect();
         let mut cpus = Vec::new();
-        for cpu in &mut self.cpus {
-            let mut pages = doing(fs::read(&cpu.path), || format!("reading {}", cpu.path.display()))?;
-            pages.append(&mut cpu.taken);
-            cpus.push((cpu.number, pages));
+        for cpu in self.cpus.drain(..) {
+            cpus.push((cpu.number, cpu.spool.read()?));
         }
         Ok(Raw { layout: self.layout, cpus, stats })
     }

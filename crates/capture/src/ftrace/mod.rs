@@ -9,6 +9,7 @@
 //! |---|---|
 //! | this one | a recording, from start to finish |
 //! | `instance` | one instance: made, read, removed |
+//! | `spool` | what was taken off one CPU's buffer |
 //! | `functions` | uprobes on SQLite and on the C library's `open` |
 //! | `before` | tasks and files that were there before |
 //!
@@ -18,6 +19,7 @@
 mod before;
 mod functions;
 mod instance;
+mod spool;
 
 use crate::kernel::clock::{boot_ns, process_cpu_ns};
 use crate::sqlite::find::Found;
@@ -178,6 +180,8 @@ pub struct Recording {
     pub window_ns: (u64, u64),
     /// CPU time of this process meanwhile, in ns.
     pub cpu_ns: u64,
+    /// Why it ended before it was asked to: its files had no room.
+    pub full: Option<String>,
 }
 
 impl Session {
@@ -228,6 +232,11 @@ impl Session {
         Ok(self.calls.drain()? + self.disks.drain()?)
     }
 
+    /// Why it takes no more: its files have no room.
+    pub fn full(&self) -> Option<&str> {
+        self.calls.full().or(self.disks.full())
+    }
+
     /// Files that the recording writes, which are charged to it alone.
     pub fn own_files(&self) -> Vec<PathBuf> {
         self.calls.files().chain(self.disks.files()).map(Path::to_path_buf).collect()
@@ -241,11 +250,12 @@ impl Session {
         let window_ns = (self.started_ns, boot_ns());
         self.calls.stop();
         self.disks.stop();
+        let full = self.full().map(str::to_owned);
         let formats = formats(&self.root, self.functions.group());
         let raw = vec![self.calls.finish()?, self.disks.finish()?];
         let functions = self.functions.remove();
         let cpu_ns = process_cpu_ns().saturating_sub(self.cpu_before_ns);
-        Ok(Recording { formats, raw, context: self.context, functions, window_ns, cpu_ns })
+        Ok(Recording { formats, raw, context: self.context, functions, window_ns, cpu_ns, full })
     }
 }
 

@@ -87,13 +87,20 @@ pub fn clock(name: &str, tsc: Option<Clock>) -> Result<Clock, NoClock> {
 /// # Errors
 /// The clock of one of them counts no time.
 pub fn parts<'a>(trace: &TraceDat<'a>) -> Result<Vec<Part<'a>>, NoClock> {
-    let used = trace.buffers.iter().filter(|b| b.cpus.iter().any(|(_, pages)| !pages.is_empty()));
-    used.map(|b| {
-        let clock = clock(b.clock.as_deref().unwrap_or(""), trace.tsc)?;
-        let decoder = Decoder::new(b.layout, &trace.formats);
-        Ok(Part { decoder, layout: b.layout, clock, cpus: b.cpus.clone() })
-    })
-    .collect()
+    let used: Vec<_> = trace.buffers.iter().filter(|b| b.cpus.iter().any(|(_, pages)| !pages.is_empty())).collect();
+    // Of an instance trace-cmd 3.1 writes `boot` whatever its clock is; the file's own option then has the right one.
+    let of_file = match used.len() {
+        1 => clock(trace.clock.as_deref().unwrap_or(""), trace.tsc)?,
+        _ => Clock::NS,
+    };
+    used.into_iter()
+        .map(|b| {
+            let of_buffer = clock(b.clock.as_deref().unwrap_or(""), trace.tsc)?;
+            let clock = if of_file == Clock::NS { of_buffer } else { of_file };
+            let decoder = Decoder::new(b.layout, &trace.formats);
+            Ok(Part { decoder, layout: b.layout, clock, cpus: b.cpus.clone() })
+        })
+        .collect()
 }
 
 /// Reads the trace twice and hands on what it tells, in order of time.

@@ -82,6 +82,8 @@ pub struct TraceDat<'a> {
     pub uname: String,
     /// What each CPU's buffer counted: by the order of the file, and with the buffer's name where the file has one.
     pub stats: Vec<Stats>,
+    /// The clock of the buffer that was recorded first, if the file names it.
+    pub clock: Option<String>,
     /// How times of the clock `x86-tsc` become ns, if they do.
     pub tsc: Option<Clock>,
     /// The buffers.
@@ -157,6 +159,7 @@ impl<'a> TraceDat<'a> {
             names,
             uname: options.uname.clone(),
             stats: options.stats(),
+            clock: options.clock.clone(),
             tsc: options.tsc,
             buffers: Vec::new(),
         };
@@ -227,6 +230,7 @@ impl<'a> TraceDat<'a> {
             names,
             uname: options.uname.clone(),
             stats: options.stats(),
+            clock: options.clock.clone(),
             tsc: options.tsc,
             buffers,
         })

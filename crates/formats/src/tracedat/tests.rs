@@ -2,6 +2,7 @@ use super::*;
 use crate::ftrace::decoder::{Decoder, Kind};
 use crate::ftrace::merge::{Merged, Next, Stream};
 use crate::ftrace::page::Pages;
+use crate::ftrace::run::{self, NoClock};
 
 const HEADER_PAGE: &str = "field: u64 timestamp;offset:0;size:8;signed:0;\nfield: local_t commit;offset:8;size:8;\
     signed:1;\nfield: char data;offset:16;size:4080;signed:0;\n";
@@ -139,6 +140,15 @@ fn versions_6_and_7_give_same_content() {
         assert_eq!(trace.stats, [Stats { buffer: name.into(), cpu: 1, lost: 4 }]);
         assert_eq!((trace.buffers[0].name.as_str(), trace.buffers[0].clock.as_deref()), (name, Some("boot")));
     }
+}
+
+#[test]
+fn clock_of_file_counts_where_instance_says_boot() {
+    let file = version_7("zstd");
+    let with = |clock: &str| TraceDat { clock: Some(clock.into()), ..TraceDat::parse(&file).unwrap() };
+    assert_eq!(run::parts(&with("counter")).map(|_| ()), Err(NoClock::NoTime("counter".into())));
+    assert_eq!(run::parts(&with("x86-tsc")).map(|_| ()), Err(NoClock::Cycles));
+    assert_eq!(run::parts(&with("boot")).map(|parts| parts[0].clock), Ok(Clock::NS));
 }
 
 #[test]

@@ -185,6 +185,8 @@ pub fn names_stand_beside_their_rows() -> Result<()> {
     for width in [1280, 390] {
         shown.browser.resize(width, 900)?;
         rows_of(&shown, "Syscall")?;
+        let beyond = "const page = document.documentElement; return page.scrollWidth - page.clientWidth;";
+        assert_eq!(shown.browser.run(beyond, &[])?, json!(0), "the page scrolls sideways at {width} pixels");
         shown.browser.run(
             "window.seen = []; const paint = CanvasRenderingContext2D.prototype.fillText; \
              CanvasRenderingContext2D.prototype.fillText = function (text, x, y, most) { \

@@ -1,0 +1,128 @@
+//! What was taken off one CPU's buffer: in memory, and beyond that in a file.
+//!
+//! A file whose disk is full keeps the whole pages that it has; what was not written yet stays in memory. So nothing that was taken is
+//! lost, and the recording can end there.
+
+use super::{Error, Result, doing};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// Bytes of a CPU that are kept in memory before they are written to its file. A short recording thus writes nothing, and
+/// a slow disk delays the reader seldom.
+const IN_MEMORY: usize = 64 << 20;
+
+/// The pages of one CPU.
+#[derive(Debug)]
+pub struct Spool {
+    file: File,
+    path: PathBuf,
+    /// Bytes in the file.
+    written: u64,
+    /// What was taken and not written yet.
+    held: Vec<u8>,
+    full: Option<String>,
+}
+
+impl Spool {
+    /// One whose file is to be `path`.
+    pub fn create(path: PathBuf) -> Result<Self> {
+        let file = doing(File::create(&path), || format!("making {}", path.display()))?;
+        Ok(Self { file, path, written: 0, held: Vec::new(), full: None })
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes a page.
+    pub fn hold(&mut self, page: &[u8]) {
+        self.held.extend_from_slice(page);
+    }
+
+    /// Writes what is held, if that is much. A full disk is no error here: [`Spool::full`] tells it.
+    pub fn write(&mut self) -> Result<()> {
+        if self.held.len() <= IN_MEMORY || self.full.is_some() {
+            return Ok(());
+        }
+        match self.file.write_all(&self.held) {
+            Ok(()) => {
+                self.written += self.held.len() as u64;
+                self.held.clear();
+                Ok(())
+            }
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+                ) =>
+            {
+                self.full = Some(format!("{} is full: {error}", self.path.display()));
+                // A part of them is in the file, and all of them in memory.
+                let cut = self.file.set_len(self.written).and_then(|()| self.file.seek(SeekFrom::Start(self.written)));
+                doing(cut.map(drop), || format!("cutting {}", self.path.display()))
+            }
+            Err(source) => Err(Error::Io { doing: format!("writing {}", self.path.display()), source }),
+        }
+    }
+
+    /// Why it writes no more.
+    pub fn full(&self) -> Option<&str> {
+        self.full.as_deref()
+    }
+
+    /// All pages, in the order in which they were taken.
+    pub fn read(mut self) -> Result<Vec<u8>> {
+        let mut pages = doing(fs::read(&self.path), || format!("reading {}", self.path.display()))?;
+        pages.append(&mut self.held);
+        Ok(pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::OpenOptions;
+
+    const PAGE: usize = 4096;
+
+    fn filled(spool: &mut Spool, pages: std::ops::Range<usize>) {
+        pages.for_each(|n| spool.hold(&[n as u8; PAGE]));
+    }
+
+    #[test]
+    fn pages_come_back_in_order_from_file_and_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::create(folder.path().join("cpu0.raw")).unwrap();
+        let many = IN_MEMORY / PAGE + 1;
+        filled(&mut spool, 0..many);
+        spool.write().unwrap();
+        assert_eq!((spool.held.len(), spool.written), (0, (many * PAGE) as u64));
+        filled(&mut spool, many..many + 3);
+        spool.write().unwrap();
+        assert_eq!(spool.held.len(), 3 * PAGE, "a little is not written");
+        let pages = spool.read().unwrap();
+        assert_eq!(pages.len(), (many + 3) * PAGE);
+        assert!(pages.chunks(PAGE).enumerate().all(|(n, page)| page.iter().all(|byte| *byte == n as u8)));
+    }
+
+    #[test]
+    fn full_file_keeps_what_was_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cpu0.raw");
+        let mut spool = Spool::create(path.clone()).unwrap();
+        // Every write to this device fails as on a full disk; it cannot be cut, which a disk's file can.
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let file = std::mem::replace(&mut spool.file, full);
+        filled(&mut spool, 0..IN_MEMORY / PAGE + 1);
+        let _ = spool.write();
+        assert!(spool.full().is_some_and(|why| why.contains("cpu0.raw is full")), "{:?}", spool.full());
+        spool.file = file;
+        filled(&mut spool, 7..8);
+        spool.write().unwrap();
+        let pages = spool.read().unwrap();
+        assert_eq!(pages.len(), IN_MEMORY + 2 * PAGE);
+        assert_eq!(pages[pages.len() - 1], 7);
+    }
+}
