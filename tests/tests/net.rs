@@ -203,6 +203,9 @@ fn interrupted() -> Result<()> {
     ensure!(output.status.code() == Some(130) && messages.contains("interrupted; the results so far"), "{messages}");
     let text = String::from_utf8(output.stdout)?;
     ensure!(text.starts_with("up ") && text.contains("\ndown ") && text.contains("limited by"), "{text}");
+    // Whoever reads the archive later must not take it for ten minutes.
+    let shown = String::from_utf8(run(Command::new(fathom()).arg("show").arg(&archive))?.stdout)?;
+    ensure!(shown.contains("interrupted"), "{shown}");
     run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
     ensure!(std::fs::read_to_string(folder.path().join("csv/samples.csv"))?.contains("tcp.cwnd"));
     // The other end is free for the next.

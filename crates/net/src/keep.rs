@@ -45,7 +45,7 @@ impl Kept<'_> {
     /// # Errors
     /// It cannot be written.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let Handover { measured: Measured { outcome, .. }, place } = self.handed;
+        let Handover { measured: Measured { outcome, interrupted, .. }, place } = self.handed;
         let argv: Vec<String> = std::env::args().collect();
         // Whose clock the times are of.
         let boot = match self.conducted.filter(|conducted| conducted.skew.is_some()) {
@@ -64,13 +64,16 @@ impl Kept<'_> {
         log.push(Entry::Design(design))?;
         log.push(Entry::Cell(cell))?;
         log.push(Entry::Replicate(Box::new(self.replicate())))?;
-        log.push(Entry::Stopped { design: 0, why: "blocks".into(), replicates: Some(1) })?;
+        // As of a benchmark: what has no end was ended before its time.
+        if !interrupted {
+            log.push(Entry::Stopped { design: 0, why: "blocks".into(), replicates: Some(1) })?;
+        }
         {
             let _cleanup = SignalCleanup::tables(dir)?;
             log.runs().make_tables(dir)?;
         }
         meta.linked = true;
-        meta.complete = true;
+        meta.complete = !interrupted;
         meta.write(dir)
     }
 

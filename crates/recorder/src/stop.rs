@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// How long a command has to end after Ctrl-C, which its terminal sent to it as well.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// A shell's status of what Ctrl-C ended.
+const INTERRUPTED: i32 = 128 + libc::SIGINT;
+
 /// The conditions, and the status of a command that ended.
 pub struct StopCondition<'a> {
     context: &'a Context,
@@ -15,7 +18,7 @@ pub struct StopCondition<'a> {
     deadline: Option<Instant>,
     /// Since when the command is asked to end.
     asked: Option<Instant>,
-    /// Status of the command, 0 until it ended.
+    /// Status of the command, 0 until it ended; [`INTERRUPTED`] if a signal ended the recording and not the command.
     pub status: i32,
 }
 
@@ -39,9 +42,43 @@ impl<'a> StopCondition<'a> {
             let asked = *self.asked.get_or_insert_with(Instant::now);
             if asked.elapsed() > GRACE {
                 (self.notify)(Notice::CommandGoesOn);
+                // What waits for `record` must not take the command for ended, and well.
+                if self.context.cancelled() {
+                    self.status = INTERRUPTED;
+                }
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use capture::launch::Command;
+    use std::sync::atomic::Ordering;
+
+    /// Asks for an end of a command that does not end, until the grace is over.
+    fn status_after_grace(context: &Context, duration: Option<Duration>) -> i32 {
+        let words = ["sh", "-c", "trap '' TERM; exec sleep 600"].map(Into::into);
+        let mut child = Command::new(&words).unwrap().spawn().unwrap();
+        child.release().unwrap();
+        let mut stop =
+            StopCondition::new(duration, context, &|notice| assert!(matches!(notice, Notice::CommandGoesOn)));
+        stop.asked = Instant::now().checked_sub(GRACE * 2);
+        let goes_on = stop.keep_running(Some(&mut child)).unwrap();
+        child.signal(libc::SIGKILL).unwrap();
+        child.wait().unwrap();
+        assert!(!goes_on);
+        stop.status
+    }
+
+    #[test]
+    fn interrupted_recording_of_lasting_command_has_status_130() {
+        let context = Context::silent();
+        assert_eq!(status_after_grace(&context, Some(Duration::ZERO)), 0, "its time was over, as asked for");
+        context.cancel_flag().store(true, Ordering::Relaxed);
+        assert_eq!(status_after_grace(&context, None), 130);
     }
 }

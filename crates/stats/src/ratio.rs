@@ -38,19 +38,26 @@ fn resampled(pairs: &[(f64, f64)], level: f64, seed: u64, resamples: usize) -> O
 pub struct SelfCheck {
     /// Whether the interval holds 1. At level 0.95 one honest check in twenty fails.
     pub passed: bool,
-    /// How far the interval reaches from 1: a smaller difference cannot be distinguished from none.
+    /// How far the interval reaches from 1 ([`reach`]): a smaller difference cannot be distinguished from none.
     pub noise: f64,
 }
 
 /// Judges the ratio of a thing to itself.
 pub fn self_check(ratio: &Estimate) -> SelfCheck {
-    SelfCheck { passed: ratio.holds(1.0), noise: (ratio.high - 1.0).abs().max((ratio.low - 1.0).abs()) }
+    SelfCheck { passed: ratio.holds(1.0), noise: reach(ratio) }
+}
+
+/// The margin that just holds the interval: as a verdict's, from 1 / (1 + margin) to 1 + margin. An interval that reaches down
+/// to 0.7 reaches as far as one up to 1 / 0.7, so it does not matter which of two like things is the first.
+pub fn reach(ratio: &Estimate) -> f64 {
+    ratio.high.max(1.0 / ratio.low) - 1.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::random::Random;
+    use crate::verdict;
 
     /// Golden: `scipy.stats.bootstrap((r,), numpy.median, method='percentile', n_resamples=200000)`, SciPy 1.17, gave
     /// [0.9125, 0.9475] for three seeds.
@@ -71,6 +78,22 @@ mod tests {
         let pairs: Vec<_> = (1..=20).map(|i| (0.9 * f64::from(i), f64::from(i))).collect();
         let e = paired(&pairs, 0.95, 1).unwrap();
         assert!((e.value - 0.9).abs() < 1e-12 && (e.high - e.low).abs() < 1e-12);
+    }
+
+    /// Whatever an A/A control shows must be no difference by the margin that is made of it, in either order.
+    #[test]
+    fn noise_as_margin_holds_control_interval() {
+        for (low, high) in [(0.715, 1.01), (0.99, 1.4), (0.7, 0.9), (1.1, 1.3), (0.5, 2.0)] {
+            let of = |low: f64, high: f64| {
+                let estimate = |value| Estimate { value, low: value, high: value, level: 0.95, n: 10, method: "given" };
+                let noise = self_check(&Estimate { low, high, ..estimate(1.0) }).noise;
+                let verdict = |at| verdict::judge(&estimate(at), verdict::Better::Lower, noise + 1e-9);
+                let claims = |v| matches!(v, verdict::Verdict::Faster | verdict::Verdict::Slower);
+                assert!(!claims(verdict(low)) && !claims(verdict(high)), "{low} to {high}: {noise}");
+                noise
+            };
+            assert!((of(low, high) - of(1.0 / high, 1.0 / low)).abs() < 1e-9, "{low} to {high}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The form of the manual: no line too long for an editor or a review, and every page in the table of contents.
+//! The form of the manual: no line too long for an editor or a review, fences that open a block of their own, and every page in the table
+//! of contents.
 
-use crate::markdown::links;
+use crate::markdown::{blocks, links};
 use crate::source::File;
 
 /// The manual, which mdBook makes a site of, and its table of contents.
@@ -19,6 +20,18 @@ pub fn long_lines(file: &File) -> Vec<String> {
     let lines = file.text.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with('|'));
     let long = lines.map(|(i, line)| (i + 1, shown(line))).filter(|(_, width)| *width > WIDTH);
     long.map(|(line, width)| format!("{}:{line}: {width} characters, more than {WIDTH}", file.path)).collect()
+}
+
+/// Blocks whose fence is followed by more than a language: whoever joined the lines of a paragraph joined those of a block, too, and none
+/// of its command lines is checked any more ([`super::docs`]).
+pub fn joined_blocks(file: &File) -> Vec<String> {
+    if !file.path.ends_with(".md") {
+        return Vec::new();
+    }
+    let joined = blocks(&file.text).into_iter().filter(|block| block.language.contains(char::is_whitespace));
+    joined
+        .map(|block| format!("{}: a block opens with more than a language: `{}`", file.path, block.language))
+        .collect()
 }
 
 /// The characters of a line without the targets of its links.
@@ -57,6 +70,15 @@ mod tests {
 
     fn file(path: &str, text: &str) -> File {
         File { path: path.into(), text: text.into() }
+    }
+
+    #[test]
+    fn block_joined_to_its_fence_is_reported() {
+        let of = |text| joined_blocks(&file("docs/a.md", text));
+        assert_eq!(of("```sh\nfathom show x\n```\n```\ntext\n```\n"), [""; 0]);
+        let joined = of("```sh fathom show x fathom\nbench list\n```\n");
+        assert_eq!(joined, ["docs/a.md: a block opens with more than a language: `sh fathom show x fathom`"]);
+        assert_eq!(joined_blocks(&file("a.rs", "//! ```sh fathom show x\n//! ```\n")), [""; 0]);
     }
 
     #[test]

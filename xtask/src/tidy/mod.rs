@@ -34,6 +34,7 @@ pub fn run(root: &Path) -> Result<()> {
     for file in &files {
         offences.extend(code::offences(file));
         offences.extend(manual::long_lines(file));
+        offences.extend(manual::joined_blocks(file));
         offences.extend(testing::offences(file));
     }
     offences.extend(manual::unlisted(&files));

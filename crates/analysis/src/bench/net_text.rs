@@ -20,6 +20,9 @@ pub fn text(run: &Bench, page: &Page) -> String {
             let _ = writeln!(text, "  {}", shown(note));
         }
     }
+    if !run.complete() {
+        text += "  interrupted: less was measured than was requested\n";
+    }
     for mark in run.tables.marks.iter().filter(|m| m.name.starts_with("end.")) {
         let _ = writeln!(text, "  {}: {}", shown(&mark.name), shown(&mark.text));
     }

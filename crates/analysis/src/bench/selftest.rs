@@ -39,7 +39,7 @@ pub fn self_test(groups: &[Vec<(Vec<f64>, Vec<f64>)>], margin: f64) -> Option<Se
         let verdict = verdict::judge(&comparison.ratio, Better::Lower, margin);
         alarms += usize::from(matches!(verdict, Verdict::Faster | Verdict::Slower));
         misses += usize::from(!comparison.ratio.holds(1.0));
-        reach.push((comparison.ratio.high - 1.0).abs().max((1.0 - comparison.ratio.low).abs()));
+        reach.push(stats::ratio::reach(&comparison.ratio));
     }
     let noise = stats::quantile::of(&reach, 0.5)?;
     let rate = |hits: usize| hits as f64 / comparisons as f64;

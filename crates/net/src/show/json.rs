@@ -45,6 +45,7 @@ pub fn of(shown: &RunView<'_>, samples: Option<&Path>) -> Option<Value> {
         "lateness_us": shown.link.map(|link| link.lateness()),
         "valid": invalid.is_none(),
         "invalid": invalid,
+        "interrupted": shown.measured.interrupted,
         "spec": outcome.spec,
         "directions": directions.iter().map(|t| direction(t, outcome)).collect::<Vec<_>>(),
         "clock": outcome.clock.map(|c| json!({
