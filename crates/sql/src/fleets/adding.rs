@@ -58,9 +58,9 @@ pub async fn run(args: &Add) -> Result<bool> {
     skipped += added.skipped.len();
     known += added.known;
     let known = if known > 0 { format!(", {known} already there") } else { String::new() };
-    let skipped = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
+    let others = if skipped > 0 { format!(", {skipped} skipped") } else { String::new() };
     say(&format!(
-        "{} added ({} rows in {}){known}{skipped}\n",
+        "{} added ({} rows in {}){known}{others}\n",
         model::counted(added.added, "archive"),
         added.rows,
         model::counted(added.files, "file"),
