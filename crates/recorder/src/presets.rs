@@ -58,6 +58,15 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
+/// Functions in which one commit syncs for all that wait, as [`readable`] names them: of those that wait for WALWriteLock (PostgreSQL's
+/// XLogFlush), of a write group (LevelDB's and RocksDB's writers' queue), of those that wait for the redo log (InnoDB).
+const GROUPS: &[&str] = &["XLogFlush", "leveldb::DBImpl::Write", "rocksdb::DBImpl::WriteImpl", "log_write_up_to"];
+
+/// Whether a function of that readable name commits in groups.
+pub fn commits_in_groups(readable: &str) -> bool {
+    GROUPS.contains(&readable)
+}
+
 /// The preset of that name.
 pub fn named(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)

@@ -2,8 +2,8 @@
 //!
 //! An operation's time is a chain of pieces ([`pieces`]): its thread ran, or waited for something that is known. [`replay`] goes through
 //! them once more, with what is thought away ([`removal`]) gone, commands as long as on another device ([`service`]), or with more or fewer
-//! of them at once ([`depth`]). An execution that need no longer sleep takes less CPU time ([`warm`]). Nothing is simulated that was not recorded: so what a change makes *others* do is not in it, and
-//! [`Prediction::unknown`](contract::Prediction) says so.
+//! of them at once ([`depth`]). An execution that need no longer sleep takes less CPU time ([`warm`]). Nothing is simulated that was not
+//! recorded: so what a change makes *others* do is not in it, and [`Prediction::unknown`](contract::Prediction) says so.
 //!
 //! How wrong such predictions are was measured: each was made, then the change was made, on real programs (docs/results/whatif.md, by
 //! `make truth`). [`MODEL`] is an earlier such table's summary, and widens the interval.
@@ -244,7 +244,7 @@ fn unknown(
         }
     }
     if asked.queue.is_some() {
-        said.push("a device that works on several commands at once takes longer for each, which its recorded times hold; the scheduler's order is not replayed".into());
+        said.push("how a command's time depends on the number at the device is a straight line through the recorded ones; the scheduler's order and the driver's own limit are not replayed".into());
     }
     said
 }
