@@ -291,7 +291,7 @@ impl Settlement<'_> {
 fn share_among_groups(
     done_ns: u64,
     (shares, waits): (&mut Vec<Share>, &mut Vec<(u64, Confidence)>),
-    threads: &Threads,
+    threads: &mut Threads,
     objects: &Objects,
 ) {
     for at in 0..shares.len() {

@@ -254,6 +254,19 @@ mod tests {
     }
 
     #[test]
+    fn group_commits_are_functions_of_presets() {
+        let symbols: Vec<String> = PRESETS
+            .iter()
+            .flat_map(|preset| preset.symbols)
+            .map(|symbol| readable(&format!("{}{}", symbol, if symbol.starts_with("_Z") { "v" } else { "" })))
+            .collect();
+        for name in GROUPS {
+            assert!(commits_in_groups(name) && symbols.iter().any(|symbol| symbol == name), "{name}: {symbols:?}");
+        }
+        assert!(!commits_in_groups("mdb_txn_commit"), "LMDB has one writer");
+    }
+
+    #[test]
     fn missing_preset_file_error_lists_searched_files() {
         let preset = Preset { files: &["no-such-program"], ..PRESETS[0] };
         let error = preset.functions(Some(OsStr::new("/bin/sh"))).unwrap_err().to_string();

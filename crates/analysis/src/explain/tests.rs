@@ -738,7 +738,10 @@ fn held_back(count: usize, waits: impl Fn(usize) -> bool, asleep_ns: u64) -> Row
         let since = end + asleep_ns;
         rows.spans.push(worker(read(last, Layer::Block, "bio", (since, since + 1000), 65_536..131_072)));
         rows.spans.push(worker(read(page, Layer::Block, "bio", (since + 22_000, since + 23_000), 0..65_536)));
-        rows.operations.iter_mut().filter(|o| o.id == operation).for_each(|o| o.end_ns = Some(end + asleep_ns + 100_000));
+        rows.operations
+            .iter_mut()
+            .filter(|o| o.id == operation)
+            .for_each(|o| o.end_ns = Some(end + asleep_ns + 100_000));
         let mut slice = Slice::new(operation, Layer::FileSystem, Reason::Other, end, since);
         slice.span = Some(call);
         rows.slices.push(slice);

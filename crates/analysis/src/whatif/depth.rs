@@ -105,7 +105,8 @@ pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
         while disk.peek().is_some_and(|Reverse(ends)| *ends <= begins_ns || disk.len() >= servers) {
             begins_ns = disk.pop().map_or(begins_ns, |Reverse(ends)| ends.max(begins_ns));
         }
-        let times = laws.get(&(command.disk, command.action)).map_or(1.0, |law| law.times(disk.len() + 1, command.depth));
+        let times =
+            laws.get(&(command.disk, command.action)).map_or(1.0, |law| law.times(disk.len() + 1, command.depth));
         let ends = begins_ns as f64 + (command.end_ns - command.issued_ns) as f64 * times;
         disk.push(Reverse(ends as u64));
         if let Some(thread) = command.waiter {

@@ -4,11 +4,13 @@
 //!
 //! Whom it covers is known by time: a commit that began before the leader began to write, and was not over when the flush was. Such a commit
 //! has put its record in the log before it asks for its flush, and the leader takes what is there when it writes (XLogFlush asks
-//! WaitXLogInsertionsToFinish how far that is). One that synced by itself was not covered by another's.
+//! WaitXLogInsertionsToFinish how far that is). One that synced by itself was not covered by another's; and the first that covers it is its
+//! flush, though it may have to wait for a CPU until the next is over, too.
 //!
 //! *Uncertainty*: a record behind one that is still being copied into the log waits for the next flush although it came in time; its commit
-//! then syncs by itself, and is left out therefore, unless it is still running one horizon after the flush. Two databases in one process
-//! are not told apart; of processes, only those with the same parent are of one database.
+//! then syncs by itself, and is left out therefore, unless it is still running one horizon after the flush. One that was held up between
+//! its record and its wait, until the leader wrote, looks as if it came too late, and has no flush. Two databases in one process are not
+//! told apart; of processes, only those with the same parent are of one database.
 
 use crate::names::Names;
 use model::Call;
@@ -30,6 +32,8 @@ pub(crate) struct Commit {
     /// When its last write before its sync began, or if it only synced, that.
     wrote_ns: u64,
     synced: bool,
+    /// The commit that synced for it; 0: none.
+    led_by: u64,
 }
 
 /// Commits that run, and the last ones that ran.
@@ -43,8 +47,8 @@ impl Groups {
     /// A commit began: its operation and span, its process and thread, the function, and when.
     pub(crate) fn began(&mut self, (operation, span): (u64, u64), (tgid, tid): (u32, u32), key: u64, start_ns: u64) {
         let never = u64::MAX;
-        let commit =
-            Commit { operation, span, tgid, tid, key, start_ns, end_ns: never, wrote_ns: never, synced: false };
+        let (end_ns, wrote_ns) = (never, never);
+        let commit = Commit { operation, span, tgid, tid, key, start_ns, end_ns, wrote_ns, synced: false, led_by: 0 };
         self.open.insert(operation, commit);
     }
 
@@ -69,18 +73,27 @@ impl Groups {
     }
 
     /// Those for whom a flush that was over at `done_ns` was done, too, if `leader` asked for it.
-    pub(crate) fn covered(&self, leader: u64, done_ns: u64, names: &Names) -> Vec<Commit> {
-        let all = || self.open.values().chain(&self.over);
-        let Some(leader) = all().find(|commit| commit.operation == leader && commit.synced) else { return Vec::new() };
-        let covered = |commit: &&Commit| {
+    /// Flushes are asked about in the order of their ends.
+    pub(crate) fn covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<Commit> {
+        let Self { open, over } = self;
+        let found = open.values().chain(&*over).find(|commit| commit.operation == leader && commit.synced).copied();
+        let Some(leader) = found else { return Vec::new() };
+        let covered = |commit: &&mut Commit| {
             commit.key == leader.key
                 && commit.tid != leader.tid
                 && !commit.synced
+                // A sync of a disk on another is a flush of each.
+                && (commit.led_by == 0 || commit.led_by == leader.operation)
                 && commit.start_ns <= leader.wrote_ns
                 && commit.end_ns > done_ns
                 && (commit.tgid == leader.tgid || names.are_siblings(commit.tgid, leader.tgid))
         };
-        all().filter(covered).copied().collect()
+        let all = open.values_mut().chain(over.iter_mut()).filter(covered);
+        all.map(|commit| {
+            commit.led_by = leader.operation;
+            *commit
+        })
+        .collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -184,7 +184,7 @@ impl Threads {
     }
 
     /// The commits that a flush made durable beside that of the operation which asked for it.
-    pub(crate) fn covered(&self, leader: u64, done_ns: u64, names: &Names) -> Vec<group::Commit> {
+    pub(crate) fn covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<group::Commit> {
         self.groups.covered(leader, done_ns, names)
     }
 
