@@ -35,11 +35,6 @@ pub fn changes() -> Vec<Change> {
     // A TRUNCATE journal is synced once more after it was truncated, with FULL only.
     let third: &[&str] = &["--without", "second fdatasync rollback journal,third fdatasync rollback journal"];
     let plain = Change::default();
-    // Programs that write at the same time, past the page cache: as many as a device of that width serves at once, and more.
-    let writers = || vec![("writers", json!(16)), ("writes", json!(40))];
-    let queue = |before, after, at_once| {
-        [before, after].map(|n| Disk { requests: Some(n), at_once: Some(at_once), ..Disk::default() })
-    };
     vec![
         Change { name: "none (control: the same again)", base: mode("delete"), ..plain.clone() },
         Change {
@@ -137,27 +132,6 @@ pub fn changes() -> Vec<Change> {
             ask: &["--without", "run-queue"],
             base: [mode("delete"), vec![("plain", json!(true))]].concat(),
             hogs: 4,
-            ..plain.clone()
-        },
-        Change {
-            name: "16 writers, device of 16 at once: nr_requests 128 to 4",
-            ask: &["--queue", "4"],
-            base: writers(),
-            disks: queue(128, 4, 16),
-            ..plain.clone()
-        },
-        Change {
-            name: "16 writers, device of 16 at once: nr_requests 4 to 128",
-            ask: &["--queue", "128"],
-            base: writers(),
-            disks: queue(4, 128, 16),
-            ..plain.clone()
-        },
-        Change {
-            name: "16 writers, device of one at once: nr_requests 128 to 4",
-            ask: &["--queue", "4"],
-            base: writers(),
-            disks: queue(128, 4, 1),
             ..plain
         },
     ]
@@ -285,7 +259,6 @@ pub fn page(all: &[(Change, Vec<Trial>)], missing: &Missing, how: &str) -> Strin
         let list = trials.iter().map(|t| format!("{:+.0}", 100.0 * t.error())).collect::<Vec<_>>().join(", ");
         let asked = match (change.device, change.ask) {
             (true, _) => "`--device`".into(),
-            (_, ["--queue", what]) => format!("`--queue {what}`"),
             (_, [_, what]) => format!("`--without '{what}'`"),
             _ => String::new(),
         };
