@@ -31,7 +31,7 @@ const BY_CHANCE: [&str; 5] = ["D01", "F02", "G01", "Q01", "W01"];
 /// The low end of the interval below which a finding by chance is not listed.
 const LEAST_LOW: f64 = 0.02;
 /// Waits from which on they are a rule where an interval cannot say it: there are too few executions for one; or few executions wait, and
-/// these are most of the statement's time. Of twenty stretches of executions of which three have all the waits, every 26th resample has none
+/// that is most of the statement's time. Of twenty stretches of executions of which three have all the waits, every 26th resample has none
 /// (0.85^20), so that the interval begins at 0 however long they are.
 const LEAST_PIECES: u64 = 3;
 /// That part of the statement's time is most of it.

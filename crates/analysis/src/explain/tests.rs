@@ -710,7 +710,7 @@ fn few_waits_that_are_most_of_time_are_rule() {
     assert!(!codes(&explain(&held_back(600, |nth| [1, 2, 3, 150].contains(&nth), 30_000_000))).contains(&"Q01"));
 }
 
-/// INSERTs, some of which read a page, asleep so long: a worker of the kernel sends the last part of the read-ahead first, then the one with
+/// INSERTs, some of which read a page, asleep so long; a worker of the kernel sends the last part of the read-ahead first, then that with
 /// the page.
 fn held_back(count: usize, waits: impl Fn(usize) -> bool, asleep_ns: u64) -> Rows {
     let mut rows = recording(&vec![insert(); count]);

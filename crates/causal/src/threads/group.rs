@@ -2,7 +2,7 @@
 //! (PostgreSQL's XLogFlush, which takes WALWriteLock or finds its record flushed; the write groups of LevelDB and RocksDB). The flush is
 //! shared among all whose records it made durable, as a commit of the file system's journal is.
 //!
-//! Whom it covers is known by time: a commit that began before the leader began to write, and was not over when the flush was. Such a commit
+//! It covers, by time, a commit that began before the leader began to write, and was not over when the flush was. Such a commit
 //! has put its record in the log before it asks for its flush, and the leader takes what is there when it writes (XLogFlush asks
 //! WaitXLogInsertionsToFinish how far that is). One that synced by itself was not covered by another's; and the first that covers it is its
 //! flush, though it may have to wait for a CPU until the next is over, too.
