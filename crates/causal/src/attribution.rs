@@ -121,7 +121,7 @@ impl Attribution {
         let known = pending.charges.iter().all(|c| settlement.resolve(c, 0));
         Settlement { shares, waits, .. } = settlement;
         if known {
-            self.write_causes(pending, &mut shares, &mut waits, threads, cx);
+            self.write_causes(pending, (&mut shares, &mut waits), threads, objects, cx);
         }
         (self.shares, self.waits) = (shares, waits);
         known
@@ -131,9 +131,9 @@ impl Attribution {
     fn write_causes(
         &mut self,
         pending: &Pending,
-        shares: &mut Vec<Share>,
-        waits: &mut Vec<(u64, Confidence)>,
+        (shares, waits): (&mut Vec<Share>, &mut Vec<(u64, Confidence)>),
         threads: &mut Threads,
+        objects: &Objects,
         cx: &mut Context<'_>,
     ) {
         let charged: f64 = pending.charges.iter().map(|c| c.weight).sum();
@@ -145,6 +145,9 @@ impl Attribution {
         for s in shares.iter_mut() {
             s.actor = threads.settled(s.actor);
             threads.decide(s.actor.operation, cx);
+        }
+        if pending.flush && !cx.config.group_commits.is_empty() {
+            share_among_groups(pending.done_ns, (shares, waits), threads, objects);
         }
         add_up(shares);
         for s in shares.iter() {
@@ -280,6 +283,26 @@ impl Settlement<'_> {
                     self.resolve(&line(j.source, part, j.confidence, 0), depth + 1)
                 })
             }
+        }
+    }
+}
+
+/// What a commit has of a flush it has for all that it led, equally.
+fn share_among_groups(
+    done_ns: u64,
+    (shares, waits): (&mut Vec<Share>, &mut Vec<(u64, Confidence)>),
+    threads: &mut Threads,
+    objects: &Objects,
+) {
+    for at in 0..shares.len() {
+        let led = threads.covered(shares[at].actor.operation, done_ns, &objects.names);
+        let share = shares[at].share / (led.len() + 1) as f64;
+        shares[at].share = share;
+        let confidence = shares[at].confidence.min(Confidence::Interval);
+        for commit in led {
+            let actor = Actor { operation: commit.operation, tgid: commit.tgid, ..shares[at].actor };
+            shares.push(Share { actor, share, confidence, via: "group commit" });
+            waits.push((commit.span, confidence));
         }
     }
 }

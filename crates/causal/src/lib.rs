@@ -129,6 +129,8 @@ pub struct Config {
     pub partitions: BTreeMap<u32, u32>,
     /// Names of the functions given by --op, by their number.
     pub functions: Vec<String>,
+    /// Those of them that commit in groups, by their number: who syncs does so for all that wait.
+    pub group_commits: BTreeSet<u64>,
     /// Whether completions were recorded at all: else that one is missing is no loss.
     pub completions: bool,
     /// Since when the log had no room for some records, if it ever had none. This is known when the recording has ended, and what is
@@ -151,6 +153,7 @@ impl Default for Config {
             stacked: Vec::new(),
             partitions: BTreeMap::new(),
             functions: Vec::new(),
+            group_commits: BTreeSet::new(),
             completions: true,
             full_since_ns: None,
             with_statements: None,

@@ -51,6 +51,12 @@ impl Names {
         self.processes.get(&tgid).is_some_and(|p| p.name.starts_with("jbd2/"))
     }
 
+    /// Whether two processes have the same parent.
+    pub(crate) fn are_siblings(&self, one: u32, other: u32) -> bool {
+        let parent = |tgid| self.processes.get(&tgid).and_then(|p| p.parent);
+        parent(one).is_some_and(|of_one| parent(other) == Some(of_one))
+    }
+
     /// The file of an inode, as known now; `None` for no inode.
     pub(crate) fn file(&mut self, key: FileKey, time_ns: u64) -> Option<u64> {
         if key.1 == 0 {

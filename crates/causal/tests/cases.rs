@@ -93,6 +93,10 @@ fn run(text: &str) -> String {
             ["told", tgid] => {
                 let _ = config.with_statements.get_or_insert_default().insert(tgid.parse().expect("a tgid"));
             }
+            ["group", name] => {
+                config.group_commits.insert(config.functions.len() as u64);
+                config.functions.push(name.into());
+            }
             ["function", name] => config.functions.push(name.into()),
             ["partition" | "volume", part, disk] => {
                 config.partitions.insert(dev(part), dev(disk));

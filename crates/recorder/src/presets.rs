@@ -58,6 +58,15 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
+/// Functions in which one commit syncs for all that wait, as [`readable`] names them: of those that wait for WALWriteLock (PostgreSQL's
+/// XLogFlush), of a write group (LevelDB's and RocksDB's writers' queue), of those that wait for the redo log (InnoDB).
+const GROUPS: &[&str] = &["XLogFlush", "leveldb::DBImpl::Write", "rocksdb::DBImpl::WriteImpl", "log_write_up_to"];
+
+/// Whether a function of that readable name commits in groups.
+pub fn commits_in_groups(readable: &str) -> bool {
+    GROUPS.contains(&readable)
+}
+
 /// The preset of that name.
 pub fn named(name: &str) -> Option<&'static Preset> {
     PRESETS.iter().find(|preset| preset.name == name)
@@ -242,6 +251,19 @@ mod tests {
         ] {
             assert_eq!(readable(symbol), name);
         }
+    }
+
+    #[test]
+    fn group_commits_are_functions_of_presets() {
+        let symbols: Vec<String> = PRESETS
+            .iter()
+            .flat_map(|preset| preset.symbols)
+            .map(|symbol| readable(&format!("{}{}", symbol, if symbol.starts_with("_Z") { "v" } else { "" })))
+            .collect();
+        for name in GROUPS {
+            assert!(commits_in_groups(name) && symbols.iter().any(|symbol| symbol == name), "{name}: {symbols:?}");
+        }
+        assert!(!commits_in_groups("mdb_txn_commit"), "LMDB has one writer");
     }
 
     #[test]

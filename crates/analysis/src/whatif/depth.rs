@@ -1,33 +1,131 @@
 //! Another number of commands at the device at once: each disk as a queue with so many servers, first come, first served.
 //!
-//! Commands come as they were queued and take as long as they took. A thread that waits for one is moved by as much as its command is, and
-//! so are the commands it queues afterwards (a closed loop). **Uncertainty**: a device that works on several commands at once takes longer
-//! for each, and its times hold that; the driver's own limits and the scheduler's order are not replayed.
+//! Commands come as they were queued. A thread that waits for one is moved by as much as its command is, and so are the commands it queues
+//! afterwards (a closed loop); so they are served in the order in which they come then, not in which they came.
+//!
+//! A device that works on several commands at once takes longer for each, one that does one after the other by as many times as there are.
+//! How much longer is in the recording: its commands' times against the number in flight as each was issued, a straight line for each disk
+//! and kind of command. A command takes as many times as long as the line at its new depth is as high as at its old one.
+//!
+//! **Uncertainty**: the line is extrapolated where the recording has no such depth; with one depth only, times stay. The driver's own
+//! limits and the scheduler's order are not replayed.
 
 use super::pieces::Piece;
-use crate::rows::Index;
+use crate::rows::{Index, IoAction};
 use model::{Layer, Relation};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
+
+type Thread = (u32, u32);
 
 /// By how much a thread is later, from when on, in the recording's time.
 pub struct Delays {
-    threads: HashMap<(u32, u32), Vec<(u64, f64)>>,
+    threads: HashMap<Thread, Vec<(u64, f64)>>,
 }
 
 impl Delays {
     /// By how much the thread is later at that time.
-    pub fn at(&self, thread: (u32, u32), time_ns: u64) -> f64 {
+    pub fn at(&self, thread: Thread, time_ns: u64) -> f64 {
         let Some(steps) = self.threads.get(&thread) else { return 0.0 };
         let next = steps.partition_point(|(at, _)| *at <= time_ns);
         next.checked_sub(1).map_or(0.0, |at| steps[at].1)
     }
 }
 
+/// A command as it was.
+#[derive(Debug, Clone, Copy)]
+struct Command {
+    queued_ns: u64,
+    issued_ns: u64,
+    end_ns: u64,
+    disk: u32,
+    action: IoAction,
+    /// Who waited for it.
+    waiter: Option<Thread>,
+    /// How many were in flight as it was issued, itself among them.
+    depth: usize,
+}
+
+/// A kind of command's time by depth: `at` its height at 0 and `slope`, ns; neither is negative.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Law {
+    at: f64,
+    slope: f64,
+}
+
+impl Law {
+    /// The least squares' line. What gets faster with depth does so for another reason: then depth has no effect.
+    fn fit(points: &[(f64, f64)]) -> Self {
+        let n = points.len() as f64;
+        let [x, y] = [0, 1].map(|which| points.iter().map(|p| if which == 0 { p.0 } else { p.1 }).sum::<f64>() / n);
+        let spread: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
+        let slope = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum::<f64>() / spread;
+        if !slope.is_finite() || slope <= 0.0 {
+            return Self { at: y, slope: 0.0 };
+        }
+        match y - slope * x {
+            // Through the origin: one after the other.
+            at if at < 0.0 => Self { at: 0.0, slope: y / x },
+            at => Self { at, slope },
+        }
+    }
+
+    /// How many times as long a command takes at one depth as at another.
+    fn times(self, to: usize, from: usize) -> f64 {
+        let height = |depth: usize| self.at + self.slope * depth as f64;
+        let times = height(to) / height(from);
+        if times.is_finite() { times } else { 1.0 }
+    }
+}
+
 /// Replays the disks with `servers` commands at once.
 pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
+    let commands = commands(index, pieces);
+    let laws = laws(&commands);
+    // Each thread's commands in their order; those that nobody waited for come when they came.
+    let mut lines: BTreeMap<(Option<Thread>, usize), Vec<usize>> = BTreeMap::new();
+    for (at, command) in commands.iter().enumerate() {
+        lines.entry((command.waiter, if command.waiter.is_some() { 0 } else { at })).or_default().push(at);
+    }
+    let lines: Vec<Vec<usize>> = lines.into_values().collect();
+    let mut next = vec![0; lines.len()];
+    let mut delays = Delays { threads: HashMap::new() };
+    let arrives = |delays: &Delays, at: usize| {
+        let command: &Command = &commands[at];
+        let moved = command.waiter.map_or(0.0, |thread| delays.at(thread, command.queued_ns));
+        (command.queued_ns as f64 + moved).max(0.0) as u64
+    };
+    let mut coming: BinaryHeap<Reverse<(u64, usize, usize)>> =
+        lines.iter().enumerate().map(|(line, own)| Reverse((arrives(&delays, own[0]), own[0], line))).collect();
+    let mut busy: HashMap<u32, BinaryHeap<Reverse<u64>>> = HashMap::new();
+    while let Some(Reverse((arrives_ns, at, line))) = coming.pop() {
+        let command = &commands[at];
+        let disk = busy.entry(command.disk).or_default();
+        let mut begins_ns = arrives_ns;
+        while disk.peek().is_some_and(|Reverse(ends)| *ends <= begins_ns || disk.len() >= servers) {
+            begins_ns = disk.pop().map_or(begins_ns, |Reverse(ends)| ends.max(begins_ns));
+        }
+        let times =
+            laws.get(&(command.disk, command.action)).map_or(1.0, |law| law.times(disk.len() + 1, command.depth));
+        let ends = begins_ns as f64 + (command.end_ns - command.issued_ns) as f64 * times;
+        disk.push(Reverse(ends as u64));
+        if let Some(thread) = command.waiter {
+            let steps = delays.threads.entry(thread).or_default();
+            let place = steps.partition_point(|(at, _)| *at <= command.end_ns);
+            steps.insert(place, (command.end_ns, ends - command.end_ns as f64));
+        }
+        next[line] += 1;
+        if let Some(&at) = lines[line].get(next[line]) {
+            coming.push(Reverse((arrives(&delays, at), at, line)));
+        }
+    }
+    delays
+}
+
+/// The finished commands, in the order in which they were queued.
+fn commands(index: &Index, pieces: &[Vec<Piece>]) -> Vec<Command> {
     let rows = index.rows;
-    let mut waiter: HashMap<u64, (u32, u32)> = HashMap::new();
+    let mut waiter: HashMap<u64, Thread> = HashMap::new();
     for (at, pieces) in pieces.iter().enumerate() {
         let operation = &rows.operations[at];
         for span in pieces.iter().filter(|piece| piece.slept()).filter_map(|piece| piece.span) {
@@ -35,33 +133,41 @@ pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
         }
     }
     let queued = queued(index);
-    let mut commands: Vec<(u64, u64, u64, usize)> = Vec::new();
-    for (at, span) in rows.spans.iter().enumerate().filter(|(_, s)| s.layer == Layer::Driver) {
-        if let Some(end) = span.end_ns.filter(|end| *end >= span.start_ns) {
-            let since = queued.get(&span.id).copied().unwrap_or(span.start_ns).min(span.start_ns);
-            commands.push((since, span.start_ns, end, at));
+    let mut commands: Vec<Command> = Vec::new();
+    for span in rows.spans.iter().filter(|s| s.layer == Layer::Driver) {
+        if let Some(end_ns) = span.end_ns.filter(|end| *end >= span.start_ns) {
+            commands.push(Command {
+                queued_ns: queued.get(&span.id).copied().unwrap_or(span.start_ns).min(span.start_ns),
+                issued_ns: span.start_ns,
+                end_ns,
+                disk: span.disk.unwrap_or(0),
+                action: IoAction::on_disk(span),
+                waiter: waiter.get(&span.id).copied(),
+                depth: 1,
+            });
         }
     }
-    commands.sort_unstable();
-    let mut free: HashMap<u32, BinaryHeap<Reverse<u64>>> = HashMap::new();
-    let mut delays = Delays { threads: HashMap::new() };
-    for (since, issued, end, at) in commands {
-        let span = &rows.spans[at];
-        let thread = waiter.get(&span.id).copied();
-        let moved = thread.map_or(0.0, |thread| delays.at(thread, since));
-        let arrives = (since as f64 + moved).max(0.0) as u64;
-        let disk = free.entry(span.disk.unwrap_or(0)).or_default();
-        let begins =
-            if disk.len() < servers { arrives } else { disk.pop().map_or(arrives, |Reverse(at)| at.max(arrives)) };
-        let ends = begins.saturating_add(end - issued);
-        disk.push(Reverse(ends));
-        if let Some(thread) = thread {
-            let steps = delays.threads.entry(thread).or_default();
-            let place = steps.partition_point(|(at, _)| *at <= end);
-            steps.insert(place, (end, ends as f64 - end as f64));
+    commands.sort_by_key(|c| c.issued_ns);
+    let mut busy: HashMap<u32, BinaryHeap<Reverse<u64>>> = HashMap::new();
+    for command in &mut commands {
+        let disk = busy.entry(command.disk).or_default();
+        while disk.peek().is_some_and(|Reverse(ends)| *ends <= command.issued_ns) {
+            disk.pop();
         }
+        disk.push(Reverse(command.end_ns));
+        command.depth = disk.len();
     }
-    delays
+    commands.sort_by_key(|c| (c.queued_ns, c.issued_ns));
+    commands
+}
+
+fn laws(commands: &[Command]) -> BTreeMap<(u32, IoAction), Law> {
+    let mut points: BTreeMap<(u32, IoAction), Vec<(f64, f64)>> = BTreeMap::new();
+    for command in commands {
+        let point = (command.depth as f64, (command.end_ns - command.issued_ns) as f64);
+        points.entry((command.disk, command.action)).or_default().push(point);
+    }
+    points.into_iter().map(|(kind, points)| (kind, Law::fit(&points))).collect()
 }
 
 /// When the first bio of each command was queued.
@@ -81,4 +187,25 @@ fn queued(index: &Index) -> HashMap<u64, u64> {
         }
     }
     first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn law_of_serial_device_goes_through_origin() {
+        let serial: Vec<(f64, f64)> = (1..=8).map(|d| (f64::from(d), 100.0 * f64::from(d))).collect();
+        let law = Law::fit(&serial);
+        assert!((law.times(1, 8) - 0.125).abs() < 1e-9 && (law.times(16, 8) - 2.0).abs() < 1e-9, "{law:?}");
+        let parallel: Vec<(f64, f64)> = (1..=8).map(|d| (f64::from(d), 100.0)).collect();
+        assert_eq!(Law::fit(&parallel).times(1, 8), 1.0);
+    }
+
+    #[test]
+    fn law_of_one_depth_or_of_faster_commands_changes_nothing() {
+        assert_eq!(Law::fit(&[(4.0, 50.0), (4.0, 70.0)]).times(1, 4), 1.0);
+        assert_eq!(Law::fit(&[(1.0, 90.0), (2.0, 30.0)]).times(2, 1), 1.0);
+        assert_eq!(Law::fit(&[(1.0, 0.0), (2.0, 0.0)]).times(2, 1), 1.0);
+    }
 }

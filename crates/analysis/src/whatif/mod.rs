@@ -2,11 +2,11 @@
 //!
 //! An operation's time is a chain of pieces ([`pieces`]): its thread ran, or waited for something that is known. [`replay`] goes through
 //! them once more, with what is thought away ([`removal`]) gone, commands as long as on another device ([`service`]), or with more or fewer
-//! of them at once ([`depth`]). An execution that need no longer sleep takes less CPU time ([`warm`]). Nothing is simulated that was not recorded: so what a change makes *others* do is not in it, and
-//! [`Prediction::unknown`](contract::Prediction) says so.
+//! of them at once ([`depth`]). An execution that need no longer sleep takes less CPU time ([`warm`]). Nothing is simulated that was not
+//! recorded: so what a change makes *others* do is not in it, and [`Prediction::unknown`](contract::Prediction) says so.
 //!
 //! How wrong such predictions are was measured: each was made, then the change was made, on real programs (docs/results/whatif.md, by
-//! `make truth`). [`MODEL`] is an earlier such table's summary, and widens the interval.
+//! `make truth`). [`MODEL`] is such a table's summary, and widens the interval.
 
 pub mod contract;
 mod depth;
@@ -30,8 +30,9 @@ use service::{Factors, Measured};
 use stats::stretches::{Draws, STRETCHES, stretch, sum};
 use std::collections::BTreeSet;
 
-/// Of the trials with seed 20261125. docs/results/whatif.md has later ones, with the part of them in which the interval held the truth.
-const MODEL: ModelError = ModelError { median: 0.12, p90: 0.24, median_of_truth: 0.30, changes: 16 };
+/// Of the trials with seed 20261126 on a quiet machine, with the factor for warm caches; `--queue` was not among the changes.
+/// docs/results/whatif.md has these or later ones, with the part of them in which the interval held the truth.
+const MODEL: ModelError = ModelError { median: 0.02, p90: 0.07, median_of_truth: 0.10, changes: 16 };
 
 /// What is asked of a recording.
 #[derive(Default)]
@@ -244,7 +245,7 @@ fn unknown(
         }
     }
     if asked.queue.is_some() {
-        said.push("a device that works on several commands at once takes longer for each, which its recorded times hold; the scheduler's order is not replayed".into());
+        said.push("how a command's time depends on the number at the device is a straight line through the recorded ones; the scheduler's order and the driver's own limit are not replayed".into());
     }
     said
 }

@@ -202,6 +202,39 @@ fn queue_of_one_serves_commands_one_after_other() {
     assert_eq!(sum(&rows, 2), 8 * 340_000);
 }
 
+/// A flush alone, twenty times, and then two threads that flush at the same time, ten times. A device that serves one after the other makes
+/// the second wait as a queue of one does: nothing changes. One that serves both at once does not: the second thread comes later, once.
+#[test]
+fn queue_of_one_changes_nothing_at_serial_device() {
+    let of = |alone_ns: u64| {
+        let flush = Execution { outside_ns: 0, calls: vec![("fdatasync", DATABASE, 200_000, 0)] };
+        let mut rows = with_commands(&vec![flush; 40]);
+        let since = rows.operations[19].end_ns.unwrap() + 1000;
+        for at in 0..40 {
+            // The pairs begin every 300 us.
+            let (start, second) = (rows.operations[at].start_ns, at % 2 == 1);
+            let by = if at < 20 { 0 } else { start - since - (at as u64 - 20) / 2 * 300_000 };
+            let less = if at < 20 || second { 0 } else { 100_000 - alone_ns };
+            let operation = &mut rows.operations[at];
+            operation.tid += u32::from(at >= 20 && second);
+            (operation.start_ns, operation.end_ns) = (start - by, Some(start + 200_000 - by - less));
+            let id = operation.id;
+            for slice in rows.slices.iter_mut().filter(|s| s.operation == id) {
+                (slice.start_ns, slice.end_ns) = (slice.start_ns - by, slice.end_ns - by);
+                let Some(command) = slice.span.filter(|_| slice.reason == Reason::Flush) else { continue };
+                slice.end_ns -= less;
+                let ns = if at < 20 { alone_ns } else { slice.end_ns - slice.start_ns };
+                let span = rows.spans.iter_mut().find(|s| s.id == command).unwrap();
+                (span.start_ns, span.end_ns) = (slice.end_ns - ns, Some(slice.end_ns));
+            }
+        }
+        let total = whatif(&rows, &Asked { queue: Some(1), ..Asked::default() }).unwrap().total;
+        total.predicted_ns as i64 - total.recorded_ns as i64
+    };
+    assert_eq!(of(50_000), 0);
+    assert_eq!(of(100_000), 100_000);
+}
+
 #[test]
 fn execution_without_sleeps_takes_warm_cpu_time() {
     // After each sync the first write of a kind takes 40 us, those after it 10 us.

@@ -233,6 +233,9 @@ impl Threads {
         call.actor = Actor::of(header, record.ctx, around.charged(), cx);
         call = Call { start_ns, end_ns, call: name, dev: file.0, ino: file.1, ctx: record.ctx, seen: true, ..call };
         self.update(header.tid, call);
+        if let Some(name) = name {
+            self.groups.called(call.actor.operation, name, start_ns);
+        }
 
         if name == Some(CallName::Open) {
             objects.names.opened(file, start_ns);

@@ -17,6 +17,7 @@
 mod alone;
 mod calls;
 mod exclusive;
+mod group;
 mod marks;
 mod operations;
 mod stack;
@@ -32,6 +33,7 @@ use crate::hash::FastMap;
 use crate::inferred::Inferred;
 use crate::names::Names;
 use crate::objects::Objects;
+use group::Groups;
 use model::event::{self, Header, OffCpu, flags};
 use model::table::{Shape, Span};
 use model::{Event, Origin, Record, Wait};
@@ -77,6 +79,7 @@ pub(crate) struct Threads {
     /// Processes that mark what they do.
     marked: BTreeSet<u32>,
     operations: u64,
+    groups: Groups,
 }
 
 impl Threads {
@@ -180,6 +183,11 @@ impl Threads {
         self.map.len()
     }
 
+    /// The commits that a flush made durable beside that of the operation which asked for it.
+    pub(crate) fn covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<group::Commit> {
+        self.groups.covered(leader, done_ns, names)
+    }
+
     /// The actor as it turned out: a mark that is no operation leaves what it was charged to what is around it.
     pub(crate) fn settled(&self, mut actor: Actor) -> Actor {
         while let Some(&around) = self.void.get(&actor.operation) {
@@ -237,6 +245,7 @@ impl Threads {
             + self.history.len()
             + self.void.len()
             + self.inferred.len()
+            + self.groups.len()
     }
 }
 

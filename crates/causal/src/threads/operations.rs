@@ -181,6 +181,9 @@ impl Threads {
             cpu: header.cpu,
             ..Frame::new(kind, id, span_id, time_ns)
         });
+        if kind == Kind::Function && cx.config.group_commits.contains(&key) {
+            self.groups.began((id, span_id), (header.tgid, header.tid), key, time_ns);
+        }
         let window = Window { start_ns: parent.2, end_ns: time_ns, cpus: [parent.1, header.cpu] };
         let sure = if kind == Kind::Inferred { Confidence::Guess } else { Confidence::Interval };
         cx.link(parent.0, span_id, Relation::Calls, sure, window);
@@ -251,6 +254,7 @@ impl Threads {
 
     /// Writes the rows of an execution that is off the stack.
     fn close(&mut self, tgid: u32, tid: u32, frame: &Frame, end: &End, cx: &mut Context<'_>) {
+        self.groups.ended(frame.id, end.end_ns.unwrap_or(0));
         let (layer, span_kind, shape) = match frame.kind {
             Kind::Inferred => (Layer::Database, "transaction", self.shape("transaction", &frame.name, cx)),
             Kind::Statement => match self.statements.get(&(tgid, frame.key)) {

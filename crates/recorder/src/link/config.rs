@@ -2,6 +2,7 @@
 
 use crate::Metadata;
 use crate::metadata::DiskCounters;
+use crate::presets::commits_in_groups;
 use causal::accounts::Reading;
 use causal::{Below, Config, Stacked};
 use std::collections::BTreeSet;
@@ -13,6 +14,7 @@ pub fn of(metadata: &Metadata, with_statements: BTreeSet<u32>) -> Config {
         tracer_files: metadata.tracer_files.clone(),
         stacked: stacked(metadata),
         functions: metadata.functions.clone(),
+        group_commits: (0..).zip(&metadata.functions).filter(|(_, f)| commits_in_groups(f)).map(|(n, _)| n).collect(),
         completions: metadata.is_attached("rq_done"),
         full_since_ns: metadata.no_room.map(|(since_ns, ..)| since_ns),
         // Of several disks the first.

@@ -1,0 +1,102 @@
+//! Group commit: of several commits that come together one, the leader, writes the log for all and syncs it, and the others wait for it
+//! (PostgreSQL's XLogFlush, which takes WALWriteLock or finds its record flushed; the write groups of LevelDB and RocksDB). The flush is
+//! shared among all whose records it made durable, as a commit of the file system's journal is.
+//!
+//! It covers, by time, a commit that began before the leader began to write, and was not over when the flush was. Such a commit
+//! has put its record in the log before it asks for its flush, and the leader takes what is there when it writes (XLogFlush asks
+//! WaitXLogInsertionsToFinish how far that is). One that synced by itself was not covered by another's; and the first that covers it is its
+//! flush, though it may have to wait for a CPU until the next is over, too.
+//!
+//! *Uncertainty*: a record behind one that is still being copied into the log waits for the next flush although it came in time; its commit
+//! then syncs by itself, and is left out therefore, unless it is still running one horizon after the flush. One that was held up between
+//! its record and its wait, until the leader wrote, looks as if it came too late, and has no flush. Two databases in one process are not
+//! told apart; of processes, only those with the same parent are of one database.
+
+use crate::names::Names;
+use model::Call;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Commits that are over and remembered: a flush is settled one horizon after its end.
+const OVER: usize = 1 << 12;
+
+/// A commit: an execution of a function that commits in groups.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Commit {
+    pub operation: u64,
+    pub span: u64,
+    pub tgid: u32,
+    tid: u32,
+    key: u64,
+    start_ns: u64,
+    end_ns: u64,
+    /// When its last write before its sync began, or if it only synced, that.
+    wrote_ns: u64,
+    synced: bool,
+    /// The commit that synced for it; 0: none.
+    led_by: u64,
+}
+
+/// Commits that run, and the last ones that ran.
+#[derive(Debug, Default)]
+pub(crate) struct Groups {
+    open: BTreeMap<u64, Commit>,
+    over: VecDeque<Commit>,
+}
+
+impl Groups {
+    /// A commit began: its operation and span, its process and thread, the function, and when.
+    pub(crate) fn began(&mut self, (operation, span): (u64, u64), (tgid, tid): (u32, u32), key: u64, start_ns: u64) {
+        let never = u64::MAX;
+        let (end_ns, wrote_ns) = (never, never);
+        let commit = Commit { operation, span, tgid, tid, key, start_ns, end_ns, wrote_ns, synced: false, led_by: 0 };
+        self.open.insert(operation, commit);
+    }
+
+    /// It ended, or its end was lost by then.
+    pub(crate) fn ended(&mut self, operation: u64, end_ns: u64) {
+        let Some(commit) = self.open.remove(&operation) else { return };
+        self.over.push_back(Commit { end_ns, ..commit });
+        if self.over.len() > OVER {
+            self.over.pop_front();
+        }
+    }
+
+    /// It made a call.
+    pub(crate) fn called(&mut self, operation: u64, call: Call, start_ns: u64) {
+        let Some(commit) = self.open.get_mut(&operation).filter(|commit| !commit.synced) else { return };
+        if call.syncs() {
+            commit.synced = true;
+            commit.wrote_ns = commit.wrote_ns.min(start_ns);
+        } else if call.writes() {
+            commit.wrote_ns = start_ns;
+        }
+    }
+
+    /// Those for whom a flush that was over at `done_ns` was done, too, if `leader` asked for it.
+    /// Flushes are asked about in the order of their ends.
+    pub(crate) fn covered(&mut self, leader: u64, done_ns: u64, names: &Names) -> Vec<Commit> {
+        let Self { open, over } = self;
+        let found = open.values().chain(&*over).find(|commit| commit.operation == leader && commit.synced).copied();
+        let Some(leader) = found else { return Vec::new() };
+        let covered = |commit: &&mut Commit| {
+            commit.key == leader.key
+                && commit.tid != leader.tid
+                && !commit.synced
+                // A sync of a disk on another is a flush of each.
+                && (commit.led_by == 0 || commit.led_by == leader.operation)
+                && commit.start_ns <= leader.wrote_ns
+                && commit.end_ns > done_ns
+                && (commit.tgid == leader.tgid || names.are_siblings(commit.tgid, leader.tgid))
+        };
+        let all = open.values_mut().chain(over.iter_mut()).filter(covered);
+        all.map(|commit| {
+            commit.led_by = leader.operation;
+            *commit
+        })
+        .collect()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.open.len() + self.over.len()
+    }
+}
