@@ -127,8 +127,7 @@ fn storage() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
     let mut dirs = vec!["--blocks", "2", "--json"];
-    let named =
-        ["internal=/data/local/tmp", "shared=/sdcard", "card1=/storage/3234-3432", "card2=/storage/A1B2-C3D4"];
+    let named = ["internal=/data/local/tmp", "shared=/sdcard", "card1=/storage/3234-3432", "card2=/storage/A1B2-C3D4"];
     dirs.extend(named.iter().flat_map(|dir| ["--dir", dir]));
     let value = json(&bench(&phone, &archive, &dirs).output()?)?;
     let results = value["results"].as_array().context("results")?;

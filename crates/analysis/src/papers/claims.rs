@@ -486,7 +486,9 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_not_judged() {
         let (host, device) = (sqlite("host", 1e6, 1e5, 12), sqlite("x", 2e6, 1e5, 12));
-        for figure in ["000/1", "000/3", "000/5", "000/6", "000/11", "001/7", "001/8", "001/10", "002/ch4", "002/5", "004/5"] {
+        for figure in
+            ["000/1", "000/3", "000/5", "000/6", "000/11", "001/7", "001/8", "001/10", "002/ch4", "002/5", "004/5"]
+        {
             for j in judged(&host, &device, figure) {
                 assert_eq!(j.outcome, Outcome::CannotBeTested, "{j:?}");
                 assert!(!j.because.is_empty());

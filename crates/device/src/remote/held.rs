@@ -134,7 +134,7 @@ mod tests {
         let (sender, events) = channel();
         all.into_iter().for_each(|event| sender.send(event).unwrap());
         drop(sender);
-        first_line(&DeviceAddress::Local, &events, &Context::default())
+        first_line(&DeviceAddress::Local, &events, &Context::silent())
     }
 
     #[test]
