@@ -38,11 +38,14 @@ fn main() -> ExitCode {
         ("papers_claims_are_judged_of_host_and_device", bpf(), papers),
         ("papers_compare_bytecode_by_modes_that_correspond", adb().and_then(|()| installed("javac")), papers_bytecode),
         ("papers_measure_named_folders_on_both", adb(), papers_folders),
+        ("long::papers_measure_networks_with_device", adb(), papers_networks),
+        ("papers_cluster_has_nodes_on_devices", adb(), cluster),
         ("node_on_device_survives_cut_until_stop", adb(), node),
         ("net_server_on_device_serves_until_stop", adb(), net_server),
         ("full_data_is_reported_and_unchanged", adb(), full),
         ("slow_link_is_slow_and_works", adb(), slow),
         ("interrupted_copy_leaves_nothing", adb(), interrupted_copy),
+        ("cut_copy_leaves_no_program_behind", adb(), cut_copy),
         ("shell_without_exit_status_is_refused", adb(), old_shell),
         ("user_without_capabilities_gets_alternatives", adb(), refused_recording),
         ("recording_on_device_is_linked_here", bpf(), recorded),
@@ -51,9 +54,13 @@ fn main() -> ExitCode {
         ("two_devices_record_on_one_clock", bpf(), one_clock),
         ("node_and_net_server_on_ssh_device_serve_until_stop", ssh(), over_ssh),
         ("trace_of_device_perfetto_is_fetched_and_removed", adb(), via_perfetto),
+        ("perfetto_that_cannot_record_is_reported", adb(), perfetto_refused),
+        ("perfetto_ends_with_killed_host_or_cut_link", adb(), perfetto_left),
+        ("device_is_as_found_however_run_ends", adb(), as_found),
         ("forwarded_port_reaches_device", adb(), forwarded),
         ("reversed_port_reaches_host_until_it_ends", adb(), reversed),
         ("adb_pushes_and_pulls_same_bytes", adb(), files),
+        ("long::every_figure_of_all_papers_is_made_with_device", bpf(), papers_whole),
     ];
     lane(cases)
 }
@@ -685,6 +692,137 @@ fn papers_folders() -> Result<()> {
     clean(&phone)
 }
 
+/// The stand-in's network is this machine's loopback: what is tested is that the figures and the claims are made of the device's cells.
+fn papers_networks() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let mut words = vec!["001/7-12", "002/ch4", "--interface", "lo", "--interface-here", "lo"];
+    let parameters = [
+        "cluster.by=cluster",
+        "cluster.io=flash",
+        "cluster.nodes=1",
+        "cluster.threads=4",
+        "cluster.batch=1",
+        "cluster.seconds=1",
+        "cluster-devices.io=flash",
+        "cluster-devices.threads=1,32",
+        "cluster-devices.batch=1",
+        "cluster-devices.seconds=1",
+        "net-wlan.link=wifi_g",
+        "net-wlan.traffic=tcp",
+        "net-wlan.direction=down",
+        "net-wlan.seconds=1",
+        "net-devices.traffic=tcp",
+        "net-devices.seconds=1",
+    ];
+    words.extend(parameters.iter().flat_map(|parameter| ["-p", parameter]));
+    let (value, page) = papers_of(&phone, folder.path(), &words)?;
+    let claims = value["claims"].as_array().context("claims")?;
+    let why = |figure: &str| -> Vec<&str> {
+        let of_figure = claims.iter().filter(|c| c["figure"] == figure);
+        of_figure.filter_map(|c| c["because"].as_str()).collect()
+    };
+    // Two processes have no interval: the cells are there.
+    ensure!(why("001/7")[0].contains("too few processes") && why("002/ch4")[0].contains("too few"), "{claims:?}");
+    ensure!(why("001/8")[0].contains("no cell of cluster-devices with"), "{claims:?}");
+    let name = phone.name();
+    for part in [
+        "### 001 figure 7: ",
+        "figure 7: the cluster without aggregation, by nodes and threads; on devices",
+        "; between devices",
+    ] {
+        ensure!(page.contains(part), "{part}: {page}");
+    }
+    ensure!(page.contains(&format!("at={name}")) && page.contains(&format!("from={name}")), "{page}");
+    clean(&phone)
+}
+
+/// All five papers in one go, with values as small as they can be: each figure that is measured stands on the page.
+fn papers_whole() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape { uid: 0, ..Shape::default() })?;
+    let folder = tempfile::tempdir()?;
+    let external = folder.path().join("external");
+    fs::create_dir(&external)?;
+    let here = format!("external={}", external.display());
+    let mut words = vec!["--interface", "lo", "--interface-here", "lo", "--called", "stand-in", "--dir-here", &here];
+    words.extend(["--dir", "internal=/data/local/tmp", "--dir", "external=/data/local/tmp"]);
+    let parameters = [
+        "linpack.size=100",
+        "himeno.size=XS",
+        "scimark.size=tiny",
+        "sqlite.rows=10",
+        "seq.count=8",
+        "cluster.by=cluster",
+        "cluster.nodes=1",
+        "cluster.threads=4,32",
+        "cluster.batch=1,10,100",
+        "cluster.seconds=1",
+        "cluster-devices.threads=4,32",
+        "cluster-devices.seconds=1",
+        "net-wlan.link=wifi_g",
+        "net-wlan.seconds=1",
+        "net-delay.cc=cubic,reno",
+        "net-delay.seconds=1",
+        "net-loss.seconds=1",
+        "net-devices.seconds=1",
+    ];
+    words.extend(parameters.iter().flat_map(|parameter| ["-p", parameter]));
+    let (value, page) = papers_of(&phone, folder.path(), &words)?;
+    if let Some(keep) = std::env::var_os("FATHOM_KEEP_ARCHIVE") {
+        fs::write(Path::new(&keep).join("papers.md"), &page)?;
+    }
+    let figures = [
+        ("000", "1 2 3 4 5 6 7 8 9 10 11 12 13-15"),
+        ("001", "1,3 2,4 7 8 9 10"),
+        ("002", "5 6 ch4 loss"),
+        ("004", "1 2-4 5"),
+    ];
+    for (paper, numbers) in figures {
+        for number in numbers.split(' ').map(|n| n.replace(',', ", ")) {
+            ensure!(page.contains(&format!("### {paper} figure {number}: ")), "{paper}/{number}: {page}");
+        }
+    }
+    for part in ["; on devices", "; between devices"] {
+        ensure!(page.contains(part), "{part}: {page}");
+    }
+    let claims = value["claims"].as_array().context("claims")?;
+    ensure!(
+        claims.iter().all(|c| c["because"].as_str().is_some_and(|why| !why.contains("nothing that was requested")))
+    );
+    clean(&phone)
+}
+
+fn cluster() -> Result<()> {
+    let phone = phone()?;
+    let bench = |at: &str, more: &[&str]| -> Result<Output> {
+        let mut command = phone.fathom();
+        command.args(["pool", "bench", "--paper", "--at", at, "--size", "1M", "--duration", "1", "--interface"]);
+        Ok(command.args(more).output()?)
+    };
+    // Every answer is checked against the part of the space that the node was given.
+    let both = format!("local+{}", phone.name());
+    let value = json(&bench(&both, &["lo", "--json", "--batch", "10"])?)?;
+    ensure!(value.to_string().contains("ops_per_s"), "{value}");
+    clean(&phone)?;
+    for (at, more, status, why) in [
+        (phone.name(), &["nosuch0"][..], 1, "no interface nosuch0"),
+        (phone.name(), &["lo", "--use", "2"], 2, "--at names 1"),
+        ("adb:none".into(), &["lo"], 1, "no device of that name"),
+    ] {
+        let output = bench(&at, more)?;
+        ensure!(output.status.code() == Some(status) && told(&output).contains(why), "{why}: {}", told(&output));
+    }
+    clean(&phone)?;
+    let mut command = phone.fathom();
+    command.args(["pool", "bench", "--paper", "--at", &phone.name(), "--interface", "lo", "--duration", "60"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    until("a node on the device", || Ok(phone.processes()?.iter().any(|p| p.contains("--paper"))))?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(130), "{}", told(&output));
+    clean(&phone)
+}
+
 /// As a page has it.
 fn analysis_escaped(path: &Path) -> String {
     path.display().to_string().replace('_', "\\_")
@@ -818,6 +956,26 @@ fn interrupted_copy() -> Result<()> {
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(130), "{}", told(&output));
     until("a clean device", || Ok(phone.left()?.is_empty()))
+}
+
+fn cut_copy() -> Result<()> {
+    let rate = fs::metadata(fathom())?.len() / 60;
+    let phone = Phone::start(DAEMON, &Shape { rate: Some(rate), ..Shape::default() })?;
+    let mut command = phone.fathom();
+    command.args(["device", "info", &phone.name()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn()?;
+    until("a copy under way", || Ok(phone.shell("ls /data/local/tmp/fathom 2>/dev/null; true")?.contains("part-")))?;
+    phone.cut()?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("fathom device list"), "{}", told(&output));
+    until("a device after its cut", || {
+        phone.connect()?;
+        Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
+    })?;
+    // What is there of it is no program, and nothing runs it.
+    let all = phone.shell("ls /data/local/tmp/fathom")?;
+    ensure!(!all.contains("fathom-"), "half a program: {all}");
+    Ok(())
 }
 
 fn old_shell() -> Result<()> {
@@ -1023,6 +1181,175 @@ fn via_perfetto() -> Result<()> {
     let output = phone.fathom().args(["record", "--device", "ssh:x", "--via", "perfetto"]).output()?;
     ensure!(output.status.code() == Some(2), "{}", told(&output));
     Ok(())
+}
+
+/// The fake fails as Android's does: by its words, and its exit status.
+fn perfetto_refused() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    let record = |duration: &str| -> Result<Output> {
+        let mut command = phone.fathom();
+        command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", duration, "-o"]);
+        Ok(command.arg(&archive).output()?)
+    };
+    let refused = |why: &str| -> Result<()> {
+        let output = record("0.3")?;
+        ensure!(output.status.code() == Some(1) && told(&output).contains(why), "{why}: {}", told(&output));
+        ensure!(fs::read_dir(folder.path())?.next().is_none(), "{why}: something was left here");
+        ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "{why}: something was left there");
+        Ok(())
+    };
+    phone.replay("getprop init.svc.traced", b"stopped\n")?;
+    refused("persist.traced.enable 1")?;
+    phone.replay("getprop init.svc.traced", b"running\n")?;
+    phone.replay("perfetto fails", b"Failed to open /data/misc/perfetto-traces/x (errno: 13, Permission denied)\n")?;
+    refused("Permission denied")?;
+    // More than a pipe holds on both outputs, and escape codes.
+    let flood = [b"\x1b[2J".as_slice(), &[b'x'; 300_000], b"\nno room: No space left on device\n"].concat();
+    phone.replay("perfetto fails", &flood)?;
+    let output = record("0.3")?;
+    ensure!(output.status.code() == Some(1) && !output.stderr.contains(&0x1b), "{}", told(&output));
+    fs::remove_file(phone.replayed("perfetto fails"))?;
+    // A trace that ends in the midst of a packet: what is whole in it is taken.
+    let trace = write_requests(2);
+    phone.replay("trace", &[write_requests(3), trace[..trace.len() - 3].to_vec()].concat())?;
+    let output = record("0.3")?;
+    ensure!(told(&output).contains("3 events") && told(&output).contains("blind: "), "{}", told(&output));
+    // No room here: what was recorded stays on the device, and it is said how to get it.
+    let full = folder.path().join("full");
+    let _small = fathom_tests::tmpfs::Tmpfs::new(full.clone(), "4k")?;
+    phone.replay("trace", &[0; 64 << 10])?;
+    let mut command = phone.fathom();
+    command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]);
+    let output = command.arg(full.join("t.fathom")).output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("No space left"), "{}", told(&output));
+    let there = phone.shell("ls /data/misc/perfetto-traces")?;
+    ensure!(told(&output).contains("adb -s") && told(&output).contains(there.trim()), "{there}: {}", told(&output));
+    ensure!(fs::read_dir(&full)?.next().is_none(), "half of it was left here");
+    // One that has none.
+    phone.shell("rm /data/misc/perfetto-traces/*")?;
+    fs::remove_file(phone.replayed("../system/bin/perfetto"))?;
+    let output = record("0.3")?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("Android 9"), "{}", told(&output));
+    Ok(())
+}
+
+/// Its trace goes, too: nobody would fetch it. With Ctrl-C it is fetched before.
+fn perfetto_left() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    phone.replay("trace", &write_requests(2))?;
+    let runs = || Ok(phone.shell("ps -A -o ARGS")?.contains("/system/bin/perfetto"));
+    let start = || -> Result<std::process::Child> {
+        let mut command = phone.fathom();
+        command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "50", "-o"]);
+        let child = command.arg(&archive).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        until("a recording", runs)?;
+        Ok(child)
+    };
+    let nothing = || {
+        until("an end of perfetto", || Ok(!runs()?))?;
+        let there = phone.shell("ls /data/misc/perfetto-traces")?;
+        ensure!(there.trim().is_empty(), "{there}");
+        Ok(())
+    };
+    let mut child = start()?;
+    child.kill()?;
+    child.wait()?;
+    nothing()?;
+    let child = start()?;
+    phone.cut()?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(1) && !archive.exists(), "{}", told(&output));
+    until("a device after its cut", || {
+        phone.connect()?;
+        Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
+    })?;
+    nothing()?;
+    let child = start()?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let output = child.wait_with_output()?;
+    ensure!(archive.join("meta.json").exists() && told(&output).contains("2 events"), "{}", told(&output));
+    nothing()
+}
+
+/// Every file with its size and permissions, and every process; without the program's own folder. The fake `cmd`, by which settings would
+/// be changed, notes what it is told in a file.
+fn snapshot(phone: &Phone) -> Result<String> {
+    let files = "find / -xdev \\( -path /proc -o -path /sys -o -path /dev -o -path /data/local/tmp/fathom \\) -prune -o \
+                 -exec stat -c '%n %A %s %u' {} + | sort";
+    // What asks is not what is asked for; what ended stays in brackets here, since the stand-in's first process waits for nobody.
+    let processes = phone.shell("ps -A -o ARGS")?;
+    let mut processes: Vec<&str> = processes.lines().filter(|l| !l.contains("ps -A") && !l.starts_with('[')).collect();
+    processes.sort_unstable();
+    Ok(phone.shell(files)? + &processes.join("\n"))
+}
+
+fn as_found() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    phone.replay("trace", &write_requests(2))?;
+    // The program stays there.
+    json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
+    let before = snapshot(&phone)?;
+    ensure!(before.contains("/data/local/tmp ") && before.contains("/system/bin/sh"), "it sees nothing: {before}");
+    let name = phone.name();
+    let archive = folder.path().join("x.fathom");
+    let path = archive.to_str().context("a path")?;
+    let long = [
+        "bench",
+        "run",
+        "sqlite",
+        "--no-wait",
+        "-p",
+        "rows=10",
+        "-p",
+        "op=insert",
+        "--blocks",
+        "500",
+        "--reconnect",
+        "0",
+    ];
+    let node = ["pool", "bench", "--paper", "--interface", "lo", "--size", "1M", "--duration", "60", "--at", &name];
+    let net = [
+        "net",
+        "run",
+        "--from",
+        &name,
+        "--to",
+        "local",
+        "--interface",
+        "lo",
+        "--to-interface",
+        "lo",
+        "--duration",
+        "60",
+    ];
+    let bench = [&long[..], &["--device", &name, "-o", path]].concat();
+    for words in [&bench[..], &node, &net] {
+        for signal in ["-INT", "-KILL", "-HUP"] {
+            let mut command = phone.fathom();
+            command.args(words).stdout(Stdio::null()).stderr(Stdio::null());
+            let mut child = command.spawn()?;
+            until("a process there", || Ok(!phone.processes()?.is_empty()))?;
+            run(Command::new("kill").args([signal, &child.id().to_string()]))?;
+            child.wait()?;
+            clean(&phone).with_context(|| format!("{signal} {words:?}"))?;
+            let after = snapshot(&phone)?;
+            ensure!(after == before, "{signal} {words:?}: {}", differing(&before, &after));
+        }
+    }
+    Ok(())
+}
+
+/// Lines that only one of the two has.
+fn differing(a: &str, b: &str) -> String {
+    let only = |own: &str, other: &str, sign: &str| -> Vec<String> {
+        own.lines().filter(|line| !other.lines().any(|l| l == *line)).map(|line| format!("{sign}{line}")).collect()
+    };
+    [only(a, b, "-"), only(b, a, "+")].concat().join("\n")
 }
 
 /// A trace of Perfetto's: a packet with a bundle of events of CPU 0 (trace_packet.proto 1, ftrace_event_bundle.proto 1 and 2), which are

@@ -73,6 +73,14 @@ fn facts() -> Result<()> {
         "{value:#}"
     );
     ensure!(fact("access.uid") == "2000" && fact("access.capabilities") == "none", "{value:#}");
+    // Two cards are two folders, each with its own disk.
+    for (folder, text) in [
+        ("internal", "/data/local/tmp: internal, f2fs on mmcblk0 (SD card)"),
+        ("3234-3432", "/storage/3234-3432: removable, vfat on mmcblk1 (SD card), behind fuse"),
+        ("A1B2-C3D4", "/storage/A1B2-C3D4: removable, vfat on mmcblk2 (SD card), behind fuse"),
+    ] {
+        ensure!(fact(&format!("folder.{folder}")) == text, "{folder}: {value:#}");
+    }
     // Whatever bytes: to the card and back, and by way of FUSE.
     let folder = tempfile::tempdir()?;
     let (sent, back) = (folder.path().join("sent"), folder.path().join("back"));
@@ -113,15 +121,17 @@ fn processes(archive: &Path) -> Result<usize> {
     Ok(rows(archive, "replicates")?.iter().filter(|r| r["exit"] == "0").count())
 }
 
-/// Internal storage is f2fs on the card; the shared one is the same card behind FUSE.
+/// Internal storage is f2fs on the card; the shared one is the same card behind FUSE; two more cards have FAT, each behind FUSE.
 fn storage() -> Result<()> {
     let phone = phone(2000)?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("b.fathom");
-    let dirs = ["--dir", "internal=/data/local/tmp", "--dir", "shared=/sdcard", "--blocks", "2", "--json"];
+    let mut dirs = vec!["--blocks", "2", "--json"];
+    let named = ["internal=/data/local/tmp", "shared=/sdcard", "card1=/storage/3234-3432", "card2=/storage/A1B2-C3D4"];
+    dirs.extend(named.iter().flat_map(|dir| ["--dir", dir]));
     let value = json(&bench(&phone, &archive, &dirs).output()?)?;
     let results = value["results"].as_array().context("results")?;
-    for (dir, kind) in [("internal", "f2fs"), ("shared", "fuse")] {
+    for (dir, kind) in [("internal", "f2fs"), ("shared", "fuse"), ("card1", "fuse"), ("card2", "fuse")] {
         let result = results.iter().find(|r| r["parameters"]["dir"].as_str().is_some_and(|d| d.starts_with(dir)));
         let result = result.with_context(|| format!("{dir}: {value:#}"))?;
         ensure!(result["marks"]["fs.type"].as_str().is_some_and(|t| t.starts_with(kind)), "{result:#}");

@@ -10,6 +10,8 @@ pub mod both;
 pub mod claims;
 pub mod density;
 pub mod list;
+pub mod network;
+mod outcome;
 
 use crate::contract::{FileUse, Gap, OperationSummary, Summary};
 use crate::figures::looks_read_only;

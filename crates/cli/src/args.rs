@@ -379,6 +379,19 @@ pub struct PapersBeside {
     /// Folder on this machine that is compared with the device's of the same name (repeatable) [default: the current one]
     #[arg(long, value_name = "NAME=FOLDER", requires = "dir")]
     pub dir_here: Vec<String>,
+    /// Network interface of the device, on which it is a node of a cluster and an end of network runs
+    #[arg(long, value_name = "NAME", default_value = "wlan0", requires = "device")]
+    pub interface: String,
+    /// Network interface of this machine, which the device reaches [default: that of the default route]
+    #[arg(long, value_name = "NAME", requires = "device")]
+    pub interface_here: Option<String>,
+    /// Server behind this machine, for the delay machine of paper 002: ssh:HOST, netns:NAME. The device must reach it through this
+    /// machine (docs/guide/net-link.md); needs root here
+    #[arg(long, value_name = "DEVICE", value_parser = device::device, requires = "device")]
+    pub server: Option<::device::remote::DeviceAddress>,
+    /// Network interface of the server
+    #[arg(long, value_name = "NAME", default_value = "eth0", requires = "server")]
+    pub server_interface: String,
     /// Start at once even if a machine is hot or busy; the results are marked
     #[arg(long, requires = "device")]
     pub no_wait: bool,

@@ -182,7 +182,7 @@ mod tests {
                 commands += 1;
             }
         }
-        assert!(commands >= 5, "{commands}");
+        assert!(commands >= 4, "{commands}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod disks;
 mod dumpsys;
 mod during;
 mod facts;
+mod folders;
 pub mod knobs;
 mod media;
 mod mounts;
@@ -65,6 +66,7 @@ pub fn about(reader: &dyn Reader) -> Environment {
     access::facts(&mut sheet);
     if properties::is_android(reader) {
         android::facts(&mut sheet);
+        folders::facts(&mut sheet);
     }
     sheet.facts
 }

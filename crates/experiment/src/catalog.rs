@@ -47,6 +47,10 @@ const SELFTEST: (&str, &str) = ("selftest.toml", include_str!("../../../experime
 /// What `pool bench --paper-figures` runs: not in the suite, since it is about many devices, and takes an hour.
 const CLUSTER: (&str, &str) = ("cluster.toml", include_str!("../../../experiments/papers/cluster.toml"));
 
+/// The same with nodes on devices: the paper's figures as `papers --device` makes them.
+const CLUSTER_DEVICES: (&str, &str) =
+    ("cluster-devices.toml", include_str!("../../../experiments/papers/cluster-devices.toml"));
+
 /// What can be run.
 pub enum Runnable {
     /// Factors and their values.
@@ -110,8 +114,10 @@ fn is_file(word: &str) -> bool {
 /// There is none.
 pub fn find(word: &str) -> Result<Runnable> {
     if !is_file(word) {
-        if word == "cluster" {
-            return Ok(Runnable::Workload(Workload::parse(CLUSTER.0, CLUSTER.1)?));
+        let (cluster, devices) = (word == "cluster", word == "cluster-devices");
+        if cluster || devices {
+            let (name, text) = if cluster { CLUSTER } else { CLUSTER_DEVICES };
+            return Ok(Runnable::Workload(Workload::parse(name, text)?));
         }
         let all: Vec<Workload> = all()?.into_iter().chain(sweeps()?).collect();
         let names: Vec<String> = all.iter().map(|w| w.name.clone()).collect();
@@ -150,6 +156,8 @@ mod tests {
             assert_eq!(parsed.len(), files.len());
         }
         selftest().unwrap();
-        assert!(matches!(find("cluster"), Ok(Runnable::Workload(_))));
+        for name in ["cluster", "cluster-devices"] {
+            assert!(matches!(find(name), Ok(Runnable::Workload(w)) if w.name == name));
+        }
     }
 }

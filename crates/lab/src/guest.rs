@@ -511,9 +511,8 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
          fathom.idle={idle} fathom.accelerator={}",
         accelerator.name()
     );
-    let card =
-        config.disks.iter().find(|d| d.bus == Bus::Sd).map_or(String::new(), |d| format!(" fathom.sd={}", d.name));
-    command.args(["-append", &(line + &card)]);
+    let cards = config.disks.iter().filter(|d| d.bus == Bus::Sd).map(|d| format!(" fathom.sd={}", d.name));
+    command.args(["-append", &cards.fold(line, |line, card| line + &card)]);
     if let Some(share) = &config.share {
         // Owners stay the host's: the guest's root need not be somebody here. A comma in a value of QEMU's is written twice.
         let path = share.display().to_string().replace(',', ",,");

@@ -34,8 +34,8 @@ name_disks() {
         case $node in
             /dev/vd*) serial=$(cat "$disk/serial") ;;
             /dev/nvme*) serial=$(cat "$disk/device/serial") ;;
-            # A card has a serial number, but it is not ours: there is one card.
-            /dev/mmcblk[0-9]) serial=$(parameter sd) ;;
+            # A card has a serial number, but it is not ours: cards are named in the order of their hosts.
+            /dev/mmcblk[0-9]) serial=$(parameter sd | sed -n "$((${node#/dev/mmcblk} + 1))p") ;;
             # Page 0x80 of a SCSI disk: four bytes of header, then the serial number.
             # scsi_debug's disk is none of QEMU's.
             /dev/sd*) grep -q scsi_debug "$disk/device/model" || serial=$(tail -c +5 "$disk/device/vpd_pg80") ;;

@@ -30,6 +30,22 @@ pub fn named_by(address: IpAddr) -> Option<String> {
     all().ok()?.into_iter().find(|(_, one)| same(*one)).map(|(name, _)| name)
 }
 
+/// The name of the interface that leads to everywhere else, if one does (IPv4).
+pub fn of_default_route() -> Option<String> {
+    default_route(&std::fs::read_to_string("/proc/net/route").ok()?)
+}
+
+/// Of routes to 0.0.0.0/0 that of the lowest metric: interface, destination, gateway, flags, three counts of which the third is the
+/// metric, mask (fib_route_seq_show, net/ipv4/fib_trie.c).
+fn default_route(table: &str) -> Option<String> {
+    let of = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let everywhere = words.get(1) == Some(&"00000000") && words.get(7) == Some(&"00000000");
+        everywhere.then(|| Some((words.get(6)?.parse::<u32>().ok()?, words.first()?.to_string())))?
+    };
+    table.lines().filter_map(of).min().map(|(_, name)| name)
+}
+
 /// Bytes of whole packets that the interface has received and sent, whoever's they were.
 pub fn carried(name: &str) -> Option<(u64, u64)> {
     // That of the caller's network namespace, which /sys need not be.

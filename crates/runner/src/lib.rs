@@ -16,6 +16,7 @@ mod notice;
 pub mod once;
 pub mod papers;
 pub mod papers_beside;
+pub mod papers_network;
 pub mod quantity;
 pub mod results;
 pub mod run;

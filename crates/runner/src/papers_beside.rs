@@ -1,7 +1,9 @@
 //! The papers' figures of a host and a device: what has to be measured for those that are wanted, and the page with their claims.
 
 use crate::both::{Folder, MeasureBoth};
+use crate::papers_network::is_network;
 use analysis::bench::figure::Figure;
+use analysis::bench::figures;
 use analysis::papers::both::{self, Machine};
 use analysis::papers::claims;
 use analysis::papers::list::{self, List, Listed};
@@ -21,8 +23,10 @@ const VERSION: u32 = 1;
 /// What the figures that are wanted need.
 #[derive(Debug)]
 pub struct Needs {
-    /// Workloads of benchmarks.
+    /// Workloads of benchmarks that both run alike.
     pub workloads: Vec<String>,
+    /// Workloads of networks, of which the device is a part.
+    pub networks: Vec<String>,
     /// Whether INSERTs are recorded.
     pub recorded: bool,
 }
@@ -30,11 +34,12 @@ pub struct Needs {
 impl Needs {
     /// Of these.
     pub fn of(wanted: &[&Listed]) -> Self {
-        let words = wanted.iter().flat_map(|k| &k.bench).filter(|w| BOTH.contains(&w.as_str()));
-        let mut workloads: Vec<String> = words.cloned().collect();
-        workloads.sort_unstable();
-        workloads.dedup();
-        Self { workloads, recorded: wanted.iter().any(|k| k.command.is_some() && k.bench.is_empty()) }
+        let mut all: Vec<String> = wanted.iter().flat_map(|k| &k.bench).cloned().collect();
+        all.sort_unstable();
+        all.dedup();
+        let (networks, mut workloads): (Vec<String>, Vec<String>) = all.into_iter().partition(|w| is_network(w));
+        workloads.retain(|w| BOTH.contains(&w.as_str()));
+        Self { workloads, networks, recorded: wanted.iter().any(|k| k.command.is_some() && k.bench.is_empty()) }
     }
 
     /// Adds what is needed to a run of both: the workloads, and the modes of bytecode if there is any.
@@ -53,7 +58,7 @@ impl Needs {
 /// A machine of which nothing is known yet.
 pub fn machine(name: String, facts: Environment) -> Machine {
     let not_asked = || "nothing that was requested needs it".to_string();
-    Machine { name, bench: Err(not_asked()), recorded: Err(not_asked()), facts }
+    Machine { name, bench: Err(not_asked()), recorded: Err(not_asked()), network: Err(not_asked()), facts }
 }
 
 /// How many INSERTs and full scans are recorded.
@@ -92,7 +97,7 @@ impl Page<'_> {
     pub fn markdown(&self, date: &str) -> String {
         let Page { all, wanted, place, host, device, .. } = self;
         let mut text = list::head_of_both(&host.name, &device.name, date, self.quick);
-        text += &list::overview_of_both(&all.paper, wanted, &BOTH, &place.to_string());
+        text += &list::overview_of_both(&all.paper, wanted, &place.to_string());
         let name = analysis::text::escaped(&device.name);
         let _ = writeln!(text, "\n- **host**: {}\n- **{name}**: {}", host.is(), device.is());
         for Folder { name, here, there } in &self.folders {
@@ -102,11 +107,11 @@ impl Page<'_> {
         text.push('\n');
         text += &claims::markdown(&self.judged());
         text.push_str("\n## The figures\n\n");
+        let of = |f: &Figure| {
+            let is = |k: &&Listed, n: &str| k.paper == f.paper && k.is(&format!("{}/{n}", f.paper));
+            wanted.iter().any(|k| f.figure.split(", ").any(|n| is(k, n)))
+        };
         if host.bench.is_ok() || device.bench.is_ok() {
-            let of = |f: &Figure| {
-                let is = |k: &&Listed, n: &str| k.paper == f.paper && k.is(&format!("{}/{n}", f.paper));
-                wanted.iter().any(|k| f.figure.split(", ").any(|n| is(k, n)))
-            };
             text += &both::benchmarks(host, device, &both::pairs(host, device), &of);
         }
         if let Some([(a, why_a), (b, why_b)]) = &self.modes {
@@ -123,6 +128,25 @@ impl Page<'_> {
             };
             let columns: Vec<_> = [host, device].into_iter().filter(|m| m.recorded.is_ok()).map(kept).collect();
             text += &analysis::papers::markdown(&columns);
+        }
+        if wanted.iter().any(|k| k.bench.iter().any(|w| is_network(w))) {
+            text.push_str(
+                "## The networks\n\nThe host emulates the cluster and the links on one machine; the device is a node of a cluster and an end \
+                 of a link, over its own network. So no ratio of both is formed.\n\n",
+            );
+            for machine in [host, device] {
+                let name = analysis::text::escaped(&machine.name);
+                match &machine.network {
+                    Ok(bench) => {
+                        let _ = writeln!(text, "Of {name}:\n");
+                        let made: Vec<Figure> = figures::figures(bench).into_iter().filter(|f| of(f)).collect();
+                        text += &figures::markdown(&made);
+                    }
+                    Err(why) => {
+                        let _ = writeln!(text, "Nothing of {name}: {}.\n", analysis::text::escaped(why));
+                    }
+                }
+            }
         }
         model::text::folded(&text)
     }

@@ -1,4 +1,4 @@
-//! The device as a virtual machine: Debian's kernel, an SD card on the MMC layer with /data on it as f2fs, /sdcard behind FUSE (bindfs, which
+//! The device as a virtual machine: Debian's kernel, an SD card on the MMC layer with /data on it as f2fs, two more as removable storage, /sdcard behind FUSE (bindfs, which
 //! passes each request to a process and back, as Android's media provider does), and the daemon in a root of its own, reached through a
 //! port of this machine.
 //!
@@ -17,6 +17,8 @@ use std::time::Duration;
 
 /// Bytes of the card: a power of two, as cards have.
 const CARD: u64 = 512 << 20;
+/// Bytes of each of two further cards, which are removable: FAT, mounted as vold does, and behind FUSE for apps and shells.
+const REMOVABLE: u64 = 64 << 20;
 /// The daemon's port there.
 const PORT: u16 = 5555;
 /// How long a step of preparing may take by the guest's clock.
@@ -44,6 +46,15 @@ ln -sf /proc/self/mounts /etc/mtab
 bindfs --force-user=2000 --force-group=2000 --create-for-user=0 --create-for-group=0 --chown-ignore --perms=a+rwX \
     -o allow_other /phone/data/media/0 /phone/storage/emulated/0
 ln -sfn /storage/emulated/0 /phone/sdcard
+for card in card1:3234-3432 card2:A1B2-C3D4; do
+    raw=/phone/mnt/media_rw/${card#*:}
+    seen=/phone/storage/${card#*:}
+    mkdir -p $raw $seen
+    # What is on it stays when the machine boots again.
+    mount -t vfat /dev/disk/${card%:*} $raw 2>/dev/null || { mkdosfs /dev/disk/${card%:*} && mount -t vfat /dev/disk/${card%:*} $raw; }
+    bindfs --force-user=2000 --force-group=2000 --create-for-user=0 --create-for-group=0 --chown-ignore --chmod-ignore --perms=a+rwX \
+        -o allow_other $raw $seen
+done
 "#;
 
 /// A running one.
@@ -90,9 +101,11 @@ impl Machine {
             start += " --key /key.pub";
         }
         let mut config = Config {
-            disks: vec![Disk { name: "data".into(), bus: Bus::Sd, bytes: CARD, ext4: false }],
+            disks: [("data", CARD), ("card1", REMOVABLE), ("card2", REMOVABLE)]
+                .map(|(name, bytes)| Disk { name: name.into(), bus: Bus::Sd, bytes, ext4: false })
+                .to_vec(),
             mkfs: [("data".to_owned(), vec!["mkfs.f2fs".to_owned(), "-q".into()])].into(),
-            modules: ["f2fs", "crc32_generic", "fuse"].map(String::from).to_vec(),
+            modules: ["f2fs", "crc32_generic", "fuse", "vfat", "nls_cp437", "nls_ascii"].map(String::from).to_vec(),
             files,
             texts: vec![("prepare".into(), PREPARE.into())],
             device: true,

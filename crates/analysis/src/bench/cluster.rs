@@ -1,5 +1,5 @@
 //! Figures 7 to 12 of paper 001, made of the workload `cluster`: once by the paper's own cluster, once by today's pool under
-//! the same load.
+//! the same load; and of `cluster-devices`: the paper's cluster with nodes on devices.
 //!
 //! What the paper says, and which cells are ours, is data: experiments/papers/cluster-values.toml. Where its text gives a
 //! number, that stands beside ours; neither is derived from the other.
@@ -11,8 +11,10 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The workload.
+/// The workload, emulated on one machine.
 const WORKLOAD: &str = "cluster";
+/// On devices.
+pub const DEVICES: &str = "cluster-devices";
 /// Of the best, what counts as saturated.
 const SATURATED: f64 = 0.95;
 
@@ -71,7 +73,19 @@ pub fn figures(bench: &Bench, all: &[Measured]) -> Vec<Figure> {
             figure(bench, known, &ours, addition, by == "cluster")
         })
     });
-    figures.filter(|figure| !figure.bars.is_empty()).collect()
+    let on_devices = VALUES.iter().map(|known| {
+        let ours: Vec<&Measured> = all.iter().filter(|m| is_of_devices(m, known)).collect();
+        // Its numbers are of eight tablets.
+        figure(bench, known, &ours, "; on devices", false)
+    });
+    figures.chain(on_devices).filter(|figure| !figure.bars.is_empty()).collect()
+}
+
+/// Of however many devices there are.
+fn is_of_devices(m: &Measured, known: &PaperFigure) -> bool {
+    let mut cells = known.cells.clone();
+    cells.remove("nodes");
+    m.design.name == DEVICES && has(&m.factors, &cells)
 }
 
 fn is(m: &Measured, known: &PaperFigure, by: &str) -> bool {
@@ -180,6 +194,10 @@ mod tests {
         let [most, saturated] = &figures[1].stated[..] else { panic!("{:?}", figures[1].stated) };
         assert!((most.ours.unwrap() / 16_800.0 - 1.0).abs() < 0.02);
         assert_eq!((saturated.paper, saturated.ours), (4.0, Some(4.0)));
+        made = bench("c", DEVICES);
+        made.add(&[("io", "flash"), ("nodes", "1"), ("threads", "32"), ("batch", "10")], 1e6, 1.0, 3);
+        let on_devices = super::figures(&made, &made.measured());
+        assert!(on_devices.iter().any(|f| f.figure == "8" && f.title.ends_with("on devices") && f.stated.is_empty()));
         let today = figures.iter().find(|f| f.title.contains("this pool")).unwrap();
         assert!(today.figure == "7" && today.bars.len() == 1 && today.stated.is_empty());
     }

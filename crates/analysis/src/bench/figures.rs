@@ -206,10 +206,24 @@ const SPECS: &[Spec] = &[
     },
 ];
 
+/// Designs that measure between real devices what others measure over a model of their link.
+const BETWEEN_DEVICES: &[(&str, &[&str])] = &[("net-delay", &["net-delay-devices"]), ("net-wlan", &["net-devices"])];
+
+/// The same figure, between devices.
+fn between_devices(spec: &Spec, all: &[Measured]) -> Option<Figure> {
+    let (_, workloads) = BETWEEN_DEVICES.iter().find(|(model, _)| spec.workloads == [*model])?;
+    // A phone's own congestion control is CUBIC, or what its maker chose.
+    let only = spec.only.map(|only| if only.0 == "cc" { ("cc", &["cubic", "kernel"][..]) } else { only });
+    let made = figure(&Spec { workloads, only, ..*spec }, all);
+    Some(Figure { title: format!("{}; between devices", made.title).into(), ..made })
+}
+
 /// The figures that this archive holds cells of.
 pub fn figures(bench: &Bench) -> Vec<Figure> {
     let all = bench.measured();
-    let mut figures: Vec<Figure> = SPECS.iter().map(|spec| figure(spec, &all)).filter(|f| !f.bars.is_empty()).collect();
+    let made = SPECS.iter().map(|spec| figure(spec, &all));
+    let made = made.chain(SPECS.iter().filter_map(|spec| between_devices(spec, &all)));
+    let mut figures: Vec<Figure> = made.filter(|f| !f.bars.is_empty()).collect();
     figures.extend(cluster::figures(bench, &all));
     figures
 }

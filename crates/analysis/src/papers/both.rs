@@ -26,6 +26,9 @@ pub struct Machine {
     pub bench: Result<Bench, String>,
     /// The figures of its recording, or why there is none.
     pub recorded: Result<Vec<Recorded>, String>,
+    /// Of the papers' networks: what was measured with the device as a node and as an end, of the host what emulates them on one
+    /// machine; or why nothing was.
+    pub network: Result<Bench, String>,
     /// What is known of it.
     pub facts: Environment,
 }

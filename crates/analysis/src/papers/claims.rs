@@ -7,32 +7,13 @@
 
 use super::both::{self, Machine, ratio};
 use super::list::Listed;
+use super::network::{Cell, NetworkTest};
+pub use super::outcome::Outcome;
+use super::outcome::{Decided, QUARTER, cannot};
 use crate::bench::compare::Pair;
 use crate::text::{count, digits, duration, escaped};
 use serde::Serialize;
 use std::fmt::Write as _;
-
-/// What becomes of a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// Everything measured says so.
-    Confirmed,
-    /// Something measured says otherwise.
-    NotConfirmed,
-    /// Nothing measured decides it.
-    CannotBeTested,
-}
-
-impl Outcome {
-    fn text(self) -> &'static str {
-        match self {
-            Self::Confirmed => "confirmed",
-            Self::NotConfirmed => "not confirmed",
-            Self::CannotBeTested => "cannot be tested",
-        }
-    }
-}
 
 /// A claim, judged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -93,6 +74,8 @@ enum Test {
     None(&'static str, &'static str),
     /// Flash beside a hard disk.
     HardDisk(Cells),
+    /// By the device as a part of a network.
+    Network(NetworkTest),
     /// Not by a host and one device.
     Other(&'static str),
 }
@@ -104,8 +87,6 @@ impl Test {
     }
 }
 
-/// A difference of times that has no interval counts from here.
-const QUARTER: f64 = 1.25;
 /// A difference of counts an INSERT counts from here.
 const HALF: f64 = 0.5;
 const EXTERNAL: &[&str] = &["external", "usb", "sd", "card"];
@@ -113,6 +94,29 @@ const INSERTS: Cells = only(&["sqlite"], "op", &["insert"]);
 const LINES: Cells = only(&["draw"], "shape", &["line"]);
 /// Classes in which the CPU benchmarks are run: bytecode.
 const BYTECODE: Cells = only(&["linpack", "scimark"], "mode", &["jvm", "art"]);
+
+const fn above(a: Cell, b: Cell) -> Test {
+    Test::Network(NetworkTest::Above(a, b))
+}
+
+/// One node on the device, with flash as the paper's.
+const fn node(threads: &'static str, batch: &'static str) -> Cell {
+    Cell("cluster-devices", [("io", "flash"), ("threads", threads), ("batch", batch)])
+}
+
+const fn without_io(batch: &'static str) -> Cell {
+    Cell("cluster-devices", [("io", "none"), ("threads", "32"), ("batch", batch)])
+}
+
+/// The device as the client; `down`: to it.
+const fn end(traffic: &'static str, direction: &'static str) -> Cell {
+    Cell("net-devices", [("traffic", traffic), ("direction", direction), ("cc", "kernel")])
+}
+
+/// To the device, from a server behind this machine.
+const fn delayed(cc: &'static str, delay_ms: &'static str) -> Cell {
+    Cell("net-delay-devices", [("direction", "down"), ("cc", cc), ("delay_ms", delay_ms)])
+}
 
 #[rustfmt::skip]
 const CLAIMS: &[(&str, &str, Test)] = &[
@@ -140,12 +144,22 @@ const CLAIMS: &[(&str, &str, Test)] = &[
      Test::More("13-15", "database writes per INSERT, at the file system")),
     ("000/13-15", "the device gets more writes for it on Android", Test::More("13-15", "device writes around them")),
     ("001/1-4", "flash answers more random reads than a hard disk", Test::HardDisk(all(&["random"]))),
-    ("001/7-12", "nodes, threads and batch of a cluster of tablets",
-     Test::Other("it needs several devices at once: `fathom pool node --device` on each")),
-    ("002/5-6", "TCP from an Android terminal by delay and congestion control",
-     Test::Other("it needs a link between two devices: `fathom net sweep net-delay-devices`")),
-    ("002/ch4", "TCP to the phone is faster than from it, over Wi-Fi",
-     Test::Other("adb's own link is not the network: `fathom net run --to adb:SERIAL`, with the phone's Wi-Fi")),
+    ("001/7", "one request in a packet: more threads raise the rate", above(node("32", "1"), node("1", "1"))),
+    ("001/7-9", "more nodes raise the rate, nearly in proportion with 10 and 100 requests in a packet",
+     Test::Other("one device is one node; with several: `fathom bench run cluster-devices -p at=adb:A+adb:B -p nodes=1,2`")),
+    ("001/8", "10 requests in a packet give more than 1", above(node("32", "10"), node("32", "1"))),
+    ("001/8", "with 10, more than 8 threads gain nothing", Test::Network(NetworkTest::Alike(node("32", "10"), node("8", "10")))),
+    ("001/9", "100 requests in a packet give more than 1", above(node("32", "100"), node("32", "1"))),
+    ("001/9", "with 100, more than 4 threads gain nothing", Test::Network(NetworkTest::Alike(node("32", "100"), node("4", "100")))),
+    ("001/10", "without I/O, 10 requests in a packet give nearly ten times what 1 gives",
+     Test::Network(NetworkTest::Times(10.0, without_io("10"), without_io("1")))),
+    ("002/ch4", "TCP to the phone is faster than from it", above(end("tcp", "down"), end("tcp", "up"))),
+    ("002/ch4", "UDP to the phone, as iperf 2 sends it, carries less than TCP", above(end("tcp", "down"), end("udp_iperf", "down"))),
+    ("002/ch4", "and so does UDP from it", above(end("tcp", "up"), end("udp_iperf", "up"))),
+    ("002/5", "TCP is stable to a one-way delay of 16 ms",
+     Test::Network(NetworkTest::Alike(delayed("cubic", "0"), delayed("cubic", "16")))),
+    ("002/5", "and lower at 32 ms", above(delayed("cubic", "16"), delayed("cubic", "32"))),
+    ("002/6", "westwood is lower than cubic", above(delayed("cubic", "16"), delayed("westwood", "16"))),
     ("004/1", "INSERTs are slower on the phone than on Linux (0.83, by the paper's two ratios)", Test::Slower(INSERTS)),
     ("004/2-4", "an INSERT is more file-system writes on the phone (14 beside 3)", Test::More("2-4", "file-system writes per INSERT")),
     ("004/2-4", "more of them to the journal (11 beside 2)", Test::More("2-4", "of these to the journal")),
@@ -219,13 +233,6 @@ struct Both<'a> {
     pairs: &'a [Pair],
 }
 
-/// What becomes of a claim, and by what.
-type Decided = (Outcome, String);
-
-fn cannot(why: impl Into<String>) -> Decided {
-    (Outcome::CannotBeTested, why.into())
-}
-
 fn outcome(holds: bool) -> Outcome {
     if holds { Outcome::Confirmed } else { Outcome::NotConfirmed }
 }
@@ -261,6 +268,7 @@ impl Both<'_> {
                 Some("1" | "true" | "yes") => self.verdicts(cells, &["faster"], &["slower", "equivalent"]),
                 _ => cannot(format!("the disk of {} is no hard disk, or that is not known", self.host.name)),
             },
+            Test::Network(test) => test.judge(&self.device.network),
             Test::Other(why) => cannot(why),
         }
     }
@@ -448,6 +456,7 @@ mod tests {
             name: name.into(),
             bench: Ok(bench),
             recorded: Err("not root there".into()),
+            network: Err("no network was measured".into()),
             facts: Environment::new(),
         }
     }
@@ -477,7 +486,9 @@ mod tests {
     #[test]
     fn what_was_not_measured_is_not_judged() {
         let (host, device) = (sqlite("host", 1e6, 1e5, 12), sqlite("x", 2e6, 1e5, 12));
-        for figure in ["000/1", "000/3", "000/5", "000/6", "000/11", "001/7-12", "002/ch4", "004/5"] {
+        for figure in
+            ["000/1", "000/3", "000/5", "000/6", "000/11", "001/7", "001/8", "001/10", "002/ch4", "002/5", "004/5"]
+        {
             for j in judged(&host, &device, figure) {
                 assert_eq!(j.outcome, Outcome::CannotBeTested, "{j:?}");
                 assert!(!j.because.is_empty());

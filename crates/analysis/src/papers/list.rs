@@ -49,7 +49,7 @@ pub struct Listed {
     #[serde(default)]
     pub bench: Vec<String>,
     state: String,
-    /// The command that measures it with a device, where `fathom papers --device` does not: it needs more than a host and one device.
+    /// The command that measures it with more than a host and one device.
     beside: Option<String>,
     /// The command that makes what is missing here.
     elsewhere: Option<String>,
@@ -58,7 +58,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// The command that measures it with this device, if `fathom papers --device` does not.
+    /// How it is measured with this device and others.
     pub fn with_device(&self, device: &str) -> Option<String> {
         Some(self.beside.as_ref()?.replace("{device}", device))
     }
@@ -100,8 +100,8 @@ pub fn head_of_both(host: &str, device: &str, date: &str, quick: bool) -> String
     ))
 }
 
-/// Which figures a host and a device make, and by which command each comes out alone; `both`: workloads that run on either.
-pub fn overview_of_both(papers: &[Paper], wanted: &[&Listed], both: &[&str], device: &str) -> String {
+/// Which figures a host and a device make, and by which command each comes out alone.
+pub fn overview_of_both(papers: &[Paper], wanted: &[&Listed], device: &str) -> String {
     let mut text = String::new();
     for paper in papers.iter().filter(|p| wanted.iter().any(|k| k.paper == p.number)) {
         let _ = writeln!(text, "- **{}**: {}", paper.number, paper.is);
@@ -111,12 +111,9 @@ pub fn overview_of_both(papers: &[Paper], wanted: &[&Listed], both: &[&str], dev
     for k in wanted {
         let command = match &k.command {
             None => "nothing measured in it".into(),
-            Some(command) if k.bench.iter().all(|w| both.contains(&w.as_str())) => {
-                format!("`{command} DEVICE={}`", escaped(device))
-            }
             Some(command) => {
-                let beside = k.with_device(&escaped(device)).map(|with| format!("; with the device: {with}"));
-                format!("on the host alone: `{command}`{}", beside.unwrap_or_default())
+                let more = k.with_device(&escaped(device)).map(|with| format!("; {with}"));
+                format!("`{command} DEVICE={}`{}", escaped(device), more.unwrap_or_default())
             }
         };
         let _ = writeln!(text, "| {} | {} | {} | {command} |", k.paper, k.number, k.shows);

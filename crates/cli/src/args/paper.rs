@@ -1,5 +1,7 @@
 //! Options of `fathom pool` for the cluster of paper 001.
 
+use super::device::device;
+use ::device::remote::DeviceAddress;
 use clap::{Args, ValueEnum};
 use model::quantity::{bytes, long_time};
 use pool::flash::Speed;
@@ -37,14 +39,27 @@ pub struct PaperBench {
     /// Start this many nodes in memory on this machine, and stop them afterwards
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub nodes: Option<u32>,
+    /// Start one of the paper's nodes on each of these devices, separated by `+`, and stop them afterwards: adb:SERIAL,
+    /// ssh:[USER@]HOST[:PORT], netns:NAME, local. Nothing is encrypted
+    #[arg(long, value_name = "DEVICE[+DEVICE…]", value_delimiter = '+', value_parser = device, requires = "paper")]
+    pub at: Vec<DeviceAddress>,
+    /// Use only the first N of the devices
+    #[arg(long = "use", value_name = "N", requires = "at", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub use_first: Option<u16>,
+    /// Network interface of the devices, on whose address their nodes listen [default: wlan0; lo for local]
+    #[arg(long, value_name = "NAME", requires = "at")]
+    pub interface: Option<String>,
+    /// Fathom's binary for devices of another architecture (repeatable)
+    #[arg(long, value_name = "FILE", requires = "at")]
+    pub binary: Vec<PathBuf>,
     /// Bytes per node, also of nodes that --paper connects to (suffixes K, M, G)
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = bytes)]
     pub size: u64,
     /// Emulate flash in the nodes (the paper's tablets: servers=4,service_ms=1.9)
-    #[arg(long, value_name = "servers=N,service_ms=MS", requires = "nodes")]
+    #[arg(long, value_name = "servers=N,service_ms=MS", requires = "started")]
     pub flash: Option<Speed>,
     /// The paper's nodes answer without reading, so that only the network is measured
-    #[arg(long, requires_all = ["nodes", "paper"], conflicts_with = "flash")]
+    #[arg(long, requires_all = ["started", "paper"], conflicts_with = "flash")]
     pub no_io: bool,
     /// Emulated network between coordinator and nodes: one half-duplex medium for all, like Wi-Fi, or a link per node
     #[arg(long, value_enum, value_name = "shared|per-node", requires = "nodes")]

@@ -96,8 +96,11 @@ pub struct PoolNode {
     #[arg(long, requires = "init")]
     pub import: bool,
     /// Address to listen on for coordinators; port 0 picks a free one, which is printed
-    #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present_any = ["init", "config"])]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address, required_unless_present_any = ["init", "config", "interface"])]
     pub listen: Option<SocketAddr>,
+    /// Listen on this network interface's address, such as wlan0, at a free port, which is printed
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["listen", "config"])]
+    pub interface: Option<String>,
     /// Read options from the [node] section of this TOML file; options on the command line take precedence
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -325,11 +328,12 @@ impl PoolLoad {
 /// --take-over is given; the previous coordinator is then fenced until it is restarted.
 ///
 /// --nodes starts nodes in memory for the measurement, and --link emulates a network such as Wi-Fi between them. --paper measures
-/// the cluster of paper 001, and --paper-figures reproduces that paper's figures 7 to 12. --nbd measures an NBD server of any make
+/// the cluster of paper 001, with --at on devices, and --paper-figures reproduces that paper's figures 7 to 12. --nbd measures an NBD server of any make
 /// through one connection, with a client cheap enough for the server to be the limit.
 #[derive(Debug, Args)]
 #[command(
-    group(clap::ArgGroup::new("which").required(true).args(["node", "nodes", "paper_figures", "nbd"])),
+    group(clap::ArgGroup::new("which").required(true).args(["node", "nodes", "at", "paper_figures", "nbd"])),
+    group(clap::ArgGroup::new("started").args(["nodes", "at"])),
     group(clap::ArgGroup::new("sets_batch").multiple(true).args(["window", "paper", "nbd"]))
 )]
 pub struct PoolBench {

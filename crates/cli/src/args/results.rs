@@ -170,6 +170,9 @@ pub struct ResultFiles {
     /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Whether a page has them already: nothing is printed.
+    #[arg(skip)]
+    pub silent: bool,
 }
 
 /// Show the results of a benchmark.

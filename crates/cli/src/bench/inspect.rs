@@ -86,7 +86,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     if let Some(path) = &args.markdown {
         results::write(path, compared::markdown(&done))?;
     }
-    ResultFiles { csv: None, markdown: args.markdown.clone() }.print(&match args.json {
+    ResultFiles { markdown: args.markdown.clone(), ..ResultFiles::default() }.print(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",
         false => compared::text(&done),
     });

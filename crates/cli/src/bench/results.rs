@@ -46,7 +46,8 @@ impl ResultFiles {
 
     /// Prints the results, unless a file takes their place.
     pub fn print(&self, text: &str) {
-        if ![&self.csv, &self.markdown].into_iter().flatten().any(|path| path == Path::new(STDOUT)) {
+        let elsewhere = [&self.csv, &self.markdown].into_iter().flatten().any(|path| path == Path::new(STDOUT));
+        if !elsewhere && !self.silent {
             output::text(text);
         }
     }

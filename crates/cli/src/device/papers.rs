@@ -16,6 +16,7 @@ use device::remote::DeviceAddress;
 use model::Environment;
 use runner::both::{self, Folder, MeasureBoth};
 use runner::papers_beside::{self as beside, Needs, Page, machine};
+use runner::papers_network::{Ends, Networks, is_network};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -39,6 +40,10 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
         }
         host.bench = result(&folder, &DeviceAddress::Local);
         device.bench = result(&folder, place);
+    }
+    if !needs.networks.is_empty() {
+        let Some([a, b]) = networks(args, place, &folder, &needs)? else { return Ok(without_page(args, &folder)) };
+        (host.network, device.network) = (a, b);
     }
     let modes = needs.recorded.then(|| both::journal_modes(&device.facts));
     if let Some(modes) = &modes {
@@ -90,6 +95,8 @@ fn measured(
     folders: &[Folder],
 ) -> Result<ExitCode> {
     let options = &args.beside;
+    let mut both = options.parameters.clone();
+    both.retain(|(name, _)| !name.split_once('.').is_some_and(|(design, _)| is_network(design)));
     let run = needs.measured(MeasureBoth {
         devices: [&DeviceAddress::Local, place],
         folder,
@@ -100,7 +107,7 @@ fn measured(
         no_wait: options.no_wait,
         dex_jar: options.dex_jar.as_deref(),
         modes: Vec::new(),
-        parameters: &options.parameters,
+        parameters: &both,
         cells: Vec::new(),
         workloads: Vec::new(),
     });
@@ -110,12 +117,56 @@ fn measured(
     }
 }
 
+/// The networks emulated here, then with the device; nothing if somebody interrupted.
+fn networks(
+    args: &Papers,
+    place: &DeviceAddress,
+    folder: &Path,
+    needs: &Needs,
+) -> Result<Option<[Result<Bench, String>; 2]>> {
+    let options = &args.beside;
+    let own = net::interface::of_default_route();
+    let here = options.interface_here.as_deref().or(own.as_deref());
+    let networks = Networks {
+        workloads: &needs.networks,
+        blocks: options.blocks,
+        quick: args.quick,
+        no_wait: options.no_wait,
+        parameters: &options.parameters,
+    };
+    let server = options.server.as_ref().map(|server| (server, options.server_interface.as_str()));
+    let ends = Ends { place, interface: &options.interface, here, server };
+    let file = |name: &str| folder.join(format!("{name}-network.fathom"));
+    let (alone, with) = (file("local"), file(&place.file_name()));
+    let mut both = Vec::new();
+    for (path, words) in [(&alone, networks.alone(&alone)), (&with, networks.with_device(&with, &ends))] {
+        let Some(words) = words else {
+            let why = "nothing of it can be measured: --interface-here NAME names this machine's network interface, --server a server";
+            both.push(Err(why.into()));
+            continue;
+        };
+        let args::Verb::Bench(mut bench) = args::asked(&words)? else { bail!("it cannot be measured") };
+        if let args::BenchVerb::Run(run) = &mut bench.verb {
+            // The page has the results.
+            run.files.silent = true;
+        }
+        if measure(&bench)? == ExitCode::from(INTERRUPTED) {
+            return Ok(None);
+        }
+        both.push(of_file(path));
+    }
+    Ok(both.try_into().ok())
+}
+
 fn result(folder: &Path, place: &DeviceAddress) -> Result<Bench, String> {
-    let path = archive(folder, place);
+    of_file(&archive(folder, place))
+}
+
+fn of_file(path: &Path) -> Result<Bench, String> {
     if !path.exists() {
         return Err("the run there brought no result".into());
     }
-    load(&path).map_err(|error| crate::sentence(&error))
+    load(path).map_err(|error| crate::sentence(&error))
 }
 
 /// The figures of a recording, or why there is none.

@@ -21,8 +21,14 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     if let Some(nodes) = paper.nodes {
         return super::started::run(args, nodes);
     }
+    if !paper.at.is_empty() && paper.paper != Some(Paper::Cluster) {
+        return Err(crate::Usage("--at starts the paper's nodes; it goes with --paper, not --paper=load".into()).into());
+    }
     let (figures, by) = if paper.paper == Some(Paper::Cluster) {
-        let measured = super::paper::bench(args)?;
+        let measured = match paper.at.is_empty() {
+            true => super::paper::bench(args)?,
+            false => super::at::bench(args)?,
+        };
         let checked = measured.checked;
         (measured.figures, format!("{checked} answers verified"))
     } else {

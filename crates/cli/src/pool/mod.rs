@@ -1,5 +1,6 @@
 //! `fathom pool`: a file a verb.
 
+mod at;
 mod attach;
 mod auth;
 mod bench;

@@ -25,14 +25,16 @@ fn opened(path: &Path) -> Result<Store> {
 
 pub fn run(args: &PoolNode) -> Result<ExitCode> {
     if args.at.device.is_some() {
-        if args.config.is_some() || args.listen.is_none() {
-            return Err(
-                crate::Usage("--device: give the node's options on the command line, and --listen".into()).into()
-            );
+        if args.config.is_some() || (args.listen.is_none() && args.interface.is_none()) {
+            let why = "--device: give the node's options on the command line, and --listen or --interface";
+            return Err(crate::Usage(why.into()).into());
         }
         return crate::device::service("node", &args.at, args.trust.key.as_deref());
     }
-    let args = super::config::node(args)?;
+    let mut args = super::config::node(args)?;
+    if let Some(name) = &args.interface {
+        args.listen = Some((net::interface::address(name)?, 0).into());
+    }
     if args.paper.paper {
         return super::paper::node(&args);
     }

@@ -37,16 +37,20 @@ pub fn node(args: &PoolNode) -> Result<ExitCode> {
 /// Measures the paper's cluster, of nodes that run.
 pub fn bench(args: &PoolBench) -> Result<Measured> {
     auth::allow(args.disk.trust.insecure, WAY, args.node.iter().copied())?;
+    // Ctrl-C ends it as any program: nothing is kept that could be lost.
+    Ok(coordinator::run(&args.node, load(args, args.paper.check), &|| false)?)
+}
+
+/// What is asked of the nodes; `check`: each holds its part of the pattern.
+pub fn load(args: &PoolBench, check: bool) -> Load {
     let paper = &args.paper;
-    let load = Load {
+    Load {
         threads: args.load.transfer_threads(),
         batch: args.control.batch,
         ahead: paper.ahead,
         duration: args.load.duration,
         node_bytes: paper.size,
-        check: paper.check,
+        check,
         seed: args.load.seed,
-    };
-    // Ctrl-C ends it as any program: nothing is kept that could be lost.
-    Ok(coordinator::run(&args.node, load, &|| false)?)
+    }
 }

@@ -18,6 +18,7 @@ mod choice;
 pub mod detached;
 mod follow;
 pub mod frame;
+mod held;
 pub mod in_guest;
 mod job;
 mod link;
@@ -31,6 +32,7 @@ mod transport;
 
 pub use address::{DeviceAddress, NotADevice};
 pub use choice::{DeviceNames, OneOrAll};
+pub use held::{Held, NotHeld};
 pub use job::{Begin, Detached, Done, Ended, Job, Note, PROGRAM, Service, Started, run, serve};
 pub use link::{AgentLink, Event, Skew, Unanswered};
 pub use remark::Remark;

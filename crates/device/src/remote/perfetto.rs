@@ -11,17 +11,24 @@ use super::{DeviceAddress, Unreachable};
 use model::Context;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::io::{BufRead as _, BufReader, Read};
 use std::path::Path;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Where the service may write and a shell may read.
 const FOLDER: &str = "/data/misc/perfetto-traces";
 /// No trace is taken that is longer, bytes.
 const MOST: u64 = 4 << 30;
+/// Whether it can record at all, before it is waited for. What the property is without the service only init knows: then it is tried.
+const ASK: &str = "command -v perfetto >/dev/null || { echo 'no perfetto on this device: Android 9 or newer has it' >&2; exit 1; }; \
+    case $(getprop init.svc.traced 2>/dev/null) in stopped|stopping) \
+    echo 'the tracing service of its Perfetto is stopped: adb shell setprop persist.traced.enable 1' >&2; exit 1;; esac";
 /// How long the service may take beyond the recording: it starts atrace, and flushes at the end.
 const BEYOND: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(100);
+/// More of what it says nobody reads, bytes.
+const SAID: usize = 8192;
 
 /// What is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,45 +94,51 @@ pub fn record(
     let place = &transport::there(place)?;
     let fail = |why: String| Unreachable::new(place, why);
     let DeviceAddress::Adb(Some(serial)) = place else { return Err(fail("it is no Android device".into())) };
-    transport::run(
-        place,
-        "command -v perfetto >/dev/null || { echo 'no perfetto on this device: Android 9 or newer has it'; exit 1; }",
-        None,
-    )?;
+    transport::run(place, ASK, None)?;
     let there = format!("{FOLDER}/fathom-{}.pftrace", std::process::id());
     told(format!("{place}: recording by its perfetto for {:.0} s", config.duration.as_secs_f64()));
-    let recorded = trace(place, config, &there, context);
-    let pulled = recorded.and_then(|()| {
-        let mut out = File::create(file).map_err(|e| fail(format!("cannot write {}: {e}", file.display())))?;
-        let sync = AdbSync::open(&AdbServer::of_environment(), serial);
-        sync.and_then(|mut sync| sync.pull(&there, &mut out, MOST)).map_err(|e| transport::failed(place, &e))
-    });
-    // As far as the device can still be reached.
-    let removed = transport::run(place, &format!("rm -f {}", transport::quoted(&there)), None);
-    if let Err(error) = removed {
-        told(format!("{there} could not be removed from the device: {error}"));
+    let recorded = trace(place, config, &there, context).map_err(|why| (why, false));
+    let pulled = recorded.and_then(|()| pull(place, serial, &there, file).map_err(|why| (why, true)));
+    match pulled {
+        // What was recorded is not thrown away where it cannot be kept here.
+        Err((why, true)) => {
+            let pull = format!("adb -s {serial} pull {there}");
+            Err(fail(format!("{}; the trace is still on the device: `{pull}` fetches it", why.why)))
+        }
+        done => {
+            // As far as the device can still be reached.
+            if let Err(error) = transport::run(place, &format!("rm -f {}", transport::quoted(&there)), None) {
+                told(format!("{there} could not be removed from the device: {error}"));
+            }
+            done.map_err(|(why, _)| why)
+        }
     }
-    pulled
+}
+
+/// Brings the trace beside its place, and there when it is whole; what stood there is kept until then.
+fn pull(place: &DeviceAddress, serial: &str, there: &str, file: &Path) -> Result<u64, Unreachable> {
+    let part = file.with_extension("pftrace.part");
+    let fail = |why: String| Unreachable::new(place, why);
+    let cannot = |e: std::io::Error| fail(format!("cannot write {}: {e}", file.display()));
+    let mut out = File::create(&part).map_err(cannot)?;
+    let sync = AdbSync::open(&AdbServer::of_environment(), serial);
+    let pulled = sync.and_then(|mut sync| sync.pull(there, &mut out, MOST)).map_err(|e| transport::failed(place, &e));
+    let kept = pulled.and_then(|bytes| std::fs::rename(&part, file).map(|()| bytes).map_err(cannot));
+    if kept.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    kept
 }
 
 fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context) -> Result<(), Unreachable> {
-    // Its number comes first, so that it can be told to end: a shell's stream carries no signals.
-    let line = format!("echo $$; exec perfetto --txt -c - -o {}", transport::quoted(there));
-    let Pipe { mut to, from, complaints, mut life } = transport::open(place, &line)?;
+    let Pipe { to, from, complaints, mut life } = transport::open(place, &line(config, there))?;
     let broken = |e: std::io::Error| Unreachable::new(place, Broke::by(&e).to_string());
     let mut from = BufReader::new(from);
     let mut number = String::new();
     (&mut from).take(100).read_line(&mut number).map_err(broken)?;
     let number: Option<u32> = number.trim().parse().ok();
-    to.write_all(config.text().as_bytes()).map_err(broken)?;
-    drop(to);
-    let hearing = std::thread::spawn(move || {
-        let mut said = Vec::new();
-        // Neither fills the memory, nor is a full pipe left to it.
-        let _ = from.take(8192).read_to_end(&mut said);
-        let _ = complaints.take(1 << 20).read_to_end(&mut said);
-        said
-    });
+    // Neither fills the memory, nor is a full pipe left to it, in whatever order it writes to both.
+    let (out, err) = (heard(from), heard(complaints));
     let (begun, mut asked) = (Instant::now(), None::<Instant>);
     let ending = loop {
         if let Some(ending) = life.wait(LOOK) {
@@ -136,7 +149,7 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
         if context.cancelled() && asked.is_none() {
             asked = Some(Instant::now());
             if let Some(number) = number {
-                transport::run(place, &format!("kill -INT {number}"), None)?;
+                transport::run(place, &format!("kill -TERM {number}"), None)?;
             }
         }
         if asked.is_some_and(|since| since.elapsed() > BEYOND) || begun.elapsed() > config.duration + BEYOND {
@@ -145,7 +158,8 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
         }
     };
     context.clear_progress();
-    let said = hearing.join().unwrap_or_default();
+    drop(to);
+    let said = [out, err].map(|hearing| hearing.join().unwrap_or_default()).concat();
     let said = String::from_utf8_lossy(&said);
     match ending {
         Ending::Exit(0) => Ok(()),
@@ -156,6 +170,33 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
         )),
         Ending::Lost(why) => Err(Unreachable::new(place, transport::explained(&said, &why))),
     }
+}
+
+/// What the device's shell is told. The number of its perfetto comes first, so that it can be told to end: a shell's stream carries no
+/// signals. Its input says nothing, and ends with the connection, or with this program: then nobody fetches the trace, which is removed,
+/// and perfetto told to end (it takes SIGTERM as Ctrl-C; in the background a shell has it ignore SIGINT). The configuration is no
+/// here-document, for which Android's shell needs a folder for temporary files.
+fn line(config: &Config, there: &str) -> String {
+    let (config, there) = (transport::quoted(&config.text()), transport::quoted(there));
+    format!(
+        "exec 3<&0; echo {config} | perfetto --txt -c - -o {there} 3<&- & p=$!; echo $p; \
+         {{ read -r x <&3; rm -f {there}; kill -TERM $p; }} >/dev/null 2>&1 & w=$!; \
+         wait $p; s=$?; kill $w 2>/dev/null; exit $s"
+    )
+}
+
+/// Keeps the last of what it says, where the reason is, and takes all of it.
+fn heard(mut from: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let (mut said, mut room) = (Vec::new(), [0; 4096]);
+        while let Some(got) = from.read(&mut room).ok().filter(|got| *got > 0) {
+            said.extend_from_slice(&room[..got]);
+            if said.len() > 2 * SAID {
+                said.drain(..said.len() - SAID);
+            }
+        }
+        said
+    })
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ impl NetSweep {
             no_wait: self.no_wait,
             output: self.output.clone(),
             json: self.json,
-            files: ResultFiles { csv: None, markdown: self.markdown.clone() },
+            files: ResultFiles { markdown: self.markdown.clone(), ..ResultFiles::default() },
             resume: self.resume.clone(),
             verb: "net sweep",
             ..BenchRun::default()

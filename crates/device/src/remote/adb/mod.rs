@@ -9,6 +9,8 @@
 //! | `shell` | a command on a device, as three streams and an end |
 //! | `sync` | files to and from a device |
 
+#[cfg(test)]
+mod scripted;
 pub(super) mod server;
 pub(super) mod shell;
 mod sync;

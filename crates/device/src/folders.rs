@@ -1,0 +1,130 @@
+//! The folders of an Android device in which its storage can be measured, each with what is below it: internal flash, shared storage,
+//! which is the same flash behind FUSE, and each card or stick, of which there may be several.
+//!
+//! vold mounts a volume at /mnt/media_rw/NAME, NAME being the file system's serial number, and a file system for apps before it at
+//! /storage/NAME (system/vold, PublicVolume.cpp). A card that is a part of the internal storage (/mnt/expand) no shell may write to.
+//! Whether a shell may write to /storage/NAME depends on the device: nothing here says that it may.
+
+use crate::disks::Disks;
+use crate::facts::{Sheet, Varies};
+use crate::mounts::{Mount, mounts};
+
+/// A shell's own folder.
+const INTERNAL: &str = "/data/local/tmp";
+/// Where volumes are mounted for apps, and by vold.
+const APPS: &str = "/storage/";
+const VOLD: &str = "/mnt/media_rw/";
+/// More volumes than a device has slots.
+const MOST: usize = 16;
+
+/// Notes them.
+pub(crate) fn facts(sheet: &mut Sheet<'_>) {
+    const SOURCE: &str = "/proc/self/mountinfo";
+    let all = match mounts(sheet.reader) {
+        Ok(all) => all,
+        Err(why) => return sheet.put("folder", Varies::Boot, "", SOURCE, Err(why)),
+    };
+    let disks = Disks::read(sheet.reader).unwrap_or_default();
+    for (name, text) in folders(sheet, &all, &disks) {
+        sheet.put(&format!("folder.{name}"), Varies::Boot, "", SOURCE, Ok(text));
+    }
+}
+
+fn folders(sheet: &Sheet<'_>, all: &[Mount], disks: &Disks) -> Vec<(String, String)> {
+    // The last that is mounted at a point hides the others.
+    let at = |point: &str| all.iter().rev().find(|m| m.point == point);
+    let mut found = Vec::new();
+    if let Some(data) = at("/data") {
+        found.push(("internal".into(), format!("{INTERNAL}: internal, {}", below(sheet, data, disks))));
+    }
+    if let Some(shared) = at("/storage/emulated").or_else(|| at("/storage/emulated/0")) {
+        found.push(("shared".into(), format!("/sdcard: shared, {} before the internal storage", shared.kind)));
+    }
+    let name = |m: &Mount| -> Option<String> {
+        let rest = m.point.strip_prefix(APPS).or_else(|| m.point.strip_prefix(VOLD))?;
+        (!rest.is_empty() && !rest.contains('/') && !["emulated", "self"].contains(&rest)).then(|| rest.to_owned())
+    };
+    let mut volumes: Vec<String> = all.iter().filter_map(name).collect();
+    volumes.sort();
+    volumes.dedup();
+    for volume in volumes.into_iter().take(MOST) {
+        let (apps, vold) = (at(&format!("{APPS}{volume}")), at(&format!("{VOLD}{volume}")));
+        let on = vold.or(apps).map(|mount| below(sheet, mount, disks)).unwrap_or_default();
+        let before = apps.filter(|_| vold.is_some()).map(|m| format!(", behind {}", m.kind));
+        found.push((volume.clone(), format!("{APPS}{volume}: removable, {on}{}", before.unwrap_or_default())));
+    }
+    found
+}
+
+/// File system, and disk with its kind, as far as the kernel shows them.
+fn below(sheet: &Sheet<'_>, mount: &Mount, disks: &Disks) -> String {
+    let disk = disks.whole(mount.dev).or_else(|| disks.by_name(&mount.source));
+    let Some(disk) = disk else { return mount.kind.clone() };
+    let kind = match disk.name.as_str() {
+        name if name.starts_with("mmcblk") => {
+            let kind = sheet.reader.read(&format!("/sys/block/{name}/device/type")).unwrap_or_default();
+            if kind.trim() == "SD" { " (SD card)" } else { "" }
+        }
+        // The kernel calls USB sticks removable, and UFS not.
+        name if name.starts_with("sd") => {
+            let removable = sheet.reader.read(&format!("/sys/block/{name}/removable"));
+            if removable.is_ok_and(|text| text.trim() == "1") { " (USB)" } else { "" }
+        }
+        _ => "",
+    };
+    format!("{} on {}{kind}", mount.kind, disk.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Fixture;
+
+    #[test]
+    fn two_cards_are_told_apart_by_volume_and_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put(
+            "proc/self/mountinfo",
+            "1 0 254:3 / /data rw - f2fs /dev/block/dm-3 rw\n\
+             2 0 0:40 / /storage/emulated rw - fuse /dev/fuse rw\n\
+             3 0 179:65 / /mnt/media_rw/3234-3432 rw - vfat /dev/block/vold/public:179,65 rw\n\
+             4 0 0:41 / /storage/3234-3432 rw - fuse /dev/fuse rw\n\
+             5 0 179:97 / /mnt/media_rw/A1B2-C3D4 rw - exfat /dev/block/vold/public:179,97 rw\n\
+             6 0 0:42 / /storage/A1B2-C3D4 rw - fuse /dev/fuse rw\n\
+             7 0 8:1 / /mnt/media_rw/USB1 rw - vfat /dev/block/vold/public:8,1 rw\n\
+             8 0 0:43 / /storage/self rw - tmpfs tmpfs rw\n",
+        );
+        for (disk, dev, part, number) in
+            [("mmcblk1", "179:64", "mmcblk1p1", "179:65"), ("mmcblk2", "179:96", "mmcblk2p1", "179:97")]
+        {
+            put(&format!("sys/block/{disk}/dev"), dev);
+            put(&format!("sys/block/{disk}/device/type"), "SD\n");
+            put(&format!("sys/block/{disk}/{part}/partition"), "1");
+            put(&format!("sys/block/{disk}/{part}/dev"), number);
+        }
+        put("sys/block/sda/dev", "8:0");
+        put("sys/block/sda/removable", "1\n");
+        put("sys/block/sda/sda1/partition", "1");
+        put("sys/block/sda/sda1/dev", "8:1");
+        let fixture = Fixture::new(folder.path());
+        let mut sheet = Sheet::new(&fixture);
+        facts(&mut sheet);
+        let all: Vec<String> =
+            sheet.facts.iter().map(|(name, fact)| format!("{name} = {}", fact.value.as_deref().unwrap())).collect();
+        assert_eq!(
+            all,
+            [
+                "folder.3234-3432 = /storage/3234-3432: removable, vfat on mmcblk1 (SD card), behind fuse",
+                "folder.A1B2-C3D4 = /storage/A1B2-C3D4: removable, exfat on mmcblk2 (SD card), behind fuse",
+                "folder.USB1 = /storage/USB1: removable, vfat on sda (USB)",
+                "folder.internal = /data/local/tmp: internal, f2fs",
+                "folder.shared = /sdcard: shared, fuse before the internal storage",
+            ]
+        );
+    }
+}

@@ -1,0 +1,137 @@
+//! The papers' networks, 001's cluster and 002's links: what is run with a device as a node and as an end, and what this machine runs
+//! alone, which emulates them.
+
+use device::remote::DeviceAddress;
+use std::path::Path;
+
+/// The workloads that this machine runs alone, and those with the device in the place of what they emulate.
+const NETWORKS: [(&str, Option<&str>); 4] = [
+    ("cluster", Some("cluster-devices")),
+    ("net-wlan", Some("net-devices")),
+    ("net-delay", Some("net-delay-devices")),
+    ("net-loss", None),
+];
+/// The paper's congestion controls, of which Linux has some and Fathom the others.
+const CONTROLS: &str = "bic,cubic,htcp,reno,westwood";
+
+/// Whether a design is one of a network.
+pub fn is_network(design: &str) -> bool {
+    NETWORKS.iter().any(|(alone, with)| *alone == design || *with == Some(design))
+}
+
+/// What is asked for.
+#[derive(Debug)]
+pub struct Networks<'a> {
+    /// The workloads of the figures that are wanted, as this machine runs them.
+    pub workloads: &'a [String],
+    /// Exactly so many blocks.
+    pub blocks: Option<u64>,
+    /// A smoke test.
+    pub quick: bool,
+    /// Measure at once, whatever the machines do.
+    pub no_wait: bool,
+    /// The user's parameters.
+    pub parameters: &'a [(String, Vec<String>)],
+}
+
+/// Where the device is, and what it reaches.
+#[derive(Debug)]
+pub struct Ends<'a> {
+    /// The device.
+    pub place: &'a DeviceAddress,
+    /// Its network interface.
+    pub interface: &'a str,
+    /// This machine's, if it has one.
+    pub here: Option<&'a str>,
+    /// A server behind this machine, and its interface.
+    pub server: Option<(&'a DeviceAddress, &'a str)>,
+}
+
+impl Networks<'_> {
+    /// The words of `fathom` that emulate them on this machine; none if none is wanted.
+    pub fn alone(&self, output: &Path) -> Option<Vec<String>> {
+        let designs: Vec<&str> = self.wanted().map(|(alone, _)| alone).collect();
+        self.words(output, &designs, Vec::new())
+    }
+
+    /// The words of `fathom` that measure them with the device; none if none is wanted.
+    pub fn with_device(&self, output: &Path, ends: &Ends<'_>) -> Option<Vec<String>> {
+        let possible = |design: &&str| match *design {
+            "net-devices" => ends.here.is_some(),
+            "net-delay-devices" => ends.server.is_some(),
+            _ => true,
+        };
+        let designs: Vec<&str> = self.wanted().filter_map(|(_, with)| with).filter(possible).collect();
+        let (place, interface) = (ends.place, ends.interface);
+        let mut given = Vec::new();
+        let mut give = |design: &str, values: &[(&str, &str)]| {
+            if designs.contains(&design) {
+                given.extend(values.iter().map(|(factor, value)| format!("--param={design}.{factor}={value}")));
+            }
+        };
+        let place = place.to_string();
+        // The paper has as many threads as 1 to 32, of which the claims need these.
+        give("cluster-devices", &[("at", &place), ("interface", interface), ("threads", "1,4,8,32")]);
+        let traffic = ("traffic", "tcp,udp_iperf");
+        let here = ends.here.unwrap_or_default();
+        give("net-devices", &[("from", &place), ("interface", interface), ("to_interface", here), traffic]);
+        if let Some((server, to)) = ends.server {
+            let (server, delays) = (server.to_string(), ("delay_ms", "0,16,32"));
+            let all = [("from", place.as_str()), ("to", &server), ("interface", interface), ("to_interface", to)];
+            give("net-delay-devices", &all);
+            give("net-delay-devices", &[delays, ("loss", "0"), ("direction", "down"), ("cc", CONTROLS)]);
+        }
+        self.words(output, &designs, given)
+    }
+
+    fn wanted(&self) -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
+        NETWORKS.into_iter().filter(|(alone, _)| self.workloads.iter().any(|w| w == alone))
+    }
+
+    fn words(&self, output: &Path, designs: &[&str], given: Vec<String>) -> Option<Vec<String>> {
+        let mut words: Vec<String> = ["bench", "run", "--quiet"].map(String::from).to_vec();
+        words.push(format!("--output={}", output.display()));
+        words.extend(self.blocks.map(|n| format!("--blocks={n}")));
+        words.extend(self.quick.then(|| "--quick".into()));
+        words.extend(self.no_wait.then(|| "--no-wait".into()));
+        words.extend(given);
+        let own = self
+            .parameters
+            .iter()
+            .filter(|(name, _)| name.split_once('.').is_some_and(|(design, _)| designs.contains(&design)));
+        words.extend(own.map(|(name, values)| format!("--param={name}={}", values.join(","))));
+        words.push("--".into());
+        words.extend(designs.iter().map(ToString::to_string));
+        (!designs.is_empty()).then_some(words)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_name_device_and_only_what_can_be_measured() {
+        let all: Vec<String> = ["cluster", "net-wlan", "net-delay", "net-loss", "sqlite"].map(String::from).to_vec();
+        let parameters = [
+            ("sqlite.rows".to_owned(), vec!["10".to_owned()]),
+            ("cluster-devices.batch".to_owned(), vec!["1".to_owned(), "10".to_owned()]),
+        ];
+        let networks =
+            Networks { workloads: &all, blocks: Some(2), quick: true, no_wait: false, parameters: &parameters };
+        let alone = networks.alone(Path::new("a")).unwrap().join(" ");
+        assert!(alone.ends_with("-- cluster net-wlan net-delay net-loss") && !alone.contains("--param"), "{alone}");
+        let place: DeviceAddress = "adb:R58".parse().unwrap();
+        let server: DeviceAddress = "netns:server".parse().unwrap();
+        let mut ends = Ends { place: &place, interface: "wlan0", here: None, server: None };
+        let words = networks.with_device(Path::new("a"), &ends).unwrap().join(" ");
+        assert!(words.ends_with("--param=cluster-devices.batch=1,10 -- cluster-devices"), "{words}");
+        assert!(words.contains("--param=cluster-devices.at=adb:R58") && !words.contains("rows"), "{words}");
+        (ends.here, ends.server) = (Some("eth0"), Some((&server, "eth1")));
+        let words = networks.with_device(Path::new("a"), &ends).unwrap().join(" ");
+        assert!(words.ends_with("-- cluster-devices net-devices net-delay-devices"), "{words}");
+        assert!(words.contains("net-delay-devices.to=netns:server") && words.contains("to_interface=eth1"), "{words}");
+        let none = Networks { workloads: &all[4..], ..networks };
+        assert_eq!((none.alone(Path::new("a")), none.with_device(Path::new("a"), &ends)), (None, None));
+    }
+}
