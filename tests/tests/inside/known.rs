@@ -125,14 +125,19 @@ pub fn jvm() -> Result<()> {
     near("rows", number(shape(&summary, "SELECT I FROM T")?, "/rows")?, 7.0)
 }
 
-/// A static program of musl's, in a root of its own that has nothing but it: the object is not there, so it has uprobes either way.
+/// A static program of musl's, in a root of its own that has nothing but it: the object is not there, so it has uprobes either way. It is
+/// the very file that the command names, whose uprobes are there from the start.
 pub fn musl_in_chroot() -> Result<()> {
     let disk = ext4()?;
-    let program = disk.path().join("program");
+    let (program, root) = (disk.path().join("program"), disk.path().join("root"));
     fs::copy(fathom(), &program)?;
-    let root = disk.path().to_string_lossy().into_owned();
-    let words = ["chroot", &root, "/program", "workload", "sqlite", "--op=demo", "--rows=200", "--samples=none"];
-    let argv = [&words[..], &["--dir", "/"]].concat();
+    let (there, work) = (root.join(program.strip_prefix("/")?), root.join("work"));
+    fs::create_dir_all(there.parent().context("a folder")?)?;
+    fs::create_dir(&work)?;
+    fs::hard_link(&program, &there)?;
+    let [program, root] = [program, root].map(|path| path.to_string_lossy().into_owned());
+    let words = ["chroot", &root, &program, "workload", "sqlite", "--op=demo", "--rows=200", "--samples=none"];
+    let argv = [&words[..], &["--dir", "/work"]].concat();
     let folder = tempfile::tempdir()?;
     let mut both = Vec::new();
     for way in ["auto", "uprobe"] {
