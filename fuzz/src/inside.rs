@@ -1,7 +1,7 @@
 //! What a process that is probed inside leaves in its arena: it may write anything there, at any time, the recorder's own words too.
 
 use crate::mutate::Random;
-use ::inside::image::{HEADER, Tls, dynamic, relocations};
+use ::inside::image::{HEADER, Side, Tls, dynamic, relocations};
 use ::inside::layout::{
     ARENA_MAGIC, ARENA_SIZE, CONTROL_SIZE, CONTROLS_AT, HEAD_AT, HEADER_SIZE, RING_WORDS, RINGS, RINGS_AT, TGID_AT,
 };
@@ -119,10 +119,25 @@ pub fn program(input: &[u8]) {
         Some(input.get(at..at.checked_add(usize::try_from(size).ok()?)?)?.to_vec())
     };
     let own = (0x6c0, 8);
-    let Ok(tls) = Tls::extend(headers, own, true) else { return };
-    let (from, count, to) = tls.own;
-    assert!(to >= own.0 || count == 0 && to == 0);
-    assert!(to + count <= tls.size && tls.offset() == -(tls.size.cast_signed()));
+    let below = Tls::extend(headers, own, Side::Below, true);
+    let above = Tls::extend(headers, own, Side::Above, true);
+    if let Ok(tls) = &below {
+        let (_, count, to) = tls.own;
+        assert!(to >= own.0 || count == 0 && to == 0);
+        assert!(to + count <= tls.size && tls.offset() == -(tls.size.cast_signed()));
+    }
+    if let Ok(tls) = &above {
+        let (_, count, to) = tls.own;
+        assert!(to == 0 && count <= tls.size - own.0 && tls.offset() >= 16 + count.cast_signed());
+    }
+    for tls in [below, above].into_iter().flatten() {
+        relocated(headers, &tls, read);
+    }
+}
+
+/// What is relocated lies in the program's part.
+fn relocated(headers: &[u8], tls: &Tls, read: impl Fn(u64, u64) -> Option<Vec<u8>> + Copy) {
+    let (from, count, _) = tls.own;
     assert_eq!(tls.header(0x9000).len(), HEADER);
     let section = dynamic(headers).and_then(|(at, size)| read(at, size)).unwrap_or_default();
     for (at, _) in relocations(&section, from..from + count, read).unwrap_or_default() {
