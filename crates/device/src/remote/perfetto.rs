@@ -172,15 +172,16 @@ fn trace(place: &DeviceAddress, config: &Config, there: &str, context: &Context)
     }
 }
 
-/// What the device's shell is told. The number of its perfetto comes first, so that it can be told to end: a shell's stream carries no
-/// signals. Its input says nothing, and ends with the connection, or with this program: then nobody fetches the trace, which is removed,
-/// and perfetto told to end (it takes SIGTERM as Ctrl-C; in the background a shell has it ignore SIGINT). The configuration is no
-/// here-document, for which Android's shell needs a folder for temporary files.
+/// The line for the device's shell. The number of its perfetto comes first, so that it can be told to end: a shell's stream carries no
+/// signals. The shell's input is empty, and ends with the connection or with this program: then nobody fetches the trace, so perfetto is
+/// told to end (it takes SIGTERM as Ctrl-C; in the background a shell has it ignore SIGINT), and what it wrote until its end is removed.
+/// The configuration is no here-document, for which Android's shell needs a folder for temporary files.
 fn line(config: &Config, there: &str) -> String {
-    let (config, there) = (transport::quoted(&config.text()), transport::quoted(there));
+    let (config, there, most) = (transport::quoted(&config.text()), transport::quoted(there), BEYOND.as_secs());
     format!(
         "exec 3<&0; echo {config} | perfetto --txt -c - -o {there} 3<&- & p=$!; echo $p; \
-         {{ read -r x <&3; rm -f {there}; kill -TERM $p; }} >/dev/null 2>&1 & w=$!; \
+         {{ read -r x <&3; trap '' TERM HUP; kill -TERM $p; n=0; \
+         while kill -0 $p && [ $n -lt {most} ]; do sleep 1; n=$((n + 1)); done; rm -f {there}; }} >/dev/null 2>&1 & w=$!; \
          wait $p; s=$?; kill $w 2>/dev/null; exit $s"
     )
 }
