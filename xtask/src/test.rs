@@ -42,12 +42,10 @@ const FUZZ: &str = "fuzz";
 const STREAMS: [&[&str]; 3] = [
     // Processors: programs that compute, and guests.
     &[WORKSPACE, "lab", "phone_guest", FUZZ],
-    // The kernel that is recorded, disks, displays.
-    &[
-        "programs", "inside", "phone", "ab", "android", "check", "diff", "waits", "drawing", "engines", "fix", "fleet",
-        "ftrace", "jvm",
-    ],
-    // Networks and pools, where tests wait for packets and for time to pass; then what mostly reads archives.
+    // The kernel that is recorded, disks. The longest stream.
+    &["programs", "inside", "phone", "ab", "check", "diff", "waits", "fix", "fleet", "ftrace"],
+    // Networks and pools, where tests wait for packets and for time to pass; then what mostly reads archives, virtual machines of
+    // bytecode, displays.
     &[
         "net",
         "net_devices",
@@ -61,6 +59,10 @@ const STREAMS: [&[&str]; 3] = [
         "install",
         "mcp",
         "sql",
+        "android",
+        "drawing",
+        "engines",
+        "jvm",
     ],
 ];
 
