@@ -108,12 +108,18 @@ impl Finder {
         search
     }
 
-    /// Looks into the programs that a command names, also inside a word (`sh -c 'make; ./app'`), and that a script of its names: once they
-    /// run, their first statements are over before they could be searched. A word that is no program is one file name tried in vain.
+    /// Looks into the programs that a command names, also inside a word (`sh -c 'make; ./app'`), and that a script of its names, be it the
+    /// command or a word of it (`sh run.sh`): once they run, their first statements are over before they could be searched. A word that is
+    /// no program is one file name tried in vain.
     pub fn named(&mut self, command: &[OsString], path_variable: Option<&OsStr>) -> Search {
         let mut text: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let own = command.first().and_then(|first| crate::launch::resolve(first, path_variable).ok());
-        text.extend(own.and_then(|own| script(&own)));
+        text.extend(
+            own.iter()
+                .map(PathBuf::as_path)
+                .chain(command.iter().skip(1).map(Path::new).filter(|word| word.is_file()))
+                .filter_map(script),
+        );
         let mut search = Search::default();
         for word in text.iter().flat_map(|text| text.split(ends_word)).collect::<BTreeSet<_>>().into_iter().take(WORDS)
         {
@@ -411,9 +417,16 @@ nonsense
         fs::write(&script, format!("#!/bin/sh\nexec {} --list\n", exe.display())).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
         let line = OsString::from(format!("cd /;X=1 {};true", exe.display()));
-        for command in
-            [vec!["sh".into(), "-c".into(), line], vec![script.into()], vec!["nice".into(), exe.clone().into()]]
-        {
+        // A shell executes a script that is no executable file.
+        let text = folder.path().join("text");
+        fs::copy(&script, &text).unwrap();
+        fs::set_permissions(&text, fs::Permissions::from_mode(0o644)).unwrap();
+        for command in [
+            vec!["sh".into(), "-c".into(), line],
+            vec![script.into()],
+            vec!["sh".into(), text.into()],
+            vec!["nice".into(), exe.clone().into()],
+        ] {
             let found = Finder::new(None).named(&command, Some(OsStr::new("/usr/bin:/bin"))).found;
             assert!(found.iter().any(|f| f.path == exe), "{command:?}: {found:?}");
         }

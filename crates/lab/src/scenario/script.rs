@@ -82,7 +82,8 @@ fn made(i: usize, name: &str, disk: &Disk) -> String {
 
 /// Runs the workload; its status is kept apart, for the recording has one too.
 pub(crate) fn workload(scenario: &Scenario) -> Result<String, String> {
-    let mut script = format!("trap 'echo $? >{STATUS}' EXIT\nset -e\ncd {FOLDER}\n");
+    // Its first line has the recorder look for the programs that it names.
+    let mut script = format!("#!/bin/sh\ntrap 'echo $? >{STATUS}' EXIT\nset -e\ncd {FOLDER}\n");
     for command in &scenario.workload.commands {
         script += scenario.filled(command)?.trim_end();
         script.push('\n');
