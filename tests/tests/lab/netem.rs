@@ -40,7 +40,8 @@ fn over_ours(guest: &mut Guest, words: &str) -> Result<String> {
 /// Mb/s of payload over 10 Mb/s, netem's and ours, against arithmetic. A packet of 1,500 bytes carries 1,448 of payload (IPv4 20, TCP 20,
 /// timestamps 12). Ours counts its 1,500 bytes; netem, on a device with Ethernet headers, 1,514. Both have a round trip of 16 ms, in which
 /// 10 Mb/s are 14 packets: slow start, from 10 on, takes fewer than ten, 4 % of 4 s. Nothing may be faster than arithmetic but for what was
-/// on its way when the clock began, a tenth of a second's worth at most. A busy host only takes away, so the best of three trials counts.
+/// on its way when the clock began, a tenth of a second's worth at most. A busy host only takes away: the best of three trials counts, less
+/// another 6 %.
 fn at_10_mbit(guest: &mut Guest) -> Result<(f64, f64)> {
     const PAYLOAD: f64 = 1448.0;
     let words = "--direction up --duration 4";
@@ -58,7 +59,7 @@ fn at_10_mbit(guest: &mut Guest) -> Result<(f64, f64)> {
     }
     for ((name, best), share) in ["netem", "ours"].into_iter().zip(best).zip(share) {
         let most = share * 10e6;
-        ensure!((0.96 * most..1.025 * most).contains(&best), "{name} of 10 Mb/s gave {best} b/s, arithmetic {most}");
+        ensure!((0.9 * most..1.025 * most).contains(&best), "{name} of 10 Mb/s gave {best} b/s, arithmetic {most}");
     }
     Ok((best[0], best[1]))
 }
