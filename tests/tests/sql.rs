@@ -7,6 +7,7 @@ use fathom_tests::contracts::hold;
 use fathom_tests::fleets::{
     S3, answer, archives, built, copy, counted, fleet, here, others, python, python_has, refused, sql, text, told,
 };
+use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, fathom, lane, run};
 use serde_json::Value;
 use std::fs;
@@ -413,20 +414,13 @@ fn full_spill() -> Result<()> {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let small = folder.path().join("small");
-    fs::create_dir(&small)?;
-    run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=2m", "fathom-spill-test"]).arg(&small))?;
-    let tried = || -> Result<()> {
-        let mut command = sql(&[text(&here("archives/v3-linux-6.18-virtio")), "--memory", "16M", SPILLS]);
-        command.env("TMPDIR", &small).stdout(Stdio::null());
-        let said = refused(command)?;
-        ensure!(said.contains("No space left"), "{said}");
-        ensure!(fs::read_dir(&small)?.next().is_none(), "something is left");
-        Ok(())
-    };
-    let done = tried();
-    run(Command::new("umount").arg(&small))?;
-    done
+    let small = Tmpfs::new(folder.path().join("small"), "2m")?;
+    let mut command = sql(&[text(&here("archives/v3-linux-6.18-virtio")), "--memory", "16M", SPILLS]);
+    command.env("TMPDIR", &small.0).stdout(Stdio::null());
+    let said = refused(command)?;
+    ensure!(said.contains("No space left"), "{said}");
+    ensure!(fs::read_dir(&small.0)?.next().is_none(), "something is left");
+    Ok(())
 }
 
 fn shell() -> Result<()> {
@@ -696,28 +690,22 @@ fn full() -> Result<()> {
         return Ok(());
     }
     let folder = tempfile::tempdir()?;
-    let (runs, small) = (folder.path().join("runs"), folder.path().join("small"));
+    let runs = folder.path().join("runs");
     fs::create_dir(&runs)?;
-    fs::create_dir(&small)?;
     let archives = others(&here("archives/v3-linux-6.18-virtio"), &runs, 30, 1)?;
     let expected = told(&archives)?;
-    run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "fathom-sql-test"]).arg(&small))?;
-    let tried = || -> Result<()> {
-        let place = small.join("fleet");
-        let place = text(&place);
-        run(&mut fleet(&["init", place]))?;
-        let said = refused(fleet(&["add", place, text(&runs)]))?;
-        ensure!(said.contains("No space left"), "{said}");
-        let some = answer(place, "SELECT count(*) AS n FROM archives")?[0]["n"].as_u64().context("a count")?;
-        ensure!(some < 30, "it had room");
-        run(Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small))?;
-        run(&mut fleet(&["add", place, text(&runs)]))?;
-        ensure!(counted(place, &expected)? == expected);
-        Ok(())
-    };
-    let done = tried();
-    run(Command::new("umount").arg(&small))?;
-    done
+    let small = Tmpfs::new(folder.path().join("small"), "1m")?;
+    let place = small.0.join("fleet");
+    let place = text(&place);
+    run(&mut fleet(&["init", place]))?;
+    let said = refused(fleet(&["add", place, text(&runs)]))?;
+    ensure!(said.contains("No space left"), "{said}");
+    let some = answer(place, "SELECT count(*) AS n FROM archives")?[0]["n"].as_u64().context("a count")?;
+    ensure!(some < 30, "it had room");
+    run(Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small.0))?;
+    run(&mut fleet(&["add", place, text(&runs)]))?;
+    ensure!(counted(place, &expected)? == expected);
+    Ok(())
 }
 
 fn in_s3() -> Result<()> {
