@@ -235,12 +235,13 @@ fn ends_word(c: char) -> bool {
     c.is_whitespace() || "\"'`;|&()<>{}=".contains(c)
 }
 
-/// The text of a script, unless it is a long one.
+/// The text of a script; of a long one its beginning.
 fn script(program: &Path) -> Option<String> {
     first_line(program)?;
-    let mut text = String::new();
-    fs::File::open(program).ok()?.take(SCRIPT).read_to_string(&mut text).ok()?;
-    Some(text)
+    let mut text = Vec::new();
+    fs::File::open(program).ok()?.take(SCRIPT).read_to_end(&mut text).ok()?;
+    // A comment in another encoding hides no program.
+    Some(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The words behind `#!`, at least one.
@@ -419,7 +420,7 @@ nonsense
         let line = OsString::from(format!("cd /;X=1 {};true", exe.display()));
         // A shell executes a script that is no executable file.
         let text = folder.path().join("text");
-        fs::copy(&script, &text).unwrap();
+        fs::write(&text, [&fs::read(&script).unwrap(), b"# caf\xe9\n".as_slice()].concat()).unwrap();
         fs::set_permissions(&text, fs::Permissions::from_mode(0o644)).unwrap();
         for command in [
             vec!["sh".into(), "-c".into(), line],
