@@ -39,12 +39,12 @@ fn over_ours(guest: &mut Guest, words: &str) -> Result<String> {
 
 /// Mb/s of payload over 10 Mb/s, netem's and ours, against arithmetic. A packet of 1,500 bytes carries 1,448 of payload (IPv4 20, TCP 20,
 /// timestamps 12). Ours counts its 1,500 bytes; netem, on a device with Ethernet headers, 1,514. Both have a round trip of 16 ms, in which
-/// 10 Mb/s are 14 packets: slow start, from 10 on, takes fewer than ten, 4 % of 4 s. Nothing may be faster than arithmetic but for what was
-/// on its way when the clock began, a tenth of a second's worth at most. A busy host only takes away: the best of three trials counts, less
-/// another 6 %.
+/// 10 Mb/s are 14 packets: slow start, from 10 on, takes fewer than ten, 2 % of 8 s. Nothing may be faster than arithmetic but for what was
+/// on its way when the clock began, two tenths of a second's worth at most. A busy host and an emulated clock only take away, so the best
+/// of three trials counts, and 5 % are left to them (netem was seen at 0.963 and 0.969 of arithmetic).
 fn at_10_mbit(guest: &mut Guest) -> Result<(f64, f64)> {
     const PAYLOAD: f64 = 1448.0;
-    let words = "--direction up --duration 4";
+    let words = "--direction up --duration 8";
     let mut best = [0.0_f64; 2];
     let share = [PAYLOAD / 1514.0, PAYLOAD / 1500.0];
     for _ in 0..3 {
@@ -59,7 +59,7 @@ fn at_10_mbit(guest: &mut Guest) -> Result<(f64, f64)> {
     }
     for ((name, best), share) in ["netem", "ours"].into_iter().zip(best).zip(share) {
         let most = share * 10e6;
-        ensure!((0.9 * most..1.025 * most).contains(&best), "{name} of 10 Mb/s gave {best} b/s, arithmetic {most}");
+        ensure!((0.93 * most..1.025 * most).contains(&best), "{name} of 10 Mb/s gave {best} b/s, arithmetic {most}");
     }
     Ok((best[0], best[1]))
 }
