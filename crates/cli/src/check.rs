@@ -1,10 +1,10 @@
 //! `fathom check`: a contract of what a command asks of files and disk.
 
-use crate::{Usage, args, link, output};
+use crate::{Usage, args, destination, link, output};
 use analysis::check::{self, Contract};
 use anyhow::{Context as _, Result, anyhow};
+use archive::Archive;
 use archive::table_maker::Failure;
-use archive::{Archive, atomic_file};
 use model::{Context, counted};
 use runner::check::{Blind, Runs};
 use std::io::ErrorKind;
@@ -34,7 +34,10 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
     let runs = Runs::new(&args.command, args.prepare.as_deref(), &open)?;
     let learned = runs.learn(args.runs, !args.no_trace, &print_blind)?;
     let contract = Contract::learn(args.command.clone(), args.prepare.clone(), &learned.traced, &learned.untraced);
-    atomic_file::text(&args.output, &contract.to_toml()?)?;
+    destination::text(&args.output, &contract.to_toml()?)?;
+    if destination::is_stdout(&args.output) {
+        return Ok(ExitCode::SUCCESS);
+    }
     recorder::output::give_to_caller(&args.output)?;
     println!(
         "{}: {}, in {} of {}",

@@ -9,6 +9,7 @@ mod args;
 mod bench;
 mod check;
 mod demo;
+mod destination;
 mod device;
 mod diff;
 mod elsewhere;

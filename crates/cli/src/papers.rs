@@ -1,6 +1,6 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
-use crate::{Usage, args, bench, link, notices, output, own_load, progress, report};
+use crate::{Usage, args, bench, destination, link, notices, output, own_load, progress, report};
 use analysis::papers::list::{self, Listed, nothing_to_make};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
@@ -59,7 +59,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         }
     }
     match &args.output {
-        Some(path) => archive::atomic_file::text(path, &(list::head() + &text))?,
+        Some(path) => destination::text(path, &(list::head() + &text))?,
         None => output::text(&text),
     }
     Ok(ExitCode::SUCCESS)
@@ -67,7 +67,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
 
 /// What is said when there is no page to be made: an interruption, or nothing that could be measured. A page that is there stays.
 fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode {
-    if let Some(page) = &args.output {
+    if let Some(page) = args.output.as_ref().filter(|page| !destination::is_stdout(page)) {
         eprintln!(
             "fathom: {} was not written, since some figures are missing; what was measured is kept in {}",
             page.display(),

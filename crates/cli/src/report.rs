@@ -1,8 +1,8 @@
 //! `fathom report`: archives as one page.
 
-use crate::{args, bench, elsewhere, link, progress};
+use crate::{args, bench, destination, elsewhere, link, progress};
 use anyhow::{Result, bail, ensure};
-use archive::{Archive, ArchiveKind, atomic_file};
+use archive::{Archive, ArchiveKind};
 use report::archives::{self, Content};
 use std::path::{Path, PathBuf};
 
@@ -35,8 +35,10 @@ pub fn run(args: &args::Report) -> Result<()> {
     };
     let first = beside_of.map_or(Path::new("trace.fathom"), PathBuf::as_path);
     let output = args.output.clone().unwrap_or_else(|| beside(first, "html"));
-    atomic_file::text(&output, &page)?;
-    println!("{}: open it in a browser (self-contained)", output.display());
+    destination::text(&output, &page)?;
+    if !destination::is_stdout(&output) {
+        println!("{}: open it in a browser (self-contained)", output.display());
+    }
     Ok(())
 }
 
@@ -70,7 +72,7 @@ fn window(args: &args::Report) -> Result<Option<(u64, u64)>> {
 
 /// Writes the page of `archive` to `output`.
 pub fn write(archive: &Archive, name: &Path, output: &Path) -> Result<()> {
-    Ok(atomic_file::text(output, &archives::recording_page(archive, &name.display().to_string())?)?)
+    destination::text(output, &archives::recording_page(archive, &name.display().to_string())?)
 }
 
 /// `T.fathom` with another ending.

@@ -61,7 +61,9 @@ pub enum Error {
         why: String,
     },
     /// Neither tracing nor /proc counts anything.
-    #[error("nothing can be counted here: no tracing, and the kernel has no /proc/PID/io, or lets root alone read that of the command")]
+    #[error(
+        "nothing can be counted here: no tracing, and the kernel has no /proc/PID/io, or lets root alone read that of the command"
+    )]
     NothingCounted,
     /// What a process printed is something else.
     #[error("what {what} printed cannot be read")]

@@ -2,7 +2,7 @@
 
 use super::results;
 use crate::args::ResultFiles;
-use crate::{args, link, notices, output, progress};
+use crate::{args, destination, link, notices, output, progress};
 use analysis::bench::comparable::Rules;
 use analysis::bench::regressions::regressions;
 use analysis::bench::results::Bench;
@@ -84,7 +84,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     let b = args.b.as_deref().map(|b| compared_one(b, args)).transpose()?;
     let done = runner::archives::compared(&a, b.as_ref(), args.by.as_deref(), &rules)?;
     if let Some(path) = &args.markdown {
-        results::write(path, compared::markdown(&done))?;
+        destination::text(path, &compared::markdown(&done))?;
     }
     ResultFiles { markdown: args.markdown.clone(), ..ResultFiles::default() }.print(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",

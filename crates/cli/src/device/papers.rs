@@ -8,7 +8,7 @@ use super::info;
 use super::inserts::{self, Load, Outcome};
 use crate::args::{self, Papers, Which};
 use crate::bench::{INTERRUPTED, load, run as measure};
-use crate::{Usage, output};
+use crate::{Usage, destination, output};
 use analysis::bench::results::Bench;
 use analysis::papers::list::{List, Listed};
 use anyhow::{Context as _, Result, bail};
@@ -24,6 +24,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     if matches!(place, DeviceAddress::Local) {
         return Err(Usage("--device local is this machine; `fathom papers` makes its figures".into()).into());
     }
+    destination::not_both(args.beside.json, args.output.as_deref())?;
     let folders = folders(args)?;
     // Asked first: a device that is not there is reported before anything is measured.
     let facts = info::ask(&Which { device: place.clone(), binary: args.beside.binary.clone() })?.facts;
@@ -60,7 +61,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     let page = Page { all, wanted, place, host, device, quick: args.quick, modes, folders };
     let text = page.markdown(&model::text::date(archive::unix_now_ns()));
     match &args.output {
-        Some(path) => archive::atomic_file::text(path, &text)?,
+        Some(path) => destination::text(path, &text)?,
         None if !args.beside.json => output::text(&text),
         None => {}
     }
@@ -194,7 +195,8 @@ fn recorded(
 }
 
 fn without_page(args: &Papers, folder: &Path) -> ExitCode {
-    let page = args.output.as_ref().map_or_else(|| "the page".into(), |p| p.display().to_string());
+    let page = args.output.as_ref().filter(|page| !destination::is_stdout(page));
+    let page = page.map_or_else(|| "the page".into(), |page| page.display().to_string());
     eprintln!("fathom: interrupted; {page} was not written; what was measured is in {}", folder.display());
     ExitCode::from(INTERRUPTED)
 }
