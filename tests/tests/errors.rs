@@ -866,7 +866,20 @@ fn nobody_reads_stdout() -> Result<()> {
 fn full_stdout() -> Result<()> {
     let spin = ["workload", "spin", "--iterations", "3", "--inner", "1"];
     let device = ["device", "info", "local"];
-    for line in [&["man"] as &[&str], &["bench", "list"], &["completions", "bash"], &["lab", "list"], &device, &spin] {
+    let help = ["workload", "spin", "--help"];
+    for line in [
+        &["man"] as &[&str],
+        &["bench", "list"],
+        &["completions", "bash"],
+        &["lab", "list"],
+        &["--version"],
+        &["--help"],
+        &["help", "record"],
+        &["bench", "run", "-h"],
+        &help,
+        &device,
+        &spin,
+    ] {
         let full = fs::File::options().write(true).open("/dev/full")?;
         let child = Command::new(fathom()).args(line).stdout(full).stderr(Stdio::piped()).spawn()?;
         let output = child.wait_with_output()?;

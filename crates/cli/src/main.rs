@@ -62,7 +62,10 @@ impl std::fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 fn main() -> ExitCode {
-    let cli = args::Cli::try_parse().unwrap_or_else(|error| args::explain(error).exit());
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::parsed(&args::explain(error)),
+    };
     if std::env::var_os("FATHOM_PARSE_ONLY").is_some() {
         return ExitCode::SUCCESS;
     }
