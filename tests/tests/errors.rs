@@ -260,6 +260,8 @@ fn wrong_arguments() -> Result<()> {
         ensure!(output.status.code() == Some(2), "{words}: {}: {said}", output.status);
         ensure!(said.contains(expected), "{words}: {said}");
         ensure!(!said.contains("panicked") && !said.contains("fathom: fathom"), "{words}: {said}");
+        let named = said.lines().find_map(|line| line.strip_prefix("fathom: ")?.split_once(": "));
+        ensure!(named.is_none_or(|(name, rest)| !rest.ends_with(&format!(": {name}"))), "{words}: {said}");
     }
     let missing = out(Command::new(fathom()).args(["fix", "--database", "/no/such/file", "--", "app", "{db}"]))?;
     let said = messages(&missing);

@@ -27,11 +27,21 @@ pub enum Error {
     /// No header.
     #[error(
         "{} is not a store (a truncated store has lost its headers, which are at its end); make one with `fathom \
-         pool node --init --store {}`",
+         pool node --init --store {} --size SIZE` (of a disk, --size is optional)",
         path.display(),
         path.display()
     )]
     Unformatted {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Nothing that a store could be.
+    #[error(
+        "{} is a folder, and a store is a file or a disk; make one with `fathom pool node --init --store {}/FILE --size SIZE`",
+        path.display(),
+        path.display()
+    )]
+    Folder {
         /// Where.
         path: PathBuf,
     },
