@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         ("unknown_command_exits_127", root(), unknown_command),
         ("unknown_process_id_is_reported", root(), unknown_process),
         ("exit_status_is_that_of_command", root(), exit_status),
+        ("process_left_running_by_command_is_named", root(), left_running),
         ("interrupted_recording_keeps_events", shell(), interrupt_keeps),
         ("killed_child_keeps_its_statements", shell(), killed_child),
         ("killed_recorder_leaves_readable_log", shell(), killed_tracer),
@@ -406,6 +407,31 @@ fn exit_status() -> Result<()> {
             output.status,
             messages(&output)
         );
+    }
+    Ok(())
+}
+
+/// What a daemon does after its command has ended is in no recording, and that is said, whoever records; a child that ended is not named.
+fn left_running() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for backend in ["ebpf", "ftrace"] {
+        let record = |script: &str| {
+            let mut command = Command::new(fathom());
+            command.args(["record", "--backend", backend, "-q", "--no-probe-cost", "--", "sh", "-c", script]);
+            out(command.current_dir(folder.path()))
+        };
+        let output = record(
+            "setsid sleep 600 <&- >&- 2>&- & echo $! >pid; until grep -qx sleep /proc/$!/comm; do :; done; exit 5",
+        )?;
+        let pid = fs::read_to_string(folder.path().join("pid"))?.trim().to_owned();
+        run(Command::new("kill").arg(&pid))?;
+        let (said, named) = (messages(&output), format!("sleep ({pid})"));
+        ensure!(output.status.code() == Some(5), "{backend}: {}: {said}", output.status);
+        ensure!(said.contains(&named) && said.contains(&format!("--pid {pid}")), "{backend}: {said}");
+        let left = &show(&folder.path().join("trace.fathom"))?["environment"]["trace.left_running"]["value"];
+        ensure!(left.as_str() == Some(named.as_str()), "{backend}: {left}");
+        let said = messages(&record("sleep 0.01 & wait")?);
+        ensure!(!said.contains("still running"), "{backend}: {said}");
     }
     Ok(())
 }

@@ -28,7 +28,7 @@ const WAITS_FROM: f64 = 0.01;
 const SOMETIMES: [&str; 7] = ["btrfs", "ext4", "f2fs", "mmc", "nvme", "scsi", "xfs"];
 
 /// Facts of the header: what stands before them, and their names, the first known one being shown.
-const HEADER: [(&str, &[&str]); 9] = [
+const HEADER: [(&str, &[&str]); 10] = [
     ("device", &["device.model", "device.platform"]),
     ("processor", &["cpu.model"]),
     ("system", &["os.name"]),
@@ -38,6 +38,7 @@ const HEADER: [(&str, &[&str]); 9] = [
     ("disk", &["disk.model", "disk.name"]),
     ("scheduler", &["disk.scheduler"]),
     ("processes", &["trace.processes"]),
+    ("left running", &["trace.left_running"]),
 ];
 
 /// How the numbers were obtained, in the order of the table.

@@ -22,7 +22,7 @@ use aya::maps::{HashMap, Map, MapData, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
 use model::Event;
 use model::table::Coverage;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
@@ -34,6 +34,13 @@ pub(crate) static OBJECT: &[u8] = aya::include_bytes_aligned!(concat!(env!("OUT_
 const SLOT_SIZE: usize = 1000;
 /// A slot begins with its tgid (4 bytes) and its standing (2 bytes).
 const STANDING: usize = 4;
+
+/// The process of a slot, if it is to be recorded.
+fn tracked(slot: &[u8; SLOT_SIZE]) -> Option<u32> {
+    let standing = u16::from_ne_bytes(*slot.get(STANDING..)?.first_chunk()?);
+    let tgid = u32::from_ne_bytes(*slot.first_chunk()?);
+    (standing & model::event::flags::TRACKED != 0).then_some(tgid)
+}
 
 /// How long a drain may take.
 const LONGEST_DRAIN: Duration = Duration::from_secs(2);
@@ -246,9 +253,13 @@ impl Session {
     }
 
     fn is_tracked(&self, tid: u32) -> bool {
-        let slot = self.tasks.get(&tid, 0);
-        let flags = slot.ok().and_then(|slot| slot.get(STANDING..)?.first_chunk().copied());
-        flags.is_some_and(|flags| u16::from_ne_bytes(flags) & model::event::flags::TRACKED != 0)
+        self.tasks.get(&tid, 0).is_ok_and(|slot| tracked(&slot).is_some())
+    }
+
+    /// The processes that are recorded now, by their numbers in `/proc`. One that has ended is none of them, waited for or not.
+    pub fn tracked(&self) -> Vec<u32> {
+        let all: BTreeSet<u32> = self.tasks.iter().flatten().filter_map(|(_, slot)| tracked(&slot)).collect();
+        all.into_iter().filter_map(namespace::in_proc).collect()
     }
 
     /// Adds rows to the coverage.

@@ -3,6 +3,7 @@
 
 use crate::Metadata;
 use crate::disk_counters::CountedDisks;
+use crate::left_running::LeftRunning;
 use capture::Finished;
 use device::{Below, Disks, Local};
 use model::table::Coverage;
@@ -125,6 +126,11 @@ impl Collector {
     /// What was asked for.
     pub fn add_request(&mut self, what: &str) {
         self.add("trace.asked", what, None, "the command line");
+    }
+
+    /// What the command left running.
+    pub fn add_left_running(&mut self, left: &LeftRunning) {
+        self.add("trace.left_running", &left.to_string(), None, "the processes that were recorded when the command had ended");
     }
 
     fn add(&mut self, name: &str, value: &str, unit: Option<&str>, source: &str) {

@@ -2,6 +2,7 @@
 
 use crate::collect::fact;
 use crate::import;
+use crate::left_running::LeftRunning;
 use crate::libraries::Libraries;
 use crate::link;
 use crate::new_archive::NewArchive;
@@ -97,9 +98,15 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         context.progress(&format!("recording: {} KiB (Ctrl-C ends it)", taken >> 10), 0, 0);
         std::thread::sleep(DRAIN_EVERY);
     }
+    let left = child.as_mut().filter(|_| callers != Callers::All && session.full().is_none());
+    let left = left.map_or_else(Vec::new, |child| LeftRunning::candidates(child, || session.tracked()));
     archive.collector.count_after();
     archive.log.ends_at(capture::boot_ns());
     let recording = session.finish()?;
+    if let Some(left) = LeftRunning::of(&left) {
+        archive.collector.add_left_running(&left);
+        notify(left.notice());
+    }
     // All of it is in memory now, and the log may need the room.
     drop(spool);
     if let Some(why) = &recording.full {

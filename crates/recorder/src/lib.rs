@@ -36,6 +36,7 @@ mod functions;
 mod import;
 pub mod incoming;
 mod inside;
+pub mod left_running;
 mod libraries;
 pub mod link;
 mod log_writer;

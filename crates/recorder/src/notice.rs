@@ -1,6 +1,7 @@
 //! What a user should know while a recording is made or linked. The caller decides how it reads, and what is worth saying.
 
 use crate::Error;
+use crate::left_running::LeftRunning;
 use crate::output::MovedArchive;
 use model::counted;
 use std::fmt;
@@ -47,6 +48,8 @@ pub enum Notice {
     },
     /// The command does not end; the recording does.
     CommandGoesOn,
+    /// The command ended, and processes that it started go on, unrecorded.
+    LeftRunning(LeftRunning),
     /// The log found no more room, and the recording ended early.
     LogFull {
         /// Why.
@@ -119,6 +122,16 @@ impl fmt::Display for Notice {
                 name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default()
             ),
             Self::CommandGoesOn => f.write_str("the recording ended; the command continues"),
+            Self::LeftRunning(left) => {
+                let (is, them) = if left.0.len() == 1 { ("is", "it") } else { ("are", "them") };
+                let numbers: Vec<String> = left.0.iter().map(|process| format!("--pid {}", process.pid)).collect();
+                write!(
+                    f,
+                    "the recording ended with the command, but {left} {is} still running, not recorded any more; keep the program in \
+                     the foreground, or record {them} besides: fathom record {}",
+                    numbers.join(" ")
+                )
+            }
             Self::LogFull { why } => write!(f, "the recording ended early: {why}"),
             Self::NoSuchProcess { name } => write!(
                 f,

@@ -1,6 +1,7 @@
 //! A recording: holds the command, attaches the probes, stores what comes, and links it.
 
 use crate::event_log::EventLog;
+use crate::left_running::LeftRunning;
 use crate::libraries::Libraries;
 use crate::link;
 use crate::new_archive::NewArchive;
@@ -113,6 +114,8 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
         inside.stop_answering();
     }
 
+    let left = child.as_mut().filter(|_| !request.also_all && !archive.log.ended());
+    let left = left.map_or_else(Vec::new, |child| LeftRunning::candidates(child, || session.tracked()));
     archive.collector.count_after();
     // What was mapped last is in the rings yet.
     let mut mapped = Mapped::new();
@@ -134,6 +137,10 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
         finished.costs.retain(|(what, _)| !matches!(*what, "step" | "statement"));
     }
     context.clear_progress();
+    if let Some(left) = LeftRunning::of(&left) {
+        archive.collector.add_left_running(&left);
+        notify(left.notice());
+    }
     setup::report_refusals(&finished.coverage, notify);
     if let Some(child) = &mut child
         && archive.log.ended()

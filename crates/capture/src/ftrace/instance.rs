@@ -4,6 +4,7 @@ use super::spool::Spool;
 use super::{Error, Raw, Result, doing};
 use formats::ftrace::page::Layout;
 use formats::tracedat::Stats;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -75,6 +76,12 @@ impl Instance {
             doing(done, || format!("adding thread {tid} to {}", path.display()))?;
         }
         Ok(())
+    }
+
+    /// The processes whose threads are recorded now: those that were added, and with `event-fork` those that they started.
+    pub fn processes(&self) -> BTreeSet<u32> {
+        let list = fs::read_to_string(self.path.join("set_event_pid")).unwrap_or_default();
+        list.lines().filter_map(|tid| crate::tasks::process_of(tid.trim().parse().ok()?)).collect()
     }
 
     /// Sets one of its options.

@@ -224,6 +224,12 @@ impl Session {
         Ok(())
     }
 
+    /// The processes that are recorded now, this one aside.
+    pub fn tracked(&self) -> Vec<u32> {
+        let me = std::process::id();
+        self.calls.processes().into_iter().filter(|pid| *pid != me).collect()
+    }
+
     /// Takes what is in the buffers; returns how many bytes.
     ///
     /// # Errors
