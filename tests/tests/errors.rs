@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         ("closed_stdout_pipe_is_no_error", shell(), nobody_reads_stdout),
         ("full_stdout_is_error", Ok(()), full_stdout),
         ("full_disk_keeps_stored_events", shell(), full_disk),
+        ("recording_on_disk_that_command_fills_keeps_facts_and_probes", shell(), filled_disk),
         ("tables_are_built_on_other_disk", shell(), no_room_for_tables),
         ("max_size_ends_recording", shell(), max_size),
         ("truncated_log_is_read_to_cut", shell(), cut_short),
@@ -577,6 +578,27 @@ fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The recorder leaves room on its disk, and the command takes that too, to the last byte. What was recorded is known all the same.
+fn filled_disk() -> Result<()> {
+    let (small, ext4) = (Small::new("16m")?, ext4()?);
+    for disk in [small.0.path(), ext4.path()] {
+        let archive = disk.join("t.fathom");
+        let fill = format!("sqlite3 {0}/db 'create table t(i)'; dd if=/dev/zero of={0}/filler bs=1M; dd if=/dev/zero of={0}/rest bs=1k; exit 0", disk.display());
+        let mut command = Command::new(fathom());
+        command.args(["record", "--no-probe-cost", "-o"]).arg(&archive).args(["--", "sh", "-c", &fill]);
+        let said = messages(&out(&mut command)?);
+        let roomy = tempfile::tempdir()?;
+        run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
+        let names: Vec<_> = fs::read_dir(&archive)?.flatten().map(|entry| entry.file_name()).collect();
+        ensure!(!names.iter().any(|name| name == "meta.json.tmp"), "{names:?}");
+        let shown = show(&roomy.path().join("t.fathom"))?;
+        let probes = shown["coverage"].as_array().map_or(0, Vec::len);
+        ensure!(probes > 20, "{probes} probes are known: {said}");
+        ensure!(shown["environment"]["trace.end"]["value"].is_string(), "the facts are lost: {said}");
+    }
+    Ok(())
+}
+
 fn no_room_for_tables() -> Result<()> {
     let disk = ext4()?;
     // What tables take: half of it is left when the log is stored. How long logs are differs too much to say it before.
@@ -608,7 +630,7 @@ fn no_room_for_tables() -> Result<()> {
     let fill = format!(
         "fallocate -l $(($(stat -f -c '%a * %S' {0}) - {1})) {0}/filler",
         small.0.path().display(),
-        tables / 2 + (160 << 10)
+        tables / 2 + (80 << 10)
     );
     run(Command::new("sh").args(["-c", &fill]))?;
     // Closes its stdin.
