@@ -34,6 +34,9 @@ for i in range(12):
 durable = os.open("durable", os.O_CREAT | os.O_RDWR | os.O_DSYNC, 0o644)
 for i in range(5):
     os.pwrite(durable, b"y" * 4096, 4096 * i)
+plain = os.open("plain", os.O_CREAT | os.O_RDWR, 0o644)
+for i, how in enumerate([os.RWF_DSYNC, os.RWF_SYNC, 0] * 2):
+    os.pwritev(plain, [b"z" * 4096], 4096 * i, how)
 with mmap.mmap(log, 8192) as area:
     area[:5] = b"hello"
     area.flush()
@@ -56,6 +59,7 @@ fn syncs() -> Result<()> {
         ("fsync segment.N.log", 9),
         ("fdatasync segment.N.log", 3),
         ("pwrite64 durable", 5),
+        ("pwritev plain", 4),
         ("msync segment.N.log", 1),
         ("pread64 segment.N.log", 1),
     ] {
@@ -64,10 +68,19 @@ fn syncs() -> Result<()> {
         ensure!(own["per_operation"]["syscalls"] == 1.0, "a call is one call: {own}");
     }
     let folders = all.iter().filter(|o| o["statement"].as_str().is_some_and(|s| s.starts_with("fsync ")));
-    ensure!(folders.count() == 2, "the folder has a name, too");
+    ensure!(folders.count() == 3, "two files, and the folder has a name, too");
     // What is an operation is not also the process's: every flush is charged once.
     let flushes = all.iter().filter_map(|o| Some(o["own"]["flushes"].as_f64()? * o["count"].as_f64()?)).sum::<f64>();
     ensure!(flushes >= 12.0, "each sync has a flush: {flushes}");
+    let again = disk.path().join("again");
+    std::fs::create_dir(&again)?;
+    let folder = tempfile::tempdir()?;
+    let options = ["--backend", "ftrace"];
+    let summary = show(&record(folder.path(), &options, &["python3", "-c", SYNCS, &again.display().to_string()])?)?;
+    for (statement, count) in [("pwrite64 durable", 5), ("pwritev plain", 4)] {
+        let own = operations(&summary)?.iter().find(|o| o["statement"] == statement);
+        ensure!(own.is_some_and(|own| own["count"] == count), "ftrace: {statement}: {own:?}");
+    }
     Ok(())
 }
 

@@ -11,6 +11,9 @@
 
 #define ARG(args, i) ((args)[(i) & 7])
 
+/* RWF_DSYNC and RWF_SYNC (uapi/linux/fs.h): this write waits for the medium, whatever its file is opened with (kiocb_set_rw_flags). */
+#define RWF_SYNCED (0x2 | 0x4)
+
 /* The sixth argument of the calls that Fathom's object makes inside the program (system.h of the room `inside`): not the program's. */
 #define OWN_CALL 0x6c6c61436e776f46UL
 
@@ -130,6 +133,8 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 		fd = ARG(args, shape.fd);
 		if (!enter_file(task, slot, shape.call, fd))
 			return 0;
+		if (unlikely(nr == pwritev2_number) && args[5] & RWF_SYNCED)
+			slot->file_flags |= FATHOM_SYNC_FILE;
 	}
 	read_inside(slot);
 	settle_inside(slot, PT_REGS_SP(regs));

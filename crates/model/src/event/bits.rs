@@ -14,7 +14,7 @@ pub mod flags {
     pub const TRACER: u16 = 16;
     /// O_DIRECT file.
     pub const DIRECT: u16 = 32;
-    /// O_SYNC or O_DSYNC file.
+    /// O_SYNC or O_DSYNC file, or a write with RWF_SYNC or RWF_DSYNC.
     pub const SYNC_FILE: u16 = 64;
     /// Regular file.
     pub const REGULAR: u16 = 128;
