@@ -510,6 +510,7 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .override_global("wait_what", &functions.waits.2, true)
         .override_global("open_direct", &direct, true)
         .override_global("open_dsync", &dsync, true)
+        .override_global("with_object", &u32::from(request.inside), true)
         .override_global("pwritev2_number", &(libc::SYS_pwritev2 as u32), true)
         .load(OBJECT)
         .map_err(|e| refusal::not_loaded(&e))

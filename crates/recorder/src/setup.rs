@@ -32,6 +32,7 @@ impl Setup {
         if inside.is_err() {
             probes.functions.iter_mut().for_each(|function| function.inside = None);
         }
+        probes.inside = inside.is_ok();
         if let (Probes::Inside, Err(why)) = (request.probes, &inside) {
             return Err(Error::NotInside { why: why.clone() });
         }

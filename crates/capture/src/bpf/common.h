@@ -22,6 +22,8 @@ const volatile char wanted_comm[16];
 /* O_DIRECT and O_DSYNC, whose values differ between architectures. */
 const volatile u32 open_direct;
 const volatile u32 open_dsync;
+/* Whether Fathom's object is in the recorded processes. */
+const volatile u32 with_object;
 /* The call whose sixth argument says how this one write is done. */
 const volatile u32 pwritev2_number;
 

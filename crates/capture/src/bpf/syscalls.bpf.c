@@ -14,7 +14,10 @@
 /* RWF_DSYNC and RWF_SYNC (uapi/linux/fs.h): this write waits for the medium, whatever its file is opened with (kiocb_set_rw_flags). */
 #define RWF_SYNCED (0x2 | 0x4)
 
-/* The sixth argument of the calls that Fathom's object makes inside the program (system.h of the room `inside`): not the program's. */
+/*
+ * The sixth argument of the calls that Fathom's object makes inside the program (system.h of the room `inside`): not the program's.
+ * Any program can give it to calls of its own: it counts only where there is an object.
+ */
 #define OWN_CALL 0x6c6c61436e776f46UL
 
 /* Whether the call comes back only when something is on the medium. */
@@ -109,7 +112,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	if (unlikely(slot->functions_open))
 		settle_left(slot, PT_REGS_SP(regs), true, bpf_ktime_get_boot_ns());
 	READ_ARGS(args, regs);
-	if (unlikely(args[5] == OWN_CALL))
+	if (unlikely(args[5] == OWN_CALL) && with_object && slot->standing & FATHOM_TRACKED)
 		return 0;
 	shape.fd = call_shapes[nr].fd;
 	shape.bytes = call_shapes[nr].bytes;
