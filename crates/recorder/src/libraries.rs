@@ -171,7 +171,7 @@ fn probed(found: &Found) -> Probed {
 }
 
 fn late(path: &Path) -> Coverage {
-    Coverage::absent(Layer::Database, path.display().to_string(), Absence::Failed, LATE)
+    Coverage::absent(Layer::Database, path.display().to_string(), Absence::Late, LATE)
 }
 
 fn blind((path, why): (PathBuf, Absent)) -> Coverage {
