@@ -6,7 +6,8 @@
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run, show};
 use serde_json::Value;
-use std::process::{Command, ExitCode};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
     let needs = || root().and_then(|()| installed("python3"));
@@ -14,6 +15,7 @@ fn main() -> ExitCode {
         ("syncs_of_program_without_sqlite_are_counted", needs(), syncs),
         ("waiter_for_wal_names_its_holder", needs(), two_writers),
         ("pipe_futex_and_flock_waits_name_their_ends", needs(), others),
+        ("control_answers_once_running_process_is_recorded", needs(), control),
         ("ready_made_operations_are_listed", Ok(()), listed),
     ];
     lane(cases)
@@ -86,6 +88,69 @@ fn syncs() -> Result<()> {
     for (statement, count) in [("pwrite64 durable", 5), ("pwritev plain", 4)] {
         let own = operations(&summary)?.iter().find(|o| o["statement"] == statement);
         ensure!(own.is_some_and(|own| own["count"] == count), "ftrace: {statement}: {own:?}");
+    }
+    Ok(())
+}
+
+/// argv: a file. Syncs when it is told to, and only then.
+const TOLD: &str = r#"
+import os, sys
+file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o644)
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(9):
+    os.fsync(file)
+print("done", flush=True)
+sys.stdin.readline()
+"#;
+
+/// Whoever waits for the answer misses nothing of a process that runs already, and ends the recording without a signal.
+fn control() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let fifos = ["ctl", "ack"].map(|name| folder.path().join(name));
+    run(Command::new("mkfifo").args(&fifos))?;
+    let mut program = Command::new("python3");
+    program.args(["-c", TOLD]).arg(disk.path().join("told")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = program.spawn()?;
+    let mut told = BufReader::new(program.stdout.take().context("stdout")?);
+    let mut line = String::new();
+    told.read_line(&mut line)?;
+    for backend in ["ebpf", "ftrace"] {
+        let archive = folder.path().join(format!("{backend}.fathom"));
+        let mut record = Command::new(fathom());
+        record.args(["record", "--quiet", "--no-probe-cost", "--backend", backend, "--pid", &program.id().to_string()]);
+        record.arg(format!("--control=fifo:{},{}", fifos[0].display(), fifos[1].display())).arg("-o").arg(&archive);
+        let mut record = record.stderr(Stdio::piped()).spawn()?;
+        // Opening waits until the recorder has.
+        let mut commands = std::fs::File::options().write(true).open(&fifos[0])?;
+        let mut answers = BufReader::new(std::fs::File::open(&fifos[1])?);
+        let mut ask = |what: &str| -> Result<()> {
+            let mut line = String::new();
+            writeln!(commands, "{what}")?;
+            answers.read_line(&mut line)?;
+            ensure!(line == "ack\n", "{what}: {line:?}");
+            Ok(())
+        };
+        ask("ping")?;
+        let mut stdin = program.stdin.as_ref().context("stdin")?;
+        if backend == "ebpf" {
+            writeln!(stdin)?;
+            line.clear();
+            told.read_line(&mut line)?;
+        }
+        ask("stop")?;
+        let status = record.wait()?;
+        ensure!(status.success(), "{backend}: {status}");
+        let summary = show(&archive)?;
+        let syncs = operations(&summary)?.iter().find(|o| o["statement"] == "fsync told").map(|o| &o["count"]);
+        ensure!(backend != "ebpf" || syncs == Some(&Value::from(9)), "{backend}: {syncs:?}");
+    }
+    drop(program.stdin.take());
+    program.wait()?;
+    let refused = |place: &str| Command::new(fathom()).args(["record", "--all", "--control", place]).output();
+    for (place, status) in [("fd:x", 2), ("fd:999", 1), ("fifo:/dev/null", 1)] {
+        let output = refused(place)?;
+        ensure!(output.status.code() == Some(status), "{place}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
 }

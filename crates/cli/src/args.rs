@@ -195,6 +195,9 @@ pub struct Record {
     /// tracer's overhead
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
+    /// Take commands while recording, as `perf record` does: `ping`, answered by `ack` once the probes are attached, and `stop`
+    #[arg(long, value_name = "fd:CTL[,ACK]|fifo:CTL[,ACK]", value_parser = control, conflicts_with = "device")]
+    pub control: Option<recorder::control::Place>,
     /// Print only warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -445,6 +448,10 @@ pub fn usage_error(sentence: &str) -> ! {
 
 fn process(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected a process ID, as `pgrep NAME` prints it".into())
+}
+
+fn control(text: &str) -> Result<recorder::control::Place, recorder::control::NoPlace> {
+    text.parse()
 }
 
 fn comm(text: &str) -> Result<String, String> {

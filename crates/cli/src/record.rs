@@ -1,8 +1,9 @@
 //! `fathom record`: from the command line to a request, and what came of it.
 
 use crate::{args, notices, output, progress};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use model::counted;
+use recorder::control::Control;
 use recorder::presets::Operation;
 use recorder::{Error, Probes, Recorded, Request, Target};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,9 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     if !args.devices.device.is_empty() {
         return crate::device::record(args);
     }
-    let request = request(args);
+    let mut request = request(args);
+    // Before anything that may fail or takes time: whoever waits for an answer sees it end.
+    request.control = args.control.as_ref().map(Control::open).transpose().context("--control")?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
     let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };

@@ -86,7 +86,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         }
         child.release().inspect_err(|_| archive.discard())?;
     }
-    let mut stop = StopCondition::new(request.duration, context, notify);
+    let mut stop = StopCondition::of(request, context, notify);
     let (mut taken, mut looked) = (0, Instant::now());
     let roots: Vec<u32> = child.iter().map(|child| child.pid()).chain(request.pids().iter().copied()).collect();
     while stop.keep_running(child.as_mut())? && session.full().is_none() {

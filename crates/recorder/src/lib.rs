@@ -27,6 +27,7 @@
 
 mod backend;
 mod collect;
+pub mod control;
 mod disk_counters;
 mod error;
 mod event_log;

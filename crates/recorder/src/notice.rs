@@ -50,6 +50,11 @@ pub enum Notice {
     CommandGoesOn,
     /// The command ended, and processes that it started go on, unrecorded.
     LeftRunning(LeftRunning),
+    /// A line came that is no command to a recording.
+    UnknownCommand {
+        /// The line.
+        line: String,
+    },
     /// The log found no more room, and the recording ended early.
     LogFull {
         /// Why.
@@ -131,6 +136,9 @@ impl fmt::Display for Notice {
                      the foreground, or record {them} besides: fathom record {}",
                     numbers.join(" ")
                 )
+            }
+            Self::UnknownCommand { line } => {
+                write!(f, "--control: `{}` is no command; expected ping or stop", model::text::shown(line))
             }
             Self::LogFull { why } => write!(f, "the recording ended early: {why}"),
             Self::NoSuchProcess { name } => write!(

@@ -59,7 +59,7 @@ pub fn run_untraced(request: &Request, context: &Context, notify: Notify<'_>) ->
     let (_marks, child) = setup::hold(request, None)?;
     let mut child = child.ok_or(Error::NoCommand)?;
     child.release()?;
-    let mut stop = StopCondition::new(request.duration, context, notify);
+    let mut stop = StopCondition::of(request, context, notify);
     while stop.keep_running(Some(&mut child))? {
         std::thread::sleep(DRAIN_EVERY);
     }
@@ -79,7 +79,7 @@ pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) ->
         session.track_child(child.pid())?;
         child.release()?;
     }
-    let mut stop = StopCondition::new(request.duration, context, notify);
+    let mut stop = StopCondition::of(request, context, notify);
     while stop.keep_running(child.as_mut())? {
         if session.wait(DRAIN_EVERY) {
             session.drain(&mut |_| ());
@@ -108,7 +108,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
         session.track_child(child.pid())?;
         setup::release(child, &mut session, &mut libraries).inspect_err(|_| archive.discard())?;
     }
-    let mut stop = StopCondition::new(request.duration, context, notify);
+    let mut stop = StopCondition::of(request, context, notify);
     drain_until(&mut stop, &mut session, &mut libraries, &mut archive.log, child.as_mut(), context)?;
     if let Some(inside) = session.inside() {
         inside.stop_answering();

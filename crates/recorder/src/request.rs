@@ -1,5 +1,6 @@
 //! What is asked of the recorder.
 
+use crate::control::Control;
 use crate::{Error, Result, functions};
 use capture::Scope;
 use capture::request::Function;
@@ -55,6 +56,8 @@ pub struct Request {
     pub price: bool,
     /// How SQLite's functions are probed.
     pub probes: Probes,
+    /// Commands to the recording while it is made.
+    pub control: Option<Control>,
     /// Links what was recorded. Otherwise whoever opens the archive first does, here or on another machine.
     pub link: bool,
 }
@@ -73,6 +76,7 @@ impl Request {
             as_root: false,
             price: true,
             probes: Probes::Uprobe,
+            control: None,
             link: true,
         }
     }
