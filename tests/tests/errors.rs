@@ -382,6 +382,8 @@ fn unknown_command() -> Result<()> {
     let output = out(Command::new(fathom()).args(["record", "--", "no-such-command-here"]).current_dir(folder.path()))?;
     ensure!(output.status.code() == Some(127), "{:?}: {}", output.status, messages(&output));
     ensure!(messages(&output).contains("no-such-command-here"), "{}", messages(&output));
+    let output = out(Command::new(fathom()).args(["record", "--", "no-such\nfathom: ok"]).current_dir(folder.path()))?;
+    ensure!(messages(&output).lines().count() == 1, "{}", messages(&output));
     Ok(())
 }
 
@@ -583,7 +585,10 @@ fn filled_disk() -> Result<()> {
     let (small, ext4) = (Small::new("16m")?, ext4()?);
     for disk in [small.0.path(), ext4.path()] {
         let archive = disk.join("t.fathom");
-        let fill = format!("sqlite3 {0}/db 'create table t(i)'; dd if=/dev/zero of={0}/filler bs=1M; dd if=/dev/zero of={0}/rest bs=1k; exit 0", disk.display());
+        let fill = format!(
+            "sqlite3 {0}/db 'create table t(i)'; dd if=/dev/zero of={0}/filler bs=1M; dd if=/dev/zero of={0}/rest bs=1k; exit 0",
+            disk.display()
+        );
         let mut command = Command::new(fathom());
         command.args(["record", "--no-probe-cost", "-o"]).arg(&archive).args(["--", "sh", "-c", &fill]);
         let said = messages(&out(&mut command)?);

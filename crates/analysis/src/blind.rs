@@ -57,8 +57,7 @@ const SINGLE: [(&str, &str); 12] = [
 ];
 
 /// What it means that a process ran a SQLite before it was found. Which one the list of probes tells: to compare recordings, all are alike.
-const LATE: &str =
-    "a SQLite was found when a process already ran it: that process's first statements, or all of them, may be missing.";
+const LATE: &str = "a SQLite was found when a process already ran it: that process's first statements, or all of them, may be missing.";
 
 /// The sentences for what was not in force.
 pub fn blind(coverage: &[Coverage]) -> Vec<Blind> {
@@ -121,7 +120,8 @@ mod tests {
         assert!(!found[0].wholly && found[0].means.contains("may be missing"), "{found:?}");
         // Where no step is seen at all, that is what is said first.
         assert!(blind(&[late("/a/app")])[0].wholly);
-        let found = blind(&[steps("/a/app"), Coverage::absent(Layer::Database, "/a/app", Absence::Failed, "no symbols")]);
+        let found =
+            blind(&[steps("/a/app"), Coverage::absent(Layer::Database, "/a/app", Absence::Failed, "no symbols")]);
         assert!(found.is_empty(), "{found:?}");
     }
 

@@ -86,7 +86,8 @@ mod tests {
 
     #[test]
     fn failures_of_sqlite_found_late_become_found_late() {
-        let how = "it was found after a process had begun to run it: that process's first statements, or all, are missing";
+        let how =
+            "it was found after a process had begun to run it: that process's first statements, or all, are missing";
         let row = |absence| Coverage::absent(Layer::Database, "/a/app", absence, how);
         assert_eq!(coverage(row(Absence::Failed)), row(Absence::Late));
     }

@@ -89,7 +89,9 @@ impl Meta {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let has_log = layout::events(dir).is_file() || layout::runs(dir).is_file();
                 let why = match (has_log, dir.is_dir()) {
-                    (true, _) => format!("it has a log but no meta.json; `fathom reindex {}` makes one", dir.display()),
+                    (true, _) => {
+                        format!("it has a log but no meta.json; `fathom reindex {}` makes one", model::shell_word(dir))
+                    }
                     (false, true) => format!("it has no meta.json; {GIVE}"),
                     (false, false) => format!("no such folder; {GIVE}"),
                 };
@@ -118,7 +120,7 @@ impl Meta {
             Some(log) => format!(
                 "Its log, {}, exists: `fathom reindex {}` rebuilds the tables and meta.json from it",
                 log.to_string_lossy(),
-                dir.display()
+                model::shell_word(dir)
             ),
             None => "There is no log (events.log or runs.jsonl) to rebuild it from: use a copy of the archive, or \
                 record again"

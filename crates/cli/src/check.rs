@@ -5,6 +5,7 @@ use analysis::check::{self, Contract};
 use anyhow::{Context as _, Result, anyhow};
 use archive::Archive;
 use archive::table_maker::Failure;
+use model::text::ShownPath as _;
 use model::{Context, counted};
 use runner::check::{Blind, Runs};
 use std::io::ErrorKind;
@@ -41,7 +42,7 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
     recorder::output::give_to_caller(&args.output)?;
     println!(
         "{}: {}, in {} of {}",
-        args.output.display(),
+        args.output.shown(),
         contract.sentence(),
         counted(args.runs as usize, "run"),
         runs.shown()
@@ -53,7 +54,7 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
     let contract = contract(&args.file)?;
     let command = if args.command.is_empty() { &contract.command } else { &args.command };
     if command.is_empty() {
-        return Err(Usage(format!("{} names no command: give it after --", args.file.display())).into());
+        return Err(Usage(format!("{} names no command: give it after --", args.file.shown())).into());
     }
     let runs = Runs::new(command, args.prepare.as_deref().or(contract.prepare.as_deref()), &open)?;
     let outcome = runs.compared(&contract, !args.no_trace, &print_blind)?;
@@ -62,7 +63,7 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
 }
 
 fn contract(path: &Path) -> Result<Contract> {
-    let file = path.display();
+    let file = path.shown();
     match std::fs::read_to_string(path) {
         Ok(text) => Contract::parse(&text).with_context(|| format!("{file} is no contract")),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(anyhow!(

@@ -5,6 +5,7 @@ use analysis::diff;
 use analysis::text::shown;
 use anyhow::{Result, bail};
 use archive::{Archive, ArchiveKind};
+use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ pub fn recording(path: &Path, of_bench: &str, json: bool) -> Result<Archive> {
         ArchiveKind::Bench => of_bench,
         ArchiveKind::Net => "`fathom show` shows what limited it",
     };
-    bail!("{} is {kind}, not a recording; {instead}", path.display())
+    bail!("{} is {kind}, not a recording; {instead}", path.shown())
 }
 
 /// The recordings that the page shows: of several a side the middle ones, of which the table is, too.
@@ -53,10 +54,10 @@ pub fn run(args: &args::Diff) -> Result<ExitCode> {
     }
     if let Some(page) = &args.output {
         let [a, b] = shown_on_page(args, &diff)?;
-        let of = |path: &PathBuf| Ok::<_, anyhow::Error>((open(path)?, path.display().to_string()));
+        let of = |path: &PathBuf| Ok::<_, anyhow::Error>((open(path)?, path.to_string_lossy().into_owned()));
         destination::text(page, &report::archives::compared(&[of(a)?, of(b)?], &diff)?)?;
         if !args.json && !page_only {
-            println!("{}: open it in a browser (self-contained)", page.display());
+            println!("{}: open it in a browser (self-contained)", page.shown());
         }
     }
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };

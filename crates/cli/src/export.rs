@@ -3,6 +3,7 @@
 use crate::{Usage, args, destination, link, progress, report::beside};
 use anyhow::{Result, bail};
 use archive::ArchiveKind;
+use model::text::ShownPath as _;
 use std::io::Write;
 use std::path::Path;
 
@@ -15,7 +16,7 @@ pub fn run(args: &args::Export) -> Result<()> {
         bail!(
             "{} is {}, without events or a trace to export; use --csv or --parquet for its numbers, or `fathom \
              report`",
-            args.archive.display(),
+            args.archive.shown(),
             meta.kind
         );
     }
@@ -34,7 +35,7 @@ pub fn run(args: &args::Export) -> Result<()> {
             n => format!("; {n} more arrows omitted, where a slice has too many"),
         };
         println!("{} slices, {} arrows{left}", written.slices, written.flows);
-        println!("{}: open in ui.perfetto.dev or trace_processor", output.display());
+        println!("{}: open in ui.perfetto.dev or trace_processor", output.shown());
         return Ok(());
     }
     let output =
@@ -46,7 +47,7 @@ pub fn run(args: &args::Export) -> Result<()> {
         true => archive::export::parquet(&archive, &output, &context)?,
         false => archive::export::csv(&archive, &output, &context)?,
     };
-    println!("{}: {} tables: {}", output.display(), tables.len(), tables.join(", "));
+    println!("{}: {} tables: {}", output.shown(), tables.len(), tables.join(", "));
     Ok(())
 }
 

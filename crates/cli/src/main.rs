@@ -35,6 +35,7 @@ mod workload;
 use anyhow::{Context as _, Result};
 use args::Verb;
 use clap::{CommandFactory, Parser};
+use model::text::ShownPath as _;
 use std::process::ExitCode;
 
 /// What was asked for is not there: wrong usage, which only the work itself could tell.
@@ -110,7 +111,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
             ::device::remote::detached::keeper::run(&folder, std::time::Duration::from_secs(lease_s), &command)?;
         }
         Verb::Agent { folder, .. } => ::device::remote::agent::run(std::io::stdin(), std::io::stdout(), &folder)
-            .with_context(|| format!("cannot create a folder in {}", folder.display()))?,
+            .with_context(|| format!("cannot create a folder in {}", folder.shown()))?,
         Verb::Completions { shell } => {
             let mut command = args::Cli::command();
             let mut text = Vec::new();
@@ -118,9 +119,9 @@ fn run(verb: Verb) -> Result<ExitCode> {
             print!("{}", String::from_utf8_lossy(&text));
         }
         Verb::Man { dir: Some(dir) } => {
-            std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+            std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.shown()))?;
             let written = clap_mangen::generate_to(args::Cli::command(), &dir);
-            written.with_context(|| format!("cannot write manual pages into {}", dir.display()))?;
+            written.with_context(|| format!("cannot write manual pages into {}", dir.shown()))?;
         }
         Verb::Man { dir: None } => {
             let mut text = Vec::new();

@@ -3,6 +3,7 @@
 use crate::{args, notices, output, progress};
 use anyhow::{Context as _, Result};
 use model::counted;
+use model::text::ShownPath as _;
 use recorder::control::Control;
 use recorder::presets::Operation;
 use recorder::{Error, Probes, Recorded, Request, Target};
@@ -112,7 +113,7 @@ fn summarise(archive: &Path, done: &Recorded) {
     let operations = done.operations.map(|n| format!(", {}", counted(n as usize, "operation")));
     eprintln!(
         "{}: {}{}{}",
-        archive.display(),
+        archive.shown(),
         counted(done.records as usize, "event"),
         operations.as_deref().unwrap_or(", not linked"),
         if done.lost > 0 { format!(", {} lost", counted(done.lost as usize, "event")) } else { String::new() }

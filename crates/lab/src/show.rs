@@ -4,6 +4,7 @@ use crate::accelerator::Accelerator;
 use crate::run::{ARCHIVE, CONSOLE, Ending, Outcome, WORKLOAD_LOG};
 use crate::scenario::Scenario;
 use model::counted;
+use model::text::ShownPath as _;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -65,7 +66,11 @@ pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
             let operations = counted(r.operations as usize, "operation");
             let commands = counted(r.commands as usize, "device command");
             let archive = folder.join(ARCHIVE);
-            format!("{operations}, {commands}{cut}{lost}{unseen} in {}; {}", archive.display(), functional(outcome.accelerator))
+            format!(
+                "{operations}, {commands}{cut}{lost}{unseen} in {}; {}",
+                archive.shown(),
+                functional(outcome.accelerator)
+            )
         }
     };
     format!("{name} on Linux {}, {} s: {what}; {recorded}", outcome.release, outcome.took.as_secs())

@@ -5,6 +5,7 @@ use crate::inbox::Inbox;
 use crate::protocol::{self, Call};
 use crate::{Error, Result, claims, fit, tools, verb};
 use archive::{ArchiveKind, Meta};
+use model::text::ShownPath as _;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -37,7 +38,7 @@ impl Server {
     /// A folder does not exist.
     pub fn new(program: PathBuf, roots: &[PathBuf], tokens: u64) -> Result<Self> {
         let canonical = |root: &PathBuf| {
-            std::fs::canonicalize(root).map_err(|source| Error::NoPath { path: root.display().to_string(), source })
+            std::fs::canonicalize(root).map_err(|source| Error::NoPath { path: root.shown().to_string(), source })
         };
         let roots = roots.iter().map(canonical).collect::<Result<_>>()?;
         let budget = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN);

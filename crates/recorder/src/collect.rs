@@ -130,7 +130,12 @@ impl Collector {
 
     /// What the command left running.
     pub fn add_left_running(&mut self, left: &LeftRunning) {
-        self.add("trace.left_running", &left.to_string(), None, "the processes that were recorded when the command had ended");
+        self.add(
+            "trace.left_running",
+            &left.to_string(),
+            None,
+            "the processes that were recorded when the command had ended",
+        );
     }
 
     fn add(&mut self, name: &str, value: &str, unit: Option<&str>, source: &str) {

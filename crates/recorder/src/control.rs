@@ -7,6 +7,7 @@
 //! *Uncertainty*: who waits for an answer of a recording that fails before, waits until the descriptor is closed; a FIFO that the
 //! waiting side opened for writing as well never is.
 
+use model::text::ShownPath as _;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -29,7 +30,9 @@ pub enum Place {
 
 /// A text that names no such place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("expected fd:COMMANDS[,ANSWERS] with numbers of open descriptors, or fifo:COMMANDS[,ANSWERS] with names of FIFOs")]
+#[error(
+    "expected fd:COMMANDS[,ANSWERS] with numbers of open descriptors, or fifo:COMMANDS[,ANSWERS] with names of FIFOs"
+)]
 pub struct NoPlace;
 
 impl FromStr for Place {
@@ -77,13 +80,11 @@ impl Control {
     /// A descriptor is not open, or a FIFO cannot be opened.
     pub fn open(place: &Place) -> io::Result<Self> {
         let (commands, answers) = match place {
-            Place::Descriptors(commands, answers) => {
-                (descriptor(*commands)?, answers.map(descriptor).transpose()?)
-            }
+            Place::Descriptors(commands, answers) => (descriptor(*commands)?, answers.map(descriptor).transpose()?),
             // For both, as perf does: to open does not wait for the other side then, and between two of its senders there is no end.
             Place::Fifos(commands, answers) => {
                 let fifo = |path: &PathBuf| {
-                    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+                    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.shown()));
                     let file = File::options().read(true).write(true).open(path).map_err(named)?;
                     match file.metadata()?.file_type().is_fifo() {
                         true => Ok(file),

@@ -18,6 +18,7 @@ use formats::ftrace::merge::Clock;
 use formats::ftrace::run::{self, Part, Summary};
 use formats::tracedat::Stats;
 use model::table::Coverage;
+use model::text::ShownPath as _;
 use model::{Absence, Context, Layer};
 use std::borrow::Cow;
 use std::os::unix::fs::MetadataExt;
@@ -36,7 +37,7 @@ struct Spool(PathBuf);
 impl Spool {
     fn create(archive: &Path) -> Result<Self> {
         let path = archive.join("ftrace.raw");
-        std::fs::create_dir(&path).doing(|| format!("making {}", path.display()))?;
+        std::fs::create_dir(&path).doing(|| format!("making {}", path.shown()))?;
         Ok(Self(path))
     }
 }

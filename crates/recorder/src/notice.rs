@@ -4,6 +4,7 @@ use crate::Error;
 use crate::left_running::LeftRunning;
 use crate::output::MovedArchive;
 use model::counted;
+use model::text::ShownPath as _;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -105,7 +106,7 @@ impl fmt::Display for Notice {
                 f,
                 "{} may throw exceptions or panic: one that unwinds through {function} aborts the program while \
                  it is recorded, since the kernel's return probe hides the return address from unwinders",
-                path.display()
+                path.shown()
             ),
             Self::ProbesRefused { count, probe, how } => write!(
                 f,
@@ -117,7 +118,7 @@ impl fmt::Display for Notice {
             Self::ByFtrace { why } => write!(f, "recording through ftrace, as eBPF does not work here: {why}"),
             Self::KeptOld(kept) => {
                 let gone = if kept.replaced { "; the one renamed before was deleted" } else { "" };
-                write!(f, "the existing archive was renamed to {}{gone}", kept.path.display())
+                write!(f, "the existing archive was renamed to {}{gone}", kept.path.shown())
             }
             // What looks like a recording that saw nothing.
             Self::KernelThread { pid, name } => write!(
@@ -151,11 +152,11 @@ impl fmt::Display for Notice {
                 "{}\nnot enough space to build the tables; the events are kept: copy {} to a disk with more space and run \
                  `fathom reindex` on it",
                 model::text::error(error),
-                archive.display()
+                archive.shown()
             ),
             Self::MetaUnreadable(error) => write!(f, "{}\n{EVENTS_ALONE}", error.without_remedy()),
-            Self::MetadataDamaged { archive, error } => write!(f, "{}: {error}\n{EVENTS_ALONE}", archive.display()),
-            Self::Linking { archive } => write!(f, "{} has no tables yet; linking its events", archive.display()),
+            Self::MetadataDamaged { archive, error } => write!(f, "{}: {error}\n{EVENTS_ALONE}", archive.shown()),
+            Self::Linking { archive } => write!(f, "{} has no tables yet; linking its events", archive.shown()),
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::control::Control;
 use crate::{Error, Result, functions};
 use capture::Scope;
 use capture::request::Function;
+use model::text::ShownPath as _;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -111,7 +112,7 @@ impl Request {
         let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
         for (binary, name) in &self.functions {
             let path = functions::file(binary, path.as_deref(), libraries.as_deref())
-                .map_err(|source| Error::NoFile { function: format!("{}:{name}", binary.display()), source })?;
+                .map_err(|source| Error::NoFile { function: format!("{}:{name}", binary.shown()), source })?;
             request.functions.push(Function { path, name: name.clone(), offset: None, inside: None });
         }
         Ok(request)

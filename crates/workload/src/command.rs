@@ -10,6 +10,7 @@
 use crate::process_io::Counts;
 use crate::{Error, sample};
 use model::Context;
+use model::text::shown;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -167,7 +168,7 @@ fn once(line: &str) -> Result<(ExitStatus, Used), Error> {
     command.args(&argv[1..]).stdin(Stdio::null()).stdout(Stdio::null());
     let mut counts = Counts::of(&mut command);
     let begun = Instant::now();
-    let child = command.spawn().map_err(|e| Error::Failed(format!("cannot start {}: {e}", argv[0])))?;
+    let child = command.spawn().map_err(|e| Error::Failed(format!("cannot start {}: {e}", shown(&argv[0]))))?;
     counts.started(&child);
     end_of(&child);
     let wall_s = begun.elapsed().as_secs_f64();
@@ -242,7 +243,8 @@ mod tests {
     fn reads_and_writes_of_children_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("f");
-        let found = measured(&format!("/bin/sh -c 'head -c 100000 /dev/zero > {}; exit 0'", file.display())).unwrap();
+        let found =
+            measured(&format!("/bin/sh -c 'head -c 100000 /dev/zero > {}; exit 0'", file.to_string_lossy())).unwrap();
         let of = |name: &str| found.iter().find(|(metric, _)| metric == name).map(|(_, v)| *v);
         assert!(of("wall").unwrap() > 0.0 && of("user").is_some() && of("system").is_some());
         if std::path::Path::new("/proc/self/io").exists() {

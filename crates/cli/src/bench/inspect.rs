@@ -9,6 +9,7 @@ use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
 use anyhow::Result;
 use archive::Archive;
+use model::text::ShownPath as _;
 use stats::verdict::Better;
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,7 +52,7 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
             eprintln!(
                 "fathom: {} has tables of version 1, which name no design, so there are no scores; \
                  `fathom export --csv` gives what its processes printed",
-                args.archive.display()
+                args.archive.shown()
             );
             Vec::new()
         }

@@ -14,6 +14,7 @@ use analysis::papers::list::{List, Listed};
 use anyhow::{Context as _, Result, bail};
 use device::remote::DeviceAddress;
 use model::Environment;
+use model::text::ShownPath as _;
 use runner::both::{self, Folder, MeasureBoth};
 use runner::papers_beside::{self as beside, Needs, Page, machine};
 use runner::papers_network::{Ends, Networks, is_network};
@@ -29,7 +30,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     // Asked first: a device that is not there is reported before anything is measured.
     let facts = info::ask(&Which { device: place.clone(), binary: args.beside.binary.clone() })?.facts;
     let folder = args.beside.folder.clone().unwrap_or_else(|| PathBuf::from(format!("papers-{}", place.file_name())));
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.shown()))?;
     let needs = Needs::of(wanted);
     let called = args.beside.called.clone().unwrap_or_else(|| place.to_string());
     let mut host = machine("host".into(), Environment::new());
@@ -68,7 +69,7 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     if args.beside.json {
         output::text(&(serde_json::to_string_pretty(&page.json())? + "\n"));
     }
-    eprintln!("fathom: the archives are in {0}. Draw: fathom report {0}/*.fathom", folder.display());
+    eprintln!("fathom: the archives are in {0}. Draw: fathom report {0}/*.fathom", folder.shown());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,7 +83,7 @@ fn folders(args: &Papers) -> Result<Vec<Folder>> {
         let (name, there) = named(there);
         let here = dir_here.iter().map(|here| named(here)).find(|(n, _)| *n == name).map_or(".", |(_, path)| path);
         let here = std::fs::canonicalize(here).with_context(|| format!("--dir-here {here}"))?;
-        Ok(Folder { name: name.into(), here: here.display().to_string(), there: there.into() })
+        Ok(Folder { name: name.into(), here: here.to_string_lossy().into_owned(), there: there.into() })
     };
     dir.iter().map(of).collect()
 }
@@ -196,7 +197,7 @@ fn recorded(
 
 fn without_page(args: &Papers, folder: &Path) -> ExitCode {
     let page = args.output.as_ref().filter(|page| !destination::is_stdout(page));
-    let page = page.map_or_else(|| "the page".into(), |page| page.display().to_string());
-    eprintln!("fathom: interrupted; {page} was not written; what was measured is in {}", folder.display());
+    let page = page.map_or_else(|| "the page".into(), |page| page.shown().to_string());
+    eprintln!("fathom: interrupted; {page} was not written; what was measured is in {}", folder.shown());
     ExitCode::from(INTERRUPTED)
 }

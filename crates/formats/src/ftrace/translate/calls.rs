@@ -150,8 +150,11 @@ mod tests {
 
     #[test]
     fn only_writes_that_say_so_are_synchronous() {
-        let of = |machine: Machine, number, how| machine.call(number).map(|shape| own_mode(shape, [3, 0, 1, 0, 0, how]));
-        for (machine, pwritev, pwritev2, preadv2) in [(Machine::X86_64, 296, 328, 327), (Machine::Generic, 70, 287, 286)] {
+        let of =
+            |machine: Machine, number, how| machine.call(number).map(|shape| own_mode(shape, [3, 0, 1, 0, 0, how]));
+        for (machine, pwritev, pwritev2, preadv2) in
+            [(Machine::X86_64, 296, 328, 327), (Machine::Generic, 70, 287, 286)]
+        {
             assert_eq!([0x2, 0x4, 0x6, 0x12].map(|how| of(machine, pwritev2, how)), [Some(flags::SYNC_FILE); 4]);
             assert_eq!([0, 0x1, 0x8, 0x10].map(|how| of(machine, pwritev2, how)), [Some(0); 4]);
             // What stands in the register of an argument that the call does not have.
