@@ -12,6 +12,7 @@
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
 mod agent;
+mod assistant;
 mod bench;
 mod device;
 mod disk;
@@ -94,6 +95,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "detached_command", seeds: agent::left, run: agent::detached },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "fleet_commit", seeds: fleet::commits, run: fleet::commit },
+    Target { name: "assistant_line", seeds: assistant::lines, run: assistant::line },
     Target { name: "net_words", seeds: words::words, run: words::word },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },
 ];

@@ -36,6 +36,9 @@ pub enum Error {
     /// Reading it would write to it.
     #[error("{} has no tables, and this server only reads: run `fathom reindex` on it first", .0.shown())]
     NoTables(PathBuf),
+    /// A query that is longer than an argument of a process may be.
+    #[error("the query is longer than {}", model::text::bytes(*.0 as f64))]
+    Query(usize),
     /// A verb cannot be run.
     #[error("cannot run {}: {source}", program.shown())]
     Run {

@@ -369,7 +369,8 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
             html(&model::text::duration(ns))
         );
     }
-    for (day, anchor) in [(first, "start"), (last, "end")] {
+    // The labels of one day would cover each other.
+    for (day, anchor) in [(first, "start"), (last, "end")].into_iter().take(if first == last { 1 } else { 2 }) {
         let _ = writeln!(
             page,
             "<text text-anchor=\"{anchor}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
