@@ -30,12 +30,14 @@ pub struct Request {
     pub price: bool,
     /// Attaches every probe and records nothing: each program returns at once. What tracing costs at least.
     pub hollow: bool,
+    /// Takes the stacks of the longest sleeps, under a budget.
+    pub stacks: bool,
 }
 
 impl Request {
     /// A request for that scope and nothing else.
     pub fn new(scope: Scope) -> Self {
-        Self { scope, also_all: false, functions: Vec::new(), price: true, hollow: false }
+        Self { scope, also_all: false, functions: Vec::new(), price: true, hollow: false, stacks: true }
     }
 }
 

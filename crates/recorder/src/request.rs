@@ -53,6 +53,8 @@ pub struct Request {
     pub as_root: bool,
     /// Samples what each probe costs.
     pub price: bool,
+    /// Takes the stacks of the longest sleeps.
+    pub stacks: bool,
     /// How SQLite's functions are probed.
     pub probes: Probes,
     /// Links what was recorded. Otherwise whoever opens the archive first does, here or on another machine.
@@ -72,6 +74,7 @@ impl Request {
             keep_sql: false,
             as_root: false,
             price: true,
+            stacks: true,
             probes: Probes::Uprobe,
             link: true,
         }
@@ -104,6 +107,7 @@ impl Request {
         request.also_all = self.also_all;
         request.hollow = hollow;
         request.price = self.price && !hollow;
+        request.stacks = self.stacks && !hollow;
         let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
         for (binary, name) in &self.functions {
             let path = functions::file(binary, path.as_deref(), libraries.as_deref())

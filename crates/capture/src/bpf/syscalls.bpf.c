@@ -307,6 +307,8 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	u64 now;
 	s64 pos;
 
+	if (unlikely(*(volatile u32 *)&stacks_due))
+		take_program_stack(regs);
 	if (nr >= CALLS || !call_shapes[nr].call)
 		return 0;
 	task = (void *)bpf_get_current_task_btf();

@@ -1,0 +1,268 @@
+//! Where threads stood that slept for long: the functions of the kernel and of the program.
+//!
+//! The kernel side (`bpf/stacks.h`) chooses the longest sleeps under a budget and leaves the kernel's functions and a copy of the program's
+//! stack. Here a thread of its own makes names of them while the program is still there, so that an archive needs neither its files nor
+//! this kernel. The copies are dropped.
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | the ring, the budget, the thread |
+//! | `raw` | what lies in the ring |
+//! | `maps` | where a process has code |
+//! | `code` | a file's functions and unwind information |
+//! | `program` | from the copy of a stack to functions |
+//! | `kernel` | the kernel's functions |
+//! | `names` | names as in the source |
+//! | `chains` | records |
+
+mod chains;
+mod code;
+mod kernel;
+mod maps;
+mod names;
+mod program;
+mod raw;
+
+use aya::maps::{Array, MapData, RingBuf};
+use chains::Chains;
+use kernel::KernelNames;
+use model::event::chain_end;
+use model::table::Coverage;
+use model::{Absence, Event, Layer};
+use program::{Place, Programs};
+use raw::{Asleep, Comes, OfCall, Raw};
+use std::collections::{BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+/// Stacks in a window of 100 ms (`STACK_WINDOW` of `stacks.h`), and so a second.
+pub const A_WINDOW: u32 = 10;
+/// Windows in a second.
+const WINDOWS: u32 = 10;
+/// Shorter sleeps are never looked at: a stack costs its thread a few microseconds.
+pub const FROM_NS: u64 = 100_000;
+/// Bytes of the ring: what the budget allows in two seconds.
+pub const RING: u32 = 4 << 20;
+/// Sleeps of a thread that is still in its call, and for how long they wait for it.
+const MOST_WAITING: usize = 64;
+const LONGEST_WAIT_NS: u64 = 10_000_000_000;
+
+/// Words of the kernel side's state; as in `stacks.h`.
+const STATE: usize = 8;
+
+/// How the budget was kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Stacks a second at most.
+    pub a_second: u64,
+    /// Sleeps shorter than this were not looked at.
+    pub from_ns: u64,
+    /// Stacks that were taken.
+    pub taken: u64,
+    /// Longer sleeps of which none was.
+    pub skipped: u64,
+    /// The longest of those.
+    pub longest_skipped_ns: u64,
+    /// Stacks for which there was no room.
+    pub no_room: u64,
+}
+
+/// What stacks are called in the coverage.
+const PROBE: &str = "stacks";
+
+/// The coverage where none are taken.
+pub fn absent(why: &str) -> Coverage {
+    Coverage::absent(Layer::RunQueue, PROBE, Absence::Failed, why)
+}
+
+/// The coverage where they are.
+pub fn attached() -> Coverage {
+    let how = format!("of sleeps from {} us, at most {} a second, the longest first", FROM_NS / 1000, A_WINDOW * WINDOWS);
+    Coverage::attached(Layer::RunQueue, PROBE, how)
+}
+
+/// Stacks on their way.
+pub struct Stacks {
+    ring: RingBuf<MapData>,
+    state: Array<MapData, [u64; STATE]>,
+    /// Closed when no more will come.
+    to: Option<Sender<Vec<Raw>>>,
+    from: Receiver<Event>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Stacks {
+    /// Takes them off the kernel side's ring from now on.
+    pub fn new(ring: RingBuf<MapData>, state: Array<MapData, [u64; STATE]>) -> Self {
+        let (to, incoming) = channel::<Vec<Raw>>();
+        let (outgoing, from) = channel();
+        let work = move || {
+            let mut naming = Naming::default();
+            let mut told = Vec::new();
+            for batch in incoming {
+                naming.take(batch, &mut told);
+                told.drain(..).for_each(|event| drop(outgoing.send(event)));
+            }
+            naming.finish(&mut told);
+            told.drain(..).for_each(|event| drop(outgoing.send(event)));
+        };
+        let worker = std::thread::Builder::new().name("stacks".into()).spawn(work).ok();
+        Self { ring, state, to: Some(to), from, worker }
+    }
+
+    /// Hands on what came, and returns what has names by now.
+    pub fn collect(&mut self) -> Vec<Event> {
+        let mut batch = Vec::new();
+        while let Some(item) = self.ring.next() {
+            batch.extend(Raw::parse(&item));
+        }
+        if let Some(to) = self.to.as_ref().filter(|_| !batch.is_empty()) {
+            let _ = to.send(batch);
+        }
+        self.from.try_iter().collect()
+    }
+
+    /// All that is left, and how the budget was kept.
+    pub fn finish(&mut self) -> (Vec<Event>, Budget) {
+        let mut events = self.collect();
+        self.to = None;
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+        events.extend(self.from.try_iter());
+        let [_, _, taken, skipped, no_room, longest_skipped_ns, ..] = self.state.get(&0, 0).unwrap_or_default();
+        let a_second = u64::from(A_WINDOW * WINDOWS);
+        (events, Budget { a_second, from_ns: FROM_NS, taken, skipped, longest_skipped_ns, no_room })
+    }
+}
+
+impl std::fmt::Debug for Stacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stacks").finish_non_exhaustive()
+    }
+}
+
+/// Makes names of addresses.
+#[derive(Default)]
+struct Naming {
+    kernel: Option<KernelNames>,
+    programs: Programs,
+    chains: Chains,
+    /// Sleeps of threads that have not left their system call yet.
+    waiting: HashMap<u32, Vec<Asleep>>,
+    newest_ns: u64,
+}
+
+impl Naming {
+    fn take(&mut self, batch: Vec<Raw>, tell: &mut Vec<Event>) {
+        let tgids: BTreeSet<u32> = batch
+            .iter()
+            .map(|raw| match raw {
+                Raw::Asleep(asleep) => asleep.thread.0,
+                Raw::OfCall(call) => call.thread.0,
+            })
+            .collect();
+        self.programs.look_at(tgids.into_iter());
+        for raw in batch {
+            match raw {
+                Raw::Asleep(asleep) => self.asleep(asleep, tell),
+                Raw::OfCall(call) => self.of_call(&call, tell),
+            }
+        }
+        self.give_up(self.newest_ns.saturating_sub(LONGEST_WAIT_NS), tell);
+    }
+
+    fn asleep(&mut self, asleep: Asleep, tell: &mut Vec<Event>) {
+        self.newest_ns = self.newest_ns.max(asleep.slept_ns.1);
+        let ended = match asleep.comes {
+            Comes::Later => {
+                let waiting = self.waiting.entry(asleep.thread.1).or_default();
+                if waiting.last().is_some_and(|last| last.thread != asleep.thread) || waiting.len() >= MOST_WAITING {
+                    let old = std::mem::take(waiting);
+                    self.tell_all(&old, &[], chain_end::NOT_TAKEN, tell);
+                }
+                self.waiting.entry(asleep.thread.1).or_default().push(asleep);
+                return;
+            }
+            Comes::PageFault => chain_end::PAGE_FAULT,
+            Comes::Foreign => chain_end::FOREIGN,
+        };
+        let place = self.programs.place(asleep.thread.0, asleep.at.ip).filter(|_| ended == chain_end::PAGE_FAULT);
+        let places: Vec<Place> = place.into_iter().collect();
+        self.tell_all(&[asleep], &places, ended, tell);
+    }
+
+    fn of_call(&mut self, call: &OfCall, tell: &mut Vec<Event>) {
+        self.newest_ns = self.newest_ns.max(call.time_ns);
+        let waiting = self.waiting.remove(&call.thread.1).unwrap_or_default();
+        if waiting.is_empty() {
+            return;
+        }
+        // Files, registers and stacks are anybody's, and the unwinder is another's.
+        let unwound = catch_unwind(AssertUnwindSafe(|| self.programs.unwind(call)));
+        let (places, ended) = unwound.unwrap_or((Vec::new(), chain_end::NO_CALLER));
+        self.tell_all(&waiting, &places, ended, tell);
+    }
+
+    fn tell_all(&mut self, asleep: &[Asleep], places: &[Place], ended: u16, tell: &mut Vec<Event>) {
+        for one in asleep {
+            let time_ns = one.slept_ns.1;
+            let names = self.kernel.get_or_insert_with(KernelNames::read);
+            let in_kernel: Vec<Place> = one.kernel.iter().map(|address| place_in_kernel(names, *address)).collect();
+            let kernel = match in_kernel.is_empty() {
+                true => 0,
+                false => self.chains.number(&in_kernel, chain_end::WHOLE, time_ns, tell),
+            };
+            let program = self.chains.number(places, ended, time_ns, tell);
+            tell.push(chains::stack(one, kernel, program));
+        }
+    }
+
+    /// Tells sleeps that ended before a moment and whose program's part did not come.
+    fn give_up(&mut self, before_ns: u64, tell: &mut Vec<Event>) {
+        let old = |asleep: &[Asleep]| asleep.last().is_none_or(|last| last.slept_ns.1 < before_ns);
+        let mut tids: Vec<u32> = self.waiting.iter().filter(|(_, all)| old(all)).map(|(tid, _)| *tid).collect();
+        tids.sort_unstable();
+        for tid in tids {
+            let all = self.waiting.remove(&tid).unwrap_or_default();
+            self.tell_all(&all, &[], chain_end::NOT_TAKEN, tell);
+        }
+    }
+
+    fn finish(&mut self, tell: &mut Vec<Event>) {
+        self.give_up(u64::MAX, tell);
+    }
+}
+
+fn place_in_kernel(names: &mut KernelNames, address: u64) -> Place {
+    match names.find(address) {
+        Some(found) => Place {
+            function: Some((names::clean(found.name), found.offset)),
+            file: format!("[{}]", found.module),
+            offset: found.offset,
+            build_id: String::new(),
+        },
+        None => Place { function: None, file: "[kernel]".into(), offset: address, build_id: String::new() },
+    }
+}
+
+/// Reads what lies in the ring and in `/proc/PID/maps`, whatever it is: for fuzzing.
+pub fn try_reading(bytes: &[u8]) {
+    maps::Maps::parse(&String::from_utf8_lossy(bytes));
+    KernelNames::parse(String::from_utf8_lossy(bytes).into_owned()).find(0x1234);
+    drop(names::demangled(&String::from_utf8_lossy(bytes)));
+    if let Some(raw) = Raw::parse(bytes) {
+        let mut naming = Naming { kernel: Some(KernelNames::default()), ..Naming::default() };
+        naming.programs.look_at(std::iter::once(std::process::id()));
+        let mut told = Vec::new();
+        let mut own = |raw: Raw| match raw {
+            Raw::OfCall(call) => drop(naming.programs.unwind(&OfCall { thread: (std::process::id(), 1), ..call })),
+            Raw::Asleep(_) => naming.take(vec![raw], &mut told),
+        };
+        own(raw);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! From the copy of a program's stack to its functions.
+//!
+//! By the files' unwind information (`.eh_frame`), where a function has any, else by its frame pointer. What is found so counts as a
+//! function only where a call stands before it: a register that holds something else leads astray otherwise.
+//!
+//! *Uncertainty*: code that a program makes itself has no file: its frames are followed by frame pointers, and have no name. A function that was
+//! inlined, or that ended with a jump to another one, does not stand on the stack.
+
+use super::code::{Bytes, Code, Files};
+use super::maps::Maps;
+use super::raw::OfCall;
+use framehop::{
+    CacheNative, Error, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind, Module, UnwindRegsNative,
+    Unwinder as _, UnwinderNative,
+};
+use model::event::chain_end;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+
+/// Functions of a chain that are kept.
+const LONGEST: usize = 64;
+/// Bytes of the stubs that stand for return addresses, and of the table of those behind them (`named.h` of the room `inside`).
+const STUBS: u64 = 0x4000;
+/// Functions that ended with a jump to one another, of each of which the return address was replaced.
+const STUBS_IN_A_ROW: usize = 8;
+/// What the kernel maps where its uretprobes make functions return to.
+const TRAMPOLINE: &str = "[uprobes]";
+
+type Unwinding = UnwinderNative<Bytes, MayAllocateDuringUnwind>;
+type Cache = CacheNative<MayAllocateDuringUnwind>;
+
+/// A function on a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Its name, and how far in it.
+    pub function: Option<(String, u64)>,
+    /// The file, or what else is mapped there.
+    pub file: String,
+    /// How far in it.
+    pub offset: u64,
+    /// Its build ID.
+    pub build_id: String,
+}
+
+/// A process and its code.
+struct Process {
+    pid: u32,
+    maps: Maps,
+    code: HashMap<u64, Arc<Code>>,
+    unwinder: Unwinding,
+    memory: Option<File>,
+    originals: HashMap<u64, u64>,
+}
+
+/// All processes.
+#[derive(Default)]
+pub struct Programs {
+    files: Files,
+    cache: Option<Box<Cache>>,
+    processes: HashMap<u32, Process>,
+}
+
+/// Processes whose code is kept in mind.
+const MOST_PROCESSES: usize = 256;
+
+impl Programs {
+    /// Reads where these processes have their code now, as long as they are there.
+    pub fn look_at(&mut self, tgids: impl Iterator<Item = u32>) {
+        for tgid in tgids {
+            let Some(pid) = crate::in_proc(tgid) else { continue };
+            let Some(maps) = Maps::read(pid) else { continue };
+            if self.processes.get(&tgid).is_some_and(|known| known.maps == maps) {
+                continue;
+            }
+            if self.processes.len() >= MOST_PROCESSES {
+                self.processes.clear();
+            }
+            let process = Process::new(pid, maps, &mut self.files);
+            self.processes.insert(tgid, process);
+        }
+    }
+
+    /// The functions of a copied stack, the innermost first, and why they end there ([`chain_end`]).
+    pub fn unwind(&mut self, call: &OfCall) -> (Vec<Place>, u16) {
+        let Some(process) = self.processes.get_mut(&call.thread.0) else { return (Vec::new(), chain_end::GONE) };
+        process.unwind(call, self.cache.get_or_insert_with(|| Box::new(Cache::new())))
+    }
+
+    /// The one function that a thread stood in.
+    pub fn place(&self, tgid: u32, ip: u64) -> Option<Place> {
+        self.processes.get(&tgid)?.place(FrameAddress::from_instruction_pointer(ip))
+    }
+}
+
+impl Process {
+    fn new(pid: u32, maps: Maps, files: &mut Files) -> Self {
+        let mut unwinder = Unwinding::new();
+        let mut all = HashMap::new();
+        for mapping in maps.iter() {
+            let Some(code) = files.of(pid, mapping) else { continue };
+            let Some(linked) = code.address_of(mapping.offset) else { continue };
+            // Where the file's address 0 is.
+            let Some(base) = mapping.from.checked_sub(linked) else { continue };
+            let (frame, header) = (code.eh_frame.clone(), code.eh_frame_hdr.clone());
+            let sections = ExplicitModuleSectionInfo {
+                eh_frame_svma: frame.as_ref().map(|section| section.addresses.clone()),
+                eh_frame: frame.map(|section| section.bytes),
+                eh_frame_hdr_svma: header.as_ref().map(|section| section.addresses.clone()),
+                eh_frame_hdr: header.map(|section| section.bytes),
+                base_svma: 0,
+                text_svma: None,
+                text: None,
+                stubs_svma: None,
+                stub_helper_svma: None,
+                got_svma: None,
+                unwind_info: None,
+                debug_frame: None,
+                text_segment_svma: None,
+                text_segment: None,
+            };
+            unwinder.add_module(Module::new(mapping.name.clone(), mapping.from..mapping.to, base, sections));
+            all.insert(mapping.from, code);
+        }
+        let memory = File::open(format!("/proc/{pid}/mem")).ok();
+        Self { pid, maps, code: all, unwinder, memory, originals: HashMap::new() }
+    }
+
+    fn unwind(&mut self, call: &OfCall, cache: &mut Cache) -> (Vec<Place>, u16) {
+        let Self { maps, unwinder, memory, originals, .. } = self;
+        let mut read = |at: u64| {
+            let word = call.word(at).ok_or(())?;
+            if let Some(original) = before_uretprobe(maps, call, at, word) {
+                return Ok(original);
+            }
+            Ok(behind_stubs(memory.as_ref(), originals, call.stubs, word))
+        };
+        let mut registers = registers(call);
+        let mut address = FrameAddress::from_instruction_pointer(call.at.ip);
+        let mut found = vec![address];
+        let ended = loop {
+            if found.len() == LONGEST {
+                break chain_end::LONGEST;
+            }
+            match unwinder.unwind_frame(address, &mut registers, cache, &mut read) {
+                Ok(Some(caller)) => {
+                    let Some(next) = FrameAddress::from_return_address(caller) else { break chain_end::NO_CALLER };
+                    if !returns_to(maps, &self.code, caller) {
+                        break chain_end::NO_CALLER;
+                    }
+                    found.push(next);
+                    address = next;
+                }
+                Ok(None) => {
+                    let whole = is_outermost(maps, &self.code, address);
+                    break if whole { chain_end::WHOLE } else { chain_end::NO_CALLER };
+                }
+                Err(Error::CouldNotReadStack(at)) if call.is_beyond(at) => break chain_end::BEYOND,
+                Err(_) => {
+                    let whole = is_outermost(maps, &self.code, address);
+                    break if whole { chain_end::WHOLE } else { chain_end::NO_CALLER };
+                }
+            }
+        };
+        (found.into_iter().filter_map(|address| self.place(address)).collect(), ended)
+    }
+
+    fn place(&self, address: FrameAddress) -> Option<Place> {
+        let (at, within) = (address.address(), address.address_for_lookup());
+        let mapping = self.maps.find(within)?;
+        let offset = at - mapping.from + mapping.offset;
+        let code = self.code.get(&mapping.from);
+        let linked = code.and_then(|code| code.address_of(within - mapping.from + mapping.offset));
+        let function = code.zip(linked).and_then(|(code, linked)| code.function(linked));
+        let file = if mapping.name.is_empty() { format!("[code made by process {}]", self.pid) } else { mapping.name.clone() };
+        Some(Place {
+            function: function.map(|(name, offset)| (name, offset + (at - within))),
+            file: super::names::clean(&file),
+            offset,
+            build_id: code.map(|code| code.build_id.clone()).unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(call: &OfCall) -> UnwindRegsNative {
+    UnwindRegsNative::new(call.at.ip, call.at.sp, call.at.fp)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(call: &OfCall) -> UnwindRegsNative {
+    use framehop::aarch64::PtrAuthMask;
+    // Bits above those of an address may sign it.
+    UnwindRegsNative::new_with_ptr_auth_mask(PtrAuthMask::new_24_40(), call.at.lr, call.at.sp, call.at.fp)
+}
+
+/// Whether a place can be returned to.
+fn returns_to(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: u64) -> bool {
+    let Some(mapping) = maps.find(address.wrapping_sub(1)) else { return false };
+    code.get(&mapping.from).is_none_or(|code| code.follows_call(address - mapping.from + mapping.offset))
+}
+
+/// Whether nothing called the function: as its unwind information says, or by its name if there is none.
+fn is_outermost(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddress) -> bool {
+    let within = address.address_for_lookup();
+    let find = || {
+        let mapping = maps.find(within)?;
+        let code = code.get(&mapping.from)?;
+        let linked = code.address_of(within - mapping.from + mapping.offset)?;
+        let named = || {
+            let name = code.function(linked).map(|(name, _)| name).unwrap_or_default();
+            matches!(&*name, "_start" | "__clone" | "__clone3" | "clone" | "clone3" | "runtime.goexit" | "runtime.goexit.abi0")
+        };
+        Some(code.is_outermost(linked).unwrap_or(false) || named())
+    };
+    find().unwrap_or(false)
+}
+
+/// What stood at a place of the stack before a uretprobe replaced it by its trampoline's address. The kernel notes where the stack ended when
+/// the function was entered: at the return address (x86-64), or just above where the function then saves it (arm64).
+fn before_uretprobe(maps: &Maps, call: &OfCall, at: u64, word: u64) -> Option<u64> {
+    if call.returns.is_empty() || maps.find(word)?.name != TRAMPOLINE {
+        return None;
+    }
+    call.returns.iter().filter(|(place, _)| *place >= at).min_by_key(|(place, _)| *place).map(|(_, original)| *original)
+}
+
+/// What a return address stands for that functions probed inside have; the same word if it is none of those.
+fn behind_stubs(memory: Option<&File>, known: &mut HashMap<u64, u64>, stubs: u64, mut word: u64) -> u64 {
+    for _ in 0..STUBS_IN_A_ROW {
+        if stubs == 0 || word.wrapping_sub(stubs) >= STUBS {
+            return word;
+        }
+        let read = || {
+            let mut bytes = [0; 8];
+            memory?.read_exact_at(&mut bytes, word + STUBS).ok()?;
+            Some(u64::from_le_bytes(bytes))
+        };
+        let Some(original) = known.get(&word).copied().or_else(read) else { return word };
+        known.insert(word, original);
+        word = original;
+    }
+    word
+}
