@@ -247,20 +247,36 @@ fn place_in_kernel(names: &mut KernelNames, address: u64) -> Place {
     }
 }
 
-/// Reads what lies in the ring and in `/proc/PID/maps`, whatever it is: for fuzzing.
-pub fn try_reading(bytes: &[u8]) {
-    maps::Maps::parse(&String::from_utf8_lossy(bytes));
-    KernelNames::parse(String::from_utf8_lossy(bytes).into_owned()).find(0x1234);
-    drop(names::demangled(&String::from_utf8_lossy(bytes)));
-    if let Some(raw) = Raw::parse(bytes) {
-        let mut naming = Naming { kernel: Some(KernelNames::default()), ..Naming::default() };
-        naming.programs.look_at(std::iter::once(std::process::id()));
-        let mut told = Vec::new();
-        let mut own = |raw: Raw| match raw {
-            Raw::OfCall(call) => drop(naming.programs.unwind(&OfCall { thread: (std::process::id(), 1), ..call })),
-            Raw::Asleep(_) => naming.take(vec![raw], &mut told),
-        };
-        own(raw);
+/// What reads of others' bytes, for fuzzing: it takes this process for the one that slept.
+#[derive(Default)]
+pub struct Trial(Naming);
+
+impl Trial {
+    /// Reads these bytes as what may lie in the ring, as `/proc/PID/maps`, as `/proc/kallsyms` and as a symbol.
+    pub fn read(&mut self, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        maps::Maps::parse(&text);
+        KernelNames::parse(text.to_string()).find(0xffff_ffff_8100_0123);
+        drop(names::demangled(&text));
+        let own = std::process::id();
+        if !self.0.programs.knows(own) {
+            self.0.programs.look_at(std::iter::once(own));
+        }
+        match Raw::parse(bytes) {
+            Some(Raw::OfCall(call)) => drop(self.0.programs.unwind(&OfCall { thread: (own, 1), ..call })),
+            Some(Raw::Asleep(asleep)) => drop(self.0.programs.place(own, asleep.at.ip)),
+            None => {}
+        }
+    }
+
+    /// Reads a file as code.
+    pub fn read_file(file: std::fs::File) {
+        if let Some(code) = code::Code::read(file) {
+            for address in [0, 0x1000, 0x1139, 0x40_1000, u64::MAX] {
+                drop((code.function(address), code.is_outermost(address), code.follows_call(address)));
+                code.address_of(address);
+            }
+        }
     }
 }
 

@@ -82,6 +82,11 @@ impl Programs {
         }
     }
 
+    /// Whether a process was looked at.
+    pub fn knows(&self, tgid: u32) -> bool {
+        self.processes.contains_key(&tgid)
+    }
+
     /// The functions of a copied stack, the innermost first, and why they end there ([`chain_end`]).
     pub fn unwind(&mut self, call: &OfCall) -> (Vec<Place>, u16) {
         let Some(process) = self.processes.get_mut(&call.thread.0) else { return (Vec::new(), chain_end::GONE) };
