@@ -8,7 +8,7 @@ use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, Rea
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::{Deref, Range};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -250,7 +250,7 @@ pub struct Files(HashMap<(String, u64, String), Option<Arc<Code>>>);
 const MOST_FILES: usize = 512;
 
 impl Files {
-    /// That of a mapping of a process of `/proc`: by the mapping itself, since its path may name another one by now, or none.
+    /// That of a mapping of a process of `/proc`: by the mapping itself, as long as the process is there.
     pub fn of(&mut self, pid: u32, mapping: &super::maps::Mapping) -> Option<Arc<Code>> {
         if !mapping.is_file() {
             return None;
@@ -261,9 +261,14 @@ impl Files {
         let key = (mapping.file.0.clone(), mapping.file.1, mapping.name.clone());
         let read = || {
             let (from, to) = (mapping.from, mapping.to);
+            let same = |file: &File| file.metadata().is_ok_and(|about| about.ino() == mapping.file.1);
             let itself = open(Path::new(&format!("/proc/{pid}/map_files/{from:x}-{to:x}")));
-            let file = itself.or_else(|| open(Path::new(&format!("/proc/{pid}/root{}", mapping.name))))?;
-            Code::read(file).map(Arc::new)
+            // Of a process that has ended only the path is left, which may name another file by now.
+            let named = || {
+                let there = open(Path::new(&format!("/proc/{pid}/root{}", mapping.name))).filter(same);
+                there.or_else(|| open(Path::new(&mapping.name)).filter(same))
+            };
+            Code::read(itself.or_else(named)?).map(Arc::new)
         };
         self.0.entry(key).or_insert_with(read).clone()
     }

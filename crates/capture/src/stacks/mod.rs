@@ -26,15 +26,20 @@ mod raw;
 use aya::maps::{Array, MapData, RingBuf};
 use chains::Chains;
 use kernel::KernelNames;
-use model::event::chain_end;
+use model::event::{File, Header, Record, Task, chain_end, file_what, task_what};
 use model::table::Coverage;
 use model::{Absence, Event, Layer};
 use program::{Place, Programs};
 use raw::{Asleep, Comes, OfCall, Raw};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+
+/// The records that tell where processes have their code, and where a record has its kind.
+const FILE: u8 = File::INFO.kind;
+const TASK: u8 = Task::INFO.kind;
+const KIND: usize = 14;
 
 /// Stacks in a window of 100 ms (`STACK_WINDOW` of `stacks.h`), and so a second.
 pub const A_WINDOW: u32 = 10;
@@ -82,12 +87,22 @@ pub fn attached() -> Coverage {
     Coverage::attached(Layer::RunQueue, PROBE, how)
 }
 
+/// What comes at once.
+#[derive(Default)]
+struct Batch {
+    /// Processes that mapped code, or became other programs; of those that were made, by whom.
+    moved: BTreeMap<u32, Option<u32>>,
+    stacks: Vec<Raw>,
+}
+
 /// Stacks on their way.
 pub struct Stacks {
     ring: RingBuf<MapData>,
     state: Array<MapData, [u64; STATE]>,
     /// Closed when no more will come.
-    to: Option<Sender<Vec<Raw>>>,
+    to: Option<Sender<Batch>>,
+    /// Processes whose code is elsewhere now.
+    moved: BTreeMap<u32, Option<u32>>,
     from: Receiver<Event>,
     worker: Option<JoinHandle<()>>,
 }
@@ -95,7 +110,7 @@ pub struct Stacks {
 impl Stacks {
     /// Takes them off the kernel side's ring from now on.
     pub fn new(ring: RingBuf<MapData>, state: Array<MapData, [u64; STATE]>) -> Self {
-        let (to, incoming) = channel::<Vec<Raw>>();
+        let (to, incoming) = channel::<Batch>();
         let (outgoing, from) = channel();
         let work = move || {
             let mut naming = Naming::default();
@@ -108,16 +123,36 @@ impl Stacks {
             told.drain(..).for_each(|event| drop(outgoing.send(event)));
         };
         let worker = std::thread::Builder::new().name("stacks".into()).spawn(work).ok();
-        Self { ring, state, to: Some(to), from, worker }
+        Self { ring, state, to: Some(to), from, worker, moved: BTreeMap::new() }
+    }
+
+    /// Notes of a record what it says of where processes have their code: it is read while they are there, since many end soon after
+    /// they slept.
+    pub fn see(&mut self, record: &[u8]) {
+        const WHAT: usize = Header::SIZE + 12;
+        match record.get(KIND) {
+            Some(&FILE) if record.get(WHAT..WHAT + 2) == Some(&file_what::CODE.to_le_bytes()) => {}
+            Some(&TASK) => {}
+            _ => return,
+        }
+        let Some(event) = Event::decode(record) else { return };
+        let tgid = event.header.tgid;
+        match event.record {
+            Record::File(_) => drop(self.moved.entry(tgid).or_default()),
+            Record::Task(task) if task.what == task_what::EXECUTED => drop(self.moved.insert(tgid, None)),
+            Record::Task(task) if task.what == task_what::FORKED => drop(self.moved.insert(tgid, Some(task.parent))),
+            _ => {}
+        }
     }
 
     /// Hands on what came, and returns what has names by now.
     pub fn collect(&mut self) -> Vec<Event> {
-        let mut batch = Vec::new();
+        let mut batch = Batch { moved: std::mem::take(&mut self.moved), ..Batch::default() };
         while let Some(item) = self.ring.next() {
-            batch.extend(Raw::parse(&item));
+            batch.stacks.extend(Raw::parse(&item));
         }
-        if let Some(to) = self.to.as_ref().filter(|_| !batch.is_empty()) {
+        let empty = batch.moved.is_empty() && batch.stacks.is_empty();
+        if let Some(to) = self.to.as_ref().filter(|_| !empty) {
             let _ = to.send(batch);
         }
         self.from.try_iter().collect()
@@ -155,16 +190,23 @@ struct Naming {
 }
 
 impl Naming {
-    fn take(&mut self, batch: Vec<Raw>, tell: &mut Vec<Event>) {
+    fn take(&mut self, batch: Batch, tell: &mut Vec<Event>) {
+        for (tgid, parent) in batch.moved {
+            if let Some(parent) = parent {
+                self.programs.forked(tgid, parent);
+            }
+            self.programs.look_at(tgid);
+        }
         let tgids: BTreeSet<u32> = batch
+            .stacks
             .iter()
             .map(|raw| match raw {
                 Raw::Asleep(asleep) => asleep.thread.0,
                 Raw::OfCall(call) => call.thread.0,
             })
             .collect();
-        self.programs.look_at(tgids.into_iter());
-        for raw in batch {
+        tgids.into_iter().for_each(|tgid| self.programs.look_at(tgid));
+        for raw in batch.stacks {
             match raw {
                 Raw::Asleep(asleep) => self.asleep(asleep, tell),
                 Raw::OfCall(call) => self.of_call(&call, tell),
@@ -260,7 +302,7 @@ impl Trial {
         drop(names::demangled(&text));
         let own = std::process::id();
         if !self.0.programs.knows(own) {
-            self.0.programs.look_at(std::iter::once(own));
+            self.0.programs.look_at(own);
         }
         match Raw::parse(bytes) {
             Some(Raw::OfCall(call)) => drop(self.0.programs.unwind(&OfCall { thread: (own, 1), ..call })),

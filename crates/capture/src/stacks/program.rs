@@ -44,13 +44,20 @@ pub struct Place {
     pub build_id: String,
 }
 
-/// A process and its code.
+/// Where a process has its code, and what is made of that once a stack of its comes: most processes have none.
 struct Process {
+    pid: u32,
+    maps: Maps,
+    code: Option<Loaded>,
+    memory: Option<File>,
+}
+
+/// The code of a process.
+struct Loaded {
     pid: u32,
     maps: Maps,
     code: HashMap<u64, Arc<Code>>,
     unwinder: Unwinding,
-    memory: Option<File>,
     originals: HashMap<u64, u64>,
 }
 
@@ -66,20 +73,29 @@ pub struct Programs {
 const MOST_PROCESSES: usize = 256;
 
 impl Programs {
-    /// Reads where these processes have their code now, as long as they are there.
-    pub fn look_at(&mut self, tgids: impl Iterator<Item = u32>) {
-        for tgid in tgids {
-            let Some(pid) = crate::in_proc(tgid) else { continue };
-            let Some(maps) = Maps::read(pid) else { continue };
-            if self.processes.get(&tgid).is_some_and(|known| known.maps == maps) {
-                continue;
-            }
-            if self.processes.len() >= MOST_PROCESSES {
-                self.processes.clear();
-            }
-            let process = Process::new(pid, maps, &mut self.files);
-            self.processes.insert(tgid, process);
+    /// Reads where a process has its code now, if it is there.
+    pub fn look_at(&mut self, tgid: u32) {
+        let Some(pid) = crate::in_proc(tgid) else { return };
+        let Some(maps) = Maps::read(pid) else { return };
+        if self.processes.get(&tgid).is_some_and(|known| known.maps == maps) {
+            return;
         }
+        self.keep(tgid, Process { pid, maps, code: None, memory: File::open(format!("/proc/{pid}/mem")).ok() });
+    }
+
+    /// A process was made by another one, and has its code where that has.
+    pub fn forked(&mut self, tgid: u32, parent: u32) {
+        if let Some(Process { maps, .. }) = self.processes.get(&parent) {
+            let (pid, maps) = (crate::in_proc(tgid).unwrap_or(tgid), maps.clone());
+            self.keep(tgid, Process { pid, maps, code: None, memory: None });
+        }
+    }
+
+    fn keep(&mut self, tgid: u32, process: Process) {
+        if self.processes.len() >= MOST_PROCESSES {
+            self.processes.clear();
+        }
+        self.processes.insert(tgid, process);
     }
 
     /// Whether a process was looked at.
@@ -89,17 +105,27 @@ impl Programs {
 
     /// The functions of a copied stack, the innermost first, and why they end there ([`chain_end`]).
     pub fn unwind(&mut self, call: &OfCall) -> (Vec<Place>, u16) {
-        let Some(process) = self.processes.get_mut(&call.thread.0) else { return (Vec::new(), chain_end::GONE) };
-        process.unwind(call, self.cache.get_or_insert_with(|| Box::new(Cache::new())))
+        let Self { files, cache, processes } = self;
+        let Some(process) = processes.get_mut(&call.thread.0) else { return (Vec::new(), chain_end::GONE) };
+        let (loaded, memory) = process.loaded(files);
+        loaded.unwind(call, memory, cache.get_or_insert_with(|| Box::new(Cache::new())))
     }
 
     /// The one function that a thread stood in.
-    pub fn place(&self, tgid: u32, ip: u64) -> Option<Place> {
-        self.processes.get(&tgid)?.place(FrameAddress::from_instruction_pointer(ip))
+    pub fn place(&mut self, tgid: u32, ip: u64) -> Option<Place> {
+        let (loaded, _) = self.processes.get_mut(&tgid)?.loaded(&mut self.files);
+        loaded.place(FrameAddress::from_instruction_pointer(ip))
     }
 }
 
 impl Process {
+    fn loaded(&mut self, files: &mut Files) -> (&mut Loaded, Option<&File>) {
+        let Self { pid, maps, code, memory } = self;
+        (code.get_or_insert_with(|| Loaded::new(*pid, maps.clone(), files)), memory.as_ref())
+    }
+}
+
+impl Loaded {
     fn new(pid: u32, maps: Maps, files: &mut Files) -> Self {
         let mut unwinder = Unwinding::new();
         let mut all = HashMap::new();
@@ -128,18 +154,17 @@ impl Process {
             unwinder.add_module(Module::new(mapping.name.clone(), mapping.from..mapping.to, base, sections));
             all.insert(mapping.from, code);
         }
-        let memory = File::open(format!("/proc/{pid}/mem")).ok();
-        Self { pid, maps, code: all, unwinder, memory, originals: HashMap::new() }
+        Self { pid, maps, code: all, unwinder, originals: HashMap::new() }
     }
 
-    fn unwind(&mut self, call: &OfCall, cache: &mut Cache) -> (Vec<Place>, u16) {
-        let Self { maps, unwinder, memory, originals, .. } = self;
+    fn unwind(&mut self, call: &OfCall, memory: Option<&File>, cache: &mut Cache) -> (Vec<Place>, u16) {
+        let Self { maps, unwinder, originals, .. } = self;
         let mut read = |at: u64| {
             let word = call.word(at).ok_or(())?;
             if let Some(original) = before_uretprobe(maps, call, at, word) {
                 return Ok(original);
             }
-            Ok(behind_stubs(memory.as_ref(), originals, call.stubs, word))
+            Ok(behind_stubs(memory, originals, call.stubs, word))
         };
         let mut registers = registers(call);
         let mut address = FrameAddress::from_instruction_pointer(call.at.ip);

@@ -15,6 +15,10 @@ fn call(thread: (u32, u32), time_ns: u64) -> OfCall {
     OfCall { thread, time_ns, at: AT, stubs: 0, returns: Vec::new(), from: AT.sp, cut: false, bytes: Vec::new() }
 }
 
+fn of(stacks: Vec<Raw>) -> Batch {
+    Batch { stacks, ..Batch::default() }
+}
+
 fn naming() -> Naming {
     let kallsyms = "ffffffff81000100 t schedule\nffffffff81000200 T other\n";
     Naming { kernel: Some(KernelNames::parse(kallsyms.into())), ..Naming::default() }
@@ -42,9 +46,9 @@ fn sleeps_of_one_call_share_its_stack() {
     // No process has that number.
     let thread = (u32::MAX - 1, 5);
     let sleeps = [100, 200].map(|from_ns| Raw::Asleep(asleep(thread, from_ns, Comes::Later)));
-    naming.take(sleeps.into(), &mut events);
+    naming.take(of(sleeps.into()), &mut events);
     assert!(events.is_empty(), "the program's part is not there yet");
-    naming.take(vec![Raw::OfCall(call(thread, 300)), Raw::OfCall(call(thread, 301))], &mut events);
+    naming.take(of(vec![Raw::OfCall(call(thread, 300)), Raw::OfCall(call(thread, 301))]), &mut events);
     assert_eq!(told(&events), [(100, chain_end::GONE), (200, chain_end::GONE)]);
     let kernel = events.iter().find_map(|event| match &event.record {
         Record::Chain(chain) if chain.ended == chain_end::WHOLE => Some(chain.text.clone()),
@@ -58,9 +62,9 @@ fn sleep_without_program_says_why() {
     let (mut naming, mut events) = (naming(), Vec::new());
     let sleeps = [(1, Comes::PageFault), (2, Comes::Foreign), (3, Comes::Later)];
     let batch = sleeps.map(|(tid, comes)| Raw::Asleep(asleep((9, tid), 100, comes)));
-    naming.take(batch.into(), &mut events);
+    naming.take(of(batch.into()), &mut events);
     // Another process has the thread's number by now.
-    naming.take(vec![Raw::Asleep(asleep((10, 3), 200, Comes::Later))], &mut events);
+    naming.take(of(vec![Raw::Asleep(asleep((10, 3), 200, Comes::Later))]), &mut events);
     naming.finish(&mut events);
     let ends: Vec<u16> = told(&events).into_iter().map(|(_, ended)| ended).collect();
     use chain_end::{FOREIGN, NOT_TAKEN, PAGE_FAULT};
@@ -70,8 +74,8 @@ fn sleep_without_program_says_why() {
 #[test]
 fn old_sleeps_do_not_wait_for_ever() {
     let (mut naming, mut events) = (naming(), Vec::new());
-    naming.take(vec![Raw::Asleep(asleep((9, 1), 100, Comes::Later))], &mut events);
-    naming.take(vec![Raw::Asleep(asleep((9, 2), 100 + 2 * LONGEST_WAIT_NS, Comes::Later))], &mut events);
+    naming.take(of(vec![Raw::Asleep(asleep((9, 1), 100, Comes::Later))]), &mut events);
+    naming.take(of(vec![Raw::Asleep(asleep((9, 2), 100 + 2 * LONGEST_WAIT_NS, Comes::Later))]), &mut events);
     assert_eq!(told(&events), [(100, chain_end::NOT_TAKEN)]);
     assert_eq!(naming.waiting.len(), 1);
 }
@@ -80,7 +84,7 @@ fn old_sleeps_do_not_wait_for_ever() {
 #[test]
 fn garbage_on_stack_is_no_function() {
     let (mut naming, own) = (naming(), std::process::id());
-    naming.programs.look_at(std::iter::once(own));
+    naming.programs.look_at(own);
     let here = garbage_on_stack_is_no_function as *const () as u64;
     // Each frame's caller is the first byte of a function, where nothing returns to.
     let bytes: Vec<u8> = (0..256_u64)
