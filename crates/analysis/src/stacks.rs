@@ -70,7 +70,7 @@ pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
 /// The system call that the kernel's functions are of, by the name of the one that it begins with.
 fn system_call(kernel: &str) -> Option<&str> {
     let call = |name: &'_ str| -> Option<usize> {
-        ["__x64_sys_", "__arm64_sys_", "__ia32_sys_"].iter().find(|prefix| name.starts_with(**prefix)).map(|p| p.len())
+        ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "ksys_"].iter().find(|prefix| name.starts_with(**prefix)).map(|p| p.len())
     };
     kernel.lines().rev().find_map(|name| call(name).map(|from| &name[from..]))
 }

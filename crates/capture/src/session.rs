@@ -331,12 +331,8 @@ impl Session {
         self.taken = Instant::now();
         let mut inside = Merged::new(self.inside.as_mut().map(Inside::collect).unwrap_or_default());
         self.inside_pace.emptied();
-        let stacks = &mut self.stacks;
         let mut count = self.rings.drain(LONGEST_DRAIN, &mut |record| {
             inside.hand_on(until(record), sink);
-            if let Some(stacks) = stacks {
-                stacks.see(record);
-            }
             sink(record);
         });
         inside.hand_on(u64::MAX, sink);

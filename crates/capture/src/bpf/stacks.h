@@ -35,6 +35,7 @@ const volatile u64 stacks_from_ns;
 enum stack_what {
 	STACK_ASLEEP = 1, /* with the kernel's functions */
 	STACK_OF_CALL,	  /* with the program's memory: of all sleeps of the thread since its last one */
+	STACK_MOVED,	  /* the process has code elsewhere now: another program, more code, or made by the process `tid` */
 };
 
 struct stack_head {
@@ -148,6 +149,23 @@ static __always_inline bool stack_is_wanted(u64 slept, u64 now)
 	if (slept > state->longest_skipped)
 		state->longest_skipped = slept;
 	return false;
+}
+
+/* User space is to read where a process has its code: at once, since many end soon after they slept. */
+seldom void tell_moved(u32 tgid, u32 parent)
+{
+	struct stack_head *r;
+
+	if (!stacks_a_window)
+		return;
+	r = bpf_ringbuf_reserve(&stacks, sizeof(*r), 0);
+	if (!r)
+		return;
+	__builtin_memset(r, 0, sizeof(*r));
+	r->what = STACK_MOVED;
+	r->tgid = tgid;
+	r->tid = parent;
+	bpf_ringbuf_submit(r, parent ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
 }
 
 seldom void count_stack(bool taken)
@@ -272,12 +290,9 @@ seldom void take_program_stack(struct pt_regs *regs)
 		if (bpf_probe_read_user(r->bytes + i * STACK_PIECE, STACK_PIECE, (void *)(at + i * STACK_PIECE)))
 			break;
 	r->head.count = i;
-	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	/* Where its code lies is read of the process, which may end soon. */
-	if (!slot->stack_told) {
-		slot->stack_told = 1;
-		ring_bell();
-	}
+	/* The first one of a thread at once: it may be all that its process lives for. */
+	bpf_ringbuf_submit(r, slot->stack_told ? BPF_RB_NO_WAKEUP : BPF_RB_FORCE_WAKEUP);
+	slot->stack_told = 1;
 }
 
 #endif

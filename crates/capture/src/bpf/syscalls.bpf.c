@@ -173,6 +173,7 @@ seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 
 		return;
 	if (slot->call == FATHOM_CALL_MMAP) {
 		emit_file(file, 1, now);
+		tell_moved(task->tgid, 0);
 		ring_bell();
 		return;
 	}

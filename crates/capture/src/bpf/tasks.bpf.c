@@ -89,6 +89,7 @@ int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
 	if (child->pid != child->tgid)
 		return 0;
 	inherit_inside(child->tgid);
+	tell_moved(child->tgid, bpf_get_current_pid_tgid() >> 32);
 	emit_task(child, 0, now);
 	return 0;
 }
@@ -132,6 +133,7 @@ int PROBE(task_exec, struct task_struct *task, int old_pid, struct linux_binprm 
 	now = bpf_ktime_get_boot_ns();
 	emit_task(task, 1, now);
 	emit_file(bprm->file, 1, now);
+	tell_moved(task->tgid, 0);
 	ring_bell();
 	return 0;
 }

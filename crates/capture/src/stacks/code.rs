@@ -117,7 +117,8 @@ impl Code {
         };
         for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
             let names_code = symbol.kind() == SymbolKind::Text && symbol.is_definition();
-            if let Ok(name) = symbol.name()
+            // A version follows the name of a shared library's own symbols.
+            if let Ok(name) = symbol.name().map(|name| name.split_once('@').map_or(name, |(name, _)| name))
                 && (names_code || name == "_start" && symbol.is_definition())
             {
                 code.add(symbol.address(), symbol.size(), name);

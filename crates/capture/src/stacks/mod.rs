@@ -26,20 +26,17 @@ mod raw;
 use aya::maps::{Array, MapData, RingBuf};
 use chains::Chains;
 use kernel::KernelNames;
-use model::event::{File, Header, Record, Task, chain_end, file_what, task_what};
+use model::event::chain_end;
 use model::table::Coverage;
 use model::{Absence, Event, Layer};
 use program::{Place, Programs};
 use raw::{Asleep, Comes, OfCall, Raw};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsRawFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
-
-/// The records that tell where processes have their code, and where a record has its kind.
-const FILE: u8 = File::INFO.kind;
-const TASK: u8 = Task::INFO.kind;
-const KIND: usize = 14;
 
 /// Stacks in a window of 100 ms (`STACK_WINDOW` of `stacks.h`), and so a second.
 pub const A_WINDOW: u32 = 10;
@@ -52,6 +49,9 @@ pub const RING: u32 = 4 << 20;
 /// Sleeps of a thread that is still in its call, and for how long they wait for it.
 const MOST_WAITING: usize = 64;
 const LONGEST_WAIT_NS: u64 = 10_000_000_000;
+
+/// How often the ring is looked at when nobody asks, in ms.
+const LOOK_EVERY_MS: libc::c_int = 500;
 
 /// Words of the kernel side's state; as in `stacks.h`.
 const STATE: usize = 8;
@@ -87,89 +87,70 @@ pub fn attached() -> Coverage {
     Coverage::attached(Layer::RunQueue, PROBE, how)
 }
 
-/// What comes at once.
-#[derive(Default)]
-struct Batch {
-    /// Processes that mapped code, or became other programs; of those that were made, by whom.
-    moved: BTreeMap<u32, Option<u32>>,
-    stacks: Vec<Raw>,
-}
-
 /// Stacks on their way.
 pub struct Stacks {
-    ring: RingBuf<MapData>,
     state: Array<MapData, [u64; STATE]>,
-    /// Closed when no more will come.
-    to: Option<Sender<Batch>>,
-    /// Processes whose code is elsewhere now.
-    moved: BTreeMap<u32, Option<u32>>,
     from: Receiver<Event>,
+    /// Closed when no more will come.
+    open: Option<PipeWriter>,
     worker: Option<JoinHandle<()>>,
 }
 
 impl Stacks {
-    /// Takes them off the kernel side's ring from now on.
-    pub fn new(ring: RingBuf<MapData>, state: Array<MapData, [u64; STATE]>) -> Self {
-        let (to, incoming) = channel::<Batch>();
+    /// Takes them off the kernel side's ring from now on, in a thread of its own: a process that has slept may have ended a moment later, and
+    /// whoever drains the other rings may be busy.
+    pub fn new(mut ring: RingBuf<MapData>, state: Array<MapData, [u64; STATE]>) -> Self {
         let (outgoing, from) = channel();
+        // Without it the thread would not hear of the end.
+        let (end, open) = io::pipe().ok().unzip();
         let work = move || {
-            let mut naming = Naming::default();
-            let mut told = Vec::new();
-            for batch in incoming {
-                naming.take(batch, &mut told);
+            let (mut naming, mut told) = (Naming::default(), Vec::new());
+            let mut last = end.is_none();
+            loop {
+                while let Some(item) = ring.next() {
+                    if let Some(raw) = Raw::parse(&item) {
+                        naming.take(raw, &mut told);
+                    }
+                }
+                if last {
+                    naming.give_up(u64::MAX, &mut told);
+                }
                 told.drain(..).for_each(|event| drop(outgoing.send(event)));
+                if last {
+                    return;
+                }
+                last = wait_for(ring.as_raw_fd(), end.as_ref());
             }
-            naming.finish(&mut told);
-            told.drain(..).for_each(|event| drop(outgoing.send(event)));
         };
         let worker = std::thread::Builder::new().name("stacks".into()).spawn(work).ok();
-        Self { ring, state, to: Some(to), from, worker, moved: BTreeMap::new() }
+        Self { state, from, open, worker }
     }
 
-    /// Notes of a record what it says of where processes have their code: it is read while they are there, since many end soon after
-    /// they slept.
-    pub fn see(&mut self, record: &[u8]) {
-        const WHAT: usize = Header::SIZE + 12;
-        match record.get(KIND) {
-            Some(&FILE) if record.get(WHAT..WHAT + 2) == Some(&file_what::CODE.to_le_bytes()) => {}
-            Some(&TASK) => {}
-            _ => return,
-        }
-        let Some(event) = Event::decode(record) else { return };
-        let tgid = event.header.tgid;
-        match event.record {
-            Record::File(_) => drop(self.moved.entry(tgid).or_default()),
-            Record::Task(task) if task.what == task_what::EXECUTED => drop(self.moved.insert(tgid, None)),
-            Record::Task(task) if task.what == task_what::FORKED => drop(self.moved.insert(tgid, Some(task.parent))),
-            _ => {}
-        }
-    }
-
-    /// Hands on what came, and returns what has names by now.
+    /// What has names by now.
     pub fn collect(&mut self) -> Vec<Event> {
-        let mut batch = Batch { moved: std::mem::take(&mut self.moved), ..Batch::default() };
-        while let Some(item) = self.ring.next() {
-            batch.stacks.extend(Raw::parse(&item));
-        }
-        let empty = batch.moved.is_empty() && batch.stacks.is_empty();
-        if let Some(to) = self.to.as_ref().filter(|_| !empty) {
-            let _ = to.send(batch);
-        }
         self.from.try_iter().collect()
     }
 
     /// All that is left, and how the budget was kept.
     pub fn finish(&mut self) -> (Vec<Event>, Budget) {
-        let mut events = self.collect();
-        self.to = None;
+        self.open = None;
         if let Some(worker) = self.worker.take() {
             let _ = worker.join();
         }
-        events.extend(self.from.try_iter());
         let [_, _, taken, skipped, no_room, longest_skipped_ns, ..] = self.state.get(&0, 0).unwrap_or_default();
         let a_second = u64::from(A_WINDOW * WINDOWS);
-        (events, Budget { a_second, from_ns: FROM_NS, taken, skipped, longest_skipped_ns, no_room })
+        (self.collect(), Budget { a_second, from_ns: FROM_NS, taken, skipped, longest_skipped_ns, no_room })
     }
+}
+
+/// Until the kernel side asks for attention, it is time to look, or no more will come; returns whether that is so.
+fn wait_for(ring: RawFd, end: Option<&PipeReader>) -> bool {
+    let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // A number below zero is left out.
+    let mut polls = [poll(ring), poll(end.map_or(-1, AsRawFd::as_raw_fd))];
+    // SAFETY: they live until the call returns.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, LOOK_EVERY_MS) };
+    polls[1].revents != 0
 }
 
 impl std::fmt::Debug for Stacks {
@@ -190,29 +171,26 @@ struct Naming {
 }
 
 impl Naming {
-    fn take(&mut self, batch: Batch, tell: &mut Vec<Event>) {
-        for (tgid, parent) in batch.moved {
-            if let Some(parent) = parent {
-                self.programs.forked(tgid, parent);
+    fn take(&mut self, raw: Raw, tell: &mut Vec<Event>) {
+        match raw {
+            Raw::Moved { tgid, parent } => {
+                if let Some(parent) = parent {
+                    self.programs.forked(tgid, parent);
+                } else {
+                    self.programs.look_at(tgid);
+                }
             }
-            self.programs.look_at(tgid);
-        }
-        let tgids: BTreeSet<u32> = batch
-            .stacks
-            .iter()
-            .map(|raw| match raw {
-                Raw::Asleep(asleep) => asleep.thread.0,
-                Raw::OfCall(call) => call.thread.0,
-            })
-            .collect();
-        tgids.into_iter().for_each(|tgid| self.programs.look_at(tgid));
-        for raw in batch.stacks {
-            match raw {
-                Raw::Asleep(asleep) => self.asleep(asleep, tell),
-                Raw::OfCall(call) => self.of_call(&call, tell),
+            Raw::Asleep(asleep) => {
+                self.asleep(asleep, tell);
+                self.give_up(self.newest_ns.saturating_sub(LONGEST_WAIT_NS), tell);
+            }
+            Raw::OfCall(call) => {
+                if !self.programs.is_fresh(call.thread.0) {
+                    self.programs.look_at(call.thread.0);
+                }
+                self.of_call(&call, tell);
             }
         }
-        self.give_up(self.newest_ns.saturating_sub(LONGEST_WAIT_NS), tell);
     }
 
     fn asleep(&mut self, asleep: Asleep, tell: &mut Vec<Event>) {
@@ -230,6 +208,9 @@ impl Naming {
             Comes::PageFault => chain_end::PAGE_FAULT,
             Comes::Foreign => chain_end::FOREIGN,
         };
+        if !self.programs.is_fresh(asleep.thread.0) {
+            self.programs.look_at(asleep.thread.0);
+        }
         let place = self.programs.place(asleep.thread.0, asleep.at.ip).filter(|_| ended == chain_end::PAGE_FAULT);
         let places: Vec<Place> = place.into_iter().collect();
         self.tell_all(&[asleep], &places, ended, tell);
@@ -271,10 +252,6 @@ impl Naming {
             self.tell_all(&all, &[], chain_end::NOT_TAKEN, tell);
         }
     }
-
-    fn finish(&mut self, tell: &mut Vec<Event>) {
-        self.give_up(u64::MAX, tell);
-    }
 }
 
 fn place_in_kernel(names: &mut KernelNames, address: u64) -> Place {
@@ -307,7 +284,7 @@ impl Trial {
         match Raw::parse(bytes) {
             Some(Raw::OfCall(call)) => drop(self.0.programs.unwind(&OfCall { thread: (own, 1), ..call })),
             Some(Raw::Asleep(asleep)) => drop(self.0.programs.place(own, asleep.at.ip)),
-            None => {}
+            Some(Raw::Moved { .. }) | None => {}
         }
     }
 

@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Functions of a chain that are kept.
 const LONGEST: usize = 64;
@@ -50,6 +51,8 @@ struct Process {
     maps: Maps,
     code: Option<Loaded>,
     memory: Option<File>,
+    /// When it was looked at.
+    read: Instant,
 }
 
 /// The code of a process.
@@ -69,6 +72,8 @@ pub struct Programs {
     processes: HashMap<u32, Process>,
 }
 
+/// For how long what was read of a process is taken for true.
+const FRESH: Duration = Duration::from_millis(500);
 /// Processes whose code is kept in mind.
 const MOST_PROCESSES: usize = 256;
 
@@ -77,17 +82,20 @@ impl Programs {
     pub fn look_at(&mut self, tgid: u32) {
         let Some(pid) = crate::in_proc(tgid) else { return };
         let Some(maps) = Maps::read(pid) else { return };
-        if self.processes.get(&tgid).is_some_and(|known| known.maps == maps) {
+        let read = Instant::now();
+        if let Some(known) = self.processes.get_mut(&tgid).filter(|known| known.maps == maps) {
+            known.read = read;
             return;
         }
-        self.keep(tgid, Process { pid, maps, code: None, memory: File::open(format!("/proc/{pid}/mem")).ok() });
+        let memory = File::open(format!("/proc/{pid}/mem")).ok();
+        self.keep(tgid, Process { pid, maps, code: None, memory, read });
     }
 
     /// A process was made by another one, and has its code where that has.
     pub fn forked(&mut self, tgid: u32, parent: u32) {
-        if let Some(Process { maps, .. }) = self.processes.get(&parent) {
-            let (pid, maps) = (crate::in_proc(tgid).unwrap_or(tgid), maps.clone());
-            self.keep(tgid, Process { pid, maps, code: None, memory: None });
+        if let Some(Process { maps, read, .. }) = self.processes.get(&parent) {
+            let (pid, maps, read) = (crate::in_proc(tgid).unwrap_or(tgid), maps.clone(), *read);
+            self.keep(tgid, Process { pid, maps, code: None, memory: None, read });
         }
     }
 
@@ -96,6 +104,11 @@ impl Programs {
             self.processes.clear();
         }
         self.processes.insert(tgid, process);
+    }
+
+    /// Whether a process was looked at lately. What it maps as code is told at once; that it takes code away again is not.
+    pub fn is_fresh(&self, tgid: u32) -> bool {
+        self.processes.get(&tgid).is_some_and(|known| known.memory.is_some() && known.read.elapsed() < FRESH)
     }
 
     /// Whether a process was looked at.
@@ -120,7 +133,7 @@ impl Programs {
 
 impl Process {
     fn loaded(&mut self, files: &mut Files) -> (&mut Loaded, Option<&File>) {
-        let Self { pid, maps, code, memory } = self;
+        let Self { pid, maps, code, memory, .. } = self;
         (code.get_or_insert_with(|| Loaded::new(*pid, maps.clone(), files)), memory.as_ref())
     }
 }

@@ -11,6 +11,7 @@ const HEAD: usize = 80;
 
 const ASLEEP: u32 = 1;
 const OF_CALL: u32 = 2;
+const MOVED: u32 = 3;
 
 /// Whether the program's part follows a sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +96,13 @@ pub enum Raw {
     Asleep(Asleep),
     /// What it and the thread's other sleeps in that call belong to.
     OfCall(OfCall),
+    /// A process has code elsewhere now.
+    Moved {
+        /// The process.
+        tgid: u32,
+        /// By which other one it was made, if it was.
+        parent: Option<u32>,
+    },
 }
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
@@ -115,6 +123,7 @@ impl Raw {
             Registers { ip: word(bytes, 32)?, sp: word(bytes, 40)?, fp: word(bytes, 48)?, lr: word(bytes, 56)? };
         let (stubs, ctx, comes) = (word(bytes, 64)?, head(72)? as u16, head(76)?);
         match what {
+            MOVED => Some(Self::Moved { tgid: thread.0, parent: Some(thread.1).filter(|parent| *parent != 0) }),
             ASLEEP => {
                 let kernel = (0..count.min(FRAMES)).map_while(|i| word(bytes, HEAD + 8 * i)).collect();
                 let comes = match comes {
@@ -163,6 +172,8 @@ mod tests {
         assert_eq!((asleep.thread, asleep.slept_ns, asleep.ctx), ((7, 8), (100, 200), 3));
         assert_eq!((asleep.kernel, asleep.comes, asleep.at.ip), (vec![11, 12], Comes::PageFault, 0x40_1000));
         assert_eq!(Raw::parse(&bytes[..HEAD - 1]), None);
+        assert_eq!(Raw::parse(&head(MOVED, 0, 0)), Some(Raw::Moved { tgid: 7, parent: Some(8) }));
+        assert_eq!(Raw::parse(&head(MOVED + 1, 0, 0)), None);
     }
 
     #[test]

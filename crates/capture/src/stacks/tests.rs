@@ -15,8 +15,10 @@ fn call(thread: (u32, u32), time_ns: u64) -> OfCall {
     OfCall { thread, time_ns, at: AT, stubs: 0, returns: Vec::new(), from: AT.sp, cut: false, bytes: Vec::new() }
 }
 
-fn of(stacks: Vec<Raw>) -> Batch {
-    Batch { stacks, ..Batch::default() }
+impl Naming {
+    fn take_all(&mut self, all: impl IntoIterator<Item = Raw>, tell: &mut Vec<Event>) {
+        all.into_iter().for_each(|raw| self.take(raw, tell));
+    }
 }
 
 fn naming() -> Naming {
@@ -46,9 +48,9 @@ fn sleeps_of_one_call_share_its_stack() {
     // No process has that number.
     let thread = (u32::MAX - 1, 5);
     let sleeps = [100, 200].map(|from_ns| Raw::Asleep(asleep(thread, from_ns, Comes::Later)));
-    naming.take(of(sleeps.into()), &mut events);
+    naming.take_all(sleeps, &mut events);
     assert!(events.is_empty(), "the program's part is not there yet");
-    naming.take(of(vec![Raw::OfCall(call(thread, 300)), Raw::OfCall(call(thread, 301))]), &mut events);
+    naming.take_all([Raw::OfCall(call(thread, 300)), Raw::OfCall(call(thread, 301))], &mut events);
     assert_eq!(told(&events), [(100, chain_end::GONE), (200, chain_end::GONE)]);
     let kernel = events.iter().find_map(|event| match &event.record {
         Record::Chain(chain) if chain.ended == chain_end::WHOLE => Some(chain.text.clone()),
@@ -62,10 +64,10 @@ fn sleep_without_program_says_why() {
     let (mut naming, mut events) = (naming(), Vec::new());
     let sleeps = [(1, Comes::PageFault), (2, Comes::Foreign), (3, Comes::Later)];
     let batch = sleeps.map(|(tid, comes)| Raw::Asleep(asleep((9, tid), 100, comes)));
-    naming.take(of(batch.into()), &mut events);
+    naming.take_all(batch, &mut events);
     // Another process has the thread's number by now.
-    naming.take(of(vec![Raw::Asleep(asleep((10, 3), 200, Comes::Later))]), &mut events);
-    naming.finish(&mut events);
+    naming.take_all([Raw::Asleep(asleep((10, 3), 200, Comes::Later))], &mut events);
+    naming.give_up(u64::MAX, &mut events);
     let ends: Vec<u16> = told(&events).into_iter().map(|(_, ended)| ended).collect();
     use chain_end::{FOREIGN, NOT_TAKEN, PAGE_FAULT};
     assert_eq!(ends, [PAGE_FAULT, FOREIGN, NOT_TAKEN, NOT_TAKEN]);
@@ -74,8 +76,8 @@ fn sleep_without_program_says_why() {
 #[test]
 fn old_sleeps_do_not_wait_for_ever() {
     let (mut naming, mut events) = (naming(), Vec::new());
-    naming.take(of(vec![Raw::Asleep(asleep((9, 1), 100, Comes::Later))]), &mut events);
-    naming.take(of(vec![Raw::Asleep(asleep((9, 2), 100 + 2 * LONGEST_WAIT_NS, Comes::Later))]), &mut events);
+    naming.take_all([Raw::Asleep(asleep((9, 1), 100, Comes::Later))], &mut events);
+    naming.take_all([Raw::Asleep(asleep((9, 2), 100 + 2 * LONGEST_WAIT_NS, Comes::Later))], &mut events);
     assert_eq!(told(&events), [(100, chain_end::NOT_TAKEN)]);
     assert_eq!(naming.waiting.len(), 1);
 }
