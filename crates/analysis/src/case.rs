@@ -6,7 +6,9 @@
 
 use crate::contract::Trace;
 use crate::rows::Rows;
-use model::table::{Cause, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span, StackRow};
+use model::table::{
+    Cause, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span, StackRow,
+};
 use model::{Absence, Confidence, Dev, Layer, LossSource, Origin, Reason, Relation};
 
 pub const INSERT: &str = "INSERT INTO t VALUES (?, ?)";

@@ -70,7 +70,10 @@ pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
 /// The system call that the kernel's functions are of, by the name of the one that it begins with.
 fn system_call(kernel: &str) -> Option<&str> {
     let call = |name: &'_ str| -> Option<usize> {
-        ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "ksys_"].iter().find(|prefix| name.starts_with(**prefix)).map(|p| p.len())
+        ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "ksys_"]
+            .iter()
+            .find(|prefix| name.starts_with(**prefix))
+            .map(|p| p.len())
     };
     kernel.lines().rev().find_map(|name| call(name).map(|from| &name[from..]))
 }
@@ -122,7 +125,8 @@ fn kernel(wait: &SlowWait) -> Vec<&str> {
         name == "schedule" || name.starts_with("schedule_") || name.starts_with("io_schedule") || name == "bit_wait_io"
     };
     let entry = |name: &&&str| {
-        let outer = ["do_syscall_", "entry_SYSCALL", "x64_sys_call", "el0", "invoke_syscall", "do_el0_svc", "ret_from_fork"];
+        let outer =
+            ["do_syscall_", "entry_SYSCALL", "x64_sys_call", "el0", "invoke_syscall", "do_el0_svc", "ret_from_fork"];
         outer.iter().any(|prefix| name.trim_start_matches('_').starts_with(prefix))
     };
     let all: Vec<&str> = wait.kernel.iter().map(String::as_str).collect();
@@ -159,7 +163,15 @@ mod tests {
 
     #[test]
     fn line_names_what_differs_between_sleeps() {
-        let program = ["fdatasync", "app_commit", "flush_log", "main", "__libc_start_call_main", "__libc_start_main_impl", "_start"];
+        let program = [
+            "fdatasync",
+            "app_commit",
+            "flush_log",
+            "main",
+            "__libc_start_call_main",
+            "__libc_start_main_impl",
+            "_start",
+        ];
         let kernel = [
             "__schedule",
             "schedule",
@@ -177,9 +189,16 @@ mod tests {
              kernel: jbd2_log_wait_commit <- ext4_sync_file <- __x64_sys_fdatasync"
         );
         (one.times, one.program_ended) = (7, Some("nothing tells who called it".into()));
-        assert!(line(&one).starts_with("42.0 ms in fdatasync (the longest of 7 like it): app_commit <- flush_log <- main <- ?;"));
+        assert!(
+            line(&one)
+                .starts_with("42.0 ms in fdatasync (the longest of 7 like it): app_commit <- flush_log <- main <- ?;")
+        );
         let unknown = SlowWait { program: Vec::new(), ..one };
-        assert!(line(&unknown).contains(": program unknown (nothing tells who called it); kernel:"), "{}", line(&unknown));
+        assert!(
+            line(&unknown).contains(": program unknown (nothing tells who called it); kernel:"),
+            "{}",
+            line(&unknown)
+        );
     }
 
     #[test]

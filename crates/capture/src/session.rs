@@ -281,7 +281,9 @@ impl Session {
         let attached = |probe: &str| self.coverage.iter().any(|row| row.probe == probe && row.attached);
         match &self.stacks {
             None => Some(stacks::absent("not asked for")),
-            Some(_) if ["sched_switch", "sched_waking", "sys_exit"].into_iter().all(attached) => Some(stacks::attached()),
+            Some(_) if ["sched_switch", "sched_waking", "sys_exit"].into_iter().all(attached) => {
+                Some(stacks::attached())
+            }
             Some(_) => Some(stacks::absent("sched_switch, sched_waking and sys_exit are needed")),
         }
     }

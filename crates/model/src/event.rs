@@ -24,8 +24,8 @@ mod parse_error;
 mod text;
 
 pub use bits::{
-    bio_flags, chain_end, driver_what, file_what, flags, header_flags, mmc_answer, mmc_is, mmc_part, op_kind, task_what,
-    uring_phase,
+    bio_flags, chain_end, driver_what, file_what, flags, header_flags, mmc_answer, mmc_is, mmc_part, op_kind,
+    task_what, uring_phase,
 };
 pub use parse_error::ParseError;
 

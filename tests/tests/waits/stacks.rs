@@ -46,9 +46,11 @@ pub fn exact() -> Result<()> {
     ] {
         let folder = tempfile::tempdir()?;
         let program = compiled(folder.path(), flags)?;
-        for (how, function, in_kernel) in
-            [("timer", "sleep_by_timer", "nanosleep"), ("pipe", "wait_for_pipe", "pipe_read"), ("futex", "wait_for_futex", "futex_wait")]
-        {
+        for (how, function, in_kernel) in [
+            ("timer", "sleep_by_timer", "nanosleep"),
+            ("pipe", "wait_for_pipe", "pipe_read"),
+            ("futex", "wait_for_futex", "futex_wait"),
+        ] {
             let (of_program, of_kernel, _) = stacks(folder.path(), &program, how, &[])?;
             let chain = [function, "middle", "work", "main"];
             let row = of_program.iter().find(|row| holds(row, &chain));
@@ -125,7 +127,10 @@ pub fn shown() -> Result<()> {
     let (_, _, archive) = stacks(folder.path(), &program, "timer", &[])?;
     let said = text(&archive)?;
     let line = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    ensure!(line.contains("slow wait") && line.contains("sleep_by_timer <- middle <- work <- main; kernel: "), "{said}");
+    ensure!(
+        line.contains("slow wait") && line.contains("sleep_by_timer <- middle <- work <- main; kernel: "),
+        "{said}"
+    );
     let summary = show(&archive)?;
     let waits = &summary["operations"].as_array().context("operations[]")?[0]["slow_waits"];
     ensure!(waits[0]["program_ended"].is_null() && waits[0]["times"] == 1, "{waits}");

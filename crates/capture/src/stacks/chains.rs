@@ -100,7 +100,8 @@ mod tests {
 
     #[test]
     fn long_chain_is_cut_at_whole_function() {
-        let place = Place { function: Some(("f".repeat(300), 0)), file: "x".repeat(300), offset: 0, build_id: String::new() };
+        let place =
+            Place { function: Some(("f".repeat(300), 0)), file: "x".repeat(300), offset: 0, build_id: String::new() };
         let text = text(&vec![place; 200]);
         assert!(text.len() <= LONGEST && text.lines().all(|line| line.split('\t').count() == 5));
     }

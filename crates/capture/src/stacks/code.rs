@@ -188,12 +188,13 @@ impl Code {
 
     /// Whether the unwind information says that nothing called the function at an address, as linked: `None` if it does not know it.
     pub fn is_outermost(&self, address: u64) -> Option<bool> {
-        use gimli::{BaseAddresses, EhFrame, EhFrameHdr, LittleEndian, RegisterRule, UnwindContext, UnwindSection as _};
+        use gimli::{
+            BaseAddresses, EhFrame, EhFrameHdr, LittleEndian, RegisterRule, UnwindContext, UnwindSection as _,
+        };
         let frame = self.eh_frame.as_ref()?;
         let header = self.eh_frame_hdr.as_ref()?;
-        let bases = BaseAddresses::default()
-            .set_eh_frame(frame.addresses.start)
-            .set_eh_frame_hdr(header.addresses.start);
+        let bases =
+            BaseAddresses::default().set_eh_frame(frame.addresses.start).set_eh_frame_hdr(header.addresses.start);
         let eh_frame = EhFrame::new(&frame.bytes, LittleEndian);
         let parsed = EhFrameHdr::new(&header.bytes, LittleEndian).parse(&bases, 8).ok()?;
         let table = parsed.table()?;
@@ -201,7 +202,10 @@ impl Code {
         let mut context = UnwindContext::new();
         let row = fde.unwind_info_for_address(&eh_frame, &bases, &mut context, address).ok()?;
         let caller = row.register(fde.cie().return_address_register());
-        Some(matches!(caller, None | Some(RegisterRule::Undefined)) && explicitly(row, fde.cie().return_address_register()))
+        Some(
+            matches!(caller, None | Some(RegisterRule::Undefined))
+                && explicitly(row, fde.cie().return_address_register()),
+        )
     }
 }
 

@@ -33,7 +33,9 @@ pub struct InKernel<'a> {
 impl KernelNames {
     /// Reads them; none where addresses are hidden from this user.
     pub fn read() -> Self {
-        Self::parse(fs::read("/proc/kallsyms").map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default())
+        Self::parse(
+            fs::read("/proc/kallsyms").map(|text| String::from_utf8_lossy(&text).into_owned()).unwrap_or_default(),
+        )
     }
 
     /// `ADDRESS TYPE NAME [MODULE]` a line.

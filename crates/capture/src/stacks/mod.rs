@@ -83,7 +83,8 @@ pub fn absent(why: &str) -> Coverage {
 
 /// The coverage where they are.
 pub fn attached() -> Coverage {
-    let how = format!("of sleeps from {} us, at most {} a second, the longest first", FROM_NS / 1000, A_WINDOW * WINDOWS);
+    let how =
+        format!("of sleeps from {} us, at most {} a second, the longest first", FROM_NS / 1000, A_WINDOW * WINDOWS);
     Coverage::attached(Layer::RunQueue, PROBE, how)
 }
 

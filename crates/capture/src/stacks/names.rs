@@ -46,7 +46,10 @@ mod tests {
     fn names_are_those_of_source() {
         for (symbol, name) in [
             ("fdatasync", "fdatasync"),
-            ("_ZN4core3ptr85drop_in_place$LT$std..rt..lang_start$LT$$LP$$RP$$GT$..$u7b$$u7b$closure$u7d$$u7d$$GT$17h0123456789abcdefE", "core::ptr::drop_in_place<std::rt::lang_start<()>::{{closure}}>"),
+            (
+                "_ZN4core3ptr85drop_in_place$LT$std..rt..lang_start$LT$$LP$$RP$$GT$..$u7b$$u7b$closure$u7d$$u7d$$GT$17h0123456789abcdefE",
+                "core::ptr::drop_in_place<std::rt::lang_start<()>::{{closure}}>",
+            ),
             ("_ZN3app6commitERKSsi", "app::commit"),
             ("_RNvCs4fqI2P2rA04_3app4main", "app::main"),
             ("_Znonsense", "_Znonsense"),

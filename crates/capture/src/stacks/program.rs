@@ -26,8 +26,6 @@ const LONGEST: usize = 64;
 const STUBS: u64 = 0x4000;
 /// Functions that ended with a jump to one another, of each of which the return address was replaced.
 const STUBS_IN_A_ROW: usize = 8;
-/// What the kernel maps where its uretprobes make functions return to.
-const TRAMPOLINE: &str = "[uprobes]";
 
 type Unwinding = UnwinderNative<Bytes, MayAllocateDuringUnwind>;
 type Cache = CacheNative<MayAllocateDuringUnwind>;
@@ -216,7 +214,8 @@ impl Loaded {
         let code = self.code.get(&mapping.from);
         let linked = code.and_then(|code| code.address_of(within - mapping.from + mapping.offset));
         let function = code.zip(linked).and_then(|(code, linked)| code.function(linked));
-        let file = if mapping.name.is_empty() { format!("[code made by process {}]", self.pid) } else { mapping.name.clone() };
+        let file =
+            if mapping.name.is_empty() { format!("[code made by process {}]", self.pid) } else { mapping.name.clone() };
         Some(Place {
             function: function.map(|(name, offset)| (name, offset + (at - within))),
             file: super::names::clean(&file),
@@ -253,7 +252,10 @@ fn is_outermost(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddre
         let linked = code.address_of(within - mapping.from + mapping.offset)?;
         let named = || {
             let name = code.function(linked).map(|(name, _)| name).unwrap_or_default();
-            matches!(&*name, "_start" | "__clone" | "__clone3" | "clone" | "clone3" | "runtime.goexit" | "runtime.goexit.abi0")
+            matches!(
+                &*name,
+                "_start" | "__clone" | "__clone3" | "clone" | "clone3" | "runtime.goexit" | "runtime.goexit.abi0"
+            )
         };
         Some(code.is_outermost(linked).unwrap_or(false) || named())
     };
@@ -261,12 +263,23 @@ fn is_outermost(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddre
 }
 
 /// What stood at a place of the stack before a uretprobe replaced it by its trampoline's address. The kernel notes where the stack ended when
-/// the function was entered: at the return address (x86-64), or just above where the function then saves it (arm64).
+/// the function was entered: at the return address.
+#[cfg(target_arch = "x86_64")]
+fn before_uretprobe(_: &Maps, call: &OfCall, at: u64, _: u64) -> Option<u64> {
+    call.returns.iter().find(|(place, _)| *place == at).map(|(_, original)| *original)
+}
+
+/// The same; the function itself saves its return address, somewhere below where the stack ended when it was entered. The trampoline lies
+/// where nothing lay before the first probe was hit.
+#[cfg(target_arch = "aarch64")]
 fn before_uretprobe(maps: &Maps, call: &OfCall, at: u64, word: u64) -> Option<u64> {
-    if call.returns.is_empty() || maps.find(word)?.name != TRAMPOLINE {
+    if call.returns.is_empty() || maps.find(word).is_some_and(|mapping| mapping.name != "[uprobes]") {
         return None;
     }
-    call.returns.iter().filter(|(place, _)| *place >= at).min_by_key(|(place, _)| *place).map(|(_, original)| *original)
+    // A word of data is no address of user space that is not mapped, unless it is far from all code.
+    let near = maps.iter().any(|mapping| mapping.from >> 32 == word >> 32);
+    let above = call.returns.iter().filter(|(place, _)| near && *place > at);
+    above.min_by_key(|(place, _)| *place).map(|(_, original)| *original)
 }
 
 /// What a return address stands for that functions probed inside have; the same word if it is none of those.

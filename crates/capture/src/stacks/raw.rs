@@ -119,8 +119,7 @@ impl Raw {
         let head = |at: usize| half(bytes, at);
         let (what, thread, count) = (head(0)?, (head(4)?, head(8)?), head(12)? as usize);
         let (out_ns, time_ns) = (word(bytes, 16)?, word(bytes, 24)?);
-        let at =
-            Registers { ip: word(bytes, 32)?, sp: word(bytes, 40)?, fp: word(bytes, 48)?, lr: word(bytes, 56)? };
+        let at = Registers { ip: word(bytes, 32)?, sp: word(bytes, 40)?, fp: word(bytes, 48)?, lr: word(bytes, 56)? };
         let (stubs, ctx, comes) = (word(bytes, 64)?, head(72)? as u16, head(76)?);
         match what {
             MOVED => Some(Self::Moved { tgid: thread.0, parent: Some(thread.1).filter(|parent| *parent != 0) }),

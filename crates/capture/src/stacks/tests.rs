@@ -89,12 +89,12 @@ fn garbage_on_stack_is_no_function() {
     naming.programs.look_at(own);
     let here = garbage_on_stack_is_no_function as *const () as u64;
     // Each frame's caller is the first byte of a function, where nothing returns to.
-    let bytes: Vec<u8> = (0..256_u64)
-        .map(|i| if i % 2 == 0 { AT.sp + 8 * (i + 2) } else { here })
-        .flat_map(u64::to_le_bytes)
-        .collect();
+    let bytes: Vec<u8> =
+        (0..256_u64).map(|i| if i % 2 == 0 { AT.sp + 8 * (i + 2) } else { here }).flat_map(u64::to_le_bytes).collect();
     let made_up = |ip, fp| OfCall { at: Registers { ip, fp, ..AT }, bytes: bytes.clone(), ..call((own, 1), 5) };
-    for (ip, fp) in [(here, AT.sp), (here + 7, AT.sp), (0x10, AT.sp), (u64::MAX, u64::MAX), (here, u64::MAX - 8), (here, 0)] {
+    for (ip, fp) in
+        [(here, AT.sp), (here + 7, AT.sp), (0x10, AT.sp), (u64::MAX, u64::MAX), (here, u64::MAX - 8), (here, 0)]
+    {
         let (places, ended) = naming.programs.unwind(&made_up(ip, fp));
         assert!(places.len() <= 1 && ended == chain_end::NO_CALLER, "{ip:#x} {fp:#x}: {places:?} {ended}");
     }
