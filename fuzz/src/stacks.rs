@@ -21,7 +21,7 @@ pub fn stacks() -> Vec<Vec<u8>> {
     let here = stacks as *const () as u64;
     let sp = 0x7ffc_0000_0410_u64;
     let asleep = record(1, 3, [here, sp, sp, 0], &[0xffff_ffff_8100_0123, 0xffff_ffff_8100_0456, 0]);
-    let mut memory = vec![0; 16];
+    let mut memory = vec![0; 32];
     // Frame pointers that lead upwards, with return addresses into code between them.
     memory.extend((0..2 * 128_u64).map(|i| if i % 2 == 0 { sp + 8 * (i + 4) } else { here + 3 * i }));
     let call = record(2, 2, [here + 9, sp, sp + 32, here + 5], &memory);

@@ -30,7 +30,9 @@ const volatile u64 stacks_from_ns;
 #define STACK_FRAMES 64
 #define STACK_PIECE 1024
 #define STACK_PIECES 17
-#define STACK_RETURNS 8
+/* Of uretprobes, and of functions that are probed inside. */
+#define STACK_RETURNS 16
+#define HALF_RETURNS (STACK_RETURNS / 2)
 
 enum stack_what {
 	STACK_ASLEEP = 1, /* with the kernel's functions */
@@ -63,7 +65,7 @@ struct stack_asleep {
 	u64 frames[STACK_FRAMES];
 };
 
-/* A return address that a uretprobe replaced: where it stood, and what it was. */
+/* A return address that a probe replaced: where it stood, and what it was. */
 struct stack_return {
 	u64 at;
 	u64 original;
@@ -247,7 +249,7 @@ static __always_inline void put_returns(struct task_struct *task, struct stack_o
 			instance = BPF_CORE_READ(utask, return_instances);
 	}
 #pragma clang loop unroll(disable)
-	for (i = 0; i < STACK_RETURNS; i++) {
+	for (i = 0; i < HALF_RETURNS; i++) {
 		r->returns[i].at = 0;
 		r->returns[i].original = 0;
 		if (!instance)
@@ -255,6 +257,48 @@ static __always_inline void put_returns(struct task_struct *task, struct stack_o
 		r->returns[i].at = BPF_CORE_READ(instance, stack);
 		r->returns[i].original = BPF_CORE_READ(instance, orig_ret_vaddr);
 		instance = BPF_CORE_READ(instance, next);
+	}
+}
+
+/* The end of an execution's description inside the program (struct op in thread.h of the room `inside`), and its size. */
+struct stack_op {
+	u64 slot;
+	u32 stub;
+	u16 kind;
+	u8 shared;
+	u8 open;
+};
+#define STACK_OP_AT 56
+#define STACK_OP_SIZE 72
+#define STACK_OP_FUNCTION 1
+/* Where the originals stand behind the stubs (named.h there). */
+#define STACK_ORIGINALS 0x4000
+
+/* Those that the object inside the program replaced by its stubs: read while the program is there. */
+static __always_inline void put_returns_inside(struct slot *slot, struct stack_of_call *r)
+{
+	u64 original;
+	int i, j;
+
+#pragma clang loop unroll(disable)
+	for (i = 0; i < HALF_RETURNS; i++) {
+		struct stack_op op = {};
+
+		r->returns[HALF_RETURNS + i].at = 0;
+		r->returns[HALF_RETURNS + i].original = 0;
+		if (!slot->inside_functions || !slot->inside_stubs)
+			continue;
+		bpf_probe_read_user(&op, sizeof(op), (void *)(slot->inside_operations + i * STACK_OP_SIZE + STACK_OP_AT));
+		if (!op.open || op.kind != STACK_OP_FUNCTION)
+			continue;
+		original = slot->inside_stubs + op.stub * 8ULL;
+		/* One that was jumped to returns to the stub of the one that jumped. */
+#pragma clang loop unroll(disable)
+		for (j = 0; j < 4 && original - slot->inside_stubs < STACK_ORIGINALS; j++)
+			if (bpf_probe_read_user(&original, sizeof(original), (void *)(original + STACK_ORIGINALS)))
+				break;
+		r->returns[HALF_RETURNS + i].at = op.slot;
+		r->returns[HALF_RETURNS + i].original = original;
 	}
 }
 
@@ -283,6 +327,7 @@ seldom void take_program_stack(struct pt_regs *regs)
 	r->head.ctx = 0;
 	put_registers(&r->head, regs);
 	put_returns(task, r);
+	put_returns_inside(slot, r);
 	at = r->head.sp & ~(STACK_PIECE - 1ULL);
 	/* No piece lies on two pages. The last one that is mapped is the stack's end. */
 #pragma clang loop unroll(disable)

@@ -172,7 +172,7 @@ impl Loaded {
         let Self { maps, unwinder, originals, .. } = self;
         let mut read = |at: u64| {
             let word = call.word(at).ok_or(())?;
-            if let Some(original) = before_uretprobe(maps, call, at, word) {
+            if let Some(original) = before_probes(maps, call, at, word) {
                 return Ok(original);
             }
             Ok(behind_stubs(memory, originals, call.stubs, word))
@@ -262,21 +262,27 @@ fn is_outermost(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddre
     find().unwrap_or(false)
 }
 
-/// What stood at a place of the stack before a uretprobe replaced it by its trampoline's address. The kernel notes where the stack ended when
-/// the function was entered: at the return address.
-#[cfg(target_arch = "x86_64")]
-fn before_uretprobe(_: &Maps, call: &OfCall, at: u64, _: u64) -> Option<u64> {
-    call.returns.iter().find(|(place, _)| *place == at).map(|(_, original)| *original)
-}
-
-/// The same; the function itself saves its return address, somewhere below where the stack ended when it was entered. The trampoline lies
-/// where nothing lay before the first probe was hit.
-#[cfg(target_arch = "aarch64")]
-fn before_uretprobe(maps: &Maps, call: &OfCall, at: u64, word: u64) -> Option<u64> {
-    if call.returns.is_empty() || maps.find(word).is_some_and(|mapping| mapping.name != "[uprobes]") {
+/// What stood at a place of the stack before a probe replaced it. Of a uretprobe the kernel notes where the stack ended when the function was
+/// entered, which is where the return address stands on x86-64; on arm64 the function saves it below. The object inside the program notes the
+/// place. A note may be of a function that was left otherwise, so what stands there must be a probe's: a stub, or the trampoline, which
+/// the kernel maps once it needs it, at a place where nothing was.
+fn before_probes(maps: &Maps, call: &OfCall, at: u64, word: u64) -> Option<u64> {
+    let stub = call.stubs != 0 && word.wrapping_sub(call.stubs) < STUBS;
+    if !stub && maps.find(word).is_some_and(|mapping| mapping.name != "[uprobes]") {
         return None;
     }
-    // A word of data is no address of user space that is not mapped, unless it is far from all code.
+    let exact = call.returns.iter().find(|(place, _)| *place == at).map(|(_, original)| *original);
+    exact.or_else(|| saved_below(maps, call, at, word))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn saved_below(_: &Maps, _: &OfCall, _: u64, _: u64) -> Option<u64> {
+    None
+}
+
+#[cfg(target_arch = "aarch64")]
+fn saved_below(maps: &Maps, call: &OfCall, at: u64, word: u64) -> Option<u64> {
+    // Other words of the stack are read too, and few of them are near code.
     let near = maps.iter().any(|mapping| mapping.from >> 32 == word >> 32);
     let above = call.returns.iter().filter(|(place, _)| near && *place > at);
     above.min_by_key(|(place, _)| *place).map(|(_, original)| *original)

@@ -6,7 +6,7 @@
 const PIECE: usize = 1024;
 const PIECES: usize = 17;
 const FRAMES: usize = 64;
-const RETURNS: usize = 8;
+const RETURNS: usize = 16;
 const HEAD: usize = 80;
 
 const ASLEEP: u32 = 1;
@@ -65,7 +65,7 @@ pub struct OfCall {
     pub at: Registers,
     /// Return addresses that lie there (0: none) stand for others, which the program's memory tells.
     pub stubs: u64,
-    /// Return addresses that a uretprobe replaced: where each stood, and what it was.
+    /// Return addresses that a probe replaced: where each stood, and what it was.
     pub returns: Vec<(u64, u64)>,
     /// Where the copy was taken, and whether the stack goes on behind it.
     pub from: u64,
@@ -134,7 +134,7 @@ impl Raw {
             }
             OF_CALL => {
                 let pair = |i: usize| Some((word(bytes, HEAD + 16 * i)?, word(bytes, HEAD + 16 * i + 8)?));
-                let returns = (0..RETURNS).map_while(pair).take_while(|(place, _)| *place != 0).collect();
+                let returns = (0..RETURNS).map_while(pair).filter(|(place, _)| *place != 0).collect();
                 let memory = bytes.get(HEAD + 16 * RETURNS..)?;
                 let count = count.min(PIECES);
                 let copied = memory.get(..count * PIECE)?.to_vec();
