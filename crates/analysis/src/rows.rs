@@ -414,6 +414,7 @@ mod tests {
             causes,
             driver_commands,
             slices,
+            stacks,
             files,
             processes,
             disks,
