@@ -159,9 +159,9 @@ mod tests {
         let mut stacks = Stacks::default();
         stacks.learn(&chain(1, "commit\t0x1a\t/bin/app\t0x101a\tab12\n\t\t/lib/x.so\t0x20\t", 3));
         stacks.learn(&chain(2, "schedule\t0x2\t[kernel]\t0x2\t", 0));
-        let sleep = |start_ns, ctx| Stack { start_ns, kernel: 2, program: 1, ctx, ..Stack::default() };
+        let slept = |start_ns, ctx| Stack { start_ns, kernel: 2, program: 1, ctx, ..Stack::default() };
         for (tid, start_ns, ctx) in [(5, 150, 0), (5, 350, flags::BETWEEN_ROWS), (6, 150, 0)] {
-            stacks.learn(&event(tid, start_ns + 20, sleep(start_ns, ctx).into()));
+            stacks.learn(&event(tid, start_ns + 20, slept(start_ns, ctx).into()));
         }
         // The inner one comes first, as it ends first; then it comes last.
         stacks.operation(&operation(2, 140, Some(180), Some(1)));
