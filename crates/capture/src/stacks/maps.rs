@@ -70,7 +70,7 @@ fn mapping(line: &str) -> Option<Mapping> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (offset, device, inode) = (hex(word()?)?, word()?, word()?.parse().ok()?);
     let (from, to) = (hex(from)?, hex(to)?);
-    if from >= to || !permissions.as_bytes().get(2).is_some_and(|x| *x == b'x') {
+    if from >= to || permissions.as_bytes().get(2) != Some(&b'x') {
         return None;
     }
     let name = rest.trim_start_matches(' ');
