@@ -28,6 +28,7 @@ pub mod mutate;
 mod net;
 mod pool;
 mod sqlite;
+mod stacks;
 mod tables;
 mod targets;
 mod wire_key;
@@ -86,6 +87,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "proc_maps", seeds: device::maps, run: device::mapped },
     Target { name: "passwd", seeds: device::passwords, run: device::user },
     Target { name: "library_cache", seeds: device::library_caches, run: device::library_cache },
+    Target { name: "stack", seeds: stacks::stacks, run: stacks::stack },
+    Target { name: "stack_code", seeds: stacks::files, run: stacks::file },
     Target { name: "inside_ring", seeds: inside::rings, run: inside::ring },
     Target { name: "inside_question", seeds: inside::questions, run: inside::question },
     Target { name: "inside_program", seeds: inside::programs, run: inside::program },

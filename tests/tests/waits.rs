@@ -3,6 +3,9 @@
 //!
 //! No time is asserted. What is: counts that the program itself knows, what a sleep was for, and who ended it.
 
+#[path = "waits/stacks.rs"]
+mod stacks;
+
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run, show};
 use serde_json::Value;
@@ -17,6 +20,11 @@ fn main() -> ExitCode {
         ("pipe_futex_and_flock_waits_name_their_ends", needs(), others),
         ("control_answers_once_running_process_is_recorded", needs(), control),
         ("ready_made_operations_are_listed", Ok(()), listed),
+        ("slept_in_functions_are_named_exactly", needs().and_then(|()| installed("cc")), stacks::exact),
+        ("functions_probed_inside_stay_on_stacks", needs().and_then(|()| installed("cc")), stacks::exact_inside),
+        ("unknown_callers_end_chain_and_say_so", needs().and_then(|()| installed("cc")), stacks::honest),
+        ("stacks_keep_their_budget", needs().and_then(|()| installed("cc")), stacks::budget),
+        ("slow_waits_are_shown_unless_off", needs().and_then(|()| installed("cc")), stacks::shown),
     ];
     lane(cases)
 }

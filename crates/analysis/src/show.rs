@@ -6,6 +6,7 @@ use crate::contract::{ByConfidence, Completeness, FileUse, OperationSummary, Pro
 use crate::counts::{self, StatementCounts};
 use crate::device_times;
 use crate::lines::{WIDTH, capital, line, paragraph, wrapped};
+use crate::stacks;
 use crate::text::{bytes, count, digits, duration, shown, size};
 use crate::waits;
 use model::Absence;
@@ -291,6 +292,7 @@ fn waits(out: &mut String, operation: &OperationSummary) {
     for waited in operation.waits.iter().filter(|w| w.ns as f64 >= least).take(MOST_WAITS) {
         wrapped(out, "  waited for   ", &waits::line(waited));
     }
+    stacks::text(out, &operation.slow_waits, operation.latency_ns.sum);
 }
 
 /// A bar of eighths, so that small shares are seen.

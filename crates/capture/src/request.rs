@@ -32,12 +32,22 @@ pub struct Request {
     pub inside: bool,
     /// Attaches every probe and records nothing: each program returns at once. What tracing costs at least.
     pub hollow: bool,
+    /// Takes the stacks of the longest sleeps, under a budget.
+    pub stacks: bool,
 }
 
 impl Request {
     /// A request for that scope and nothing else.
     pub fn new(scope: Scope) -> Self {
-        Self { scope, also_all: false, functions: Vec::new(), price: true, inside: false, hollow: false }
+        Self {
+            scope,
+            also_all: false,
+            functions: Vec::new(),
+            price: true,
+            inside: false,
+            hollow: false,
+            stacks: true,
+        }
     }
 }
 

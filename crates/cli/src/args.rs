@@ -187,6 +187,10 @@ pub struct Record {
     /// Do not measure the cost of each probe
     #[arg(long)]
     pub no_probe_cost: bool,
+    /// Where threads slept longest: functions of the kernel and of the program, at most 100 a second of sleeps from 0.1 ms. The
+    /// program's memory is read for it, and nothing but the functions' names and places is stored
+    #[arg(long, value_enum, default_value_t = Stacks::Auto)]
+    pub stacks: Stacks,
     /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes
     /// (docs/internals/inside.md)
     #[arg(long, value_enum, default_value_t = Probes::Uprobe)]
@@ -212,6 +216,15 @@ pub struct Record {
     /// Program to run, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// Whether stacks are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Stacks {
+    /// Of the longest sleeps, under a budget.
+    Auto,
+    /// None.
+    Off,
 }
 
 /// How SQLite's functions are probed.

@@ -82,6 +82,7 @@ fn request(args: &args::Record) -> Request {
         keep_sql: args.keep_sql,
         as_root: args.as_root,
         price: !args.no_probe_cost,
+        stacks: args.stacks == args::Stacks::Auto,
         probes: match args.probes {
             args::Probes::Auto => Probes::Auto,
             args::Probes::Inside => Probes::Inside,

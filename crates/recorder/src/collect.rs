@@ -100,6 +100,14 @@ impl Collector {
                 add(&format!("tracer.price.{what}{part}"), ns.round() as u64, "ns");
             }
         }
+        if let Some(budget) = &finished.stacks {
+            add("stacks.budget", budget.a_second, "1/s");
+            add("stacks.from", budget.from_ns, "ns");
+            add("stacks.taken", budget.taken, "");
+            add("stacks.skipped", budget.skipped, "");
+            add("stacks.longest_skipped", budget.longest_skipped_ns, "ns");
+            add("stacks.no_room", budget.no_room, "");
+        }
         add("trace.start", finished.window_ns.0, "ns");
         add("trace.end", finished.window_ns.1, "ns");
         // Both clocks now: the times of an archive can be put beside those of other programs.

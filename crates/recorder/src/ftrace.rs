@@ -173,6 +173,7 @@ fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished 
         Ok(()) => Coverage::attached(*layer, probe, "ftrace uprobe"),
         Err(why) => Coverage::absent(*layer, probe, Absence::Failed, why.to_string()),
     }));
+    coverage.push(capture::stacks::absent("the ftrace backend takes no stacks"));
     Finished {
         coverage,
         records,
@@ -181,5 +182,6 @@ fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished 
         cpu_ns: recording.cpu_ns,
         counted_ns: 0,
         costs: Vec::new(),
+        stacks: None,
     }
 }

@@ -133,7 +133,8 @@ impl Store {
             stored: Some(self.log.records),
             disks: self.disks.iter().map(disk).collect(),
             partitions: summary.partitions.clone(),
-            coverage: coverage(summary),
+            coverage: [coverage(summary), vec![capture::stacks::absent("another tool recorded this, without stacks")]]
+                .concat(),
             ..Metadata::default()
         };
         let (start, end) = summary.window_ns;

@@ -55,6 +55,8 @@ pub struct Request {
     pub as_root: bool,
     /// Samples what each probe costs.
     pub price: bool,
+    /// Takes the stacks of the longest sleeps.
+    pub stacks: bool,
     /// How SQLite's functions are probed.
     pub probes: Probes,
     /// Commands to the recording while it is made.
@@ -76,6 +78,7 @@ impl Request {
             keep_sql: false,
             as_root: false,
             price: true,
+            stacks: true,
             probes: Probes::Uprobe,
             control: None,
             link: true,
@@ -109,6 +112,7 @@ impl Request {
         request.also_all = self.also_all;
         request.hollow = hollow;
         request.price = self.price && !hollow;
+        request.stacks = self.stacks && !hollow;
         let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
         for (binary, name) in &self.functions {
             let path = functions::file(binary, path.as_deref(), libraries.as_deref())

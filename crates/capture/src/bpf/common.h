@@ -120,6 +120,9 @@ struct slot {
 	u32 sleeps_for; /* FATHOM_WAIT_*; 0: not known */
 	u64 cpu_queue; /* address */
 	u64 throttled_ns; /* of that, when it left */
+	/* See stacks.h: whether the program's part of its stack is wanted, and whether one was taken before. */
+	u32 stack_due;
+	u32 stack_told;
 
 	/* Probed inside (inside.bpf.c): where the thread's state stands in its memory, and its last report. */
 	u64 inside_state; /* address; 0: this thread is not */

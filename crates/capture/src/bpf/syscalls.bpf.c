@@ -181,6 +181,7 @@ seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 
 		return;
 	if (slot->call == FATHOM_CALL_MMAP) {
 		emit_file(file, 1, now);
+		tell_moved(task->tgid, 0);
 		ring_bell();
 		return;
 	}
@@ -315,6 +316,8 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	u64 now;
 	s64 pos;
 
+	if (unlikely(*(volatile u32 *)&stacks_due))
+		take_program_stack(regs);
 	if (nr >= CALLS || !call_shapes[nr].call)
 		return 0;
 	task = (void *)bpf_get_current_task_btf();

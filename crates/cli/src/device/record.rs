@@ -2,7 +2,7 @@
 
 use super::each::each;
 use super::result::{self, Telling};
-use crate::args::{Backend, Probes, Record, Via};
+use crate::args::{Backend, Probes, Record, Stacks, Via};
 use crate::bench::INTERRUPTED;
 use crate::{Usage, link, output, progress};
 use analysis::host_clock::HostClock;
@@ -109,6 +109,7 @@ fn words(args: &Record) -> Vec<String> {
         Probes::Uprobe => "uprobe",
     };
     option("--probes", probes.into());
+    option("--stacks", if args.stacks == Stacks::Auto { "auto" } else { "off" }.into());
     let backend = match args.backend {
         Backend::Auto => "auto",
         Backend::Ebpf => "ebpf",
