@@ -12,6 +12,7 @@
 //! `fuzz/corpus/TARGET/` and tried first, for ever.
 
 mod agent;
+mod assistant;
 mod bench;
 mod device;
 mod disk;
@@ -27,6 +28,7 @@ pub mod mutate;
 mod net;
 mod pool;
 mod sqlite;
+mod stacks;
 mod tables;
 mod targets;
 mod wire_key;
@@ -85,6 +87,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "proc_maps", seeds: device::maps, run: device::mapped },
     Target { name: "passwd", seeds: device::passwords, run: device::user },
     Target { name: "library_cache", seeds: device::library_caches, run: device::library_cache },
+    Target { name: "stack", seeds: stacks::stacks, run: stacks::stack },
+    Target { name: "stack_code", seeds: stacks::files, run: stacks::file },
     Target { name: "inside_ring", seeds: inside::rings, run: inside::ring },
     Target { name: "inside_question", seeds: inside::questions, run: inside::question },
     Target { name: "inside_program", seeds: inside::programs, run: inside::program },
@@ -94,6 +98,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "detached_command", seeds: agent::left, run: agent::detached },
     Target { name: "net_message", seeds: net::messages, run: net::message },
     Target { name: "fleet_commit", seeds: fleet::commits, run: fleet::commit },
+    Target { name: "assistant_line", seeds: assistant::lines, run: assistant::line },
     Target { name: "net_words", seeds: words::words, run: words::word },
     Target { name: "net_binary", seeds: net::binaries, run: net::binary },
 ];

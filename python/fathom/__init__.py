@@ -15,6 +15,7 @@ checksum is wrong is refused. Nothing is written: an archive without tables need
 import functools
 import json
 import os
+import re
 import zlib
 from importlib import resources
 
@@ -27,6 +28,10 @@ __all__ = ["Archive", "Error", "Fleet", "open"]
 _TYPES = {"i64": pyarrow.int64(), "f64": pyarrow.float64(), "bool": pyarrow.bool_(), "text": pyarrow.string()}
 _LAYOUT = 1  # of a fleet
 _DECLARED = json.loads((resources.files(__package__) / "tables.json").read_text(encoding="utf-8"))
+
+
+# A file's path in a fleet: it leads nowhere else, whoever wrote the commit.
+_DATA_PATH = re.compile(r"(\w+)/date=[0-9-]{10}/[A-Za-z0-9](?!.*\.\.)[A-Za-z0-9.-]*\.parquet", re.ASCII)
 
 
 class Error(Exception):
@@ -60,7 +65,7 @@ def _damaged(wrapped):
     def read(self, path, *rest):
         try:
             return wrapped(self, path, *rest)
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise Error(f"{path} is damaged: {type(error).__name__}: {error}") from None
 
     return read
@@ -90,6 +95,8 @@ class Archive:
                 f"{path} has tables of version {self._index['table_version']}, and this package reads {_DECLARED['version']}: "
                 f"`fathom reindex {path}` makes them anew"
             )
+        if not (isinstance(self._index["rows"], dict) and isinstance(self._index.get("sums", {}), dict)):
+            raise Error(f"{path} has damaged tables; `fathom reindex {path}` rebuilds them")
 
     def __repr__(self):
         return f"<fathom.Archive {self.path} ({self.meta['kind']})>"
@@ -122,12 +129,15 @@ class Archive:
             raise Error(f"{path} cannot be read: {error.strerror}; `fathom reindex {self.path}` rebuilds it") from None
         if zlib.crc32(data) != self._index.get("sums", {}).get(name, zlib.crc32(data)):
             raise Error(f"{path} is damaged (checksum mismatch); `fathom reindex {self.path}` rebuilds it")
-        found = pyarrow.parquet.read_table(pyarrow.BufferReader(data))
-        columns = [
-            found[field.name].cast(field.type) if field.name in found.column_names else pyarrow.nulls(len(found), field.type)
-            for field in schema
-        ]
-        return pyarrow.Table.from_arrays(columns, schema=schema)
+        try:
+            found = pyarrow.parquet.read_table(pyarrow.BufferReader(data))
+            columns = [
+                found[field.name].cast(field.type) if field.name in found.column_names else pyarrow.nulls(len(found), field.type)
+                for field in schema
+            ]
+            return pyarrow.Table.from_arrays(columns, schema=schema)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise Error(f"{path} is damaged ({error}); `fathom reindex {self.path}` rebuilds it") from None
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -165,6 +175,10 @@ class Fleet:
                 files.pop(gone, None)
             files.update((file["path"], file) for file in commit["add"])
             runs.update(commit["runs"])
+        for path, file in files.items():
+            named = _DATA_PATH.fullmatch(path)
+            if named is None or named[1] != file["table"]:
+                raise Error(f"{self.path} is damaged: {path!r} is not the path of a file of its table {file['table']}")
         return files, runs
 
     def _numbered(self, folder):
@@ -197,7 +211,12 @@ class Fleet:
 
     def table(self, name):
         """A table, read whole."""
-        return self.dataset(name).to_table()
+        try:
+            return self.dataset(name).to_table()
+        except FileNotFoundError as error:
+            raise Error(f"{self.path} lacks a file ({error}); if `fathom fleet gc` removed it meanwhile, open the fleet again") from None
+        except (pyarrow.ArrowException, OSError) as error:
+            raise Error(f"{self.path} has a damaged table {name}: {error}") from None
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -208,6 +227,8 @@ class Fleet:
 def open(path):
     """Opens an archive, or a fleet in a folder."""
     path = os.path.abspath(os.fspath(path))
+    if not os.path.exists(path):
+        raise Error(f"{path} does not exist")
     info = _read_json(os.path.join(path, "fleet.json"))
     if info is not None and info.get("format") == "fathom-fleet":
         return Fleet(path, info)

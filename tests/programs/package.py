@@ -30,6 +30,32 @@ with tempfile.TemporaryDirectory() as folder:
         refused = None
     except fathom.Error as error:
         refused = str(error)
+# Also where no checksum says that a table is damaged, or a fleet's file is gone.
+with tempfile.TemporaryDirectory() as folder:
+    copy = os.path.join(folder, "a.fathom")
+    shutil.copytree(sys.argv[1], copy)
+    index = os.path.join(copy, "tables", "index.json")
+    with open(index, encoding="utf-8") as file:
+        whole = json.load(file)
+    spans = os.path.join(copy, "tables", "spans.parquet")
+    os.truncate(spans, 100)
+    for changed in [{"sums": {}}, {"sums": []}, {"sums": None}, {"rows": 5}]:
+        with open(index, "w", encoding="utf-8") as file:
+            json.dump({**whole, **changed}, file)
+        try:
+            fathom.open(copy).spans
+            sys.exit(f"tables with {changed} were read")
+        except fathom.Error:
+            pass
+    lacking = os.path.join(folder, "fleet")
+    shutil.copytree(sys.argv[2], lacking)
+    opened = fathom.open(lacking)
+    shutil.rmtree(os.path.join(lacking, "spans"))
+    try:
+        opened.spans
+        sys.exit("a file that is gone was read")
+    except fathom.Error:
+        pass
 # What is no archive, or not whole, is refused by the package's own error.
 with tempfile.TemporaryDirectory() as folder:
     whole = os.path.join(folder, "fleet")
@@ -38,6 +64,8 @@ with tempfile.TemporaryDirectory() as folder:
     newest = f"{int(newest[:-5]) + 1:020}.json"
     for name, text in [
         ("fleet/_log/" + newest, '{"version": 99, "add": [], "remove": [], "runs": []}'),
+        ("fleet/_log/" + newest, '{"version": 1, "add": [{"table": "spans", "path": "../a.parquet"}], "remove": [], "runs": []}'),
+        ("fleet/_log/" + newest, '{"version": 1, "add": [{"table": "spans", "path": 5}], "remove": [], "runs": []}'),
         ("fleet/_log/" + newest, "{}"),
         ("fleet/_log/" + newest, "{"),
         ("fleet/fleet.json", '{"format": "fathom-fleet"}'),

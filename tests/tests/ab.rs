@@ -77,7 +77,7 @@ fn counts() -> Result<()> {
 fn failures() -> Result<()> {
     let folder = tempfile::tempdir()?;
     for (commands, code, expected) in [
-        (["true", "no-such-program x"], 2, "no-such-program x: command not found"),
+        (["true", "no-such-program x"], 2, "no-such-program: command not found (of the command `no-such-program x`)"),
         (["true", "sh -c 'echo reason >&2; exit 3'"], 1, "exit status 3 (reason)"),
         (["true", "kill -9 $$"], 1, "kill -9 $$: killed by signal 9"),
         (["exit 4", "true"], 1, "exit 4: exit status 4"),

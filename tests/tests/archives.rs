@@ -20,6 +20,8 @@ fn main() -> ExitCode {
         ("report_renders_every_archive", Ok(()), pages),
         ("export_keeps_every_row_of_every_table", Ok(()), exported),
         ("recordings_export_to_perfetto_and_text", Ok(()), other_formats),
+        ("output_dash_is_stdout_for_files_and_refused_for_folders", Ok(()), dash),
+        ("path_with_line_break_stays_one_line_of_message", Ok(()), line_break),
         ("samples_of_manual_have_form_of_show", Ok(()), samples),
     ];
     lane(cases)
@@ -197,6 +199,88 @@ fn other_formats() -> Result<()> {
         let mut events = Command::new(fathom());
         events.args(["export", "--events", "-o", "-"]).arg(&kept.path);
         ensure!(lines(&run(&mut events)?.stdout) > 400, "{}", recorded.name);
+    }
+    Ok(())
+}
+
+/// What is one file goes to standard output byte for byte, and nothing else does; no file is named `-`.
+fn dash() -> Result<()> {
+    let (trace, bench) = (KeptArchive::copy(RECORDED[1].name)?, KeptArchive::copy("v3-bench")?);
+    let folder = tempfile::tempdir()?;
+    let [recording, benchmark] = [&trace, &bench].map(|kept| kept.path.to_string_lossy().into_owned());
+    // Tables are built once.
+    trace.show_json()?;
+    let fathom_here = |line: &[&str]| {
+        let mut command = Command::new(fathom());
+        command.args(line).current_dir(folder.path()).output()
+    };
+    for line in [
+        &["report", &recording] as &[&str],
+        &["report", &benchmark],
+        &["export", "--perfetto", &recording],
+        &["export", "--events", &recording],
+        &["diff", &recording, &recording],
+        &["papers", "000/11", "--archive", &recording],
+    ] {
+        let of = |place: &str| -> Result<Vec<u8>> {
+            let done = fathom_here(&[line, &["-o", place]].concat())?;
+            ensure!(done.status.success(), "{line:?}: {}", String::from_utf8_lossy(&done.stderr));
+            Ok(done.stdout)
+        };
+        of("file")?;
+        let (file, printed) = (std::fs::read(folder.path().join("file"))?, of("-")?);
+        ensure!(!file.is_empty() && file == printed, "{line:?}: {} and {} bytes", file.len(), printed.len());
+    }
+    for line in [
+        &["export", "--csv", &recording] as &[&str],
+        &["export", "--parquet", &recording],
+        &["import", "/etc/hostname"],
+        &["bench", "run", "spin"],
+        &["bench", "ab"],
+        &["net", "run", "127.0.0.1:1"],
+        &["lab", "run", "nvme"],
+        &["record", "--all"],
+    ] {
+        let done = fathom_here(&[line, &["-o", "-"]].concat())?;
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        ensure!(done.status.code() == Some(2) && said.contains("is a folder"), "{line:?}: {}: {said}", done.status);
+    }
+    let both = fathom_here(&["diff", &recording, &recording, "--json", "-o", "-"])?;
+    ensure!(both.status.code() == Some(2), "{}", both.status);
+    ensure!(!folder.path().join("-").exists());
+    Ok(())
+}
+
+/// A name of anybody's cannot make a message of its own.
+fn line_break() -> Result<()> {
+    let kept = KeptArchive::copy(RECORDED[1].name)?;
+    let name = "a\nfathom: all is well\u{1b}[2J.fathom";
+    std::fs::rename(&kept.path, kept.folder.path().join(name))?;
+    let beside = |ending: &str| format!("{name}.{ending}");
+    let quoted = format!("'{name}'");
+    let (page, trace, tables) = (beside("html"), beside("pftrace"), beside("csv"));
+    for (line, status) in [
+        (vec!["show", name], 0),
+        (vec!["report", name, "-o", &page], 0),
+        (vec!["export", "--perfetto", name, "-o", &trace], 0),
+        (vec!["export", "--csv", name, "-o", &tables], 0),
+        (vec!["reindex", name], 0),
+        (vec!["bench", "show", name], 1),
+        (vec!["show", &tables], 1),
+        (vec!["whatif", name, "--without", "flush"], 0),
+        (vec!["import", name], 1),
+        (vec!["diff", name, &page], 1),
+        (vec!["check", name], 1),
+        (vec!["pool", "forget", "--store", name], 1),
+        (vec!["pool", "keygen", &page], 1),
+        (vec!["bench", "ab", "--", &quoted, "true"], 2),
+    ] {
+        let done = Command::new(fathom()).args(&line).current_dir(kept.folder.path()).output()?;
+        let said = [done.stdout, done.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        ensure!(done.status.code() == Some(status), "{line:?}: {}: {said}", done.status);
+        ensure!(!said.lines().any(|line| line.starts_with("fathom: all is well")), "{line:?}: {said}");
+        ensure!(!said.contains('\u{1b}'), "{line:?}: {said}");
     }
     Ok(())
 }

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         ("unknown_command_exits_127", root(), unknown_command),
         ("unknown_process_id_is_reported", root(), unknown_process),
         ("exit_status_is_that_of_command", root(), exit_status),
+        ("process_left_running_by_command_is_named", root(), left_running),
         ("interrupted_recording_keeps_events", shell(), interrupt_keeps),
         ("killed_child_keeps_its_statements", shell(), killed_child),
         ("killed_recorder_leaves_readable_log", shell(), killed_tracer),
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         ("closed_stdout_pipe_is_no_error", shell(), nobody_reads_stdout),
         ("full_stdout_is_error", Ok(()), full_stdout),
         ("full_disk_keeps_stored_events", shell(), full_disk),
+        ("recording_on_disk_that_command_fills_keeps_facts_and_probes", shell(), filled_disk),
         ("tables_are_built_on_other_disk", shell(), no_room_for_tables),
         ("max_size_ends_recording", shell(), max_size),
         ("truncated_log_is_read_to_cut", shell(), cut_short),
@@ -260,6 +262,8 @@ fn wrong_arguments() -> Result<()> {
         ensure!(output.status.code() == Some(2), "{words}: {}: {said}", output.status);
         ensure!(said.contains(expected), "{words}: {said}");
         ensure!(!said.contains("panicked") && !said.contains("fathom: fathom"), "{words}: {said}");
+        let named = said.lines().find_map(|line| line.strip_prefix("fathom: ")?.split_once(": "));
+        ensure!(named.is_none_or(|(name, rest)| !rest.ends_with(&format!(": {name}"))), "{words}: {said}");
     }
     let missing = out(Command::new(fathom()).args(["fix", "--database", "/no/such/file", "--", "app", "{db}"]))?;
     let said = messages(&missing);
@@ -378,6 +382,8 @@ fn unknown_command() -> Result<()> {
     let output = out(Command::new(fathom()).args(["record", "--", "no-such-command-here"]).current_dir(folder.path()))?;
     ensure!(output.status.code() == Some(127), "{:?}: {}", output.status, messages(&output));
     ensure!(messages(&output).contains("no-such-command-here"), "{}", messages(&output));
+    let output = out(Command::new(fathom()).args(["record", "--", "no-such\nfathom: ok"]).current_dir(folder.path()))?;
+    ensure!(messages(&output).lines().count() == 1, "{}", messages(&output));
     Ok(())
 }
 
@@ -404,6 +410,31 @@ fn exit_status() -> Result<()> {
             output.status,
             messages(&output)
         );
+    }
+    Ok(())
+}
+
+/// What a daemon does after its command has ended is in no recording, and that is said, whoever records; a child that ended is not named.
+fn left_running() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    for backend in ["ebpf", "ftrace"] {
+        let record = |script: &str| {
+            let mut command = Command::new(fathom());
+            command.args(["record", "--backend", backend, "-q", "--no-probe-cost", "--", "sh", "-c", script]);
+            out(command.current_dir(folder.path()))
+        };
+        let output = record(
+            "setsid sleep 600 <&- >&- 2>&- & echo $! >pid; until grep -qx sleep /proc/$!/comm; do :; done; exit 5",
+        )?;
+        let pid = fs::read_to_string(folder.path().join("pid"))?.trim().to_owned();
+        run(Command::new("kill").arg(&pid))?;
+        let (said, named) = (messages(&output), format!("sleep ({pid})"));
+        ensure!(output.status.code() == Some(5), "{backend}: {}: {said}", output.status);
+        ensure!(said.contains(&named) && said.contains(&format!("--pid {pid}")), "{backend}: {said}");
+        let left = &show(&folder.path().join("trace.fathom"))?["environment"]["trace.left_running"]["value"];
+        ensure!(left.as_str() == Some(named.as_str()), "{backend}: {left}");
+        let said = messages(&record("sleep 0.01 & wait")?);
+        ensure!(!said.contains("still running"), "{backend}: {said}");
     }
     Ok(())
 }
@@ -549,6 +580,30 @@ fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// The recorder leaves room on its disk, and the command takes that too, to the last byte. What was recorded is known all the same.
+fn filled_disk() -> Result<()> {
+    let (small, ext4) = (Small::new("16m")?, ext4()?);
+    for disk in [small.0.path(), ext4.path()] {
+        let archive = disk.join("t.fathom");
+        let fill = format!(
+            "sqlite3 {0}/db 'create table t(i)'; dd if=/dev/zero of={0}/filler bs=1M; dd if=/dev/zero of={0}/rest bs=1k; exit 0",
+            disk.display()
+        );
+        let mut command = Command::new(fathom());
+        command.args(["record", "--no-probe-cost", "-o"]).arg(&archive).args(["--", "sh", "-c", &fill]);
+        let said = messages(&out(&mut command)?);
+        let roomy = tempfile::tempdir()?;
+        run(Command::new("cp").arg("-r").arg(&archive).arg(roomy.path()))?;
+        let names: Vec<_> = fs::read_dir(&archive)?.flatten().map(|entry| entry.file_name()).collect();
+        ensure!(!names.iter().any(|name| name == "meta.json.tmp"), "{names:?}");
+        let shown = show(&roomy.path().join("t.fathom"))?;
+        let probes = shown["coverage"].as_array().map_or(0, Vec::len);
+        ensure!(probes > 20, "{probes} probes are known: {said}");
+        ensure!(shown["environment"]["trace.end"]["value"].is_string(), "the facts are lost: {said}");
+    }
+    Ok(())
+}
+
 fn no_room_for_tables() -> Result<()> {
     let disk = ext4()?;
     // What tables take: half of it is left when the log is stored. How long logs are differs too much to say it before.
@@ -580,7 +635,7 @@ fn no_room_for_tables() -> Result<()> {
     let fill = format!(
         "fallocate -l $(($(stat -f -c '%a * %S' {0}) - {1})) {0}/filler",
         small.0.path().display(),
-        tables / 2 + (160 << 10)
+        tables / 2 + (80 << 10)
     );
     run(Command::new("sh").args(["-c", &fill]))?;
     // Closes its stdin.
@@ -866,7 +921,20 @@ fn nobody_reads_stdout() -> Result<()> {
 fn full_stdout() -> Result<()> {
     let spin = ["workload", "spin", "--iterations", "3", "--inner", "1"];
     let device = ["device", "info", "local"];
-    for line in [&["man"] as &[&str], &["bench", "list"], &["completions", "bash"], &["lab", "list"], &device, &spin] {
+    let help = ["workload", "spin", "--help"];
+    for line in [
+        &["man"] as &[&str],
+        &["bench", "list"],
+        &["completions", "bash"],
+        &["lab", "list"],
+        &["--version"],
+        &["--help"],
+        &["help", "record"],
+        &["bench", "run", "-h"],
+        &help,
+        &device,
+        &spin,
+    ] {
         let full = fs::File::options().write(true).open("/dev/full")?;
         let child = Command::new(fathom()).args(line).stdout(full).stderr(Stdio::piped()).spawn()?;
         let output = child.wait_with_output()?;

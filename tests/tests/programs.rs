@@ -276,6 +276,17 @@ fn unnamed() -> Result<()> {
             rows.iter().any(reported),
             "{backend}: {count} INSERTs of 20, and nothing says that some may be missing: {rows:?}"
         );
+        // And where one looks: beside the statements, for programs, and before the findings.
+        let blind = summary["blind"].as_array().context("blind[]")?;
+        let missing = |row: &Value| row["layer"] == "Database";
+        ensure!(blind.iter().any(missing), "{backend}: {blind:?}");
+        let archive = inner.path().join("t.fathom");
+        for verb in ["show", "explain"] {
+            let said = run(Command::new(fathom()).arg(verb).arg(&archive))?;
+            let said = String::from_utf8(said.stdout)?;
+            let told = ["may be missing", "statements are not recorded"].iter().any(|text| said.contains(text));
+            ensure!(told, "{backend}: {verb}: {said}");
+        }
     }
     Ok(())
 }

@@ -3,10 +3,14 @@
 //!
 //! No time is asserted. What is: counts that the program itself knows, what a sleep was for, and who ended it.
 
+#[path = "waits/stacks.rs"]
+mod stacks;
+
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, run, show};
 use serde_json::Value;
-use std::process::{Command, ExitCode};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, ExitCode, Stdio};
 
 fn main() -> ExitCode {
     let needs = || root().and_then(|()| installed("python3"));
@@ -14,7 +18,13 @@ fn main() -> ExitCode {
         ("syncs_of_program_without_sqlite_are_counted", needs(), syncs),
         ("waiter_for_wal_names_its_holder", needs(), two_writers),
         ("pipe_futex_and_flock_waits_name_their_ends", needs(), others),
+        ("control_answers_once_running_process_is_recorded", needs(), control),
         ("ready_made_operations_are_listed", Ok(()), listed),
+        ("slept_in_functions_are_named_exactly", needs().and_then(|()| installed("cc")), stacks::exact),
+        ("functions_probed_inside_stay_on_stacks", needs().and_then(|()| installed("cc")), stacks::exact_inside),
+        ("unknown_callers_end_chain_and_say_so", needs().and_then(|()| installed("cc")), stacks::honest),
+        ("stacks_keep_their_budget", needs().and_then(|()| installed("cc")), stacks::budget),
+        ("slow_waits_are_shown_unless_off", needs().and_then(|()| installed("cc")), stacks::shown),
     ];
     lane(cases)
 }
@@ -25,7 +35,7 @@ fn operations(summary: &Value) -> Result<&Vec<Value>> {
 
 /// argv: a folder on a disk.
 const SYNCS: &str = r#"
-import mmap, os, sys
+import ctypes, mmap, os, sys
 os.chdir(sys.argv[1])
 log = os.open("segment.000017.log", os.O_CREAT | os.O_RDWR, 0o644)
 for i in range(12):
@@ -34,11 +44,19 @@ for i in range(12):
 durable = os.open("durable", os.O_CREAT | os.O_RDWR | os.O_DSYNC, 0o644)
 for i in range(5):
     os.pwrite(durable, b"y" * 4096, 4096 * i)
+plain = os.open("plain", os.O_CREAT | os.O_RDWR, 0o644)
+for i, how in enumerate([os.RWF_DSYNC, os.RWF_SYNC, 0] * 2):
+    os.pwritev(plain, [b"z" * 4096], 4096 * i, how)
 with mmap.mmap(log, 8192) as area:
     area[:5] = b"hello"
     area.flush()
 folder = os.open(".", os.O_RDONLY)
 os.fsync(folder)
+# What Fathom's object marks its own calls by, in a process that has no object.
+hidden = os.open("hidden", os.O_CREAT | os.O_RDWR, 0o644)
+fsync = 74 if os.uname().machine == "x86_64" else 82
+for i in range(2):
+    ctypes.CDLL(None).syscall(fsync, hidden, 0, 0, 0, 0, ctypes.c_long(0x6c6c61436e776f46))
 os.posix_fadvise(log, 0, 0, os.POSIX_FADV_DONTNEED)
 os.pread(log, 100, 0)
 os.pread(log, 100, 0)
@@ -56,6 +74,8 @@ fn syncs() -> Result<()> {
         ("fsync segment.N.log", 9),
         ("fdatasync segment.N.log", 3),
         ("pwrite64 durable", 5),
+        ("pwritev plain", 4),
+        ("fsync hidden", 2),
         ("msync segment.N.log", 1),
         ("pread64 segment.N.log", 1),
     ] {
@@ -64,10 +84,82 @@ fn syncs() -> Result<()> {
         ensure!(own["per_operation"]["syscalls"] == 1.0, "a call is one call: {own}");
     }
     let folders = all.iter().filter(|o| o["statement"].as_str().is_some_and(|s| s.starts_with("fsync ")));
-    ensure!(folders.count() == 2, "the folder has a name, too");
+    ensure!(folders.count() == 3, "two files, and the folder has a name, too");
     // What is an operation is not also the process's: every flush is charged once.
     let flushes = all.iter().filter_map(|o| Some(o["own"]["flushes"].as_f64()? * o["count"].as_f64()?)).sum::<f64>();
     ensure!(flushes >= 12.0, "each sync has a flush: {flushes}");
+    let again = disk.path().join("again");
+    std::fs::create_dir(&again)?;
+    let folder = tempfile::tempdir()?;
+    let options = ["--backend", "ftrace"];
+    let summary = show(&record(folder.path(), &options, &["python3", "-c", SYNCS, &again.display().to_string()])?)?;
+    for (statement, count) in [("pwrite64 durable", 5), ("pwritev plain", 4)] {
+        let own = operations(&summary)?.iter().find(|o| o["statement"] == statement);
+        ensure!(own.is_some_and(|own| own["count"] == count), "ftrace: {statement}: {own:?}");
+    }
+    Ok(())
+}
+
+/// argv: a file. Syncs when it is told to, and only then.
+const TOLD: &str = r#"
+import os, sys
+file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR, 0o644)
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(9):
+    os.fsync(file)
+print("done", flush=True)
+sys.stdin.readline()
+"#;
+
+/// Whoever waits for the answer misses nothing of a process that runs already, and ends the recording without a signal.
+fn control() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let fifos = ["ctl", "ack"].map(|name| folder.path().join(name));
+    run(Command::new("mkfifo").args(&fifos))?;
+    let mut program = Command::new("python3");
+    program.args(["-c", TOLD]).arg(disk.path().join("told")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut program = program.spawn()?;
+    let mut told = BufReader::new(program.stdout.take().context("stdout")?);
+    let mut line = String::new();
+    told.read_line(&mut line)?;
+    for backend in ["ebpf", "ftrace"] {
+        let archive = folder.path().join(format!("{backend}.fathom"));
+        let mut record = Command::new(fathom());
+        record.args(["record", "--quiet", "--no-probe-cost", "--backend", backend, "--pid", &program.id().to_string()]);
+        record.arg(format!("--control=fifo:{},{}", fifos[0].display(), fifos[1].display())).arg("-o").arg(&archive);
+        let mut record = record.stderr(Stdio::piped()).spawn()?;
+        // Opening waits until the recorder has.
+        let mut commands = std::fs::File::options().write(true).open(&fifos[0])?;
+        let mut answers = BufReader::new(std::fs::File::open(&fifos[1])?);
+        let mut ask = |what: &str| -> Result<()> {
+            let mut line = String::new();
+            writeln!(commands, "{what}")?;
+            answers.read_line(&mut line)?;
+            ensure!(line == "ack\n", "{what}: {line:?}");
+            Ok(())
+        };
+        ask("ping")?;
+        let mut stdin = program.stdin.as_ref().context("stdin")?;
+        if backend == "ebpf" {
+            writeln!(stdin)?;
+            line.clear();
+            told.read_line(&mut line)?;
+        }
+        ask("stop")?;
+        let status = record.wait()?;
+        ensure!(status.success(), "{backend}: {status}");
+        let summary = show(&archive)?;
+        let syncs = operations(&summary)?.iter().find(|o| o["statement"] == "fsync told").map(|o| &o["count"]);
+        ensure!(backend != "ebpf" || syncs == Some(&Value::from(9)), "{backend}: {syncs:?}");
+    }
+    drop(program.stdin.take());
+    program.wait()?;
+    let refused = |place: &str| Command::new(fathom()).args(["record", "--all", "--control", place]).output();
+    for (place, status) in [("fd:x", 2), ("fd:999", 1), ("fifo:/dev/null", 1)] {
+        let output = refused(place)?;
+        ensure!(output.status.code() == Some(status), "{place}: {}", String::from_utf8_lossy(&output.stderr));
+    }
     Ok(())
 }
 

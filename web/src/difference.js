@@ -13,11 +13,6 @@ function signed(ns) {
   return `${ns < 0 ? '−' : '+'}${duration(Math.abs(ns))}`;
 }
 
-/** @param {number} share */
-function signedPercent(share) {
-  return `${share < 0 ? '−' : ''}${percent(Math.abs(share))}`;
-}
-
 /**
  * @param {string} caption
  * @param {string} name
@@ -43,7 +38,7 @@ function partsTable(caption, name, parts) {
         duration(part.a_ns),
         duration(part.b_ns),
         signed(part.delta_ns),
-        typeof part.share === 'number' ? signedPercent(part.share) : '',
+        typeof part.share === 'number' ? percent(part.share) : '',
         part.interval ? part.interval.map(signed).join(' to ') : '',
         ...(work ? [part.different_work ? 'yes' : ''] : []),
       ]),

@@ -72,6 +72,10 @@ export function showFindings(node, explanation, has, choose) {
     fill(node, el('p', { class: 'note' }, 'No findings were computed for this page.'));
     return;
   }
+  if (explanation.executions === 0) {
+    fill(node, el('p', { class: 'note' }, 'No operation ended in this recording, so there is nothing to explain.'));
+    return;
+  }
   const findings = explanation.findings ?? [];
   fill(
     node,

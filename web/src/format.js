@@ -96,6 +96,7 @@ export function bytes(value) {
  */
 export function percent(part) {
   if (absent(part)) return MISSING;
+  if (part < 0) return part > -0.0005 ? '> −0.1 %' : `−${percent(-part)}`;
   if (part > 0 && part < 0.0005) return '< 0.1 %';
   return `${(part * 100).toFixed(part > 0 && part < 0.0995 ? 1 : 0)} %`;
 }

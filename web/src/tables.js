@@ -85,6 +85,7 @@ function timePart(operation) {
       rows,
     ),
     ...waitsPart(operation),
+    ...slowWaitsPart(operation),
     ...tracerPart(operation),
   ];
 }
@@ -114,6 +115,36 @@ function waitsPart(operation) {
         w.by_statement ?? '',
         String(w.times),
         duration(w.ns),
+      ]),
+    ),
+  ];
+}
+
+/**
+ * Where its threads slept longest.
+ * @param {OperationSummary} operation
+ */
+function slowWaitsPart(operation) {
+  const waits = operation.slow_waits ?? [];
+  if (waits.length === 0) return [];
+  /** @param {string[]} functions */
+  const chain = (functions) => functions.join(' ← ');
+  return [
+    table(
+      'Where it slept longest: a choice of the longest sleeps, each function called by the one behind it',
+      [
+        { name: 'longest', number: true },
+        { name: 'like it', number: true },
+        { name: 'call' },
+        { name: 'program' },
+        { name: 'kernel' },
+      ],
+      waits.map((w) => [
+        duration(w.longest_ns),
+        String(w.times),
+        w.call ?? '',
+        el('span', { title: w.program_ended ?? '' }, chain(w.program) + (w.program_ended === null ? '' : ' ← ?')),
+        chain(w.kernel),
       ]),
     ),
   ];

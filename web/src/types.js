@@ -86,9 +86,10 @@
 /** @typedef { { ns: number, low_ns: number, high_ns: number, large: boolean } } TracerPart */
 /** @typedef { { count?: number, cache_hits?: number } } Reads */
 /** @typedef { { wait: string, file: string | null, by_tgid: number | null, by_process: string | null, by_statement: string | null, times: number, ns: number } } WaitedFor */
+/** @typedef { { longest_ns: number, ns: number, times: number, call: string | null, program: string[], program_ended: string | null, kernel: string[] } } SlowWait */
 /**
  * @typedef { { statement: string, count: number, unexplained_ns: number } & Partial<{
- *   latency_ns: Times, distribution: Bin[], layers: Record<string, LayerTime>, waits: WaitedFor[], tracer: TracerPart | null, per_operation: { filesystem_reads?: Record<string, Reads> },
+ *   latency_ns: Times, distribution: Bin[], layers: Record<string, LayerTime>, waits: WaitedFor[], slow_waits: SlowWait[], tracer: TracerPart | null, per_operation: { filesystem_reads?: Record<string, Reads> },
  *   phases: { phase: string, count: number, writes: number, bytes: number, duration_ns?: Times }[],
  *   gaps: { from: string, to: string, count: number, fsyncs: number, duration_ns?: Times }[]
  * }> } OperationSummary
@@ -119,7 +120,7 @@
 /** @typedef { Partial<Record<'t' | 'latency' | 'sector' | 'bytes' | 'kind' | 'disk' | 'shape' | 'origin' | 'share' | 'command', Numbers | Place>> } PointColumns */
 /** @typedef { Partial<{ origin_ns: number, strings: string[], shapes: ScatterShape[], disks: DiskAxis[], points: PointColumns, left_out: LeftOut, packed: string }> } ScatterData */
 /** @typedef { { code: string } & Partial<{ title: string, statement: string | null, claim: string, executions: number, of: number, time_ns: number | null, share: number | null, interval: [number, number] | null, share_of_all: number | null, saving_ns: number | null, remedy: string, evidence: number[] }> } Finding */
-/** @typedef { { findings?: Finding[] } } Explanation */
+/** @typedef { { executions?: number, findings?: Finding[] } } Explanation */
 /** @typedef { { title?: string, scatter?: ScatterData | null, operations?: OperationSummary[] | null } } CommandsData */
 /** @typedef { { title?: string, summary?: Summary | null, timeline?: TimelineData | null, counts?: Counts | null, explanation?: Explanation | null } } RecordingData */
 

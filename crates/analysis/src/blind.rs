@@ -7,6 +7,7 @@
 use crate::contract::Blind;
 use model::table::Coverage;
 use model::{Absence, Layer};
+use std::collections::BTreeSet;
 
 /// What it means that nothing of a layer is seen.
 fn whole(layer: Layer) -> &'static str {
@@ -55,6 +56,9 @@ const SINGLE: [(&str, &str); 12] = [
     ("sched_waking", "wake-ups are not recorded: waiting for a CPU counts as sleeping."),
 ];
 
+/// What it means that a process ran a SQLite before it was found. Which one the list of probes tells: to compare recordings, all are alike.
+const LATE: &str = "a SQLite was found when a process already ran it: that process's first statements, or all of them, may be missing.";
+
 /// The sentences for what was not in force.
 pub fn blind(coverage: &[Coverage]) -> Vec<Blind> {
     let mut all: Vec<Blind> = Vec::new();
@@ -68,11 +72,14 @@ pub fn blind(coverage: &[Coverage]) -> Vec<Blind> {
         let covered = all.iter().any(|b| b.layer == row.layer && b.wholly);
         if row.absence == Some(Absence::NoSqlite) {
             all.push(Blind { layer: row.layer, wholly: false, means: format!("{}.", row.how) });
+        } else if row.absence == Some(Absence::Late) {
+            all.push(Blind { layer: row.layer, wholly: false, means: LATE.into() });
         } else if let Some((_, means)) = SINGLE.iter().find(|(probe, _)| *probe == row.probe && !covered) {
             all.push(Blind { layer: row.layer, wholly: false, means: (*means).into() });
         }
     }
-    all.dedup();
+    let mut said = BTreeSet::new();
+    all.retain(|blind| said.insert((blind.layer, blind.means.clone())));
     all
 }
 
@@ -101,6 +108,21 @@ mod tests {
         let found: Vec<_> = blind(&rows).into_iter().map(|b| (b.layer, b.wholly)).collect();
         assert_eq!(found, [(Layer::Block, true), (Layer::Driver, false)]);
         assert!(blind(&[]).is_empty());
+    }
+
+    /// Nothing was lost, and yet statements may be missing.
+    #[test]
+    fn sqlite_that_was_found_late_is_reported_once() {
+        let late = |path| Coverage::absent(Layer::Database, path, Absence::Late, "it was found late");
+        let steps = |path: &str| row(Layer::Database, &format!("{path}:sqlite3_step"), true, "uprobe");
+        let found = blind(&[steps("/a/app"), late("/a/app"), steps("/b/app"), late("/b/app")]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(!found[0].wholly && found[0].means.contains("may be missing"), "{found:?}");
+        // Where no step is seen at all, that is what is said first.
+        assert!(blind(&[late("/a/app")])[0].wholly);
+        let found =
+            blind(&[steps("/a/app"), Coverage::absent(Layer::Database, "/a/app", Absence::Failed, "no symbols")]);
+        assert!(found.is_empty(), "{found:?}");
     }
 
     #[test]

@@ -6,7 +6,9 @@
 
 use crate::contract::Trace;
 use crate::rows::Rows;
-use model::table::{Cause, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span};
+use model::table::{
+    Cause, Coverage, Disk, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice, Span, StackRow,
+};
 use model::{Absence, Confidence, Dev, Layer, LossSource, Origin, Reason, Relation};
 
 pub const INSERT: &str = "INSERT INTO t VALUES (?, ?)";
@@ -189,6 +191,10 @@ pub fn rows() -> Rows {
             operation(13, 2, 0, None, 2000, Some(2100), 101),
             operation(14, 1, 2, None, 3000, None, 0),
         ],
+        stacks: vec![
+            stack("kernel", "__schedule\nio_schedule\next4_sync_file\n__x64_sys_fsync", None),
+            stack("program", "fsync\napp_commit\n\u{1b}[31mred", Some("the stack goes on beyond what was copied")),
+        ],
         shapes: vec![
             Shape { id: 1, kind: "statement".into(), text: INSERT.into() },
             Shape { id: 2, kind: "statement".into(), text: SELECT.into() },
@@ -257,5 +263,21 @@ pub fn rows() -> Rows {
             source: "uname".into(),
             varies: "boot".into(),
         }],
+    }
+}
+
+/// A sleep of the first INSERT's.
+fn stack(kind: &'static str, functions: &str, ended: Option<&'static str>) -> StackRow {
+    StackRow {
+        tgid: 100,
+        tid: 100,
+        start_ns: us(250),
+        end_ns: us(900),
+        operation: Some(11),
+        span: None,
+        kind: kind.into(),
+        functions: functions.into(),
+        places: String::new(),
+        ended: ended.map(Into::into),
     }
 }

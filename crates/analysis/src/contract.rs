@@ -120,6 +120,8 @@ pub struct OperationSummary {
     /// What it waited for beside the disk, where the kernel told: locks, other programs, memory, quotas; the longest first. This
     /// time stands in `layers` too.
     pub waits: Vec<WaitedFor>,
+    /// Where its threads slept longest, a choice of sleeps under the recording's budget (facts `stacks.*`); the longest first.
+    pub slow_waits: Vec<SlowWait>,
     /// Time that no slice covers.
     pub unexplained_ns: u64,
     /// What of the time was the recording itself, which stands as layer `Tracer` and in no other; absent where the archive has no
@@ -171,6 +173,25 @@ pub struct WaitedFor {
     pub times: u64,
     /// Sum over all executions.
     pub ns: u64,
+}
+
+/// Long sleeps at one place.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct SlowWait {
+    /// The longest.
+    pub longest_ns: u64,
+    /// Sum of those that were looked at.
+    pub ns: u64,
+    /// How many that were; no count of all.
+    pub times: u64,
+    /// The system call, if it is known.
+    pub call: Option<String>,
+    /// The program's functions, the innermost first.
+    pub program: Vec<String>,
+    /// Why no further one is known; `None`: the last is the outermost.
+    pub program_ended: Option<String>,
+    /// The kernel's functions, the innermost first.
+    pub kernel: Vec<String>,
 }
 
 /// What the recording took: how often its probes ran in the executions, times what they cost.

@@ -32,6 +32,7 @@ mod older;
 pub mod papers;
 pub mod rows;
 pub mod show;
+mod stacks;
 pub mod summary;
 pub mod text;
 mod times;

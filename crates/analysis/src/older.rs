@@ -3,8 +3,14 @@
 use model::table::{Coverage, MarkRow};
 use model::{Absence, Layer};
 
+/// What they say of a SQLite that was found late, for which they have no reason of its own.
+const LATE: &str = "it was found after a process had begun to run it";
+
 /// Archives written before `coverage` had the column `absence` give the reason as a text: these are the texts that they hold.
 pub fn coverage(mut row: Coverage) -> Coverage {
+    if row.absence == Some(Absence::Failed) && row.how.starts_with(LATE) {
+        row.absence = Some(Absence::Late);
+    }
     if !row.attached && row.absence.is_none() {
         let how = row.how.as_str();
         let sqlite = ["no SQLite", "nothing that looks like SQLite"].iter().any(|text| how.starts_with(text));
@@ -76,6 +82,14 @@ mod tests {
             let old = Coverage { attached: false, ..Coverage::attached(layer, "probe", how) };
             assert_eq!(coverage(old).absence, absence, "{how}");
         }
+    }
+
+    #[test]
+    fn failures_of_sqlite_found_late_become_found_late() {
+        let how =
+            "it was found after a process had begun to run it: that process's first statements, or all, are missing";
+        let row = |absence| Coverage::absent(Layer::Database, "/a/app", absence, how);
+        assert_eq!(coverage(row(Absence::Failed)), row(Absence::Late));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::older;
 use archive::{Archive, Error};
 use model::table::{
     Cause, CheckRow, Coverage, Disk, DriverCommand, FactRow, File, Link, LossRow, Operation, Process, Shape, Slice,
-    Span,
+    Span, StackRow,
 };
 use model::{Call, Environment, Fact, Layer, Relation};
 use sqlite::{Companions, FileClass, reads_database_header};
@@ -33,6 +33,8 @@ pub struct Rows {
     pub driver_commands: Vec<DriverCommand>,
     /// Slices.
     pub slices: Vec<Slice>,
+    /// Where threads slept longest.
+    pub stacks: Vec<StackRow>,
     /// Files.
     pub files: Vec<File>,
     /// Processes.
@@ -91,6 +93,7 @@ impl Rows {
             causes: archive.rows()?,
             driver_commands: archive.rows()?,
             slices: Vec::new(),
+            stacks: archive.rows()?,
             files: archive.rows()?,
             processes: archive.rows()?,
             disks: archive.rows()?,
@@ -411,6 +414,7 @@ mod tests {
             causes,
             driver_commands,
             slices,
+            stacks,
             files,
             processes,
             disks,

@@ -6,6 +6,7 @@ use crate::contract::{ByConfidence, Completeness, FileUse, OperationSummary, Pro
 use crate::counts::{self, StatementCounts};
 use crate::device_times;
 use crate::lines::{WIDTH, capital, line, paragraph, wrapped};
+use crate::stacks;
 use crate::text::{bytes, count, digits, duration, shown, size};
 use crate::waits;
 use model::Absence;
@@ -28,7 +29,7 @@ const WAITS_FROM: f64 = 0.01;
 const SOMETIMES: [&str; 7] = ["btrfs", "ext4", "f2fs", "mmc", "nvme", "scsi", "xfs"];
 
 /// Facts of the header: what stands before them, and their names, the first known one being shown.
-const HEADER: [(&str, &[&str]); 9] = [
+const HEADER: [(&str, &[&str]); 10] = [
     ("device", &["device.model", "device.platform"]),
     ("processor", &["cpu.model"]),
     ("system", &["os.name"]),
@@ -38,6 +39,7 @@ const HEADER: [(&str, &[&str]); 9] = [
     ("disk", &["disk.model", "disk.name"]),
     ("scheduler", &["disk.scheduler"]),
     ("processes", &["trace.processes"]),
+    ("left running", &["trace.left_running"]),
 ];
 
 /// How the numbers were obtained, in the order of the table.
@@ -290,6 +292,7 @@ fn waits(out: &mut String, operation: &OperationSummary) {
     for waited in operation.waits.iter().filter(|w| w.ns as f64 >= least).take(MOST_WAITS) {
         wrapped(out, "  waited for   ", &waits::line(waited));
     }
+    stacks::text(out, &operation.slow_waits, operation.latency_ns.sum);
 }
 
 /// A bar of eighths, so that small shares are seen.

@@ -17,6 +17,7 @@ use crate::driver;
 use crate::entries::{Entries, Use};
 use crate::gaps::{Act, Phases};
 use crate::rows::{Index, IoAction, Rows};
+use crate::stacks;
 use crate::times::{distribution, times};
 use crate::tracer::{self, Prices, Times};
 use crate::waits::Waits;
@@ -66,6 +67,9 @@ pub(crate) fn with_slices<E>(
     tallies.slices_end();
     tallies.calls();
     tallies.charges(&charges);
+    for (shape, waits) in stacks::slow_waits(&index) {
+        tallies.shapes[shape].summary.slow_waits = waits;
+    }
     let files = std::mem::take(&mut tallies.files);
     let mut operations: Vec<OperationSummary> = tallies.finish();
     operations.sort_by(|a, b| b.latency_ns.sum.cmp(&a.latency_ns.sum).then_with(|| a.statement.cmp(&b.statement)));

@@ -1,5 +1,6 @@
 //! What can go wrong with an archive: each error says what happened, to which file, and what to do.
 
+use model::text::ShownPath as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The system refused something.
-    #[error("cannot {action} {}: {source}", path.display())]
+    #[error("cannot {action} {}: {source}", path.shown())]
     Io {
         /// What was tried, such as `read`.
         action: &'static str,
@@ -17,13 +18,13 @@ pub enum Error {
         source: io::Error,
     },
     /// The folder that a file is to be made in is not there.
-    #[error("there is no folder {0}; make it first: mkdir -p {0}", folder.display())]
+    #[error("there is no folder {}; make it first: mkdir -p {}", folder.shown(), model::shell_word(folder))]
     NoFolder {
         /// The folder.
         folder: PathBuf,
     },
     /// A folder is something else, and is left alone.
-    #[error("{} is not a Fathom archive: {why}", path.display())]
+    #[error("{} is not a Fathom archive: {why}", path.shown())]
     NotAnArchive {
         /// The folder.
         path: PathBuf,
@@ -31,7 +32,7 @@ pub enum Error {
         why: String,
     },
     /// An archive is there already.
-    #[error("{} exists already; choose another name with -o, or remove it first", path.display())]
+    #[error("{} exists already; choose another name with -o, or remove it first", path.shown())]
     Exists {
         /// The archive.
         path: PathBuf,
@@ -40,7 +41,7 @@ pub enum Error {
     #[error(
         "not enough space for {} (about {:.1} MiB): free some, or choose another path with -o; nothing was measured: \
          {source}",
-        path.display(), *bytes as f64 / 1048576.0
+        path.shown(), *bytes as f64 / 1048576.0
     )]
     NoSpace {
         /// The archive.
@@ -53,7 +54,7 @@ pub enum Error {
     /// Somebody writes the archive now.
     #[error(
         "{} is being written{}; wait until it is complete, or give another name",
-        path.display(), pid.map_or(String::new(), |pid| format!(" by process {pid}"))
+        path.shown(), pid.map_or(String::new(), |pid| format!(" by process {pid}"))
     )]
     Busy {
         /// The archive.
@@ -65,7 +66,7 @@ pub enum Error {
     #[error(
         "{} was made by {made_by}: its {what} has version {found}, and this Fathom ({}) reads versions up to \
          {newest}. Use that version of Fathom or a newer one",
-        path.display(), env!("CARGO_PKG_VERSION")
+        path.shown(), env!("CARGO_PKG_VERSION")
     )]
     Newer {
         /// The file.
@@ -83,7 +84,7 @@ pub enum Error {
     #[error(
         "{} was made by {made_by}: it is of kind {kind:?}, which this Fathom ({}) does not know. Use that version of \
          Fathom or a newer one",
-        path.display(), env!("CARGO_PKG_VERSION")
+        path.shown(), env!("CARGO_PKG_VERSION")
     )]
     UnknownKind {
         /// The archive.
@@ -94,7 +95,7 @@ pub enum Error {
         made_by: String,
     },
     /// A file's content is wrong.
-    #[error("{} is damaged: {why}. {remedy}", path.display())]
+    #[error("{} is damaged: {why}. {remedy}", path.shown())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -104,13 +105,13 @@ pub enum Error {
         remedy: String,
     },
     /// The archive has a log but no tables yet.
-    #[error("{} has no tables yet; `fathom reindex` builds them from its log", path.display())]
+    #[error("{} has no tables yet; `fathom reindex` builds them from its log", path.shown())]
     NotLinked {
         /// The archive.
         path: PathBuf,
     },
     /// There is no room for more events. What was written before stays valid.
-    #[error("{} is full ({why}): {kept_events} events were stored, {lost_events} were lost", path.display())]
+    #[error("{} is full ({why}): {kept_events} events were stored, {lost_events} were lost", path.shown())]
     Full {
         /// The log.
         path: PathBuf,
@@ -122,7 +123,7 @@ pub enum Error {
         lost_events: u64,
     },
     /// Somebody asked for an end.
-    #[error("interrupted: {} was incomplete and has been removed", path.display())]
+    #[error("interrupted: {} was incomplete and has been removed", path.shown())]
     Interrupted {
         /// What was being made.
         path: PathBuf,
@@ -167,8 +168,8 @@ impl Error {
     /// What is the matter with `meta.json`, without the advice to do what is being done.
     pub fn without_remedy(&self) -> String {
         match self {
-            Self::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.display()),
-            Self::NotAnArchive { path, .. } => format!("{} has no valid meta.json", path.display()),
+            Self::Damaged { path, why, .. } => format!("{} is damaged: {why}", path.shown()),
+            Self::NotAnArchive { path, .. } => format!("{} has no valid meta.json", path.shown()),
             other => other.to_string(),
         }
     }
@@ -193,7 +194,7 @@ impl Error {
             why: why.to_string(),
             remedy: format!(
                 "`fathom reindex {}` rebuilds the tables from the log",
-                path.parent().and_then(Path::parent).unwrap_or(path).display()
+                model::shell_word(path.parent().and_then(Path::parent).unwrap_or(path))
             ),
         }
     }

@@ -40,7 +40,7 @@ pub use error::{Error, NoRoom, Result};
 pub use kind::ArchiveKind;
 pub use lock::Lock;
 pub use log::{Damage, LogReader, LogSummary, LogWriter};
-pub use meta::{Meta, unix_now_ns};
+pub use meta::{Meta, MetaRoom, unix_now_ns};
 pub use runs::{Runs, RunsWriter, is_lost};
 pub use signal_cleanup::SignalCleanup;
 pub use staged::Staged;

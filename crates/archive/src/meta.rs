@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fs::File;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 
 /// What `format` says in every archive.
@@ -88,7 +89,9 @@ impl Meta {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
                 let has_log = layout::events(dir).is_file() || layout::runs(dir).is_file();
                 let why = match (has_log, dir.is_dir()) {
-                    (true, _) => format!("it has a log but no meta.json; `fathom reindex {}` makes one", dir.display()),
+                    (true, _) => {
+                        format!("it has a log but no meta.json; `fathom reindex {}` makes one", model::shell_word(dir))
+                    }
                     (false, true) => format!("it has no meta.json; {GIVE}"),
                     (false, false) => format!("no such folder; {GIVE}"),
                 };
@@ -117,7 +120,7 @@ impl Meta {
             Some(log) => format!(
                 "Its log, {}, exists: `fathom reindex {}` rebuilds the tables and meta.json from it",
                 log.to_string_lossy(),
-                dir.display()
+                model::shell_word(dir)
             ),
             None => "There is no log (events.log or runs.jsonl) to rebuild it from: use a copy of the archive, or \
                 record again"
@@ -174,13 +177,51 @@ pub fn unix_now_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Replaces a file as a whole: written beside it, brought to the medium, renamed over it.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+/// The name under which a file is written before it gets its own.
+fn beside(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
-    let tmp = PathBuf::from(name);
-    let written = File::create(&tmp).and_then(|mut file| {
+    PathBuf::from(name)
+}
+
+/// Room for the `meta.json` that is written at the end, held meanwhile: the disk may be full by then, by the doing of others, and what
+/// was recorded is worth less without it. What was not used is given back when this is dropped.
+#[derive(Debug)]
+pub struct MetaRoom(PathBuf);
+
+impl MetaRoom {
+    /// It takes 20 to 40 KiB; more where many programs have probes.
+    const BYTES: u32 = 128 << 10;
+
+    /// Reserves it in an archive whose `meta.json` stands. None where there is no such room, or the file system reserves none: then
+    /// there may be room at the end all the same.
+    pub fn reserve(dir: &Path) -> Option<Self> {
+        let held = Self(beside(&Meta::path(dir)));
+        let file = File::create(&held.0).ok()?;
+        // SAFETY: a call on an open file and numbers.
+        (unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, Self::BYTES.into()) } == 0).then_some(held)
+    }
+
+    /// Whether it is held in this archive.
+    pub(crate) fn is_held(dir: &Path) -> bool {
+        std::fs::metadata(beside(&Meta::path(dir))).is_ok_and(|about| about.len() >= u64::from(Self::BYTES))
+    }
+}
+
+impl Drop for MetaRoom {
+    fn drop(&mut self) {
+        // Once it was used, it has another name.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Replaces a file as a whole: written beside it, brought to the medium, renamed over it.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let tmp = beside(path);
+    // Room that is reserved there is written to, not given back first: others would take it.
+    let written = File::options().write(true).create(true).truncate(false).open(&tmp).and_then(|mut file| {
         file.write_all(bytes)?;
+        file.set_len(bytes.len() as u64)?;
         file.sync_all()
     });
     if written.is_err() {
@@ -194,6 +235,21 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reserved_room_is_used_by_last_write_or_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || std::fs::read_dir(dir.path()).unwrap().count();
+        let Some(room) = MetaRoom::reserve(dir.path()) else { return };
+        assert!(MetaRoom::is_held(dir.path()) && names() == 1);
+        sample().write(dir.path()).unwrap();
+        assert!(!MetaRoom::is_held(dir.path()));
+        assert_eq!(Meta::read(dir.path()).unwrap(), sample(), "nothing of the room is left behind it");
+        drop(room);
+        assert_eq!(names(), 1);
+        drop(MetaRoom::reserve(dir.path()));
+        assert_eq!(names(), 1);
+    }
 
     fn sample() -> Meta {
         let mut meta =

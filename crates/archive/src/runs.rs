@@ -14,6 +14,7 @@ use crate::lock::Lock;
 use crate::tables::TablesWriter;
 use model::Environment;
 use model::table::{DesignCell, DesignRow, FactRow, MarkRow, Replicate, Sample};
+use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -126,7 +127,7 @@ impl Runs {
                 remedy: format!(
                     "`fathom bench run --resume {}` keeps what is intact, measures the rest again, and renames this \
                      log",
-                    dir.display()
+                    dir.shown()
                 ),
             }),
         }

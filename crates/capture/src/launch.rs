@@ -21,6 +21,7 @@ mod traced;
 
 use crate::inside::error::NotImplanted;
 use crate::marks;
+use model::text::{ShownPath as _, shown};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString, c_char, c_int};
 use std::fs::File;
@@ -41,10 +42,10 @@ pub const NOT_RUN: i32 = 125;
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// There is no such program.
-    #[error("{0}: command not found")]
+    #[error("{}: command not found", shown(.0))]
     NotFound(String),
     /// There is one, but it cannot be run.
-    #[error("{program}: cannot be run: {why}")]
+    #[error("{}: cannot be run: {why}", shown(program))]
     NotExecutable {
         /// The program.
         program: String,
@@ -335,7 +336,7 @@ impl Plan {
         let (arguments, environment) = pointers.split_at(command.arguments.len());
         let ended = |list: &[*const c_char]| [list, &[std::ptr::null()]].concat();
         let by_shell = [&[SHELL.as_ptr(), program.as_ptr()], arguments.get(1..).unwrap_or_default()].concat();
-        let name = command.program.display();
+        let name = command.program.shown();
         Ok(Self {
             arguments: ended(arguments),
             by_shell: ended(&by_shell),

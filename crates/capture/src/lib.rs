@@ -18,6 +18,7 @@
 //! | `rings` | takes records off the kernel side's memory |
 //! | `unpack` | expands packed records |
 //! | [`inside`] | SQLite probed inside the command's processes |
+//! | [`stacks`] | where threads stood that slept for long |
 //! | `loss`, `price` | what was lost, and what each probe costs |
 //! | [`sqlite`] | where SQLite's functions are in a file |
 //! | [`launch`], [`marks`] | the traced program, and the marks it makes itself |
@@ -38,6 +39,7 @@ pub mod request;
 mod rings;
 pub mod session;
 pub mod sqlite;
+pub mod stacks;
 mod tasks;
 pub mod trap;
 mod unpack;

@@ -28,14 +28,26 @@ pub struct Request {
     pub functions: Vec<Function>,
     /// Whether to sample what each probe costs (5 ms of every 250, in which probes cost about 50 ns more).
     pub price: bool,
+    /// Whether Fathom's object is in the recorded processes: a system call of theirs with its mark is its own then, and is left out.
+    pub inside: bool,
     /// Attaches every probe and records nothing: each program returns at once. What tracing costs at least.
     pub hollow: bool,
+    /// Takes the stacks of the longest sleeps, under a budget.
+    pub stacks: bool,
 }
 
 impl Request {
     /// A request for that scope and nothing else.
     pub fn new(scope: Scope) -> Self {
-        Self { scope, also_all: false, functions: Vec::new(), price: true, hollow: false }
+        Self {
+            scope,
+            also_all: false,
+            functions: Vec::new(),
+            price: true,
+            inside: false,
+            hollow: false,
+            stacks: true,
+        }
     }
 }
 

@@ -15,14 +15,15 @@ use crate::price::{self, PriceSampler, ProgramInfo, program_info};
 use crate::request::{Request, Scope};
 use crate::rings::{Rings, Shape};
 use crate::sqlite::SqliteSymbols;
+use crate::stacks::{self, Stacks};
 use crate::trap::{self, Begin};
 use crate::uprobes::Uprobes;
 use crate::{Error, Inside, error, namespace, probes, refusal, tasks, uprobes};
-use aya::maps::{HashMap, Map, MapData, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, RingBuf};
 use aya::{Btf, Ebpf, EbpfLoader};
 use model::Event;
 use model::table::Coverage;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
@@ -35,6 +36,13 @@ const SLOT_SIZE: usize = 1000;
 /// A slot begins with its tgid (4 bytes) and its standing (2 bytes).
 const STANDING: usize = 4;
 
+/// The process of a slot, if it is to be recorded.
+fn tracked(slot: &[u8; SLOT_SIZE]) -> Option<u32> {
+    let standing = u16::from_ne_bytes(*slot.get(STANDING..)?.first_chunk()?);
+    let tgid = u32::from_ne_bytes(*slot.first_chunk()?);
+    (standing & model::event::flags::TRACKED != 0).then_some(tgid)
+}
+
 /// How long a drain may take.
 const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 
@@ -42,6 +50,9 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(2);
 const DRAIN_PERIOD: Duration = Duration::from_secs(1);
 /// How full a ring gets at most, of 1, if records do not come faster than any machine makes them.
 const DRAIN_FILL: f64 = 0.25;
+
+/// Bytes of a ring that is not used: a page.
+const SMALLEST_RING: u32 = 4096;
 
 /// How often programs are asked for runs they missed.
 const PROGRAM_PERIOD: Duration = Duration::from_secs(1);
@@ -57,6 +68,8 @@ pub struct Session {
     /// What the two traps of a probed function took, if that could be measured.
     traps: BTreeMap<Begin, Vec<f64>>,
     uprobes: Uprobes,
+    /// Stacks of long sleeps, if they are wanted.
+    stacks: Option<Stacks>,
     /// What is probed inside the command's processes.
     inside: Option<Inside>,
     inside_pace: Pace,
@@ -97,6 +110,8 @@ pub struct Finished {
     /// `statement`, an execution of one besides, if it is probed inside; `function`, of a function named by --op; `call`, a recorded
     /// system call) and the price, in ns.
     pub costs: Vec<(&'static str, trap::Price)>,
+    /// How the budget for stacks was kept; `None`: none were wanted.
+    pub stacks: Option<stacks::Budget>,
 }
 
 impl Session {
@@ -113,6 +128,7 @@ impl Session {
         let mut ebpf = load(request, &types, shape)?;
         let multi = Multi::open(OBJECT, &ebpf, types.for_fields()).ok();
         let rings = Rings::new(shape, array(&ebpf, "ring_controls")?, array(&ebpf, "ring_memory")?)?;
+        let stacks = take_stacks(&mut ebpf, request)?;
         let mut session = Self {
             rings,
             wakeups: take(&mut ebpf, "wakeups", RingBuf::try_from)?,
@@ -122,6 +138,7 @@ impl Session {
             price: PriceSampler::new(false),
             traps: BTreeMap::new(),
             uprobes: Uprobes::new(multi),
+            stacks,
             inside: None,
             inside_pace: Pace::default(),
             coverage: Vec::new(),
@@ -150,6 +167,7 @@ impl Session {
             return Err(if forbidden { Error::NotPermitted { what: how } } else { Error::Blind(how) });
         }
         session.cover(rows);
+        session.cover(session.stacks_coverage());
         session.find_programs();
         session.look_for_file_systems();
         // After fork is watched, so that a thread made meanwhile is followed either way.
@@ -246,9 +264,13 @@ impl Session {
     }
 
     fn is_tracked(&self, tid: u32) -> bool {
-        let slot = self.tasks.get(&tid, 0);
-        let flags = slot.ok().and_then(|slot| slot.get(STANDING..)?.first_chunk().copied());
-        flags.is_some_and(|flags| u16::from_ne_bytes(flags) & model::event::flags::TRACKED != 0)
+        self.tasks.get(&tid, 0).is_ok_and(|slot| tracked(&slot).is_some())
+    }
+
+    /// The processes that are recorded now, by their numbers in `/proc`. One that has ended is none of them, waited for or not.
+    pub fn tracked(&self) -> Vec<u32> {
+        let all: BTreeSet<u32> = self.tasks.iter().flatten().filter_map(|(_, slot)| tracked(&slot)).collect();
+        all.into_iter().filter_map(namespace::in_proc).collect()
     }
 
     /// Adds rows to the coverage.
@@ -262,6 +284,18 @@ impl Session {
         if !rows.is_empty() {
             self.cover(rows);
             self.find_programs();
+        }
+    }
+
+    /// Stacks are those of sleeps, and without these there are none.
+    fn stacks_coverage(&self) -> Option<Coverage> {
+        let attached = |probe: &str| self.coverage.iter().any(|row| row.probe == probe && row.attached);
+        match &self.stacks {
+            None => Some(stacks::absent("not asked for")),
+            Some(_) if ["sched_switch", "sched_waking", "sys_exit"].into_iter().all(attached) => {
+                Some(stacks::attached())
+            }
+            Some(_) => Some(stacks::absent("sched_switch, sched_waking and sys_exit are needed")),
         }
     }
 
@@ -317,6 +351,7 @@ impl Session {
         inside.hand_on(u64::MAX, sink);
         count += inside.count;
         self.pending.extend(self.loss.look(&self.rings.counters()));
+        self.pending.extend(self.stacks.iter_mut().flat_map(Stacks::collect));
         if self.programs_asked.elapsed() >= PROGRAM_PERIOD {
             self.programs_asked = Instant::now();
             self.pending.extend(self.loss.look_at_programs(&self.programs));
@@ -378,6 +413,11 @@ impl Session {
         while self.rings.oldest().is_some_and(|time_ns| time_ns <= end_ns) {
             self.drain(sink);
         }
+        // What has its names only now is stored too.
+        let stacks = self.stacks.take().map(|mut stacks| stacks.finish());
+        let (rest, stacks) = stacks.map_or((Vec::new(), None), |(rest, budget)| (rest, Some(budget)));
+        self.pending.extend(rest);
+        self.drained += self.hand_on_pending(sink) as u64;
         let lost_inside = self.inside.as_ref().map_or(0, Inside::lost);
         if let Some(inside) = self.inside.as_mut().filter(|inside| inside.is_used() && !self.traps.is_empty()) {
             costs.extend(inside.costs());
@@ -395,6 +435,7 @@ impl Session {
             cpu_ns: process_cpu_ns() - self.cpu_before_ns,
             counted_ns: u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX),
             costs,
+            stacks,
         };
         std::thread::spawn(move || self.detach());
         finished
@@ -474,15 +515,19 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         let name = tasks::cut_comm(name).as_bytes();
         comm[..name.len()].copy_from_slice(name);
     }
+    let stacks = request.stacks && !request.hollow;
     let call_shapes = calls::table();
     let (wait_calls, functions) = (calls::waits(), symbols::Functions::read());
     let (offset, tracer) = (boot_offset_ns(), namespace::tracer());
     let (direct, dsync) = (libc::O_DIRECT as u32, libc::O_DSYNC as u32);
     EbpfLoader::new()
         .btf(Some(types.for_fields()))
+        .map_max_entries("stacks", if stacks { stacks::RING } else { SMALLEST_RING })
         .map_max_entries("ring_controls", rings.cpus)
         .map_max_entries("ring_memory", rings.rings * rings.chunks)
         .override_global("hollow", &u32::from(request.hollow), true)
+        .override_global("stacks_a_window", &(if stacks { stacks::A_WINDOW } else { 0 }), true)
+        .override_global("stacks_from_ns", &stacks::FROM_NS, true)
         .override_global("ring_count", &rings.rings, true)
         .override_global("ring_chunks", &rings.chunks, true)
         .override_global("ring_salt", &rings.salt, true)
@@ -499,6 +544,8 @@ pub(crate) fn load(request: &Request, types: &KernelTypes, rings: Shape) -> Resu
         .override_global("wait_what", &functions.waits.2, true)
         .override_global("open_direct", &direct, true)
         .override_global("open_dsync", &dsync, true)
+        .override_global("with_object", &u32::from(request.inside), true)
+        .override_global("pwritev2_number", &(libc::SYS_pwritev2 as u32), true)
         .load(OBJECT)
         .map_err(|e| refusal::not_loaded(&e))
 }
@@ -510,6 +557,15 @@ fn take<T, E: std::fmt::Display>(
 ) -> Result<T, Error> {
     let map = ebpf.take_map(name).ok_or_else(|| missing(name))?;
     make(map).map_err(|e| Error::Object(format!("one of their BPF maps ({name}) has an unexpected type: {e}")))
+}
+
+/// The ring that stacks are left in, and what is counted of them.
+fn take_stacks(ebpf: &mut Ebpf, request: &Request) -> Result<Option<Stacks>, Error> {
+    if !request.stacks || request.hollow {
+        return Ok(None);
+    }
+    let ring = take(ebpf, "stacks", RingBuf::try_from)?;
+    Ok(Some(Stacks::new(ring, take(ebpf, "stack_states", Array::try_from)?)))
 }
 
 fn array<'a>(ebpf: &'a Ebpf, name: &'static str) -> Result<BorrowedFd<'a>, Error> {

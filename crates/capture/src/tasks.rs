@@ -103,6 +103,12 @@ pub fn comm_of(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&text).trim_end_matches('\n').to_string())
 }
 
+/// The process of a thread.
+pub fn process_of(tid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
 /// `PF_KTHREAD` of include/linux/sched.h.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 

@@ -91,7 +91,7 @@ impl Uprobes {
         }
         let library = library_cookie(inside);
         let text = offset_cookie(symbols.sql_offset) | library;
-        let name = |function: &str| format!("{}:{function}", path.display());
+        let name = |function: &str| format!("{}:{function}", path.to_string_lossy());
         let mut rows = Vec::new();
         // Ends before begins, so that what begins is seen to end.
         if let Some(offset) = symbols.finalize {
@@ -128,7 +128,7 @@ impl Uprobes {
             symbols
                 .blind_to()
                 .into_iter()
-                .map(|what| row(Layer::Database, &path.display().to_string(), Err(format!("blind to {what}").into()))),
+                .map(|what| row(Layer::Database, &path.to_string_lossy(), Err(format!("blind to {what}").into()))),
         );
         Some(rows)
     }
@@ -148,7 +148,7 @@ impl Uprobes {
                 Some(Ok(())) => Ok(at(LINK, place)),
                 _ => self.attach(ebpf, path, programs, place),
             };
-            row(Layer::Database, &format!("{}:{name}", path.display()), outcome)
+            row(Layer::Database, &format!("{}:{name}", path.to_string_lossy()), outcome)
         };
         functions.iter().map(alone).collect()
     }
@@ -238,7 +238,7 @@ impl Uprobes {
                     self.by_perf(ebpf, path, &programs, point, cookie).map(|()| PERF.into())
                 }
             };
-            let name = format!("{}:{}", path.display(), function.name);
+            let name = format!("{}:{}", path.to_string_lossy(), function.name);
             rows.push(row(Layer::Database, &name, outcome));
         }
         rows

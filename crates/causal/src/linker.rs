@@ -65,6 +65,8 @@ impl Router {
             }
             Record::OffCpu(r) => threads.on_off_cpu(h, r),
             Record::Wait(r) => threads.on_wait(h, r, &objects.names),
+            // Where a thread slept, not what for: the recorder puts it beside the rows.
+            Record::Stack(_) | Record::Chain(_) => {}
             Record::Lock(r) => threads.on_lock(h, r, objects),
             Record::BioQueue(r) => block.on_bio_queue(h, r, &mut Env { tasks, objects, cx }),
             Record::BioPages(r) => block.on_bio_pages(h, r, &mut Env { tasks, objects, cx }),

@@ -41,6 +41,7 @@ pub use whatif::Whatif;
 // The program fathom-sql has these verbs; they are declared here too, so that help, completions and manual pages know them.
 pub use fleet::args::{Fleet, Serve, Sql};
 
+use crate::destination::folder_parser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use model::quantity::{bytes, moment, seconds};
 use recorder::presets::Operation;
@@ -153,7 +154,7 @@ CMD runs as the user who called sudo, unless --as-root is given. Recording needs
 CAP_PERFMON (and CAP_SYS_ADMIN if the kernel requires it for uprobes); commands that read a recording need neither.")]
 pub struct Record {
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "T.fathom", default_value = "trace.fathom")]
+    #[arg(short, long, value_name = "T.fathom", default_value = "trace.fathom", value_parser = folder_parser())]
     pub output: PathBuf,
     /// Record operations of all processes, not only CMD's
     #[arg(long)]
@@ -186,6 +187,10 @@ pub struct Record {
     /// Do not measure the cost of each probe
     #[arg(long)]
     pub no_probe_cost: bool,
+    /// Where threads slept longest: functions of the kernel and of the program, at most 100 a second of sleeps from 0.1 ms. The
+    /// program's memory is read for it, and nothing but the functions' names and places is stored
+    #[arg(long, value_enum, default_value_t = Stacks::Auto)]
+    pub stacks: Stacks,
     /// How SQLite's functions are probed: inside CMD's processes, at a fraction of the cost of uprobes, or by uprobes
     /// (docs/internals/inside.md)
     #[arg(long, value_enum, default_value_t = Probes::Uprobe)]
@@ -194,6 +199,9 @@ pub struct Record {
     /// tracer's overhead
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
+    /// Take commands while recording, as `perf record` does: `ping`, answered by `ack` once the probes are attached, and `stop`
+    #[arg(long, value_name = "fd:CTL[,ACK]|fifo:CTL[,ACK]", value_parser = control, conflicts_with = "device")]
+    pub control: Option<recorder::control::Place>,
     /// Print only warnings and errors
     #[arg(short, long)]
     pub quiet: bool,
@@ -208,6 +216,15 @@ pub struct Record {
     /// Program to run, with its arguments
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<std::ffi::OsString>,
+}
+
+/// Whether stacks are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Stacks {
+    /// Of the longest sleeps, under a budget.
+    Auto,
+    /// None.
+    Off,
 }
 
 /// How SQLite's functions are probed.
@@ -267,7 +284,7 @@ pub struct Report {
     /// The archives, or one fleet
     #[arg(value_name = "T.fathom", required = true)]
     pub archives: Vec<PathBuf>,
-    /// File to write [default: the first archive's name with .html]
+    /// File to write; `-` for stdout [default: the first archive's name with .html]
     #[arg(short, long, value_name = "x.html")]
     pub output: Option<PathBuf>,
     /// Of a recording too long for the page: show what ran from this second on one by one, counted from the first operation
@@ -297,7 +314,7 @@ pub struct Export {
     /// The archive
     #[arg(value_name = "T.fathom")]
     pub archive: PathBuf,
-    /// File (--perfetto; `-` for stdout) or folder to write [default: next to the archive]
+    /// File (--perfetto, --events; `-` for stdout) or folder to write [default: next to the archive]
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
 }
@@ -346,7 +363,7 @@ pub struct Papers {
     /// Smoke test: few processes, small values
     #[arg(long)]
     pub quick: bool,
-    /// Write the figures as Markdown to this file (docs/results/papers.md is one) instead of printing them
+    /// Write the figures as Markdown to this file (docs/results/papers.md is one; `-`: stdout) instead of printing them
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Of a device.
@@ -446,6 +463,10 @@ fn process(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "expected a process ID, as `pgrep NAME` prints it".into())
 }
 
+fn control(text: &str) -> Result<recorder::control::Place, recorder::control::NoPlace> {
+    text.parse()
+}
+
 fn comm(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a process name, such as sqlite3".into()) } else { Ok(text.into()) }
 }
@@ -502,6 +523,28 @@ mod tests {
             }
         }
         each(&Cli::command(), "fathom");
+    }
+
+    /// What `-o -` means was decided for every command: what is one file goes to stdout, and an archive is refused.
+    #[test]
+    fn output_dash_is_stdout_or_is_refused() {
+        fn each(command: &clap::Command, path: &str, seen: &mut [Vec<String>; 2]) {
+            for verb in command.get_subcommands() {
+                let path = if path.is_empty() { verb.get_name().into() } else { format!("{path} {}", verb.get_name()) };
+                if verb.get_arguments().any(|arg| arg.get_id() == "output") {
+                    let parsed = verb.clone().try_get_matches_from(["x", "--output", "-"]);
+                    let refused = parsed.is_err_and(|e| e.kind() == clap::error::ErrorKind::ValueValidation);
+                    seen[usize::from(refused)].push(path.clone());
+                }
+                each(verb, &path, seen);
+            }
+        }
+        let mut seen = [Vec::new(), Vec::new()];
+        each(&Cli::command(), "", &mut seen);
+        seen[0].sort_unstable();
+        let stdout = ["check record", "diff", "export", "fleet report", "papers", "report", "sql"];
+        assert_eq!(seen[0], stdout, "a new -o: use destination::text or destination::folder_parser");
+        assert!(seen[1].len() >= 12, "{:?}", seen[1]);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! `fathom check`: a contract of what a command asks of files and disk.
 
-use crate::{Usage, args, link, output};
+use crate::{Usage, args, destination, link, output};
 use analysis::check::{self, Contract};
 use anyhow::{Context as _, Result, anyhow};
+use archive::Archive;
 use archive::table_maker::Failure;
-use archive::{Archive, atomic_file};
+use model::text::ShownPath as _;
 use model::{Context, counted};
 use runner::check::{Blind, Runs};
 use std::io::ErrorKind;
@@ -34,11 +35,14 @@ fn record(args: &args::CheckRecord) -> Result<ExitCode> {
     let runs = Runs::new(&args.command, args.prepare.as_deref(), &open)?;
     let learned = runs.learn(args.runs, !args.no_trace, &print_blind)?;
     let contract = Contract::learn(args.command.clone(), args.prepare.clone(), &learned.traced, &learned.untraced);
-    atomic_file::text(&args.output, &contract.to_toml()?)?;
+    destination::text(&args.output, &contract.to_toml()?)?;
+    if destination::is_stdout(&args.output) {
+        return Ok(ExitCode::SUCCESS);
+    }
     recorder::output::give_to_caller(&args.output)?;
     println!(
         "{}: {}, in {} of {}",
-        args.output.display(),
+        args.output.shown(),
         contract.sentence(),
         counted(args.runs as usize, "run"),
         runs.shown()
@@ -50,7 +54,7 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
     let contract = contract(&args.file)?;
     let command = if args.command.is_empty() { &contract.command } else { &args.command };
     if command.is_empty() {
-        return Err(Usage(format!("{} names no command: give it after --", args.file.display())).into());
+        return Err(Usage(format!("{} names no command: give it after --", args.file.shown())).into());
     }
     let runs = Runs::new(command, args.prepare.as_deref().or(contract.prepare.as_deref()), &open)?;
     let outcome = runs.compared(&contract, !args.no_trace, &print_blind)?;
@@ -59,7 +63,7 @@ fn compare(args: &args::Check) -> Result<ExitCode> {
 }
 
 fn contract(path: &Path) -> Result<Contract> {
-    let file = path.display();
+    let file = path.shown();
     match std::fs::read_to_string(path) {
         Ok(text) => Contract::parse(&text).with_context(|| format!("{file} is no contract")),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(anyhow!(

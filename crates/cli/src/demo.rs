@@ -5,6 +5,7 @@
 use crate::{args, export, link, notices, output, own_load, progress, report, sample};
 use anyhow::{Context as _, Result, bail};
 use model::Context;
+use model::text::ShownPath as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -12,7 +13,7 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
     let context = progress::context(false);
     progress::end_on_signal(&context);
     if !args.folder.is_dir() {
-        bail!("{} is not a folder", args.folder.display());
+        bail!("{} is not a folder", args.folder.shown());
     }
     let archive = args.folder.join("demo.fathom");
     let recorded = match recorder::record(&own_load::recording(args, &archive)?, &context, &notices::warn) {
@@ -25,14 +26,14 @@ pub fn run(args: &args::Demo) -> Result<ExitCode> {
     progress::clear(&context);
     if context.cancelled() {
         // A page of half a load would take the place of a whole one's.
-        eprintln!("fathom: interrupted; the recording so far is in {}", archive.display());
+        eprintln!("fathom: interrupted; the recording so far is in {}", archive.shown());
         return Ok(ExitCode::from(crate::bench::INTERRUPTED));
     }
     if recorded.status != 0 {
         bail!(
             "the demo's workload ended with status {}; the recording so far is in {}",
             recorded.status,
-            archive.display()
+            archive.shown()
         );
     }
     show(&archive, &context)?;
@@ -70,7 +71,7 @@ fn untraced(args: &args::Demo, refusal: &capture::Error, context: &Context) -> R
     recorder::link::link(&archive, context, &notices::print)?;
     println!("==== Sample recording: {} ====\n", sample::MACHINE);
     show(&archive, context)?;
-    println!("\n==== This machine, untraced: the same workload on the disk of {} ====\n", args.folder.display());
+    println!("\n==== This machine, untraced: the same workload on the disk of {} ====\n", args.folder.shown());
     measure(args, context)?;
     println!("\nTo see where the time goes, run this as root on a physical or virtual machine.");
     Ok(ExitCode::SUCCESS)

@@ -1,10 +1,11 @@
 //! `fathom diff`: two recordings beside each other.
 
-use crate::{Usage, args, link, output, progress};
+use crate::{Usage, args, destination, link, output, progress};
 use analysis::diff;
 use analysis::text::shown;
 use anyhow::{Result, bail};
-use archive::{Archive, ArchiveKind, atomic_file};
+use archive::{Archive, ArchiveKind};
+use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -17,7 +18,7 @@ pub fn recording(path: &Path, of_bench: &str, json: bool) -> Result<Archive> {
         ArchiveKind::Bench => of_bench,
         ArchiveKind::Net => "`fathom show` shows what limited it",
     };
-    bail!("{} is {kind}, not a recording; {instead}", path.display())
+    bail!("{} is {kind}, not a recording; {instead}", path.shown())
 }
 
 /// The recordings that the page shows: of several a side the middle ones, of which the table is, too.
@@ -32,6 +33,7 @@ fn shown_on_page<'a>(args: &'a args::Diff, diff: &diff::contract::Diff) -> Resul
 
 pub fn run(args: &args::Diff) -> Result<ExitCode> {
     let open = |path: &PathBuf| recording(path, "`fathom bench compare` compares benchmarks", args.json);
+    destination::not_both(args.json, args.output.as_deref())?;
     let diff = match (args.recordings.as_slice(), args.with.as_slice()) {
         ([a, b], []) | ([a], [b]) => diff::diff_archives(&open(a)?, &open(b)?)?,
         (all, []) => {
@@ -46,13 +48,16 @@ pub fn run(args: &args::Diff) -> Result<ExitCode> {
         }
         (a, b) => diff::diff_many(a, b, open)?,
     };
-    output::result(args.json, &diff, || diff::text::text(&diff))?;
+    let page_only = args.output.as_deref().is_some_and(destination::is_stdout);
+    if !page_only {
+        output::result(args.json, &diff, || diff::text::text(&diff))?;
+    }
     if let Some(page) = &args.output {
         let [a, b] = shown_on_page(args, &diff)?;
-        let of = |path: &PathBuf| Ok::<_, anyhow::Error>((open(path)?, path.display().to_string()));
-        atomic_file::text(page, &report::archives::compared(&[of(a)?, of(b)?], &diff)?)?;
-        if !args.json {
-            println!("{}: open it in a browser (self-contained)", page.display());
+        let of = |path: &PathBuf| Ok::<_, anyhow::Error>((open(path)?, path.to_string_lossy().into_owned()));
+        destination::text(page, &report::archives::compared(&[of(a)?, of(b)?], &diff)?)?;
+        if !args.json && !page_only {
+            println!("{}: open it in a browser (self-contained)", page.shown());
         }
     }
     let Some(percent) = args.fail_on else { return Ok(ExitCode::SUCCESS) };

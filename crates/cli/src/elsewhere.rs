@@ -4,6 +4,7 @@
 //! none.
 
 use anyhow::{Result, anyhow};
+use model::text::ShownPath as _;
 use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -57,5 +58,5 @@ fn with(words: Vec<OsString>) -> Result<Infallible> {
              build-sql` builds it (some minutes, once); packages bring it along"
         ));
     }
-    Err(anyhow::Error::new(error).context(format!("starting {}", program.display())))
+    Err(anyhow::Error::new(error).context(format!("starting {}", program.shown())))
 }

@@ -3,6 +3,7 @@
 use crate::{args, notices, output, progress};
 use anyhow::Result;
 use model::counted;
+use model::text::ShownPath as _;
 use recorder::{Import, Imported};
 use std::path::{Path, PathBuf};
 
@@ -26,7 +27,7 @@ pub fn run(args: &args::Import) -> Result<()> {
 fn summarise(archive: &Path, done: &Imported) {
     eprintln!(
         "{}: {} of a {}, {}",
-        archive.display(),
+        archive.shown(),
         counted(done.taken as usize, "event"),
         done.format,
         counted(done.operations as usize, "operation")

@@ -4,6 +4,7 @@ use crate::notices;
 use anyhow::Result;
 use archive::{Archive, TableMaker, table_maker};
 use experiment::tables::FromRuns;
+use model::text::ShownPath as _;
 use model::{Context, counted};
 use recorder::link::FromEvents;
 use std::path::Path;
@@ -27,7 +28,7 @@ pub fn open(dir: &Path, context: &Context) -> Result<Archive> {
 pub fn run(args: &crate::args::Reindex) -> Result<()> {
     let made = table_maker::remake(&args.archive, &TABLE_MAKERS, &crate::progress::context(false))?;
     let count = |(n, what): (u64, &str)| counted(n as usize, what);
-    println!("{}: {}, {}", args.archive.display(), count(made.read), count(made.found));
+    println!("{}: {}, {}", args.archive.shown(), count(made.read), count(made.found));
     Ok(())
 }
 

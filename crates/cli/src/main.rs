@@ -9,6 +9,7 @@ mod args;
 mod bench;
 mod check;
 mod demo;
+mod destination;
 mod device;
 mod diff;
 mod elsewhere;
@@ -34,6 +35,7 @@ mod workload;
 use anyhow::{Context as _, Result};
 use args::Verb;
 use clap::{CommandFactory, Parser};
+use model::text::ShownPath as _;
 use std::process::ExitCode;
 
 /// What was asked for is not there: wrong usage, which only the work itself could tell.
@@ -61,7 +63,10 @@ impl std::fmt::Display for Interrupted {
 impl std::error::Error for Interrupted {}
 
 fn main() -> ExitCode {
-    let cli = args::Cli::try_parse().unwrap_or_else(|error| args::explain(error).exit());
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::parsed(&args::explain(error)),
+    };
     if std::env::var_os("FATHOM_PARSE_ONLY").is_some() {
         return ExitCode::SUCCESS;
     }
@@ -106,7 +111,7 @@ fn run(verb: Verb) -> Result<ExitCode> {
             ::device::remote::detached::keeper::run(&folder, std::time::Duration::from_secs(lease_s), &command)?;
         }
         Verb::Agent { folder, .. } => ::device::remote::agent::run(std::io::stdin(), std::io::stdout(), &folder)
-            .with_context(|| format!("cannot create a folder in {}", folder.display()))?,
+            .with_context(|| format!("cannot create a folder in {}", folder.shown()))?,
         Verb::Completions { shell } => {
             let mut command = args::Cli::command();
             let mut text = Vec::new();
@@ -114,9 +119,9 @@ fn run(verb: Verb) -> Result<ExitCode> {
             print!("{}", String::from_utf8_lossy(&text));
         }
         Verb::Man { dir: Some(dir) } => {
-            std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+            std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.shown()))?;
             let written = clap_mangen::generate_to(args::Cli::command(), &dir);
-            written.with_context(|| format!("cannot write manual pages into {}", dir.display()))?;
+            written.with_context(|| format!("cannot write manual pages into {}", dir.shown()))?;
         }
         Verb::Man { dir: None } => {
             let mut text = Vec::new();

@@ -106,6 +106,19 @@ pub fn has_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
 }
 
+/// Says what the parser of the command line has to say: help or the version, which are results, or what is wrong.
+pub fn parsed(error: &clap::Error) -> ExitCode {
+    let printed = error.print().and_then(|()| io::stdout().flush());
+    let code = ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+    match printed {
+        Err(refused) if !error.use_stderr() => {
+            let _ = REFUSED.set(refused);
+            end(code)
+        }
+        _ => code,
+    }
+}
+
 /// How the program ends if all that is left to say against it is what stdout refused.
 pub fn end(code: ExitCode) -> ExitCode {
     match REFUSED.get().filter(|error| !has_gone(error)) {

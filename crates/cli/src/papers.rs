@@ -1,9 +1,10 @@
 //! `fathom papers`: the papers' figures on this machine, their values and ours in columns of their own.
 
-use crate::{Usage, args, bench, link, notices, output, own_load, progress, report};
+use crate::{Usage, args, bench, destination, link, notices, output, own_load, progress, report};
 use analysis::papers::list::{self, Listed, nothing_to_make};
 use anyhow::{Context as _, Result, bail};
 use archive::ArchiveKind;
+use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -30,11 +31,11 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
     for path in &args.archive {
         let kind = archive::Archive::open(path)?.meta().kind;
         if let Some(why) = nothing_to_make(kind, !measured.is_empty(), !made.is_empty()) {
-            return Err(Usage(format!("{}: {why}", path.display())).into());
+            return Err(Usage(format!("{}: {why}", path.shown())).into());
         }
         if kind == ArchiveKind::Bench && args.archive.len() > 1 {
             let why = "only recordings can be shown side by side; use `fathom bench compare` for benchmarks";
-            return Err(Usage(format!("{}: {why}", path.display())).into());
+            return Err(Usage(format!("{}: {why}", path.shown())).into());
         }
         benchmark = Some(kind == ArchiveKind::Bench);
     }
@@ -59,7 +60,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
         }
     }
     match &args.output {
-        Some(path) => archive::atomic_file::text(path, &(list::head() + &text))?,
+        Some(path) => destination::text(path, &(list::head() + &text))?,
         None => output::text(&text),
     }
     Ok(ExitCode::SUCCESS)
@@ -67,11 +68,11 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
 
 /// What is said when there is no page to be made: an interruption, or nothing that could be measured. A page that is there stays.
 fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode {
-    if let Some(page) = &args.output {
+    if let Some(page) = args.output.as_ref().filter(|page| !destination::is_stdout(page)) {
         eprintln!(
             "fathom: {} was not written, since some figures are missing; what was measured is kept in {}",
-            page.display(),
-            archive.display()
+            page.shown(),
+            archive.shown()
         );
     }
     code
@@ -96,7 +97,7 @@ fn draw(archive: &Path, own: bool) -> Result<()> {
     };
     if own && replaceable {
         report::write(&link::open(archive, &progress::context(false))?, archive, &page)?;
-        eprintln!("fathom: the figures are drawn in {}", page.display());
+        eprintln!("fathom: the figures are drawn in {}", page.shown());
     } else {
         eprintln!("fathom: to draw the figures: fathom report {} -o PAGE.html", output::word(archive));
     }
@@ -112,7 +113,7 @@ fn recorded() -> Result<Option<PathBuf>> {
     let recorded = recorder::record(&own_load::recording(&load, &archive)?, &context, &notices::warn)?;
     progress::clear(&context);
     if context.cancelled() {
-        eprintln!("fathom: interrupted; the recording so far is in {}", archive.display());
+        eprintln!("fathom: interrupted; the recording so far is in {}", archive.shown());
         return Ok(None);
     }
     if recorded.status != 0 {

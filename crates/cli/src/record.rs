@@ -1,8 +1,10 @@
 //! `fathom record`: from the command line to a request, and what came of it.
 
 use crate::{args, notices, output, progress};
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use model::counted;
+use model::text::ShownPath as _;
+use recorder::control::Control;
 use recorder::presets::Operation;
 use recorder::{Error, Probes, Recorded, Request, Target};
 use std::path::{Path, PathBuf};
@@ -16,7 +18,9 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     if !args.devices.device.is_empty() {
         return crate::device::record(args);
     }
-    let request = request(args);
+    let mut request = request(args);
+    // Before anything that may fail or takes time: whoever waits for an answer sees it end.
+    request.control = args.control.as_ref().map(Control::open).transpose().context("--control")?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
     let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
@@ -78,6 +82,7 @@ fn request(args: &args::Record) -> Request {
         keep_sql: args.keep_sql,
         as_root: args.as_root,
         price: !args.no_probe_cost,
+        stacks: args.stacks == args::Stacks::Auto,
         probes: match args.probes {
             args::Probes::Auto => Probes::Auto,
             args::Probes::Inside => Probes::Inside,
@@ -109,7 +114,7 @@ fn summarise(archive: &Path, done: &Recorded) {
     let operations = done.operations.map(|n| format!(", {}", counted(n as usize, "operation")));
     eprintln!(
         "{}: {}{}{}",
-        archive.display(),
+        archive.shown(),
         counted(done.records as usize, "event"),
         operations.as_deref().unwrap_or(", not linked"),
         if done.lost > 0 { format!(", {} lost", counted(done.lost as usize, "event")) } else { String::new() }

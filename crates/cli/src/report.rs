@@ -1,22 +1,23 @@
 //! `fathom report`: archives as one page.
 
-use crate::{args, bench, elsewhere, link, progress};
+use crate::{args, bench, destination, elsewhere, link, progress};
 use anyhow::{Result, bail, ensure};
-use archive::{Archive, ArchiveKind, atomic_file};
+use archive::{Archive, ArchiveKind};
+use model::text::ShownPath as _;
 use report::archives::{self, Content};
 use std::path::{Path, PathBuf};
 
 pub fn run(args: &args::Report) -> Result<()> {
     if let Some(fleet) = args.archives.iter().find(|place| elsewhere::is_fleet(place)) {
         if args.archives.len() > 1 || args.from.is_some() || args.to.is_some() {
-            bail!("{}: a fleet has a page of its own; give it alone, without --from and --to", fleet.display());
+            bail!("{}: a fleet has a page of its own; give it alone, without --from and --to", fleet.shown());
         }
         match elsewhere::fleet_report(fleet, args.output.as_deref())? {}
     }
     let context = progress::context(false);
     let mut opened = Vec::new();
     for path in &args.archives {
-        opened.push((link::open(path, &context)?, path.display().to_string()));
+        opened.push((link::open(path, &context)?, path.to_string_lossy().into_owned()));
     }
     let kinds: Vec<ArchiveKind> = opened.iter().map(|(archive, _)| archive.meta().kind).collect();
     // Beside which archive the page is put, if nothing else is said.
@@ -35,8 +36,10 @@ pub fn run(args: &args::Report) -> Result<()> {
     };
     let first = beside_of.map_or(Path::new("trace.fathom"), PathBuf::as_path);
     let output = args.output.clone().unwrap_or_else(|| beside(first, "html"));
-    atomic_file::text(&output, &page)?;
-    println!("{}: open it in a browser (self-contained)", output.display());
+    destination::text(&output, &page)?;
+    if !destination::is_stdout(&output) {
+        println!("{}: open it in a browser (self-contained)", output.shown());
+    }
     Ok(())
 }
 
@@ -70,7 +73,7 @@ fn window(args: &args::Report) -> Result<Option<(u64, u64)>> {
 
 /// Writes the page of `archive` to `output`.
 pub fn write(archive: &Archive, name: &Path, output: &Path) -> Result<()> {
-    Ok(atomic_file::text(output, &archives::recording_page(archive, &name.display().to_string())?)?)
+    destination::text(output, &archives::recording_page(archive, &name.to_string_lossy())?)
 }
 
 /// `T.fathom` with another ending.

@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result};
 use archive::{Archive, Meta};
+use model::text::ShownPath as _;
 use std::path::Path;
 
 /// Where it was made.
@@ -17,7 +18,7 @@ pub fn unpack(to: &Path) -> Result<()> {
     let meta = Meta::parse(Path::new("sample"), META)?;
     Archive::create(to, &meta, true)?;
     let log = to.join("events.log");
-    std::fs::write(&log, EVENTS).with_context(|| format!("writing {}", log.display()))
+    std::fs::write(&log, EVENTS).with_context(|| format!("writing {}", log.shown()))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub fn run(args: &args::Show) -> Result<()> {
     let archive = link::open(&args.archive, &progress::context(args.json))?;
     match archive.meta().kind {
         ArchiveKind::Trace => recording(&archive, args.json),
-        ArchiveKind::Net => net(&Bench::load(&archive, &args.archive.display().to_string())?, args.json),
+        ArchiveKind::Net => net(&Bench::load(&archive, &args.archive.to_string_lossy())?, args.json),
         ArchiveKind::Bench => {
             let (archive, json) = (args.archive.clone(), args.json);
             let files = args::ResultFiles::default();

@@ -4,6 +4,7 @@ use crate::{Usage, args, diff, output};
 use analysis::Rows;
 use analysis::whatif::{self, Asked};
 use anyhow::{Context as _, Result};
+use model::text::ShownPath as _;
 use std::path::Path;
 
 pub fn run(args: &args::Whatif) -> Result<()> {
@@ -17,7 +18,7 @@ pub fn run(args: &args::Whatif) -> Result<()> {
     let rows = load(&args.archive)?;
     let device = args.device.as_deref().map(load).transpose()?;
     let asked = Asked { without: args.without.clone(), device: device.as_ref(), queue: args.queue, seed: args.seed };
-    let prediction = whatif::whatif(&rows, &asked).with_context(|| args.archive.display().to_string())?;
+    let prediction = whatif::whatif(&rows, &asked).with_context(|| args.archive.shown().to_string())?;
     output::result(args.json, &prediction, || whatif::text::text(&prediction))?;
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! ends the program, the next one finds the file of a process that is no more, and puts back what is in it ([`put_back_left_over`]). A
 //! process is told from a later one of the same number by when it began.
 
+use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{Error, Result};
@@ -28,7 +29,7 @@ pub enum Knob {
 #[non_exhaustive]
 pub enum NotPutBack {
     /// A file and its value.
-    #[error("{} could not be restored to {value}: {source}", .file.display())]
+    #[error("{} could not be restored to {value}: {source}", .file.shown())]
     File {
         /// The file.
         file: PathBuf,
@@ -38,16 +39,16 @@ pub enum NotPutBack {
         source: Error,
     },
     /// A mount.
-    #[error("{}: {}", .0.display(), .1)]
+    #[error("{}: {}", .0.shown(), .1)]
     Mount(PathBuf, CommandFailed),
     /// A folder that stays.
-    #[error("{}: {}", .0.display(), .1)]
+    #[error("{}: {}", .0.shown(), .1)]
     Folder(PathBuf, Error),
     /// A command: its words.
     #[error("{0}: {1}")]
     Command(String, CommandFailed),
     /// Notes of a process that is no more cannot be read.
-    #[error("{}: {}", .0.display(), .1)]
+    #[error("{}: {}", .0.shown(), .1)]
     Notes(PathBuf, Error),
 }
 

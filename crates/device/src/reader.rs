@@ -222,7 +222,7 @@ mod tests {
             ("sleep 1000 & echo $! >PID", "no answer within"),
             ("exec >/dev/null; sleep 1000 & echo $! >PID; wait", "did not end within"),
         ] {
-            let script = script.replace("PID", &pid.display().to_string());
+            let script = script.replace("PID", &pid.to_string_lossy());
             let said = answer(&["sh", "-c", &script], soon).unwrap_err();
             assert!(said.contains(why), "{script}: {said}");
             // On a busy machine it may not have come so far.

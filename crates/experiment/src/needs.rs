@@ -8,6 +8,7 @@
 //! - `app_process`: the same with the native methods of its framework, as drawing needs them;
 //! - any other word: a program of that name, on PATH or where Debian keeps the administrator's.
 
+use model::text::ShownPath as _;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStrExt;
@@ -70,9 +71,9 @@ fn opens_direct(dir: &Path) -> Result<(), String> {
     match opened {
         Ok(_) => Ok(()),
         Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
-            Err(format!("the file system of {} does not support O_DIRECT", dir.display()))
+            Err(format!("the file system of {} does not support O_DIRECT", dir.shown()))
         }
-        Err(e) => Err(format!("cannot create a file in {}: {e}", dir.display())),
+        Err(e) => Err(format!("cannot create a file in {}: {e}", dir.shown())),
     }
 }
 

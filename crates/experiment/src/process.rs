@@ -503,7 +503,7 @@ mod tests {
         let ready = std::env::temp_dir().join(format!("fathom-interrupt-{}", std::process::id()));
         let script = format!(
             r#"trap 'echo "{{\"metric\":\"late\",\"v\":1}}"; exit 0' INT; : >{}; while :; do sleep 0.05; done"#,
-            ready.display()
+            ready.to_string_lossy()
         );
         let outcome = run(&["/bin/sh".into(), "-c".into(), script], LONG, &|| ready.exists());
         std::fs::remove_file(&ready).unwrap();

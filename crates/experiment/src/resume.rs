@@ -6,6 +6,7 @@ use archive::runs::Entry;
 use archive::{Archive, ArchiveKind, Runs};
 use model::Environment;
 use model::table::MarkRow;
+use model::text::ShownPath as _;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// It holds something else.
-    #[error("{} is {kind}, not a benchmark: nothing to resume", dir.display())]
+    #[error("{} is {kind}, not a benchmark: nothing to resume", dir.shown())]
     NoBenchmark {
         /// The archive.
         dir: PathBuf,
@@ -21,13 +22,13 @@ pub enum Error {
         kind: ArchiveKind,
     },
     /// It ended before anything could be known of it.
-    #[error("{} was interrupted before its designs were stored; start a new run", .0.display())]
+    #[error("{} was interrupted before its designs were stored; start a new run", .0.shown())]
     NoDesigns(PathBuf),
     /// What would be measured is another disk.
     #[error(
         "{}: the folders under test are on different storage now: {other}. Mount the original storage and \
          resume, or start a new run",
-        dir.display()
+        dir.shown()
     )]
     OtherStorage {
         /// The archive.

@@ -9,6 +9,7 @@ use crate::{Cell, Design, DiskWanted, Error, Fresh, disturbed, needs, order, tem
 use device::{Count, Readings};
 use model::Context;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
+use model::text::ShownPath as _;
 use stats::stop::{self, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
@@ -634,5 +635,5 @@ pub fn parents(design: &Design, setting: &Setting<'_>) -> BTreeSet<PathBuf> {
 
 /// The number of the file system that a folder is on, as long as it is mounted.
 fn file_system(dir: &Path) -> Result<u64, String> {
-    std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("cannot inspect {}: {e}", dir.display()))
+    std::fs::metadata(dir).map(|m| m.dev()).map_err(|e| format!("cannot inspect {}: {e}", dir.shown()))
 }

@@ -5,6 +5,7 @@
 //! locks, nothing is removed but by its owner; neither is what belongs to another user.
 
 use crate::process;
+use model::text::ShownPath as _;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -16,7 +17,7 @@ const PREFIX: &str = "fathom-run-";
 
 /// No folder could be made.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot create a folder in {}: {source}", parent.display())]
+#[error("cannot create a folder in {}: {source}", parent.shown())]
 pub struct NoFolder {
     /// Where.
     pub parent: PathBuf,

@@ -6,6 +6,7 @@ use archive::runs::{Entry, Run};
 use archive::{Archive, Meta, Runs, RunsWriter, is_lost};
 use model::shell_word;
 use model::table::{DesignCell, DesignRow, MarkRow, Replicate, Sample};
+use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
 /// Why a log cannot be written, or gone on with.
@@ -30,7 +31,7 @@ pub enum Error {
         "{0}: its log (runs.jsonl) is truncated or damaged: {1} are intact, and its tables have {tabled}. `fathom \
          bench show {2}` shows the tables; to continue with the log instead, move the tables away first: mv {3} \
          {3}.before",
-        dir.display(),
+        dir.shown(),
         model::counted(*logged, "process"),
         shell_word(dir),
         shell_word(&dir.join("tables")),
@@ -70,7 +71,7 @@ impl Store {
         let (log, mended) = RunsWriter::resume(dir)?;
         let mut store = Self { log, design: 0, cells: 0 };
         let Some((damage, kept)) = mended else { return Ok((store, None)) };
-        let text = format!("the log was damaged ({damage}) and was renamed to {}", kept.display());
+        let text = format!("the log was damaged ({damage}) and was renamed to {}", kept.shown());
         let warning = format!(
             "{text}; {} are intact, and the rest is measured again",
             model::counted(store.runs().runs.len(), "process")
@@ -256,7 +257,7 @@ pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
         warnings.push(format!(
             "the log of {0} is damaged ({damage}): {1} are intact, and only those are shown. `fathom bench run \
              --resume {2}` measures the rest, and keeps the damaged log",
-            dir.display(),
+            dir.shown(),
             model::counted(runs.runs.len(), "process"),
             shell_word(dir),
         ));
@@ -270,7 +271,7 @@ pub fn read(dir: &Path) -> Result<(Runs, Vec<String>), Error> {
                 "{} of {} are missing in {}: `fathom bench run --resume {}` measures them",
                 model::counted(gaps, "process"),
                 design.name,
-                dir.display(),
+                dir.shown(),
                 shell_word(dir),
             ));
         }

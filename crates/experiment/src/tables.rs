@@ -5,6 +5,7 @@ use archive::runs::NET_RUN;
 use archive::table_maker::{Failure, TableCounts};
 use archive::{Archive, ArchiveKind, Meta, Runs, SignalCleanup, TableMaker};
 use model::Context;
+use model::text::ShownPath as _;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,7 @@ impl fmt::Display for Notice {
         match self {
             Self::Building { archive, live } => {
                 let state = if *live { "is still running" } else { "has no tables yet" };
-                write!(f, "{} {state}; building the tables from its log", archive.display())
+                write!(f, "{} {state}; building the tables from its log", archive.shown())
             }
             Self::MetaUnreadable(error) => write!(
                 f,

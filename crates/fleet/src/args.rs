@@ -166,7 +166,7 @@ pub struct Report {
     /// The fleet
     #[arg(value_name = "FLEET")]
     pub fleet: String,
-    /// File to write
+    /// File to write; `-` for stdout
     #[arg(short, long, value_name = "x.html", default_value = "fleet.html")]
     pub output: PathBuf,
     /// Also write a page for each archive at a change, to a folder next to FILE (x.archives/), if the fleet keeps archives
@@ -207,7 +207,7 @@ pub struct Sql {
     /// Output format [default: by the extension of -o, else table]
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// File to write; an existing one is replaced only by a complete result
+    /// File to write, `-` for stdout; an existing one is replaced only by a complete result
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// SQL to run, even if it looks like a file name

@@ -40,7 +40,7 @@ impl Source {
 
     /// An archive in it, as it would be given on the command line.
     pub fn name(&self, found: &Found) -> String {
-        format!("{}:{}", self.device, self.path(found).display())
+        format!("{}:{}", self.device, self.path(found).to_string_lossy())
     }
 
     /// Path of an archive on the device; never above the folder.

@@ -62,7 +62,7 @@ pub fn date(day: i32) -> String {
 fn name(dir: &Path) -> String {
     let whole = std::fs::canonicalize(dir).unwrap_or_else(|_| dir.to_path_buf());
     let given = dir.file_name().or(whole.file_name());
-    given.map_or_else(|| dir.display().to_string(), |name| name.to_string_lossy().into_owned())
+    given.map_or_else(|| dir.to_string_lossy().into_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// The hash and the size of the log; of an archive without one, of what it says of its tables.

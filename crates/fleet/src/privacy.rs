@@ -35,6 +35,8 @@ const PRIVATE: &[(&str, &str, Class)] = &[
     // It leads to what an application says of the same request elsewhere.
     ("contexts", "traceparent", Class::Sql),
     ("files", "path", Class::Path),
+    ("stacks", "functions", Class::Command),
+    ("stacks", "places", Class::Path),
     ("processes", "name", Class::Command),
     ("disks", "below", Class::Path),
     ("losses", "program", Class::Path),
@@ -131,6 +133,7 @@ mod tests {
         ("driver_commands", &["confidence", "protocol", "name", "error"]),
         ("causes", &["origin", "confidence", "via"]),
         ("slices", &["layer", "reason", "confidence", "wait"]),
+        ("stacks", &["kind", "ended"]),
         ("disks", &["name"]),
         ("losses", &["source"]),
         ("checks", &["what", "unknown"]),

@@ -4,6 +4,7 @@
 //! that architecture, its `fathom` a file that was built for it, and its file system is made here, before it boots.
 
 use crate::Error;
+use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -117,7 +118,7 @@ impl Arch {
             Error::Missing(format!(
                 "the guest's architecture is {name}, and {} is not for it: put Fathom's program for {name} beside it as fathom-{name}, or \
                  name it with --program FILE. In the source tree `make {name}` builds it",
-                ours.display()
+                ours.shown()
             ))
         })
     }

@@ -1,5 +1,6 @@
 //! What can go wrong in the lab. A test skips on [`Error::Missing`] and fails on everything else.
 
+use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
 /// Why something could not be made or used.
@@ -9,7 +10,7 @@ pub enum Error {
     #[error("{0}")]
     Missing(String),
     /// A file could not be read or written.
-    #[error("cannot {what} {}: {source}", path.display())]
+    #[error("cannot {what} {}: {source}", path.shown())]
     Io {
         /// What was tried.
         what: &'static str,

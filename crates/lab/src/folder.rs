@@ -1,6 +1,7 @@
 //! Where kernels are kept, and the folder of a run's result.
 
 use crate::run::SCENARIO;
+use model::text::ShownPath as _;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -11,10 +12,10 @@ pub enum FolderError {
     #[error("neither XDG_CACHE_HOME nor HOME is set: name a folder for kernels with --cache DIR")]
     NoHome,
     /// What is there is something else.
-    #[error("{} exists and is not a lab result: name another folder with -o DIR", .0.display())]
+    #[error("{} exists and is not a lab result: name another folder with -o DIR", .0.shown())]
     Foreign(PathBuf),
     /// Where it would be kept is something else.
-    #[error("{} already exists; move it to keep {}", kept.display(), folder.display())]
+    #[error("{} already exists; move it to keep {}", kept.shown(), folder.shown())]
     Kept {
         /// What is in the way.
         kept: PathBuf,
@@ -22,7 +23,7 @@ pub enum FolderError {
         folder: PathBuf,
     },
     /// The system refused something.
-    #[error("cannot {action} {}", path.display())]
+    #[error("cannot {action} {}", path.shown())]
     Io {
         /// What was tried.
         action: &'static str,

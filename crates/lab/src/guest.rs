@@ -36,6 +36,7 @@ use crate::wake::Monitor;
 use crate::{Error, need};
 use child::end_with_us;
 use model::Context;
+use model::text::ShownPath as _;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, Write};
@@ -248,7 +249,7 @@ fn busybox(arch: Arch, cache: &Path) -> Result<PathBuf, Error> {
     let folder = Packages::new(cache, arch.debian())?.unpacked("busybox-static")?;
     let found =
         ["bin/busybox", "usr/bin/busybox"].map(|path| folder.join(path)).into_iter().find(|path| path.is_file());
-    found.ok_or_else(|| Error::Missing(format!("no busybox in {}", folder.display())))
+    found.ok_or_else(|| Error::Missing(format!("no busybox in {}", folder.shown())))
 }
 
 impl Guest {
@@ -515,15 +516,15 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
     command.args(["-append", &cards.fold(line, |line, card| line + &card)]);
     if let Some(share) = &config.share {
         // Owners stay the host's: the guest's root need not be somebody here. A comma in a value of QEMU's is written twice.
-        let path = share.display().to_string().replace(',', ",,");
+        let path = share.to_string_lossy().replace(',', ",,");
         command.arg("-virtfs").arg(format!("local,path={path},mount_tag=share,security_model=none"));
     }
-    command.arg("-serial").arg(format!("file:{}", folder.join("console.log").display()));
+    command.arg("-serial").arg(format!("file:{}", folder.join("console.log").to_string_lossy()));
     command.args(["-chardev", "stdio,id=line"]).args(config.arch.serial("line"));
     command.args(["-device", "virtio-scsi-pci,id=scsi"]);
     if config.terminal {
         let socket = folder.join(TERMINAL);
-        command.arg("-chardev").arg(format!("socket,id=terminal,path={},server=on,wait=off", socket.display()));
+        command.arg("-chardev").arg(format!("socket,id=terminal,path={},server=on,wait=off", socket.to_string_lossy()));
         command.args(config.arch.serial("terminal"));
     }
     if let Some(log) = &config.card_log {
@@ -533,7 +534,7 @@ fn qemu(config: &Config, accelerator: Accelerator, kernel: &Kernel, initramfs: &
         command.args(["-device", "virtio-serial-pci"]);
         for name in STREAMS {
             let path = folder.join(name);
-            command.arg("-chardev").arg(format!("socket,id={name},path={},server=on,wait=off", path.display()));
+            command.arg("-chardev").arg(format!("socket,id={name},path={},server=on,wait=off", path.to_string_lossy()));
             command.arg("-device").arg(format!("virtserialport,chardev={name},name={name}"));
         }
     }
@@ -581,8 +582,10 @@ fn attach(command: &mut Command, disk: &Disk, config: &Config, folder: &Path) ->
     // unsafe: the guest sees a write cache and sends its flushes; the host need not obey them, for the file dies with
     // the guest.
     let file = match config.bad.get(name) {
-        None => format!("file={},format=raw", path.display()),
-        Some(bad) => format!("driver=raw,file.driver=blkdebug,file.image.filename={}{}", path.display(), errors(bad)),
+        None => format!("file={},format=raw", path.to_string_lossy()),
+        Some(bad) => {
+            format!("driver=raw,file.driver=blkdebug,file.image.filename={}{}", path.to_string_lossy(), errors(bad))
+        }
     };
     let slow = config.slow.get(name).map_or(String::new(), |bytes| format!(",throttling.bps-write={bytes}"));
     command.arg("-drive").arg(format!("{file},if=none,id={name},cache=unsafe{slow}"));

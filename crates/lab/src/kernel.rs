@@ -7,6 +7,7 @@
 use crate::Error;
 use crate::arch::Arch;
 use crate::debian::Packages;
+use model::text::ShownPath as _;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ impl Kernel {
         let libraries = folder.join("lib/modules");
         let mut entries = fs::read_dir(&libraries).map_err(|e| Error::io("read", &libraries, e))?;
         let release = entries.next().and_then(Result::ok).map(|e| e.file_name().to_string_lossy().into_owned());
-        let release = release.ok_or_else(|| Error::Missing(format!("no modules in {}", libraries.display())))?;
+        let release = release.ok_or_else(|| Error::Missing(format!("no modules in {}", libraries.shown())))?;
         let mut modules = BTreeMap::new();
         collect(&libraries.join(&release).join("kernel"), &mut modules)?;
         Ok(Self { image: folder.join(format!("boot/vmlinuz-{release}")), release, modules })

@@ -12,6 +12,7 @@
 //!
 //! Not covered: a SIGKILL that hits the script itself. It has no name by which anybody would kill it.
 
+use model::text::ShownPath as _;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Error, Read, Result};
 use std::os::unix::process::CommandExt;
@@ -258,7 +259,7 @@ impl LoopDisk {
     /// The message of the failing command.
     pub fn remove(mut self) -> Result<()> {
         let (success, answers) = farewell(&mut self.keeper)?;
-        if success { Ok(()) } else { Err(Error::other(format!("cannot remove {}: {answers}", self.device.display()))) }
+        if success { Ok(()) } else { Err(Error::other(format!("cannot remove {}: {answers}", self.device.shown()))) }
     }
 }
 

@@ -598,7 +598,7 @@ mod tests {
             return;
         }
         let namespace = Namespace::create();
-        let link = namespace.as_ref().map(|n| identity(n).display().to_string()).unwrap_or_default();
+        let link = namespace.as_ref().map(|n| identity(n).to_string_lossy().into_owned()).unwrap_or_default();
         println!("owns {link}");
         let Ok(namespace) = namespace else { return };
         namespace.command("sleep").arg("60").status().unwrap();

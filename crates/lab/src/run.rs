@@ -236,7 +236,8 @@ pub(crate) fn config(scenario: &Scenario, options: &Options<'_>, context: &Conte
     for name in &scenario.workload.programs {
         programs.push((name.clone(), need(name, name)?));
     }
-    let named: Vec<(String, String)> = programs.iter().map(|(n, p)| (n.clone(), p.display().to_string())).collect();
+    let named: Vec<(String, String)> =
+        programs.iter().map(|(n, p)| (n.clone(), p.to_string_lossy().into_owned())).collect();
     let texts = vec![
         (script::PREPARE.to_string(), script::prepare(scenario, &named, !made.is_empty())),
         (script::WORKLOAD.to_string(), script::workload(scenario).map_err(wrong)?),

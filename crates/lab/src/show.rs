@@ -4,6 +4,7 @@ use crate::accelerator::Accelerator;
 use crate::run::{ARCHIVE, CONSOLE, Ending, Outcome, WORKLOAD_LOG};
 use crate::scenario::Scenario;
 use model::counted;
+use model::text::ShownPath as _;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -18,6 +19,8 @@ pub struct Recording {
     pub complete: bool,
     /// Whether events are missing.
     pub lost: bool,
+    /// What could not be seen, though nothing was lost: a sentence each.
+    pub blind: Vec<String>,
     /// Why it cannot be read.
     pub problem: Option<String>,
 }
@@ -59,10 +62,15 @@ pub fn sentence(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
         Some(r) => {
             let cut = if r.complete { "" } else { " until then" };
             let lost = if r.lost { ", events lost" } else { "" };
+            let unseen = if r.blind.is_empty() { "" } else { ", not all could be seen" };
             let operations = counted(r.operations as usize, "operation");
             let commands = counted(r.commands as usize, "device command");
             let archive = folder.join(ARCHIVE);
-            format!("{operations}, {commands}{cut}{lost} in {}; {}", archive.display(), functional(outcome.accelerator))
+            format!(
+                "{operations}, {commands}{cut}{lost}{unseen} in {}; {}",
+                archive.shown(),
+                functional(outcome.accelerator)
+            )
         }
     };
     format!("{name} on Linux {}, {} s: {what}; {recorded}", outcome.release, outcome.took.as_secs())
@@ -81,7 +89,7 @@ pub fn contract(name: &str, folder: &Path, outcome: &Outcome, recording: Option<
     };
     let recording = recording.map(|r| {
         json!({"archive": folder.join(ARCHIVE), "operations": r.operations, "commands": r.commands,
-               "complete": r.complete, "lost": r.lost, "problem": r.problem})
+               "complete": r.complete, "lost": r.lost, "blind": r.blind, "problem": r.problem})
     });
     json!({"version": 1, "scenario": name, "folder": folder, "kernel": outcome.release, "ending": ending, "said": said,
            "status": status, "as_expected": well, "took_s": outcome.took.as_secs_f64(), "functional": true,

@@ -1,5 +1,6 @@
 //! Why a tool has no result. The assistant reads the text, so it names the remedy.
 
+use model::text::ShownPath as _;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -33,10 +34,13 @@ pub enum Error {
     #[error(transparent)]
     Archive(#[from] archive::Error),
     /// Reading it would write to it.
-    #[error("{} has no tables, and this server only reads: run `fathom reindex` on it first", .0.display())]
+    #[error("{} has no tables, and this server only reads: run `fathom reindex` on it first", .0.shown())]
     NoTables(PathBuf),
+    /// A query that is longer than an argument of a process may be.
+    #[error("the query is longer than {}", model::text::bytes(*.0 as f64))]
+    Query(usize),
     /// A verb cannot be run.
-    #[error("cannot run {}: {source}", program.display())]
+    #[error("cannot run {}: {source}", program.shown())]
     Run {
         /// The program.
         program: PathBuf,

@@ -6,6 +6,7 @@
 use crate::protocol::{self, Call, Wants};
 use serde_json::Value;
 use std::io::{self, BufRead, Read as _, Write};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -56,6 +57,14 @@ impl<W: Write> Outbox<W> {
     }
 }
 
+/// Whether nobody reads from `out` any more: the other end of its pipe or socket is closed.
+pub fn is_unread(out: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let polls = poll(&mut polled, Some(&Timespec::default()));
+    polls.is_ok() && polled[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
+}
+
 /// The calls of tools, as they come.
 pub struct Inbox<W> {
     /// Each with its request's id.
@@ -100,6 +109,12 @@ fn read(
         if from.by_ref().take(protocol::LONGEST_LINE as u64).read_until(b'\n', &mut line)? == 0 {
             return Ok(());
         }
+        if line.len() == protocol::LONGEST_LINE && line.last() != Some(&b'\n') {
+            // Its rest is no message of its own.
+            from.skip_until(b'\n')?;
+            out.send(&protocol::too_long())?;
+            continue;
+        }
         let line = String::from_utf8_lossy(&line);
         if line.trim().is_empty() {
             continue;
@@ -115,5 +130,18 @@ fn read(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pipe_without_reader_is_unread() {
+        let (reader, writer) = io::pipe().unwrap();
+        assert!(!is_unread(&writer));
+        drop(reader);
+        assert!(is_unread(&writer));
     }
 }

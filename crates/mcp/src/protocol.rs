@@ -90,13 +90,27 @@ pub fn read(line: &str, tools: &Value, instructions: &str) -> Wants {
     }
 }
 
-/// A tool's answer as a message.
-pub fn answer(id: Value, result: Result<Value>) -> Value {
+/// The answer to a line that is too long to be read, so that its request is unknown.
+pub fn too_long() -> Value {
+    let message = format!("a message is longer than {}", model::text::bytes(LONGEST_LINE as f64));
+    json!({"jsonrpc": "2.0", "id": null, "error": {"code": -32600, "message": message}})
+}
+
+/// A tool's answer as a message; a reason why there is none has at most `most` characters.
+pub fn answer(id: Value, result: Result<Value>, most: usize) -> Value {
     let (text, failed) = match result {
         Ok(value) => (value.to_string(), false),
-        Err(why) => (why.to_string(), true),
+        Err(why) => (cut(why.to_string(), most), true),
     };
     json!({"jsonrpc": "2.0", "id": id, "result": {"content": [{"type": "text", "text": text}], "isError": failed}})
+}
+
+/// The beginning of a text.
+fn cut(text: String, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +170,6 @@ mod tests {
         let line = r#"{"id":"x","method":"tools/call","params":{"name":"list","arguments":{"folder":"a"}}}"#;
         let call = Call { tool: "list".into(), arguments: json!({"folder": "a"}) };
         assert_eq!(asked(line), Wants::Tool("x".into(), call));
-        assert_eq!(answer("x".into(), Err(Error::Refused("no".into())))["result"]["isError"], true);
+        assert_eq!(answer("x".into(), Err(Error::Refused("no".into())), 99)["result"]["isError"], true);
     }
 }

@@ -5,6 +5,7 @@ use crate::inbox::Inbox;
 use crate::protocol::{self, Call};
 use crate::{Error, Result, claims, fit, tools, verb};
 use archive::{ArchiveKind, Meta};
+use model::text::ShownPath as _;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
@@ -16,9 +17,11 @@ const DEPTH: usize = 6;
 const TOKEN: usize = 4;
 
 /// Minimum size of a result, in characters.
-const LEAST: usize = 400;
+const LEAST: usize = 200;
+/// Longest query, in bytes: it is an argument of a process, which Linux limits to 128 KiB (`MAX_ARG_STRLEN`).
+const QUERY: usize = 120 << 10;
 
-/// Whether a request was cancelled.
+/// Whether a request was cancelled, or nobody waits for its answer.
 type Cancelled<'a> = &'a dyn Fn() -> bool;
 
 /// The server: its folders and its budget.
@@ -37,27 +40,35 @@ impl Server {
     /// A folder does not exist.
     pub fn new(program: PathBuf, roots: &[PathBuf], tokens: u64) -> Result<Self> {
         let canonical = |root: &PathBuf| {
-            std::fs::canonicalize(root).map_err(|source| Error::NoPath { path: root.display().to_string(), source })
+            std::fs::canonicalize(root).map_err(|source| Error::NoPath { path: root.shown().to_string(), source })
         };
         let roots = roots.iter().map(canonical).collect::<Result<_>>()?;
         let budget = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(TOKEN);
         Ok(Self { program, roots, budget })
     }
 
-    /// Answers a message a line until there are no more.
+    /// Answers a message a line until there are no more, or the client has `left`.
     ///
     /// # Errors
-    /// Reading or writing fails.
-    pub fn serve(&self, from: impl BufRead + Send + 'static, to: impl Write + Send + 'static) -> io::Result<()> {
+    /// Reading or writing fails, or the client has left.
+    pub fn serve(
+        &self,
+        from: impl BufRead + Send + 'static,
+        to: impl Write + Send + 'static,
+        left: Cancelled,
+    ) -> io::Result<()> {
         let inbox = Inbox::new(from, to, tools::tools(), tools::INSTRUCTIONS);
         for (id, call) in &inbox.calls {
-            let cancelled = || inbox.open.is_cancelled(&id);
+            let cancelled = || inbox.open.is_cancelled(&id) || left();
             // A client that cancels a request expects no answer to it.
             if !cancelled() {
                 let result = self.call(&call, &cancelled);
                 if !cancelled() {
-                    inbox.out.send(&protocol::answer(id.clone(), result))?;
+                    inbox.out.send(&protocol::answer(id.clone(), result, self.budget))?;
                 }
+            }
+            if left() {
+                return Err(io::ErrorKind::BrokenPipe.into());
             }
             inbox.open.done(&id);
         }
@@ -114,8 +125,13 @@ impl Server {
         let places = call.arguments.get("archives").and_then(Value::as_array).filter(|list| !list.is_empty());
         let places: Option<Vec<&str>> = places.and_then(|list| list.iter().map(Value::as_str).collect());
         let mut words: Vec<OsString> = ["sql", "--format", "json", "--memory", "512M"].map(OsString::from).to_vec();
-        let places: Vec<PathBuf> =
+        let mut places: Vec<PathBuf> =
             places.ok_or(wrong)?.into_iter().map(|place| self.allowed(place)).collect::<Result<_>>()?;
+        places.sort();
+        places.dedup();
+        if query.len() > QUERY {
+            return Err(Error::Query(QUERY));
+        }
         for place in &places {
             // A fleet has tables of its own, whatever archives it keeps.
             found(place).archives.iter().try_for_each(|dir| has_tables(dir))?;
@@ -166,12 +182,17 @@ impl Server {
         // Texts of a hostile archive get a part of the budget, numbers the rest.
         let (of, _) = fit::fit(of.into(), self.budget / 4);
         let provenance = json!({"answered_by": made_by, "of": of});
+        let all = cannot_claim.len();
+        let (cannot_claim, cut) = fit::fit(cannot_claim.into(), self.budget * 2 / 5);
+        let lacking = all - cannot_claim.as_array().map_or(0, Vec::len);
+        let cut = (!cut.is_empty()).then(|| json!({"path": "cannot_claim", "left_out": lacking}));
         // In alphabetical order, so `cannot_claim` comes first.
         let mut answer = json!({"cannot_claim": cannot_claim, "provenance": provenance, "result": value});
         let mut room = self.budget.saturating_sub(characters(&answer) - characters(&answer["result"])).max(LEAST);
         // The list of cuts needs room too.
         for _ in 0..4 {
-            let (result, left_out) = fit::fit(value.clone(), room);
+            let (result, mut left_out) = fit::fit(value.clone(), room);
+            left_out.extend(cut.clone());
             answer["result"] = result;
             if !left_out.is_empty() {
                 answer["left_out"] = left_out.into();
@@ -302,6 +323,25 @@ mod tests {
         assert!(answer_within["provenance"]["answered_by"].as_str().is_some_and(|by| by.starts_with("Fathom ")));
     }
 
+    #[test]
+    fn least_budget_holds_many_claims() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::new("/bin/true".into(), &[folder.path().into()], 500).unwrap();
+        let claims = vec![json!("c".repeat(3000)); 30];
+        let archive = json!({"archive": "a".repeat(4000), "command": "b".repeat(4000)});
+        let parts: serde_json::Map<String, Value> =
+            (0..300).map(|n| (format!("part{n}"), json!({"n": vec![json!("d".repeat(300)); 9]}))).collect();
+        let answer = server.within(parts.into(), claims, vec![archive.clone(), archive]);
+        assert!(characters(&answer) <= 2000, "{} {answer}", characters(&answer));
+        let first = answer["cannot_claim"][0].as_str().unwrap();
+        assert!(first.starts_with("ccc") && first.ends_with('…'), "{answer}");
+        let cuts = answer["left_out"].as_array().unwrap();
+        assert!(
+            cuts.iter().any(|cut| cut["path"] == "cannot_claim" && cut["left_out"].as_u64() > Some(20)),
+            "{answer}"
+        );
+    }
+
     /// What a client reads.
     #[derive(Clone, Default)]
     struct Output(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
@@ -327,11 +367,7 @@ mod tests {
     #[test]
     fn cancelled_call_ends_and_is_not_answered() {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("endless");
-        // By another process: a file that this one has open for writing, as it forks elsewhere, cannot be executed.
-        let script = "printf '#!/bin/sh\\nexec sleep 600\\n' > \"$0\" && chmod +x \"$0\"";
-        let made = std::process::Command::new("/bin/sh").args(["-c", script]).arg(&program).status();
-        assert!(made.unwrap().success());
+        let program = endless(folder.path());
         let call = |id: u64| {
             let params = json!({"name": "sql", "arguments": {"query": "x", "archives": ["."]}});
             json!({"id": id, "method": "tools/call", "params": params}).to_string()
@@ -340,8 +376,58 @@ mod tests {
         let ping = json!({"id": 9, "method": "ping"}).to_string();
         let requests = [call(1), call(2), ping, cancel(2), cancel(1), cancel(77)].join("\n").into_bytes();
         let output = Output::default();
-        server(folder.path(), &program).serve(io::Cursor::new(requests), output.clone()).unwrap();
+        server(folder.path(), &program).serve(io::Cursor::new(requests), output.clone(), &|| false).unwrap();
         assert_eq!(output.answers(), [json!({"jsonrpc": "2.0", "id": 9, "result": {}})]);
+    }
+
+    /// A file that sleeps when it is run; made by another process, since a file that this one has open for writing, as it forks
+    /// elsewhere, cannot be executed.
+    fn endless(folder: &Path) -> PathBuf {
+        let program = folder.join("endless");
+        let script = "printf '#!/bin/sh\\nexec sleep 600\\n' > \"$0\" && chmod +x \"$0\"";
+        let made = std::process::Command::new("/bin/sh").args(["-c", script]).arg(&program).status();
+        assert!(made.unwrap().success());
+        program
+    }
+
+    #[test]
+    fn call_of_client_that_left_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = endless(folder.path());
+        let call = json!({"id": 1, "method": "tools/call",
+            "params": {"name": "sql", "arguments": {"query": "x", "archives": ["."]}}});
+        let output = Output::default();
+        let asked = std::cell::Cell::new(0);
+        let left = || asked.replace(asked.get() + 1) > 0;
+        let requests = io::Cursor::new(call.to_string().into_bytes());
+        let why = server(folder.path(), &program).serve(requests, output.clone(), &left).unwrap_err();
+        assert_eq!(why.kind(), io::ErrorKind::BrokenPipe);
+        assert!(asked.get() > 1 && output.answers().is_empty());
+    }
+
+    /// Its rest would be a message of its own: text that the client only quotes.
+    #[test]
+    fn line_beyond_limit_is_one_message() {
+        let folder = tempfile::tempdir().unwrap();
+        let ping = |id: u64| json!({"id": id, "method": "ping"}).to_string();
+        let filled = format!("{}{}\n{}\n", "x".repeat(protocol::LONGEST_LINE), ping(1), ping(2));
+        let whole = format!("{}{}\n", " ".repeat(protocol::LONGEST_LINE - 1 - ping(3).len()), ping(3));
+        let output = Output::default();
+        let requests = io::Cursor::new(filled + &whole);
+        server(folder.path(), Path::new("/bin/true")).serve(requests, output.clone(), &|| false).unwrap();
+        let ids: Vec<Value> = output.answers().into_iter().map(|answer| answer["id"].clone()).collect();
+        assert_eq!(ids, [Value::Null, json!(2), json!(3)]);
+    }
+
+    #[test]
+    fn query_or_reason_too_long_is_cut_or_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let call = |query: String| Call { tool: "sql".into(), arguments: json!({"archives": ["."], "query": query}) };
+        let server = server(folder.path(), Path::new("/bin/true"));
+        let why = server.call(&call("x".repeat(QUERY + 1)), &|| false).unwrap_err();
+        assert!(matches!(why, Error::Query(_)) && why.to_string().contains("120 KiB"), "{why}");
+        let answer = protocol::answer(json!(1), Err(Error::Refused("é".repeat(9000))), 1000);
+        assert_eq!(answer["result"]["content"][0]["text"].as_str().unwrap().chars().count(), 1000);
     }
 
     #[test]
@@ -351,7 +437,7 @@ mod tests {
             {\"id\":2,\"method\":\"tools/call\",\"params\":{\"name\":\"list\"}}\n\
             {\"id\":3,\"method\":\"tools/call\",\"params\":{\"name\":\"sql\",\"arguments\":{\"query\":\"x\",\"archives\":[7]}}}\n";
         let output = Output::default();
-        server(folder.path(), Path::new("/bin/true")).serve(requests.as_bytes(), output.clone()).unwrap();
+        server(folder.path(), Path::new("/bin/true")).serve(requests.as_bytes(), output.clone(), &|| false).unwrap();
         let answers = output.answers();
         assert_eq!(answers.len(), 4, "{answers:?}");
         let text = |at: usize| answers[at]["result"]["content"][0]["text"].as_str().unwrap().to_string();

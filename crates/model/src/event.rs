@@ -24,8 +24,8 @@ mod parse_error;
 mod text;
 
 pub use bits::{
-    bio_flags, driver_what, file_what, flags, header_flags, mmc_answer, mmc_is, mmc_part, op_kind, task_what,
-    uring_phase,
+    bio_flags, chain_end, driver_what, file_what, flags, header_flags, mmc_answer, mmc_is, mmc_part, op_kind,
+    task_what, uring_phase,
 };
 pub use parse_error::ParseError;
 
@@ -503,6 +503,30 @@ records! {
         ctx: u16,
         /// Keeps the layout free of gaps.
         pad: u16,
+    }
+    /// Where a thread stood that was off the CPU for long, in the kernel and in its program. Made by the recorder of the thread's
+    /// memory, of which nothing else is kept; stamped when it ran again.
+    33 stack Stack {
+        /// When the thread left the CPU, as its `off_cpu` says.
+        start_ns: u64,
+        /// The kernel's functions (`chain`); 0: none.
+        kernel: u32,
+        /// The program's.
+        program: u32,
+        /// Bit set of [`flags`].
+        ctx: u16,
+        /// Keeps the layout free of gaps.
+        pad: [u16; 3],
+    }
+    /// Functions that called each other, as `stack` names them: once, before the first of those. A line each, the innermost first: name
+    /// and offset in it, the file, offset in that, its build ID, with tabs between them.
+    34 chain Chain [text: len] {
+        /// Its number.
+        chain: u32,
+        /// Why it ends where it does ([`chain_end`]).
+        ended: u16,
+        /// Bytes of text.
+        len: u16,
     }
 }
 

@@ -1,17 +1,56 @@
 //! Words of a command line that is told to a user.
 
+use crate::text::steers;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// A path within a command line that is told, so that a shell takes it as one word.
+/// A path within a command line that is told, so that a shell takes it as one word. What steers a terminal, or is no UTF-8, becomes an
+/// escape within `$'…'`, which bash, ksh and zsh have, and POSIX since 2024.
 pub fn shell_word(path: &Path) -> String {
-    let text = path.display().to_string();
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    match path.to_str() {
+        Some(text) if !text.is_empty() && text.chars().all(plain) => text.into(),
+        Some(text) if !text.contains(steers) => format!("'{}'", text.replace('\'', r"'\''")),
+        _ => escaped(path.as_os_str().as_bytes()),
+    }
+}
+
+/// A word with escapes; each has all the digits that it may have, so that none takes in what follows.
+fn escaped(bytes: &[u8]) -> String {
+    let mut word = String::from("$'");
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\'' | '\\' => word.extend(['\\', c]),
+                c if steers(c) => c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| octal(&mut word, byte)),
+                c => word.push(c),
+            }
+        }
+        chunk.invalid().iter().for_each(|byte| octal(&mut word, *byte));
+    }
+    word + "'"
+}
+
+fn octal(word: &mut String, byte: u8) {
+    // Writing to a string does not fail.
+    let _ = write!(word, "\\{byte:03o}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn word_with_line_break_or_invalid_bytes_is_escaped_for_bash() {
+        for bytes in [&b"a\nfathom: 1'\\x"[..], b"\x1b[2J\xff7", "\u{202e}ü".as_bytes()] {
+            let word = shell_word(Path::new(std::ffi::OsStr::from_bytes(bytes)));
+            assert!(word.starts_with("$'") && !word.contains(steers), "{word}");
+            let done = std::process::Command::new("bash").args(["-c", &format!("printf %s {word}")]).output();
+            // Not every machine has it.
+            assert!(done.is_err() || done.is_ok_and(|done| done.stdout == bytes), "{word}");
+        }
+    }
 
     #[test]
     fn quoted_path_is_one_shell_word() {

@@ -408,6 +408,30 @@ tables! {
         /// The locked file.
         wait_file: Option<u64>,
     }
+    /// Functions on the stack of a thread that slept for long inside an operation or a recorded call: of the longest sleeps, as many as the
+    /// budget allowed (facts `stacks.*`). A row for the kernel's functions and one for the program's.
+    stacks StackRow {
+        /// Process.
+        tgid: u32,
+        /// Thread.
+        tid: u32,
+        /// When it fell asleep.
+        start_ns: u64,
+        /// When it ran again.
+        end_ns: u64,
+        /// The innermost operation it was in.
+        operation: Option<u64>,
+        /// The recorded system call that it was in (`spans.id`).
+        span: Option<u64>,
+        /// `kernel` or `program`.
+        kind: Cow<'static, str>,
+        /// Names of the functions, a line each, the innermost first. Without a name: file and offset.
+        functions: String,
+        /// Where they are, a line each: offset in the function, file, offset in the file, build ID, with tabs between them.
+        places: String,
+        /// Why no further function is known; empty if the outermost is.
+        ended: Option<Cow<'static, str>>,
+    }
     /// A file, for as long as a path named it.
     files File {
         /// Identity within the archive.

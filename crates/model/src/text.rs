@@ -1,7 +1,8 @@
 //! Numbers as people read them, and texts that steer no terminal: the one set of formatters that every room prints with.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::path::Path;
 
 /// Three significant digits, as people write them: `0.0123`, `1.23`, `12.3`, `1234`.
 pub fn digits(x: f64) -> String {
@@ -115,6 +116,29 @@ pub fn shown(text: &str) -> String {
         }
     }
     out
+}
+
+/// A path as it stands in a message: a name may hold anything but a slash and a zero byte, also what steers a terminal, and a line
+/// break, by which it would look like a message of its own.
+pub trait ShownPath {
+    /// The path as [`shown`] writes a text. For people: a program gets it as it is.
+    fn shown(&self) -> Shown<'_>;
+}
+
+impl ShownPath for Path {
+    fn shown(&self) -> Shown<'_> {
+        Shown(self)
+    }
+}
+
+/// A path that is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct Shown<'a>(&'a Path);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&shown(&self.0.to_string_lossy()))
+    }
 }
 
 /// A text whose lines and columns stay, and that steers nothing else: what could is written as JSON escapes it, so that in JSON it means
@@ -243,6 +267,16 @@ mod tests {
         assert_eq!(harmless("\u{1b}[2J\r\u{9b}1A\u{202e}x\u{7f}"), "\\u001b[2J\\u000d\\u009b1A\\u202ex\\u007f");
         assert!(matches!(harmless("{\"a\": 1}"), Cow::Borrowed(_)));
         assert!(!harmless("\u{feff}\u{2028}").contains(steers));
+    }
+
+    #[test]
+    fn path_in_message_is_one_line() {
+        for (name, text) in
+            [("a b/ü's.fathom", "a b/ü's.fathom"), ("a\nfathom: ok\u{1b}[2J", "a\\u{a}fathom: ok\\u{1b}[2J")]
+        {
+            assert_eq!(Path::new(name).shown().to_string(), text);
+        }
+        assert_eq!(format!("{:<4}|", Path::new("a").shown()), "a   |");
     }
 
     #[test]

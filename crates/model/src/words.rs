@@ -280,6 +280,8 @@ names! {
         NoTracepoint = "no tracepoint",
         /// No SQLite was found in the process; `how` says what stands in for its statements.
         NoSqlite = "no SQLite",
+        /// A process ran the SQLite before it was found: its first statements, or all, may be missing.
+        Late = "found late",
         /// The kernel does not permit it.
         NotPermitted = "not permitted",
         /// Anything else, which `how` says.

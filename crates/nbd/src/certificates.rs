@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 /// Why there is no encryption.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {why}", path.display())]
+#[error("{}: {why}", path.to_string_lossy().replace(char::is_control, "\u{fffd}"))]
 pub struct NoCertificates {
     /// The file or folder.
     pub path: PathBuf,

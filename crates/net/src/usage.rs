@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn cgroup_is_found_in_v1_and_v2() {
-        let found = |text: &str| own_groups(text).iter().map(|d| d.display().to_string()).collect::<Vec<_>>();
+        let found = |text: &str| own_groups(text).iter().map(|d| d.to_string_lossy().into_owned()).collect::<Vec<_>>();
         assert_eq!(found("0::/a.slice/b\n"), ["/sys/fs/cgroup/a.slice/b", "/sys/fs/cgroup/unified/a.slice/b"]);
         assert_eq!(found("5:cpuset:/x\n4:cpu,cpuacct:/a\n")[0], "/sys/fs/cgroup/cpu,cpuacct/a");
         assert_eq!(found("1:cpu:/\nnonsense\n")[0], "/sys/fs/cgroup/cpu/");

@@ -23,6 +23,7 @@
 //!
 //! That something is to be insecure it cannot say: whoever starts it must say that himself.
 
+use model::text::ShownPath as _;
 use serde::Deserialize;
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -103,16 +104,16 @@ pub struct Node {
 #[non_exhaustive]
 pub enum FileError {
     /// It cannot be read.
-    #[error("cannot read {}", .0.display())]
+    #[error("cannot read {}", .0.shown())]
     Unreadable(PathBuf, #[source] io::Error),
     /// It is no pool's.
-    #[error("{}: {why}", .0.display(), why = .1)]
+    #[error("{}: {why}", .0.shown(), why = .1)]
     Config(PathBuf, ConfigError),
     /// It does not say what is asked of it.
-    #[error("{} has no [{section}] section", .0.display(), section = .1)]
+    #[error("{} has no [{section}] section", .0.shown(), section = .1)]
     NoSection(PathBuf, &'static str),
     /// A value is none.
-    #[error("{}: {name} = {text:?}: {why}", .path.display())]
+    #[error("{}: {name} = {text:?}: {why}", .path.shown())]
     Value {
         /// The file.
         path: PathBuf,

@@ -5,7 +5,7 @@ use crate::connect::Connect;
 use crate::layout::Arrangement;
 use crate::link::{Control, Options};
 use crate::setting::Setting;
-use crate::volume::{NoPool, Volume};
+use crate::volume::{NoPool, Volume, is_free};
 use nbd::Export;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -74,6 +74,22 @@ pub enum TrialError {
     Bench(#[from] bench::Error),
 }
 
+/// How long nodes are waited for, and how often they are asked.
+const LETTING_GO: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// Waits until the nodes know that their last coordinator is gone: a connection that was closed here is a coordinator's there until it
+/// is read to its end, and who comes next would be told of taking over from one that is still connected.
+async fn let_go(connect: &Connect, nodes: &[SocketAddr]) {
+    let began = tokio::time::Instant::now();
+    // Any other error is met again by who joins them.
+    while let Err(NoPool::Served { .. }) = is_free(connect, nodes, TRIED).await
+        && began.elapsed() < LETTING_GO
+    {
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
 /// What [`measure_trial`] measures, one after the other.
 pub const LOADS: usize = 4;
 
@@ -99,8 +115,10 @@ pub async fn measure_trial(
     let options = Options { accept_loss: false, shared_memory: false, ..Options::default() };
     let mut last = None;
     for (what, write, control, threads) in loads {
-        // The one before must be gone, or it would report that it was taken over.
-        drop(last.take());
+        if let Some(before) = last.take() {
+            drop(before);
+            let_go(connect, nodes).await;
+        }
         let joined =
             Volume::join(connect, nodes, TRIED, Arrangement::Concatenated, &options, control, report.clone()).await?;
         let volume = last.insert(Rc::new(joined));

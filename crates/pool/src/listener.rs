@@ -1,6 +1,7 @@
 //! The sockets that a coordinator or a node listens on, in the file system or at an address.
 
 use crate::connect::Stream;
+use model::text::ShownPath as _;
 use std::fmt::{self, Display, Formatter};
 use std::fs::Metadata;
 use std::io::{self, ErrorKind};
@@ -36,7 +37,7 @@ impl Endpoint {
 impl Display for Endpoint {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+            Self::Unix(path) => write!(f, "unix:{}", path.to_string_lossy()),
             Self::Tcp(address) => write!(f, "tcp:{address}"),
         }
     }
@@ -131,7 +132,7 @@ impl Listener {
     /// The system does not let it, or another program listens there.
     pub async fn bind(endpoint: &Endpoint) -> Result<Self, Error> {
         let (place, socket) = match endpoint {
-            Endpoint::Unix(path) => (path.display().to_string(), unix(path)),
+            Endpoint::Unix(path) => (path.shown().to_string(), unix(path)),
             Endpoint::Tcp(address) => (address.to_string(), TcpListener::bind(address).await.map(Socket::Tcp)),
         };
         socket.map(Self).map_err(|error| Error { place, error: explained(error, endpoint) })

@@ -24,6 +24,7 @@ use crate::frame::{MAX_STRETCHES, Status, Stretch};
 use crate::memory;
 use crate::protocol::{Claim, StorePosition};
 use crate::refusal::Refusal;
+use model::text::ShownPath as _;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -106,7 +107,7 @@ impl Recovery {
         let (who, what) = if self.restarted { ("the machine", "restarted") } else { ("the node", "was killed") };
         format!(
             "{who} of {} {what} during writes: checksums of {} MiB are recomputed from the current content",
-            path.display(),
+            path.shown(),
             self.marked_bytes.div_ceil(1 << 20)
         )
     }

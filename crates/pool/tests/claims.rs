@@ -3,7 +3,9 @@
 //! Nodes are the real ones, over streams in memory. Connections are counted, and one of them fails: before it is made, or when the node
 //! has done what it was asked and its answer is lost.
 
+use pool::bench::Load;
 use pool::connect::{Connect, Stream};
+use pool::coordinator::{LOADS, measure_trial};
 use pool::layout::Arrangement;
 use pool::link::{Control, Health, Options};
 use pool::node::Node;
@@ -16,7 +18,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf};
 use tokio::sync::Notify;
 
 const NODES: usize = 3;
@@ -89,6 +92,28 @@ impl World {
         })
     }
 
+    /// Its nodes notice late that a connection was closed.
+    fn late(&self) -> Connect {
+        let nodes = self.nodes.clone();
+        Rc::new(move |to| {
+            let node = nodes[usize::from(to.port()) - 1].clone();
+            Box::pin(async move {
+                let [(here, between), (beyond, there)] = [(); 2].map(|()| tokio::io::duplex(64 << 10));
+                let ((mut from_here, mut to_here), (mut from_there, mut to_there)) =
+                    (tokio::io::split(between), tokio::io::split(beyond));
+                tokio::task::spawn_local(async move { drop(node.connection(there).await) });
+                tokio::task::spawn_local(async move { tokio::io::copy(&mut from_there, &mut to_here).await });
+                tokio::task::spawn_local(async move {
+                    let _ = tokio::io::copy(&mut from_here, &mut to_there).await;
+                    // A fixed wait: the end of the connection is under way.
+                    tokio::time::sleep(Duration::from_millis(30)).await;
+                    let _ = to_there.shutdown().await;
+                });
+                Ok(Box::new(here) as Box<dyn Stream>)
+            })
+        })
+    }
+
     /// Before its connection with the number `stop` it waits.
     fn waiting(&self, stop: usize, gate: &Rc<Gate>) -> Connect {
         let (connect, gate, made) = (self.connect(None), gate.clone(), Cell::new(0));
@@ -139,6 +164,23 @@ fn local(work: impl Future<Output = ()>) {
 async fn works(volume: &Volume) {
     volume.write_range(0, vec![7; 8192].into(), true).await.expect("it is a disk");
     assert_eq!(volume.read_range(0, 8192).await.expect("it is a disk"), vec![7; 8192]);
+}
+
+/// Loads are measured one after the other, and each has the nodes to itself: nobody else is there whom it could take them from.
+#[test]
+fn trial_takes_nodes_over_from_nobody() {
+    local(async {
+        let world = World::new();
+        let addresses: Vec<SocketAddr> = (0..NODES).map(address).collect();
+        let (duration, threads) = (Duration::from_millis(40), 2);
+        let load = Load { block_bytes: 512, threads, duration, write: false, checked: true, seed: 1 };
+        let (said, measured) = (Rc::new(RefCell::new(Vec::new())), Cell::new(0));
+        let report = said.clone();
+        let report: Rc<dyn Fn(String)> = Rc::new(move |line| report.borrow_mut().push(line));
+        let mut count = |_, _| measured.set(measured.get() + 1);
+        measure_trial(&world.late(), &addresses, load, report, &mut count).await.expect("nodes that answer");
+        assert_eq!((measured.get(), said.borrow().as_slice()), (LOADS, &[] as &[String]));
+    });
 }
 
 #[test]

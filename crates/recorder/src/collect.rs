@@ -3,6 +3,7 @@
 
 use crate::Metadata;
 use crate::disk_counters::CountedDisks;
+use crate::left_running::LeftRunning;
 use capture::Finished;
 use device::{Below, Disks, Local};
 use model::table::Coverage;
@@ -99,6 +100,14 @@ impl Collector {
                 add(&format!("tracer.price.{what}{part}"), ns.round() as u64, "ns");
             }
         }
+        if let Some(budget) = &finished.stacks {
+            add("stacks.budget", budget.a_second, "1/s");
+            add("stacks.from", budget.from_ns, "ns");
+            add("stacks.taken", budget.taken, "");
+            add("stacks.skipped", budget.skipped, "");
+            add("stacks.longest_skipped", budget.longest_skipped_ns, "ns");
+            add("stacks.no_room", budget.no_room, "");
+        }
         add("trace.start", finished.window_ns.0, "ns");
         add("trace.end", finished.window_ns.1, "ns");
         // Both clocks now: the times of an archive can be put beside those of other programs.
@@ -125,6 +134,16 @@ impl Collector {
     /// What was asked for.
     pub fn add_request(&mut self, what: &str) {
         self.add("trace.asked", what, None, "the command line");
+    }
+
+    /// What the command left running.
+    pub fn add_left_running(&mut self, left: &LeftRunning) {
+        self.add(
+            "trace.left_running",
+            &left.to_string(),
+            None,
+            "the processes that were recorded when the command had ended",
+        );
     }
 
     fn add(&mut self, name: &str, value: &str, unit: Option<&str>, source: &str) {

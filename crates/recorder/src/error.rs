@@ -1,5 +1,6 @@
 //! What can go wrong while recording or linking.
 
+use model::text::ShownPath as _;
 use std::io;
 use std::path::PathBuf;
 
@@ -66,7 +67,7 @@ pub enum Error {
     #[error("the events are kept; copy the archive to a disk with more space and run `fathom reindex` on it")]
     NoMeta(#[source] archive::Error),
     /// The archive is not there any more.
-    #[error("{} was removed while it was being written; the recording is lost", archive.display())]
+    #[error("{} was removed while it was being written; the recording is lost", archive.shown())]
     Removed {
         /// The archive.
         archive: PathBuf,
@@ -74,7 +75,7 @@ pub enum Error {
         source: archive::Error,
     },
     /// The tables cannot be written.
-    #[error("writing the tables of {}", dir.display())]
+    #[error("writing the tables of {}", dir.shown())]
     Tables {
         /// The archive.
         dir: PathBuf,
@@ -82,7 +83,7 @@ pub enum Error {
         source: archive::Error,
     },
     /// A file is none that can be imported.
-    #[error("{}: {why}", file.display())]
+    #[error("{}: {why}", file.shown())]
     Foreign {
         /// The file.
         file: PathBuf,

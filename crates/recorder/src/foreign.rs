@@ -10,6 +10,7 @@ use formats::ftrace::translate::TraceContext;
 use formats::tracedat::{self, TraceDat};
 use formats::{blktrace, perfetto};
 use model::Event;
+use model::text::ShownPath as _;
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
@@ -41,13 +42,13 @@ const PERF_DATA: &[u8] = b"PERFILE2";
 pub(crate) fn files(file: &Path) -> Result<Vec<Vec<u8>>> {
     if file.is_dir() {
         let why = if archive::Meta::read(file).is_ok() {
-            format!("an archive already: `fathom show {}`", file.display())
+            format!("an archive already: `fathom show {}`", file.shown())
         } else {
             "a folder; name the file in it".into()
         };
         return Err(Error::Foreign { file: file.to_owned(), why });
     }
-    let read = |path: &Path| std::fs::read(path).doing(|| format!("reading {}", path.display()));
+    let read = |path: &Path| std::fs::read(path).doing(|| format!("reading {}", path.shown()));
     let first = read(file)?;
     let siblings = if blktrace::is(&first) || first.is_empty() { of_other_cpus(file) } else { Vec::new() };
     if siblings.is_empty() {
@@ -79,7 +80,7 @@ impl<'a> Foreign<'a> {
             return Err(refuse("an empty file".into()));
         }
         if bytes.starts_with(PERF_DATA) {
-            let name = file.display();
+            let name = file.shown();
             return Err(refuse(format!(
                 "perf's own file; import what `perf script -i {name} >{name}.txt` prints of it"
             )));

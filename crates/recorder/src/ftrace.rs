@@ -2,6 +2,7 @@
 
 use crate::collect::fact;
 use crate::import;
+use crate::left_running::LeftRunning;
 use crate::libraries::Libraries;
 use crate::link;
 use crate::new_archive::NewArchive;
@@ -17,6 +18,7 @@ use formats::ftrace::merge::Clock;
 use formats::ftrace::run::{self, Part, Summary};
 use formats::tracedat::Stats;
 use model::table::Coverage;
+use model::text::ShownPath as _;
 use model::{Absence, Context, Layer};
 use std::borrow::Cow;
 use std::os::unix::fs::MetadataExt;
@@ -35,7 +37,7 @@ struct Spool(PathBuf);
 impl Spool {
     fn create(archive: &Path) -> Result<Self> {
         let path = archive.join("ftrace.raw");
-        std::fs::create_dir(&path).doing(|| format!("making {}", path.display()))?;
+        std::fs::create_dir(&path).doing(|| format!("making {}", path.shown()))?;
         Ok(Self(path))
     }
 }
@@ -85,7 +87,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         }
         child.release().inspect_err(|_| archive.discard())?;
     }
-    let mut stop = StopCondition::new(request.duration, context, notify);
+    let mut stop = StopCondition::of(request, context, notify);
     let (mut taken, mut looked) = (0, Instant::now());
     let roots: Vec<u32> = child.iter().map(|child| child.pid()).chain(request.pids().iter().copied()).collect();
     while stop.keep_running(child.as_mut())? && session.full().is_none() {
@@ -97,9 +99,15 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
         context.progress(&format!("recording: {} KiB (Ctrl-C ends it)", taken >> 10), 0, 0);
         std::thread::sleep(DRAIN_EVERY);
     }
+    let left = child.as_mut().filter(|_| callers != Callers::All && session.full().is_none());
+    let left = left.map_or_else(Vec::new, |child| LeftRunning::candidates(child, || session.tracked()));
     archive.collector.count_after();
     archive.log.ends_at(capture::boot_ns());
     let recording = session.finish()?;
+    if let Some(left) = LeftRunning::of(&left) {
+        archive.collector.add_left_running(&left);
+        notify(left.notice());
+    }
     // All of it is in memory now, and the log may need the room.
     drop(spool);
     if let Some(why) = &recording.full {
@@ -165,6 +173,7 @@ fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished 
         Ok(()) => Coverage::attached(*layer, probe, "ftrace uprobe"),
         Err(why) => Coverage::absent(*layer, probe, Absence::Failed, why.to_string()),
     }));
+    coverage.push(capture::stacks::absent("the ftrace backend takes no stacks"));
     Finished {
         coverage,
         records,
@@ -173,5 +182,6 @@ fn finished(recording: &Recording, summary: &Summary, records: u64) -> Finished 
         cpu_ns: recording.cpu_ns,
         counted_ns: 0,
         costs: Vec::new(),
+        stacks: None,
     }
 }

@@ -6,6 +6,7 @@
 
 use capture::launch::{self, LaunchError};
 use capture::sqlite::find::Libraries;
+use model::text::ShownPath as _;
 use object::{Object as _, ObjectSymbol as _};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -120,8 +121,8 @@ fn library(name: &str) -> Option<PathBuf> {
 /// Why it cannot be probed; `how` is what attaching the probe said, if nothing better is known.
 pub fn why_not(path: &Path, name: &str, how: &str) -> String {
     let elsewhere = || match library(name) {
-        Some(library) => format!("give --op {}:{name}", library.display()),
-        None => format!("name the library that defines it (`ldd {}` lists them)", path.display()),
+        Some(library) => format!("give --op {}:{name}", library.shown()),
+        None => format!("name the library that defines it (`ldd {}` lists them)", path.shown()),
     };
     match read(path).and_then(|bytes| symbol(&bytes, name)) {
         None | Some(Symbol::Defined) => how.into(),
@@ -131,7 +132,7 @@ pub fn why_not(path: &Path, name: &str, how: &str) -> String {
              symbols, build it without stripping, or name a function of a library"
         ),
         Some(Symbol::Absent { stripped: false }) => {
-            format!("no function {name}; `nm {}` lists its functions", path.display())
+            format!("no function {name}; `nm {}` lists its functions", path.shown())
         }
     }
 }

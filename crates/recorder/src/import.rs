@@ -75,7 +75,7 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     let mut add = |name: &str, value: &str| {
         metadata.environment.insert(name.into(), fact(value, None, &format));
     };
-    add("trace.asked", &format!("import of {} ({format})", request.file.display()));
+    add("trace.asked", &format!("import of {} ({format})", request.file.to_string_lossy()));
     add("trace.backend", "ftrace");
     if let Some(release) = &trace.release {
         add("kernel.release", release);
@@ -133,7 +133,8 @@ impl Store {
             stored: Some(self.log.records),
             disks: self.disks.iter().map(disk).collect(),
             partitions: summary.partitions.clone(),
-            coverage: coverage(summary),
+            coverage: [coverage(summary), vec![capture::stacks::absent("another tool recorded this, without stacks")]]
+                .concat(),
             ..Metadata::default()
         };
         let (start, end) = summary.window_ns;

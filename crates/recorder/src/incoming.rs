@@ -6,6 +6,7 @@ use archive::runs::{Entry, RunsWriter};
 use archive::{ArchiveKind, Meta};
 use device::remote::{Detached, DeviceAddress, Done, Job, Note, Unreachable};
 use model::table::MarkRow;
+use model::text::ShownPath as _;
 use model::{Context, Fact};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,7 @@ pub enum NotBrought {
     #[error(transparent)]
     Unreachable(#[from] Unreachable),
     /// It is here, and cannot take its place.
-    #[error("what came from {from} is in {}", .here.display())]
+    #[error("what came from {from} is in {}", .here.shown())]
     Aside {
         /// The device.
         from: DeviceAddress,
@@ -121,7 +122,7 @@ fn keep(here: &Path, output: &Path, notify: Notify<'_>) -> crate::Result<bool> {
         return Ok(false);
     }
     output::keep_old(output)?.into_iter().for_each(|kept| notify(Notice::KeptOld(kept)));
-    fs::rename(here, output).doing(|| format!("cannot move it to {}", output.display()))?;
+    fs::rename(here, output).doing(|| format!("cannot move it to {}", output.shown()))?;
     Ok(true)
 }
 

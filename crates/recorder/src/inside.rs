@@ -84,7 +84,7 @@ struct Library {
 
 impl Library {
     fn new(place: usize, planned: Planned, named: bool) -> Self {
-        let identity = Identity::of(&planned.path.display().to_string());
+        let identity = Identity::of(&planned.path.to_string_lossy());
         let has_loader = capture::sqlite::loader(&planned.path).is_some();
         Self { identity, hooked: BTreeSet::new(), has_loader, planned, place, named }
     }
@@ -128,7 +128,7 @@ impl Watch {
 
     /// Extends the plan by a library that was found while the recording runs.
     pub fn plan(&mut self, session: &mut Session, found: &Found) {
-        let known = |row: &Coverage| row.probe == found.path.display().to_string();
+        let known = |row: &Coverage| row.probe == found.path.to_string_lossy();
         if self.unused.is_none()
             && !self.rows.iter().any(known)
             && let Some(inside) = session.inside()
@@ -149,8 +149,7 @@ impl Watch {
 
     /// These libraries are probed by uprobes all the same.
     pub fn refused(&mut self, refused: Vec<(PathBuf, NotPlanned)>) {
-        let rows =
-            refused.into_iter().map(|(path, why)| row(&path.display().to_string(), format!("uprobes only: {why}")));
+        let rows = refused.into_iter().map(|(path, why)| row(&path.to_string_lossy(), format!("uprobes only: {why}")));
         self.rows.extend(rows);
     }
 
@@ -273,10 +272,10 @@ impl Watch {
             let processes = model::counted(library.hooked.len(), "process");
             let how = format!("{processes}, by jumps in {}", names.join(", "));
             let named = if library.named { format!(":{}", names.join(",")) } else { String::new() };
-            row(&format!("{}{named} inside", library.planned.path.display()), how)
+            row(&format!("{}{named} inside", library.planned.path.to_string_lossy()), how)
         });
         let outside = self.outside.iter().map(|((library, why), (count, first))| {
-            let path = self.libraries[*library].planned.path.display();
+            let path = self.libraries[*library].planned.path.to_string_lossy();
             let (probe, others) = match count - 1 {
                 0 => (format!("{path} in {first}"), String::new()),
                 others => {

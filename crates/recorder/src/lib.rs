@@ -27,6 +27,7 @@
 
 mod backend;
 mod collect;
+pub mod control;
 mod disk_counters;
 mod error;
 mod event_log;
@@ -36,6 +37,7 @@ mod functions;
 mod import;
 pub mod incoming;
 mod inside;
+pub mod left_running;
 mod libraries;
 pub mod link;
 mod log_writer;

@@ -166,14 +166,14 @@ impl Libraries {
 
 fn probed(found: &Found) -> Probed {
     let version = found.symbols.version.clone().unwrap_or_else(|| "unknown".into());
-    let path = found.path.display().to_string();
+    let path = found.path.to_string_lossy().into_owned();
     Probed { file: Identity::of(&path), path, version }
 }
 
 fn late(path: &Path) -> Coverage {
-    Coverage::absent(Layer::Database, path.display().to_string(), Absence::Failed, LATE)
+    Coverage::absent(Layer::Database, path.to_string_lossy().into_owned(), Absence::Late, LATE)
 }
 
 fn blind((path, why): (PathBuf, Absent)) -> Coverage {
-    Coverage::absent(Layer::Database, path.display().to_string(), Absence::Failed, why.to_string())
+    Coverage::absent(Layer::Database, path.to_string_lossy().into_owned(), Absence::Failed, why.to_string())
 }

@@ -7,7 +7,7 @@ use crate::output::{self, MovedArchive};
 use crate::presets::readable;
 use crate::request::Request;
 use crate::{Error, Notice, Notify, Result, sqlite_facts};
-use archive::{Archive, Lock, Meta};
+use archive::{Archive, Lock, Meta, MetaRoom};
 use capture::Finished;
 use device::Local;
 use model::{Context, Event};
@@ -20,6 +20,8 @@ pub struct NewArchive<'a> {
     kept: Option<MovedArchive>,
     pub log: EventLog,
     pub collector: Collector,
+    /// For what is only known at the end.
+    room: Option<MetaRoom>,
     _lock: Lock,
 }
 
@@ -44,9 +46,10 @@ impl<'a> NewArchive<'a> {
         // At once, so that a recorder that is killed leaves an archive which can be linked.
         collector.metadata.store(&mut meta)?;
         meta.write(output)?;
+        let room = MetaRoom::reserve(output);
         // Not before: each writing of it makes it a new file.
         collector.add_own_file(&Meta::path(output));
-        Ok(Self { request, meta, kept, log, collector, _lock: lock })
+        Ok(Self { request, meta, kept, log, collector, room, _lock: lock })
     }
 
     /// Removes it again, since the command never ran, and puts back what stood there.
@@ -88,7 +91,9 @@ impl<'a> NewArchive<'a> {
         self.collector.metadata.store(&mut self.meta)?;
         self.meta.complete = self.log.full.is_none();
         let output = &self.request.output;
-        self.meta.write(output).map_err(|source| match archive::log::path(output).is_file() {
+        let written = self.meta.write(output);
+        self.room = None;
+        written.map_err(|source| match archive::log::path(output).is_file() {
             true => Error::NoMeta(source),
             false => Error::Removed { archive: output.clone(), source },
         })

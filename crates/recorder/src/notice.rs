@@ -1,8 +1,10 @@
 //! What a user should know while a recording is made or linked. The caller decides how it reads, and what is worth saying.
 
 use crate::Error;
+use crate::left_running::LeftRunning;
 use crate::output::MovedArchive;
 use model::counted;
+use model::text::ShownPath as _;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -47,6 +49,13 @@ pub enum Notice {
     },
     /// The command does not end; the recording does.
     CommandGoesOn,
+    /// The command ended, and processes that it started go on, unrecorded.
+    LeftRunning(LeftRunning),
+    /// A line came that is no command to a recording.
+    UnknownCommand {
+        /// The line.
+        line: String,
+    },
     /// The log found no more room, and the recording ended early.
     LogFull {
         /// Why.
@@ -97,7 +106,7 @@ impl fmt::Display for Notice {
                 f,
                 "{} may throw exceptions or panic: one that unwinds through {function} aborts the program while \
                  it is recorded, since the kernel's return probe hides the return address from unwinders",
-                path.display()
+                path.shown()
             ),
             Self::ProbesRefused { count, probe, how } => write!(
                 f,
@@ -109,7 +118,7 @@ impl fmt::Display for Notice {
             Self::ByFtrace { why } => write!(f, "recording through ftrace, as eBPF does not work here: {why}"),
             Self::KeptOld(kept) => {
                 let gone = if kept.replaced { "; the one renamed before was deleted" } else { "" };
-                write!(f, "the existing archive was renamed to {}{gone}", kept.path.display())
+                write!(f, "the existing archive was renamed to {}{gone}", kept.path.shown())
             }
             // What looks like a recording that saw nothing.
             Self::KernelThread { pid, name } => write!(
@@ -119,6 +128,19 @@ impl fmt::Display for Notice {
                 name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default()
             ),
             Self::CommandGoesOn => f.write_str("the recording ended; the command continues"),
+            Self::LeftRunning(left) => {
+                let (is, them) = if left.0.len() == 1 { ("is", "it") } else { ("are", "them") };
+                let numbers: Vec<String> = left.0.iter().map(|process| format!("--pid {}", process.pid)).collect();
+                write!(
+                    f,
+                    "the recording ended with the command, but {left} {is} still running, not recorded any more; keep the program in \
+                     the foreground, or record {them} besides: fathom record {}",
+                    numbers.join(" ")
+                )
+            }
+            Self::UnknownCommand { line } => {
+                write!(f, "--control: `{}` is no command; expected ping or stop", model::text::shown(line))
+            }
             Self::LogFull { why } => write!(f, "the recording ended early: {why}"),
             Self::NoSuchProcess { name } => write!(
                 f,
@@ -130,11 +152,11 @@ impl fmt::Display for Notice {
                 "{}\nnot enough space to build the tables; the events are kept: copy {} to a disk with more space and run \
                  `fathom reindex` on it",
                 model::text::error(error),
-                archive.display()
+                archive.shown()
             ),
             Self::MetaUnreadable(error) => write!(f, "{}\n{EVENTS_ALONE}", error.without_remedy()),
-            Self::MetadataDamaged { archive, error } => write!(f, "{}: {error}\n{EVENTS_ALONE}", archive.display()),
-            Self::Linking { archive } => write!(f, "{} has no tables yet; linking its events", archive.display()),
+            Self::MetadataDamaged { archive, error } => write!(f, "{}: {error}\n{EVENTS_ALONE}", archive.shown()),
+            Self::Linking { archive } => write!(f, "{} has no tables yet; linking its events", archive.shown()),
         }
     }
 }

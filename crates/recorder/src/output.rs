@@ -3,6 +3,7 @@
 use crate::{Doing, Result};
 use archive::{Lock, Meta, Runs};
 use capture::launch;
+use model::text::ShownPath as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -30,7 +31,7 @@ pub fn keep_old(output: &Path) -> Result<Option<MovedArchive>> {
     // What holds nothing that was measured shall not push out what does.
     let small = fs::metadata(archive::runs::path(output)).is_ok_and(|log| log.len() < SMALL_LOG);
     if small && Runs::read(output).is_ok_and(|runs| runs.runs.is_empty()) {
-        fs::remove_dir_all(output).doing(|| format!("removing {}, which has no result", output.display()))?;
+        fs::remove_dir_all(output).doing(|| format!("removing {}, which has no result", output.shown()))?;
         return Ok(None);
     }
     let mut old = output.as_os_str().to_owned();
@@ -39,9 +40,9 @@ pub fn keep_old(output: &Path) -> Result<Option<MovedArchive>> {
     Lock::is_free(&path)?;
     let replaced = Meta::read(&path).is_ok();
     if replaced {
-        fs::remove_dir_all(&path).doing(|| format!("removing {}", path.display()))?;
+        fs::remove_dir_all(&path).doing(|| format!("removing {}", path.shown()))?;
     }
-    fs::rename(output, &path).doing(|| format!("keeping {} as {}", output.display(), path.display()))?;
+    fs::rename(output, &path).doing(|| format!("keeping {} as {}", output.shown(), path.shown()))?;
     Ok(Some(MovedArchive { path, replaced }))
 }
 
@@ -61,7 +62,7 @@ pub fn give_to_caller(path: &Path) -> Result<()> {
     let Some(user) = launch::User::caller()? else { return Ok(()) };
     let mut all = vec![path.to_path_buf()];
     while let Some(path) = all.pop() {
-        let giving = || format!("giving {} to the user who called", path.display());
+        let giving = || format!("giving {} to the user who called", path.shown());
         // A link that somebody put there is given away itself, never what it leads to.
         if path.symlink_metadata().doing(giving)?.is_dir() {
             all.extend(fs::read_dir(&path).doing(giving)?.filter_map(|e| Some(e.ok()?.path())));

@@ -5,6 +5,7 @@
 //! defines any of them is taken.
 
 use crate::functions;
+use model::text::ShownPath as _;
 use object::{Object as _, ObjectSymbol as _};
 use std::ffi::OsStr;
 use std::fmt;
@@ -107,7 +108,7 @@ pub struct NotFound {
 impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Function(binary, name) => write!(f, "{}:{name}", binary.display()),
+            Self::Function(binary, name) => write!(f, "{}:{name}", binary.to_string_lossy()),
             Self::Preset(preset) => f.write_str(preset.name),
         }
     }
@@ -157,7 +158,7 @@ impl Preset {
             if !symbols.is_empty() {
                 return Ok(symbols.into_iter().map(|symbol| (file.clone(), symbol)).collect());
             }
-            looked.push(file.display().to_string());
+            looked.push(file.shown().to_string());
         }
         let looked = if looked.is_empty() { String::new() } else { format!(" (looked in {})", looked.join(", ")) };
         Err(NotFound { name: self.name, looked, symbol: self.symbols[0] })

@@ -1,6 +1,7 @@
 //! A recording: holds the command, attaches the probes, stores what comes, and links it.
 
 use crate::event_log::EventLog;
+use crate::left_running::LeftRunning;
 use crate::libraries::Libraries;
 use crate::link;
 use crate::new_archive::NewArchive;
@@ -58,7 +59,7 @@ pub fn run_untraced(request: &Request, context: &Context, notify: Notify<'_>) ->
     let (_marks, child) = setup::hold(request, None)?;
     let mut child = child.ok_or(Error::NoCommand)?;
     child.release()?;
-    let mut stop = StopCondition::new(request.duration, context, notify);
+    let mut stop = StopCondition::of(request, context, notify);
     while stop.keep_running(Some(&mut child))? {
         std::thread::sleep(DRAIN_EVERY);
     }
@@ -78,7 +79,7 @@ pub fn run_attached(request: &Request, context: &Context, notify: Notify<'_>) ->
         session.track_child(child.pid())?;
         child.release()?;
     }
-    let mut stop = StopCondition::new(request.duration, context, notify);
+    let mut stop = StopCondition::of(request, context, notify);
     while stop.keep_running(child.as_mut())? {
         if session.wait(DRAIN_EVERY) {
             session.drain(&mut |_| ());
@@ -107,12 +108,14 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
         session.track_child(child.pid())?;
         setup::release(child, &mut session, &mut libraries).inspect_err(|_| archive.discard())?;
     }
-    let mut stop = StopCondition::new(request.duration, context, notify);
+    let mut stop = StopCondition::of(request, context, notify);
     drain_until(&mut stop, &mut session, &mut libraries, &mut archive.log, child.as_mut(), context)?;
     if let Some(inside) = session.inside() {
         inside.stop_answering();
     }
 
+    let left = child.as_mut().filter(|_| !request.also_all && !archive.log.ended());
+    let left = left.map_or_else(Vec::new, |child| LeftRunning::candidates(child, || session.tracked()));
     archive.collector.count_after();
     // What was mapped last is in the rings yet.
     let mut mapped = Mapped::new();
@@ -134,6 +137,10 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
         finished.costs.retain(|(what, _)| !matches!(*what, "step" | "statement"));
     }
     context.clear_progress();
+    if let Some(left) = LeftRunning::of(&left) {
+        archive.collector.add_left_running(&left);
+        notify(left.notice());
+    }
     setup::report_refusals(&finished.coverage, notify);
     if let Some(child) = &mut child
         && archive.log.ended()

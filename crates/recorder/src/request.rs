@@ -1,8 +1,10 @@
 //! What is asked of the recorder.
 
+use crate::control::Control;
 use crate::{Error, Result, functions};
 use capture::Scope;
 use capture::request::Function;
+use model::text::ShownPath as _;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,8 +55,12 @@ pub struct Request {
     pub as_root: bool,
     /// Samples what each probe costs.
     pub price: bool,
+    /// Takes the stacks of the longest sleeps.
+    pub stacks: bool,
     /// How SQLite's functions are probed.
     pub probes: Probes,
+    /// Commands to the recording while it is made.
+    pub control: Option<Control>,
     /// Links what was recorded. Otherwise whoever opens the archive first does, here or on another machine.
     pub link: bool,
 }
@@ -72,7 +78,9 @@ impl Request {
             keep_sql: false,
             as_root: false,
             price: true,
+            stacks: true,
             probes: Probes::Uprobe,
+            control: None,
             link: true,
         }
     }
@@ -104,10 +112,11 @@ impl Request {
         request.also_all = self.also_all;
         request.hollow = hollow;
         request.price = self.price && !hollow;
+        request.stacks = self.stacks && !hollow;
         let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
         for (binary, name) in &self.functions {
             let path = functions::file(binary, path.as_deref(), libraries.as_deref())
-                .map_err(|source| Error::NoFile { function: format!("{}:{name}", binary.display()), source })?;
+                .map_err(|source| Error::NoFile { function: format!("{}:{name}", binary.shown()), source })?;
             request.functions.push(Function { path, name: name.clone(), offset: None, inside: None });
         }
         Ok(request)

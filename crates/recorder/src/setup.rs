@@ -32,6 +32,7 @@ impl Setup {
         if inside.is_err() {
             probes.functions.iter_mut().for_each(|function| function.inside = None);
         }
+        probes.inside = inside.is_ok();
         if let (Probes::Inside, Err(why)) = (request.probes, &inside) {
             return Err(Error::NotInside { why: why.clone() });
         }
@@ -40,7 +41,7 @@ impl Setup {
         let (marks, child) = hold(request, inside.as_ref().ok().map(|(inside, _)| inside))?;
         let mut session = Session::start(&probes)?;
         for function in &probes.functions {
-            let probe = format!("{}:{}", function.path.display(), function.name);
+            let probe = format!("{}:{}", function.path.to_string_lossy(), function.name);
             if let Some(row) = session.coverage().iter().find(|row| row.probe == probe && !row.attached) {
                 let why = functions::why_not(&function.path, &function.name, &row.how);
                 return Err(Error::Function { function: probe, why });

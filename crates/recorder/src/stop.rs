@@ -1,5 +1,7 @@
-//! When a recording ends: with its command, with its time, or when somebody asks for it.
+//! When a recording ends: with its command, with its time, or when somebody asks for it, by a signal or a command.
 
+use crate::control::Control;
+use crate::request::Request;
 use crate::{Doing, Notice, Notify, Result};
 use capture::launch::Child;
 use model::Context;
@@ -16,6 +18,9 @@ pub struct StopCondition<'a> {
     context: &'a Context,
     notify: Notify<'a>,
     deadline: Option<Instant>,
+    control: Option<Control>,
+    /// Whether the command `stop` came.
+    stopped: bool,
     /// Since when the command is asked to end.
     asked: Option<Instant>,
     /// Status of the command, 0 until it ended; [`INTERRUPTED`] if a signal ended the recording and not the command.
@@ -24,12 +29,28 @@ pub struct StopCondition<'a> {
 
 impl<'a> StopCondition<'a> {
     pub fn new(duration: Option<Duration>, context: &'a Context, notify: Notify<'a>) -> Self {
-        Self { context, notify, deadline: duration.map(|d| Instant::now() + d), asked: None, status: 0 }
+        let deadline = duration.map(|d| Instant::now() + d);
+        Self { context, notify, deadline, control: None, stopped: false, asked: None, status: 0 }
+    }
+
+    /// Those of a recording whose probes are attached.
+    pub fn of(request: &Request, context: &'a Context, notify: Notify<'a>) -> Self {
+        Self { control: request.control.clone(), ..Self::new(request.duration, context, notify) }
+    }
+
+    /// Whether its time is over, or it was told to stop.
+    fn is_over(&mut self) -> bool {
+        if let Some(control) = &self.control {
+            let commands = control.take();
+            self.stopped |= commands.stop;
+            commands.unknown.into_iter().for_each(|line| (self.notify)(Notice::UnknownCommand { line }));
+        }
+        self.stopped || self.deadline.is_some_and(|d| Instant::now() >= d)
     }
 
     /// Whether it goes on.
     pub fn keep_running(&mut self, child: Option<&mut Child>) -> Result<bool> {
-        let over = self.deadline.is_some_and(|d| Instant::now() >= d);
+        let over = self.is_over();
         let Some(child) = child else { return Ok(!over && !self.context.cancelled()) };
         if let Some(exit) = child.try_wait().doing(|| "waiting for the command".into())? {
             self.status = exit.status();

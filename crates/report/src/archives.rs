@@ -122,7 +122,7 @@ pub fn recording_page(archive: &Archive, title: &str) -> Result<String, Error> {
 
 /// Whether a page that stands there may take a new one: it shows this recording, and so is not somebody else's.
 pub fn shows(page: &str, archive: &Path) -> bool {
-    page.contains(&format!("class=\"recording\" data-title=\"{}\"", archive.display()))
+    page.contains(&format!("class=\"recording\" data-title=\"{}\"", archive.to_string_lossy()))
 }
 
 fn recording<'a>(rows: &Rows, title: &'a str, window: Option<(u64, u64)>) -> Result<PageData<'a>, Error> {

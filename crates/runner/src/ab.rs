@@ -39,7 +39,10 @@ pub fn found(command: &Command) -> Result<()> {
         std::env::split_paths(&all).any(|dir| dir.join(program).is_file())
     };
     let found = if program.contains('/') { Path::new(program).is_file() } else { in_path() };
-    let missing = || Error::Usage(format!("{}: command not found: {}", shown(&line), shown(program)));
+    let missing = || {
+        let within = if line == program { String::new() } else { format!(" (of the command `{}`)", shown(&line)) };
+        Error::Usage(format!("{}: command not found{within}", shown(program)))
+    };
     found.then_some(()).ok_or_else(missing)
 }
 

@@ -6,6 +6,7 @@ use analysis::bench::comparable::Rules;
 use analysis::bench::compare::{self, Compared};
 use analysis::bench::results::Bench;
 use archive::{Archive, ArchiveKind};
+use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
 /// The benchmark in an archive.
@@ -23,7 +24,7 @@ pub fn load(path: &Path, open: Open<'_>) -> Result<Bench> {
     let archive = open(path).map_err(Error::Open)?;
     let kind = archive.meta().kind;
     match kind {
-        ArchiveKind::Bench => Ok(Bench::load(&archive, &path.display().to_string())?),
+        ArchiveKind::Bench => Ok(Bench::load(&archive, &path.to_string_lossy())?),
         ArchiveKind::Net => Err(Error::OtherKind { archive: path.into(), kind, instead: "`fathom report` shows it" }),
         ArchiveKind::Trace => Err(Error::OtherKind { archive: path.into(), kind, instead: "`fathom show` shows it" }),
     }
@@ -40,7 +41,7 @@ pub fn meant(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
             all.push(path.clone());
             continue;
         }
-        let entries = std::fs::read_dir(path).doing(format!("reading {}", path.display()))?;
+        let entries = std::fs::read_dir(path).doing(format!("reading {}", path.shown()))?;
         let mut found: Vec<PathBuf> =
             entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| is_benchmark(path)).collect();
         if found.is_empty() {

@@ -100,17 +100,17 @@ impl MeasureBoth<'_> {
     pub fn words(&self) -> Vec<String> {
         let mut words: Vec<String> = ["bench", "run", "--quiet"].map(String::from).to_vec();
         words.push(format!("--device={},{}", self.devices[0], self.devices[1]));
-        words.push(format!("--output={}", self.folder.display()));
+        words.push(format!("--output={}", self.folder.to_string_lossy()));
         // The same order on both.
         words.push(format!("--seed={}", std::process::id()));
-        words.extend(self.binaries.iter().map(|binary| format!("--binary={}", binary.display())));
+        words.extend(self.binaries.iter().map(|binary| format!("--binary={}", binary.to_string_lossy())));
         for Folder { name, here, there } in self.folders {
             words.extend([format!("--dir={name}={there}"), format!("--dir-here={name}={here}")]);
         }
         words.extend(self.blocks.map(|n| format!("--blocks={n}")));
         words.extend(self.quick.then(|| "--quick".into()));
         words.extend(self.no_wait.then(|| "--no-wait".into()));
-        words.extend(self.dex_jar.map(|jar| format!("--dex-jar={}", jar.display())));
+        words.extend(self.dex_jar.map(|jar| format!("--dex-jar={}", jar.to_string_lossy())));
         words.extend(self.modes.iter().cloned());
         words.extend(self.parameters.iter().map(|(name, values)| format!("--param={name}={}", values.join(","))));
         words.extend(self.cells.iter().cloned());

@@ -1,6 +1,7 @@
 //! What can go wrong around a benchmark, apart from what the rooms below say themselves.
 
 use archive::table_maker::Failure;
+use model::text::ShownPath as _;
 use std::io;
 use std::path::PathBuf;
 
@@ -61,7 +62,9 @@ pub enum Error {
         why: String,
     },
     /// Neither tracing nor /proc counts anything.
-    #[error("nothing can be counted here: no tracing, and no /proc/PID/io")]
+    #[error(
+        "nothing can be counted here: no tracing, and the kernel has no /proc/PID/io, or lets root alone read that of the command"
+    )]
     NothingCounted,
     /// What a process printed is something else.
     #[error("what {what} printed cannot be read")]
@@ -81,10 +84,10 @@ pub enum Error {
     #[error(transparent)]
     Setting(#[from] workload::Error),
     /// A folder of others.
-    #[error("{} is not an archive and contains none made by `fathom bench run`", .0.display())]
+    #[error("{} is not an archive and contains none made by `fathom bench run`", .0.shown())]
     NoBenchmark(PathBuf),
     /// An archive of another kind.
-    #[error("{} is {kind}, not a benchmark; {instead}", .archive.display())]
+    #[error("{} is {kind}, not a benchmark; {instead}", .archive.shown())]
     OtherKind {
         /// The archive.
         archive: PathBuf,

@@ -11,6 +11,7 @@ use experiment::ab::{self, AbRequest};
 use experiment::fix::contract::NotTried;
 use experiment::fix::remedies::{self, Machine, Remedy};
 use experiment::fix::{Variants, copy_in};
+use model::text::ShownPath as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -71,7 +72,7 @@ fn notes() -> PathBuf {
 /// # Errors
 /// Its notes cannot be read.
 pub fn put_back_left_over(notify: Notify<'_>) -> Result<()> {
-    let (done, failed) = knobs::put_back_left_over(&notes()).doing(notes().display().to_string())?;
+    let (done, failed) = knobs::put_back_left_over(&notes()).doing(notes().shown().to_string())?;
     if !done.is_empty() {
         notify(Notice::PutBack(done.len()));
     }
@@ -99,7 +100,7 @@ fn machine(request: &Request<'_>) -> Result<Machine> {
         let there = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let mounted = there.lines().any(|line| line.split(' ').nth(1) == folder.to_str());
         if !mounted {
-            let what = format!("--scratch {}: no file system is mounted there", folder.display());
+            let what = format!("--scratch {}: no file system is mounted there", folder.shown());
             return Err(Error::Usage(what));
         }
     }
@@ -117,7 +118,7 @@ fn machine(request: &Request<'_>) -> Result<Machine> {
 /// The request makes no sense, the command fails, or nothing can be recorded.
 pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
     let mut machine = machine(request)?;
-    let canonical = |path: &Path| path.canonicalize().doing(format!("--database {}", path.display()));
+    let canonical = |path: &Path| path.canonicalize().doing(format!("--database {}", path.shown()));
     let database = request.database.map(canonical).transpose()?;
     let named = request.command.iter().any(|word| word.contains("{db}"));
     if database.is_some() != named {
@@ -128,13 +129,13 @@ pub fn prepare(request: &Request<'_>, open: Open<'_>) -> Result<Trial> {
     let copy = database.as_ref().and_then(|path| copy_in(path, std::process::id()));
     let scratch = tempfile::Builder::new().prefix("fathom-fix-").tempdir().doing("making a folder for this run")?;
     let object = scratch.path().join("pragmas.so");
-    fs::write(&object, workload::variant::PRAGMAS).doing(object.display().to_string())?;
+    fs::write(&object, workload::variant::PRAGMAS).doing(object.shown().to_string())?;
     let mut back = vec![Knob::Folder(scratch.path().into())];
     back.extend(copy.iter().map(|(folder, _)| Knob::Folder(folder.clone())));
-    let noted = || format!("noting what is to be put back in {}", notes().display());
+    let noted = || format!("noting what is to be put back in {}", notes().shown());
     let mut kept = Kept::take(&notes(), back.clone()).doing(noted())?;
     if let Some((folder, _)) = &copy {
-        fs::create_dir_all(folder).doing(folder.display().to_string())?;
+        fs::create_dir_all(folder).doing(folder.shown().to_string())?;
     }
     let mut variants = Variants {
         fathom: std::env::current_exe().doing("where this program is")?,
@@ -332,7 +333,7 @@ fn settings(tried: &[Remedy]) -> Result<(Settings, Settings)> {
         if let Some((file, _)) =
             remedy.machine.as_ref().filter(|(file, _)| !files.iter().any(|(known, _)| known == file))
         {
-            files.push((file.clone(), knobs::value(file).doing(file.display().to_string())?));
+            files.push((file.clone(), knobs::value(file).doing(file.shown().to_string())?));
         }
         if let Some((folder, option)) = &remedy.mount
             && let Some(undo) = remedies::undo(option)
@@ -351,15 +352,15 @@ pub fn apply(best: &Remedy, database: Option<&Path>) -> Result<Vec<String>> {
     let mut done = Vec::new();
     if let (Some(sql), Some(database)) = (&best.persistent, database) {
         workload::variant::pragma(database, sql)?;
-        done.push(format!("set in {}: {sql}", database.display()));
+        done.push(format!("set in {}: {sql}", database.shown()));
     }
     if let Some((file, value)) = &best.machine {
         workload::variant::set(file, value)?;
-        done.push(format!("set until the machine restarts: {} to {value}", file.display()));
+        done.push(format!("set until the machine restarts: {} to {value}", file.shown()));
     }
     if let Some((folder, option)) = &best.mount {
         workload::variant::remount(folder, option)?;
-        done.push(format!("remounted {} with {option}, until it is unmounted", folder.display()));
+        done.push(format!("remounted {} with {option}, until it is unmounted", folder.shown()));
     }
     if let Some(sql) = &best.connection {
         done.push(format!(

@@ -1,6 +1,7 @@
 //! What a user should know while a benchmark is prepared. The caller decides whether and where it is said.
 
 use model::counted;
+use model::text::ShownPath as _;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ impl fmt::Display for Notice {
         match self {
             Self::Removed { folders, parent } => {
                 let folders = counted(*folders, "folder");
-                write!(f, "removed {folders} in {}, left behind by a killed run", parent.display())
+                write!(f, "removed {folders} in {}, left behind by a killed run", parent.shown())
             }
             Self::Instead(text) | Self::Mended(text) => f.write_str(text),
             Self::PutBack(count) => write!(f, "put back {} that a killed run had left", counted(*count, "setting")),

@@ -90,7 +90,7 @@ impl Networks<'_> {
 
     fn words(&self, output: &Path, designs: &[&str], given: Vec<String>) -> Option<Vec<String>> {
         let mut words: Vec<String> = ["bench", "run", "--quiet"].map(String::from).to_vec();
-        words.push(format!("--output={}", output.display()));
+        words.push(format!("--output={}", output.to_string_lossy()));
         words.extend(self.blocks.map(|n| format!("--blocks={n}")));
         words.extend(self.quick.then(|| "--quick".into()));
         words.extend(self.no_wait.then(|| "--no-wait".into()));

@@ -11,6 +11,7 @@ use experiment::selection::{self, Selection};
 use experiment::store::Store;
 use experiment::{Design, Results, Setting};
 use model::table::MarkRow;
+use model::text::ShownPath as _;
 use model::{Context, counted};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -111,9 +112,9 @@ impl Bench {
         let path = self.dir.join(results::WHY);
         // Of the archive that had this place before.
         if path.exists() {
-            std::fs::remove_dir_all(&path).doing(format!("removing {}", path.display()))?;
+            std::fs::remove_dir_all(&path).doing(format!("removing {}", path.shown()))?;
         }
-        std::fs::create_dir(&path).doing(format!("making {}", path.display()))?;
+        std::fs::create_dir(&path).doing(format!("making {}", path.shown()))?;
         self.why = Some(path);
         Ok(())
     }
@@ -144,7 +145,7 @@ impl Bench {
 
     /// What to say of a run that was to be resumed and [is finished](Self::is_finished): how to get what may have been wanted.
     pub fn finished(&self) -> String {
-        let (dir, blocks) = (self.dir.display(), self.blocks());
+        let (dir, blocks) = (self.dir.shown(), self.blocks());
         if blocks == 0 {
             return format!(
                 "{dir} is complete, but none of it could run, for the reasons shown. Start a new run when they are fixed"

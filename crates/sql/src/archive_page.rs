@@ -27,7 +27,8 @@ pub fn possible(fleet: &Fleet, run: &str) -> std::result::Result<(), String> {
 /// The archive is not there, or is damaged; `fathom` cannot be started.
 pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
     let folder = Held::new(Purpose::Page).context("a folder for an archive")?;
-    let dir = folder.path().join(format!("{run}.fathom"));
+    let name = format!("{run}.fathom");
+    let dir = folder.path().join(&name);
     let root = format!("_raw/{run}");
     let files = fleet.store.list(&root).await?;
     if files.is_empty() {
@@ -44,9 +45,13 @@ pub async fn make(fleet: &Fleet, run: &str) -> Result<String> {
         let mut copy = std::fs::File::create_new(&to).with_context(|| format!("creating {}", to.display()))?;
         std::io::copy(&mut from, &mut copy).with_context(|| format!("writing {}", to.display()))?;
     }
-    let (program, page) = (crate::open::fathom(), folder.path().join("page.html"));
+    let (mut program, page) = (crate::open::fathom(), folder.path().join("page.html"));
+    if program.components().count() > 1 {
+        program = std::path::absolute(program)?;
+    }
     let mut command = tokio::process::Command::new(&program);
-    command.arg("report").arg(&dir).arg("-o").arg(&page).stdin(Stdio::null()).kill_on_drop(true);
+    // Its name is the page's title, which no folder of ours belongs to.
+    command.args(["report", &name, "-o"]).arg(&page).current_dir(folder.path()).stdin(Stdio::null()).kill_on_drop(true);
     let made = command.output().await.with_context(|| format!("{} cannot be started", program.display()))?;
     if !made.status.success() {
         bail!("the page of {run}: {}", String::from_utf8_lossy(&made.stderr).trim().trim_start_matches("fathom: "));

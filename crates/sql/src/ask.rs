@@ -204,6 +204,7 @@ fn say(text: &str) -> Result<()> {
 
 /// Writes the answer to one statement.
 fn answer(engine: &Engine, runtime: &Runtime, sql: &str, format: Format, output: Option<&Path>) -> Result<()> {
+    let output = output.filter(|path| !output::is_stdout(path));
     let (engine, statement, path) = (engine.clone(), sql.to_string(), output.map(Path::to_path_buf));
     let place = output.map_or_else(|| "standard output".into(), |path| path.display().to_string());
     let answered = until_stopped(runtime, move || async move {

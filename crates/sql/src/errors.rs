@@ -32,6 +32,9 @@ fn marked(sql: &str, start: Position, end: Option<Position>) -> Option<(String, 
     Some((line, from, to))
 }
 
+/// How the standard library ends its text of ENOSPC; the engine passes on no more than the text.
+const FULL: &str = "(os error 28)";
+
 type MessageAt = (String, Option<(Position, Option<Position>)>);
 
 fn message_at(error: &DataFusionError) -> MessageAt {
@@ -56,6 +59,11 @@ fn message_at(error: &DataFusionError) -> MessageAt {
             ParserError::RecursionLimitExceeded => "the statement is nested too deeply".into(),
         },
         DataFusionError::Plan(text) => refused(text),
+        full if full.strip_backtrace().contains(FULL) => format!(
+            "No space left in {} for the query's temporary files: give it more memory by --memory, set TMPDIR to a folder with more room, or \
+             ask for less",
+            std::env::temp_dir().display()
+        ),
         DataFusionError::ResourcesExhausted(_) => {
             "the query needs more memory than it may have: give it more by --memory, or ask for less (fewer columns, groups or rows to sort)"
                 .into()
@@ -109,6 +117,14 @@ mod tests {
     fn place_is_taken_from_parser_message() {
         assert_eq!(located("Expected: an expression, found: FROM at Line: 2, Column: 8"), Some((2, 8)));
         assert_eq!(located("nothing"), None);
+    }
+
+    #[test]
+    fn full_disk_is_named_with_remedy() {
+        let io = std::io::Error::from_raw_os_error(28);
+        let error = DataFusionError::from(ArrowError::IoError(format!("IO error: {io}"), io));
+        let message = explain(&error, "SELECT 1");
+        assert!(message.contains("No space left in ") && message.contains("TMPDIR"), "{message}");
     }
 
     #[test]

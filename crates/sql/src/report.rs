@@ -268,8 +268,8 @@ fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, lin
     let _ = writeln!(
         page,
         "<h2>Changes</h2>\n<p>A change is a day from which on the median is another (PELT, penalty 15 ln n, at least {DAYS} days). {} \
-         series had so many days; {} showed a change, {} of them one that the same days in another order do not show as well. Of those that are \
-         listed, one in twenty may be chance, also where days depend on the day before.</p>",
+         series had so many days; {} showed a change, {} of them one that neither the same days in another order nor a random walk \
+         show as well. Of those that are listed, one in twenty may be chance, also where days depend on the day before.</p>",
         looked.at, looked.found, looked.listed
     );
     if found.is_empty() {
@@ -369,7 +369,8 @@ fn chart(page: &mut String, statement: &str, devices: &BTreeMap<String, Series>)
             html(&model::text::duration(ns))
         );
     }
-    for (day, anchor) in [(first, "start"), (last, "end")] {
+    // The labels of one day would cover each other.
+    for (day, anchor) in [(first, "start"), (last, "end")].into_iter().take(if first == last { 1 } else { 2 }) {
         let _ = writeln!(
             page,
             "<text text-anchor=\"{anchor}\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",

@@ -53,11 +53,13 @@ impl Names {
             let table = aliased(line, &owner).unwrap_or(owner);
             found.extend(columns_of(&table).into_iter().flatten().cloned());
         } else {
-            let named =
-                |table: &str| line.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|word| word == table);
+            let words = || line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+            let named = |table: &str| words().any(|word| word == table);
+            // Before FROM is written, a column of any table may be meant.
+            let all = !words().any(|word| word.eq_ignore_ascii_case("from"));
             found.extend(self.tables.iter().map(|(table, _)| table.clone()));
             for (table, columns) in &self.tables {
-                if named(table) {
+                if all || named(table) {
                     found.extend(columns.iter().cloned());
                 }
             }
@@ -295,6 +297,7 @@ mod tests {
         assert_eq!(completed("SELECT * FROM operations WHERE st"), ["start_ns"]);
         assert_eq!(completed("SELECT * FROM shapes s WHERE s.\"te"), ["text"]);
         assert_eq!(completed("SELECT * FROM shapes WHERE shapes."), ["device", "id", "text"]);
+        assert_eq!(completed("SELECT start"), ["start_ns"]);
         assert_eq!(completed("SEL"), ["SELECT"]);
         assert_eq!(names().complete("SELECT ä", 9).0, 7);
     }

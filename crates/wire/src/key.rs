@@ -21,17 +21,22 @@ const WORD: &str = "fathom-key-1";
 /// A key file is no longer.
 const MAX_BYTES: u64 = 4096;
 
+/// A path in a message, which it cannot break: a name may hold line breaks.
+fn shown(path: &Path) -> String {
+    path.to_string_lossy().replace(char::is_control, "\u{fffd}")
+}
+
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// A key that is in use would be lost.
-    #[error("{} exists; keys are never overwritten, so choose another name or remove it first", path.display())]
+    #[error("{} exists; keys are never overwritten, so choose another name or remove it first", shown(path))]
     Exists {
         /// Where.
         path: PathBuf,
     },
     /// Others could read it.
-    #[error("{} is readable by others (mode {mode:03o}); restrict it: chmod 600 {}", path.display(), path.display())]
+    #[error("{} is readable by others (mode {mode:03o}); restrict it: chmod 600 {}", shown(path), shown(path))]
     Open {
         /// Where.
         path: PathBuf,
@@ -39,7 +44,7 @@ pub enum KeyError {
         mode: u32,
     },
     /// The system said no.
-    #[error("cannot {action} the key file {}: {source}", path.display())]
+    #[error("cannot {action} the key file {}: {source}", shown(path))]
     Io {
         /// What was tried.
         action: &'static str,
@@ -49,7 +54,7 @@ pub enum KeyError {
         source: io::Error,
     },
     /// The content is something else.
-    #[error("{} is not a key: {why}; `fathom pool keygen FILE` makes one", path.display())]
+    #[error("{} is not a key: {why}; `fathom pool keygen FILE` makes one", shown(path))]
     Malformed {
         /// Where.
         path: PathBuf,

@@ -27,6 +27,7 @@
 use crate::options::Spec;
 use crate::{Error, Unproven};
 use model::Context;
+use model::text::ShownPath as _;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -79,7 +80,7 @@ pub fn run(wish: &ModeRequest, words: &[String], context: &Context, out: &mut dy
         return Err(Error::Failed(format!(
             "{} does not exist: make it with java/dex fathom-dex.jar (on a machine with a JDK) and copy it with adb \
              push, or give another path with --dex-jar",
-            jar.display()
+            jar.shown()
         )));
     }
     let jar = if mode == "art-aot" { compiled(jar)? } else { jar.to_path_buf() };
@@ -154,7 +155,7 @@ fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words: &[String])
 /// The copy of the jar that has compiled code beside it, made where it is missing or older than the jar.
 fn compiled(jar: &Path) -> Result<PathBuf, Error> {
     let (Some(folder), Some(name), Some(stem)) = (jar.parent(), jar.file_name(), jar.file_stem()) else {
-        return Err(Error::Usage(format!("--dex-jar {}: not a file", jar.display())));
+        return Err(Error::Usage(format!("--dex-jar {}: not a file", jar.shown())));
     };
     let folder = folder.join("aot");
     let copy = folder.join(name);
@@ -169,20 +170,20 @@ fn compiled(jar: &Path) -> Result<PathBuf, Error> {
         Error::Failed(format!("art-aot needs ART's compiler, and neither of {} is on PATH", COMPILERS.join(", ")))
     })?;
     let made = odex.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::copy(jar, &copy));
-    made.map_err(|e| Error::Failed(format!("cannot copy {} to {}: {e}", jar.display(), copy.display())))?;
+    made.map_err(|e| Error::Failed(format!("cannot copy {} to {}: {e}", jar.shown(), copy.shown())))?;
     let output = Command::new(&compiler)
         .arg(with("--dex-file=", &copy))
         .arg(with("--oat-file=", &odex))
         .arg(format!("--instruction-set={}", instruction_set()))
         .arg("--compiler-filter=speed")
         .output()
-        .map_err(|e| Error::Failed(format!("cannot run {}: {e}", compiler.display())))?;
+        .map_err(|e| Error::Failed(format!("cannot run {}: {e}", compiler.shown())))?;
     if !output.status.success() || !odex.is_file() {
         let printed = String::from_utf8_lossy(&output.stderr);
         return Err(Error::Failed(format!(
             "{} did not compile {} ({}): {}",
-            compiler.display(),
-            copy.display(),
+            compiler.shown(),
+            copy.shown(),
             output.status,
             printed.trim()
         )));
@@ -210,7 +211,7 @@ fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|e| Error::Failed(format!("cannot run {}: {e}", launcher.display())))?;
+        .map_err(|e| Error::Failed(format!("cannot run {}: {e}", launcher.shown())))?;
     let stdout = child.stdout.take();
     let reader = std::thread::spawn(move || {
         let mut printed = Vec::new();
@@ -234,8 +235,8 @@ fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<
         Some(0) => Ok(printed),
         // A wrong result is among the lines.
         Some(1) if printed.contains("\"verified\":false") => Ok(printed),
-        Some(2) => Err(Error::Usage(format!("{}: usage error; its output is above", launcher.display()))),
-        _ => Err(Error::Failed(format!("{} ended with {status}; its output is above", launcher.display()))),
+        Some(2) => Err(Error::Usage(format!("{}: usage error; its output is above", launcher.shown()))),
+        _ => Err(Error::Failed(format!("{} ended with {status}; its output is above", launcher.shown()))),
     }
 }
 

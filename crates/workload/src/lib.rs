@@ -21,6 +21,7 @@ pub mod http;
 mod jvm;
 pub mod marks;
 mod options;
+mod process_io;
 mod spin;
 pub mod sqlite;
 mod storage;

@@ -2,6 +2,7 @@
 //! machine's settings as the variant wants them. It is the `--prepare` of `command`, so it is in no time that is measured.
 
 use crate::Error;
+use model::text::ShownPath as _;
 use rusqlite::Connection;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -28,7 +29,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// # Errors
 /// A file cannot be read or written.
 pub fn copy(from: &Path, to: &Path) -> Result<(), Error> {
-    let failed = |what: &Path, e: std::io::Error| Error::Failed(format!("{}: {e}", what.display()));
+    let failed = |what: &Path, e: std::io::Error| Error::Failed(format!("{}: {e}", what.shown()));
     for suffix in ["", "-wal", "-journal"] {
         let (from, to) = (beside(from, suffix), beside(to, suffix));
         match fs::copy(&from, &to) {
@@ -59,7 +60,7 @@ pub fn remove(database: &Path) {
 /// # Errors
 /// SQLite's.
 pub fn pragma(database: &Path, sql: &str) -> Result<(), Error> {
-    let failed = |e: rusqlite::Error| Error::Failed(format!("{}: {sql}: {e}", database.display()));
+    let failed = |e: rusqlite::Error| Error::Failed(format!("{}: {sql}: {e}", database.shown()));
     let connection = Connection::open(database).map_err(failed)?;
     let mut mode: Option<String> = None;
     let rows = |row: &rusqlite::Row<'_>| row.get::<_, rusqlite::types::Value>(0);
@@ -76,7 +77,7 @@ pub fn pragma(database: &Path, sql: &str) -> Result<(), Error> {
     let wanted = sql.to_ascii_lowercase();
     match mode {
         Some(mode) if wanted.contains("journal_mode") && !wanted.contains(&mode) => {
-            Err(Error::Failed(format!("{}: {sql}: the mode stays {mode}; is the database in use?", database.display())))
+            Err(Error::Failed(format!("{}: {sql}: the mode stays {mode}; is the database in use?", database.shown())))
         }
         _ => Ok(()),
     }
@@ -87,7 +88,7 @@ pub fn pragma(database: &Path, sql: &str) -> Result<(), Error> {
 /// # Errors
 /// The kernel refuses it.
 pub fn set(file: &Path, value: &str) -> Result<(), Error> {
-    fs::write(file, value).map_err(|e| Error::Failed(format!("setting {} to {value}: {e}", file.display())))
+    fs::write(file, value).map_err(|e| Error::Failed(format!("setting {} to {value}: {e}", file.shown())))
 }
 
 /// Changes options of a mount.
@@ -101,7 +102,7 @@ pub fn remount(folder: &Path, option: &str) -> Result<(), Error> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-    Err(Error::Failed(format!("remounting {} with {option}: {said}", folder.display())))
+    Err(Error::Failed(format!("remounting {} with {option}: {said}", folder.shown())))
 }
 
 /// Prepares.
@@ -147,7 +148,7 @@ mod tests {
         let [from, to] = ["a.db", "b.db"].map(|name| folder.path().join(name));
         Connection::open(&from).unwrap().execute_batch("CREATE TABLE t (x); INSERT INTO t VALUES (7)").unwrap();
         let before = fs::read(&from).unwrap();
-        let (f, t) = (from.display().to_string(), to.display().to_string());
+        let (f, t) = (from.to_string_lossy().into_owned(), to.to_string_lossy().into_owned());
         run(&words(&["--database", &f, &t, "--pragma", "PRAGMA page_size=8192; VACUUM; PRAGMA journal_mode=wal"]))
             .unwrap();
         let ask = |sql: &str| {
@@ -172,7 +173,7 @@ mod tests {
         let keeper = Connection::open(&path).unwrap();
         keeper.execute_batch("CREATE TABLE t (x); BEGIN; INSERT INTO t VALUES (1)").unwrap();
         assert!(pragma(&path, "PRAGMA journal_mode=wal").is_err(), "it is in use");
-        let sys = folder.path().join("queue/scheduler").display().to_string();
+        let sys = folder.path().join("queue/scheduler").to_string_lossy().into_owned();
         assert!(run(&words(&["--set", &format!("{sys}=none")])).unwrap_err().to_string().contains("scheduler"));
         for wrong in [&["--set", "x"][..], &["--pragma", "VACUUM"], &["--database", "a"], &["what"]] {
             assert!(matches!(run(&words(wrong)), Err(Error::Usage(_))), "{wrong:?}");

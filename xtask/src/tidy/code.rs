@@ -39,6 +39,7 @@ pub fn offences(file: &File) -> Vec<String> {
     if let Some(room) = file.room() {
         found.extend(prints(file, room));
         found.extend(impure(file, room));
+        found.extend(unescaped(file, room));
     }
     found.extend(too_long(file));
     found.extend(banned(file));
@@ -70,6 +71,16 @@ fn impure(file: &File, room: &str) -> Vec<String> {
         return Vec::new();
     }
     at_lines(file, |code| IMPURE.iter().find(|i| code.contains(*i)).map(|i| format!("{i} in the pure room {room}")))
+}
+
+/// A path in a message may hold line breaks and what steers a terminal; `to_string_lossy` says that it is data. `model` has the helper, and
+/// what a build script says only its maker reads.
+fn unescaped(file: &File, room: &str) -> Vec<String> {
+    if ["bpf-build", "sql"].contains(&room) || file.path.ends_with("/build.rs") {
+        return Vec::new();
+    }
+    let helper = "a path by .display(): use model::text::ShownPath in a message, to_string_lossy elsewhere";
+    at_lines(file, |code| code.contains(".display()").then(|| helper.into()))
 }
 
 fn at_lines(file: &File, rule: impl Fn(&str) -> Option<String>) -> Vec<String> {
@@ -131,6 +142,15 @@ mod tests {
             assert_eq!(check("crates/archive/src/a.rs", line).len(), 0, "{line}");
         }
         assert_eq!(check("crates/causal/src/a.rs", "#[cfg(test)]\nmod tests {\nuse std::fs;\n}\n").len(), 0);
+    }
+
+    #[test]
+    fn paths_in_messages_are_escaped() {
+        let text = "fn f(path: &Path) -> String { format!(\"{}\", path.display()) }\n";
+        assert_eq!(check("crates/archive/src/a.rs", text).len(), 1);
+        assert_eq!(check("crates/archive/build.rs", text).len(), 0);
+        assert_eq!(check("crates/archive/tests/a.rs", text).len(), 0);
+        assert_eq!(check("crates/archive/src/a.rs", &text.replace("display", "shown")).len(), 0);
     }
 
     #[test]

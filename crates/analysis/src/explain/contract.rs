@@ -16,6 +16,8 @@ pub struct Explanation {
     /// What saves most first, by the low end of its interval, and what only says where time goes after its cause; what makes the recording
     /// itself doubtful before all.
     pub findings: Vec<Finding>,
+    /// Executions that ended, of all operations; without any there is nothing to explain.
+    pub executions: u64,
     /// Time of all executions, of those inside others that of the outer ones.
     pub latency_ns: u64,
 }

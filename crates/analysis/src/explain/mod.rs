@@ -93,7 +93,8 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     general_last(&mut findings);
     // What makes the rest doubtful stands before it.
     findings.splice(0..0, rules::recording(&index));
-    Ok(Explanation { version: VERSION, findings, latency_ns })
+    let executions = rows.operations.iter().filter(|operation| operation.end_ns.is_some()).count() as u64;
+    Ok(Explanation { version: VERSION, findings, executions, latency_ns })
 }
 
 /// Where time goes is said after what makes it go there: these findings come after the causes of their statement.

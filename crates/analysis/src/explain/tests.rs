@@ -646,8 +646,21 @@ fn text_and_line_of_show_name_findings() {
         line.starts_with("Findings: S01 autocommit loop (88 %), F01") && line.ends_with("(`fathom explain`)\n"),
         "{line}"
     );
+    let none = Explanation { executions: 3, ..Explanation::default() };
+    assert!(text::summary(&none).is_empty() && text::text(&none).starts_with("No finding"));
+}
+
+/// That nothing costs time is said of operations only.
+#[test]
+fn recording_without_operations_is_not_called_healthy() {
     let none = explain(&recording(&[]));
-    assert!(none.findings.is_empty() && text::summary(&none).is_empty() && text::text(&none).starts_with("No finding"));
+    assert_eq!((none.findings.len(), none.executions), (0, 0));
+    let said = text::text(&none);
+    assert!(said.starts_with("No operation") && said.contains("--op") && !said.contains("No finding"), "{said}");
+    let mut unfinished = recording(&vec![insert(); 2]);
+    unfinished.operations.iter_mut().for_each(|operation| operation.end_ns = None);
+    assert_eq!(explain(&unfinished).executions, 0);
+    assert_eq!(explain(&recording(&vec![insert(); 2])).executions, 2);
 }
 
 proptest! {

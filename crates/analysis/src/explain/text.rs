@@ -8,6 +8,12 @@ use model::counted;
 /// Codes that the line of `fathom show` names.
 const NAMED: usize = 3;
 
+/// Of a recording without an execution; the page says the same.
+const NOTHING_TO_EXPLAIN: &str = "\
+No operation ended in this recording (no SQL statement, marked span, --op function, or call that waits for the device), so there is \
+nothing to explain. `fathom show` tells what was recorded, and which probes are missing; `fathom record --op BINARY:FUNCTION` makes \
+the calls of a function operations, and --list-ops names those of databases.";
+
 /// All findings.
 pub fn text(explanation: &Explanation) -> String {
     let mut out = String::new();
@@ -42,7 +48,9 @@ pub fn text(explanation: &Explanation) -> String {
         }
         out.push('\n');
     }
-    if explanation.findings.is_empty() {
+    if explanation.executions == 0 {
+        wrapped(&mut out, "", NOTHING_TO_EXPLAIN);
+    } else if explanation.findings.is_empty() {
         out.push_str("No finding: nothing that is known to cost time took a noticeable part of it.\n");
     } else {
         wrapped(

@@ -7,6 +7,7 @@
 
 use super::{CHUNK, ChunkHeader, LZ4, MAX_RECORD};
 use crate::error::{Error, NoRoom, Result, Tried};
+use crate::meta::MetaRoom;
 use crate::versions;
 use model::event::Header;
 use model::record::Field;
@@ -33,6 +34,8 @@ const LEAST: usize = 4096;
 
 /// Bytes left free on a disk: `meta.json` takes 20 to 40 KiB, and twice that while it is replaced.
 const SPARED: u64 = 96 << 10;
+/// Those where it has room of its own ([`MetaRoom`]).
+const SPARED_BESIDES: u64 = 16 << 10;
 
 /// Writes `events.log`.
 #[derive(Debug)]
@@ -176,9 +179,13 @@ impl LogWriter {
         if let Some(max) = self.max_bytes.filter(|max| self.bytes + size > *max) {
             return Ok(Some(NoRoom::Limit { bytes: max }));
         }
-        if free(&self.file).is_some_and(|free| free < size + SPARED) {
-            let why = format!("No space left on device, except {} KiB reserved for its metadata", SPARED >> 10);
-            return Ok(Some(NoRoom::Disk(why)));
+        if let Some(free) = free(&self.file).filter(|free| *free < size + SPARED) {
+            let dir = self.path.parent().unwrap_or(&self.path);
+            let spared = if MetaRoom::is_held(dir) { SPARED_BESIDES } else { SPARED };
+            if free < size + spared {
+                let why = format!("No space left on device, except {} KiB reserved for its metadata", spared >> 10);
+                return Ok(Some(NoRoom::Disk(why)));
+            }
         }
         match self.file.write_all(&header.encode()).and_then(|()| self.file.write_all(payload)) {
             Ok(()) => {

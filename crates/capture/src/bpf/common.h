@@ -22,6 +22,10 @@ const volatile char wanted_comm[16];
 /* O_DIRECT and O_DSYNC, whose values differ between architectures. */
 const volatile u32 open_direct;
 const volatile u32 open_dsync;
+/* Whether Fathom's object is in the recorded processes. */
+const volatile u32 with_object;
+/* The call whose sixth argument says how this one write is done. */
+const volatile u32 pwritev2_number;
 
 /* How a system call is read; by its number on this machine. */
 struct call_shape {
@@ -116,6 +120,9 @@ struct slot {
 	u32 sleeps_for; /* FATHOM_WAIT_*; 0: not known */
 	u64 cpu_queue; /* address */
 	u64 throttled_ns; /* of that, when it left */
+	/* See stacks.h: whether the program's part of its stack is wanted, and whether one was taken before. */
+	u32 stack_due;
+	u32 stack_told;
 
 	/* Probed inside (inside.bpf.c): where the thread's state stands in its memory, and its last report. */
 	u64 inside_state; /* address; 0: this thread is not */

@@ -131,6 +131,8 @@
 #define FATHOM_KIND_DRIVER_END 30
 #define FATHOM_KIND_WAIT 31
 #define FATHOM_KIND_LOCK 32
+#define FATHOM_KIND_STACK 33
+#define FATHOM_KIND_CHAIN 34
 
 /* An SQL statement became known: prepared, or first seen at a step because it was prepared before the trace. */
 struct fathom_statement {
@@ -441,6 +443,22 @@ struct fathom_lock {
 	__u16 phase; /* 0 refused, 1 the thread waits for it. */
 	__u16 ctx; /* Bit set of [`flags`]. */
 	__u16 pad; /* Keeps the layout free of gaps. */
+};
+
+/* Where a thread stood that was off the CPU for long, in the kernel and in its program. Made by the recorder of the thread's memory, of which nothing else is kept; stamped when it ran again. */
+struct fathom_stack {
+	__u64 start_ns; /* When the thread left the CPU, as its `off_cpu` says. */
+	__u32 kernel; /* The kernel's functions (`chain`); 0: none. */
+	__u32 program; /* The program's. */
+	__u16 ctx; /* Bit set of [`flags`]. */
+	__u16 pad[3]; /* Keeps the layout free of gaps. */
+};
+
+/* Functions that called each other, as `stack` names them: once, before the first of those. A line each, the innermost first: name and offset in it, the file, offset in that, its build ID, with tabs between them. */
+struct fathom_chain {
+	__u32 chain; /* Its number. */
+	__u16 ended; /* Why it ends where it does ([`chain_end`]). */
+	__u16 len; /* Bytes of text. */
 };
 
 #endif

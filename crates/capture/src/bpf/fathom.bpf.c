@@ -12,6 +12,7 @@
 #include "numbers.h"
 #include "registers.h"
 #include "waits.h"
+#include "stacks.h"
 #include "operations.bpf.c"
 #include "inside.bpf.c"
 #include "tasks.bpf.c"

@@ -58,6 +58,7 @@ enum {
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_ANY = 0,
 	BPF_NOEXIST = 1,
+	BPF_RB_NO_WAKEUP = 1,
 	BPF_RB_FORCE_WAKEUP = 2,
 	BPF_F_MMAPABLE = 1 << 10,
 };
@@ -224,6 +225,16 @@ struct sched_entity {
 	struct cfs_rq *cfs_rq; /* with CONFIG_FAIR_GROUP_SCHED */
 };
 
+/* With CONFIG_UPROBES. */
+struct return_instance {
+	unsigned long stack;
+	unsigned long orig_ret_vaddr;
+	struct return_instance *next;
+};
+struct uprobe_task {
+	struct return_instance *return_instances;
+};
+
 struct task_struct {
 	unsigned int flags;
 	s32 pid;
@@ -236,6 +247,7 @@ struct task_struct {
 	struct fs_struct *fs;
 	struct files_struct *files;
 	struct sched_entity se;
+	struct uprobe_task *utask;
 };
 
 struct linux_binprm {

@@ -59,6 +59,8 @@ int PROBE(sched_switch, bool preempt, struct task_struct *prev, struct task_stru
 				r[4] = throttled;
 			submit(r);
 		}
+		if (stacks_a_window && woken && in->out_state && stack_is_wanted(woken - in->out_ns, now))
+			take_kernel_stack(next, in, now);
 		in->out_ns = 0;
 	}
 	return 0;

@@ -11,7 +11,13 @@
 
 #define ARG(args, i) ((args)[(i) & 7])
 
-/* The sixth argument of the calls that Fathom's object makes inside the program (system.h of the room `inside`): not the program's. */
+/* RWF_DSYNC and RWF_SYNC (uapi/linux/fs.h): this write waits for the medium, whatever its file is opened with (kiocb_set_rw_flags). */
+#define RWF_SYNCED (0x2 | 0x4)
+
+/*
+ * The sixth argument of the calls that Fathom's object makes inside the program (system.h of the room `inside`): not the program's.
+ * Any program can give it to calls of its own: it counts only where there is an object.
+ */
 #define OWN_CALL 0x6c6c61436e776f46UL
 
 /* Whether the call comes back only when something is on the medium. */
@@ -106,7 +112,7 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 	if (unlikely(slot->functions_open))
 		settle_left(slot, PT_REGS_SP(regs), true, bpf_ktime_get_boot_ns());
 	READ_ARGS(args, regs);
-	if (unlikely(args[5] == OWN_CALL))
+	if (unlikely(args[5] == OWN_CALL) && with_object && slot->standing & FATHOM_TRACKED)
 		return 0;
 	shape.fd = call_shapes[nr].fd;
 	shape.bytes = call_shapes[nr].bytes;
@@ -130,6 +136,8 @@ int PROBE(sys_enter, struct pt_regs *regs, long nr)
 		fd = ARG(args, shape.fd);
 		if (!enter_file(task, slot, shape.call, fd))
 			return 0;
+		if (unlikely(nr == pwritev2_number) && args[5] & RWF_SYNCED)
+			slot->file_flags |= FATHOM_SYNC_FILE;
 	}
 	read_inside(slot);
 	settle_inside(slot, PT_REGS_SP(regs));
@@ -173,6 +181,7 @@ seldom void exit_names(struct task_struct *task, struct slot *slot, int fd, u64 
 		return;
 	if (slot->call == FATHOM_CALL_MMAP) {
 		emit_file(file, 1, now);
+		tell_moved(task->tgid, 0);
 		ring_bell();
 		return;
 	}
@@ -307,6 +316,8 @@ int PROBE(sys_exit, struct pt_regs *regs, long result)
 	u64 now;
 	s64 pos;
 
+	if (unlikely(*(volatile u32 *)&stacks_due))
+		take_program_stack(regs);
 	if (nr >= CALLS || !call_shapes[nr].call)
 		return 0;
 	task = (void *)bpf_get_current_task_btf();

@@ -57,6 +57,16 @@ seldom void emit_inner_task(struct task_struct *task, u64 now)
 	submit(r);
 }
 
+/* The thread, or the program that it was, is no more. */
+static __always_inline void forget_slot(u32 tid)
+{
+	struct slot *slot = slot_of(tid);
+
+	if (slot)
+		stack_is_done(slot);
+	bpf_map_delete_elem(&tasks, &tid);
+}
+
 /* Called for every task, those of io_uring's workers too, which sched_process_fork does not report. */
 SEC("tp_btf/task_newtask")
 int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
@@ -71,7 +81,7 @@ int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
 		return 0;
 	standing = slot->standing;
 	/* One of that number whose end was missed. */
-	bpf_map_delete_elem(&tasks, &tid);
+	forget_slot(tid);
 	make_slot(child->tgid, tid, standing);
 	now = bpf_ktime_get_boot_ns();
 	if (standing & FATHOM_TRACKED)
@@ -79,6 +89,7 @@ int PROBE(task_fork, struct task_struct *child, u64 clone_flags)
 	if (child->pid != child->tgid)
 		return 0;
 	inherit_inside(child->tgid);
+	tell_moved(child->tgid, bpf_get_current_pid_tgid() >> 32);
 	emit_task(child, 0, now);
 	return 0;
 }
@@ -114,7 +125,7 @@ int PROBE(task_exec, struct task_struct *task, int old_pid, struct linux_binprm 
 	else if (!slot)
 		return 0;
 	/* Another program: its statements and calls are over. The thread may have taken its leader's number. */
-	bpf_map_delete_elem(&tasks, &old_tid);
+	forget_slot(old_tid);
 	slot = make_slot(task->tgid, task->pid, standing);
 	if (!slot)
 		return 0;
@@ -122,6 +133,7 @@ int PROBE(task_exec, struct task_struct *task, int old_pid, struct linux_binprm 
 	now = bpf_ktime_get_boot_ns();
 	emit_task(task, 1, now);
 	emit_file(bprm->file, 1, now);
+	tell_moved(task->tgid, 0);
 	ring_bell();
 	return 0;
 }
@@ -134,6 +146,6 @@ int PROBE(task_exit, struct task_struct *task)
 	if (!slot_of(tid))
 		return 0;
 	emit_task(task, 2, bpf_ktime_get_boot_ns());
-	bpf_map_delete_elem(&tasks, &tid);
+	forget_slot(tid);
 	return 0;
 }

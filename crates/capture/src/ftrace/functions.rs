@@ -71,7 +71,7 @@ impl Functions {
         // Where it is not understood the text is empty, which counts as a shape.
         let text = symbols.sql_offset.map_or_else(String::new, |at| format!(" sql=+0(+{at}({stmt})):ustring"));
         if text.is_empty() {
-            let probe = format!("{}:sqlite3_step", path.display());
+            let probe = format!("{}:sqlite3_step", path.to_string_lossy());
             self.outcomes.push((Layer::Database, probe, Err(NotProbed::NoText)));
             return;
         }
@@ -84,7 +84,11 @@ impl Functions {
         ] {
             match offset {
                 Some(offset) => self.put(layer, "p", event, path, offset, &format!("stmt={stmt}:u64"), name),
-                None => self.outcomes.push((layer, format!("{}:{name}", path.display()), Err(NotProbed::NoFunction))),
+                None => self.outcomes.push((
+                    layer,
+                    format!("{}:{name}", path.to_string_lossy()),
+                    Err(NotProbed::NoFunction),
+                )),
             }
         }
     }
@@ -106,12 +110,12 @@ impl Functions {
 
     #[allow(clippy::too_many_arguments, reason = "a line of tracefs has as many parts")]
     fn put(&mut self, layer: Layer, kind: &str, event: &'static str, path: &Path, offset: u64, what: &str, name: &str) {
-        let line = format!("{kind}:{}/{event} {}:{offset:#x} {what}\n", self.group, path.display());
+        let line = format!("{kind}:{}/{event} {}:{offset:#x} {what}\n", self.group, path.to_string_lossy());
         let outcome = append(&self.root, &line).map_err(NotProbed::from);
         if outcome.is_ok() && !self.events.contains(&event) {
             self.events.push(event);
         }
-        self.outcomes.push((layer, format!("{}:{name}", path.display()), outcome));
+        self.outcomes.push((layer, format!("{}:{name}", path.to_string_lossy()), outcome));
     }
 
     /// The group that their events are in.

@@ -4,6 +4,8 @@ use super::spool::Spool;
 use super::{Error, Raw, Result, doing};
 use formats::ftrace::page::Layout;
 use formats::tracedat::Stats;
+use model::text::ShownPath as _;
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -33,7 +35,7 @@ impl Instance {
     pub fn create(root: &Path, name: &str, spool: &Path) -> Result<Self> {
         let path = root.join("instances").join(name);
         let layout = layout(root, 4096)?;
-        doing(fs::create_dir(&path), || format!("making an instance, {}", path.display()))?;
+        doing(fs::create_dir(&path), || format!("making an instance, {}", path.shown()))?;
         let mut instance = Self { path, cpus: Vec::new(), page: Vec::new(), layout };
         instance.set("trace_clock", "boot")?;
         instance.set("buffer_size_kb", &BUFFER_KIB.to_string())?;
@@ -42,13 +44,13 @@ impl Instance {
         instance.page = vec![0; size << 10];
         instance.layout.page_size = size << 10;
         let cpus = instance.path.join("per_cpu");
-        for entry in doing(fs::read_dir(&cpus), || format!("reading {}", cpus.display()))?.flatten() {
+        for entry in doing(fs::read_dir(&cpus), || format!("reading {}", cpus.shown()))?.flatten() {
             let file_name = entry.file_name();
             let Some(number) = file_name.to_str().and_then(|n| n.strip_prefix("cpu")?.parse().ok()) else { continue };
             let from = entry.path().join("trace_pipe_raw");
             let mut options = OpenOptions::new();
             let pipe = options.read(true).custom_flags(libc::O_NONBLOCK).open(&from);
-            let pipe = doing(pipe, || format!("opening {}", from.display()))?;
+            let pipe = doing(pipe, || format!("opening {}", from.shown()))?;
             let spool = Spool::create(spool.join(format!("{name}-{number}.raw")))?;
             instance.cpus.push(Cpu { number, pipe, spool });
         }
@@ -58,7 +60,7 @@ impl Instance {
 
     fn set(&self, name: &str, value: &str) -> Result<()> {
         let path = self.path.join(name);
-        doing(fs::write(&path, value), || format!("writing {value} into {}", path.display()))
+        doing(fs::write(&path, value), || format!("writing {value} into {}", path.shown()))
     }
 
     /// Records this thread only.
@@ -72,9 +74,15 @@ impl Instance {
         for tid in crate::tasks::threads(pid) {
             let file = OpenOptions::new().append(true).open(&path);
             let done = file.and_then(|mut file| file.write_all(tid.to_string().as_bytes()));
-            doing(done, || format!("adding thread {tid} to {}", path.display()))?;
+            doing(done, || format!("adding thread {tid} to {}", path.shown()))?;
         }
         Ok(())
+    }
+
+    /// The processes whose threads are recorded now: those that were added, and with `event-fork` those that they started.
+    pub fn processes(&self) -> BTreeSet<u32> {
+        let list = fs::read_to_string(self.path.join("set_event_pid")).unwrap_or_default();
+        list.lines().filter_map(|tid| crate::tasks::process_of(tid.trim().parse().ok()?)).collect()
     }
 
     /// Sets one of its options.
@@ -184,10 +192,10 @@ impl Drop for Instance {
 /// How pages of so many bytes are laid out.
 fn layout(root: &Path, page_size: usize) -> Result<Layout> {
     let header = root.join("events/header_page");
-    let text = doing(read_at_once(&header), || format!("reading {}", header.display()))?;
+    let text = doing(read_at_once(&header), || format!("reading {}", header.shown()))?;
     let source = || std::io::Error::new(ErrorKind::InvalidData, "the header page does not say where the data is");
     Layout::parse(&text, page_size, cfg!(target_endian = "big"))
-        .ok_or_else(|| Error::Io { doing: format!("reading {}", header.display()), source: source() })
+        .ok_or_else(|| Error::Io { doing: format!("reading {}", header.shown()), source: source() })
 }
 
 /// The kernel hands this file out to the first read alone (`show_header_page_file`), however small that is.

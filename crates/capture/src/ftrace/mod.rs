@@ -29,6 +29,7 @@ use formats::ftrace::page::Layout;
 use formats::ftrace::translate::TraceContext;
 use formats::tracedat::Stats;
 use instance::Instance;
+use model::text::ShownPath as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -137,8 +138,8 @@ pub fn probe() -> Result<PathBuf> {
         return Err(Error::NoEvent("block:block_rq_issue"));
     }
     let trial = root.join(format!("instances/fathom-{}-trial", std::process::id()));
-    doing(fs::create_dir(&trial), || format!("making an instance, {}", trial.display()))?;
-    doing(fs::remove_dir(&trial), || format!("removing {}", trial.display()))?;
+    doing(fs::create_dir(&trial), || format!("making an instance, {}", trial.shown()))?;
+    doing(fs::remove_dir(&trial), || format!("removing {}", trial.shown()))?;
     Ok(root)
 }
 
@@ -222,6 +223,12 @@ impl Session {
         self.calls.add_process(pid)?;
         self.context.open.extend(before::open_files(pid));
         Ok(())
+    }
+
+    /// The processes that are recorded now, this one aside.
+    pub fn tracked(&self) -> Vec<u32> {
+        let me = std::process::id();
+        self.calls.processes().into_iter().filter(|pid| *pid != me).collect()
     }
 
     /// Takes what is in the buffers; returns how many bytes.

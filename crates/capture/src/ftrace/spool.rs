@@ -4,6 +4,7 @@
 //! lost, and the recording can end there.
 
 use super::{Error, Result, doing};
+use model::text::ShownPath as _;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -27,7 +28,7 @@ pub struct Spool {
 impl Spool {
     /// One whose file is to be `path`.
     pub fn create(path: PathBuf) -> Result<Self> {
-        let file = doing(File::create(&path), || format!("making {}", path.display()))?;
+        let file = doing(File::create(&path), || format!("making {}", path.shown()))?;
         Ok(Self { file, path, written: 0, held: Vec::new(), full: None })
     }
 
@@ -58,12 +59,12 @@ impl Spool {
                     ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
                 ) =>
             {
-                self.full = Some(format!("{} is full: {error}", self.path.display()));
+                self.full = Some(format!("{} is full: {error}", self.path.shown()));
                 // A part of them is in the file, and all of them in memory.
                 let cut = self.file.set_len(self.written).and_then(|()| self.file.seek(SeekFrom::Start(self.written)));
-                doing(cut.map(drop), || format!("cutting {}", self.path.display()))
+                doing(cut.map(drop), || format!("cutting {}", self.path.shown()))
             }
-            Err(source) => Err(Error::Io { doing: format!("writing {}", self.path.display()), source }),
+            Err(source) => Err(Error::Io { doing: format!("writing {}", self.path.shown()), source }),
         }
     }
 
@@ -74,7 +75,7 @@ impl Spool {
 
     /// All pages, in the order in which they were taken.
     pub fn read(mut self) -> Result<Vec<u8>> {
-        let mut pages = doing(fs::read(&self.path), || format!("reading {}", self.path.display()))?;
+        let mut pages = doing(fs::read(&self.path), || format!("reading {}", self.path.shown()))?;
         pages.append(&mut self.held);
         Ok(pages)
     }

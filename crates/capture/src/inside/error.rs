@@ -2,6 +2,7 @@
 
 use inside::hook::NoHook;
 use inside::image::Unfit;
+use model::text::ShownPath as _;
 use std::path::PathBuf;
 
 /// Why nothing can be probed inside on this machine.
@@ -23,7 +24,7 @@ pub enum InsideError {
     #[error("Fathom runs in a time namespace, whose clocks are not the kernel's")]
     TimeNamespace,
     /// None of the libraries can be.
-    #[error("{}: {why}", path.display())]
+    #[error("{}: {why}", path.shown())]
     Refused {
         /// The first of them.
         path: PathBuf,
@@ -37,7 +38,7 @@ pub enum InsideError {
     #[error("none of /dev/shm, /tmp and /run is a writable tmpfs without noexec")]
     NoFolder,
     /// A file of the folder.
-    #[error("{}: {}", path.display(), crate::error::chain(source))]
+    #[error("{}: {}", path.shown(), crate::error::chain(source))]
     File {
         /// The file.
         path: PathBuf,

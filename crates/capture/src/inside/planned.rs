@@ -222,7 +222,7 @@ mod tests {
         for path in there {
             for (name, role) in [("execve", Role::Execve), ("prctl", Role::Prctl), ("syscall", Role::Syscall)] {
                 let offset = function(path, name).unwrap();
-                hook(path, name, offset, role).unwrap_or_else(|why| panic!("{}: {why}", path.display()));
+                hook(path, name, offset, role).unwrap_or_else(|why| panic!("{}: {why}", path.to_string_lossy()));
             }
             assert_eq!(c_library(path).unwrap().functions.len(), 3);
         }

@@ -365,12 +365,12 @@ nonsense
             path
         };
         let inner = make("inner", "#!/bin/sh\n");
-        let plain = make("plain", &format!("#! {} -x\necho\n", inner.display()));
+        let plain = make("plain", &format!("#! {} -x\necho\n", inner.to_string_lossy()));
         assert_eq!(interpreters(&plain, None), [plain.clone(), inner.clone(), "/bin/sh".into()]);
         let by_env = make("by_env", "#!/usr/bin/env -S LANG=C inner\n");
         let path = Some(folder.path().as_os_str());
         assert_eq!(interpreters(&by_env, path), [by_env.clone(), "/usr/bin/env".into(), inner, "/bin/sh".into()]);
-        let circle = make("circle", &format!("#!{}\n", folder.path().join("circle").display()));
+        let circle = make("circle", &format!("#!{}\n", folder.path().join("circle").to_string_lossy()));
         assert_eq!(interpreters(&circle, None).len(), 5);
     }
 
@@ -415,9 +415,9 @@ nonsense
         let exe = std::env::current_exe().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let script = folder.path().join("run");
-        fs::write(&script, format!("#!/bin/sh\nexec {} --list\n", exe.display())).unwrap();
+        fs::write(&script, format!("#!/bin/sh\nexec {} --list\n", exe.to_string_lossy())).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-        let line = OsString::from(format!("cd /;X=1 {};true", exe.display()));
+        let line = OsString::from(format!("cd /;X=1 {};true", exe.to_string_lossy()));
         // A shell executes a script that is no executable file.
         let text = folder.path().join("text");
         fs::write(&text, [&fs::read(&script).unwrap(), b"# caf\xe9\n".as_slice()].concat()).unwrap();

@@ -1,9 +1,9 @@
 //! System calls that are operations, in programs without statements, marks or functions.
 //!
 //! Where a program has no statements, marks or `--op` functions, each call that waits for the device is an operation,
-//! since that is what its user waits for: fsync and its variants, writes to files opened with O_SYNC or O_DSYNC, and
-//! reads and direct writes that slept until the device had completed them. Its shape is the call with its file's name,
-//! digits normalised, so that the segments of a log share one shape.
+//! since that is what its user waits for: fsync and its variants, writes to files opened with O_SYNC or O_DSYNC or with
+//! RWF_SYNC or RWF_DSYNC (pwritev2), and reads and direct writes that slept until the device had completed them. Its
+//! shape is the call with its file's name, digits normalised, so that the segments of a log share one shape.
 //!
 //! Nothing is counted twice: a process with a recorded statement or a mark has none of them, nor has a recording with functions,
 //! and within an inferred transaction they stay the transaction's. Whether a read slept for the device is known when it has

@@ -2,6 +2,7 @@
 
 use super::ab::BenchAb;
 use super::results::{BenchCompare, BenchHistory, BenchPlan, BenchShow, ServeHttp};
+use crate::destination::folder_parser;
 use clap::{Args, Subcommand};
 use model::quantity::{long_time, percent};
 use runner::quantity::parameter;
@@ -107,7 +108,7 @@ pub struct BenchRun {
     #[arg(long)]
     pub no_wait: bool,
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom")]
+    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom", value_parser = folder_parser())]
     pub output: PathBuf,
     /// Print no progress, only results, warnings and errors
     #[arg(short, long)]

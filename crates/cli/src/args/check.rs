@@ -52,7 +52,7 @@ pub enum CheckVerb {
 /// difference is intended.
 #[derive(Debug, Args)]
 pub struct CheckRecord {
-    /// File to write
+    /// File to write; `-` for stdout
     #[arg(short, long, value_name = "FILE", default_value = "fathom-check.toml")]
     pub output: PathBuf,
     /// Runs

@@ -1,5 +1,6 @@
 //! Command line of `fathom device`, and of every verb that works on a device.
 
+use crate::destination::folder_parser;
 use clap::{Args, Subcommand, ValueEnum};
 use device::remote::{DeviceAddress, DeviceNames, NotADevice, OneOrAll};
 use model::quantity::long_time;
@@ -120,7 +121,7 @@ pub struct DeviceFetch {
     #[arg(value_name = "NAME")]
     pub name: String,
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom")]
+    #[arg(short, long, value_name = "B.fathom", default_value = "bench.fathom", value_parser = folder_parser())]
     pub output: PathBuf,
     /// Fathom's binary for devices of another architecture (repeatable)
     #[arg(long, value_name = "FILE")]

@@ -32,7 +32,7 @@ pub struct Diff {
     /// Exit with status 1 if B is slower (by more than PERCENT), or if the recordings do not allow a verdict
     #[arg(long, value_name = "slower[:PERCENT]", value_parser = slower)]
     pub fail_on: Option<f64>,
-    /// Also write a page with the difference and both timelines, one above the other
+    /// Also write a page with the difference and both timelines, one above the other (`-`: to stdout, instead of the text)
     #[arg(short, long, value_name = "x.html")]
     pub output: Option<PathBuf>,
     /// Print JSON (format: docs/reference/json.md)

@@ -1,5 +1,6 @@
 //! Command line of `fathom fix`.
 
+use crate::destination::folder_parser;
 use clap::{Args, ValueEnum};
 use model::quantity::{long_time, percent};
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ pub struct Fix {
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "B.fathom", default_value = "fix.fathom")]
+    #[arg(short, long, value_name = "B.fathom", default_value = "fix.fathom", value_parser = folder_parser())]
     pub output: PathBuf,
     /// Print no progress, only results, warnings and errors
     #[arg(short, long)]

@@ -1,5 +1,6 @@
 //! Command line of `fathom lab`.
 
+use crate::destination::folder_parser;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
@@ -50,7 +51,7 @@ pub struct GuestArgs {
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Folder of the host that is mounted as /share in the guest [default: a temporary one]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = folder_parser())]
     pub output: Option<PathBuf>,
     #[command(flatten)]
     pub host: HostArgs,
@@ -130,7 +131,7 @@ pub struct LabRun {
     #[arg(value_name = "SCENARIO")]
     pub scenario: String,
     /// Folder for the result; one of an earlier run is kept as NAME.old [default: SCENARIO.lab]
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", value_parser = folder_parser())]
     pub output: Option<PathBuf>,
     /// Set a value of the scenario (repeatable): record.backend=ftrace, disk.data.size=1G
     #[arg(long, value_name = "KEY=VALUE")]

@@ -17,6 +17,6 @@ pub struct Mcp {
     #[arg(value_name = "FOLDER")]
     pub roots: Vec<PathBuf>,
     /// Tokens of an answer, counted as four characters each
-    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u64).range(200..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 4000, value_parser = clap::value_parser!(u64).range(500..=1_000_000))]
     pub budget: u64,
 }

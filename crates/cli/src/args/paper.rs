@@ -1,6 +1,7 @@
 //! Options of `fathom pool` for the cluster of paper 001.
 
 use super::device::device;
+use crate::destination::folder_parser;
 use ::device::remote::DeviceAddress;
 use clap::{Args, ValueEnum};
 use model::quantity::{bytes, long_time};
@@ -92,7 +93,7 @@ pub struct PaperBench {
     #[arg(long, value_name = "TIME", value_parser = long_time, requires = "paper_figures")]
     pub budget: Option<Duration>,
     /// Archive for the figures; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "P.fathom", default_value = "pool.fathom", requires = "paper_figures")]
+    #[arg(short, long, value_name = "P.fathom", default_value = "pool.fathom", requires = "paper_figures", value_parser = folder_parser())]
     pub output: PathBuf,
 }
 

@@ -1,5 +1,6 @@
 //! Command line of those commands of `fathom bench` that read results, and of the HTTP server.
 
+use crate::destination::folder_parser;
 use clap::{Args, ValueEnum};
 use model::quantity::percent;
 use runner::quantity::{parameter, setting, slower};
@@ -116,7 +117,7 @@ pub struct MeasureBoth {
     #[arg(long, value_name = "FILE")]
     pub binary: Vec<PathBuf>,
     /// Folder for an archive of each device [default: compare]
-    #[arg(short, long, value_name = "FOLDER")]
+    #[arg(short, long, value_name = "FOLDER", value_parser = folder_parser())]
     pub output: Option<PathBuf>,
 }
 

@@ -2,13 +2,14 @@
 
 use super::results;
 use crate::args::ResultFiles;
-use crate::{args, link, notices, output, progress};
+use crate::{args, destination, link, notices, output, progress};
 use analysis::bench::comparable::Rules;
 use analysis::bench::regressions::regressions;
 use analysis::bench::results::Bench;
 use analysis::bench::{self, Benchmark, Penalty, compared, history};
 use anyhow::Result;
 use archive::Archive;
+use model::text::ShownPath as _;
 use stats::verdict::Better;
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,7 +52,7 @@ pub fn show(args: &args::BenchShow) -> Result<ExitCode> {
             eprintln!(
                 "fathom: {} has tables of version 1, which name no design, so there are no scores; \
                  `fathom export --csv` gives what its processes printed",
-                args.archive.display()
+                args.archive.shown()
             );
             Vec::new()
         }
@@ -84,7 +85,7 @@ pub fn compare(args: &args::BenchCompare) -> Result<ExitCode> {
     let b = args.b.as_deref().map(|b| compared_one(b, args)).transpose()?;
     let done = runner::archives::compared(&a, b.as_ref(), args.by.as_deref(), &rules)?;
     if let Some(path) = &args.markdown {
-        results::write(path, compared::markdown(&done))?;
+        destination::text(path, &compared::markdown(&done))?;
     }
     ResultFiles { markdown: args.markdown.clone(), ..ResultFiles::default() }.print(&match args.json {
         true => serde_json::to_string_pretty(&done)? + "\n",

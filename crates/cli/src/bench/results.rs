@@ -1,7 +1,7 @@
 //! The files that a benchmark's results go into.
 
 use crate::args::ResultFiles;
-use crate::{link, output};
+use crate::{destination, link, output};
 use analysis::bench::{self, Benchmark, Why};
 use anyhow::Result;
 use archive::Runs;
@@ -38,7 +38,7 @@ impl ResultFiles {
     /// The files, as options and names.
     pub fn names(&self) -> Vec<String> {
         let named = |option: &str, path: &Option<PathBuf>| {
-            let path = path.as_deref().filter(|path| *path != Path::new(STDOUT));
+            let path = path.as_deref().filter(|path| !destination::is_stdout(path));
             path.map(|path| format!("{option} {}", output::word(path)))
         };
         [named("--csv", &self.csv), named("--markdown", &self.markdown)].into_iter().flatten().collect()
@@ -46,7 +46,7 @@ impl ResultFiles {
 
     /// Prints the results, unless a file takes their place.
     pub fn print(&self, text: &str) {
-        let elsewhere = [&self.csv, &self.markdown].into_iter().flatten().any(|path| path == Path::new(STDOUT));
+        let elsewhere = [&self.csv, &self.markdown].into_iter().flatten().any(|path| destination::is_stdout(path));
         if !elsewhere && !self.silent {
             output::text(text);
         }
@@ -55,26 +55,15 @@ impl ResultFiles {
     /// Writes them. `run` is what was run, for the manual's page of comparisons.
     pub fn write(&self, benchmark: &Benchmark, all: &[Results], run: Option<&[String]>) -> Result<()> {
         if let Some(path) = &self.csv {
-            write(path, bench::show::csv(benchmark))?;
+            destination::text(path, &bench::show::csv(benchmark))?;
         }
         if let Some(path) = &self.markdown {
             let only_comparisons = workloads(benchmark, all).designs.is_empty();
             let text = markdown(benchmark, all);
             let before = std::fs::read_to_string(path).unwrap_or_default();
             let page = |what| experiment::page::page(what, experiment::page::by_hand(&before), &text);
-            write(path, run.filter(|_| only_comparisons).map_or(text.clone(), page))?;
+            destination::text(path, &run.filter(|_| only_comparisons).map_or(text.clone(), page))?;
         }
         Ok(())
     }
-}
-
-/// The name of a file that is none.
-const STDOUT: &str = "-";
-
-pub fn write(path: &Path, text: String) -> Result<()> {
-    if path == Path::new(STDOUT) {
-        output::text(&text);
-        return Ok(());
-    }
-    Ok(archive::atomic_file::text(path, &text)?)
 }

@@ -10,6 +10,7 @@ use device::remote::detached;
 use experiment::Design;
 use experiment::catalog::{self, Runnable};
 use experiment::selection::Selection;
+use model::text::ShownPath as _;
 use runner::run::{Bench, Measured};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -84,7 +85,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
             .with_context(|| format!("everything measured is kept: fathom bench show {}", output::word(&dir)))?;
     }
     if let Some(error) = failed {
-        return Err(error.context(format!("earlier results are in {}", dir.display())));
+        return Err(error.context(format!("earlier results are in {}", dir.shown())));
     }
     let complete = benchmark.complete;
     if !complete {
@@ -119,8 +120,8 @@ fn cut_off(error: anyhow::Error, before: Option<anyhow::Error>, dir: &Path) -> a
     let what = format!(
         "the scores were computed from {0}, which is kept; the tables could not be written. With more free space, \
          run fathom reindex {1} here or on a copy elsewhere; fathom bench run --resume {1} runs what is missing",
-        log.display(),
-        dir.display()
+        log.shown(),
+        dir.shown()
     );
     before.unwrap_or(error).context(what)
 }

@@ -9,6 +9,7 @@ use crate::{Usage, notices, output, progress};
 use anyhow::{Context as _, Result};
 use device::remote::{DeviceAddress, Ended, OneOrAll};
 use model::Context;
+use model::text::ShownPath as _;
 use recorder::incoming::{Incoming, THERE};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -72,7 +73,7 @@ fn asked(args: &BenchRun) -> Result<Asked> {
         }
     }
     if let Some(jar) = &args.dex_jar {
-        let bytes = std::fs::read(jar).with_context(|| format!("cannot read {}", jar.display()))?;
+        let bytes = std::fs::read(jar).with_context(|| format!("cannot read {}", jar.shown()))?;
         files.push((DEX_JAR.into(), bytes));
         words.push(format!("--param=dex_jar={DEX_JAR}"));
     }
@@ -123,7 +124,7 @@ fn one(
         _ if lost && context.cancelled() => ExitCode::from(INTERRUPTED),
         Ended::Exit(0) if kept => ExitCode::SUCCESS,
         Ended::Exit(INTERRUPTED) => {
-            eprintln!("fathom: interrupted; what was measured is in {}", output.display());
+            eprintln!("fathom: interrupted; what was measured is in {}", output.shown());
             ExitCode::from(INTERRUPTED)
         }
         Ended::Exit(status) if status != 0 => ExitCode::from(status),

@@ -6,7 +6,7 @@ use super::inserts::{self, Load, Outcome};
 use super::{bench, info};
 use crate::args::{self, BenchCompare, MeasureBoth, Which};
 use crate::bench::{INTERRUPTED, load};
-use crate::{Usage, link, output, progress};
+use crate::{Usage, destination, link, output, progress};
 use analysis::bench::apart::{self, Setting};
 use analysis::bench::comparable::Rules;
 use analysis::bench::{compare, compared};
@@ -78,13 +78,15 @@ pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     if let Some(traced) = &traced {
         value["traced"] = traced.json();
     }
-    output::result(args.json, &value, || {
-        let parts = apart::text(&parts, &settings);
-        let traced = traced.as_ref().map_or_else(String::new, Traced::text);
-        format!("{parts}\nBoth with the same settings\n{}{traced}", compared::text(&done))
-    })?;
+    if !args.markdown.as_deref().is_some_and(destination::is_stdout) {
+        output::result(args.json, &value, || {
+            let parts = apart::text(&parts, &settings);
+            let traced = traced.as_ref().map_or_else(String::new, Traced::text);
+            format!("{parts}\nBoth with the same settings\n{}{traced}", compared::text(&done))
+        })?;
+    }
     if let Some(path) = &args.markdown {
-        archive::atomic_file::text(path, &compared::markdown(&done))?;
+        destination::text(path, &compared::markdown(&done))?;
     }
     Ok(Some(if done.results.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }))
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use device::remote::DeviceAddress;
+use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
 /// A device's archive in a folder.
@@ -17,7 +18,7 @@ pub fn each<'a, T: Send>(
     what: &str,
     one: impl Fn(&DeviceAddress, &Path, &str) -> Result<T> + Sync,
 ) -> Result<Vec<(&'a DeviceAddress, Option<T>)>> {
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.shown()))?;
     let done: Vec<Result<T>> = std::thread::scope(|scope| {
         let start = |place| {
             let one = &one;

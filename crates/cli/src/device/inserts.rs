@@ -58,8 +58,8 @@ fn here(load: &Load, path: &Path) -> Result<Outcome> {
 fn there(place: &DeviceAddress, load: &Load, path: &Path, binaries: &[PathBuf]) -> Result<Outcome> {
     let mut words: Vec<String> = ["record", "--quiet"].map(String::from).to_vec();
     words.push(format!("--device={place}"));
-    words.push(format!("--output={}", path.display()));
-    words.extend(binaries.iter().map(|binary| format!("--binary={}", binary.display())));
+    words.push(format!("--output={}", path.to_string_lossy()));
+    words.extend(binaries.iter().map(|binary| format!("--binary={}", binary.to_string_lossy())));
     words.extend(["--", PROGRAM, "workload", "demo", "--samples=none", "--dir=."].map(String::from));
     words.extend([format!("--rows={}", load.rows), format!("--scans={}", load.scans)]);
     words.push(format!("--journal-mode={}", load.journal_mode));

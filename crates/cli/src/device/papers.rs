@@ -8,12 +8,13 @@ use super::info;
 use super::inserts::{self, Load, Outcome};
 use crate::args::{self, Papers, Which};
 use crate::bench::{INTERRUPTED, load, run as measure};
-use crate::{Usage, output};
+use crate::{Usage, destination, output};
 use analysis::bench::results::Bench;
 use analysis::papers::list::{List, Listed};
 use anyhow::{Context as _, Result, bail};
 use device::remote::DeviceAddress;
 use model::Environment;
+use model::text::ShownPath as _;
 use runner::both::{self, Folder, MeasureBoth};
 use runner::papers_beside::{self as beside, Needs, Page, machine};
 use runner::papers_network::{Ends, Networks, is_network};
@@ -24,11 +25,12 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     if matches!(place, DeviceAddress::Local) {
         return Err(Usage("--device local is this machine; `fathom papers` makes its figures".into()).into());
     }
+    destination::not_both(args.beside.json, args.output.as_deref())?;
     let folders = folders(args)?;
     // Asked first: a device that is not there is reported before anything is measured.
     let facts = info::ask(&Which { device: place.clone(), binary: args.beside.binary.clone() })?.facts;
     let folder = args.beside.folder.clone().unwrap_or_else(|| PathBuf::from(format!("papers-{}", place.file_name())));
-    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.shown()))?;
     let needs = Needs::of(wanted);
     let called = args.beside.called.clone().unwrap_or_else(|| place.to_string());
     let mut host = machine("host".into(), Environment::new());
@@ -60,14 +62,14 @@ pub fn run(args: &Papers, place: &DeviceAddress, all: &List, wanted: &[&Listed])
     let page = Page { all, wanted, place, host, device, quick: args.quick, modes, folders };
     let text = page.markdown(&model::text::date(archive::unix_now_ns()));
     match &args.output {
-        Some(path) => archive::atomic_file::text(path, &text)?,
+        Some(path) => destination::text(path, &text)?,
         None if !args.beside.json => output::text(&text),
         None => {}
     }
     if args.beside.json {
         output::text(&(serde_json::to_string_pretty(&page.json())? + "\n"));
     }
-    eprintln!("fathom: the archives are in {0}. Draw: fathom report {0}/*.fathom", folder.display());
+    eprintln!("fathom: the archives are in {0}. Draw: fathom report {0}/*.fathom", folder.shown());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -81,7 +83,7 @@ fn folders(args: &Papers) -> Result<Vec<Folder>> {
         let (name, there) = named(there);
         let here = dir_here.iter().map(|here| named(here)).find(|(n, _)| *n == name).map_or(".", |(_, path)| path);
         let here = std::fs::canonicalize(here).with_context(|| format!("--dir-here {here}"))?;
-        Ok(Folder { name: name.into(), here: here.display().to_string(), there: there.into() })
+        Ok(Folder { name: name.into(), here: here.to_string_lossy().into_owned(), there: there.into() })
     };
     dir.iter().map(of).collect()
 }
@@ -194,7 +196,8 @@ fn recorded(
 }
 
 fn without_page(args: &Papers, folder: &Path) -> ExitCode {
-    let page = args.output.as_ref().map_or_else(|| "the page".into(), |p| p.display().to_string());
-    eprintln!("fathom: interrupted; {page} was not written; what was measured is in {}", folder.display());
+    let page = args.output.as_ref().filter(|page| !destination::is_stdout(page));
+    let page = page.map_or_else(|| "the page".into(), |page| page.shown().to_string());
+    eprintln!("fathom: interrupted; {page} was not written; what was measured is in {}", folder.shown());
     ExitCode::from(INTERRUPTED)
 }

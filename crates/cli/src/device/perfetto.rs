@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use device::remote::DeviceAddress;
 use device::remote::perfetto::{self, Config};
 use model::counted;
+use model::text::ShownPath as _;
 use recorder::Import;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,12 +47,12 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
     let imported = recorder::import(&request, &context, &notify);
     progress::clear(&context);
     let imported = imported
-        .with_context(|| format!("{} of {place} was kept as {}", counted(bytes as usize, "byte"), file.display()))?;
+        .with_context(|| format!("{} of {place} was kept as {}", counted(bytes as usize, "byte"), file.shown()))?;
     recorder::output::give_to_caller(&args.output)?;
     if !args.quiet {
         eprintln!(
             "{}: {} of {place}, in {}",
-            args.output.display(),
+            args.output.shown(),
             counted(imported.taken as usize, "event"),
             output::word(&file)
         );

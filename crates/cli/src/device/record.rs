@@ -2,13 +2,14 @@
 
 use super::each::each;
 use super::result::{self, Telling};
-use crate::args::{Backend, Probes, Record, Via};
+use crate::args::{Backend, Probes, Record, Stacks, Via};
 use crate::bench::INTERRUPTED;
 use crate::{Usage, link, output, progress};
 use analysis::host_clock::HostClock;
 use anyhow::{Context as _, Result};
 use archive::Archive;
 use device::remote::{DeviceAddress, Ended, OneOrAll};
+use model::text::ShownPath as _;
 use model::{Context, counted};
 use recorder::incoming::{Incoming, THERE};
 use std::path::Path;
@@ -81,7 +82,7 @@ pub fn linked(output: &Path, place: &DeviceAddress, quiet: bool) -> Result<()> {
     if !quiet {
         let summary = analysis::summarise_archive(&archive).context("what came back")?;
         let operations: u64 = summary.operations.iter().map(|o| o.count).sum();
-        eprintln!("{}: {} on {place}", output.display(), counted(operations as usize, "operation"));
+        eprintln!("{}: {} on {place}", output.shown(), counted(operations as usize, "operation"));
         eprintln!("next: fathom show {0}, or fathom report {0}", output::word(output));
     }
     Ok(())
@@ -108,6 +109,7 @@ fn words(args: &Record) -> Vec<String> {
         Probes::Uprobe => "uprobe",
     };
     option("--probes", probes.into());
+    option("--stacks", if args.stacks == Stacks::Auto { "auto" } else { "off" }.into());
     let backend = match args.backend {
         Backend::Auto => "auto",
         Backend::Ebpf => "ebpf",

@@ -4,6 +4,7 @@ use crate::args::ServiceDevice;
 use crate::{Usage, progress};
 use anyhow::{Context as _, Result};
 use device::remote::{DeviceAddress, Note, Service, in_guest};
+use model::text::ShownPath as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,7 +23,7 @@ pub fn run(kind: &str, at: &ServiceDevice, key: Option<&Path>) -> Result<ExitCod
     let mut words = words(&given);
     let mut files = Vec::new();
     if let Some(key) = key {
-        files.push((KEY.into(), std::fs::read(key).with_context(|| format!("cannot read {}", key.display()))?));
+        files.push((KEY.into(), std::fs::read(key).with_context(|| format!("cannot read {}", key.shown()))?));
     }
     let context = progress::context(matches!(place, DeviceAddress::Lab(_)));
     progress::end_on_signal(&context);

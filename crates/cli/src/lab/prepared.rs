@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result};
 use lab::run::{NotStarted, Options};
 use lab::scenario::Scenario;
 use model::Context;
+use model::text::ShownPath as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -25,7 +26,7 @@ impl Prepared {
         lab::guest::available(scenario.machine.arch).map_err(explained)?;
         let temporary = tempfile::tempdir().context("cannot create a folder")?;
         let share = args.output.clone().unwrap_or_else(|| temporary.path().into());
-        std::fs::create_dir_all(&share).with_context(|| format!("cannot create {}", share.display()))?;
+        std::fs::create_dir_all(&share).with_context(|| format!("cannot create {}", share.shown()))?;
         Ok(Self { cache, program, share, _temporary: temporary })
     }
 

@@ -68,6 +68,7 @@ fn recording(folder: &Path) -> Option<Recording> {
             operations: summary.operations.iter().map(|o| o.count).sum(),
             commands: summary.device_commands.total as u64,
             complete: summary.trace.complete,
+            blind: summary.blind.iter().map(|blind| blind.means.clone()).collect(),
             lost: !summary.loss.intervals.is_empty(),
             problem: None,
         })

@@ -4,15 +4,16 @@
 use crate::args::NetMeasure;
 use crate::output;
 use anyhow::{Context as _, Result};
+use model::text::ShownPath as _;
 use net::clock::Moment;
 use net::here;
 use net::measure::{ClientMachine, Handover, Measured, RunRequest};
 use std::process::ExitCode;
 
 pub fn run(args: &NetMeasure) -> Result<ExitCode> {
-    let text = std::fs::read(&args.asked).with_context(|| format!("reading {}", args.asked.display()))?;
+    let text = std::fs::read(&args.asked).with_context(|| format!("reading {}", args.asked.shown()))?;
     let asked: RunRequest = serde_json::from_slice(&text)
-        .with_context(|| format!("{} does not ask for a measurement", args.asked.display()))?;
+        .with_context(|| format!("{} does not ask for a measurement", args.asked.shown()))?;
     let Some(measured) = measure(&asked)? else {
         eprintln!("fathom: interrupted; nothing was stored");
         return Ok(ExitCode::from(130));

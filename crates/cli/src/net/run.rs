@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use archive::Staged;
 use device::remote::DeviceAddress;
 use model::Lines;
+use model::text::ShownPath as _;
 use net::asked::{self, Ends, Kind, Unasked};
 use net::keep::{Kept, Names, possible};
 use net::link::LinkReport;
@@ -96,7 +97,7 @@ fn finish(args: &NetRun, handed: &Handover, conducted: Option<&Conducted>) -> Re
     let shown = RunView { measured: &handed.measured, ends, link: link.map(|(_, link)| link) };
     let kept = args.output.as_deref().map(|output| {
         keep(&Kept { handed, conducted, link, names: NAMES }, output, args.json || args.lines)
-            .with_context(|| format!("the run is printed but not stored in {}", output.display()))
+            .with_context(|| format!("the run is printed but not stored in {}", output.shown()))
     });
     if args.json {
         let samples = args.output.as_deref().filter(|_| kept.as_ref().is_some_and(Result::is_ok));

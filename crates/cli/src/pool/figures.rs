@@ -17,7 +17,7 @@ pub fn run(args: &PoolBench) -> Result<ExitCode> {
     let args::Verb::Bench(bench) = args::asked(&words)? else { bail!("the figures have no bench") };
     let code = bench::run(&bench)?;
     if !args.load.json {
-        let output = paper.output.display();
+        let output = crate::output::word(&paper.output);
         eprintln!(
             "fathom: to show the figures beside the paper's: fathom report {output}; as text: fathom papers \
              --archive {output} 001/7-12"

@@ -2,11 +2,12 @@
 
 use crate::args::PoolForget;
 use anyhow::{Context as _, Result, ensure};
+use model::text::ShownPath as _;
 use pool::store::Store;
 use std::process::ExitCode;
 
 pub fn run(args: &PoolForget) -> Result<ExitCode> {
-    let path = args.store.display();
+    let path = args.store.shown();
     let store = Store::open(&args.store)?;
     let (header, used) = (store.header(), store.used_bytes());
     let Some(place) = header.place else {

@@ -2,6 +2,7 @@
 
 use crate::args::PoolKeygen;
 use anyhow::Result;
+use model::text::ShownPath as _;
 use std::process::ExitCode;
 use wire::Key;
 
@@ -12,7 +13,7 @@ pub fn run(args: &PoolKeygen) -> Result<ExitCode> {
     eprintln!(
         "fathom: wrote the key to {}; copy it to every node and the coordinator over a trusted channel, and give it \
          to them as --key",
-        args.file.display()
+        args.file.shown()
     );
     Ok(ExitCode::SUCCESS)
 }

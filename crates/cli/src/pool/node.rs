@@ -3,6 +3,7 @@
 use super::auth;
 use crate::args::PoolNode;
 use anyhow::{Context as _, Result};
+use model::text::ShownPath as _;
 use pool::flash::Flash;
 use pool::listener::{Endpoint, Listener};
 use pool::node::{Node, WORKERS};
@@ -44,7 +45,7 @@ pub fn run(args: &PoolNode) -> Result<ExitCode> {
             let store = Store::format(path, args.size, new_name(), args.import)?;
             eprintln!(
                 "fathom: made {}, a store of {} bytes, node {}",
-                path.display(),
+                path.shown(),
                 store.size_bytes(),
                 store.header().node
             );

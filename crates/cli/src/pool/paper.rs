@@ -3,6 +3,7 @@
 use super::auth;
 use crate::args::{PoolBench, PoolNode};
 use anyhow::{Context as _, Result, bail};
+use model::text::ShownPath as _;
 use pool::flash::Flash;
 use pool::paper::coordinator::{self, Load, Measured};
 use pool::paper::node::PaperNode;
@@ -19,7 +20,7 @@ pub fn node(args: &PoolNode) -> Result<ExitCode> {
     let io = !args.paper.no_io;
     let flash = args.paper.flash.map(Flash::new).transpose().context("the emulated flash")?;
     let node = match &args.store {
-        Some(path) => PaperNode::file(path, io, flash).with_context(|| format!("cannot open {}", path.display()))?,
+        Some(path) => PaperNode::file(path, io, flash).with_context(|| format!("cannot open {}", path.shown()))?,
         None => PaperNode::memory(args.backend.unwrap_or_default(), args.paper.first, io, flash)
             .context("not enough memory for the store")?,
     };

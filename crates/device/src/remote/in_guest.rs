@@ -2,6 +2,7 @@
 //! both.
 
 use model::Context;
+use model::text::ShownPath as _;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ pub enum NoGuest {
     #[error("cannot create a folder: {0}")]
     Folder(io::Error),
     /// A file for it.
-    #[error("cannot write {}: {}", .0.display(), .1)]
+    #[error("cannot write {}: {}", .0.shown(), .1)]
     File(PathBuf, io::Error),
     /// The process.
     #[error("cannot start fathom lab exec: {0}")]

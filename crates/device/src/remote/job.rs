@@ -12,6 +12,7 @@ use super::pipe::Broke;
 use super::program::Deployment;
 use super::{AgentLink, DeviceAddress, Event, Remark, Skew, Unreachable, program};
 use model::Context;
+use model::text::ShownPath as _;
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -161,7 +162,7 @@ enum NotTaken {
     #[error("the device sent more data than any result has")]
     TooMuch,
     /// It cannot be written.
-    #[error("cannot write {}: {}", .0.display(), .1)]
+    #[error("cannot write {}: {}", .0.shown(), .1)]
     Write(PathBuf, io::Error),
 }
 

@@ -9,6 +9,7 @@ use super::pipe::{Broke, Ending, Pipe};
 use super::transport;
 use super::{DeviceAddress, Unreachable};
 use model::Context;
+use model::text::ShownPath as _;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read};
@@ -119,7 +120,7 @@ pub fn record(
 fn pull(place: &DeviceAddress, serial: &str, there: &str, file: &Path) -> Result<u64, Unreachable> {
     let part = file.with_extension("pftrace.part");
     let fail = |why: String| Unreachable::new(place, why);
-    let cannot = |e: std::io::Error| fail(format!("cannot write {}: {e}", file.display()));
+    let cannot = |e: std::io::Error| fail(format!("cannot write {}: {e}", file.shown()));
     let mut out = File::create(&part).map_err(cannot)?;
     let sync = AdbSync::open(&AdbServer::of_environment(), serial);
     let pulled = sync.and_then(|mut sync| sync.pull(there, &mut out, MOST)).map_err(|e| transport::failed(place, &e));

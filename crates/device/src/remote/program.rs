@@ -6,6 +6,7 @@ use super::transport::{self, quoted};
 use super::{DeviceAddress, Remark, Unreachable};
 use model::Context;
 use model::program::builds;
+use model::text::ShownPath as _;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
@@ -40,9 +41,9 @@ const MACHINES: &[(u16, &str)] =
 /// Why there is no program for a device.
 #[derive(Debug, thiserror::Error)]
 enum NoBinary {
-    #[error("{}: {}", .0.display(), .1)]
+    #[error("{}: {}", .0.shown(), .1)]
     Unreadable(PathBuf, io::Error),
-    #[error("{} is not a Linux program for a supported architecture", .0.display())]
+    #[error("{} is not a Linux program for a supported architecture", .0.shown())]
     Foreign(PathBuf),
     #[error(
         "its architecture is {machine}, and this binary is for {have}: put Fathom for {machine} beside it as fathom-{machine}, or give it \
@@ -51,7 +52,7 @@ enum NoBinary {
     OtherMachine { machine: String, have: String },
     #[error(
         "{} is dynamically linked, and its libraries may be missing there: give a static binary with --binary \
-         FILE (`make build` makes one)", .0.display()
+         FILE (`make build` makes one)", .0.shown()
     )]
     Linked(PathBuf),
 }
@@ -208,7 +209,7 @@ fn send(
     let run = |line: &str| transport::run(place, line, None);
     let make = format!("umask 077; mkdir -p {}", quoted(folder));
     let open = || {
-        let file = File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.display())))?;
+        let file = File::open(&binary.path).map_err(|e| fail(format!("{}: {e}", binary.path.shown())))?;
         Ok(Progress { file, sent: 0, of: binary.bytes, place: place.to_string(), context: context.clone() })
     };
     let sent = match place {

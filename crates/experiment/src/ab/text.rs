@@ -114,7 +114,7 @@ fn notes(out: &mut String, outcome: &Outcome) {
     let io = if outcome.commands.iter().any(|c| c.metrics.contains_key("read_calls")) {
         "reads, writes (calls) and written (bytes): /proc/PID/io"
     } else {
-        "reads and writes are not counted: no /proc/PID/io"
+        "reads and writes are not counted: the kernel has no /proc/PID/io, or lets root alone read that of these commands"
     };
     let _ = writeln!(
         out,

@@ -45,7 +45,7 @@ pub fn quoted(word: &str) -> String {
 impl Variants<'_> {
     /// The command with the copy in the database's place.
     pub fn words(&self) -> Vec<String> {
-        let copy = self.database.as_ref().map(|(_, copy)| copy.display().to_string());
+        let copy = self.database.as_ref().map(|(_, copy)| copy.to_string_lossy().into_owned());
         self.command.iter().map(|word| copy.as_ref().map_or(word.clone(), |copy| word.replace("{db}", copy))).collect()
     }
 
@@ -53,7 +53,7 @@ impl Variants<'_> {
     fn line(&self, remedy: Option<&Remedy>) -> String {
         let mut words = vec!["env".to_owned()];
         if let Some(pragmas) = remedy.and_then(|remedy| remedy.connection.as_ref()) {
-            words.push(format!("LD_PRELOAD={}", self.object.display()));
+            words.push(format!("LD_PRELOAD={}", self.object.to_string_lossy()));
             words.push(format!("FATHOM_PRAGMAS={pragmas}"));
         }
         words.extend(self.words());
@@ -62,9 +62,10 @@ impl Variants<'_> {
 
     /// The line that prepares a variant.
     pub fn prepare(&self, remedy: Option<&Remedy>) -> String {
-        let mut words: Vec<String> = vec![self.fathom.display().to_string(), "workload".into(), "variant".into()];
+        let mut words: Vec<String> =
+            vec![self.fathom.to_string_lossy().into_owned(), "workload".into(), "variant".into()];
         if let Some((from, to)) = &self.database {
-            words.extend(["--database".into(), from.display().to_string(), to.display().to_string()]);
+            words.extend(["--database".into(), from.to_string_lossy().into_owned(), to.to_string_lossy().into_owned()]);
             if let Some(sql) = remedy.and_then(|remedy| remedy.persistent.as_ref()) {
                 words.extend(["--pragma".into(), sql.clone()]);
             }
@@ -72,20 +73,20 @@ impl Variants<'_> {
         let own = remedy.and_then(|remedy| remedy.machine.as_ref());
         for (file, value) in self.machine {
             let value = own.filter(|(own, _)| own == file).map_or(value, |(_, value)| value);
-            words.extend(["--set".into(), format!("{}={value}", file.display())]);
+            words.extend(["--set".into(), format!("{}={value}", file.to_string_lossy())]);
         }
         let own = remedy.and_then(|remedy| remedy.mount.as_ref());
         for (folder, back) in self.mounts {
-            words.extend(["--remount".into(), format!("{}={back}", folder.display())]);
+            words.extend(["--remount".into(), format!("{}={back}", folder.to_string_lossy())]);
         }
         if let Some((folder, option)) = own {
-            words.extend(["--remount".into(), format!("{}={option}", folder.display())]);
+            words.extend(["--remount".into(), format!("{}={option}", folder.to_string_lossy())]);
         }
         let mut line = words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ");
         if let Some(prepare) = self.prepare {
             line += " && ";
             line += &match &self.database {
-                Some((_, copy)) => prepare.replace("{db}", &copy.display().to_string()),
+                Some((_, copy)) => prepare.replace("{db}", &copy.to_string_lossy()),
                 None => prepare.to_owned(),
             };
         }

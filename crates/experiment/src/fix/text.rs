@@ -2,6 +2,7 @@
 
 use super::contract::{Fixed, Tried};
 use super::remedies::{Durability, Remedy};
+use model::text::ShownPath as _;
 use model::text::shown;
 
 /// All of it.
@@ -67,7 +68,7 @@ pub fn settings(remedy: &Remedy) -> Vec<String> {
     let mut all = Vec::new();
     all.extend(remedy.persistent.iter().map(|sql| format!("once, in the database: {sql}")));
     all.extend(remedy.connection.iter().map(|sql| format!("in the program, after each open: {sql}")));
-    all.extend(remedy.machine.iter().map(|(file, value)| format!("echo {value} > {}", file.display())));
-    all.extend(remedy.mount.iter().map(|(folder, option)| format!("mount -o remount,{option} {}", folder.display())));
+    all.extend(remedy.machine.iter().map(|(file, value)| format!("echo {value} > {}", file.shown())));
+    all.extend(remedy.mount.iter().map(|(folder, option)| format!("mount -o remount,{option} {}", folder.shown())));
     all
 }

@@ -4,6 +4,7 @@ use super::{Purpose, Runner, file_system};
 use crate::design::Fill;
 use crate::scratch::Scratch;
 use crate::{Cell, Error, template};
+use model::text::ShownPath as _;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -78,7 +79,7 @@ impl Runner<'_, '_> {
             Some(before) if *before != file_system(dir)? => Err(format!(
                 "the storage under test is no longer at {}: the folder is on another file system now. Mount the \
                  storage there again",
-                dir.display()
+                dir.shown()
             )),
             _ => Ok(()),
         }

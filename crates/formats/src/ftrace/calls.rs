@@ -13,6 +13,8 @@ pub struct Shape {
     pub pos: Option<u8>,
     /// The length.
     pub bytes: Option<u8>,
+    /// How this one read or write is done (RWF_…).
+    pub how: Option<u8>,
 }
 
 /// What changes what a file descriptor means.
@@ -54,7 +56,8 @@ impl Machine {
         let number = u16::try_from(number).ok().filter(|n| *n != NO)?;
         let line = LINES.iter().find(|l| self.column(l.0) == number)?;
         let arg = |n: u8| (n != NONE).then_some(n);
-        Some(Shape { call: line.1, fd: arg(line.2), pos: arg(line.3), bytes: arg(line.4) })
+        let how = [PREADV2, PWRITEV2].contains(&line.0).then_some(5);
+        Some(Shape { call: line.1, fd: arg(line.2), pos: arg(line.3), bytes: arg(line.4), how })
     }
 
     /// The call of that number, if it changes descriptors or positions.
@@ -68,6 +71,10 @@ const NONE: u8 = 0xff;
 /// No such call on that machine.
 const NO: u16 = u16::MAX;
 
+/// The calls that say in their last argument how they are done.
+const PREADV2: (u16, u16) = (327, 286);
+const PWRITEV2: (u16, u16) = (328, 287);
+
 struct Line((u16, u16), Call, u8, u8, u8);
 
 /// Numbers on amd64 (arch/x86/entry/syscalls/syscall_64.tbl) and on newer machines (include/uapi/asm-generic/unistd.h).
@@ -76,12 +83,12 @@ const LINES: &[Line] = &[
     Line((17, 67), Call::Pread64, 0, 3, 2),
     Line((19, 65), Call::Readv, 0, NONE, NONE),
     Line((295, 69), Call::Preadv, 0, 3, NONE),
-    Line((327, 286), Call::Preadv, 0, 3, NONE),
+    Line(PREADV2, Call::Preadv, 0, 3, NONE),
     Line((1, 64), Call::Write, 0, NONE, 2),
     Line((18, 68), Call::Pwrite64, 0, 3, 2),
     Line((20, 66), Call::Writev, 0, NONE, NONE),
     Line((296, 70), Call::Pwritev, 0, 3, NONE),
-    Line((328, 287), Call::Pwritev, 0, 3, NONE),
+    Line(PWRITEV2, Call::Pwritev, 0, 3, NONE),
     Line((74, 82), Call::Fsync, 0, NONE, NONE),
     Line((75, 83), Call::Fdatasync, 0, NONE, NONE),
     Line((277, 84), Call::SyncFileRange, 0, 1, 2),
@@ -125,5 +132,8 @@ mod tests {
         assert_eq!(Machine::X86_64.other(3), Some(DescriptorChange::Close));
         assert_eq!([u64::from(NO), u64::MAX].map(|n| call(Machine::Generic, n)), [None; 2]);
         assert_eq!(Machine::of("i686"), None);
+        let how = |machine: Machine, n| machine.call(n).and_then(|shape| shape.how);
+        assert_eq!([296, 328].map(|n| how(Machine::X86_64, n)), [None, Some(5)], "pwritev has no sixth argument");
+        assert_eq!([70, 287].map(|n| how(Machine::Generic, n)), [None, Some(5)]);
     }
 }

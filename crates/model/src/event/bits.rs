@@ -14,7 +14,7 @@ pub mod flags {
     pub const TRACER: u16 = 16;
     /// O_DIRECT file.
     pub const DIRECT: u16 = 32;
-    /// O_SYNC or O_DSYNC file.
+    /// O_SYNC or O_DSYNC file, or a write with RWF_SYNC or RWF_DSYNC.
     pub const SYNC_FILE: u16 = 64;
     /// Regular file.
     pub const REGULAR: u16 = 128;
@@ -135,4 +135,39 @@ pub mod mmc_part {
     pub const DATA: u32 = 3;
     /// CMD12 after it.
     pub const STOP: u32 = 4;
+}
+
+/// `ended` of a `chain` record: why no further function is known.
+pub mod chain_end {
+    /// It is the outermost.
+    pub const WHOLE: u16 = 0;
+    /// Longer chains are cut.
+    pub const LONGEST: u16 = 1;
+    /// The rest of the stack lies beyond what was looked at.
+    pub const BEYOND: u16 = 2;
+    /// Nothing tells who called the last one.
+    pub const NO_CALLER: u16 = 3;
+    /// The process had ended before it was seen where its code lay.
+    pub const GONE: u16 = 4;
+    /// The thread had touched memory that was not there: its stack is not taken then.
+    pub const PAGE_FAULT: u16 = 5;
+    /// A 32-bit program's stack is not read.
+    pub const FOREIGN: u16 = 6;
+    /// The thread did not come back from its system call, or there was no room for its stack.
+    pub const NOT_TAKEN: u16 = 7;
+
+    /// In words; `None`: there is nothing more.
+    pub fn text(ended: u16) -> Option<&'static str> {
+        Some(match ended {
+            WHOLE => return None,
+            LONGEST => "longer chains are cut",
+            BEYOND => "the stack goes on beyond what was copied",
+            NO_CALLER => "nothing tells who called it: no unwind information, no frame pointer",
+            GONE => "the process ended before it was known where its code lies",
+            PAGE_FAULT => "a page fault: only the function is known",
+            FOREIGN => "a 32-bit program",
+            NOT_TAKEN => "the stack was not taken: the thread did not leave its system call",
+            _ => "unknown",
+        })
+    }
 }

@@ -259,6 +259,13 @@ fn invalid_operations_are_refused() {
     assert!(matches!(Store::open(&at.path), Err(Error::Missing { .. })));
     std::fs::write(&at.path, b"").expect("a file");
     assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
+    // What is said to be done can be done: a new file needs a size.
+    let folder = at.path.parent().expect("a folder");
+    for path in [&at.path, folder] {
+        let said = Store::open(path).expect_err("no store").to_string();
+        assert!(said.contains("--init --store") && said.contains("--size SIZE"), "{said}");
+    }
+    assert!(matches!(Store::format(folder, Some(SIZE), "n1".into(), false), Err(Error::Folder { .. })));
     let store = made(&at);
     assert!(matches!(Store::open(&at.path), Err(Error::InUse { .. })));
     assert_eq!(store.write(SIZE - 1, b"xy", false), Err(Status::Range));

@@ -1,5 +1,6 @@
 //! What must be known of the whole log before its first event is linked.
 
+use super::stacks::Stacks;
 use archive::LogReader;
 use causal::InnerTasks;
 use model::event::op_kind;
@@ -7,14 +8,26 @@ use model::{Event, Record};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// The marks, and the processes whose statements were recorded.
+/// What is known then.
+pub struct Known {
+    /// The marks.
+    pub marks: Vec<Event>,
+    /// The processes whose statements were recorded.
+    pub with_statements: BTreeSet<u32>,
+    /// Where threads slept, which was known only later.
+    pub stacks: Stacks,
+}
+
+/// Reads the log.
 ///
 /// Marks are read from a program's memory at the end and so stand last, though what ran inside them comes after them; in a
 /// container they have the numbers that the program knows itself by.
-pub fn read(dir: &Path) -> archive::Result<(Vec<Event>, BTreeSet<u32>)> {
+pub fn read(dir: &Path) -> archive::Result<Known> {
     let (mut marks, mut with_statements, mut inner) = (Vec::new(), BTreeSet::new(), InnerTasks::default());
+    let mut stacks = Stacks::default();
     for event in LogReader::open(dir)? {
         inner.learn(&event);
+        stacks.learn(&event);
         match &event.record {
             Record::Mark(_) => marks.push(event),
             Record::Statement(_) => drop(with_statements.insert(event.header.tgid)),
@@ -24,5 +37,6 @@ pub fn read(dir: &Path) -> archive::Result<(Vec<Event>, BTreeSet<u32>)> {
             _ => {}
         }
     }
-    Ok((marks.into_iter().map(|mark| inner.readdress(mark)).collect(), with_statements))
+    let marks = marks.into_iter().map(|mark| inner.readdress(mark)).collect();
+    Ok(Known { marks, with_statements, stacks })
 }

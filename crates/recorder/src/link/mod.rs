@@ -5,6 +5,7 @@
 //! | `config` | the linker's settings |
 //! | `first_pass` | what must be known of the whole log before its first event is linked |
 //! | `tables` | rows of the linker into the archive's tables |
+//! | `stacks` | where threads slept |
 //! | `sqlite_coverage` | whether SQLite's statements were seen |
 //! | `used_disks` | which disks hold the files that were used |
 //! | `completeness` | what is missing, by the log's own count and by the disks' |
@@ -13,6 +14,7 @@ mod completeness;
 mod config;
 mod first_pass;
 mod sqlite_coverage;
+mod stacks;
 mod tables;
 mod used_disks;
 
@@ -66,7 +68,8 @@ pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked>
     // Only now is the folder of half-made tables ours.
     let _cleanup = SignalCleanup::tables(dir)?;
     let mut tables = Tables::new(writer, &metadata);
-    let (marks, with_statements) = first_pass::read(dir)?;
+    let first_pass::Known { marks, with_statements, stacks } = first_pass::read(dir)?;
+    tables.stacks = stacks;
     let mut accounts =
         Accounts::new(config::readings(&metadata.counted_before), config::readings(&metadata.counted_after));
     let mut linker = Linker::new(config::of(&metadata, with_statements));
@@ -98,6 +101,8 @@ pub fn link(dir: &Path, context: &Context, notify: Notify<'_>) -> Result<Linked>
 
 /// What is known beside the events, and what only all events together show.
 fn put_metadata(metadata: &Metadata, accounts: &Accounts, tables: &mut Tables) {
+    let stacks = std::mem::take(&mut tables.stacks);
+    stacks.rows().for_each(|row| tables.put(&row));
     for row in metadata.coverage.iter().chain(&tables.sqlite.rows()) {
         tables.put(row);
     }

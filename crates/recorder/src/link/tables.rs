@@ -2,6 +2,7 @@
 
 use super::completeness::{Losses, Unissued};
 use super::sqlite_coverage::SqliteCoverage;
+use super::stacks::Stacks;
 use super::used_disks::UsedDisks;
 use crate::Metadata;
 use archive::TablesWriter;
@@ -19,6 +20,7 @@ pub struct Tables {
     pub unissued: Unissued,
     pub used_disks: UsedDisks,
     pub sqlite: SqliteCoverage,
+    pub stacks: Stacks,
 }
 
 impl Tables {
@@ -31,6 +33,7 @@ impl Tables {
             unissued: Unissued::new(&metadata.under_way),
             used_disks: UsedDisks::default(),
             sqlite: SqliteCoverage::default(),
+            stacks: Stacks::default(),
         }
     }
 
@@ -52,6 +55,7 @@ impl Sink for Tables {
     fn operation(&mut self, row: Operation) {
         self.operations += 1;
         self.sqlite.operation(&row);
+        self.stacks.operation(&row);
         self.put(&row);
     }
     fn shape(&mut self, row: Shape) {
@@ -63,6 +67,7 @@ impl Sink for Tables {
     }
     fn span(&mut self, row: Span) {
         self.sqlite.span(&row);
+        self.stacks.span(&row);
         self.used_disks.span(&row);
         self.unissued.span(&row);
         self.put(&row);

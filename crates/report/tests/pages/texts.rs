@@ -87,6 +87,10 @@ pub fn page_without_finding_says_so() -> Result<()> {
     let explanation = json!({ "version": 1, "findings": [], "latency_ns": 1 });
     let shown = show(&PageData { title: "healthy", summary, timeline, scatter, counts, explanation }, "")?;
     assert!(shown.browser.text("#findings")?.contains("No finding: nothing"));
+    let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
+    let explanation = json!({ "version": 1, "findings": [], "executions": 0, "latency_ns": 0 });
+    let shown = show(&PageData { title: "empty", summary, timeline, scatter, counts, explanation }, "")?;
+    assert!(shown.browser.text("#findings")?.contains("No operation ended"));
     shown.quiet()
 }
 
@@ -149,10 +153,12 @@ pub fn difference_stands_on_page_of_compared_recordings() -> Result<()> {
     };
     let phase = json!({ "phase": "fdatasync <b>WAL", "layer": null, "reason": null, "a_ns": 2e6, "b_ns": 5e6, "delta_ns": 3e6,
         "interval": [2e6, 4e6], "share": 1.0, "different_work": true });
+    let tiny = json!({ "phase": "write DB", "layer": null, "reason": null, "a_ns": 2000, "b_ns": 1000, "delta_ns": -1000,
+        "interval": null, "share": -0.000_3, "different_work": false });
     let edge =
         json!({ "statement": "INSERT", "edge": "second fdatasync WAL", "executions": 20, "of": 20, "sure": true });
     let difference = json!({ "verdict": "slower", "why": "It did more.", "latency_ns": { "ratio": 2.5, "ratio_interval": [2.0, 3.0] },
-        "phases": [phase], "layers": [], "statements": [], "edges": { "only_a": [], "only_b": [edge] } });
+        "phases": [phase, tiny], "layers": [], "statements": [], "edges": { "only_a": [], "only_b": [edge] } });
     let shown = Shown::page(&pages_with(&[part("a"), part("b")], &difference), "")?;
     let text = shown.browser.text("#difference")?;
     for said in [
@@ -160,6 +166,7 @@ pub fn difference_stands_on_page_of_compared_recordings() -> Result<()> {
         "fdatasync <b>WAL",
         "+3 ms",
         "100 %",
+        "> −0.1 %",
         "second fdatasync WAL",
     ] {
         assert!(text.contains(said), "{said} is not in {text}");

@@ -178,8 +178,10 @@ pub fn burst_makes_lanes_flat_only_where_it_is() -> Result<()> {
 pub fn names_stand_beside_their_rows() -> Result<()> {
     let [mut timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     with_burst(&mut timeline, 20, 4_000_000)?;
+    // A path that a phone has no room for in one line.
+    let title = "/srv/recordings/2026-11-26/name_without_a_space_of_a_recording.fathom";
     let shown = show(
-        &PageData { title: "names", summary, timeline, scatter, counts, ..PageData::default() },
+        &PageData { title, summary, timeline, scatter, counts, ..PageData::default() },
         "#from=0&to=90000000",
     )?;
     for width in [1280, 390] {

@@ -83,6 +83,10 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
             })?;
         }
         FleetVerb::Report(args) => {
+            let to_stdout = crate::output::is_stdout(&args.output);
+            if to_stdout && args.pages {
+                bail!("--pages writes to a folder beside the page, and -o - has none: give the page a name");
+            }
             let fleet = Fleet::open(&args.fleet).await?;
             let engine = Engine::over_fleet(&fleet, Settings::default())?;
             let gathered = crate::report::gather(&engine).await?;
@@ -93,7 +97,9 @@ async fn verb(verb: &FleetVerb) -> Result<bool> {
                 out.write_all(page.as_bytes()).map_err(|error| crate::output::Failed::Output(error.into()))
             });
             written.await.map_err(anyhow::Error::from)?;
-            say(&format!("{}\n", args.output.display()))?;
+            if !to_stdout {
+                say(&format!("{}\n", args.output.display()))?;
+            }
         }
         FleetVerb::Gc(args) => {
             let mut fleet = Fleet::open(&args.fleet).await?;

@@ -70,7 +70,8 @@ fn type_name(kind: &DataType) -> String {
 }
 
 fn value(column: &ArrayRef, row: usize) -> Result<Value> {
-    if column.is_null(row) {
+    // A column of nothing but NULL marks none of its values.
+    if column.is_null(row) || column.data_type() == &DataType::Null {
         return Ok(Value::Null);
     }
     Ok(match column.data_type() {
@@ -107,7 +108,15 @@ impl Sink for Json<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::keys;
+    use super::{Value, keys, value};
+    use datafusion::arrow::array::{ArrayRef, NullArray};
+    use std::sync::Arc;
+
+    #[test]
+    fn column_of_nulls_has_no_texts() {
+        let column: ArrayRef = Arc::new(NullArray::new(2));
+        assert_eq!(value(&column, 1).unwrap(), Value::Null);
+    }
 
     #[test]
     fn columns_of_one_name_get_different_keys() {

@@ -102,8 +102,13 @@ fn sink<'a>(schema: SchemaRef, format: Format, out: &'a mut (dyn Write + Send)) 
     })
 }
 
+/// Whether a name stands for standard output, as for every verb of `fathom`. A file of that name is `./-`.
+pub fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
 /// Writes a file as a whole: under another name until `fill` has succeeded, which replaces what was there. What is no file, such as a
-/// pipe or /dev/null, is written to.
+/// pipe or /dev/null, is written to, and so is standard output.
 ///
 /// # Errors
 /// Those of `fill`, and the file cannot be written; what was there stays then.
@@ -114,6 +119,12 @@ pub async fn whole_file<T>(
     let failed = |error: std::io::Error| {
         Failed::Output(anyhow::Error::new(error).context(format!("writing {}", path.display())))
     };
+    if is_stdout(path) {
+        let mut out = std::io::BufWriter::new(std::io::stdout());
+        let filled = fill(&mut out).await?;
+        out.flush().map_err(failed)?;
+        return Ok(filled);
+    }
     let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     if std::fs::metadata(&target).is_ok_and(|about| !about.is_file()) {
         let mut out = std::io::BufWriter::new(std::fs::File::options().write(true).open(&target).map_err(failed)?);

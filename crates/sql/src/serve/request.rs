@@ -65,6 +65,8 @@ pub fn parse(head: &str, key: Option<&Key>) -> Request {
         None if !header("host").is_some_and(own_name) => return Request::Refused("403 Forbidden"),
         _ => {}
     }
+    // No page takes parameters, and a scraper may be told to send some.
+    let path = path.split('?').next().unwrap_or_default();
     match (method, path) {
         ("GET", "/") => Request::Page,
         ("GET", "/metrics") => Request::Metrics,
@@ -131,6 +133,7 @@ mod tests {
         let of = |line: &str, host: &str| parse(&head(line, &format!("Host: {host}")), None);
         assert_eq!(of("GET /", "127.0.0.1:8080"), Request::Page);
         assert_eq!(of("GET /metrics", "localhost"), Request::Metrics);
+        assert_eq!(of("GET /metrics?module=a", "localhost"), Request::Metrics);
         assert_eq!(of("GET /", "[::1]:80"), Request::Page);
         assert_eq!(of("GET /archive/0123456789abcdef", "localhost"), Request::Archive("0123456789abcdef".into()));
         for (line, host, status) in [

@@ -2,6 +2,7 @@
 
 use super::{Parameters, failed};
 use crate::{Error, clock};
+use model::text::ShownPath as _;
 use rusqlite::Connection;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +22,7 @@ impl Files {
         std::fs::File::create_new(&database).map_err(|e| {
             Error::Failed(format!(
                 "cannot create a database in {}: {e} (choose another folder with --dir)",
-                dir.display()
+                dir.shown()
             ))
         })?;
         Ok(Self { database })

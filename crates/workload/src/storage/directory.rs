@@ -8,6 +8,7 @@ use super::lines::Lines;
 use crate::Error;
 use device::{DiskStat, Disks, Local};
 use model::Environment;
+use model::text::ShownPath as _;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -41,7 +42,7 @@ impl Directory {
     /// Looks at a folder.
     pub(crate) fn new(folder: &Path) -> Result<Self, Error> {
         let folder = std::fs::canonicalize(folder).map_err(on("use", folder))?;
-        let path = folder.to_str().ok_or_else(|| Error::Failed(format!("{} is not UTF-8", folder.display())))?;
+        let path = folder.to_str().ok_or_else(|| Error::Failed(format!("{} is not UTF-8", folder.shown())))?;
         let room = room(&folder).map_err(on("inspect", &folder))?;
         let facts = device::storage(&Local, path);
         let disk = Disks::read(&Local).ok().and_then(|d| d.under(&Local, path).map(|disk| disk.name.clone()));
@@ -103,7 +104,7 @@ fn fits(bytes: u64, free: u64, folder: &Path, remedy: &str) -> Result<(), Error>
         "not enough space for {} in {}: {} are needed with the file system's overhead, {} are available; free some, \
          choose another folder (--dir) or less data ({remedy})",
         model::text::size(bytes),
-        folder.display(),
+        folder.shown(),
         model::text::size(needed),
         model::text::size(free)
     )))

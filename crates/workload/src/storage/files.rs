@@ -5,6 +5,7 @@
 
 use super::io_error::on;
 use crate::{Error, clock};
+use model::text::ShownPath as _;
 use std::path::{Path, PathBuf};
 
 /// A folder, removed with its content when dropped.
@@ -43,7 +44,7 @@ impl Folder {
         match (result, removed) {
             (result, Ok(())) => result,
             (Err(Error::Failed(why)), Err(e)) => {
-                Err(Error::Failed(format!("{why} (and {} could not be removed: {e})", path.display())))
+                Err(Error::Failed(format!("{why} (and {} could not be removed: {e})", path.shown())))
             }
             (Err(other), Err(_)) => Err(other),
             (Ok(_), Err(e)) => Err(super::io_error::failed("remove", &path, &e)),

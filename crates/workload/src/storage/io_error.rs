@@ -1,6 +1,7 @@
 //! What a failed call on storage means to the user, and what to do.
 
 use crate::Error;
+use model::text::ShownPath as _;
 use std::path::Path;
 
 /// The error of `doing` (as in "cannot write") something to `path`.
@@ -26,9 +27,9 @@ pub(crate) fn failed(doing: &str, path: &Path, error: &std::io::Error) -> Error 
             "choose an existing folder (--dir); if it existed, its storage was unmounted"
         }
         Some(libc::EMFILE | libc::ENFILE) => "too many open files: raise the limit (ulimit -n) or use fewer threads",
-        _ => return Error::Failed(format!("cannot {doing} {}: {error}", path.display())),
+        _ => return Error::Failed(format!("cannot {doing} {}: {error}", path.shown())),
     };
-    Error::Failed(format!("cannot {doing} {}: {error}; {advice}", path.display()))
+    Error::Failed(format!("cannot {doing} {}: {error}; {advice}", path.shown()))
 }
 
 /// As [`failed`], for `map_err`.
@@ -40,13 +41,13 @@ pub(crate) fn on<'a>(doing: &'a str, path: &'a Path) -> impl Fn(std::io::Error) 
 pub(crate) fn wrong(path: &Path, offset: u64) -> Error {
     Error::Wrong(format!(
         "data corruption: the byte at {offset} of {} differs from what was written (storage, driver or cable)",
-        path.display()
+        path.shown()
     ))
 }
 
 /// A call that moved less than it should.
 pub(crate) fn short(doing: &str, path: &Path, offset: u64, got: usize, block: usize) -> Error {
-    Error::Failed(format!("cannot {doing} {}: {got} of {block} bytes at {offset}", path.display()))
+    Error::Failed(format!("cannot {doing} {}: {got} of {block} bytes at {offset}", path.shown()))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ impl Machine {
     /// Has the files of a folder written or read; begin (CLOCK_BOOTTIME) and duration, ns.
     pub(super) fn order(&mut self, what: &str, paths: &[PathBuf]) -> Result<(u64, u64), Error> {
         let folder = paths.first().and_then(|path| path.parent()).unwrap_or(Path::new(""));
-        let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{what} {}", folder.display()));
+        let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{what} {}", folder.to_string_lossy()));
         let answer = match sent {
             Some(Ok(())) => self.answer(),
             _ => String::new(),

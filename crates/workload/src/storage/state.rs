@@ -22,6 +22,7 @@ use super::io_error::{self, on};
 use super::lines::Lines;
 use crate::Error;
 use crate::options::Options;
+use model::text::ShownPath as _;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -95,7 +96,7 @@ pub(crate) fn open(options: &OpenOptions, state: State, path: &Path) -> Result<F
     options.open(path).map_err(|e| match e.raw_os_error() {
         Some(libc::EINVAL) if state == State::Direct => Error::Failed(format!(
             "cannot open {} with O_DIRECT: its file system does not support it (use --state cold, or synced)",
-            path.display()
+            path.shown()
         )),
         _ => io_error::failed("open", path, &e),
     })

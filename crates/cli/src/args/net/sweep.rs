@@ -3,6 +3,7 @@
 use super::Directions;
 use super::link::LinkOptions;
 use crate::args::{BenchRun, ResultFiles};
+use crate::destination::folder_parser;
 use ::net::quantity::{Buffer, UdpRate};
 use clap::Args;
 use model::quantity::{long_time, seconds};
@@ -94,12 +95,12 @@ pub struct NetSweep {
     #[arg(long)]
     pub no_wait: bool,
     /// Archive to write; an existing one is kept as NAME.fathom.old
-    #[arg(short, long, value_name = "N.fathom", default_value = "net.fathom")]
+    #[arg(short, long, value_name = "N.fathom", default_value = "net.fathom", value_parser = folder_parser())]
     pub output: PathBuf,
     /// Print JSON (format: docs/reference/json.md)
     #[arg(long)]
     pub json: bool,
-    /// Also write the tables as Markdown to this file
+    /// Also write the tables as Markdown to this file (`-`: to stdout, instead of the text)
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
     /// Resume an interrupted sweep with the same cells, seed and order

@@ -127,6 +127,14 @@ pub fn entered(machine: Machine, number: u64, args: [u64; 6]) -> (Option<Shape>,
     (machine.call(number), machine.other(number).map(|other| DescriptorCall { other, args }))
 }
 
+/// What a read or write says of itself, as bits of a record's context.
+pub fn own_mode(shape: Shape, args: [u64; 6]) -> u16 {
+    // RWF_DSYNC and RWF_SYNC of uapi/linux/fs.h, on every machine.
+    const SYNCED: u64 = 0x2 | 0x4;
+    let given = shape.how.map_or(0, |i| args[usize::from(i)]);
+    if shape.call.writes() && given & SYNCED != 0 { flags::SYNC_FILE } else { 0 }
+}
+
 /// What the flags of an opening say: whether it appends, and bits of a record's context.
 pub fn mode(machine: Machine, given: u64) -> (bool, u16) {
     // The numbers of amd64 (asm-generic/fcntl.h) and of arm64 (its uapi/asm/fcntl.h); O_SYNC is O_DSYNC and one bit more.
@@ -134,4 +142,23 @@ pub fn mode(machine: Machine, given: u64) -> (bool, u16) {
     let direct = if machine == Machine::X86_64 { 0o40000 } else { 0o200_000 };
     let bit = |set: u64, bit: u16| if given & set != 0 { bit } else { 0 };
     (given & append != 0, bit(direct, flags::DIRECT) | bit(dsync, flags::SYNC_FILE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_writes_that_say_so_are_synchronous() {
+        let of =
+            |machine: Machine, number, how| machine.call(number).map(|shape| own_mode(shape, [3, 0, 1, 0, 0, how]));
+        for (machine, pwritev, pwritev2, preadv2) in
+            [(Machine::X86_64, 296, 328, 327), (Machine::Generic, 70, 287, 286)]
+        {
+            assert_eq!([0x2, 0x4, 0x6, 0x12].map(|how| of(machine, pwritev2, how)), [Some(flags::SYNC_FILE); 4]);
+            assert_eq!([0, 0x1, 0x8, 0x10].map(|how| of(machine, pwritev2, how)), [Some(0); 4]);
+            // What stands in the register of an argument that the call does not have.
+            assert_eq!([of(machine, pwritev, 0x2), of(machine, preadv2, 0x2)], [Some(0); 2]);
+        }
+    }
 }

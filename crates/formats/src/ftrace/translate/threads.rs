@@ -81,7 +81,7 @@ impl Translator {
     }
 
     fn mode(&self, call: &Call) -> u16 {
-        call.opened.map_or(0, |opened| self.descriptors.mode(opened))
+        call.opened.map_or(0, |opened| self.descriptors.mode(opened)) | calls::own_mode(call.shape, call.args)
     }
 
     fn on_exit(&mut self, s: &DecodedEvent) {

@@ -7,6 +7,7 @@ use super::super::pattern::Pattern;
 use super::super::state::State;
 use crate::Error;
 use model::Context;
+use model::text::ShownPath as _;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -72,7 +73,7 @@ pub(super) fn keep(path: &Path, size: u64, place: &Directory, context: &Context)
     let other = |why: String| {
         Error::Failed(format!(
             "{} was not laid out by this workload: {why}; choose another file (--file)",
-            path.display()
+            path.shown()
         ))
     };
     if length != size {

@@ -96,7 +96,7 @@ fn same_seed_gives_same_offsets() {
 fn flipped_byte_fails_run() {
     let scratch = Scratch::new("random-flip");
     let path = scratch.path().join("kept");
-    let words = |more: &str| format!("random --file-size 200K --iterations 1 {more} --file {}", path.display());
+    let words = |more: &str| format!("random --file-size 200K --iterations 1 {more} --file {}", path.to_string_lossy());
     run(&words("--inner 100"), scratch.path()).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
     // In no page that is looked at before the run, and at no edge of a block.
@@ -140,7 +140,8 @@ fn lost_write_is_detected() {
 fn only_own_kept_file_is_reused() {
     let scratch = Scratch::new("random-kept");
     let path = scratch.path().join("kept");
-    let words = |size: &str| format!("random --inner 10 --iterations 1 --file {} --file-size {size}", path.display());
+    let words =
+        |size: &str| format!("random --inner 10 --iterations 1 --file {} --file-size {size}", path.to_string_lossy());
     run(&words("1M"), scratch.path()).unwrap();
     let made = std::fs::metadata(&path).unwrap().modified().unwrap();
     run(&words("1M"), scratch.path()).unwrap();

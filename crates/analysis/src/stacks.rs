@@ -1,0 +1,213 @@
+//! Where the threads of a statement slept longest: chains of functions, of the program and of the kernel, those alike put together.
+//!
+//! They are a choice of the longest sleeps under the recording's budget: how often one stands here is no count of the sleeps.
+
+use crate::contract::SlowWait;
+use crate::lines::wrapped;
+use crate::rows::Index;
+use crate::text::{duration, shown};
+use model::table::StackRow;
+use std::collections::HashMap;
+
+/// Kinds of sleeps of a statement that are kept; the longest stay.
+const KEPT: usize = 16;
+/// Those that `show` prints, and from which part of the statement's whole time on a single one is worth it.
+const PRINTED: usize = 3;
+/// Functions of either side in a line.
+const FUNCTIONS: usize = 6;
+
+/// A sleep: thread and beginning.
+type Key = (u32, u64);
+/// Where it was, as far as that tells sleeps apart: call, the program's functions and why they end, the kernel's.
+type Place<'a> = (Option<&'a str>, &'a str, Option<&'a str>, &'a str);
+
+/// The longest sleeps of each shape that has any.
+pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
+    let rows = index.rows;
+    let mut sleeps: HashMap<Key, (Option<&StackRow>, Option<&StackRow>)> = HashMap::new();
+    for row in &rows.stacks {
+        let both = sleeps.entry((row.tid, row.start_ns)).or_default();
+        match &*row.kind {
+            "kernel" => both.0 = Some(row),
+            _ => both.1 = Some(row),
+        }
+    }
+    let mut places: HashMap<(usize, Place<'_>), (u64, u64, u64)> = HashMap::new();
+    for (kernel, program) in sleeps.into_values() {
+        let Some(any) = program.or(kernel) else { continue };
+        let Some(shape) = any.operation.and_then(|id| index.operation(id)).and_then(|at| index.shape(at)) else {
+            continue;
+        };
+        let of_kernel = kernel.map_or("", |row| row.functions.as_str());
+        let span = any.span.and_then(|id| index.span(id)).map(|at| &*rows.spans[at].kind);
+        let call = span.or_else(|| system_call(of_kernel));
+        let of_program = program.map_or("", |row| row.functions.as_str());
+        let ended = program.and_then(|row| row.ended.as_deref());
+        let ns = any.end_ns.saturating_sub(any.start_ns);
+        let sums = places.entry((shape, (call, of_program, ended, of_kernel))).or_default();
+        *sums = (sums.0 + 1, sums.1.saturating_add(ns), sums.2.max(ns));
+    }
+    let mut all: HashMap<usize, Vec<SlowWait>> = HashMap::new();
+    for ((shape, (call, program, ended, kernel)), (times, ns, longest_ns)) in places {
+        all.entry(shape).or_default().push(SlowWait {
+            longest_ns,
+            ns,
+            times,
+            call: call.map(str::to_string),
+            program: program.lines().map(str::to_string).collect(),
+            program_ended: ended.map(str::to_string),
+            kernel: kernel.lines().map(str::to_string).collect(),
+        });
+    }
+    for waits in all.values_mut() {
+        let rest = |w: &SlowWait| (w.ns, w.program.clone(), w.kernel.clone());
+        waits.sort_by(|a, b| b.longest_ns.cmp(&a.longest_ns).then_with(|| rest(b).cmp(&rest(a))));
+        waits.truncate(KEPT);
+    }
+    all
+}
+
+/// The system call that the kernel's functions are of, by the name of the one that it begins with.
+fn system_call(kernel: &str) -> Option<&str> {
+    let call = |name: &'_ str| -> Option<usize> {
+        ["__x64_sys_", "__arm64_sys_", "__ia32_sys_", "ksys_"]
+            .iter()
+            .find(|prefix| name.starts_with(**prefix))
+            .map(|p| p.len())
+    };
+    kernel.lines().rev().find_map(|name| call(name).map(|from| &name[from..]))
+}
+
+/// What `show` prints of them.
+pub fn text(out: &mut String, waits: &[SlowWait], sum_ns: u64) {
+    for wait in waits.iter().filter(|w| w.longest_ns.saturating_mul(1000) >= sum_ns).take(PRINTED) {
+        wrapped(out, "  slow wait    ", &line(wait));
+    }
+}
+
+/// One as a line: `42 ms in fdatasync: app_commit <- flush_log <- main; kernel: jbd2_log_wait_commit <- …`.
+pub fn line(wait: &SlowWait) -> String {
+    let call = wait.call.as_deref().map_or_else(String::new, |call| format!(" in {}", shown(call)));
+    let times = if wait.times > 1 { format!(" (the longest of {} like it)", wait.times) } else { String::new() };
+    let program = chain(&program(wait));
+    let program = match (program.is_empty(), wait.program_ended.as_deref()) {
+        (true, why) => format!("program unknown ({})", shown(why.unwrap_or("no function"))),
+        (false, None) => program,
+        // Where the last of those stands that are known, it is not the outermost.
+        (false, Some(_)) => format!("{program} <- ?"),
+    };
+    let kernel = chain(&kernel(wait));
+    let kernel = if kernel.is_empty() { String::new() } else { format!("; kernel: {kernel}") };
+    format!("{}{call}{times}: {program}{kernel}", duration(wait.longest_ns as f64))
+}
+
+/// The program's functions without those of the C library around `main` and around a thread's, and without the call's own.
+fn program(wait: &SlowWait) -> Vec<&str> {
+    let around = |name: &&&str| {
+        let name = name.trim_start_matches('_');
+        ["start", "libc_start_main", "libc_start_call_main", "start_thread", "clone", "clone3"]
+            .iter()
+            .any(|outer| name == *outer || name.strip_prefix(outer).is_some_and(|rest| rest.starts_with(['@', '_'])))
+    };
+    let all: Vec<&str> = wait.program.iter().map(String::as_str).collect();
+    let outer = all.iter().rev().take_while(around).count();
+    // Where nothing else is left, they are what there is.
+    let inner = if outer < all.len() { &all[..all.len() - outer] } else { &all[..] };
+    let call = wait.call.as_deref();
+    let own = inner.len() > 1 && inner.first().is_some_and(|name| Some(name.trim_start_matches('_')) == call);
+    inner[usize::from(own)..].to_vec()
+}
+
+/// The kernel's functions between the scheduler, which all sleeps end in, and the way into the system call.
+fn kernel(wait: &SlowWait) -> Vec<&str> {
+    let scheduler = |name: &&&str| {
+        let name = name.trim_start_matches('_');
+        name == "schedule" || name.starts_with("schedule_") || name.starts_with("io_schedule") || name == "bit_wait_io"
+    };
+    let entry = |name: &&&str| {
+        let outer =
+            ["do_syscall_", "entry_SYSCALL", "x64_sys_call", "el0", "invoke_syscall", "do_el0_svc", "ret_from_fork"];
+        outer.iter().any(|prefix| name.trim_start_matches('_').starts_with(prefix))
+    };
+    let all: Vec<&str> = wait.kernel.iter().map(String::as_str).collect();
+    let inner = all.iter().take_while(scheduler).count();
+    let outer = all.iter().rev().take_while(entry).count();
+    all[inner.min(all.len())..all.len().saturating_sub(outer).max(inner)].to_vec()
+}
+
+/// The innermost first, as far as a line has room.
+fn chain(functions: &[&str]) -> String {
+    let mut names: Vec<String> = functions.iter().take(FUNCTIONS).map(|name| shown(name)).collect();
+    if functions.len() > FUNCTIONS {
+        names.push("…".into());
+    }
+    names.join(" <- ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(program: &[&str], kernel: &[&str], call: Option<&str>) -> SlowWait {
+        let owned = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
+        SlowWait {
+            longest_ns: 42_000_000,
+            ns: 42_000_000,
+            times: 1,
+            call: call.map(Into::into),
+            program: owned(program),
+            program_ended: None,
+            kernel: owned(kernel),
+        }
+    }
+
+    #[test]
+    fn line_names_what_differs_between_sleeps() {
+        let program = [
+            "fdatasync",
+            "app_commit",
+            "flush_log",
+            "main",
+            "__libc_start_call_main",
+            "__libc_start_main_impl",
+            "_start",
+        ];
+        let kernel = [
+            "__schedule",
+            "schedule",
+            "jbd2_log_wait_commit",
+            "ext4_sync_file",
+            "__x64_sys_fdatasync",
+            "x64_sys_call",
+            "do_syscall_64",
+            "entry_SYSCALL_64_after_hwframe",
+        ];
+        let mut one = wait(&program, &kernel, Some("fdatasync"));
+        assert_eq!(
+            line(&one),
+            "42.0 ms in fdatasync: app_commit <- flush_log <- main; \
+             kernel: jbd2_log_wait_commit <- ext4_sync_file <- __x64_sys_fdatasync"
+        );
+        (one.times, one.program_ended) = (7, Some("nothing tells who called it".into()));
+        assert!(
+            line(&one)
+                .starts_with("42.0 ms in fdatasync (the longest of 7 like it): app_commit <- flush_log <- main <- ?;")
+        );
+        let unknown = SlowWait { program: Vec::new(), ..one };
+        assert!(
+            line(&unknown).contains(": program unknown (nothing tells who called it); kernel:"),
+            "{}",
+            line(&unknown)
+        );
+    }
+
+    #[test]
+    fn short_and_long_chains_keep_what_they_can() {
+        assert_eq!(line(&wait(&["_start"], &[], None)), "42.0 ms: _start");
+        assert_eq!(line(&wait(&["read"], &["schedule"], Some("read"))), "42.0 ms in read: read");
+        let many = ["a", "b", "c", "d", "e", "f", "g"];
+        assert!(line(&wait(&many, &many, None)).contains("a <- b <- c <- d <- e <- f <- …; kernel: a <- b"));
+        assert_eq!(system_call("futex_wait\n__x64_sys_futex\ndo_syscall_64"), Some("futex"));
+        assert_eq!(system_call("schedule\nret_from_fork"), None);
+    }
+}

@@ -1,0 +1,108 @@
+//! Chains of functions as records: each once, and by its number afterwards.
+
+use super::program::Place;
+use super::raw::Asleep;
+use model::Event;
+use model::event::{ANY_CPU, Chain, Header, Stack};
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+/// Chains that are known at once; then all are told anew.
+const MOST: usize = 1 << 16;
+/// Bytes of a record's text.
+const LONGEST: usize = 60_000;
+
+/// Those told so far.
+#[derive(Debug, Default)]
+pub struct Chains {
+    numbers: HashMap<(String, u16), u32>,
+    last: u32,
+}
+
+impl Chains {
+    /// The number of a chain; tells it first if it is new.
+    pub fn number(&mut self, places: &[Place], ended: u16, time_ns: u64, tell: &mut Vec<Event>) -> u32 {
+        let key = (text(places), ended);
+        if let Some(number) = self.numbers.get(&key) {
+            return *number;
+        }
+        if self.numbers.len() >= MOST {
+            self.numbers.clear();
+        }
+        self.last += 1;
+        let chain = Chain { chain: self.last, ended, len: key.0.len() as u16, text: key.0.clone() };
+        let header = Header { time_ns, cpu: ANY_CPU, kind: Chain::INFO.kind, ..Header::default() };
+        tell.push(Event { header, record: chain.into() });
+        self.numbers.insert(key, self.last);
+        self.last
+    }
+}
+
+/// A line a function.
+fn text(places: &[Place]) -> String {
+    let mut text = String::new();
+    for place in places {
+        let from = text.len();
+        if from > 0 {
+            text.push('\n');
+        }
+        let Place { function, file, offset, build_id } = place;
+        let _ = match function {
+            Some((name, within)) => write!(text, "{name}\t{within:#x}\t{file}\t{offset:#x}\t{build_id}"),
+            None => write!(text, "\t\t{file}\t{offset:#x}\t{build_id}"),
+        };
+        if text.len() > LONGEST {
+            text.truncate(from);
+            break;
+        }
+    }
+    text
+}
+
+/// The record of a sleep.
+pub fn stack(asleep: &Asleep, kernel: u32, program: u32) -> Event {
+    let (start_ns, time_ns) = asleep.slept_ns;
+    let (tgid, tid) = asleep.thread;
+    let header = Header { time_ns, cpu: ANY_CPU, kind: Stack::INFO.kind, tgid, tid, ..Header::default() };
+    Event { header, record: Stack { start_ns, kernel, program, ctx: asleep.ctx, ..Stack::default() }.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Record;
+
+    #[test]
+    fn chain_is_told_once() {
+        let place = |name: &str| Place {
+            function: Some((name.into(), 0x1a)),
+            file: "/lib/libx.so".into(),
+            offset: 0x101a,
+            build_id: "ab12".into(),
+        };
+        let (mut chains, mut told) = (Chains::default(), Vec::new());
+        let unnamed = Place { function: None, ..place("") };
+        let both = [place("commit"), unnamed];
+        assert_eq!(chains.number(&both, 0, 5, &mut told), 1);
+        assert_eq!(chains.number(&both, 0, 6, &mut told), 1);
+        assert_eq!(chains.number(&both, 3, 7, &mut told), 2, "it ends otherwise");
+        assert_eq!(chains.number(&[], 4, 8, &mut told), 3);
+        let texts: Vec<_> = told
+            .iter()
+            .map(|event| match &event.record {
+                Record::Chain(chain) => (chain.chain, chain.ended, chain.text.as_str()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let text = "commit\t0x1a\t/lib/libx.so\t0x101a\tab12\n\t\t/lib/libx.so\t0x101a\tab12";
+        assert_eq!(texts, [(1, 0, text), (2, 3, text), (3, 4, "")]);
+    }
+
+    #[test]
+    fn long_chain_is_cut_at_whole_function() {
+        let place =
+            Place { function: Some(("f".repeat(300), 0)), file: "x".repeat(300), offset: 0, build_id: String::new() };
+        let text = text(&vec![place; 200]);
+        assert!(text.len() <= LONGEST && text.lines().all(|line| line.split('\t').count() == 5));
+    }
+}

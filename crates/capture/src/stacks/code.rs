@@ -1,0 +1,332 @@
+//! What unwinding and naming need of a file that is mapped as code: its functions' names, its unwind information, its build ID.
+//!
+//! The files are anybody's: sizes are bounded, and what is damaged is as if it were not there.
+
+use super::names;
+use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, ReadCache, SymbolKind};
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::{Deref, Range};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Larger unwind sections are not read; a browser's has 20 MiB.
+const LONGEST_SECTION: u64 = 64 << 20;
+/// Functions of a file that are kept.
+const MOST_FUNCTIONS: usize = 2_000_000;
+/// A function of unknown length ends after so many bytes.
+const LONGEST_UNSIZED: u64 = 64 << 10;
+/// Symbols at and before an address that are tried: of functions that lie within others.
+const TRIED: usize = 16;
+/// Bytes of the longest call of x86-64 (`call *disp32(base,index)` with a prefix).
+const LONGEST_CALL: usize = 8;
+
+/// Bytes that several share.
+#[derive(Debug, Clone)]
+pub struct Bytes(Arc<[u8]>);
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A section's addresses and bytes.
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// As the file is linked.
+    pub addresses: Range<u64>,
+    /// What it holds.
+    pub bytes: Bytes,
+}
+
+#[derive(Debug)]
+struct Segment {
+    offset: u64,
+    size: u64,
+    address: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Function {
+    address: u64,
+    /// So that the plainest of several names stands last.
+    underscores: std::cmp::Reverse<u8>,
+    size: u64,
+    name: (u32, u32),
+}
+
+/// A file of code.
+#[derive(Debug)]
+pub struct Code {
+    file: Option<File>,
+    segments: Vec<Segment>,
+    functions: Vec<Function>,
+    text: String,
+    /// In hexadecimal; empty: it has none.
+    pub build_id: String,
+    /// `.eh_frame`.
+    pub eh_frame: Option<Section>,
+    /// `.eh_frame_hdr`.
+    pub eh_frame_hdr: Option<Section>,
+}
+
+impl Code {
+    /// Reads a file; `None` if it is no ELF file of 64 bits.
+    pub fn read(file: File) -> Option<Self> {
+        let mut code = Self::parse(file.try_clone().ok()?)?;
+        if let Some(debug) = debug_file(&code.build_id).and_then(|path| open(&path)).and_then(Self::parse)
+            && debug.build_id == code.build_id
+        {
+            code.append(&debug);
+        }
+        code.file = Some(file);
+        Some(code)
+    }
+
+    fn parse(file: File) -> Option<Self> {
+        let cache = ReadCache::new(file);
+        let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+        let endian = elf.endian();
+        let headers = elf.elf_header().program_headers(endian, &cache).ok()?;
+        let loaded = headers.iter().filter(|h| h.p_type(endian) == object::elf::PT_LOAD);
+        let segment = |h: &object::elf::ProgramHeader64<Endianness>| Segment {
+            offset: h.p_offset(endian),
+            size: h.p_filesz(endian),
+            address: h.p_vaddr(endian),
+        };
+        let segments = loaded.map(segment).collect();
+        let section = |name: &str| {
+            let section = elf.section_by_name(name).filter(|s| s.size() <= LONGEST_SECTION)?;
+            let bytes = section.data().ok().filter(|bytes| !bytes.is_empty())?;
+            let to = section.address().checked_add(bytes.len() as u64)?;
+            Some(Section { addresses: section.address()..to, bytes: Bytes(bytes.into()) })
+        };
+        let id = elf.build_id().ok().flatten().unwrap_or_default();
+        let mut code = Self {
+            file: None,
+            segments,
+            functions: Vec::new(),
+            text: String::new(),
+            build_id: id.iter().take(32).map(|byte| format!("{byte:02x}")).collect(),
+            eh_frame: section(".eh_frame"),
+            eh_frame_hdr: section(".eh_frame_hdr"),
+        };
+        for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
+            let names_code = symbol.kind() == SymbolKind::Text && symbol.is_definition();
+            // A version follows the name of a shared library's own symbols.
+            if let Ok(name) = symbol.name().map(|name| name.split_once('@').map_or(name, |(name, _)| name))
+                && (names_code || name == "_start" && symbol.is_definition())
+            {
+                code.add(symbol.address(), symbol.size(), name);
+            }
+        }
+        code.sort();
+        Some(code)
+    }
+
+    fn add(&mut self, address: u64, size: u64, name: &str) {
+        if name.is_empty() || self.functions.len() >= MOST_FUNCTIONS {
+            return;
+        }
+        let Ok(from) = u32::try_from(self.text.len()) else { return };
+        let underscores = name.bytes().take_while(|byte| *byte == b'_').count().min(255) as u8;
+        self.text.push_str(name);
+        let name = (from, name.len() as u32);
+        self.functions.push(Function { address, underscores: std::cmp::Reverse(underscores), size, name });
+    }
+
+    fn append(&mut self, other: &Self) {
+        for function in &other.functions {
+            self.add(function.address, function.size, other.name_of(function));
+        }
+        self.sort();
+    }
+
+    fn sort(&mut self) {
+        self.functions.sort_unstable();
+        let text = &self.text;
+        let name = |f: &Function| text.get(f.name.0 as usize..(f.name.0 as usize + f.name.1 as usize));
+        self.functions.dedup_by(|a, b| (a.address, a.size) == (b.address, b.size) && name(a) == name(b));
+    }
+
+    fn name_of(&self, function: &Function) -> &str {
+        let from = function.name.0 as usize;
+        self.text.get(from..from + function.name.1 as usize).unwrap_or_default()
+    }
+
+    /// The address, as linked, of a place in the file.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
+        let within = |s: &&Segment| offset >= s.offset && offset - s.offset < s.size;
+        let segment = self.segments.iter().find(within)?;
+        segment.address.checked_add(offset - segment.offset)
+    }
+
+    /// The function that an address, as linked, lies in, and how far.
+    pub fn function(&self, address: u64) -> Option<(String, u64)> {
+        let at = self.functions.partition_point(|f| f.address <= address);
+        let next = self.functions.get(at).map_or(u64::MAX, |f| f.address);
+        let holds = |f: &&Function| {
+            let within = address - f.address;
+            if f.size > 0 { within < f.size } else { within < LONGEST_UNSIZED && address < next }
+        };
+        let found = self.functions[..at].iter().rev().take(TRIED).find(holds)?;
+        Some((names::demangled(self.name_of(found)), address - found.address))
+    }
+
+    /// Whether a call stands before this place in the file. What unwinding finds elsewhere is no return address; without unwind
+    /// information it follows registers, which may hold anything.
+    pub fn follows_call(&self, offset: u64) -> bool {
+        let Some(file) = &self.file else { return true };
+        let mut bytes = [0; LONGEST_CALL];
+        let Some(from) = offset.checked_sub(LONGEST_CALL as u64) else { return false };
+        file.read_exact_at(&mut bytes, from).is_ok() && ends_with_call(&bytes)
+    }
+
+    /// Whether the unwind information says that nothing called the function at an address, as linked: `None` if it does not know it.
+    pub fn is_outermost(&self, address: u64) -> Option<bool> {
+        use gimli::{
+            BaseAddresses, EhFrame, EhFrameHdr, LittleEndian, RegisterRule, UnwindContext, UnwindSection as _,
+        };
+        let frame = self.eh_frame.as_ref()?;
+        let header = self.eh_frame_hdr.as_ref()?;
+        let bases =
+            BaseAddresses::default().set_eh_frame(frame.addresses.start).set_eh_frame_hdr(header.addresses.start);
+        let eh_frame = EhFrame::new(&frame.bytes, LittleEndian);
+        let parsed = EhFrameHdr::new(&header.bytes, LittleEndian).parse(&bases, 8).ok()?;
+        let table = parsed.table()?;
+        let fde = table.fde_for_address(&eh_frame, &bases, address, EhFrame::cie_from_offset).ok()?;
+        let mut context = UnwindContext::new();
+        let row = fde.unwind_info_for_address(&eh_frame, &bases, &mut context, address).ok()?;
+        let caller = row.register(fde.cie().return_address_register());
+        Some(
+            matches!(caller, None | Some(RegisterRule::Undefined))
+                && explicitly(row, fde.cie().return_address_register()),
+        )
+    }
+}
+
+/// On x86-64 every description has a rule for the return address; on arm64 it stays in its register until it is saved, and only an
+/// explicit rule says that there is none.
+fn explicitly<T: gimli::ReaderOffset, S: gimli::UnwindContextStorage<T>>(
+    row: &gimli::UnwindTableRow<T, S>,
+    register: gimli::Register,
+) -> bool {
+    cfg!(target_arch = "x86_64") || matches!(row.register(register), Some(gimli::RegisterRule::Undefined))
+}
+
+/// Whether bytes of code end with a call.
+#[cfg(target_arch = "x86_64")]
+fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
+    let end = code.len();
+    // `call rel32`; `call *…`: FF, whose next byte has 2 in its middle.
+    code[end - 5] == 0xe8 || (2..=7).any(|n| code[end - n] == 0xff && code[end - n + 1] >> 3 & 7 == 2)
+}
+
+/// Whether bytes of code end with a call: BL, or BLR and those that check a signed address.
+#[cfg(target_arch = "aarch64")]
+fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
+    let [.., a, b, c, d] = *code;
+    let word = u32::from_le_bytes([a, b, c, d]);
+    word & 0xfc00_0000 == 0x9400_0000 || word & 0xffff_fc1f == 0xd63f_0000 || word & 0xfeff_f800 == 0xd63f_0800
+}
+
+/// Where a distribution puts the symbols that it took out of a file.
+fn debug_file(build_id: &str) -> Option<PathBuf> {
+    let (first, rest) = build_id.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
+    Some(PathBuf::from(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug")))
+}
+
+/// Opens a file that a process names, which may be anything.
+pub fn open(path: &Path) -> Option<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
+}
+
+/// The files of code of all processes.
+#[derive(Debug, Default)]
+pub struct Files(HashMap<(String, u64, String), Option<Arc<Code>>>);
+
+/// Files that are kept at once.
+const MOST_FILES: usize = 512;
+
+impl Files {
+    /// That of a mapping of a process of `/proc`: by the mapping itself, as long as the process is there.
+    pub fn of(&mut self, pid: u32, mapping: &super::maps::Mapping) -> Option<Arc<Code>> {
+        if !mapping.is_file() {
+            return None;
+        }
+        if self.0.len() >= MOST_FILES {
+            self.0.clear();
+        }
+        let key = (mapping.file.0.clone(), mapping.file.1, mapping.name.clone());
+        let read = || {
+            let (from, to) = (mapping.from, mapping.to);
+            let same = |file: &File| file.metadata().is_ok_and(|about| about.ino() == mapping.file.1);
+            let itself = open(Path::new(&format!("/proc/{pid}/map_files/{from:x}-{to:x}")));
+            // Of a process that has ended only the path is left, which may name another file by now.
+            let named = || {
+                let there = open(Path::new(&format!("/proc/{pid}/root{}", mapping.name))).filter(same);
+                there.or_else(|| open(Path::new(&mapping.name)).filter(same))
+            };
+            Code::read(itself.or_else(named)?).map(Arc::new)
+        };
+        self.0.entry(key).or_insert_with(read).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn this_program() -> Code {
+        Code::read(File::open("/proc/self/exe").unwrap()).expect("an ELF file")
+    }
+
+    #[test]
+    fn own_functions_have_names_and_unwind_information() {
+        let code = this_program();
+        assert!(code.eh_frame.is_some() && !code.functions.is_empty());
+        let found = code.functions.iter().find(|f| code.name_of(f).contains("this_program") && f.size > 4).unwrap();
+        let (name, offset) = code.function(found.address + 3).unwrap();
+        assert!(name.ends_with("this_program") && offset == 3, "{name}+{offset}");
+        assert_eq!(code.is_outermost(found.address), Some(false));
+        assert_eq!(code.function(0), None);
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn calls_are_told_from_other_code() {
+        for (call, code) in [
+            (true, [0, 0, 0, 0xe8, 1, 2, 3, 4]),
+            (true, [0, 0, 0, 0, 0, 0, 0xff, 0xd0]),
+            (true, [0, 0, 0xff, 0x15, 1, 2, 3, 4]),
+            (true, [0, 0, 0, 0, 0, 0xff, 0x50, 0x18]),
+            (false, [0x90; 8]),
+            (false, [0, 0, 0, 0, 0, 0, 0xff, 0xe0]),
+            (false, [0, 0, 0, 0, 0, 0, 0x0f, 0x05]),
+        ] {
+            assert_eq!(ends_with_call(&code), call, "{code:x?}");
+        }
+    }
+
+    #[test]
+    fn damaged_files_are_no_code() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("elf");
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        for (cut, from) in [(0, 0), (3, 0), (64, 0), (5000, 0), (5000, 16)] {
+            let mut bytes = own[..cut].to_vec();
+            bytes.iter_mut().skip(from.max(20)).step_by(7).for_each(|byte| *byte ^= 0x55);
+            std::fs::write(&path, bytes).unwrap();
+            drop(Code::read(open(&path).unwrap()));
+        }
+        assert!(open(dir.path()).is_none());
+        assert_eq!(debug_file("ab"), None);
+        assert_eq!(debug_file("abcd").unwrap(), Path::new("/usr/lib/debug/.build-id/ab/cd.debug"));
+    }
+}

@@ -1,0 +1,304 @@
+//! Where threads stood that slept for long: the functions of the kernel and of the program.
+//!
+//! The kernel side (`bpf/stacks.h`) chooses the longest sleeps under a budget and leaves the kernel's functions and a copy of the program's
+//! stack. Here a thread of its own makes names of them while the program is still there, so that an archive needs neither its files nor
+//! this kernel. The copies are dropped.
+//!
+//! | file | what |
+//! |---|---|
+//! | this one | the ring, the budget, the thread |
+//! | `raw` | what lies in the ring |
+//! | `maps` | where a process has code |
+//! | `code` | a file's functions and unwind information |
+//! | `program` | from the copy of a stack to functions |
+//! | `kernel` | the kernel's functions |
+//! | `names` | names as in the source |
+//! | `chains` | records |
+
+mod chains;
+mod code;
+mod kernel;
+mod maps;
+mod names;
+mod program;
+mod raw;
+
+use aya::maps::{Array, MapData, RingBuf};
+use chains::Chains;
+use kernel::KernelNames;
+use model::event::chain_end;
+use model::table::Coverage;
+use model::{Absence, Event, Layer};
+use program::{Place, Programs};
+use raw::{Asleep, Comes, OfCall, Raw};
+use std::collections::HashMap;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsRawFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+
+/// Stacks in a window of 100 ms (`STACK_WINDOW` of `stacks.h`), and so a second.
+pub const A_WINDOW: u32 = 10;
+/// Windows in a second.
+const WINDOWS: u32 = 10;
+/// Shorter sleeps are never looked at: a stack costs its thread a few microseconds.
+pub const FROM_NS: u64 = 100_000;
+/// Bytes of the ring: what the budget allows in two seconds.
+pub const RING: u32 = 4 << 20;
+/// Sleeps of a thread that is still in its call, and for how long they wait for it.
+const MOST_WAITING: usize = 64;
+const LONGEST_WAIT_NS: u64 = 10_000_000_000;
+
+/// How often the ring is looked at when nobody asks, in ms.
+const LOOK_EVERY_MS: libc::c_int = 500;
+
+/// Words of the kernel side's state; as in `stacks.h`.
+const STATE: usize = 8;
+
+/// How the budget was kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Stacks a second at most.
+    pub a_second: u64,
+    /// Sleeps shorter than this were not looked at.
+    pub from_ns: u64,
+    /// Stacks that were taken.
+    pub taken: u64,
+    /// Longer sleeps of which none was.
+    pub skipped: u64,
+    /// The longest of those.
+    pub longest_skipped_ns: u64,
+    /// Stacks for which there was no room.
+    pub no_room: u64,
+}
+
+/// What stacks are called in the coverage.
+const PROBE: &str = "stacks";
+
+/// The coverage where none are taken.
+pub fn absent(why: &str) -> Coverage {
+    Coverage::absent(Layer::RunQueue, PROBE, Absence::Failed, why)
+}
+
+/// The coverage where they are.
+pub fn attached() -> Coverage {
+    let how =
+        format!("of sleeps from {} us, at most {} a second, the longest first", FROM_NS / 1000, A_WINDOW * WINDOWS);
+    Coverage::attached(Layer::RunQueue, PROBE, how)
+}
+
+/// Stacks on their way.
+pub struct Stacks {
+    state: Array<MapData, [u64; STATE]>,
+    from: Receiver<Event>,
+    /// Closed when no more will come.
+    open: Option<PipeWriter>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Stacks {
+    /// Takes them off the kernel side's ring from now on, in a thread of its own: a process that has slept may have ended a moment later, and
+    /// whoever drains the other rings may be busy.
+    pub fn new(mut ring: RingBuf<MapData>, state: Array<MapData, [u64; STATE]>) -> Self {
+        let (outgoing, from) = channel();
+        // Without it the thread would not hear of the end.
+        let (end, open) = io::pipe().ok().unzip();
+        let work = move || {
+            let (mut naming, mut told) = (Naming::default(), Vec::new());
+            let mut last = end.is_none();
+            loop {
+                while let Some(item) = ring.next() {
+                    if let Some(raw) = Raw::parse(&item) {
+                        naming.take(raw, &mut told);
+                    }
+                }
+                if last {
+                    naming.give_up(u64::MAX, &mut told);
+                }
+                told.drain(..).for_each(|event| drop(outgoing.send(event)));
+                if last {
+                    return;
+                }
+                last = wait_for(ring.as_raw_fd(), end.as_ref());
+            }
+        };
+        let worker = std::thread::Builder::new().name("stacks".into()).spawn(work).ok();
+        Self { state, from, open, worker }
+    }
+
+    /// What has names by now.
+    pub fn collect(&mut self) -> Vec<Event> {
+        self.from.try_iter().collect()
+    }
+
+    /// All that is left, and how the budget was kept.
+    pub fn finish(&mut self) -> (Vec<Event>, Budget) {
+        self.open = None;
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+        let [_, _, taken, skipped, no_room, longest_skipped_ns, ..] = self.state.get(&0, 0).unwrap_or_default();
+        let a_second = u64::from(A_WINDOW * WINDOWS);
+        (self.collect(), Budget { a_second, from_ns: FROM_NS, taken, skipped, longest_skipped_ns, no_room })
+    }
+}
+
+/// Until the kernel side asks for attention, it is time to look, or no more will come; returns whether that is so.
+fn wait_for(ring: RawFd, end: Option<&PipeReader>) -> bool {
+    let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // A number below zero is left out.
+    let mut polls = [poll(ring), poll(end.map_or(-1, AsRawFd::as_raw_fd))];
+    // SAFETY: they live until the call returns.
+    unsafe { libc::poll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, LOOK_EVERY_MS) };
+    polls[1].revents != 0
+}
+
+impl std::fmt::Debug for Stacks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stacks").finish_non_exhaustive()
+    }
+}
+
+/// Makes names of addresses.
+#[derive(Default)]
+struct Naming {
+    kernel: Option<KernelNames>,
+    programs: Programs,
+    chains: Chains,
+    /// Sleeps of threads that have not left their system call yet.
+    waiting: HashMap<u32, Vec<Asleep>>,
+    newest_ns: u64,
+}
+
+impl Naming {
+    fn take(&mut self, raw: Raw, tell: &mut Vec<Event>) {
+        match raw {
+            Raw::Moved { tgid, parent } => {
+                if let Some(parent) = parent {
+                    self.programs.forked(tgid, parent);
+                } else {
+                    self.programs.look_at(tgid);
+                }
+            }
+            Raw::Asleep(asleep) => {
+                self.asleep(asleep, tell);
+                self.give_up(self.newest_ns.saturating_sub(LONGEST_WAIT_NS), tell);
+            }
+            Raw::OfCall(call) => {
+                if !self.programs.is_fresh(call.thread.0) {
+                    self.programs.look_at(call.thread.0);
+                }
+                self.of_call(&call, tell);
+            }
+        }
+    }
+
+    fn asleep(&mut self, asleep: Asleep, tell: &mut Vec<Event>) {
+        self.newest_ns = self.newest_ns.max(asleep.slept_ns.1);
+        let ended = match asleep.comes {
+            Comes::Later => {
+                let waiting = self.waiting.entry(asleep.thread.1).or_default();
+                if waiting.last().is_some_and(|last| last.thread != asleep.thread) || waiting.len() >= MOST_WAITING {
+                    let old = std::mem::take(waiting);
+                    self.tell_all(&old, &[], chain_end::NOT_TAKEN, tell);
+                }
+                self.waiting.entry(asleep.thread.1).or_default().push(asleep);
+                return;
+            }
+            Comes::PageFault => chain_end::PAGE_FAULT,
+            Comes::Foreign => chain_end::FOREIGN,
+        };
+        if !self.programs.is_fresh(asleep.thread.0) {
+            self.programs.look_at(asleep.thread.0);
+        }
+        let place = self.programs.place(asleep.thread.0, asleep.at.ip).filter(|_| ended == chain_end::PAGE_FAULT);
+        let places: Vec<Place> = place.into_iter().collect();
+        self.tell_all(&[asleep], &places, ended, tell);
+    }
+
+    fn of_call(&mut self, call: &OfCall, tell: &mut Vec<Event>) {
+        self.newest_ns = self.newest_ns.max(call.time_ns);
+        let waiting = self.waiting.remove(&call.thread.1).unwrap_or_default();
+        if waiting.is_empty() {
+            return;
+        }
+        // Files, registers and stacks are anybody's, and the unwinder is another's.
+        let unwound = catch_unwind(AssertUnwindSafe(|| self.programs.unwind(call)));
+        let (places, ended) = unwound.unwrap_or((Vec::new(), chain_end::NO_CALLER));
+        self.tell_all(&waiting, &places, ended, tell);
+    }
+
+    fn tell_all(&mut self, asleep: &[Asleep], places: &[Place], ended: u16, tell: &mut Vec<Event>) {
+        for one in asleep {
+            let time_ns = one.slept_ns.1;
+            let names = self.kernel.get_or_insert_with(KernelNames::read);
+            let in_kernel: Vec<Place> = one.kernel.iter().map(|address| place_in_kernel(names, *address)).collect();
+            let kernel = match in_kernel.is_empty() {
+                true => 0,
+                false => self.chains.number(&in_kernel, chain_end::WHOLE, time_ns, tell),
+            };
+            let program = self.chains.number(places, ended, time_ns, tell);
+            tell.push(chains::stack(one, kernel, program));
+        }
+    }
+
+    /// Tells sleeps that ended before a moment and whose program's part did not come.
+    fn give_up(&mut self, before_ns: u64, tell: &mut Vec<Event>) {
+        let old = |asleep: &[Asleep]| asleep.last().is_none_or(|last| last.slept_ns.1 < before_ns);
+        let mut tids: Vec<u32> = self.waiting.iter().filter(|(_, all)| old(all)).map(|(tid, _)| *tid).collect();
+        tids.sort_unstable();
+        for tid in tids {
+            let all = self.waiting.remove(&tid).unwrap_or_default();
+            self.tell_all(&all, &[], chain_end::NOT_TAKEN, tell);
+        }
+    }
+}
+
+fn place_in_kernel(names: &mut KernelNames, address: u64) -> Place {
+    match names.find(address) {
+        Some(found) => Place {
+            function: Some((names::clean(found.name), found.offset)),
+            file: format!("[{}]", found.module),
+            offset: found.offset,
+            build_id: String::new(),
+        },
+        None => Place { function: None, file: "[kernel]".into(), offset: address, build_id: String::new() },
+    }
+}
+
+/// What reads of others' bytes, for fuzzing: it takes this process for the one that slept.
+#[derive(Default)]
+pub struct Trial(Naming);
+
+impl Trial {
+    /// Reads these bytes as what may lie in the ring, as `/proc/PID/maps`, as `/proc/kallsyms` and as a symbol.
+    pub fn read(&mut self, bytes: &[u8]) {
+        let text = String::from_utf8_lossy(bytes);
+        maps::Maps::parse(&text);
+        KernelNames::parse(text.to_string()).find(0xffff_ffff_8100_0123);
+        drop(names::demangled(&text));
+        let own = std::process::id();
+        if !self.0.programs.knows(own) {
+            self.0.programs.look_at(own);
+        }
+        match Raw::parse(bytes) {
+            Some(Raw::OfCall(call)) => drop(self.0.programs.unwind(&OfCall { thread: (own, 1), ..call })),
+            Some(Raw::Asleep(asleep)) => drop(self.0.programs.place(own, asleep.at.ip)),
+            Some(Raw::Moved { .. }) | None => {}
+        }
+    }
+
+    /// Reads a file as code.
+    pub fn read_file(file: std::fs::File) {
+        if let Some(code) = code::Code::read(file) {
+            for address in [0, 0x1000, 0x1139, 0x40_1000, u64::MAX] {
+                drop((code.function(address), code.is_outermost(address), code.follows_call(address)));
+                code.address_of(address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+//! From the copy of a program's stack to its functions.
+//!
+//! By the files' unwind information (`.eh_frame`), where a function has any, else by its frame pointer. What is found so counts as a
+//! function only where a call stands before it: a register that holds something else leads astray otherwise.
+//!
+//! *Uncertainty*: code that a program makes itself has no file: its frames are followed by frame pointers, and have no name. A function that was
+//! inlined, or that ended with a jump to another one, does not stand on the stack.
+
+use super::code::{Bytes, Code, Files};
+use super::maps::Maps;
+use super::raw::OfCall;
+use framehop::{
+    CacheNative, Error, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind, Module, UnwindRegsNative,
+    Unwinder as _, UnwinderNative,
+};
+use model::event::chain_end;
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Functions of a chain that are kept.
+const LONGEST: usize = 64;
+/// Bytes of the stubs that stand for return addresses, and of the table of those behind them (`named.h` of the room `inside`).
+const STUBS: u64 = 0x4000;
+/// Functions that ended with a jump to one another, of each of which the return address was replaced.
+const STUBS_IN_A_ROW: usize = 8;
+
+type Unwinding = UnwinderNative<Bytes, MayAllocateDuringUnwind>;
+type Cache = CacheNative<MayAllocateDuringUnwind>;
+
+/// A function on a stack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// Its name, and how far in it.
+    pub function: Option<(String, u64)>,
+    /// The file, or what else is mapped there.
+    pub file: String,
+    /// How far in it.
+    pub offset: u64,
+    /// Its build ID.
+    pub build_id: String,
+}
+
+/// Where a process has its code, and what is made of that once a stack of its comes: most processes have none.
+struct Process {
+    pid: u32,
+    maps: Maps,
+    code: Option<Loaded>,
+    memory: Option<File>,
+    /// When it was looked at.
+    read: Instant,
+}
+
+/// The code of a process.
+struct Loaded {
+    pid: u32,
+    maps: Maps,
+    code: HashMap<u64, Arc<Code>>,
+    unwinder: Unwinding,
+    originals: HashMap<u64, u64>,
+}
+
+/// All processes.
+#[derive(Default)]
+pub struct Programs {
+    files: Files,
+    cache: Option<Box<Cache>>,
+    processes: HashMap<u32, Process>,
+}
+
+/// For how long what was read of a process is taken for true.
+const FRESH: Duration = Duration::from_millis(500);
+/// Processes whose code is kept in mind.
+const MOST_PROCESSES: usize = 256;
+
+impl Programs {
+    /// Reads where a process has its code now, if it is there.
+    pub fn look_at(&mut self, tgid: u32) {
+        let Some(pid) = crate::in_proc(tgid) else { return };
+        let Some(maps) = Maps::read(pid) else { return };
+        let read = Instant::now();
+        if let Some(known) = self.processes.get_mut(&tgid).filter(|known| known.maps == maps) {
+            known.read = read;
+            return;
+        }
+        let memory = File::open(format!("/proc/{pid}/mem")).ok();
+        self.keep(tgid, Process { pid, maps, code: None, memory, read });
+    }
+
+    /// A process was made by another one, and has its code where that has.
+    pub fn forked(&mut self, tgid: u32, parent: u32) {
+        if let Some(Process { maps, read, .. }) = self.processes.get(&parent) {
+            let (pid, maps, read) = (crate::in_proc(tgid).unwrap_or(tgid), maps.clone(), *read);
+            self.keep(tgid, Process { pid, maps, code: None, memory: None, read });
+        }
+    }
+
+    fn keep(&mut self, tgid: u32, process: Process) {
+        if self.processes.len() >= MOST_PROCESSES {
+            self.processes.clear();
+        }
+        self.processes.insert(tgid, process);
+    }
+
+    /// Whether a process was looked at lately. What it maps as code is told at once; that it takes code away again is not.
+    pub fn is_fresh(&self, tgid: u32) -> bool {
+        self.processes.get(&tgid).is_some_and(|known| known.memory.is_some() && known.read.elapsed() < FRESH)
+    }
+
+    /// Whether a process was looked at.
+    pub fn knows(&self, tgid: u32) -> bool {
+        self.processes.contains_key(&tgid)
+    }
+
+    /// The functions of a copied stack, the innermost first, and why they end there ([`chain_end`]).
+    pub fn unwind(&mut self, call: &OfCall) -> (Vec<Place>, u16) {
+        let Self { files, cache, processes } = self;
+        let Some(process) = processes.get_mut(&call.thread.0) else { return (Vec::new(), chain_end::GONE) };
+        let (loaded, memory) = process.loaded(files);
+        loaded.unwind(call, memory, cache.get_or_insert_with(|| Box::new(Cache::new())))
+    }
+
+    /// The one function that a thread stood in.
+    pub fn place(&mut self, tgid: u32, ip: u64) -> Option<Place> {
+        let (loaded, _) = self.processes.get_mut(&tgid)?.loaded(&mut self.files);
+        loaded.place(FrameAddress::from_instruction_pointer(ip))
+    }
+}
+
+impl Process {
+    fn loaded(&mut self, files: &mut Files) -> (&mut Loaded, Option<&File>) {
+        let Self { pid, maps, code, memory, .. } = self;
+        (code.get_or_insert_with(|| Loaded::new(*pid, maps.clone(), files)), memory.as_ref())
+    }
+}
+
+impl Loaded {
+    fn new(pid: u32, maps: Maps, files: &mut Files) -> Self {
+        let mut unwinder = Unwinding::new();
+        let mut all = HashMap::new();
+        for mapping in maps.iter() {
+            let Some(code) = files.of(pid, mapping) else { continue };
+            let Some(linked) = code.address_of(mapping.offset) else { continue };
+            // Where the file's address 0 is.
+            let Some(base) = mapping.from.checked_sub(linked) else { continue };
+            let (frame, header) = (code.eh_frame.clone(), code.eh_frame_hdr.clone());
+            let sections = ExplicitModuleSectionInfo {
+                eh_frame_svma: frame.as_ref().map(|section| section.addresses.clone()),
+                eh_frame: frame.map(|section| section.bytes),
+                eh_frame_hdr_svma: header.as_ref().map(|section| section.addresses.clone()),
+                eh_frame_hdr: header.map(|section| section.bytes),
+                base_svma: 0,
+                text_svma: None,
+                text: None,
+                stubs_svma: None,
+                stub_helper_svma: None,
+                got_svma: None,
+                unwind_info: None,
+                debug_frame: None,
+                text_segment_svma: None,
+                text_segment: None,
+            };
+            unwinder.add_module(Module::new(mapping.name.clone(), mapping.from..mapping.to, base, sections));
+            all.insert(mapping.from, code);
+        }
+        Self { pid, maps, code: all, unwinder, originals: HashMap::new() }
+    }
+
+    fn unwind(&mut self, call: &OfCall, memory: Option<&File>, cache: &mut Cache) -> (Vec<Place>, u16) {
+        let Self { maps, unwinder, originals, .. } = self;
+        let mut read = |at: u64| {
+            let word = call.word(at).ok_or(())?;
+            if let Some(original) = before_probes(maps, call, at, word) {
+                return Ok(original);
+            }
+            Ok(behind_stubs(memory, originals, call.stubs, word))
+        };
+        let mut registers = registers(call);
+        let mut address = FrameAddress::from_instruction_pointer(call.at.ip);
+        let mut found = vec![address];
+        let ended = loop {
+            if found.len() == LONGEST {
+                break chain_end::LONGEST;
+            }
+            match unwinder.unwind_frame(address, &mut registers, cache, &mut read) {
+                Ok(Some(caller)) => {
+                    let Some(next) = FrameAddress::from_return_address(caller) else { break chain_end::NO_CALLER };
+                    if !returns_to(maps, &self.code, caller) {
+                        break chain_end::NO_CALLER;
+                    }
+                    found.push(next);
+                    address = next;
+                }
+                Ok(None) => {
+                    let whole = is_outermost(maps, &self.code, address);
+                    break if whole { chain_end::WHOLE } else { chain_end::NO_CALLER };
+                }
+                Err(Error::CouldNotReadStack(at)) if call.is_beyond(at) => break chain_end::BEYOND,
+                Err(_) => {
+                    let whole = is_outermost(maps, &self.code, address);
+                    break if whole { chain_end::WHOLE } else { chain_end::NO_CALLER };
+                }
+            }
+        };
+        (found.into_iter().filter_map(|address| self.place(address)).collect(), ended)
+    }
+
+    fn place(&self, address: FrameAddress) -> Option<Place> {
+        let (at, within) = (address.address(), address.address_for_lookup());
+        let mapping = self.maps.find(within)?;
+        let offset = at - mapping.from + mapping.offset;
+        let code = self.code.get(&mapping.from);
+        let linked = code.and_then(|code| code.address_of(within - mapping.from + mapping.offset));
+        let function = code.zip(linked).and_then(|(code, linked)| code.function(linked));
+        let file =
+            if mapping.name.is_empty() { format!("[code made by process {}]", self.pid) } else { mapping.name.clone() };
+        Some(Place {
+            function: function.map(|(name, offset)| (name, offset + (at - within))),
+            file: super::names::clean(&file),
+            offset,
+            build_id: code.map(|code| code.build_id.clone()).unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn registers(call: &OfCall) -> UnwindRegsNative {
+    UnwindRegsNative::new(call.at.ip, call.at.sp, call.at.fp)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn registers(call: &OfCall) -> UnwindRegsNative {
+    use framehop::aarch64::PtrAuthMask;
+    // Bits above those of an address may sign it.
+    UnwindRegsNative::new_with_ptr_auth_mask(PtrAuthMask::new_24_40(), call.at.lr, call.at.sp, call.at.fp)
+}
+
+/// Whether a place can be returned to.
+fn returns_to(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: u64) -> bool {
+    let Some(mapping) = maps.find(address.wrapping_sub(1)) else { return false };
+    code.get(&mapping.from).is_none_or(|code| code.follows_call(address - mapping.from + mapping.offset))
+}
+
+/// Whether nothing called the function: as its unwind information says, or by its name if there is none.
+fn is_outermost(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddress) -> bool {
+    let within = address.address_for_lookup();
+    let find = || {
+        let mapping = maps.find(within)?;
+        let code = code.get(&mapping.from)?;
+        let linked = code.address_of(within - mapping.from + mapping.offset)?;
+        let named = || {
+            let name = code.function(linked).map(|(name, _)| name).unwrap_or_default();
+            matches!(
+                &*name,
+                "_start" | "__clone" | "__clone3" | "clone" | "clone3" | "runtime.goexit" | "runtime.goexit.abi0"
+            )
+        };
+        Some(code.is_outermost(linked).unwrap_or(false) || named())
+    };
+    find().unwrap_or(false)
+}
+
+/// What stood at a place of the stack before a probe replaced it. Of a uretprobe the kernel notes where the stack ended when the function was
+/// entered, which is where the return address stands on x86-64; on arm64 the function saves it below. The object inside the program notes the
+/// place. A note may be of a function that was left otherwise, so what stands there must be a probe's: a stub, or the trampoline, which
+/// the kernel maps once it needs it, at a place where nothing was.
+fn before_probes(maps: &Maps, call: &OfCall, at: u64, word: u64) -> Option<u64> {
+    let stub = call.stubs != 0 && word.wrapping_sub(call.stubs) < STUBS;
+    if !stub && maps.find(word).is_some_and(|mapping| mapping.name != "[uprobes]") {
+        return None;
+    }
+    let exact = call.returns.iter().find(|(place, _)| *place == at).map(|(_, original)| *original);
+    exact.or_else(|| saved_below(maps, call, at, word))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn saved_below(_: &Maps, _: &OfCall, _: u64, _: u64) -> Option<u64> {
+    None
+}
+
+#[cfg(target_arch = "aarch64")]
+fn saved_below(maps: &Maps, call: &OfCall, at: u64, word: u64) -> Option<u64> {
+    // Other words of the stack are read too, and few of them are near code.
+    let near = maps.iter().any(|mapping| mapping.from >> 32 == word >> 32);
+    let above = call.returns.iter().filter(|(place, _)| near && *place > at);
+    above.min_by_key(|(place, _)| *place).map(|(_, original)| *original)
+}
+
+/// What a return address stands for that functions probed inside have; the same word if it is none of those.
+fn behind_stubs(memory: Option<&File>, known: &mut HashMap<u64, u64>, stubs: u64, mut word: u64) -> u64 {
+    for _ in 0..STUBS_IN_A_ROW {
+        if stubs == 0 || word.wrapping_sub(stubs) >= STUBS {
+            return word;
+        }
+        let read = || {
+            let mut bytes = [0; 8];
+            memory?.read_exact_at(&mut bytes, word + STUBS).ok()?;
+            Some(u64::from_le_bytes(bytes))
+        };
+        let Some(original) = known.get(&word).copied().or_else(read) else { return word };
+        known.insert(word, original);
+        word = original;
+    }
+    word
+}

@@ -1,0 +1,72 @@
+//! Where a verb's result goes that `-o` (or `--csv`, `--markdown`) names: a file, which is replaced by a whole one only, or standard
+//! output, which `-` names for everything that is one file. An archive, or a table a file, is a folder: for those `-` is refused, before
+//! anything is measured.
+
+use crate::{Usage, output};
+use anyhow::{Context as _, Result};
+use archive::atomic_file;
+use clap::builder::{PathBufValueParser, TypedValueParser as _, ValueParser};
+use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::path::{Path, PathBuf};
+
+/// The name that stands for standard output. A file of that name is `./-`.
+const STDOUT: &str = "-";
+
+/// Whether a name stands for standard output: what is said besides must not go there then.
+pub fn is_stdout(output: &Path) -> bool {
+    output.as_os_str() == STDOUT
+}
+
+/// Writes what `fill` writes; nothing is returned if the reader of standard output left before its end.
+///
+/// # Errors
+/// What the system refuses.
+pub fn write<T>(output: &Path, fill: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> Result<Option<T>> {
+    if !is_stdout(output) {
+        return Ok(Some(atomic_file::write(output, fill)?));
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    match fill(&mut out).and_then(|filled| out.flush().map(|()| filled)) {
+        Err(error) if output::has_gone(&error) => Ok(None),
+        filled => Ok(Some(filled.context("cannot write to standard output")?)),
+    }
+}
+
+/// Writes a text. On a terminal nothing of it can act; into a pipe goes what a file would have.
+///
+/// # Errors
+/// What the system refuses.
+pub fn text(output: &Path, text: &str) -> Result<()> {
+    if is_stdout(output) && io::stdout().is_terminal() {
+        output::text(text);
+        return Ok(());
+    }
+    write(output, |out| out.write_all(text.as_bytes())).map(drop)
+}
+
+/// Refuses `--json` beside a page that takes standard output for itself.
+///
+/// # Errors
+/// Both are asked for.
+pub fn not_both(json: bool, output: Option<&Path>) -> Result<()> {
+    match json && output.is_some_and(is_stdout) {
+        true => Err(Usage("--json and -o - both ask for standard output; give the page a name".into()).into()),
+        false => Ok(()),
+    }
+}
+
+/// The name of an archive or another folder that is to be made.
+///
+/// # Errors
+/// It stands for standard output.
+pub fn folder(output: PathBuf) -> Result<PathBuf, String> {
+    match is_stdout(&output) {
+        true => Err("the result is a folder, which cannot go to standard output; a folder of that name is ./-".into()),
+        false => Ok(output),
+    }
+}
+
+/// Takes such a name from the command line.
+pub fn folder_parser() -> ValueParser {
+    PathBufValueParser::new().try_map(folder).into()
+}

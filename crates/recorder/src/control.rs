@@ -1,0 +1,201 @@
+//! Commands to a recording that runs, in the form of `perf record --control`: lines that come in by one descriptor or FIFO, each answered
+//! by `ack` on another.
+//!
+//! They are read once the probes are attached. So whoever sends `ping` knows by its answer that from now on everything is recorded,
+//! which nothing else tells of processes that run already. `stop` ends the recording.
+//!
+//! *Uncertainty*: who waits for an answer of a recording that fails before, waits until the descriptor is closed; a FIFO that the
+//! waiting side opened for writing as well never is.
+
+use model::text::ShownPath as _;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A longer line is no command.
+const LONGEST: usize = 256;
+
+/// Where commands come from and answers go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// Open descriptors.
+    Descriptors(i32, Option<i32>),
+    /// FIFOs.
+    Fifos(PathBuf, Option<PathBuf>),
+}
+
+/// A text that names no such place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "expected fd:COMMANDS[,ANSWERS] with numbers of open descriptors, or fifo:COMMANDS[,ANSWERS] with names of FIFOs"
+)]
+pub struct NoPlace;
+
+impl FromStr for Place {
+    type Err = NoPlace;
+
+    fn from_str(text: &str) -> Result<Self, NoPlace> {
+        let (kind, names) = text.split_once(':').ok_or(NoPlace)?;
+        let (commands, answers) = names.split_once(',').map_or((names, None), |(c, a)| (c, Some(a)));
+        let number = |text: &str| text.parse().ok().filter(|fd| *fd >= 0).ok_or(NoPlace);
+        match kind {
+            "fd" => Ok(Self::Descriptors(number(commands)?, answers.map(number).transpose()?)),
+            "fifo" if !commands.is_empty() && answers != Some("") => {
+                Ok(Self::Fifos(commands.into(), answers.map(PathBuf::from)))
+            }
+            _ => Err(NoPlace),
+        }
+    }
+}
+
+/// A place that is open, of a recording that is to be made or runs.
+#[derive(Debug, Clone)]
+pub struct Control(Arc<Mutex<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    commands: Option<File>,
+    answers: Option<File>,
+    /// What came of a line that has not ended.
+    begun: Vec<u8>,
+}
+
+/// What came.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Commands {
+    /// The recording is to end.
+    pub stop: bool,
+    /// Lines that are no commands.
+    pub unknown: Vec<String>,
+}
+
+impl Control {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// A descriptor is not open, or a FIFO cannot be opened.
+    pub fn open(place: &Place) -> io::Result<Self> {
+        let (commands, answers) = match place {
+            Place::Descriptors(commands, answers) => (descriptor(*commands)?, answers.map(descriptor).transpose()?),
+            // For both, as perf does: to open does not wait for the other side then, and between two of its senders there is no end.
+            Place::Fifos(commands, answers) => {
+                let fifo = |path: &PathBuf| {
+                    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.shown()));
+                    let file = File::options().read(true).write(true).open(path).map_err(named)?;
+                    match file.metadata()?.file_type().is_fifo() {
+                        true => Ok(file),
+                        false => Err(named(io::Error::other("not a FIFO; mkfifo makes one"))),
+                    }
+                };
+                (fifo(commands)?, answers.as_ref().map(fifo).transpose()?)
+            }
+        };
+        Ok(Self(Arc::new(Mutex::new(Open { commands: Some(commands), answers, begun: Vec::new() }))))
+    }
+
+    /// Takes the commands that have come, and answers them; waits for none.
+    pub(crate) fn take(&self) -> Commands {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl Open {
+    fn take(&mut self) -> Commands {
+        let mut all = Commands::default();
+        while let Some(file) = self.commands.as_mut().filter(|file| is_ready(file)) {
+            let mut bytes = [0; LONGEST];
+            match file.read(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                // Nobody sends any more; the recording goes on.
+                Ok(0) | Err(_) => self.commands = None,
+                Ok(n) => self.begun.extend_from_slice(&bytes[..n]),
+            }
+            while let Some(end) = self.begun.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.begun.drain(..=end).collect();
+                self.line(String::from_utf8_lossy(&line).trim(), &mut all);
+            }
+            if self.begun.len() > LONGEST {
+                all.unknown.push(String::from_utf8_lossy(&std::mem::take(&mut self.begun)).into_owned());
+            }
+        }
+        all
+    }
+
+    fn line(&mut self, line: &str, all: &mut Commands) {
+        match line {
+            "" => return,
+            "ping" => {}
+            "stop" => all.stop = true,
+            other => return all.unknown.push(other.into()),
+        }
+        // Whoever does not listen any more need not be told.
+        if let Some(answers) = &mut self.answers {
+            let _ = answers.write_all(b"ack\n");
+        }
+    }
+}
+
+/// Whether reading does not wait.
+fn is_ready(file: &File) -> bool {
+    let mut wanted = libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one structure that lives until the call returns, which waits for nothing.
+    unsafe { libc::poll(&raw mut wanted, 1, 0) == 1 }
+}
+
+/// An open descriptor, for this process alone from now on: the recorded command has no use for it.
+fn descriptor(number: i32) -> io::Result<File> {
+    // SAFETY: a system call on a number; the new descriptor belongs to nothing else.
+    let own = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3) };
+    if own < 0 {
+        return Err(io::Error::other(format!("descriptor {number}: {}", io::Error::last_os_error())));
+    }
+    if number > 2 {
+        // SAFETY: sets a flag of a descriptor, which is open.
+        unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+    // SAFETY: it was made above.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(own) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_parsed_like_those_of_perf() {
+        let of = |text: &str| text.parse::<Place>();
+        assert_eq!(of("fd:10,11"), Ok(Place::Descriptors(10, Some(11))));
+        assert_eq!(of("fd:10"), Ok(Place::Descriptors(10, None)));
+        assert_eq!(of("fifo:a:b,/c"), Ok(Place::Fifos("a:b".into(), Some("/c".into()))));
+        for wrong in ["", "10", "fd:", "fd:-1", "fd:1,", "fd:a,b", "fifo:", "fifo:,a", "fifo:a,", "file:a"] {
+            assert_eq!(of(wrong), Err(NoPlace), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn commands_are_answered_in_pieces_and_after_end() {
+        let (theirs, ours) = std::os::unix::net::UnixStream::pair().unwrap();
+        let both = Place::Descriptors(ours.as_raw_fd(), Some(ours.as_raw_fd()));
+        let control = Control::open(&both).unwrap();
+        drop(ours);
+        let mut theirs = theirs;
+        assert_eq!(control.take(), Commands::default());
+        theirs.write_all(b"pi").unwrap();
+        assert_eq!(control.take(), Commands::default());
+        theirs.write_all(b"ng\n\nenable\n").unwrap();
+        assert_eq!(control.take(), Commands { stop: false, unknown: vec!["enable".into()] });
+        let mut answer = [0; 4];
+        theirs.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"ack\n");
+        theirs.write_all(b"stop\n").unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(control.take().stop && control.take() == Commands::default());
+        theirs.read_exact(&mut answer).unwrap();
+        theirs.write_all(&[b'x'; 1]).unwrap_err();
+        assert!(Control::open(&Place::Descriptors(9999, None)).is_err());
+    }
+}

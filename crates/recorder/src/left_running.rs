@@ -1,0 +1,71 @@
+//! Processes that a command leaves behind: a daemon ends the command at once and goes on by itself, and what it does then is not in
+//! the recording, which ends with the command.
+
+use crate::Notice;
+use capture::launch::Child;
+use model::text::shown;
+use std::fmt;
+
+/// So many are named.
+const NAMED: usize = 5;
+
+/// A process that goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its number in `/proc`.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// The processes that a command left running, none of which is the command itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeftRunning(pub Vec<Process>);
+
+impl LeftRunning {
+    /// Those that were recorded when the command had ended.
+    pub fn candidates(child: &mut Child, recorded: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
+        // A command that goes on itself is said so.
+        match child.try_wait() {
+            Ok(Some(_)) => recorded().into_iter().filter(|pid| *pid != child.pid()).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Of the candidates the ones that are still there, once the probes are gone: until then many a child ends that nobody waited for, and
+    /// others have become the program that they were made for.
+    pub fn of(candidates: &[u32]) -> Option<Self> {
+        let there = |pid: &u32| Some(Process { pid: *pid, name: capture::comm_of(*pid)? });
+        let all: Vec<Process> = candidates.iter().filter_map(there).collect();
+        (!all.is_empty()).then_some(Self(all))
+    }
+
+    /// What a user is told.
+    pub fn notice(&self) -> Notice {
+        Notice::LeftRunning(self.clone())
+    }
+}
+
+/// `daemon (1234), helper (1235)`.
+impl fmt::Display for LeftRunning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = self.0.iter().take(NAMED).map(|Process { pid, name }| format!("{} ({pid})", shown(name)));
+        f.write_str(&named.collect::<Vec<_>>().join(", "))?;
+        match self.0.len().saturating_sub(NAMED) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_processes_are_counted_after_first() {
+        let of = |n: u32| LeftRunning((1..=n).map(|pid| Process { pid, name: "d".into() }).collect()).to_string();
+        assert_eq!(of(2), "d (1), d (2)");
+        assert!(of(7).ends_with("d (5) and 2 more"), "{}", of(7));
+    }
+}
