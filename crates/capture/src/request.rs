@@ -39,15 +39,7 @@ pub struct Request {
 impl Request {
     /// A request for that scope and nothing else.
     pub fn new(scope: Scope) -> Self {
-        Self {
-            scope,
-            also_all: false,
-            functions: Vec::new(),
-            price: true,
-            inside: false,
-            hollow: false,
-            stacks: true,
-        }
+        Self { scope, also_all: false, functions: Vec::new(), price: true, inside: false, hollow: false, stacks: true }
     }
 }
 

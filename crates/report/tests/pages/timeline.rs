@@ -180,10 +180,8 @@ pub fn names_stand_beside_their_rows() -> Result<()> {
     with_burst(&mut timeline, 20, 4_000_000)?;
     // A path that a phone has no room for in one line.
     let title = "/srv/recordings/2026-11-26/name_without_a_space_of_a_recording.fathom";
-    let shown = show(
-        &PageData { title, summary, timeline, scatter, counts, ..PageData::default() },
-        "#from=0&to=90000000",
-    )?;
+    let shown =
+        show(&PageData { title, summary, timeline, scatter, counts, ..PageData::default() }, "#from=0&to=90000000")?;
     for width in [1280, 390] {
         shown.browser.resize(width, 900)?;
         rows_of(&shown, "Syscall")?;
