@@ -510,9 +510,17 @@ fn killed_tracer() -> Result<()> {
     let (folder, disk) = (tempfile::tempdir()?, ext4()?);
     let (archive, database) = (folder.path().join("t.fathom"), disk.path().join("t.db"));
     let mut recording = Recording::start(&archive, &[], &["sh", "-c", ENDLESS, &database.to_string_lossy()])?;
-    // Chunks with statements in them: on a busy machine the first one holds the program's start and no more.
-    let enough = |m: fs::Metadata| m.len() > 256 << 10;
-    until("chunks of the log", || Ok(fs::metadata(archive.join("events.log")).is_ok_and(enough)))?;
+    // Until what is written so far shows an INSERT: no size tells, since a busy machine's other events fill chunks too.
+    let copy = folder.path().join("copy.fathom");
+    until("an INSERT in the log", || {
+        if copy.exists() {
+            fs::remove_dir_all(&copy)?;
+        }
+        if !has_rows(&database, 1) || !Command::new("cp").arg("-r").args([&archive, &copy]).status()?.success() {
+            return Ok(false);
+        }
+        Ok(show(&copy).is_ok_and(|summary| shape(&summary, "INSERT").is_ok()))
+    })?;
     recording.signal("KILL", false)?;
     recording.ended()?;
     let summary = show(&archive)?;

@@ -93,6 +93,7 @@ export function bytes(value) {
 /**
  * A part of one as a percentage; what is there but rounds to nothing says so.
  * @param {number | null | undefined} part
+ * @returns {string}
  */
 export function percent(part) {
   if (absent(part)) return MISSING;

@@ -9,7 +9,7 @@ use crate::new_archive::NewArchive;
 use crate::request::{Probes, Request, Target};
 use crate::setup;
 use crate::stop::StopCondition;
-use crate::{Doing, Error, Notify, Recorded, Result};
+use crate::{Doing, Error, Notice, Notify, Recorded, Result};
 use archive::Archive;
 use capture::Finished;
 use capture::ftrace::{Callers, Recording, Session};
@@ -106,7 +106,7 @@ pub fn record(request: &Request, why: &str, context: &Context, notify: Notify<'_
     let recording = session.finish()?;
     if let Some(left) = LeftRunning::of(&left) {
         archive.collector.add_left_running(&left);
-        notify(left.notice());
+        notify(Notice::LeftRunning(left));
     }
     // All of it is in memory now, and the log may need the room.
     drop(spool);

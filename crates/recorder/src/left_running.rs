@@ -1,7 +1,6 @@
 //! Processes that a command leaves behind: a daemon ends the command at once and goes on by itself, and what it does then is not in
 //! the recording, which ends with the command.
 
-use crate::Notice;
 use capture::launch::Child;
 use model::text::shown;
 use std::fmt;
@@ -38,11 +37,6 @@ impl LeftRunning {
         let there = |pid: &u32| Some(Process { pid: *pid, name: capture::comm_of(*pid)? });
         let all: Vec<Process> = candidates.iter().filter_map(there).collect();
         (!all.is_empty()).then_some(Self(all))
-    }
-
-    /// What a user is told.
-    pub fn notice(&self) -> Notice {
-        Notice::LeftRunning(self.clone())
     }
 }
 

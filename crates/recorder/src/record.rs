@@ -139,7 +139,7 @@ pub fn record(request: &Request, context: &Context, notify: Notify<'_>) -> Resul
     context.clear_progress();
     if let Some(left) = LeftRunning::of(&left) {
         archive.collector.add_left_running(&left);
-        notify(left.notice());
+        notify(Notice::LeftRunning(left));
     }
     setup::report_refusals(&finished.coverage, notify);
     if let Some(child) = &mut child
