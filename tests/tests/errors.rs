@@ -255,7 +255,7 @@ fn wrong_arguments() -> Result<()> {
         ("lab run nothing", "nothing"),
         ("lab list nothing", "nothing"),
         ("papers 9/9", "unknown figure"),
-        ("mcp --budget 1", "200"),
+        ("mcp --budget 1", "500"),
     ] {
         let output = out(Command::new(fathom()).args(words.split(' ')))?;
         let said = messages(&output);

@@ -59,7 +59,8 @@ fn every_probe_is_accounted_for() {
     let (_, finished) = recorder.finish();
     for row in &finished.coverage {
         assert!(!row.how.is_empty(), "{row:?}");
-        assert_eq!(row.misses.is_some(), row.attached, "{row:?}");
+        // Stacks are taken by the probes of switches and calls, whose misses are theirs.
+        assert_eq!(row.misses.is_some(), row.attached && row.probe != "stacks", "{row:?}");
     }
     let rq_done = finished.coverage.iter().find(|r| r.probe == "rq_done").expect("the probe of completions");
     assert!(rq_done.attached, "{}", rq_done.how);
