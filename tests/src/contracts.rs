@@ -4,8 +4,13 @@
 //!
 //! Names only: other lanes compare the numbers with the truth. Names that are data (a disk's, a fact's) count as `*`. The lane `json` holds
 //! most verbs; what needs a device, a guest, a link or `fathom-sql` is held by the lane that has one.
+//!
+//! A null, an empty list or an empty object does not show what may stand there, and on another machine something does: an event is lost, a
+//! fact differs. So a contract says it nevertheless: accepting keeps what the file knows of such a field, and marks a field of which
+//! nothing is known `: nothing seen`, which is refused until somebody has read the type and either written the fields below it or, for a
+//! scalar or a list of scalars, taken the mark away. A field that its object may lack (`skip_serializing_if`, a variant) ends with `?`.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,6 +37,7 @@ const MAPS: &[&str] = &[
     "parts",
     "reasons",
     "request_sizes",
+    "results",
     "sizes",
     "sources",
     "times",
@@ -40,6 +46,9 @@ const MAPS: &[&str] = &[
 /// Objects that are as the machine is, and say so themselves.
 const OPAQUE: &[&str] = &["gates"];
 
+/// Marks a field of which a contract does not know what it holds.
+const NOTHING_SEEN: &str = ": nothing seen";
+
 /// What was found in a document.
 #[derive(Default)]
 struct Found {
@@ -47,15 +56,25 @@ struct Found {
     fields: BTreeSet<String>,
     /// Ways to what is null or empty: what would stand below is not known.
     open: BTreeSet<String>,
+    /// Fields that hold a scalar or a list with one.
+    scalars: BTreeSet<String>,
 }
 
 impl Found {
+    fn of(document: &Value) -> Self {
+        let mut found = Self::default();
+        found.look(document, "", "");
+        found.fields.insert(format!("version {}", document["version"]));
+        found
+    }
+
     fn look(&mut self, value: &Value, way: &str, name: &str) {
         match value {
+            _ if OPAQUE.contains(&name) => drop(self.scalars.insert(way.into())),
             Value::Object(object) if object.is_empty() => drop(self.open.insert(way.into())),
             Value::Object(object) => {
                 let data = MAPS.contains(&name);
-                for (name, value) in object.iter().filter(|_| !OPAQUE.contains(&name)) {
+                for (name, value) in object {
                     let way = format!("{way}.{}", if data { "*" } else { name });
                     self.fields.insert(way.clone());
                     self.look(value, &way, if data { "" } else { name });
@@ -64,12 +83,88 @@ impl Found {
             Value::Array(values) if values.is_empty() => drop(self.open.insert(way.into())),
             Value::Array(values) => values.iter().for_each(|value| self.look(value, &format!("{way}[]"), "")),
             Value::Null => drop(self.open.insert(way.into())),
-            _ => {}
+            _ => drop(self.scalars.insert(way.trim_end_matches("[]").into())),
         }
     }
 
-    fn is_open(&self, field: &str) -> bool {
-        self.open.iter().any(|way| field.strip_prefix(way.as_str()).is_some_and(|rest| rest.starts_with(['.', '['])))
+    /// Whether the field would stand below something that is null or empty here.
+    fn hides(&self, field: &str) -> bool {
+        self.open.iter().any(|way| is_below(field, way))
+    }
+}
+
+fn is_below(field: &str, way: &str) -> bool {
+    field.strip_prefix(way).is_some_and(|rest| rest.starts_with(['.', '[']))
+}
+
+/// A contract as its file has it.
+#[derive(Debug, Default, PartialEq)]
+struct Contract {
+    fields: BTreeSet<String>,
+    /// Those of them that their object may lack.
+    optional: BTreeSet<String>,
+    /// Those of them of which nothing was seen.
+    unknown: BTreeSet<String>,
+}
+
+impl Contract {
+    fn parse(text: &str) -> Self {
+        let mut contract = Self::default();
+        for line in text.lines() {
+            let (field, unknown) = line.strip_suffix(NOTHING_SEEN).map_or((line, false), |field| (field, true));
+            let (field, optional) = field.strip_suffix('?').map_or((field, false), |field| (field, true));
+            contract.fields.insert(field.into());
+            if optional {
+                contract.optional.insert(field.into());
+            }
+            if unknown {
+                contract.unknown.insert(field.into());
+            }
+        }
+        contract
+    }
+
+    fn text(&self) -> String {
+        let line = |field: &String| {
+            let optional = if self.optional.contains(field) { "?" } else { "" };
+            let unknown = if self.unknown.contains(field) { NOTHING_SEEN } else { "" };
+            format!("{field}{optional}{unknown}\n")
+        };
+        self.fields.iter().map(line).collect()
+    }
+
+    /// What is found, and of what is null or empty what the contract knew.
+    fn accepted(&self, found: &Found) -> Self {
+        let kept = |field: &&String| found.fields.contains(*field) || found.hides(field) || self.optional.contains(*field);
+        let of = |fields: &BTreeSet<String>| fields.iter().filter(kept).cloned().collect::<BTreeSet<_>>();
+        let fields: BTreeSet<String> = found.fields.union(&of(&self.fields)).cloned().collect();
+        let is_unknown = |field: &&String| {
+            let is_open = found.open.iter().any(|way| way.trim_end_matches("[]") == field.as_str());
+            let known = self.fields.contains(*field) && !self.unknown.contains(*field);
+            is_open && !known && !found.scalars.contains(*field) && !fields.iter().any(|other| is_below(other, field))
+        };
+        Self { unknown: fields.iter().filter(is_unknown).cloned().collect(), optional: of(&self.optional), fields }
+    }
+
+    /// What speaks against the contract.
+    fn failure(&self, found: &Found) -> Option<String> {
+        let new: Vec<_> = found.fields.difference(&self.fields).collect();
+        let missing = self.fields.difference(&found.fields);
+        let gone: Vec<_> = missing.filter(|field| !found.hides(field) && !self.optional.contains(*field)).collect();
+        if !new.is_empty() || !gone.is_empty() {
+            return Some(format!("has {new:?} and lacks {gone:?}; if that is meant, FATHOM_ACCEPT=1 writes the contract"));
+        }
+        self.incomplete()
+    }
+
+    fn incomplete(&self) -> Option<String> {
+        (!self.unknown.is_empty()).then(|| {
+            format!(
+                "has {:?}, which were null or empty when the contract was accepted: see what their types hold, write the fields below \
+                 them, and take `{NOTHING_SEEN}` away",
+                self.unknown
+            )
+        })
     }
 }
 
@@ -87,21 +182,75 @@ pub fn hold_text(name: &str, printed: &str) -> Result<()> {
 /// A field came, went, or changed its name.
 pub fn hold(name: &str, value: &Value) -> Result<()> {
     ensure!(value["version"].is_u64(), "{name} has no version: {value}");
-    let mut found = Found::default();
-    found.look(value, "", "");
-    found.fields.insert(format!("version {}", value["version"]));
+    let found = Found::of(value);
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("contracts/{name}.txt"));
     if std::env::var_os("FATHOM_ACCEPT").is_some() {
-        fs::write(&file, found.fields.iter().map(|field| format!("{field}\n")).collect::<String>())?;
+        let known = fs::read_to_string(&file).unwrap_or_default();
+        fs::write(&file, Contract::parse(&known).accepted(&found).text())?;
     }
     let known = fs::read_to_string(&file).with_context(|| format!("{}", file.display()))?;
-    let known: BTreeSet<String> = known.lines().map(Into::into).collect();
-    let new: Vec<_> = found.fields.difference(&known).collect();
-    let gone: Vec<_> = known.difference(&found.fields).filter(|field| !found.is_open(field)).collect();
-    ensure!(
-        new.is_empty() && gone.is_empty(),
-        "`{name}` has {new:?} and lacks {gone:?}; if that is meant, FATHOM_ACCEPT=1 writes {}",
-        file.display()
-    );
-    Ok(())
+    match Contract::parse(&known).failure(&found) {
+        None => Ok(()),
+        Some(why) => bail!("`{name}` ({}) {why}", file.display()),
+    }
+}
+
+/// Refuses a contract that does not say what each of its fields holds.
+///
+/// # Errors
+/// The fields of which nothing was seen.
+pub fn complete(name: &str, contract: &str) -> Result<()> {
+    match Contract::parse(contract).incomplete() {
+        None => Ok(()),
+        Some(why) => bail!("`{name}` {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn accepted(known: &str, document: &Value) -> String {
+        Contract::parse(known).accepted(&Found::of(document)).text()
+    }
+
+    fn failure(known: &str, document: &Value) -> Option<String> {
+        Contract::parse(known).failure(&Found::of(document))
+    }
+
+    #[test]
+    fn empty_list_is_refused_until_somebody_says_what_it_holds() {
+        let empty = json!({"version": 1, "losses": [], "why": null, "names": ["a"], "pairs": [[], [1]]});
+        let contract = accepted("", &empty);
+        assert_eq!(contract, ".losses: nothing seen\n.names\n.pairs\n.version\n.why: nothing seen\nversion 1\n");
+        let refused = failure(&contract, &empty).expect("what the lists hold is not known");
+        assert!(refused.contains(".losses") && refused.contains(".why") && !refused.contains(".pairs"), "{refused}");
+        assert!(complete("x", &contract).is_err(), "without the document too");
+        let said = ".losses\n.losses[].source\n.names\n.pairs\n.version\n.why\nversion 1\n";
+        assert_eq!(failure(said, &empty), None);
+        assert_eq!(accepted(said, &empty), said, "accepting keeps what somebody said");
+        let full = json!({"version": 1, "losses": [{"source": "ring"}], "why": "", "names": [], "pairs": []});
+        assert_eq!(failure(said, &full), None, "the same on a machine that lost something");
+        assert_eq!(accepted(&contract, &full), said, "seeing it says it too");
+    }
+
+    #[test]
+    fn fields_that_come_or_go_are_reported() {
+        let contract = ".a\n.a[].b\n.a[].c?\n.version\nversion 1\n";
+        assert_eq!(failure(contract, &json!({"version": 1, "a": [{"b": 1}]})), None, "an optional field may lack");
+        assert_eq!(failure(contract, &json!({"version": 1, "a": [{"b": 1}, {"b": 1, "c": 1}]})), None);
+        let gone = failure(contract, &json!({"version": 1, "a": [{"c": 1}]})).expect("`b` is gone");
+        assert!(gone.contains("lacks [\".a[].b\"]"), "{gone}");
+        let new = failure(contract, &json!({"version": 2, "a": [{"b": 1, "d": 1}]})).expect("`d` is new");
+        assert!(new.contains(".a[].d") && new.contains("version 2"), "{new}");
+        let rewritten = accepted(contract, &json!({"version": 2, "a": [{"d": 1}]}));
+        assert_eq!(rewritten, ".a\n.a[].c?\n.a[].d\n.version\nversion 2\n");
+    }
+
+    #[test]
+    fn names_that_are_data_count_as_one_field() {
+        let document = json!({"version": 1, "disks": {"vda": {"size": 1}, "vdb": {"size": 2}}, "gates": {"load": {}}});
+        assert_eq!(accepted("", &document), ".disks\n.disks.*\n.disks.*.size\n.gates\n.version\nversion 1\n");
+    }
 }

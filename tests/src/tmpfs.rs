@@ -1,25 +1,23 @@
 //! A small file system in memory: a disk that is full, or gone.
 
-use crate::run;
 use anyhow::Result;
+use lab::kept::Kept;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
 
-/// Unmounted when dropped.
-pub struct Tmpfs(pub PathBuf);
+/// Unmounted when dropped, or when the test is killed.
+pub struct Tmpfs(pub PathBuf, #[expect(dead_code, reason = "it is for its end")] Kept);
 
 impl Tmpfs {
     /// Mounts one of this size, such as `64k`, at a folder that is made for it. Needs root.
     pub fn new(at: PathBuf, size: &str) -> Result<Self> {
         fs::create_dir(&at)?;
-        run(Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&at))?;
-        Ok(Self(at))
+        Self::with(at, &format!("size={size}"))
     }
-}
 
-impl Drop for Tmpfs {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+    /// Mounts one with these options at a folder that is there.
+    pub fn with(at: PathBuf, options: &str) -> Result<Self> {
+        let kept = Kept::mount("tmpfs", options, &at)?;
+        Ok(Self(at, kept))
     }
 }

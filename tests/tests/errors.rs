@@ -1,6 +1,7 @@
 //! Bad input and failures: a clear error, and nothing lost.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, root, run, shape, show, until};
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -532,22 +533,17 @@ fn killed_tracer() -> Result<()> {
     Ok(())
 }
 
-/// A tmpfs of its own for the archive, unmounted when dropped.
-struct Small(tempfile::TempDir);
+/// A tmpfs of its own for the archive; the mount goes before its folder.
+struct Small(Tmpfs, #[expect(dead_code, reason = "it is for its end")] tempfile::TempDir);
 
 impl Small {
     fn new(size: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        run(Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "fathom-test"])
-            .arg(folder.path()))?;
-        Ok(Self(folder))
+        Ok(Self(Tmpfs::new(folder.path().join("small"), size)?, folder))
     }
-}
 
-impl Drop for Small {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
+    fn path(&self) -> &Path {
+        &self.0.0
     }
 }
 
@@ -570,7 +566,7 @@ fn full_disk() -> Result<()> {
 
 fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
     let small = Small::new("2m")?;
-    let archive = small.0.path().join("t.fathom");
+    let archive = small.path().join("t.fathom");
     let script = many(database, 8000);
     let mut command = Command::new(fathom());
     command.args(["record", "-o"]).arg(&archive).args(limit).args(["--", "sh", "-c", &script]);
@@ -591,7 +587,7 @@ fn full_disk_with(database: &Path, limit: &[&str]) -> Result<()> {
 /// The recorder leaves room on its disk, and the command takes that too, to the last byte. What was recorded is known all the same.
 fn filled_disk() -> Result<()> {
     let (small, ext4) = (Small::new("16m")?, ext4()?);
-    for disk in [small.0.path(), ext4.path()] {
+    for disk in [small.path(), ext4.path()] {
         let archive = disk.join("t.fathom");
         let fill = format!(
             "sqlite3 {0}/db 'create table t(i)'; dd if=/dev/zero of={0}/filler bs=1M; dd if=/dev/zero of={0}/rest bs=1k; exit 0",
@@ -620,7 +616,7 @@ fn no_room_for_tables() -> Result<()> {
     let size = |path: &Path| fs::metadata(path).map_or(0, |about| about.len());
     let tables: u64 = fs::read_dir(whole.join("tables"))?.flatten().map(|entry| size(&entry.path())).sum();
     let small = Small::new("64m")?;
-    let archive = small.0.path().join("t.fathom");
+    let archive = small.path().join("t.fathom");
     // It waits at its stdin, which makes no events, until the log is stored and the disk filled.
     let done = roomy.path().join("done");
     let script = format!("{}; : > {}; read x; exit 3", many(&disk.path().join("t.db"), 200), done.display());
@@ -642,7 +638,7 @@ fn no_room_for_tables() -> Result<()> {
     })?;
     let fill = format!(
         "fallocate -l $(($(stat -f -c '%a * %S' {0}) - {1})) {0}/filler",
-        small.0.path().display(),
+        small.path().display(),
         tables / 2 + (80 << 10)
     );
     run(Command::new("sh").args(["-c", &fill]))?;

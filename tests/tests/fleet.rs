@@ -8,6 +8,7 @@ use fathom_tests::fleets::{
 };
 use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::sshd::Ssh;
+use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, ext4, fathom, lane, record, root, run, until};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -322,28 +323,22 @@ fn full_s3proxy() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let (_, expected) = runs(&folder.path().join("runs"), "archives/v3-linux-6.18-virtio", 30)?;
     let (small, archives) = (folder.path().join("small"), folder.path().join("runs"));
-    fs::create_dir(&small)?;
-    run(Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "fathom-s3-test"]).arg(&small))?;
-    let tried = || -> Result<()> {
-        let store = S3::over(&small, folder.path())?;
-        let place = "s3://shelf/full";
-        run(store.with(&mut fleet(&["init", place])))?;
-        let complaint = refused({
-            let mut command = fleet(&["add", place, text(&archives)]);
-            store.with(&mut command);
-            command
-        })?;
-        ensure!(complaint.contains("writing "), "{complaint}");
-        let some = counted_in(&store, place, &BTreeMap::from([("archives".to_string(), 0)]))?;
-        ensure!(some["archives"] < 30, "it had room");
-        run(Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small))?;
-        run(store.with(&mut fleet(&["add", place, text(&archives)])))?;
-        ensure!(counted_in(&store, place, &expected)? == expected);
-        Ok(())
-    };
-    let done = tried();
-    run(Command::new("umount").arg(&small))?;
-    done
+    let _mounted = Tmpfs::new(small.clone(), "1m")?;
+    let store = S3::over(&small, folder.path())?;
+    let place = "s3://shelf/full";
+    run(store.with(&mut fleet(&["init", place])))?;
+    let complaint = refused({
+        let mut command = fleet(&["add", place, text(&archives)]);
+        store.with(&mut command);
+        command
+    })?;
+    ensure!(complaint.contains("writing "), "{complaint}");
+    let some = counted_in(&store, place, &BTreeMap::from([("archives".to_string(), 0)]))?;
+    ensure!(some["archives"] < 30, "it had room");
+    run(Command::new("mount").args(["-o", "remount,size=64m"]).arg(&small))?;
+    run(store.with(&mut fleet(&["add", place, text(&archives)])))?;
+    ensure!(counted_in(&store, place, &expected)? == expected);
+    Ok(())
 }
 
 /// Archives whose tables must be made first, each of which is let go by the test.

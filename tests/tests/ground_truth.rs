@@ -5,6 +5,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, run, shape, show};
+use lab::kept::Kept;
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::DiskOp;
 use model::event::{Event, Record, bio_flags};
@@ -402,14 +403,6 @@ fn mbr(sectors: u32) -> Vec<u8> {
 }
 
 /// A mount that is taken off when dropped.
-struct Mounted<'a>(&'a Path);
-
-impl Drop for Mounted<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0).status();
-    }
-}
-
 fn partition() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let options = Options { losetup: vec!["--partscan".into()], ..Options::default() };
@@ -420,8 +413,7 @@ fn partition() -> Result<()> {
     run(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", &part]))?;
     let at = folder.path().join("mnt");
     fs::create_dir(&at)?;
-    run(Command::new("mount").arg(&part).arg(&at))?;
-    let _mounted = Mounted(&at);
+    let _mounted = Kept::mount_device(Path::new(&part), &at)?;
     run(Command::new("sync").arg("-f").arg(&at))?;
     let summary = all_charged_on(&disk, folder.path(), &at)?;
     ensure!(

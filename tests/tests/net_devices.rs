@@ -3,11 +3,12 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::sshd::Ssh;
+use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, drawn, fathom, installed, lane, rows, run, until};
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 
 fn main() -> ExitCode {
@@ -531,25 +532,10 @@ fn adb_troubles() -> Result<()> {
 }
 
 /// A file system of little room, or one from which nothing is executed.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn on(place: PathBuf, options: &str) -> Result<Self> {
-        run(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&place))?;
-        Ok(Self(place))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).output();
-    }
-}
-
 fn no_room() -> Result<()> {
     for (options, reason) in [("size=4m", "free space on the device"), ("noexec", "noexec")] {
         let adb = Adb::start(std::env::consts::ARCH, &["R58=device"])?;
-        let _mounted = Mounted::on(adb.folder.path().join("tmp"), options)?;
+        let _mounted = Tmpfs::with(adb.folder.path().join("tmp"), options)?;
         refused(&mut adb.fathom_command(&["--to", "adb"]), 1, reason)?;
         let kept = adb.kept()?;
         if kept.iter().any(|name| name.starts_with("part-")) {

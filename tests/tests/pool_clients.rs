@@ -6,6 +6,7 @@ mod tls;
 use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::Pool;
 use fathom_tests::{Case, installed, lane, root, run};
+use lab::kept::Kept;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -228,9 +229,9 @@ fn whole(kind: &str) -> Result<()> {
     };
     for round in 0..2 {
         let fuse = Fuse::new(pool.uri())?;
-        let attached = Loop::new(&fuse.file())?;
+        let attached = Kept::attach(&fuse.file())?;
         if round == 0 {
-            run(Command::new(make[0]).args(&make[1..]).arg(&attached.device))?;
+            run(Command::new(make[0]).args(&make[1..]).arg(attached.answer()))?;
         }
         let script = r#"
             set -e
@@ -246,9 +247,9 @@ fn whole(kind: &str) -> Result<()> {
         "#;
         // In a mount namespace of its own: a namespace that somebody else makes meanwhile (a container, another lane) gets a copy
         // of every mount there is, and the file system would stay in use behind our umount.
-        let apart = ["--mount", "sh", "-c", script, "use", &attached.device];
+        let apart = ["--mount", "sh", "-c", script, "use", attached.answer()];
         run(Command::new("unshare").args(apart).arg(mount.path()).arg(kind))?;
-        run(Command::new(check[0]).args(&check[1..]).arg(&attached.device))?;
+        run(Command::new(check[0]).args(&check[1..]).arg(attached.answer()))?;
         drop(attached);
         drop(fuse);
         if round == 0 {
@@ -256,25 +257,6 @@ fn whole(kind: &str) -> Result<()> {
         }
     }
     pool.end()
-}
-
-/// A loop device over a file; gone when it is dropped.
-struct Loop {
-    device: String,
-}
-
-impl Loop {
-    fn new(file: &Path) -> Result<Self> {
-        let device = text(Command::new("losetup").args(["--find", "--show"]).arg(file))?;
-        Ok(Self { device: device.trim().into() })
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        // Without it the file stays in use, which the next step tells.
-        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
-    }
 }
 
 /// fio behind nbdkit, which connects again when its server is gone, as the kernel's client does.

@@ -5,6 +5,7 @@ mod common;
 
 use capture::{Request, Scope};
 use common::{LoopDisk, Recorder};
+use lab::loopdisk::FileSystem;
 use model::event::{Checkpoint, flags};
 use model::{Call, Event};
 use std::fs;
@@ -12,9 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 /// Records a script in the folder of a disk that is mounted after the recording began: its probes come when it does.
-fn on_new_disk(kind: &str, options: &[&str], probe: &str, script: &str) -> (LoopDisk, Vec<Event>) {
+fn on_new_disk(kind: FileSystem, probe: &str, script: &str) -> (LoopDisk, Vec<Event>) {
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
-    let disk = LoopDisk::with(kind, 400 << 20, options);
+    let disk = LoopDisk::with(kind, 400 << 20);
     let deadline = Instant::now() + Duration::from_secs(20);
     while !recorder.session.coverage().iter().any(|c| c.probe == probe && c.attached) {
         assert!(Instant::now() < deadline, "{probe}: {:?}", recorder.session.coverage());
@@ -40,11 +41,11 @@ fn recorded(events: &[Event], dev: u32, phase: u16) -> Vec<(u64, &Checkpoint)> {
 #[test]
 fn xfs_fsync_waits_for_its_checkpoint() {
     needs_live_kernel!();
-    if !common::has_file_system("xfs") {
+    if !common::has_file_system(FileSystem::Xfs) {
         return common::skip("no xfs here, or no mkfs.xfs");
     }
     let script = "for i in 1 2 3; do echo $i > f$i; sync f$i; done";
-    let (disk, events) = on_new_disk("xfs", &["-q", "-f", "-K"], "xfs_force", script);
+    let (disk, events) = on_new_disk(FileSystem::Xfs, "xfs_force", script);
     let asked: Vec<_> =
         recorded(&events, disk.dev(), 0).into_iter().filter(|(_, r)| r.ctx & flags::IN_SYSCALL != 0).collect();
     let there = recorded(&events, disk.dev(), 1);
@@ -63,11 +64,11 @@ fn xfs_fsync_waits_for_its_checkpoint() {
 #[test]
 fn btrfs_commit_has_superblock_generation() {
     needs_live_kernel!();
-    if !common::has_file_system("btrfs") {
+    if !common::has_file_system(FileSystem::Btrfs) {
         return common::skip("no btrfs here, or no mkfs.btrfs");
     }
     let script = "echo 1 > f; sync -f .; echo 2 > g; sync -f .";
-    let (disk, events) = on_new_disk("btrfs", &["-q", "-f", "-K"], "btrfs_committed", script);
+    let (disk, events) = on_new_disk(FileSystem::Btrfs, "btrfs_committed", script);
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let at = disk.path();
     let line = mounts.lines().find(|l| l.split(' ').nth(4) == at.to_str()).expect("its mount");

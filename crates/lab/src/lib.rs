@@ -9,6 +9,7 @@ pub mod exec;
 pub mod folder;
 pub mod guest;
 pub mod initramfs;
+pub mod kept;
 pub mod kernel;
 pub mod loopdisk;
 pub mod medium;

@@ -270,7 +270,7 @@ impl Drop for LoopDisk {
 }
 
 /// Closes the keeper's standard input, lets it finish, and returns whether it succeeded, with its output.
-fn farewell(keeper: &mut Child) -> Result<(bool, String)> {
+pub(crate) fn farewell(keeper: &mut Child) -> Result<(bool, String)> {
     drop(keeper.stdin.take());
     let mut answers = String::new();
     if let Some(mut stderr) = keeper.stderr.take() {

@@ -1,6 +1,7 @@
 //! The storage loads on a disk of their own: their reports against the disk's own statistics, and what
 //! they say when it goes bad.
 
+use lab::kept::Kept;
 use lab::loopdisk::{Backing, FileSystem, LoopDisk, Options};
 use model::Context;
 use serde_json::Value;
@@ -133,10 +134,10 @@ fn dropped_caches_are_proven_by_disk_statistics() {
 #[ignore = "root: mounts a tmpfs"]
 fn tmpfs_is_never_called_cold() {
     let folder = tempfile::tempdir().unwrap();
-    assert!(Command::new("mount").args(["-t", "tmpfs", "none"]).arg(folder.path()).status().unwrap().success());
+    let mounted = Kept::mount("tmpfs", "size=16m", folder.path()).unwrap();
     let lines =
         run_with("random --file-size 4M --inner 50 --iterations 1 --state cold", folder.path(), &Context::silent());
-    assert!(Command::new("umount").arg(folder.path()).status().unwrap().success());
+    drop(mounted);
     let lines = lines.unwrap();
     assert!(mark(&lines, "cache.doubt").unwrap().contains("1024 pages could not be evicted"), "{lines:?}");
     assert!(mark(&lines, "disk.name").unwrap().contains("unknown") && mark(&lines, "device").is_some());

@@ -1,15 +1,15 @@
 //! What the tests on a live kernel share: a private disk, and a recording in memory.
 //!
-//! Everything made is removed when the guard is dropped, after a panic too.
+//! Everything made is removed when the guard is dropped, after a panic too, and when the test is killed.
 
 #![allow(dead_code, reason = "every test binary compiles this file and uses a part of it")]
 
 use capture::{Finished, Request, Session};
-use model::{Dev, Event, Record};
+use lab::loopdisk::{Backing, FileSystem, Options};
+use model::{Event, Record};
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,79 +28,45 @@ macro_rules! needs_live_kernel {
     };
 }
 
-fn run(program: &str, args: &[&str]) -> String {
-    let out = Command::new(program).args(args).output().unwrap_or_else(|e| panic!("{program}: {e}"));
-    assert!(out.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout).trim().to_string()
-}
-
 /// Whether a program is installed that makes such a file system, and the kernel has it without a module to be loaded.
-pub fn has_file_system(kind: &str) -> bool {
+pub fn has_file_system(kind: FileSystem) -> bool {
     let known = fs::read_to_string("/proc/filesystems").unwrap_or_default();
-    let made = Command::new(format!("mkfs.{kind}")).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    known.lines().any(|l| l.trim() == kind) && made.is_ok()
+    known.lines().any(|l| l.trim() == kind.name()) && lab::loopdisk::LoopDisk::available(kind).is_ok()
 }
 
-/// A loop disk with a file system on it, its image in memory where there is such a place.
-pub struct LoopDisk {
-    folder: tempfile::TempDir,
-    device: String,
-    mounted: bool,
-}
+/// A loop disk with a file system on it, in memory.
+pub struct LoopDisk(lab::loopdisk::LoopDisk);
 
 impl LoopDisk {
     /// Makes and mounts one with ext4.
     pub fn ext4() -> Self {
-        // No lazy initialisation: its writes would come into the tests' windows.
-        Self::with("ext4", 256 << 20, &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+        Self::with(FileSystem::Ext4, 256 << 20)
     }
 
     /// One with another file system.
-    pub fn with(kind: &str, size: u64, options: &[&str]) -> Self {
-        let memory = Path::new("/dev/shm");
-        let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-        let image = folder.path().join("image");
-        fs::File::create(&image).unwrap().set_len(size).unwrap();
-        let device = run("losetup", &["--find", "--show", image.to_str().unwrap()]);
-        let mut disk = Self { folder, device, mounted: false };
-        run(&format!("mkfs.{kind}"), &[options, &[&disk.device]].concat());
-        fs::create_dir(disk.path()).unwrap();
-        run("mount", &[&disk.device, disk.path().to_str().unwrap()]);
-        disk.mounted = true;
-        run("sync", &[]);
-        disk
+    pub fn with(kind: FileSystem, size: u64) -> Self {
+        let disk = lab::loopdisk::LoopDisk::create(size, kind, &Backing::Ram, &Options::default());
+        Self(disk.unwrap_or_else(|e| panic!("{e}")))
     }
 
     /// Where it is mounted.
-    pub fn path(&self) -> PathBuf {
-        self.folder.path().join("mount")
+    pub fn path(&self) -> &Path {
+        self.0.path()
     }
 
     /// What is on it.
     pub fn image(&self) -> fs::File {
-        fs::File::open(self.folder.path().join("image")).unwrap()
+        fs::File::open(fs::read_to_string(self.0.sysfs("loop/backing_file")).unwrap().trim_end()).unwrap()
     }
 
     /// The disk's number, as records have it.
     pub fn dev(&self) -> u32 {
-        let rdev = fs::metadata(&self.device).unwrap().rdev();
-        Dev::new(libc::major(rdev), libc::minor(rdev)).0
+        self.0.dev().unwrap().0
     }
 
     /// The numbers of the disk's `stat` file (Documentation/block/stat.rst).
     pub fn stat(&self) -> Vec<u64> {
-        let name = self.device.trim_start_matches("/dev/");
-        let text = fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
-        text.split_ascii_whitespace().map(|w| w.parse().unwrap()).collect()
-    }
-}
-
-impl Drop for LoopDisk {
-    fn drop(&mut self) {
-        if self.mounted {
-            let _ = Command::new("umount").arg(self.path()).status();
-        }
-        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+        self.0.stat().unwrap()
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::protocol::Also;
+use lab::kept::Kept;
 use proptest::prelude::*;
 use std::os::unix::fs::FileExt as _;
 
@@ -288,32 +289,14 @@ fn invalid_operations_are_refused() {
     assert!(matches!(Store::open(&at.path), Err(Error::Unformatted { .. })));
 }
 
-/// What a test mounted or attached; gone when it is dropped.
-struct Undo(&'static str, PathBuf);
-
-impl Drop for Undo {
-    fn drop(&mut self) {
-        // Already gone is fine.
-        let _ = std::process::Command::new(self.0).args((self.0 == "losetup").then_some("-d")).arg(&self.1).status();
-    }
-}
-
-fn command(program: &str, arguments: &[&str]) -> String {
-    let output = std::process::Command::new(program).args(arguments).output().expect("it is installed");
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim().to_string()
-}
-
 /// On a medium that becomes full, what was answered stays, and what was refused is as it was; also after the store was
 /// closed and opened again.
 #[test]
 #[ignore = "root: mounts a small tmpfs"]
 fn full_medium_keeps_acknowledged_data() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mounted = folder.path().to_path_buf();
-    let at = mounted.join("store");
-    command("mount", &["-t", "tmpfs", "-o", "size=1M", "tmpfs", &mounted.to_string_lossy()]);
-    let undo = Undo("umount", mounted);
+    let at = folder.path().join("store");
+    let mounted = Kept::mount("tmpfs", "size=1M", folder.path()).expect("a small tmpfs");
     // Its table has four pages, so that a write over the border of two can find room for one of them.
     let size = 2048 * BLOCK_BYTES;
     let store = Store::format(&at, Some(size), "n1".into(), false).expect("a sparse file");
@@ -350,7 +333,7 @@ fn full_medium_keeps_acknowledged_data() {
     check(&store);
     store.trim(0, size as u32, true).expect("it gives space back");
     store.write(0, b"room again", true).expect("there is room");
-    drop((store, undo));
+    drop((store, mounted));
 }
 
 /// A mounted disk, a partition of a disk that is a store: no device is used twice.
@@ -361,15 +344,14 @@ fn device_in_use_is_refused() {
     let (image, mount) = (folder.path().join("image"), folder.path().join("mount"));
     std::fs::create_dir(&mount).expect("a folder");
     File::create(&image).and_then(|f| f.set_len(16 << 20)).expect("a file");
-    command("mkfs.ext4", &["-q", &image.to_string_lossy()]);
-    let device = command("losetup", &["--find", "--show", &image.to_string_lossy()]);
-    let _detach = Undo("losetup", device.clone().into());
-    command("mount", &[&device, &mount.to_string_lossy()]);
-    let undo = Undo("umount", mount);
-    let path = Path::new(&device);
+    let made = std::process::Command::new("mkfs.ext4").arg("-q").arg(&image).status().expect("it is installed");
+    assert!(made.success());
+    let attached = Kept::attach(&image).expect("a loop device");
+    let path = Path::new(attached.answer());
+    let mounted = Kept::mount_device(path, &mount).expect("it has a file system");
     assert!(matches!(Store::format(path, None, "n1".into(), true), Err(Error::InUse { .. })));
     assert!(matches!(Store::open(path), Err(Error::InUse { .. })));
-    drop(undo);
+    drop(mounted);
     assert!(matches!(Store::format(path, None, "n1".into(), false), Err(Error::NotEmpty { .. })));
     rustix::fs::ftruncate(File::options().write(true).open(&image).expect("a file"), 0).expect("it is emptied");
     rustix::fs::ftruncate(File::options().write(true).open(&image).expect("a file"), 16 << 20).expect("zeroes");

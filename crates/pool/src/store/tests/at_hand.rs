@@ -105,11 +105,9 @@ fn mark_stays_until_flush_covers_inline_write() {
 #[ignore = "root: mounts a small tmpfs"]
 fn full_medium_fails_only_writes_without_space() {
     let folder = tempfile::tempdir().expect("a folder");
-    let mounted = folder.path().to_path_buf();
-    command("mount", &["-t", "tmpfs", "-o", "size=1M", "tmpfs", &mounted.to_string_lossy()]);
-    let undo = Undo("umount", mounted.clone());
+    let mounted = Kept::mount("tmpfs", "size=1M", folder.path()).expect("a small tmpfs");
     let size = 2048 * BLOCK_BYTES;
-    let store = Store::format(&mounted.join("store"), Some(size), "n1".into(), false).expect("a sparse file");
+    let store = Store::format(&folder.path().join("store"), Some(size), "n1".into(), false).expect("a sparse file");
     store.claim("p", &Claim { size_bytes: size, ..claim(1) }).expect("it is free");
     // All regions are marked, and nothing takes space yet.
     store.announce([(0, size)].into_iter());
@@ -138,7 +136,7 @@ fn full_medium_fails_only_writes_without_space() {
         let expected: &[u8] = if put.contains(&place) { &[7] } else { &[0, 7, 1] };
         assert!(expected.contains(&data[0]) && data.iter().all(|byte| *byte == data[0]), "block {place}");
     }
-    drop((store, undo));
+    drop((store, mounted));
 }
 
 #[test]

@@ -1,0 +1,178 @@
+//! A mount, or a loop device over a file that is there, for as long as its owner lives: for tests that a kill must not outlive.
+//!
+//! As with a [`LoopDisk`](crate::loopdisk::LoopDisk), one shell makes it, waits for the end of its standard input, and undoes it: that end
+//! comes when the owner drops it, and by any signal that ends the owner. Not covered: a SIGKILL that hits the shell itself.
+
+use crate::loopdisk::farewell;
+use std::ffi::OsStr;
+use std::io::{BufRead as _, BufReader, Error, Result};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// `make` prints a line; `undo` runs once, also if `make` failed half-way.
+const SCRIPT: &str = r#"
+PATH="$PATH:/usr/sbin:/sbin"
+trap '' HUP INT TERM QUIT PIPE
+set -e
+make=$1 undo=$2
+shift 2
+trap 'set +e; eval "$undo"' EXIT
+eval "$make"
+exec >/dev/null
+cat >/dev/null
+"#;
+
+/// Whoever holds it for a moment longer is waited for; then it goes when its last user does. What a test unmounted itself is gone already,
+/// and what it mounted over it goes too.
+const UNMOUNT: &str = r#"
+for i in 1 2 3 4 5 6 7 8 9 10; do
+    mountpoint -q "$1" || exit 0
+    umount "$1" 2>/dev/null || sleep 0.05
+done
+umount -l "$1"
+"#;
+
+/// Something that is undone when this is dropped, or when this process ends.
+#[derive(Debug)]
+pub struct Kept {
+    keeper: Child,
+    answer: String,
+}
+
+impl Kept {
+    fn new(make: &str, undo: &str, arguments: &[&OsStr]) -> Result<Self> {
+        let mut keeper = Command::new("/bin/sh")
+            .args(["-c", SCRIPT, "fathom-kept", make, undo])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            // Its own group: the terminal's Ctrl-C must not reach the commands that it runs.
+            .process_group(0)
+            .spawn()?;
+        let mut answers = keeper.stdout.take().map(BufReader::new).into_iter().flat_map(BufReader::lines);
+        match answers.next() {
+            Some(Ok(answer)) => Ok(Self { keeper, answer }),
+            _ => Err(Error::other(farewell(&mut keeper)?.1)),
+        }
+    }
+
+    /// Mounts a file system of this kind, such as `tmpfs`, at a folder.
+    ///
+    /// # Errors
+    /// What `mount` says.
+    pub fn mount(kind: &str, options: &str, at: &Path) -> Result<Self> {
+        let make = r#"mount -t "$2" -o "$3" fathom-test "$1" && echo mounted"#;
+        Self::new(make, UNMOUNT, &[at.as_os_str(), kind.as_ref(), options.as_ref()])
+    }
+
+    /// Mounts a block device at a folder.
+    ///
+    /// # Errors
+    /// What `mount` says.
+    pub fn mount_device(device: &Path, at: &Path) -> Result<Self> {
+        Self::new(r#"mount "$2" "$1" && echo mounted"#, UNMOUNT, &[at.as_os_str(), device.as_os_str()])
+    }
+
+    /// Attaches a loop device to a file; [`answer`](Self::answer) names it.
+    ///
+    /// # Errors
+    /// What `losetup` says.
+    pub fn attach(file: &Path) -> Result<Self> {
+        let make = r#"device=$(losetup --find --show "$1"); echo "$device""#;
+        Self::new(make, r#"[ -z "$device" ] || losetup --detach "$device""#, &[file.as_os_str()])
+    }
+
+    /// What was printed when it was made.
+    pub fn answer(&self) -> &str {
+        &self.answer
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = farewell(&mut self.keeper);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn is_mounted(at: &Path) -> bool {
+        std::fs::read_to_string("/proc/self/mounts").unwrap().contains(&format!(" {} ", at.display()))
+    }
+
+    fn is_attached(device: &str) -> bool {
+        Path::new("/sys/block").join(device.trim_start_matches("/dev/")).join("loop/backing_file").exists()
+    }
+
+    fn soon(mut holds: impl FnMut() -> bool) -> bool {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !holds() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        true
+    }
+
+    #[test]
+    #[ignore = "root: mounts a tmpfs and attaches a loop device"]
+    fn mounts_and_loop_devices_go_when_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let (at, image) = (folder.path().join("mount"), folder.path().join("image"));
+        std::fs::create_dir(&at).unwrap();
+        std::fs::File::create(&image).unwrap().set_len(1 << 20).unwrap();
+        let (mounted, attached) = (Kept::mount("tmpfs", "size=1m", &at).unwrap(), Kept::attach(&image).unwrap());
+        let device = attached.answer().to_owned();
+        assert!(is_mounted(&at) && is_attached(&device));
+        // A second mount over it, as of a test that swaps a card, goes too; so does one that is in use.
+        assert!(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&at).status().unwrap().success());
+        let used = std::fs::File::create(at.join("file")).unwrap();
+        drop((mounted, attached));
+        assert!(!is_mounted(&at) && soon(|| !is_attached(&device)));
+        drop(used);
+        let why = Kept::mount("tmpfs", "no-such-option", &at).unwrap_err().to_string();
+        assert!(why.contains("mount") && !is_mounted(&at), "{why}");
+        assert!(Kept::attach(&folder.path().join("none")).unwrap_err().to_string().contains("losetup"));
+    }
+
+    /// The name of the test below, which runs itself as the owner that is killed.
+    const OWNER: &str = "kept::tests::killed_owner_leaves_neither_mount_nor_loop_device";
+
+    #[test]
+    #[ignore = "root: mounts a tmpfs and attaches a loop device"]
+    fn killed_owner_leaves_neither_mount_nor_loop_device() {
+        if let Some(folder) = std::env::var_os("FATHOM_TEST_OWNER") {
+            let folder = Path::new(&folder);
+            let _mounted = Kept::mount("tmpfs", "size=1m", &folder.join("mount")).unwrap();
+            let attached = Kept::attach(&folder.join("image")).unwrap();
+            std::fs::write(folder.join("device"), attached.answer()).unwrap();
+            loop {
+                std::thread::park();
+            }
+        }
+        for signal in [libc::SIGTERM, libc::SIGKILL] {
+            let folder = tempfile::tempdir().unwrap();
+            let at = folder.path().join("mount");
+            std::fs::create_dir(&at).unwrap();
+            std::fs::File::create(folder.path().join("image")).unwrap().set_len(1 << 20).unwrap();
+            let mut owner = Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", OWNER, "--include-ignored"])
+                .env("FATHOM_TEST_OWNER", folder.path())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            let device = || std::fs::read_to_string(folder.path().join("device")).unwrap_or_default();
+            assert!(soon(|| !device().is_empty()) && is_mounted(&at) && is_attached(&device()));
+            // SAFETY: a plain signal to a child that was not waited for.
+            unsafe { libc::kill(owner.id().cast_signed(), signal) };
+            assert!(!owner.wait().unwrap().success());
+            assert!(soon(|| !is_mounted(&at) && !is_attached(&device())), "signal {signal}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Which devices there are, and what is known of them: through the list of adb, over its errors, and from tools of the device, whose
+//! output nobody vouches for.
+
+use super::{DAEMON, clean, json, phone, told};
+use anyhow::{Context, Result, ensure};
+use fathom_tests::phone::{Phone, Shape};
+use fathom_tests::{fathom, run, until};
+use serde_json::Value;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Output, Stdio};
+
+pub fn no_server() -> Result<()> {
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+    let mut command = Command::new(fathom());
+    command.args(["device", "info", "adb"]).env("ANDROID_ADB_SERVER_PORT", &port).env("PATH", "/nonexistent");
+    let output = command.output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("apt-get install adb"), "{}", told(&output));
+    let mut command = Command::new(fathom());
+    command.args(["device", "list", "--json"]).env("ANDROID_ADB_SERVER_PORT", &port).env("PATH", "/nonexistent");
+    let value = json(&command.output()?)?;
+    ensure!(value["devices"][0]["device"] == "local" && value["adb_problem"].is_string(), "{value}");
+    let output = Command::new(fathom()).args(["device", "info", "phone"]).output()?;
+    ensure!(output.status.code() == Some(2) && told(&output).contains("adb:SERIAL"), "{}", told(&output));
+    Ok(())
+}
+
+pub fn listed() -> Result<()> {
+    let phone = phone()?;
+    let value = json(&phone.fathom().args(["device", "list", "--json"]).output()?)?;
+    let device = &value["devices"][1];
+    ensure!(
+        device["device"] == phone.name() && device["usable"] == true && device["model"] == "Private_Root",
+        "{value}"
+    );
+    // The list is told again when the device is gone.
+    let mut watch = phone.fathom();
+    watch.args(["device", "list", "--watch", "--json"]).stdout(Stdio::piped());
+    let mut watch = watch.spawn()?;
+    let mut lines = BufReader::new(watch.stdout.take().context("stdout")?).lines();
+    ensure!(lines.next().context("no list")??.contains(&phone.serial));
+    phone.cut()?;
+    let usable = |line: &str| {
+        let value: Value = serde_json::from_str(line).unwrap_or_default();
+        value["devices"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|d| d["device"] == phone.name() && d["usable"] == true))
+    };
+    let gone = lines.by_ref().map_while(Result::ok).any(|line| !usable(&line));
+    run(Command::new("kill").args(["-INT", &watch.id().to_string()]))?;
+    ensure!(gone && watch.wait()?.success(), "its going was not told");
+    Ok(())
+}
+
+pub fn unauthorized() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape { authorized: false, ..Shape::default() })?;
+    until("an unauthorized device", || {
+        let value = json(&phone.fathom().args(["device", "list", "--json"]).output()?)?;
+        Ok(value["devices"][1]["state"] == "unauthorized")
+    })?;
+    let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("allow USB debugging"), "{}", told(&output));
+    Ok(())
+}
+
+pub fn facts() -> Result<()> {
+    let phone = phone()?;
+    let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
+    let fact = |name: &str| value["facts"][name]["value"].as_str().unwrap_or_default().to_owned();
+    ensure!(value["version"] == 1 && value["device"] == phone.name(), "{value}");
+    // Replayed; the kernel's is this machine's own, and the user is the device's.
+    ensure!(fact("os.sdk") == "34" && fact("device.model") == "Example 7", "{value}");
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    ensure!(fact("kernel.release") == release.trim() && fact("access.uid") == "2000", "{value}");
+    ensure!(fact("access.capabilities") == "none", "{value}");
+    let value = json(&phone.fathom().args(["device", "check", &phone.name(), "--json"]).output()?)?;
+    let rows = value["abilities"].as_array().context("abilities")?;
+    let row = |what: &str| rows.iter().find(|r| r["what"] == what).map(|r| r["can"].clone());
+    ensure!(row("record: eBPF") == Some("no".into()) && row("record: --via perfetto") == Some("yes".into()), "{value}");
+    let output = phone.fathom().args(["device", "info", &phone.name(), "--all"]).output()?;
+    ensure!(output.status.success() && told(&output).contains("[getprop ro.product.model]"), "{}", told(&output));
+    clean(&phone)
+}
+
+/// What its tools print is theirs: too much, orders to a terminal, no text at all, nothing ever.
+pub fn hostile() -> Result<()> {
+    let phone = phone()?;
+    let info = |more: &[&str]| -> Result<Output> {
+        Ok(phone.fathom().args(["device", "info", &phone.name()]).args(more).output()?)
+    };
+    phone.replay(
+        "getprop",
+        b"[ro.product.model]: [\x1b]0;owned\x07\xff\xfe\x1b[2JModel]\n[ro.product.device]: [<b>\x00\x9b31m]\n[broken\n",
+    )?;
+    phone.replay("dumpsys battery", &[0xff; 4096])?;
+    phone.replay("getenforce", b"\x1b[31mEnforcing\r\n\r\n")?;
+    for more in [&["--all"][..], &["--json"], &[]] {
+        let output = info(more)?;
+        ensure!(output.status.success(), "{}", told(&output));
+        let raw = output.stdout.iter().chain(&output.stderr).find(|b| b.is_ascii_control() && **b != b'\n');
+        ensure!(
+            raw.is_none() && !told(&output).contains('\u{9b}'),
+            "{more:?}: an order to the terminal: {}",
+            told(&output)
+        );
+    }
+    // A gigabyte, of a file that takes no room.
+    let path = phone.replayed("getprop");
+    fs::File::create(&path)?.set_len(1 << 30)?;
+    let value = json(&info(&["--json"])?)?;
+    ensure!(value["facts"]["os.build"]["unknown"].as_str().is_some_and(|why| why.contains("more than")), "{value}");
+    clean(&phone)
+}
+
+pub fn same_model() -> Result<()> {
+    let open = Shape { open: true, ..Shape::default() };
+    let (a, b) = (Phone::start(DAEMON, &Shape::default())?, Phone::start(DAEMON, &open)?);
+    b.connect_to(&a)?;
+    let value = json(&a.fathom().args(["device", "list", "--json"]).output()?)?;
+    let models: Vec<_> = value["devices"].as_array().context("devices")?.iter().map(|d| &d["model"]).collect();
+    ensure!(models.iter().filter(|m| **m == "Private_Root").count() == 2, "{value}");
+    // One of two is nobody's choice, and a name that is no device's is nobody.
+    for (device, why) in [("adb", a.name()), ("adb", b.name()), ("adb:R58M1", b.name())] {
+        let output = a.fathom().args(["device", "info", device]).output()?;
+        ensure!(output.status.code() == Some(1) && told(&output).contains(&why), "{device}: {}", told(&output));
+    }
+    run(a.adb().args(["disconnect"]))?;
+    let folder = tempfile::tempdir()?;
+    for words in [
+        &["bench", "run", "sqlite", "--quick", "--device", "all"][..],
+        &["record", "--all", "--duration", "1", "--device", "all"],
+    ] {
+        let output = a.fathom().args(words).arg("-o").arg(folder.path().join("x")).output()?;
+        ensure!(
+            output.status.code() == Some(1) && told(&output).contains("no usable device"),
+            "{words:?}: {}",
+            told(&output)
+        );
+        ensure!(fs::read_dir(folder.path())?.next().is_none(), "{words:?}: something was left here");
+    }
+    // A port that listens and says nothing is offline, or is not listed; it is not waited for.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let serial = format!("127.0.0.1:{}", silent.local_addr()?.port());
+    let mut connecting = a.adb().args(["connect", &serial]).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let output = a.fathom().args(["device", "info", &format!("adb:{serial}")]).output()?;
+    ensure!(output.status.code() == Some(1), "{}", told(&output));
+    ensure!(["offline", "lists no device", "not found"].iter().any(|w| told(&output).contains(w)), "{}", told(&output));
+    connecting.kill()?;
+    connecting.wait()?;
+    Ok(())
+}

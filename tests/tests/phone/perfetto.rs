@@ -1,0 +1,145 @@
+//! The device's own Perfetto as a source, for those without root.
+
+use super::{phone, told};
+use anyhow::{Result, ensure};
+use fathom_tests::{run, until};
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+pub fn via_perfetto() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    let mut command = phone.fathom();
+    command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]).arg(&archive);
+    let output = command.output()?;
+    // The fake's file is no trace, and is kept for whoever wants to see it.
+    let said = told(&output);
+    let trace = folder.path().join("t.fathom.pftrace");
+    ensure!(output.status.code() == Some(1) && said.contains("was kept as"), "{said}");
+    ensure!(fs::read_to_string(&trace)? == "no trace\n", "{said}");
+    // One that is: a write that was sent to disk 8:0, twice.
+    phone.replay("trace", &write_requests(2))?;
+    let mut command = phone.fathom();
+    command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]).arg(&archive);
+    let output = command.output()?;
+    ensure!(output.status.success() && told(&output).contains("2 events"), "{}", told(&output));
+    ensure!(archive.join("meta.json").exists() && fs::read(&trace)? == write_requests(2), "{}", told(&output));
+    ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "the trace was left there");
+    let output = phone.fathom().args(["record", "--device", "ssh:x", "--via", "perfetto"]).output()?;
+    ensure!(output.status.code() == Some(2), "{}", told(&output));
+    Ok(())
+}
+
+/// The fake fails as Android's does: by its words, and its exit status.
+pub fn perfetto_refused() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    let record = |duration: &str| -> Result<Output> {
+        let mut command = phone.fathom();
+        command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", duration, "-o"]);
+        Ok(command.arg(&archive).output()?)
+    };
+    let refused = |why: &str| -> Result<()> {
+        let output = record("0.3")?;
+        ensure!(output.status.code() == Some(1) && told(&output).contains(why), "{why}: {}", told(&output));
+        ensure!(fs::read_dir(folder.path())?.next().is_none(), "{why}: something was left here");
+        ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "{why}: something was left there");
+        Ok(())
+    };
+    phone.replay("getprop init.svc.traced", b"stopped\n")?;
+    refused("persist.traced.enable 1")?;
+    phone.replay("getprop init.svc.traced", b"running\n")?;
+    phone.replay("perfetto fails", b"Failed to open /data/misc/perfetto-traces/x (errno: 13, Permission denied)\n")?;
+    refused("Permission denied")?;
+    // More than a pipe holds on both outputs, and escape codes.
+    let flood = [b"\x1b[2J".as_slice(), &[b'x'; 300_000], b"\nno room: No space left on device\n"].concat();
+    phone.replay("perfetto fails", &flood)?;
+    let output = record("0.3")?;
+    ensure!(output.status.code() == Some(1) && !output.stderr.contains(&0x1b), "{}", told(&output));
+    fs::remove_file(phone.replayed("perfetto fails"))?;
+    // A trace that ends in the midst of a packet: what is whole in it is taken.
+    let trace = write_requests(2);
+    phone.replay("trace", &[write_requests(3), trace[..trace.len() - 3].to_vec()].concat())?;
+    let output = record("0.3")?;
+    ensure!(told(&output).contains("3 events") && told(&output).contains("blind: "), "{}", told(&output));
+    // No room here: what was recorded stays on the device, and it is said how to get it.
+    let full = folder.path().join("full");
+    let _small = fathom_tests::tmpfs::Tmpfs::new(full.clone(), "4k")?;
+    phone.replay("trace", &[0; 64 << 10])?;
+    let mut command = phone.fathom();
+    command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]);
+    let output = command.arg(full.join("t.fathom")).output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("No space left"), "{}", told(&output));
+    let there = phone.shell("ls /data/misc/perfetto-traces")?;
+    ensure!(told(&output).contains("adb -s") && told(&output).contains(there.trim()), "{there}: {}", told(&output));
+    ensure!(fs::read_dir(&full)?.next().is_none(), "half of it was left here");
+    // One that has none.
+    phone.shell("rm /data/misc/perfetto-traces/*")?;
+    fs::remove_file(phone.replayed("../system/bin/perfetto"))?;
+    let output = record("0.3")?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("Android 9"), "{}", told(&output));
+    Ok(())
+}
+
+/// Its trace goes, too: nobody would fetch it. With Ctrl-C it is fetched before.
+pub fn perfetto_left() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("t.fathom");
+    phone.replay("trace", &write_requests(2))?;
+    let runs = || Ok(phone.shell("ps -A -o ARGS")?.contains("/system/bin/perfetto"));
+    let start = || -> Result<std::process::Child> {
+        let mut command = phone.fathom();
+        command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "50", "-o"]);
+        let child = command.arg(&archive).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        until("a recording", runs)?;
+        Ok(child)
+    };
+    let nothing = || {
+        until("an end of perfetto", || Ok(!runs()?))?;
+        until("a folder without a trace", || Ok(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty()))
+    };
+    let mut child = start()?;
+    child.kill()?;
+    child.wait()?;
+    nothing()?;
+    let child = start()?;
+    phone.cut()?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(1) && !archive.exists(), "{}", told(&output));
+    until("a device after its cut", || {
+        phone.connect()?;
+        Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
+    })?;
+    nothing()?;
+    let child = start()?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let output = child.wait_with_output()?;
+    ensure!(archive.join("meta.json").exists() && told(&output).contains("2 events"), "{}", told(&output));
+    nothing()
+}
+
+/// A trace of Perfetto's: a packet with a bundle of events of CPU 0 (trace_packet.proto 1, ftrace_event_bundle.proto 1 and 2), which are
+/// requests that were issued (ftrace_event.proto 1: time, 2: thread, 119; block.proto: disk, sector, sectors, kind).
+pub fn write_requests(count: u64) -> Vec<u8> {
+    fn varint(mut value: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        while value >= 0x80 {
+            out.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        out.push(value as u8);
+        out
+    }
+    let number = |field: u64, value: u64| [varint(field << 3), varint(value)].concat();
+    let bytes =
+        |field: u64, value: &[u8]| [varint(field << 3 | 2), varint(value.len() as u64), value.to_vec()].concat();
+    let request = |at: u64| {
+        let issue = [number(1, 8 << 8), number(2, 64 * at), number(3, 8), bytes(4, b"WS")].concat();
+        bytes(2, &[number(1, 1000 * at), number(2, 7), bytes(119, &issue)].concat())
+    };
+    let events: Vec<u8> = (1..=count).flat_map(request).collect();
+    bytes(1, &bytes(1, &[number(1, 0), events].concat()))
+}

@@ -1,0 +1,87 @@
+//! The program on its way to the device: once, whole or not at all, over slow and broken links.
+
+use super::{DAEMON, clean, json, phone, told};
+use anyhow::{Result, ensure};
+use fathom_tests::phone::{Phone, Shape};
+use fathom_tests::{fathom, run, until};
+use std::fs;
+use std::process::{Command, Stdio};
+
+pub fn pushed_once() -> Result<()> {
+    let phone = phone()?;
+    let look = || -> Result<String> { Ok(told(&phone.fathom().args(["device", "check", &phone.name()]).output()?)) };
+    ensure!(look()?.contains("copying Fathom"), "it was not there");
+    ensure!(!look()?.contains("copying Fathom"), "it was there already");
+    // Another file under its name is not run.
+    phone.shell("for f in /data/local/tmp/fathom/fathom-*; do echo 'echo no' >$f; done")?;
+    ensure!(look()?.contains("copying Fathom"), "another program was taken for it");
+    let sums = phone.shell("sha256sum /data/local/tmp/fathom/fathom-*")?;
+    let ours = run(Command::new("sha256sum").arg(fathom()))?;
+    ensure!(sums.split(' ').next() == String::from_utf8(ours.stdout)?.split(' ').next(), "{sums}");
+    clean(&phone)
+}
+
+pub fn full() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape { data: "size=4m", ..Shape::default() })?;
+    let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
+    let said = told(&output);
+    ensure!(
+        output.status.code() == Some(1) && said.contains("No space left") && said.contains("free space on the device"),
+        "{said}"
+    );
+    ensure!(phone.left()?.is_empty(), "half of it was left: {:?}", phone.left()?);
+    let phone = Phone::start(DAEMON, &Shape { data: "noexec", ..Shape::default() })?;
+    let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("noexec"), "{}", told(&output));
+    Ok(())
+}
+
+pub fn slow() -> Result<()> {
+    // USB 1 has 1 MB/s; the program was copied before at full speed by no one, so that it takes its time here.
+    let size = fs::metadata(fathom())?.len();
+    let phone = Phone::start(DAEMON, &Shape { rate: Some(size / 4), ..Shape::default() })?;
+    let value = json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
+    ensure!(value["facts"]["os.sdk"]["value"] == "34", "{value}");
+    clean(&phone)
+}
+
+pub fn interrupted_copy() -> Result<()> {
+    // The copy alone would take a minute.
+    let rate = fs::metadata(fathom())?.len() / 60;
+    let phone = Phone::start(DAEMON, &Shape { rate: Some(rate), ..Shape::default() })?;
+    let mut command = phone.fathom();
+    command.args(["device", "info", &phone.name()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn()?;
+    until("a copy under way", || Ok(phone.shell("ls /data/local/tmp/fathom 2>/dev/null; true")?.contains("part-")))?;
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(130), "{}", told(&output));
+    until("a clean device", || Ok(phone.left()?.is_empty()))
+}
+
+pub fn cut_copy() -> Result<()> {
+    let rate = fs::metadata(fathom())?.len() / 60;
+    let phone = Phone::start(DAEMON, &Shape { rate: Some(rate), ..Shape::default() })?;
+    let mut command = phone.fathom();
+    command.args(["device", "info", &phone.name()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn()?;
+    until("a copy under way", || Ok(phone.shell("ls /data/local/tmp/fathom 2>/dev/null; true")?.contains("part-")))?;
+    phone.cut()?;
+    let output = child.wait_with_output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("fathom device list"), "{}", told(&output));
+    until("a device after its cut", || {
+        phone.connect()?;
+        Ok(phone.shell("echo here").is_ok_and(|said| said.contains("here")))
+    })?;
+    // What is there of it is no program, and nothing runs it.
+    let all = phone.shell("ls /data/local/tmp/fathom")?;
+    ensure!(!all.contains("fathom-"), "half a program: {all}");
+    Ok(())
+}
+
+pub fn old_shell() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape { features: "cmd", ..Shape::default() })?;
+    let output = phone.fathom().args(["device", "info", &phone.name()]).output()?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("Android 7"), "{}", told(&output));
+    Ok(())
+}
