@@ -135,7 +135,8 @@ impl Contract {
 
     /// What is found, and of what is null or empty what the contract knew.
     fn accepted(&self, found: &Found) -> Self {
-        let kept = |field: &&String| found.fields.contains(*field) || found.hides(field) || self.optional.contains(*field);
+        let kept =
+            |field: &&String| found.fields.contains(*field) || found.hides(field) || self.optional.contains(*field);
         let of = |fields: &BTreeSet<String>| fields.iter().filter(kept).cloned().collect::<BTreeSet<_>>();
         let fields: BTreeSet<String> = found.fields.union(&of(&self.fields)).cloned().collect();
         let is_unknown = |field: &&String| {
@@ -152,7 +153,9 @@ impl Contract {
         let missing = self.fields.difference(&found.fields);
         let gone: Vec<_> = missing.filter(|field| !found.hides(field) && !self.optional.contains(*field)).collect();
         if !new.is_empty() || !gone.is_empty() {
-            return Some(format!("has {new:?} and lacks {gone:?}; if that is meant, FATHOM_ACCEPT=1 writes the contract"));
+            return Some(format!(
+                "has {new:?} and lacks {gone:?}; if that is meant, FATHOM_ACCEPT=1 writes the contract"
+            ));
         }
         self.incomplete()
     }

@@ -402,16 +402,21 @@ impl Drop for Busy {
 
 fn half_way() -> Result<()> {
     let folder = Folder::new()?;
-    fs::write(folder.path("computing.toml"), computing(BURN))?;
+    // The sixth process, the warm-up counted, waits until the machine is busy: those after it begin then.
+    let (turns, now) = (folder.path("turns"), folder.path("now"));
+    let (turns, now) = (turns.display(), now.display());
+    let turn = format!("echo >>{turns}; until [ $(wc -l <{turns}) -ne 6 ] || [ -e {now} ]; do sleep 0.01; done");
+    fs::write(folder.path("computing.toml"), computing(&format!("{turn}; {BURN}")))?;
     let words = ["bench", "run", "computing.toml", "--blocks=8", "-o", "b.fathom"];
     let mut child = start(&folder, &words)?;
-    until("half of it", || Ok(replicates(&folder, "b.fathom") >= 4))?;
+    until("half of it", || Ok(fs::read_to_string(folder.path("turns")).is_ok_and(|all| all.lines().count() == 6)))?;
     // On each processor somebody of another family.
     let cpus = std::thread::available_parallelism()?.get();
     let mut busy = Busy(Vec::new());
     for _ in 0..cpus {
         busy.0.push(Command::new("sh").args(["-c", "while :; do :; done"]).spawn()?);
     }
+    fs::write(folder.path("now"), "")?;
     child.wait()?;
     drop(busy);
     let marks = marks(&folder, "b.fathom")?;

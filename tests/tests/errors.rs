@@ -460,14 +460,8 @@ impl Recording {
     }
 
     fn ended(&mut self) -> Result<std::process::ExitStatus> {
-        let until = Instant::now() + Duration::from_secs(30);
-        loop {
-            if let Some(status) = self.0.try_wait()? {
-                return Ok(status);
-            }
-            ensure!(Instant::now() < until, "the recording did not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        until("an end of the recording", || Ok(self.0.try_wait()?.is_some()))?;
+        Ok(self.0.wait()?)
     }
 }
 
@@ -634,7 +628,7 @@ fn no_room_for_tables() -> Result<()> {
         if now.saturating_sub(stored) > 32 << 10 {
             (stored, since) = (now, Instant::now());
         }
-        Ok(now > 0 && since.elapsed() > Duration::from_millis(2500))
+        Ok(now > 0 && since.elapsed() > Duration::from_secs(4))
     })?;
     let fill = format!(
         "fallocate -l $(($(stat -f -c '%a * %S' {0}) - {1})) {0}/filler",
@@ -838,11 +832,10 @@ fn interrupted_load() -> Result<()> {
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()?;
-            let deadline = Instant::now() + Duration::from_secs(30);
-            while fs::read_dir(folder.path())?.next().is_none() {
-                ensure!(Instant::now() < deadline && child.try_wait()?.is_none(), "{name} made nothing");
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            until("a file of the workload", || {
+                ensure!(child.try_wait()?.is_none(), "{name} made nothing");
+                Ok(fs::read_dir(folder.path())?.next().is_some())
+            })?;
             // A fixed wait: into the load, not only what prepares it; but whenever it comes, the same must hold.
             std::thread::sleep(Duration::from_millis(200));
             run(Command::new("kill").args([signal, &child.id().to_string()]))?;

@@ -4,6 +4,7 @@
 //! from the prediction, and that an injected cause is found.
 
 use anyhow::{Context, Result, ensure};
+use fathom_tests::contracts::hold;
 use fathom_tests::truth::{Place, causes};
 use fathom_tests::{Case, ext4, fathom, installed, lane, root, run, until};
 use serde_json::Value;
@@ -122,7 +123,9 @@ fn fix(folder: &Path, database: &Path, options: &[&str], command: &[&str]) -> Co
 
 fn json(output: &Output) -> Result<Value> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    serde_json::from_slice(&output.stdout).context("--json")
+    let value = serde_json::from_slice(&output.stdout).context("--json")?;
+    hold("fix", &value)?;
+    Ok(value)
 }
 
 const RUN: [&str; 4] = ["python3", "-c", APP, "{db}"];

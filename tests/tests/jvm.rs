@@ -2,7 +2,7 @@
 //! help. Ground truth are the published residuals, and a JVM stub that reports false results.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, fathom, installed, lane, run};
+use fathom_tests::{Case, fathom, installed, lane, run, until};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -196,13 +196,10 @@ fn killed() -> Result<()> {
         .spawn()?;
     // The process itself becomes the JVM: the same number, another program.
     let exe = format!("/proc/{}/exe", child.id());
-    let became = (0..200).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        fs::read_link(&exe).is_ok_and(|p| p.ends_with("java"))
-    });
+    let became = until("a JVM", || Ok(fs::read_link(&exe).is_ok_and(|p| p.ends_with("java"))));
     child.kill()?;
     child.wait()?;
-    ensure!(became, "it did not become a JVM");
+    became?;
     ensure!(fs::read_dir(folder.path())?.next().is_none(), "files are left in {}", folder.path().display());
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `fathom net` through the program: what it refuses and what it prints.
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, drawn, fathom, lane, rows, run, silent_connections};
+use fathom_tests::{Case, drawn, fathom, lane, rows, run, silent_connections, until};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -212,6 +212,22 @@ fn interrupted() -> Result<()> {
     json(&["run", &serving.at, "--duration", "0.2"]).map(drop)
 }
 
+/// Waits until the client has a connection or a flow of data beside its connection of control: then its run begins.
+fn begun(serving: &Serving) -> Result<()> {
+    let port: u16 = serving.at.rsplit(':').next().context("a port")?.parse()?;
+    let (own, established) = (format!(":{port:04X} "), " 01 ");
+    until("connections of data", || {
+        let tables = ["tcp", "udp"].map(|table| std::fs::read_to_string(format!("/proc/net/{table}")));
+        let [tcp, udp] = tables;
+        // A connection has two ends here, of which one has the port as its own: its address is in the second column.
+        let of = |table: &str| {
+            let words = |line: &&str| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(own.trim_end()));
+            table.lines().filter(words).filter(|line| line.contains(established)).count()
+        };
+        Ok(of(&tcp?) + of(&udp?) >= 2)
+    })
+}
+
 /// Results are printed even if the archive's directory vanished meanwhile; an invalid one is reported before the run.
 fn unkept() -> Result<()> {
     let serving = Serving::start(&[])?;
@@ -223,8 +239,7 @@ fn unkept() -> Result<()> {
         let mut asking = net(&["run", &serving.at, "--duration", "2", "-o"]);
         let asking = asking.arg(place.join("r.fathom")).args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
         let asking = asking.spawn()?;
-        // A fixed wait: into the run. Nothing tells an outsider that it is under way.
-        std::thread::sleep(Duration::from_secs(1));
+        begun(&serving)?;
         ensure!(std::fs::read_dir(&place)?.count() == 0, "something stands there before there is a result");
         std::fs::remove_dir(&place)?;
         let output = asking.wait_with_output()?;
@@ -267,7 +282,8 @@ fn stood_still() -> Result<()> {
     for words in [&["--rate", "10M"][..], &["--udp", "--rate", "10M"], &["--transactions"]] {
         let mut asking = net(&["run", &serving.at, "--duration", "3", "--json"]);
         let asking = asking.args(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-        // A fixed wait: into the run.
+        begun(&serving)?;
+        // A fixed wait: into the run, whose beginning the two ends agree on.
         std::thread::sleep(Duration::from_millis(700));
         for (signal, then_ms) in [("-STOP", 1500), ("-CONT", 0)] {
             run(Command::new("kill").args([signal, &asking.id().to_string()]))?;
@@ -288,8 +304,9 @@ fn recorded() -> Result<()> {
     let serving = Serving::start(&[])?;
     let folder = tempfile::tempdir()?;
     let script = format!(
-        r#"{program} net run {at} --duration 3 --rate 20M --tcp-probe --json -o run.fathom >run.json & run=$!
-        sleep 1
+        r#"{program} net run {at} --duration 3 --rate 20M --tcp-probe -o run.fathom >run.txt 2>run.err & run=$!
+        # A second after its beginning it tells a rate.
+        until [ -s run.err ]; do [ -d /proc/$run ] || exit 1; sleep 0.05; done
         for pause in one:0.35 two:0.6; do
             kill -STOP $run
             while :; do

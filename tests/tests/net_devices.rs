@@ -295,7 +295,7 @@ impl Drop for Cell {
 }
 
 /// Throughput of a run over time: ends of intervals and bits in them.
-fn throughput(archive: &Path) -> Result<Vec<(u64, f64)>> {
+fn throughput(archive: &Path) -> Result<Series> {
     let mut all: Vec<(u64, f64)> = rows(archive, "samples")?
         .iter()
         .filter(|s| s["metric"] == "interval")
@@ -317,10 +317,25 @@ fn mean(of: &[(u64, f64)], from: u64, to: u64) -> f64 {
     within.map(|(_, bits)| bits).sum::<f64>() * 1e9 / (to - from) as f64
 }
 
+/// Two stations at an access point. On a busy machine both together may have less than one alone should have: then nothing is shown, and
+/// they measure again.
 fn access_point() -> Result<()> {
+    for _ in 0..3 {
+        let folder = tempfile::tempdir()?;
+        if let Some(runs) = at_access_point(folder.path())? {
+            return on_one_page(folder.path(), &runs);
+        }
+    }
+    bail!("both together never had more than one alone, so nothing was shown")
+}
+
+/// Throughput over time.
+type Series = Vec<(u64, f64)>;
+
+/// Both runs, the second within the first; nothing if they do not show that they shared the medium.
+fn at_access_point(folder: &Path) -> Result<Option<[Series; 2]>> {
     let cell = Cell::make()?;
-    let folder = tempfile::tempdir()?;
-    let (one, two) = (folder.path().join("one.fathom"), folder.path().join("two.fathom"));
+    let (one, two) = (folder.join("one.fathom"), folder.join("two.fathom"));
     // It is interrupted when the second has ended, however late a busy machine starts that.
     let mut first = cell.measures("one", "600", &one)?;
     // The second begins when the first has been under way for two seconds.
@@ -352,10 +367,13 @@ fn access_point() -> Result<()> {
     // have all of it meanwhile.
     let interval = most * 0.1 / ((to - from) as f64 / 1e9);
     ensure!(beside + other <= most + interval, "{beside} and {other} bit/s at once, of {most}");
-    ensure!(alone + other > most + interval, "both together had no more than one alone, so nothing was shown");
-    ensure!(beside < alone * 0.9, "the first had {alone} bit/s alone, and {beside} beside the second");
+    let shown = alone + other > most + interval && beside < alone * 0.9;
+    Ok(shown.then_some([a, b]))
+}
 
-    let page = folder.path().join("both.html");
+fn on_one_page(folder: &Path, [a, b]: &[Series; 2]) -> Result<()> {
+    let (one, two) = (folder.join("one.fathom"), folder.join("two.fathom"));
+    let page = folder.join("both.html");
     run(Command::new(fathom()).arg("report").args([&one, &two]).arg("-o").arg(&page))?;
     let page = drawn(&page)?;
     let charts = page["flows"].as_array().context("flows")?;
@@ -364,7 +382,7 @@ fn access_point() -> Result<()> {
     ensure!(lines.len() == 2, "{} lines on the axis", lines.len());
     let begins = |line: &Value| line["points"][0][0].as_f64().context("a point");
     let apart = begins(&lines[1])? - begins(&lines[0])?;
-    ensure!((apart - (begin - a[0].0) as f64 / 1e9).abs() < 1e-6, "they stand {apart} s apart on the page");
+    ensure!((apart - (b[0].0 - a[0].0) as f64 / 1e9).abs() < 1e-6, "they stand {apart} s apart on the page");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::{Client, Server, Verb, pool};
-use fathom_tests::{Case, installed, lane, silent_connections};
+use fathom_tests::{Case, installed, lane, silent_connections, until};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -109,13 +109,8 @@ fn keyed() -> Result<()> {
 
 /// Waits until the file has these words.
 fn told(path: &str, words: &str) -> Result<()> {
-    for _ in 0..500 {
-        if std::fs::read_to_string(path)?.contains(words) {
-            return Ok(());
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    anyhow::bail!("{words:?} is not in {:?}", std::fs::read_to_string(path)?)
+    until("the message", || Ok(std::fs::read_to_string(path)?.contains(words)))
+        .with_context(|| format!("{words:?} is not in {:?}", std::fs::read_to_string(path)))
 }
 
 fn without_memory() -> Result<()> {
@@ -190,17 +185,11 @@ fn status() -> Result<()> {
     // A missing node is reported with the reason.
     let [first, second] = nodes;
     drop(second);
-    let mut why = String::new();
-    for _ in 0..300 {
+    until("the reason of the missing node", || {
         let now = ask()?;
         let gone = &now["nodes"][1];
-        why = gone["why"].as_str().unwrap_or_default().into();
-        if gone["state"] == "connecting" && why.contains("refused") {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    ensure!(why.contains("refused"), "{why:?}");
+        Ok(gone["state"] == "connecting" && gone["why"].as_str().is_some_and(|why| why.contains("refused")))
+    })?;
     // What is left can still be flushed no more, so it is not ended in order.
     drop((coordinator, first));
     refused(&["status", &path("nowhere")], 1, "no coordinator answers")?;
@@ -413,11 +402,7 @@ fn too_many_clients() -> Result<()> {
         "nothing tells of it"
     );
     clients.pop();
-    let again = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(50));
-        served().is_ok_and(|client| client.is_some())
-    });
-    ensure!(again, "nobody is let in when one has gone");
+    until("a place for a client when one has gone", || Ok(served()?.is_some()))?;
     drop(clients);
     coordinator.end()
 }

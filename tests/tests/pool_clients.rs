@@ -5,7 +5,7 @@ mod tls;
 
 use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::Pool;
-use fathom_tests::{Case, installed, lane, root, run};
+use fathom_tests::{Case, installed, lane, root, run, until};
 use lab::kept::Kept;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -272,12 +272,7 @@ fn restarted() -> Result<()> {
     let uri = format!("--uri=nbd+unix:///?socket={}", front.display());
     let job = ["--name=verify", "--ioengine=nbd", "--rw=randwrite", "--bsrange=512-64k", "--size=40m", "--iodepth=16"];
     let check = ["--verify=crc32c", "--do_verify=1", "--verify_fatal=1", "--verify_state_save=0", "--randseed=7", &uri];
-    for _ in 0..200 {
-        if front.exists() {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until("nbdkit's socket", || Ok(front.exists()))?;
     let verified = std::thread::scope(|scope| -> Result<u32> {
         let client = scope.spawn(|| run(Command::new("fio").args(job).args(check)));
         let mut kills = 0;

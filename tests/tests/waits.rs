@@ -165,7 +165,7 @@ fn control() -> Result<()> {
 
 /// argv: database. The parent holds the write lock while the child asks for it, and says by its exit who was whom.
 const TWO_WRITERS: &str = r#"
-import os, sqlite3, sys
+import os, sqlite3, sys, time
 path = sys.argv[1]
 def connect():
     db = sqlite3.connect(path, isolation_level=None, timeout=60)
@@ -176,6 +176,14 @@ db.execute("CREATE TABLE t (i)")
 db.close()
 began, go = os.pipe()
 child = os.fork()
+def asked():
+    # Until the child sleeps in another call than the read of the pipe: it has asked for the lock.
+    while True:
+        state = open(f"/proc/{child}/stat").read().rsplit(") ", 1)[1][0]
+        call = open(f"/proc/{child}/syscall").read().split()[0]
+        if state == "S" and call not in ("running", "0" if os.uname().machine == "x86_64" else "63"):
+            return 1
+        time.sleep(0.001)
 if not child:
     db = connect()
     os.read(began, 1)
@@ -184,8 +192,9 @@ if not child:
     os._exit(0)
 db = connect()
 db.execute("BEGIN IMMEDIATE")
+db.create_function("asked", 0, asked)
 os.write(go, b"x")
-db.execute("WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000000) INSERT INTO t SELECT max(i) FROM n")
+db.execute("WITH RECURSIVE n(i) AS (SELECT asked() UNION ALL SELECT i + 1 FROM n WHERE i < 4000000) INSERT INTO t SELECT max(i) FROM n")
 db.execute("COMMIT")
 print(os.getpid(), flush=True)
 os.waitpid(child, 0)
@@ -222,6 +231,13 @@ fn two_writers() -> Result<()> {
 const OTHERS: &str = r#"
 import fcntl, os, sqlite3, sys, threading, time
 path = sys.argv[1]
+parent = os.getpid()
+def asleep(task):
+    # Until it has slept at five looks in a row: once it may have waited for the interpreter's own lock.
+    seen = 0
+    while seen < 5:
+        time.sleep(0.01)
+        seen = seen + 1 if open(f"/proc/{task}/stat").read().rsplit(") ", 1)[1][0] == "S" else 0
 ask, asked = os.pipe()
 answer, answered = os.pipe()
 locked, lock_taken = os.pipe()
@@ -231,10 +247,10 @@ if not child:
     fcntl.flock(held, fcntl.LOCK_EX)
     os.write(lock_taken, b"x")
     os.read(ask, 1)
-    time.sleep(0.05)  # A fixed wait: the parent is to be asleep by then.
+    asleep(parent)
     os.write(answered, b"x")
     os.read(ask, 1)
-    time.sleep(0.05)  # A fixed wait: likewise.
+    asleep(parent)
     fcntl.flock(held, fcntl.LOCK_UN)
     os._exit(0)
 os.read(locked, 1)
@@ -242,12 +258,14 @@ def pipe():
     os.write(asked, b"x")
     return os.read(answer, 1)
 def futex():
-    done = threading.Event()
+    begun, done = threading.Event(), threading.Event()
     def later():
-        time.sleep(0.05)  # A fixed wait: likewise.
+        begun.wait()
+        asleep(parent)
         done.set()
     thread = threading.Thread(target=later)
     thread.start()
+    begun.set()
     done.wait()
     thread.join()
     return 1

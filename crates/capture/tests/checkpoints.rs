@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 fn on_new_disk(kind: FileSystem, probe: &str, script: &str) -> (LoopDisk, Vec<Event>) {
     let mut recorder = Recorder::start(&Request::new(Scope::Command));
     let disk = LoopDisk::with(kind, 400 << 20);
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(120);
     while !recorder.session.coverage().iter().any(|c| c.probe == probe && c.attached) {
         assert!(Instant::now() < deadline, "{probe}: {:?}", recorder.session.coverage());
         recorder.session.wait(Duration::from_millis(20));

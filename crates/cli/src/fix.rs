@@ -4,7 +4,7 @@ use crate::bench::{INTERRUPTED, measured};
 use crate::{args, link, notices, output};
 use anyhow::Result;
 use experiment::ab::contract::Outcome;
-use experiment::fix::contract::{Fixed, NotTried};
+use experiment::fix::contract::Fixed;
 use experiment::fix::remedies::{Durability, Remedy};
 use experiment::fix::text;
 use model::Context;
@@ -29,9 +29,15 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     if args.list {
         return list(&fix::list(&request)?);
     }
+    let allowed = match args.allow {
+        args::Allow::Same => Durability::Same,
+        args::Allow::LastCommits => Durability::LastCommits,
+        args::Allow::Corruption => Durability::Corruption,
+    };
     let trial = fix::prepare(&request, &|path: &Path| Ok(link::open(path, &Context::silent())?))?;
     let Some(design) = &trial.design else {
-        let said = nothing(args, &trial.findings, &trial.not_tried);
+        let untried = Fixed::untried(trial.not_tried.clone(), trial.findings.clone(), allowed);
+        let said = nothing(args, &untried);
         trial.end()?;
         return said;
     };
@@ -40,11 +46,6 @@ pub fn run(args: &args::Fix) -> Result<ExitCode> {
     let database = trial.database();
     let put_back = trial.end();
     let (results, tables) = measured?;
-    let allowed = match args.allow {
-        args::Allow::Same => Durability::Same,
-        args::Allow::LastCommits => Durability::LastCommits,
-        args::Allow::Corruption => Durability::Corruption,
-    };
     let fixed = Fixed::new(&Outcome::new(&results), tried, not_tried, findings, allowed);
     let mut value = serde_json::to_value(&fixed)?;
     value["archive"] = serde_json::json!(args.output);
@@ -75,18 +76,16 @@ fn list(remedies: &[Remedy]) -> Result<ExitCode> {
 }
 
 /// Nothing was tried: that is an answer, not a failure.
-fn nothing(args: &args::Fix, findings: &[String], not_tried: &[NotTried]) -> Result<ExitCode> {
-    if args.json {
-        let value = serde_json::json!({
-            "version": experiment::fix::contract::VERSION, "findings": findings, "tried": [], "not_tried": not_tried, "best": null
-        });
-        output::text(&(serde_json::to_string_pretty(&value)? + "\n"));
-        return Ok(ExitCode::SUCCESS);
-    }
-    match findings {
-        [] => println!("No finding names a remedy."),
-        codes => println!("Findings: {}; none of their remedies can be tried here.", codes.join(", ")),
-    }
-    not_tried.iter().for_each(|one| println!("  {}: {}", one.name, one.why));
+fn nothing(args: &args::Fix, untried: &Fixed) -> Result<ExitCode> {
+    let mut value = serde_json::to_value(untried)?;
+    value["archive"] = serde_json::Value::Null;
+    output::result(args.json, &value, || {
+        let mut text = match &untried.findings[..] {
+            [] => "No finding names a remedy.\n".to_owned(),
+            codes => format!("Findings: {}; none of their remedies can be tried here.\n", codes.join(", ")),
+        };
+        untried.not_tried.iter().for_each(|one| text.push_str(&format!("  {}: {}\n", one.name, one.why)));
+        text
+    })?;
     Ok(ExitCode::SUCCESS)
 }

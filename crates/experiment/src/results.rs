@@ -2,6 +2,7 @@
 
 use crate::Design;
 use model::table::{DesignCell, MarkRow, Replicate, Sample};
+use serde::Serialize;
 use serde_json::{Value, json};
 use stats::ratio::SelfCheck;
 use stats::{Estimate, quantile, ratio};
@@ -39,7 +40,8 @@ pub struct Results {
 }
 
 /// Why no further block was run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Stopped {
     /// There are as many as were asked for.
     Blocks,
@@ -48,6 +50,7 @@ pub enum Stopped {
     /// The time is spent.
     Budget,
     /// No cell can run here.
+    #[serde(rename = "nothing to run")]
     Nothing,
 }
 

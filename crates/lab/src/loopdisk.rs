@@ -314,7 +314,7 @@ mod tests {
         disk.remove().unwrap();
         drop(file);
         assert!(!mounted(&mount));
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
         while !gone(&device, &mount) && std::time::Instant::now() < deadline {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
@@ -379,7 +379,7 @@ mod tests {
         // ignore the terminal's Ctrl-C; `sleep`, which holds the other end of its standard input, dies of it.
         unsafe { libc::kill(-group, libc::SIGTERM) };
         shell.wait().unwrap();
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
         while !gone(&device, &mount) && std::time::Instant::now() < deadline {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }

@@ -454,7 +454,7 @@ mod tests {
     }
 
     fn wait_until(what: &str, condition: impl Fn() -> bool) {
-        let end = Instant::now() + Duration::from_secs(10);
+        let end = Instant::now() + Duration::from_secs(120);
         while !condition() {
             assert!(Instant::now() < end, "{what}");
             std::thread::sleep(Duration::from_millis(10));

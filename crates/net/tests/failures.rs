@@ -186,7 +186,7 @@ fn dead_client_is_detected_and_next_one_served() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         // A fixed wait: into the run. What the server says comes before it.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(Duration::from_millis(1500)).await;
         // Its run is dropped half-way, and its sockets with it.
         asker.abort();
         let alone = tokio::time::timeout(Duration::from_secs(60), async {

@@ -184,7 +184,7 @@ fn interrupted_run_ends_at_both_ends_and_keeps_results() {
             let interrupter = session.interrupter();
             let (outcome, ()) = tokio::join!(session.run(&wanted), async {
                 // A fixed wait: into the run, whose results are told at its end only.
-                tokio::time::sleep(std::time::Duration::from_millis(700)).await;
+                tokio::time::sleep(std::time::Duration::from_millis(2000)).await;
                 interrupter.store(true, std::sync::atomic::Ordering::Relaxed);
             });
             session.run(&wanted).await.expect_err("nothing begins after the end");
@@ -219,14 +219,20 @@ fn readings_agree_with_ss() {
     }
     let (outcome, before, said, after) = with_server("127.0.0.1:0", None, async |at| {
         let mut session = Session::connect(at, None, None).await.unwrap();
-        let wanted = spec(Traffic::Tcp { rate_bps: Some(20_000_000) }, UP, 2000);
+        // It is interrupted when `ss` has looked, however late a busy machine starts that, and there is a reading after it.
+        let wanted = spec(Traffic::Tcp { rate_bps: Some(20_000_000) }, UP, 600_000);
+        let interrupter = session.interrupter();
         let looked = tokio::task::spawn_blocking(move || {
-            // A fixed wait: to the middle of the run, since both average over what was so far.
+            // A fixed wait: into the run, since both average over what was so far.
             std::thread::sleep(std::time::Duration::from_millis(1000));
             let before = net::clock::now_ns();
             let filter = format!("dport = :{}", at.port());
             let said = std::process::Command::new("ss").args(["-tinOH", "state", "established", &filter]).output();
-            (before, String::from_utf8(said.unwrap().stdout).unwrap(), net::clock::now_ns())
+            let looked = (before, String::from_utf8(said.unwrap().stdout).unwrap(), net::clock::now_ns());
+            // A fixed wait: until a reading, which comes every 10 ms.
+            std::thread::sleep(std::time::Duration::from_millis(1000));
+            interrupter.store(true, std::sync::atomic::Ordering::Relaxed);
+            looked
         });
         let outcome = session.run(&wanted).await.unwrap();
         let (before, said, after) = looked.await.unwrap();

@@ -587,7 +587,7 @@ fn fenced() -> Result<(), Failed> {
             return Err(format!("{data:?}").into());
         }
         drop((first, second));
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if is_free(&tcp(), &nodes.addresses(), "p").await.is_ok() {
                 return Ok(());
             }

@@ -53,7 +53,7 @@ impl Served {
 
     /// Waits until the node has reported this.
     async fn says(&self, words: &str) {
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if self.reports.borrow().iter().any(|line| line.contains(words)) {
                 return;
             }
@@ -104,7 +104,7 @@ fn data_arrives_intact_with_shared_key() {
             }
         }
         assert!(volume.read_range(1 << 19, 1).await.is_ok());
-        for _ in 0..500 {
+        for _ in 0..6000 {
             if volume.links()[0].counts().connections == 3 {
                 break;
             }

@@ -12,6 +12,7 @@
 //! other's mirror.
 
 use crate::Estimate;
+use serde::Serialize;
 
 /// The smallest difference that matters, by default.
 pub const MARGIN: f64 = 0.02;
@@ -30,7 +31,8 @@ pub enum Better {
 }
 
 /// The meaning of a ratio.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The first is better.
     Faster,
@@ -40,16 +42,19 @@ pub enum Verdict {
     Equivalent,
     /// It cannot be decided.
     Inconclusive,
+    /// Too many processes were disturbed while they were measured for any other. Ratios alone never tell it.
+    Disturbed,
 }
 
 impl Verdict {
-    /// Its name in results: `faster`, `slower`, `equivalent`, `inconclusive`.
+    /// Its name in results: `faster`, `slower`, `equivalent`, `inconclusive`, `disturbed`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Faster => "faster",
             Self::Slower => "slower",
             Self::Equivalent => "equivalent",
             Self::Inconclusive => "inconclusive",
+            Self::Disturbed => "disturbed",
         }
     }
 
@@ -60,6 +65,12 @@ impl Verdict {
             Self::Faster | Self::Slower if adjusted_p.is_nan() || adjusted_p > alpha => Self::Inconclusive,
             verdict => verdict,
         }
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(self.name())
     }
 }
 
@@ -128,6 +139,15 @@ mod tests {
         );
         assert_eq!(judge(&ratio(0.95, 1.0, 1.05), Better::Lower, 0.78), Verdict::Equivalent);
         assert_eq!(judge(&ratio(f64::NAN, f64::NAN, f64::NAN), Better::Lower, 0.02), Verdict::Inconclusive);
+    }
+
+    #[test]
+    fn verdicts_are_written_by_name() {
+        use Verdict::{Disturbed, Equivalent, Faster, Inconclusive, Slower};
+        for verdict in [Faster, Slower, Equivalent, Inconclusive, Disturbed] {
+            assert_eq!(serde_json::to_value(verdict).unwrap(), verdict.name());
+            assert_eq!(format!("{verdict:<13}|"), format!("{:<13}|", verdict.name()));
+        }
     }
 
     #[test]

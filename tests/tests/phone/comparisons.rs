@@ -3,8 +3,8 @@
 use super::{DAEMON, clean, json, phone, told};
 use anyhow::{Context, Result, ensure};
 use fathom_tests::contracts::hold;
-use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::fathom;
+use fathom_tests::phone::{Phone, Shape};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;

@@ -1,13 +1,12 @@
 //! A pool that encrypts for its NBD clients, and who is let in: by clients that others wrote, each refusal with its reason at both ends.
 
 use super::text;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use fathom_tests::pool::{Server, pool};
-use fathom_tests::{run, silent_connections};
+use fathom_tests::{run, silent_connections, until};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 /// An authority of a name, and what it vouches for: a server and a client, in files under the names that servers and clients look for.
 fn authority(folder: &Path, name: &str) -> Result<()> {
@@ -57,13 +56,8 @@ impl Served {
 
     /// Waits until its terminal has these words; they are what its user has to go by.
     fn messages(&self, words: &str) -> Result<()> {
-        for _ in 0..200 {
-            if std::fs::read_to_string(&self.log)?.contains(words) {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        bail!("no {words:?} in what it said:\n{}", std::fs::read_to_string(&self.log)?)
+        until("the message", || Ok(std::fs::read_to_string(&self.log)?.contains(words)))
+            .with_context(|| format!("no {words:?} in what it said:\n{:?}", std::fs::read_to_string(&self.log)))
     }
 }
 

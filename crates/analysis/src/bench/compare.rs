@@ -31,9 +31,6 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The share of the differences told that may be false: the false discovery rate of a comparison.
 const ALPHA: f64 = 0.05;
 
-/// The verdict where too many processes were disturbed while they were measured for any other.
-pub const DISTURBED: &str = "disturbed";
-
 /// A cell's score in one of the two.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Side {
@@ -103,7 +100,7 @@ pub struct Pair {
     /// What is more than this, relatively, is a difference.
     pub margin: f64,
     /// `faster`, `slower`, `equivalent`, `inconclusive` or `disturbed`: B beside A.
-    pub verdict: &'static str,
+    pub verdict: Verdict,
     /// Ranks.
     pub second: Second,
     /// What should be known before the verdict is believed.
@@ -429,7 +426,7 @@ fn pairs(matches: &[Match], pairing: Pairing, all: &[&Measured], rules: &Rules) 
         let better = comparable::better(m.a, m.b, rules).ok()?;
         let margin = verdict::margin(noises.get(&m.a.further()).copied().flatten());
         let mut pair = pair(m, r, p_adjusted, (margin, better));
-        if let Some(level) = level.filter(|_| ["faster", "slower"].contains(&pair.verdict)) {
+        if let Some(level) = level.filter(|_| matches!(pair.verdict, Verdict::Faster | Verdict::Slower)) {
             let again = ratio_of(m.a, m.b, pairing, level).map(|c| [c.ratio.low, c.ratio.high]);
             (pair.ratio_ci_adjusted, pair.adjusted_level) = (again, again.map(|_| level));
         }
@@ -474,7 +471,10 @@ fn pair(m: &Match, ratio: Option<Comparison>, p_adjusted: Option<f64>, (margin, 
         p: ratio.map(|r| r.p),
         p_adjusted,
         margin,
-        verdict: if m.a.estimate.is_disturbed() || m.b.estimate.is_disturbed() { DISTURBED } else { verdict.name() },
+        verdict: match m.a.estimate.is_disturbed() || m.b.estimate.is_disturbed() {
+            true => Verdict::Disturbed,
+            false => verdict,
+        },
         second,
     }
 }
@@ -511,7 +511,7 @@ fn gates(m: &Match) -> Vec<String> {
         let processes = |n: u64| counted(n as usize, "process");
         gates.extend(failed.map(|(gate, n)| format!("{which}: gate {gate} not passed before {}", processes(*n))));
         if let (n @ 1.., all) = x.estimate.disturbed() {
-            let done = if x.estimate.is_disturbed() { DISTURBED } else { "excluded" };
+            let done = if x.estimate.is_disturbed() { Verdict::Disturbed.name() } else { "excluded" };
             let of = processes(all as u64);
             gates.push(format!("{which}: {n} of {of} disturbed by others while measured ({done})"));
         }
@@ -615,7 +615,7 @@ impl Compared {
     pub fn slower(&self, percent: f64) -> Vec<&Pair> {
         let by = |p: &&Pair| {
             let speed = p.ratio.map(|r| if p.higher_is_better { r } else { 1.0 / r });
-            p.verdict == Verdict::Slower.name() && speed.is_some_and(|s| s < 1.0 / (1.0 + percent / 100.0))
+            p.verdict == Verdict::Slower && speed.is_some_and(|s| s < 1.0 / (1.0 + percent / 100.0))
         };
         self.results.iter().filter(by).collect()
     }

@@ -130,7 +130,7 @@ pub fn markdown(c: &Compared) -> String {
             unit,
             p.ratio.map_or_else(String::new, |r| format!("{r:.3}")),
             interval,
-            p.verdict.into(),
+            p.verdict.to_string(),
             p.second.cliffs_delta.map_or_else(String::new, |d| format!("{d:.2}")),
             p.notes.join("; "),
         ];

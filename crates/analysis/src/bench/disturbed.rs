@@ -130,19 +130,19 @@ mod tests {
             let b = loaded(shaken);
             let done = compare::archives(&calm, &b, &Rules::default());
             let pair = &done.results[0];
-            assert_eq!(pair.verdict, verdict, "{shaken}: {:?}", pair.ratio);
+            assert_eq!(pair.verdict.name(), verdict, "{shaken}: {:?}", pair.ratio);
             let mentioned = pair.notes.iter().any(|n| n.contains(&format!("{shaken} of 10 processes disturbed")));
             assert_eq!(mentioned, shaken > 0, "{:?}", pair.notes);
             assert!(done.slower(0.0).is_empty());
             // Either way round.
-            assert_eq!(compare::archives(&b, &calm, &Rules::default()).results[0].verdict, verdict);
+            assert_eq!(compare::archives(&b, &calm, &Rules::default()).results[0].verdict.name(), verdict);
             let left = if verdict == "equivalent" { 10 - shaken } else { 10 };
             assert_eq!(pair.b.processes, left);
         }
         let mut b = loaded(10);
         overlook(&mut b.tables.replicates);
         assert_eq!(
-            compare::archives(&calm, &b, &Rules::default()).results[0].verdict,
+            compare::archives(&calm, &b, &Rules::default()).results[0].verdict.name(),
             "slower",
             "who asks for it has it"
         );

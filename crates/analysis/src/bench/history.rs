@@ -114,7 +114,7 @@ pub fn history(mut benches: Vec<Bench>) -> History {
                 ci95: m.estimate.ci95,
                 processes: m.estimate.processes,
                 ratio: pair.and_then(|p| p.ratio),
-                verdict: pair.map(|p| p.verdict).or(apart.then_some("not comparable")),
+                verdict: pair.map(|p| p.verdict.name()).or(apart.then_some("not comparable")),
             };
             let line = lines.entry(key.clone()).or_insert_with(|| Line {
                 workload: m.design.name.clone(),

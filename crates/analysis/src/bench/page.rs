@@ -256,6 +256,6 @@ mod tests {
         assert!(page.designs[0].method[0].starts_with("5 blocks measured"));
         assert!(page.compared.is_none());
         let both = page_beside(&b, &b, &|_| unreachable!("nothing was recorded"));
-        assert_eq!(both.compared.unwrap().results[0].verdict, "equivalent");
+        assert_eq!(both.compared.unwrap().results[0].verdict.name(), "equivalent");
     }
 }

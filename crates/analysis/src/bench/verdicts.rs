@@ -8,7 +8,7 @@ use super::{compared, history};
 use stats::verdict::Better;
 
 fn verdicts(c: &Compared) -> Vec<&str> {
-    c.results.iter().map(|p| p.verdict).collect()
+    c.results.iter().map(|p| p.verdict.name()).collect()
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn percentile_can_be_compared_and_failed_on() {
     let at = [("op", "x"), ("rate", "0")];
     let (a, b) = (with_latency("a", &at, 181_000.0), with_latency("b", &at, 3_376_000.0));
     let c = archives(&a, &b, &Rules::default());
-    let results: Vec<(Option<&str>, &str)> = c.results.iter().map(|p| (p.score.as_deref(), p.verdict)).collect();
+    let results: Vec<(Option<&str>, &str)> = c.results.iter().map(|p| (p.score.as_deref(), p.verdict.name())).collect();
     assert_eq!(results, [(None, "equivalent"), (Some("latency.p99"), "slower")]);
     let p = &c.results[1];
     assert!((p.a.estimate.unwrap() - 181.1).abs() < 0.1 && p.unit == "us" && !p.higher_is_better, "{:?}", p.a);

@@ -200,7 +200,9 @@ impl<'a> Both<'a> {
         let verdict = judge(&ratio, Better::Lower, MARGIN);
         match verdict {
             Verdict::Equivalent => return (verdict, "the times differ by no more than the margin".into()),
-            Verdict::Inconclusive => return inconclusive("the times vary too much to tell the difference from chance"),
+            Verdict::Inconclusive | Verdict::Disturbed => {
+                return inconclusive("the times vary too much to tell the difference from chance");
+            }
             Verdict::Faster | Verdict::Slower => {}
         }
         let moved = different.filter(|delta| {

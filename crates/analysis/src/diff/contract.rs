@@ -9,6 +9,7 @@ use crate::bench::fact_difference::FactDifference;
 use crate::contract::Blind;
 use model::{Layer, Reason};
 use serde::Serialize;
+use stats::verdict::Verdict;
 
 /// Version of this contract.
 pub const VERSION: u32 = 1;
@@ -23,7 +24,7 @@ pub struct Diff {
     /// The candidate.
     pub b: Side,
     /// Of B against A: `slower`, `faster`, `equivalent` or `inconclusive`.
-    pub verdict: String,
+    pub verdict: Verdict,
     /// Why, in a sentence.
     pub why: String,
     /// Whether the verdict is withheld for what the recordings lack; it is `inconclusive` then.
@@ -83,7 +84,7 @@ pub struct Compared {
     /// The same as one of the statements that take 1 % of the time (Benjamini and Hochberg); null for the others and for all together.
     pub adjusted_p: Option<f64>,
     /// As in [`Diff`].
-    pub verdict: String,
+    pub verdict: Verdict,
 }
 
 /// One recording.
@@ -177,7 +178,7 @@ pub struct Statement {
     /// Of B.
     pub left_b: u64,
     /// As in [`Diff`].
-    pub verdict: String,
+    pub verdict: Verdict,
     /// As in [`Diff`].
     pub why: String,
     /// Sums over the executions.

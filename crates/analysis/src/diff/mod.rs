@@ -87,25 +87,25 @@ fn judge_by_recordings(diff: &mut Diff, found: Recordings, statements: &BTreeMap
     for statement in &mut diff.statements {
         let Some(own) = statements.get(&(statement.kind.clone(), statement.statement.clone())) else { continue };
         if own.ratio_interval.is_some() {
-            (statement.verdict, statement.why) = (own.verdict.clone(), recordings::why(own));
+            (statement.verdict, statement.why) = (own.verdict, recordings::why(own));
             (statement.latency_ns.ratio, statement.latency_ns.ratio_interval) = (own.ratio, own.ratio_interval);
-            shares(&statement.verdict, &statement.latency_ns, statement.phases.iter_mut().chain(&mut statement.layers));
+            shares(statement.verdict, &statement.latency_ns, statement.phases.iter_mut().chain(&mut statement.layers));
         }
         statement.recordings = Some(own.clone());
     }
     if found.whole.ratio_interval.is_some() {
-        (diff.verdict, diff.why) = (found.whole.verdict.clone(), recordings::why(&found.whole));
+        (diff.verdict, diff.why) = (found.whole.verdict, recordings::why(&found.whole));
         (diff.latency_ns.ratio, diff.latency_ns.ratio_interval) = (found.whole.ratio, found.whole.ratio_interval);
         let rows = diff.contributions.iter_mut().chain(&mut diff.phases).chain(&mut diff.layers);
-        shares(&diff.verdict, &diff.latency_ns, rows);
+        shares(diff.verdict, &diff.latency_ns, rows);
     }
     diff.recordings = Some(found);
 }
 
 /// Shares of a difference that is told, if the middle recordings differ in the direction of all.
-fn shares<'c>(verdict: &str, times: &Times, rows: impl Iterator<Item = &'c mut Contribution>) {
-    let decided = verdict == Verdict::Slower.name() && times.delta_ns > 0.0
-        || verdict == Verdict::Faster.name() && times.delta_ns < 0.0;
+fn shares<'c>(verdict: Verdict, times: &Times, rows: impl Iterator<Item = &'c mut Contribution>) {
+    let decided =
+        verdict == Verdict::Slower && times.delta_ns > 0.0 || verdict == Verdict::Faster && times.delta_ns < 0.0;
     rows.for_each(|row| row.share = decided.then_some(row.delta_ns / times.delta_ns));
 }
 
@@ -134,7 +134,7 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
             pairs: shape.pairs.len() as u64,
             left_a: shape.left[0],
             left_b: shape.left[1],
-            verdict: verdict.name().into(),
+            verdict,
             why,
             latency_ns: times,
             median_ns: compare::medians(x, y, &lots),
@@ -154,7 +154,7 @@ fn with_slices<E>(rows: [&Rows; 2], slices: [Slices<'_, E>; 2]) -> Result<Diff, 
     let withheld = withheld(&seen, statements.iter().map(|s| s.pairs).sum());
     let mut diff = Diff {
         version: VERSION,
-        verdict: judged.verdict.name().into(),
+        verdict: judged.verdict,
         why: judged.why,
         withheld: withheld.is_some(),
         margin: MARGIN,
@@ -254,10 +254,9 @@ fn withheld(seen: &[Seen], pairs: u64) -> Option<String> {
 }
 
 fn withhold(diff: &mut Diff, why: &str) {
-    let inconclusive = || Verdict::Inconclusive.name().to_owned();
-    (diff.verdict, diff.why) = (inconclusive(), why.to_owned());
+    (diff.verdict, diff.why) = (Verdict::Inconclusive, why.to_owned());
     for statement in &mut diff.statements {
-        (statement.verdict, statement.why) = (inconclusive(), why.to_owned());
+        (statement.verdict, statement.why) = (Verdict::Inconclusive, why.to_owned());
     }
     let of_statements = diff.statements.iter_mut().flat_map(|s| s.phases.iter_mut().chain(&mut s.layers));
     let all = diff.contributions.iter_mut().chain(&mut diff.phases).chain(&mut diff.layers).chain(of_statements);
@@ -267,14 +266,14 @@ fn withhold(diff: &mut Diff, why: &str) {
 impl Diff {
     /// Whether B is slower than A by more than `percent`: all in all, or in a statement.
     pub fn slower(&self, percent: f64) -> Vec<String> {
-        let beyond = |verdict: &str, ratio: Option<f64>| {
-            verdict == Verdict::Slower.name() && ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0)
+        let beyond = |verdict: Verdict, ratio: Option<f64>| {
+            verdict == Verdict::Slower && ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0)
         };
         let mut slower = Vec::new();
-        if beyond(&self.verdict, self.latency_ns.ratio) {
+        if beyond(self.verdict, self.latency_ns.ratio) {
             slower.push("all statements together".to_owned());
         }
-        let each = self.statements.iter().filter(|s| beyond(&s.verdict, s.latency_ns.ratio));
+        let each = self.statements.iter().filter(|s| beyond(s.verdict, s.latency_ns.ratio));
         slower.extend(each.map(|s| s.statement.clone()));
         slower
     }

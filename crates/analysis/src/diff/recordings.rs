@@ -145,7 +145,7 @@ fn compared(sums: &[u64], of_a: usize) -> Compared {
         ratio_interval: found.map(|c| [c.ratio.low, c.ratio.high]),
         p: found.map(|c| c.p),
         adjusted_p: None,
-        verdict: found.map_or(Verdict::Inconclusive, |c| judge(&c.ratio, Better::Lower, MARGIN)).name().into(),
+        verdict: found.map_or(Verdict::Inconclusive, |c| judge(&c.ratio, Better::Lower, MARGIN)),
     }
 }
 
@@ -185,15 +185,19 @@ pub fn compare(a: &[Recording], b: &[Recording]) -> (Recordings, BTreeMap<Key, C
 /// Why the recordings' verdict is what it is.
 pub fn why(one: &Compared) -> String {
     let sides = format!("{} recordings of A and {} of B", one.a_ns.len(), one.b_ns.len());
-    let verdict = one.verdict.as_str();
-    if verdict == Verdict::Equivalent.name() {
-        format!("{sides} differ by no more than the margin")
-    } else if verdict == Verdict::Inconclusive.name() && one.p.is_some_and(|p| p <= 1.0 - LEVEL) {
-        format!("{sides} differ, but too little, or not surely enough as one of many statements; record more of each")
-    } else if verdict == Verdict::Inconclusive.name() {
-        format!("{sides}: those of a side differ too much to tell the difference from chance")
-    } else {
-        format!("{sides}: the difference is more than those of a side differ among themselves")
+    match one.verdict {
+        Verdict::Equivalent => format!("{sides} differ by no more than the margin"),
+        Verdict::Inconclusive if one.p.is_some_and(|p| p <= 1.0 - LEVEL) => {
+            format!(
+                "{sides} differ, but too little, or not surely enough as one of many statements; record more of each"
+            )
+        }
+        Verdict::Inconclusive | Verdict::Disturbed => {
+            format!("{sides}: those of a side differ too much to tell the difference from chance")
+        }
+        Verdict::Slower | Verdict::Faster => {
+            format!("{sides}: the difference is more than those of a side differ among themselves")
+        }
     }
 }
 
@@ -210,8 +214,8 @@ fn among_many(statements: &mut BTreeMap<Key, Compared>, whole: &[u64]) {
     for (one, adjusted) in judged {
         one.adjusted_p = adjusted;
         let sure = adjusted.is_some_and(|p| p <= 1.0 - LEVEL);
-        if !sure && one.verdict != Verdict::Equivalent.name() {
-            one.verdict = Verdict::Inconclusive.name().into();
+        if !sure && one.verdict != Verdict::Equivalent {
+            one.verdict = Verdict::Inconclusive;
         }
     }
 }
@@ -250,7 +254,7 @@ mod tests {
             let told = (0..1000)
                 .filter(|_| {
                     let (a, b) = pair(&mut random, each, 1.0);
-                    ["slower", "faster"].contains(&compare(&a, &b).0.whole.verdict.as_str())
+                    matches!(compare(&a, &b).0.whole.verdict, Verdict::Slower | Verdict::Faster)
                 })
                 .count();
             assert!(told <= 64, "{each} a side: {told} of 1,000");
@@ -269,7 +273,7 @@ mod tests {
                 let (all, statements) = compare(&a, &b);
                 let one = &statements[&("statement".into(), INSERT.into())];
                 assert_eq!(one.verdict, all.whole.verdict, "one statement is all there is");
-                all.whole.verdict == "slower"
+                all.whole.verdict == Verdict::Slower
             });
             let told = told.count();
             assert!(told >= least, "{each} a side: {told} of 100");
@@ -281,7 +285,7 @@ mod tests {
         let mut random = Random::new(3);
         let (a, b) = pair(&mut random, 3, 3.0);
         let (all, _) = compare(&a, &b);
-        assert_eq!((all.whole.verdict.as_str(), all.whole.ratio_interval, all.apart), ("inconclusive", None, false));
+        assert_eq!((all.whole.verdict, all.whole.ratio_interval, all.apart), (Verdict::Inconclusive, None, false));
         let later: Vec<Recording> = b.into_iter().map(|r| Recording { created_unix_ns: 100, ..r }).collect();
         assert!(compare(&a, &later).0.apart);
     }
@@ -291,7 +295,7 @@ mod tests {
     fn p_is_that_of_exact_rank_test() {
         let found = compared(&[1, 2, 3, 4, 5, 6, 7, 8], 4);
         assert!((found.p.unwrap() - 2.0 / 70.0).abs() < 1e-12, "{found:?}");
-        assert_eq!(found.verdict, "slower");
+        assert_eq!(found.verdict, Verdict::Slower);
         let (low, high) = (found.ratio_interval.unwrap()[0], found.ratio_interval.unwrap()[1]);
         assert!((low - 5.0 / 4.0).abs() < 1e-9 && (high - 8.0).abs() < 1e-9, "all ratios: {low} to {high}");
     }

@@ -21,9 +21,9 @@ fn count(diff: &Diff, name: &str, file: Option<&str>) -> (f64, f64, bool) {
 fn recording_is_equivalent_to_itself_everywhere() {
     let rows = recording(&vec![insert(); 50]);
     let diff = diff(&rows, &rows);
-    assert_eq!((diff.verdict.as_str(), diff.withheld, diff.latency_ns.ratio), ("equivalent", false, Some(1.0)));
+    assert_eq!((diff.verdict.name(), diff.withheld, diff.latency_ns.ratio), ("equivalent", false, Some(1.0)));
     assert_eq!(diff.latency_ns.a, 50 * 340_000);
-    assert_eq!(diff.statements[0].verdict, "equivalent");
+    assert_eq!(diff.statements[0].verdict.name(), "equivalent");
     let rows = [&diff.contributions, &diff.phases, &diff.layers, &diff.statements[0].phases];
     for row in rows.into_iter().flatten() {
         assert_eq!((row.delta_ns, row.interval, row.share), (0.0, Some([0.0, 0.0]), None));
@@ -38,7 +38,7 @@ fn extra_sync_of_directory_is_named_and_charged() {
     let more = Execution { calls: [insert().calls, vec![("fdatasync", DIRECTORY, 60_000, 0)]].concat(), ..insert() };
     let (a, b) = (recording(&vec![insert(); 40]), recording(&vec![more; 40]));
     let diff = diff(&a, &b);
-    assert_eq!((diff.verdict.as_str(), diff.withheld), ("slower", false));
+    assert_eq!((diff.verdict.name(), diff.withheld), ("slower", false));
     assert_eq!(diff.slower(10.0).len(), 2, "all together and the statement");
     assert!(diff.slower(20.0).is_empty(), "402 us are 18 % more than 340");
     // 40 times the sync and what SQLite does before it.
@@ -71,7 +71,7 @@ fn same_work_in_more_time_is_inconclusive() {
         ..insert()
     };
     let diff = diff(&recording(&vec![insert(); 40]), &recording(&vec![slow; 40]));
-    assert_eq!(diff.verdict, "inconclusive");
+    assert_eq!(diff.verdict.name(), "inconclusive");
     assert!(diff.why.contains("busier machine"), "{}", diff.why);
     assert!(diff.latency_ns.ratio_interval.unwrap()[0] > 1.9, "the times are known well: {:?}", diff.latency_ns);
     assert!(diff.contributions.iter().all(|row| row.share.is_none()), "nothing is accused");
@@ -96,7 +96,7 @@ fn noise_around_equal_work_is_inconclusive() {
     };
     for seed in 0..10 {
         let diff = diff(&recording(&noisy(seed)), &recording(&noisy(100 + seed)));
-        assert!(["inconclusive", "equivalent"].contains(&diff.verdict.as_str()), "{seed}: {}", diff.verdict);
+        assert!(["inconclusive", "equivalent"].contains(&diff.verdict.name()), "{seed}: {}", diff.verdict);
     }
 }
 
@@ -104,7 +104,7 @@ fn noise_around_equal_work_is_inconclusive() {
 fn few_executions_have_no_verdict() {
     let more = Execution { calls: [insert().calls, insert().calls].concat(), ..insert() };
     let diff = diff(&recording(&vec![insert(); 5]), &recording(&vec![more; 5]));
-    assert_eq!((diff.verdict.as_str(), diff.latency_ns.interval), ("inconclusive", None));
+    assert_eq!((diff.verdict.name(), diff.latency_ns.interval), ("inconclusive", None));
     assert!(diff.why.contains("too few"), "{}", diff.why);
     assert_eq!(count(&diff, "flushes", None), (2.0, 4.0, false), "told, but not judged");
 }
@@ -115,7 +115,7 @@ fn executions_without_counterpart_are_listed_and_not_compared() {
     b.shapes.push(Shape { id: 2, kind: "statement".into(), text: "SELECT ?".into() });
     b.operations[59].shape = 2;
     let diff = diff(&recording(&vec![insert(); 50]), &b);
-    assert_eq!((diff.verdict.as_str(), diff.statements[0].pairs), ("equivalent", 50));
+    assert_eq!((diff.verdict.name(), diff.statements[0].pairs), ("equivalent", 50));
     assert_eq!((diff.statements[0].left_a, diff.statements[0].left_b), (0, 9));
     assert_eq!(diff.only_b.iter().map(|s| (s.statement.as_str(), s.count)).collect::<Vec<_>>(), [("SELECT ?", 1)]);
     assert_eq!((diff.latency_ns.a, diff.latency_ns.b), (50 * 340_000, 50 * 340_000));
@@ -142,7 +142,7 @@ fn nested_executions_count_once_in_total() {
     let diff = diff(&a, &b);
     assert_eq!((diff.statements.len(), diff.latency_ns.a), (2, 20 * 340_000));
     assert_eq!(diff.latency_ns.delta_ns, 20.0 * 62_000.0);
-    assert!(diff.statements.iter().all(|s| s.latency_ns.delta_ns == 20.0 * 62_000.0 && s.verdict == "slower"));
+    assert!(diff.statements.iter().all(|s| s.latency_ns.delta_ns == 20.0 * 62_000.0 && s.verdict.name() == "slower"));
 }
 
 #[test]
@@ -165,20 +165,20 @@ fn checkpoint_is_edge_of_recording_that_has_it() {
     let diff = diff(&a, &with_wal(&executions));
     let named: Vec<&str> = diff.edges.only_b.iter().filter(|e| e.sure).map(|e| e.edge.as_str()).collect();
     assert!(named.contains(&"WAL checkpoint") && named.contains(&"first fdatasync database"), "{named:?}");
-    assert_eq!(diff.verdict, "slower");
+    assert_eq!(diff.verdict.name(), "slower");
 }
 
 #[test]
 fn verdict_is_withheld_where_recordings_saw_different_things() {
     let more = Execution { calls: [insert().calls, insert().calls].concat(), ..insert() };
     let (a, mut b) = (recording(&vec![insert(); 40]), recording(&vec![more; 40]));
-    assert_eq!(diff(&a, &b).verdict, "slower");
+    assert_eq!(diff(&a, &b).verdict.name(), "slower");
     b.coverage.push(Coverage::absent(Layer::RunQueue, "sched_switch", Absence::NotPermitted, "lockdown"));
     let done = diff(&a, &b);
-    assert_eq!((done.verdict.as_str(), done.withheld), ("inconclusive", true));
+    assert_eq!((done.verdict.name(), done.withheld), ("inconclusive", true));
     assert!(done.why.starts_with("only in B: sleeping and waiting"), "{}", done.why);
     assert!(done.contributions.iter().all(|row| row.share.is_none()));
-    assert!(done.statements.iter().all(|s| s.verdict == "inconclusive"));
+    assert!(done.statements.iter().all(|s| s.verdict.name() == "inconclusive"));
 }
 
 #[test]
@@ -197,11 +197,11 @@ fn verdict_is_withheld_where_executions_may_be_lost() {
         program: Some("rq_done".into()),
     });
     let done = diff(&a, &b);
-    assert_eq!((done.verdict.as_str(), done.withheld), ("slower", false), "completions hide no execution");
+    assert_eq!((done.verdict.name(), done.withheld), ("slower", false), "completions hide no execution");
     assert!(text::text(&done).contains("500 records; executions are not affected"));
     b.losses[0] = LossRow { source: LossSource::Ring, program: None, ..b.losses[0].clone() };
     let done = diff(&a, &b);
-    assert_eq!((done.verdict.as_str(), done.withheld), ("inconclusive", true));
+    assert_eq!((done.verdict.name(), done.withheld), ("inconclusive", true));
     assert!(done.why.contains("B lost 500 records"), "{}", done.why);
 }
 
@@ -210,7 +210,7 @@ fn recordings_without_common_statement_have_no_verdict() {
     let mut b = recording(&vec![insert(); 10]);
     b.shapes[0].text = "DELETE FROM t".into();
     let diff = diff(&recording(&vec![insert(); 10]), &b);
-    assert_eq!((diff.verdict.as_str(), diff.withheld, diff.statements.len()), ("inconclusive", true, 0));
+    assert_eq!((diff.verdict.name(), diff.withheld, diff.statements.len()), ("inconclusive", true, 0));
     assert!(diff.why.contains("no statement in common"));
     assert_eq!((diff.only_a.len(), diff.only_b.len()), (1, 1));
     assert!(text::text(&diff).contains("Statements of B only"));
@@ -240,8 +240,8 @@ proptest! {
     fn swapped_recordings_give_mirrored_differences(a in executions(), b in executions()) {
         let (a, b) = (recording(&a), recording(&b));
         let (there, back) = (diff(&a, &b), diff(&b, &a));
-        let mirrored = |v: &str| match v { "slower" => "faster".to_owned(), "faster" => "slower".into(), v => v.to_owned() };
-        prop_assert_eq!(&back.verdict, &mirrored(&there.verdict));
+        let mirrored = |v: Verdict| match v { Verdict::Slower => Verdict::Faster, Verdict::Faster => Verdict::Slower, v => v };
+        prop_assert_eq!(back.verdict, mirrored(there.verdict));
         prop_assert!(there.latency_ns.delta_ns == -back.latency_ns.delta_ns);
         prop_assert_eq!(&there.edges.only_a, &back.edges.only_b);
         prop_assert_eq!(&there.only_b, &back.only_a);
@@ -265,7 +265,7 @@ proptest! {
         for (rows, times) in whole.into_iter().chain(statements) {
             prop_assert!(near(rows.iter().map(|r| r.delta_ns).sum(), times.delta_ns, all));
             prop_assert!(near(rows.iter().map(|r| r.a_ns).sum(), times.a as f64, all));
-            if ["slower", "faster"].contains(&done.verdict.as_str()) {
+            if ["slower", "faster"].contains(&done.verdict.name()) {
                 let shares: f64 = rows.iter().filter_map(|r| r.share).sum();
                 prop_assert!(near(shares, 1.0, 1.0), "{}", shares);
             }
@@ -277,7 +277,7 @@ proptest! {
         let rows = recording(&a);
         let done = diff(&rows, &rows);
         let expected = if a.len() < 6 || done.latency_ns.a == 0 { "inconclusive" } else { "equivalent" };
-        prop_assert_eq!(done.verdict.as_str(), expected);
+        prop_assert_eq!(done.verdict.name(), expected);
         prop_assert!(done.statements.iter().all(|s| s.latency_ns.delta_ns == 0.0));
         prop_assert_eq!(done.edges, edges::Edges::default());
     }

@@ -6,6 +6,7 @@ use super::edges::OneSided;
 use crate::lines::{capital, line, paragraph};
 use crate::text::{bytes, count, digits, duration, shown};
 use model::counted;
+use stats::verdict::Verdict;
 use std::fmt::Write as _;
 
 /// Rows of a table, and things of a list, that are shown.
@@ -25,7 +26,7 @@ pub fn text(diff: &Diff) -> String {
         line(&mut out, &format!("   {}{cut_short}", counted(side.executions as usize, "finished execution")));
     }
     let _ =
-        writeln!(out, "\n{}", capital(&verdict(&diff.verdict, diff.latency_ns.ratio, diff.latency_ns.ratio_interval)));
+        writeln!(out, "\n{}", capital(&verdict(diff.verdict, diff.latency_ns.ratio, diff.latency_ns.ratio_interval)));
     let sums = [diff.latency_ns.a, diff.latency_ns.b].map(|ns| duration(ns as f64));
     let (delta, interval) = (signed(diff.latency_ns.delta_ns), interval(diff.latency_ns.interval));
     line(&mut out, &format!("  compared executions: {} -> {}, B - A {delta}{interval}", sums[0], sums[1]));
@@ -86,11 +87,11 @@ const NOTES: &str = "Executions are aligned by statement and ordinal, not by tim
     verdict needs different work (calls, bytes, bios, flushes, rows), marked *, or several recordings a side. A phase is the system call that the \
     thread was in, and the kind of file. Counts are means per execution; what several share counts by share.";
 
-fn verdict(verdict: &str, ratio: Option<f64>, interval: Option<[f64; 2]>) -> String {
+fn verdict(verdict: Verdict, ratio: Option<f64>, interval: Option<[f64; 2]>) -> String {
     let range = interval.map_or(String::new(), |[low, high]| format!(" ({} to {})", digits(low), digits(high)));
     match ratio {
         Some(ratio) => format!("{verdict}: B / A = {}{range}", digits(ratio)),
-        None => verdict.to_owned(),
+        None => verdict.to_string(),
     }
 }
 
@@ -158,7 +159,7 @@ fn statements(out: &mut String, diff: &Diff) {
 
 fn statement(out: &mut String, s: &Statement, diff: &Diff) {
     line(out, &format!("\n{}", shown(&s.statement)));
-    line(out, &format!("  {}", verdict(&s.verdict, s.latency_ns.ratio, s.latency_ns.ratio_interval)));
+    line(out, &format!("  {}", verdict(s.verdict, s.latency_ns.ratio, s.latency_ns.ratio_interval)));
     let [a, b] = [s.median_ns.a, s.median_ns.b].map(|ns| duration(ns as f64));
     let ratio = s.median_ns.ratio.zip(s.median_ns.ratio_interval).map_or(String::new(), |(ratio, [low, high])| {
         format!(", typical ratio {} ({} to {})", digits(ratio), digits(low), digits(high))

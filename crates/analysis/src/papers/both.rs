@@ -130,7 +130,7 @@ fn one(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Mach
         let pair = pairs.iter().find(|p| p.levels.is_none() && p.workload == workload && labelled(p, label));
         let mut notes: Vec<String> = Vec::new();
         for note in
-            pair.map(|p| p.verdict.to_owned()).into_iter().chain(bars.iter().flatten().flat_map(|b| b.notes.clone()))
+            pair.map(|p| p.verdict.to_string()).into_iter().chain(bars.iter().flatten().flat_map(|b| b.notes.clone()))
         {
             if !notes.contains(&note) {
                 notes.push(note);
@@ -153,7 +153,10 @@ fn one(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Mach
     for pair in pairs.iter().filter(|p| p.levels.is_some() && workloads.contains(p.workload.as_str())) {
         let (size, unit) = scale(&pair.unit, pair.a.estimate.unwrap_or(0.0).max(pair.b.estimate.unwrap_or(0.0)));
         let of = |x: Option<f64>| x.map_or_else(|| "none".into(), |x| digits(x / size));
-        row(out, &[pair.title(), of(pair.a.estimate), of(pair.b.estimate), unit, ratio(pair), pair.verdict.into()]);
+        row(
+            out,
+            &[pair.title(), of(pair.a.estimate), of(pair.b.estimate), unit, ratio(pair), pair.verdict.to_string()],
+        );
     }
     out.push('\n');
 }

@@ -13,6 +13,7 @@ use super::outcome::{Decided, QUARTER, cannot};
 use crate::bench::compare::Pair;
 use crate::text::{count, digits, duration, escaped};
 use serde::Serialize;
+use stats::verdict::Verdict;
 use std::fmt::Write as _;
 
 /// A claim, judged.
@@ -239,14 +240,15 @@ fn outcome(holds: bool) -> Outcome {
 
 impl Both<'_> {
     fn test(&self, figure: &str, test: Test) -> Decided {
+        use Verdict::{Equivalent, Faster, Slower};
         let paper = figure.split('/').next().unwrap_or_default();
         let emulated = [self.host, self.device].into_iter().find(|machine| machine.is_emulated());
         if let Some(machine) = emulated.filter(|_| test.is_of_time()) {
             return cannot(format!("{}'s processor is emulated: its times are no speed", machine.name));
         }
         match test {
-            Test::Slower(cells) => self.verdicts(cells, &["slower"], &["faster", "equivalent"]),
-            Test::NotSlower(cells) => self.verdicts(cells, &["faster", "equivalent"], &["slower"]),
+            Test::Slower(cells) => self.verdicts(cells, &[Slower], &[Faster, Equivalent]),
+            Test::NotSlower(cells) => self.verdicts(cells, &[Faster, Equivalent], &[Slower]),
             Test::Alike(cells) => self.alike(cells),
             Test::BytecodeCostsMore(workload) => self.bytecode(workload),
             Test::SameRatio(a, b) => self.same_ratio(a, b),
@@ -265,7 +267,7 @@ impl Both<'_> {
             Test::Some(figure, what) => self.rows(paper, figure, what, |_, d| outcome(d >= HALF)),
             Test::None(figure, what) => self.rows(paper, figure, what, |_, d| outcome(d < 0.05)),
             Test::HardDisk(cells) => match self.host.fact("disk.rotational") {
-                Some("1" | "true" | "yes") => self.verdicts(cells, &["faster"], &["slower", "equivalent"]),
+                Some("1" | "true" | "yes") => self.verdicts(cells, &[Faster], &[Slower, Equivalent]),
                 _ => cannot(format!("the disk of {} is no hard disk, or that is not known", self.host.name)),
             },
             Test::Network(test) => test.judge(&self.device.network),
@@ -296,12 +298,12 @@ impl Both<'_> {
     }
 
     /// Each cell's verdict is one of `good`; one of `bad` contradicts.
-    fn verdicts(&self, cells: Cells, good: &[&str], bad: &[&str]) -> Decided {
+    fn verdicts(&self, cells: Cells, good: &[Verdict], bad: &[Verdict]) -> Decided {
         let pairs = self.cells(cells);
         if pairs.is_empty() {
             return cannot(self.nothing(cells));
         }
-        let of = |list: &[&str]| pairs.iter().filter(|p| list.contains(&p.verdict)).count();
+        let of = |list: &[Verdict]| pairs.iter().filter(|p| list.contains(&p.verdict)).count();
         let (yes, no, all) = (of(good), of(bad), pairs.len());
         let because = format!("{}; {}", tally(&pairs), range(&pairs));
         if no > 0 {
@@ -422,7 +424,7 @@ fn below(lower: &Pair, upper: &Pair, a: &str, b: &str) -> Decided {
 
 /// `slower in 3, inconclusive in 1 of 4 cells`.
 fn tally(pairs: &[&Pair]) -> String {
-    let mut verdicts: Vec<(&str, usize)> = Vec::new();
+    let mut verdicts: Vec<(Verdict, usize)> = Vec::new();
     for pair in pairs {
         match verdicts.iter_mut().find(|(name, _)| *name == pair.verdict) {
             Some((_, n)) => *n += 1,

@@ -103,7 +103,7 @@ impl Recorder {
     /// Drains until no request of the disk is in flight and its counts rest.
     pub fn until_quiet(&mut self, disk: &LoopDisk) {
         let mut before = disk.stat();
-        let deadline = Instant::now() + Duration::from_secs(20);
+        let deadline = Instant::now() + Duration::from_secs(120);
         let mut quiet_since = Instant::now();
         while quiet_since.elapsed() < Duration::from_millis(300) {
             assert!(Instant::now() < deadline, "the disk does not come to rest");

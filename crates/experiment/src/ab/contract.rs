@@ -1,7 +1,7 @@
 //! What a comparison of commands found, as `--json` gives it. A change of a field's meaning or type changes [`VERSION`].
 
 use super::{METRIC, line};
-use crate::{Cell, Comparison, Results};
+use crate::{Cell, Comparison, Results, Stopped};
 use serde::Serialize;
 use stats::verdict::{self, Better, Verdict};
 use stats::{Estimate, quantile};
@@ -30,7 +30,7 @@ pub struct Outcome {
     /// Of the order.
     pub seed: u64,
     /// Why no further block was run: `blocks`, `precision`, `budget`; `null` if it was interrupted.
-    pub stopped: Option<String>,
+    pub stopped: Option<Stopped>,
     /// Where the numbers come from.
     pub sources: BTreeMap<String, String>,
 }
@@ -83,7 +83,7 @@ pub struct Compared {
     /// Blocks in which both gave a result.
     pub pairs: u64,
     /// `slower`, `faster`, `equivalent`, `inconclusive`.
-    pub verdict: String,
+    pub verdict: Verdict,
 }
 
 /// The first beside itself.
@@ -118,11 +118,7 @@ impl Outcome {
             ratio: c.ratio.map(|r| r.value).or(c.middle),
             ci95: c.ratio.map(|r: Estimate| [r.low, r.high]),
             pairs: c.pairs as u64,
-            verdict: c
-                .ratio
-                .map_or(Verdict::Inconclusive, |ratio| verdict::judge(&ratio, Better::Lower, margin))
-                .name()
-                .into(),
+            verdict: c.ratio.map_or(Verdict::Inconclusive, |ratio| verdict::judge(&ratio, Better::Lower, margin)),
         };
         let counted = results.replicates.iter().filter(|r| !r.warmup).map(|r| r.block);
         Self {
@@ -137,16 +133,15 @@ impl Outcome {
             blocks: counted.collect::<std::collections::BTreeSet<_>>().len() as u64,
             warmup: results.design.warmup,
             seed: results.design.seed,
-            stopped: results.stopped.map(|s| s.name().into()),
+            stopped: results.stopped,
             sources: sources(results),
         }
     }
 
     /// The commands that are slower than the first by more than this fraction.
     pub fn slower(&self, percent: f64) -> Vec<&Compared> {
-        let beyond = |c: &&Compared| {
-            c.verdict == Verdict::Slower.name() && c.ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0)
-        };
+        let beyond =
+            |c: &&Compared| c.verdict == Verdict::Slower && c.ratio.is_some_and(|ratio| ratio > 1.0 + percent / 100.0);
         self.comparisons.iter().filter(beyond).collect()
     }
 

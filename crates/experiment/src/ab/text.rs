@@ -1,6 +1,7 @@
 //! A comparison of commands as text for people. Says nothing that the JSON does not.
 
 use super::contract::{Control, Measured, Metric, Outcome};
+use crate::Stopped;
 use model::counted;
 use model::text::{bytes, count, digits, duration};
 use std::fmt::Write as _;
@@ -103,12 +104,12 @@ pub fn reason(why: &str) -> String {
 }
 
 fn notes(out: &mut String, outcome: &Outcome) {
-    let ended = match outcome.stopped.as_deref() {
+    let ended = match outcome.stopped {
         None => "interrupted",
-        Some("precision") => "stopped when every ratio was precise",
-        Some("nothing to run") => "stopped since no command was left to compare",
-        Some("budget") => "stopped when the time budget was spent",
-        Some(_) => "the requested number of blocks",
+        Some(Stopped::Precision) => "stopped when every ratio was precise",
+        Some(Stopped::Nothing) => "stopped since no command was left to compare",
+        Some(Stopped::Budget) => "stopped when the time budget was spent",
+        Some(Stopped::Blocks) => "the requested number of blocks",
     };
     let margin = digits(outcome.margin * 100.0);
     let io = if outcome.commands.iter().any(|c| c.metrics.contains_key("read_calls")) {

@@ -2,8 +2,10 @@
 
 use super::AS_IT_IS;
 use super::remedies::{Durability, Remedy};
+use crate::Stopped;
 use crate::ab::contract::{self as ab, Control};
 use serde::Serialize;
+use stats::verdict::{self, Verdict};
 
 /// The version of the format.
 pub const VERSION: u32 = 1;
@@ -32,7 +34,7 @@ pub struct Fixed {
     /// Blocks that count.
     pub blocks: u64,
     /// Why no further block was run; null if it was interrupted.
-    pub stopped: Option<String>,
+    pub stopped: Option<Stopped>,
 }
 
 /// A remedy that was tried.
@@ -45,7 +47,7 @@ pub struct Tried {
     /// The interval of 95 %.
     pub ci95: Option<[f64; 2]>,
     /// `slower`, `faster`, `equivalent`, `inconclusive`.
-    pub verdict: String,
+    pub verdict: Verdict,
     /// Why it has no (further) result.
     pub failure: Option<String>,
     /// Whether its durability is allowed.
@@ -78,7 +80,7 @@ impl Fixed {
                 Tried {
                     ratio: compared.and_then(|c| c.ratio),
                     ci95: compared.and_then(|c| c.ci95),
-                    verdict: compared.map_or_else(|| "inconclusive".into(), |c| c.verdict.clone()),
+                    verdict: compared.map_or(Verdict::Inconclusive, |c| c.verdict),
                     failure: measured.and_then(|m| m.failure.clone()),
                     allowed: remedy.durability <= allowed,
                     remedy,
@@ -86,7 +88,7 @@ impl Fixed {
             })
             .collect();
         tried.sort_by(|p, q| p.ratio.unwrap_or(f64::INFINITY).total_cmp(&q.ratio.unwrap_or(f64::INFINITY)));
-        let best = tried.iter().find(|t| t.allowed && t.verdict == "faster" && t.failure.is_none());
+        let best = tried.iter().find(|t| t.allowed && t.verdict == Verdict::Faster && t.failure.is_none());
         let as_it_is = outcome.commands.iter().find(|c| c.name == AS_IT_IS);
         Self {
             version: VERSION,
@@ -99,7 +101,24 @@ impl Fixed {
             control: outcome.control.clone(),
             margin: outcome.margin,
             blocks: outcome.blocks,
-            stopped: outcome.stopped.clone(),
+            stopped: outcome.stopped,
+        }
+    }
+
+    /// Of a command for which no remedy could be tried.
+    pub fn untried(not_tried: Vec<NotTried>, findings: Vec<String>, allowed: Durability) -> Self {
+        Self {
+            version: VERSION,
+            findings,
+            tried: Vec::new(),
+            not_tried,
+            best: None,
+            allowed,
+            as_it_is_s: None,
+            control: None,
+            margin: verdict::margin(None),
+            blocks: 0,
+            stopped: Some(Stopped::Nothing),
         }
     }
 
@@ -115,14 +134,14 @@ mod tests {
     use super::*;
     use crate::ab::contract::{Compared, Outcome};
 
-    fn fixed(verdicts: &[(&str, f64, &str)], allowed: Durability) -> Fixed {
-        let compared = |&(name, ratio, verdict): &(&str, f64, &str)| Compared {
+    fn fixed(verdicts: &[(&str, f64, Verdict)], allowed: Durability) -> Fixed {
+        let compared = |&(name, ratio, verdict): &(&str, f64, Verdict)| Compared {
             name: name.into(),
             baseline: AS_IT_IS.into(),
             ratio: Some(ratio),
             ci95: Some([ratio, ratio]),
             pairs: 10,
-            verdict: verdict.into(),
+            verdict,
         };
         let outcome = Outcome {
             version: 1,
@@ -133,7 +152,7 @@ mod tests {
             blocks: 10,
             warmup: 1,
             seed: 1,
-            stopped: Some("blocks".into()),
+            stopped: Some(Stopped::Blocks),
             sources: Default::default(),
         };
         let remedies = all(&Machine::default());
@@ -144,16 +163,16 @@ mod tests {
     #[test]
     fn durability_given_up_is_best_only_if_allowed() {
         let verdicts = [
-            ("off", 0.1, "faster"),
-            ("wal-normal", 0.2, "faster"),
-            ("wal", 0.6, "faster"),
-            ("persist", 0.5, "inconclusive"),
+            ("off", 0.1, Verdict::Faster),
+            ("wal-normal", 0.2, Verdict::Faster),
+            ("wal", 0.6, Verdict::Faster),
+            ("persist", 0.5, Verdict::Inconclusive),
         ];
         let best = |allowed| fixed(&verdicts, allowed).best;
         assert_eq!(best(Durability::Same).as_deref(), Some("wal"));
         assert_eq!(best(Durability::LastCommits).as_deref(), Some("wal-normal"));
         assert_eq!(best(Durability::Corruption).as_deref(), Some("off"));
-        let none = fixed(&[("off", 0.1, "faster"), ("wal", 0.9, "equivalent")], Durability::Same);
+        let none = fixed(&[("off", 0.1, Verdict::Faster), ("wal", 0.9, Verdict::Equivalent)], Durability::Same);
         assert_eq!(none.best, None, "what is no faster is no remedy");
         let order: Vec<&str> = none.tried.iter().map(|t| t.remedy.name.as_str()).collect();
         assert_eq!(order, ["off", "wal"], "what saves most first");
@@ -161,8 +180,10 @@ mod tests {
 
     #[test]
     fn text_lists_what_is_given_up_apart() {
-        let text =
-            super::super::text::text(&fixed(&[("off", 0.1, "faster"), ("wal", 0.6, "faster")], Durability::Same));
+        let text = super::super::text::text(&fixed(
+            &[("off", 0.1, Verdict::Faster), ("wal", 0.6, Verdict::Faster)],
+            Durability::Same,
+        ));
         let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what} is not in {text}"));
         assert!(at("Durability stays the same:") < at("\n  wal ") && at("\n  wal ") < at("Durability is given up:"));
         assert!(at("Durability is given up:") < at("\n  off "));

@@ -21,7 +21,7 @@ pub fn text(fixed: &Fixed) -> String {
     let row = |t: &Tried| {
         let ratio = t.ratio.map_or("-".into(), |r| format!("x {r:.3}"));
         let interval = t.ci95.map_or(String::new(), |[low, high]| format!("{low:.3} to {high:.3}"));
-        let verdict = t.failure.as_ref().map_or_else(|| t.verdict.clone(), |why| format!("failed: {}", shown(why)));
+        let verdict = t.failure.as_ref().map_or_else(|| t.verdict.to_string(), |why| format!("failed: {}", shown(why)));
         format!("  {:<22} {ratio:>8}  {interval:<16} {verdict:<13}", t.remedy.name)
     };
     for (head, same) in [("Durability stays the same:", true), ("Durability is given up:", false)] {
