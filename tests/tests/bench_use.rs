@@ -5,6 +5,7 @@ use anyhow::{Context, Result, ensure};
 use fathom_tests::bench::Folder;
 use fathom_tests::tmpfs::Tmpfs;
 use fathom_tests::{Case, fathom, installed, lane, measured, root, run, until};
+use lab::kept::Kept;
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -266,18 +267,18 @@ fn unmounted() -> Result<()> {
     ensure!(fs::read_dir(folder.path("card"))?.next().is_none(), "files were made under the card");
 
     // A run that was interrupted is not gone on with on another disk, but on the one it had.
-    run(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&card.0))?;
+    let another = Kept::mount("ramfs", "defaults", &card.0)?;
     let mut first = start(&mut folder.command(&[&words[..], &["-o", "b.fathom"]].concat()))?;
     until("two processes", || Ok(ended("b.fathom") >= 2))?;
     first.kill()?;
     first.wait()?;
-    run(Command::new("umount").arg("-l").arg(&card.0))?;
+    drop(another);
     let (status, _, messages) = folder.messages(&["bench", "run", "--resume", "b.fathom"])?;
     ensure!(
         status == Some(1) && messages.contains("different storage") && messages.contains("fs.type was ramfs"),
         "{messages}"
     );
-    run(Command::new("mount").args(["-t", "ramfs", "ramfs"]).arg(&card.0))?;
+    let _again = Kept::mount("ramfs", "defaults", &card.0)?;
     let value: Value = serde_json::from_str(&folder.run(&["bench", "run", "--resume", "b.fathom", "--json"])?)?;
     ensure!(value["complete"] == true && measured(&value["results"][0])? == 20.0, "{value}");
     Ok(())

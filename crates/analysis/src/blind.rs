@@ -118,7 +118,7 @@ mod tests {
         let found = blind(&[steps("/a/app"), late("/a/app"), steps("/b/app"), late("/b/app")]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(!found[0].wholly && found[0].means.contains("may be missing"), "{found:?}");
-        // Where no step is seen at all, that is what is said first.
+        // Where no step is seen at all, that is reported first.
         assert!(blind(&[late("/a/app")])[0].wholly);
         let found =
             blind(&[steps("/a/app"), Coverage::absent(Layer::Database, "/a/app", Absence::Failed, "no symbols")]);

@@ -9,7 +9,7 @@
 //!   who joined, so theirs are shared by the calls that waited for it.
 //!
 //! Shares of an operation are also those of the operations around it, so a function around a statement has all that the
-//! statement has. What is the innermost operation's, and so nobody's else, is told apart ([`OperationShare::own`]): one item's own
+//! statement has. What is the innermost operation's, and so nobody's else, is kept apart ([`OperationShare::own`]): one item's own
 //! shares and those of nobody add up to 1.
 
 use crate::rows::{Index, IoAction};

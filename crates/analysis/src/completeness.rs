@@ -17,7 +17,7 @@ pub const FAILED: &str = "failed";
 /// Nobody knows.
 pub const NOT_CHECKED: &str = "not checked";
 
-/// Records that the recorder counted as lost, but of which no loss is told: when is not known.
+/// Records that the recorder counted as lost, without a loss row: their time is unknown.
 pub fn lost_at_unknown_time(rows: &Rows) -> u64 {
     let fact = rows.facts.iter().find(|f| f.name == "tracer.records_lost");
     let counted: u64 = fact.and_then(|f| f.value.as_ref()?.parse().ok()).unwrap_or(0);

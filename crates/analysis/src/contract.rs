@@ -502,7 +502,7 @@ pub struct DriverCommands {
     pub unfinished: u64,
     /// Those that the kernel gave up waiting for.
     pub timeouts: u64,
-    /// Those that did not succeed, by what was said.
+    /// Those that did not succeed, by the error that was reported.
     pub errors: BTreeMap<String, u64>,
 }
 

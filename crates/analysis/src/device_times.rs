@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 /// Of one disk and kind: queue to issue, issue to completion.
 type Durations = (Vec<u64>, Vec<u64>);
 
-/// Parts of a recording whose depths are told apart: what a page's width can show.
+/// Parts of a recording with depths of their own: what a page's width can show.
 const PARTS: u64 = 120;
 
 /// Adds times and depths to the disks. `window`: the recording's begin and end, ns.

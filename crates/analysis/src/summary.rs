@@ -591,7 +591,7 @@ fn disks(index: &Index) -> Vec<DiskInfo> {
     index.rows.disks.iter().map(info).collect()
 }
 
-/// In a recording without operations, the processes whose calls were recorded: what they did to files is all that can be told of them.
+/// In a recording without operations, the processes whose calls were recorded: what they did to files is all that is known of them.
 fn recorded(rows: &Rows) -> HashSet<u32> {
     let calls = rows.spans.iter().filter(|s| s.layer == Layer::Syscall && rows.operations.is_empty());
     calls.map(|s| s.tgid).collect()

@@ -8,7 +8,7 @@ use model::Wait;
 use model::table::Slice;
 use std::collections::HashMap;
 
-/// Waits that are told apart at most, of a statement; the rest of a kind is one.
+/// At most so many waits of a statement are listed; the rest of a kind is one.
 const KEPT: usize = 64;
 
 /// What tells waits apart: what for, the file, and who ended it: process and shape of its operation.

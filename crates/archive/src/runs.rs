@@ -84,7 +84,7 @@ pub struct Run {
 pub struct Runs {
     /// What was known of the machine at each beginning, oldest first.
     pub machines: Vec<Environment>,
-    /// How many cells each design has, if that is said.
+    /// How many cells each design has, if that is known.
     planned: Option<Vec<u64>>,
     /// The designs.
     pub designs: Vec<DesignRow>,

@@ -6,7 +6,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// A place within a file, and what the program is told there.
+/// A place within a file, and the cookie that the program gets there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbePoint {
     /// In bytes from the file's start.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The name that stands for standard output. A file of that name is `./-`.
 const STDOUT: &str = "-";
 
-/// Whether a name stands for standard output: what is said besides must not go there then.
+/// Whether a name stands for standard output: messages must not go there then.
 pub fn is_stdout(output: &Path) -> bool {
     output.as_os_str() == STDOUT
 }

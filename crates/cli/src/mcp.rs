@@ -10,7 +10,7 @@ pub fn run(args: &args::Mcp) -> Result<()> {
     let left = || ::mcp::inbox::is_unread(std::io::stdout());
     let server = ::mcp::Server::new(own, &roots, args.budget)?;
     match server.serve(std::io::BufReader::new(std::io::stdin()), output::Stdout, &left) {
-        // Nobody is left to be told.
+        // Nobody is left to report to.
         Err(error) if output::has_gone(&error) => Ok(()),
         served => Ok(served?),
     }

@@ -11,7 +11,7 @@ pub fn say(what: &dyn Display) {
     what.to_string().lines().for_each(|line| eprintln!("fathom: {line}"));
 }
 
-/// The log of a benchmark; what is missing of it is said.
+/// The log of a benchmark; what it lacks is reported.
 pub fn warned((runs, warnings): (Runs, Vec<String>)) -> Runs {
     warnings.iter().for_each(|warning| say(warning));
     runs

@@ -1,13 +1,13 @@
-//! What is said, whoever still listens.
+//! What is printed, whoever still reads it.
 //!
 //! Picture a guide whose party may walk away in the middle of a sentence: he finishes his round all the same. `fathom show T
 //! | head -1` takes a line and goes, and a recording must not be lost because the terminal that its remarks went to is
 //! gone. The standard library's macros panic then; those below stand in for them everywhere in this program.
 //!
 //! What stderr does not take is dropped. What stdout does not take because its reader has gone is dropped too, and is no
-//! failure; any other refusal, such as a full disk, is told at the end, with exit status 1.
+//! failure; any other refusal, such as a full disk, is reported at the end, with exit status 1.
 //!
-//! Much of what is said is not ours: names of files and processes, SQL, what another machine told. Nothing of it may steer the
+//! Much of what is printed is not ours: names of files and processes, SQL, another machine's answers. Nothing of it may steer the
 //! terminal, and who composes a text need not think of it: what could is written as an escape here, at the one way out. In JSON that
 //! escape means the same character. Only what `fathom export` writes to stdout as a file, and
 //! the lines of a workload of ours ([`Stdout`]), go out as they are.

@@ -66,7 +66,7 @@ pub fn run(args: &args::Papers) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is said when there is no page to be made: an interruption, or nothing that could be measured. A page that is there stays.
+/// The message when no page can be made: an interruption, or nothing that could be measured. A page that is there stays.
 fn without_page(args: &args::Papers, archive: &Path, code: ExitCode) -> ExitCode {
     if let Some(page) = args.output.as_ref().filter(|page| !destination::is_stdout(page)) {
         eprintln!(

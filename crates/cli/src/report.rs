@@ -20,7 +20,7 @@ pub fn run(args: &args::Report) -> Result<()> {
         opened.push((link::open(path, &context)?, path.to_string_lossy().into_owned()));
     }
     let kinds: Vec<ArchiveKind> = opened.iter().map(|(archive, _)| archive.meta().kind).collect();
-    // Beside which archive the page is put, if nothing else is said.
+    // Beside which archive the page is put, unless `-o` names another place.
     let mut beside_of = args.archives.first();
     let page = match archives::content(&kinds, args.from.is_some() || args.to.is_some())? {
         Content::Recordings => archives::recordings(&opened, window(args)?)?,

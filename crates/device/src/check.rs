@@ -1,7 +1,7 @@
 //! What Fathom can do on a device, and what stops the rest: a conclusion from its facts alone, so that it can be drawn of a device that
 //! only sent them.
 //!
-//! Uncertain: a kernel may refuse what its facts allow (SELinux, a vendor's patch). What was attached, and why not, is told by a recording's
+//! Uncertain: a kernel may refuse what its facts allow (SELinux, a vendor's patch). What was attached, and why not, is in a recording's
 //! coverage; this table says beforehand what to expect.
 
 use model::Environment;

@@ -130,7 +130,7 @@ fn cores(text: &str) -> BTreeMap<u32, Core> {
     all
 }
 
-/// ARM kernels before 3.19 list all processors and then one kind, also where there are two: whose it is cannot be told.
+/// ARM kernels before 3.19 list all processors and then one kind, also where there are two: whose it is remains unknown.
 fn forget_if_told_once(cores: &mut BTreeMap<u32, Core>) {
     if cores.values().any(|c| c.name.is_empty()) {
         cores.values_mut().for_each(|c| c.name.clear());

@@ -2,7 +2,7 @@
 //!
 //! What they were is written to a file **before** the first is changed, and that file is removed after the last was put back. So whatever
 //! ends the program, the next one finds the file of a process that is no more, and puts back what is in it ([`put_back_left_over`]). A
-//! process is told from a later one of the same number by when it began.
+//! process is distinguished from a later one of the same PID by its start time.
 
 use model::text::ShownPath as _;
 use serde::{Deserialize, Serialize};
@@ -262,7 +262,7 @@ mod tests {
         let (done, failed) = put_back_left_over(&notes).unwrap();
         assert_eq!((done.len(), failed.len()), (1, 0));
         assert!(fs::read_to_string(&file).unwrap() == "as it was" && !own.exists());
-        // What cannot be put back is said, and tried again next time.
+        // What cannot be restored is reported, and tried again next time.
         left.knobs = vec![Knob::File(folder.path().join("no/such"), "1".into())];
         fs::create_dir_all(&notes).unwrap();
         fs::write(&own, serde_json::to_vec(&left).unwrap()).unwrap();

@@ -128,7 +128,7 @@ pub fn find(word: &str) -> Result<Runnable> {
     }
     let refused = |tried| move |error| Error::Io { tried, word: word.into(), error };
     let text = std::fs::read_to_string(Path::new(word)).map_err(refused("cannot read the design"))?;
-    // Which kind it is shows before anything is checked, so that what is wrong is said of the right kind.
+    // Which kind it is shows before anything is checked, so that errors name the right kind.
     let is_comparison = text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("cell"));
     Ok(match is_comparison {
         true => {

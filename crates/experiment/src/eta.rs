@@ -3,7 +3,7 @@
 //!
 //! A design that stops by precision has a least number of blocks and no greatest: how many are added nobody knows before.
 //! So its time left is a range, from the end of the least blocks to the end of its budget. The finishing
-//! time is that of the range's end, and is said to be about that: waits for a quiet machine, a design to come whose least blocks overdraw its budget, and
+//! time is that of the range's end, and marked as approximate: waits for a quiet machine, a design to come whose least blocks overdraw its budget, and
 //! the making of tables come on top, and nobody knows them before.
 
 use crate::Design;

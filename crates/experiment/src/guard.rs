@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 const NAME: &[u8] = b"fathom-guard\0";
 /// How long those that left the group have to end by themselves.
 const GRACE_MS: u32 = 10_000;
-/// How often they are told.
+/// How often they are signalled.
 const AGAIN_MS: u32 = 100;
 /// How long it goes on in all.
 const PATIENCE_MS: u32 = 2 * GRACE_MS;
@@ -127,7 +127,7 @@ fn between(pipes: [RawFd; 2], words: Option<(usize, usize)>) -> io::Result<()> {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-                // It may have died before that was said.
+                // It may have died before that was written.
                 if libc::getppid() != guard {
                     libc::_exit(1);
                 }

@@ -79,7 +79,7 @@ pub fn markdown(results: &Results) -> String {
     folded(&page)
 }
 
-/// What is to be said of a cell. `noise` is what the baseline differs from itself by, as a fraction.
+/// Notes on a cell. `noise` is what the baseline differs from itself by, as a fraction.
 fn note(c: &Comparison, cell: &Cell, noise: Option<f64>, is_baseline: bool) -> String {
     let mut notes = Vec::new();
     if let Some(check) = &c.self_check {

@@ -43,7 +43,7 @@ impl Context {
         (self.progress)(what, done, total);
     }
 
-    /// Ends what was said of it, so that something else can be printed.
+    /// Clears the progress line, so that something else can be printed.
     pub fn clear_progress(&self) {
         self.progress("", 0, 0);
     }

@@ -1,11 +1,11 @@
-//! Words of a command line that is told to a user.
+//! Words of a command line that is shown to a user.
 
 use crate::text::steers;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-/// A path within a command line that is told, so that a shell takes it as one word. What steers a terminal, or is no UTF-8, becomes an
+/// A path within a shown command line, so that a shell takes it as one word. What steers a terminal, or is no UTF-8, becomes an
 /// escape within `$'…'`, which bash, ksh and zsh have, and POSIX since 2024.
 pub fn shell_word(path: &Path) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@%,=".contains(c);

@@ -8,7 +8,7 @@ pub fn now_ns() -> u64 {
     read(libc::CLOCK_BOOTTIME)
 }
 
-/// Whose clock [`now_ns`] is: that of the kernel that was started then, and of this time namespace; `None` where that cannot be told.
+/// Whose clock [`now_ns`] is: that of the kernel that was started then, and of this time namespace; `None` where that is unknown.
 pub fn name() -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     // A kernel without time namespaces has no such file, and no offset.

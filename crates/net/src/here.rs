@@ -18,7 +18,7 @@ use tokio::task::{JoinHandle, LocalSet, spawn_local};
 
 /// Threads that still send see that the run is over, and end by themselves within this time.
 const END: Duration = Duration::from_secs(3);
-/// How often a run that is under way is told.
+/// How often progress of a run is printed.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Works on this thread. SIGTERM and the `last` Ctrl-C end it: `None`. Those before are for the work to hear.
@@ -61,7 +61,7 @@ pub fn measure(asked: &RunRequest, tell: fn(&str)) -> Result<Option<Measured>> {
                     interrupter.store(true, Ordering::Relaxed);
                 }
             }));
-            // The steps of a search are told instead: its counters begin anew at each.
+            // The steps of a search are printed instead: its counters begin anew at each.
             if asked.progress && !asked.highest {
                 beside.push(spawn_local(live(session.live(), asked.spec.clone(), tell)));
             }

@@ -30,7 +30,7 @@ pub struct RunRequest {
     pub spec: Spec,
     /// Whether the highest rate of UDP is searched for; the run's own is not used then.
     pub highest: bool,
-    /// Whether progress is told on stderr.
+    /// Whether progress is printed on stderr.
     pub progress: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Both ends of a run, conducted from here: each is this program on a device, held by its agent. They get a key that is made for the run
 //! alone; it never stands in a file here, and there in one that goes with the agent.
 //!
-//! The server starts first and says where it listens; the client is told that, and what is asked of it ([`RunRequest`]). What it measured comes
+//! The server starts first and says where it listens; the client gets that address, and its request ([`RunRequest`]). What it measured comes
 //! back as it is ([`Handover`]), for whoever shows and stores it. Whatever happens (an end dies, a device is lost, somebody wants it to
 //! end), both ends are then let go, and clean up.
 
@@ -49,7 +49,7 @@ pub enum Error {
     /// The link cannot be, or this machine does not let it.
     #[error("{0}")]
     Link(std::io::Error),
-    /// An agent could not do what it was told to.
+    /// An agent could not do what was requested.
     #[error("{0}")]
     Agent(String),
     /// This machine's port that was to lead to the server.
@@ -149,7 +149,7 @@ pub struct Job<'a> {
     pub progress: bool,
 }
 
-/// What is told while it goes on.
+/// Progress of it.
 #[derive(Debug)]
 pub enum Note<'a> {
     /// A sentence of this side.

@@ -26,7 +26,7 @@ pub struct DirectionResult<'a> {
     pub packets: Option<Packets>,
     /// Mathis' and Padhye's bounds, bit/s.
     pub bounds: Option<(f64, f64)>,
-    /// Throughput with readings of TCP's state over that without, or why it cannot be told; if it was asked for.
+    /// Throughput with readings of TCP's state over that without, or why it is unknown; if it was asked for.
     pub cost: Option<Result<stats::Estimate, CostUnknown>>,
 }
 

@@ -116,7 +116,7 @@ pub struct Spec {
     pub readings: Readings,
 }
 
-/// When TCP's state is read. Only with all readings can be told what held a run back.
+/// When TCP's state is read. Only with all readings is it known what limited a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Readings {

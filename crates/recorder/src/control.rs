@@ -132,7 +132,7 @@ impl Open {
             "stop" => all.stop = true,
             other => return all.unknown.push(other.into()),
         }
-        // Whoever does not listen any more need not be told.
+        // Whoever does not read any more needs no answer.
         if let Some(answers) = &mut self.answers {
             let _ = answers.write_all(b"ack\n");
         }

@@ -24,7 +24,7 @@ pub struct LeftRunning(pub Vec<Process>);
 impl LeftRunning {
     /// Those that were recorded when the command had ended.
     pub fn candidates(child: &mut Child, recorded: impl FnOnce() -> Vec<u32>) -> Vec<u32> {
-        // A command that goes on itself is said so.
+        // A command that goes on itself is reported as such.
         match child.try_wait() {
             Ok(Some(_)) => recorded().into_iter().filter(|pid| *pid != child.pid()).collect(),
             _ => Vec::new(),

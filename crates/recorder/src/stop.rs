@@ -38,7 +38,7 @@ impl<'a> StopCondition<'a> {
         Self { control: request.control.clone(), ..Self::new(request.duration, context, notify) }
     }
 
-    /// Whether its time is over, or it was told to stop.
+    /// Whether its time is over, or somebody stopped it.
     fn is_over(&mut self) -> bool {
         if let Some(control) = &self.control {
             let commands = control.take();

@@ -64,7 +64,7 @@ pub fn content(kinds: &[ArchiveKind], window: bool) -> Result<Content, Error> {
 
 /// Spans of one recording in a page, about 11 bytes each there with all that refers to them. With 1,440,000 and 380,000 operations the
 /// page has 16 MB, and a browser takes five seconds to open it and 590 MB on two busy cores; what is drawn afterwards takes one or two
-/// frames. What is left out is said there.
+/// frames. What is left out is named there.
 const SPANS: usize = 1_500_000;
 /// Device commands of the address map.
 const POINTS: usize = 200_000;

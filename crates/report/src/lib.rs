@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use std::mem::take;
 
 /// What the page shows, as JSON: made [of an archive's figures](PageData::of), or by hand in the browser's tests. A part that is
-/// `Value::Null` is said to be missing, not left blank.
+/// `Value::Null` is shown as missing, not left blank.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PageData<'a> {
     /// What was measured, in a few words: the page's heading.

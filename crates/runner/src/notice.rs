@@ -1,4 +1,4 @@
-//! What a user should know while a benchmark is prepared. The caller decides whether and where it is said.
+//! What a user should know while a benchmark is prepared. The caller decides whether and where it is printed.
 
 use model::counted;
 use model::text::ShownPath as _;

@@ -40,7 +40,7 @@ pub fn text(benchmark: &Benchmark, all: &[Results]) -> String {
     parts.join("\n")
 }
 
-/// What failed, a sentence each. One that cannot be run here (no Java) is told and is no failure; one that failed again and again is, and
+/// What failed, a sentence each. One that cannot be run here (no Java) is reported and is no failure; one that failed again and again is, and
 /// so is a comparison without its baseline.
 pub fn failures(benchmark: &Benchmark, all: &[Results]) -> Vec<String> {
     let given_up = benchmark.results.iter().filter(|r| r.estimate.failed > 0).filter_map(|r| {

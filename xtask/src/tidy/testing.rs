@@ -1,4 +1,4 @@
-//! The rules of tests: how they are named, and that none sleeps without a reason.
+//! The rules of tests: how they are named, that none sleeps without a reason, and that none mounts or attaches what a kill would leave.
 //!
 //! A sleep that polls stands in a loop that ends when the condition holds. Any other one makes a test slow where the machine is fast
 //! and fail where it is slow, so a comment has to say why nothing can be polled. Loops are recognised by indentation, as rustfmt
@@ -14,6 +14,9 @@ const ARTICLES: [&str; 3] = ["a", "an", "the"];
 
 /// Where time is simulated: a sleep takes none.
 const SIMULATED: &str = "crates/pool/tests/simulated/";
+
+/// Where mounts and loop devices are made so that they go with their owner.
+const LAB: &str = "crates/lab/";
 
 /// What the comment above a sleep that polls nothing must have, in any case of its first letter.
 const REASON: [&str; 2] = ["ixed wait: ", "ixed waits: "];
@@ -38,6 +41,13 @@ pub fn offences(file: &File) -> Vec<String> {
     }
     let from = if is_test(&file.path) { Some(0) } else { lines.iter().position(|l| *l == "mod tests {") };
     for at in from.into_iter().flat_map(|from| from..lines.len()) {
+        if mounts(&lines, at) && !file.path.starts_with(LAB) {
+            found.push(format!(
+                "{}:{}: a mount or a loop device that a kill leaves; lab::kept and lab::loopdisk make them",
+                file.path,
+                at + 1
+            ));
+        }
         if sleeps(lines[at]) && !polls(&lines, at) && !reasoned(&lines, at) && !paused(&lines, at) {
             found.push(format!("{}:{}: a sleep that polls nothing, without \"A fixed wait: why\"", file.path, at + 1));
         }
@@ -88,6 +98,14 @@ fn sleeps(line: &str) -> bool {
     let code = line.trim_start();
     let before = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
     !code.starts_with("//") && code.match_indices("sleep(").any(|(at, _)| !code[..at].ends_with(before))
+}
+
+/// Whether this line runs a program that mounts or attaches. Another option for a mount that is there makes none.
+fn mounts(lines: &[&str], at: usize) -> bool {
+    let call = |by: &str| ["mount", "losetup"].iter().any(|program| lines[at].contains(&format!("{by}(\"{program}\"")));
+    let runs = ["new", "command", "run"].into_iter().any(call);
+    runs && !lines[at].trim_start().starts_with("//")
+        && !lines[at..].iter().take(3).any(|line| line.contains("remount"))
 }
 
 /// Whether a loop around this line ends when something holds.
@@ -145,6 +163,21 @@ mod tests {
         let lane = "    (\"a_log_is_read\", root(), read),\n    (\n        \"long::log_of_a_node\",\n        root(),\n    ),\n";
         assert_eq!(check("tests/tests/x.rs", lane).len(), 2);
         assert_eq!(check("crates/x/tests/x.rs", lane), [""; 0]);
+    }
+
+    #[test]
+    fn mounts_that_kill_would_leave_are_offences() {
+        let of = |path: &str, body: &str| check(path, &format!("fn f() {{\n    {body}\n}}\n")).len();
+        for (body, offences) in [
+            ("run(Command::new(\"mount\").arg(at));", 1),
+            ("command(\"losetup\", &[\"--find\"]);", 1),
+            ("run(Command::new(\"mount\")\n        .args([\"-o\", \"remount,ro\"]));", 0),
+            ("let mounted = Kept::mount(\"tmpfs\", \"size=1m\", at);", 0),
+        ] {
+            assert_eq!(of("tests/tests/x.rs", body), offences, "{body}");
+        }
+        assert_eq!(of("crates/lab/src/tests.rs", "run(Command::new(\"mount\"));"), 0);
+        assert_eq!(of("crates/x/src/y.rs", "run(Command::new(\"mount\"));"), 0, "no test");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //!
 //! The ratios of the steps multiply to the whole: with scores A(s) and B(s) at settings s, B(b)/A(a) is the product of A(after)/A(before)
 //! over the factors, and B(b)/A(b). So each has a share in the logarithm of the ratio. The shares depend on the order of the factors where
-//! those interact (in WAL mode `synchronous` means something else): the order is said, and the steps are measured, not modelled. The
+//! those interact (in WAL mode `synchronous` means something else): the order is stated, and the steps are measured, not modelled. The
 //! last step is the rest: kernel, file system, disk and processor together, which no setting of this machine imitates.
 
 use super::LEVEL;
@@ -194,7 +194,7 @@ mod tests {
         near(cell.steps.iter().map(|s| s.share.unwrap()).sum(), 1.0);
         assert_eq!(cell.parameters.keys().collect::<Vec<_>>(), ["op"]);
         assert!(text(&all, &settings).contains("journal_mode delete -> wal, on A"));
-        // The other way round the steps are not measured: nothing is said.
+        // The other way round the steps are not measured: nothing is reported.
         let other = [setting("synchronous", "full", "normal"), setting("journal_mode", "delete", "wal")];
         assert_eq!(apart(&a, &b, &other), []);
     }

@@ -135,7 +135,7 @@ fn saturation(ours: &[&Measured], at: &Factors) -> Option<f64> {
     let mut by_threads: Vec<(f64, f64)> =
         cells.filter_map(|m| Some((m.factors.get("threads")?.parse().ok()?, m.estimate.estimate?))).collect();
     by_threads.sort_by(|a, b| a.0.total_cmp(&b.0));
-    // Of one number of threads nothing can be said.
+    // One number of threads shows no trend.
     let best = by_threads.iter().map(|c| c.1).fold(0.0, f64::max);
     by_threads.iter().find(|c| c.1 >= SATURATED * best).map(|c| c.0).filter(|_| by_threads.len() > 1)
 }

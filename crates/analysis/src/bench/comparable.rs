@@ -116,7 +116,7 @@ fn sends_at_a_rate(m: &Measured) -> bool {
     m.marks.get("mode").is_some_and(|modes| modes.keys().any(|mode| mode.starts_with("open loop")))
 }
 
-/// What is said of cells compared although their commands differ.
+/// The note on cells compared although their commands differ.
 pub fn note(a: &Measured, b: &Measured, rules: &Rules) -> Option<String> {
     rules.other_commands.then(|| differs(&command(a), &command(b))).flatten()
 }

@@ -279,7 +279,7 @@ fn compared(
 /// The pairs that are one quantity, and the others.
 fn sound<'a>(matches: Vec<Match<'a>>, rules: &Rules) -> (Vec<Match<'a>>, Vec<Incomparable>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
-    // What an open loop sent is what it was told to send: neither a gain nor a loss, and told beside its latencies.
+    // An open loop sends at the rate it was given: neither a gain nor a loss, and reported beside its latencies.
     for m in matches.into_iter().filter(|m| !(m.a.is_offered() && m.b.is_offered())) {
         let why = comparable::why_not(m.a, m.b, m.levels.is_some(), rules);
         if why.is_empty() {
@@ -572,7 +572,7 @@ fn notes(
     notes
 }
 
-/// What became of the rate that an open loop was told to send at. It is on the far side of every latency: where less was achieved, the
+/// What became of the rate that an open loop was given. It is on the far side of every latency: where less was achieved, the
 /// peer could not keep up.
 fn achieved(m: &Measured) -> Option<String> {
     let offered = m.offered?;

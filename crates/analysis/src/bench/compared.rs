@@ -17,7 +17,7 @@ pub fn text(c: &Compared) -> String {
     let none = BTreeMap::new();
     let title = |p: &Pair| shown(&p.title_without(shared.get(p.workload.as_str()).unwrap_or(&none)));
     let width = c.results.iter().map(|p| title(p).chars().count()).max().unwrap_or(0).min(70);
-    // What was said of the processes of a cell's score is not said again of their latencies.
+    // A note on the processes of a cell's score is not repeated for their latencies.
     let mut before: Option<&Pair> = None;
     let mut said: BTreeSet<&str> = BTreeSet::new();
     for p in &c.results {

@@ -69,7 +69,7 @@ impl CellEstimate {
         too_many(disturbed, all)
     }
 
-    /// What is to be said of gates that were not passed, and of disturbances.
+    /// Notes about gates that were not passed and about disturbances.
     pub fn machine(&self) -> Vec<String> {
         let failed = |name: &str| self.gates.get(name).and_then(|states| states.get("failed")).copied();
         let mut notes = Vec::new();

@@ -54,7 +54,7 @@ fn shown(value: &str, unit: Option<&str>) -> String {
     }
 }
 
-/// The facts by which one unit is told from another. Two phones of one model differ by up to a fifth (Srinivasa et al.,
+/// The facts that distinguish one unit from another. Two phones of one model differ by up to a fifth (Srinivasa et al.,
 /// HotMobile 2017), so a result is of the unit it was measured on.
 const UNIT: &[&str] = &["device.vendor", "device.model", "cpu.model", "cpu.online", "memory.total", "disk.model"];
 

@@ -1,6 +1,6 @@
 //! Results over time: the same cells in one archive after the other, and where the machine changed in between.
 //!
-//! Each result is compared with the one before it of the same cell ([`super::compare`]), so that a step is told from noise;
+//! Each result is compared with the one before it of the same cell ([`super::compare`]), so that a step is distinguished from noise;
 //! the margins and corrections are those of that pair of archives. A fact that holds for a run only (the load, the
 //! temperature) is no change of the machine.
 

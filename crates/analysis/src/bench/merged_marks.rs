@@ -2,7 +2,7 @@
 //! each process, and proves the same thing.
 //!
 //! A text is taken apart at its semicolons. A part that all say alike is kept; one in which only numbers differ is kept with their range; of any other
-//! nothing is said.
+//! nothing is shown.
 
 /// The part, where numbers are taken for their place only, and those numbers. A number stands alone: that of a version or of a name (`c2`) is part
 /// of it.

@@ -16,7 +16,7 @@ use std::fmt::Write as _;
 
 /// More processes than anybody waits for.
 const MOST: usize = 10_000;
-/// How often a difference of the size that was asked for shall be told.
+/// The wanted power: how often a difference of the requested size is detected.
 const POWER: f64 = 0.9;
 
 /// A cell and what it would take.
@@ -71,7 +71,7 @@ fn planned(m: &Measured, precision: f64, difference: f64) -> Option<Planned> {
         (median::LEAST..=MOST).find(reaches)
     };
     // The rank test of two cells is surer than their medians by the square root of its efficiency over theirs, (3 / pi) / (2 / pi), and has
-    // the errors of both. A true difference is told in so many cases if it is further from none than these quantiles of that error,
+    // the errors of both. A true difference is detected in so many cases if it is further from none than these quantiles of that error,
     // and further from the margin.
     let (z, power) = (student::normal_quantile(0.5 + LEVEL / 2.0), student::normal_quantile(POWER));
     let beyond = difference - verdict::MARGIN;

@@ -244,7 +244,7 @@ impl Measured<'_> {
         self.also.as_ref().map(|also| also.metric.as_str())
     }
 
-    /// Whether its score is no more than what it was told to do: the rate of an open loop.
+    /// Whether its score is only its own setting: the rate of an open loop.
     pub fn is_offered(&self) -> bool {
         self.also.is_none() && self.offered.is_some()
     }

@@ -23,7 +23,7 @@ pub struct SelfTest {
     pub miss_rate: f64,
     /// Its interval.
     pub miss_ci95: [f64; 2],
-    /// The median distance from 1 that an interval reaches: smaller differences cannot be told from none in so many blocks.
+    /// The median distance from 1 that an interval reaches: smaller differences are indistinguishable from none in so many blocks.
     pub noise: f64,
 }
 

@@ -110,7 +110,7 @@ fn nothing(e: &CellEstimate) -> String {
 fn notes(result: &CellResult) -> Vec<String> {
     let e = &result.estimate;
     let mut notes: Vec<String> = metrics::line(&result.metrics).into_iter().collect();
-    // The rate of an open loop is what it was told to send; only what became of it is a result.
+    // The rate of an open loop is its setting; only what became of it is a result.
     let open = result.marks.get("mode").and_then(|mode| mode.strip_prefix("open loop, "));
     notes.extend(open.map(|mode| {
         let offered = mode.split(';').next().unwrap_or(mode);
@@ -118,7 +118,7 @@ fn notes(result: &CellResult) -> Vec<String> {
     }));
     // A mark of runs over a network, if all have the same.
     notes.extend(result.marks.get(LIMITED_BY_MARK).map(|cause| format!("limited by {}", shown(cause))));
-    // Of a cell that was given up the same has been said in place of its score.
+    // Of a cell that was given up the same stands in place of its score.
     if e.failed > 0 && (e.estimate.is_some() || e.absent.is_none()) {
         notes.push(format!("{} failed: {}", e.failed, shown(e.failure.as_deref().unwrap_or_default())));
     }

@@ -335,7 +335,7 @@ fn percentile_can_be_compared_and_failed_on() {
     assert_eq!(h.cells[1].points[1].verdict, Some("slower"));
 }
 
-/// What an open loop sends is what it is told to send: p50 went from 181 to 3,376 us, and the rate was "equivalent".
+/// An open loop sends at the rate it was given: p50 went from 181 to 3,376 us, and the rate was "equivalent".
 #[test]
 fn offered_rate_is_not_score() {
     let at = [("op", "x"), ("rate", "1000")];

@@ -126,7 +126,7 @@ pub fn found(index: &Index, alignment: &Alignment, slots: &Slots) -> Found {
         let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
         let (upper, lower) = (&rows.spans[parent], &rows.spans[child]);
         let operation = [upper, lower].into_iter().find_map(|span| index.operation_of(span));
-        // What calls what is told by the calls themselves.
+        // What calls what is known from the calls themselves.
         let Some(operation) = operation.filter(|_| link.relation != Relation::Calls) else { continue };
         for at in index.chain(operation).filter(aligned) {
             all.push((at as u32, Edge::Link(upper.layer, link.relation, lower.layer)));

@@ -102,7 +102,7 @@ fn judge_by_recordings(diff: &mut Diff, found: Recordings, statements: &BTreeMap
     diff.recordings = Some(found);
 }
 
-/// Shares of a difference that is told, if the middle recordings differ in the direction of all.
+/// Shares of a reported difference, if the middle recordings differ in the direction of all.
 fn shares<'c>(verdict: Verdict, times: &Times, rows: impl Iterator<Item = &'c mut Contribution>) {
     let decided =
         verdict == Verdict::Slower && times.delta_ns > 0.0 || verdict == Verdict::Faster && times.delta_ns < 0.0;

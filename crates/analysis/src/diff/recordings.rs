@@ -201,7 +201,7 @@ pub fn why(one: &Compared) -> String {
     }
 }
 
-/// Of many statements some differ by luck: each that is told must be sure enough among all that take a part of the time.
+/// Of many statements some differ by luck: each that is reported must be sure enough among all that take a part of the time.
 fn among_many(statements: &mut BTreeMap<Key, Compared>, whole: &[u64]) {
     let matters = |c: &Compared| {
         let own: Vec<f64> = c.a_ns.iter().chain(&c.b_ns).zip(whole).map(|(ns, all)| *ns as f64 / *all as f64).collect();

@@ -32,7 +32,7 @@ pub struct Counted {
     pub layer: Layer,
     /// What is counted.
     pub name: &'static str,
-    /// On which kind of file, where that is told apart.
+    /// On which kind of file, where that is distinguished.
     pub file: Option<Kind>,
 }
 

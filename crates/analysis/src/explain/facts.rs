@@ -48,7 +48,7 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// What time is told apart by.
+/// What time is grouped by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Of {
     /// Asleep until a flush was done.
@@ -339,7 +339,7 @@ fn own_slice(
     let phase = phases.at(operation, slice.start_ns);
     let in_sync = matches!(phase, Phase::In(Call::Fsync | Call::Fdatasync, _));
     let own = slice.span.is_some_and(|span| carried.metadata.contains(&span));
-    // For whom it was, if for others only; what they wrote into files is told apart below.
+    // For whom it was, if for others only; what they wrote into files is separated below.
     let theirs = slice.span.and_then(|span| others.whose(span, operation.tgid));
     match slice.reason {
         Reason::Flush | Reason::Device if theirs.is_some() && (own || slice.reason == Reason::Flush) => {

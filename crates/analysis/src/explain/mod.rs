@@ -3,7 +3,7 @@
 //!
 //! [`facts`] gathers what each execution has of everything a rule asks for; [`rules`] are the findings, one function each. A rule
 //! claims only what the archive decides: time that was awaited, calls that were made, commands that were charged. What a remedy would
-//! save is told as *at most*, since what takes its place takes time too. Findings are ranked by that, at the low end of its interval.
+//! save is stated as *at most*, since what takes its place takes time too. Findings are ranked by that, at the low end of its interval.
 
 pub mod contract;
 mod facts;
@@ -97,7 +97,7 @@ fn with_slices<E>(rows: &Rows, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     Ok(Explanation { version: VERSION, findings, executions, latency_ns })
 }
 
-/// Where time goes is said after what makes it go there: these findings come after the causes of their statement.
+/// Where time goes is listed after what makes it go there: these findings come after the causes of their statement.
 fn general_last(findings: &mut [Finding]) {
     const CAUSES: [&str; 6] = ["S01", "S02", "F01", "F02", "J02", "W01"];
     const GENERAL: [&str; 4] = ["F03", "J01", "J03", "R01"];

@@ -3,7 +3,7 @@
 //!
 //! A file system's journal serves one transaction at a time, so a thread that syncs first sleeps for the commit that another process asked
 //! for: its journal blocks, its flush (jbd2_log_wait_commit, then a commit of its own). And the block layer has one flush under way a
-//! queue; who asks for another waits for the next (block/blk-flush.c). Both are told by whom a command is charged to.
+//! queue; who asks for another waits for the next (block/blk-flush.c). Both follow from whom a command is charged to.
 //!
 //! **Uncertainty.** A command of nobody known is nobody else's. One that carries something of the sleeper's, too, is its own. A device that
 //! serves one command at a time also delays data behind another's flush: that counts only where the recording shows that it does,

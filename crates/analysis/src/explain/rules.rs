@@ -26,10 +26,10 @@ const TAIL: u64 = 2;
 const SAME_WORK: f64 = 1.5;
 /// Bytes written to the device for a byte written to files from which on that is much.
 const AMPLIFICATION: f64 = 4.0;
-/// The file system's own part of what the device writes from which on it is told.
+/// The file system's own part of what the device writes from which on it is reported.
 const OWN_PART: f64 = 0.2;
 
-/// The quota's part of the waiting for a CPU from which on it is told, and is the cause.
+/// The quota's part of the waiting for a CPU from which on it is reported as the cause.
 const TOLD: f64 = 0.1;
 const THROTTLED: f64 = 0.5;
 

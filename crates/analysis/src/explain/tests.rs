@@ -349,7 +349,7 @@ fn queue_and_run_queue_are_found_where_they_last() {
     assert!(!codes(&done).contains(&"Q01"));
 }
 
-/// What chance decides is told as a rule only.
+/// What chance decides is reported as a rule only.
 #[test]
 fn one_long_wait_for_cpu_is_no_rule() {
     let of = |longest: usize| {
@@ -650,7 +650,7 @@ fn text_and_line_of_show_name_findings() {
     assert!(text::summary(&none).is_empty() && text::text(&none).starts_with("No finding"));
 }
 
-/// That nothing costs time is said of operations only.
+/// That nothing costs time is reported for operations only.
 #[test]
 fn recording_without_operations_is_not_called_healthy() {
     let none = explain(&recording(&[]));

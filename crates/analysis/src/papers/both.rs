@@ -161,7 +161,7 @@ fn one(out: &mut String, figure: &Figure, sides: [Vec<Bar>; 2], machines: [&Mach
     out.push('\n');
 }
 
-/// What all labels of several share, which is said once.
+/// What all labels of several share, which is shown once.
 fn common<'a>(labels: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let all: BTreeSet<&str> = labels.collect();
     match all.first() {

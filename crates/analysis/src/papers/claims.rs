@@ -574,7 +574,7 @@ mod tests {
             |device: &Machine| -> Vec<Outcome> { judged(&host, device, "004/2-4").iter().map(|j| j.outcome).collect() };
         assert_eq!(outcomes(&with("x", 2.0)), [Outcome::Confirmed; 4]);
         assert_eq!(outcomes(&with("y", 0.0)), [Outcome::NotConfirmed; 4]);
-        // What is said of Android x86 is not asked of a phone.
+        // A claim about Android x86 is not tested on a phone.
         assert!(judged(&host, &with("x", 2.0), "004/2-3").iter().all(|j| j.outcome == Outcome::CannotBeTested));
         assert_eq!(judged(&host, &with("x", 0.0), "000/12")[0].outcome, Outcome::Confirmed);
         assert_eq!(judged(&host, &with("x", 1.0), "000/12")[0].outcome, Outcome::NotConfirmed);

@@ -119,7 +119,7 @@ pub(crate) fn rewrite(dir: &Path, table: &TableInfo, path: &Path) -> Result<()> 
 impl Drop for TablesWriter {
     fn drop(&mut self) {
         if !self.finished {
-            // Nobody is left to be told; the next writer removes it, too.
+            // Nobody is left to report to; the next writer removes it, too.
             let _ = fs::remove_dir_all(&self.tmp);
         }
     }

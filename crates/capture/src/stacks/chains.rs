@@ -7,7 +7,7 @@ use model::event::{ANY_CPU, Chain, Header, Stack};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-/// Chains that are known at once; then all are told anew.
+/// Chains that are known at once; then all are reported anew.
 const MOST: usize = 1 << 16;
 /// Bytes of a record's text.
 const LONGEST: usize = 60_000;

@@ -104,7 +104,7 @@ impl Programs {
         self.processes.insert(tgid, process);
     }
 
-    /// Whether a process was looked at lately. What it maps as code is told at once; that it takes code away again is not.
+    /// Whether a process was looked at lately. New mappings of code are reported at once, removed ones are not.
     pub fn is_fresh(&self, tgid: u32) -> bool {
         self.processes.get(&tgid).is_some_and(|known| known.memory.is_some() && known.read.elapsed() < FRESH)
     }

@@ -26,7 +26,7 @@ fn naming() -> Naming {
     Naming { kernel: Some(KernelNames::parse(kallsyms.into())), ..Naming::default() }
 }
 
-/// Of each sleep that was told: when it began, and why its program's chain ended.
+/// Of each reported sleep: when it began, and why its program's chain ended.
 fn told(events: &[Event]) -> Vec<(u64, u16)> {
     let ends: HashMap<u32, u16> = events
         .iter()

@@ -58,7 +58,7 @@ pub fn measured(design: &Design, to: &Path, quiet: bool) -> Result<(Results, Res
     Ok((results, tables.map_err(Into::into)))
 }
 
-/// The exit status, and what is to be said besides.
+/// The exit status, and the messages with it.
 fn ended(args: &args::BenchAb, outcome: &Outcome, complete: bool) -> Result<ExitCode> {
     if !complete {
         let what = if args.git.is_none() {

@@ -1,4 +1,4 @@
-//! How far a run is, and when it will be done, as it is told: [`experiment::eta`] reckons it.
+//! How far a run is, and when it will be done, as progress: [`experiment::eta`] estimates it.
 
 use crate::progress;
 use experiment::eta::Eta;

@@ -35,7 +35,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     let mut bench = match &args.resume {
         Some(dir) => Bench::resume(dir, &notices::remark)?,
         None => {
-            // What cannot be run as it was asked for is told before anything is made.
+            // What cannot be run as requested is reported before anything is made.
             let folders = runner::run::folders(&args.dir).map_err(usage)?;
             let chosen = chosen(args, &folders).map_err(usage)?;
             notices::keep_old(&args.output, args.quiet)?;
@@ -58,7 +58,7 @@ pub fn run(args: &args::BenchRun) -> Result<ExitCode> {
     if let Some(Err(failed)) = steady.map(Kept::put_back) {
         failed.iter().for_each(|why| eprintln!("fathom: {}", analysis::text::shown(&why.to_string())));
     }
-    // The log has everything; without room for the tables the scores are told all the same.
+    // The log has everything; without space for the tables the scores are printed all the same.
     let (runs, without_tables) = match experiment::tables::make(&dir) {
         Ok(made) => (notices::warned(made), None),
         Err(error) => (bench.runs().clone(), Some(error.into())),

@@ -11,7 +11,7 @@ pub fn archive(folder: &Path, place: &DeviceAddress) -> PathBuf {
 }
 
 /// Does `one` of each, into an archive of its own in `folder`, with what stands before its lines; what came of those that did not fail.
-/// That one failed is said, and `what` it lacks.
+/// Reports that one failed, and `what` it lacks.
 pub fn each<'a, T: Send>(
     places: &'a [DeviceAddress],
     folder: &Path,

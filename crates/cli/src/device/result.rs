@@ -1,4 +1,4 @@
-//! An archive that is made on a device ([`recorder::incoming`]), and what is said meanwhile.
+//! An archive that is made on a device ([`recorder::incoming`]), and its messages meanwhile.
 
 use crate::args::Devices;
 use crate::{notices, output};
@@ -9,10 +9,10 @@ use model::{Context, Lines};
 use recorder::incoming::{Incoming, NotBrought};
 use std::path::Path;
 
-/// What is said of it.
+/// How it is reported.
 #[derive(Clone, Copy, Default)]
 pub struct Telling<'a> {
-    /// Whether warnings alone are told.
+    /// Whether only warnings are printed.
     pub quiet: bool,
     /// Whether what it prints is printed here; results are printed by this side.
     pub prints: bool,
@@ -66,7 +66,7 @@ pub fn clock(done: &Done) -> Option<HostClock> {
     Some(HostClock { boot, first: reading(done.skew?), last: done.skew_last.map(reading) })
 }
 
-/// What is told of a device that was lost.
+/// The message about a lost device.
 pub fn lost(done: &Done, kept: bool, output: &Path) -> bool {
     let Ended::Lost(why) = &done.ended else { return false };
     eprintln!("fathom: {why}");

@@ -52,7 +52,7 @@ pub fn bench(args: &PoolBench) -> Result<Measured> {
     }
 }
 
-/// What the node on the device is told.
+/// The arguments of the node on the device.
 fn words(args: &PoolBench, nth: u64, place: &DeviceAddress) -> Vec<String> {
     let paper = &args.paper;
     let own = if *place == DeviceAddress::Local { LOOPBACK } else { WIRELESS };

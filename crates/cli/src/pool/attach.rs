@@ -23,7 +23,7 @@ pub fn run(args: &PoolAttach) -> Result<ExitCode> {
     let wanted = args.with.map(way);
     let way = match (choose(Found::look(), wanted), args.dry_run) {
         (Ok(way), _) => way,
-        // What would be done can be told anywhere.
+        // A dry run works anywhere.
         (Err(_), true) => wanted.unwrap_or(Way::Kernel),
         (Err(why), false) => {
             let advice = "nbdcopy, fio, qemu and nbdfuse can use a pool that is not attached";

@@ -54,7 +54,7 @@ fn interrupted(args: &PoolTry, measured: usize) -> ExitCode {
     ExitCode::from(130)
 }
 
-/// `measured` is told how many loads are done.
+/// `measured` counts the loads that are done.
 async fn show(args: &PoolTry, addresses: &[SocketAddr], key: Option<Key>, measured: &Cell<usize>) -> Result<()> {
     let mut rows = Vec::new();
     let load = args.load.load(args.load.requesters());

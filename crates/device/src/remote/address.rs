@@ -18,7 +18,7 @@ pub enum DeviceAddress {
     Netns(String),
     /// A host that ssh reaches: user, host as ssh knows it, port.
     Ssh(Option<String>, String, Option<u16>),
-    /// A device that adb lists, by its serial number; the only one there is if none is said.
+    /// A device that adb lists, by its serial number; the only one there is if none is named.
     Adb(Option<String>),
     /// A guest of the lab, booted for what is done on it: a scenario's name or file, with settings behind it (`scsi-ext4,fs=f2fs`), which
     /// are the lab's to read.

@@ -383,7 +383,7 @@ fn follow(
     loop {
         if context.cancelled() && !asked {
             asked = true;
-            // If it cannot be told, the next event says why.
+            // If it cannot be sent, the next event says why.
             let _ = link.signal(libc::SIGINT as u8);
         }
         match events.recv_timeout(LOOK) {

@@ -95,7 +95,7 @@ pub struct Control {
     pub ci95: [f64; 2],
     /// Whether its interval holds 1.
     pub passed: bool,
-    /// A difference that cannot be told from none.
+    /// The largest difference that is indistinguishable from none.
     pub noise: f64,
 }
 

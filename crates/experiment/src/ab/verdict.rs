@@ -4,7 +4,7 @@ use super::contract::Outcome;
 use super::text::reason;
 use model::text::shown;
 
-/// What is to be said, a line each, and whether it passed.
+/// The messages, a line each, and whether it passed.
 pub fn verdict(outcome: &Outcome, fail_on: Option<f64>) -> (Vec<String>, bool) {
     let (mut lines, mut passed) = (Vec::new(), true);
     // What was given up only because nothing was left to compare it with did not fail.

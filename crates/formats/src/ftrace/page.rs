@@ -105,7 +105,7 @@ pub struct Pages<'a> {
     /// The data of the present page that was not read yet.
     page: &'a [u8],
     time: u64,
-    /// A gap to be told before the page's first event.
+    /// A gap to be reported before the page's first event.
     missed: Option<Missed>,
     damaged: u64,
     /// The present page is counted among them.

@@ -176,7 +176,7 @@ const SCIMARK: &[Spec] = &[
     art::DEX_JAR,
 ];
 
-/// Options, the table they come from, and what is said about it.
+/// Options, the table they come from, and its description.
 fn table(name: &str) -> (&'static str, &'static [Spec]) {
     match name {
         "himeno" => ("Himeno's benchmark: Jacobi's method on a grid, single precision, 34 flop a point.", HIMENO),

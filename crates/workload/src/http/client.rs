@@ -143,7 +143,7 @@ impl<'a> Worker<'a> {
             self.wait(&mut ready)?;
             for event in ready.drain(..) {
                 let at = event.data.u64() as usize;
-                // A connection without a request is told of its server's end: the next request will find out.
+                // A connection without a request misses its server's end: the next request will find out.
                 if self.busy[at] {
                     let step = self.connections[at].advance(self.plan);
                     self.account(at, step)?;

@@ -17,7 +17,7 @@ impl Files {
     pub(super) fn new(dir: &Path) -> Result<Self, Error> {
         let name = format!("fathom-workload-{}-{}.db", std::process::id(), clock::now_ns());
         let database = dir.join(name);
-        // Made here and not by SQLite, so that an unwritable folder is told in our words, and so that an existing file
+        // Made here and not by SQLite, so that an unwritable folder gets our error, and so that an existing file
         // of that name is never taken for ours and removed.
         std::fs::File::create_new(&database).map_err(|e| {
             Error::Failed(format!(

@@ -8,7 +8,7 @@
 //! result is also a right one.
 //!
 //! An iteration is all of the rows, in a new database each time; or all of the scans, of the same one. Sync policy and
-//! journal move these numbers a thousandfold, far more than devices do: they are options, and are said with the result.
+//! journal move these numbers a thousandfold, far more than devices do: they are options, and are stated with the result.
 //!
 //! The engine is the one that Fathom carries, or the system's own ([`shell`]).
 //!

@@ -2,7 +2,7 @@
 //! the system's applications get is what the system's vendor built, with its version and its settings.
 //!
 //! The program stays, with the database open, and reads SQL from a pipe: each statement as text, which it parses and
-//! prepares anew, and the rows of a SELECT it formats and throws away. That is part of what is timed, and is said with the
+//! prepares anew, and the rows of a SELECT it formats and throws away. That is part of what is timed, and is stated with the
 //! result: a few microseconds a statement, which is little beside a synced INSERT and much beside a scan. Beginning and
 //! end are seen through the pipe, tens of microseconds once an iteration.
 

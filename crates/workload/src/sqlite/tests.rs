@@ -143,7 +143,7 @@ fn iterations_are_reported_with_work() {
 fn warm_up_iterations_run_and_are_not_reported() {
     let folder = Scratch::new("sqlite-warmup");
     for op in ["insert", "select"] {
-        // Progress is told once in 64 statements, and so once each time.
+        // Progress is reported once in 64 statements, and so once each time.
         let times = Arc::new(AtomicU64::new(0));
         let work = times.clone();
         let context = Context::new(Arc::new(move |_, _, _| {

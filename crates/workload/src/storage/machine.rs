@@ -75,7 +75,7 @@ impl Machine {
 
     fn answer(&mut self) -> String {
         let mut line = String::new();
-        // An error is an end, and that is told by `complaint`.
+        // An error is an end, and `complaint` reports it.
         let _ = self.answers.read_line(&mut line);
         line.trim_end().to_owned()
     }

@@ -1,5 +1,5 @@
 //! What a file holds: every 8 bytes are computed from their place and a seed, so that any byte can be checked wherever a
-//! read begins, and a block that came from another place or another run is told from the right one.
+//! read begins, and a block that came from another place or another run is distinguished from the right one.
 //!
 //! A word is mixed from its index as SplitMix64 mixes its state (Steele, Lea, Flood, OOPSLA 2014): nothing that compresses.
 //! That is nothing beside a disk and too much beside the page cache, where a block of 4 KiB takes a microsecond. So a

@@ -16,7 +16,7 @@
 //! - `direct`: O_DIRECT. The disk has acknowledged each write, perhaps from its own volatile cache.
 //!
 //! Whether pages are out is asked of the kernel (cachestat, Linux 6.5; else mincore), after each throwing out. A file
-//! system that *is* the cache (tmpfs) keeps them: that is said, not hidden.
+//! system that *is* the cache (tmpfs) keeps them: that is reported, not hidden.
 
 use super::io_error::{self, on};
 use super::lines::Lines;

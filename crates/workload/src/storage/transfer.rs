@@ -75,7 +75,7 @@ impl Transfer {
         Pattern::stamped(SEED, self.block.min(PAGE), self.block.min(1 << 20))
     }
 
-    /// What the JVM that does it is told.
+    /// The arguments of the JVM that does it.
     fn options(&self) -> [(&'static str, u64); 5] {
         [
             ("--files", self.files),

@@ -4,7 +4,7 @@
 //! Each has a folder of its own, `detached-UID/NAME`, beside the program: `about.json` (what it is, and whose processes), `out` and
 //! `err` (what it says), `work` (its current folder), `status.json` (how it ended; it is the last that is written). A [`keeper`], in a
 //! session of its own, waits for the command and writes them. So whoever comes later, by another connection or from another host, learns
-//! from the folder alone what became of it. A process is told from a later one of the same number by when it began, and by the boot.
+//! from the folder alone what became of it. A process is distinguished from a later one of the same PID by when it began, and by the boot.
 //!
 //! Uncertain: whether a vendor's adbd ends more than a shell's own session when a host hangs up; AOSP's does not.
 

@@ -5,7 +5,7 @@
 //! ([`fields`]); a line that has another form is counted, and left out.
 //!
 //! *Uncertainty*: `trace-cmd report` writes times of a clock that it does not know as bare numbers. They are taken as ns, which those of
-//! `boot`, `tai` and `mono_raw` are, and the user is told so.
+//! `boot`, `tai` and `mono_raw` are, and the user is warned.
 
 mod driver;
 mod fields;

@@ -8,7 +8,7 @@
 //! A flush carries no sectors. Who waits for it is played through as block/blk-flush.c does it: those who asked while one
 //! was under way ride with the next.
 //!
-//! *Uncertainty*: two bios that write the same sectors at the same time are told apart by age alone. A disk with several
+//! *Uncertainty*: two bios that write the same sectors at the same time are distinguished by age alone. A disk with several
 //! hardware queues has a flush queue for each; here they are one.
 
 use model::DiskOp;

@@ -34,7 +34,7 @@ pub(super) const WHOLE: u64 = 64;
 pub(super) const SAMPLED: u64 = 256;
 /// How often a thread looks whether it shall stop: a power of two.
 const LOOK: u64 = 256;
-/// The longest latency that is told apart, ns.
+/// The longest latency that has a bucket of its own, ns.
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// What all threads do.
