@@ -105,7 +105,7 @@ fn run_supplied() -> Result<()> {
         BufReader::new(serve.stdout.as_mut().context("its output")?).read_line(&mut first)?;
         let address = first.split_whitespace().find(|w| w.starts_with("127.0.0.1:")).context(first.clone())?;
         let run = |cc: &str| {
-            let words = ["net", "run", address, "--duration", "0.3", "--direction", "both", "--json", "--cc", cc];
+            let words = ["net", "run", address, "--duration", "1", "--direction", "both", "--json", "--cc", cc];
             Command::new(fathom()).args(words).stdin(Stdio::null()).output()
         };
         let output = run("fathom_westwood")?;

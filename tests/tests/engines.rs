@@ -91,7 +91,7 @@ fn net(folder: &Path) -> Result<PathBuf> {
     let mut at = String::new();
     BufReader::new(serving.stdout.take().context("it has no stdout")?).read_line(&mut at)?;
     let archive = folder.join("net.fathom");
-    let ran = run(Command::new(fathom()).args(["net", "run", at.trim(), "--duration", "0.3", "-o"]).arg(&archive));
+    let ran = run(Command::new(fathom()).args(["net", "run", at.trim(), "--duration", "1", "-o"]).arg(&archive));
     serving.kill()?;
     serving.wait()?;
     ran.map(|_| archive)

@@ -56,7 +56,7 @@ fn silent_clients() -> Result<()> {
         let mut idle = silent_connections::open(&serving.at)?;
         // Some are closed already.
         idle.iter_mut().for_each(|stream| drop(std::io::Write::write_all(stream, first)));
-        run(&mut net(&["run", &serving.at, "--key", &key, "--duration", "0.5", "--json"]))?;
+        run(&mut net(&["run", &serving.at, "--key", &key, "--duration", "1", "--json"]))?;
         Ok(())
     };
     // Nothing, and what data connections begin with.
@@ -144,7 +144,7 @@ fn documents() -> Result<()> {
     ensure!(readings.as_u64() > Some(20) && readings.as_u64() < Some(320), "{readings} of 400");
     ensure!(value["limited_by"] == Value::Array(Vec::new()), "{value}");
 
-    let lines = run(&mut net(&["run", &serving.at, "--duration", "0.5", "--lines", "--transactions"]))?;
+    let lines = run(&mut net(&["run", &serving.at, "--duration", "1", "--lines", "--transactions"]))?;
     let text = String::from_utf8(lines.stdout)?;
     let lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     ensure!(lines.iter().any(|l| l["metric"] == "transactions" && l["v"].as_f64() > Some(0.0)), "{text}");
@@ -209,7 +209,7 @@ fn interrupted() -> Result<()> {
     run(Command::new(fathom()).args(["export", "--csv"]).arg(&archive).arg("-o").arg(folder.path().join("csv")))?;
     ensure!(std::fs::read_to_string(folder.path().join("csv/samples.csv"))?.contains("tcp.cwnd"));
     // The other end is free for the next.
-    json(&["run", &serving.at, "--duration", "0.2"]).map(drop)
+    json(&["run", &serving.at, "--duration", "1"]).map(drop)
 }
 
 /// Waits until the client has a connection or a flow of data beside its connection of control: then its run begins.
@@ -354,9 +354,16 @@ fn recorded() -> Result<()> {
         let ([begins, _], [_, ends]) = (written(&format!("{pause}.begins"))?, written(&format!("{pause}.ends"))?);
         let within = readings.iter().filter(|t| (begins..=ends).contains(*t)).count();
         ensure!(within == 0, "{pause}: {within} readings while the program was suspended, from {begins} to {ends}");
-        // The other end acknowledges what it has after 200 ms at the latest (TCP_DELACK_MAX).
-        let late = acks.iter().filter(|t| (begins + 200_000_000..=ends).contains(*t)).count();
-        ensure!(late == 0, "{pause}: {late} acknowledgements long after the last byte was sent");
+        // The other end acknowledges what it has after 200 ms at the latest (TCP_DELACK_MAX), and once more when it reads it, which on a
+        // busy machine is later. On another clock these would be as many as at any other time.
+        let quiet = begins + 200_000_000..=ends;
+        let late = acks.iter().filter(|t| quiet.contains(*t)).count() as f64;
+        let usual =
+            acks.len() as f64 * ends.saturating_sub(*quiet.start()) as f64 / (acks[acks.len() - 1] - acks[0]) as f64;
+        ensure!(
+            late <= usual / 4.0,
+            "{pause}: {late} acknowledgements long after the last byte was sent, of {usual} as usual"
+        );
         // And it was made during the run: there are readings between it and the one before, and after it. Those next to it bound how far
         // the clocks could be apart.
         let last = readings.iter().rev().find(|t| **t < begins).filter(|t| **t > before);

@@ -398,7 +398,7 @@ fn over_ssh() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("run.fathom");
     let device = ssh.device();
-    let words = ["--from", &device, "--to", &device, "--interface", "lo", "--duration", "0.5", "--json", "-o"];
+    let words = ["--from", &device, "--to", &device, "--interface", "lo", "--duration", "1", "--json", "-o"];
     let go = || -> Result<String> {
         let output = ssh_command(&ssh, &words).arg(&archive).output()?;
         let value = document(&output)?;
@@ -416,7 +416,7 @@ fn over_ssh() -> Result<()> {
     ensure!(fs::read(&kept)? == fs::read(fathom())?, "not what was put there");
     // An address that is given, and one end here.
     let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string();
-    document(&ssh_command(&ssh, &[&port, "--to", &device, "--duration", "0.3", "--json"]).output()?).map(drop)
+    document(&ssh_command(&ssh, &[&port, "--to", &device, "--duration", "1", "--json"]).output()?).map(drop)
 }
 
 fn measured_over_ssh() -> Result<()> {
@@ -512,7 +512,7 @@ fn over_adb() -> Result<()> {
     let adb = Adb::start(std::env::consts::ARCH, &["R58=device", "192.0.2.3:5555=device"])?;
     let folder = tempfile::tempdir()?;
     let archive = folder.path().join("run.fathom");
-    let words = ["--from", "adb:R58", "--to", "adb:192.0.2.3:5555", "--duration", "0.5", "--json", "-o"];
+    let words = ["--from", "adb:R58", "--to", "adb:192.0.2.3:5555", "--duration", "1", "--json", "-o"];
     let output = adb.fathom_command(&words).arg(&archive).output()?;
     let value = document(&output)?;
     ensure!(value["ends"]["server"] == "adb:192.0.2.3:5555", "{}", value["ends"]);
@@ -523,7 +523,7 @@ fn over_adb() -> Result<()> {
     // What the client says, and its status, come through.
     refused(&mut adb.fathom_command(&["--from", "adb:R58", "--to", "local", "--cc", "nosuch"]), 1, "nosuch")?;
     let output = adb
-        .fathom_command(&["--to", "adb:R58", "--duration", "0.3", "--udp", "--preset", "iperf2", "--json"])
+        .fathom_command(&["--to", "adb:R58", "--duration", "1", "--udp", "--preset", "iperf2", "--json"])
         .output()?;
     document(&output).map(drop)
 }

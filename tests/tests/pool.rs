@@ -93,7 +93,7 @@ fn keyed() -> Result<()> {
     let coordinator = start_with_output(&["serve", "--key", &right, "--nbd", &front, "--node", &address], &old)?;
     qemu_io(&coordinator.says, &["write -P 7 1M 2M", "read -P 7 1M 2M", "read -P 0 0 1M"])?;
     // The one that comes later has the higher epoch, and the one before is told.
-    let bench = ["bench", "--key", &right, "--node", &address, "--duration", "0.4", "--threads", "16", "--json"];
+    let bench = ["bench", "--key", &right, "--node", &address, "--duration", "1", "--threads", "16", "--json"];
     refused(&bench, 1, "another coordinator is connected to the node")?;
     qemu_io(&coordinator.says, &["read -P 7 1M 2M"])?;
     let output = pool(&[&bench[..], &["--take-over"]].concat()).output()?;
@@ -564,7 +564,7 @@ fn trial() -> Result<()> {
     // A size that no other process on this machine has in its command line.
     let size = (2_000_000 + std::process::id()).to_string();
     let output =
-        pool(&["try", "--nodes", "3", "--size", &size, "--threads", "16", "--duration", "0.4", "--json"]).output()?;
+        pool(&["try", "--nodes", "3", "--size", &size, "--threads", "16", "--duration", "1", "--json"]).output()?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success() && !said.contains("taking it over"), "{said}");
     let told: serde_json::Value = serde_json::from_slice(&output.stdout)?;
@@ -622,7 +622,7 @@ fn nobody_has(word: &str) -> Result<()> {
 
 fn cluster() -> Result<()> {
     let size = (3_000_000 + std::process::id()).to_string();
-    let all = ["bench", "--paper", "--nodes=3", "--threads=2", "--duration=0.5", "--lines", "--size", &size];
+    let all = ["bench", "--paper", "--nodes=3", "--threads=2", "--duration=1", "--lines", "--size", &size];
     for (batch, io) in [(1.0, true), (10.0, true), (10.0, false)] {
         let batched = format!("--batch={batch}");
         let own = [batched.as_str(), "--no-io"];

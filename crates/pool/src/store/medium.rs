@@ -13,11 +13,9 @@ const LETTING_GO: Duration = Duration::from_secs(1);
 /// How often a lock is tried: the kernel has no wait for a lock with a limit.
 const AGAIN: Duration = Duration::from_millis(20);
 
-/// The name of the machine's start; empty where the kernel does not have it, which then counts as another one each time.
+/// The name of the machine's start; where the kernel does not have it, each counts as another one.
 #[cfg(not(test))]
-pub(super) fn boot() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().into()
-}
+pub(super) use crate::shm::boot;
 
 #[cfg(test)]
 pub(super) use super::tests::log::boot;
