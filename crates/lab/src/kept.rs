@@ -30,7 +30,7 @@ for i in 1 2 3 4 5 6 7 8 9 10; do
     mountpoint -q "$1" || exit 0
     umount "$1" 2>/dev/null || sleep 0.05
 done
-umount -l "$1"
+while mountpoint -q "$1"; do umount -l "$1" || exit; done
 "#;
 
 /// Something that is undone when this is dropped, or when this process ends.
