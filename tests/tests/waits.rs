@@ -23,6 +23,11 @@ fn main() -> ExitCode {
         ("slept_in_functions_are_named_exactly", needs().and_then(|()| installed("cc")), stacks::exact),
         ("functions_probed_inside_stay_on_stacks", needs().and_then(|()| installed("cc")), stacks::exact_inside),
         ("unknown_callers_end_chain_and_say_so", needs().and_then(|()| installed("cc")), stacks::honest),
+        ("lost_library_is_read_where_it_is_mapped", needs().and_then(|()| installed("cc")), stacks::of_lost_library),
+        ("stripped_library_is_named_by_what_is_left", needs().and_then(|()| installed("cc")), stacks::of_stripped_library),
+        ("stacks_of_odd_places_are_whole", needs().and_then(|()| installed("cc")), stacks::of_odd_places),
+        ("endless_stack_ends_and_says_why", needs().and_then(|()| installed("cc")), stacks::of_endless_stack),
+        ("hostile_function_name_steers_nothing", needs().and_then(|()| installed("objcopy")), stacks::of_hostile_name),
         ("stacks_keep_their_budget", needs().and_then(|()| installed("cc")), stacks::budget),
         ("slow_waits_are_shown_unless_off", needs().and_then(|()| installed("cc")), stacks::shown),
     ];

@@ -6,7 +6,7 @@ import { el, fill, swatch, table } from './dom.js';
 import { depthChart, deviceTimes, distributionBars } from './times.js';
 
 /** @import { Child } from './dom.js' */
-/** @import { Counts, DiskCommands, FileUse, LayerTime, OperationSummary, StatementCounts, Summary } from './types.js' */
+/** @import { Counts, DiskCommands, FileUse, LayerTime, OperationSummary, SlowWait, StatementCounts, Summary } from './types.js' */
 /** @typedef { LayerTime & { name: string, ns: number } } NamedTime */
 
 const LAYERS = ['App', 'Database', 'Syscall', 'FileSystem', 'Block', 'IoScheduler', 'Driver', 'RunQueue', 'Tracer'];
@@ -121,14 +121,28 @@ function waitsPart(operation) {
 }
 
 /**
+ * Functions, each called by the one behind it.
+ * @param {string[]} functions
+ */
+export function callers(functions) {
+  return functions.join(' ← ');
+}
+
+/**
+ * The program's functions of a sleep; where the last is not the outermost, that is said.
+ * @param {SlowWait} wait
+ */
+export function callersInProgram(wait) {
+  return callers(wait.program.length > 0 && wait.program_ended !== null ? [...wait.program, '?'] : wait.program);
+}
+
+/**
  * Where its threads slept longest.
  * @param {OperationSummary} operation
  */
 function slowWaitsPart(operation) {
   const waits = operation.slow_waits ?? [];
   if (waits.length === 0) return [];
-  /** @param {string[]} functions */
-  const chain = (functions) => functions.join(' ← ');
   return [
     table(
       'Where it slept longest: a choice of the longest sleeps, each function called by the one behind it',
@@ -143,8 +157,8 @@ function slowWaitsPart(operation) {
         duration(w.longest_ns),
         String(w.times),
         w.call ?? '',
-        el('span', { title: w.program_ended ?? '' }, chain(w.program) + (w.program_ended === null ? '' : ' ← ?')),
-        chain(w.kernel),
+        el('span', { title: w.program_ended ?? '' }, callersInProgram(w) || `unknown (${w.program_ended ?? 'no function'})`),
+        callers(w.kernel),
       ]),
     ),
   ];

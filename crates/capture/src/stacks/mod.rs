@@ -10,6 +10,7 @@
 //! | `raw` | what lies in the ring |
 //! | `maps` | where a process has code |
 //! | `code` | a file's functions and unwind information |
+//! | `endless` | unwind information that is not followed |
 //! | `program` | from the copy of a stack to functions |
 //! | `kernel` | the kernel's functions |
 //! | `names` | names as in the source |
@@ -17,6 +18,7 @@
 
 mod chains;
 mod code;
+mod endless;
 mod kernel;
 mod maps;
 mod names;

@@ -184,6 +184,9 @@ impl Loaded {
             if found.len() == LONGEST {
                 break chain_end::LONGEST;
             }
+            if !is_followed(maps, &self.code, address) {
+                break chain_end::NO_CALLER;
+            }
             match unwinder.unwind_frame(address, &mut registers, cache, &mut read) {
                 Ok(Some(caller)) => {
                     let Some(next) = FrameAddress::from_return_address(caller) else { break chain_end::NO_CALLER };
@@ -241,6 +244,18 @@ fn registers(call: &OfCall) -> UnwindRegsNative {
 fn returns_to(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: u64) -> bool {
     let Some(mapping) = maps.find(address.wrapping_sub(1)) else { return false };
     code.get(&mapping.from).is_none_or(|code| code.follows_call(address - mapping.from + mapping.offset))
+}
+
+/// Whether the unwind information about a place ends: the unwinder, which counts on it, takes the address from where the mapping begins.
+fn is_followed(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddress) -> bool {
+    let within = address.address_for_lookup();
+    let find = || {
+        let mapping = maps.find(within)?;
+        let code = code.get(&mapping.from)?;
+        let linked = code.address_of(mapping.offset)?.checked_add(within - mapping.from)?;
+        Some(code.is_followed(linked))
+    };
+    find().unwrap_or(true)
 }
 
 /// Whether nothing called the function: as its unwind information says, or by its name if there is none.
