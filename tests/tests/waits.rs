@@ -28,6 +28,11 @@ fn main() -> ExitCode {
         ("stacks_of_odd_places_are_whole", needs().and_then(|()| installed("cc")), stacks::of_odd_places),
         ("endless_stack_ends_and_says_why", needs().and_then(|()| installed("cc")), stacks::of_endless_stack),
         ("hostile_function_name_steers_nothing", needs().and_then(|()| installed("objcopy")), stacks::of_hostile_name),
+        (
+            "function_passed_over_on_stack_is_told",
+            needs().and_then(|()| installed("musl-gcc")),
+            stacks::of_static_program,
+        ),
         ("stacks_keep_their_budget", needs().and_then(|()| installed("cc")), stacks::budget),
         ("slow_waits_are_shown_unless_off", needs().and_then(|()| installed("cc")), stacks::shown),
     ];

@@ -257,3 +257,21 @@ pub fn of_hostile_name() -> Result<()> {
     ensure!(holds(&row, &["work", "evil?[31m??name\u{202e}", "run", "main"]), "{row:#?}");
     Ok(())
 }
+
+/// musl's functions have neither unwind information nor frame pointers: by those of the program a function is passed over that called them. It
+/// is named, since its caller's call says it, and what may be missing is marked.
+pub fn of_static_program() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sleeper.c");
+    let program = folder.path().join("sleeper");
+    let flags = ["-static", "-fno-omit-frame-pointer"];
+    run(Command::new("musl-gcc").args(OPTIMISED).args(flags).arg(source).arg("-o").arg(&program))?;
+    let (of_program, _, _) = stacks(folder.path(), &program, "timer", &[])?;
+    let own = |row: &&StackRow| row.end_ns - row.start_ns > 1_000_000 && row.operation.is_some();
+    let row = of_program.iter().find(own).with_context(|| format!("no sleep in {of_program:#?}"))?;
+    ensure!(holds(row, &["sleep_by_timer", "middle", "work", "main"]), "{row:#?}");
+    let all: Vec<&str> = row.functions.lines().collect();
+    let of_musl = all.iter().take_while(|name| **name != "sleep_by_timer").copied().collect::<Vec<_>>();
+    ensure!(of_musl.last() == Some(&"?") || of_musl.last() == Some(&"nanosleep"), "{row:#?}");
+    Ok(())
+}

@@ -232,6 +232,19 @@ impl Code {
         file.read_exact_at(&mut bytes, from).is_ok() && ends_with_call(&bytes)
     }
 
+    /// Of a call that stands before this place in the file and says where it leads, by how many bytes from here.
+    pub fn called_before(&self, offset: u64) -> Option<i64> {
+        let mut bytes = [0; LONGEST_CALL];
+        self.file.as_ref()?.read_exact_at(&mut bytes, offset.checked_sub(LONGEST_CALL as u64)?).ok()?;
+        called(&bytes)
+    }
+
+    /// Whether there is unwind information about an address, as linked.
+    pub fn is_described(&self, address: u64) -> bool {
+        let both = self.eh_frame.as_ref().zip(self.eh_frame_hdr.as_ref());
+        both.is_some_and(|(frame, header)| Frames::new(frame, Some(header)).at(header, address, |_, _| ()).is_some())
+    }
+
     /// Whether the unwind information says that nothing called the function at an address, as linked: `None` if it does not know it.
     pub fn is_outermost(&self, address: u64) -> Option<bool> {
         let (frame, header) = (self.eh_frame.as_ref()?, self.eh_frame_hdr.as_ref()?);
@@ -263,6 +276,23 @@ fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
     let end = code.len();
     // `call rel32`; `call *…`: FF, whose next byte has 2 in its middle.
     code[end - 5] == 0xe8 || (2..=7).any(|n| code[end - n] == 0xff && code[end - n + 1] >> 3 & 7 == 2)
+}
+
+/// Where a call leads that these bytes end with, from behind them, if it says so and they can be no other call.
+#[cfg(target_arch = "x86_64")]
+fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
+    let [.., a, b, c, d] = *code;
+    let other = (2..=7).any(|n| code[LONGEST_CALL - n] == 0xff && code[LONGEST_CALL - n + 1] >> 3 & 7 == 2);
+    (code[LONGEST_CALL - 5] == 0xe8 && !other).then_some(i64::from(i32::from_le_bytes([a, b, c, d])))
+}
+
+/// Where a call leads that these bytes end with, from behind them, if it says so.
+#[cfg(target_arch = "aarch64")]
+fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
+    let [.., a, b, c, d] = *code;
+    let word = u32::from_le_bytes([a, b, c, d]);
+    // Words, from the call itself, in 26 bits with a sign.
+    (word & 0xfc00_0000 == 0x9400_0000).then_some(i64::from((word << 6) as i32 >> 4) - 4)
 }
 
 /// Whether bytes of code end with a call: BL, or BLR and those that check a signed address.
@@ -351,6 +381,10 @@ mod tests {
         ] {
             assert_eq!(ends_with_call(&code), call, "{code:x?}");
         }
+        assert_eq!(called(&[0, 0, 0, 0xe8, 1, 2, 0, 0]), Some(0x201));
+        assert_eq!(called(&[0, 0, 0, 0xe8, 0xfb, 0xff, 0xff, 0xff]), Some(-5));
+        assert_eq!(called(&[0, 0, 0xff, 0x15, 1, 2, 3, 4]), None);
+        assert_eq!(called(&[0, 0, 0, 0xe8, 1, 2, 0xff, 0xd0]), None, "call *%rax, or a call far away");
     }
 
     /// A file with holes takes no room on the disk, whatever it says that its table of symbols takes in memory.
