@@ -2,7 +2,7 @@
 // and the account of the device's commands.
 
 import { bytes, count, duration, mean, percent } from './format.js';
-import { el, fill, swatch, table } from './dom.js';
+import { el, fill, swatch, table, terms } from './dom.js';
 import { depthChart, deviceTimes, distributionBars } from './times.js';
 
 /** @import { Child } from './dom.js' */
@@ -137,29 +137,33 @@ export function callersInProgram(wait) {
 }
 
 /**
- * Where its threads slept longest.
+ * Where its threads slept longest, the longest open: chains are long, and wider than a table's column.
  * @param {OperationSummary} operation
  */
 function slowWaitsPart(operation) {
   const waits = operation.slow_waits ?? [];
   if (waits.length === 0) return [];
   return [
-    table(
-      'Where it slept longest: a choice of the longest sleeps, each function called by the one behind it',
-      [
-        { name: 'longest', number: true },
-        { name: 'like it', number: true },
-        { name: 'call' },
-        { name: 'program' },
-        { name: 'kernel' },
-      ],
-      waits.map((w) => [
-        duration(w.longest_ns),
-        String(w.times),
-        w.call ?? '',
-        el('span', { title: w.program_ended ?? '' }, callersInProgram(w) || `unknown (${w.program_ended ?? 'no function'})`),
-        callers(w.kernel),
-      ]),
+    el(
+      'div',
+      { class: 'slow-waits' },
+      el('p', {}, 'Where it slept longest: a choice of the longest sleeps, each function called by the one behind it'),
+      waits.map((w, i) =>
+        el(
+          'details',
+          { open: i === 0 },
+          el(
+            'summary',
+            {},
+            `${duration(w.longest_ns)}${w.call === null ? '' : ` in ${w.call}`}${w.times > 1 ? `, the longest of ${w.times} like it` : ''}`,
+          ),
+          terms([
+            ['program', callersInProgram(w) || `unknown (${w.program_ended ?? 'no function'})`],
+            ['ends', w.program.length > 0 ? w.program_ended : null],
+            ['kernel', callers(w.kernel)],
+          ]),
+        ),
+      ),
     ),
   ];
 }

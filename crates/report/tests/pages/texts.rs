@@ -110,12 +110,17 @@ pub fn slow_wait_names_functions() -> Result<()> {
             format!("5.00 ms in fdatasync: program unknown (a 32-bit program){kernel}"),
         ])
     );
-    let rows = "return [...document.querySelectorAll('table')].filter((t) => t.caption?.textContent.startsWith('Where it slept longest'))\
-                .flatMap((t) => [...t.tBodies[0].rows]).map((r) => r.cells[3].textContent);";
-    let in_table = shown.browser.run(rows, &[])?;
+    let chains = "return [...document.querySelectorAll('.slow-waits details')].map((d) => [d.open, d.firstChild.textContent, \
+                  ...[...d.querySelectorAll('dd')].map((dd) => dd.textContent)]);";
+    let of_statement = shown.browser.run(chains, &[])?;
+    let kernel = "jbd2_log_wait_commit ← ext4_sync_file";
     assert_eq!(
-        in_table,
-        json!(["app_commit ← <b>\u{241b}[31mred", "flush_log ← ?", "unknown (a 32-bit program)"]),
+        of_statement,
+        json!([
+            [true, "42.0 ms in fdatasync, the longest of 2 like it", "app_commit ← <b>\u{241b}[31mred", kernel],
+            [false, "7.00 ms in fdatasync, the longest of 2 like it", "flush_log ← ?", "longer chains are cut", kernel],
+            [false, "5.00 ms in fdatasync, the longest of 2 like it", "unknown (a 32-bit program)", kernel],
+        ])
     );
     shown.quiet()
 }
