@@ -78,7 +78,7 @@ function entry(finding, open, has, choose) {
       ['saving', typeof finding.saving_ns === 'number' ? `at most ${duration(finding.saving_ns)}` : null],
       ['remedy', finding.remedy],
       ['evidence', evidence.some(Boolean) ? el('span', { class: 'group' }, evidence) : null],
-      ['slept in', asleep(finding.slow_waits ?? [])],
+      ['where', asleep(finding.slow_waits ?? [])],
     ]),
   );
 }

@@ -239,7 +239,7 @@ pub fn of_endless_stack() -> Result<()> {
     for (place, function, why) in [
         ("deep", "go_down", "longer"),
         ("wide", "go_down_wide", "beyond"),
-        ("endless", "sleep_endlessly_described", "caller"),
+        ("endless", "sleep_endlessly_described", "called"),
     ] {
         let row = lodger.slept(&[], place)?;
         ensure!(row.functions.contains(function), "{place}: {row:#?}");

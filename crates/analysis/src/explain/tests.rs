@@ -122,6 +122,8 @@ fn stacks_of_sleeps_are_evidence_of_waits() {
         ("G01", None, Reason::RunQueue),
     ] {
         let mut rows = recording(&vec![insert(); 10]);
+        // A thread each: what is added to one would lie within the next.
+        (1000..).zip(&mut rows.operations).for_each(|(tid, operation)| operation.tid = tid);
         waiting(&mut rows, 660_000, |slice| (slice.wait, slice.reason, slice.by_tgid) = (wait, reason, Some(77)));
         // Two alike, of which one began before the wait; one in another process; one after it.
         rows.stacks.extend(stack(&rows, 0, (60_000, 260_000), "lock\nmain"));
@@ -136,7 +138,7 @@ fn stacks_of_sleeps_are_evidence_of_waits() {
         assert_eq!((wait.times, wait.ns, wait.longest_ns), (2, 860_000, 660_000), "{code}");
         assert_eq!((wait.call.as_deref(), &wait.program[..]), (Some("fcntl"), &["lock", "main"].map(String::from)[..]));
         let said = text::text(&done);
-        let line = "slept: 660 us in fcntl (the longest of 2 like it): lock <- main; kernel: __x64_sys_fcntl";
+        let line = "where: 660 us in fcntl (the longest of 2 like it): lock <- main; kernel: __x64_sys_fcntl";
         assert!(said.contains(line), "{code}: {said}");
     }
 }

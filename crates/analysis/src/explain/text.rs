@@ -50,7 +50,7 @@ pub fn text(explanation: &Explanation) -> String {
             wrapped(&mut out, "  ", &format!("spans: {}", spans.join(", ")));
         }
         for wait in finding.slow_waits.iter().take(STACKS) {
-            wrapped(&mut out, "  ", &format!("slept: {}", stacks::line(wait)));
+            wrapped(&mut out, "  ", &format!("where: {}", stacks::line(wait)));
         }
         out.push('\n');
     }

@@ -395,7 +395,7 @@ mod tests {
             let halves = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
             let magic = [b"\x7fELF\x02\x01\x01".to_vec(), vec![0; 9], vec![3, 0, 62, 0], halves(&[1])].concat();
             // Entry, program headers, section headers; their sizes and counts.
-            let counts = [64_u16, 56, 0, 64, 3, 0].iter().flat_map(|count| count.to_le_bytes()).collect();
+            let counts = [64_u16, 56, 0, 64, 3, 2].iter().flat_map(|count| count.to_le_bytes()).collect();
             let head = [magic, word(0), word(0), word(64), halves(&[0]), counts].concat();
             let section = |kind: u32, from: u64, size: u64, link: u32, each: u64| {
                 [halves(&[0, kind]), word(0), word(0), word(from), word(size), halves(&[link, 0]), word(8), word(each)].concat()

@@ -182,7 +182,7 @@ impl Loaded {
     }
 
     fn unwind(&mut self, call: &OfCall, memory: Option<&File>, cache: &mut Cache) -> (Vec<Place>, u16) {
-        let Self { maps, unwinder, originals, .. } = self;
+        let Self { pid, maps, unwinder, originals, .. } = self;
         let mut read = |at: u64| {
             let word = call.word(at).ok_or(())?;
             if let Some(original) = before_probes(maps, call, at, word) {
@@ -204,7 +204,9 @@ impl Loaded {
                 Ok(Some(caller)) => {
                     let Some(next) = FrameAddress::from_return_address(caller) else { break chain_end::NO_CALLER };
                     if !returns_to(maps, &self.code, caller) {
-                        break chain_end::NO_CALLER;
+                        // What lies there may have been mapped since the process was looked at last.
+                        let unseen = maps.find(caller.wrapping_sub(1)).is_none() && !is_there(*pid);
+                        break if unseen { chain_end::GONE } else { chain_end::NO_CALLER };
                     }
                     if let Some(entered) = passed_over(maps, &self.code, address, caller) {
                         found.extend([Step::Unknown, Step::Found(FrameAddress::from_instruction_pointer(entered))]);
@@ -258,6 +260,11 @@ fn registers(call: &OfCall) -> UnwindRegsNative {
     use framehop::aarch64::PtrAuthMask;
     // Bits above those of an address may sign it.
     UnwindRegsNative::new_with_ptr_auth_mask(PtrAuthMask::new_24_40(), call.at.lr, call.at.sp, call.at.fp)
+}
+
+/// Whether a process still has its code.
+fn is_there(pid: u32) -> bool {
+    std::fs::metadata(format!("/proc/{pid}/exe")).is_ok()
 }
 
 /// Whether a place can be returned to.
