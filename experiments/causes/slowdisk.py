@@ -1,14 +1,15 @@
 """A folder for one file, whose device takes known times: FUSE, spoken over /dev/fuse itself, since few machines have a library for it.
 
-argv: the folder, then microseconds that a write and a sync take, and every how many of them one takes twenty times as long (0: none).
-It takes these times from a line on its standard input on, which it answers; before, none. A loop disk whose file lies here takes these times for its writes and
-flushes: whatever other work a machine has, it is known how slow this device is. It serves one request at a time, in memory. Ends, and
-unmounts, at the end of its standard input.
+argv: the folder, then microseconds that a write and a sync take, every how many of them one takes twenty times as long (0: none), and
+how many it serves at a time. It takes these times from a line on its standard input on, which it answers; before, none. A loop disk whose
+file lies here takes these times for its writes and flushes: whatever other work a machine has, it is known how slow this device is. Its
+data is in memory. Ends, and unmounts, at the end of its standard input.
 """
 
 import ctypes
 import errno
 import os
+import queue
 import signal
 import struct
 import sys
@@ -18,6 +19,7 @@ import time
 # Who ends the trials ends the disk first, and this by its standard input.
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 folder, write_s, sync_s, tail = sys.argv[1], int(sys.argv[2]) / 1e6, int(sys.argv[3]) / 1e6, int(sys.argv[4])
+at_once = int(sys.argv[5])
 LOOKUP, FORGET, GETATTR, SETATTR, UNLINK, OPEN, READ, WRITE, STATFS, RELEASE, FSYNC = 1, 2, 3, 4, 10, 14, 15, 16, 17, 18, 20
 FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, CREATE, INTERRUPT, DESTROY, BATCH_FORGET, FALLOCATE = 25, 26, 27, 28, 29, 35, 36, 38, 42, 43
 ROOT, FILE = 1, 2
@@ -36,7 +38,7 @@ served = 0
 
 def take(seconds):
     global served
-    if slow:
+    if slow and seconds:
         served += 1
         time.sleep(seconds * (20 if tail and served % tail == 0 else 1))
 
@@ -61,7 +63,8 @@ def answer(code, node, body):
     """What is sent back: an error's number, or bytes; None where the kernel expects nothing."""
     global there
     if code == INIT:
-        flags = 1 << 5  # Writes of more than a page.
+        # Writes of more than a page; and direct ones that are not waited for, else a loop disk sends one after the other.
+        flags = 1 << 5 | (1 << 15 if at_once > 1 else 0)
         return struct.pack("<4I2H2I2H2I24x", 7, 31, 1 << 17, flags, 16, 12, 1 << 17, 1, 0, 0, 0, 0)
     if code in (FORGET, BATCH_FORGET, INTERRUPT):
         return None
@@ -92,10 +95,8 @@ def answer(code, node, body):
         if offset + size > len(data):
             resize(offset + size)
         data[offset : offset + size] = body[40 : 40 + size]
-        take(write_s)
         return struct.pack("<II", size, 0)
     if code == FSYNC:
-        take(sync_s)
         return b""
     if code == STATFS:
         return struct.pack("<5Q4I24x", 1 << 20, 1 << 20, 1 << 20, 99, 99, 4096, 255, 4096, 0)
@@ -113,7 +114,23 @@ def end():
     os._exit(0)
 
 
+def reply(code, unique, error, body):
+    take({WRITE: write_s, FSYNC: sync_s}.get(code, 0))
+    os.write(device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
+
+
+# What takes time, where several are served at a time.
+waiting = queue.SimpleQueue()
+
+
+def serve():
+    while True:
+        reply(*waiting.get())
+
+
 threading.Thread(target=end, daemon=True).start()
+for _ in range(at_once if at_once > 1 else 0):
+    threading.Thread(target=serve, daemon=True).start()
 print("ready", flush=True)
 while True:
     try:
@@ -127,4 +144,7 @@ while True:
     if result is None:
         continue
     error, body = (-result, b"") if isinstance(result, int) else (0, result)
-    os.write(device, struct.pack("<IiQ", 16 + len(body), error, unique) + body)
+    if at_once > 1 and code in (WRITE, FSYNC):
+        waiting.put((code, unique, error, body))
+    else:
+        reply(code, unique, error, body)

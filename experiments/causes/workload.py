@@ -1,10 +1,12 @@
-"""A program whose I/O is known: INSERTs and SELECTs of SQLite with settings given as JSON, as `truth` draws them.
+"""A program whose I/O is known: INSERTs and SELECTs of SQLite with settings given as JSON, as `truth` draws them; or, with `writers`, so
+many processes that write at the same time, each `writes` times a page, past the page cache.
 
 argv: `setup` or `run`, and the settings. `setup` makes the database with its rows; only `run` is recorded. It reports how long it and its
 statements took by its own clock, and how long it was runnable without a CPU meanwhile (`/proc/self/schedstat`).
 """
 
 import json
+import mmap
 import os
 import sqlite3
 import sys
@@ -28,6 +30,32 @@ def connect():
     db.execute("PRAGMA wal_autocheckpoint=%d" % setting("wal_autocheckpoint", 1000))
     return db
 
+
+def file_of(writer):
+    return "%s.%d" % (settings["database"], writer)
+
+
+if setting("writers", 0) and action == "setup":
+    for writer in range(settings["writers"]):
+        # Written, so that nothing but data is written later.
+        with open(file_of(writer), "wb") as f:
+            f.write(bytes(1 << 20))
+    os.sync()
+    sys.exit(0)
+if setting("writers", 0):
+    page = mmap.mmap(-1, 4096)
+    since = time.monotonic_ns()
+    for writer in range(settings["writers"]):
+        if os.fork() == 0:
+            f = os.open(file_of(writer), os.O_RDWR | os.O_DIRECT)
+            for i in range(settings["writes"]):
+                os.pwritev(f, [page], 4096 * (i % 256))
+            os._exit(0)
+    for writer in range(settings["writers"]):
+        os.wait()
+    with open(settings["report"], "w") as f:
+        json.dump({"elapsed_ns": time.monotonic_ns() - since, "statements_ns": 0, "run_delay_ns": 0}, f)
+    os._exit(0)
 
 text = "x" * setting("bytes", 100)
 if action == "setup":

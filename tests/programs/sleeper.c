@@ -7,7 +7,6 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Of linux/futex.h, which musl's compiler does not find. */
+#define FUTEX_WAIT_PRIVATE 128
 #define KEPT __attribute__((noinline, noclone))
 
 static const struct timespec rest = { 0, 30000000 };

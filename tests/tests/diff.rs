@@ -3,6 +3,9 @@
 //!
 //! No time is asserted. What is: that equal work is never called slower or faster, and that different work is named.
 
+#[path = "diff/single.rs"]
+mod single;
+
 use anyhow::{Context, Result, ensure};
 use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, rows, run};
 use serde_json::Value;
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         ("fail_on_passes_only_what_was_compared", Ok(()), fail_on),
         ("sides_of_recordings_need_with", Ok(()), sides),
         ("long::slower_program_is_told_by_four_recordings_each", needs(), slower_program),
+        ("long::single_changes_are_named_first", needs(), single::named_first),
         ("long::equal_sides_are_rarely_told_apart", needs(), equal_sides),
     ];
     lane(cases)

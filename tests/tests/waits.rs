@@ -3,6 +3,8 @@
 //!
 //! No time is asserted. What is: counts that the program itself knows, what a sleep was for, and who ended it.
 
+#[path = "waits/databases.rs"]
+mod databases;
 #[path = "waits/stacks.rs"]
 mod stacks;
 
@@ -20,11 +22,36 @@ fn main() -> ExitCode {
         ("pipe_futex_and_flock_waits_name_their_ends", needs(), others),
         ("control_answers_once_running_process_is_recorded", needs(), control),
         ("ready_made_operations_are_listed", Ok(()), listed),
+        (
+            "write_groups_of_rocksdb_match_its_counters",
+            needs().and_then(|()| installed("db_bench")),
+            databases::rocksdb,
+        ),
+        (
+            "write_groups_of_leveldb_match_its_log",
+            needs().and_then(|()| databases::has_plyvel()),
+            databases::leveldb,
+        ),
         ("slept_in_functions_are_named_exactly", needs().and_then(|()| installed("cc")), stacks::exact),
         ("functions_probed_inside_stay_on_stacks", needs().and_then(|()| installed("cc")), stacks::exact_inside),
         ("unknown_callers_end_chain_and_say_so", needs().and_then(|()| installed("cc")), stacks::honest),
+        ("lost_library_is_read_where_it_is_mapped", needs().and_then(|()| installed("cc")), stacks::of_lost_library),
+        ("stripped_library_is_named_by_what_is_left", needs().and_then(|()| installed("cc")), stacks::of_stripped_library),
+        ("stacks_of_odd_places_are_whole", needs().and_then(|()| installed("cc")), stacks::of_odd_places),
+        ("endless_stack_ends_and_says_why", needs().and_then(|()| installed("cc")), stacks::of_endless_stack),
+        ("hostile_function_name_steers_nothing", needs().and_then(|()| installed("objcopy")), stacks::of_hostile_name),
+        (
+            "function_passed_over_on_stack_is_told",
+            needs().and_then(|()| installed("musl-gcc")),
+            stacks::of_static_program,
+        ),
         ("stacks_keep_their_budget", needs().and_then(|()| installed("cc")), stacks::budget),
         ("slow_waits_are_shown_unless_off", needs().and_then(|()| installed("cc")), stacks::shown),
+        (
+            "long::commits_of_mariadb_match_its_counters",
+            needs().and_then(|()| installed("mariadbd")).and_then(|()| installed("mariadb-install-db")),
+            databases::innodb,
+        ),
     ];
     lane(cases)
 }

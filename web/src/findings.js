@@ -2,10 +2,13 @@
 
 import { count, duration, percent } from './format.js';
 import { el, fill, terms } from './dom.js';
+import { callers, callersInProgram } from './tables.js';
 
-/** @import { Explanation, Finding } from './types.js' */
+/** @import { Explanation, Finding, SlowWait } from './types.js' */
 
 const CLOSED_AFTER = 1;
+/** Of a finding. */
+const STACKS = 3;
 
 /**
  * @param {Finding} finding
@@ -16,6 +19,24 @@ function timeOf(finding) {
   const range = finding.interval ? ` (${percent(finding.interval[0])} to ${percent(finding.interval[1])})` : '';
   const executions = `in ${count(finding.executions ?? 0)} of ${count(finding.of ?? 0)} executions`;
   return `${duration(finding.time_ns)}, ${percent(finding.share)} of the statement’s${range}; ${executions}`;
+}
+
+/**
+ * Where the threads stood that slept so, the longest first.
+ * @param {SlowWait[]} waits
+ */
+function asleep(waits) {
+  if (waits.length === 0) return null;
+  return el(
+    'ul',
+    {},
+    waits.slice(0, STACKS).map((wait) => {
+      const call = wait.call === null ? '' : ` in ${wait.call}`;
+      const kernel = wait.kernel.length > 0 ? `; kernel: ${callers(wait.kernel)}` : '';
+      const program = callersInProgram(wait) || `program unknown (${wait.program_ended ?? 'no function'})`;
+      return el('li', {}, `${duration(wait.longest_ns)}${call}: ${program}${kernel}`);
+    }),
+  );
 }
 
 /**
@@ -57,6 +78,7 @@ function entry(finding, open, has, choose) {
       ['saving', typeof finding.saving_ns === 'number' ? `at most ${duration(finding.saving_ns)}` : null],
       ['remedy', finding.remedy],
       ['evidence', evidence.some(Boolean) ? el('span', { class: 'group' }, evidence) : null],
+      ['where', asleep(finding.slow_waits ?? [])],
     ]),
   );
 }

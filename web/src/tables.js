@@ -2,11 +2,11 @@
 // and the account of the device's commands.
 
 import { bytes, count, duration, mean, percent } from './format.js';
-import { el, fill, swatch, table } from './dom.js';
+import { el, fill, swatch, table, terms } from './dom.js';
 import { depthChart, deviceTimes, distributionBars } from './times.js';
 
 /** @import { Child } from './dom.js' */
-/** @import { Counts, DiskCommands, FileUse, LayerTime, OperationSummary, StatementCounts, Summary } from './types.js' */
+/** @import { Counts, DiskCommands, FileUse, LayerTime, OperationSummary, SlowWait, StatementCounts, Summary } from './types.js' */
 /** @typedef { LayerTime & { name: string, ns: number } } NamedTime */
 
 const LAYERS = ['App', 'Database', 'Syscall', 'FileSystem', 'Block', 'IoScheduler', 'Driver', 'RunQueue', 'Tracer'];
@@ -121,31 +121,49 @@ function waitsPart(operation) {
 }
 
 /**
- * Where its threads slept longest.
+ * Functions, each called by the one behind it.
+ * @param {string[]} functions
+ */
+export function callers(functions) {
+  return functions.join(' ← ');
+}
+
+/**
+ * The program's functions of a sleep; where the last is not the outermost, that is said.
+ * @param {SlowWait} wait
+ */
+export function callersInProgram(wait) {
+  return callers(wait.program.length > 0 && wait.program_ended !== null ? [...wait.program, '?'] : wait.program);
+}
+
+/**
+ * Where its threads slept longest, the longest open: chains are long, and wider than a table's column.
  * @param {OperationSummary} operation
  */
 function slowWaitsPart(operation) {
   const waits = operation.slow_waits ?? [];
   if (waits.length === 0) return [];
-  /** @param {string[]} functions */
-  const chain = (functions) => functions.join(' ← ');
   return [
-    table(
-      'Where it slept longest: a choice of the longest sleeps, each function called by the one behind it',
-      [
-        { name: 'longest', number: true },
-        { name: 'like it', number: true },
-        { name: 'call' },
-        { name: 'program' },
-        { name: 'kernel' },
-      ],
-      waits.map((w) => [
-        duration(w.longest_ns),
-        String(w.times),
-        w.call ?? '',
-        el('span', { title: w.program_ended ?? '' }, chain(w.program) + (w.program_ended === null ? '' : ' ← ?')),
-        chain(w.kernel),
-      ]),
+    el(
+      'div',
+      { class: 'slow-waits' },
+      el('p', {}, 'Where it slept longest: a choice of the longest sleeps, each function called by the one behind it'),
+      waits.map((w, i) =>
+        el(
+          'details',
+          { open: i === 0 },
+          el(
+            'summary',
+            {},
+            `${duration(w.longest_ns)}${w.call === null ? '' : ` in ${w.call}`}${w.times > 1 ? `, the longest of ${w.times} like it` : ''}`,
+          ),
+          terms([
+            ['program', callersInProgram(w) || `unknown (${w.program_ended ?? 'no function'})`],
+            ['ends', w.program.length > 0 ? w.program_ended : null],
+            ['kernel', callers(w.kernel)],
+          ]),
+        ),
+      ),
     ),
   ];
 }

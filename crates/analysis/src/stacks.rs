@@ -7,7 +7,7 @@ use crate::lines::wrapped;
 use crate::rows::Index;
 use crate::text::{duration, shown};
 use model::table::StackRow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Kinds of sleeps of a statement that are kept; the longest stay.
 const KEPT: usize = 16;
@@ -17,39 +17,56 @@ const PRINTED: usize = 3;
 const FUNCTIONS: usize = 6;
 
 /// A sleep: thread and beginning.
-type Key = (u32, u64);
+pub type Key = (u32, u64);
 /// Where it was, as far as that tells sleeps apart: call, the program's functions and why they end, the kernel's.
 type Place<'a> = (Option<&'a str>, &'a str, Option<&'a str>, &'a str);
 
-/// The longest sleeps of each shape that has any.
-pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
-    let rows = index.rows;
-    let mut sleeps: HashMap<Key, (Option<&StackRow>, Option<&StackRow>)> = HashMap::new();
-    for row in &rows.stacks {
-        let both = sleeps.entry((row.tid, row.start_ns)).or_default();
-        match &*row.kind {
-            "kernel" => both.0 = Some(row),
-            _ => both.1 = Some(row),
+/// The kernel's side of a sleep, and the program's.
+type Sides<'a> = (Option<&'a StackRow>, Option<&'a StackRow>);
+
+/// Sleeps of which there are stacks.
+pub struct Sleeps<'a> {
+    index: &'a Index<'a>,
+    all: BTreeMap<Key, Sides<'a>>,
+}
+
+impl<'a> Sleeps<'a> {
+    /// Looks through the rows once.
+    pub fn new(index: &'a Index<'a>) -> Self {
+        let mut all: BTreeMap<Key, Sides<'a>> = BTreeMap::new();
+        for row in &index.rows.stacks {
+            let both = all.entry((row.tid, row.start_ns)).or_default();
+            match &*row.kind {
+                "kernel" => both.0 = Some(row),
+                _ => both.1 = Some(row),
+            }
         }
+        Self { index, all }
     }
-    let mut places: HashMap<(usize, Place<'_>), (u64, u64, u64)> = HashMap::new();
-    for (kernel, program) in sleeps.into_values() {
-        let Some(any) = program.or(kernel) else { continue };
-        let Some(shape) = any.operation.and_then(|id| index.operation(id)).and_then(|at| index.shape(at)) else {
-            continue;
-        };
-        let of_kernel = kernel.map_or("", |row| row.functions.as_str());
-        let span = any.span.and_then(|id| index.span(id)).map(|at| &*rows.spans[at].kind);
-        let call = span.or_else(|| system_call(of_kernel));
-        let of_program = program.map_or("", |row| row.functions.as_str());
-        let ended = program.and_then(|row| row.ended.as_deref());
-        let ns = any.end_ns.saturating_sub(any.start_ns);
-        let sums = places.entry((shape, (call, of_program, ended, of_kernel))).or_default();
-        *sums = (sums.0 + 1, sums.1.saturating_add(ns), sums.2.max(ns));
+
+    /// Those of a thread that have a part in an interval, and how much of it.
+    pub fn within(&self, (tgid, tid): (u32, u32), from_ns: u64, to_ns: u64) -> impl Iterator<Item = (Key, u64)> {
+        let sleeps = self.all.range((tid, 0)..(tid, to_ns.max(from_ns))).rev();
+        let rows = sleeps.filter_map(|(key, sides)| Some((*key, any(sides)?)));
+        // A thread sleeps once at a time.
+        let last = rows.take_while(move |(_, row)| row.end_ns > from_ns).filter(move |(_, row)| row.tgid == tgid);
+        last.map(move |((tid, start), row)| ((tid, start), row.end_ns.min(to_ns).saturating_sub(start.max(from_ns))))
     }
-    let mut all: HashMap<usize, Vec<SlowWait>> = HashMap::new();
-    for ((shape, (call, program, ended, kernel)), (times, ns, longest_ns)) in places {
-        all.entry(shape).or_default().push(SlowWait {
+
+    /// The longest of some sleeps, those at one place together, by the part of each that counts.
+    pub fn longest(&self, parts: impl IntoIterator<Item = (Key, u64)>) -> Vec<SlowWait> {
+        let mut places: HashMap<Place<'_>, (u64, u64, u64)> = HashMap::new();
+        for (key, ns) in parts {
+            let Some(sides @ (kernel, program)) = self.all.get(&key) else { continue };
+            let of_kernel = kernel.map_or("", |row| row.functions.as_str());
+            let span = any(sides).and_then(|row| row.span).and_then(|id| self.index.span(id));
+            let call = span.map(|at| &*self.index.rows.spans[at].kind).or_else(|| system_call(of_kernel));
+            let of_program = program.map_or("", |row| row.functions.as_str());
+            let ended = program.and_then(|row| row.ended.as_deref());
+            let sums = places.entry((call, of_program, ended, of_kernel)).or_default();
+            *sums = (sums.0 + 1, sums.1.saturating_add(ns), sums.2.max(ns));
+        }
+        let slow_wait = |((call, program, ended, kernel), (times, ns, longest_ns)): (Place<'_>, _)| SlowWait {
             longest_ns,
             ns,
             times,
@@ -57,14 +74,31 @@ pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
             program: program.lines().map(str::to_string).collect(),
             program_ended: ended.map(str::to_string),
             kernel: kernel.lines().map(str::to_string).collect(),
-        });
-    }
-    for waits in all.values_mut() {
+        };
+        let mut waits: Vec<SlowWait> = places.into_iter().map(slow_wait).collect();
         let rest = |w: &SlowWait| (w.ns, w.program.clone(), w.kernel.clone());
         waits.sort_by(|a, b| b.longest_ns.cmp(&a.longest_ns).then_with(|| rest(b).cmp(&rest(a))));
         waits.truncate(KEPT);
+        waits
     }
-    all
+}
+
+/// What both sides say alike.
+fn any<'a>((kernel, program): &Sides<'a>) -> Option<&'a StackRow> {
+    program.or(*kernel)
+}
+
+/// The longest sleeps of each shape that has any.
+pub fn slow_waits(index: &Index) -> HashMap<usize, Vec<SlowWait>> {
+    let sleeps = Sleeps::new(index);
+    let mut of_shape: HashMap<usize, Vec<(Key, u64)>> = HashMap::new();
+    for (key, sides) in &sleeps.all {
+        let Some(row) = any(sides) else { continue };
+        if let Some(shape) = row.operation.and_then(|id| index.operation(id)).and_then(|at| index.shape(at)) {
+            of_shape.entry(shape).or_default().push((*key, row.end_ns.saturating_sub(row.start_ns)));
+        }
+    }
+    of_shape.into_iter().map(|(shape, all)| (shape, sleeps.longest(all))).collect()
 }
 
 /// The system call that the kernel's functions are of, by the name of the one that it begins with.

@@ -23,6 +23,8 @@ pub struct Preset {
     files: &'static [&'static str],
     /// What the functions' symbols are, or begin with.
     symbols: &'static [&'static str],
+    /// Those of its users where its own are hidden.
+    otherwise: &'static [&'static str],
 }
 
 /// All of them.
@@ -32,36 +34,51 @@ pub const PRESETS: &[Preset] = &[
         about: "PostgreSQL: the end of a command or transaction (CommitTransactionCommand), and in it waiting for its WAL (XLogFlush)",
         files: &["postgres", "/usr/lib/postgresql/*/bin/postgres", "/usr/pgsql-*/bin/postgres"],
         symbols: &["CommitTransactionCommand", "XLogFlush"],
+        otherwise: &[],
     },
     Preset {
         name: "innodb",
-        about: "MySQL and MariaDB: the commit of an InnoDB transaction, and in it writing the redo log",
+        about: "MySQL and MariaDB: the commit of an InnoDB transaction, and in it writing the redo log; of Debian's, which hides these, ha_commit_trans",
         files: &["mysqld", "mariadbd", "/usr/sbin/mysqld", "/usr/sbin/mariadbd"],
         symbols: &["_Z20trx_commit_for_mysql", "_Z15log_write_up_to"],
+        otherwise: &["_Z15ha_commit_trans"],
     },
     Preset {
         name: "rocksdb",
         about: "RocksDB: a write batch (DBImpl::WriteImpl) and a get (DBImpl::GetImpl)",
         files: &["librocksdb.so", "librocksdb.so.9", "librocksdb.so.8", "librocksdb.so.7.8"],
         symbols: &["_ZN7rocksdb6DBImpl9WriteImplE", "_ZN7rocksdb6DBImpl7GetImplE"],
+        otherwise: &[],
     },
     Preset {
         name: "leveldb",
-        about: "LevelDB: a write batch (DBImpl::Write) and a get (DBImpl::Get)",
+        about: "LevelDB: a write batch (DBImpl::Write) and a get (DBImpl::Get); of Debian's, which hides these, Put, Delete and leveldb_write",
         files: &["libleveldb.so.1d", "libleveldb.so.1", "libleveldb.so"],
         symbols: &["_ZN7leveldb6DBImpl5WriteE", "_ZN7leveldb6DBImpl3GetE"],
+        otherwise: &["_ZN7leveldb2DB3PutE", "_ZN7leveldb2DB6DeleteE", "leveldb_write"],
     },
     Preset {
         name: "lmdb",
         about: "LMDB: the commit of a transaction (mdb_txn_commit)",
         files: &["liblmdb.so.0", "liblmdb.so"],
         symbols: &["mdb_txn_commit"],
+        otherwise: &[],
     },
 ];
 
 /// Functions in which one commit syncs for all that wait, as [`readable`] names them: of those that wait for WALWriteLock (PostgreSQL's
-/// XLogFlush), of a write group (LevelDB's and RocksDB's writers' queue), of those that wait for the redo log (InnoDB).
-const GROUPS: &[&str] = &["XLogFlush", "leveldb::DBImpl::Write", "rocksdb::DBImpl::WriteImpl", "log_write_up_to"];
+/// XLogFlush), of a write group (LevelDB's and RocksDB's writers' queue), of those that wait for the redo log (InnoDB). Where a database's
+/// own functions are hidden, those that call them.
+const GROUPS: &[&str] = &[
+    "XLogFlush",
+    "leveldb::DBImpl::Write",
+    "leveldb::DB::Put",
+    "leveldb::DB::Delete",
+    "leveldb_write",
+    "rocksdb::DBImpl::WriteImpl",
+    "log_write_up_to",
+    "ha_commit_trans",
+];
 
 /// Whether a function of that readable name commits in groups.
 pub fn commits_in_groups(readable: &str) -> bool {
@@ -154,7 +171,8 @@ impl Preset {
         for file in
             own.into_iter().chain(self.files.iter().flat_map(|name| expand(name)).filter_map(|name| find(&name)))
         {
-            let symbols = symbols(&file, self.symbols);
+            let own = symbols(&file, self.symbols);
+            let symbols = if own.is_empty() { symbols(&file, self.otherwise) } else { own };
             if !symbols.is_empty() {
                 return Ok(symbols.into_iter().map(|symbol| (file.clone(), symbol)).collect());
             }
@@ -258,7 +276,7 @@ mod tests {
     fn group_commits_are_functions_of_presets() {
         let symbols: Vec<String> = PRESETS
             .iter()
-            .flat_map(|preset| preset.symbols)
+            .flat_map(|preset| preset.symbols.iter().chain(preset.otherwise))
             .map(|symbol| readable(&format!("{}{}", symbol, if symbol.starts_with("_Z") { "v" } else { "" })))
             .collect();
         for name in GROUPS {

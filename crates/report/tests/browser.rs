@@ -103,6 +103,7 @@ fn main() {
         ("shared_command_names_every_cause_with_share", selection::shared_command_names_every_cause_with_share),
         ("files_of_one_name_are_one_row", texts::files_of_one_name_are_one_row),
         ("losses_are_shown", texts::losses_are_shown),
+        ("slow_wait_names_functions", texts::slow_wait_names_functions),
         ("statement_without_device_commands_is_explained", texts::statement_without_device_commands_is_explained),
         (
             "statement_whose_commands_are_left_out_is_not_said_to_have_none",

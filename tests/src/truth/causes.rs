@@ -361,7 +361,7 @@ pub fn trial(place: &Place, cause: &Cause, random: &mut Random) -> Result<Trial>
     };
     let own = place.trial()?;
     let tail = (cause.inject.as_deref() == Some("tail")).then_some(amount);
-    let disk = Disk { takes_us, tail, mount: cause.mount.clone(), mkfs: cause.mkfs.clone() };
+    let disk = Disk { takes_us, tail, mount: cause.mount.clone(), mkfs: cause.mkfs.clone(), ..Disk::default() };
     let mut runs = vec![("with", with.clone(), disk.clone(), true)];
     let counterpart = cause.without.is_some() || cause.inject.is_some() || cause.mount_without.is_some();
     if cause.sized && counterpart && !cause.expect.is_empty() {

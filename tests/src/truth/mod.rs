@@ -68,6 +68,10 @@ pub struct Disk {
     pub takes_us: (u64, u64),
     /// Every so many commands, one takes twenty times as long.
     pub tail: Option<u64>,
+    /// How many it serves at a time, if more than one.
+    pub at_once: Option<u64>,
+    /// How many requests the block layer has at it at most (`nr_requests`).
+    pub requests: Option<u64>,
     /// Mount options.
     pub mount: String,
     /// Arguments of mkfs.
@@ -81,7 +85,13 @@ impl Disk {
     /// See [`SlowDisk::create`].
     pub fn make(&self, folder: &Path) -> Result<SlowDisk> {
         let options = Options { mount: self.mount.clone(), mkfs: self.mkfs.clone(), ..Options::default() };
-        SlowDisk::create(folder, self.takes_us, self.tail, &options)
+        let disk = SlowDisk::create(folder, self.takes_us, self.tail, self.at_once.unwrap_or(1), &options)?;
+        if let Some(requests) = self.requests {
+            let name = disk.disk.device().file_name().context("its name")?;
+            let file = Path::new("/sys/class/block").join(name).join("queue/nr_requests");
+            std::fs::write(&file, requests.to_string()).with_context(|| format!("{}", file.display()))?;
+        }
+        Ok(disk)
     }
 }
 

@@ -37,7 +37,7 @@ impl Drop for Server {
 
 impl SlowDisk {
     /// A disk whose writes and flushes take so many microseconds once it is [slow](Self::slow); with `tail`, every so many commands one
-    /// takes twenty times as long.
+    /// takes twenty times as long. It serves `at_once` of them at a time.
     ///
     /// # Errors
     /// There is no FUSE, or no right to make disks.
@@ -45,6 +45,7 @@ impl SlowDisk {
         folder: &Path,
         (write_us, flush_us): (u64, u64),
         tail: Option<u64>,
+        at_once: u64,
         options: &Options,
     ) -> Result<Self> {
         let own = tempfile::Builder::new().prefix("slow").tempdir_in(folder)?;
@@ -52,7 +53,7 @@ impl SlowDisk {
         command
             .args(["--rr", "2", "python3", PROGRAM])
             .arg(own.path())
-            .args([write_us, flush_us, tail.unwrap_or(0)].map(|n| n.to_string()));
+            .args([write_us, flush_us, tail.unwrap_or(0), at_once].map(|n| n.to_string()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("starting slowdisk.py")?;
         let mut said = String::new();
         let stdout = child.stdout.take().context("its output")?;
@@ -63,6 +64,10 @@ impl SlowDisk {
         ensure!(said.trim() == "ready", "slowdisk.py does not serve");
         let backing = Backing::Folder(server._folder.path().into());
         let mut options = options.clone();
+        if at_once > 1 {
+            // Else the loop device's worker waits for each.
+            options.losetup.push("--direct-io=on".into());
+        }
         options.mkfs.extend(["-J", "size=4"].map(String::from));
         if options.mkfs.iter().any(|word| word.contains("^has_journal")) {
             options.mkfs.truncate(options.mkfs.len() - 2);

@@ -21,9 +21,14 @@ pub struct Change {
     pub disks: [Disk; 2],
     /// Whether `--device` is given a recording of another workload on the disk of after.
     pub device: bool,
+    /// Between which times, us, that of a write is drawn, if not between those of all trials.
+    pub write_us: Option<(u64, u64)>,
     /// Whether processes that only compute run before, beside a disk that takes no time.
     pub hogs: usize,
 }
+
+/// How long writes of many programs take, us.
+const SLOWLY: Option<(u64, u64)> = Some((4000, 8000));
 
 /// The changes.
 pub fn changes() -> Vec<Change> {
@@ -35,6 +40,12 @@ pub fn changes() -> Vec<Change> {
     // A TRUNCATE journal is synced once more after it was truncated, with FULL only.
     let third: &[&str] = &["--without", "second fdatasync rollback journal,third fdatasync rollback journal"];
     let plain = Change::default();
+    // Programs that write at the same time, past the page cache: as many as a device of that width serves at once, and more. They write so
+    // slowly that what the program that serves them takes for each (0.2 ms) is little, however many it serves at once.
+    let writers = || vec![("writers", json!(16)), ("writes", json!(40))];
+    let queue = |before, after, at_once| {
+        [before, after].map(|n| Disk { requests: Some(n), at_once: Some(at_once), ..Disk::default() })
+    };
     vec![
         Change { name: "none (control: the same again)", base: mode("delete"), ..plain.clone() },
         Change {
@@ -132,6 +143,30 @@ pub fn changes() -> Vec<Change> {
             ask: &["--without", "run-queue"],
             base: [mode("delete"), vec![("plain", json!(true))]].concat(),
             hogs: 4,
+            ..plain.clone()
+        },
+        Change {
+            name: "16 writers, device of 16 at once: nr_requests 128 to 4",
+            ask: &["--queue", "4"],
+            base: writers(),
+            disks: queue(128, 4, 16),
+            write_us: SLOWLY,
+            ..plain.clone()
+        },
+        Change {
+            name: "16 writers, device of 16 at once: nr_requests 4 to 128",
+            ask: &["--queue", "128"],
+            base: writers(),
+            disks: queue(4, 128, 16),
+            write_us: SLOWLY,
+            ..plain.clone()
+        },
+        Change {
+            name: "16 writers, device of one at once: nr_requests 128 to 4",
+            ask: &["--queue", "4"],
+            base: writers(),
+            disks: queue(128, 4, 1),
+            write_us: SLOWLY,
             ..plain
         },
     ]
@@ -196,7 +231,10 @@ impl Drop for Hogs {
 pub fn trial(place: &Place, change: &Change, random: &mut Random) -> Result<Trial> {
     let base = Settings::draw(random).with(&change.base);
     let after = base.with(&change.after);
-    let takes = device(random);
+    let takes = match change.write_us {
+        Some((from, to)) => (from + random.below(to - from), device(random).1),
+        None => device(random),
+    };
     let others = if change.device { device(random) } else { takes };
     let disks =
         [Disk { takes_us: takes, ..change.disks[0].clone() }, Disk { takes_us: others, ..change.disks[1].clone() }];
@@ -259,6 +297,7 @@ pub fn page(all: &[(Change, Vec<Trial>)], missing: &Missing, how: &str) -> Strin
         let list = trials.iter().map(|t| format!("{:+.0}", 100.0 * t.error())).collect::<Vec<_>>().join(", ");
         let asked = match (change.device, change.ask) {
             (true, _) => "`--device`".into(),
+            (_, ["--queue", what]) => format!("`--queue {what}`"),
             (_, [_, what]) => format!("`--without '{what}'`"),
             _ => String::new(),
         };

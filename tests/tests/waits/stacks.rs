@@ -143,3 +143,135 @@ pub fn shown() -> Result<()> {
     ensure!(summary["environment"]["stacks.taken"].is_null(), "no stack, no budget");
     Ok(())
 }
+
+/// `lodger.c` with a library, of which only `work` has a name where it is stripped; and the rows of its program's functions that were recorded.
+struct Lodger {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+    library: PathBuf,
+}
+
+impl Lodger {
+    fn new() -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let own = Self { program: folder.path().join("lodger"), library: folder.path().join("liblodger.so"), folder };
+        own.compile(&["-fno-omit-frame-pointer"], "lodger.c", &own.program)?;
+        own.compile(&["-fomit-frame-pointer", "-shared", "-fPIC", "-Dmain=no_main"], "sleeper.c", &own.library)?;
+        Ok(own)
+    }
+
+    fn compile(&self, flags: &[&str], source: &str, to: &Path) -> Result<()> {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs").join(source);
+        run(Command::new("cc").args(OPTIMISED).args(flags).arg(source).arg("-o").arg(to))?;
+        Ok(())
+    }
+
+    /// The program's functions of the longest sleep in `run`; the program is run by some words.
+    fn slept(&self, by: &[&str], place: &str) -> Result<StackRow> {
+        let [program, library] = [&self.program, &self.library].map(|path| path.display().to_string());
+        let argv = [by, &[&program, place, &library]].concat();
+        let archive = record(self.folder.path(), &["--op", &format!("{program}:run")], &argv)?;
+        let rows: Vec<StackRow> = Archive::open(&archive)?.rows()?;
+        let own = rows.iter().filter(|row| row.kind == "program" && row.operation.is_some());
+        let longest = own.max_by_key(|row| row.end_ns - row.start_ns).cloned();
+        let longest = longest.with_context(|| format!("{place}: no sleep in {rows:#?}"))?;
+        ensure!(longest.end_ns - longest.start_ns > 20_000_000, "{place}: {longest:?}");
+        std::fs::remove_dir_all(&archive)?;
+        Ok(longest)
+    }
+}
+
+const IN_LIBRARY: [&str; 6] = ["sleep_by_timer", "middle", "work", "call_library", "run", "main"];
+
+/// A library that has lost its name, or its name to another file, or that only the process can see, is read all the same: it is mapped.
+pub fn of_lost_library() -> Result<()> {
+    let lodger = Lodger::new()?;
+    // Only this process has the file system that the library lies on, at a path where others have another file.
+    let hidden = "mount -t tmpfs none \"${3%/*}/of-its-own\" && cp \"$3\" \"${3%/*}/of-its-own/lib.so\" && \
+                  exec \"$1\" \"$2\" \"${3%/*}/of-its-own/lib.so\"";
+    std::fs::create_dir(lodger.folder.path().join("of-its-own"))?;
+    std::fs::write(lodger.folder.path().join("of-its-own/lib.so"), "another one")?;
+    for (by, place) in [
+        (&["unshare", "--mount", "sh", "-c", hidden, "sh"][..], "library"),
+        (&[], "replaced"),
+        (&[], "unlinked"),
+    ] {
+        if place == "unlinked" {
+            lodger.compile(&["-shared", "-fPIC", "-Dmain=no_main"], "sleeper.c", &lodger.library)?;
+        }
+        let row = lodger.slept(by, place)?;
+        ensure!(holds(&row, &IN_LIBRARY) && row.ended.is_none(), "{by:?} {place}: {row:#?}");
+    }
+    Ok(())
+}
+
+/// A function without a name is called by its file; the chain goes on behind it.
+pub fn of_stripped_library() -> Result<()> {
+    let lodger = Lodger::new()?;
+    run(Command::new("strip").arg(&lodger.library))?;
+    let row = lodger.slept(&[], "library")?;
+    ensure!(holds(&row, &["work", "call_library", "run", "main"]) && row.ended.is_none(), "{row:#?}");
+    // Those that the library's users need have names all the same.
+    ensure!(holds(&row, &["sleep_by_timer", "middle", "work"]), "{row:#?}");
+    Ok(())
+}
+
+/// Threads of 64 KiB, code that the program made, and a signal's handler: no frame is left out.
+pub fn of_odd_places() -> Result<()> {
+    let lodger = Lodger::new()?;
+    let row = lodger.slept(&[], "thread")?;
+    ensure!(holds(&row, &IN_LIBRARY[..5]) && row.ended.is_none(), "{row:#?}");
+    if cfg!(target_arch = "x86_64") {
+        let row = lodger.slept(&[], "made")?;
+        let all: Vec<&str> = row.functions.lines().collect();
+        let made = all.iter().position(|name| name.starts_with("[code made by process ")).context("made code")?;
+        ensure!(all[made - 1] == "sleep_here" && all[made + 1..].starts_with(&["call_made", "run", "main"]), "{row:#?}");
+    }
+    let row = lodger.slept(&[], "handler")?;
+    ensure!(holds(&row, &["sleep_here", "handle"]), "{row:#?}");
+    ensure!(row.functions.contains("\nrun\nmain") || row.ended.is_some(), "{row:#?}");
+    Ok(())
+}
+
+/// What does not fit is cut, and says so; what has no end is not followed, so that the recording has one.
+pub fn of_endless_stack() -> Result<()> {
+    let lodger = Lodger::new()?;
+    for (place, function, why) in [
+        ("deep", "go_down", "longer"),
+        ("wide", "go_down_wide", "beyond"),
+        ("endless", "sleep_endlessly_described", "called"),
+    ] {
+        let row = lodger.slept(&[], place)?;
+        ensure!(row.functions.contains(function), "{place}: {row:#?}");
+        ensure!(row.ended.as_ref().is_some_and(|ended| ended.contains(why)), "{place}: {row:#?}");
+    }
+    Ok(())
+}
+
+/// A name is anybody's, and a terminal takes some letters for commands.
+pub fn of_hostile_name() -> Result<()> {
+    let lodger = Lodger::new()?;
+    let name = "evil\u{1b}[31m\n\tname\u{202e}";
+    run(Command::new("objcopy").args(["--redefine-sym", &format!("call_library={name}")]).arg(&lodger.program))?;
+    let row = lodger.slept(&[], "library")?;
+    ensure!(holds(&row, &["work", "evil?[31m??name\u{202e}", "run", "main"]), "{row:#?}");
+    Ok(())
+}
+
+/// musl's functions have neither unwind information nor frame pointers: by those of the program a function is passed over that called them. It
+/// is named, since its caller's call says it, and what may be missing is marked.
+pub fn of_static_program() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/sleeper.c");
+    let program = folder.path().join("sleeper");
+    let flags = ["-static", "-fno-omit-frame-pointer"];
+    run(Command::new("musl-gcc").args(OPTIMISED).args(flags).arg(source).arg("-o").arg(&program))?;
+    let (of_program, _, _) = stacks(folder.path(), &program, "timer", &[])?;
+    let own = |row: &&StackRow| row.end_ns - row.start_ns > 1_000_000 && row.operation.is_some();
+    let row = of_program.iter().find(own).with_context(|| format!("no sleep in {of_program:#?}"))?;
+    ensure!(holds(row, &["sleep_by_timer", "middle", "work", "main"]), "{row:#?}");
+    let all: Vec<&str> = row.functions.lines().collect();
+    let of_musl = all.iter().take_while(|name| **name != "sleep_by_timer").copied().collect::<Vec<_>>();
+    ensure!(of_musl.last() == Some(&"?") || of_musl.last() == Some(&"nanosleep"), "{row:#?}");
+    Ok(())
+}

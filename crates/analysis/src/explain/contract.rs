@@ -3,6 +3,7 @@
 //! As in [`crate::contract`], names and shapes change only together with [`VERSION`]. Times are ns, shares from 0 to 1, intervals
 //! `[low, high]` of 0.95. What is null is not known.
 
+use crate::contract::SlowWait;
 use serde::Serialize;
 
 /// Version of this contract.
@@ -53,4 +54,6 @@ pub struct Finding {
     pub remedy: String,
     /// Spans to look at (`spans.id`), the longest first.
     pub evidence: Vec<u64>,
+    /// Where the threads stood that slept so, of a choice of sleeps (facts `stacks.*`): times are the part that the finding concerns.
+    pub slow_waits: Vec<SlowWait>,
 }

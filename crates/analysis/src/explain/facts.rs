@@ -4,7 +4,9 @@
 use super::others::Others;
 use crate::charges::Charges;
 use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
+use crate::contract::SlowWait;
 use crate::rows::{Index, IoAction};
+use crate::stacks::{Key, Sleeps};
 use crate::{tracer, waits};
 use model::table::{Slice, Span};
 use model::{CHECKPOINT_REASONS, Call, Layer, Reason, Relation, Wait};
@@ -111,6 +113,8 @@ pub struct Facts {
     pub checkpoints: HashSet<u32>,
     /// By statement: who or what it waited for, ns.
     pub culprits: BTreeMap<(usize, Of, Culprit), u64>,
+    /// By statement: the longest sleeps of which there is a stack, by the part that is of this kind.
+    pub asleep: HashMap<(usize, Of), Vec<SlowWait>>,
 }
 
 impl Facts {
@@ -309,11 +313,19 @@ pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     let others = Others::new(index, &charges);
     let mut facts = Facts::default();
     let mut syncing = Syncing::new();
+    let sleeps = Sleeps::new(index);
+    let mut asleep: HashMap<(usize, Of), BTreeMap<Key, u64>> = HashMap::new();
     slices(&mut |slice| {
         // Of those around an operation the inner one's slices tell the same: each adds its own, to itself alone.
         let Some(at) = index.operation(slice.operation) else { return };
         own_slice(&mut facts, index, &phases, (&carried, &others), &mut syncing, at, slice);
+        let (Some(of), Some(shape)) = (asleep_for(slice), index.shape(at)) else { return };
+        let thread = (index.rows.operations[at].tgid, index.rows.operations[at].tid);
+        for (key, ns) in sleeps.within(thread, slice.start_ns, slice.end_ns) {
+            *asleep.entry((shape, of)).or_default().entry(key).or_default() += ns;
+        }
     })?;
+    facts.asleep = asleep.into_iter().map(|(of, parts)| (of, sleeps.longest(parts))).collect();
     for ((at, _), sync) in syncing {
         sync.give(&mut facts, index, at);
     }
@@ -321,6 +333,24 @@ pub fn facts<E>(index: &Index, slices: impl FnOnce(&mut dyn FnMut(&Slice)) -> Re
     commands(&mut facts, index, &charges, &carried);
     prepares(&mut facts, index);
     Ok(facts)
+}
+
+/// What a finding's stacks are told apart by.
+fn asleep_for(slice: &Slice) -> Option<Of> {
+    match (slice.reason, slice.wait) {
+        (_, Some(Wait::DirtyThrottling)) => Some(Of::Dirty),
+        (_, Some(wait)) if is_lock(wait, slice) => Some(Of::Lock),
+        (Reason::RunQueue, _) => Some(Of::RunQueue),
+        (Reason::Flush, _) => Some(Of::Flush),
+        (Reason::Device, _) => Some(Of::Device),
+        (Reason::Queue, _) => Some(Of::Queue),
+        _ => None,
+    }
+}
+
+/// A futex may be a condition that comes true by itself; only what somebody ended is a lock.
+fn is_lock(wait: Wait, slice: &Slice) -> bool {
+    wait.is_lock() && (wait != Wait::Futex || slice.by_tgid.is_some())
 }
 
 fn own_slice(
@@ -374,8 +404,7 @@ fn own_slice(
     match slice.wait {
         Some(Wait::CpuQuota) => give(facts, Of::Quota),
         Some(Wait::DirtyThrottling) => give(facts, Of::Dirty),
-        // A futex may be a condition that comes true by itself; only what somebody ended is a lock.
-        Some(wait) if wait.is_lock() && (wait != Wait::Futex || slice.by_tgid.is_some()) => {
+        Some(wait) if is_lock(wait, slice) => {
             give(facts, Of::Lock);
             facts.blame(index, at, Of::Lock, lock(index, wait, slice), ns);
         }

@@ -14,7 +14,7 @@ mod scan;
 mod tests;
 pub mod text;
 
-use crate::contract::Summary;
+use crate::contract::{SlowWait, Summary};
 use crate::rows::{Index, Rows};
 use crate::summary;
 use archive::{Archive, Error};
@@ -174,6 +174,7 @@ struct Found {
     saving_ns: Option<u64>,
     remedy: String,
     evidence: Vec<u64>,
+    slow_waits: Vec<SlowWait>,
 }
 
 /// A finding, if it matters.
@@ -230,5 +231,6 @@ fn finding(index: &Index, statement: &Statement, found: Found, all: u64) -> Opti
         saving_interval_ns,
         remedy: found.remedy,
         evidence: found.evidence,
+        slow_waits: found.slow_waits,
     })
 }

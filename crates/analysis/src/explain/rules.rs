@@ -138,6 +138,7 @@ impl Case<'_> {
             time,
             remedy: remedy.into(),
             evidence: self.evidence(of),
+            slow_waits: self.facts.asleep.get(&(self.statement.shape, of)).cloned().unwrap_or_default(),
         }
     }
 
@@ -220,6 +221,7 @@ impl Case<'_> {
                 beside: None,
                 remedy: "PRAGMA journal_mode = WAL (one sync a commit, none with synchronous = NORMAL); fewer, larger transactions".into(),
                 evidence: self.evidence(Of::Sync),
+                slow_waits: Vec::new(),
             }
         })
     }
@@ -318,6 +320,7 @@ impl Case<'_> {
             beside: None,
             remedy: "a device of steadier latency; leave it free space and discard what is deleted (fstrim), so that it collects garbage less".into(),
             evidence: self.facts.evidence(self.statement.shape, &[Of::Device, Of::Flush]),
+            slow_waits: Vec::new(),
         })
     }
 
@@ -350,6 +353,7 @@ impl Case<'_> {
             beside: None,
             remedy: "BEGIN before and COMMIT after them, if they need not be durable one by one".into(),
             evidence: self.evidence(Of::Sync),
+            slow_waits: Vec::new(),
         })
     }
 
@@ -426,6 +430,7 @@ impl Case<'_> {
                 "keep the prepared statement and bind new values (sqlite3_reset); in Python, a larger cached_statements"
                     .into(),
             evidence: self.evidence(Of::Prepare),
+            slow_waits: Vec::new(),
         })
     }
 
@@ -586,6 +591,7 @@ pub(super) fn recording(index: &Index) -> Option<Finding> {
         saving_interval_ns: None,
         remedy: "record again with less load; `fathom show` lists losses and coverage".into(),
         evidence: Vec::new(),
+        slow_waits: Vec::new(),
     })
 }
 

@@ -107,5 +107,6 @@ pub(super) fn s04(index: &Index, scans: &Scans, statement: &Statement) -> Option
             "CREATE INDEX on the columns that the WHERE clause compares; EXPLAIN QUERY PLAN says whether it is used"
                 .into(),
         evidence: longest.into_iter().map(|(_, span)| span).take(EVIDENCE).collect(),
+        slow_waits: Vec::new(),
     })
 }

@@ -3,7 +3,7 @@
 use super::contract::Finding;
 use super::*;
 use crate::made::{DATABASE, DEV, DIRECTORY, Execution, INSERT, JOURNAL, insert, recording};
-use model::table::{Cause, Coverage, FactRow, File, Link, LossRow, Process, Shape, Span};
+use model::table::{Cause, Coverage, FactRow, File, Link, LossRow, Process, Shape, Span, StackRow};
 use model::{Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, Wait};
 use proptest::prelude::*;
 
@@ -95,6 +95,52 @@ fn lock_wait_names_holder_and_its_statement() {
     assert_eq!((waited.times, waited.ns, waited.by_process.as_deref()), (10, 6_600_000, Some("writer")));
     let layer = &summary.operations[0].layers[&Layer::Database];
     assert_eq!(layer.reasons["fcntl lock"], 6_600_000, "it stands in the layers, too: {layer:?}");
+}
+
+/// Only the part of a sleep that the finding concerns counts, and only of that thread of that process.
+#[test]
+fn stacks_of_sleeps_are_evidence_of_waits() {
+    let stack = |rows: &Rows, nth: usize, (from, to): (u64, u64), functions: &'static str| {
+        let operation = &rows.operations[nth];
+        let begin = operation.end_ns.unwrap() - 660_000;
+        ["kernel", "program"].map(|kind| StackRow {
+            tgid: operation.tgid,
+            tid: operation.tid,
+            start_ns: begin + from,
+            end_ns: begin + to,
+            operation: Some(operation.id),
+            span: None,
+            kind: kind.into(),
+            functions: if kind == "kernel" { "schedule\n__x64_sys_fcntl".into() } else { functions.into() },
+            places: String::new(),
+            ended: None,
+        })
+    };
+    for (code, wait, reason) in [
+        ("L01", Some(Wait::Fcntl), Reason::Other),
+        ("M01", Some(Wait::DirtyThrottling), Reason::Other),
+        ("G01", None, Reason::RunQueue),
+    ] {
+        let mut rows = recording(&vec![insert(); 10]);
+        // A thread each: what is added to one would lie within the next.
+        (1000..).zip(&mut rows.operations).for_each(|(tid, operation)| operation.tid = tid);
+        waiting(&mut rows, 660_000, |slice| (slice.wait, slice.reason, slice.by_tgid) = (wait, reason, Some(77)));
+        // Two alike, of which one began before the wait; one in another process; one after it.
+        rows.stacks.extend(stack(&rows, 0, (60_000, 260_000), "lock\nmain"));
+        rows.stacks.extend(stack(&rows, 1, (0, 660_000), "lock\nmain"));
+        rows.stacks.extend(stack(&rows, 2, (0, 600_000), "other\nmain").map(|row| StackRow { tgid: 999, ..row }));
+        rows.stacks.extend(stack(&rows, 3, (660_000, 700_000), "later\nmain"));
+        for row in &mut rows.stacks[2..4] {
+            row.start_ns -= 50_000;
+        }
+        let done = explain(&rows);
+        let [wait] = &the(&done, code).slow_waits[..] else { panic!("{code}: {:?}", the(&done, code).slow_waits) };
+        assert_eq!((wait.times, wait.ns, wait.longest_ns), (2, 860_000, 660_000), "{code}");
+        assert_eq!((wait.call.as_deref(), &wait.program[..]), (Some("fcntl"), &["lock", "main"].map(String::from)[..]));
+        let said = text::text(&done);
+        let line = "where: 660 us in fcntl (the longest of 2 like it): lock <- main; kernel: __x64_sys_fcntl";
+        assert!(said.contains(line), "{code}: {said}");
+    }
 }
 
 #[test]

@@ -2,11 +2,14 @@
 
 use super::contract::{Explanation, Finding};
 use crate::lines::{capital, line, wrapped};
+use crate::stacks;
 use crate::text::{duration, shown};
 use model::counted;
 
 /// Codes that the line of `fathom show` names.
 const NAMED: usize = 3;
+/// Stacks of a finding that are printed.
+const STACKS: usize = 2;
 
 /// Of a recording without an execution; the page says the same.
 const NOTHING_TO_EXPLAIN: &str = "\
@@ -45,6 +48,9 @@ pub fn text(explanation: &Explanation) -> String {
         if !finding.evidence.is_empty() {
             let spans: Vec<String> = finding.evidence.iter().map(u64::to_string).collect();
             wrapped(&mut out, "  ", &format!("spans: {}", spans.join(", ")));
+        }
+        for wait in finding.slow_waits.iter().take(STACKS) {
+            wrapped(&mut out, "  ", &format!("where: {}", stacks::line(wait)));
         }
         out.push('\n');
     }

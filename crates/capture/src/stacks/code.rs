@@ -2,9 +2,11 @@
 //!
 //! The files are anybody's: sizes are bounded, and what is damaged is as if it were not there.
 
+use super::endless::Frames;
 use super::names;
+use gimli::RegisterRule;
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
-use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, ReadCache, SymbolKind};
+use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, ReadCache, ReadRef, SymbolKind};
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::{Deref, Range};
@@ -16,6 +18,10 @@ use std::sync::Arc;
 const LONGEST_SECTION: u64 = 64 << 20;
 /// Functions of a file that are kept.
 const MOST_FUNCTIONS: usize = 2_000_000;
+/// Bytes that are read in one piece: a browser's table of symbols has 100 MiB. A file may have holes, and say that it is a million times as large.
+const LONGEST_PIECE: u64 = 256 << 20;
+/// Bytes of the names of a file's functions: many symbols may share the end of one long name.
+const LONGEST_NAMES: usize = 256 << 20;
 /// A function of unknown length ends after so many bytes.
 const LONGEST_UNSIZED: u64 = 64 << 10;
 /// Symbols at and before an address that are tried: of functions that lie within others.
@@ -26,6 +32,13 @@ const LONGEST_CALL: usize = 8;
 /// Bytes that several share.
 #[derive(Debug, Clone)]
 pub struct Bytes(Arc<[u8]>);
+
+#[cfg(test)]
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
 
 impl Deref for Bytes {
     type Target = [u8];
@@ -41,6 +54,24 @@ pub struct Section {
     pub addresses: Range<u64>,
     /// What it holds.
     pub bytes: Bytes,
+}
+
+/// A file of which no piece is read that is too long for memory.
+#[derive(Clone, Copy)]
+struct Bounded<'a>(&'a ReadCache<File>);
+
+impl<'a> ReadRef<'a> for Bounded<'a> {
+    fn len(self) -> Result<u64, ()> {
+        self.0.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size > LONGEST_PIECE { Err(()) } else { self.0.read_bytes_at(offset, size) }
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        self.0.read_bytes_at_until(range, delimiter)
+    }
 }
 
 #[derive(Debug)]
@@ -89,9 +120,10 @@ impl Code {
 
     fn parse(file: File) -> Option<Self> {
         let cache = ReadCache::new(file);
-        let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+        let cache = Bounded(&cache);
+        let elf = ElfFile64::<Endianness, _>::parse(cache).ok()?;
         let endian = elf.endian();
-        let headers = elf.elf_header().program_headers(endian, &cache).ok()?;
+        let headers = elf.elf_header().program_headers(endian, cache).ok()?;
         let loaded = headers.iter().filter(|h| h.p_type(endian) == object::elf::PT_LOAD);
         let segment = |h: &object::elf::ProgramHeader64<Endianness>| Segment {
             offset: h.p_offset(endian),
@@ -115,13 +147,27 @@ impl Code {
             eh_frame: section(".eh_frame"),
             eh_frame_hdr: section(".eh_frame_hdr"),
         };
-        for symbol in elf.symbols().chain(elf.dynamic_symbols()) {
-            let names_code = symbol.kind() == SymbolKind::Text && symbol.is_definition();
+        // Without the header the unwinder makes a table of its own of them.
+        if let (Some(frame), None) = (&code.eh_frame, &code.eh_frame_hdr)
+            && !Frames::new(frame, None).all_end()
+        {
+            code.eh_frame = None;
+        }
+        let mut read = 0;
+        for symbol in elf.symbols().chain(elf.dynamic_symbols()).filter(|symbol| symbol.is_definition()) {
+            let is_of_code = symbol.kind() == SymbolKind::Text;
+            if !is_of_code && !matches!(symbol.kind(), SymbolKind::Unknown | SymbolKind::Label) {
+                continue;
+            }
+            let Ok(whole) = symbol.name() else { continue };
             // A version follows the name of a shared library's own symbols.
-            if let Ok(name) = symbol.name().map(|name| name.split_once('@').map_or(name, |(name, _)| name))
-                && (names_code || name == "_start" && symbol.is_definition())
-            {
+            let name = whole.split_once('@').map_or(whole, |(name, _)| name);
+            if is_of_code || name == "_start" {
                 code.add(symbol.address(), symbol.size(), name);
+            }
+            read += whole.len();
+            if read > LONGEST_NAMES {
+                break;
             }
         }
         code.sort();
@@ -186,26 +232,32 @@ impl Code {
         file.read_exact_at(&mut bytes, from).is_ok() && ends_with_call(&bytes)
     }
 
+    /// Of a call that stands before this place in the file and says where it leads, by how many bytes from here.
+    pub fn called_before(&self, offset: u64) -> Option<i64> {
+        let mut bytes = [0; LONGEST_CALL];
+        self.file.as_ref()?.read_exact_at(&mut bytes, offset.checked_sub(LONGEST_CALL as u64)?).ok()?;
+        called(&bytes)
+    }
+
+    /// Whether there is unwind information about an address, as linked.
+    pub fn is_described(&self, address: u64) -> bool {
+        let both = self.eh_frame.as_ref().zip(self.eh_frame_hdr.as_ref());
+        both.is_some_and(|(frame, header)| Frames::new(frame, Some(header)).at(header, address, |_, _| ()).is_some())
+    }
+
     /// Whether the unwind information says that nothing called the function at an address, as linked: `None` if it does not know it.
     pub fn is_outermost(&self, address: u64) -> Option<bool> {
-        use gimli::{
-            BaseAddresses, EhFrame, EhFrameHdr, LittleEndian, RegisterRule, UnwindContext, UnwindSection as _,
-        };
-        let frame = self.eh_frame.as_ref()?;
-        let header = self.eh_frame_hdr.as_ref()?;
-        let bases =
-            BaseAddresses::default().set_eh_frame(frame.addresses.start).set_eh_frame_hdr(header.addresses.start);
-        let eh_frame = EhFrame::new(&frame.bytes, LittleEndian);
-        let parsed = EhFrameHdr::new(&header.bytes, LittleEndian).parse(&bases, 8).ok()?;
-        let table = parsed.table()?;
-        let fde = table.fde_for_address(&eh_frame, &bases, address, EhFrame::cie_from_offset).ok()?;
-        let mut context = UnwindContext::new();
-        let row = fde.unwind_info_for_address(&eh_frame, &bases, &mut context, address).ok()?;
-        let caller = row.register(fde.cie().return_address_register());
-        Some(
-            matches!(caller, None | Some(RegisterRule::Undefined))
-                && explicitly(row, fde.cie().return_address_register()),
-        )
+        let (frame, header) = (self.eh_frame.as_ref()?, self.eh_frame_hdr.as_ref()?);
+        Frames::new(frame, Some(header)).at(header, address, |fde, row| {
+            let register = fde.cie().return_address_register();
+            matches!(row.register(register), None | Some(RegisterRule::Undefined)) && explicitly(row, register)
+        })
+    }
+
+    /// Whether the unwind information about an address, as linked, can be followed to its end.
+    pub fn is_followed(&self, address: u64) -> bool {
+        let both = self.eh_frame.as_ref().zip(self.eh_frame_hdr.as_ref());
+        both.is_none_or(|(frame, header)| Frames::new(frame, Some(header)).end_at(header, address))
     }
 }
 
@@ -215,7 +267,7 @@ fn explicitly<T: gimli::ReaderOffset, S: gimli::UnwindContextStorage<T>>(
     row: &gimli::UnwindTableRow<T, S>,
     register: gimli::Register,
 ) -> bool {
-    cfg!(target_arch = "x86_64") || matches!(row.register(register), Some(gimli::RegisterRule::Undefined))
+    cfg!(target_arch = "x86_64") || matches!(row.register(register), Some(RegisterRule::Undefined))
 }
 
 /// Whether bytes of code end with a call.
@@ -224,6 +276,23 @@ fn ends_with_call(code: &[u8; LONGEST_CALL]) -> bool {
     let end = code.len();
     // `call rel32`; `call *…`: FF, whose next byte has 2 in its middle.
     code[end - 5] == 0xe8 || (2..=7).any(|n| code[end - n] == 0xff && code[end - n + 1] >> 3 & 7 == 2)
+}
+
+/// Where a call leads that these bytes end with, from behind them, if it says so and they can be no other call.
+#[cfg(target_arch = "x86_64")]
+fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
+    let [.., a, b, c, d] = *code;
+    let other = (2..=7).any(|n| code[LONGEST_CALL - n] == 0xff && code[LONGEST_CALL - n + 1] >> 3 & 7 == 2);
+    (code[LONGEST_CALL - 5] == 0xe8 && !other).then_some(i64::from(i32::from_le_bytes([a, b, c, d])))
+}
+
+/// Where a call leads that these bytes end with, from behind them, if it says so.
+#[cfg(target_arch = "aarch64")]
+fn called(code: &[u8; LONGEST_CALL]) -> Option<i64> {
+    let [.., a, b, c, d] = *code;
+    let word = u32::from_le_bytes([a, b, c, d]);
+    // Words, from the call itself, in 26 bits with a sign.
+    (word & 0xfc00_0000 == 0x9400_0000).then_some(i64::from((word << 6) as i32 >> 4) - 4)
 }
 
 /// Whether bytes of code end with a call: BL, or BLR and those that check a signed address.
@@ -312,6 +381,33 @@ mod tests {
         ] {
             assert_eq!(ends_with_call(&code), call, "{code:x?}");
         }
+        assert_eq!(called(&[0, 0, 0, 0xe8, 1, 2, 0, 0]), Some(0x201));
+        assert_eq!(called(&[0, 0, 0, 0xe8, 0xfb, 0xff, 0xff, 0xff]), Some(-5));
+        assert_eq!(called(&[0, 0, 0xff, 0x15, 1, 2, 3, 4]), None);
+        assert_eq!(called(&[0, 0, 0, 0xe8, 1, 2, 0xff, 0xd0]), None, "call *%rax, or a call far away");
+    }
+
+    /// A file with holes takes no room on the disk, whatever it says that its table of symbols takes in memory.
+    #[test]
+    fn piece_too_long_for_memory_is_not_read() {
+        let symbols = |size: u64| {
+            let word = |value: u64| value.to_le_bytes().to_vec();
+            let halves = |values: &[u32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+            let magic = [b"\x7fELF\x02\x01\x01".to_vec(), vec![0; 9], vec![3, 0, 62, 0], halves(&[1])].concat();
+            // Entry, program headers, section headers; their sizes and counts.
+            let counts = [64_u16, 56, 0, 64, 3, 2].iter().flat_map(|count| count.to_le_bytes()).collect();
+            let head = [magic, word(0), word(0), word(64), halves(&[0]), counts].concat();
+            let section = |kind: u32, from: u64, size: u64, link: u32, each: u64| {
+                [halves(&[0, kind]), word(0), word(0), word(from), word(size), halves(&[link, 0]), word(8), word(each)].concat()
+            };
+            let sections = [section(0, 0, 0, 0, 0), section(2, 4096, size, 2, 24), section(3, 512, 1, 0, 0)];
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&[head, sections.concat()].concat(), 0).unwrap();
+            file.set_len(4096 + size).unwrap();
+            Code::read(file)
+        };
+        assert!(symbols(240).is_some(), "ten symbols that are nothing");
+        assert!(symbols(LONGEST_PIECE / 24 * 24 + 24).is_none());
     }
 
     #[test]

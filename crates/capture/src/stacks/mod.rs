@@ -10,6 +10,7 @@
 //! | `raw` | what lies in the ring |
 //! | `maps` | where a process has code |
 //! | `code` | a file's functions and unwind information |
+//! | `endless` | unwind information that is not followed |
 //! | `program` | from the copy of a stack to functions |
 //! | `kernel` | the kernel's functions |
 //! | `names` | names as in the source |
@@ -17,6 +18,7 @@
 
 mod chains;
 mod code;
+mod endless;
 mod kernel;
 mod maps;
 mod names;
@@ -116,6 +118,7 @@ impl Stacks {
                 if last {
                     naming.give_up(u64::MAX, &mut told);
                 }
+                naming.tell_named(last, &mut told);
                 told.drain(..).for_each(|event| drop(outgoing.send(event)));
                 if last {
                     return;
@@ -160,10 +163,41 @@ impl std::fmt::Debug for Stacks {
     }
 }
 
+/// The kernel's names: reading its 200,000 lines takes a tenth of a second, in which a program that slept may end. So a thread of its own reads
+/// them, and what needs them waits for it.
+#[derive(Default)]
+enum Kernel {
+    #[default]
+    Unread,
+    Reading(JoinHandle<KernelNames>),
+    Read(KernelNames),
+}
+
+impl Kernel {
+    /// The names, if they are there by now; `wait`: in any case.
+    fn names(&mut self, wait: bool) -> Option<&mut KernelNames> {
+        *self = match std::mem::take(self) {
+            Self::Unread if !wait => {
+                let thread = std::thread::Builder::new().name("kernel names".into()).spawn(KernelNames::read);
+                thread.map_or_else(|_| Self::Read(KernelNames::read()), Self::Reading)
+            }
+            Self::Unread => Self::Read(KernelNames::read()),
+            Self::Reading(thread) if wait || thread.is_finished() => Self::Read(thread.join().unwrap_or_default()),
+            other => other,
+        };
+        if let Self::Read(names) = self { Some(names) } else { None }
+    }
+}
+
+/// Sleeps of one call, with the program's functions and why they end.
+type Unnamed = (Vec<Asleep>, Vec<Place>, u16);
+
 /// Makes names of addresses.
 #[derive(Default)]
 struct Naming {
-    kernel: Option<KernelNames>,
+    kernel: Kernel,
+    /// What waits for the kernel's names.
+    unnamed: Vec<Unnamed>,
     programs: Programs,
     chains: Chains,
     /// Sleeps of threads that have not left their system call yet.
@@ -230,16 +264,29 @@ impl Naming {
     }
 
     fn tell_all(&mut self, asleep: &[Asleep], places: &[Place], ended: u16, tell: &mut Vec<Event>) {
-        for one in asleep {
-            let time_ns = one.slept_ns.1;
-            let names = self.kernel.get_or_insert_with(KernelNames::read);
-            let in_kernel: Vec<Place> = one.kernel.iter().map(|address| place_in_kernel(names, *address)).collect();
-            let kernel = match in_kernel.is_empty() {
-                true => 0,
-                false => self.chains.number(&in_kernel, chain_end::WHOLE, time_ns, tell),
-            };
-            let program = self.chains.number(places, ended, time_ns, tell);
-            tell.push(chains::stack(one, kernel, program));
+        if !asleep.is_empty() {
+            self.unnamed.push((asleep.to_vec(), places.to_vec(), ended));
+            self.tell_named(false, tell);
+        }
+    }
+
+    /// Tells what has waited for the kernel's names, if they are there; `wait`: in any case.
+    fn tell_named(&mut self, wait: bool, tell: &mut Vec<Event>) {
+        if self.unnamed.is_empty() {
+            return;
+        }
+        let Some(names) = self.kernel.names(wait) else { return };
+        for (asleep, places, ended) in self.unnamed.drain(..) {
+            for one in &asleep {
+                let time_ns = one.slept_ns.1;
+                let in_kernel: Vec<Place> = one.kernel.iter().map(|address| place_in_kernel(names, *address)).collect();
+                let kernel = match in_kernel.is_empty() {
+                    true => 0,
+                    false => self.chains.number(&in_kernel, chain_end::WHOLE, time_ns, tell),
+                };
+                let program = self.chains.number(&places, ended, time_ns, tell);
+                tell.push(chains::stack(one, kernel, program));
+            }
         }
     }
 

@@ -43,6 +43,19 @@ pub struct Place {
     pub build_id: String,
 }
 
+impl Place {
+    /// Of functions that must be there and are not known.
+    fn unknown() -> Self {
+        Self { function: Some(("?".into(), 0)), file: String::new(), offset: 0, build_id: String::new() }
+    }
+}
+
+/// What a chain is made of.
+enum Step {
+    Found(FrameAddress),
+    Unknown,
+}
+
 /// Where a process has its code, and what is made of that once a stack of its comes: most processes have none.
 struct Process {
     pid: u32,
@@ -169,7 +182,7 @@ impl Loaded {
     }
 
     fn unwind(&mut self, call: &OfCall, memory: Option<&File>, cache: &mut Cache) -> (Vec<Place>, u16) {
-        let Self { maps, unwinder, originals, .. } = self;
+        let Self { pid, maps, unwinder, originals, .. } = self;
         let mut read = |at: u64| {
             let word = call.word(at).ok_or(())?;
             if let Some(original) = before_probes(maps, call, at, word) {
@@ -179,18 +192,26 @@ impl Loaded {
         };
         let mut registers = registers(call);
         let mut address = FrameAddress::from_instruction_pointer(call.at.ip);
-        let mut found = vec![address];
+        let mut found = vec![Step::Found(address)];
         let ended = loop {
-            if found.len() == LONGEST {
+            if found.len() >= LONGEST {
                 break chain_end::LONGEST;
+            }
+            if !is_followed(maps, &self.code, address) {
+                break chain_end::NO_CALLER;
             }
             match unwinder.unwind_frame(address, &mut registers, cache, &mut read) {
                 Ok(Some(caller)) => {
                     let Some(next) = FrameAddress::from_return_address(caller) else { break chain_end::NO_CALLER };
                     if !returns_to(maps, &self.code, caller) {
-                        break chain_end::NO_CALLER;
+                        // What lies there may have been mapped since the process was looked at last.
+                        let unseen = maps.find(caller.wrapping_sub(1)).is_none() && !is_there(*pid);
+                        break if unseen { chain_end::GONE } else { chain_end::NO_CALLER };
                     }
-                    found.push(next);
+                    if let Some(entered) = passed_over(maps, &self.code, address, caller) {
+                        found.extend([Step::Unknown, Step::Found(FrameAddress::from_instruction_pointer(entered))]);
+                    }
+                    found.push(Step::Found(next));
                     address = next;
                 }
                 Ok(None) => {
@@ -204,7 +225,11 @@ impl Loaded {
                 }
             }
         };
-        (found.into_iter().filter_map(|address| self.place(address)).collect(), ended)
+        let place = |step| match step {
+            Step::Found(address) => self.place(address),
+            Step::Unknown => Some(Place::unknown()),
+        };
+        (found.into_iter().filter_map(place).collect(), ended)
     }
 
     fn place(&self, address: FrameAddress) -> Option<Place> {
@@ -237,10 +262,53 @@ fn registers(call: &OfCall) -> UnwindRegsNative {
     UnwindRegsNative::new_with_ptr_auth_mask(PtrAuthMask::new_24_40(), call.at.lr, call.at.sp, call.at.fp)
 }
 
+/// Whether a process still has its code.
+fn is_there(pid: u32) -> bool {
+    std::fs::metadata(format!("/proc/{pid}/exe")).is_ok()
+}
+
 /// Whether a place can be returned to.
 fn returns_to(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: u64) -> bool {
     let Some(mapping) = maps.find(address.wrapping_sub(1)) else { return false };
     code.get(&mapping.from).is_none_or(|code| code.follows_call(address - mapping.from + mapping.offset))
+}
+
+/// The function that a caller called, by its call, if it is another than the one it was found from. Where that has no unwind information its
+/// frame pointer was followed, which is its caller's, or that one's, if it has none itself: those between are missing. Or the function that was
+/// called ended with a jump to another one, and none is.
+fn passed_over(maps: &Maps, code: &HashMap<u64, Arc<Code>>, from: FrameAddress, caller: u64) -> Option<u64> {
+    let at = |address: u64| {
+        let mapping = maps.find(address)?;
+        let code = code.get(&mapping.from)?;
+        Some((code, address - mapping.from + mapping.offset))
+    };
+    let function = |address: u64| {
+        let (code, offset) = at(address)?;
+        Some(code.function(code.address_of(offset)?)?.0)
+    };
+    let from = from.address_for_lookup();
+    let (own, offset) = at(from)?;
+    if own.is_described(own.address_of(offset)?) {
+        return None;
+    }
+    let (calling, offset) = at(caller.wrapping_sub(1))?;
+    let entered = caller.checked_add_signed(calling.called_before(offset + 1)?)?;
+    // A stub that leads into another file has no name. Parts of one function have its name and a suffix.
+    let (entered_name, from_name) = (function(entered)?, function(from)?);
+    let base = |name: &str| name.split('.').next().unwrap_or_default().to_string();
+    (base(&entered_name) != base(&from_name)).then_some(entered)
+}
+
+/// Whether the unwind information about a place ends: the unwinder, which counts on it, takes the address from where the mapping begins.
+fn is_followed(maps: &Maps, code: &HashMap<u64, Arc<Code>>, address: FrameAddress) -> bool {
+    let within = address.address_for_lookup();
+    let find = || {
+        let mapping = maps.find(within)?;
+        let code = code.get(&mapping.from)?;
+        let linked = code.address_of(mapping.offset)?.checked_add(within - mapping.from)?;
+        Some(code.is_followed(linked))
+    };
+    find().unwrap_or(true)
 }
 
 /// Whether nothing called the function: as its unwind information says, or by its name if there is none.

@@ -23,7 +23,7 @@ impl Naming {
 
 fn naming() -> Naming {
     let kallsyms = "ffffffff81000100 t schedule\nffffffff81000200 T other\n";
-    Naming { kernel: Some(KernelNames::parse(kallsyms.into())), ..Naming::default() }
+    Naming { kernel: Kernel::Read(KernelNames::parse(kallsyms.into())), ..Naming::default() }
 }
 
 /// Of each reported sleep: when it began, and why its program's chain ended.

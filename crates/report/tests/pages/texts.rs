@@ -82,6 +82,49 @@ pub fn losses_are_shown() -> Result<()> {
     shown.quiet()
 }
 
+/// In the statement's table and below the finding about the wait: by name, and by what keeps further callers unknown.
+pub fn slow_wait_names_functions() -> Result<()> {
+    let [timeline, scatter, counts, mut summary] = Synthetic::figures(INSERTS);
+    let wait = |ns: u64, program: &[&str], ended: Option<&str>| {
+        json!({
+            "longest_ns": ns, "ns": 2 * ns, "times": 2, "call": "fdatasync", "program": program, "program_ended": ended,
+            "kernel": ["jbd2_log_wait_commit", "ext4_sync_file"],
+        })
+    };
+    let waits = [
+        wait(42_000_000, &["app_commit", "<b>\u{1b}[31mred"], None),
+        wait(7_000_000, &["flush_log"], Some("longer chains are cut")),
+        wait(5_000_000, &[], Some("a 32-bit program")),
+    ];
+    summary["operations"][0]["slow_waits"] = json!(waits);
+    let finding = json!({ "code": "L01", "title": "lock wait", "evidence": [], "slow_waits": waits });
+    let explanation = json!({ "version": 1, "findings": [finding], "executions": 9, "latency_ns": 300_000_000_u64 });
+    let shown = show(&PageData { title: "asleep", summary, timeline, scatter, counts, explanation }, "")?;
+    let of_finding = shown.browser.run("return [...document.querySelectorAll('#findings li')].map((li) => li.textContent);", &[])?;
+    let kernel = "; kernel: jbd2_log_wait_commit ← ext4_sync_file";
+    assert_eq!(
+        of_finding,
+        json!([
+            format!("42.0 ms in fdatasync: app_commit ← <b>\u{241b}[31mred{kernel}"),
+            format!("7.00 ms in fdatasync: flush_log ← ?{kernel}"),
+            format!("5.00 ms in fdatasync: program unknown (a 32-bit program){kernel}"),
+        ])
+    );
+    let chains = "return [...document.querySelectorAll('.slow-waits details')].map((d) => [d.open, d.firstChild.textContent, \
+                  ...[...d.querySelectorAll('dd')].map((dd) => dd.textContent)]);";
+    let of_statement = shown.browser.run(chains, &[])?;
+    let kernel = "jbd2_log_wait_commit ← ext4_sync_file";
+    assert_eq!(
+        of_statement,
+        json!([
+            [true, "42.0 ms in fdatasync, the longest of 2 like it", "app_commit ← <b>\u{241b}[31mred", kernel],
+            [false, "7.00 ms in fdatasync, the longest of 2 like it", "flush_log ← ?", "longer chains are cut", kernel],
+            [false, "5.00 ms in fdatasync, the longest of 2 like it", "unknown (a 32-bit program)", kernel],
+        ])
+    );
+    shown.quiet()
+}
+
 pub fn page_without_finding_says_so() -> Result<()> {
     let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     let explanation = json!({ "version": 1, "findings": [], "latency_ns": 1 });

@@ -1,0 +1,186 @@
+//! Unwind information that never ends.
+//!
+//! A rule of `.eh_frame` may be an expression, a small program (DWARF 5, 2.5), which the unwinder evaluates without counting its steps. One that
+//! jumps back may run for ever, and the files are anybody's. No compiler writes rules that jump, so that those are not evaluated; nor is an
+//! entry that is so long that reading it for each stack would take seconds.
+
+use super::code::Section;
+use gimli::{
+    BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, EhFrame, EhFrameHdr, Encoding, EndianSlice, FrameDescriptionEntry,
+    LittleEndian, Operation, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _, UnwindTableRow,
+};
+
+/// Bytes of an entry that is read. Those of compilers have some hundred.
+const LONGEST_ENTRY: usize = 256 << 10;
+
+type Reader<'a> = EndianSlice<'a, LittleEndian>;
+
+/// The sections of a file, as the unwinder reads them.
+pub struct Frames<'a> {
+    frame: EhFrame<Reader<'a>>,
+    bases: BaseAddresses,
+}
+
+impl<'a> Frames<'a> {
+    /// Of these sections.
+    pub fn new(frame: &'a Section, header: Option<&'a Section>) -> Self {
+        let bases = BaseAddresses::default().set_eh_frame(frame.addresses.start).set_text(0).set_got(0);
+        let bases = header.map_or(bases.clone(), |header| bases.set_eh_frame_hdr(header.addresses.start));
+        Self { frame: EhFrame::new(&frame.bytes, LittleEndian), bases }
+    }
+
+    /// The entry that the header's table names for an address, as linked.
+    fn entry(&self, header: &'a Section, address: u64) -> Option<FrameDescriptionEntry<Reader<'a>>> {
+        let parsed = EhFrameHdr::new(&header.bytes, LittleEndian).parse(&self.bases, 8).ok()?;
+        let table = parsed.table()?;
+        let offset = table.pointer_to_offset(table.lookup(address, &self.bases).ok()?).ok()?;
+        self.frame.fde_from_offset(&self.bases, offset, EhFrame::cie_from_offset).ok()
+    }
+
+    /// What the rules at an address, as linked, are asked; `None` if there are none, or they are not read.
+    pub fn at<T>(
+        &self,
+        header: &'a Section,
+        address: u64,
+        ask: impl FnOnce(&FrameDescriptionEntry<Reader<'a>>, &UnwindTableRow<usize>) -> T,
+    ) -> Option<T> {
+        let fde = self.entry(header, address).filter(is_short)?;
+        let mut context = UnwindContext::new();
+        let row = fde.unwind_info_for_address(&self.frame, &self.bases, &mut context, address).ok()?;
+        Some(ask(&fde, row))
+    }
+
+    /// Whether the rules at an address, as linked, can be followed.
+    pub fn end_at(&self, header: &'a Section, address: u64) -> bool {
+        let Some(fde) = self.entry(header, address) else { return true };
+        is_short(&fde) && self.at(header, address, |fde, row| self.ends(fde.cie().encoding(), row)).unwrap_or(true)
+    }
+
+    fn ends(&self, encoding: Encoding, row: &UnwindTableRow<usize>) -> bool {
+        let cfa = match row.cfa() {
+            CfaRule::Expression(expression) => self.goes_on(encoding, expression),
+            CfaRule::RegisterAndOffset { .. } => true,
+        };
+        cfa && row.registers().all(|(_, rule)| match rule {
+            RegisterRule::Expression(expression) | RegisterRule::ValExpression(expression) => {
+                self.goes_on(encoding, expression)
+            }
+            _ => true,
+        })
+    }
+
+    /// Whether all rules can be followed: for sections that no header leads into.
+    pub fn all_end(&self) -> bool {
+        let mut entries = self.frame.entries(&self.bases);
+        // What cannot be read is not evaluated either.
+        while let Ok(Some(entry)) = entries.next() {
+            let ended = match entry {
+                CieOrFde::Cie(cie) => {
+                    cie.entry_len() <= LONGEST_ENTRY
+                        && self.instructions_end(cie.encoding(), cie.instructions(&self.frame, &self.bases))
+                }
+                CieOrFde::Fde(partial) => match partial.parse(EhFrame::cie_from_offset) {
+                    Ok(fde) => {
+                        is_short(&fde)
+                            && self.instructions_end(fde.cie().encoding(), fde.instructions(&self.frame, &self.bases))
+                    }
+                    Err(_) => true,
+                },
+            };
+            if !ended {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn instructions_end(&self, encoding: Encoding, mut all: gimli::CallFrameInstructionIter<'_, Reader<'a>>) -> bool {
+        while let Ok(Some(instruction)) = all.next() {
+            use CallFrameInstruction::{DefCfaExpression, Expression, ValExpression};
+            let (DefCfaExpression { expression } | Expression { expression, .. } | ValExpression { expression, .. }) =
+                instruction
+            else {
+                continue;
+            };
+            if !self.goes_on(encoding, &expression) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether an expression jumps nowhere. Where it jumps forward it could land within an operation, and jump back from there.
+    fn goes_on(&self, encoding: Encoding, expression: &UnwindExpression<usize>) -> bool {
+        let Ok(expression) = expression.get(&self.frame) else { return true };
+        let mut operations = expression.operations(encoding);
+        loop {
+            match operations.next() {
+                Ok(Some(Operation::Bra { .. } | Operation::Skip { .. })) => return false,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return true,
+            }
+        }
+    }
+}
+
+fn is_short(fde: &FrameDescriptionEntry<Reader<'_>>) -> bool {
+    fde.entry_len() <= LONGEST_ENTRY && fde.cie().entry_len() <= LONGEST_ENTRY
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stacks::code::Bytes;
+
+    const FRAME: u64 = 0x1000;
+    const HEADER: u64 = 0x2000;
+    const FUNCTION: u64 = 0x4000;
+
+    fn section(address: u64, bytes: Vec<u8>) -> Section {
+        Section { addresses: address..address + bytes.len() as u64, bytes: Bytes::from(bytes) }
+    }
+
+    /// A function of 64 bytes whose caller's frame is what an expression says, and so much padding.
+    fn sections(expression: &[u8], padding: usize) -> (Section, Section) {
+        let entry = |body: Vec<u8>| [(body.len() as u32).to_le_bytes().to_vec(), body].concat();
+        // Identifier, version, no augmentation, alignment of code and data, the register of the return address.
+        let mut frame = entry([0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0, 0, 0].to_vec());
+        let (at, cie) = (frame.len() as u64, frame.len() as u32 + 4);
+        let mut body = [cie.to_le_bytes().to_vec(), FUNCTION.to_le_bytes().to_vec(), 64_u64.to_le_bytes().to_vec()].concat();
+        // DW_CFA_def_cfa_expression.
+        body.extend([&[0x0f, expression.len() as u8][..], expression].concat());
+        body.extend(vec![0; padding]);
+        frame.extend(entry(body));
+        frame.extend([0; 4]);
+        // Version, encodings; where the section is, how many, and the one: relative to the header.
+        let word = |value: i64| (value as i32).to_le_bytes().to_vec();
+        let header = [
+            vec![1, 0x03, 0x03, 0x3b],
+            word(FRAME as i64),
+            word(1),
+            word(FUNCTION as i64 - HEADER as i64),
+            word((FRAME + at) as i64 - HEADER as i64),
+        ];
+        (section(FRAME, frame), section(HEADER, header.concat()))
+    }
+
+    #[test]
+    fn rules_that_jump_are_not_followed() {
+        for (ends, expression) in [
+            (true, &[0x77, 8][..]),
+            (true, &[0x77, 8, 0x80, 0, 0x1a]),
+            // DW_OP_skip back to itself; DW_OP_bra; forward into the middle of a constant.
+            (false, &[0x2f, 0xfd, 0xff]),
+            (false, &[0x31, 0x28, 0xfc, 0xff]),
+            (false, &[0x2f, 1, 0, 0x0e, 0x2f, 0xfd, 0xff, 0, 0, 0, 0, 0]),
+        ] {
+            let (frame, header) = sections(expression, 0);
+            let frames = Frames::new(&frame, Some(&header));
+            assert!(frames.at(&header, FUNCTION + 5, |_, _| ()).is_some(), "{expression:x?}: it is found");
+            assert_eq!(frames.end_at(&header, FUNCTION + 5), ends, "{expression:x?}");
+            assert_eq!(Frames::new(&frame, None).all_end(), ends, "{expression:x?}");
+        }
+        let (frame, header) = sections(&[0x77, 8], LONGEST_ENTRY);
+        assert!(!Frames::new(&frame, Some(&header)).end_at(&header, FUNCTION) && !Frames::new(&frame, None).all_end());
+    }
+}

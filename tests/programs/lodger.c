@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * Sleeps 30 ms at places of which a chain of functions is hard to tell: argv: where (library, unlinked, replaced, thread, deep, wide, made,
+ * handler, endless), and a library that has `work` (sleeper.c). `run` is around all of it.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#define KEPT __attribute__((noinline, noclone))
+
+static const struct timespec rest = { 0, 30000000 };
+/* Written after each call, so that none is the last thing that its caller does. */
+volatile int done;
+
+KEPT void sleep_here(void)
+{
+	nanosleep(&rest, NULL);
+	done++;
+}
+
+KEPT void call_library(const char *where, const char *path)
+{
+	void *library = dlopen(path, RTLD_NOW);
+	void (*work)(const char *, const char *);
+	char other[4096];
+	FILE *file;
+
+	work = library ? (void (*)(const char *, const char *))dlsym(library, "work") : NULL;
+	if (!work)
+		exit(3);
+	if (!strcmp(where, "unlinked") && unlink(path))
+		exit(3);
+	/* As a package is upgraded: another file gets its name. */
+	if (!strcmp(where, "replaced")) {
+		snprintf(other, sizeof(other), "%s.new", path);
+		file = fopen(other, "w");
+		if (!file || fputs("another one\n", file) < 0 || fclose(file) || rename(other, path))
+			exit(3);
+	}
+	work("timer", NULL);
+	done++;
+}
+
+KEPT void go_down(int left)
+{
+	if (left)
+		go_down(left - 1);
+	else
+		sleep_here();
+	done++;
+}
+
+KEPT void go_down_wide(int left)
+{
+	volatile char room[1500];
+
+	memset((void *)room, left, sizeof(room));
+	if (left)
+		go_down_wide(left - 1);
+	else
+		sleep_here();
+	done += room[7];
+}
+
+KEPT void call_made(void)
+{
+#if defined(__x86_64__)
+	/* push %rbp; mov %rsp,%rbp; call *%rdi; pop %rbp; ret */
+	static const unsigned char code[] = { 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3 };
+	void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (page == MAP_FAILED)
+		exit(3);
+	memcpy(page, code, sizeof(code));
+	if (mprotect(page, 4096, PROT_READ | PROT_EXEC))
+		exit(3);
+	((void (*)(void (*)(void)))page)(sleep_here);
+#endif
+	done++;
+}
+
+KEPT void sleep_endlessly_described(void)
+{
+	/* The frame is where an expression says that jumps to its own begin. */
+	asm volatile(".cfi_remember_state\n.cfi_escape 0x0f, 3, 0x2f, 0xfd, 0xff");
+	nanosleep(&rest, NULL);
+	done++;
+	asm volatile(".cfi_restore_state");
+}
+
+static void handle(int signal)
+{
+	(void)signal;
+	sleep_here();
+}
+
+KEPT void *run(void *arguments)
+{
+	char **argv = arguments;
+
+	if (!strcmp(argv[1], "deep"))
+		go_down(200);
+	else if (!strcmp(argv[1], "wide"))
+		go_down_wide(30);
+	else if (!strcmp(argv[1], "made"))
+		call_made();
+	else if (!strcmp(argv[1], "endless"))
+		sleep_endlessly_described();
+	else if (!strcmp(argv[1], "handler")) {
+		signal(SIGUSR1, handle);
+		raise(SIGUSR1);
+	} else
+		call_library(argv[1], argv[2]);
+	done++;
+	return NULL;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_attr_t small;
+	pthread_t thread;
+
+	if (argc < 3)
+		return 2;
+	if (!strcmp(argv[1], "thread")) {
+		if (pthread_attr_init(&small) || pthread_attr_setstacksize(&small, 64 << 10) ||
+		    pthread_create(&thread, &small, run, argv) || pthread_join(thread, NULL))
+			return 3;
+	} else {
+		run(argv);
+	}
+	/* Its files are read while it is there. */
+	usleep(300000);
+	return 0;
+}

@@ -1,0 +1,142 @@
+//! Ready-made operations on the databases themselves, whose commits come in groups, beside what these count on their own.
+
+use anyhow::{Context as _, Result, ensure};
+use fathom_tests::{ext4, fathom, near, run, show};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The recording of a command, and what that wrote to its standard output.
+pub fn recorded(folder: &Path, op: &str, argv: &[&str]) -> Result<(PathBuf, String)> {
+    let archive = folder.join("t.fathom");
+    let mut command = Command::new(fathom());
+    command.args(["record", "--quiet", "--op", op, "-o"]).arg(&archive).arg("--").args(argv);
+    Ok((archive, String::from_utf8_lossy(&run(&mut command)?.stdout).into_owned()))
+}
+
+/// The operation of that name, and how often it did something in all.
+fn operation(summary: &Value, name: &str) -> Result<(f64, impl Fn(&str) -> f64 + use<>)> {
+    let all = summary["operations"].as_array().context("operations[]")?;
+    let found = all.iter().find(|o| o["statement"] == name).with_context(|| format!("no {name} in {all:#?}"))?.clone();
+    let count = found["count"].as_f64().context("count")?;
+    Ok((count, move |pointer: &str| found.pointer(pointer).and_then(Value::as_f64).unwrap_or(0.0) * count))
+}
+
+/// Each of its commits is made durable: by a flush that it has a part in, whoever asked for it.
+fn is_flushed(count: f64, sum: &impl Fn(&str) -> f64) -> Result<()> {
+    let touched = sum("/per_operation/touched/flushes");
+    ensure!(touched >= count, "{count} commits have parts in {touched} flushes");
+    Ok(())
+}
+
+/// RocksDB counts its write groups: who wrote for itself and others, whom another wrote for, and how often the log was synced.
+pub fn rocksdb() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let database = format!("--db={}", disk.path().join("r").display());
+    let argv = ["db_bench", "--benchmarks=fillrandom", "--threads=4", "--num=50", "--sync=1", "--statistics", &database];
+    let (archive, said) = recorded(folder.path(), "rocksdb", &argv)?;
+    let counter = |name: &str| -> Result<f64> {
+        let line = said.lines().find(|line| line.starts_with(&format!("rocksdb.{name} COUNT"))).context(said.clone())?;
+        Ok(line.rsplit(' ').next().context("a number")?.parse()?)
+    };
+    let (count, sum) = operation(&show(&archive)?, "rocksdb::DBImpl::WriteImpl")?;
+    near("writes", count, counter("number.keys.written")?)?;
+    near("writes of groups", count, counter("write.self")? + counter("write.other")?)?;
+    near("syncs of the log", sum("/per_operation/calls/fdatasync"), counter("wal.synced")?)?;
+    is_flushed(count, &sum)
+}
+
+/// argv: a folder. Eight threads, each its own keys; so many groups as the log has records are written in.
+const LEVELDB: &str = "
+import plyvel, sys, threading
+db = plyvel.DB(sys.argv[1], create_if_missing=True)
+def put(thread):
+    for i in range(25):
+        db.put(b'%d-%d' % (thread, i), b'x' * 100, sync=True)
+threads = [threading.Thread(target=put, args=(n,)) for n in range(8)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+";
+
+/// The records of a LevelDB log, of which each is a group: blocks of 32 KiB of pieces with a checksum, a length and a type (1: whole, 2: first).
+fn records(log: &[u8]) -> usize {
+    let mut count = 0;
+    for block in log.chunks(32 << 10) {
+        let mut rest = block;
+        while let [_, _, _, _, low, high, kind, after @ ..] = rest {
+            count += usize::from(matches!(kind, 1 | 2));
+            rest = after.get(usize::from(u16::from_le_bytes([*low, *high]))..).unwrap_or_default();
+        }
+    }
+    count
+}
+
+/// LevelDB has no counters; its log has a record for each group. Debian's has only the functions around its own (`DB::Put`).
+pub fn leveldb() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let database = disk.path().join("l");
+    let argv = ["/usr/bin/python3", "-c", LEVELDB, &database.display().to_string()];
+    let (archive, _) = recorded(folder.path(), "leveldb", &argv)?;
+    let summary = show(&archive)?;
+    let (count, sum) = operation(&summary, "leveldb::DB::Put").or_else(|_| operation(&summary, "leveldb::DBImpl::Write"))?;
+    near("puts", count, 200.0)?;
+    let log = std::fs::read_dir(&database)?.flatten().find(|file| file.path().extension().is_some_and(|e| e == "log"));
+    let groups = records(&std::fs::read(log.context("its log")?.path())?);
+    near("syncs of the log", sum("/per_operation/calls/fdatasync"), groups as f64)?;
+    is_flushed(count, &sum)
+}
+
+/// Whether Python has LevelDB.
+pub fn has_plyvel() -> Result<(), String> {
+    let output = Command::new("/usr/bin/python3").args(["-c", "import plyvel"]).output();
+    let has = output.is_ok_and(|output| output.status.success());
+    has.then_some(()).ok_or_else(|| "python3-plyvel is not installed".into())
+}
+
+/// argv: a folder. Four clients of a MariaDB of its own, each 25 transactions; its counters before and after are printed.
+const MARIADB: &str = "
+own() { echo --no-defaults --datadir=$1 --user=root --socket=$1/socket; }
+counters() {
+    mariadb --no-defaults --socket=$1/socket -uroot -N -e \"show global status where variable_name in ('Handler_commit', 'Innodb_data_fsyncs')\"
+}
+mariadbd $(own $1) --skip-networking --innodb-log-file-size=16M --innodb-buffer-pool-size=32M > $1/log 2>&1 &
+server=$!
+until mariadb --no-defaults --socket=$1/socket -uroot -e 'create database x; create table x.t (i int primary key auto_increment, s text)' \\
+    2> $1/said; do
+    kill -0 $server || exit 1
+    sleep 0.1
+done
+counters $1
+clients=
+for client in 1 2 3 4; do
+    for i in $(seq 25); do echo \"insert into x.t (s) values ('abc');\"; done | mariadb --no-defaults --socket=$1/socket -uroot &
+    clients=\"$clients $!\"
+done
+wait $clients
+counters $1
+mariadb-admin --no-defaults --socket=$1/socket -uroot shutdown
+wait $server
+";
+
+/// Debian's MariaDB hides InnoDB's functions; those of the server around them are its operations. Its counters bound what they do: there are
+/// more commits than clients' (of its own tables), and more syncs than for commits.
+pub fn innodb() -> Result<()> {
+    let (disk, folder) = (ext4()?, tempfile::tempdir()?);
+    let data = disk.path().join("m").display().to_string();
+    run(Command::new("mariadb-install-db").args(["--no-defaults", "--user=root", "--skip-test-db"]).args([
+        "--auth-root-authentication-method=normal",
+        &format!("--datadir={data}"),
+        "--innodb-log-file-size=16M",
+    ]))?;
+    let (archive, said) = recorded(folder.path(), "innodb", &["sh", "-c", MARIADB, "sh", &data])?;
+    let counters: Vec<f64> = said.lines().filter_map(|line| line.split_once('\t')?.1.parse().ok()).collect();
+    let [commits_before, syncs_before, commits, syncs] = counters[..] else { anyhow::bail!("{said}") };
+    ensure!(commits - commits_before == 100.0, "{said}");
+    let (count, sum) = operation(&show(&archive)?, "ha_commit_trans")?;
+    ensure!(count >= commits, "{count} operations, {commits} commits");
+    let synced = sum("/per_operation/calls/fdatasync");
+    ensure!(synced > 0.0 && synced <= syncs + 20.0, "{synced} syncs in commits, {syncs_before} to {syncs} in all");
+    let touched = sum("/per_operation/touched/flushes");
+    ensure!(touched >= 100.0, "100 commits have parts in {touched} flushes");
+    Ok(())
+}
