@@ -201,7 +201,7 @@ pub fn table(bytes: &[u8]) {
     let text = explain::text::text(&explained) + &explain::text::summary(&explained);
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     let same = diff::diff(&changed, &changed);
-    assert!(["equivalent", "inconclusive"].contains(&same.verdict.as_str()), "{}", same.why);
+    assert!(["equivalent", "inconclusive"].contains(&same.verdict.name()), "{}", same.why);
     for done in [same, diff::diff(&plain, &changed), diff::diff(&changed, &plain)] {
         let times = &done.latency_ns;
         let most = done.contributions.iter().map(|row| row.a_ns.abs().max(row.b_ns.abs())).fold(0.0, f64::max);
