@@ -7,7 +7,7 @@
 mod single;
 
 use anyhow::{Context, Result, ensure};
-use fathom_tests::{Case, ext4, fathom, installed, lane, record, root, rows, run};
+use fathom_tests::{Case, ext4, fathom, installed, lane, preferred, record, root, rows, run};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -244,10 +244,11 @@ fn findings(archive: &Path, statement: &str) -> Result<Vec<String>> {
 /// What an INSERT of each journal mode does on a disk whose flushes take their time. A scheduling delay may be found besides.
 fn explained() -> Result<()> {
     const INSERT: &str = "INSERT INTO t VALUES (?, ?)";
+    preferred();
     let folder = tempfile::tempdir()?;
     let delete = recorded(folder.path(), "delete", ["delete", "full", "once"])?;
     let found = findings(&delete, INSERT)?;
-    ensure!(["F01", "S01"].iter().all(|code| found.iter().any(|f| f == code)), "{found:?}");
+    ensure!(["F01", "S01"].iter().all(|code| found.iter().any(|f| f == code)), "DELETE: {found:?}");
     let wal = findings(&recorded(folder.path(), "wal", ["wal", "full", "once"])?, INSERT)?;
     ensure!(wal.iter().any(|f| f == "S01"), "{wal:?}");
     ensure!(!wal.iter().any(|f| ["J02", "F01"].contains(&f.as_str())), "WAL has neither: {wal:?}");
@@ -255,7 +256,7 @@ fn explained() -> Result<()> {
     let off = findings(&recorded(folder.path(), "off", ["delete", "off", "once"])?, INSERT)?;
     ensure!(
         off.iter().any(|f| f == "J02") && !off.iter().any(|f| ["F01", "F03", "S01"].contains(&f.as_str())),
-        "{off:?}"
+        "off: {off:?}"
     );
     let text = String::from_utf8(run(Command::new(fathom()).arg("show").arg(&delete))?.stdout)?;
     let first = text.lines().next().unwrap_or_default();
@@ -272,6 +273,7 @@ for i in range(60):
     db.execute('SELECT i FROM t WHERE i = ?', (i,)).fetchall()
 os._exit(0)
 ";
+    preferred();
     let folder = tempfile::tempdir()?;
     for (cached, expected) in [("0", true), ("100", false)] {
         let own = folder.path().join(cached);

@@ -154,7 +154,7 @@ fn database() -> Result<()> {
 const ASKS: &str = r#"
 import sqlite3, sys, time
 db = sqlite3.connect(sys.argv[1], isolation_level=None)
-time.sleep({2: 0.5, 1: 0, 0: 0}[db.execute("PRAGMA synchronous").fetchone()[0]])
+time.sleep({2: 1.5, 1: 0, 0: 0}[db.execute("PRAGMA synchronous").fetchone()[0]])
 "#;
 
 fn durability() -> Result<()> {

@@ -111,7 +111,7 @@ proptest! {
             match judge(&ratio, Better::Lower, margin) {
                 Verdict::Faster => -1,
                 Verdict::Slower => 1,
-                _ => 0,
+                Verdict::Equivalent | Verdict::Inconclusive | Verdict::Disturbed => 0,
             }
         };
         prop_assert!(of(1.0) <= of(by), "{} {}", of(1.0), of(by));
