@@ -137,7 +137,7 @@ int main(int argc, char **argv)
 	} else {
 		run(argv);
 	}
-	/* Its files are read while it is there. */
-	usleep(300000);
+	/* Its files are read while it is there: stacks are looked at every half second. */
+	sleep(2);
 	return 0;
 }

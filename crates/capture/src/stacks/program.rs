@@ -50,6 +50,15 @@ impl Place {
     }
 }
 
+/// Functions, the innermost first.
+struct Chain {
+    places: Vec<Place>,
+    /// Why they end there.
+    ended: u16,
+    /// Whether it is where no code was as the process was looked at.
+    unseen: bool,
+}
+
 /// What a chain is made of.
 enum Step {
     Found(FrameAddress),
@@ -129,10 +138,25 @@ impl Programs {
 
     /// The functions of a copied stack, the innermost first, and why they end there ([`chain_end`]).
     pub fn unwind(&mut self, call: &OfCall) -> (Vec<Place>, u16) {
+        let Some(mut chain) = self.unwind_once(call) else { return (Vec::new(), chain_end::GONE) };
+        if chain.unseen {
+            // Memory that was made code since (mprotect) is not told.
+            let known = |programs: &Self| programs.processes.get(&call.thread.0).map(|process| process.maps.clone());
+            let before = known(self);
+            self.look_at(call.thread.0);
+            if known(self) != before {
+                chain = self.unwind_once(call).unwrap_or(chain);
+            }
+        }
+        let is_gone = || self.processes.get(&call.thread.0).is_none_or(|process| !is_there(process.pid));
+        let ended = if chain.unseen && is_gone() { chain_end::GONE } else { chain.ended };
+        (chain.places, ended)
+    }
+
+    fn unwind_once(&mut self, call: &OfCall) -> Option<Chain> {
         let Self { files, cache, processes } = self;
-        let Some(process) = processes.get_mut(&call.thread.0) else { return (Vec::new(), chain_end::GONE) };
-        let (loaded, memory) = process.loaded(files);
-        loaded.unwind(call, memory, cache.get_or_insert_with(|| Box::new(Cache::new())))
+        let (loaded, memory) = processes.get_mut(&call.thread.0)?.loaded(files);
+        Some(loaded.unwind(call, memory, cache.get_or_insert_with(|| Box::new(Cache::new()))))
     }
 
     /// The one function that a thread stood in.
@@ -181,8 +205,9 @@ impl Loaded {
         Self { pid, maps, code: all, unwinder, originals: HashMap::new() }
     }
 
-    fn unwind(&mut self, call: &OfCall, memory: Option<&File>, cache: &mut Cache) -> (Vec<Place>, u16) {
-        let Self { pid, maps, unwinder, originals, .. } = self;
+    fn unwind(&mut self, call: &OfCall, memory: Option<&File>, cache: &mut Cache) -> Chain {
+        let Self { maps, unwinder, originals, .. } = self;
+        let mut unseen = false;
         let mut read = |at: u64| {
             let word = call.word(at).ok_or(())?;
             if let Some(original) = before_probes(maps, call, at, word) {
@@ -204,9 +229,8 @@ impl Loaded {
                 Ok(Some(caller)) => {
                     let Some(next) = FrameAddress::from_return_address(caller) else { break chain_end::NO_CALLER };
                     if !returns_to(maps, &self.code, caller) {
-                        // What lies there may have been mapped since the process was looked at last.
-                        let unseen = maps.find(caller.wrapping_sub(1)).is_none() && !is_there(*pid);
-                        break if unseen { chain_end::GONE } else { chain_end::NO_CALLER };
+                        unseen = maps.find(caller.wrapping_sub(1)).is_none();
+                        break chain_end::NO_CALLER;
                     }
                     if let Some(entered) = passed_over(maps, &self.code, address, caller) {
                         found.extend([Step::Unknown, Step::Found(FrameAddress::from_instruction_pointer(entered))]);
@@ -229,7 +253,7 @@ impl Loaded {
             Step::Found(address) => self.place(address),
             Step::Unknown => Some(Place::unknown()),
         };
-        (found.into_iter().filter_map(place).collect(), ended)
+        Chain { places: found.into_iter().filter_map(place).collect(), ended, unseen }
     }
 
     fn place(&self, address: FrameAddress) -> Option<Place> {

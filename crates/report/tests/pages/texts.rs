@@ -105,9 +105,9 @@ pub fn slow_wait_names_functions() -> Result<()> {
     assert_eq!(
         of_finding,
         json!([
-            format!("42.0 ms in fdatasync: app_commit ← <b>\u{241b}[31mred{kernel}"),
-            format!("7.00 ms in fdatasync: flush_log ← ?{kernel}"),
-            format!("5.00 ms in fdatasync: program unknown (a 32-bit program){kernel}"),
+            format!("42 ms in fdatasync: app_commit ← <b>\u{241b}[31mred{kernel}"),
+            format!("7 ms in fdatasync: flush_log ← ?{kernel}"),
+            format!("5 ms in fdatasync: program unknown (a 32-bit program){kernel}"),
         ])
     );
     let chains = "return [...document.querySelectorAll('.slow-waits details')].map((d) => [d.open, d.firstChild.textContent, \
@@ -117,9 +117,9 @@ pub fn slow_wait_names_functions() -> Result<()> {
     assert_eq!(
         of_statement,
         json!([
-            [true, "42.0 ms in fdatasync, the longest of 2 like it", "app_commit ← <b>\u{241b}[31mred", kernel],
-            [false, "7.00 ms in fdatasync, the longest of 2 like it", "flush_log ← ?", "longer chains are cut", kernel],
-            [false, "5.00 ms in fdatasync, the longest of 2 like it", "unknown (a 32-bit program)", kernel],
+            [true, "42 ms in fdatasync, the longest of 2 like it", "app_commit ← <b>\u{241b}[31mred", kernel],
+            [false, "7 ms in fdatasync, the longest of 2 like it", "flush_log ← ?", "longer chains are cut", kernel],
+            [false, "5 ms in fdatasync, the longest of 2 like it", "unknown (a 32-bit program)", kernel],
         ])
     );
     shown.quiet()
