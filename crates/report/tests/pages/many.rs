@@ -3,7 +3,7 @@
 use super::*;
 
 /// Spans that the page reads at once, of a part, and of all parts.
-const WHOLE: Limits = Limits { spans: usize::MAX, part: 0, all: 0, points: 1000, lanes: 32, window: None };
+const WHOLE: Limits = Limits { spans: usize::MAX, part: 0, all: 0, points: 200_000, lanes: 32, window: None };
 
 /// Shows a recording of so many operations.
 fn show_many(operations: u64, limits: Limits, hash: &str) -> Result<Shown> {

@@ -135,7 +135,7 @@ impl Synthetic {
         );
         self.operations.push(json!({
             "id": 100 + operation, "shape": shape, "nth": nth, "span": span, "parent": null, "start": start, "end": null, "rows": 0, "result": 101,
-            "whole": true,
+            "whole": true, "part": null,
         }));
         (operation, span)
     }
