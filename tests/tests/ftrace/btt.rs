@@ -1,0 +1,91 @@
+//! btt as the oracle for a command's queue and device times: Q2D (first bio queued to issued) and D2C (issued to completed).
+
+use super::{cell, ns, rows, unpack};
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{fathom, run};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+/// A command's first sector and its bytes, and when it was issued.
+type Issued = (u64, u64, u64);
+/// When the first of its bios was queued, and when it was completed.
+type Times = (u64, u64);
+
+/// btt's list of I/Os: each bio with what became of it. Several bios may be in one command.
+fn told(list: &str) -> Result<BTreeMap<Issued, Times>> {
+    let mut commands: BTreeMap<Issued, Times> = BTreeMap::new();
+    for io in list.split("\n\n") {
+        let (mut queued, mut issued, mut completed) = (None, None, None);
+        for line in io.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let Some([time, action, place]) = words.last_chunk::<3>() else { continue };
+            let Some((sector, sectors)) = place.split_once('+') else { continue };
+            let (seconds, rest) = time.split_once('.').with_context(|| format!("no time in {line}"))?;
+            let at = seconds.parse::<u64>()? * 1_000_000_000 + rest.parse::<u64>()?;
+            match *action {
+                "Q" => queued = Some(at),
+                "D" => issued = Some((sector.parse()?, sectors.parse::<u64>()? * 512, at)),
+                "C" => completed = Some(at),
+                _ => {}
+            }
+        }
+        if let (Some(queued), Some(issued), Some(completed)) = (queued, issued, completed) {
+            let known = commands.entry(issued).or_insert((queued, completed));
+            known.0 = known.0.min(queued);
+        }
+    }
+    Ok(commands)
+}
+
+/// The same of what was imported.
+fn imported(archive: &Path) -> Result<BTreeMap<Issued, Times>> {
+    let mut queued: BTreeMap<String, u64> = BTreeMap::new();
+    let spans = rows(archive, "spans")?;
+    let bios: BTreeMap<&str, u64> =
+        spans.iter().filter(|s| cell(s, "kind") == "bio").map(|s| (cell(s, "id"), ns(s, "start_ns"))).collect();
+    for link in rows(archive, "links")? {
+        if let Some(&at) = bios.get(cell(&link, "parent")) {
+            let first = queued.entry(cell(&link, "child").to_owned()).or_insert(at);
+            *first = at.min(*first);
+        }
+    }
+    let commands = spans.iter().filter(|s| cell(s, "layer") == "Driver");
+    let command = |s: &super::Row| {
+        let issued = (ns(s, "sector"), ns(s, "bytes"), ns(s, "start_ns"));
+        Some((issued, (*queued.get(cell(s, "id"))?, ns(s, "end_ns"))))
+    };
+    Ok(commands.filter_map(command).collect())
+}
+
+/// Imports what blktrace recorded and compares it with what btt makes of the same.
+fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
+    let tool = |program: &str, words: &[&str]| run(Command::new(program).current_dir(folder).args(words));
+    tool("blkparse", &["-i", name, "-d", "merged", "-o", "text"])?;
+    tool("btt", &["-i", "merged", "-p", "list"])?;
+    let theirs = told(&std::fs::read_to_string(folder.join("list"))?)?;
+    let archive = folder.join(format!("{name}.fathom"));
+    run(Command::new(fathom()).arg("import").arg(folder.join(format!("{name}.blktrace.0"))).arg("-o").arg(&archive))?;
+    let ours = imported(&archive)?;
+    // btt's times begin with the first event, ours are the kernel's.
+    let first = |all: &BTreeMap<Issued, Times>| all.keys().map(|issued| issued.2).min();
+    let begun = first(&ours).zip(first(&theirs)).map(|(a, b)| a - b).context("no command")?;
+    let mut waited = (0, 0);
+    for (&(sector, bytes, at), &(queued, completed)) in &theirs {
+        let found = ours.get(&(sector, bytes, at + begun));
+        let found = found.with_context(|| format!("no command of {bytes} bytes at {sector}, issued at {at} ns"))?;
+        let said = (queued + begun, completed + begun);
+        ensure!(*found == said, "{bytes} bytes at {sector}: queued and completed at {found:?}, by btt at {said:?}");
+        waited = (waited.0 + at - queued, waited.1 + completed - at);
+    }
+    println!("{name}: {} commands, {} ns of Q2D and {} ns of D2C, as btt has them", theirs.len(), waited.0, waited.1);
+    // btt leaves out flushes and what was split.
+    ensure!(theirs.len() >= least && ours.len() <= theirs.len() + 10, "{} of {} commands", theirs.len(), ours.len());
+    Ok(())
+}
+
+pub fn agrees() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    unpack("data", folder.path())?;
+    compare(folder.path(), "data", 140)
+}
