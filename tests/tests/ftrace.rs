@@ -34,6 +34,7 @@ fn main() -> ExitCode {
     with_tracefs();
     let needs = || root().and_then(|()| installed("python3")).and_then(|()| tracefs());
     let trace_cmd = || needs().and_then(|()| installed("trace-cmd")).and_then(|()| trace_cmd_records());
+    let btt = || installed("btt").and_then(|()| installed("blkparse"));
     let cases: Vec<Case> = vec![
         ("ebpf_and_ftrace_agree_on_one_run", needs(), both_backends),
         ("totals_match_diskstats", needs(), totals_equal),
@@ -43,7 +44,9 @@ fn main() -> ExitCode {
         ("imported_trace_dat_matches_trace_cmd_counts", trace_cmd(), import_agrees),
         ("same_trace_imports_alike_from_text_and_perfetto", trace_cmd(), forms_agree),
         ("blktrace_files_match_blkparse_counts", installed("blkparse"), blktrace_agrees),
-        ("queue_and_device_times_match_btt", installed("btt").and_then(|()| installed("blkparse")), btt::agrees),
+        ("queue_and_device_times_match_btt", btt(), btt::agrees),
+        ("partition_times_match_btt", btt(), btt::of_a_partition),
+        ("blktraces_of_two_disks_are_one_trace", btt(), btt::of_two_disks),
         (
             "tracefs_permission_error_is_reported",
             root().and_then(|()| installed("setpriv")).and_then(|()| tracefs()),

@@ -83,7 +83,7 @@ fn of_other_cpus(file: &Path) -> Vec<PathBuf> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let listed = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = std::fs::read_dir(listed).into_iter().flatten().flatten().map(|entry| folder.join(entry.file_name()));
-    let mut all: Vec<PathBuf> = entries.filter(|path| stem(path).as_ref() == Some(&own)).collect();
+    let all: Vec<PathBuf> = entries.filter(|path| stem(path).as_ref() == Some(&own)).collect();
     all
 }
 

@@ -67,9 +67,10 @@ fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
     let archive = folder.join(format!("{name}.fathom"));
     run(Command::new(fathom()).arg("import").arg(folder.join(format!("{name}.blktrace.0"))).arg("-o").arg(&archive))?;
     let ours = imported(&archive)?;
-    // btt's times begin with the first event, ours are the kernel's.
-    let first = |all: &BTreeMap<Issued, Times>| all.keys().map(|issued| issued.2).min();
-    let begun = first(&ours).zip(first(&theirs)).map(|(a, b)| a - b).context("no command")?;
+    // btt's times begin with the first event, ours are the kernel's. So its first command tells, by its place, from when on.
+    let first = theirs.keys().min_by_key(|issued| issued.2).context("no command")?;
+    let same = ours.keys().filter(|(sector, bytes, _)| (*sector, *bytes) == (first.0, first.1));
+    let begun = same.map(|issued| issued.2 - first.2).min().context("btt's first command is not there")?;
     let mut waited = (0, 0);
     for (&(sector, bytes, at), &(queued, completed)) in &theirs {
         let found = ours.get(&(sector, bytes, at + begun));
@@ -88,4 +89,46 @@ pub fn agrees() -> Result<()> {
     let folder = tempfile::tempdir()?;
     unpack("data", folder.path())?;
     compare(folder.path(), "data", 140)
+}
+
+/// A partition's records name the partition, and places on its disk.
+pub fn of_a_partition() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    unpack("part", folder.path())?;
+    compare(folder.path(), "part", 20)
+}
+
+/// Two disks that were traced together: each of the files that a shell's `*` names is read once, and each disk has what it has alone.
+pub fn of_two_disks() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut alone = BTreeMap::new();
+    for disk in ["sda", "sdb"] {
+        unpack(disk, folder.path())?;
+        compare(folder.path(), disk, 15)?;
+        alone.append(&mut commands(&folder.path().join(format!("{disk}.fathom")))?);
+    }
+    let files = ["sda.blktrace.0", "sda.blktrace.1", "sdb.blktrace.1"];
+    let import = |files: &[&str]| {
+        Command::new(fathom()).current_dir(&folder).arg("import").args(files).args(["-o", "both.fathom"]).output()
+    };
+    let output = import(&files)?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let both = commands(&folder.path().join("both.fathom"))?;
+    println!("{both:?}");
+    ensure!(both == alone && both.len() >= 5, "{both:?} together, {alone:?} each by itself");
+    let refused = import(&["sda.blktrace.0", "text"])?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(!refused.status.success() && said.contains("only if blktrace made them"), "{said}");
+    Ok(())
+}
+
+/// Commands by disk and kind, with their bytes.
+fn commands(archive: &Path) -> Result<BTreeMap<String, (u64, u64)>> {
+    let mut counts = BTreeMap::new();
+    for span in rows(archive, "spans")?.iter().filter(|s| cell(s, "layer") == "Driver") {
+        let count: &mut (u64, u64) =
+            counts.entry(["disk", "kind", "flags"].map(|c| cell(span, c)).join(" ")).or_default();
+        *count = (count.0 + 1, count.1 + ns(span, "bytes"));
+    }
+    Ok(counts)
 }
