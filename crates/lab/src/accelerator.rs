@@ -123,8 +123,16 @@ mod tests {
         crate::script::write(&program, &format!("#!/bin/sh\n{script}\n")).unwrap();
         let (device, began) = (folder.path().join("kvm-device"), Instant::now());
         std::fs::write(&device, "").unwrap();
-        let again =
-            || works(&program.to_string_lossy(), &device, Path::new("/vmlinuz"), folder.path(), Duration::from_secs(1), &Context::silent());
+        let again = || {
+            works(
+                &program.to_string_lossy(),
+                &device,
+                Path::new("/vmlinuz"),
+                folder.path(),
+                Duration::from_secs(1),
+                &Context::silent(),
+            )
+        };
         let works = again();
         let kept = std::fs::read_to_string(folder.path().join("kvm")).unwrap();
         std::fs::remove_file(&program).unwrap();
@@ -151,6 +159,13 @@ mod tests {
     #[test]
     fn kvm_without_device_is_not_tried() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(!works("/bin/true", &folder.path().join("none"), Path::new("/vmlinuz"), folder.path(), LIMIT, &Context::silent()));
+        assert!(!works(
+            "/bin/true",
+            &folder.path().join("none"),
+            Path::new("/vmlinuz"),
+            folder.path(),
+            LIMIT,
+            &Context::silent()
+        ));
     }
 }

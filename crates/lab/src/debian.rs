@@ -121,7 +121,8 @@ impl Packages {
 
     fn download(&self, name: &str, into: &Path) -> Result<PathBuf, Error> {
         self.lists(false)?;
-        let attempt = || run(self.apt("apt-get")?.current_dir(into).args(["download", &self.full(name)]), &self.context);
+        let attempt =
+            || run(self.apt("apt-get")?.current_dir(into).args(["download", &self.full(name)]), &self.context);
         if attempt().is_err() && !self.context.cancelled() {
             self.lists(true)?;
             attempt()?;

@@ -128,7 +128,8 @@ pub fn shows(page: &str, archive: &Path) -> bool {
 }
 
 fn recording<'a>(rows: &Rows, title: &'a str, window: Option<(u64, u64)>) -> Result<PageData<'a>, Error> {
-    let limits = figures::Limits { spans: SPANS, part: PART, all: ALL, points: POINTS, window, ..figures::Limits::default() };
+    let limits =
+        figures::Limits { spans: SPANS, part: PART, all: ALL, points: POINTS, window, ..figures::Limits::default() };
     let (timeline, scatter) = (figures::timeline(rows, &limits), figures::scatter(rows, &limits));
     let summary = summary::summarise(rows);
     let explanation = explain::explain(rows);

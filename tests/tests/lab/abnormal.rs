@@ -171,7 +171,10 @@ pub fn fetching_is_interrupted() -> Result<()> {
     let bin = folder.path().join("bin");
     std::fs::create_dir(&bin)?;
     let apt = bin.join("apt-get");
-    std::fs::write(&apt, "#!/bin/sh\nsleep 100000 &\necho $$ $! >$APT_STARTED.new\nmv $APT_STARTED.new $APT_STARTED\nwait\n")?;
+    std::fs::write(
+        &apt,
+        "#!/bin/sh\nsleep 100000 &\necho $$ $! >$APT_STARTED.new\nmv $APT_STARTED.new $APT_STARTED\nwait\n",
+    )?;
     let made = Command::new("chmod").arg("+x").arg(&apt).status()?;
     ensure!(made.success(), "chmod");
     let started = folder.path().join("started");

@@ -35,7 +35,8 @@ fn over_netem_counted(guest: &mut Guest, netem: &str, words: &str) -> Result<(St
     let lines = sh(guest, &format!("{NETEM} {words}"));
     let counted = sh(guest, "tc -s qdisc show dev lo")?;
     sh(guest, "tc qdisc del dev lo root")?;
-    let mut numbers = counted.split_whitespace().skip_while(|word| *word != "Sent").filter_map(|word| word.parse().ok());
+    let mut numbers =
+        counted.split_whitespace().skip_while(|word| *word != "Sent").filter_map(|word| word.parse().ok());
     let (Some(bytes), Some(packets)) = (numbers.next(), numbers.next()) else { bail!("tc says no numbers: {counted}") };
     Ok((lines?, bytes, packets))
 }

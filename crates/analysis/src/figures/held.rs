@@ -248,8 +248,7 @@ impl<'a> Tabling<'a> {
         for number in own {
             let l = &self.index.rows.links[number as usize];
             if let (Some(parent), Some(child)) = (self.held(l.parent), self.held(l.child)) {
-                let (relation, confidence) =
-                    (self.strings.of(l.relation.name()), self.strings.of(l.confidence.name()));
+                let (relation, confidence) = (self.strings.of(l.relation.name()), self.strings.of(l.confidence.name()));
                 links.push(parent, child, relation, confidence, l.weakened_by.is_some());
                 at.push(number);
             }
@@ -366,4 +365,3 @@ fn label(index: &Index, span: &Span) -> String {
         },
     }
 }
-

@@ -16,11 +16,11 @@ mod scatter;
 mod timeline;
 
 pub use crate::counts::{Counts, counts};
+pub use held::{CauseColumns, Held, HeldRows, LinkColumns, Positions, SliceColumns, SpanColumns};
 pub use lanes::{Lane, LayerLanes};
 pub use levels::{CellColumns, Level};
-pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter};
-pub use held::{CauseColumns, Held, HeldRows, LinkColumns, Positions, SliceColumns, SpanColumns};
 pub use part::Part;
+pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter};
 pub use timeline::{FileInfo, LossMark, OperationColumns, ProcessName, ShapeInfo, Timeline, timeline};
 
 use crate::rows::Index;

@@ -120,7 +120,9 @@ impl Belongs {
                 continue;
             }
             let next = if downward { &self.down } else { &self.up };
-            waiting.extend(next.of(span as usize).iter().filter(|&&other| seen.insert(other)).map(|&other| (other, false)));
+            waiting.extend(
+                next.of(span as usize).iter().filter(|&&other| seen.insert(other)).map(|&other| (other, false)),
+            );
         }
         true
     }

@@ -1,8 +1,8 @@
 //! The layered timeline: papers 000, figures 13-15, and 004, figures 2-5.
 
+use super::held::{CauseColumns, Held, LinkColumns, SliceColumns, SpanColumns, Tabling};
 use super::lanes::{LayerLanes, lanes};
 use super::levels::{Level, levels};
-use super::held::{CauseColumns, Held, LinkColumns, SliceColumns, SpanColumns, Tabling};
 use super::part::Part;
 use super::{DiskAxis, LeftOut, Limits, VERSION, columns, end_of, parts};
 use crate::rows::{Index, Rows};
