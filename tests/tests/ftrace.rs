@@ -3,6 +3,8 @@
 //! Both backends record one and the same run: the one that goes through eBPF starts the one that goes through ftrace, which
 //! starts the program. What they say is compared span by span and link by link.
 
+#[path = "ftrace/btt.rs"]
+mod btt;
 #[path = "ftrace/perfetto.rs"]
 mod perfetto;
 
@@ -32,6 +34,7 @@ fn main() -> ExitCode {
     with_tracefs();
     let needs = || root().and_then(|()| installed("python3")).and_then(|()| tracefs());
     let trace_cmd = || needs().and_then(|()| installed("trace-cmd")).and_then(|()| trace_cmd_records());
+    let btt = || installed("btt").and_then(|()| installed("blkparse"));
     let cases: Vec<Case> = vec![
         ("ebpf_and_ftrace_agree_on_one_run", needs(), both_backends),
         ("totals_match_diskstats", needs(), totals_equal),
@@ -41,6 +44,9 @@ fn main() -> ExitCode {
         ("imported_trace_dat_matches_trace_cmd_counts", trace_cmd(), import_agrees),
         ("same_trace_imports_alike_from_text_and_perfetto", trace_cmd(), forms_agree),
         ("blktrace_files_match_blkparse_counts", installed("blkparse"), blktrace_agrees),
+        ("queue_and_device_times_match_btt", btt(), btt::agrees),
+        ("partition_times_match_btt", btt(), btt::of_a_partition),
+        ("blktraces_of_two_disks_are_one_trace", btt(), btt::of_two_disks),
         (
             "tracefs_permission_error_is_reported",
             root().and_then(|()| installed("setpriv")).and_then(|()| tracefs()),
@@ -521,15 +527,21 @@ fn processor_agrees(trace: &Path, counts: &BTreeMap<String, u64>) -> Result<()> 
     Ok(())
 }
 
+/// Unpacks the files of a stored blktrace.
+fn unpack(name: &str, folder: &Path) -> Result<()> {
+    for cpu in 0..2 {
+        let name = format!("{name}.blktrace.{cpu}");
+        let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(format!("{name}.gz"));
+        let plain = run(Command::new("gzip").arg("-dc").arg(&packed))?;
+        fs::write(folder.join(name), plain.stdout)?;
+    }
+    Ok(())
+}
+
 /// What blktrace recorded in a guest of the lab with Debian 12's kernel: INSERTs on ext4 on a SCSI disk, then 4 MiB by dd.
 fn blktrace_agrees() -> Result<()> {
     let folder = tempfile::tempdir()?;
-    for cpu in 0..2 {
-        let name = format!("data.blktrace.{cpu}");
-        let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(format!("{name}.gz"));
-        let plain = run(Command::new("gzip").arg("-dc").arg(&packed))?;
-        fs::write(folder.path().join(name), plain.stdout)?;
-    }
+    unpack("data", folder.path())?;
     let merged = folder.path().join("merged");
     let parsed = run(Command::new("blkparse").current_dir(&folder).args(["-i", "data", "-d"]).arg(&merged))?;
     let text = String::from_utf8_lossy(&parsed.stdout).into_owned();

@@ -94,6 +94,8 @@ fn main() -> ExitCode {
         ("long::shell_in_guest_runs_typed_commands", needs(), scenario::shell),
         ("crashed_guest_leaves_its_recording", needs(), abnormal::crash),
         ("long::hung_guest_is_ended_and_leaves_its_recording", needs(), abnormal::hang),
+        ("ctrl_c_ends_fetching_of_kernel", needs(), abnormal::fetching_is_interrupted),
+        ("long::ctrl_c_ends_each_phase_and_leaves_nothing", needs(), abnormal::each_phase_is_interrupted),
         ("long::ctrl_c_stops_guest_and_keeps_recording", needs(), abnormal::interrupted),
         ("long::killed_lab_leaves_no_guest", needs(), abnormal::killed),
         ("long::scenario_returns_its_recording_nvme", needs(), scenario::nvme),

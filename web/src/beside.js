@@ -8,6 +8,7 @@ import { byId, el, fill } from './dom.js';
 import { chainOfOperation, chainOfSpan } from './chain.js';
 import { Timeline } from './timeline.js';
 import { ordinal } from './panel.js';
+import { Parts } from './parts.js';
 
 /** @import { Chain } from './chain.js' */
 /** @import { Trace } from './data.js' */
@@ -48,7 +49,7 @@ export class Beside {
     this.turnTo = turnTo;
     this.chosen = -1;
     this.shift = 0;
-    /** @type { { trace: Trace, timeline: Timeline, title: string } | null} */
+    /** @type { { trace: Trace, parts: Parts, timeline: Timeline, title: string } | null} */
     this.other = null;
     this.canvas = byId('beside-canvas');
     this.choice = byId('beside-choice');
@@ -82,7 +83,7 @@ export class Beside {
       if (this.chosen !== chosen) return;
       const kinds = this.commands[chosen]?.kinds;
       const timeline = new Timeline(this.canvas, trace, (span) => kinds?.get(trace.spans.id[span]) ?? '');
-      this.other = { trace, timeline, title };
+      this.other = { trace, parts: new Parts(trace, chosen), timeline, title };
     }
     this.canvas.hidden = !this.other;
     this.redraw();
@@ -97,15 +98,19 @@ export class Beside {
       byId('beside-said').textContent = '';
       return;
     }
-    const { trace, timeline, title } = this.other;
+    const { trace, parts, timeline, title } = this.other;
     const operation = chain ? chain.operation : -1;
     const counterpart = counterpartOf(this.trace, operation, trace);
     this.shift = counterpart >= 0 ? trace.operations.start[counterpart] - this.trace.operations.start[operation] : 0;
     byId('beside').dataset.operation = counterpart >= 0 ? String(trace.operations.id[counterpart]) : '';
     byId('beside').dataset.shiftNs = String(Math.round(this.shift));
     byId('beside-said').textContent = this.said(title, operation, counterpart);
-    const below = counterpart >= 0 ? chainOfOperation(trace, counterpart) : null;
-    timeline.draw({ from: view.from + this.shift, to: view.to + this.shift }, below, -1);
+    const window = { from: view.from + this.shift, to: view.to + this.shift };
+    const wanted = parts.inWindow(window.from, window.to).concat(parts.ofOperation(counterpart));
+    if (parts.any && wanted.some((number) => number >= 0 && !trace.parts[number].loaded)) {
+      parts.load(wanted, -1, () => timeline.rebuild()).then(this.redraw);
+    }
+    timeline.draw(window, counterpart >= 0 ? chainOfOperation(trace, counterpart) : null, -1);
   }
 
   /**

@@ -4,7 +4,8 @@
 
 import { fillColumn, inflated, rowsOf } from './unpack.js';
 
-/** @import { CauseColumns, CellColumns, CommandsData, LinkColumns, Numbers, OperationColumns, Place, RecordingData, SliceColumns, SpanColumns, TimelineData } from './types.js' */
+/** @import { CauseColumns, CellColumns, CommandsData, HeldColumns, LinkColumns, Numbers, OperationColumns, PartData, Place, RecordingData, SliceColumns, SpanColumns, TimelineData } from './types.js' */
+/** @typedef { Record<string, Float64Array | Int32Array | number> } Rows */
 /** @typedef { Awaited<ReturnType<typeof readPage>> } PageOf */
 /** @typedef { CommandsData & { bytes: Uint8Array } } CommandsOf */
 
@@ -33,7 +34,33 @@ function indexBy(column, keys) {
   return (key) => (key >= 0 && key < keys ? rows.subarray(first[key], first[key + 1]) : rows.subarray(0, 0));
 }
 
-/** The layered timeline. */
+/**
+ * A table with some rows of another after its own. Columns that refer to rows are changed by what `moved` has for them.
+ * @template {Rows} Table
+ * @param {Table} table
+ * @param {Table} more
+ * @param {number[]} rows of `more`
+ * @param {Partial<Record<keyof Table, (row: number) => number>>} moved
+ * @returns {Table}
+ */
+function joined(table, more, rows, moved) {
+  const had = /** @type {number} */ (table.count);
+  /** @type {Rows} */
+  const all = {};
+  for (const [name, column] of Object.entries(table)) {
+    if (typeof column === 'number') continue;
+    const from = /** @type {Float64Array | Int32Array} */ (more[name]);
+    const made = column instanceof Int32Array ? new Int32Array(had + rows.length) : new Float64Array(had + rows.length);
+    made.set(column);
+    const move = moved[name];
+    for (let i = 0; i < rows.length; i += 1) made[had + i] = move ? move(from[rows[i]]) : from[rows[i]];
+    all[name] = made;
+  }
+  all.count = had + rows.length;
+  return /** @type {Table} */ (all);
+}
+
+/** The layered timeline. Where it is in parts, its tables hold those that were added. */
 export class Trace {
   /**
    * @param {TimelineData | null | undefined} raw
@@ -61,31 +88,210 @@ export class Trace {
       start: loss.start - this.origin,
       end: loss.end - this.origin,
     }));
-    this.spans = this.readSpans(timeline.spans);
-    /** @type {Map<number, number> | null} */
-    this.spanOfId = null;
+    /** What the timeline is cut into; nothing if its tables hold all. */
+    this.parts = (timeline.parts ?? []).map((part) => ({
+      ...part,
+      start: part.start - this.origin,
+      end: part.end === null ? Infinity : part.end - this.origin,
+      loaded: false,
+    }));
     this.operations = this.readOperations(timeline.operations);
+    /** Each operation's span among all of the recording. */
+    this.spanNumbers = this.operations.span.slice();
+    this.held = this.readHeld(timeline);
+    // Where each row of the recording is in the tables, where they are filled by and by.
+    const all = this.parts.reduce((most, part) => Math.max(most, part.first + part.own), 0);
+    this.rowOfNumber = new Int32Array(all);
+    /** @type {Set<number>} */
+    this.linksHeld = new Set();
+    /** @type {Set<number>} */
+    this.causesHeld = new Set();
     // A damaged archive may name an operation as its own parent; parents stand before what ran inside them.
     this.operationsIn = indexBy(
       this.operations.parent.map((parent, i) => (parent < i ? parent : -1)),
       this.operations.count,
     );
-    this.spansOf = indexBy(this.spans.operation, this.operations.count);
     /** @type {Map<number, number> | null} */
     this.operationById = null;
-    this.operationsAt = indexBy(this.operations.span, this.spans.count);
-    this.links = this.readLinks(timeline.links);
-    this.linksDown = indexBy(this.links.parent, this.spans.count);
-    this.linksUp = indexBy(this.links.child, this.spans.count);
-    this.causes = this.readCauses(timeline.causes);
-    this.causesOfCommand = indexBy(this.causes.command, this.spans.count);
-    this.causesOfOperation = indexBy(this.causes.operation, this.operations.count);
-    this.slices = this.readSlices(timeline.slices);
-    this.slicesOf = indexBy(this.slices.operation, this.operations.count);
+    /** @type {Map<number, number> | null} */
+    this.spanOfId = null;
+    this.by = this.indexes();
+    if (this.parts.length > 0) this.forget();
     this.levels = (timeline.levels ?? []).map((level) => this.readLevel(level));
     this.low = Math.min(0, -this.origin);
     this.high = Math.max(this.low + 1000, (timeline.duration_ns ?? 0) - this.origin);
-    for (let i = 0; i < this.spans.count; i += 1) this.high = Math.max(this.high, this.endOf(i));
+    for (let i = 0; i < this.held.spans.count; i += 1) this.high = Math.max(this.high, this.endOf(i));
+  }
+
+  /**
+   * The tables that belong together.
+   * @param {HeldColumns} raw
+   */
+  readHeld(raw) {
+    return {
+      spans: this.readSpans(raw.spans),
+      links: this.readLinks(raw.links),
+      causes: this.readCauses(raw.causes),
+      slices: this.readSlices(raw.slices),
+    };
+  }
+
+  /** What finds rows of one table by those of another. */
+  indexes() {
+    const { spans, links, causes, slices } = this.held;
+    const operations = this.operations.count;
+    return {
+      spansOf: indexBy(spans.operation, operations),
+      operationsAt: indexBy(this.operations.span, spans.count),
+      linksDown: indexBy(links.parent, spans.count),
+      linksUp: indexBy(links.child, spans.count),
+      causesOfCommand: indexBy(causes.command, spans.count),
+      causesOfOperation: indexBy(causes.operation, operations),
+      slicesOf: indexBy(slices.operation, operations),
+    };
+  }
+
+  /** Follows changes of the tables. */
+  arrange() {
+    this.by = this.indexes();
+    this.spanOfId = null;
+  }
+
+  get spans() {
+    return this.held.spans;
+  }
+
+  get links() {
+    return this.held.links;
+  }
+
+  get causes() {
+    return this.held.causes;
+  }
+
+  get slices() {
+    return this.held.slices;
+  }
+
+  get spansOf() {
+    return this.by.spansOf;
+  }
+
+  get operationsAt() {
+    return this.by.operationsAt;
+  }
+
+  get linksDown() {
+    return this.by.linksDown;
+  }
+
+  get linksUp() {
+    return this.by.linksUp;
+  }
+
+  get causesOfCommand() {
+    return this.by.causesOfCommand;
+  }
+
+  get causesOfOperation() {
+    return this.by.causesOfOperation;
+  }
+
+  get slicesOf() {
+    return this.by.slicesOf;
+  }
+
+  /** Empties the tables of a timeline in parts. */
+  forget() {
+    this.held = this.readHeld({});
+    this.rowOfNumber.fill(-1);
+    this.linksHeld.clear();
+    this.causesHeld.clear();
+    for (const part of this.parts) part.loaded = false;
+    this.operations.span.fill(-1);
+    this.arrange();
+  }
+
+  /**
+   * The tables of a part by themselves, and which rows of the recording they are.
+   * @param {PartData} raw
+   * @param {Uint8Array} bytes
+   */
+  readPart(raw, bytes) {
+    this.bytes = bytes;
+    /** @param {{ at?: Numbers | Place } | undefined} positions */
+    const numbers = (positions) => this.rowNumbers(positions, 'at', rowsOf(positions?.at));
+    const { spans, links, causes } = raw.rows;
+    return {
+      held: this.readHeld(raw),
+      rows: { spans: numbers(spans), links: numbers(links), causes: numbers(causes) },
+    };
+  }
+
+  /**
+   * Adds the rows of a part that are not there yet. Rows keep their places; `arrange` must follow.
+   * @param {number} number
+   * @param {ReturnType<Trace['readPart']>} part
+   */
+  add(number, { held, rows }) {
+    if (this.parts[number].loaded) return;
+    this.parts[number].loaded = true;
+    /** @type {number[]} */
+    const spans = [];
+    rows.spans.forEach((at, row) => {
+      if (this.rowOfNumber[at] >= 0) return;
+      this.rowOfNumber[at] = this.held.spans.count + spans.length;
+      spans.push(row);
+    });
+    /** @param {number} row */
+    const moved = (row) => (row >= 0 ? this.rowOfNumber[rows.spans[row]] : -1);
+    /**
+     * @param {Int32Array} numbers
+     * @param {Set<number>} known
+     */
+    const unknown = (numbers, known) => {
+      /** @type {number[]} */
+      const found = [];
+      numbers.forEach((at, row) => {
+        if (known.has(at)) return;
+        known.add(at);
+        found.push(row);
+      });
+      return found;
+    };
+    const links = unknown(rows.links, this.linksHeld);
+    const causes = unknown(rows.causes, this.causesHeld);
+    this.held = {
+      spans: joined(this.held.spans, held.spans, spans, {}),
+      links: joined(this.held.links, held.links, links, { parent: moved, child: moved }),
+      causes: joined(this.held.causes, held.causes, causes, { command: moved }),
+      slices: joined(this.held.slices, held.slices, [...held.slices.start.keys()], { span: moved }),
+    };
+    this.spanNumbers.forEach((at, i) => (this.operations.span[i] = at >= 0 ? this.rowOfNumber[at] : -1));
+  }
+
+  /**
+   * Whether the tables hold all spans of a window.
+   * @param {number} from
+   * @param {number} to
+   */
+  holds(from, to) {
+    if (this.parts.length === 0) return !this.leftOut?.spans;
+    let until = this.leftOut?.spans ? from : -Infinity;
+    for (const part of this.parts) {
+      if (part.own === 0 || part.end < from || part.start > to) continue;
+      if (!part.loaded || (part.start > until && until > -Infinity)) return false;
+      until = part.end;
+    }
+    return until >= to || (until > -Infinity && !this.leftOut?.spans);
+  }
+
+  /** Rows of spans by begin, where the tables are not in this order. */
+  inOrder() {
+    const order = new Int32Array(this.spans.count);
+    let next = 0;
+    for (const row of this.rowOfNumber) if (row >= 0) order[next++] = row;
+    return order;
   }
 
   /**
@@ -154,6 +360,7 @@ export class Trace {
       end: this.numbers(raw, 'end', n, this.origin, start),
       rows: this.numbers(raw, 'rows', n),
       result: this.numbers(raw, 'result', n),
+      part: this.rowNumbers(raw, 'part', n),
       /** Whether all that belongs to it is on the page; of tables that do not say, it is. */
       whole: fillColumn(this.bytes, raw?.whole, new Int32Array(n).fill(1)),
     };

@@ -58,10 +58,14 @@ export function buildRows(trace) {
   sizes.fill(0);
   const { start } = spans;
   let sorted = true;
-  for (let span = 0; span < spans.count; span += 1) {
+  let before = -Infinity;
+  const order = trace.parts.length > 0 ? trace.inOrder() : null;
+  for (let i = 0; i < spans.count; i += 1) {
+    const span = order ? order[i] : i;
     const row = rowOf[span];
     if (row >= 0) rows[row].spans[sizes[row]++] = span;
-    sorted &&= span === 0 || start[span - 1] <= start[span];
+    sorted &&= before <= start[span];
+    before = start[span];
   }
   for (const row of rows) {
     if (!sorted) row.spans.sort((a, b) => start[a] - start[b] || trace.endOf(b) - trace.endOf(a));

@@ -1,11 +1,13 @@
 // The list of operations: every execution of a statement, filtered and sorted, a page at a time. It is also the way to
 // any operation without a pointer.
 
-import { count, duration, moment } from './format.js';
+import { count, duration, moment, percent } from './format.js';
 import { byId, el, fill, find } from './dom.js';
 import { found } from './search.js';
 
 /** @import { Trace } from './data.js' */
+/** @import { Parts } from './parts.js' */
+/** @import { Found } from './search.js' */
 
 const PAGE = 12;
 
@@ -26,14 +28,16 @@ function latencyOf(trace, operation) {
 export class OperationList {
   /**
    * @param {Trace} trace
+   * @param {Parts} parts
    * @param {(operation: number) => void} choose
-   * @param {(span: number) => void} chooseSpan
+   * @param {(span: number) => void} chooseSpan by its number among all of the recording
    */
-  constructor(trace, choose, chooseSpan) {
+  constructor(trace, parts, choose, chooseSpan) {
     this.trace = trace;
+    this.parts = parts;
     this.choose = choose;
     this.chooseSpan = chooseSpan;
-    /** @type {ReturnType<typeof found> | null} */
+    /** @type {Found | null} */
     this.found = null;
     this.at = -1;
     this.page = 0;
@@ -68,10 +72,18 @@ export class OperationList {
   }
 
   /** Looks for the text: the list holds what it is in, and the spans can be gone through. */
-  look() {
+  async look() {
     const text = this.search.value.trim();
-    this.found = text === '' ? null : found(this.trace, text);
     this.at = -1;
+    this.found = null;
+    if (text !== '')
+      for await (const so of found(this.trace, this.parts, text)) {
+        // Something else is looked for by now.
+        if (this.search.value.trim() !== text) return;
+        this.found = so;
+        this.tell();
+        this.arrange();
+      }
     this.tell();
     this.arrange();
   }
@@ -87,9 +99,10 @@ export class OperationList {
 
   tell() {
     const spans = this.found?.spans ?? [];
+    const looking = this.found && this.found.done < 1 ? `, ${percent(this.found.done)} searched` : '';
     byId('found').textContent = !this.found
       ? ''
-      : `${this.at >= 0 ? `${count(this.at + 1)} of ` : ''}${count(spans.length)} ${spans.length === 1 ? 'span' : 'spans'}`;
+      : `${this.at >= 0 ? `${count(this.at + 1)} of ` : ''}${count(spans.length)} ${spans.length === 1 ? 'span' : 'spans'}${looking}`;
     byId('found-before').disabled = byId('found-after').disabled = spans.length === 0;
   }
 

@@ -4,6 +4,7 @@
 import { bytes, count, duration, moment } from './format.js';
 import { NARROWEST_NS, windowOf, zoomed } from './scale.js';
 import { readCommands, readPage, recordings } from './data.js';
+import { Parts } from './parts.js';
 import { byId, el, fill } from './dom.js';
 import { onThemeChange } from './theme.js';
 import { Tip } from './tip.js';
@@ -26,6 +27,8 @@ import { showTogether } from './together.js';
 
 const MOST_IDS = 2000;
 const ROOM_BEFORE = 0.06;
+/** A window that rests for so long is looked at: its parts are loaded. */
+const REST_MS = 120;
 
 class Page {
   /**
@@ -47,6 +50,11 @@ class Page {
       this.trace,
       (span) => this.commands.kinds.get(this.trace.spans.id[span]) ?? '',
     );
+    this.parts = new Parts(this.trace, data.recording);
+    /** @type {number | undefined} */
+    this.resting = undefined;
+    /** Counts choices: one that must wait for a part gives way to a later one. */
+    this.choices = 0;
     this.overview = new Overview(byId('overview'), this.trace);
     this.beside = new Beside(
       this.trace,
@@ -65,8 +73,9 @@ class Page {
     this.waiting = false;
     this.list = new OperationList(
       this.trace,
+      this.parts,
       (operation) => this.chooseOperation(operation, true),
-      (span) => this.chooseSpan(span),
+      (number) => this.chooseNumber(number),
     );
     this.scatter = showScatter(
       byId('scatter-body'),
@@ -77,7 +86,7 @@ class Page {
     );
   }
 
-  start() {
+  async start() {
     const { data } = this;
     document.title = `${data.title} · Fathom`;
     showHeader(data, { title: byId('title'), command: byId('command'), facts: byId('facts'), badges: byId('badges') });
@@ -91,7 +100,7 @@ class Page {
     showFindings(
       byId('findings-body'),
       data.explanation,
-      (id) => this.trace.rowOfId.has(id),
+      (id) => this.parts.mayHave(id),
       (id) => this.chooseCommand(data.recording, id),
     );
     showStatements(byId('statements-body'), data.summary, data.counts);
@@ -101,8 +110,33 @@ class Page {
     byId('left-out').textContent = [this.trace.leftOut?.why, this.commands.leftOut?.why].filter(Boolean).join(' ');
     this.connect();
     this.beside.start();
-    if (!this.readAddress()) this.chooseFirst();
+    if (!(await this.readAddress())) await this.chooseFirst();
     this.show();
+    this.draw();
+  }
+
+  /**
+   * Loads parts, where there are any. What is chosen stays so.
+   * @param {number[]} numbers
+   */
+  async load(numbers) {
+    if (!this.parts.any) return;
+    const { chain } = this;
+    const chosen = { operation: chain?.operation ?? -1, id: chain ? this.trace.spans.id[chain.span] : NaN };
+    const kept =
+      chosen.operation >= 0
+        ? this.parts.ofOperation(chosen.operation)
+        : this.trace.parts.findIndex((part) => part.own > 0 && chosen.id >= part.id_low && chosen.id <= part.id_high);
+    const forgotten = await this.parts.load(numbers, kept, () => {
+      this.timeline.rebuild();
+      this.hovered = -1;
+    });
+    if (forgotten && chain && this.chain === chain) {
+      const span = this.trace.rowOfId.get(chosen.id);
+      if (chosen.operation >= 0) this.chain = chainOfOperation(this.trace, chosen.operation);
+      else this.chain = span === undefined ? null : chainOfSpan(this.trace, span);
+      this.show();
+    }
     this.draw();
   }
 
@@ -166,24 +200,21 @@ class Page {
   }
 
   /** Opens with an execution of median latency of the statement that the device worked most for: typical, not extreme. */
-  chooseFirst() {
+  async chooseFirst() {
     const { trace } = this;
-    const { operations, causes } = trace;
+    const { operations } = trace;
     if (operations.count === 0) return;
-    /** @type {Map<number, number>} */
-    const work = new Map();
-    for (let i = 0; i < causes.count; i += 1) {
-      const operation = causes.operation[i];
-      const shape = operation >= 0 ? operations.shape[operation] : -1;
-      if (['statement', 'transaction'].includes(trace.shapes[shape]?.kind ?? ''))
-        work.set(shape, (work.get(shape) ?? 0) + causes.share[i]);
-    }
-    const busiest = [...work].sort((a, b) => b[1] - a[1])[0]?.[0] ?? operations.shape[0];
+    const charged = trace.shapes.map((shape) =>
+      ['statement', 'transaction'].includes(shape.kind) ? (shape.charged ?? 0) : 0,
+    );
+    const most = charged.reduce((a, b) => Math.max(a, b), 0);
+    const busiest = most > 0 ? charged.indexOf(most) : operations.shape[0];
     const lengths = operations.end.map((end, i) =>
       operations.shape[i] === busiest && operations.whole[i] ? end - operations.start[i] : NaN,
     );
     const ended = lengths.filter((length) => !Number.isNaN(length)).sort();
     const operation = Math.max(0, lengths.indexOf(ended[Math.floor(ended.length / 2)] ?? NaN));
+    await this.load([this.parts.ofOperation(operation)]);
     this.choose(chainOfOperation(this.trace, operation));
     this.preset(this.trace.presets[0] ?? 12e6);
     this.list.toBegin();
@@ -197,6 +228,9 @@ class Page {
     this.view = windowOf(from, to, this.trace.low, this.trace.high);
     this.draw();
     this.writeAddress();
+    if (!this.parts.any) return;
+    clearTimeout(this.resting);
+    this.resting = setTimeout(() => this.load(this.parts.inWindow(this.view.from, this.view.to)), REST_MS);
   }
 
   /** @param {number} factor */
@@ -240,7 +274,11 @@ class Page {
    * @param {number} operation
    * @param {boolean} reveal
    */
-  chooseOperation(operation, reveal) {
+  async chooseOperation(operation, reveal) {
+    const part = this.parts.ofOperation(operation);
+    const choice = (this.choices += 1);
+    if (part >= 0) await this.load([part]);
+    if (choice !== this.choices) return;
     this.choose(chainOfOperation(this.trace, operation));
     if (reveal) this.reveal(this.trace.operations.start[operation], this.trace.operationEnd(operation));
   }
@@ -252,17 +290,45 @@ class Page {
   }
 
   /**
+   * A span by its number among all of the recording.
+   * @param {number} number
+   */
+  async chooseNumber(number) {
+    if (!this.parts.any) {
+      this.chooseSpan(number);
+      return;
+    }
+    const choice = (this.choices += 1);
+    await this.load([this.parts.ofSpan(number)]);
+    const row = this.trace.rowOfNumber[number];
+    if (choice === this.choices && row >= 0) this.chooseSpan(row);
+  }
+
+  /**
+   * The row of a span by its number in the archive, once it is loaded; undefined if the page has none.
+   * @param {number} id
+   */
+  async rowOf(id) {
+    if (!this.parts.any) return this.trace.rowOfId.get(id);
+    const part = await this.parts.ofSpanId(id);
+    if (part < 0) return undefined;
+    await this.load([part]);
+    return this.trace.rowOfId.get(id);
+  }
+
+  /**
    * A command by its recording and its number in the archive, as the address map knows it.
    * @param {number} recording
    * @param {number} id
    */
-  chooseCommand(recording, id) {
+  async chooseCommand(recording, id) {
     if (recording !== this.data.recording) {
       this.turnTo(`#r=${recording}&span=${id}`);
       return;
     }
-    const span = this.trace.rowOfId.get(id);
-    if (span !== undefined) this.chooseSpan(span);
+    const choice = (this.choices += 1);
+    const span = this.parts.any ? await this.rowOf(id) : this.trace.rowOfId.get(id);
+    if (span !== undefined && choice === this.choices) this.chooseSpan(span);
   }
 
   /**
@@ -426,7 +492,7 @@ class Page {
   }
 
   /** Takes the state from the address; false if there is none in it. */
-  readAddress(hash = location.hash) {
+  async readAddress(hash = location.hash) {
     const parts = new URLSearchParams(hash.slice(1));
     /** @param {string} name */
     const number = (name) =>
@@ -436,8 +502,12 @@ class Page {
       return true;
     }
     const operation = this.trace.operationOfId.get(number('op') ?? -1);
-    const span = this.trace.rowOfId.get(number('span') ?? -1);
     const [from, to] = [number('from'), number('to')];
+    const choice = (this.choices += 1);
+    if (operation !== undefined) await this.load([this.parts.ofOperation(operation)]);
+    const id = number('span');
+    const span = operation === undefined && id !== undefined ? await this.rowOf(id) : undefined;
+    if (choice !== this.choices) return true;
     if (operation !== undefined) this.choose(chainOfOperation(this.trace, operation));
     else if (span !== undefined) this.choose(chainOfSpan(this.trace, span));
     if (from !== undefined && to !== undefined && from < to) this.setView(from, to);
@@ -487,7 +557,7 @@ function showRecordings(node, shown, turnTo) {
 const chosen = recordingIn(location.hash);
 try {
   const [data, others] = await Promise.all([readPage(recordings()[chosen].textContent, chosen), readCommands()]);
-  new Page(data, others).start();
+  await new Page(data, others).start();
   document.body.dataset.opened = 'true';
 } catch (error) {
   byId('left-out').textContent = `This page could not be read: ${error instanceof Error ? error.message : error}`;

@@ -23,7 +23,7 @@ export class Overview {
       addBusy(this.operations, trace, operations.start[i], trace.operationEnd(i));
     this.commands = new Float64Array(BARS);
     // What the page does not hold one by one is in the levels of detail.
-    if (trace.leftOut?.spans && trace.levels.length > 0) this.addLevel();
+    if ((trace.parts.length > 0 || trace.leftOut?.spans) && trace.levels.length > 0) this.addLevel();
     else
       for (let i = 0; i < spans.count; i += 1)
         if (trace.isCommand(i)) addBusy(this.commands, trace, spans.start[i], trace.endOf(i));

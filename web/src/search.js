@@ -1,42 +1,65 @@
 // Search by text: the spans and operations that a word is found in, be it in a statement, a path, a label, a kind or the name
-// of a process or a disk.
+// of a process or a disk. A timeline in parts is looked through part by part.
 
 /** @import { Trace } from './data.js' */
+/** @import { Parts } from './parts.js' */
+/** @typedef { { spans: number[], inOperation: Uint8Array, done: number } } Found */
 
 /**
- * What contains a text, whatever the case: the spans, and which operations do or have a span that does.
+ * What contains a text, whatever the case: the spans, by their numbers among all of the recording, and which operations do or have a
+ * span that does. `done` is the share of the recording that was looked through; it comes again and again until that is all.
  * @param {Trace} trace
+ * @param {Parts} parts
  * @param {string} text
+ * @returns {AsyncGenerator<Found>}
  */
-export function found(trace, text) {
+export async function* found(trace, parts, text) {
   const wanted = text.toLowerCase();
   /** @param {string | undefined | null} said */
   const has = (said) => !!said && said.toLowerCase().includes(wanted);
-  const { spans, operations, causes } = trace;
+  const { operations } = trace;
   const strings = trace.strings.map(has);
   const files = trace.files.map((file) => has(file.path) || has(file.class));
   const disks = trace.disks.map((disk) => has(disk.name));
   const shapes = trace.shapes.map((shape) => has(shape.text));
   const processes = new Set([...trace.processes].filter(([, name]) => has(name)).map(([tgid]) => tgid));
   const inOperation = new Uint8Array(operations.count);
-  const isFound = new Uint8Array(spans.count);
+  for (let i = 0; i < operations.count; i += 1) if (shapes[operations.shape[i]]) inOperation[i] = 1;
   /** @type {number[]} */
   const list = [];
-  for (let span = 0; span < spans.count; span += 1) {
-    const hit =
-      strings[spans.label[span]] ||
-      strings[spans.kind[span]] ||
-      strings[spans.flags[span]] ||
-      files[spans.file[span]] ||
-      disks[spans.disk[span]] ||
-      (spans.tgid[span] > 0 && processes.has(spans.tgid[span]));
-    if (!hit) continue;
-    isFound[span] = 1;
-    list.push(span);
-    if (spans.operation[span] >= 0) inOperation[spans.operation[span]] = 1;
+  /**
+   * @param {Trace['held']} held
+   * @param {(span: number) => number} numberOf -1: it is another part's
+   */
+  const look = ({ spans, causes }, numberOf) => {
+    const isFound = new Uint8Array(spans.count);
+    for (let span = 0; span < spans.count; span += 1) {
+      const hit =
+        strings[spans.label[span]] ||
+        strings[spans.kind[span]] ||
+        strings[spans.flags[span]] ||
+        files[spans.file[span]] ||
+        disks[spans.disk[span]] ||
+        (spans.tgid[span] > 0 && processes.has(spans.tgid[span]));
+      if (!hit) continue;
+      isFound[span] = 1;
+      const number = numberOf(span);
+      if (number >= 0) list.push(number);
+      if (spans.operation[span] >= 0) inOperation[spans.operation[span]] = 1;
+    }
+    for (let i = 0; i < causes.count; i += 1)
+      if (causes.operation[i] >= 0 && isFound[causes.command[i]]) inOperation[causes.operation[i]] = 1;
+  };
+  if (!parts.any) {
+    look(trace.held, (span) => span);
+    yield { spans: list, inOperation, done: 1 };
+    return;
   }
-  for (let i = 0; i < causes.count; i += 1)
-    if (causes.operation[i] >= 0 && isFound[causes.command[i]]) inOperation[causes.operation[i]] = 1;
-  for (let i = 0; i < operations.count; i += 1) if (shapes[operations.shape[i]]) inOperation[i] = 1;
-  return { spans: list, inOperation };
+  for (let number = 0; number < trace.parts.length; number += 1) {
+    const { first, own } = trace.parts[number];
+    yield { spans: list, inOperation, done: number / trace.parts.length };
+    const { held, rows } = await parts.read(number);
+    look(held, (span) => (rows.spans[span] >= first && rows.spans[span] < first + own ? rows.spans[span] : -1));
+  }
+  yield { spans: list, inOperation, done: 1 };
 }

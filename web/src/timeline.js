@@ -47,11 +47,21 @@ export class Timeline {
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext('2d'));
     this.trace = trace;
     this.commandKind = commandKind;
-    const { rows, rowOf } = buildRows(trace);
+    /** @type {Row[]} */
+    this.rows = [];
+    this.rowNumber = new Int32Array(0);
+    this.shownFor = NaN;
+    this.rebuild();
+    this.boxes = { cover: new Float32Array(0), count: new Uint32Array(0) };
+  }
+
+  /** Makes the rows anew: the trace's tables are others. */
+  rebuild() {
+    const shown = this.rows.map((row) => row.shown);
+    const { rows, rowOf } = buildRows(this.trace);
+    rows.forEach((row, i) => (row.shown = shown[i] ?? true));
     this.rows = rows;
     this.rowNumber = rowOf;
-    this.shownFor = NaN;
-    this.boxes = { cover: new Float32Array(0), count: new Uint32Array(0) };
   }
 
   /**
@@ -214,7 +224,7 @@ export class Timeline {
    * @param {Row} row
    */
   hasCells(row) {
-    const level = this.trace.leftOut?.spans ? this.level() : null;
+    const level = this.trace.holds(this.view.from, this.view.to) ? null : this.level();
     return !!level && cellsIn(level, level.of(row.number), this.trace.low, this.view.from, this.view.to).length > 0;
   }
 
@@ -254,13 +264,13 @@ export class Timeline {
     const scale = this.plotWidth / (view.to - view.from);
     const colour = layerPaint(row.layer);
     c.fillStyle = colour;
-    const left = (trace.leftOut?.spans ?? 0) > 0;
+    const left = !trace.holds(view.from, view.to);
     const level = this.level();
     const first = firstReaching(row, view.from);
     const dense = level && level.part * scale <= 1 && firstReaching(row, view.to) - first > MOST_SPANS;
     if (level && (left || dense)) {
       this.addCells(row, level, scale);
-      this.shade(row, left && !dense ? 0.5 : 1);
+      this.shade(row, 1);
       if (dense) return;
       cover.fill(0);
       count.fill(0);
@@ -273,7 +283,7 @@ export class Timeline {
       const x = (start[span] - view.from) * scale;
       const w = (end - start[span]) * scale;
       if (w >= 1.5) this.box(row, span, x, w);
-      else {
+      else if (!left) {
         const pixel = Math.max(0, Math.min(pixels, Math.floor(x)));
         cover[pixel] += w;
         count[pixel] += 1;

@@ -63,18 +63,22 @@
 /** @typedef { { after_ns?: number | null, why?: string, spans?: number } } LeftOut */
 /** @typedef { { name: string, role?: string } } DiskAxis */
 /** @typedef { { name: string, lanes: { name: string, group: number }[] } } LayerLanes */
-/** @typedef { { text: string, kind: string, count: number } } Shape */
+/** @typedef { { text: string, kind: string, count: number, charged?: number } } Shape */
 /** @typedef { { path?: string, class: string } } FileInfo */
 /** @typedef { { source: string, start: number, end: number } } LossMark */
 /** @typedef { Partial<Record<'layer' | 'lane' | 'kind' | 'start' | 'end' | 'operation' | 'file' | 'disk' | 'id' | 'tgid' | 'tid' | 'offset' | 'sector' | 'bytes' | 'result' | 'number' | 'label' | 'flags', Numbers | Place>> } SpanColumns */
-/** @typedef { Partial<Record<'id' | 'shape' | 'nth' | 'span' | 'parent' | 'start' | 'end' | 'rows' | 'result' | 'whole', Numbers | Place>> } OperationColumns */
+/** @typedef { Partial<Record<'id' | 'shape' | 'nth' | 'span' | 'parent' | 'start' | 'end' | 'rows' | 'result' | 'whole' | 'part', Numbers | Place>> } OperationColumns */
 /** @typedef { Partial<Record<'parent' | 'child' | 'relation' | 'confidence' | 'weakened', Numbers | Place>> } LinkColumns */
 /** @typedef { Partial<Record<'command' | 'operation' | 'origin' | 'process' | 'tgid' | 'share' | 'confidence' | 'via', Numbers | Place>> } CauseColumns */
 /** @typedef { Partial<Record<'operation' | 'layer' | 'reason' | 'start' | 'end' | 'span' | 'confidence', Numbers | Place>> } SliceColumns */
 /** @typedef { Partial<Record<'row' | 'at' | 'busy' | 'begun', Numbers | Place>> } CellColumns */
+/** @typedef { Partial<{ spans: SpanColumns, links: LinkColumns, slices: SliceColumns, causes: CauseColumns }> } HeldColumns */
+/** @typedef { { at?: Numbers | Place } } Positions */
+/** @typedef { HeldColumns & { rows: { spans: Positions, links: Positions, causes: Positions }, packed: string } } PartData */
+/** @typedef { { first: number, own: number, spans: number, start: number, end: number | null, id_low: number, id_high: number } } PartOf */
 /**
  * @typedef { Partial<{
- *   levels: { part_ns: number, cells: CellColumns }[], origin_ns: number, duration_ns: number, presets_ns: number[], strings: string[], layers: LayerLanes[], processes: { tgid: number, name: string }[],
+ *   parts: PartOf[], levels: { part_ns: number, cells: CellColumns }[], origin_ns: number, duration_ns: number, presets_ns: number[], strings: string[], layers: LayerLanes[], processes: { tgid: number, name: string }[],
  *   spans: SpanColumns, links: LinkColumns, operations: OperationColumns, shapes: Shape[], slices: SliceColumns,
  *   causes: CauseColumns, files: FileInfo[], disks: DiskAxis[], losses: LossMark[], left_out: LeftOut, packed: string
  * }> } TimelineData

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 pub fn run(args: &args::Import) -> Result<()> {
     let context = progress::context(args.quiet);
     let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
-    let name = || PathBuf::from(args.file.file_stem().unwrap_or_default()).with_extension("fathom");
+    let first = args.files.first().and_then(|file| file.file_stem()).unwrap_or_default();
+    let name = || PathBuf::from(first).with_extension("fathom");
     let archive = args.output.clone().unwrap_or_else(name);
     let request =
-        Import { file: args.file.clone(), output: archive.clone(), keep_sql: args.keep_sql, machine: args.machine };
+        Import { files: args.files.clone(), output: archive.clone(), keep_sql: args.keep_sql, machine: args.machine };
     let done = recorder::import(&request, &context, &notify);
     progress::clear(&context);
     let done = done?;

@@ -4,16 +4,19 @@
 //! *Uncertainty*: a trial that passes says that the kernel comes up, not that a long run does.
 
 use crate::arch::Arch;
-use child::end_with_us;
+use child::{end_with_us, wait_timeout};
+use model::Context;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a kernel may take to its first panic; under KVM it takes a second or two.
 const LIMIT: Duration = Duration::from_secs(20);
+/// How often it is looked whether somebody asked for the end.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// What runs a guest's processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
@@ -29,11 +32,11 @@ pub enum Accelerator {
 }
 
 impl Accelerator {
-    /// KVM or TCG. What was found out is kept in `cache`.
-    pub fn chosen(self, arch: Arch, kernel: &Path, cache: &Path) -> Self {
+    /// KVM or TCG. What was found out is kept in `cache`; once the context is cancelled, nothing is tried.
+    pub fn chosen(self, arch: Arch, kernel: &Path, cache: &Path, context: &Context) -> Self {
         match self {
             Self::Auto if !arch.is_own() => Self::Tcg,
-            Self::Auto if works(arch.qemu().0, Path::new("/dev/kvm"), kernel, cache, LIMIT) => Self::Kvm,
+            Self::Auto if works(arch.qemu().0, Path::new("/dev/kvm"), kernel, cache, LIMIT, context) => Self::Kvm,
             Self::Auto => Self::Tcg,
             other => other,
         }
@@ -57,7 +60,7 @@ impl Accelerator {
 }
 
 /// Whether a kernel boots under KVM: it finds no root file system, panics, and QEMU ends by itself.
-fn works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration) -> bool {
+fn works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration, context: &Context) -> bool {
     if File::options().read(true).write(true).open(device).is_err() {
         return false;
     }
@@ -67,13 +70,16 @@ fn works(qemu: &str, device: &Path, kernel: &Path, cache: &Path, limit: Duration
     if let Some(answer) = known.strip_prefix(boot.trim()).filter(|_| !boot.is_empty()) {
         return answer.trim() == "works";
     }
-    let works = boots(qemu, kernel, limit);
+    let works = boots(qemu, kernel, limit, context);
+    if context.cancelled() {
+        return works;
+    }
     // Not kept: it is tried again.
     let _ = std::fs::write(kept, format!("{} {}\n", boot.trim(), if works { "works" } else { "fails" }));
     works
 }
 
-fn boots(qemu: &str, kernel: &Path, limit: Duration) -> bool {
+fn boots(qemu: &str, kernel: &Path, limit: Duration, context: &Context) -> bool {
     let mut command = Command::new(qemu);
     let arch = Arch::default();
     command.args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-nic", "none"]);
@@ -88,7 +94,19 @@ fn boots(qemu: &str, kernel: &Path, limit: Duration) -> bool {
         let _ = output.read_to_end(&mut console);
         String::from_utf8_lossy(&console).contains("Linux version")
     });
-    let ended = matches!(child::wait_or_kill(&mut child, limit), Ok(Some(status)) if status.success());
+    let begun = Instant::now();
+    let ended = loop {
+        match wait_timeout(&mut child, LOOK) {
+            Ok(None) if begun.elapsed() < limit && !context.cancelled() => {}
+            Ok(None) => {
+                // Both fail only if it has ended.
+                let _ = child.kill();
+                let _ = child.wait();
+                break false;
+            }
+            ended => break matches!(ended, Ok(Some(status)) if status.success()),
+        }
+    };
     // What it started may hold its output; then it is not waited for.
     ended && reader.join().unwrap_or(false)
 }
@@ -105,8 +123,16 @@ mod tests {
         crate::script::write(&program, &format!("#!/bin/sh\n{script}\n")).unwrap();
         let (device, began) = (folder.path().join("kvm-device"), Instant::now());
         std::fs::write(&device, "").unwrap();
-        let again =
-            || works(&program.to_string_lossy(), &device, Path::new("/vmlinuz"), folder.path(), Duration::from_secs(1));
+        let again = || {
+            works(
+                &program.to_string_lossy(),
+                &device,
+                Path::new("/vmlinuz"),
+                folder.path(),
+                Duration::from_secs(1),
+                &Context::silent(),
+            )
+        };
         let works = again();
         let kept = std::fs::read_to_string(folder.path().join("kvm")).unwrap();
         std::fs::remove_file(&program).unwrap();
@@ -133,6 +159,13 @@ mod tests {
     #[test]
     fn kvm_without_device_is_not_tried() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(!works("/bin/true", &folder.path().join("none"), Path::new("/vmlinuz"), folder.path(), LIMIT));
+        assert!(!works(
+            "/bin/true",
+            &folder.path().join("none"),
+            Path::new("/vmlinuz"),
+            folder.path(),
+            LIMIT,
+            &Context::silent()
+        ));
     }
 }

@@ -6,9 +6,19 @@
 //! therefore tried once more with fresh lists.
 
 use crate::Error;
-use std::fs::{self, File};
+use child::{end_with_us, wait_timeout};
+use model::Context;
+use std::fs::{self, File, TryLockError};
+use std::io::Read;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether somebody asked for the end.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long apt may take to end, once it was told.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// Debian's packages of one architecture, kept in a cache folder that several processes may share.
 #[derive(Debug)]
@@ -17,6 +27,8 @@ pub struct Packages {
     arch: String,
     /// Another suite than the machine's own, such as `sid`.
     suite: Option<String>,
+    /// Ends what is under way when it is cancelled.
+    context: Context,
 }
 
 impl Packages {
@@ -29,7 +41,13 @@ impl Packages {
         crate::need("dpkg-deb", "dpkg")?;
         fs::create_dir_all(cache).map_err(|e| Error::io("create", cache, e))?;
         let cache = fs::canonicalize(cache).map_err(|e| Error::io("find", cache, e))?;
-        Ok(Self { cache, arch: arch.to_string(), suite: None })
+        Ok(Self { cache, arch: arch.to_string(), suite: None, context: Context::silent() })
+    }
+
+    /// The same, ended when this context is cancelled.
+    #[must_use]
+    pub fn under(self, context: &Context) -> Self {
+        Self { context: context.clone(), ..self }
     }
 
     /// Packages of another suite of the mirror that this machine uses, in main. A program of it needs that suite's libraries, too.
@@ -39,7 +57,7 @@ impl Packages {
     pub fn of_suite(cache: &Path, arch: &str, suite: &str) -> Result<Self, Error> {
         let packages = Self { suite: Some(suite.to_string()), ..Self::new(cache, arch)? };
         let asked = ["indextargets", "--format", "$(REPO_URI) $(COMPONENT)", "Created-By: Packages"];
-        let targets = run(Command::new("apt-get").args(asked))?;
+        let targets = run(Command::new("apt-get").args(asked), &packages.context)?;
         let mirror = mirror(&targets).ok_or_else(|| Error::Missing("apt knows no mirror of Debian".into()))?;
         let state = packages.state();
         fs::create_dir_all(&state).map_err(|e| Error::io("create", &state, e))?;
@@ -80,7 +98,7 @@ impl Packages {
         }
         fs::create_dir_all(&fresh).map_err(|e| Error::io("create", &fresh, e))?;
         let package = self.download(name, &fresh)?;
-        run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&fresh))?;
+        run(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&fresh), &self.context)?;
         fs::remove_file(&package).map_err(|e| Error::io("remove", &package, e))?;
         fs::rename(&fresh, &folder).map_err(|e| Error::io("rename", &fresh, e))?;
         Ok(folder)
@@ -93,7 +111,7 @@ impl Packages {
     pub fn depends(&self, name: &str) -> Result<Vec<String>, Error> {
         let _lock = self.lock()?;
         self.lists(false)?;
-        let text = run(self.apt("apt-cache")?.args(["depends", &self.full(name)]))?;
+        let text = run(self.apt("apt-cache")?.args(["depends", &self.full(name)]), &self.context)?;
         Ok(depends(&text))
     }
 
@@ -103,8 +121,9 @@ impl Packages {
 
     fn download(&self, name: &str, into: &Path) -> Result<PathBuf, Error> {
         self.lists(false)?;
-        let attempt = || run(self.apt("apt-get")?.current_dir(into).args(["download", &self.full(name)]));
-        if attempt().is_err() {
+        let attempt =
+            || run(self.apt("apt-get")?.current_dir(into).args(["download", &self.full(name)]), &self.context);
+        if attempt().is_err() && !self.context.cancelled() {
             self.lists(true)?;
             attempt()?;
         }
@@ -117,7 +136,7 @@ impl Packages {
     fn lists(&self, again: bool) -> Result<(), Error> {
         let done = self.state().join("updated");
         if again || !done.exists() {
-            run(self.apt("apt-get")?.arg("update"))?;
+            run(self.apt("apt-get")?.arg("update"), &self.context)?;
             File::create(&done).map_err(|e| Error::io("create", &done, e))?;
         }
         Ok(())
@@ -157,22 +176,79 @@ impl Packages {
     fn lock(&self) -> Result<File, Error> {
         let path = self.cache.join("lock");
         let file = File::create(&path).map_err(|e| Error::io("create", &path, e))?;
-        file.lock().map_err(|e| Error::io("lock", &path, e))?;
-        Ok(file)
+        // Another process may fetch a kernel.
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(file),
+                Err(TryLockError::Error(e)) => return Err(Error::io("lock", &path, e)),
+                Err(TryLockError::WouldBlock) if self.context.cancelled() => return Err(interrupted()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK),
+            }
+        }
     }
 }
 
-/// Runs it; a failure carries the last lines of its stderr.
-fn run(command: &mut Command) -> Result<String, Error> {
+/// Runs it; a failure carries the last lines of its stderr. It ends, with all that it started, when the context is cancelled.
+fn run(command: &mut Command, context: &Context) -> Result<String, Error> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let Output { status, stdout, stderr } =
-        command.stdin(Stdio::null()).output().map_err(|e| Error::Missing(format!("cannot start {program}: {e}")))?;
+    let missing = |e: std::io::Error| Error::Missing(format!("cannot start {program}: {e}"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = end_with_us(command).spawn().map_err(missing)?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let said = std::thread::spawn(move || everything(stdout));
+    let complained = std::thread::spawn(move || everything(stderr));
+    let ended = loop {
+        match wait_timeout(&mut child, LOOK).map_err(missing)? {
+            Some(status) => break Some(status),
+            None if context.cancelled() => break None,
+            None => {}
+        }
+    };
+    let Some(status) = ended else {
+        end(&mut child);
+        return Err(interrupted());
+    };
+    let text = |reader: std::thread::JoinHandle<Vec<u8>>| reader.join().unwrap_or_default();
+    let Output { status, stdout, stderr } = Output { status, stdout: text(said), stderr: text(complained) };
     if status.success() {
         return Ok(String::from_utf8_lossy(&stdout).into_owned());
     }
     let stderr = String::from_utf8_lossy(&stderr);
     let tail: Vec<&str> = stderr.lines().rev().take(3).collect();
     Err(Error::Missing(format!("{program}: {status}: {}", tail.into_iter().rev().collect::<Vec<_>>().join("; "))))
+}
+
+fn everything(from: Option<impl Read>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    // What was said before an error is worth as much.
+    let _ = from.map(|mut from| from.read_to_end(&mut bytes));
+    bytes
+}
+
+/// Ends a process and its group: apt fetches by processes of its own.
+fn end(child: &mut Child) {
+    let begun = Instant::now();
+    let tell = |signal: libc::c_int| {
+        // SAFETY: two integers; the group's leader was not waited for, so the number is its.
+        unsafe { libc::kill(-(child.id() as libc::pid_t), signal) };
+    };
+    tell(libc::SIGTERM);
+    // Looked at, not waited for: its number must stay its own until the whole group was told.
+    while begun.elapsed() < GRACE && !is_zombie(child.id()) {
+        std::thread::sleep(LOOK);
+    }
+    tell(libc::SIGKILL);
+    let _ = child.wait();
+}
+
+/// Whether a child has ended and was not waited for.
+fn is_zombie(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+fn interrupted() -> Error {
+    Error::Guest("was interrupted".into())
 }
 
 /// Debian's mirror among the lines of `apt-get indextargets`: not that of its security updates, nor somebody else's.
@@ -197,6 +273,39 @@ mod tests {
                        https://m.example/debian/ contrib\nhttps://m.example/debian/ main\n";
         assert_eq!(mirror(targets), Some("https://m.example/debian/"));
         assert_eq!(mirror("https://other.example/apt/ main\n"), None);
+    }
+
+    #[test]
+    fn cancelled_program_ends_with_its_children() {
+        let folder = tempfile::tempdir().unwrap();
+        let pids = folder.path().join("pids");
+        // It does not end when it is told, nor does what it started.
+        let script = "trap '' TERM; sleep 1000 & echo $$ $! >pids.new; mv pids.new pids; wait; sleep 1000";
+        let context = Context::silent();
+        let cancel = context.clone();
+        let waiting = std::thread::spawn({
+            let pids = pids.clone();
+            move || {
+                while !pids.exists() {
+                    std::thread::sleep(LOOK);
+                }
+                cancel.cancel_flag().store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        });
+        let ended = run(Command::new("sh").args(["-c", script]).current_dir(&folder), &context);
+        waiting.join().unwrap();
+        assert!(matches!(ended, Err(Error::Guest(_))), "{ended:?}");
+        for pid in fs::read_to_string(&pids).unwrap().split_whitespace() {
+            let gone = std::iter::repeat_with(|| is_zombie(pid.parse().unwrap())).take(100).any(|gone| {
+                std::thread::sleep(LOOK);
+                gone
+            });
+            assert!(gone, "{pid} is left");
+        }
+        let waits = Packages { cache: folder.path().into(), arch: "x".into(), suite: None, context };
+        let other = File::create(folder.path().join("lock")).unwrap();
+        other.lock().unwrap();
+        assert!(matches!(waits.lock(), Err(Error::Guest(_))), "a lock is waited for");
     }
 
     #[test]

@@ -242,11 +242,11 @@ pub fn available(arch: Arch) -> Result<(), Error> {
 }
 
 /// A static busybox, Debian's `busybox-static`: this machine's, or one that is fetched.
-fn busybox(arch: Arch, cache: &Path) -> Result<PathBuf, Error> {
+fn busybox(arch: Arch, cache: &Path, context: &Context) -> Result<PathBuf, Error> {
     if arch.is_own() {
         return need("busybox", "busybox-static");
     }
-    let folder = Packages::new(cache, arch.debian())?.unpacked("busybox-static")?;
+    let folder = Packages::new(cache, arch.debian())?.under(context).unpacked("busybox-static")?;
     let found =
         ["bin/busybox", "usr/bin/busybox"].map(|path| folder.join(path)).into_iter().find(|path| path.is_file());
     found.ok_or_else(|| Error::Missing(format!("no busybox in {}", folder.shown())))
@@ -259,8 +259,8 @@ impl Guest {
     /// `Missing` if this machine lacks something, `Guest` if it does not come up within its limit.
     pub fn boot(config: &Config, cache: &Path) -> Result<Self, Error> {
         available(config.arch)?;
-        let kernel = Kernel::stock(cache, config.arch)?;
-        let busybox = busybox(config.arch, cache)?;
+        let kernel = Kernel::stock(cache, config.arch, &config.context)?;
+        let busybox = busybox(config.arch, cache, &config.context)?;
         let temporary = tempfile::Builder::new().prefix("fathom-lab-").tempdir();
         let temporary = temporary.map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), e))?;
         let folder = config.keep.as_deref().unwrap_or(temporary.path());
@@ -268,7 +268,7 @@ impl Guest {
         let initramfs = folder.join("initramfs");
         std::fs::write(&initramfs, image(config, &kernel, &busybox)?).map_err(|e| Error::io("write", &initramfs, e))?;
 
-        let accelerator = config.accelerator.chosen(config.arch, &kernel.image, cache);
+        let accelerator = config.accelerator.chosen(config.arch, &kernel.image, cache, &config.context);
         let mut command = qemu(config, accelerator, &kernel, &initramfs, folder);
         for disk in config.disks.iter().chain([&exchange()]) {
             attach(&mut command, disk, config, folder)?;

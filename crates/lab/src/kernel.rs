@@ -7,6 +7,7 @@
 use crate::Error;
 use crate::arch::Arch;
 use crate::debian::Packages;
+use model::Context;
 use model::text::ShownPath as _;
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,12 +24,12 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The stock kernel of Debian on an architecture, kept under `cache`.
+    /// The stock kernel of Debian on an architecture, kept under `cache`. Cancelling the context ends the fetching.
     ///
     /// # Errors
     /// `Missing` if it cannot be had here.
-    pub fn stock(cache: &Path, arch: Arch) -> Result<Self, Error> {
-        let packages = Packages::new(cache, arch.debian())?;
+    pub fn stock(cache: &Path, arch: Arch, context: &Context) -> Result<Self, Error> {
+        let packages = Packages::new(cache, arch.debian())?.under(context);
         // The metapackage is asked once: a kernel that is there is good enough, and needs no network.
         let name_file = name_file(cache, arch);
         let name = match fs::read_to_string(&name_file) {

@@ -38,8 +38,30 @@ enum Content<'a> {
 /// How the files of `perf record` begin. Their events are described otherwise than ftrace's; what perf prints of them can be read.
 const PERF_DATA: &[u8] = b"PERFILE2";
 
-/// The file, and those that belong to it: blktrace writes one for each CPU.
-pub(crate) fn files(file: &Path) -> Result<Vec<Vec<u8>>> {
+/// The file, and those that belong to it: blktrace writes one for each CPU, and several disks can be one trace.
+pub(crate) fn files(named: &[PathBuf]) -> Result<Vec<Vec<u8>>> {
+    let mut paths: Vec<PathBuf> = Vec::new();
+    let mut alone = Vec::new();
+    for file in std::collections::BTreeSet::from_iter(named) {
+        let bytes = read(file)?;
+        let is_blktrace = blktrace::is(&bytes);
+        if named.len() > 1 && !is_blktrace && !bytes.is_empty() {
+            let why = "several files are one trace only if blktrace made them; import each by itself".into();
+            return Err(Error::Foreign { file: file.clone(), why });
+        }
+        let siblings = if is_blktrace || bytes.is_empty() { of_other_cpus(file) } else { Vec::new() };
+        match siblings.is_empty() {
+            true => alone.push(bytes),
+            false => paths.extend(siblings),
+        }
+    }
+    // A shell's `sda.blktrace.*` names each of them.
+    paths.sort();
+    paths.dedup();
+    paths.iter().map(|path| read(path)).chain(alone.into_iter().map(Ok)).collect()
+}
+
+fn read(file: &Path) -> Result<Vec<u8>> {
     if file.is_dir() {
         let why = if archive::Meta::read(file).is_ok() {
             format!("an archive already: `fathom show {}`", file.shown())
@@ -48,13 +70,7 @@ pub(crate) fn files(file: &Path) -> Result<Vec<Vec<u8>>> {
         };
         return Err(Error::Foreign { file: file.to_owned(), why });
     }
-    let read = |path: &Path| std::fs::read(path).doing(|| format!("reading {}", path.shown()));
-    let first = read(file)?;
-    let siblings = if blktrace::is(&first) || first.is_empty() { of_other_cpus(file) } else { Vec::new() };
-    if siblings.is_empty() {
-        return Ok(vec![first]);
-    }
-    siblings.iter().map(|path| read(path)).collect()
+    std::fs::read(file).doing(|| format!("reading {}", file.shown()))
 }
 
 /// `DEV.blktrace.0`, `DEV.blktrace.1`, … beside one of them, itself among them.
@@ -64,10 +80,10 @@ fn of_other_cpus(file: &Path) -> Vec<PathBuf> {
         (stem.ends_with(".blktrace") && cpu.parse::<u16>().is_ok()).then(|| stem.to_owned())
     };
     let Some(own) = stem(file) else { return Vec::new() };
-    let folder = file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut all: Vec<PathBuf> = entries.filter(|path| stem(path).as_ref() == Some(&own)).collect();
-    all.sort();
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let listed = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let entries = std::fs::read_dir(listed).into_iter().flatten().flatten().map(|entry| folder.join(entry.file_name()));
+    let all: Vec<PathBuf> = entries.filter(|path| stem(path).as_ref() == Some(&own)).collect();
     all
 }
 

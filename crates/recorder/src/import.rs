@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 /// What is to be imported.
 #[derive(Debug, Clone)]
 pub struct Import {
-    /// The file.
-    pub file: PathBuf,
+    /// The file; of blktrace one of each disk.
+    pub files: Vec<PathBuf>,
     /// The archive to make.
     pub output: PathBuf,
     /// Stores SQL with its literals.
@@ -59,9 +59,10 @@ pub struct Imported {
 /// The file is none that is known, is damaged, or the archive cannot be written.
 pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result<Imported> {
     Archive::has_room(&request.output, true)?;
-    let files = foreign::files(&request.file)?;
+    let files = foreign::files(&request.files)?;
     context.progress("reading the trace", 0, 0);
-    let trace = Foreign::open(&files, &request.file, request.machine)?;
+    let first = request.files.first().map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let trace = Foreign::open(&files, first, request.machine)?;
     let mut meta = Meta::new(archive::ArchiveKind::Trace, archive::unix_now_ns(), Vec::new());
     if let Some(kept) = output::keep_old(&request.output)? {
         notify(Notice::KeptOld(kept));
@@ -75,7 +76,8 @@ pub fn import(request: &Import, context: &Context, notify: Notify<'_>) -> Result
     let mut add = |name: &str, value: &str| {
         metadata.environment.insert(name.into(), fact(value, None, &format));
     };
-    add("trace.asked", &format!("import of {} ({format})", request.file.to_string_lossy()));
+    let names: Vec<_> = request.files.iter().map(|file| file.to_string_lossy()).collect();
+    add("trace.asked", &format!("import of {} ({format})", names.join(", ")));
     add("trace.backend", "ftrace");
     if let Some(release) = &trace.release {
         add("kernel.release", release);

@@ -62,10 +62,12 @@ pub fn content(kinds: &[ArchiveKind], window: bool) -> Result<Content, Error> {
     }
 }
 
-/// Spans of one recording in a page, about 11 bytes each there with all that refers to them. With 1,440,000 and 380,000 operations the
-/// page has 16 MB, and a browser takes five seconds to open it and 590 MB on two busy cores; what is drawn afterwards takes one or two
-/// frames. What is left out is named there.
-const SPANS: usize = 1_500_000;
+/// Spans of a recording that a page reads when it is opened. One with more is in parts, of which it reads those that are looked at.
+const SPANS: usize = 500_000;
+/// Spans that begin in one part.
+const PART: usize = 100_000;
+/// Spans of all parts, about 11 bytes each in the page with all that refers to them. What is left out is named there.
+const ALL: usize = 20_000_000;
 /// Device commands of the address map.
 const POINTS: usize = 200_000;
 
@@ -126,7 +128,8 @@ pub fn shows(page: &str, archive: &Path) -> bool {
 }
 
 fn recording<'a>(rows: &Rows, title: &'a str, window: Option<(u64, u64)>) -> Result<PageData<'a>, Error> {
-    let limits = figures::Limits { spans: SPANS, points: POINTS, window, ..figures::Limits::default() };
+    let limits =
+        figures::Limits { spans: SPANS, part: PART, all: ALL, points: POINTS, window, ..figures::Limits::default() };
     let (timeline, scatter) = (figures::timeline(rows, &limits), figures::scatter(rows, &limits));
     let summary = summary::summarise(rows);
     let explanation = explain::explain(rows);

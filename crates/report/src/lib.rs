@@ -3,8 +3,10 @@
 //! Rust computes every figure and the page only draws it (`web/`). What a traced program said (SQL, paths, names) enters the
 //! page at two places: the data blocks, which are JSON that a browser never runs, with every `<` written as `\u003c` so that
 //! it cannot end the block; and the titles, which are escaped. Each recording has two blocks, since the page parses the large
-//! one only of the recording that is chosen, and the small one (device commands) of all, to show them side by side. The script puts text into the page as text only. Should any of
-//! that ever fail, the page's Content-Security-Policy still runs nothing but the one script whose hash it names.
+//! one only of the recording that is chosen, and the small one (device commands) of all, to show them side by side; one with too
+//! many spans for one table has a block for each part of its time, which is parsed when it is looked at. The script puts text into the
+//! page as text only. Should any of that ever fail, the page's Content-Security-Policy still runs nothing but the one script whose
+//! hash it names.
 
 pub mod archives;
 mod bench;
@@ -17,7 +19,7 @@ pub use bench::{bench_page, bench_page_of};
 use analysis::contract::Summary;
 use analysis::counts::Counts;
 use analysis::explain::contract::Explanation;
-use analysis::figures::{Scatter, Timeline};
+use analysis::figures::{Part, Scatter, Timeline};
 use pack::Packed;
 use serde_json::{Value, json};
 use std::mem::take;
@@ -32,6 +34,8 @@ pub struct PageData<'a> {
     pub summary: Value,
     /// The layered timeline (`analysis::figures::timeline`).
     pub timeline: Value,
+    /// The tables of the timeline's parts, if it has any: each is read when it is looked at.
+    pub parts: Vec<Value>,
     /// Device commands by time and address (`analysis::figures::scatter`).
     pub scatter: Value,
     /// Counts per execution and layer (`analysis::figures::counts`).
@@ -53,10 +57,16 @@ impl<'a> PageData<'a> {
         counts: &Counts,
         explanation: &Explanation,
     ) -> serde_json::Result<Self> {
+        let mut timeline = timeline;
+        let parts = std::mem::take(&mut timeline.parts);
+        let known = serde_json::to_value(&parts)?;
+        let mut packed = packed_timeline(timeline)?;
+        packed["parts"] = known;
         Ok(Self {
             title,
             summary: serde_json::to_value(summary)?,
-            timeline: packed_timeline(timeline)?,
+            timeline: packed,
+            parts: parts.into_iter().map(packed_part).collect(),
             scatter: packed_scatter(scatter)?,
             counts: serde_json::to_value(counts)?,
             explanation: serde_json::to_value(explanation)?,
@@ -79,6 +89,25 @@ fn packed_timeline(mut timeline: Timeline) -> serde_json::Result<Value> {
         figure["levels"][at]["cells"] = cells;
     }
     Ok(figure)
+}
+
+/// The tables of a part, and which rows of the recording they are.
+fn packed_part(part: Part) -> Value {
+    let mut packed = Packed::default();
+    let (held, rows) = (part.held, part.rows);
+    let mut tables = json!({
+        "spans": packed.table(held.spans),
+        "links": packed.table(held.links),
+        "slices": packed.table(held.slices),
+        "causes": packed.table(held.causes),
+        "rows": {
+            "spans": packed.table(rows.spans),
+            "links": packed.table(rows.links),
+            "causes": packed.table(rows.causes),
+        },
+    });
+    tables["packed"] = packed.text().into();
+    tables
 }
 
 fn packed_scatter(mut scatter: Scatter) -> serde_json::Result<Value> {
@@ -136,12 +165,12 @@ fn page_with(recordings: &[PageData], common: &str) -> String {
         hash::source(STYLE)
     );
     let title = escape(&recordings.iter().map(|r| r.title).collect::<Vec<_>>().join(", "));
-    let blocks: String = recordings.iter().map(blocks).collect::<String>() + common;
+    let blocks: String = recordings.iter().enumerate().map(blocks).collect::<String>() + common;
     fill(TEMPLATE, &[("policy", &policy), ("title", &title), ("style", STYLE), ("data", &blocks), ("script", &script)])
 }
 
-/// The two blocks of a recording.
-fn blocks(data: &PageData) -> String {
+/// The two blocks of a recording, and one for each of its parts.
+fn blocks((number, data): (usize, &PageData)) -> String {
     let figures = json!({
         "title": data.title,
         "summary": data.summary,
@@ -150,13 +179,18 @@ fn blocks(data: &PageData) -> String {
         "explanation": data.explanation,
     });
     let commands = json!({ "scatter": data.scatter, "operations": data.summary.get("operations") });
-    format!(
+    let mut blocks = format!(
         "<script type=\"application/json\" class=\"recording\" data-title=\"{}\">{}</script>\n\
          <script type=\"application/json\" class=\"commands\">{}</script>\n",
         escape(data.title),
         data_block(&figures),
         data_block(&commands)
-    )
+    );
+    for part in &data.parts {
+        let part = data_block(part);
+        blocks += &format!("<script type=\"application/json\" class=\"part\" data-of=\"{number}\">{part}</script>\n");
+    }
+    blocks
 }
 
 /// Replaces each `{{name}}` of the template, in one pass: what is put in is not looked at again, so that data with

@@ -14,6 +14,7 @@ pub const MODULES: &[(&str, &str)] = &[
     ("scale.js", include_str!("../../../web/src/scale.js")),
     ("unpack.js", include_str!("../../../web/src/unpack.js")),
     ("data.js", include_str!("../../../web/src/data.js")),
+    ("parts.js", include_str!("../../../web/src/parts.js")),
     ("dom.js", include_str!("../../../web/src/dom.js")),
     ("theme.js", include_str!("../../../web/src/theme.js")),
     ("tip.js", include_str!("../../../web/src/tip.js")),
@@ -110,7 +111,7 @@ mod tests {
         text.lines()
             .map(|line| line.strip_prefix("export ").unwrap_or(line))
             .filter_map(|line| {
-                ["const ", "let ", "function ", "async function ", "function* ", "class "]
+                ["const ", "let ", "function ", "async function ", "function* ", "async function* ", "class "]
                     .iter()
                     .find_map(|k| line.strip_prefix(k))
             })

@@ -123,6 +123,7 @@ fn main() {
         ("burst_makes_lanes_flat_only_where_it_is", timeline::burst_makes_lanes_flat_only_where_it_is),
         ("names_stand_beside_their_rows", timeline::names_stand_beside_their_rows),
         ("packed_columns_are_what_was_recorded", many::packed_columns_are_what_was_recorded),
+        ("recording_in_parts_opens_as_in_one", many::recording_in_parts_opens_as_in_one),
         ("search_finds_statements_files_and_spans", many::search_finds_statements_files_and_spans),
         ("latencies_and_device_times_are_shown", many::latencies_and_device_times_are_shown),
         (

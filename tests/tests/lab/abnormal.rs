@@ -127,3 +127,104 @@ pub fn killed() -> Result<()> {
     ensure!(status.is_none() && line.is_empty(), "{status:?}: {line}");
     show_json(&out)
 }
+
+/// What is left in a folder for temporary files.
+fn left_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    Ok(std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_, std::io::Error>>()?)
+}
+
+/// The processes whose parent is this one.
+fn children(pid: u32) -> Vec<u32> {
+    let said = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    said.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Starts a run, sends Ctrl-C once `phase` holds of its process and the folder of its temporary files, and has its end: exit status 130,
+/// no process and no file left.
+fn ctrl_c_in(folder: &Path, mut command: Command, phase: impl Fn(u32, &Path) -> bool) -> Result<String> {
+    let temporary = folder.join("tmp");
+    std::fs::create_dir_all(&temporary)?;
+    let fathom = command.env("TMPDIR", &temporary).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut running = Running { fathom, qemu: 0, out: folder.join("out") };
+    let pid = running.fathom.id();
+    until("the phase", || {
+        ensure!(running.fathom.try_wait()?.is_none(), "it ended by itself");
+        Ok(phase(pid, &temporary))
+    })?;
+    let started = children(pid);
+    Running::signal(pid, "INT")?;
+    let mut messages = String::new();
+    running.fathom.stderr.take().context("its messages")?.read_to_string(&mut messages)?;
+    let status = running.fathom.wait()?;
+    ensure!(status.code() == Some(130), "{status:?}: {messages}");
+    for pid in started {
+        until("the end of what it started", || Ok(!Path::new(&format!("/proc/{pid}/exe")).exists()))?;
+    }
+    let left = left_in(&temporary)?;
+    ensure!(left.is_empty(), "{left:?} is left");
+    Ok(messages)
+}
+
+/// While a kernel is fetched, or another process's fetching is waited for: neither needs a guest.
+pub fn fetching_is_interrupted() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let bin = folder.path().join("bin");
+    std::fs::create_dir(&bin)?;
+    let apt = bin.join("apt-get");
+    std::fs::write(
+        &apt,
+        "#!/bin/sh\nsleep 100000 &\necho $$ $! >$APT_STARTED.new\nmv $APT_STARTED.new $APT_STARTED\nwait\n",
+    )?;
+    let made = Command::new("chmod").arg("+x").arg(&apt).status()?;
+    ensure!(made.success(), "chmod");
+    let started = folder.path().join("started");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let run = || {
+        let mut command = Command::new(fathom_tests::fathom());
+        command.current_dir(folder.path()).args(["lab", "run", "virtio-ext4", "-o", "out", "--cache", "cache"]);
+        command.env("PATH", &path).env("APT_STARTED", &started);
+        command
+    };
+    let said = ctrl_c_in(folder.path(), run(), |_, _| started.exists())?;
+    ensure!(said.contains("interrupted before the guest had booted"), "{said}");
+    for pid in std::fs::read_to_string(&started)?.split_whitespace() {
+        until("the end of apt", || Ok(!Path::new(&format!("/proc/{pid}/exe")).exists()))?;
+    }
+    ensure!(!folder.path().join("out").exists(), "an empty result is left");
+    // Another process has the lock. Nothing tells when a run begins to wait for it, but that it has opened it.
+    let lock = std::fs::File::create(folder.path().join("cache/lock"))?;
+    lock.lock()?;
+    let open = std::fs::canonicalize(folder.path().join("cache/lock"))?;
+    let waits = |pid: u32, _: &Path| {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        files.into_iter().any(|file| std::fs::read_link(file.path()).is_ok_and(|path| path == open))
+    };
+    ctrl_c_in(folder.path(), run(), waits)?;
+    Ok(())
+}
+
+/// While the initramfs is built, while the guest boots, while its disks are prepared, and while results are collected.
+pub fn each_phase_is_interrupted() -> Result<()> {
+    let qemu = |pid: u32| !children(pid).is_empty();
+    let building = |pid: u32, temporary: &Path| !qemu(pid) && left_in(temporary).is_ok_and(|all| !all.is_empty());
+    let booting = |pid: u32, _: &Path| qemu(pid);
+    let phases: [(&str, &dyn Fn(u32, &Path) -> bool); 2] = [("building", &building), ("booting", &booting)];
+    for (name, phase) in phases {
+        println!("{name}");
+        let folder = tempfile::tempdir()?;
+        let command = lab(folder.path(), &["run", "virtio-ext4", "-o", "out"]);
+        let said = ctrl_c_in(folder.path(), command, phase)?;
+        ensure!(said.contains("interrupted before the guest had booted"), "{name}: {said}");
+        ensure!(!folder.path().join("out").exists(), "{name}: an empty result is left");
+    }
+    println!("collecting");
+    let folder = tempfile::tempdir()?;
+    let log = folder.path().join("out/kernel.log");
+    // Unmounting takes until all of this is on the disk.
+    let busy = "workload.commands=['fathom workload sqlite --op insert --rows 20 --dir {dir}', 'dd if=/dev/zero of={dir}/big bs=1M count=200']";
+    let command = lab(folder.path(), &["run", "virtio-ext4", "-o", "out", "--set", busy]);
+    ctrl_c_in(folder.path(), command, |_, _| log.exists())?;
+    let summary = show(&folder.path().join("out/trace.fathom"))?;
+    ensure!(number(&summary, "/operations/0/count")? > 0.0, "{:#}", summary["operations"]);
+    Ok(())
+}

@@ -4,23 +4,24 @@
 //! All that is computed is computed here; the page only draws. Long lists are columns, which are a third of the size of
 //! a list of objects, times are relative to the first one shown, and what refers to a row refers by position.
 //!
-//! A page has a limit, a trace has none. A timeline that would be too large holds the slowest operations whole, shows all others as
-//! levels of detail and in the list, and says so.
+//! A page has a limit, a trace has none. A timeline too large for one table is cut into parts, of which the page loads those that are
+//! looked at; what has no room in them either is shown as levels of detail and in the list, and is said.
 
-mod detail;
+mod held;
 mod lanes;
 mod levels;
+mod part;
+mod parts;
 mod scatter;
 mod timeline;
 
 pub use crate::counts::{Counts, counts};
+pub use held::{CauseColumns, Held, HeldRows, LinkColumns, Positions, SliceColumns, SpanColumns};
 pub use lanes::{Lane, LayerLanes};
 pub use levels::{CellColumns, Level};
+pub use part::Part;
 pub use scatter::{PointColumns, Scatter, ScatterShape, looks_read_only, scatter};
-pub use timeline::{
-    CauseColumns, FileInfo, LinkColumns, LossMark, OperationColumns, ProcessName, ShapeInfo, SliceColumns, SpanColumns,
-    Timeline, timeline,
-};
+pub use timeline::{FileInfo, LossMark, OperationColumns, ProcessName, ShapeInfo, Timeline, timeline};
 
 use crate::rows::Index;
 use crate::text::shown;
@@ -34,8 +35,12 @@ pub const VERSION: u32 = 1;
 /// What a figure may hold at most.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Spans of a timeline.
+    /// Spans of a timeline in one table; one with more is cut into parts.
     pub spans: usize,
+    /// Spans that begin in one part.
+    pub part: usize,
+    /// Spans of all parts.
+    pub all: usize,
     /// Points of a scatter.
     pub points: usize,
     /// Lanes of one thread or disk.
@@ -46,7 +51,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { spans: 200_000, points: 200_000, lanes: 32, window: None }
+        Self { spans: 200_000, part: 100_000, all: 20_000_000, points: 200_000, lanes: 32, window: None }
     }
 }
 
@@ -147,7 +152,7 @@ pub struct LeftOut {
 
 /// Texts, each once.
 #[derive(Default)]
-struct Strings {
+pub struct Strings {
     all: Vec<String>,
     position: HashMap<String, u32>,
 }
@@ -170,7 +175,7 @@ fn end_of(span: &Span) -> u64 {
 
 /// Disks in the order in which they are met.
 #[derive(Default)]
-struct Disks {
+pub struct Disks {
     all: Vec<DiskAxis>,
     position: HashMap<u32, u32>,
 }

@@ -1,72 +1,16 @@
 //! The layered timeline: papers 000, figures 13-15, and 004, figures 2-5.
 
+use super::held::{CauseColumns, Held, LinkColumns, SliceColumns, SpanColumns, Tabling};
 use super::lanes::{LayerLanes, lanes};
 use super::levels::{Level, levels};
-use super::{DiskAxis, Disks, LeftOut, Limits, Strings, VERSION, columns, detail, end_of};
-use crate::rows::{Index, IoAction, Rows};
+use super::part::Part;
+use super::{DiskAxis, LeftOut, Limits, VERSION, columns, end_of, parts};
+use crate::rows::{Index, Rows};
 use crate::text::shown;
-use model::table::{DriverCommand, Slice, Span};
-use model::{Confidence, Layer, Relation};
 use serde::Serialize;
 use sqlite::FileClass;
 use std::collections::HashMap;
 
-columns! {
-    /// Spans.
-    SpanColumns {
-        /// Identity within the archive.
-        id: u64,
-        /// Position in `layers`.
-        layer: u32,
-        /// Position among the layer's lanes.
-        lane: u32,
-        /// Kind.
-        kind: u32,
-        /// Begin, ns from the origin.
-        start: u64,
-        /// End; `None` if it was not seen.
-        end: Option<u64>,
-        /// Operation on whose thread it was made.
-        operation: Option<u32>,
-        /// Process.
-        tgid: u32,
-        /// Thread.
-        tid: u32,
-        /// Position in `files`; of a request or command, the file of all bios that it carries, if they have one.
-        file: Option<u32>,
-        /// First byte in the file.
-        offset: Option<u64>,
-        /// Position in `disks`.
-        disk: Option<u32>,
-        /// First sector.
-        sector: Option<u64>,
-        /// Bytes.
-        bytes: u64,
-        /// Result.
-        result: Option<i64>,
-        /// Transaction, bios or waiters.
-        number: Option<u64>,
-        /// What to write into the box.
-        label: u32,
-        /// Flags.
-        flags: u32,
-    }
-}
-columns! {
-    /// Links between spans that are both shown.
-    LinkColumns {
-        /// Position in `spans`.
-        parent: u32,
-        /// Position in `spans`.
-        child: u32,
-        /// Relation.
-        relation: u32,
-        /// Confidence.
-        confidence: u32,
-        /// Whether a loss made it less sure.
-        weakened: bool,
-    }
-}
 columns! {
     /// Operations.
     OperationColumns {
@@ -76,7 +20,7 @@ columns! {
         shape: Option<u32>,
         /// Ordinal within its shape.
         nth: u64,
-        /// Position in `spans`.
+        /// Position among all spans of the recording by begin: in `spans`, where they are not in parts.
         span: Option<u32>,
         /// Position of the operation around it.
         parent: Option<u32>,
@@ -90,46 +34,8 @@ columns! {
         result: Option<i64>,
         /// Whether all that belongs to it is shown.
         whole: bool,
-    }
-}
-columns! {
-    /// Slices, by operation and time.
-    SliceColumns {
-        /// Position in `operations`.
-        operation: u32,
-        /// Layer's name.
-        layer: u32,
-        /// Reason.
-        reason: u32,
-        /// Begin.
-        start: u64,
-        /// End.
-        end: u64,
-        /// Position in `spans`.
-        span: Option<u32>,
-        /// How sure it is that the time belongs there.
-        confidence: u32,
-    }
-}
-columns! {
-    /// Causes of the commands that are shown.
-    CauseColumns {
-        /// Position in `spans`.
-        command: u32,
-        /// Origin.
-        origin: u32,
-        /// Position in `operations`.
-        operation: Option<u32>,
-        /// Process.
-        tgid: Option<u32>,
-        /// Its name.
-        process: Option<u32>,
-        /// Share.
-        share: f64,
-        /// Confidence.
-        confidence: u32,
-        /// How the chain went.
-        via: u32,
+        /// Position of the part in which it is, where there are parts.
+        part: Option<u32>,
     }
 }
 /// A statement, function or mark.
@@ -141,6 +47,8 @@ pub struct ShapeInfo {
     pub kind: String,
     /// Executions shown.
     pub count: u64,
+    /// Device commands that are charged to them.
+    pub charged: f64,
 }
 
 /// A process.
@@ -195,7 +103,7 @@ pub struct Timeline {
     pub processes: Vec<ProcessName>,
     /// All spans in short, the coarse level first.
     pub levels: Vec<Level>,
-    /// Spans by begin.
+    /// Spans by begin; none if the timeline is in parts.
     pub spans: SpanColumns,
     /// Links.
     pub links: LinkColumns,
@@ -207,6 +115,8 @@ pub struct Timeline {
     pub slices: SliceColumns,
     /// Causes.
     pub causes: CauseColumns,
+    /// What it is cut into, where it is too large for one table.
+    pub parts: Vec<Part>,
     /// Files.
     pub files: Vec<FileInfo>,
     /// Disks.
@@ -226,61 +136,34 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     let mut operations: Vec<usize> = (0..rows.operations.len()).collect();
     operations.sort_by_key(|&at| (rows.operations[at].start_ns, rows.operations[at].id));
     let recorded_ns = rows.spans.iter().map(end_of).max().unwrap_or(origin_ns).max(origin_ns);
-    let (layers, all_places) = lanes(&index, &order, limits.lanes);
+    let (layers, places) = lanes(&index, &order, limits.lanes);
     let too_many = order.len() > limits.spans;
     let run = (origin_ns, recorded_ns - origin_ns);
-    let levels = levels(&rows.spans, &order, &all_places, &layers, run, too_many);
+    let levels = levels(&rows.spans, &order, &places, &layers, run, too_many);
     let first_operation = operations.first().map_or(origin_ns, |&at| rows.operations[at].start_ns);
     let window = limits.window.map(|(from, to)| [from, to].map(|ns| first_operation.saturating_add(ns)));
-    let held = too_many.then(|| detail::chosen(&index, limits.spans, window.map(|[from, to]| (from, to))));
-    let is_held = |at: usize| held.as_ref().is_none_or(|held| held.spans[at]);
-    let places: Vec<(u32, u32)> =
-        order.iter().zip(all_places).filter(|(at, _)| is_held(**at)).map(|(_, place)| place).collect();
-    order.retain(|&at| is_held(at));
-    let has_all = |at: usize| held.as_ref().is_none_or(|held| held.operations[at]);
-
-    let span_at: HashMap<u64, u32> = order.iter().enumerate().map(|(i, &at)| (rows.spans[at].id, i as u32)).collect();
+    let limits = parts::Limits { part: limits.part, single: limits.spans, all: limits.all };
+    let cuts = too_many.then(|| parts::cut(&index, &order, &limits, window.map(|[from, to]| (from, to))));
     let operation_at: HashMap<u64, u32> =
         operations.iter().enumerate().map(|(i, &at)| (rows.operations[at].id, i as u32)).collect();
-    let mut strings = Strings::default();
-    let mut disks = Disks::default();
-    let carried = carried_files(&index);
-    let sent: HashMap<u64, &DriverCommand> =
-        rows.driver_commands.iter().filter_map(|row| Some((row.command?, row))).collect();
-    let mut spans = SpanColumns::default();
-    for (&at, (layer, lane)) in order.iter().zip(places) {
-        let s = &rows.spans[at];
-        let (file, offset) = carried.get(&s.id).copied().unwrap_or((s.file, s.offset));
-        let file = file.and_then(|id| index.file(id)).map(|at| at as u32);
-        let label = sent.get(&s.id).map_or_else(|| label(&index, s), |row| row.label());
-        spans.push(
-            s.id,
-            layer,
-            lane,
-            strings.of(&s.kind),
-            s.start_ns - origin_ns,
-            s.end_ns.map(|e| e.saturating_sub(origin_ns)),
-            s.operation.and_then(|id| operation_at.get(&id).copied()),
-            s.tgid,
-            s.tid,
-            file,
-            offset,
-            s.disk.map(|d| disks.of(&index, d, s)),
-            s.sector,
-            s.bytes,
-            s.result,
-            s.number,
-            strings.of(&label),
-            strings.of(&s.flags),
-        );
+    let mut position = vec![0_u32; order.len()];
+    order.iter().enumerate().for_each(|(i, &at)| position[at] = i as u32);
+    let mut tables = Tabling::new(&index, &order, &places, origin_ns, operation_at);
+    let mut part_of: HashMap<usize, u32> = HashMap::new();
+    let mut parts = Vec::new();
+    for (number, cut) in cuts.iter().flatten().enumerate() {
+        part_of.extend(cut.operations.iter().map(|&at| (at, number as u32)));
+        let (whole, at) = tables.of(&cut.spans, &cut.operations);
+        parts.push(Part::new(rows, &order, cut, origin_ns, whole, at));
     }
-    let mut links = LinkColumns::default();
-    for l in &rows.links {
-        if let (Some(&parent), Some(&child)) = (span_at.get(&l.parent), span_at.get(&l.child)) {
-            let (relation, confidence) = (strings.of(l.relation.name()), strings.of(l.confidence.name()));
-            links.push(parent, child, relation, confidence, l.weakened_by.is_some());
-        }
-    }
+    let held = if too_many {
+        Held::default()
+    } else {
+        let all: Vec<u32> = (0..order.len() as u32).collect();
+        tables.of(&all, &operations).0
+    };
+    let charged = tables.charged_to_shapes();
+    let Tabling { strings, disks, operation_at, .. } = tables;
     let mut counts: HashMap<usize, u64> = HashMap::new();
     let mut columns = OperationColumns::default();
     for &at in &operations {
@@ -291,56 +174,25 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
             o.id,
             shape.map(|s| s as u32),
             o.nth,
-            span_at.get(&o.span).copied(),
+            index.span(o.span).map(|span| position[span]),
             o.parent.and_then(|id| operation_at.get(&id).copied()),
             o.start_ns.saturating_sub(origin_ns),
             o.end_ns.map(|e| e.saturating_sub(origin_ns)),
             o.rows,
             o.result,
-            has_all(at),
+            !too_many || part_of.contains_key(&at),
+            part_of.get(&at).copied(),
         );
     }
-    let mut slices = SliceColumns::default();
-    let mut by_operation: Vec<_> =
-        rows.slices.iter().filter_map(|s| Some((*operation_at.get(&s.operation)?, s.start_ns, s))).collect();
-    by_operation.retain(|&(operation, ..)| columns.whole[operation as usize]);
-    by_operation.sort_by_key(|&(operation, start, _)| (operation, start));
-    let sure = Confidences::of(&index);
-    for (operation, _, s) in by_operation {
-        let sure = strings.of(sure.slice(s).name());
-        let (layer, reason) = (strings.of(s.layer.name()), strings.of(s.why()));
-        let (start, end) = (s.start_ns.saturating_sub(origin_ns), s.end_ns.saturating_sub(origin_ns));
-        slices.push(operation, layer, reason, start, end, s.span.and_then(|id| span_at.get(&id).copied()), sure);
-    }
-    let mut causes = CauseColumns::default();
-    for c in &rows.causes {
-        let Some(&command) = span_at.get(&c.command) else { continue };
-        let process = c.tgid.and_then(|t| index.process_name(t)).map(|name| strings.of(name));
-        let operation = c.operation.and_then(|id| operation_at.get(&id).copied());
-        let (origin, confidence) = (strings.of(c.origin.name()), strings.of(c.confidence.name()));
-        causes.push(command, origin, operation, c.tgid, process, c.share, confidence, strings.of(&c.via));
-    }
+    let owned: usize = cuts.iter().flatten().map(|cut| cut.own.len()).sum();
+    let listed = columns.whole.iter().filter(|whole| !**whole).count();
+    let left = if too_many { order.len() - owned } else { 0 };
     let left_out = LeftOut {
-        operations: columns.whole.iter().filter(|whole| !**whole).count(),
-        spans: rows.spans.len() - order.len(),
-        links: rows.links.len() - links.parent.len(),
-        slices: rows.slices.len() - slices.operation.len(),
-        causes: rows.causes.len() - causes.command.len(),
+        operations: listed,
+        spans: left,
         after_ns: None,
-        why: if too_many {
-            let first = if window.is_some() { "the time that was asked for, and then of " } else { "" };
-            format!(
-                "Of {} recorded spans, the timeline holds {} one by one: those of {first}the slowest operations. The others \
-                 are drawn as how busy each row was, and {} of {} operations are listed without their chains: `fathom \
-                 report --from S --to S` makes a page with those of a time. The numbers below are of the whole recording.",
-                rows.spans.len(),
-                order.len(),
-                columns.whole.iter().filter(|whole| !**whole).count(),
-                rows.operations.len(),
-            )
-        } else {
-            String::new()
-        },
+        why: not_held(order.len(), left, listed, operations.len(), window.is_some()),
+        ..LeftOut::default()
     };
     Timeline {
         version: VERSION,
@@ -350,8 +202,8 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
         layers,
         levels,
         processes: rows.processes.iter().map(|p| ProcessName { tgid: p.tgid, name: shown(&p.name) }).collect(),
-        spans,
-        links,
+        spans: held.spans,
+        links: held.links,
         operations: columns,
         shapes: rows
             .shapes
@@ -361,10 +213,12 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
                 text: shown(&s.text),
                 kind: s.kind.to_string(),
                 count: counts.get(&i).copied().unwrap_or(0),
+                charged: charged.get(i).copied().unwrap_or(0.0),
             })
             .collect(),
-        slices,
-        causes,
+        slices: held.slices,
+        causes: held.causes,
+        parts,
         files: files(&index),
         disks: disks.all,
         losses: rows
@@ -383,69 +237,22 @@ pub fn timeline(rows: &Rows, limits: &Limits) -> Timeline {
     }
 }
 
-/// How sure slices are.
-struct Confidences {
-    /// Commands charged to operations, by both.
-    charged: HashMap<(u64, u64), Confidence>,
-}
-
-impl Confidences {
-    fn of(index: &Index) -> Self {
-        let causes = index.rows.causes.iter();
-        Self { charged: causes.filter_map(|c| Some(((c.operation?, c.command), c.confidence))).collect() }
+/// What is said where not everything has room; nothing where everything has.
+fn not_held(all: usize, left: usize, listed: usize, operations: usize, window: bool) -> String {
+    if left == 0 && listed == 0 {
+        return String::new();
     }
-
-    /// As the linker concluded (archives from before it said so: as if from what was under way at the time), and no surer
-    /// than the charge of the command that was waited for.
-    fn slice(&self, slice: &Slice) -> Confidence {
-        let confidence = slice.confidence.unwrap_or(Confidence::Interval);
-        let charged = slice.span.and_then(|span| self.charged.get(&(slice.operation, span)));
-        charged.map_or(confidence, |c| confidence.min(*c))
-    }
-}
-
-/// File and first byte of requests and commands, by identity: those of the bios they carry, if all are of one file.
-fn carried_files(index: &Index) -> HashMap<u64, (Option<u64>, Option<u64>)> {
-    let rows = index.rows;
-    let mut found: HashMap<u64, (Option<u64>, Option<u64>)> = HashMap::new();
-    for upper in [Layer::Block, Layer::IoScheduler] {
-        for link in rows.links.iter().filter(|l| matches!(l.relation, Relation::Carries | Relation::Merges)) {
-            let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
-            let (parent, child) = (&rows.spans[parent], &rows.spans[child]);
-            if parent.layer != upper || child.file.is_some() {
-                continue;
-            }
-            let (file, offset) = found.get(&parent.id).copied().unwrap_or((parent.file, parent.offset));
-            let same = found.entry(child.id).or_insert((file, offset));
-            *same = match same.0 {
-                known if known != file => (None, None),
-                _ => (file, same.1.zip(offset).map(|(a, b)| a.min(b))),
-            };
-        }
-    }
-    found
-}
-
-/// What is written into a span's box.
-fn label(index: &Index, span: &Span) -> String {
-    if matches!(span.layer, Layer::App | Layer::Database)
-        && let Some(shape) =
-            index.operation_of(span).filter(|&o| index.rows.operations[o].span == span.id).and_then(|o| index.shape(o))
-    {
-        return index.rows.shapes[shape].text.clone();
-    }
-    match span.layer {
-        Layer::Block | Layer::IoScheduler | Layer::Driver => match IoAction::on_disk(span) {
-            IoAction::Flush => "flush".into(),
-            IoAction::Other => format!("{} {}", span.kind, span.bytes),
-            does => format!("{} {}", does.name(), span.bytes),
-        },
-        _ => match index.class_of(span) {
-            Some(class) if span.bytes > 0 => format!("{} {} {}", span.kind, class.name(), span.bytes),
-            Some(class) => format!("{} {}", span.kind, class.name()),
-            None => span.kind.to_string(),
-        },
-    }
+    let first = if window { "the time that was asked for and then " } else { "" };
+    let spans = format!(
+        "Of {all} recorded spans, this page has room for {}: those of {first}the parts with the slowest operations. The others are drawn \
+         as how busy each row was. ",
+        all - left
+    );
+    let spans = if left > 0 { spans } else { String::new() };
+    format!(
+        "{spans}{listed} of {operations} operations are listed without their chains: `fathom report --from S --to S` makes a page with \
+         those of a time. The numbers below are of the whole recording."
+    )
 }
 
 fn files(index: &Index) -> Vec<FileInfo> {
@@ -460,6 +267,7 @@ fn files(index: &Index) -> Vec<FileInfo> {
 mod tests {
     use super::*;
     use crate::case;
+    use model::{Confidence, Layer};
 
     #[test]
     fn boxes_of_one_lane_do_not_overlap() {
@@ -533,24 +341,54 @@ mod tests {
     }
 
     #[test]
+    fn parts_hold_every_row_and_operations_name_theirs() {
+        let rows = case::rows();
+        let whole = timeline(&rows, &Limits::default());
+        let t = timeline(&rows, &Limits { spans: rows.spans.len() - 1, part: 7, ..Limits::default() });
+        assert_eq!((t.spans.id.len(), &t.left_out), (0, &LeftOut::default()));
+        assert_eq!((t.duration_ns, &t.layers, &t.shapes), (whole.duration_ns, &whole.layers, &whole.shapes));
+        assert!(t.shapes.iter().any(|shape| shape.charged > 0.0));
+        assert!(whole.parts.is_empty() && whole.operations.part.iter().all(Option::is_none));
+        let mut links = std::collections::BTreeSet::new();
+        for part in &t.parts {
+            assert_eq!(part.spans, part.held.spans.id.len());
+            for (i, &at) in part.rows.spans.at.iter().enumerate() {
+                assert_eq!(part.held.spans.id[i], whole.spans.id[at as usize]);
+                assert_eq!(part.held.spans.start[i], whole.spans.start[at as usize]);
+            }
+            let id = |local: u32| part.held.spans.id[local as usize];
+            for (i, &at) in part.rows.links.at.iter().enumerate() {
+                let link = &rows.links[at as usize];
+                assert_eq!((id(part.held.links.parent[i]), id(part.held.links.child[i])), (link.parent, link.child));
+                links.insert(at);
+            }
+            for (i, &at) in part.rows.causes.at.iter().enumerate() {
+                assert_eq!(id(part.held.causes.command[i]), rows.causes[at as usize].command);
+            }
+        }
+        assert_eq!(links.len(), rows.links.len(), "each link is in a part");
+        for (at, part) in t.operations.part.iter().enumerate() {
+            let part = &t.parts[part.expect("each operation has a part") as usize];
+            let all = rows.slices.iter().filter(|s| s.operation == t.operations.id[at]).count();
+            let slices = part.held.slices.operation.iter().filter(|&&operation| operation as usize == at);
+            assert_eq!(slices.count(), all, "operation {at}");
+            let own = t.operations.span[at].expect("each has a span");
+            assert!(part.rows.spans.at.contains(&own) && whole.operations.span[at] == Some(own));
+        }
+    }
+
+    #[test]
     fn page_without_room_lists_operations_and_marks_complete_ones() {
         let rows = case::rows();
         let whole = timeline(&rows, &Limits::default());
-        let spans = rows.spans.len() / 2;
-        let t = timeline(&rows, &Limits { spans, ..Limits::default() });
-        assert_eq!((t.spans.id.len(), t.left_out.spans), (spans, rows.spans.len() - spans));
-        assert!(t.left_out.operations > 0 && !t.left_out.why.is_empty());
+        let limits = Limits { spans: 4, part: 4, all: rows.spans.len() / 2, ..Limits::default() };
+        let t = timeline(&rows, &limits);
+        assert!(t.left_out.spans > 0 && t.left_out.operations > 0 && !t.left_out.why.is_empty());
         assert_eq!((&t.operations.id, &t.operations.start), (&whole.operations.id, &whole.operations.start));
-        assert_eq!((t.duration_ns, &t.layers), (whole.duration_ns, &whole.layers));
-        let counts = |t: &Timeline| t.shapes.iter().map(|s| s.count).collect::<Vec<_>>();
-        assert_eq!(counts(&t), counts(&whole));
         let left = t.operations.whole.iter().filter(|whole| !**whole).count();
         assert_eq!(left, t.left_out.operations);
-        // Slices only of whole operations, and of these all.
-        for (at, id) in t.operations.id.iter().enumerate() {
-            let shown = t.slices.operation.iter().filter(|&&operation| operation as usize == at).count();
-            let all = rows.slices.iter().filter(|s| s.operation == *id).count();
-            assert_eq!(shown, if t.operations.whole[at] { all } else { 0 }, "operation {id}");
+        for (whole, part) in t.operations.whole.iter().zip(&t.operations.part) {
+            assert_eq!(*whole, part.is_some());
         }
         assert!(whole.operations.whole.iter().all(|whole| *whole));
     }

@@ -26,10 +26,10 @@ Examples:
   sudo blktrace -d /dev/sda -w 10 -o sda
   fathom import sda.blktrace.0")]
 pub struct Import {
-    /// The trace
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
-    /// Archive to write [default: FILE's name with .fathom]; an existing one is kept as NAME.fathom.old
+    /// The trace; of blktrace one file of each disk, of which those of the other CPUs are read too
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// Archive to write [default: the first FILE's name with .fathom]; an existing one is kept as NAME.fathom.old
     #[arg(short, long, value_name = "T.fathom", value_parser = folder_parser())]
     pub output: Option<PathBuf>,
     /// Keep literals in stored SQL text; by default they are replaced by ? before anything is stored

@@ -43,7 +43,8 @@ pub fn run(args: &Record, place: &DeviceAddress) -> Result<ExitCode> {
         bail!("{place}: its perfetto recorded nothing");
     }
     let notify = |notice| if args.quiet { notices::warn(notice) } else { notices::print(notice) };
-    let request = Import { file: file.clone(), output: args.output.clone(), keep_sql: args.keep_sql, machine: None };
+    let request =
+        Import { files: vec![file.clone()], output: args.output.clone(), keep_sql: args.keep_sql, machine: None };
     let imported = recorder::import(&request, &context, &notify);
     progress::clear(&context);
     let imported = imported

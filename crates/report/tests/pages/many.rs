@@ -2,10 +2,12 @@
 
 use super::*;
 
-/// Shows a recording of so many operations, of which the page holds so many spans.
-fn show_many(operations: u64, spans: usize, window: Option<(u64, u64)>, hash: &str) -> Result<Shown> {
+/// Spans that the page reads at once, of a part, and of all parts.
+const WHOLE: Limits = Limits { spans: usize::MAX, part: 0, all: 0, points: 200_000, lanes: 32, window: None };
+
+/// Shows a recording of so many operations.
+fn show_many(operations: u64, limits: Limits, hash: &str) -> Result<Shown> {
     let rows = many_operations::rows(operations);
-    let limits = Limits { spans, window, ..Limits::default() };
     let summary = analysis::summary::summarise(&rows);
     let counts = analysis::figures::counts(&summary);
     let (timeline, scatter) = (analysis::figures::timeline(&rows, &limits), analysis::figures::scatter(&rows, &limits));
@@ -22,8 +24,79 @@ fn show_many(operations: u64, spans: usize, window: Option<(u64, u64)>, hash: &s
     Err("the page was not opened".into())
 }
 
+/// Waits until an operation is chosen: it may have to be loaded.
+fn wait_for_operation(shown: &Shown, operation: u64) -> Result<()> {
+    wait_for(shown, &format!("document.querySelector('#timeline').dataset.operation === '{operation}'"))
+}
+
+fn wait_for(shown: &Shown, condition: &str) -> Result<()> {
+    for _ in 0..1000 {
+        if shown.browser.run(&format!("return {condition};"), &[])? == json!(true) {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    Err(format!("never: {condition}").into())
+}
+
+/// What is said of a chain: the panel with its elements, and what is highlighted.
+fn chain_of(shown: &Shown, operation: u64) -> Result<(String, Vec<u64>)> {
+    shown.browser.run(&format!("location.hash = '#op={operation}';"), &[])?;
+    wait_for_operation(shown, operation)?;
+    let mut highlighted = shown.highlighted()?;
+    highlighted.sort_unstable();
+    Ok((shown.browser.text("#panel")?, highlighted))
+}
+
+pub fn recording_in_parts_opens_as_in_one() -> Result<()> {
+    const ALL: u64 = 2_000;
+    let whole = show_many(ALL, WHOLE, "#op=3")?;
+    let parts = show_many(ALL, Limits { spans: 600, part: 250, all: usize::MAX, ..WHOLE }, "#op=3")?;
+    assert_eq!(parts.browser.text("#left-out")?, "");
+    assert!(!parts.browser.text("#badges")?.contains("in part"));
+    // The first of a part, those around its border, the last of all, and the way back.
+    for operation in [3, 82, 83, 84, 1000, ALL - 1, 166, 0] {
+        assert_eq!(chain_of(&parts, operation)?, chain_of(&whole, operation)?, "operation {operation}");
+    }
+    // A command, by its address; and its operation from there.
+    let command = many_operations::command(1234);
+    for page in [&whole, &parts] {
+        page.browser.run(&format!("location.hash = '#span={command}';"), &[])?;
+        wait_for(page, &format!("document.querySelector('#timeline').dataset.span === '{command}'"))?;
+        assert_eq!(page.data("highlighted-count")?, "3");
+    }
+    // All of a window's spans, whatever part they are of, drawn as in one table.
+    let bytes = |page: &Shown| {
+        page.browser.run(
+            "const c = document.querySelector('#timeline-canvas'); const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; \
+             let sum = 0; for (let i = 0; i < d.length; i += 1) sum = (sum * 31 + d[i]) % 4294967291; return sum;",
+            &[],
+        )
+    };
+    for page in [&whole, &parts] {
+        page.browser.run("location.hash = '#op=83&from=7800000&to=8900000';", &[])?;
+        wait_for_operation(page, 83)?;
+        wait_for(page, "document.querySelector('#timeline').dataset.fromNs === '7800000'")?;
+        rows_of(page, "Driver")?;
+    }
+    let wanted = bytes(&whole)?;
+    let same = (0..200).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        bytes(&parts).is_ok_and(|so| so == wanted)
+    });
+    assert!(same, "the parts draw something else");
+    // Search goes through all parts.
+    parts.browser.keys("#search", "pwrite64")?;
+    wait_for(&parts, "document.querySelector('#found').textContent === '2,000 spans'")?;
+    parts.browser.click("#found-before")?;
+    let last = many_operations::call(ALL - 1);
+    wait_for(&parts, &format!("document.querySelector('#timeline').dataset.span === '{last}'"))?;
+    whole.quiet()?;
+    parts.quiet()
+}
+
 pub fn packed_columns_are_what_was_recorded() -> Result<()> {
-    let shown = show_many(2_000, usize::MAX, None, "#op=1017")?;
+    let shown = show_many(2_000, WHOLE, "#op=1017")?;
     assert_eq!(shown.data("operation")?, "1017");
     let listed: Vec<(String, String)> = shown.listed("layer")?.into_iter().zip(shown.listed("span")?).collect();
     let own = |layer: &str, id: u64| (layer.to_owned(), id.to_string());
@@ -79,7 +152,7 @@ pub fn search_finds_statements_files_and_spans() -> Result<()> {
 }
 
 pub fn latencies_and_device_times_are_shown() -> Result<()> {
-    let shown = show_many(500, usize::MAX, None, "")?;
+    let shown = show_many(500, WHOLE, "")?;
     let counts = shown.browser.run(
         "return [...document.querySelectorAll('.bins i')].map((bar) => Number(bar.dataset.count)).reduce((a, b) => a + b, 0);",
         &[],
@@ -117,7 +190,8 @@ pub fn latencies_and_device_times_are_shown() -> Result<()> {
 
 pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()> {
     const ALL: u64 = 2_000;
-    let shown = show_many(ALL, 600, None, "")?;
+    let limits = Limits { spans: 600, part: 100, all: 600, ..WHOLE };
+    let shown = show_many(ALL, limits, "")?;
     let badges = shown.browser.text("#badges")?;
     assert!(badges.contains("spans in part"), "{badges}");
     // All are listed, the slowest first, and that one is whole.
@@ -129,6 +203,7 @@ pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()>
     let slowest = shown.browser.run("return document.querySelector('#list-rows button').dataset.operation;", &[])?;
     assert_eq!(slowest, json!(many_operations::slowest(ALL).to_string()));
     shown.browser.click("#list-rows button")?;
+    wait_for_operation(&shown, many_operations::slowest(ALL))?;
     assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
     // One that has no room says how to see it.
     let quick = many_operations::quickest(ALL);
@@ -152,7 +227,7 @@ pub fn page_without_room_shows_whole_run_and_opens_any_operation() -> Result<()>
     assert!(seen("Driver")? > 0.9, "{} of the driver's row is drawn", seen("Driver")?);
     // Asked for, its time is held.
     let window = many_operations::window(quick);
-    let shown = show_many(ALL, 600, Some(window), &format!("#op={quick}"))?;
+    let shown = show_many(ALL, Limits { window: Some(window), ..limits }, &format!("#op={quick}"))?;
     assert_eq!(shown.listed("layer")?, ["Syscall", "Driver"]);
     shown.quiet()
 }

@@ -164,7 +164,8 @@ pub fn finding_leads_to_spans_that_show_it() -> Result<()> {
     let findings =
         [finding("F01", &[5010, 5003, 9_999_999]), finding("J02", &[]), finding("S01", &[]), finding("R01", &[])];
     let explanation = json!({ "version": 1, "findings": findings, "latency_ns": 300_000_000_u64 });
-    let shown = show(&PageData { title: "found", summary, timeline, scatter, counts, explanation }, "")?;
+    let shown =
+        show(&PageData { title: "found", summary, timeline, scatter, counts, explanation, parts: Vec::new() }, "")?;
     let text = shown.browser.text("#findings")?.replace('\n', " ");
     for part in [
         "F01",

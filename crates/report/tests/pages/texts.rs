@@ -128,11 +128,13 @@ pub fn slow_wait_names_functions() -> Result<()> {
 pub fn page_without_finding_says_so() -> Result<()> {
     let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     let explanation = json!({ "version": 1, "findings": [], "latency_ns": 1 });
-    let shown = show(&PageData { title: "healthy", summary, timeline, scatter, counts, explanation }, "")?;
+    let shown =
+        show(&PageData { title: "healthy", summary, timeline, scatter, counts, explanation, parts: Vec::new() }, "")?;
     assert!(shown.browser.text("#findings")?.contains("No finding: nothing"));
     let [timeline, scatter, counts, summary] = Synthetic::figures(INSERTS);
     let explanation = json!({ "version": 1, "findings": [], "executions": 0, "latency_ns": 0 });
-    let shown = show(&PageData { title: "empty", summary, timeline, scatter, counts, explanation }, "")?;
+    let shown =
+        show(&PageData { title: "empty", summary, timeline, scatter, counts, explanation, parts: Vec::new() }, "")?;
     assert!(shown.browser.text("#findings")?.contains("No operation ended"));
     shown.quiet()
 }
@@ -292,6 +294,7 @@ pub fn emulated_times_are_marked() -> Result<()> {
 
 pub fn page_without_figures_says_so() -> Result<()> {
     let nothing = PageData {
+        parts: Vec::new(),
         title: "nothing",
         summary: Value::Null,
         timeline: Value::Null,

@@ -135,7 +135,7 @@ impl Synthetic {
         );
         self.operations.push(json!({
             "id": 100 + operation, "shape": shape, "nth": nth, "span": span, "parent": null, "start": start, "end": null, "rows": 0, "result": 101,
-            "whole": true,
+            "whole": true, "part": null,
         }));
         (operation, span)
     }
@@ -308,7 +308,7 @@ impl Synthetic {
                 _ => json!({ "name": name, "lanes": [lane("python3 4711", 0)] }),
             })
             .collect();
-        let shape = |text: &str, count: u64| json!({ "text": text, "kind": "statement", "count": count });
+        let shape = |text: &str, count: u64| json!({ "text": text, "kind": "statement", "count": count, "charged": if text == INSERT { count } else { 0 } });
         let disks =
             json!([{ "name": "vda", "role": "holds the files", "sectors_low": 2_000_000, "sectors_high": 7_000_000 }]);
         let timeline = json!({

@@ -1,0 +1,367 @@
+//! Spans of a timeline with all that refers to them, as columns: of a whole recording, or of a part of it.
+
+use super::parts::RowsByKey;
+use super::{Disks, Strings, columns};
+use crate::rows::{Index, IoAction};
+use model::table::{DriverCommand, Slice, Span};
+use model::{Confidence, Layer, Relation};
+use serde::Serialize;
+use std::collections::HashMap;
+
+columns! {
+    /// Spans.
+    SpanColumns {
+        /// Identity within the archive.
+        id: u64,
+        /// Position in `layers`.
+        layer: u32,
+        /// Position among the layer's lanes.
+        lane: u32,
+        /// Kind.
+        kind: u32,
+        /// Begin, ns from the origin.
+        start: u64,
+        /// End; `None` if it was not seen.
+        end: Option<u64>,
+        /// Operation on whose thread it was made.
+        operation: Option<u32>,
+        /// Process.
+        tgid: u32,
+        /// Thread.
+        tid: u32,
+        /// Position in `files`; of a request or command, the file of all bios that it carries, if they have one.
+        file: Option<u32>,
+        /// First byte in the file.
+        offset: Option<u64>,
+        /// Position in `disks`.
+        disk: Option<u32>,
+        /// First sector.
+        sector: Option<u64>,
+        /// Bytes.
+        bytes: u64,
+        /// Result.
+        result: Option<i64>,
+        /// Transaction, bios or waiters.
+        number: Option<u64>,
+        /// What to write into the box.
+        label: u32,
+        /// Flags.
+        flags: u32,
+    }
+}
+columns! {
+    /// Links between spans that are both shown.
+    LinkColumns {
+        /// Position in `spans`.
+        parent: u32,
+        /// Position in `spans`.
+        child: u32,
+        /// Relation.
+        relation: u32,
+        /// Confidence.
+        confidence: u32,
+        /// Whether a loss made it less sure.
+        weakened: bool,
+    }
+}
+columns! {
+    /// Slices, by operation and time.
+    SliceColumns {
+        /// Position in `operations`.
+        operation: u32,
+        /// Layer's name.
+        layer: u32,
+        /// Reason.
+        reason: u32,
+        /// Begin.
+        start: u64,
+        /// End.
+        end: u64,
+        /// Position in `spans`.
+        span: Option<u32>,
+        /// How sure it is that the time belongs there.
+        confidence: u32,
+    }
+}
+columns! {
+    /// Causes of the commands that are shown.
+    CauseColumns {
+        /// Position in `spans`.
+        command: u32,
+        /// Origin.
+        origin: u32,
+        /// Position in `operations`.
+        operation: Option<u32>,
+        /// Process.
+        tgid: Option<u32>,
+        /// Its name.
+        process: Option<u32>,
+        /// Share.
+        share: f64,
+        /// Confidence.
+        confidence: u32,
+        /// How the chain went.
+        via: u32,
+    }
+}
+
+columns! {
+    /// Positions of rows among all of the recording.
+    Positions {
+        /// One row's.
+        at: u32,
+    }
+}
+
+/// What is held of the tables that belong together.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Held {
+    /// Spans by begin.
+    pub spans: SpanColumns,
+    /// Links between them.
+    pub links: LinkColumns,
+    /// Slices of the operations.
+    pub slices: SliceColumns,
+    /// Causes of the commands.
+    pub causes: CauseColumns,
+}
+
+/// Which rows of the recording they are.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct HeldRows {
+    /// Of the spans, by begin.
+    pub spans: Positions,
+    /// Of the links.
+    pub links: Positions,
+    /// Of the causes.
+    pub causes: Positions,
+}
+
+/// What is needed to make columns of rows.
+pub struct Tabling<'a> {
+    index: &'a Index<'a>,
+    /// Rows of spans in the order of time.
+    order: &'a [usize],
+    places: &'a [(u32, u32)],
+    origin_ns: u64,
+    /// Position of each operation on the page, by its number.
+    pub operation_at: HashMap<u64, u32>,
+    /// Texts.
+    pub strings: Strings,
+    /// Disks.
+    pub disks: Disks,
+    carried: HashMap<u64, (Option<u64>, Option<u64>)>,
+    sent: HashMap<u64, &'a DriverCommand>,
+    sure: Confidences,
+    links_of: RowsByKey,
+    causes_of: RowsByKey,
+    slices_of: RowsByKey,
+    /// Where each span's row is in the table that is being made.
+    local: Vec<Option<u32>>,
+}
+
+impl<'a> Tabling<'a> {
+    pub fn new(
+        index: &'a Index<'a>,
+        order: &'a [usize],
+        places: &'a [(u32, u32)],
+        origin_ns: u64,
+        operation_at: HashMap<u64, u32>,
+    ) -> Self {
+        let rows = index.rows;
+        let links = rows.links.iter().enumerate();
+        let links = links.filter_map(|(at, link)| Some((index.span(link.parent)?, at as u32)));
+        let causes = rows.causes.iter().enumerate();
+        let causes = causes.filter_map(|(at, cause)| Some((index.span(cause.command)?, at as u32)));
+        let slices = rows.slices.iter().enumerate();
+        let slices = slices.filter_map(|(at, slice)| Some((index.operation(slice.operation)?, at as u32)));
+        Self {
+            index,
+            order,
+            places,
+            origin_ns,
+            operation_at,
+            strings: Strings::default(),
+            disks: Disks::default(),
+            carried: carried_files(index),
+            sent: rows.driver_commands.iter().filter_map(|row| Some((row.command?, row))).collect(),
+            sure: Confidences::of(index),
+            links_of: RowsByKey::new(rows.spans.len(), links),
+            causes_of: RowsByKey::new(rows.spans.len(), causes),
+            slices_of: RowsByKey::new(rows.operations.len(), slices),
+            local: vec![None; rows.spans.len()],
+        }
+    }
+
+    /// The tables of these spans, positions in the order of time, and of these operations' slices, positions in the rows.
+    pub fn of(&mut self, spans: &[u32], operations: &[usize]) -> (Held, HeldRows) {
+        let (mut held, mut at) = (Held::default(), HeldRows::default());
+        let rows: Vec<usize> = spans.iter().map(|&position| self.order[position as usize]).collect();
+        rows.iter().enumerate().for_each(|(i, &row)| self.local[row] = Some(i as u32));
+        for (&position, &row) in spans.iter().zip(&rows) {
+            self.push_span(&mut held.spans, position as usize, row);
+            at.spans.push(position);
+        }
+        self.push_links(&mut held.links, &mut at.links, &rows);
+        self.push_causes(&mut held.causes, &mut at.causes, &rows);
+        self.push_slices(&mut held.slices, operations);
+        rows.iter().for_each(|&row| self.local[row] = None);
+        (held, at)
+    }
+
+    fn held(&self, id: u64) -> Option<u32> {
+        self.local[self.index.span(id)?]
+    }
+
+    fn push_span(&mut self, spans: &mut SpanColumns, position: usize, row: usize) {
+        let index = self.index;
+        let s = &index.rows.spans[row];
+        let (layer, lane) = self.places[position];
+        let (file, offset) = self.carried.get(&s.id).copied().unwrap_or((s.file, s.offset));
+        let file = file.and_then(|id| index.file(id)).map(|at| at as u32);
+        let label = self.sent.get(&s.id).map_or_else(|| label(index, s), |row| row.label());
+        spans.push(
+            s.id,
+            layer,
+            lane,
+            self.strings.of(&s.kind),
+            s.start_ns - self.origin_ns,
+            s.end_ns.map(|e| e.saturating_sub(self.origin_ns)),
+            s.operation.and_then(|id| self.operation_at.get(&id).copied()),
+            s.tgid,
+            s.tid,
+            file,
+            offset,
+            s.disk.map(|d| self.disks.of(index, d, s)),
+            s.sector,
+            s.bytes,
+            s.result,
+            s.number,
+            self.strings.of(&label),
+            self.strings.of(&s.flags),
+        );
+    }
+
+    fn push_links(&mut self, links: &mut LinkColumns, at: &mut Positions, rows: &[usize]) {
+        let mut own: Vec<u32> = rows.iter().flat_map(|&row| self.links_of.of(row)).copied().collect();
+        own.sort_unstable();
+        for number in own {
+            let l = &self.index.rows.links[number as usize];
+            if let (Some(parent), Some(child)) = (self.held(l.parent), self.held(l.child)) {
+                let (relation, confidence) = (self.strings.of(l.relation.name()), self.strings.of(l.confidence.name()));
+                links.push(parent, child, relation, confidence, l.weakened_by.is_some());
+                at.push(number);
+            }
+        }
+    }
+
+    fn push_causes(&mut self, causes: &mut CauseColumns, at: &mut Positions, rows: &[usize]) {
+        let mut own: Vec<u32> = rows.iter().flat_map(|&row| self.causes_of.of(row)).copied().collect();
+        own.sort_unstable();
+        for number in own {
+            let c = &self.index.rows.causes[number as usize];
+            let Some(command) = self.held(c.command) else { continue };
+            let process = c.tgid.and_then(|t| self.index.process_name(t)).map(|name| self.strings.of(name));
+            let operation = c.operation.and_then(|id| self.operation_at.get(&id).copied());
+            let (origin, confidence) = (self.strings.of(c.origin.name()), self.strings.of(c.confidence.name()));
+            causes.push(command, origin, operation, c.tgid, process, c.share, confidence, self.strings.of(&c.via));
+            at.push(number);
+        }
+    }
+
+    fn push_slices(&mut self, slices: &mut SliceColumns, operations: &[usize]) {
+        let rows = self.index.rows;
+        let mut own: Vec<(u32, u64, u32)> = Vec::new();
+        for &operation in operations {
+            let Some(&at) = self.operation_at.get(&rows.operations[operation].id) else { continue };
+            let of_operation = self.slices_of.of(operation).iter();
+            own.extend(of_operation.map(|&number| (at, rows.slices[number as usize].start_ns, number)));
+        }
+        own.sort_unstable();
+        for (operation, _, number) in own {
+            let s = &rows.slices[number as usize];
+            let sure = self.strings.of(self.sure.slice(s).name());
+            let (layer, reason) = (self.strings.of(s.layer.name()), self.strings.of(s.why()));
+            let [start, end] = [s.start_ns, s.end_ns].map(|ns| ns.saturating_sub(self.origin_ns));
+            slices.push(operation, layer, reason, start, end, s.span.and_then(|id| self.held(id)), sure);
+        }
+    }
+
+    /// Device commands that are charged to the operations of each shape.
+    pub fn charged_to_shapes(&self) -> Vec<f64> {
+        let rows = self.index.rows;
+        let mut charged = vec![0.0; rows.shapes.len()];
+        for cause in &rows.causes {
+            let shape = cause.operation.and_then(|id| self.index.shape(self.index.operation(id)?));
+            if let Some(sum) = shape.and_then(|shape| charged.get_mut(shape)) {
+                *sum += cause.share;
+            }
+        }
+        charged
+    }
+}
+
+/// How sure slices are.
+struct Confidences {
+    /// Commands charged to operations, by both.
+    charged: HashMap<(u64, u64), Confidence>,
+}
+
+impl Confidences {
+    fn of(index: &Index) -> Self {
+        let causes = index.rows.causes.iter();
+        Self { charged: causes.filter_map(|c| Some(((c.operation?, c.command), c.confidence))).collect() }
+    }
+
+    /// As the linker concluded (archives from before it said so: as if from what was under way at the time), and no surer
+    /// than the charge of the command that was waited for.
+    fn slice(&self, slice: &Slice) -> Confidence {
+        let confidence = slice.confidence.unwrap_or(Confidence::Interval);
+        let charged = slice.span.and_then(|span| self.charged.get(&(slice.operation, span)));
+        charged.map_or(confidence, |c| confidence.min(*c))
+    }
+}
+
+/// File and first byte of requests and commands, by identity: those of the bios they carry, if all are of one file.
+fn carried_files(index: &Index) -> HashMap<u64, (Option<u64>, Option<u64>)> {
+    let rows = index.rows;
+    let mut found: HashMap<u64, (Option<u64>, Option<u64>)> = HashMap::new();
+    for upper in [Layer::Block, Layer::IoScheduler] {
+        for link in rows.links.iter().filter(|l| matches!(l.relation, Relation::Carries | Relation::Merges)) {
+            let (Some(parent), Some(child)) = (index.span(link.parent), index.span(link.child)) else { continue };
+            let (parent, child) = (&rows.spans[parent], &rows.spans[child]);
+            if parent.layer != upper || child.file.is_some() {
+                continue;
+            }
+            let (file, offset) = found.get(&parent.id).copied().unwrap_or((parent.file, parent.offset));
+            let same = found.entry(child.id).or_insert((file, offset));
+            *same = match same.0 {
+                known if known != file => (None, None),
+                _ => (file, same.1.zip(offset).map(|(a, b)| a.min(b))),
+            };
+        }
+    }
+    found
+}
+
+/// What is written into a span's box.
+fn label(index: &Index, span: &Span) -> String {
+    if matches!(span.layer, Layer::App | Layer::Database)
+        && let Some(shape) =
+            index.operation_of(span).filter(|&o| index.rows.operations[o].span == span.id).and_then(|o| index.shape(o))
+    {
+        return index.rows.shapes[shape].text.clone();
+    }
+    match span.layer {
+        Layer::Block | Layer::IoScheduler | Layer::Driver => match IoAction::on_disk(span) {
+            IoAction::Flush => "flush".into(),
+            IoAction::Other => format!("{} {}", span.kind, span.bytes),
+            does => format!("{} {}", does.name(), span.bytes),
+        },
+        _ => match index.class_of(span) {
+            Some(class) if span.bytes > 0 => format!("{} {} {}", span.kind, class.name(), span.bytes),
+            Some(class) => format!("{} {}", span.kind, class.name()),
+            None => span.kind.to_string(),
+        },
+    }
+}

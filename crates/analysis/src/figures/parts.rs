@@ -1,0 +1,349 @@
+//! How a recording that is too large for one table is cut: into parts by time, each with all that its operations and spans belong to,
+//! so that a page loads the part that is looked at and the chain of any operation is whole there.
+//!
+//! A part owns the spans that begin in its time, and repeats those of others that reach into it or that chains of its own lead to. An
+//! operation with more spans than a part may repeat has a part for itself. The chains are those that `web/src/chain.js` walks.
+
+use super::end_of;
+use crate::rows::{Index, Rows};
+use model::Layer;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::ops::Range;
+
+/// A part may repeat so many times as many spans as it owns.
+const REPEATED: usize = 4;
+/// A walk that finds too much has a cost: after so many in one part, the others are given less.
+const PASSED_OVER: usize = 20;
+/// What they are given.
+const LESS: usize = 5_000;
+
+/// Rows of one table by a key that is a position of another.
+pub struct RowsByKey {
+    first: Vec<u32>,
+    rows: Vec<u32>,
+}
+
+impl RowsByKey {
+    pub fn new(keys: usize, pairs: impl Iterator<Item = (usize, u32)> + Clone) -> Self {
+        let mut first = vec![0_u32; keys + 1];
+        pairs.clone().for_each(|(key, _)| first[key + 1] += 1);
+        (0..keys).for_each(|key| first[key + 1] += first[key]);
+        let mut next = first.clone();
+        let mut rows = vec![0; first[keys] as usize];
+        for (key, row) in pairs {
+            rows[next[key] as usize] = row;
+            next[key] += 1;
+        }
+        Self { first, rows }
+    }
+
+    pub fn of(&self, key: usize) -> &[u32] {
+        &self.rows[self.first[key] as usize..self.first[key + 1] as usize]
+    }
+}
+
+/// Who belongs to whom, by positions in the rows.
+struct Belongs {
+    down: RowsByKey,
+    up: RowsByKey,
+    /// Spans that an operation's thread made in it.
+    made: RowsByKey,
+    /// Commands that are charged to it.
+    charged: RowsByKey,
+    /// Operations that ran inside it.
+    inner: RowsByKey,
+}
+
+impl Belongs {
+    fn new(index: &Index) -> Self {
+        let rows = index.rows;
+        let links = || rows.links.iter().filter_map(|l| Some((index.span(l.parent)?, index.span(l.child)?)));
+        let made = rows.spans.iter().enumerate();
+        let made = made.filter_map(|(at, span)| Some((index.operation(span.operation?)?, at as u32)));
+        let causes = rows.causes.iter();
+        let charged = causes.filter_map(|c| Some((index.operation(c.operation?)?, index.span(c.command)? as u32)));
+        let inner = rows.operations.iter().enumerate();
+        let inner = inner.filter_map(|(at, operation)| Some((index.operation(operation.parent?)?, at as u32)));
+        Self {
+            down: RowsByKey::new(rows.spans.len(), links().map(|(parent, child)| (parent, child as u32))),
+            up: RowsByKey::new(rows.spans.len(), links().map(|(parent, child)| (child, parent as u32))),
+            made: RowsByKey::new(rows.operations.len(), made),
+            charged: RowsByKey::new(rows.operations.len(), charged),
+            inner: RowsByKey::new(rows.operations.len(), inner),
+        }
+    }
+
+    /// Adds to `found` all that an operation's chain holds and `held` has not; false if that is more than `room`.
+    fn chain(&self, index: &Index, operation: usize, held: &Marks, room: usize, found: &mut HashSet<u32>) -> bool {
+        let rows = index.rows;
+        let own = |at: usize| index.span(rows.operations[at].span).map(|span| span as u32);
+        let mut within: Vec<u32> = vec![operation as u32];
+        let mut next = 0;
+        let mut waiting = Vec::new();
+        let mut seen = HashSet::from([operation as u32]);
+        while let Some(&at) = within.get(next) {
+            next += 1;
+            within.extend(self.inner.of(at as usize).iter().filter(|&&inner| seen.insert(inner)));
+            waiting.extend(own(at as usize));
+            waiting.extend(self.made.of(at as usize).iter().chain(self.charged.of(at as usize)));
+            if waiting.len() > room.saturating_mul(8) {
+                return false;
+            }
+        }
+        self.walk(rows, waiting, true, held, room, found)
+            && self.walk(rows, own(operation).into_iter().collect(), false, held, room, found)
+    }
+
+    /// Adds what is reached from spans, down to the device or up to what asked.
+    fn walk(
+        &self,
+        rows: &Rows,
+        from: Vec<u32>,
+        downward: bool,
+        held: &Marks,
+        room: usize,
+        found: &mut HashSet<u32>,
+    ) -> bool {
+        let mut seen: HashSet<u32> = from.iter().copied().collect();
+        let mut waiting: Vec<(u32, bool)> = from.into_iter().map(|span| (span, true)).collect();
+        while let Some((span, begun_with)) = waiting.pop() {
+            if !held.has(span) {
+                found.insert(span);
+            }
+            if found.len() > room {
+                return false;
+            }
+            // Upward from an application's span is another question; but what was begun with is always left.
+            let asks = matches!(rows.spans[span as usize].layer, Layer::App | Layer::Database);
+            if !downward && asks && !begun_with {
+                continue;
+            }
+            let next = if downward { &self.down } else { &self.up };
+            waiting.extend(
+                next.of(span as usize).iter().filter(|&&other| seen.insert(other)).map(|&other| (other, false)),
+            );
+        }
+        true
+    }
+}
+
+/// Which spans a part holds; made once, and emptied for the next.
+struct Marks {
+    marked: Vec<bool>,
+    list: Vec<u32>,
+}
+
+impl Marks {
+    fn has(&self, span: u32) -> bool {
+        self.marked[span as usize]
+    }
+
+    fn add(&mut self, span: u32) {
+        if !std::mem::replace(&mut self.marked[span as usize], true) {
+            self.list.push(span);
+        }
+    }
+
+    fn take(&mut self) -> Vec<u32> {
+        self.list.iter().for_each(|&span| self.marked[span as usize] = false);
+        std::mem::take(&mut self.list)
+    }
+}
+
+/// A part of a recording.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cut {
+    /// The spans that it owns, as positions in the order of time; none in a part for one operation.
+    pub own: Range<usize>,
+    /// All that it holds, likewise, ascending.
+    pub spans: Vec<u32>,
+    /// The operations whose chains are whole in it, as positions in the rows.
+    pub operations: Vec<usize>,
+}
+
+/// What a recording is cut into.
+#[derive(Debug)]
+pub struct Limits {
+    /// Spans that a part owns.
+    pub part: usize,
+    /// Spans of a part for one operation, at most.
+    pub single: usize,
+    /// Spans of all parts.
+    pub all: usize,
+}
+
+/// Cuts a recording whose spans begin in this order. Where there is no room for all, parts of `window`, which is from one CLOCK_BOOTTIME to
+/// another, come first, and then those of the slowest operations.
+pub fn cut(index: &Index, order: &[usize], limits: &Limits, window: Option<(u64, u64)>) -> Vec<Cut> {
+    let rows = index.rows;
+    let belongs = Belongs::new(index);
+    let part = limits.part.max(1);
+    let mut position = vec![0_u32; order.len()];
+    order.iter().enumerate().for_each(|(i, &at)| position[at] = i as u32);
+    let count = order.len().div_ceil(part);
+    let begin = |number: usize| rows.spans[order[number * part]].start_ns;
+    let mut operations: Vec<Vec<usize>> = vec![Vec::new(); count];
+    for (at, operation) in rows.operations.iter().enumerate() {
+        let number = match index.span(operation.span) {
+            Some(span) => position[span] as usize / part,
+            None => (1..count).take_while(|&n| begin(n) <= operation.start_ns).count(),
+        };
+        if let Some(of_part) = operations.get_mut(number) {
+            of_part.push(at);
+        }
+    }
+    let wanted = wanted(rows, &operations, window, |number| {
+        (begin(number), if number + 1 < count { begin(number + 1) } else { u64::MAX })
+    });
+    let mut reaching: Vec<Vec<u32>> = vec![Vec::new(); count];
+    let mut open: Vec<u32> = Vec::new();
+    for (number, reaching) in reaching.iter_mut().enumerate() {
+        let from = begin(number);
+        open.retain(|&at| end_of(&rows.spans[at as usize]) >= from);
+        reaching.clone_from(&open);
+        open.extend(order[number * part..order.len().min((number + 1) * part)].iter().map(|&at| at as u32));
+    }
+
+    let mut marks = Marks { marked: vec![false; rows.spans.len()], list: Vec::new() };
+    let mut cuts: Vec<Cut> = Vec::new();
+    let mut alone: Vec<usize> = Vec::new();
+    let mut held = 0;
+    let mut found = HashSet::new();
+    for number in wanted {
+        let own = number * part..order.len().min((number + 1) * part);
+        if held + own.len() > limits.all {
+            break;
+        }
+        let most = own.len() * (1 + REPEATED);
+        order[own.clone()].iter().for_each(|&at| marks.add(at as u32));
+        reaching[number].iter().take(most - own.len()).for_each(|&at| marks.add(at));
+        let mut whole = Vec::new();
+        let mut passed_over = 0;
+        for &at in &operations[number] {
+            found.clear();
+            let room = most - marks.list.len().min(most);
+            let room = if passed_over > PASSED_OVER { room.min(LESS) } else { room };
+            if belongs.chain(index, at, &marks, room, &mut found) {
+                found.iter().for_each(|&span| marks.add(span));
+                whole.push(at);
+            } else {
+                passed_over += 1;
+                alone.push(at);
+            }
+        }
+        // What else leads from here, as far as there is room.
+        for downward in [true, false] {
+            found.clear();
+            let from = order[own.clone()].iter().map(|&at| at as u32).collect();
+            belongs.walk(rows, from, downward, &marks, most - marks.list.len().min(most), &mut found);
+            found.iter().for_each(|&span| marks.add(span));
+        }
+        held += marks.list.len();
+        cuts.push(made(own, marks.take(), whole, &position));
+    }
+    cuts.sort_by_key(|cut| cut.own.start);
+    alone.sort_by_key(|&at| Reverse(rows.operations[at].end_ns.unwrap_or(u64::MAX) - rows.operations[at].start_ns));
+    let mut passed_over = 0;
+    for at in alone {
+        found.clear();
+        let room = limits.single.min(limits.all.saturating_sub(held));
+        if belongs.chain(index, at, &marks, room, &mut found) {
+            held += found.len();
+            cuts.push(made(0..0, found.iter().copied().collect(), vec![at], &position));
+        } else {
+            passed_over += 1;
+            if passed_over > PASSED_OVER {
+                break;
+            }
+        }
+    }
+    cuts
+}
+
+fn made(own: Range<usize>, spans: Vec<u32>, operations: Vec<usize>, position: &[u32]) -> Cut {
+    let mut spans: Vec<u32> = spans.into_iter().map(|at| position[at as usize]).collect();
+    spans.sort_unstable();
+    Cut { own, spans, operations }
+}
+
+/// The parts by time, those first that are kept where not all are.
+fn wanted(
+    rows: &Rows,
+    operations: &[Vec<usize>],
+    window: Option<(u64, u64)>,
+    time: impl Fn(usize) -> (u64, u64),
+) -> Vec<usize> {
+    let slowest = |number: usize| {
+        let lengths = operations[number].iter().map(|&at| &rows.operations[at]);
+        lengths.map(|o| o.end_ns.unwrap_or(u64::MAX).saturating_sub(o.start_ns)).max().unwrap_or(0)
+    };
+    let inside = |number: usize| {
+        let (begin, end) = time(number);
+        window.is_some_and(|(from, to)| begin <= to && end >= from)
+    };
+    let mut order: Vec<usize> = (0..operations.len()).collect();
+    order.sort_by_key(|&number| (!inside(number), Reverse(slowest(number))));
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case;
+
+    fn in_order(rows: &Rows) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..rows.spans.len()).collect();
+        order.sort_by_key(|&at| (rows.spans[at].start_ns, rows.spans[at].layer, rows.spans[at].id));
+        order
+    }
+
+    fn all(part: usize) -> Limits {
+        Limits { part, single: usize::MAX, all: usize::MAX }
+    }
+
+    #[test]
+    fn each_span_is_owned_once_and_each_chain_is_whole() {
+        let rows = case::rows();
+        let (index, order) = (Index::new(&rows), in_order(&rows));
+        for part in 1..=rows.spans.len() + 1 {
+            let cuts = cut(&index, &order, &all(part), None);
+            let owned: Vec<usize> = cuts.iter().flat_map(|cut| cut.own.clone()).collect();
+            assert_eq!(owned, (0..rows.spans.len()).collect::<Vec<_>>(), "parts of {part}");
+            let mut whole: Vec<usize> = cuts.iter().flat_map(|cut| cut.operations.clone()).collect();
+            whole.sort_unstable();
+            assert_eq!(whole, (0..rows.operations.len()).collect::<Vec<_>>(), "parts of {part}");
+            for one in &cuts {
+                let has = |at: usize| one.spans.iter().any(|&position| order[position as usize] == at);
+                for &operation in &one.operations {
+                    let id = rows.operations[operation].id;
+                    for (at, span) in rows.spans.iter().enumerate().filter(|(_, span)| span.operation == Some(id)) {
+                        assert!(has(at), "span {} of operation {id} in parts of {part}", span.id);
+                    }
+                    for cause in rows.causes.iter().filter(|cause| cause.operation == Some(id)) {
+                        assert!(index.span(cause.command).is_none_or(has), "a command of {id} in parts of {part}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn window_and_slowest_are_kept_first() {
+        let rows = case::rows();
+        let (index, order) = (Index::new(&rows), in_order(&rows));
+        let limits = Limits { all: rows.spans.len() / 2, ..all(4) };
+        let slowest = |rows: &Rows| {
+            let by_length = |&at: &usize| rows.operations[at].end_ns.unwrap_or(u64::MAX) - rows.operations[at].start_ns;
+            (0..rows.operations.len()).max_by_key(by_length)
+        };
+        let kept = cut(&index, &order, &limits, None);
+        assert!(!kept.is_empty() && kept.iter().map(|cut| cut.own.len()).sum::<usize>() < order.len());
+        let own = index.span(rows.operations[slowest(&rows).unwrap()].span).unwrap();
+        let owned = |cuts: &[Cut], span: usize| cuts.iter().any(|cut| cut.own.clone().any(|i| order[i] == span));
+        assert!(owned(&kept, own));
+        let last = order[order.len() - 1];
+        let start = rows.spans[last].start_ns;
+        assert!(owned(&cut(&index, &order, &limits, Some((start, start))), last));
+    }
+}

@@ -1,0 +1,154 @@
+//! btt as the oracle for a command's queue and device times: Q2D (first bio queued to issued) and D2C (issued to completed).
+
+use super::{cell, ns, rows, unpack};
+use anyhow::{Context, Result, ensure};
+use fathom_tests::{fathom, run};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+/// A command's first sector and its bytes, and when it was issued.
+type Issued = (u64, u64, u64);
+/// When the first of its bios was queued, and when it was completed.
+type Times = (u64, u64);
+
+/// btt's list of I/Os: each bio with what became of it. Several bios may be in one command.
+fn told(list: &str) -> Result<BTreeMap<Issued, Times>> {
+    let mut commands: BTreeMap<Issued, Times> = BTreeMap::new();
+    for io in list.split("\n\n") {
+        let (mut queued, mut issued, mut completed) = (None, None, None);
+        for line in io.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let Some([time, action, place]) = words.last_chunk::<3>() else { continue };
+            let Some((sector, sectors)) = place.split_once('+') else { continue };
+            let (seconds, rest) = time.split_once('.').with_context(|| format!("no time in {line}"))?;
+            let at = seconds.parse::<u64>()? * 1_000_000_000 + rest.parse::<u64>()?;
+            match *action {
+                "Q" => queued = Some(at),
+                "D" => issued = Some((sector.parse()?, sectors.parse::<u64>()? * 512, at)),
+                "C" => completed = Some(at),
+                _ => {}
+            }
+        }
+        if let (Some(queued), Some(issued), Some(completed)) = (queued, issued, completed) {
+            let known = commands.entry(issued).or_insert((queued, completed));
+            known.0 = known.0.min(queued);
+        }
+    }
+    Ok(commands)
+}
+
+/// The same of what was imported.
+fn imported(archive: &Path) -> Result<BTreeMap<Issued, Times>> {
+    let spans = rows(archive, "spans")?;
+    let bios = spans.iter().filter(|s| cell(s, "kind") == "bio");
+    let mut queued: BTreeMap<String, u64> = bios.map(|s| (cell(s, "id").to_owned(), ns(s, "start_ns"))).collect();
+    let links = rows(archive, "links")?;
+    // From bios to requests, and where there is a scheduler from these to commands.
+    for _ in 0..2 {
+        for link in &links {
+            if let Some(&at) = queued.get(cell(link, "parent")) {
+                let first = queued.entry(cell(link, "child").to_owned()).or_insert(at);
+                *first = at.min(*first);
+            }
+        }
+    }
+    let commands = spans.iter().filter(|s| cell(s, "layer") == "Driver");
+    let command = |s: &super::Row| {
+        let issued = (ns(s, "sector"), ns(s, "bytes"), ns(s, "start_ns"));
+        Some((issued, (*queued.get(cell(s, "id"))?, ns(s, "end_ns"))))
+    };
+    Ok(commands.filter_map(command).collect())
+}
+
+/// Imports what blktrace recorded and compares it with what btt makes of the same.
+fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
+    let tool = |program: &str, words: &[&str]| run(Command::new(program).current_dir(folder).args(words));
+    tool("blkparse", &["-i", name, "-d", "merged", "-o", "text"])?;
+    tool("btt", &["-i", "merged", "-p", "list"])?;
+    let theirs = told(&std::fs::read_to_string(folder.join("list"))?)?;
+    let archive = folder.join(format!("{name}.fathom"));
+    run(Command::new(fathom()).arg("import").arg(folder.join(format!("{name}.blktrace.0"))).arg("-o").arg(&archive))?;
+    let ours = imported(&archive)?;
+    // btt's times begin with the first event, ours are the kernel's. So its first command tells, by its place, from when on.
+    let first = theirs.keys().min_by_key(|issued| issued.2).context("no command")?;
+    let same = ours.keys().filter(|(sector, bytes, _)| (*sector, *bytes) == (first.0, first.1));
+    let begun = same.map(|issued| issued.2 - first.2).min().context("btt's first command is not there")?;
+    // A bio's part behind a split has no `Q` of its own: btt has such a command wait since the first bio that was merged behind it.
+    let text = std::fs::read_to_string(folder.join("text"))?;
+    let splits: BTreeSet<u64> = text
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>())
+        .filter(|words| words.get(5) == Some(&"X"))
+        .filter_map(|words| words.get(9)?.parse().ok())
+        .collect();
+    let mut waited = (0, 0);
+    for (&(sector, bytes, at), &(queued, completed)) in &theirs {
+        let found = ours.get(&(sector, bytes, at + begun));
+        let found = found.with_context(|| format!("no command of {bytes} bytes at {sector}, issued at {at} ns"))?;
+        let said = (queued + begun, completed + begun);
+        let is_rest = splits.contains(&sector) && found.0 < said.0 && found.1 == said.1;
+        ensure!(
+            *found == said || is_rest,
+            "{bytes} bytes at {sector}: queued and completed at {found:?}, by btt at {said:?}"
+        );
+        waited = (waited.0 + at - queued, waited.1 + completed - at);
+    }
+    println!("{name}: {} commands, {} ns of Q2D and {} ns of D2C, as btt has them", theirs.len(), waited.0, waited.1);
+    // btt leaves out flushes, and both parts of a bio that was split.
+    let with_data = ours.keys().filter(|(_, bytes, _)| *bytes > 0).count();
+    ensure!(
+        theirs.len() >= least && with_data <= theirs.len() + splits.len(),
+        "{} of {with_data} commands",
+        theirs.len()
+    );
+    Ok(())
+}
+
+pub fn agrees() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    unpack("data", folder.path())?;
+    compare(folder.path(), "data", 140)
+}
+
+/// A partition's records name the partition, and places on its disk.
+pub fn of_a_partition() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    unpack("part", folder.path())?;
+    compare(folder.path(), "part", 20)
+}
+
+/// Two disks that were traced together: each of the files that a shell's `*` names is read once, and each disk has what it has alone.
+pub fn of_two_disks() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let mut alone = BTreeMap::new();
+    for disk in ["sda", "sdb"] {
+        unpack(disk, folder.path())?;
+        compare(folder.path(), disk, 15)?;
+        alone.append(&mut commands(&folder.path().join(format!("{disk}.fathom")))?);
+    }
+    let files = ["sda.blktrace.0", "sda.blktrace.1", "sdb.blktrace.1"];
+    let import = |files: &[&str]| {
+        Command::new(fathom()).current_dir(&folder).arg("import").args(files).args(["-o", "both.fathom"]).output()
+    };
+    let output = import(&files)?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let both = commands(&folder.path().join("both.fathom"))?;
+    println!("{both:?}");
+    ensure!(both == alone && both.len() >= 5, "{both:?} together, {alone:?} each by itself");
+    let refused = import(&["sda.blktrace.0", "text"])?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(!refused.status.success() && said.contains("only if blktrace made them"), "{said}");
+    Ok(())
+}
+
+/// Commands by disk and kind, with their bytes.
+fn commands(archive: &Path) -> Result<BTreeMap<String, (u64, u64)>> {
+    let mut counts = BTreeMap::new();
+    for span in rows(archive, "spans")?.iter().filter(|s| cell(s, "layer") == "Driver") {
+        let count: &mut (u64, u64) =
+            counts.entry(["disk", "kind", "flags"].map(|c| cell(span, c)).join(" ")).or_default();
+        *count = (count.0 + 1, count.1 + ns(span, "bytes"));
+    }
+    Ok(counts)
+}
