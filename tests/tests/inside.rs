@@ -37,6 +37,7 @@ fn main() -> ExitCode {
             static_programs(&[LINKED[0], LINKED[2]])
         }),
         ("started_programs_are_probed_before_first_statement", with("python3").and_then(|()| archive()), started),
+        ("programs_of_static_shell_are_probed_inside", with("busybox").and_then(|()| archive()), of_static_shell),
         ("library_unknown_before_is_probed_when_loaded", with("python3").and_then(|()| archive()), loaded),
         ("program_that_cannot_be_executed_fails_as_without", with("python3").and_then(|()| archive()), not_executed),
         ("static_musl_program_matches_uprobes", with("cc"), musl_program),
@@ -337,6 +338,47 @@ for name in ('pie', 'static', 'static-pie'):
                 found.get(statement)
             );
         }
+        for program in &programs {
+            hooked_in(&summary, program, "2 processes")?;
+        }
+    }
+    Ok(())
+}
+
+/// A shell that is linked statically, as in the lab's guests, can neither load the object nor ask: what it executes is met by following
+/// it. By a script that names the programs, and one that does not.
+fn of_static_shell() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
+    for (program, (_, options)) in programs.iter().zip(&LINKED) {
+        link("sqlite_threads.c", options, program)?;
+    }
+    let busybox = String::from_utf8(run(Command::new("which").arg("busybox"))?.stdout)?.trim().to_owned();
+    let own = folder.path().to_string_lossy().into_owned();
+    let options = ["--probes", "uprobe", "--keep-sql"];
+    let expected = counts(&show(&record(folder.path(), &options, &[&programs[0].to_string_lossy(), "3"])?)?)?;
+    ensure!(expected.len() >= 3, "{expected:?}");
+    let script = folder.path().join("script");
+    let words = programs.iter().map(|p| format!("{} 3\n", p.display())).collect::<String>();
+    fs::write(&script, format!("#!{busybox} sh\ncd /\n{words}{words}exit 7\n"))?;
+    run(Command::new("chmod").arg("755").arg(&script))?;
+    let lists = "cd \"$1\"; for p in *pie; do ./$p 3; ./$p 3 & wait; done; (./static 3) | \"$0\" cat; \"$0\" sh -c './static 3'; exit 7";
+    for argv in [&[&*script.to_string_lossy()][..], &[&busybox, "sh", "-c", lists, &busybox, &own]] {
+        let archive = folder.path().join("b.fathom");
+        let _ = fs::remove_dir_all(&archive);
+        let mut command = Command::new(fathom());
+        command.args(["record", "--quiet", "--probes", "inside", "--keep-sql", "-o"]).arg(&archive);
+        let recorded = command.arg("--").args(argv).output()?;
+        ensure!(recorded.status.code() == Some(7), "{recorded:?}");
+        let summary = show(&archive)?;
+        let found = counts(&summary)?;
+        for (statement, numbers) in &expected {
+            let numbers = numbers.map(|n| n * 6.0);
+            let found = found.get(statement);
+            ensure!(found == Some(&numbers), "{argv:?}: {statement}: {found:?} is not {numbers:?}");
+        }
+        let probes = &summary["environment"]["sqlite.probes"]["value"];
+        ensure!(probes == "inside", "{argv:?}: {probes}, {:#?}", summary["coverage"]);
         for program in &programs {
             hooked_in(&summary, program, "2 processes")?;
         }
