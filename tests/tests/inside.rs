@@ -192,7 +192,7 @@ fn python(mode: &str) -> Result<()> {
     near("INSERTs", number(inserts, "/count")?, 60.0)?;
     near("updates between rows", number(shape(&summary, "UPDATE")?, "/count")?, 19.0)?;
     ensure!(number(inserts, "/per_operation/flushes")? > 0.0, "no flush is charged to an INSERT: {inserts}");
-    Ok(())
+    hooked_by_name(&summary, "libsqlite3.so", "1 process")
 }
 
 fn shell() -> Result<()> {
@@ -205,7 +205,8 @@ fn shell() -> Result<()> {
         format!("rm -f {0}; sqlite3 {0} '{sql}'; echo 'select max(a) from t;' | sqlite3 {0}", database.display());
     let summary = same_operations(&["sh", "-c", &script], 8)?;
     let rows = number(shape(&summary, "SELECT MAX")?, "/rows")?;
-    near("rows", rows, 1.0)
+    near("rows", rows, 1.0)?;
+    hooked_by_name(&summary, "libsqlite3.so", "2 processes")
 }
 
 /// The object opens, reads and patches in the program's name: none of that is the program's. What of a statement's time is the recording's
@@ -286,6 +287,17 @@ fn hooked_in(summary: &Value, library: &Path, processes: &str) -> Result<()> {
     let row = rows.iter().find(|row| row["probe"] == wanted.as_str());
     let how = row.with_context(|| format!("{wanted}: {rows:#?}"))?["how"].as_str().unwrap_or_default();
     ensure!(how.contains(processes), "{wanted}: {how}");
+    Ok(())
+}
+
+/// That a library, of which a part of the path is known, was probed inside in so many.
+fn hooked_by_name(summary: &Value, part: &str, processes: &str) -> Result<()> {
+    let rows = summary["coverage"].as_array().context("coverage[]")?;
+    let is_it =
+        |row: &&Value| row["probe"].as_str().is_some_and(|probe| probe.contains(part) && probe.ends_with(" inside"));
+    let how =
+        rows.iter().find(is_it).with_context(|| format!("{part}: {rows:#?}"))?["how"].as_str().unwrap_or_default();
+    ensure!(how.starts_with(&format!("{processes}, by jumps in")), "{part}: {how}");
     Ok(())
 }
 
@@ -597,7 +609,8 @@ fn threads() -> Result<()> {
     let summary = same_operations(&[&program.to_string_lossy(), "40"], 5)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
     let rows: u32 = (0..40).map(|round: u32| (round % 7 + 1).min(round + 1)).sum();
-    near("rows", number(shape(&summary, "SELECT A FROM T")?, "/rows")?, f64::from(66 * rows))
+    near("rows", number(shape(&summary, "SELECT A FROM T")?, "/rows")?, f64::from(66 * rows))?;
+    hooked_by_name(&summary, "libsqlite3.so", "1 process")
 }
 
 /// Uprobes cannot be compared with: they end a program at the first exception.

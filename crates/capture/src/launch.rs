@@ -609,11 +609,10 @@ impl Child {
             return Ok(self.exit);
         }
         // Stops of a child that is traced are its tracer's to take.
-        if !traced::ends(self.pid, options) {
-            return match options & libc::WNOHANG {
-                0 => Err(io::Error::last_os_error()),
-                _ => Ok(None),
-            };
+        match options & libc::WNOHANG {
+            0 => traced::await_end(self.pid)?,
+            _ if !traced::has_ended(self.pid) => return Ok(None),
+            _ => {}
         }
         let mut status = 0;
         // SAFETY: waits for a child of this process that was not waited for before; the status is valid memory.

@@ -258,5 +258,5 @@ fn followed_shell_is_met_at_each_exec_of_its_processes() {
         met("(while kill -0 $$; do :; done; /bin/true) 2>/dev/null & kill -KILL $$"),
         (all(1, 1), Exit::Signal(9))
     );
-    assert_eq!(met("kill -STOP $$ & /bin/true; kill -CONT $$; wait; exit 4").1, Exit::Code(4));
+    assert_eq!(met("(kill -STOP $$; kill -CONT $$) & /bin/true; wait; exit 4").1, Exit::Code(4));
 }

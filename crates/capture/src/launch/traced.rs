@@ -71,19 +71,30 @@ enum State {
 
 /// Whether a child, or who is traced, has ended. Takes no status away.
 pub(super) fn has_ended(pid: pid_t) -> bool {
-    ends(pid, libc::WNOHANG)
+    look(pid, libc::WNOHANG).unwrap_or(false)
 }
 
-/// As above; without `WNOHANG` this waits for the end.
-pub(super) fn ends(pid: pid_t, options: c_int) -> bool {
+/// Waits until a child has ended, and takes no status away.
+pub(super) fn await_end(pid: pid_t) -> io::Result<()> {
+    while !look(pid, 0)? {
+        // It is stopped, and another thread, which traces it, is about to take note.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn look(pid: pid_t, options: c_int) -> io::Result<bool> {
     // SAFETY: a structure of numbers, of which zero is one; it lives until the call returns.
-    unsafe {
+    let (done, about) = unsafe {
         let mut about: libc::siginfo_t = std::mem::zeroed();
         let options = options | libc::WEXITED | libc::WNOWAIT | libc::__WALL;
-        let asked = libc::waitid(libc::P_PID, pid.unsigned_abs(), &raw mut about, options) == 0;
-        // Stops of who is traced are reported too.
-        asked && [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&about.si_code)
+        (libc::waitid(libc::P_PID, pid.unsigned_abs(), &raw mut about, options), about)
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
     }
+    // Stops of who is traced are reported too.
+    Ok([libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&about.si_code))
 }
 
 impl Traced {
