@@ -8,7 +8,7 @@ use fathom_tests::{
     Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, rows, run, shape, show, until,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         ("program_in_other_root_is_probed_by_uprobes", with("cc").and_then(|()| header()), other_root),
         ("jumps_are_gone_after_recording", with("python3"), undone),
         ("killed_recorder_does_not_disturb_program", with("python3"), killed),
+        ("probe_that_is_left_out_is_told", with("sqlite3"), left_out),
         ("unprobed_programs_say_why", with("sqlite3"), reasons),
         ("object_calls_are_left_out_and_its_price_is_told", with("python3"), own_part),
         ("long::php_matches_uprobes", with("php").and_then(|()| php_has_sqlite()), known::php),
@@ -762,6 +763,34 @@ fn ended_as_counted(program: &Path, runs: &[(&str, &str)]) -> Result<()> {
             near(&format!("{way}, seed {seed}, {statement}: unfinished"), number(found, "/unfinished")?, 0.0)?;
         }
     }
+    Ok(())
+}
+
+/// A probe that is left out is told, and leaves nothing of its kind.
+fn left_out() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let database = disk.path().join("t.db");
+    let words = ["sqlite3", &database.to_string_lossy(), "create table t(a); insert into t values (1)"];
+    let mut bios = Vec::new();
+    for options in
+        [&["--probes", "inside"][..], &["--probes", "inside", "--without", "bio_queue", "--without", "rq_insert"]]
+    {
+        let _ = fs::remove_file(&database);
+        let archive = record(folder.path(), options, &words)?;
+        let summary = show(&archive)?;
+        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 1.0)?;
+        let coverage = summary["coverage"].as_array().context("coverage[]")?;
+        let left =
+            coverage.iter().filter(|row| row["how"] == "left out (--without)").filter_map(|row| row["probe"].as_str());
+        let (left, asked): (BTreeSet<_>, BTreeSet<_>) =
+            (left.collect(), options.iter().skip(3).step_by(2).copied().collect());
+        ensure!(left == asked, "{left:?} is not {asked:?}");
+        bios.push(rows(&archive, "spans")?.iter().filter(|span| span["kind"] == "bio").count());
+    }
+    ensure!(bios[0] > 0 && bios[1] == 0, "{bios:?}");
+    let refused = Command::new(fathom()).args(["record", "--without", "bio_queues", "--", "true"]).output()?;
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(2) && message.contains("rq_done, bio_done"), "{message}");
     Ok(())
 }
 

@@ -378,6 +378,9 @@ nonsense
         let by_env = make("by_env", "#!/usr/bin/env -S LANG=C inner\n");
         let path = Some(folder.path().as_os_str());
         assert_eq!(interpreters(&by_env, path), [by_env.clone(), "/usr/bin/env".into(), inner, "/bin/sh".into()]);
+        assert_eq!(executed(&plain), Path::new("/bin/sh"));
+        assert_eq!(executed(&std::env::current_exe().unwrap()), std::env::current_exe().unwrap());
+        assert_eq!(executed(&make("text", "echo\n")), Path::new("/bin/sh"), "a shell's");
         let circle = make("circle", &format!("#!{}\n", folder.path().join("circle").to_string_lossy()));
         assert_eq!(interpreters(&circle, None).len(), 5);
     }
