@@ -8,7 +8,7 @@ use fathom_tests::{
     Case, ext4, fathom, installed, lane, near, number, record, records_lost, root, rows, run, shape, show, until,
 };
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
             static_programs(&[LINKED[0], LINKED[2]])
         }),
         ("started_programs_are_probed_before_first_statement", with("python3").and_then(|()| archive()), started),
+        ("programs_of_static_shell_are_probed_inside", with("busybox").and_then(|()| archive()), of_static_shell),
         ("library_unknown_before_is_probed_when_loaded", with("python3").and_then(|()| archive()), loaded),
         ("program_that_cannot_be_executed_fails_as_without", with("python3").and_then(|()| archive()), not_executed),
         ("static_musl_program_matches_uprobes", with("cc"), musl_program),
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         ("program_in_other_root_is_probed_by_uprobes", with("cc").and_then(|()| header()), other_root),
         ("jumps_are_gone_after_recording", with("python3"), undone),
         ("killed_recorder_does_not_disturb_program", with("python3"), killed),
+        ("probe_that_is_left_out_is_told", with("sqlite3"), left_out),
         ("unprobed_programs_say_why", with("sqlite3"), reasons),
         ("object_calls_are_left_out_and_its_price_is_told", with("python3"), own_part),
         ("long::php_matches_uprobes", with("php").and_then(|()| php_has_sqlite()), known::php),
@@ -191,7 +193,7 @@ fn python(mode: &str) -> Result<()> {
     near("INSERTs", number(inserts, "/count")?, 60.0)?;
     near("updates between rows", number(shape(&summary, "UPDATE")?, "/count")?, 19.0)?;
     ensure!(number(inserts, "/per_operation/flushes")? > 0.0, "no flush is charged to an INSERT: {inserts}");
-    Ok(())
+    hooked_by_name(&summary, "libsqlite3.so", "1 process")
 }
 
 fn shell() -> Result<()> {
@@ -204,7 +206,8 @@ fn shell() -> Result<()> {
         format!("rm -f {0}; sqlite3 {0} '{sql}'; echo 'select max(a) from t;' | sqlite3 {0}", database.display());
     let summary = same_operations(&["sh", "-c", &script], 8)?;
     let rows = number(shape(&summary, "SELECT MAX")?, "/rows")?;
-    near("rows", rows, 1.0)
+    near("rows", rows, 1.0)?;
+    hooked_by_name(&summary, "libsqlite3.so", "2 processes")
 }
 
 /// The object opens, reads and patches in the program's name: none of that is the program's. What of a statement's time is the recording's
@@ -288,6 +291,17 @@ fn hooked_in(summary: &Value, library: &Path, processes: &str) -> Result<()> {
     Ok(())
 }
 
+/// That a library, of which a part of the path is known, was probed inside in so many.
+fn hooked_by_name(summary: &Value, part: &str, processes: &str) -> Result<()> {
+    let rows = summary["coverage"].as_array().context("coverage[]")?;
+    let is_it =
+        |row: &&Value| row["probe"].as_str().is_some_and(|probe| probe.contains(part) && probe.ends_with(" inside"));
+    let how =
+        rows.iter().find(is_it).with_context(|| format!("{part}: {rows:#?}"))?["how"].as_str().unwrap_or_default();
+    ensure!(how.starts_with(&format!("{processes}, by jumps in")), "{part}: {how}");
+    Ok(())
+}
+
 /// Of each statement, how often it was executed, and its rows.
 fn counts(summary: &Value) -> Result<BTreeMap<String, [f64; 3]>> {
     let all = summary["operations"].as_array().context("operations[]")?;
@@ -337,6 +351,47 @@ for name in ('pie', 'static', 'static-pie'):
                 found.get(statement)
             );
         }
+        for program in &programs {
+            hooked_in(&summary, program, "2 processes")?;
+        }
+    }
+    Ok(())
+}
+
+/// A shell that is linked statically, as in the lab's guests, can neither load the object nor ask: what it executes is met by following
+/// it. By a script that names the programs, and one that does not.
+fn of_static_shell() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let programs: Vec<PathBuf> = LINKED.iter().map(|(name, _)| folder.path().join(name)).collect();
+    for (program, (_, options)) in programs.iter().zip(&LINKED) {
+        link("sqlite_threads.c", options, program)?;
+    }
+    let busybox = String::from_utf8(run(Command::new("which").arg("busybox"))?.stdout)?.trim().to_owned();
+    let own = folder.path().to_string_lossy().into_owned();
+    let options = ["--probes", "uprobe", "--keep-sql"];
+    let expected = counts(&show(&record(folder.path(), &options, &[&programs[0].to_string_lossy(), "3"])?)?)?;
+    ensure!(expected.len() >= 3, "{expected:?}");
+    let script = folder.path().join("script");
+    let words = programs.iter().map(|p| format!("{} 3\n", p.display())).collect::<String>();
+    fs::write(&script, format!("#!{busybox} sh\ncd /\n{words}{words}exit 7\n"))?;
+    run(Command::new("chmod").arg("755").arg(&script))?;
+    let lists = "cd \"$1\"; for p in *pie; do ./$p 3; ./$p 3 & wait; done; (./static 3) | \"$0\" cat; \"$0\" sh -c './static 3'; exit 7";
+    for argv in [&[&*script.to_string_lossy()][..], &[&busybox, "sh", "-c", lists, &busybox, &own]] {
+        let archive = folder.path().join("b.fathom");
+        let _ = fs::remove_dir_all(&archive);
+        let mut command = Command::new(fathom());
+        command.args(["record", "--quiet", "--probes", "inside", "--keep-sql", "-o"]).arg(&archive);
+        let recorded = command.arg("--").args(argv).output()?;
+        ensure!(recorded.status.code() == Some(7), "{recorded:?}");
+        let summary = show(&archive)?;
+        let found = counts(&summary)?;
+        for (statement, numbers) in &expected {
+            let numbers = numbers.map(|n| n * 6.0);
+            let found = found.get(statement);
+            ensure!(found == Some(&numbers), "{argv:?}: {statement}: {found:?} is not {numbers:?}");
+        }
+        let probes = &summary["environment"]["sqlite.probes"]["value"];
+        ensure!(probes == "inside", "{argv:?}: {probes}, {:#?}", summary["coverage"]);
         for program in &programs {
             hooked_in(&summary, program, "2 processes")?;
         }
@@ -555,7 +610,8 @@ fn threads() -> Result<()> {
     let summary = same_operations(&[&program.to_string_lossy(), "40"], 5)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 66.0 * 40.0)?;
     let rows: u32 = (0..40).map(|round: u32| (round % 7 + 1).min(round + 1)).sum();
-    near("rows", number(shape(&summary, "SELECT A FROM T")?, "/rows")?, f64::from(66 * rows))
+    near("rows", number(shape(&summary, "SELECT A FROM T")?, "/rows")?, f64::from(66 * rows))?;
+    hooked_by_name(&summary, "libsqlite3.so", "1 process")
 }
 
 /// Uprobes cannot be compared with: they end a program at the first exception.
@@ -707,6 +763,34 @@ fn ended_as_counted(program: &Path, runs: &[(&str, &str)]) -> Result<()> {
             near(&format!("{way}, seed {seed}, {statement}: unfinished"), number(found, "/unfinished")?, 0.0)?;
         }
     }
+    Ok(())
+}
+
+/// A probe that is left out is told, and leaves nothing of its kind.
+fn left_out() -> Result<()> {
+    let (folder, disk) = (tempfile::tempdir()?, ext4()?);
+    let database = disk.path().join("t.db");
+    let words = ["sqlite3", &database.to_string_lossy(), "create table t(a); insert into t values (1)"];
+    let mut bios = Vec::new();
+    for options in
+        [&["--probes", "inside"][..], &["--probes", "inside", "--without", "bio_queue", "--without", "rq_insert"]]
+    {
+        let _ = fs::remove_file(&database);
+        let archive = record(folder.path(), options, &words)?;
+        let summary = show(&archive)?;
+        near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 1.0)?;
+        let coverage = summary["coverage"].as_array().context("coverage[]")?;
+        let left =
+            coverage.iter().filter(|row| row["how"] == "left out (--without)").filter_map(|row| row["probe"].as_str());
+        let (left, asked): (BTreeSet<_>, BTreeSet<_>) =
+            (left.collect(), options.iter().skip(3).step_by(2).copied().collect());
+        ensure!(left == asked, "{left:?} is not {asked:?}");
+        bios.push(rows(&archive, "spans")?.iter().filter(|span| span["kind"] == "bio").count());
+    }
+    ensure!(bios[0] > 0 && bios[1] == 0, "{bios:?}");
+    let refused = Command::new(fathom()).args(["record", "--without", "bio_queues", "--", "true"]).output()?;
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(2) && message.contains("rq_done, bio_done"), "{message}");
     Ok(())
 }
 

@@ -17,10 +17,12 @@
 //! **Ctrl-C.** The child stays in the process group and terminal of the recorder, so the terminal interrupts both. Nothing
 //! here kills the command once it runs, unless the caller asks for a signal.
 
+mod follow;
 mod traced;
 
 use crate::inside::error::NotImplanted;
 use crate::marks;
+pub use follow::{Follower, Met};
 use model::text::{ShownPath as _, shown};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString, c_char, c_int};
@@ -33,7 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 pub use traced::Lingering;
 pub(crate) use traced::Request;
-use traced::{Met, Reached, Traced};
+use traced::{Reached, Traced};
 
 /// The exit status of a child whose recorder was gone before it could run the command.
 pub const NOT_RUN: i32 = 125;
@@ -539,6 +541,19 @@ impl Child {
         self.exec_result(opened).map(|()| done)
     }
 
+    /// As [`Child::release`], with it followed from its exec on, as long as it runs programs that cannot ask about what they execute
+    /// (`follow.rs`); or why it could not be. `implant` gives the object to a process that its caller traces.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn release_followed(
+        &mut self,
+        implant: impl Fn(u32) -> Result<(), NotImplanted> + Send + 'static,
+    ) -> Result<Result<Follower, NotImplanted>, LaunchError> {
+        let follower = Follower::begin(self.pid, Box::new(implant)).map_err(NotImplanted::NotTraced);
+        self.release().map(|()| follower)
+    }
+
     /// What the child reports of its exec: nothing, if that has succeeded.
     fn exec_result(&mut self, opened: io::Result<()>) -> Result<(), LaunchError> {
         let mut message = Vec::new();
@@ -594,8 +609,10 @@ impl Child {
             return Ok(self.exit);
         }
         // Stops of a child that is traced are its tracer's to take.
-        if options & libc::WNOHANG != 0 && !traced::has_ended(self.pid) {
-            return Ok(None);
+        match options & libc::WNOHANG {
+            0 => traced::await_end(self.pid)?,
+            _ if !traced::has_ended(self.pid) => return Ok(None),
+            _ => {}
         }
         let mut status = 0;
         // SAFETY: waits for a child of this process that was not waited for before; the status is valid memory.
@@ -651,9 +668,9 @@ pub fn meet_at_exec(
     let traced = Traced::accompany(pid.cast_signed());
     go();
     match traced.map_err(NotImplanted::NotTraced)?.exec_of_accompanied(went_on) {
-        Met::Exec(_traced) => return then(pid),
-        Met::Lingers(lingering) => linger.push(lingering),
-        Met::Ended => {}
+        traced::Met::Exec(_traced) => return then(pid),
+        traced::Met::Lingers(lingering) => linger.push(lingering),
+        traced::Met::Ended => {}
     }
     Err(NotImplanted::NotStopped("it did not stop at its first instruction"))
 }

@@ -49,6 +49,7 @@ pub use error::Error;
 pub use inside::Inside;
 pub use kernel::clock::boot_ns;
 pub use namespace::{in_proc, tracer, within};
+pub use probes::names as probe_names;
 pub use request::{Request, Scope};
 pub use session::{Finished, Session};
 pub use tasks::{comm_of, cut_comm, is_of_the_kernel, name_of};

@@ -176,16 +176,25 @@ fn attach_file_system(ebpf: &mut Ebpf, file_system: &FileSystem, types: &Btf) ->
 /// Programs that need to know where their file system's fields lie.
 const READ_PLACES: [&str; 4] = ["xfs_logged", "xfs_force", "btrfs_committed", "f2fs_checkpoint"];
 
-/// Loads and attaches all probes of the kernel; what each came to is in the rows. The second value: whether the kernel forbids the
-/// caller such programs, as far as the first one shows.
-pub fn attach_all(ebpf: &mut Ebpf, types: &Btf) -> (Vec<Coverage>, bool) {
+/// The names of the probes that every recording has, by which they are left out.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PROBES.iter().filter(|probe| probe.instead_of.is_none()).map(|probe| probe.program)
+}
+
+/// Loads and attaches all probes of the kernel, but those `without`; what each came to is in the rows. The second value: whether the
+/// kernel forbids the caller such programs, as far as the first one shows.
+pub fn attach_all(ebpf: &mut Ebpf, types: &Btf, without: &[String]) -> (Vec<Coverage>, bool) {
     let mut rows: Vec<Coverage> = Vec::new();
     let mut forbidden = false;
     for probe in PROBES {
         if probe.instead_of.is_some_and(|first| rows.iter().any(|r| r.probe == first && r.attached)) {
             continue;
         }
-        let outcome = attach(ebpf, probe, types);
+        let left_out = without.iter().any(|name| name == probe.instead_of.unwrap_or(probe.program));
+        let outcome = match left_out {
+            true => Err("left out (--without)".into()),
+            false => attach(ebpf, probe, types),
+        };
         let row = row(probe.layer, probe.program, outcome);
         forbidden |= rows.is_empty() && row.absence == Some(Absence::NotPermitted);
         if let Some(first) = probe.instead_of {

@@ -34,12 +34,23 @@ pub struct Request {
     pub hollow: bool,
     /// Takes the stacks of the longest sleeps, under a budget.
     pub stacks: bool,
+    /// Probes of the kernel that are left out, so that their price shows.
+    pub without: Vec<String>,
 }
 
 impl Request {
     /// A request for that scope and nothing else.
     pub fn new(scope: Scope) -> Self {
-        Self { scope, also_all: false, functions: Vec::new(), price: true, inside: false, hollow: false, stacks: true }
+        Self {
+            scope,
+            also_all: false,
+            functions: Vec::new(),
+            price: true,
+            inside: false,
+            hollow: false,
+            stacks: true,
+            without: Vec::new(),
+        }
     }
 }
 

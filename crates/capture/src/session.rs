@@ -160,7 +160,7 @@ impl Session {
         };
         let rows = session.uprobes.attach_functions(&mut session.ebpf, &request.functions);
         session.cover(rows);
-        let (rows, forbidden) = probes::attach_all(&mut session.ebpf, &session.types);
+        let (rows, forbidden) = probes::attach_all(&mut session.ebpf, &session.types, &request.without);
         if !rows.iter().any(|r| r.attached) {
             let how = rows.first().map_or_else(String::new, |r| r.how.clone());
             // With CAP_BPF alone the maps are made and every program is refused.

@@ -195,6 +195,9 @@ pub struct Record {
     /// (docs/internals/inside.md)
     #[arg(long, value_enum, default_value_t = Probes::Uprobe)]
     pub probes: Probes,
+    /// Leave out this probe of the kernel, to measure what it costs (repeatable); what only it sees is missing
+    #[arg(long, value_name = "PROBE", value_parser = kernel_probe)]
+    pub without: Vec<String>,
     /// Source of events; `none` and `attached` start CMD in the same way but write no archive: baselines for measuring the
     /// tracer's overhead
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
@@ -208,7 +211,7 @@ pub struct Record {
     #[command(flatten)]
     pub devices: Devices,
     /// Record by the device's own tracer instead of Fathom's probes; needs --device
-    #[arg(long, value_enum, requires = "device", conflicts_with_all = ["pid", "comm", "operations", "backend", "probes"])]
+    #[arg(long, value_enum, requires = "device", conflicts_with_all = ["pid", "comm", "operations", "backend", "probes", "without"])]
     pub via: Option<Via>,
     /// Leave the linking to whoever reads the archive: a Fathom that started this one on a device.
     #[arg(long, hide = true)]
@@ -469,6 +472,14 @@ fn control(text: &str) -> Result<recorder::control::Place, recorder::control::No
 
 fn comm(text: &str) -> Result<String, String> {
     if text.is_empty() { Err("expected a process name, such as sqlite3".into()) } else { Ok(text.into()) }
+}
+
+fn kernel_probe(text: &str) -> Result<String, String> {
+    let known: Vec<&str> = capture::probe_names().collect();
+    match known.contains(&text) {
+        true => Ok(text.into()),
+        false => Err(format!("expected a probe of the kernel: {}", known.join(", "))),
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     if !args.devices.device.is_empty() {
         return crate::device::record(args);
     }
+    if !args.without.is_empty() && matches!(args.backend, args::Backend::Ftrace | args::Backend::None) {
+        args::usage_error("--without names probes of the eBPF backend");
+    }
     let mut request = request(args);
     // Before anything that may fail or takes time: whoever waits for an answer sees it end.
     request.control = args.control.as_ref().map(Control::open).transpose().context("--control")?;
@@ -27,6 +30,7 @@ pub fn run(args: &args::Record) -> Result<ExitCode> {
     let done = match args.backend {
         args::Backend::None => recorder::run_untraced(&request, &context, &notify),
         args::Backend::Attached => recorder::run_attached(&request, &context, &notify),
+        args::Backend::Auto if !args.without.is_empty() => recorder::record(&request, &context, &notify),
         args::Backend::Auto => recorder::record_by_either(&request, &context, &notify),
         args::Backend::Ebpf => recorder::record(&request, &context, &notify),
         args::Backend::Ftrace => recorder::record_by_ftrace(&request, &context, &notify),
@@ -88,6 +92,7 @@ fn request(args: &args::Record) -> Request {
             args::Probes::Inside => Probes::Inside,
             args::Probes::Uprobe => Probes::Uprobe,
         },
+        without: args.without.clone(),
         link: !args.no_link,
         ..Request::new(args.output.clone(), target)
     }

@@ -11,7 +11,7 @@ use crate::sqlite_version::Identity;
 use ::inside::layout::Status;
 use capture::inside::error::{NotImplanted, NotPlanned};
 use capture::inside::planned::Planned;
-use capture::sqlite::find::{Finder, Found};
+use capture::sqlite::find::{Finder, Found, executed};
 use capture::{Inside, Session, launch};
 use model::event::File;
 use model::table::Coverage;
@@ -42,19 +42,23 @@ pub fn prepare(
     let words = request.command();
     let program = words.first().and_then(|name| launch::resolve(name, var_os("PATH").as_deref()).ok());
     let program = program.ok_or("the command was not found")?;
-    let has_loader = has_loader(&program)?;
+    let first = executed(&program);
+    check(&first)?;
+    let has_loader = capture::sqlite::loader(&first).is_some();
     let mut finder = Finder::new(var_os("LD_LIBRARY_PATH").as_deref());
     let mut found: Vec<Found> = finder.system().found;
-    found.extend(finder.command(&program, var_os("PATH").as_deref()).found);
-    let (mut inside, refused) = Inside::prepare(&found, functions).map_err(|why| why.to_string())?;
+    let path = var_os("PATH");
+    found.extend(finder.command(&program, path.as_deref()).found);
+    found.extend(finder.named(words, path.as_deref()).found);
+    let (mut inside, refused) = Inside::prepare(&found, functions, !has_loader).map_err(|why| why.to_string())?;
     if !has_loader {
-        inside.implant_into(&program);
+        inside.implant_into(&first);
     }
     Ok((inside, refused))
 }
 
-/// Whether a program has a loader that will bring the object in. Of a script nothing is known beforehand.
-fn has_loader(program: &Path) -> Result<bool, String> {
+/// Whether the object can be brought into a program.
+fn check(program: &Path) -> Result<(), String> {
     let about = std::fs::metadata(program).map_err(|e| e.to_string())?;
     if about.permissions().mode() & 0o6000 != 0 {
         return Err("the command is setuid or setgid, so its loader ignores LD_PRELOAD".into());
@@ -66,7 +70,7 @@ fn has_loader(program: &Path) -> Result<bool, String> {
     if is_elf && magic[4] == 1 {
         return Err("the command is a program of 32 bits, which cannot load the object".into());
     }
-    Ok(!is_elf || capture::sqlite::loader(program).is_some())
+    Ok(())
 }
 
 /// A library that is probed inside.
@@ -113,6 +117,8 @@ pub struct Watch {
     unused: Option<String>,
     /// Processes that were to be given the object at their exec, and why that could not be done.
     implanted: BTreeMap<u32, Option<String>>,
+    /// Why the command is not followed, if it was to be.
+    not_followed: Option<String>,
 }
 
 impl Watch {
@@ -124,6 +130,11 @@ impl Watch {
     /// A program that is linked statically was given the object, or could not be, for this reason.
     pub fn implanted(&mut self, pid: u32, outcome: std::result::Result<(), NotImplanted>) {
         self.implanted.insert(pid, outcome.err().map(|why| why.to_string()));
+    }
+
+    /// The command begins with a program that cannot ask, and is not followed, for this reason.
+    pub fn not_followed(&mut self, why: &NotImplanted) {
+        self.not_followed = Some(why.to_string());
     }
 
     /// Extends the plan by a library that was found while the recording runs.
@@ -204,6 +215,7 @@ impl Watch {
             Status::Refused(why) => return Standing::Outside(why.into()),
             Status::Unseen => {}
         }
+        let in_time = !last && process.since.elapsed() < LOADING;
         let implanted = self.implanted.get(&process.tgid);
         if let Some(Some(why)) = implanted {
             return Standing::Outside(format!("it is linked statically, and {why}"));
@@ -218,9 +230,15 @@ impl Watch {
         let own = capture::inside::planned::identity(&exe);
         let is_program = own == Some((library.planned.library.dev, library.planned.library.ino));
         if is_program && !library.has_loader && implanted.is_none() {
-            return Standing::Outside("it is linked statically, and what started it did not announce it".into());
+            // It may be about to be met.
+            if in_time && inside.is_following() {
+                return Standing::Loading;
+            }
+            return Standing::Outside(match &self.not_followed {
+                Some(why) => format!("it is linked statically, and what started it could not be followed: {why}"),
+                None => "it is linked statically, and what started it did not announce it".into(),
+            });
         }
-        let in_time = !last && process.since.elapsed() < LOADING;
         match (holds("maps"), holds("environ")) {
             (Some(true), _) if in_time => Standing::Loading,
             (Some(_), _) if process.late => Standing::Outside("it was found when the process already used it".into()),

@@ -4,10 +4,10 @@ use crate::inside::Watch;
 use crate::request::{Request, Target};
 use crate::sqlite_version::{Identity, Probed};
 use ::inside::question::{Answer, What};
-use capture::Session;
 use capture::launch::{self, LaunchError};
 use capture::sqlite::Absent;
 use capture::sqlite::find::{Finder, Found, Search};
+use capture::{Inside, Session};
 use model::table::Coverage;
 use model::{Absence, Layer};
 use std::collections::BTreeSet;
@@ -146,6 +146,28 @@ impl Libraries {
                 self.inside.implanted(pid, inside.implant_at_exec(ask));
             } else {
                 ask.answer(if planned { Answer::Planned } else { Answer::Nothing });
+            }
+        }
+    }
+
+    /// Decides about processes that were stopped at an exec, since what executed could not ask.
+    pub fn meet(&mut self, session: &mut Session) {
+        for met in session.inside().map(Inside::met).unwrap_or_default() {
+            let exe = PathBuf::from(format!("/proc/{}/exe", met.pid));
+            // Its loader brings the object in, and is asked from then on.
+            if capture::sqlite::loader(&exe).is_some() {
+                continue;
+            }
+            let Some((path, identity)) = met.program() else { continue };
+            if self.asked.insert(identity) {
+                self.add(session, |finder| finder.command(&path, var_os("PATH").as_deref()));
+            }
+            let Some(inside) = session.inside() else { continue };
+            if inside.plans(&path) {
+                let pid = met.pid;
+                self.inside.implanted(pid, met.implant());
+            } else {
+                met.follow();
             }
         }
     }

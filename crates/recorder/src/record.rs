@@ -193,6 +193,7 @@ fn drain_until(
     while stop.keep_running(child.as_deref_mut())? && !log.ended() {
         let drains = session.wait(DRAIN_EVERY);
         libraries.answer(session);
+        libraries.meet(session);
         if libraries.inside.waits() {
             libraries.inside.look(session, false);
         }

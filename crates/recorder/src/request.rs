@@ -59,6 +59,8 @@ pub struct Request {
     pub stacks: bool,
     /// How SQLite's functions are probed.
     pub probes: Probes,
+    /// Probes of the kernel that are left out, so that their price shows ([`capture::probe_names`]).
+    pub without: Vec<String>,
     /// Commands to the recording while it is made.
     pub control: Option<Control>,
     /// Links what was recorded. Otherwise whoever opens the archive first does, here or on another machine.
@@ -80,6 +82,7 @@ impl Request {
             price: true,
             stacks: true,
             probes: Probes::Uprobe,
+            without: Vec::new(),
             control: None,
             link: true,
         }
@@ -113,6 +116,7 @@ impl Request {
         request.hollow = hollow;
         request.price = self.price && !hollow;
         request.stacks = self.stacks && !hollow;
+        request.without.clone_from(&self.without);
         let (path, libraries) = (std::env::var_os("PATH"), std::env::var_os("LD_LIBRARY_PATH"));
         for (binary, name) in &self.functions {
             let path = functions::file(binary, path.as_deref(), libraries.as_deref())

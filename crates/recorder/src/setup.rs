@@ -61,6 +61,13 @@ impl Setup {
 /// # Errors
 /// The command could not be run.
 pub fn release(child: &mut Child, session: &mut Session, libraries: &mut Libraries) -> Result<()> {
+    if let Some(inside) = session.inside().filter(|inside| inside.follows()) {
+        match child.release_followed(inside.implanter())? {
+            Ok(follower) => inside.follow(follower),
+            Err(why) => libraries.inside.not_followed(&why),
+        }
+        return Ok(());
+    }
     let Some(inside) = session.inside().filter(|inside| inside.implants()) else { return Ok(child.release()?) };
     let outcome = child.release_stopped(|pid| inside.implant(pid))?;
     libraries.inside.implanted(child.pid(), outcome);

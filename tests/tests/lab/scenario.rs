@@ -39,12 +39,15 @@ fn result(folder: &Path, words: &[&str]) -> Result<(Option<i32>, Value)> {
 /// flushed.
 pub fn insert(scenario: &str, disk: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
-    let (status, line) = result(folder.path(), &["run", scenario])?;
+    let way = if scenario == "scsi-ext4" { "inside" } else { "uprobe" };
+    let set = format!("record.arguments=['--probes', '{way}']");
+    let (status, line) = result(folder.path(), &["run", scenario, "--set", &set])?;
     ensure!(status == Some(0) && line["ending"] == "ended" && line["functional"] == true, "{status:?}: {line:#}");
     let made = folder.path().join(format!("{scenario}.lab"));
     let archive = made.join("trace.fathom");
     let summary = show(&archive)?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 25.0)?;
+    probed(&summary, way)?;
     let context = || format!("{:#}\n{line:#}", summary["device_commands"]);
     ensure!(number(&summary, &format!("/device_commands/by_disk/{disk}/total"))? >= 100.0, "{}", context());
     let flushes = number(shape(&summary, "INSERT")?, "/per_operation/flushes")?;
@@ -63,6 +66,17 @@ pub fn scsi() -> Result<()> {
     insert("scsi-ext4", "sda")
 }
 
+/// That the load's process, which a static shell started, was probed that way.
+fn probed(summary: &Value, way: &str) -> Result<()> {
+    let fact = summary["environment"]["sqlite.probes"]["value"].as_str().unwrap_or_default();
+    ensure!(fact == way || way == "uprobe" && fact.starts_with("uprobes"), "{fact}: {:#}", summary["coverage"]);
+    let rows = summary["coverage"].as_array().context("coverage[]")?;
+    let inside =
+        |row: &&Value| row["how"].as_str().is_some_and(|how| how.starts_with("1 process, by jumps in sqlite3_step"));
+    ensure!(rows.iter().filter(inside).count() == usize::from(way == "inside"), "{rows:#?}");
+    Ok(())
+}
+
 /// Whether there is what an arm64 guest needs: its QEMU, and Fathom's program for it (`make aarch64`).
 pub fn aarch64() -> Result<(), String> {
     installed("qemu-system-aarch64")?;
@@ -71,12 +85,14 @@ pub fn aarch64() -> Result<(), String> {
 
 /// 25 INSERTs on an arm64 kernel, recorded by the program for aarch64: each of them, and as many bytes as the guest's own kernel counts for its
 /// disk from before them to after (Documentation/admin-guide/iostats.rst: sectors of 512 bytes).
-fn arm64_on(scenario: &str, disk: &str) -> Result<()> {
+fn arm64_on(scenario: &str, disk: &str, probes: &str) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let counters = |to: &str| format!("sync; cat /sys/block/{disk}/stat >/share/{to}; uname -m >/share/machine");
     let load = "fathom workload sqlite --op insert --rows 25 --dir {dir}";
     let set = format!("workload.commands=['{}', '{load}', '{}']", counters("before"), counters("after"));
-    let (status, line) = result(folder.path(), &["run", scenario, "-o", "out", "--set", &set])?;
+    let words =
+        ["run", scenario, "-o", "out", "--set", &set, "--set", &format!("record.arguments=['--probes', '{probes}']")];
+    let (status, line) = result(folder.path(), &words)?;
     ensure!(status == Some(0) && line["ending"] == "ended" && line["functional"] == true, "{status:?}: {line:#}");
     let made = folder.path().join("out");
     let text = |name: &str| std::fs::read_to_string(made.join(name)).with_context(|| name.to_string());
@@ -88,6 +104,7 @@ fn arm64_on(scenario: &str, disk: &str) -> Result<()> {
     let (before, after) = (sectors("before")?, sectors("after")?);
     let summary = show(&made.join("trace.fathom"))?;
     near("INSERTs", number(shape(&summary, "INSERT")?, "/count")?, 25.0)?;
+    probed(&summary, probes)?;
     ensure!(text("workload.log")?.contains("25 rows have the expected content"), "{}", text("workload.log")?);
     for (i, name) in ["bytes_read", "bytes_written"].into_iter().enumerate() {
         let theirs = (after[i] - before[i]) * 512.0;
@@ -101,11 +118,11 @@ fn arm64_on(scenario: &str, disk: &str) -> Result<()> {
 }
 
 pub fn arm64() -> Result<()> {
-    arm64_on("arm64", "sda")
+    arm64_on("arm64", "sda", "inside")
 }
 
 pub fn arm64_mmc() -> Result<()> {
-    arm64_on("arm64-mmc", "mmcblk0")
+    arm64_on("arm64-mmc", "mmcblk0", "uprobe")
 }
 
 pub fn mmc() -> Result<()> {

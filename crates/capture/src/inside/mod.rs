@@ -14,7 +14,7 @@ pub(crate) mod pace;
 pub mod planned;
 
 use crate::kernel::clock::boot_ns;
-use crate::launch::Lingering;
+use crate::launch::{Follower, Lingering, Met};
 use crate::multi::ProbePoint;
 use crate::price;
 use crate::request;
@@ -59,6 +59,9 @@ pub struct Inside {
     /// Threads that the kernel side knows, with their processes.
     threads: Option<HashMap<MapData, u32, u32>>,
     implants: bool,
+    /// The command begins with a program that cannot ask about what it executes.
+    follows: bool,
+    follower: Option<Follower>,
 }
 
 /// The size of pages that the object's places and sizes are multiples of.
@@ -107,13 +110,14 @@ const PROBES: [(&str, &str); 3] =
 
 impl Inside {
     /// Prepares the folder for these libraries and functions; with them those that cannot be probed inside, and why. What is nested is
-    /// probed one way: with functions, all or nothing.
+    /// probed one way: with functions, all or nothing. `follows`: what the command executes is to be met by following it.
     ///
     /// # Errors
     /// Why nothing can be probed inside on this machine.
     pub fn prepare(
         found: &[Found],
         functions: &mut [request::Function],
+        follows: bool,
     ) -> Result<(Self, Vec<(PathBuf, NotPlanned)>), InsideError> {
         if ::inside::OBJECT.is_empty() {
             return Err(InsideError::NoObject);
@@ -144,8 +148,8 @@ impl Inside {
             if let Some((path, why)) = first {
                 return Err(InsideError::Refused { path, why });
             }
-            // What is executed later is asked about, if the C library's execve can be hooked.
-            if c_libraries.is_empty() {
+            // What is executed later is asked about, if the C library's execve can be hooked, or is met.
+            if c_libraries.is_empty() && !follows {
                 return Err(InsideError::NoLibrary);
             }
         }
@@ -153,7 +157,20 @@ impl Inside {
         let asks = Some(Asks::listen(&folder.ask())?);
         let arenas = Arenas::new(folder.arenas(), boot_ns(), functions.len());
         let (lingering, threads) = (Vec::new(), None);
-        let inside = Self { folder, libraries, named, c_libraries, asks, lingering, arenas, threads, implants: false };
+        let (implants, follower) = (false, None);
+        let inside = Self {
+            folder,
+            libraries,
+            named,
+            c_libraries,
+            asks,
+            lingering,
+            arenas,
+            threads,
+            implants,
+            follows,
+            follower,
+        };
         inside.write_plan()?;
         Ok((inside, refused))
     }
@@ -192,7 +209,13 @@ impl Inside {
 
     /// What becomes readable when a process asks.
     pub(crate) fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
-        self.asks.as_ref().map(|asks| asks.descriptors().collect()).unwrap_or_default()
+        let asks = self.asks.iter().flat_map(Asks::descriptors);
+        asks.chain(self.follower.iter().map(Follower::descriptor)).collect()
+    }
+
+    /// The processes that were met when they executed a program.
+    pub fn met(&mut self) -> Vec<Met> {
+        std::iter::from_fn(|| self.follower.as_mut()?.met()).collect()
     }
 
     /// What is asked.
@@ -205,6 +228,7 @@ impl Inside {
     pub fn stop_answering(&mut self) {
         let _ = std::fs::remove_file(self.folder.ask());
         self.asks = None;
+        self.follower = None;
         let until = Instant::now() + LET_GO_WITHIN;
         while !self.lingering.is_empty() && Instant::now() < until {
             self.let_go();
@@ -249,6 +273,27 @@ impl Inside {
     /// Has the command given the object: it is this program, which no loader loads. Of use only if the plan has it.
     pub fn implant_into(&mut self, program: &Path) {
         self.implants = self.plans(program);
+    }
+
+    /// Whether the command is to be followed: it begins with a program that can neither load the object nor ask.
+    pub fn follows(&self) -> bool {
+        self.follows && !self.implants
+    }
+
+    /// Whether it is, or what it started.
+    pub fn is_following(&self) -> bool {
+        self.follower.as_ref().is_some_and(|follower| !follower.has_ended())
+    }
+
+    /// What it executes is met by this one.
+    pub fn follow(&mut self, follower: Follower) {
+        self.follower = Some(follower);
+    }
+
+    /// What gives the object to a program, for the thread that traces it.
+    pub fn implanter(&self) -> impl Fn(u32) -> Result<(), NotImplanted> + Send + 'static {
+        let object = self.object();
+        move |pid| implant::implant(pid, &object)
     }
 
     /// Gives the object to a program that [`Child::release_stopped`](crate::launch::Child::release_stopped) has stopped.

@@ -199,3 +199,64 @@ fn command_runs_as_user() {
     let seen = output(|c| c.as_user(user), script);
     assert_eq!(seen, "64123\n64124\n64124 64125\n/\nCapEff:\t0000000000000000\n");
 }
+
+/// A shell that is linked statically, if there is one.
+fn static_shell() -> Option<PathBuf> {
+    let busybox = resolve(OsStr::new("busybox"), None).ok()?;
+    crate::sqlite::loader(&busybox).is_none().then_some(busybox)
+}
+
+/// Follows a script of that shell's, in which `$B` is that shell. Returns the paths of what was met, and the end.
+fn followed(shell: &Path, script: &str) -> (Vec<PathBuf>, Exit) {
+    let command = Command::new(&[shell.as_os_str().to_owned(), "sh".into(), "-c".into(), script.into()]).unwrap();
+    let mut child = command.env("B", shell.as_os_str()).spawn().unwrap();
+    let mut follower = child.release_followed(|_| Ok(())).unwrap().unwrap();
+    let (mut programs, mut exit) = (Vec::new(), None);
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    // What the command leaves behind ends when its own pipe does.
+    while exit.is_none() || !follower.has_ended() {
+        assert!(std::time::Instant::now() < until, "{programs:?} {exit:?}");
+        while let Some(met) = follower.met() {
+            let (path, _) = met.program().unwrap();
+            if path == shell {
+                met.follow();
+            } else {
+                met.implant().unwrap();
+            }
+            programs.push(path);
+        }
+        exit = exit.or(child.try_wait().unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    (programs, exit.unwrap())
+}
+
+#[test]
+fn followed_shell_is_met_at_each_exec_of_its_processes() {
+    const NAME: &str = "followed_shell_is_met_at_each_exec_of_its_processes";
+    let Some(shell) = static_shell() else { return println!("SKIP {NAME}: there is no static busybox") };
+    let name = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+    let met = |script: &str| {
+        let (programs, exit) = followed(&shell, script);
+        let mut names: Vec<String> = programs.iter().map(name).collect();
+        names.sort();
+        (names.join(" "), exit)
+    };
+    let own = shell.canonicalize().map(|path| name(&path)).unwrap();
+    let true_ = name(&PathBuf::from("/bin/true").canonicalize().unwrap());
+    let all = |shells: usize, others: usize| {
+        let mut names = [vec![&*own; shells], vec![&*true_; others]].concat();
+        names.sort_unstable();
+        names.join(" ")
+    };
+    // In turn, in the background, in a pipe, in a shell's shell, and instead of itself.
+    let script = "/bin/true; /bin/true & wait; /bin/true | /bin/true; \"$B\" sh -c '/bin/true; exit 0'; exec \"$B\" sh -c 'exit 7'";
+    assert_eq!(met(script), (all(3, 5), Exit::Code(7)));
+    // Signals that it handles, and one that nobody can, after which its child goes on.
+    assert_eq!(met("trap 'exit 3' TERM; kill -TERM $$; /bin/true"), (all(1, 0), Exit::Code(3)));
+    assert_eq!(
+        met("(while kill -0 $$; do :; done; /bin/true) 2>/dev/null & kill -KILL $$"),
+        (all(1, 1), Exit::Signal(9))
+    );
+    assert_eq!(met("(kill -STOP $$; kill -CONT $$) & /bin/true; wait; exit 4").1, Exit::Code(4));
+}

@@ -71,14 +71,30 @@ enum State {
 
 /// Whether a child, or who is traced, has ended. Takes no status away.
 pub(super) fn has_ended(pid: pid_t) -> bool {
-    // SAFETY: a structure of numbers, of which zero is one; it lives until the call returns.
-    unsafe {
-        let mut about: libc::siginfo_t = std::mem::zeroed();
-        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-        let asked = libc::waitid(libc::P_PID, pid.unsigned_abs(), &raw mut about, options) == 0;
-        // Stops of who is traced are reported too.
-        asked && [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&about.si_code)
+    look(pid, libc::WNOHANG).unwrap_or(false)
+}
+
+/// Waits until a child has ended, and takes no status away.
+pub(super) fn await_end(pid: pid_t) -> io::Result<()> {
+    while !look(pid, 0)? {
+        // It is stopped, and another thread, which traces it, is about to take note.
+        std::thread::sleep(Duration::from_millis(1));
     }
+    Ok(())
+}
+
+fn look(pid: pid_t, options: c_int) -> io::Result<bool> {
+    // SAFETY: a structure of numbers, of which zero is one; it lives until the call returns.
+    let (done, about) = unsafe {
+        let mut about: libc::siginfo_t = std::mem::zeroed();
+        let options = options | libc::WEXITED | libc::WNOWAIT | libc::__WALL;
+        (libc::waitid(libc::P_PID, pid.unsigned_abs(), &raw mut about, options), about)
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // Stops of who is traced are reported too.
+    Ok([libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&about.si_code))
 }
 
 impl Traced {
@@ -180,7 +196,7 @@ impl Traced {
 }
 
 /// Whether a process is this one's child, and not only traced by it.
-fn is_child(pid: pid_t) -> bool {
+pub(super) fn is_child(pid: pid_t) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok());
     parent == Some(std::process::id())
@@ -193,8 +209,16 @@ impl Drop for Traced {
     }
 }
 
-fn ask(request: Request, pid: pid_t, data: usize) -> io::Result<()> {
+pub(super) fn ask(request: Request, pid: pid_t, data: usize) -> io::Result<()> {
     // SAFETY: these requests take numbers only.
     let done = unsafe { libc::ptrace(request, pid, std::ptr::null_mut::<c_void>(), data as *mut c_void) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What the kernel says of the event that a process is stopped in.
+pub(super) fn event_message(pid: pid_t) -> io::Result<u64> {
+    let mut number: libc::c_ulong = 0;
+    // SAFETY: the number lives until the call returns.
+    let done = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, pid, std::ptr::null_mut::<c_void>(), &raw mut number) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(number) }
 }

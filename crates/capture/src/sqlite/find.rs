@@ -210,6 +210,14 @@ fn expand(folder: &str, origin: &Path) -> PathBuf {
     PathBuf::from(folder.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin))
 }
 
+/// The program that the kernel executes first for a command, by its resolved path: of a script, the interpreter that it names.
+pub fn executed(program: &Path) -> PathBuf {
+    let all = interpreters(program, None);
+    // A text without a first line of that kind is a shell's.
+    let is_elf = |path: &&PathBuf| Elf::open(path).is_ok();
+    all.iter().find(is_elf).cloned().unwrap_or_else(|| "/bin/sh".into())
+}
+
 /// The program, and if it is a script, what interprets it. `env` is seen through; four steps are as many as the kernel
 /// goes.
 fn interpreters(program: &Path, path_variable: Option<&OsStr>) -> Vec<PathBuf> {
@@ -370,6 +378,9 @@ nonsense
         let by_env = make("by_env", "#!/usr/bin/env -S LANG=C inner\n");
         let path = Some(folder.path().as_os_str());
         assert_eq!(interpreters(&by_env, path), [by_env.clone(), "/usr/bin/env".into(), inner, "/bin/sh".into()]);
+        assert_eq!(executed(&plain), Path::new("/bin/sh"));
+        assert_eq!(executed(&std::env::current_exe().unwrap()), std::env::current_exe().unwrap());
+        assert_eq!(executed(&make("text", "echo\n")), Path::new("/bin/sh"), "a shell's");
         let circle = make("circle", &format!("#!{}\n", folder.path().join("circle").to_string_lossy()));
         assert_eq!(interpreters(&circle, None).len(), 5);
     }

@@ -109,6 +109,7 @@ fn words(args: &Record) -> Vec<String> {
         Probes::Uprobe => "uprobe",
     };
     option("--probes", probes.into());
+    args.without.iter().for_each(|probe| option("--without", probe.into()));
     option("--stacks", if args.stacks == Stacks::Auto { "auto" } else { "off" }.into());
     let backend = match args.backend {
         Backend::Auto => "auto",

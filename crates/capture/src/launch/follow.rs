@@ -1,0 +1,294 @@
+//! Follows the command's processes while they run programs that can neither load the object nor ask about what they execute: a shell that
+//! is linked statically, as busybox is. So what they execute is met before its first instruction.
+//!
+//! By ptrace, of forks and execs alone, in a thread of its own: a process is traced by one thread, and that has to wait for it. Who
+//! executes a program that has a loader, or that was given the object, is let go: that asks for itself. So is who starts a thread, since
+//! no shell does, and since signals, of which programs with threads may have many, stop who is traced. If the recorder dies, the kernel
+//! lets them all go.
+
+use super::traced::{ask, event_message};
+use crate::inside::error::NotImplanted;
+use libc::{c_int, pid_t};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::time::Duration;
+
+const OPTIONS: c_int = libc::PTRACE_O_TRACEEXEC
+    | libc::PTRACE_O_TRACEFORK
+    | libc::PTRACE_O_TRACEVFORK
+    | libc::PTRACE_O_TRACECLONE
+    | libc::PTRACE_O_TRACEEXIT;
+
+/// How long the command's status may wait for its waiter, before it is looked for again.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Gives the object to a process that the calling thread traces.
+type Implant = Box<dyn Fn(u32) -> Result<(), NotImplanted> + Send>;
+
+/// Follows a command's processes. When this is dropped, each is let go at its next fork, exec or end.
+#[derive(Debug)]
+pub struct Follower {
+    met: Receiver<Met>,
+    wake: PipeReader,
+    thread: std::thread::JoinHandle<()>,
+}
+
+/// A process that is stopped before the first instruction of a program. Dropped without an answer, it is let go.
+#[derive(Debug)]
+pub struct Met {
+    /// The process.
+    pub pid: u32,
+    verdict: SyncSender<Verdict>,
+    outcome: Receiver<Result<(), NotImplanted>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Implant,
+    Follow,
+}
+
+impl Met {
+    /// Its program: a path by which that can be opened from here, with its device and inode.
+    pub fn program(&self) -> Option<(PathBuf, (u64, u64))> {
+        let exe = PathBuf::from(format!("/proc/{}/exe", self.pid));
+        let of = |path: &PathBuf| fs::metadata(path).ok().map(|about| (about.dev(), about.ino()));
+        let identity = of(&exe)?;
+        let named = fs::read_link(&exe).ok()?;
+        let below = PathBuf::from(format!("/proc/{}/root", self.pid)).join(named.strip_prefix("/").unwrap_or(&named));
+        let path = [named, below].into_iter().find(|path| of(path) == Some(identity))?;
+        Some((path, identity))
+    }
+
+    /// Gives the object to the program, and lets it go.
+    ///
+    /// # Errors
+    /// Why that could not be done; it runs either way.
+    pub fn implant(self) -> Result<(), NotImplanted> {
+        let ended = NotImplanted::NotStopped("it ended before its first instruction");
+        let _ = self.verdict.send(Verdict::Implant);
+        self.outcome.recv().unwrap_or(Err(ended))
+    }
+
+    /// It is a further program that cannot ask.
+    pub fn follow(self) {
+        let _ = self.verdict.send(Verdict::Follow);
+    }
+}
+
+impl Follower {
+    /// Follows a process that waits at the gate.
+    ///
+    /// # Errors
+    /// It cannot be traced.
+    pub(super) fn begin(pid: pid_t, implant: Implant) -> io::Result<Self> {
+        let (wake, waker) = io::pipe()?;
+        let (tell, met) = channel();
+        let (began, begun) = sync_channel(1);
+        let work = move || {
+            let traced = ask(libc::PTRACE_SEIZE, pid, OPTIONS as usize);
+            let go_on = traced.is_ok();
+            if began.send(traced).is_ok() && go_on {
+                let (followed, unwanted) = (BTreeSet::from([pid]), BTreeSet::new());
+                Work { command: pid, followed, unwanted, command_ended: false, tell, waker, implant }.run();
+            }
+        };
+        let thread = std::thread::Builder::new().name("follower".into()).spawn(work)?;
+        begun.recv().map_err(io::Error::other)??;
+        Ok(Self { met, wake, thread })
+    }
+
+    /// What becomes readable when a process is met.
+    pub(crate) fn descriptor(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// Whether nobody is followed any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// The next one; `None`: there is none now.
+    pub(crate) fn met(&mut self) -> Option<Met> {
+        let met = self.met.try_recv();
+        match met {
+            Ok(met) => {
+                // A byte for each.
+                let _ = self.wake.read(&mut [0]);
+                Some(met)
+            }
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+        }
+    }
+}
+
+/// The thread that traces.
+struct Work {
+    command: pid_t,
+    followed: BTreeSet<pid_t>,
+    /// Threads, which are to be let go when they stop.
+    unwanted: BTreeSet<pid_t>,
+    /// Its status waits for its waiter, and would be found again and again.
+    command_ended: bool,
+    tell: Sender<Met>,
+    waker: PipeWriter,
+    implant: Implant,
+}
+
+impl Work {
+    fn run(mut self) {
+        while let Some(change) = self.next() {
+            match change {
+                Change::Ended(pid) => {
+                    self.followed.remove(&pid);
+                    self.unwanted.remove(&pid);
+                }
+                Change::Stopped(pid, stop) if self.unwanted.contains(&pid) => {
+                    self.let_go(pid, stop.signal_to_deliver())
+                }
+                Change::Stopped(pid, stop) => {
+                    self.followed.insert(pid);
+                    self.stopped(pid, stop);
+                }
+            }
+        }
+    }
+
+    /// What happened to one of them; `None`: none is left.
+    fn next(&mut self) -> Option<Change> {
+        while !(self.followed.is_empty() && self.unwanted.is_empty()) {
+            let found = if self.command_ended {
+                std::thread::sleep(LOOK_AGAIN);
+                let all = self.followed.iter().chain(&self.unwanted);
+                all.copied().find_map(|pid| look(libc::P_PID, pid, EITHER | libc::WNOHANG | libc::WNOWAIT))
+            } else {
+                // There is always one, or else none can be waited for.
+                Some(look(libc::P_ALL, 0, EITHER | libc::WNOWAIT)?)
+            };
+            // One may have been killed since: then it is found again. A look for stops alone leaves the command's end to its waiter.
+            match found {
+                Some(Change::Ended(pid)) if pid == self.command => {
+                    self.command_ended = true;
+                    self.followed.remove(&pid);
+                    self.unwanted.remove(&pid);
+                }
+                Some(Change::Ended(pid)) => {
+                    look(libc::P_PID, pid, libc::WEXITED | libc::WNOHANG);
+                    return found;
+                }
+                Some(Change::Stopped(pid, _)) => {
+                    if let Some(stopped) = look(libc::P_PID, pid, libc::WSTOPPED | libc::WNOHANG) {
+                        return Some(stopped);
+                    }
+                }
+                None => {}
+            }
+        }
+        None
+    }
+
+    fn stopped(&mut self, pid: pid_t, stop: Stop) {
+        let Stop { event, signal } = stop;
+        let stops = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU].contains(&signal);
+        // What fails here fails because it was killed, which is met as its end.
+        let _ = match event {
+            libc::PTRACE_EVENT_EXEC => return self.executed(pid),
+            libc::PTRACE_EVENT_EXIT => return self.let_go(pid, 0),
+            libc::PTRACE_EVENT_CLONE => {
+                if let Some(thread) = made(pid) {
+                    self.followed.remove(&thread);
+                    self.unwanted.insert(thread);
+                    let _ = ask(libc::PTRACE_INTERRUPT, thread, 0);
+                }
+                return self.let_go(pid, 0);
+            }
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
+                self.followed.extend(made(pid));
+                ask(libc::PTRACE_CONT, pid, 0)
+            }
+            libc::PTRACE_EVENT_STOP if stops => ask(libc::PTRACE_LISTEN, pid, 0),
+            _ => ask(libc::PTRACE_CONT, pid, stop.signal_to_deliver() as usize),
+        };
+    }
+
+    fn executed(&mut self, pid: pid_t) {
+        let (verdict, decided) = sync_channel(1);
+        let (tell_outcome, outcome) = sync_channel(1);
+        let told = self.tell.send(Met { pid: pid.unsigned_abs(), verdict, outcome }).is_ok();
+        let told = told && self.waker.write_all(&[0]).is_ok();
+        match decided.recv() {
+            Ok(Verdict::Follow) if told => {
+                let _ = ask(libc::PTRACE_CONT, pid, 0);
+                return;
+            }
+            Ok(Verdict::Implant) => {
+                // In the middle of being changed it must not be left alone.
+                let killed_with_us = libc::PTRACE_O_EXITKILL | OPTIONS;
+                let _ = ask(libc::PTRACE_SETOPTIONS, pid, killed_with_us as usize);
+                let _ = tell_outcome.send((self.implant)(pid.unsigned_abs()));
+            }
+            _ => {}
+        }
+        self.let_go(pid, 0);
+    }
+
+    fn let_go(&mut self, pid: pid_t, signal: c_int) {
+        self.followed.remove(&pid);
+        self.unwanted.remove(&pid);
+        let _ = ask(libc::PTRACE_DETACH, pid, signal as usize);
+    }
+}
+
+/// A stop of who is traced.
+#[derive(Debug, Clone, Copy)]
+struct Stop {
+    /// `PTRACE_EVENT_…`; 0: a signal is about to be delivered.
+    event: c_int,
+    signal: c_int,
+}
+
+impl Stop {
+    fn signal_to_deliver(self) -> c_int {
+        if self.event == 0 { self.signal } else { 0 }
+    }
+}
+
+enum Change {
+    Stopped(pid_t, Stop),
+    Ended(pid_t),
+}
+
+/// Who was made by the fork or clone that a process is stopped in.
+fn made(pid: pid_t) -> Option<pid_t> {
+    event_message(pid).ok().and_then(|number| pid_t::try_from(number).ok())
+}
+
+const EITHER: c_int = libc::WEXITED | libc::WSTOPPED;
+
+/// What happened to that process, or to any, of this thread's.
+fn look(which: libc::idtype_t, pid: pid_t, options: c_int) -> Option<Change> {
+    loop {
+        // SAFETY: a structure of numbers, of which zero is one; it lives until the call returns.
+        let (done, about) = unsafe {
+            let mut about: libc::siginfo_t = std::mem::zeroed();
+            let options = options | libc::__WALL | libc::__WNOTHREAD;
+            (libc::waitid(which, pid.unsigned_abs(), &raw mut about, options), about)
+        };
+        if done < 0 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+            continue;
+        }
+        // SAFETY: the call has filled in a change of a process, or left zeros.
+        let (found, status) = unsafe { (about.si_pid(), about.si_status()) };
+        if done < 0 || found == 0 {
+            return None;
+        }
+        let has_ended = [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED].contains(&about.si_code);
+        let stop = Stop { event: status >> 8, signal: status & 0xff };
+        return Some(if has_ended { Change::Ended(found) } else { Change::Stopped(found, stop) });
+    }
+}
