@@ -1,11 +1,12 @@
-//! How often PELT sets a change where there is none, and finds one that is there: series as a fleet has them, by length and kind.
+//! How often a change is set where there is none, and one that is there is found: series as a fleet has them, by length and kind.
 //!
 //!     cargo run --release -p stats --example false_alarms > docs/results/fleet-changes.md
+//!     cargo run --release -p stats --example false_alarms -- chances      the table of crates/stats/src/steps.rs
 //!
 //! All numbers are of seeds, so that they come out again on every machine.
 
 use stats::random::Random;
-use stats::{changes, pelt};
+use stats::{changes, pelt, steps};
 use std::io::Write as _;
 
 const SERIES: u64 = 20_000;
@@ -55,7 +56,29 @@ fn changes(values: &[f64]) -> Vec<usize> {
     pelt::changepoints(values, pelt::penalty(n), pelt::shortest(n)).unwrap_or_default()
 }
 
+/// The gains that series have by chance, for `steps.rs`.
+fn chances() {
+    for n in [10, 12, 15, 20, 30, 45, 70, 120, 200, 365] {
+        let count = (3_000_000 / n).min(100_000) as u64;
+        let mut largest = [0.0; 5];
+        for kept in [0.0, 0.5, 0.8, 0.9, 0.95, 1.0] {
+            let gain = |seed| steps::gain(&series(Kind::Dependent(kept), n, &mut Random::new(seed ^ (n as u64) << 40)));
+            let mut gains: Vec<f64> = (0..count).map(gain).collect();
+            gains.sort_by(|a, b| b.total_cmp(a));
+            for (of, largest) in [0.1, 0.03, 0.01, 0.003, 0.001].iter().zip(&mut largest) {
+                *largest = f64::max(*largest, gains[(of * count as f64) as usize]);
+            }
+        }
+        let texts = largest.map(|gain| format!("{gain:.1}"));
+        println!("    ({n}, [{}]),", texts.join(", "));
+    }
+}
+
 fn main() -> std::io::Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("chances") {
+        chances();
+        return Ok(());
+    }
     let mut out = std::io::stdout().lock();
     let kinds = [
         ("normal", Kind::Normal),
