@@ -159,8 +159,8 @@ pub struct Ls {
 /// Write a page: statements by device and day, and where their medians changed.
 ///
 /// Shows each day's latencies as their median and the range from the 10th to the 90th percentile. A change is a day from which on the
-/// median differs, found by PELT in series of at least ten days; the page states how many series were tested and how many changes to
-/// expect by chance. With --pages, the archives of a change's first day and of the day before are linked to pages of their own.
+/// median differs, more than days that depend on each other differ by chance, in series of at least ten days; the page states how many
+/// series were tested and how many showed a change. With --pages, the archives of a change's first day and of the day before are linked to pages of their own.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The fleet

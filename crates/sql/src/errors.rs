@@ -134,7 +134,9 @@ mod tests {
 
     #[test]
     fn overflow_names_type() {
-        assert!(too_large("Overflow happened on: 9223372036854775807 + 1").starts_with("integer overflow (64 bits): 9"));
+        assert!(
+            too_large("Overflow happened on: 9223372036854775807 + 1").starts_with("integer overflow (64 bits): 9")
+        );
         assert!(too_large("Overflow happened on: a sum of 92233720368547758070").starts_with("integer overflow (64"));
         let decimal = too_large("Overflow happened on: 99999999999999999999999999999999999999 * 10");
         assert!(decimal.starts_with("decimal overflow: 9"), "{decimal}");

@@ -103,7 +103,8 @@ pub(crate) fn chance(n: usize, gain: f64) -> f64 {
     let (lower, upper) = (&CHANCES[upper.saturating_sub(1)], &CHANCES[upper]);
     let ln = |length: usize| (length as f64).ln();
     let wide = ln(upper.0) - ln(lower.0);
-    let part = if wide > 0.0 { ((ln(n) - ln(lower.0)) / wide).clamp(0.0, 1.0) } else { 1.0 };
+    // Beyond the longest they go on growing as before it.
+    let part = if wide > 0.0 { ((ln(n) - ln(lower.0)) / wide).max(0.0) } else { 1.0 };
     let at = |chance: usize| lower.1[chance] * (1.0 - part) + upper.1[chance] * part;
     if gain < at(0) {
         return 1.0;
@@ -120,10 +121,96 @@ const OF: [f64; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
 
 /// Lengths, and the gains that series of this length have by each chance of [`OF`]: the largest of k = 0, 0.5, 0.8, 0.9, 0.95, 1.
 /// Made by `cargo run --release -p stats --example false_alarms -- chances`.
-const CHANCES: [(usize, [f64; 5]); 1] = [(30, [1.0, 2.0, 3.0, 4.0, 5.0])];
+const CHANCES: [(usize, [f64; 5]); 9] = [
+    (10, [5.3, 9.0, 12.3, 15.8, 18.8]),
+    (12, [8.0, 11.6, 14.6, 17.8, 20.7]),
+    (15, [9.5, 13.0, 15.9, 18.9, 21.4]),
+    (20, [10.5, 14.0, 17.0, 20.2, 23.1]),
+    (30, [11.0, 14.5, 17.3, 20.6, 23.3]),
+    (45, [11.2, 14.6, 17.4, 20.7, 23.7]),
+    (70, [11.4, 14.5, 17.4, 20.6, 23.3]),
+    (120, [12.1, 15.1, 18.0, 20.8, 23.5]),
+    (200, [13.4, 16.5, 19.2, 22.6, 25.0]),
+];
 
 /// The gain of a series, for who simulates [`CHANCES`].
 #[doc(hidden)]
 pub fn gain(values: &[f64]) -> f64 {
     steps(values).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// The sum of squares that is left of `y` after these columns, by elimination.
+    fn left(y: &[f64], columns: &[Vec<f64>]) -> f64 {
+        let mut all: Vec<Vec<f64>> = columns.to_vec();
+        let mut y = y.to_vec();
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        for at in 0..all.len() {
+            let column = all[at].clone();
+            let own = dot(&column, &column);
+            for other in all[at + 1..].iter_mut().chain([&mut y]) {
+                let part = dot(other, &column) / own;
+                other.iter_mut().zip(&column).for_each(|(value, one)| *value -= part * one);
+            }
+        }
+        dot(&y, &y)
+    }
+
+    #[test]
+    fn best_step_equals_plain_regression() {
+        let mut random = Random::new(7);
+        for n in [10, 17, 40] {
+            let values: Vec<f64> = (0..n).map(|t| random.unit() + if t < n / 2 { 0.0 } else { 0.7 }).collect();
+            let places: Vec<usize> = (APART..=n - APART).collect();
+            let step = best(&values, &places).unwrap();
+            let (mut without, mut with) = (f64::INFINITY, (f64::INFINITY, 0));
+            for kept in KEPT {
+                let noise: Vec<f64> = (1..n).map(|t| values[t] - kept * values[t - 1]).collect();
+                let level = vec![1.0; n - 1];
+                without = without.min(left(&noise, std::slice::from_ref(&level)));
+                for &at in &places {
+                    let up = |t: usize| if t >= at { 1.0 } else { 0.0 };
+                    let column = (1..n).map(|t| up(t) - kept * up(t - 1)).collect();
+                    let squares = left(&noise, &[level.clone(), column]);
+                    with = if squares < with.0 { (squares, at) } else { with };
+                }
+            }
+            assert_eq!(step.at, with.1);
+            assert!((step.without - without).abs() < 1e-9 && (step.with - with.0).abs() < 1e-9, "{step:?}");
+        }
+    }
+
+    #[test]
+    fn levels_up_and_down_are_found_and_scale_is_ignored() {
+        let mut random = Random::new(3);
+        let level = |t: usize| if (20..40).contains(&t) { 9.0 } else { 3.0 };
+        let values: Vec<f64> = (0..60).map(|t| level(t) + random.unit()).collect();
+        let (places, gain) = steps(&values);
+        assert_eq!(places, [20, 40]);
+        assert!(chance(60, gain) < 1e-6, "{gain}");
+        let scaled: Vec<f64> = values.iter().map(|value| value * 1e-9 - 5.0).collect();
+        assert_eq!(steps(&scaled).0, places);
+        assert_eq!(steps(&[1.0; 30]), (vec![], 0.0));
+        assert_eq!(steps(&[f64::NAN; 30]), (vec![], 0.0));
+        assert_eq!(steps(&values[..9]), (vec![], 0.0));
+    }
+
+    #[test]
+    fn chance_falls_with_gain_and_meets_table() {
+        for (n, gains) in CHANCES {
+            for (of, gain) in OF.iter().zip(gains) {
+                let found = chance(n, gain);
+                assert!((found / of - 1.0).abs() < 1e-9, "{n} {gain}: {found}");
+            }
+        }
+        for n in [10, 11, 25, 100, 365, 5000] {
+            let all: Vec<f64> = (0..120).map(|gain| chance(n, f64::from(gain))).collect();
+            assert!(all.windows(2).all(|pair| pair[0] >= pair[1]), "{n}: {all:?}");
+            assert!(all[0] == 1.0 && all[119] < 1e-9, "{n}: {all:?}");
+        }
+    }
 }

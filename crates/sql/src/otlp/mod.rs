@@ -93,8 +93,7 @@ impl Exporter {
         let mut headers = reqwest::header::HeaderMap::new();
         for (name, value) in pairs(&std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default())? {
             let name: reqwest::header::HeaderName = name.parse().context("OTEL_EXPORTER_OTLP_HEADERS")?;
-            let mut value =
-                reqwest::header::HeaderValue::from_bytes(&value).context("OTEL_EXPORTER_OTLP_HEADERS")?;
+            let mut value = reqwest::header::HeaderValue::from_bytes(&value).context("OTEL_EXPORTER_OTLP_HEADERS")?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
@@ -326,8 +325,7 @@ mod tests {
         let found = pairs("api-key=a=b, authorization=Basic%20eDp5%3d ,x=100%,y=%zz%2,").unwrap();
         let shown: Vec<(&str, String)> =
             found.into_iter().map(|(name, value)| (name, String::from_utf8(value).unwrap())).collect();
-        let expected =
-            [("api-key", "a=b"), ("authorization", "Basic eDp5="), ("x", "100%"), ("y", "%zz%2")];
+        let expected = [("api-key", "a=b"), ("authorization", "Basic eDp5="), ("x", "100%"), ("y", "%zz%2")];
         assert_eq!(shown, expected.map(|(name, value)| (name, value.to_string())));
         assert!(pairs("").unwrap().is_empty() && pairs("token").is_err());
     }

@@ -65,7 +65,9 @@ pub fn parse(head: &str, key: Option<&Key>) -> Request {
             return Request::Refused("401 Unauthorized");
         }
         // A second one could be another's (RFC 9112: a request has one).
-        None if !matches!(headers_of("host")[..], [host] if own_name(host)) => return Request::Refused("403 Forbidden"),
+        None if !matches!(headers_of("host")[..], [host] if own_name(host)) => {
+            return Request::Refused("403 Forbidden");
+        }
         _ => {}
     }
     // No page takes parameters, and a scraper may be told to send some.
