@@ -4,7 +4,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use fathom_tests::fleets::{
-    S3, answer, built, counted, fleet, here, others, python, python_has, refused, s3proxy, sql, text, told, versitygw,
+    S3, answer, archives, built, counted, fleet, here, others, python, python_has, refused, s3proxy, sql, text, told,
+    versitygw,
 };
 use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::sshd::Ssh;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         ("long::store_that_is_down_or_hangs_is_named", with_s3(), dead_store),
         ("long::serve_answers_others_only_with_key", built(), served),
         ("long::report_shows_change_and_links_archives", built(), reported),
+        ("long::every_kept_archive_has_its_page", built(), kept),
         ("long::checkpoints_are_few_after_gc", built(), checkpoints),
         ("long::operations_reach_receiver_under_traceparent", traced(), exported),
         ("long::real_collector_takes_operations", collector(), collected),
@@ -526,6 +528,25 @@ fn served() -> Result<()> {
     drop(shut);
     let after = said(Command::new("find").arg(place).args(["-printf", "%p %s %T@\n"]))?;
     ensure!(before == after, "something was written");
+    Ok(())
+}
+
+fn kept() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    // One of them is so old that it has tables and no log.
+    let all = archives(&folder.path().join("runs"))?;
+    let place = folder.path().join("fleet");
+    let place = text(&place);
+    run(&mut fleet(&["init", "--keep-raw", place]))?;
+    run(&mut fleet(&["add", place, text(&folder.path().join("runs"))]))?;
+    let served = Served::start(&[place, "--listen", "127.0.0.1:0"])?;
+    let kept = answer(place, "SELECT run, archive FROM archives")?;
+    ensure!(kept.len() == all.len(), "{kept:?}");
+    for one in kept {
+        let run = one["run"].as_str().context("a run")?;
+        let (status, page) = served.get(&format!("/archive/{run}"), "Host: localhost\r\n")?;
+        ensure!(status == 200 && page.contains("<script"), "{}: {status} {page}", one["archive"]);
+    }
     Ok(())
 }
 

@@ -135,7 +135,7 @@ pub struct Add {
     #[arg(value_name = "T.fathom", required = true)]
     pub archives: Vec<PathBuf>,
     /// The device's name [default: NAME of a parent folder device=NAME, else vendor and model]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = name)]
     pub device: Option<String>,
 }
 
@@ -159,8 +159,8 @@ pub struct Ls {
 /// Write a page: statements by device and day, and where their medians changed.
 ///
 /// Shows each day's latencies as their median and the range from the 10th to the 90th percentile. A change is a day from which on the
-/// median differs, found by PELT in series of at least ten days; the page states how many series were tested and how many changes to
-/// expect by chance. With --pages, the archives of a change's first day and of the day before are linked to pages of their own.
+/// median differs, more than days that depend on each other differ by chance, in series of at least ten days; the page states how many
+/// series were tested and how many showed a change. With --pages, the archives of a change's first day and of the day before are linked to pages of their own.
 #[derive(Debug, Args)]
 pub struct Report {
     /// The fleet
@@ -246,6 +246,12 @@ pub enum Format {
     Parquet,
 }
 
+/// A name that is there.
+fn name(text: &str) -> Result<String, String> {
+    let there = text.chars().any(|c| !c.is_whitespace());
+    there.then(|| text.to_string()).ok_or_else(|| "expected a name, such as shelf-7".into())
+}
+
 /// A size with a suffix K, M or G (powers of 1024).
 pub fn bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = match text.chars().last() {
@@ -271,6 +277,12 @@ mod tests {
         for wrong in ["", "0", "-1", "M", "1T", "99999999999G"] {
             assert!(bytes(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn device_has_name() {
+        assert_eq!(name("shelf 7").as_deref(), Ok("shelf 7"));
+        assert!(name("").is_err() && name(" \t").is_err());
     }
 
     #[test]

@@ -75,11 +75,11 @@ pub fn archives_row(meta: &Meta, identity: &Identity) -> Vec<Cell> {
     vec![
         text(kind.as_ref().and_then(|kind| kind.as_str()).unwrap_or_default().to_string()),
         text(words.join(" ")),
-        Cell::I64(meta.created_unix_ns.cast_signed()),
+        Cell::I64(identity.created_unix_ns),
         meta.boot.clone().map_or(Cell::Empty, text),
         Cell::Bool(meta.complete),
         text(meta.made_by.clone()),
-        Cell::I64(identity.log_bytes.cast_signed()),
+        Cell::I64(i64::try_from(identity.log_bytes).unwrap_or(i64::MAX)),
     ]
 }
 

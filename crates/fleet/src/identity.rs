@@ -25,6 +25,8 @@ pub struct Identity {
     pub run: String,
     /// The folder's name.
     pub archive: String,
+    /// When it was made, ns since 1970; what signed numbers have no room for (after 2262) is their end.
+    pub created_unix_ns: i64,
     /// Days since 1970 on which it was made (UTC).
     pub day: i32,
     /// Size of its log.
@@ -43,8 +45,9 @@ impl Identity {
             Some(name) => name,
             None => by_model(&archive.rows::<FactRow>()?),
         };
-        let day = i32::try_from(archive.meta().created_unix_ns / DAY_NS).unwrap_or(i32::MAX);
-        Ok(Self { device, run, archive: name(dir), day, log_bytes })
+        let created_unix_ns = i64::try_from(archive.meta().created_unix_ns).unwrap_or(i64::MAX);
+        let day = i32::try_from(created_unix_ns.cast_unsigned() / DAY_NS).unwrap_or(i32::MAX);
+        Ok(Self { device, run, archive: name(dir), created_unix_ns, day, log_bytes })
     }
 
     /// Its day as `2026-11-25`.
@@ -131,7 +134,11 @@ mod tests {
     }
 
     fn made(dir: &Path, log: &str) -> Archive {
-        let meta = Meta::new(ArchiveKind::Bench, DAY_NS + 5, vec!["x".into()]);
+        made_at(DAY_NS + 5, dir, log)
+    }
+
+    fn made_at(unix_ns: u64, dir: &Path, log: &str) -> Archive {
+        let meta = Meta::new(ArchiveKind::Bench, unix_ns, vec!["x".into()]);
         let archive = Archive::create(dir, &meta, false).unwrap();
         std::fs::write(archive::runs::path(dir), log).unwrap();
         let mut tables = TablesWriter::create(dir).unwrap();
@@ -149,6 +156,22 @@ mod tests {
         assert_ne!(a.run, other.run);
         assert_eq!((a.archive.as_str(), copy.archive.as_str()), ("a.fathom", "b.fathom"));
         assert_eq!((a.date().as_str(), a.device.as_str()), ("1970-01-02", "Pad 3"));
+    }
+
+    #[test]
+    fn time_and_day_agree_where_signed_numbers_end() {
+        let folder = tempfile::tempdir().unwrap();
+        for (at, (unix_ns, date)) in
+            [(0, "1970-01-01"), (DAY_NS, "1970-01-02"), (i64::MAX as u64, "2262-04-11"), (u64::MAX, "2262-04-11")]
+                .into_iter()
+                .enumerate()
+        {
+            let archive = made_at(unix_ns, &folder.path().join(format!("{at}.fathom")), "1\n");
+            let identity = Identity::of(&archive, None).unwrap();
+            assert_eq!(identity.date(), date);
+            let row = crate::columns::archives_row(archive.meta(), &identity);
+            assert!(row.contains(&model::table::Cell::I64(unix_ns.min(i64::MAX as u64).cast_signed())), "{row:?}");
+        }
     }
 
     #[test]

@@ -182,6 +182,10 @@ impl Engine {
         let reads = SQLOptions::new().with_allow_ddl(false).with_allow_dml(false).with_allow_statements(false);
         let plan = state.statement_to_plan(statement).await?;
         reads.verify_plan(&plan)?;
+        if plan.schema().fields().is_empty() {
+            // `FROM spans`, which elsewhere means all columns.
+            return Err(DataFusionError::Plan("the query selects no column; begin it with SELECT".into()));
+        }
         self.context.execute_logical_plan(plan).await
     }
 
@@ -256,6 +260,14 @@ mod tests {
             assert!(message.contains("1000"), "{message}");
         }
         assert!(planned(format!("SELECT '{}'", "x".repeat(300 << 10))).unwrap_err().to_string().contains("bytes"));
+    }
+
+    #[test]
+    fn query_without_columns_is_refused() {
+        let runtime = crate::ask::runtime(1).unwrap();
+        let sql = "FROM (VALUES (1)) AS t(x)";
+        let planned = runtime.block_on(async { Engine::new(Settings::default()).unwrap().plan(sql).await.map(drop) });
+        assert!(planned.unwrap_err().to_string().contains("no column"));
     }
 
     #[test]

@@ -90,9 +90,14 @@ fn refused(text: &str) -> String {
     text.to_string()
 }
 
-/// An integer that has no room, and what to do.
+/// A number that has no room, and what to do.
 fn too_large(text: &str) -> String {
     let what = text.trim_start_matches("Overflow happened on: ");
+    // What is computed with has more digits than an integer of 64 bits; so it was a decimal.
+    let digits = |word: &str| word.bytes().filter(u8::is_ascii_digit).count();
+    if what.split_whitespace().any(|word| digits(word) > 19) && !what.starts_with("a sum of ") {
+        return format!("decimal overflow: {what}; CAST to DOUBLE first");
+    }
     format!("integer overflow (64 bits): {what}; CAST to DOUBLE or DECIMAL(38, 0) first")
 }
 
@@ -125,6 +130,16 @@ mod tests {
         let error = DataFusionError::from(ArrowError::IoError(format!("IO error: {io}"), io));
         let message = explain(&error, "SELECT 1");
         assert!(message.contains("No space left in ") && message.contains("TMPDIR"), "{message}");
+    }
+
+    #[test]
+    fn overflow_names_type() {
+        assert!(
+            too_large("Overflow happened on: 9223372036854775807 + 1").starts_with("integer overflow (64 bits): 9")
+        );
+        assert!(too_large("Overflow happened on: a sum of 92233720368547758070").starts_with("integer overflow (64"));
+        let decimal = too_large("Overflow happened on: 99999999999999999999999999999999999999 * 10");
+        assert!(decimal.starts_with("decimal overflow: 9"), "{decimal}");
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! `fathom fleet report`: a page that shows how statements of a fleet's devices did day by day, and where that changed.
 //!
-//! A day's value is the median latency of a statement on a device, by rank. A change is what PELT finds in the days' logarithms with
-//! Barrett's penalty (`stats::pelt`), where at least ten days have a value. Days are taken as equally far apart, and devices and
-//! statements are looked at one by one.
+//! A day's value is the median latency of a statement on a device, by rank. A change is a step of the days' logarithms (PELT proposes its
+//! day) that explains them better than each day's dependence on the day before does, where at least ten days have a value. Days are taken
+//! as equally far apart, and devices and statements are looked at one by one.
 //!
 //! Of many series without any change, some show one all the same. Which of them chance does not explain, `stats::changes` decides; how
-//! often it is wrong is simulated (docs/results/fleet-changes.md).
+//! often it is wrong, and what it misses, is simulated (docs/results/fleet-changes.md).
 
 use crate::engine::Engine;
 use anyhow::Result;
@@ -96,7 +96,7 @@ impl Series {
 struct Looked {
     /// Series with enough days.
     at: usize,
-    /// Those in which PELT found a change.
+    /// Those whose change would be listed if it were the only series.
     found: usize,
     /// Those of them that are listed.
     listed: usize,
@@ -267,9 +267,10 @@ fn changes(page: &mut String, all: &All, archives: &Sources, looked: Looked, lin
     found.sort_by(|a, b| size(b).total_cmp(&size(a)));
     let _ = writeln!(
         page,
-        "<h2>Changes</h2>\n<p>A change is a day from which on the median is another (PELT, penalty 15 ln n, at least {DAYS} days). {} \
-         series had so many days; {} showed a change, {} of them one that neither the same days in another order nor a random walk \
-         show as well. Of those that are listed, one in twenty may be chance, also where days depend on the day before.</p>",
+        "<h2>Changes</h2>\n<p>A change is a day from which on the median is another, which explains the days better than that each depends \
+         on the day before, and which the same days in another order do not show. {} series had enough days (at least {DAYS}); {} showed a \
+         change, {} of them one that stands out among all series. Of those that are listed, one in twenty may be chance, also where days \
+         depend on the day before.</p>",
         looked.at, looked.found, looked.listed
     );
     if found.is_empty() {

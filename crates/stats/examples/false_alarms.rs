@@ -1,11 +1,12 @@
-//! How often PELT sets a change where there is none, and finds one that is there: series as a fleet has them, by length and kind.
+//! How often a change is set where there is none, and one that is there is found: series as a fleet has them, by length and kind.
 //!
 //!     cargo run --release -p stats --example false_alarms > docs/results/fleet-changes.md
+//!     cargo run --release -p stats --example false_alarms -- chances [N…]    the table of crates/stats/src/steps.rs
 //!
 //! All numbers are of seeds, so that they come out again on every machine.
 
 use stats::random::Random;
-use stats::{changes, pelt};
+use stats::{changes, pelt, steps};
 use std::io::Write as _;
 
 const SERIES: u64 = 20_000;
@@ -21,6 +22,8 @@ enum Kind {
     Outliers,
     /// Each day takes over this part of the deviation of the day before (1: a random walk).
     Dependent(f64),
+    /// The same with steps of heavy tails (Student's t of 3 degrees of freedom).
+    HeavyDependent(f64),
     /// One number of few digits, as a counter gives it: most days equal.
     Rounded,
 }
@@ -30,19 +33,22 @@ fn normal(random: &mut Random) -> f64 {
     (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()
 }
 
+fn heavy(random: &mut Random) -> f64 {
+    let chi: f64 = (0..3).map(|_| normal(random).powi(2)).sum();
+    normal(random) / (chi / 3.0).sqrt()
+}
+
 fn series(kind: Kind, n: usize, random: &mut Random) -> Vec<f64> {
     let mut before = normal(random);
     (0..n)
         .map(|_| match kind {
             Kind::Normal => normal(random),
-            Kind::Heavy => {
-                let chi: f64 = (0..3).map(|_| normal(random).powi(2)).sum();
-                normal(random) / (chi / 3.0).sqrt()
-            }
+            Kind::Heavy => heavy(random),
             Kind::Outliers => normal(random) + if random.unit() < 0.1 { 10.0 } else { 0.0 },
-            Kind::Dependent(part) => {
+            Kind::Dependent(part) | Kind::HeavyDependent(part) => {
                 let new = if part < 1.0 { (1.0 - part * part).sqrt() } else { 1.0 };
-                before = part * before + new * normal(random);
+                let noise = if matches!(kind, Kind::HeavyDependent(_)) { heavy(random) } else { normal(random) };
+                before = part * before + new * noise;
                 before
             }
             Kind::Rounded => (normal(random) * 0.7).round(),
@@ -55,7 +61,31 @@ fn changes(values: &[f64]) -> Vec<usize> {
     pelt::changepoints(values, pelt::penalty(n), pelt::shortest(n)).unwrap_or_default()
 }
 
+/// The gains that series have by chance, for `steps.rs`.
+fn chances() {
+    let asked: Vec<usize> = std::env::args().skip(2).filter_map(|n| n.parse().ok()).collect();
+    let all = [10, 12, 15, 20, 30, 45, 70, 120, 200, 365];
+    for n in if asked.is_empty() { all.to_vec() } else { asked } {
+        let count = (3_000_000 / n).min(100_000) as u64;
+        let mut largest = [0.0; 5];
+        for kept in [0.0, 0.5, 0.8, 0.9, 0.95, 1.0] {
+            let gain = |seed| steps::gain(&series(Kind::Dependent(kept), n, &mut Random::new(seed ^ (n as u64) << 40)));
+            let mut gains: Vec<f64> = (0..count).map(gain).collect();
+            gains.sort_by(|a, b| b.total_cmp(a));
+            for (of, largest) in [0.1, 0.03, 0.01, 0.003, 0.001].iter().zip(&mut largest) {
+                *largest = f64::max(*largest, gains[(of * count as f64) as usize]);
+            }
+        }
+        let texts = largest.map(|gain| format!("{gain:.1}"));
+        println!("    ({n}, [{}]),", texts.join(", "));
+    }
+}
+
 fn main() -> std::io::Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("chances") {
+        chances();
+        return Ok(());
+    }
     let mut out = std::io::stdout().lock();
     let kinds = [
         ("normal", Kind::Normal),
@@ -66,6 +96,8 @@ fn main() -> std::io::Result<()> {
         ("dependent (0.9 of the day before)", Kind::Dependent(0.9)),
         ("dependent (0.95 of the day before)", Kind::Dependent(0.95)),
         ("random walk", Kind::Dependent(1.0)),
+        ("dependent (0.8), heavy tails", Kind::HeavyDependent(0.8)),
+        ("random walk, heavy tails", Kind::HeavyDependent(1.0)),
         ("rounded, most days equal", Kind::Rounded),
     ];
     let lengths = [10, 14, 30, 60, 120, 365];
@@ -92,24 +124,119 @@ fn main() -> std::io::Result<()> {
         }
         writeln!(out)?;
     }
+    power(&mut out)?;
+    listed(&mut out, &kinds)
+}
+
+/// Days of a level at least, as `steps` has them.
+const APART: usize = 5;
+/// The part of series without a change that a threshold lets through.
+const LET: f64 = 0.002;
+
+/// By how much the costliest of PELT's ways is dearer than its cheapest.
+fn pelt_gain(values: &[f64]) -> f64 {
+    let n = values.len();
+    let Some(places) = pelt::changepoints(values, pelt::penalty(n), APART) else { return 0.0 };
+    let cost = |part: &[f64]| {
+        let mean = part.iter().sum::<f64>() / part.len() as f64;
+        let variance = part.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / part.len() as f64;
+        part.len() as f64 * (variance + 1e-11).ln()
+    };
+    let (mut from, mut sum) = (0, 0.0);
+    for at in places.iter().copied().chain([n]) {
+        sum += cost(&values[std::mem::replace(&mut from, at)..at]);
+    }
+    cost(values) - sum - pelt::penalty(n) * places.len() as f64
+}
+
+/// The largest statistic of Student's t over the places (what Hunter tests: Fleming and others, ICPE 2023), squared.
+fn largest_t(values: &[f64]) -> f64 {
+    let mean = |part: &[f64]| part.iter().sum::<f64>() / part.len() as f64;
+    let squares = |part: &[f64]| part.iter().map(|v| (v - mean(part)).powi(2)).sum::<f64>();
+    let one = |at: usize| {
+        let (a, b) = values.split_at(at);
+        let pooled = (squares(a) + squares(b)) / (values.len() - 2) as f64;
+        (mean(a) - mean(b)).powi(2) / (pooled * (1.0 / a.len() as f64 + 1.0 / b.len() as f64))
+    };
+    (APART..=values.len() - APART).map(one).fold(0.0, f64::max)
+}
+
+/// E-divisive's statistic of one change (Matteson and James, JASA 109, 2014; MongoDB's: Daly and others, ICPE 2020), in units of the mean
+/// distance of two days.
+fn e_divisive(values: &[f64]) -> f64 {
+    let within = |part: &[f64]| -> f64 {
+        (0..part.len()).map(|i| part[..i].iter().map(|v| (v - part[i]).abs()).sum::<f64>()).sum()
+    };
+    let all = within(values);
+    let one = |at: usize| {
+        let (a, b) = values.split_at(at);
+        let (p, q, of_a, of_b) = (a.len() as f64, b.len() as f64, within(a), within(b));
+        let apart = 2.0 * (all - of_a - of_b) / (p * q);
+        p * q / (p + q) * (apart - 2.0 * of_a / (p * (p - 1.0)) - 2.0 * of_b / (q * (q - 1.0)))
+    };
+    let n = values.len() as f64;
+    (APART..=values.len() - APART).map(one).fold(0.0, f64::max) / (2.0 * all / (n * (n - 1.0)))
+}
+
+/// What each method finds at the same rate of false alarms.
+fn power(out: &mut impl std::io::Write) -> std::io::Result<()> {
+    const DAYS: usize = 30;
+    let methods: [(&str, fn(&[f64]) -> f64); 4] = [
+        ("`stats::steps`", steps::gain),
+        ("PELT alone", pelt_gain),
+        ("E-divisive", e_divisive),
+        ("largest t, as Hunter", largest_t),
+    ];
+    let over = |method: fn(&[f64]) -> f64, kept: f64| {
+        let mut all: Vec<f64> = (0..4000)
+            .map(|seed| method(&series(Kind::Dependent(kept), DAYS, &mut Random::new(seed ^ 3 << 50))))
+            .collect();
+        all.sort_by(|a, b| b.total_cmp(a));
+        all[(LET * all.len() as f64) as usize]
+    };
     writeln!(
         out,
-        "\nSeries of 30 normal days with a step after the 15th in which it is found within a day of its place, in percent:\n"
+        "\nPower: series of {DAYS} days with a step after the 15th that are over a threshold, in percent. A threshold lets {} % of series \
+         without\na step pass where days are independent, or (*any*) whatever part of the day before each day keeps. The first column, \
+         without a step, is\nfalse alarms. E-divisive and Hunter as they are have the threshold of independent days.\n",
+        LET * 100.0
     )?;
-    let steps = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
-    writeln!(out, "| step, in spreads of a day | {} |", steps.map(|s| format!("{s}")).join(" | "))?;
-    writeln!(out, "|---|{}", "---:|".repeat(steps.len()))?;
-    write!(out, "| found |")?;
-    for step in steps {
-        let found = (0..10_000_u64).filter(|&seed| {
-            let mut values = series(Kind::Normal, 30, &mut Random::new(seed ^ 1 << 40));
-            values[15..].iter_mut().for_each(|v| *v += step);
-            changes(&values).iter().any(|at| (14..=16).contains(at))
-        });
-        write!(out, " {:.1} |", found.count() as f64 / 100.0)?;
+    let sizes = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0];
+    writeln!(out, "| days | method | threshold | {} |", sizes.map(|s| format!("{s}")).join(" | "))?;
+    writeln!(out, "|---|---|---|{}", "---:|".repeat(sizes.len()))?;
+    let limits = methods.map(|(_, method)| {
+        let by = [0.0, 0.5, 0.8, 0.9, 0.95, 1.0].map(|kept| over(method, kept));
+        (by[0], by.into_iter().fold(0.0, f64::max))
+    });
+    let kinds = [
+        ("normal", Kind::Normal),
+        ("heavy tails (t, 3 degrees)", Kind::Heavy),
+        ("dependent (0.5)", Kind::Dependent(0.5)),
+        ("dependent (0.8)", Kind::Dependent(0.8)),
+        ("dependent (0.95)", Kind::Dependent(0.95)),
+        ("dependent (0.8), heavy tails", Kind::HeavyDependent(0.8)),
+        ("random walk", Kind::Dependent(1.0)),
+        ("random walk, heavy tails", Kind::HeavyDependent(1.0)),
+    ];
+    for (name, kind) in kinds {
+        for ((method_name, method), (independent, any)) in methods.iter().zip(limits) {
+            for (which, limit) in [("independent", independent), ("any", any)] {
+                if which == "independent" && !method_name.contains(['E', 'H']) {
+                    continue;
+                }
+                let found = sizes.map(|size| {
+                    let count = (0..1000_u64).filter(|&seed| {
+                        let mut values = series(kind, DAYS, &mut Random::new(seed ^ 1 << 40));
+                        values[DAYS / 2..].iter_mut().for_each(|v| *v += size);
+                        method(&values) > limit
+                    });
+                    format!("{:.1}", count.count() as f64 / 10.0)
+                });
+                writeln!(out, "| {name} | {method_name} | {which} | {} |", found.join(" | "))?;
+            }
+        }
     }
-    writeln!(out)?;
-    listed(&mut out, &kinds)
+    Ok(())
 }
 
 /// Fleets of each kind, and series of each fleet.
@@ -121,12 +248,12 @@ fn listed(out: &mut impl std::io::Write, kinds: &[(&str, Kind)]) -> std::io::Res
     writeln!(
         out,
         "\nWhat the page lists: {FLEETS} fleets of {OF_FLEET} series of 30 days, of which some step by 6 spreads after the 15th day. \
-         Series of all\nfleets that PELT alone finds, those that are listed (`stats::changes`), how many of the listed have no step, \
+         Series of all\nfleets that would be listed alone, those that are listed (`stats::changes`), how many of the listed have no step, \
          and the mean over fleets\nof their part of what is listed (0 if nothing is), which is what 5 % bound, with its standard error:\n"
     )?;
     writeln!(
         out,
-        "| days | with a step | found by PELT | listed | without a step | mean part |\n|---|---:|---:|---:|---:|---:|"
+        "| days | with a step | alone | listed | without a step | mean part |\n|---|---:|---:|---:|---:|---:|"
     )?;
     for &(name, kind) in kinds {
         for stepped in [0, 5] {

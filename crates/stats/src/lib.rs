@@ -39,6 +39,7 @@ pub mod rank;
 pub mod ratio;
 pub mod simulation;
 pub mod steady;
+pub mod steps;
 pub mod stop;
 pub mod stretches;
 pub mod student;

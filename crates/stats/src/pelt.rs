@@ -49,23 +49,27 @@ pub(crate) struct Sums {
     squares: Vec<f64>,
 }
 
+/// The values with mean 0 and variance 1, or all 0 (but for rounding); `None` if one is not finite.
+pub(crate) fn standardised(values: &[f64]) -> Option<Vec<f64>> {
+    if values.iter().any(|v| !v.is_finite()) {
+        return None;
+    }
+    // Halves and a first scale keep the largest numbers that f64 holds from overflowing.
+    let largest = values.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+    let first = if largest > 0.0 { largest } else { 1.0 };
+    let small: Vec<f64> = values.iter().map(|v| v / first).collect();
+    let mean = crate::mean(&small);
+    let variance = small.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / small.len() as f64;
+    // A series that varies only by rounding is constant.
+    let scale = if variance.sqrt() > 1e-14 { variance.sqrt() } else { 1.0 };
+    Some(small.into_iter().map(|v| (v - mean) / scale).collect())
+}
+
 impl Sums {
     pub(crate) fn new(values: &[f64]) -> Option<Self> {
-        if values.iter().any(|v| !v.is_finite()) {
-            return None;
-        }
-        // Halves and a first scale keep the largest numbers that f64 holds from overflowing.
-        let largest = values.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
-        let first = if largest > 0.0 { largest } else { 1.0 };
-        let small: Vec<f64> = values.iter().map(|v| v / first).collect();
-        let mean = crate::mean(&small);
-        let variance = small.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / small.len() as f64;
-        // A series that varies only by rounding is constant.
-        let scale = if variance.sqrt() > 1e-14 { variance.sqrt() } else { 1.0 };
         let mut sums = Self { values: vec![0.0], squares: vec![0.0] };
         let (mut sum, mut square) = (0.0, 0.0);
-        for v in small {
-            let y = (v - mean) / scale;
+        for y in standardised(values)? {
             sum += y;
             square += y * y;
             sums.values.push(sum);

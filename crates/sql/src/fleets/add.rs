@@ -250,16 +250,17 @@ impl<'a> Keeper<'a> {
     }
 }
 
-/// Copies an archive's own files, but not its tables, which are made of them.
+/// Copies an archive's own files, but not its tables, which are made of its log; of an archive without one they are all there is.
 async fn keep_raw(fleet: &Fleet, one: &Waiting) -> Result<()> {
     let root = format!("_raw/{}", one.identity.run);
+    let has_log = one.identity.log_bytes > 0;
     let mut folders = vec![one.dir.clone()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
             let entry = entry?;
             let (path, kind) = (entry.path(), entry.file_type()?);
             let inside = path.strip_prefix(&one.dir)?.to_string_lossy().into_owned();
-            if kind.is_dir() && inside != "tables" {
+            if kind.is_dir() && !(has_log && inside == "tables") {
                 folders.push(path);
             } else if kind.is_file() && inside != "lock" {
                 let to = format!("{root}/{inside}");

@@ -26,6 +26,8 @@ const LONGEST: Duration = Duration::from_secs(300);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Archives that are read at once.
 const RUNS: usize = 50;
+/// What is read of a collector's answer.
+const ANSWER: usize = 64 << 10;
 /// Spans of a request.
 const SPANS: usize = 512;
 
@@ -47,6 +49,31 @@ pub struct Exporter {
     sent: Mutex<Sent>,
 }
 
+/// The headers in a text such as `api-key=x,authorization=Basic%20YTpi`, whose values are percent-encoded, as the specification of
+/// OpenTelemetry's exporters has it. A `%` that encodes nothing stands for itself.
+fn pairs(text: &str) -> Result<Vec<(&str, Vec<u8>)>> {
+    let mut found = Vec::new();
+    for pair in text.split(',').filter(|pair| !pair.trim().is_empty()) {
+        let (name, value) = pair.split_once('=').context("OTEL_EXPORTER_OTLP_HEADERS is not name=value,…")?;
+        found.push((name.trim(), decoded(value.trim().as_bytes())));
+    }
+    Ok(found)
+}
+
+fn decoded(mut text: &[u8]) -> Vec<u8> {
+    let digit = |c: u8| char::from(c).to_digit(16).map(|digit| digit as u8);
+    let mut bytes = Vec::new();
+    while let [c, rest @ ..] = text {
+        let encoded = match rest {
+            [high, low, ..] if *c == b'%' => digit(*high).zip(digit(*low)),
+            _ => None,
+        };
+        bytes.push(encoded.map_or(*c, |(high, low)| high << 4 | low));
+        text = if encoded.is_some() { &rest[2..] } else { rest };
+    }
+    bytes
+}
+
 /// What a collector says.
 enum Said {
     /// It took them but for so many.
@@ -64,11 +91,9 @@ impl Exporter {
     /// The headers are none.
     pub fn new(url: &str) -> Result<Self> {
         let mut headers = reqwest::header::HeaderMap::new();
-        for pair in std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default().split(',').filter(|p| !p.is_empty())
-        {
-            let (name, value) = pair.split_once('=').context("OTEL_EXPORTER_OTLP_HEADERS is not name=value,…")?;
-            let name: reqwest::header::HeaderName = name.trim().parse().context("OTEL_EXPORTER_OTLP_HEADERS")?;
-            let mut value: reqwest::header::HeaderValue = value.trim().parse().context("OTEL_EXPORTER_OTLP_HEADERS")?;
+        for (name, value) in pairs(&std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default())? {
+            let name: reqwest::header::HeaderName = name.parse().context("OTEL_EXPORTER_OTLP_HEADERS")?;
+            let mut value = reqwest::header::HeaderValue::from_bytes(&value).context("OTEL_EXPORTER_OTLP_HEADERS")?;
             value.set_sensitive(true);
             headers.insert(name, value);
         }
@@ -159,13 +184,19 @@ impl Exporter {
     async fn post(&self, request: &serde_json::Value) -> Said {
         let body = request.to_string();
         let sent = self.client.post(&self.url).header("content-type", "application/json").body(body).send().await;
-        let answer = match sent {
+        let mut answer = match sent {
             Ok(answer) => answer,
             Err(error) => return Said::Later(causes(&error), None),
         };
         let status = answer.status();
         let after = answer.headers().get("retry-after").and_then(|after| after.to_str().ok()?.parse().ok());
-        let body = answer.text().await.unwrap_or_default();
+        let mut body = Vec::new();
+        while body.len() < ANSWER
+            && let Ok(Some(some)) = answer.chunk().await
+        {
+            body.extend_from_slice(&some);
+        }
+        let body = String::from_utf8_lossy(&body);
         if status.is_success() {
             // An empty response, or one without partialSuccess, accepts all.
             let parsed: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
@@ -283,4 +314,19 @@ async fn executions(engine: &Engine, runs: &[&String]) -> Result<Vec<Execution>>
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn header_values_are_percent_decoded() {
+        let found = pairs("api-key=a=b, authorization=Basic%20eDp5%3d ,x=100%,y=%zz%2,").unwrap();
+        let shown: Vec<(&str, String)> =
+            found.into_iter().map(|(name, value)| (name, String::from_utf8(value).unwrap())).collect();
+        let expected = [("api-key", "a=b"), ("authorization", "Basic eDp5="), ("x", "100%"), ("y", "%zz%2")];
+        assert_eq!(shown, expected.map(|(name, value)| (name, value.to_string())));
+        assert!(pairs("").unwrap().is_empty() && pairs("token").is_err());
+    }
 }

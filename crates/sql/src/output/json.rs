@@ -1,7 +1,7 @@
 //! JSON: one object, `{"format": "fathom.sql", "version": 1, "columns": […], "rows": [{…}, …]}`.
 //!
-//! Whole numbers are written with all their digits; NaN and the infinities, which JSON lacks, as null. Two columns of one name
-//! would be one key, so the second gets `_2`.
+//! Whole numbers are written with all their digits; NaN and the infinities, which JSON lacks, as null. Lists are arrays, structures
+//! objects, and maps lists of pairs, since their keys may be of any type. Two columns of one name would be one key, so the second gets `_2`.
 
 use super::{Sink, text};
 use anyhow::Result;
@@ -69,6 +69,11 @@ fn type_name(kind: &DataType) -> String {
     }
 }
 
+/// All values of a part of a column.
+fn values(column: &ArrayRef) -> Result<Value> {
+    (0..column.len()).map(|row| value(column, row)).collect::<Result<Vec<_>>>().map(Value::from)
+}
+
 fn value(column: &ArrayRef, row: usize) -> Result<Value> {
     // A column of nothing but NULL marks none of its values.
     if column.is_null(row) || column.data_type() == &DataType::Null {
@@ -79,6 +84,20 @@ fn value(column: &ArrayRef, row: usize) -> Result<Value> {
         DataType::Float64 => column.as_primitive::<Float64Type>().value(row).into(),
         kind if kind.is_integer() || matches!(kind, DataType::Float16 | DataType::Float32) => {
             serde_json::from_str(&text(column, row)?).unwrap_or(Value::Null)
+        }
+        DataType::List(_) => values(&column.as_list::<i32>().value(row))?,
+        DataType::LargeList(_) => values(&column.as_list::<i64>().value(row))?,
+        DataType::FixedSizeList(..) => values(&column.as_fixed_size_list().value(row))?,
+        DataType::Struct(fields) => {
+            let parts = column.as_struct().columns();
+            let names = keys(fields.iter().map(|field| field.name().as_str()));
+            names.into_iter().zip(parts).map(|(name, part)| Ok((name, value(part, row)?))).collect::<Result<_>>()?
+        }
+        DataType::Map(..) => {
+            let entries = column.as_map().value(row);
+            let [names, parts] = [entries.column(0), entries.column(1)];
+            let pairs = (0..entries.len()).map(|at| Ok(json!([value(names, at)?, value(parts, at)?])));
+            pairs.collect::<Result<Vec<_>>>()?.into()
         }
         _ => text(column, row)?.into(),
     })
@@ -108,14 +127,33 @@ impl Sink for Json<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Value, keys, value};
-    use datafusion::arrow::array::{ArrayRef, NullArray};
+    use super::{Value, json, keys, value};
+    use datafusion::arrow::array::builder::{Int64Builder, MapBuilder, StringBuilder};
+    use datafusion::arrow::array::{ArrayRef, Int64Array, ListArray, NullArray, StructArray};
+    use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
     use std::sync::Arc;
 
     #[test]
     fn column_of_nulls_has_no_texts() {
         let column: ArrayRef = Arc::new(NullArray::new(2));
         assert_eq!(value(&column, 1).unwrap(), Value::Null);
+    }
+
+    #[test]
+    fn nested_values_keep_their_types() {
+        let list: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([Some([Some(1), None])]));
+        assert_eq!(value(&list, 0).unwrap(), json!([1, null]));
+        let field = |name: &str| Arc::new(Field::new(name, DataType::Int64, true));
+        let part = |n: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![n])) };
+        let structure: ArrayRef =
+            Arc::new(StructArray::from(vec![(field("a"), part(1)), (field("b"), part(2)), (field("a"), part(3))]));
+        assert_eq!(value(&structure, 0).unwrap(), json!({"a": 1, "b": 2, "a_2": 3}));
+        let mut map = MapBuilder::new(None, Int64Builder::new(), StringBuilder::new());
+        map.keys().append_value(7);
+        map.values().append_value("x");
+        map.append(true).unwrap();
+        let map: ArrayRef = Arc::new(map.finish());
+        assert_eq!(value(&map, 0).unwrap(), json!([[7, "x"]]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod table;
 use anyhow::{Context as _, Result};
 use datafusion::arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringViewArray};
 use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::parquet::arrow::ArrowWriter;
@@ -175,5 +176,21 @@ fn text(column: &ArrayRef, row: usize) -> Result<String> {
     if column.is_null(row) {
         return Ok(String::new());
     }
-    datafusion::arrow::util::display::array_value_to_string(column, row).context("a value cannot be shown")
+    // By default a value without a text is the text of an error, which nobody tells from an answer.
+    let strict = FormatOptions::new().with_display_error(false);
+    let shown = ArrayFormatter::try_new(column, &strict).and_then(|one| one.value(row).try_to_string());
+    shown.context("a value cannot be shown")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::arrow::array::TimestampSecondArray;
+
+    #[test]
+    fn value_without_text_is_error() {
+        let column: ArrayRef = Arc::new(TimestampSecondArray::from(vec![0, i64::MAX]));
+        assert_eq!(text(&column, 0).unwrap(), "1970-01-01T00:00:00");
+        assert!(text(&column, 1).is_err());
+    }
 }

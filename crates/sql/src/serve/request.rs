@@ -57,12 +57,17 @@ pub fn parse(head: &str, key: Option<&Key>) -> Request {
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let headers: Vec<(&str, &str)> =
         lines.filter_map(|line| line.split_once(':')).map(|(name, value)| (name, value.trim())).collect();
-    let header = |wanted: &str| headers.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|one| one.1);
+    let headers_of = |wanted: &str| -> Vec<&str> {
+        headers.iter().filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|one| one.1).collect()
+    };
     match key {
-        Some(key) if !header("authorization").is_some_and(|sent| authorized(sent, key)) => {
+        Some(key) if !headers_of("authorization").first().is_some_and(|sent| authorized(sent, key)) => {
             return Request::Refused("401 Unauthorized");
         }
-        None if !header("host").is_some_and(own_name) => return Request::Refused("403 Forbidden"),
+        // A second one could be another's (RFC 9112: a request has one).
+        None if !matches!(headers_of("host")[..], [host] if own_name(host)) => {
+            return Request::Refused("403 Forbidden");
+        }
         _ => {}
     }
     // No page takes parameters, and a scraper may be told to send some.
@@ -148,6 +153,9 @@ mod tests {
         }
         assert_eq!(parse("GET / HTTP/1.0\r\n\r\n", None), Request::Refused("403 Forbidden"));
         assert_eq!(parse("", None), Request::Refused("403 Forbidden"));
+        for hosts in ["Host: localhost\r\nHost: evil.example", "Host: evil.example\r\nhost: localhost"] {
+            assert_eq!(parse(&head("GET /", hosts), None), Request::Refused("403 Forbidden"), "{hosts}");
+        }
     }
 
     #[test]

@@ -1,0 +1,216 @@
+//! By how much steps explain a series better than each value's dependence on the one before.
+//!
+//! Values are x_t = level_t + u_t with u_t = k u_(t-1) + e_t: of what a value deviates from its level the next keeps a part k, from none
+//! (independent noise) to all (a random walk). [`crate::pelt`] proposes where levels begin. For each k, x_t - k x_(t-1) is regressed on a
+//! constant, and on a constant and a step; with R0 and R1 as the least sums of squares over all k, without and with the step, its gain is
+//! (n - 1) ln (R0 / R1). Of the places the best is taken, its step is subtracted, and so on, while that gains more than a penalty.
+//!
+//! As each side chooses its own k, what is a step to independent noise is drift to a walk, so that the gain by chance hardly depends on
+//! how dependent days are, unlike that of PELT alone. [`chance`] is the largest over k, simulated. (The likelihood is Chakar, Lebarbier,
+//! Lévy-Leduc and Robin's, "A robust approach for estimating change-points in the mean of an AR(1) process", Bernoulli 23, 2017, and that
+//! of Romano, Rigaill, Runge and Fearnhead, JASA 117, 2022; they estimate the places of many changes, where here one series is to be
+//! told from chance.)
+//!
+//! **Uncertainty.** The noise e is normal in [`CHANCES`]. Dependent days with heavy tails have larger gains by chance, as one large e that
+//! days keep is a step that decays: docs/results/fleet-changes.md says how much larger.
+
+use crate::pelt::{Sums, standardised};
+
+/// The parts k that are tried.
+const KEPT: [f64; 11] = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
+/// The fewest values of a level.
+const APART: usize = 5;
+/// The penalty of a place, in units of ln n: PELT's, which only proposes, and that of every step after the first.
+const PENALTY: f64 = 3.0;
+/// The most steps of a series.
+const MOST: usize = 8;
+/// The least variance that is told from none, in units of the series' variance.
+const FLOOR: f64 = 1e-11;
+
+/// A step of a series.
+#[derive(Debug, PartialEq)]
+struct Step {
+    at: usize,
+    height: f64,
+    /// The least sums of squares without and with it.
+    without: f64,
+    with: f64,
+}
+
+/// The step at one of these places that explains most.
+fn best(values: &[f64], places: &[usize]) -> Option<Step> {
+    let n = values.len();
+    let count = (n - 1) as f64;
+    let least = FLOOR * n as f64;
+    let (mut without, mut found) = (f64::INFINITY, None::<Step>);
+    let mut after = vec![0.0; n + 1];
+    for kept in KEPT {
+        let (lost, mut squares) = (1.0 - kept, 0.0);
+        for t in (1..n).rev() {
+            let noise = values[t] - kept * values[t - 1];
+            squares += noise * noise;
+            after[t] = after[t + 1] + noise;
+        }
+        let sum = after[1];
+        let level = squares - sum * sum / count;
+        without = f64::min(without, level.max(least));
+        for &at in places {
+            // A step of height 1 is 1 at its place and 1 - k after it.
+            let rest = (n - 1 - at) as f64;
+            let (own_sum, own_squares) = (1.0 + lost * rest, 1.0 + lost * lost * rest);
+            let product = after[at] - after[at + 1] + lost * after[at + 1];
+            let own = own_squares - own_sum * own_sum / count;
+            let common = product - own_sum * sum / count;
+            let with = (level - common * common / own).max(least);
+            if found.as_ref().is_none_or(|found| with < found.with) {
+                found = Some(Step { at, height: common / own, without: 0.0, with });
+            }
+        }
+    }
+    found.map(|step| Step { without, ..step })
+}
+
+/// Where new levels begin, and their gain; none, and 0, where nothing gains. A value that is not finite makes it none.
+pub(crate) fn steps(values: &[f64]) -> (Vec<usize>, f64) {
+    let n = values.len();
+    let none = (Vec::new(), 0.0);
+    let (Some(mut rest), Some(sums)) = (standardised(values), Sums::new(values)) else { return none };
+    if n < 2 * APART {
+        return none;
+    }
+    let penalty = PENALTY * (n as f64).ln();
+    let mut places = sums.cheapest(penalty, APART);
+    let (mut chosen, mut taken, mut null) = (Vec::new(), none, None);
+    for stage in 0..MOST {
+        let Some(step) = best(&rest, &places) else { break };
+        let null = *null.get_or_insert(step.without.ln());
+        let gain = (n - 1) as f64 * (null - step.with.ln()) - penalty * stage as f64;
+        rest[step.at..].iter_mut().for_each(|value| *value -= step.height);
+        places.retain(|&place| place != step.at);
+        chosen.push(step.at);
+        if gain > taken.1 {
+            taken = (chosen.clone(), gain);
+        }
+    }
+    taken.0.sort_unstable();
+    taken
+}
+
+/// How often a series without a change has at least such a gain, where its days depend on each other by a part that is the worst.
+pub(crate) fn chance(n: usize, gain: f64) -> f64 {
+    // Gains of each chance, between those of the lengths below and above.
+    let upper = CHANCES.partition_point(|(length, _)| *length < n).min(CHANCES.len() - 1);
+    let (lower, upper) = (&CHANCES[upper.saturating_sub(1)], &CHANCES[upper]);
+    let ln = |length: usize| (length as f64).ln();
+    let wide = ln(upper.0) - ln(lower.0);
+    // Beyond the longest they go on growing as before it.
+    let part = if wide > 0.0 { ((ln(n) - ln(lower.0)) / wide).max(0.0) } else { 1.0 };
+    let at = |chance: usize| lower.1[chance] * (1.0 - part) + upper.1[chance] * part;
+    if gain < at(0) {
+        return 1.0;
+    }
+    // Of chi-squared tails the logarithm falls in a straight line, or faster: beyond the last gain, as before it.
+    let last = OF.len() - 1;
+    let next = (1..last).find(|&next| gain < at(next)).unwrap_or(last);
+    let slope = (OF[next].ln() - OF[next - 1].ln()) / (at(next) - at(next - 1));
+    (OF[next - 1].ln() + slope * (gain - at(next - 1))).exp()
+}
+
+/// The chances of [`CHANCES`].
+const OF: [f64; 5] = [0.1, 0.03, 0.01, 0.003, 0.001];
+
+/// Lengths, and the gains that series of this length have by each chance of [`OF`]: the largest of k = 0, 0.5, 0.8, 0.9, 0.95, 1.
+/// Made by `cargo run --release -p stats --example false_alarms -- chances`.
+const CHANCES: [(usize, [f64; 5]); 9] = [
+    (10, [5.3, 9.0, 12.3, 15.8, 18.8]),
+    (12, [8.0, 11.6, 14.6, 17.8, 20.7]),
+    (15, [9.5, 13.0, 15.9, 18.9, 21.4]),
+    (20, [10.5, 14.0, 17.0, 20.2, 23.1]),
+    (30, [11.0, 14.5, 17.3, 20.6, 23.3]),
+    (45, [11.2, 14.6, 17.4, 20.7, 23.7]),
+    (70, [11.4, 14.5, 17.4, 20.6, 23.3]),
+    (120, [12.1, 15.1, 18.0, 20.8, 23.5]),
+    (200, [13.4, 16.5, 19.2, 22.6, 25.0]),
+];
+
+/// The gain of a series, for who simulates [`CHANCES`].
+#[doc(hidden)]
+pub fn gain(values: &[f64]) -> f64 {
+    steps(values).1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// The sum of squares that is left of `y` after these columns, by elimination.
+    fn left(y: &[f64], columns: &[Vec<f64>]) -> f64 {
+        let mut all: Vec<Vec<f64>> = columns.to_vec();
+        let mut y = y.to_vec();
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        for at in 0..all.len() {
+            let column = all[at].clone();
+            let own = dot(&column, &column);
+            for other in all[at + 1..].iter_mut().chain([&mut y]) {
+                let part = dot(other, &column) / own;
+                other.iter_mut().zip(&column).for_each(|(value, one)| *value -= part * one);
+            }
+        }
+        dot(&y, &y)
+    }
+
+    #[test]
+    fn best_step_equals_plain_regression() {
+        let mut random = Random::new(7);
+        for n in [10, 17, 40] {
+            let values: Vec<f64> = (0..n).map(|t| random.unit() + if t < n / 2 { 0.0 } else { 0.7 }).collect();
+            let places: Vec<usize> = (APART..=n - APART).collect();
+            let step = best(&values, &places).unwrap();
+            let (mut without, mut with) = (f64::INFINITY, (f64::INFINITY, 0));
+            for kept in KEPT {
+                let noise: Vec<f64> = (1..n).map(|t| values[t] - kept * values[t - 1]).collect();
+                let level = vec![1.0; n - 1];
+                without = without.min(left(&noise, std::slice::from_ref(&level)));
+                for &at in &places {
+                    let up = |t: usize| if t >= at { 1.0 } else { 0.0 };
+                    let column = (1..n).map(|t| up(t) - kept * up(t - 1)).collect();
+                    let squares = left(&noise, &[level.clone(), column]);
+                    with = if squares < with.0 { (squares, at) } else { with };
+                }
+            }
+            assert_eq!(step.at, with.1);
+            assert!((step.without - without).abs() < 1e-9 && (step.with - with.0).abs() < 1e-9, "{step:?}");
+        }
+    }
+
+    #[test]
+    fn levels_up_and_down_are_found_and_scale_is_ignored() {
+        let mut random = Random::new(3);
+        let level = |t: usize| if (20..40).contains(&t) { 9.0 } else { 3.0 };
+        let values: Vec<f64> = (0..60).map(|t| level(t) + random.unit()).collect();
+        let (places, gain) = steps(&values);
+        assert_eq!(places, [20, 40]);
+        assert!(chance(60, gain) < 1e-6, "{gain}");
+        let scaled: Vec<f64> = values.iter().map(|value| value * 1e-9 - 5.0).collect();
+        assert_eq!(steps(&scaled).0, places);
+        assert_eq!(steps(&[1.0; 30]), (vec![], 0.0));
+        assert_eq!(steps(&[f64::NAN; 30]), (vec![], 0.0));
+        assert_eq!(steps(&values[..9]), (vec![], 0.0));
+    }
+
+    #[test]
+    fn chance_falls_with_gain_and_meets_table() {
+        for (n, gains) in CHANCES {
+            for (of, gain) in OF.iter().zip(gains) {
+                let found = chance(n, gain);
+                assert!((found / of - 1.0).abs() < 1e-9, "{n} {gain}: {found}");
+            }
+        }
+        for n in [10, 11, 25, 100, 365, 5000] {
+            let all: Vec<f64> = (0..120).map(|gain| chance(n, f64::from(gain))).collect();
+            assert!(all.windows(2).all(|pair| pair[0] >= pair[1]), "{n}: {all:?}");
+            assert!(all[0] == 1.0 && all[119] < 1e-9, "{n}: {all:?}");
+        }
+    }
+}
