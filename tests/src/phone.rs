@@ -42,6 +42,8 @@ pub struct Shape {
     pub authorized: bool,
     /// Whether it asks for no key at all.
     pub open: bool,
+    /// How far its clock is ahead of this machine's: files that are copied to it look so much older.
+    pub ahead_s: u64,
     /// The folders of crates/device/tests/fixtures whose `run/` it replays; of two files with a name it is the first.
     pub models: &'static [&'static str],
 }
@@ -49,7 +51,16 @@ pub struct Shape {
 impl Default for Shape {
     fn default() -> Self {
         let features = "shell_v2,cmd,stat_v2,ls_v2,fixed_push_mkdir";
-        Self { uid: 2000, data: "size=512m", features, rate: None, authorized: true, open: false, models: &["phone"] }
+        Self {
+            uid: 2000,
+            data: "size=512m",
+            features,
+            rate: None,
+            authorized: true,
+            open: false,
+            ahead_s: 0,
+            models: &["phone"],
+        }
     }
 }
 
@@ -104,6 +115,7 @@ impl Phone {
         let admitted = if shape.authorized { &key } else { &strangers };
         let mut words = vec![format!("--uid={}", shape.uid), format!("--features={}", shape.features)];
         words.extend(shape.rate.map(|rate| format!("--rate={rate}")));
+        words.extend((shape.ahead_s > 0).then(|| format!("--ahead={}", shape.ahead_s)));
         let key = (!shape.open).then(|| admitted.with_extension("pub"));
         let body = if machine {
             Body::Machine(Box::new(Machine::boot(daemon, &at("root"), &at("machine"), words, key.as_deref())?))

@@ -15,6 +15,8 @@ fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
         ("dex_file_matches_jar_results", jdk().and_then(|()| dex_tools()), dex),
         ("android_canvas_draws_exact_pixels", jdk().and_then(|()| dex_tools()).and_then(|()| robolectric()), canvas),
+        ("robolectric_is_mode_of_drawing_and_sqlite", jdk().and_then(|()| robolectric()), mode),
+        ("android_database_behind_launcher_keeps_contents", jdk().and_then(|()| robolectric()), behind_launcher),
     ];
     lane(cases)
 }
@@ -147,6 +149,106 @@ fn canvas() -> Result<()> {
         ensure!(output.contains("\"verified\":true") && output.contains(&drawn), "{output}");
         ensure!(output.matches("\"metric\":\"iteration\"").count() == 3, "{output}");
     }
+    Ok(())
+}
+
+/// What `java/robolectric` makes.
+fn made(folder: &Path) -> Result<String> {
+    let made = folder.join("robolectric with blanks");
+    run(Command::new("sh").arg(root().join("java/robolectric")).arg(&made))?;
+    Ok(made.to_string_lossy().into_owned())
+}
+
+fn mode() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let robolectric = made(folder.path())?;
+    let printed = |words: &[&str]| -> Result<String> {
+        let mut command = Command::new(fathom());
+        command.arg("workload").args(words).arg(format!("--robolectric={robolectric}"));
+        Ok(String::from_utf8(run(command.current_dir(folder.path()))?.stdout)?)
+    };
+    let output = printed(&["draw", "--mode=robolectric", "--shape=circle", "--iterations=3"])?;
+    ensure!(output.contains("\"verified\":true") && output.contains("bitmap ARGB_8888"), "{output}");
+    ensure!(output.contains("robolectric: in /proc/self/maps") && output.contains("\"Robolectric 4."), "{output}");
+    ensure!(output.lines().all(|line| line.starts_with('{')), "lines of another's: {output}");
+    // Contents are checked by another SQLite. Settings are those that were asked for, whatever the framework prefers.
+    for (op, more) in [
+        ("insert", &["--journal-mode=wal", "--page-size=1024", "--iterations=2"][..]),
+        ("insert", &["--journal-mode=persist", "--per-transaction=7", "--warmup=1"]),
+        ("select", &["--scans=3", "--cache=cold"]),
+        ("update", &["--journal-mode=truncate"]),
+        ("delete", &["--synchronous=off"]),
+    ] {
+        let words = [&["sqlite", "--engine=robolectric", "--rows=40", "--op", op], more].concat();
+        let output = printed(&words).with_context(|| op.to_owned())?;
+        ensure!(output.contains("integrity_check: ok") && output.contains("through android.database"), "{output}");
+        ensure!(output.contains("robolectric: in /proc/self/maps"), "{output}");
+        ensure!(output.contains(&format!("\"{op}.rate\"")), "{output}");
+    }
+    let left: Vec<_> = fs::read_dir(folder.path())?.filter_map(|e| Some(e.ok()?.file_name())).collect();
+    ensure!(left.len() == 1, "databases were left: {left:?}");
+    // As a benchmark: cells beside each other.
+    let mut command = Command::new(fathom());
+    command.args(["bench", "run", "sqlite", "--quick", "--no-wait", "--blocks=2", "--json", "-p", "op=insert"]);
+    command.args(["-p", "rows=10", "-p", "journal_mode=delete", "-p", "engine=bundled,robolectric", "-p"]);
+    command.arg(format!("robolectric={robolectric}"));
+    let value: serde_json::Value = serde_json::from_slice(&run(command.current_dir(folder.path()))?.stdout)?;
+    let results = value["results"].as_array().context("results")?;
+    let engines: Vec<_> = results.iter().filter_map(|r| r["parameters"]["engine"].as_str()).collect();
+    ensure!(engines == ["bundled", "robolectric"] && value["complete"] != false, "{value:#}");
+    // What is not there is told with what to do.
+    let output = Command::new(fathom())
+        .args(["workload", "sqlite", "--engine=robolectric", "--robolectric=/no/such"])
+        .current_dir(folder.path())
+        .output()?;
+    ensure!(output.status.code() == Some(1) && String::from_utf8_lossy(&output.stderr).contains("java/robolectric"));
+    Ok(())
+}
+
+/// The way to a device's framework, with a FAKE of Android's launcher whose runtime is Robolectric and whose memory map is made up.
+fn behind_launcher() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let robolectric = made(folder.path())?;
+    let (launcher, jar) = (folder.path().join("app_process64"), folder.path().join("fathom-dex.jar"));
+    run(Command::new("cp").arg(root().join("tests/fakes/app_process")).arg(&launcher))?;
+    fs::write(&jar, "dexed classes")?;
+    let run_with = |map: &str| -> Result<std::process::Output> {
+        let script = format!(
+            "cd '{robolectric}' && java -Drobolectric.offline=true -Drobolectric.dependency.dir=instrumented \
+             -Dfathom.robolectric=x -cp 'fathom.jar:classes:jars/*' fathom.robolectric.Host | grep --line-buffered -v art.maps\n\
+             printf '%s\\n' '{{\"mark\":\"art.maps\",\"text\":\"{map}\"}}'\n"
+        );
+        fs::write(folder.path().join("main"), script)?;
+        let mut command = Command::new(fathom());
+        command.args(["workload", "sqlite", "--engine=android", "--rows=20", "--iterations=2"]);
+        command.arg(format!("--art={}", launcher.display())).arg(format!("--dex-jar={}", jar.display()));
+        Ok(command.env("FAKE_ART", folder.path()).current_dir(folder.path()).output()?)
+    };
+    let art = r"7000000000-7000a00000 r-xp 00200000 fe:05 1234 /apex/com.android.art/lib64/libart.so\n";
+    let jit = r"58000000-5a000000 r-xs 02000000 00:01 99 /memfd:jit-cache (deleted)\n";
+    let output = run_with(&format!("{art}{jit}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success() && text.contains("art-jit: in /proc/self/maps"), "{output:?}");
+    ensure!(
+        text.contains("the device's own through android.database") && text.contains("integrity_check: ok"),
+        "{text}"
+    );
+    // Another runtime's results are nobody's.
+    let output = run_with(art)?;
+    ensure!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
+    ensure!(String::from_utf8_lossy(&output.stderr).contains("no JIT cache"), "{output:?}");
+    // It ends before it answers.
+    fs::write(folder.path().join("main"), "echo 'cannot locate symbol' >&2; exit 1\n")?;
+    let mut command = Command::new(fathom());
+    command.args(["workload", "sqlite", "--engine=android", "--rows=20", &format!("--art={}", launcher.display())]);
+    command.arg(format!("--dex-jar={}", jar.display())).env("FAKE_ART", folder.path()).current_dir(folder.path());
+    let output = command.output()?;
+    ensure!(
+        output.status.code() == Some(1) && String::from_utf8_lossy(&output.stderr).contains("cannot locate symbol")
+    );
+    ensure!(
+        !fs::read_dir(folder.path())?.any(|e| e.is_ok_and(|e| e.file_name().to_string_lossy().contains("workload")))
+    );
     Ok(())
 }
 

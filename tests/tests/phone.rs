@@ -3,14 +3,16 @@
 
 #[path = "phone/adb.rs"]
 mod adb;
-#[path = "phone/as_found.rs"]
-mod as_found;
 #[path = "phone/benchmarks.rs"]
 mod benchmarks;
 #[path = "phone/comparisons.rs"]
 mod comparisons;
+#[path = "phone/found.rs"]
+mod found;
 #[path = "phone/known.rs"]
 mod known;
+#[path = "phone/odd.rs"]
+mod odd;
 #[path = "phone/perfetto.rs"]
 mod perfetto;
 #[path = "phone/program.rs"]
@@ -75,7 +77,16 @@ fn main() -> ExitCode {
         ("trace_of_device_perfetto_is_fetched_and_removed", adb(), perfetto::via_perfetto),
         ("perfetto_that_cannot_record_is_reported", adb(), perfetto::perfetto_refused),
         ("perfetto_ends_with_killed_host_or_cut_link", adb(), perfetto::perfetto_left),
-        ("device_is_as_found_however_run_ends", adb(), as_found::as_found),
+        ("device_is_as_found_however_verb_ends", adb(), found::some),
+        ("long::device_is_as_found_after_each_verb_and_end", bpf(), found::all),
+        ("phone_of_two_names_takes_part_once", adb(), odd::two_names),
+        ("devices_take_turns_if_asked_to", adb(), odd::in_turn),
+        ("hosts_of_one_process_number_do_not_collide", adb(), odd::same_process_number),
+        ("run_survives_killed_adb_server", adb(), odd::killed_server),
+        ("odd_names_reach_device_unchanged_or_are_refused", adb(), odd::names),
+        ("copy_survives_device_clock_that_is_years_off", adb(), odd::clock),
+        ("adb_variables_choose_device_and_server", adb(), odd::variables),
+        ("ctrl_c_in_each_phase_leaves_nothing", adb(), odd::interrupted_phases),
         ("forwarded_port_reaches_device", adb(), adb::forwarded),
         ("reversed_port_reaches_host_until_it_ends", adb(), adb::reversed),
         ("adb_pushes_and_pulls_same_bytes", adb(), adb::files),

@@ -298,6 +298,12 @@ fn load(sheet: &mut Sheet<'_>) {
     sheet.each("load.battery", Run, "", "/sys/class/power_supply/*/status", &supplies);
 }
 
+/// How full the battery is, where Android does not say it.
+pub(crate) fn battery(sheet: &mut Sheet<'_>) {
+    let charge = crate::sensors::battery(sheet.reader).map(|battery| battery.percent.to_string());
+    sheet.put("battery.level", Varies::Run, "%", "/sys/class/power_supply/*/capacity", charge);
+}
+
 /// See [`crate::versions`].
 pub(crate) fn versions(sheet: &mut Sheet<'_>) {
     use Varies::{Device, Run};

@@ -20,6 +20,7 @@ mod folders;
 pub mod knobs;
 mod media;
 mod mounts;
+pub mod nvme;
 pub mod own_sqlite;
 pub mod performance;
 mod properties;
@@ -67,6 +68,8 @@ pub fn about(reader: &dyn Reader) -> Environment {
     if properties::is_android(reader) {
         android::facts(&mut sheet);
         folders::facts(&mut sheet);
+    } else {
+        facts::battery(&mut sheet);
     }
     sheet.facts
 }

@@ -74,10 +74,7 @@ fn disk(sheet: &mut Sheet<'_>, disk: &str) {
             sheet.put(&name("life_used"), Run, "", &at("life_time_estimation_a"), answer);
             sheet.part(&name("spare_used"), Run, "", &at("eol_info"), reserve);
         }
-        (Ok("NVMe"), _) => {
-            let why = "the kernel shows it to root only, by ioctl (`nvme smart-log`)";
-            sheet.put(&name("life_used"), Run, "", &format!("/dev/{disk}"), Err(why.into()));
-        }
+        // NVMe's is asked of the disk itself (nvme.rs).
         _ => {}
     }
 }

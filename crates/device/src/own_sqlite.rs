@@ -1,4 +1,4 @@
-//! The SQLite that a device's own programs use: its version and its options, as the library's file names them. Nothing of it is run.
+//! The SQLite that a device's own programs use: its version, options and defaults, as the library's file names them. Nothing of it is run.
 
 use model::{Environment, Fact};
 use sqlite::library::{self, Library};
@@ -38,7 +38,12 @@ pub fn facts() -> Environment {
         varies: "device".into(),
     };
     let of = |part: fn(&Library) -> String| fact(library.as_ref().map(part).map_err(Clone::clone));
+    let defaults = |l: &Library| -> Result<String, String> {
+        let all = l.defaults().ok_or("the library does not list its options")?;
+        Ok(all.into_iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "))
+    };
     [
+        ("sqlite.defaults", fact(library.clone().and_then(|l| defaults(&l)))),
         ("sqlite.version", of(|l| l.version.clone())),
         ("sqlite.source", of(|l| l.source.clone())),
         ("sqlite.options", of(|l| l.options.join(" "))),
@@ -46,4 +51,39 @@ pub fn facts() -> Environment {
     .into_iter()
     .map(|(name, fact)| (name.to_string(), fact))
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Debian's program runs on Debian's library: it is asked.
+    #[test]
+    fn defaults_of_library_are_those_of_its_program() {
+        let ask = |sql: &str| {
+            let output =
+                std::process::Command::new("sqlite3").args(["-batch", "-init", "/dev/null", ":memory:", sql]).output();
+            output.ok().map(|o| String::from_utf8_lossy(&o.stdout).trim().to_owned())
+        };
+        let facts = facts();
+        let known = |name: &str| facts.get(name).and_then(|fact| fact.value.clone());
+        let (Some(defaults), Some(version)) = (known("sqlite.defaults"), known("sqlite.version")) else {
+            println!("SKIP defaults_of_library_are_those_of_its_program: no libsqlite3.so.0 that lists its options");
+            return;
+        };
+        if ask("SELECT sqlite_version()").as_deref() != Some(&*version) {
+            println!("SKIP defaults_of_library_are_those_of_its_program: no sqlite3 of version {version}");
+            return;
+        }
+        let level = ask("PRAGMA synchronous").and_then(|n| n.parse::<usize>().ok()).unwrap();
+        let expected = [
+            format!("synchronous {}", ["off", "normal", "full", "extra"][level]),
+            format!("page_size {}", ask("PRAGMA page_size").unwrap()),
+            format!("wal_autocheckpoint {}", ask("PRAGMA wal_autocheckpoint").unwrap()),
+            format!("journal_size_limit {}", ask("PRAGMA journal_size_limit").unwrap()),
+        ];
+        for text in expected {
+            assert!(defaults.split(", ").any(|part| part == text), "{text}: {defaults}");
+        }
+    }
 }

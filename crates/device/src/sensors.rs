@@ -105,7 +105,7 @@ pub(crate) fn frequency(reader: &dyn Reader) -> Result<f64, String> {
     limits.into_iter().map(|khz| khz / 1000.0).min_by(f64::total_cmp).ok_or_else(|| "not reported by the kernel".into())
 }
 
-fn battery(reader: &dyn Reader) -> Result<Battery, String> {
+pub(crate) fn battery(reader: &dyn Reader) -> Result<Battery, String> {
     const FOLDER: &str = "/sys/class/power_supply";
     let names = reader.list(FOLDER).unwrap_or_default();
     let found = names.iter().find_map(|name| {

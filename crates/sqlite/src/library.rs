@@ -15,6 +15,37 @@ pub struct Library {
     pub options: Vec<String>,
 }
 
+/// PRAGMA synchronous by its number.
+const SYNCHRONOUS: [&str; 4] = ["off", "normal", "full", "extra"];
+/// Pages have been 4096 bytes long since this version, and 1024 before.
+const LONGER_PAGES: (u32, u32) = (3, 12);
+
+impl Library {
+    /// What a database opened by it has until somebody sets something else, as PRAGMAs; `None` where it does not list its options. A
+    /// framework above, such as Android's, sets its own when it opens one.
+    pub fn defaults(&self) -> Option<Vec<(&'static str, String)>> {
+        // Those that decide about a lock are in every list.
+        if self.options.is_empty() {
+            return None;
+        }
+        let option = |name: &str| self.options.iter().find_map(|o| o.strip_prefix(name)?.strip_prefix('='));
+        let level = |text: &str| text.parse::<usize>().ok().and_then(|n| SYNCHRONOUS.get(n)).copied();
+        let synchronous = option("DEFAULT_SYNCHRONOUS").map_or(Some("full"), level)?;
+        let in_wal = option("DEFAULT_WAL_SYNCHRONOUS").map_or(Some(synchronous), level)?;
+        let mut numbers = self.version.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
+        let version = (numbers.next()?, numbers.next()?);
+        let page = option("DEFAULT_PAGE_SIZE").unwrap_or(if version < LONGER_PAGES { "1024" } else { "4096" });
+        Some(vec![
+            ("journal_mode", "delete".into()),
+            ("synchronous", synchronous.into()),
+            ("synchronous in WAL", in_wal.into()),
+            ("page_size", page.into()),
+            ("wal_autocheckpoint", option("DEFAULT_WAL_AUTOCHECKPOINT").unwrap_or("1000").into()),
+            ("journal_size_limit", option("DEFAULT_JOURNAL_SIZE_LIMIT").unwrap_or("-1").into()),
+        ])
+    }
+}
+
 const OPTIONS: &[&str] = &[
     "ATOMIC_INTRINSICS",
     "DEFAULT_AUTOVACUUM",
@@ -98,10 +129,30 @@ mod tests {
         assert_eq!(about(SOURCE.as_bytes()), None);
     }
 
+    #[test]
+    fn defaults_follow_options_and_version() {
+        let of = |version: &str, options: &[&str]| {
+            let options = options.iter().map(ToString::to_string).collect();
+            let all = Library { version: version.into(), source: SOURCE.into(), options }.defaults()?;
+            Some(all.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" "))
+        };
+        let usual = "journal_mode=delete synchronous=full synchronous in WAL=full page_size=4096 wal_autocheckpoint=1000 \
+                     journal_size_limit=-1";
+        assert_eq!(of("3.40.1", &["THREADSAFE=1"]).as_deref(), Some(usual));
+        // Android's (external/sqlite/dist/Android.bp).
+        let android = ["DEFAULT_JOURNAL_SIZE_LIMIT=1048576", "DEFAULT_SYNCHRONOUS=2", "DEFAULT_WAL_SYNCHRONOUS=1"];
+        let text = of("3.39.2", &android).unwrap();
+        assert!(text.contains("in WAL=normal") && text.contains("journal_size_limit=1048576"), "{text}");
+        assert!(of("3.8.4.3", &["THREADSAFE=2"]).unwrap().contains("page_size=1024"));
+        assert_eq!((of("3.40.1", &[]), of("3.40.1", &["DEFAULT_SYNCHRONOUS=9"])), (None, None));
+    }
+
     proptest! {
         #[test]
         fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200), text in "[0-9: -]{0,30}ü?") {
-            about(&bytes);
+            if let Some(library) = about(&bytes) {
+                library.defaults();
+            }
             is_source(&text);
             is_version(&text);
         }

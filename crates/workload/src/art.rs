@@ -76,13 +76,7 @@ pub struct ModeRequest<'a> {
 pub fn run(wish: &ModeRequest, words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let (mode, jar) = (wish.mode, wish.jar);
     let launcher = launcher(wish.launcher, wish.framework)?;
-    if !jar.is_file() {
-        return Err(Error::Failed(format!(
-            "{} does not exist: make it with java/dex fathom-dex.jar (on a machine with a JDK) and copy it with adb \
-             push, or give another path with --dex-jar",
-            jar.shown()
-        )));
-    }
+    jar_is_there(jar)?;
     let jar = if mode == "art-aot" { compiled(jar)? } else { jar.to_path_buf() };
     let mut command = command(&launcher, &jar, mode, wish.heap, words);
     let printed = machine(&mut command, &launcher, context)?;
@@ -105,7 +99,22 @@ pub fn run(wish: &ModeRequest, words: &[String], context: &Context, out: &mut dy
     Ok(())
 }
 
-fn launcher(named: &str, framework: bool) -> Result<PathBuf, Error> {
+/// Whether the dexed classes are there.
+///
+/// # Errors
+/// They are not; how they are made.
+pub(crate) fn jar_is_there(jar: &Path) -> Result<(), Error> {
+    if jar.is_file() {
+        return Ok(());
+    }
+    Err(Error::Failed(format!(
+        "{} does not exist: make it with java/dex fathom-dex.jar (on a machine with a JDK) and copy it with adb \
+         push, or give another path with --dex-jar",
+        jar.shown()
+    )))
+}
+
+pub(crate) fn launcher(named: &str, framework: bool) -> Result<PathBuf, Error> {
     let names: Vec<&str> = if framework { FRAMEWORK.to_vec() } else { [BARE, FRAMEWORK].concat() };
     if named.is_empty() {
         return on_path(&names).ok_or_else(|| {
@@ -119,7 +128,7 @@ fn launcher(named: &str, framework: bool) -> Result<PathBuf, Error> {
     let path = PathBuf::from(named);
     if framework && !is_app_process(&path) {
         return Err(Error::Usage(format!(
-            "--art {named}: drawing needs {}; dalvikvm registers no native methods of android.graphics",
+            "--art {named}: android.graphics and android.database need {}; dalvikvm registers none of their native methods",
             names.join(" or ")
         )));
     }
@@ -137,7 +146,7 @@ fn on_path(names: &[&str]) -> Option<PathBuf> {
 }
 
 /// The command of a mode; the module's header says why there are two kinds.
-fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words: &[String]) -> Command {
+pub(crate) fn command(launcher: &Path, jar: &Path, mode: &str, heap: u64, words: &[String]) -> Command {
     let mut command = Command::new(launcher);
     command.args(MODES.iter().find(|m| m.0 == mode).map_or(&[][..], |m| m.1));
     let offset = crate::jvm::boottime_offset_ns().to_string();
@@ -206,7 +215,7 @@ fn instruction_set() -> &'static str {
 }
 
 /// Runs it to its end; what it printed. Unlike a JVM it cannot take this process's place, since its proof is judged here.
-fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<String, Error> {
+pub(crate) fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<String, Error> {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -241,7 +250,7 @@ fn machine(command: &mut Command, launcher: &Path, context: &Context) -> Result<
 }
 
 /// What the machine told of itself, and its other lines.
-fn parse_output(printed: &str) -> (Result<String, Unproven>, Vec<&str>) {
+pub(crate) fn parse_output(printed: &str) -> (Result<String, Unproven>, Vec<&str>) {
     let mut maps = Err(Unproven::from("it printed no memory map as evidence"));
     let mut lines = Vec::new();
     for line in printed.lines() {
@@ -272,6 +281,11 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
     }
     let executable = permissions.len() == 4 && permissions.as_bytes()[2] == b'x';
     (permissions.len() == 4).then_some(Mapping { executable, path: rest.trim() })
+}
+
+/// The files that are mapped executable.
+pub(crate) fn executable(maps: &str) -> Vec<&str> {
+    maps.lines().filter_map(mapping).filter(|m| m.executable).map(|m| m.path).collect()
 }
 
 /// What the lines `maps` of a process's memory map prove of its mode; `jar` is the one that it ran.

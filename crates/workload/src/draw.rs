@@ -1,12 +1,12 @@
 //! Drawing, as the papers measured it (000, section 4.4): rectangles, lines and circles, again and again, in Java. On a
 //! host it is Java2D on an image in memory (the modes `jvm-*`); on a device the same classes draw on Android's canvas
-//! (the modes `art-*`; see `java/` and [`art`]).
+//! (the modes `art-*`; see `java/` and [`art`]), and so they do on [`robolectric`].
 //!
 //! What decides about the speed is recorded or is a parameter: anti-aliasing above all (Java2D's is written in Java), the
 //! size and format of the image, the size of the figures, and how the bytecode is executed. The paper names none of them.
 
 use crate::options::{Options, Spec};
-use crate::{Error, art, jvm};
+use crate::{Error, art, jvm, robolectric};
 use model::Context;
 use std::io::Write;
 use std::path::Path;
@@ -17,7 +17,8 @@ const SPECS: &[Spec] = &[
     Spec {
         name: "mode",
         default: "jvm-tiered",
-        help: "jvm-int, jvm-c1, jvm-c2 or jvm-tiered (Java2D), or on Android art-interpreter, art-jit or art-aot (its canvas)",
+        help: "jvm-int, jvm-c1, jvm-c2 or jvm-tiered (Java2D), or on Android art-interpreter, art-jit or art-aot (its canvas); \
+               robolectric: Android's canvas on this host",
     },
     Spec { name: "shape", default: "rect", help: "rect, line or circle; rectangles and circles are filled" },
     Spec { name: "antialias", default: "off", help: "on or off" },
@@ -35,13 +36,14 @@ const SPECS: &[Spec] = &[
         default: "10",
         help: "double the figures per iteration until one takes this long",
     },
-    Spec { name: "java", default: "java", help: "path of java, for the modes jvm-*" },
+    Spec { name: "java", default: "java", help: "path of java, for the modes jvm-* and robolectric" },
     Spec {
         name: "art",
         default: "",
         help: "path of the Android runtime, for the modes art-* [app_process64 or app_process on PATH]",
     },
     art::DEX_JAR,
+    robolectric::FOLDER,
 ];
 
 /// Draws: a `jvm-*` mode becomes a JVM and does not come back, an `art-*` mode runs Android's runtime.
@@ -50,9 +52,10 @@ const SPECS: &[Spec] = &[
 /// See [`Error`].
 pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(), Error> {
     let options = Options::parse(ABOUT, SPECS, words)?;
-    let modes: Vec<&str> = jvm::MODES.iter().chain(&art::MODES).map(|m| m.0).collect();
+    let modes: Vec<&str> = jvm::MODES.iter().chain(&art::MODES).map(|m| m.0).chain([robolectric::MODE]).collect();
     let mode = options.one_of("mode", &modes)?;
-    let on_android = art::MODES.iter().any(|m| m.0 == mode);
+    let on_device = art::MODES.iter().any(|m| m.0 == mode);
+    let on_android = on_device || mode == robolectric::MODE;
     let (width, height) = size(options.text("size"))?;
     let extent: u32 = options.get("extent")?;
     if extent < 4 || extent >= width.min(height) {
@@ -79,7 +82,11 @@ pub fn run(words: &[String], context: &Context, out: &mut dyn Write) -> Result<(
     let words = words.into_iter().flat_map(|(name, value)| [format!("--{name}"), value]);
     let words: Vec<String> = std::iter::once("draw".to_string()).chain(words).collect();
     let heap = (256 << 20) + 4 * u64::from(width) * u64::from(height);
-    if on_android {
+    if mode == robolectric::MODE {
+        let folder = Path::new(options.text("robolectric"));
+        return robolectric::run(options.text("java"), folder, &words, context, out);
+    }
+    if on_device {
         let (launcher, jar) = (options.text("art"), Path::new(options.text("dex-jar")));
         return art::run(&art::ModeRequest { mode, launcher, jar, heap, framework: true }, &words, context, out);
     }

@@ -22,6 +22,7 @@ mod jvm;
 pub mod marks;
 mod options;
 mod process_io;
+pub mod robolectric;
 mod spin;
 pub mod sqlite;
 mod storage;

@@ -1,6 +1,7 @@
 package fathom;
 
 import fathom.cpu.Cpu;
+import fathom.database.Statements;
 import fathom.draw.Draw;
 import fathom.proof.Mode;
 import fathom.storage.Files;
@@ -37,12 +38,19 @@ public final class Main {
                 out.flush();
                 System.exit(0);
             }
+            if (options.workload().equals("sqlite")) {
+                Statements.serve(options, clock, out);
+                out.print(Json.mark("art.maps", Mode.maps()));
+                out.print(Json.mark("art", Mode.runtime()));
+                out.flush();
+                System.exit(0);
+            }
             Measured measured =
                     options.workload().equals("draw") ? Draw.measure(options, clock) : Cpu.measure(options, clock);
             // After the work, so that what was compiled in the meantime is part of the proof.
-            if (Mode.isArt()) {
+            if (Mode.isAndroid()) {
                 out.print(Json.mark("art.maps", Mode.maps()));
-                out.print(Json.mark("art", "Dalvik " + System.getProperty("java.vm.version", "of no version")));
+                out.print(Json.mark("art", Mode.runtime()));
             } else {
                 out.print(Json.mark("mode", Mode.prove(options.text("mode"), measured.hotMethod())));
             }

@@ -110,7 +110,8 @@ impl Machine {
             texts: vec![("prepare".into(), PREPARE.into())],
             device: true,
             forward: vec![Forward { address: Ipv4Addr::LOCALHOST, host: port, guest: PORT }],
-            idle: Duration::from_secs(1200),
+            // All papers' figures take most of an hour on a busy host.
+            idle: Duration::from_secs(7200),
             keep: Some(folder.to_path_buf()),
             ..Config::default()
         };

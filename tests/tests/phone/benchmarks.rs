@@ -83,7 +83,7 @@ pub fn bytecode() -> Result<()> {
 }
 
 /// Starts a long benchmark and waits until a process of it was measured there.
-fn under_way(phone: &Phone, archive: &Path, reconnect: &str) -> Result<std::process::Child> {
+pub fn under_way(phone: &Phone, archive: &Path, reconnect: &str) -> Result<std::process::Child> {
     let mut command = phone.fathom();
     command
         .args(QUICK)

@@ -2,8 +2,9 @@
 
 use super::{phone, told};
 use anyhow::{Result, ensure};
-use fathom_tests::{run, until};
+use fathom_tests::{fathom, run, until};
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 pub fn via_perfetto() -> Result<()> {
@@ -26,6 +27,23 @@ pub fn via_perfetto() -> Result<()> {
     ensure!(output.status.success() && told(&output).contains("2 events"), "{}", told(&output));
     ensure!(archive.join("meta.json").exists() && fs::read(&trace)? == write_requests(2), "{}", told(&output));
     ensure!(phone.shell("ls /data/misc/perfetto-traces")?.trim().is_empty(), "the trace was left there");
+    // What real ones wrote, Android's and Linux's, comes as it is, and means what `fathom import` makes of it.
+    for name in ["android-sched", "linux-insert"] {
+        let packed = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("traces/{name}.perfetto-trace.gz"));
+        let bytes = run(Command::new("gunzip").arg("-c").arg(&packed))?.stdout;
+        phone.replay("trace", &bytes)?;
+        let mut command = phone.fathom();
+        command.args(["record", "--device", &phone.name(), "--via", "perfetto", "--duration", "0.3", "-o"]);
+        let output = command.arg(&archive).output()?;
+        ensure!(output.status.success() && fs::read(&trace)? == bytes, "{name}: {}", told(&output));
+        let direct = folder.path().join("direct.fathom");
+        run(Command::new(fathom()).arg("import").arg(&packed).arg("-o").arg(&direct))?;
+        let (there, here) = (fathom_tests::show(&archive)?, fathom_tests::show(&direct)?);
+        for part in ["operations", "files", "disks", "driver_commands", "syscalls"] {
+            ensure!(there[part] == here[part], "{name}, {part}: {} {}", there[part], here[part]);
+        }
+        ensure!(there["trace"]["events"] == here["trace"]["events"], "{name}: {} {}", there["trace"], here["trace"]);
+    }
     let output = phone.fathom().args(["record", "--device", "ssh:x", "--via", "perfetto"]).output()?;
     ensure!(output.status.code() == Some(2), "{}", told(&output));
     Ok(())

@@ -128,6 +128,10 @@ pub struct BenchRun {
     pub fixed_performance: bool,
     #[command(flatten)]
     pub devices: super::Devices,
+    /// Run on one device after the other, as is needed where they share a power supply, a cooler or a network. Without it devices measure at
+    /// the same time, but for this machine and its guests, which take turns
+    #[arg(long, requires = "device")]
+    pub in_turn: bool,
     /// Copy this file to the device for the modes art-* (java/dex makes it)
     #[arg(long, value_name = "FILE", requires = "device")]
     pub dex_jar: Option<PathBuf>,

@@ -83,7 +83,7 @@ pub struct DeviceCheck {
 Examples:
   fathom device stop adb --list               what is there
   fathom device stop adb                      stop all of it
-  fathom device stop adb node-4711            stop this one
+  fathom device stop adb node-4711-9f3c            stop this one
   fathom device stop adb --remove-program     and remove Fathom's own file there")]
 pub struct DeviceStop {
     /// The device

@@ -1,13 +1,13 @@
 //! `fathom bench run --device`: this program measures there, where clocks, sensors and counters are, and what it measured comes here run
-//! by run. Several devices measure at the same time: none of them waits for another, and this machine only listens.
+//! by run. Several devices measure at the same time, and this machine only listens; this machine itself and its guests take turns.
 
-use super::each::{archive, each};
+use super::each::{Turns, archive, chosen, each};
 use super::result::{self, Telling};
 use crate::args::BenchRun;
 use crate::bench::{INTERRUPTED, results};
 use crate::{Usage, notices, output, progress};
 use anyhow::{Context as _, Result};
-use device::remote::{DeviceAddress, Ended, OneOrAll};
+use device::remote::{DeviceAddress, Ended};
 use model::Context;
 use model::text::ShownPath as _;
 use recorder::incoming::{Incoming, THERE};
@@ -28,14 +28,20 @@ pub fn run(args: &BenchRun) -> Result<ExitCode> {
         ))
         .into());
     }
-    let places = OneOrAll::expand(args.devices.device.iter().flat_map(|names| &names.0))?;
+    let chosen = chosen(&args.devices.device)?;
+    let places = &chosen.places;
     let (files, words) = asked(args)?;
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
-    if let [place] = &places[..] {
+    if let Some(place) = chosen.alone() {
         return one(args, place, &args.output, &files, &words, "", &context);
     }
-    let all = each(&places, &args.output, "result", |place, output, prefix| {
+    let turns = if args.in_turn { Turns::Single } else { Turns::ByMachine };
+    let all = each(places, turns, &args.output, "result", |place, output, prefix| {
+        // One whose turn had not come is not begun.
+        if context.cancelled() {
+            return Err(crate::Interrupted.into());
+        }
         one(args, place, output, &files, &words, prefix, &context)
     })?;
     let codes = all.into_iter().map(|(_, code)| code.unwrap_or(ExitCode::FAILURE));
@@ -108,7 +114,7 @@ fn one(
     let dirs = if here { &args.dir_here } else { &args.dir };
     let words = [words, &dirs.iter().map(|dir| format!("--dir={dir}")).collect::<Vec<_>>()].concat();
     let words = &words;
-    let name = format!("run-{}", std::process::id());
+    let name = result::name("run");
     let detached = result::detached(place, &name, &args.devices);
     let incoming = Incoming { place, binaries, files, words, output, detached };
     let telling = Telling { quiet: args.quiet, prefix, ..Telling::default() };

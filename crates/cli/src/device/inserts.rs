@@ -64,9 +64,10 @@ fn there(place: &DeviceAddress, load: &Load, path: &Path, binaries: &[PathBuf]) 
     words.extend([format!("--rows={}", load.rows), format!("--scans={}", load.scans)]);
     words.push(format!("--journal-mode={}", load.journal_mode));
     let args::Verb::Record(request) = args::asked(&words)? else { bail!("it cannot be recorded") };
-    Ok(match record::run(&request) {
-        Ok(code) if code == ExitCode::SUCCESS => Outcome::Recorded(path.to_path_buf()),
-        Ok(code) if code == ExitCode::from(INTERRUPTED) => Outcome::Interrupted,
+    Ok(match record::alone(&request, place) {
+        Ok(done) if done.code == ExitCode::SUCCESS => Outcome::Recorded(path.to_path_buf()),
+        Ok(done) if done.code == ExitCode::from(INTERRUPTED) => Outcome::Interrupted,
+        Ok(record::Recorded { lost: Some(why), .. }) => Outcome::Not(why),
         Ok(_) => Outcome::Not(format!("it cannot be recorded there: `fathom device check {place}` says why")),
         Err(error) if error.is::<crate::Interrupted>() => Outcome::Interrupted,
         Err(error) => Outcome::Not(crate::sentence(&error)),

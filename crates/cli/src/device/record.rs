@@ -1,6 +1,6 @@
 //! `fathom record --device`: this program records there, and what it recorded is linked here.
 
-use super::each::each;
+use super::each::{Turns, chosen, each};
 use super::result::{self, Telling};
 use crate::args::{Backend, Probes, Record, Stacks, Via};
 use crate::bench::INTERRUPTED;
@@ -8,7 +8,7 @@ use crate::{Usage, link, output, progress};
 use analysis::host_clock::HostClock;
 use anyhow::{Context as _, Result};
 use archive::Archive;
-use device::remote::{DeviceAddress, Ended, OneOrAll};
+use device::remote::{DeviceAddress, Ended};
 use model::text::ShownPath as _;
 use model::{Context, counted};
 use recorder::incoming::{Incoming, THERE};
@@ -16,43 +16,59 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(args: &Record) -> Result<ExitCode> {
-    let places = OneOrAll::expand(args.devices.device.iter().flat_map(|names| &names.0))?;
+    if let Some(word) = args.command.iter().find(|word| word.to_str().is_none()) {
+        return Err(Usage(format!("{}: words for a device must be UTF-8", Path::new(word).shown())).into());
+    }
+    let chosen = chosen(&args.devices.device)?;
+    let places = &chosen.places;
     if args.via == Some(Via::Perfetto) {
         return match &places[..] {
-            [place] => super::perfetto::run(args, place),
+            [place] if chosen.alone().is_some() => super::perfetto::run(args, place),
             _ => Err(Usage("--via perfetto records one device at a time".into()).into()),
         };
     }
     let context = progress::context(args.quiet);
     progress::end_on_signal(&context);
-    if let [place] = &places[..] {
-        return Ok(one(args, place, &args.output, "", &context)?.0);
+    if let Some(place) = chosen.alone() {
+        return Ok(one(args, place, &args.output, "", &context)?.code);
     }
-    let all =
-        each(&places, &args.output, "recording", |place, output, prefix| one(args, place, output, prefix, &context))?;
+    let all = each(places, Turns::Together, &args.output, "recording", |place, output, prefix| {
+        one(args, place, output, prefix, &context)
+    })?;
     let mut code = ExitCode::SUCCESS;
     for (place, done) in all {
-        let (own, clock) = done.unwrap_or((ExitCode::FAILURE, None));
-        code = if own == ExitCode::SUCCESS { code } else { own };
-        if let Some(clock) = clock.filter(|_| !args.quiet) {
+        let own = done.unwrap_or(Recorded { code: ExitCode::FAILURE, clock: None, lost: None });
+        code = if own.code == ExitCode::SUCCESS { code } else { own.code };
+        if let Some(clock) = own.clock.filter(|_| !args.quiet) {
             eprintln!("fathom: {}", clock.text(&place.to_string()));
         }
     }
     Ok(code)
 }
 
-/// Records on one, and brings it to `output`; how its clock relates to this machine's.
-fn one(
-    args: &Record,
-    place: &DeviceAddress,
-    output: &Path,
-    prefix: &str,
-    context: &Context,
-) -> Result<(ExitCode, Option<HostClock>)> {
+/// What came of one.
+pub struct Recorded {
+    /// As the program ends.
+    pub code: ExitCode,
+    /// How its clock relates to this machine's.
+    clock: Option<HostClock>,
+    /// Why the device went.
+    pub lost: Option<String>,
+}
+
+/// Records on one device, for another verb.
+pub fn alone(args: &Record, place: &DeviceAddress) -> Result<Recorded> {
+    let context = progress::context(args.quiet);
+    progress::end_on_signal(&context);
+    one(args, place, &args.output, "", &context)
+}
+
+/// Records on one, and brings it to `output`.
+fn one(args: &Record, place: &DeviceAddress, output: &Path, prefix: &str, context: &Context) -> Result<Recorded> {
     // Told before anything is copied.
     Archive::has_room(output, true)?;
     let words = words(args);
-    let name = format!("run-{}", std::process::id());
+    let name = result::name("run");
     let detached = result::detached(place, &name, &args.devices);
     let incoming = Incoming { place, binaries: &args.devices.binary, files: &[], words: &words, output, detached };
     let telling = Telling { quiet: args.quiet, prints: true, prefix };
@@ -71,7 +87,11 @@ fn one(
             ExitCode::FAILURE
         }
     };
-    Ok((code, result::clock(&done)))
+    let why = match &done.ended {
+        Ended::Lost(why) => Some(why.to_string()),
+        Ended::Exit(_) => None,
+    };
+    Ok(Recorded { code, clock: result::clock(&done), lost: why })
 }
 
 /// Makes the tables of what came, and says what to do with it.

@@ -2,7 +2,7 @@
 //! would take a hundred times as long.
 
 use super::{DeviceAddress, Ended, Job, Note, Unreachable, run};
-use crate::{Local, about, own_sqlite};
+use crate::{Local, about, nvme, own_sqlite};
 use model::{Context, Environment};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -65,6 +65,7 @@ pub fn facts(
     if *place == DeviceAddress::Local {
         let mut facts = about(&Local);
         facts.extend(own_sqlite::facts());
+        facts.extend(nvme::facts());
         return Ok(Document { version: 1, device: place.to_string(), facts });
     }
     let words = ["device", "info", "local", "--json"].map(String::from);

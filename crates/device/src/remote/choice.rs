@@ -1,8 +1,9 @@
-//! Selects devices where several are possible: a list, or all that adb lists.
+//! Selects devices where several are possible: a list, or all that adb lists. A phone that is connected twice, by USB and by Wi-Fi, is one
+//! device: two runs on it at the same time would measure each other.
 
 use super::adb::AdbServer;
-use super::{DeviceAddress, NotADevice, adb, usable};
-use std::collections::BTreeSet;
+use super::{DeviceAddress, NotADevice, adb, transport, usable};
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 /// A device, or all of them.
@@ -46,21 +47,48 @@ pub enum NoneMeant {
     NoUsable,
 }
 
+/// Devices, each once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// In the order of their names.
+    pub places: Vec<DeviceAddress>,
+    /// Further names of one of them, and which.
+    pub again: Vec<(DeviceAddress, DeviceAddress)>,
+}
+
+impl Chosen {
+    /// The only one, if no more were named.
+    pub fn alone(&self) -> Option<&DeviceAddress> {
+        self.places.first().filter(|_| self.places.len() == 1 && self.again.is_empty())
+    }
+}
+
 impl OneOrAll {
-    /// The devices, each once.
+    /// The devices, each once. Of several Android devices each is asked who it is; who does not answer is another one.
     ///
     /// # Errors
     /// All were meant, and there is none.
-    pub fn expand<'a>(meant: impl IntoIterator<Item = &'a Self>) -> Result<Vec<DeviceAddress>, NoneMeant> {
+    pub fn choose<'a>(meant: impl IntoIterator<Item = &'a Self>) -> Result<Chosen, NoneMeant> {
+        let all = Self::expand(meant)?;
+        let phones = all.iter().filter(|place| matches!(place, DeviceAddress::Adb(_))).count();
+        Ok(if phones > 1 { once(all, identity) } else { Chosen { places: all, again: Vec::new() } })
+    }
+
+    fn expand<'a>(meant: impl IntoIterator<Item = &'a Self>) -> Result<Vec<DeviceAddress>, NoneMeant> {
         let mut all = Vec::new();
         for one in meant {
             match one {
                 Self::One(place) => all.push(place.clone()),
                 Self::All => {
                     let listed = AdbServer::of_environment().devices()?;
-                    let ready = listed.into_iter().filter(|device| usable(&device.state).is_ok());
+                    let ready = listed.iter().filter(|device| usable(&device.state).is_ok());
                     let before = all.len();
-                    all.extend(ready.map(|device| DeviceAddress::Adb(Some(device.serial))));
+                    all.extend(ready.map(|device| {
+                        // Where a number is not one device's, its port is.
+                        let shared = listed.iter().filter(|other| other.serial == device.serial).count() > 1;
+                        let port = device.get("usb").filter(|_| shared).map(|port| format!("usb:{port}"));
+                        DeviceAddress::Adb(Some(port.unwrap_or_else(|| device.serial.clone())))
+                    }));
                     if all.len() == before {
                         return Err(NoneMeant::NoUsable);
                     }
@@ -73,9 +101,56 @@ impl OneOrAll {
     }
 }
 
+/// Keeps the first name of each.
+fn once(all: Vec<DeviceAddress>, identity: impl Fn(&DeviceAddress) -> Option<String>) -> Chosen {
+    let mut known = BTreeMap::<String, DeviceAddress>::new();
+    let (mut places, mut again) = (Vec::new(), Vec::new());
+    for place in all {
+        match identity(&place) {
+            Some(identity) => match known.get(&identity) {
+                Some(first) => again.push((place, first.clone())),
+                None => {
+                    known.insert(identity, place.clone());
+                    places.push(place);
+                }
+            },
+            None => places.push(place),
+        }
+    }
+    Chosen { places, again }
+}
+
+/// Which device it is, by its serial number and its boot: cheap models share the number, and a boot is no second device's.
+fn identity(place: &DeviceAddress) -> Option<String> {
+    let DeviceAddress::Adb(_) = place else { return None };
+    let place = transport::there(place).ok()?;
+    let line = "echo fathom-who; getprop ro.serialno; cat /proc/sys/kernel/random/boot_id";
+    let answer = transport::run(&place, line, None).ok()?;
+    let answer = String::from_utf8_lossy(&answer).replace('\r', "");
+    let (serial, boot) = answer.split_once("fathom-who\n")?.1.trim_end().split_once('\n')?;
+    (!serial.is_empty() && !boot.is_empty()).then(|| format!("{serial} {boot}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn device_of_two_names_is_selected_once() {
+        let names = |all: &[DeviceAddress]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let all = ["adb:R5", "local", "adb:192.0.2.3:5555", "adb:dumb", "adb:mute"].map(|text| text.parse().unwrap());
+        let chosen = once(all.to_vec(), |place| match place.to_string().as_str() {
+            "adb:R5" | "adb:192.0.2.3:5555" => Some("R5 boot".into()),
+            _ => None,
+        });
+        assert_eq!(names(&chosen.places), "adb:R5 local adb:dumb adb:mute");
+        assert_eq!(chosen.again.len(), 1);
+        assert_eq!(names(&[chosen.again[0].0.clone(), chosen.again[0].1.clone()]), "adb:192.0.2.3:5555 adb:R5");
+        assert_eq!(chosen.alone(), None);
+        // Two names of one make a folder, as two devices do.
+        let both = once(all[..3].iter().step_by(2).cloned().collect(), |_| Some("one".into()));
+        assert!(both.places.len() == 1 && both.alone().is_none());
+    }
 
     #[test]
     fn device_named_twice_is_selected_once() {

@@ -31,7 +31,7 @@ pub mod stop;
 mod transport;
 
 pub use address::{DeviceAddress, NotADevice};
-pub use choice::{DeviceNames, OneOrAll};
+pub use choice::{Chosen, DeviceNames, OneOrAll};
 pub use held::{Held, NotHeld};
 pub use job::{Begin, Detached, Done, Ended, Job, Note, PROGRAM, Service, Started, run, serve};
 pub use link::{AgentLink, Event, Skew, Unanswered};

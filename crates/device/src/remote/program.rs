@@ -205,7 +205,9 @@ fn send(
     context: &Context,
 ) -> Result<(), Unreachable> {
     let fail = |why: String| Unreachable::new(place, why);
-    let part = format!("{folder}/part-{}", std::process::id());
+    // Another host's, in a container of the same process number, has another program or the same bytes.
+    let hash = binary.hash.get(..8).unwrap_or_default();
+    let part = format!("{folder}/part-{hash}-{}", std::process::id());
     let run = |line: &str| transport::run(place, line, None);
     let make = format!("umask 077; mkdir -p {}", quoted(folder));
     let open = || {
@@ -222,10 +224,11 @@ fn send(
         _ => transport::run(place, &format!("{make} && cat >{}", quoted(&part)), Some(Box::new(open()?))).map(drop),
     };
     let kept = sent.and_then(|_| {
+        // Its own is not among the old ones, though its time is this machine's, and the device's clock any.
         let (part, folder) = (quoted(&part), quoted(folder));
         run(
             &format!(
-                "find {folder} -name 'part-?*' -mmin +60 -exec rm -f {{}} + 2>/dev/null; [ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && {{ ls -d {folder}/detached-*/* >/dev/null 2>&1 || rm -f {folder}/fathom-?* 2>/dev/null; }}; mv -f {part} {}",
+                "find {folder} -name 'part-?*' ! -path {part} -mmin +60 -exec rm -f {{}} + 2>/dev/null; [ $(wc -c <{part}) -eq {} ] || {{ echo 'incomplete transfer' >&2; exit 1; }}; chmod 700 {part} && {{ ls -d {folder}/detached-*/* >/dev/null 2>&1 || rm -f {folder}/fathom-?* 2>/dev/null; }}; mv -f {part} {}",
                 binary.bytes,
                 quoted(name)
             ),

@@ -85,7 +85,10 @@ pub fn there(place: &DeviceAddress) -> Result<DeviceAddress, Unreachable> {
         DeviceAddress::Adb(wanted) => {
             let server = AdbServer::of_environment();
             let list = server.devices().map_err(|e| failed(place, &e))?;
-            let serial = choose(&list, wanted.as_deref()).map_err(|why| Unreachable::new(place, why.to_string()))?;
+            // adb's own variable, for those who name none.
+            let usual = std::env::var("ANDROID_SERIAL").ok().filter(|serial| !serial.is_empty());
+            let serial = choose(&list, wanted.as_deref().or(usual.as_deref()))
+                .map_err(|why| Unreachable::new(place, why.to_string()))?;
             let found = DeviceAddress::Adb(Some(serial.clone()));
             let features = server.features(&serial).map_err(|e| failed(&found, &e))?;
             if !features.iter().any(|f| f == "shell_v2") {
@@ -112,15 +115,34 @@ enum NotChosen {
     NoDevice,
     #[error("adb lists no device of that name, only {0}")]
     Unknown(String),
+    #[error("adb lists several devices with that serial number: choose one by its place, {0}")]
+    Shared(String),
     #[error(transparent)]
     Unusable(#[from] Unusable),
 }
 
-/// The serial number that is meant, of what the adb server lists.
+/// The serial number that is meant, of what the adb server lists; or the USB port, where the number is not one device's.
 fn choose(devices: &[Listed], wanted: Option<&str>) -> Result<String, NotChosen> {
     let names = || devices.iter().map(|d| format!("adb:{}", printable(&d.serial))).collect::<Vec<_>>().join(", ");
+    // `adb -s` takes a port, such as usb:1-2, too.
+    let port = |d: &Listed| d.get("usb").map(|port| format!("usb:{port}"));
     let found = match (wanted, devices) {
-        (Some(wanted), all) => all.iter().find(|d| d.serial == wanted),
+        (Some(wanted), all) => {
+            let same: Vec<&Listed> = all.iter().filter(|d| d.serial == wanted).collect();
+            if same.len() > 1 {
+                let ports: Vec<String> = same
+                    .iter()
+                    .map(|d| port(d).map_or("one without".into(), |p| format!("adb:{}", printable(&p))))
+                    .collect();
+                return Err(NotChosen::Shared(ports.join(" or ")));
+            }
+            let by_port = all.iter().find(|d| port(d).as_deref() == Some(wanted));
+            if let (true, Some(device)) = (same.is_empty(), by_port) {
+                usable(&device.state)?;
+                return Ok(wanted.to_owned());
+            }
+            same.into_iter().next()
+        }
         (None, [one]) => Some(one),
         (None, []) => None,
         (None, _) => return Err(NotChosen::Several(names())),
@@ -310,6 +332,13 @@ mod tests {
             "udev",
         );
         refused("R58\trecovery\n", None, "`recovery`");
+        refused("R58\tdevice\nR581\tdevice\n", Some("R5"), "no device of that name");
+        // Cheap models have one number for all.
+        let clones = "0123\tdevice usb:1-2 transport_id:1\n0123\toffline usb:1-3 transport_id:2\n";
+        refused(clones, Some("0123"), "adb:usb:1-2 or adb:usb:1-3");
+        refused(clones, Some("usb:1-3"), "plug it in again");
+        refused(clones, Some("usb:1-4"), "no device of that name");
+        assert_eq!(choose(clones, Some("usb:1-2")), Ok("usb:1-2".into()));
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! The statements, iteration by iteration.
 
+use super::android::Android;
 use super::contents::{Contents, Texts, text_of, verify};
 use super::files::Files;
 use super::shell::Shell;
 use super::timing::{Latencies, SAMPLED, Timing, rate};
-use super::{Parameters, failed};
+use super::{EngineChoice, Parameters, failed};
 use crate::Error;
 use crate::marks::Writer;
 use crate::storage::{Account, Directory, Lines};
 use model::Context;
 use rusqlite::{Connection, Statement, params};
+use std::cell::RefCell;
 use std::io::Write;
+use std::rc::Rc;
 
 /// A run.
 pub(super) struct Load<'a> {
@@ -37,10 +40,11 @@ impl Load<'_> {
         head.mark("settings", format!("journal_mode {journal}, synchronous {sync}, page_size {}", p.page_size));
         let (mut lines, mut latencies) = (Vec::new(), Latencies::new()?);
         let mut account = Account::default();
-        let mut database = Database::new(self)?;
+        let framework = self.framework()?;
+        let mut database = Database::new(self, framework.as_ref())?;
         for nth in 0..p.warmup.saturating_add(p.iterations) {
             if nth > 0 && p.op != "select" {
-                database = Database::new(self)?;
+                database = Database::new(self, framework.as_ref())?;
             }
             if p.op == "select" && p.cold {
                 database = database.made_cold(self)?;
@@ -48,11 +52,8 @@ impl Load<'_> {
             let before = counters();
             let (begin, end) = match &mut database.engine {
                 Engine::Bundled(connection) => self.load(connection, &mut latencies, &mut lines)?,
-                Engine::System(shell) => {
-                    let (begin, end, executed) = shell.run(p, self.context)?;
-                    rate(&mut lines, p.op, executed, begin, end)?;
-                    (begin, end)
-                }
+                Engine::System(shell) => rated(&mut lines, p.op, shell.run(p, self.context)?)?,
+                Engine::Android(android) => rated(&mut lines, p.op, android.borrow_mut().run()?)?,
             };
             if nth < p.warmup {
                 lines.clear();
@@ -63,21 +64,35 @@ impl Load<'_> {
             head.iteration(begin, end - begin);
         }
         head.mark("sqlite", database.version()?);
-        if p.per_transaction > 1 && !p.each && !p.system {
+        if p.per_transaction > 1 && !p.each && matches!(p.engine, EngineChoice::Bundled) {
             head.mark("latency", format!("of every {SAMPLED}th statement"));
         }
         let by = self.check(database)?;
+        if let Some(android) = framework.and_then(Rc::into_inner) {
+            head.mark("mode", android.into_inner().end()?);
+        }
         account.append_to(p.op != "select", &mut head);
         latencies.append_to(&mut lines)?;
         writeln!(lines, "{}", serde_json::json!({"verified": true, "by": by}))?;
         Ok([head.bytes(), &lines].concat())
     }
 
+    /// Android's framework, if it executes the statements.
+    fn framework(&self) -> Result<Option<SharedAndroid>, Error> {
+        match &self.parameters.engine {
+            EngineChoice::Android(framework) => {
+                let android = Android::start(framework, self.parameters, self.context)?;
+                Ok(Some(Rc::new(RefCell::new(android))))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// INSERTs, then scans of them.
     fn demo(&self) -> Result<Vec<u8>, Error> {
         let p = self.parameters;
         let (mut lines, mut latencies) = (Vec::new(), Latencies::new()?);
-        let mut database = Database::new(self)?;
+        let mut database = Database::new(self, None)?;
         if let Engine::Bundled(connection) = &database.engine {
             self.insert(connection, &mut latencies, &mut lines)?;
         }
@@ -203,9 +218,19 @@ impl Load<'_> {
     }
 }
 
+/// Writes the rate of what another process executed: begin, end and how many.
+fn rated(lines: &mut Vec<u8>, op: &str, (begin, end, executed): (u64, u64, u64)) -> Result<(u64, u64), Error> {
+    rate(lines, op, executed, begin, end)?;
+    Ok((begin, end))
+}
+
+/// One process for all iterations.
+type SharedAndroid = Rc<RefCell<Android>>;
+
 enum Engine {
     Bundled(Connection),
     System(Shell),
+    Android(SharedAndroid),
 }
 
 /// A database with its engine, ready for the load. The engine goes before the files.
@@ -216,9 +241,9 @@ struct Database {
 
 impl Database {
     /// A new one with the table, filled where the operation needs rows.
-    fn new(load: &Load<'_>) -> Result<Self, Error> {
+    fn new(load: &Load<'_>, framework: Option<&SharedAndroid>) -> Result<Self, Error> {
         let p = load.parameters;
-        let database = Self::open(Files::new(&p.dir)?, p)?;
+        let database = Self::open(Files::new(&p.dir)?, p, framework.cloned())?;
         let fill = matches!(p.op, "select" | "update" | "delete");
         let create = "CREATE TABLE t (n INTEGER, s TEXT);";
         match database.engine {
@@ -243,17 +268,32 @@ impl Database {
                 }
                 Ok(Self { engine: Engine::System(shell), files: database.files })
             }
+            Engine::Android(android) => {
+                android.borrow_mut().order("create")?;
+                if fill {
+                    android.borrow_mut().order("fill")?;
+                }
+                Ok(Self { engine: Engine::Android(android), files: database.files })
+            }
         }
     }
 
-    fn open(files: Files, p: &Parameters) -> Result<Self, Error> {
-        let engine = if p.system { Engine::System(Shell::new(&files, p)?) } else { Engine::Bundled(files.connect(p)?) };
+    fn open(files: Files, p: &Parameters, framework: Option<SharedAndroid>) -> Result<Self, Error> {
+        let engine = match (framework, &p.engine) {
+            (Some(android), _) => {
+                android.borrow_mut().open(&files, p)?;
+                Engine::Android(android)
+            }
+            (None, EngineChoice::System) => Engine::System(Shell::new(&files, p)?),
+            (None, _) => Engine::Bundled(files.connect(p)?),
+        };
         Ok(Self { engine, files })
     }
 
     fn version(&mut self) -> Result<String, Error> {
         match &mut self.engine {
             Engine::System(shell) => shell.version(),
+            Engine::Android(android) => android.borrow_mut().version(),
             Engine::Bundled(connection) => {
                 let sql = "SELECT sqlite_version() || ' (' || sqlite_source_id() || ')'";
                 let version: String = connection.query_row(sql, [], |row| row.get(0)).map_err(failed(sql))?;
@@ -267,15 +307,20 @@ impl Database {
         match self.engine {
             Engine::Bundled(connection) => connection.close().map_err(|(_, e)| failed("close the database")(e))?,
             Engine::System(shell) => shell.close()?,
+            Engine::Android(android) => drop(android.borrow_mut().order("close")?),
         }
         Ok(self.files)
     }
 
     /// Opened anew: closing threw SQLite's own cache away, and here the kernel's goes.
     fn made_cold(self, load: &Load<'_>) -> Result<Self, Error> {
+        let framework = match &self.engine {
+            Engine::Android(android) => Some(android.clone()),
+            _ => None,
+        };
         let files = self.close()?;
         files.evict()?;
-        Self::open(files, load.parameters)
+        Self::open(files, load.parameters, framework)
     }
 }
 

@@ -10,11 +10,12 @@
 //! An iteration is all of the rows, in a new database each time; or all of the scans, of the same one. Sync policy and
 //! journal move these numbers a thousandfold, far more than devices do: they are options, and are stated with the result.
 //!
-//! The engine is the one that Fathom carries, or the system's own ([`shell`]).
+//! The engine is the one that Fathom carries, the system's own ([`shell`]), or what Android's apps use ([`android`]).
 //!
 //! The files (database, rollback journal, WAL, shared memory) are the workload's own, under a name of its process, and
 //! are removed when it ends, fails or is cancelled.
 
+mod android;
 mod contents;
 mod files;
 mod load;
@@ -23,9 +24,10 @@ mod shell;
 mod tests;
 mod timing;
 
-use crate::Error;
+use self::android::Framework;
 use crate::marks::Writer;
 use crate::options::{Options, Spec};
+use crate::{Error, art, robolectric};
 use model::Context;
 use std::io::Write;
 use std::path::PathBuf;
@@ -52,13 +54,30 @@ const SPECS: &[Spec] = &[
     Spec {
         name: "engine",
         default: "bundled",
-        help: "bundled, or system: the installed program sqlite3, statements as text",
+        help: "bundled; system: the installed program sqlite3, statements as text; android: android.database on a device; \
+               robolectric: android.database on this host",
     },
+    Spec {
+        name: "art",
+        default: "",
+        help: "path of the Android runtime, for android [app_process64 or app_process on PATH]",
+    },
+    art::DEX_JAR,
+    Spec { name: "java", default: "java", help: "path of java, for robolectric" },
+    robolectric::FOLDER,
     Spec { name: "dir", default: ".", help: "folder for the database" },
 ];
 
 const JOURNAL_MODES: &[&str] = &["delete", "truncate", "persist", "memory", "wal", "off"];
 const SYNCHRONOUS: &[&str] = &["off", "normal", "full", "extra"];
+
+/// What executes the statements.
+#[derive(Debug, Clone)]
+enum EngineChoice {
+    Bundled,
+    System,
+    Android(Framework),
+}
 
 #[derive(Debug, Clone)]
 struct Parameters {
@@ -74,7 +93,7 @@ struct Parameters {
     silent: bool,
     iterations: u64,
     warmup: u64,
-    system: bool,
+    engine: EngineChoice,
     dir: PathBuf,
 }
 
@@ -113,12 +132,18 @@ impl Parameters {
         }
         let op = options.one_of("op", &["insert", "select", "update", "delete", "demo"])?;
         let samples = options.one_of("samples", &["total", "each", "none"])?;
-        let system = options.one_of("engine", &["bundled", "system"])? == "system";
-        if system && (op == "demo" || samples == "each") {
-            return Err(Error::Usage(
-                "--engine system supports neither --op demo nor --samples each: it cannot time single statements"
-                    .into(),
-            ));
+        let (dex_jar, folder) = (options.text("dex-jar").into(), options.text("robolectric").into());
+        let name = options.one_of("engine", &["bundled", "system", "android", robolectric::MODE])?;
+        let engine = match name {
+            "bundled" => EngineChoice::Bundled,
+            "system" => EngineChoice::System,
+            "android" => EngineChoice::Android(Framework::Art(options.text("art").into(), dex_jar)),
+            _ => EngineChoice::Android(Framework::Robolectric(options.text("java").into(), folder)),
+        };
+        if name != "bundled" && (op == "demo" || samples == "each") {
+            return Err(Error::Usage(format!(
+                "--engine {name} supports neither --op demo nor --samples each: it cannot time single statements"
+            )));
         }
         let warmup: u64 = options.get("warmup")?;
         if op == "demo" && warmup > 0 {
@@ -137,7 +162,7 @@ impl Parameters {
             silent: samples == "none",
             iterations,
             warmup,
-            system,
+            engine,
             dir: options.text("dir").into(),
         })
     }

@@ -6,6 +6,7 @@ import fathom.Measured;
 import fathom.Options;
 import fathom.Series;
 import fathom.WrongResult;
+import fathom.proof.Mode;
 import java.lang.reflect.InvocationTargetException;
 
 /**
@@ -47,7 +48,7 @@ public final class Draw implements Load {
     }
 
     private static Surface surface(int width, int height, String format, boolean antialias) {
-        if (!System.getProperty("java.vm.name", "").equals("Dalvik")) {
+        if (!Mode.isAndroid()) {
             return new Java2d(width, height, format, antialias);
         }
         // Compiled for a device only; see java/android.

@@ -37,6 +37,7 @@ final class Art {
 
     private static boolean tells(String line) {
         return line.contains("libart.so") || line.contains("jit-cache") || line.contains("jit-code-cache")
+                || line.contains("libjvm.so") || (line.contains("robolectric") && line.contains(" r-x"))
                 || line.contains("fathom") || line.endsWith(".odex") || line.endsWith(".oat")
                 || line.endsWith("classes.dex");
     }

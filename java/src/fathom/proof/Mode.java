@@ -14,6 +14,23 @@ public final class Mode {
         return System.getProperty("java.vm.name", "?").equals("Dalvik");
     }
 
+    /** Whether Android's framework is here: on its own runtime, or on Robolectric, whose launcher says so. */
+    public static boolean isAndroid() {
+        return isArt() || robolectric() != null;
+    }
+
+    private static String robolectric() {
+        return System.getProperty("fathom.robolectric");
+    }
+
+    /** What runs this, by its own word. */
+    public static String runtime() {
+        String version = System.getProperty("java.vm.version", "of no version");
+        return isArt()
+                ? "Dalvik " + version
+                : "Robolectric " + robolectric() + " on " + System.getProperty("java.vm.name", "?") + " " + version;
+    }
+
     /** What Android's runtime shows of itself, for who started it. */
     public static String maps() throws Contradiction {
         return Art.maps();

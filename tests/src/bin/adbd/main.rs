@@ -2,7 +2,8 @@
 //! (`adb connect 127.0.0.1:PORT`), and runs commands in a private root. No line of Android is in it; it is written from the protocol's
 //! documentation (protocol.txt, SYNC.TXT, shell_protocol.h).
 //!
-//!     adbd --root FOLDER --port-file FILE [--uid N] [--key FILE] [--data OPTIONS] [--features LIST] [--rate BYTES_PER_S]
+//!     adbd --root FOLDER --port-file FILE [--uid N] [--key FILE] [--data OPTIONS] [--features LIST] [--rate BYTES_PER_S] \
+//!         [--ahead SECONDS]
 //!     adbd --root FOLDER --machine ADDRESS [--uid N] [--key FILE] [--features LIST] [--rate BYTES_PER_S]
 //!
 //! With `--machine` the machine that it runs on is the device: FOLDER is its root, with all that is mounted there, the daemon listens
@@ -35,6 +36,7 @@ struct Options {
     data: String,
     features: String,
     rate: Option<u64>,
+    ahead: u32,
     machine: Option<String>,
 }
 
@@ -56,6 +58,7 @@ fn main() -> io::Result<()> {
             "--data" => options.data = value,
             "--features" => options.features = value,
             "--rate" => options.rate = value.parse().ok(),
+            "--ahead" => options.ahead = value.parse().map_err(|_| wrong("--ahead"))?,
             "--machine" => options.machine = Some(value),
             _ => return Err(wrong(&word)),
         }
@@ -394,7 +397,7 @@ impl Host<'_> {
         let (end, other) = UnixStream::pair()?;
         let served = match name.strip_prefix("reverse:") {
             Some(what) => reverse::serve(what, other, &self.streams),
-            None => services::serve(&name, other),
+            None => services::serve(&name, other, self.options.ahead),
         };
         if served {
             self.streams.add(end, Ok(message.a))

@@ -8,9 +8,10 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
 
-/// Serves a stream until it ends; false if there is no such service.
-pub fn serve(name: &str, stream: UnixStream) -> bool {
+/// Serves a stream until it ends; false if there is no such service. Files that come are as much older as the clock here is ahead, s.
+pub fn serve(name: &str, stream: UnixStream, ahead: u32) -> bool {
     if let Some((_, line)) = name.strip_prefix("shell,v2").and_then(|rest| rest.split_once(':')) {
         let line = line.to_owned();
         std::thread::spawn(move || shell_v2(&line, stream));
@@ -18,7 +19,7 @@ pub fn serve(name: &str, stream: UnixStream) -> bool {
         let line = line.to_owned();
         std::thread::spawn(move || shell_v1(&line, stream));
     } else if name == "sync:" {
-        std::thread::spawn(move || sync(stream));
+        std::thread::spawn(move || sync(stream, ahead));
     } else if let Some(port) = name.strip_prefix("tcp:").and_then(|p| p.parse::<u16>().ok()) {
         let Ok(there) = TcpStream::connect(("127.0.0.1", port)) else { return false };
         std::thread::spawn(move || relay(stream, there));
@@ -123,8 +124,8 @@ pub fn relay(here: UnixStream, there: TcpStream) {
     let _ = up.join();
 }
 
-fn sync(mut stream: UnixStream) {
-    while sync_one(&mut stream).unwrap_or(false) {}
+fn sync(mut stream: UnixStream, ahead: u32) {
+    while sync_one(&mut stream, ahead).unwrap_or(false) {}
     let _ = stream.shutdown(std::net::Shutdown::Both);
 }
 
@@ -139,7 +140,7 @@ fn fail(to: &mut UnixStream, why: &str) -> io::Result<()> {
 }
 
 /// A request of the file service; false at its end.
-fn sync_one(stream: &mut UnixStream) -> io::Result<bool> {
+fn sync_one(stream: &mut UnixStream, ahead: u32) -> io::Result<bool> {
     let mut id = [0; 4];
     stream.read_exact(&mut id)?;
     let length = word(stream)? as usize;
@@ -176,13 +177,13 @@ fn sync_one(stream: &mut UnixStream) -> io::Result<bool> {
         }
         b"SEND" => {
             let (path, mode) = name.rsplit_once(',').unwrap_or((&name, "0600"));
-            receive(stream, path, mode.parse().unwrap_or(0o600))?;
+            receive(stream, path, mode.parse().unwrap_or(0o600), ahead)?;
         }
         b"SND2" => {
             let mut rest = [0; 12];
             stream.read_exact(&mut rest)?;
             let mode = u32::from_le_bytes([rest[4], rest[5], rest[6], rest[7]]);
-            receive(stream, &name, mode)?;
+            receive(stream, &name, mode, ahead)?;
         }
         b"RECV" => send(stream, &name)?,
         b"RCV2" => {
@@ -203,7 +204,7 @@ fn sync_one(stream: &mut UnixStream) -> io::Result<bool> {
     Ok(true)
 }
 
-fn receive(stream: &mut UnixStream, path: &str, mode: u32) -> io::Result<()> {
+fn receive(stream: &mut UnixStream, path: &str, mode: u32, ahead: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode & 0o777).open(path);
     let mut trouble = file.as_ref().err().map(|e| format!("couldn't create file: {e}"));
     loop {
@@ -211,6 +212,11 @@ fn receive(stream: &mut UnixStream, path: &str, mode: u32) -> io::Result<()> {
         stream.read_exact(&mut id)?;
         let length = word(stream)? as usize;
         if &id == b"DONE" {
+            // Its time is the host's; a number in place of a length.
+            let time = UNIX_EPOCH + Duration::from_secs((length as u64).saturating_sub(ahead.into()));
+            if let Ok(file) = &file {
+                file.set_modified(time)?;
+            }
             break;
         }
         if &id != b"DATA" || length > 64 << 10 {

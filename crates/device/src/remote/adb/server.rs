@@ -11,6 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a server that was started may take to listen.
 const START: Duration = Duration::from_secs(15);
 const PORT: u16 = 5037;
+/// Before an address that is none of TCP.
+const OTHER: &str = "\0";
 
 /// Why adb did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +51,10 @@ impl AdbServer {
     }
 
     fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
+        if let Some(socket) = self.address.strip_prefix(OTHER) {
+            let why = format!("ADB_SERVER_SOCKET is {socket}: give tcp:HOST:PORT; other sockets are not supported");
+            return Err(Failure::NoServer(why));
+        }
         let all = self.address.to_socket_addrs();
         all.map(Iterator::collect)
             .map_err(|e| Failure::NoServer(format!("no address of the adb server {}: {e}", self.address)))
@@ -240,10 +246,12 @@ impl Tracker {
 
 fn address(read: &dyn Fn(&str) -> Option<String>) -> String {
     // `tcp:HOST:PORT` or `tcp:PORT`.
-    if let Some(socket) = read("ADB_SERVER_SOCKET")
-        && let Some(rest) = socket.strip_prefix("tcp:")
-    {
-        return if rest.contains(':') { rest.into() } else { format!("127.0.0.1:{rest}") };
+    if let Some(socket) = read("ADB_SERVER_SOCKET") {
+        return match socket.strip_prefix("tcp:") {
+            Some(rest) if rest.contains(':') => rest.into(),
+            Some(rest) => format!("127.0.0.1:{rest}"),
+            None => format!("{OTHER}{socket}"),
+        };
     }
     let host = read("ANDROID_ADB_SERVER_ADDRESS").unwrap_or_else(|| "127.0.0.1".into());
     let port = read("ANDROID_ADB_SERVER_PORT").and_then(|p| p.parse().ok()).unwrap_or(PORT);
@@ -280,6 +288,10 @@ mod tests {
         assert_eq!(with(&[("ANDROID_ADB_SERVER_ADDRESS", "10.0.0.2")]), "10.0.0.2:5037");
         assert_eq!(with(&[("ADB_SERVER_SOCKET", "tcp:host:6001"), ("ANDROID_ADB_SERVER_PORT", "1")]), "host:6001");
         assert_eq!(with(&[("ADB_SERVER_SOCKET", "tcp:6001")]), "127.0.0.1:6001");
+        // Another server is not asked in its place.
+        let other =
+            AdbServer::at(with(&[("ADB_SERVER_SOCKET", "localabstract:adb"), ("ANDROID_ADB_SERVER_PORT", "1")]));
+        assert!(matches!(other.devices(), Err(Failure::NoServer(why)) if why.contains("localabstract:adb")));
     }
 
     /// A server that answers one connection with these bytes, whatever it is asked.

@@ -5,6 +5,10 @@ use super::server::{AdbServer, Failure};
 use super::wire::{CHUNK, SyncAnswer, SyncStat, sync_head, sync_request};
 use std::io::{self, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
+
+/// How long a device may take to close a file that is given up.
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// A file on a device, as far as it was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,11 +76,14 @@ impl AdbSync {
         }
         let mut room = vec![0; CHUNK];
         loop {
-            let got =
-                from.read(&mut room).map_err(|e| Failure::Refused(format!("cannot read the data to send: {e}")))?;
-            if got == 0 {
-                break;
-            }
+            let got = match from.read(&mut room) {
+                Ok(0) => break,
+                Ok(got) => got,
+                Err(error) => {
+                    self.give_up();
+                    return Err(Failure::Refused(format!("cannot read the data to send: {error}")));
+                }
+            };
             let sent = self.say(&sync_head(b"DATA", got as u32)).and_then(|()| self.say(&room[..got]));
             if let Err(error) = sent {
                 // A device that ran out of room says so, and hangs up.
@@ -92,6 +99,13 @@ impl AdbSync {
             SyncAnswer::Okay => Ok(()),
             _ => Err(Failure::Refused("the device did not confirm the file".into())),
         }
+    }
+
+    /// Ends a file that is not whole, and waits until the device has closed it: streams of a device overtake each other, so that a command
+    /// that removes the file could come before the file.
+    fn give_up(&mut self) {
+        let _ = self.stream.get_ref().set_read_timeout(Some(CLOSING));
+        let _ = self.say(&sync_head(b"DONE", 0)).and_then(|()| self.answer());
     }
 
     /// Reads a file from there, at most `limit` bytes; how many it had.

@@ -1,0 +1,127 @@
+//! How much of its life an NVMe disk has used: its own SMART log (NVM Express base specification, log page 02h), which the kernel hands on
+//! to root only (linux/nvme_ioctl.h). Asked of the disks of the machine that this runs on.
+
+use crate::Reader as _;
+use crate::reader::Local;
+use model::{Environment, Fact};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+
+/// `_IOWR('N', 0x41, struct nvme_passthru_cmd)`.
+const ADMIN_COMMAND: u64 = 0xc048_4e41;
+const GET_LOG_PAGE: u8 = 0x02;
+const SMART: u32 = 0x02;
+/// The log's length, bytes.
+const LENGTH: usize = 512;
+/// Of the controller, not of one namespace.
+const ALL: u32 = 0xffff_ffff;
+/// More disks than a device has that is measured.
+const MOST: usize = 16;
+
+/// `struct nvme_passthru_cmd`.
+#[repr(C)]
+#[derive(Default)]
+struct Passthrough {
+    opcode: u8,
+    flags: u8,
+    rsvd1: u16,
+    nsid: u32,
+    cdw2: u32,
+    cdw3: u32,
+    metadata: u64,
+    addr: u64,
+    metadata_len: u32,
+    data_len: u32,
+    cdw10: u32,
+    cdw11_to_15: [u32; 5],
+    timeout_ms: u32,
+    result: u32,
+}
+
+/// Facts of each NVMe disk of this machine.
+pub fn facts() -> Environment {
+    let names = Local.list("/sys/block").unwrap_or_default();
+    let mut facts = Environment::new();
+    for name in names.iter().filter(|name| name.starts_with("nvme")).take(MOST) {
+        // `nvme0n1` is the first namespace of the controller nvme0; others (nvme0c1n1) are paths of one.
+        let Some(controller) = name[4..].find('n').map(|at| format!("/dev/{}", &name[..4 + at])) else { continue };
+        if !controller["/dev/nvme".len()..].bytes().all(|b| b.is_ascii_digit()) {
+            continue;
+        }
+        let log = smart(&controller).map_err(|error| match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => "the kernel shows it to root only".to_owned(),
+            _ => error.to_string(),
+        });
+        let life = log.map(|log| life(&log));
+        for (what, value) in [
+            ("life_used", life.clone().map(|l| format!("{} %", l.used))),
+            ("spare_used", life.map(|l| format!("{} % (worn out from {} % on)", l.spare_used, l.worn_out))),
+        ] {
+            let fact = Fact {
+                unknown: value.as_ref().err().cloned(),
+                value: value.ok(),
+                unit: None,
+                source: format!("{controller}: SMART log"),
+                varies: "run".into(),
+            };
+            facts.insert(format!("media.{name}.{what}"), fact);
+        }
+    }
+    facts
+}
+
+fn smart(controller: &str) -> io::Result<[u8; LENGTH]> {
+    let file = File::open(controller)?;
+    let mut log = [0; LENGTH];
+    let mut command = Passthrough {
+        opcode: GET_LOG_PAGE,
+        nsid: ALL,
+        addr: log.as_mut_ptr() as u64,
+        data_len: LENGTH as u32,
+        // The number of words of 4 bytes, less one, in the upper half.
+        cdw10: (LENGTH as u32 / 4 - 1) << 16 | SMART,
+        ..Passthrough::default()
+    };
+    // SAFETY: the command and the log that it points to live until the call returns, and the log has the length that it names.
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), ADMIN_COMMAND as _, &raw mut command) };
+    match status {
+        0 => Ok(log),
+        -1 => Err(io::Error::last_os_error()),
+        refused => Err(io::Error::other(format!("the controller refused with status {refused:#x}"))),
+    }
+}
+
+/// In percent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Life {
+    /// By its maker's estimate; more than 100 is possible.
+    used: u8,
+    spare_used: u8,
+    worn_out: u8,
+}
+
+fn life(log: &[u8; LENGTH]) -> Life {
+    let left = |percent: u8| 100_u8.saturating_sub(percent);
+    Life { used: log[5], spare_used: left(log[3]), worn_out: left(log[4]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_has_kernels_size() {
+        assert_eq!(size_of::<Passthrough>() as u64, ADMIN_COMMAND >> 16 & 0x3fff);
+    }
+
+    #[test]
+    fn life_is_read_from_log() {
+        let mut log = [0; LENGTH];
+        // A warning, the temperature, spare, its threshold, used.
+        log[..6].copy_from_slice(&[0, 0x2b, 0x01, 97, 10, 3]);
+        assert_eq!(life(&log), Life { used: 3, spare_used: 3, worn_out: 90 });
+        log[3..6].copy_from_slice(&[255, 255, 255]);
+        assert_eq!(life(&log), Life { used: 255, spare_used: 0, worn_out: 0 });
+    }
+}

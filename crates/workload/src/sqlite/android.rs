@@ -1,0 +1,193 @@
+//! SQLite through Android's framework (android.database), as apps use it: compiled statements, a cursor whose rows pass through a window of
+//! memory. The library below is the device's own. It runs on Android's runtime with its JIT, or on Robolectric.
+//!
+//! It is a process beside this one that takes an order a line and answers a line (java/src/fathom/database/Statements.java). It stays for
+//! all iterations, since it takes seconds to start. The files are made, checked and removed here.
+//!
+//! Uncertain: none of this was run on a device. `app_process` alone registers the native methods of android.database; it starts no
+//! application, and of the framework's own code AOSP's `SQLiteDatabase` then takes the settings that it has without one.
+
+use super::files::{Files, journal_is};
+use super::{Parameters, SYNCHRONOUS};
+use crate::robolectric::Unpacked;
+use crate::{Error, art, robolectric};
+use model::Context;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+/// What its answers begin with; what else it prints is the runtime's.
+const ANSWER: &str = "fathom: ";
+/// Lines of the runtime's own before an answer.
+const CHATTER: usize = 10_000;
+
+/// Which, and where its classes are.
+#[derive(Debug, Clone)]
+pub(super) enum Framework {
+    /// Android's: launcher, or empty for the one on PATH, and the dexed jar.
+    Art(String, PathBuf),
+    /// Robolectric's: java, and the folder.
+    Robolectric(String, PathBuf),
+}
+
+/// A running one, ended when dropped.
+#[derive(Debug)]
+pub(super) struct Android {
+    child: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+    framework: Framework,
+    context: Context,
+    /// Goes after the process.
+    _unpacked: Option<Unpacked>,
+}
+
+impl Android {
+    /// Starts it for this load.
+    pub(super) fn start(framework: &Framework, p: &Parameters, context: &Context) -> Result<Self, Error> {
+        let mut words = vec!["sqlite".to_owned()];
+        for (name, value) in [
+            ("op", p.op.to_owned()),
+            ("rows", p.rows.to_string()),
+            ("scans", p.scans.to_string()),
+            ("per-transaction", p.per_transaction.to_string()),
+            ("page-size", p.page_size.to_string()),
+            ("synchronous", p.synchronous.to_owned()),
+            ("journal-mode", p.journal_mode.to_owned()),
+        ] {
+            words.extend([format!("--{name}"), value]);
+        }
+        let (mut command, name, unpacked) = match framework {
+            Framework::Art(launcher, jar) => {
+                let launcher = art::launcher(launcher, true)?;
+                art::jar_is_there(jar)?;
+                (art::command(&launcher, jar, JIT, 0, &words), launcher.to_string_lossy().into_owned(), None)
+            }
+            Framework::Robolectric(java, folder) => {
+                let (command, unpacked) = robolectric::command(java, folder, &words)?;
+                (command, java.clone(), Some(unpacked))
+            }
+        };
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = spawned.map_err(|e| Error::Failed(format!("cannot run {name}: {e}")))?;
+        let (Some(orders), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(Error::Failed(format!("cannot talk to {name}")));
+        };
+        let (framework, context) = (framework.clone(), context.clone());
+        Ok(Self {
+            child,
+            orders: Some(orders),
+            answers: BufReader::new(answers),
+            framework,
+            context,
+            _unpacked: unpacked,
+        })
+    }
+
+    /// Opens a database with the settings asked for.
+    pub(super) fn open(&mut self, files: &Files, p: &Parameters) -> Result<(), Error> {
+        let path = files.database.canonicalize()?;
+        let path = path.to_str().filter(|path| !path.contains(['\n', '\r']));
+        let path = path.ok_or_else(|| {
+            Error::Failed(
+                "Java opens files by names in UTF-8 and in one line only (choose another folder with --dir)".into(),
+            )
+        })?;
+        let answer = self.order(&format!("open {path}"))?;
+        let mut words = answer.split(' ');
+        journal_is(words.next().unwrap_or_default(), p)?;
+        let synchronous = SYNCHRONOUS.iter().position(|level| *level == p.synchronous).unwrap_or_default();
+        let expected = [synchronous.to_string(), p.page_size.to_string()];
+        if words.eq(expected.iter().map(String::as_str)) {
+            return Ok(());
+        }
+        let expected = expected.join(" ");
+        Err(Error::Failed(format!(
+            "android.database did not take synchronous and page_size ({expected}); it answered {answer}"
+        )))
+    }
+
+    /// Version and source of the engine.
+    pub(super) fn version(&mut self) -> Result<String, Error> {
+        let answer = self.order("version")?;
+        Ok(match self.framework {
+            Framework::Art(..) => format!("{answer}, the device's own through android.database"),
+            Framework::Robolectric(..) => format!("{answer}, Robolectric's through android.database"),
+        })
+    }
+
+    /// Executes the load; begin, end (CLOCK_BOOTTIME) and how many statements.
+    pub(super) fn run(&mut self) -> Result<(u64, u64, u64), Error> {
+        let answer = self.order("run")?;
+        let numbers: Vec<u64> = answer.split(' ').filter_map(|word| word.parse().ok()).collect();
+        match numbers[..] {
+            [begin, ns, count] => Ok((begin, begin.saturating_add(ns), count)),
+            _ => Err(Error::Failed(format!("android.database answered {answer:?}"))),
+        }
+    }
+
+    /// Has an order executed; the answer without its kind.
+    pub(super) fn order(&mut self, order: &str) -> Result<String, Error> {
+        let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{order}"));
+        let answer = match sent {
+            Some(Ok(())) => self.answer(),
+            _ => None,
+        };
+        match answer.as_deref().and_then(|line| line.split_once(' ')) {
+            Some(("done" | "text", rest)) => Ok(rest.to_owned()),
+            Some(("wrong", why)) => Err(Error::Wrong(why.to_owned())),
+            Some(("failed", why)) => Err(Error::Failed(format!("android.database cannot {order}: {why}"))),
+            _ => Err(self.complaint()),
+        }
+    }
+
+    fn answer(&mut self) -> Option<String> {
+        (0..CHATTER).find_map(|_| {
+            let mut line = String::new();
+            match self.answers.read_line(&mut line) {
+                Ok(0) | Err(_) => Some(None),
+                Ok(_) => line.trim_end().strip_prefix(ANSWER).map(|answer| Some(answer.to_owned())),
+            }
+        })?
+    }
+
+    /// Ends it; the proof of its mode.
+    pub(super) fn end(mut self) -> Result<String, Error> {
+        drop(self.orders.take());
+        let mut printed = String::new();
+        // An error is an end.
+        let _ = self.answers.read_to_string(&mut printed);
+        let (maps, _) = art::parse_output(&printed);
+        let Ok(maps) = maps else { return Err(self.complaint()) };
+        let proof = match &self.framework {
+            Framework::Art(_, jar) => art::judge(JIT, &maps, jar).map(|proof| format!("{JIT}: {proof}")),
+            Framework::Robolectric(..) => {
+                robolectric::judge(&maps).map(|proof| format!("{}: {proof}", robolectric::MODE))
+            }
+        };
+        proof.map_err(|why| Error::Failed(format!("android.database did not run as asked for: {why}")))
+    }
+
+    fn complaint(&mut self) -> Error {
+        drop(self.orders.take());
+        if self.context.cancelled() {
+            return Error::Interrupted;
+        }
+        let mut said = String::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            let _ = stderr.read_to_string(&mut said);
+        }
+        let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(3).collect();
+        Error::Failed(format!("android.database ended: {}", lines.join("; ")))
+    }
+}
+
+/// Apps are compiled while they run.
+const JIT: &str = "art-jit";
+
+impl Drop for Android {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

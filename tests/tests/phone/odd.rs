@@ -1,0 +1,196 @@
+//! What goes wrong around the real adb: one phone under two names, a server that is killed, names of any bytes, clocks, variables.
+
+use super::benchmarks::under_way;
+use super::{DAEMON, QUICK, clean, json, phone, processes, told};
+use anyhow::{Context, Result, ensure};
+use fathom_tests::phone::{Phone, Shape};
+use fathom_tests::{fathom, run, until};
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::process::{Command, Stdio};
+
+fn two() -> Result<(Phone, Phone)> {
+    let open = Shape { open: true, ..Shape::default() };
+    let (a, b) = (Phone::start(DAEMON, &Shape::default())?, Phone::start(DAEMON, &open)?);
+    b.connect_to(&a)?;
+    Ok((a, b))
+}
+
+fn archive(phone: &Phone) -> String {
+    format!("adb-{}.fathom", phone.serial.replace(':', "-"))
+}
+
+/// Both have this machine's boot; with one serial number they are one phone, on USB and on Wi-Fi.
+pub fn two_names() -> Result<()> {
+    let (a, b) = two()?;
+    let folder = tempfile::tempdir()?;
+    for phone in [&a, &b] {
+        phone.replay("getprop ro.serialno", b"R5CT\n")?;
+    }
+    let shelf = folder.path().join("shelf");
+    let both = format!("{},{}", a.name(), b.name());
+    let output = a.fathom().args(QUICK).args(["--blocks", "2", "--device", &both, "-o"]).arg(&shelf).output()?;
+    ensure!(output.status.success() && told(&output).contains("the same device"), "{}", told(&output));
+    ensure!(processes(&shelf.join(archive(&a)))? > 0 && !shelf.join(archive(&b)).exists(), "{}", told(&output));
+    // Two serial numbers are two phones.
+    b.replay("getprop ro.serialno", b"R5CU\n")?;
+    let shelf = folder.path().join("two");
+    let output = a.fathom().args(QUICK).args(["--blocks", "2", "--device", "all", "-o"]).arg(&shelf).output()?;
+    ensure!(output.status.success() && !told(&output).contains("the same device"), "{}", told(&output));
+    ensure!(processes(&shelf.join(archive(&a)))? > 0 && processes(&shelf.join(archive(&b)))? > 0);
+    clean(&a)
+}
+
+/// What they measured, by this machine's clock, which is theirs.
+pub fn in_turn() -> Result<()> {
+    let (a, b) = two()?;
+    let folder = tempfile::tempdir()?;
+    let shelf = folder.path().join("shelf");
+    let mut command = a.fathom();
+    command.args(QUICK).args(["--blocks", "2", "--in-turn", "--device", &format!("{},{}", b.name(), a.name()), "-o"]);
+    let output = command.arg(&shelf).output()?;
+    ensure!(output.status.success(), "{}", told(&output));
+    let times = |phone: &Phone| -> Result<(f64, f64)> {
+        let rows = fathom_tests::rows(&shelf.join(archive(phone)), "replicates")?;
+        let time = |name: &str| -> Result<Vec<f64>> {
+            rows.iter().map(|row| Ok(row[name].to_string().trim_matches(['"', '\'']).parse()?)).collect()
+        };
+        let (starts, ends) = (time("start_ns")?, time("end_ns")?);
+        Ok((starts.into_iter().fold(f64::MAX, f64::min), ends.into_iter().fold(0.0, f64::max)))
+    };
+    let (first, second) = (times(&b)?, times(&a)?);
+    ensure!(first.1 <= second.0, "they overlap: {first:?}, {second:?}");
+    clean(&a)
+}
+
+/// As `adb kill-server` does, or an `adb` of another version. Fathom starts another server, and goes on.
+pub fn killed_server() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    let child = under_way(&phone, &archive, "1m")?;
+    run(phone.adb().arg("kill-server"))?;
+    let lost = "is back after";
+    let mut child = child;
+    let stderr = std::io::BufReader::new(child.stderr.take().context("stderr")?);
+    let mut said = String::new();
+    let mut lines = std::io::BufRead::lines(stderr);
+    while !said.contains(lost) {
+        said += &lines.next().with_context(|| said.clone())??;
+    }
+    run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
+    lines.map_while(Result::ok).for_each(|line| said += &line);
+    ensure!(child.wait()?.code() == Some(130) && processes(&archive)? > 0, "{said}");
+    let done = clean(&phone);
+    // The one that fathom started is nobody's child.
+    run(phone.adb().arg("kill-server"))?;
+    done
+}
+
+/// Two hosts in containers have the same process number; the device has one folder for both.
+pub fn same_process_number() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let contained = |blocks: &str, name: &str| {
+        let fathom = phone.fathom();
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--mount-proc", "--kill-child"]).arg(fathom.get_program());
+        command.envs(fathom.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.args(QUICK).args(["--blocks", blocks, "--device", &phone.name(), "-o"]).arg(folder.path().join(name));
+        command.stdin(Stdio::null());
+        command
+    };
+    let mut first = contained("500", "a.fathom").stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    until("a run there", || Ok(phone.processes()?.iter().any(|line| line.contains(" workload "))))?;
+    let output = contained("2", "b.fathom").output()?;
+    first.kill()?;
+    first.wait()?;
+    ensure!(output.status.success() && processes(&folder.path().join("b.fathom"))? > 0, "{}", told(&output));
+    json(&phone.fathom().args(["device", "stop", &phone.name(), "--discard", "--json"]).output()?)?;
+    clean(&phone)
+}
+
+/// Blanks, quotes and dollars are the user's; what is no text is refused, not changed.
+pub fn names() -> Result<()> {
+    let phone = phone()?;
+    let folder = tempfile::tempdir()?;
+    let odd = "/data/local/tmp/a b'c\"d$(id)`é";
+    run(phone.adb().args(["-s", &phone.serial, "shell", "mkdir \"/data/local/tmp/a b'c\\\"d\\$(id)\\`é\""]))?;
+    let archive = folder.path().join("b c'd\"é.fathom");
+    let mut command = phone.fathom();
+    command.args(QUICK).args(["--blocks", "2", "--dir", odd, "--device", &phone.name(), "-o"]).arg(&archive);
+    let output = command.output()?;
+    ensure!(output.status.success() && processes(&archive)? > 0, "{}", told(&output));
+    // Here, names may have any bytes.
+    let bytes = folder.path().join(OsStr::from_bytes(b"x\xff.fathom"));
+    let output =
+        phone.fathom().args(QUICK).args(["--blocks", "2", "--device", &phone.name(), "-o"]).arg(&bytes).output()?;
+    ensure!(output.status.success() && bytes.join("meta.json").exists(), "{}", told(&output));
+    // There, a command's word that would arrive as another is refused before anything is done.
+    let word = OsStr::from_bytes(b"x\xff");
+    for words in [&["record", "--device"][..], &["pool", "node", "--insecure", "--listen", "127.0.0.1:0", "--device"]] {
+        let mut command = phone.fathom();
+        command.args(words).arg(phone.name());
+        match words[0] {
+            "record" => command.args(["--", "echo"]).arg(word),
+            _ => command.arg("--store").arg(word),
+        };
+        let output = command.current_dir(folder.path()).output()?;
+        ensure!(output.status.code() == Some(2) && told(&output).contains("UTF-8"), "{words:?}: {}", told(&output));
+    }
+    phone.shell("rmdir /data/local/tmp/a*")?;
+    clean(&phone)
+}
+
+/// What is copied has this machine's time, and the device's clock is thirty years ahead: its own copy is not an old one.
+pub fn clock() -> Result<()> {
+    let phone = Phone::start(DAEMON, &Shape { ahead_s: 30 * 365 * 86_400, ..Shape::default() })?;
+    phone.shell("mkdir /data/local/tmp/fathom; touch -t 200001010000 /data/local/tmp/fathom/part-1")?;
+    json(&phone.fathom().args(["device", "info", &phone.name(), "--json"]).output()?)?;
+    // One that another host left is an old one.
+    ensure!(!phone.left()?.iter().any(|name| name.starts_with("part-")), "{:?}", phone.left()?);
+    clean(&phone)
+}
+
+pub fn variables() -> Result<()> {
+    let (a, b) = two()?;
+    let with = |name: &str, value: &str| a.fathom().args(["device", "info", "adb", "--json"]).env(name, value).output();
+    let value = json(&with("ANDROID_SERIAL", &b.serial)?)?;
+    ensure!(value["device"] == b.name(), "{}", value["device"]);
+    let output = with("ANDROID_SERIAL", "R58M1")?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains(&b.name()), "{}", told(&output));
+    // A server elsewhere is not looked for here.
+    let output = with("ADB_SERVER_SOCKET", "localfilesystem:/tmp/adb.socket")?;
+    ensure!(output.status.code() == Some(1) && told(&output).contains("ADB_SERVER_SOCKET"), "{}", told(&output));
+    clean(&a)
+}
+
+/// While it looks, copies, starts, runs and fetches: 130, and nothing is left, here or there.
+pub fn interrupted_phases() -> Result<()> {
+    let size = fs::metadata(fathom())?.len();
+    // The copy alone takes some seconds.
+    let phone = Phone::start(DAEMON, &Shape { rate: Some(size / 4), ..Shape::default() })?;
+    let folder = tempfile::tempdir()?;
+    let archive = folder.path().join("b.fathom");
+    for phase in 0..12_u32 {
+        let mut command = phone.fathom();
+        command.args(QUICK).args(["--blocks", "2", "--reconnect", "0", "--device", &phone.name(), "-o"]).arg(&archive);
+        let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        // A fixed wait: the phases follow each other, and are met wherever they are.
+        std::thread::sleep(std::time::Duration::from_millis(u64::from(phase * phase) * 60));
+        let _ = run(Command::new("kill").args(["-INT", &child.id().to_string()]));
+        let output = child.wait_with_output()?;
+        // One that had ended is done; before its handlers are there a signal ends it as any program.
+        let by_signal = output.status.code().is_none() && phase == 0;
+        ensure!(by_signal || matches!(output.status.code(), Some(0 | 130)), "phase {phase}: {}", told(&output));
+        ensure!(!told(&output).contains("panicked"), "{}", told(&output));
+        until("a clean device", || Ok(phone.left()?.is_empty() && phone.processes()?.is_empty()))
+            .with_context(|| format!("phase {phase}: {:?} {:?}", phone.left(), phone.processes()))?;
+        if !archive.join("meta.json").exists() {
+            ensure!(fs::read_dir(folder.path())?.next().is_none(), "phase {phase}: half an archive: {}", told(&output));
+        }
+        let _ = fs::remove_dir_all(&archive);
+    }
+    Ok(())
+}
