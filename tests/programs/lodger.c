@@ -100,6 +100,7 @@ static void handle(int signal)
 {
 	(void)signal;
 	sleep_here();
+	done++;
 }
 
 KEPT void *run(void *arguments)
