@@ -41,11 +41,24 @@ fn changes() -> Vec<Change> {
             json!({"wal_autocheckpoint": 10}),
             &["fdatasync database", "fdatasync WAL", "pwrite64 database"],
         ),
-        change("rows of 100 to 60,000 bytes", wal.clone(), json!({"bytes": 60_000}), &["pwrite64 WAL", "fdatasync WAL"]),
+        change(
+            "rows of 100 to 60,000 bytes",
+            wal.clone(),
+            json!({"bytes": 60_000}),
+            &["pwrite64 WAL", "fdatasync WAL"],
+        ),
         change("twenty INSERTs a transaction", wal.clone(), json!({"per_transaction": 20}), &["fdatasync WAL"]),
-        change("index dropped", selects.clone(), json!({"index": false}), &["pread64 database", "outside system calls"]),
+        change(
+            "index dropped",
+            selects.clone(),
+            json!({"index": false}),
+            &["pread64 database", "outside system calls"],
+        ),
         change("page cache dropped", selects, json!({"cold": true}), &["pread64 database"]),
-        Change { takes_us: (300, 12_000), ..change("flushes of 3 to 12 ms", wal.clone(), json!({}), &["fdatasync WAL / flush"]) },
+        Change {
+            takes_us: (300, 12_000),
+            ..change("flushes of 3 to 12 ms", wal.clone(), json!({}), &["fdatasync WAL / flush"])
+        },
         Change { mount: "nobarrier", ..change("barriers to nobarrier", wal, json!({}), &["fdatasync WAL / flush"]) },
     ]
 }

@@ -33,10 +33,12 @@ fn is_flushed(count: f64, sum: &impl Fn(&str) -> f64) -> Result<()> {
 pub fn rocksdb() -> Result<()> {
     let (disk, folder) = (ext4()?, tempfile::tempdir()?);
     let database = format!("--db={}", disk.path().join("r").display());
-    let argv = ["db_bench", "--benchmarks=fillrandom", "--threads=4", "--num=50", "--sync=1", "--statistics", &database];
+    let argv =
+        ["db_bench", "--benchmarks=fillrandom", "--threads=4", "--num=50", "--sync=1", "--statistics", &database];
     let (archive, said) = recorded(folder.path(), "rocksdb", &argv)?;
     let counter = |name: &str| -> Result<f64> {
-        let line = said.lines().find(|line| line.starts_with(&format!("rocksdb.{name} COUNT"))).context(said.clone())?;
+        let line =
+            said.lines().find(|line| line.starts_with(&format!("rocksdb.{name} COUNT"))).context(said.clone())?;
         Ok(line.rsplit(' ').next().context("a number")?.parse()?)
     };
     let (count, sum) = operation(&show(&archive)?, "rocksdb::DBImpl::WriteImpl")?;
@@ -78,7 +80,8 @@ pub fn leveldb() -> Result<()> {
     let argv = ["/usr/bin/python3", "-c", LEVELDB, &database.display().to_string()];
     let (archive, _) = recorded(folder.path(), "leveldb", &argv)?;
     let summary = show(&archive)?;
-    let (count, sum) = operation(&summary, "leveldb::DB::Put").or_else(|_| operation(&summary, "leveldb::DBImpl::Write"))?;
+    let (count, sum) =
+        operation(&summary, "leveldb::DB::Put").or_else(|_| operation(&summary, "leveldb::DBImpl::Write"))?;
     near("puts", count, 200.0)?;
     let log = std::fs::read_dir(&database)?.flatten().find(|file| file.path().extension().is_some_and(|e| e == "log"));
     let groups = records(&std::fs::read(log.context("its log")?.path())?);

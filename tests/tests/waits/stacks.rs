@@ -191,11 +191,9 @@ pub fn of_lost_library() -> Result<()> {
                   exec \"$1\" \"$2\" \"${3%/*}/of-its-own/lib.so\"";
     std::fs::create_dir(lodger.folder.path().join("of-its-own"))?;
     std::fs::write(lodger.folder.path().join("of-its-own/lib.so"), "another one")?;
-    for (by, place) in [
-        (&["unshare", "--mount", "sh", "-c", hidden, "sh"][..], "library"),
-        (&[], "replaced"),
-        (&[], "unlinked"),
-    ] {
+    for (by, place) in
+        [(&["unshare", "--mount", "sh", "-c", hidden, "sh"][..], "library"), (&[], "replaced"), (&[], "unlinked")]
+    {
         if place == "unlinked" {
             lodger.compile(&["-shared", "-fPIC", "-Dmain=no_main"], "sleeper.c", &lodger.library)?;
         }
@@ -225,7 +223,10 @@ pub fn of_odd_places() -> Result<()> {
         let row = lodger.slept(&[], "made")?;
         let all: Vec<&str> = row.functions.lines().collect();
         let made = all.iter().position(|name| name.starts_with("[code made by process ")).context("made code")?;
-        ensure!(all[made - 1] == "sleep_here" && all[made + 1..].starts_with(&["call_made", "run", "main"]), "{row:#?}");
+        ensure!(
+            all[made - 1] == "sleep_here" && all[made + 1..].starts_with(&["call_made", "run", "main"]),
+            "{row:#?}"
+        );
     }
     let row = lodger.slept(&[], "handler")?;
     ensure!(holds(&row, &["sleep_here", "handle"]), "{row:#?}");

@@ -3,8 +3,8 @@
 
 use super::others::Others;
 use crate::charges::Charges;
-use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::contract::SlowWait;
+use crate::diff::phase::{Kind, Phase, Phases, wal_databases};
 use crate::rows::{Index, IoAction};
 use crate::stacks::{Key, Sleeps};
 use crate::{tracer, waits};

@@ -398,7 +398,8 @@ mod tests {
             let counts = [64_u16, 56, 0, 64, 3, 2].iter().flat_map(|count| count.to_le_bytes()).collect();
             let head = [magic, word(0), word(0), word(64), halves(&[0]), counts].concat();
             let section = |kind: u32, from: u64, size: u64, link: u32, each: u64| {
-                [halves(&[0, kind]), word(0), word(0), word(from), word(size), halves(&[link, 0]), word(8), word(each)].concat()
+                [halves(&[0, kind]), word(0), word(0), word(from), word(size), halves(&[link, 0]), word(8), word(each)]
+                    .concat()
             };
             let sections = [section(0, 0, 0, 0, 0), section(2, 4096, size, 2, 24), section(3, 512, 1, 0, 0)];
             let file = tempfile::tempfile().unwrap();

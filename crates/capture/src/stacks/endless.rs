@@ -6,8 +6,9 @@
 
 use super::code::Section;
 use gimli::{
-    BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, EhFrame, EhFrameHdr, Encoding, EndianSlice, FrameDescriptionEntry,
-    LittleEndian, Operation, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _, UnwindTableRow,
+    BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, EhFrame, EhFrameHdr, Encoding, EndianSlice,
+    FrameDescriptionEntry, LittleEndian, Operation, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _,
+    UnwindTableRow,
 };
 
 /// Bytes of an entry that is read. Those of compilers have some hundred.
@@ -146,7 +147,8 @@ mod tests {
         // Identifier, version, no augmentation, alignment of code and data, the register of the return address.
         let mut frame = entry([0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0, 0, 0].to_vec());
         let (at, cie) = (frame.len() as u64, frame.len() as u32 + 4);
-        let mut body = [cie.to_le_bytes().to_vec(), FUNCTION.to_le_bytes().to_vec(), 64_u64.to_le_bytes().to_vec()].concat();
+        let mut body =
+            [cie.to_le_bytes().to_vec(), FUNCTION.to_le_bytes().to_vec(), 64_u64.to_le_bytes().to_vec()].concat();
         // DW_CFA_def_cfa_expression.
         body.extend([&[0x0f, expression.len() as u8][..], expression].concat());
         body.extend(vec![0; padding]);
