@@ -98,7 +98,7 @@ fn compare(folder: &Path, name: &str, least: usize) -> Result<()> {
     // btt leaves out flushes, and both parts of a bio that was split.
     let with_data = ours.keys().filter(|(_, bytes, _)| *bytes > 0).count();
     ensure!(
-        theirs.len() >= least && with_data <= theirs.len() + splits.len(),
+        theirs.len() >= least && with_data <= theirs.len() + 2 * splits.len(),
         "{} of {with_data} commands",
         theirs.len()
     );
