@@ -153,14 +153,13 @@ impl Libraries {
     /// Decides about processes that were stopped at an exec, since what executed could not ask.
     pub fn meet(&mut self, session: &mut Session) {
         for met in session.inside().map(Inside::met).unwrap_or_default() {
-            let exe = PathBuf::from(format!("/proc/{}/exe", met.pid));
-            // Its loader brings the object in, and is asked from then on.
-            if capture::sqlite::loader(&exe).is_some() {
-                continue;
-            }
             let Some((path, identity)) = met.program() else { continue };
             if self.asked.insert(identity) {
                 self.add(session, |finder| finder.command(&path, var_os("PATH").as_deref()));
+            }
+            // Its loader brings the object in, which asks from then on.
+            if capture::sqlite::loader(&path).is_some() {
+                continue;
             }
             let Some(inside) = session.inside() else { continue };
             if inside.plans(&path) {
