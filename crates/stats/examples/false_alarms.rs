@@ -186,16 +186,19 @@ fn e_divisive(values: &[f64]) -> f64 {
     (APART..=values.len() - APART).map(one).fold(0.0, f64::max) / (2.0 * all / (n * (n - 1.0)))
 }
 
+/// What a method says of a series: the more, the surer of a step.
+type Method = fn(&[f64]) -> f64;
+
 /// What each method finds at the same rate of false alarms.
 fn power(out: &mut impl std::io::Write) -> std::io::Result<()> {
     const DAYS: usize = 30;
-    let methods: [(&str, fn(&[f64]) -> f64); 4] = [
+    let methods: [(&str, Method); 4] = [
         ("`stats::steps`", steps::gain),
         ("PELT alone", pelt_gain),
         ("E-divisive", e_divisive),
         ("largest t, as Hunter", largest_t),
     ];
-    let over = |method: fn(&[f64]) -> f64, kept: f64| {
+    let over = |method: Method, kept: f64| {
         let mut all: Vec<f64> = (0..4000)
             .map(|seed| method(&series(Kind::Dependent(kept), DAYS, &mut Random::new(seed ^ 3 << 50))))
             .collect();
