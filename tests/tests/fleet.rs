@@ -534,6 +534,7 @@ fn served() -> Result<()> {
 fn kept() -> Result<()> {
     let folder = tempfile::tempdir()?;
     // One of them is so old that it has tables and no log.
+    fs::create_dir(folder.path().join("runs"))?;
     let all = archives(&folder.path().join("runs"))?;
     let place = folder.path().join("fleet");
     let place = text(&place);

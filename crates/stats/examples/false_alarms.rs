@@ -1,13 +1,13 @@
 //! How often a change is set where there is none, and one that is there is found: series as a fleet has them, by length and kind.
 //!
 //!     cargo run --release -p stats --example false_alarms > docs/results/fleet-changes.md
+//!     cargo run --release -p stats --example false_alarms -- power           one part of it: power, listed
 //!     cargo run --release -p stats --example false_alarms -- chances [N…]    the table of crates/stats/src/steps.rs
 //!
 //! All numbers are of seeds, so that they come out again on every machine.
 
 use stats::random::Random;
 use stats::{changes, pelt, steps};
-use std::io::Write as _;
 
 const SERIES: u64 = 20_000;
 
@@ -62,7 +62,7 @@ fn changes(values: &[f64]) -> Vec<usize> {
 }
 
 /// The gains that series have by chance, for `steps.rs`.
-fn chances() {
+fn chances(out: &mut impl std::io::Write) -> std::io::Result<()> {
     let asked: Vec<usize> = std::env::args().skip(2).filter_map(|n| n.parse().ok()).collect();
     let all = [10, 12, 15, 20, 30, 45, 70, 120, 200, 365];
     for n in if asked.is_empty() { all.to_vec() } else { asked } {
@@ -77,15 +77,12 @@ fn chances() {
             }
         }
         let texts = largest.map(|gain| format!("{gain:.1}"));
-        println!("    ({n}, [{}]),", texts.join(", "));
+        writeln!(out, "    ({n}, [{}]),", texts.join(", "))?;
     }
+    Ok(())
 }
 
 fn main() -> std::io::Result<()> {
-    if std::env::args().nth(1).as_deref() == Some("chances") {
-        chances();
-        return Ok(());
-    }
     let mut out = std::io::stdout().lock();
     let kinds = [
         ("normal", Kind::Normal),
@@ -96,10 +93,22 @@ fn main() -> std::io::Result<()> {
         ("dependent (0.9 of the day before)", Kind::Dependent(0.9)),
         ("dependent (0.95 of the day before)", Kind::Dependent(0.95)),
         ("random walk", Kind::Dependent(1.0)),
-        ("dependent (0.8), heavy tails", Kind::HeavyDependent(0.8)),
-        ("random walk, heavy tails", Kind::HeavyDependent(1.0)),
         ("rounded, most days equal", Kind::Rounded),
     ];
+    let part = std::env::args().nth(1);
+    match part.as_deref() {
+        Some("chances") => return chances(&mut out),
+        Some("power") => return power(&mut out),
+        Some("listed") => return listed(&mut out, &kinds),
+        _ => {}
+    }
+    alone(&mut out, &kinds)?;
+    power(&mut out)?;
+    listed(&mut out, &kinds)
+}
+
+/// Series without a change in which PELT sets one.
+fn alone(out: &mut impl std::io::Write, kinds: &[(&str, Kind)]) -> std::io::Result<()> {
     let lengths = [10, 14, 30, 60, 120, 365];
     writeln!(out, "# Changes found by chance\n")?;
     writeln!(
@@ -113,7 +122,7 @@ fn main() -> std::io::Result<()> {
     )?;
     writeln!(out, "| days | {} |", lengths.map(|n| n.to_string()).join(" | "))?;
     writeln!(out, "|---|{}", "---:|".repeat(lengths.len()))?;
-    for (name, kind) in kinds {
+    for &(name, kind) in kinds {
         write!(out, "| {name} |")?;
         for n in lengths {
             let count = if n >= 120 { SERIES / 10 } else { SERIES };
@@ -124,8 +133,7 @@ fn main() -> std::io::Result<()> {
         }
         writeln!(out)?;
     }
-    power(&mut out)?;
-    listed(&mut out, &kinds)
+    Ok(())
 }
 
 /// Days of a level at least, as `steps` has them.
@@ -178,16 +186,19 @@ fn e_divisive(values: &[f64]) -> f64 {
     (APART..=values.len() - APART).map(one).fold(0.0, f64::max) / (2.0 * all / (n * (n - 1.0)))
 }
 
+/// What a method says of a series: the more, the surer of a step.
+type Method = fn(&[f64]) -> f64;
+
 /// What each method finds at the same rate of false alarms.
 fn power(out: &mut impl std::io::Write) -> std::io::Result<()> {
     const DAYS: usize = 30;
-    let methods: [(&str, fn(&[f64]) -> f64); 4] = [
+    let methods: [(&str, Method); 4] = [
         ("`stats::steps`", steps::gain),
         ("PELT alone", pelt_gain),
         ("E-divisive", e_divisive),
         ("largest t, as Hunter", largest_t),
     ];
-    let over = |method: fn(&[f64]) -> f64, kept: f64| {
+    let over = |method: Method, kept: f64| {
         let mut all: Vec<f64> = (0..4000)
             .map(|seed| method(&series(Kind::Dependent(kept), DAYS, &mut Random::new(seed ^ 3 << 50))))
             .collect();
