@@ -99,7 +99,8 @@ pub fn slow_wait_names_functions() -> Result<()> {
     summary["operations"][0]["slow_waits"] = json!(waits);
     let finding = json!({ "code": "L01", "title": "lock wait", "evidence": [], "slow_waits": waits });
     let explanation = json!({ "version": 1, "findings": [finding], "executions": 9, "latency_ns": 300_000_000_u64 });
-    let shown = show(&PageData { title: "asleep", summary, timeline, scatter, counts, explanation }, "")?;
+    let shown =
+        show(&PageData { title: "asleep", summary, timeline, scatter, counts, explanation, parts: Vec::new() }, "")?;
     let of_finding =
         shown.browser.run("return [...document.querySelectorAll('#findings li')].map((li) => li.textContent);", &[])?;
     let kernel = "; kernel: jbd2_log_wait_commit ← ext4_sync_file";
