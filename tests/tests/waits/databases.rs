@@ -139,7 +139,8 @@ pub fn innodb() -> Result<()> {
     ensure!(count >= commits, "{count} operations, {commits} commits");
     let synced = sum("/per_operation/calls/fdatasync");
     ensure!(synced > 0.0 && synced <= syncs + 20.0, "{synced} syncs in commits, {syncs_before} to {syncs} in all");
+    // Not all have a part in a flush: who writes InnoDB's log for others need not be who syncs it.
     let touched = sum("/per_operation/touched/flushes");
-    ensure!(touched >= 100.0, "100 commits have parts in {touched} flushes");
+    ensure!(touched > 0.0 && touched <= 2.0 * count, "{count} commits have parts in {touched} flushes");
     Ok(())
 }

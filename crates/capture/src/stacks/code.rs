@@ -4,12 +4,13 @@
 
 use super::endless::Frames;
 use super::names;
+use super::section::{Bytes, Section};
 use gimli::RegisterRule;
 use object::read::elf::{ElfFile64, FileHeader as _, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _, ObjectSymbol as _, ReadCache, ReadRef, SymbolKind};
 use std::collections::HashMap;
 use std::fs::File;
-use std::ops::{Deref, Range};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,33 +29,6 @@ const LONGEST_UNSIZED: u64 = 64 << 10;
 const TRIED: usize = 16;
 /// Bytes of the longest call of x86-64 (`call *disp32(base,index)` with a prefix).
 const LONGEST_CALL: usize = 8;
-
-/// Bytes that several share.
-#[derive(Debug, Clone)]
-pub struct Bytes(Arc<[u8]>);
-
-#[cfg(test)]
-impl From<Vec<u8>> for Bytes {
-    fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes.into())
-    }
-}
-
-impl Deref for Bytes {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-/// A section's addresses and bytes.
-#[derive(Debug, Clone)]
-pub struct Section {
-    /// As the file is linked.
-    pub addresses: Range<u64>,
-    /// What it holds.
-    pub bytes: Bytes,
-}
 
 /// A file of which no piece is read that is too long for memory.
 #[derive(Clone, Copy)]
@@ -135,7 +109,7 @@ impl Code {
             let section = elf.section_by_name(name).filter(|s| s.size() <= LONGEST_SECTION)?;
             let bytes = section.data().ok().filter(|bytes| !bytes.is_empty())?;
             let to = section.address().checked_add(bytes.len() as u64)?;
-            Some(Section { addresses: section.address()..to, bytes: Bytes(bytes.into()) })
+            Some(Section { addresses: section.address()..to, bytes: Bytes::from(bytes) })
         };
         let id = elf.build_id().ok().flatten().unwrap_or_default();
         let mut code = Self {

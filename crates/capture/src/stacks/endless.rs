@@ -4,7 +4,7 @@
 //! jumps back may run for ever, and the files are anybody's. No compiler writes rules that jump, so that those are not evaluated; nor is an
 //! entry that is so long that reading it for each stack would take seconds.
 
-use super::code::Section;
+use super::section::Section;
 use gimli::{
     BaseAddresses, CallFrameInstruction, CfaRule, CieOrFde, EhFrame, EhFrameHdr, Encoding, EndianSlice,
     FrameDescriptionEntry, LittleEndian, Operation, RegisterRule, UnwindContext, UnwindExpression, UnwindSection as _,
@@ -131,14 +131,14 @@ fn is_short(fde: &FrameDescriptionEntry<Reader<'_>>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stacks::code::Bytes;
+    use crate::stacks::section::Bytes;
 
     const FRAME: u64 = 0x1000;
     const HEADER: u64 = 0x2000;
     const FUNCTION: u64 = 0x4000;
 
     fn section(address: u64, bytes: Vec<u8>) -> Section {
-        Section { addresses: address..address + bytes.len() as u64, bytes: Bytes::from(bytes) }
+        Section { addresses: address..address + bytes.len() as u64, bytes: Bytes::from(&*bytes) }
     }
 
     /// A function of 64 bytes whose caller's frame is what an expression says, and so much padding.

@@ -10,6 +10,7 @@
 //! | `raw` | what lies in the ring |
 //! | `maps` | where a process has code |
 //! | `code` | a file's functions and unwind information |
+//! | `section` | a piece of such a file |
 //! | `endless` | unwind information that is not followed |
 //! | `program` | from the copy of a stack to functions |
 //! | `kernel` | the kernel's functions |
@@ -24,6 +25,7 @@ mod maps;
 mod names;
 mod program;
 mod raw;
+mod section;
 
 use aya::maps::{Array, MapData, RingBuf};
 use chains::Chains;

@@ -6,9 +6,10 @@
 //! *Uncertainty*: code that a program makes itself has no file: its frames are followed by frame pointers, and have no name. A function that was
 //! inlined, or that ended with a jump to another one, does not stand on the stack.
 
-use super::code::{Bytes, Code, Files};
+use super::code::{Code, Files};
 use super::maps::Maps;
 use super::raw::OfCall;
+use super::section::Bytes;
 use framehop::{
     CacheNative, Error, ExplicitModuleSectionInfo, FrameAddress, MayAllocateDuringUnwind, Module, UnwindRegsNative,
     Unwinder as _, UnwinderNative,

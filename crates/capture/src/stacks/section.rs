@@ -1,0 +1,30 @@
+//! A piece of a file of code in memory: unwinding keeps it for as long as a process is known, and several processes share it.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+/// Bytes that several share.
+#[derive(Debug, Clone)]
+pub struct Bytes(Arc<[u8]>);
+
+impl From<&[u8]> for Bytes {
+    fn from(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A section's addresses and bytes.
+#[derive(Debug, Clone)]
+pub struct Section {
+    /// As the file is linked.
+    pub addresses: Range<u64>,
+    /// What it holds.
+    pub bytes: Bytes,
+}
