@@ -203,13 +203,15 @@ pub fn fetching_is_interrupted() -> Result<()> {
     Ok(())
 }
 
-/// While the initramfs is built, while the guest boots, while its disks are prepared, and while results are collected.
+/// While the initramfs is built, while the guest boots, and while results are collected.
 pub fn each_phase_is_interrupted() -> Result<()> {
-    let qemu = |pid: u32| !children(pid).is_empty();
-    let building = |pid: u32, temporary: &Path| !qemu(pid) && left_in(temporary).is_ok_and(|all| !all.is_empty());
-    let booting = |pid: u32, _: &Path| qemu(pid);
-    let phases: [(&str, &dyn Fn(u32, &Path) -> bool); 2] = [("building", &building), ("booting", &booting)];
-    for (name, phase) in phases {
+    fn building(pid: u32, temporary: &Path) -> bool {
+        children(pid).is_empty() && left_in(temporary).is_ok_and(|all| !all.is_empty())
+    }
+    fn booting(pid: u32, _: &Path) -> bool {
+        !children(pid).is_empty()
+    }
+    for (name, phase) in [("building", building as fn(u32, &Path) -> bool), ("booting", booting)] {
         println!("{name}");
         let folder = tempfile::tempdir()?;
         let command = lab(folder.path(), &["run", "virtio-ext4", "-o", "out"]);

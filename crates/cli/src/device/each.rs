@@ -39,7 +39,7 @@ pub enum Turns {
 
 impl Turns {
     /// The devices in chains: those of one chain take turns.
-    fn chains<'a>(self, places: &'a [DeviceAddress]) -> Vec<Vec<(usize, &'a DeviceAddress)>> {
+    fn chains(self, places: &[DeviceAddress]) -> Vec<Vec<(usize, &DeviceAddress)>> {
         let numbered = places.iter().enumerate();
         let ours = |place: &DeviceAddress| !matches!(place, DeviceAddress::Adb(_) | DeviceAddress::Ssh(..));
         let waits = |place| match self {

@@ -100,7 +100,7 @@ mod tests {
         let odd = OsString::from_vec(vec![b's', 0xff]);
         let node = ["pool", "node", "--key"].map(OsString::from);
         // What stays here may have any name.
-        assert!(words(&[&node[..], &[odd.clone()]].concat()).is_ok());
+        assert!(words(&[&node[..], std::slice::from_ref(&odd)].concat()).is_ok());
         let store = [&node[..2], &["--store".into(), odd.clone()]].concat();
         assert_eq!(words(&store), Err(odd));
     }
