@@ -7,7 +7,6 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
-use std::time::Duration;
 
 fn main() -> ExitCode {
     let cases: Vec<Case> = vec![
