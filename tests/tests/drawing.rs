@@ -99,7 +99,10 @@ fn started() -> Result<()> {
         ensure!(commands.contains(&expected), "{expected} is not among\n{commands}");
     }
     for (words, part) in [
-        (&["--mode=art-jit", "--art=/apex/com.android.art/bin/dalvikvm64"][..], "registers no native methods"),
+        (
+            &["--mode=art-jit", "--art=/apex/com.android.art/bin/dalvikvm64"][..],
+            "registers none of their native methods",
+        ),
         (&["--mode=art-jit", "--format=rgb"], "argb-pre and rgb565"),
     ] {
         let (status, out, messages) = device.draw(words)?;
