@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use fathom_tests::contracts::hold;
 use fathom_tests::{fathom, installed, near, number, shape, show};
 use lab::arch::Arch;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -97,6 +97,8 @@ fn arm64_on(scenario: &str, disk: &str, probes: &str) -> Result<()> {
     let made = folder.path().join("out");
     let text = |name: &str| std::fs::read_to_string(made.join(name)).with_context(|| name.to_string());
     ensure!(text("machine")?.trim() == "aarch64", "{line:#}");
+    // A probe that this kernel's verifier refuses, and other processors' do not.
+    ensure!(line["recording"]["blind"] == json!([]), "{line:#}");
     let sectors = |name: &str| -> Result<[f64; 2]> {
         let counts: Vec<f64> = text(name)?.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
         Ok([*counts.get(2).context("sectors read")?, *counts.get(6).context("sectors written")?])

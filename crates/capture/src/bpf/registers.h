@@ -11,7 +11,11 @@
 	args[0] = (regs)->di; args[1] = (regs)->si; args[2] = (regs)->dx; \
 	args[3] = (regs)->r10; args[4] = (regs)->r8; args[5] = (regs)->r9
 #elif defined(__TARGET_ARCH_arm64)
-#define CALL_NR(regs) ((regs)->syscallno)
+/*
+ * A signed number of 32 bits, -1 in no call. As an unsigned one it needs no extension of its sign: of two ways to extend it, Linux 6.1's
+ * verifier does not know that the one that was compared bounds the other.
+ */
+#define CALL_NR(regs) ((u32)(regs)->syscallno)
 /* PSR_MODE32_BIT */
 #define FOREIGN_ABI(regs) ((regs)->pstate & 0x10)
 #define READ_ARGS(args, regs) \
