@@ -1,5 +1,6 @@
 //! One version: what stands outside the workspace (`fathom-sql`, with a lock file of its own, and the Python package) has the
-//! workspace's, since all of it is released together.
+//! workspace's, since all of it is released together. And that lock file knows what our crates depend on: `fathom-sql` is built with
+//! `--locked`, long after the change of a crate that it uses.
 
 use anyhow::{Context, Result};
 use std::path::Path;
@@ -8,7 +9,7 @@ use std::path::Path;
 const WORKSPACE: &str = "Cargo.toml";
 /// Manifests that repeat it.
 const MANIFESTS: [&str; 2] = ["crates/sql/Cargo.toml", "python/pyproject.toml"];
-/// The lock file that repeats it for each crate of ours.
+/// The lock file that repeats it for each crate of ours, in the folder of its name below `crates/`.
 const LOCK: &str = "crates/sql/Cargo.lock";
 
 /// What has another version than the workspace.
@@ -19,8 +20,15 @@ pub fn offences(root: &Path) -> Result<Vec<String>> {
     for path in MANIFESTS {
         found.extend(differs(path, version(&read(path)?), &expected));
     }
-    for (name, version) in own(&read(LOCK)?) {
+    let lock = read(LOCK)?;
+    for Package { name, version, dependencies } in own(&lock) {
         found.extend(differs(&format!("{LOCK}: {name}"), Some(version), &expected));
+        let folder = name.strip_prefix("fathom-").unwrap_or(name);
+        let manifest = read(&format!("crates/{folder}/Cargo.toml"))?;
+        let missing = needed(&manifest).into_iter().filter(|needed| !dependencies.contains(needed));
+        found.extend(missing.map(|missing| {
+            format!("{LOCK}: {name} without {missing}; run `cargo metadata --manifest-path crates/sql/Cargo.toml`")
+        }));
     }
     Ok(found)
 }
@@ -35,13 +43,43 @@ fn version(manifest: &str) -> Option<&str> {
     manifest.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"'))
 }
 
-/// The crates of a lock file that come from no registry, with their versions.
-fn own(lock: &str) -> Vec<(&str, &str)> {
+/// A crate in a lock file.
+#[derive(Debug, PartialEq, Eq)]
+struct Package<'a> {
+    name: &'a str,
+    version: &'a str,
+    /// Names of the crates that it is built from.
+    dependencies: Vec<&'a str>,
+}
+
+/// The crates of a lock file that come from no registry.
+fn own(lock: &str) -> Vec<Package<'_>> {
     fn value<'a>(package: &'a str, name: &str) -> Option<&'a str> {
         package.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = \"")?.strip_suffix('"'))
     }
     let packages = lock.split("[[package]]").filter(|package| value(package, "source").is_none());
-    packages.filter_map(|package| Some((value(package, "name")?, value(package, "version")?))).collect()
+    let parsed = packages.filter_map(|package| {
+        let listed = package.lines().filter_map(|line| line.strip_prefix(" \"")?.strip_suffix("\","));
+        // A name that several versions share is followed by the version.
+        let dependencies = listed.filter_map(|listed| listed.split(' ').next()).collect();
+        Some(Package { name: value(package, "name")?, version: value(package, "version")?, dependencies })
+    });
+    parsed.collect()
+}
+
+/// What a crate is built from by its manifest: neither what only its tests use nor what may be left out.
+fn needed(manifest: &str) -> Vec<&str> {
+    let mut section = "";
+    let mut names = Vec::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if section.ends_with("dependencies]") && !section.contains("dev-") && !line.contains("optional = true") {
+            let name = line.split(['.', '=']).next().unwrap_or_default().trim();
+            names.extend(Some(name).filter(|name| !name.is_empty() && !name.starts_with('#')));
+        }
+    }
+    names
 }
 
 #[cfg(test)]
@@ -57,12 +95,20 @@ mod tests {
     #[test]
     fn only_crates_of_no_registry_are_ours() {
         let lock = "version = 4\n\n[[package]]\nname = \"ours\"\nversion = \"0.3.0\"\n\n\
+                    dependencies = [\n \"object 0.39.1\",\n \"serde\",\n]\n\n\
                     [[package]]\nname = \"serde\"\nversion = \"1.0.0\"\nsource = \"registry\"\n";
-        assert_eq!(own(lock), [("ours", "0.3.0")]);
+        assert_eq!(own(lock), [Package { name: "ours", version: "0.3.0", dependencies: vec!["object", "serde"] }]);
         assert_eq!(
             differs("a", Some("0.2.0"), "0.3.0").as_deref(),
             Some("a: version 0.2.0, but the workspace has 0.3.0")
         );
         assert_eq!(differs("a", Some("0.3.0"), "0.3.0"), None);
+    }
+
+    #[test]
+    fn crates_of_tests_and_features_need_no_lock() {
+        let manifest = "[package]\nname = \"a\"\n[dependencies]\n# why\nb.workspace = true\nc = { version = \"2\", optional = true }\n\
+                        [target.'cfg(unix)'.dependencies]\nd = \"1\"\n[dev-dependencies]\ne = \"1\"\n";
+        assert_eq!(needed(manifest), ["b", "d"]);
     }
 }
