@@ -75,8 +75,9 @@ fn needed(manifest: &str) -> Vec<&str> {
         if line.starts_with('[') {
             section = line;
         } else if section.ends_with("dependencies]") && !section.contains("dev-") && !line.contains("optional = true") {
-            let name = line.split(['.', '=']).next().unwrap_or_default().trim();
-            names.extend(Some(name).filter(|name| !name.is_empty() && !name.starts_with('#')));
+            // Lines of a list of features are indented, or begin with its end.
+            let name = line.split(['.', '=']).next().unwrap_or_default().trim_end();
+            names.extend(Some(name).filter(|name| name.starts_with(|c: char| c.is_ascii_alphanumeric())));
         }
     }
     names
@@ -107,7 +108,7 @@ mod tests {
 
     #[test]
     fn crates_of_tests_and_features_need_no_lock() {
-        let manifest = "[package]\nname = \"a\"\n[dependencies]\n# why\nb.workspace = true\nc = { version = \"2\", optional = true }\n\
+        let manifest = "[package]\nname = \"a\"\n[dependencies]\n# why\nb = { version = \"1\", features = [\n    \"x\",\n] }\nc = { version = \"2\", optional = true }\n\
                         [target.'cfg(unix)'.dependencies]\nd = \"1\"\n[dev-dependencies]\ne = \"1\"\n";
         assert_eq!(needed(manifest), ["b", "d"]);
     }
