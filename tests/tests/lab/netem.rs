@@ -13,7 +13,10 @@ const NETEM: &str = "/fathom net run 127.0.0.1:7100 --lines";
 /// A command of the guest. Its shell prefers busybox's own `tc`, whatever the path; programs that it starts go by the path.
 fn sh(guest: &mut Guest, command: &str) -> Result<String> {
     let tc = super::program("tc")?;
-    let command = command.replace("tc qdisc", &format!("{} qdisc", tc.display()));
+    let command = match command.strip_prefix("tc ") {
+        Some(rest) => format!("{} {rest}", tc.display()),
+        None => command.to_owned(),
+    };
     super::sh(guest, &format!("export PATH=/usr/sbin:/sbin:$PATH; {command}"))
 }
 
