@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use fathom_tests::phone::{Phone, Shape};
 use fathom_tests::{fathom, run, until};
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 pub fn pushed_once() -> Result<()> {
     let phone = phone()?;
@@ -45,14 +45,19 @@ pub fn slow() -> Result<()> {
     clean(&phone)
 }
 
-pub fn interrupted_copy() -> Result<()> {
-    // The copy alone would take a minute.
+/// A device to which the program is being copied, which alone would take a minute.
+fn copying() -> Result<(Phone, Child)> {
     let rate = fs::metadata(fathom())?.len() / 60;
     let phone = Phone::start(DAEMON, &Shape { rate: Some(rate), ..Shape::default() })?;
     let mut command = phone.fathom();
     command.args(["device", "info", &phone.name()]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn()?;
     until("a copy under way", || Ok(phone.shell("ls /data/local/tmp/fathom 2>/dev/null; true")?.contains("part-")))?;
+    Ok((phone, child))
+}
+
+pub fn interrupted_copy() -> Result<()> {
+    let (phone, child) = copying()?;
     run(Command::new("kill").args(["-INT", &child.id().to_string()]))?;
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(130), "{}", told(&output));
@@ -60,12 +65,7 @@ pub fn interrupted_copy() -> Result<()> {
 }
 
 pub fn cut_copy() -> Result<()> {
-    let rate = fs::metadata(fathom())?.len() / 60;
-    let phone = Phone::start(DAEMON, &Shape { rate: Some(rate), ..Shape::default() })?;
-    let mut command = phone.fathom();
-    command.args(["device", "info", &phone.name()]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn()?;
-    until("a copy under way", || Ok(phone.shell("ls /data/local/tmp/fathom 2>/dev/null; true")?.contains("part-")))?;
+    let (phone, child) = copying()?;
     phone.cut()?;
     let output = child.wait_with_output()?;
     ensure!(output.status.code() == Some(1) && told(&output).contains("fathom device list"), "{}", told(&output));

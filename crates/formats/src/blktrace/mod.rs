@@ -46,6 +46,9 @@ mod category {
     pub const FUA: u16 = 1 << 15;
 }
 
+/// Why each command would be counted twice: a copy of a trace beside it, or `blkparse -d`'s file beside those it was made of.
+const TWICE: &str = "the files hold the same records twice; name each trace once, and none of its copies";
+
 /// `BLK_TN_PROCESS`.
 const PROCESS: u16 = 0;
 
@@ -83,7 +86,7 @@ fn byte_order(bytes: &[u8]) -> Option<bool> {
 /// Reads the files of a trace together: those of all CPUs, or the one that holds all.
 ///
 /// # Errors
-/// One is of another version, or they hold too much.
+/// One is of another version, they hold too much, or the same records twice.
 pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
     let mut out = Gathered { format: "blktrace".into(), ..Gathered::default() };
     let mut all: Vec<Record<'_>> = Vec::new();
@@ -99,6 +102,9 @@ pub fn read(files: &[&[u8]]) -> Result<Gathered, Refused> {
         if !notify {
             let before = sequences.insert((record.device, record.cpu), (record.sequence, record.time));
             if let Some((number, since)) = before {
+                if (number, since) == (record.sequence, record.time) {
+                    return Err(Refused::Unsupported(TWICE.into()));
+                }
                 let gap = u64::from(record.sequence.wrapping_sub(number.wrapping_add(1)));
                 // A trace that was begun anew counts from one again.
                 if gap > 0 && gap < 1 << 31 {

@@ -70,6 +70,17 @@ fn files_of_cpus_are_read_in_order_of_time() {
 }
 
 #[test]
+fn same_records_in_two_files_are_refused() {
+    let one = [1, 2].map(|n| record(n, 10 * u64::from(n), (WRITES, action::QUEUE), (100, 4096), &[]));
+    assert!(read(&[&one[0], &one[1]]).is_ok());
+    let all = one.concat();
+    assert_eq!(read(&[&all, &one[1]]).unwrap_err().to_string(), TWICE);
+    // A trace that was begun anew counts from one again.
+    let anew = record(1, 30, (WRITES, action::QUEUE), (100, 4096), &[]);
+    assert!(read(&[&all, &anew]).is_ok());
+}
+
+#[test]
 fn truncated_and_unknown_files_are_reported() {
     let whole = record(1, 30, (WRITES, action::QUEUE), (1, 512), b"abc");
     for cut in 1..whole.len() {
