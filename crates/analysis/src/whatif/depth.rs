@@ -7,8 +7,9 @@
 //! How much longer is in the recording: its commands' times against the number in flight as each was issued, a straight line for each disk
 //! and kind of command. A command takes as many times as long as the line at its new depth is as high as at its old one.
 //!
-//! **Uncertainty**: the line is extrapolated where the recording has no such depth; with one depth only, times stay. The driver's own
-//! limits and the scheduler's order are not replayed.
+//! **Uncertainty**: the line is extrapolated where the recording has no such depth; with one depth only, times stay, though a device that
+//! serves one after the other would take less at a lower one. How many commands that concerns is counted. The driver's own limits and the
+//! scheduler's order are not replayed.
 
 use super::pieces::Piece;
 use crate::rows::{Index, IoAction};
@@ -21,6 +22,9 @@ type Thread = (u32, u32);
 /// By how much a thread is later, from when on, in the recording's time.
 pub struct Delays {
     threads: HashMap<Thread, Vec<(u64, f64)>>,
+    /// Commands, and how many of them would be at the device with a number of others that hardly any recorded one of their kind was.
+    pub commands: usize,
+    pub extrapolated: usize,
 }
 
 impl Delays {
@@ -51,6 +55,8 @@ struct Command {
 struct Law {
     at: f64,
     slope: f64,
+    /// The depths that all but the lowest twentieth of the commands were recorded at.
+    recorded: (usize, usize),
 }
 
 impl Law {
@@ -60,13 +66,17 @@ impl Law {
         let [x, y] = [0, 1].map(|which| points.iter().map(|p| if which == 0 { p.0 } else { p.1 }).sum::<f64>() / n);
         let spread: f64 = points.iter().map(|p| (p.0 - x).powi(2)).sum();
         let slope = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum::<f64>() / spread;
+        let mut depths: Vec<usize> = points.iter().map(|p| p.0 as usize).collect();
+        depths.sort_unstable();
+        let recorded =
+            (depths.get(depths.len() / 20).copied().unwrap_or(0), depths.last().copied().unwrap_or(usize::MAX));
         if !slope.is_finite() || slope <= 0.0 {
-            return Self { at: y, slope: 0.0 };
+            return Self { at: y, slope: 0.0, recorded };
         }
         match y - slope * x {
             // Through the origin: one after the other.
-            at if at < 0.0 => Self { at: 0.0, slope: y / x },
-            at => Self { at, slope },
+            at if at < 0.0 => Self { at: 0.0, slope: y / x, recorded },
+            at => Self { at, slope, recorded },
         }
     }
 
@@ -89,7 +99,7 @@ pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
     }
     let lines: Vec<Vec<usize>> = lines.into_values().collect();
     let mut next = vec![0; lines.len()];
-    let mut delays = Delays { threads: HashMap::new() };
+    let mut delays = Delays { threads: HashMap::new(), commands: commands.len(), extrapolated: 0 };
     let arrives = |delays: &Delays, at: usize| {
         let command: &Command = &commands[at];
         let moved = command.waiter.map_or(0.0, |thread| delays.at(thread, command.queued_ns));
@@ -105,8 +115,10 @@ pub fn replay(index: &Index, pieces: &[Vec<Piece>], servers: usize) -> Delays {
         while disk.peek().is_some_and(|Reverse(ends)| *ends <= begins_ns || disk.len() >= servers) {
             begins_ns = disk.pop().map_or(begins_ns, |Reverse(ends)| ends.max(begins_ns));
         }
-        let times =
-            laws.get(&(command.disk, command.action)).map_or(1.0, |law| law.times(disk.len() + 1, command.depth));
+        let depth = disk.len() + 1;
+        let law = laws.get(&(command.disk, command.action));
+        let times = law.map_or(1.0, |law| law.times(depth, command.depth));
+        delays.extrapolated += usize::from(law.is_some_and(|law| !(law.recorded.0..=law.recorded.1).contains(&depth)));
         let ends = begins_ns as f64 + (command.end_ns - command.issued_ns) as f64 * times;
         disk.push(Reverse(ends as u64));
         if let Some(thread) = command.waiter {

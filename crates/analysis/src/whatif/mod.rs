@@ -125,7 +125,7 @@ pub fn whatif(rows: &Rows, asked: &Asked<'_>) -> Result<Prediction, Error> {
         statements,
         removed,
         model_error: MODEL,
-        unknown: unknown(&index, asked, factors.as_ref(), warm, &all),
+        unknown: unknown(&index, asked, &change, factors.as_ref(), &all),
     })
 }
 
@@ -201,8 +201,8 @@ fn total(index: &Index, executions: &[usize], replayed: &[Option<Replayed>]) -> 
 fn unknown(
     index: &Index,
     asked: &Asked<'_>,
+    change: &Change<'_>,
     factors: Option<&Factors>,
-    warm: Option<f64>,
     all: &[usize],
 ) -> Vec<String> {
     let rows = index.rows;
@@ -223,7 +223,7 @@ fn unknown(
     };
     if asked.without.iter().any(calls) {
         said.push("what a removed call did for later ones (writing pages, joining a commit) may have to be done by them; what takes its place is not in the prediction".into());
-        said.push(match warm {
+        said.push(match change.warm {
             Some(factor) => format!("executions that no longer sleep are taken to need {:.0} % of their CPU time, as calls that were repeated without a sleep did: with warm caches it may be less", 100.0 * factor),
             None => "CPU time is kept as recorded, where a thread that need not sleep finds its caches warm: what is left may take less".into(),
         });
@@ -244,8 +244,15 @@ fn unknown(
             ));
         }
     }
-    if asked.queue.is_some() {
+    if let Some(delays) = change.delays {
         said.push("how a command's time depends on the number at the device is a straight line through the recorded ones; the scheduler's order and the driver's own limit are not replayed".into());
+        // One in a hundred changes little.
+        if delays.extrapolated * 100 > delays.commands {
+            said.push(format!(
+                "{} of {} commands would be at the device with a number of others that hardly any recorded one was: their times are a guess, far off where it serves one after the other",
+                delays.extrapolated, delays.commands
+            ));
+        }
     }
     said
 }

@@ -202,6 +202,24 @@ fn queue_of_one_serves_commands_one_after_other() {
     assert_eq!(sum(&rows, 2), 8 * 340_000);
 }
 
+/// Flushes that were never alone: what one takes alone is not in the recording.
+#[test]
+fn depth_that_was_never_recorded_is_unknown() {
+    let mut rows = with_commands(&vec![insert(); 8]);
+    let extrapolated = |rows: &Rows, n| {
+        let prediction = whatif(rows, &Asked { queue: Some(n), ..Asked::default() }).unwrap();
+        prediction.unknown.iter().any(|said| said.contains("hardly any recorded one"))
+    };
+    assert!(!extrapolated(&rows, 1));
+    let flushes: Vec<Span> = rows.spans.iter().filter(|s| s.kind == "flush").cloned().collect();
+    for (n, flush) in flushes.into_iter().enumerate() {
+        let start_ns = flush.start_ns - 10;
+        // The first of each pair is no flush, so that those have a single depth: two.
+        rows.spans.push(Span { id: 70_000 + n as u64, start_ns, disk: Some(DEV), kind: "read".into(), ..flush });
+    }
+    assert!(extrapolated(&rows, 1) && !extrapolated(&rows, 2));
+}
+
 /// A flush alone, twenty times, and then two threads that flush at the same time, ten times. A device that serves one after the other makes
 /// the second wait as a queue of one does: nothing changes. One that serves both at once does not: the second thread comes later, once.
 #[test]
