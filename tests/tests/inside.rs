@@ -108,13 +108,15 @@ fn same_operations(argv: &[&str], least: usize) -> Result<Value> {
 }
 
 /// Links between what no timer and no other process decides: statements, their calls, and what these do in files. Those of the block layer
-/// and of the file system's journal depend on which commit a call fell into.
+/// and of the file system's journal depend on which commit a call fell into, and a call is an operation without a statement if it was slow.
 fn own_links(archive: &Path) -> Result<BTreeMap<[String; 6], usize>> {
     let spans: BTreeMap<String, BTreeMap<String, String>> =
         rows(archive, "spans")?.into_iter().filter_map(|mut row| Some((row.remove("id")?, row))).collect();
+    let statements: BTreeSet<&String> =
+        spans.values().filter(|span| span["kind"] == "step").map(|span| &span["operation"]).collect();
     let decided = |span: &BTreeMap<String, String>| {
-        let of_operation = span.get("operation").is_some_and(|operation| !operation.is_empty());
-        of_operation
+        let of_statement = span.get("operation").is_some_and(|id| !id.is_empty() && statements.contains(id));
+        of_statement
             && matches!(span["layer"].as_str(), "Database" | "Syscall" | "FileSystem")
             && span["kind"] != "commit"
     };
@@ -179,6 +181,8 @@ for i in range(60): db.execute("insert into t (b) values (?)", ("x%d" % i,))
 for row in db.execute("select a from t where a < 20"):
     db.execute("update t set b = 'u' where a = ?", (row[0],))
 left = db.execute("select a from t"); left.fetchone(); left.close()
+# Uprobes see the end of what was left when the next statement steps; this one is prepared already, so that no prepare lies between.
+db.execute("select a from t where a < 20").fetchall()
 try: db.execute("insert into t (a) values (1)")
 except sqlite3.IntegrityError: pass
 db.create_function("f", 1, lambda x: db.execute("select count(*) from t").fetchone()[0])

@@ -229,11 +229,11 @@ impl Watch {
         let exe = PathBuf::from(format!("/proc/{}/exe", process.tgid));
         let own = capture::inside::planned::identity(&exe);
         let is_program = own == Some((library.planned.library.dev, library.planned.library.ino));
+        // It may be stopped before its first instruction, about to be given the object: found in that moment, it is late for nothing.
+        if is_program && implanted.is_none() && in_time && inside.is_following() {
+            return Standing::Loading;
+        }
         if is_program && !library.has_loader && implanted.is_none() {
-            // It may be about to be met.
-            if in_time && inside.is_following() {
-                return Standing::Loading;
-            }
             return Standing::Outside(match &self.not_followed {
                 Some(why) => format!("it is linked statically, and what started it could not be followed: {why}"),
                 None => "it is linked statically, and what started it did not announce it".into(),
