@@ -178,6 +178,13 @@ fn endless_output_is_given_up_early() {
     let mut taken = Vec::new();
     pipe.from.by_ref().take(1 << 20).read_to_end(&mut taken).unwrap();
     assert_eq!(taken.len(), 1 << 20);
+    // The device waits for room: each buffer on the way is full.
+    let mut before = 0;
+    while before != sent.load(Ordering::Relaxed) {
+        before = sent.load(Ordering::Relaxed);
+        // Long enough that whoever can send has sent.
+        std::thread::sleep(Duration::from_millis(100));
+    }
     pipe.life.kill();
     device.join().unwrap();
     // The buffers of two sockets and a pipe, and no more.

@@ -93,5 +93,8 @@ impl crate::remote::pipe::Life for Running {
     fn kill(&mut self) {
         // adbd ends the command when its connection ends.
         let _ = self.stream.shutdown(Shutdown::Both);
+        // If nobody reads what the command prints, the window is closed, and the server would wait for room before it hears of the end. What
+        // it sends into a connection that is shut down resets that connection (Linux, tcp_rcv_state_process).
+        let _ = io::copy(&mut &self.stream, &mut io::sink());
     }
 }
