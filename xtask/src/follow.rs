@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// Whoever still has the tests' output so long after their end was left behind by one of them.
 const LEFT_BEHIND: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
 
+/// A program that prints nothing for so long hangs: no single test may take more than 15 minutes.
+const SILENT: Duration = if cfg!(test) { Duration::from_secs(3) } else { Duration::from_secs(60 * 20) };
+
 /// Runs a lane's command, passes on what it prints to either stream, and counts. True if it succeeded. It is killed when `stop` is set.
 pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, stop: &AtomicBool) -> Result<bool> {
     let (lines, to) = std::io::pipe()?;
@@ -27,6 +30,7 @@ pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, 
     std::thread::spawn(move || BufReader::new(lines).split(b'\n').try_for_each(|line| says.send(line)));
     let mut quiet = false;
     let mut ended = None;
+    let mut heard = Instant::now();
     loop {
         if stop.load(Ordering::Relaxed) {
             child.kill().and_then(|()| child.wait()).context("the tests' end")?;
@@ -46,9 +50,17 @@ pub fn follow(command: &mut Command, tally: &mut Tally, output: &mut dyn Write, 
                     writeln!(output, "{left}")?;
                     return Ok(false);
                 }
+                if ended.is_none() && heard.elapsed() > SILENT {
+                    child.kill().and_then(|()| child.wait()).context("the tests' end")?;
+                    let hung = format!("FAILED: it printed nothing for {} s, so it was killed", SILENT.as_secs());
+                    tally.read(&hung);
+                    writeln!(output, "{hung}")?;
+                    return Ok(false);
+                }
                 continue;
             }
         };
+        heard = Instant::now();
         tally.read(&line);
         // What tests that passed have printed is read for their skips, but not worth the log's lines.
         quiet = match line.as_str() {
@@ -94,6 +106,16 @@ mod tests {
         assert!(follow("echo all is well"));
         // It ends by itself soon after.
         assert!(!follow("sleep 8 &"));
+    }
+
+    #[test]
+    fn silent_program_is_killed_and_named() {
+        let (mut tally, mut output) = (Tally::default(), Vec::new());
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo begun; exec sleep 1000"]);
+        assert!(!follow(&mut command, &mut tally, &mut output, &AtomicBool::new(false)).unwrap());
+        let printed = String::from_utf8(output).unwrap();
+        assert_eq!(printed, "begun\nFAILED: it printed nothing for 3 s, so it was killed\n");
     }
 
     #[test]
