@@ -40,10 +40,10 @@ const FUZZ: &str = "fuzz";
 /// What runs side by side, each stream one lane after the other. Nothing in them asserts what depends on who else computes, and each
 /// stream has its own part of the machine.
 const STREAMS: [&[&str]; 3] = [
-    // Processors: programs that compute, and guests.
-    &[WORKSPACE, "lab", "phone_guest", FUZZ],
-    // The kernel that is recorded, disks. The longest stream.
-    &["programs", "inside", "phone", "ab", "check", "diff", "waits", "fix", "fleet", "ftrace"],
+    // Processors: programs that compute, guests, and devices that a program of ours plays.
+    &[WORKSPACE, "lab", "phone", "phone_guest", FUZZ],
+    // The kernel that is recorded, disks.
+    &["programs", "inside", "ab", "check", "diff", "waits", "fix", "fleet", "ftrace"],
     // Networks and pools, where tests wait for packets and for time to pass; then what mostly reads archives, virtual machines of
     // bytecode, displays.
     &[
