@@ -421,7 +421,7 @@ records! {
     /// writes a checkpoint of its log.
     28 checkpoint Checkpoint {
         /// Its number: btrfs's transaction, f2fs's checkpoint version, XFS's checkpoint sequence.
-        /// In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: not told.
+        /// In phase 2 why it needed one (f2fs's `cp_reason_type`); 0: unknown.
         number: u64,
         /// The system call the thread was in, by its `start_ns`; 0: none that is recorded.
         syscall_ns: u64,
@@ -442,7 +442,7 @@ records! {
         raw: [u8; 16],
         /// Bytes of data that it moves.
         bytes: u32,
-        /// Disk; 0: none, or not told (MMC).
+        /// Disk; 0: none, or unknown (MMC).
         disk: u32,
         /// The protocol ([`crate::Protocol`]).
         protocol: u16,
@@ -465,7 +465,7 @@ records! {
         protocol: u16,
         /// Of SCSI: sense key, additional code and its qualifier; zeroes if there are none. Of MMC the part that failed ([`mmc_part`]).
         sense: [u8; 4],
-        /// Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: not told.
+        /// Of MMC what the card answered to the command (R1: its status), with what it answered to CMD12 after it; 0: unknown.
         answer: u32,
     }
     /// What the time off the CPU was for that the `off_cpu` just before it tells.

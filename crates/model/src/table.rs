@@ -1,7 +1,9 @@
 //! The tables of an archive, declared once: the Parquet schema, the writer, the reader and the manual's page all come
 //! from the lists below, so that a new column is one line.
 
-use crate::words::{Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, Wait};
+use crate::words::{
+    Absence, Confidence, Layer, LossSource, Origin, Reason, Relation, ShapeKind, SpanFlag, SpanKind, Wait,
+};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -283,7 +285,8 @@ tables! {
     shapes Shape {
         /// Identity within the archive.
         id: u64,
-        /// `statement`, `function`, `mark` or `transaction` (inferred from SQLite's files).
+        /// `statement`, `function`, `mark`, `call` (a system call of a program without operations of its own) or `transaction` (inferred
+        /// from SQLite's files).
         kind: Cow<'static, str>,
         /// The text.
         text: String,
@@ -358,7 +361,7 @@ tables! {
         bytes: u64,
         /// When the driver sent it.
         start_ns: u64,
-        /// When its end was told to the kernel; empty if it was not seen.
+        /// When it completed; empty if that was not seen.
         end_ns: Option<u64>,
         /// Whether the kernel gave up waiting for it.
         timed_out: bool,
@@ -639,6 +642,25 @@ tables! {
         time_ns: Option<u64>,
         /// Value.
         value: f64,
+    }
+}
+
+impl Shape {
+    /// Whether it is of this kind.
+    pub fn is(&self, kind: ShapeKind) -> bool {
+        self.kind == kind.name()
+    }
+}
+
+impl Span {
+    /// Whether it is of this kind.
+    pub fn is(&self, kind: SpanKind) -> bool {
+        self.kind == kind.name()
+    }
+
+    /// Whether it has this flag.
+    pub fn has(&self, flag: SpanFlag) -> bool {
+        self.flags.split(' ').any(|word| word == flag.name())
     }
 }
 

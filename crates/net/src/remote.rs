@@ -247,7 +247,7 @@ struct RemoteRun<'a> {
     server: Option<AgentLink>,
     /// This machine's port that leads to the server's.
     forwarded: Option<SocketAddrV4>,
-    /// What the server said; told if something goes wrong.
+    /// What the server printed; shown if something goes wrong.
     complaints: String,
     /// Since when one end is alone, and silent.
     left: Option<Instant>,

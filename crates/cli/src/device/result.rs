@@ -49,12 +49,6 @@ pub fn bring(incoming: &Incoming<'_>, telling: Telling<'_>, context: &Context) -
     Ok((done, kept))
 }
 
-/// A name there that no other host's has: in containers all have the same few process numbers.
-pub fn name(kind: &str) -> String {
-    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    format!("{kind}-{}-{:04x}", std::process::id(), time.subsec_nanos() >> 10 & 0xffff)
-}
-
 /// What outlives its connection, of this name there: a connection to this machine, or to a guest of its own, does not break.
 pub fn detached<'a>(place: &DeviceAddress, name: &'a str, devices: &Devices) -> Option<Detached<'a>> {
     let patience = devices.patience();

@@ -144,7 +144,7 @@ fn spec(args: &NetRun) -> Result<Spec, Unasked> {
         (_, true) => Kind::Transactions { request_bytes: args.request, response_bytes: args.response },
         _ => Kind::Tcp,
     };
-    let directions = args.direction.directions();
+    let directions = args.direction.0.to_vec();
     let spec = Spec {
         traffic: asked::traffic(kind, args.rate, &directions)?,
         directions,

@@ -41,7 +41,7 @@ pub enum Location {
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Format {
-    /// Its subsystem, such as `block`; empty if not told.
+    /// Its subsystem, such as `block`; empty if unknown.
     pub system: String,
     /// Its name.
     pub name: String,

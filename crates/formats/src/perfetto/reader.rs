@@ -11,9 +11,9 @@ pub struct Packet<'a> {
     pub timestamp_ns: Option<u64>,
     /// The sequence, within which interned numbers hold.
     pub sequence: u64,
-    /// Bit set: 1 numbers told before no longer hold, 2 they are needed.
+    /// Bit set: 1 numbers interned before no longer hold, 2 they are needed.
     pub sequence_flags: u64,
-    /// Texts told with this packet: the field of `InternedData`, the number, the text.
+    /// Texts interned by this packet: the field of `InternedData`, the number, the text.
     pub interned: Vec<(u32, u64, String)>,
     /// What it tells.
     pub body: Body<'a>,

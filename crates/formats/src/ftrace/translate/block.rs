@@ -203,7 +203,7 @@ impl Block {
         self.starts.get(&dev).copied().unwrap_or(0)
     }
 
-    /// Partitions known, told or found.
+    /// Partitions, as given or as found.
     pub fn partitions(&self) -> impl Iterator<Item = (u32, u32)> {
         self.partitions.iter().map(|(partition, (disk, _))| (*partition, *disk))
     }

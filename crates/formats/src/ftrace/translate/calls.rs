@@ -6,7 +6,7 @@
 //!
 //! *Uncertainty*: of a descriptor that never reached a file system whose events were recorded nothing is known, and its
 //! calls are left out, like those on pipes and sockets. Where a read or write without a position happened is known if the
-//! trace saw the file's position move from the start, or the file system told.
+//! trace saw the file's position move from the start, or an event of the file system had it.
 
 use super::extents::File;
 use crate::ftrace::calls::{DescriptorChange, Machine, Shape};

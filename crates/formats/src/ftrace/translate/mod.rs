@@ -2,7 +2,7 @@
 //!
 //! From there on everything is the same: the log, the linker, the tables. But two things an event of ftrace does not tell:
 //! the kernel's objects by their addresses, and what else a thread was doing. The first is found by place ([`block`],
-//! [`extents`]), the second by what the same thread told just before ([`calls`], [`operations`]). The linker is told so
+//! [`extents`]), the second by the events of the same thread just before ([`calls`], [`operations`]). The linker knows
 //! (`causal::Config::by_place`), and calls the one kind of link `address` and the other `interval`; none is `exact`.
 //!
 //! A trace is read twice, the first time to learn ([`Translator::learn`]).
