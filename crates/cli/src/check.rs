@@ -22,7 +22,7 @@ fn open(path: &Path) -> Result<Archive, Failure> {
     Ok(link::open(path, &Context::silent())?)
 }
 
-/// Says what is not counted without tracing.
+/// Prints what is not counted without tracing.
 fn print_blind(why: &Blind) {
     eprintln!(
         "fathom: not traced ({why}): only calls that read and write, and their bytes, of all files and pipes together, are counted; \

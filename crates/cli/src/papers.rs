@@ -88,7 +88,7 @@ enum Made {
 }
 
 /// Draws the figures of a recording on a page beside it, if it was made for the purpose and no page of somebody else's is there.
-/// Else says how to.
+/// Otherwise prints how to.
 fn draw(archive: &Path, own: bool) -> Result<()> {
     let page = report::beside(archive, "html");
     let there = std::fs::read_to_string(&page);

@@ -365,7 +365,7 @@ tables! {
         end_ns: Option<u64>,
         /// Whether the kernel gave up waiting for it.
         timed_out: bool,
-        /// What the device or the driver said instead of success.
+        /// The error of the device or the driver; empty on success.
         error: Option<String>,
     }
     /// One origin of a device command. The shares of a command sum to 1.
@@ -400,9 +400,9 @@ tables! {
         /// The span waited for or run in, if one is known.
         span: Option<u64>,
         /// Confidence of layer and span: `exact` if the thread's own records show it, lower where it is concluded what a
-        /// sleeping thread waits for; empty in archives that did not say.
+        /// sleeping thread waits for; empty in archives without it.
         confidence: Option<Confidence>,
-        /// What the sleep was for, more precisely than the reason, where the kernel tells; of a wait for a CPU: the quota.
+        /// What the sleep was for, more precisely than the reason, where the kernel names it; of a wait for a CPU: the quota.
         wait: Option<Wait>,
         /// Of a lock: the process that held it; else the one that woke the thread, if it did so of its own accord.
         by_tgid: Option<u32>,
@@ -558,7 +558,7 @@ tables! {
         unit: Option<String>,
         /// The score is multiplied by this.
         scale: f64,
-        /// Direction, `higher` or `lower` is better; empty for a comparison of an archive made before its design had to say it.
+        /// Direction, `higher` or `lower` is better; empty for a comparison of an archive made before designs had it.
         better: Option<String>,
         /// Target for half the width of each cell's interval, as a fraction; empty if blocks were fixed.
         precision: Option<f64>,

@@ -1,4 +1,4 @@
-//! The values that events and rows speak in.
+//! The enumerations of events and rows.
 
 use serde::{Deserialize, Serialize};
 
@@ -173,7 +173,7 @@ names! {
 }
 
 names! {
-    /// What a thread slept for, or waited for a CPU for, as the kernel itself tells. The probes number them from 1 in this order,
+    /// What a thread slept for, or waited for a CPU for, as the kernel itself shows it. The probes number them from 1 in this order,
     /// so new ones stand last.
     Wait {
         /// A lock on a file by fcntl; also the sleeps of SQLite's busy handler after it was refused one.
@@ -412,7 +412,7 @@ numbers! {
 }
 
 numbers! {
-    /// Who hears of a bio's end (`bi_end_io`), which tells what kind of bio it is.
+    /// Who hears of a bio's end (`bi_end_io`), which shows what kind of bio it is.
     BioEnd: u8 {
         /// Not known.
         Unknown = 0 "unknown" "END_UNKNOWN",

@@ -25,9 +25,9 @@ impl fmt::Display for QuantityError {
 
 impl std::error::Error for QuantityError {}
 
-/// Payload of a packet of UDP if nobody says more, bytes.
+/// Default payload of a UDP packet, bytes.
 pub const PACKET: u32 = 1400;
-/// What iperf 2 sends by UDP if nobody says more: bits a second, bytes a packet.
+/// iperf 2's defaults for UDP: bits a second, bytes a packet.
 pub const IPERF2_RATE: u64 = 1_000_000;
 /// See [`IPERF2_RATE`].
 pub const IPERF2_PACKET: u32 = 1470;

@@ -120,7 +120,7 @@ pub fn statements(text: &str) -> (Vec<String>, String) {
         at += match c {
             '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
             '/' if rest.starts_with("/*") => comment(rest).unwrap_or_else(|| {
-                // The engine says what is missing.
+                // The engine's error names what is missing.
                 says = true;
                 rest.len()
             }),

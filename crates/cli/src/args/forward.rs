@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_words_ask_for_the_same() {
+    fn forwarded_words_request_same_command() {
         let given =
             "record --all -o mine.fathom --op libc.so:fsync --op ./a:f --max-size 64K --stacks off -- sh -c x -o y";
         let given: Vec<&str> = given.split(' ').collect();

@@ -135,7 +135,7 @@ fn one(
     })
 }
 
-/// Makes the tables of what was fetched, and says what to do with it.
+/// Makes the tables of what was fetched, and prints the next commands.
 pub fn kept(archive: &Path, quiet: bool) -> Result<()> {
     notices::warned(experiment::tables::make(archive)?);
     recorder::output::give_to_caller(archive)?;

@@ -29,7 +29,7 @@ const FOLDER: &str = "compare";
 pub fn run(args: &BenchCompare) -> Result<Option<ExitCode>> {
     let (a, b) = match (both::device(&args.a), args.b.as_deref().and_then(both::device)) {
         (Some(a), Some(b)) => (a, b),
-        // An archive that does not exist, or is no device: whoever opens it says so.
+        // An archive that does not exist, or is no device: opening it fails with the reason.
         (None, None) if unused(&args.measure) => return Ok(None),
         (None, None) => {
             return Err(Usage(
@@ -112,7 +112,7 @@ fn unused(measure: &MeasureBoth) -> bool {
         && !measure.trace
 }
 
-/// SQLite's settings on both; a device that says more of them than nothing is asked.
+/// SQLite's settings on both; an Android device is asked for its own.
 fn settings(args: &BenchCompare, places: [&DeviceAddress; 2]) -> Result<Vec<Setting>> {
     let asked = [&args.measure.a_settings[..], &args.measure.b_settings[..]];
     let mut facts = [Environment::new(), Environment::new()];

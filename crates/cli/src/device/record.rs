@@ -99,7 +99,7 @@ fn one(
     Ok(Recorded { code, clock: result::clock(&done), lost: why })
 }
 
-/// Makes the tables of what came, and says what to do with it.
+/// Makes the tables of what came, and prints the next commands.
 pub fn linked(output: &Path, place: &DeviceAddress, quiet: bool) -> Result<()> {
     recorder::output::give_to_caller(output)?;
     let archive = link::open(output, &Context::silent())?;

@@ -16,7 +16,7 @@ pub struct Telling<'a> {
     pub quiet: bool,
     /// Whether what it prints is printed here; results are printed by this side.
     pub prints: bool,
-    /// Before each line that the device says, if there are several.
+    /// Before each line of the device, if there are several.
     pub prefix: &'a str,
 }
 

@@ -1,4 +1,4 @@
-//! `--config FILE`: what the file says, where the command line does not.
+//! `--config FILE`: options of the file that the command line does not have.
 
 use crate::args::{PoolNode, PoolServe};
 use anyhow::Result;

@@ -23,7 +23,7 @@ fn start(paper: &PaperBench, count: u32) -> Result<Cluster> {
         flash: paper.flash,
         medium: paper.link.map(|kind| (kind, rate)),
     };
-    // What it says is passed on: it is why a measurement fails.
+    // Its stderr is passed on: it has the reason why a measurement fails.
     Ok(Cluster::start(&wanted, |nth, line| eprintln!("node {nth}: {line}"))?)
 }
 

@@ -1,4 +1,4 @@
-//! What the kernel says of the layout of its events: `events/*/*/format`, `header_page` and `header_event`.
+//! The kernel's description of the layout of its events: `events/*/*/format`, `header_page` and `header_event`.
 //!
 //! Offsets differ between kernels, and fields come and go, so that nothing is read at a place that the kernel of the
 //! trace did not name itself. A field that is missing is missing ([`Format::field`] is `None`), never zero by accident.

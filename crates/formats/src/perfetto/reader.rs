@@ -15,11 +15,11 @@ pub struct Packet<'a> {
     pub sequence_flags: u64,
     /// Texts interned by this packet: the field of `InternedData`, the number, the text.
     pub interned: Vec<(u32, u64, String)>,
-    /// What it tells.
+    /// Its content.
     pub body: Body<'a>,
 }
 
-/// What a packet tells.
+/// The content of a packet.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Body<'a> {
     /// Nothing that is known here.

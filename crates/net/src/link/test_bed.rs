@@ -81,7 +81,7 @@ impl TestBed {
         command
     }
 
-    /// Ends the emulator and says how it went.
+    /// Ends the emulator and returns its outcome.
     ///
     /// # Errors
     /// The devices' counters cannot be read.

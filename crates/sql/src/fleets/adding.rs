@@ -1,8 +1,8 @@
 //! `fathom fleet add`: adds archives of this machine and of devices, and reports what was skipped.
 
+use super::add;
 use super::devices::{self, Fetched};
 use super::log::Fleet;
-use super::add;
 use crate::open;
 use crate::output::print;
 use anyhow::{Context as _, Result, anyhow};

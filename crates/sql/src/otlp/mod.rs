@@ -74,7 +74,7 @@ fn decoded(mut text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What a collector says.
+/// A collector's answer.
 enum Said {
     /// It took them but for so many.
     Took(u64),

@@ -90,7 +90,7 @@ struct Request {
     commands: u32,
 }
 
-/// What a driver's command says of the request that it is for.
+/// A driver's command, of the request that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
     /// What it does.
